@@ -1,0 +1,37 @@
+// data.h: from a config to samples. Files come in through a source (LMDB, WebDataset, folder), become
+// records in a catalog; a view makes samples of records; split, shuffle and cursor are pure functions
+// on the view; the loader decodes and augments into a ring of batches (train/batch_source.h).
+#ifndef DT_DATA_DATA_H
+#define DT_DATA_DATA_H
+
+#include "backend/backend.h"
+#include "config/config.h"
+#include "train/batch_source.h"
+
+// Opens data.path with view, split and fields of the config. The ring's memory comes from the backend
+// (NULL: plain memory). rank_workers: loader threads when data.workers is auto. skip_log: file that
+// lists skipped records (data.on_error: skip), or NULL.
+dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
+                       const char *skip_log);
+
+// dtrain pack SRC OUT: raw files -> LMDB (OUT ends in .lmdb) or WebDataset (brace pattern of .tar).
+typedef struct dt_pack_opts {
+    const char *source, *out;
+    const char *pattern; // "{subject}__{gender}_{hand}_{finger}_{n}.BMP"; several separated by '|';
+                         // NULL = known patterns (biometric), else class by folder
+    bool progress, overwrite;
+} dt_pack_opts;
+dt_status dt_data_pack(const dt_pack_opts *o);
+
+// dtrain synth biometric OUT.
+typedef struct dt_synth_opts {
+    const char *kind, *out;
+    int subjects, impressions; // 0 = default (45, 10)
+    uint64_t seed;
+    bool progress;
+} dt_synth_opts;
+dt_status dt_data_synth(const dt_synth_opts *o);
+// Kinds with a line of help each; NULL-terminated pairs.
+const char *const *dt_data_synth_kinds(void);
+
+#endif

@@ -1,0 +1,170 @@
+// backend.h: the table that a backend fills. cpu/ (oneDNN and own kernels) is linked in; cuda/ is a
+// module that is loaded when a GPU is asked for. Nothing above this header knows which one runs.
+//
+// A kernel serves one op in one direction. When a plan is made, the plan calls prepare() for each
+// node in execution order with a `site`: the node, its tensors' types and shapes, and the layouts in
+// which its inputs lie. The kernel may ask for other input layouts (the plan inserts reorders), states
+// the layouts of its outputs, its scratch bytes, which output may reuse an input's memory, and which
+// packed copies of parameters it wants; it creates whatever the library needs and keeps it in
+// site->state. A missing or refusing kernel fails there, never in a step. run() gets pointers and may
+// not allocate, log or fail.
+//
+// Layouts: DENSE is logical row-major (images NCHW). NHWC is channels-last. BLOCKED is NCHW with
+// channels in blocks of `block` innermost, (N, ceil(C/b), H, W, b), the padding channels being zero:
+// every kernel that writes a BLOCKED tensor keeps them zero. PARAM, BUFFER, GRAD, STAT and INPUT
+// values are always DENSE. Kernels that only know DENSE ask for it.
+//
+// GRAD and STAT outputs point into a gradient slab (f32, dense): run() overwrites, or adds when the
+// output's bit in `accumulate` is set.
+//
+// Threads: prepare and destroy from one thread; run() of one site from one thread at a time; different
+// execs run different copies of scratch and activations at the same time, so run() must not write to
+// site->state. `threads` is how many OpenMP threads run() may use; results depend on it and on the
+// ISA, never on anything else.
+#ifndef DT_BACKEND_BACKEND_H
+#define DT_BACKEND_BACKEND_H
+
+#include "graph/ir.h"
+
+typedef enum dt_layout_kind { DT_DENSE, DT_NHWC, DT_BLOCKED } dt_layout_kind;
+typedef struct dt_layout {
+    uint8_t kind;  // dt_layout_kind
+    uint8_t block; // BLOCKED: 8 or 16
+} dt_layout;
+static inline dt_layout dt_dense(void) { return (dt_layout){DT_DENSE, 0}; }
+static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
+    return a.kind == b.kind && a.block == b.block;
+}
+// Elements stored (with channel padding) and bytes of a tensor in a layout.
+int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
+size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
+const char *dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c"
+
+// ---- the step block: what changes from step to step, never baked into kernels ----------------------
+typedef struct dt_step_block {
+    uint64_t seed;
+    uint32_t step;    // optimizer step
+    uint32_t slot;    // global-batch slot of this micro-batch's first sample
+    float loss_scale; // multiplies the loss gradient (1 without fp16)
+} dt_step_block;
+
+// ---- packed parameters -----------------------------------------------------------------------------
+// A copy of one or several parameters in the form a kernel wants (blocked, bf16, BN folded in).
+// Requests with equal `key` share one copy, across nodes and plans.
+typedef struct dt_pack_request {
+    uint64_t key; // hash of parameter names + library descriptor + backend version of the packing
+    int n_params;
+    dt_value params[6]; // graph values (PARAM or BUFFER)
+    size_t n_bytes;
+    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads);
+    const void *ctx; // lives as long as the site
+} dt_pack_request;
+
+enum { DT_MAX_PACKS = 2 };
+
+typedef struct dt_site {
+    const dt_graph *graph;
+    const dt_node *node;
+    struct dt_backend *backend;
+    int threads;
+    // by input / output position of the node; DT_NONE positions are ignored
+    dt_layout *in_layout;  // in: where inputs lie; out: where the kernel wants them
+    dt_layout *out_layout; // out
+    size_t scratch_bytes;  // out: 64-byte aligned, contents undefined at run, dead afterwards
+    int inplace_in;        // out: input whose memory output 0 may take over (same bytes), or -1
+    int n_packs;           // out
+    dt_pack_request packs[DT_MAX_PACKS];
+    void *state; // the kernel's own; immutable after prepare
+} dt_site;
+
+typedef struct dt_run {
+    const void *const *in; // by position; NULL for DT_NONE
+    void *const *out;
+    void *const *packed; // by pack request
+    void *scratch;
+    uint64_t accumulate; // bit i: GRAD or STAT output i adds
+    const dt_step_block *step;
+    void *stream; // CUDA: the stream to launch on; NULL on the CPU
+} dt_run;
+
+typedef struct dt_kernel {
+    dt_status (*prepare)(dt_site *s); // DT_E_INTERNAL naming node, op, shapes when unsupported
+    void (*run)(const dt_site *s, const dt_run *r);
+    void (*destroy)(dt_site *s); // may be NULL
+} dt_kernel;
+
+// ---- the optimizer over slabs ----------------------------------------------------------------------
+// A run of parameters with the same treatment. Offsets and lengths in elements.
+typedef struct dt_segment {
+    int64_t offset, length;
+    float lr_scale;
+    float decay; // weight decay of this segment (0 for norms and biases)
+    bool frozen;
+} dt_segment;
+
+typedef enum dt_optimizer_kind { DT_OPTIMIZER_ADAMW, DT_OPTIMIZER_SGD } dt_optimizer_kind;
+typedef struct dt_optimizer_args {
+    dt_optimizer_kind kind;
+    const dt_segment *segments; // ascending, disjoint
+    int n_segments;
+    float *master, *moment1, *moment2; // slabs (sgd: moment1 only)
+    const float *grad;
+    float grad_scale; // 1/weight · 1/loss_scale · clip coefficient, applied to each gradient element
+    float lr, beta1, beta2, eps, momentum;
+    bool nesterov;
+    int64_t t; // 1 at the first step (bias correction)
+} dt_optimizer_args;
+
+enum { DT_CHUNK = 65536 }; // elements; norms and shards are made of whole chunks
+
+typedef struct dt_backend {
+    const char *name; // "cpu", "cuda"
+    void *self;
+    int threads;
+    bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // natively fast
+    const char *(*describe)(const struct dt_backend *b); // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"
+
+    // memory: 64-byte aligned, zeroed. `what` names it in messages and reports.
+    dt_status (*alloc)(struct dt_backend *b, void **p, size_t n_bytes, const char *what);
+    void (*free)(struct dt_backend *b, void *p, size_t n_bytes);
+    dt_status (*alloc_host)(struct dt_backend *b, void **p, size_t n_bytes, const char *what); // pinned
+    void (*free_host)(struct dt_backend *b, void *p, size_t n_bytes);
+    void (*copy_to_device)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
+    void (*copy_to_host)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
+
+    // ops; NULL when the backend has none
+    const dt_kernel *(*kernel)(const struct dt_backend *b, dt_op op, bool backward);
+    // Copies a tensor into another dtype and layout (padding channels become zero).
+    void (*reorder)(struct dt_backend *b, int threads, const dt_shape *shape, const void *src,
+                    dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
+                    dt_layout dst_layout, void *stream);
+
+    // slab arithmetic on elements [begin, end), one thread: callers divide the range by chunks
+    void (*slab_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin, int64_t end);
+    void (*slab_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
+    // partial[c] = sum of squares of chunk c, for chunks [begin, end) of x (n elements); NaN stays NaN
+    void (*slab_sum_squares)(struct dt_backend *b, const float *x, int64_t n, double *partial,
+                             int64_t begin, int64_t end);
+
+    void (*destroy)(struct dt_backend *b);
+} dt_backend;
+
+typedef struct dt_backend_opts {
+    int threads;       // most threads one kernel may use (a lane's share)
+    bool deterministic; // only kernels whose bits repeat
+} dt_backend_opts;
+
+// kind "cpu", "cuda" or "auto". DT_E_USAGE when it is not there, saying what is missing.
+dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
+dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
+
+// Helper for kernels: fails with node name, op and input shapes in front of the text.
+dt_status dt_site_fail(const dt_site *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static inline const dt_value_info *dt_site_in(const dt_site *s, int i) {
+    return s->node->in[i] == DT_NONE ? NULL : &s->graph->values[s->node->in[i]];
+}
+static inline const dt_value_info *dt_site_out(const dt_site *s, int i) {
+    return s->node->out[i] == DT_NONE ? NULL : &s->graph->values[s->node->out[i]];
+}
+
+#endif

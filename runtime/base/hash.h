@@ -1,0 +1,22 @@
+// hash.h: the hashes that files and names use. XXH3 and XXH32 from libxxhash; CRC32C (Castagnoli,
+// with SSE4.2 where there) for tfevents.
+#ifndef DT_BASE_HASH_H
+#define DT_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint32_t dt_hash32(const char *name);                   // XXH32(name, seed 0)
+uint64_t dt_hash64(const void *data, size_t n_bytes);   // XXH3-64, seed 0
+uint32_t dt_crc32c(uint32_t crc, const void *data, size_t n_bytes); // start with crc = 0
+
+// Streaming XXH3-64, for files.
+typedef struct dt_hash_stream dt_hash_stream;
+dt_hash_stream *dt_hash_stream_create(void);
+void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes);
+uint64_t dt_hash_stream_digest(const dt_hash_stream *h);
+void dt_hash_stream_destroy(dt_hash_stream *h);
+
+void dt_hash_hex(uint64_t h, char out[17]); // 16 lower-case digits and NUL
+
+#endif

@@ -1,0 +1,64 @@
+// io.h: every write that dtrain makes to a file goes through here, so that every one can be made to
+// fail, and every one is checked.
+//
+// Failpoints: DTRAIN_FAILPOINT="io:N:ACTION" (or dt_failpoint_set) makes the N-th counted I/O call
+// from now (1-based, over open, write, fsync, rename, unlink, mkdir, truncate, close) do ACTION:
+//   eio | enospc   fail with that errno          short   write half, then ENOSPC
+//   kill           raise SIGKILL before the call  count   do nothing, only count
+// A scope may be named instead of "io" ("ckpt:3:eio"): only calls between dt_io_scope_push("ckpt")
+// and pop on that thread count. Named points that are not I/O use dt_failpoint("name"):
+// "name:N:ACTION" -> true on its N-th visit.
+//
+// Errors: DT_E_STORAGE with path, operation and strerror. After a failed fsync the file's state is
+// unknown; callers rewrite the file and never fsync the same descriptor again.
+#ifndef DT_BASE_IO_H
+#define DT_BASE_IO_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+// -- writing ---------------------------------------------------------------------------------
+dt_status dt_io_create(int *fd, const char *path, bool exclusive); // O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC
+dt_status dt_io_open_append(int *fd, const char *path);
+dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes); // all or error
+dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at);
+dt_status dt_io_fsync(int fd, const char *path);
+dt_status dt_io_close(int fd, const char *path);
+dt_status dt_io_fsync_dir(const char *path);
+// Renames; fails with DT_E_STORAGE if `to` exists. renameat2(RENAME_NOREPLACE), or, where the file
+// system refuses the flag, an existence check and rename (callers hold the run lock).
+dt_status dt_io_rename_noreplace(const char *from, const char *to);
+dt_status dt_io_rename(const char *from, const char *to); // replaces
+dt_status dt_io_unlink(const char *path);
+dt_status dt_io_mkdir(const char *path);     // existing directory is fine
+dt_status dt_io_mkdir_all(const char *path); // with parents
+dt_status dt_io_remove_tree(const char *path); // missing is fine; never follows symlinks
+dt_status dt_io_truncate(const char *path, off_t n_bytes);
+// Whole file through a temporary beside it: write, fsync, rename, fsync of the directory.
+dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
+
+// -- reading ---------------------------------------------------------------------------------
+// Whole file, heap, NUL-terminated after n_bytes; caller frees. `max_bytes` 0 = no limit.
+dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
+                          dt_status code_on_error);
+dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
+                      dt_status code_on_error); // exactly n_bytes or an error that says how many
+bool dt_io_exists(const char *path);
+bool dt_io_is_dir(const char *path);
+
+// Names in a directory (without . and ..), sorted bytewise; heap array of heap strings.
+dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status code_on_error);
+void dt_io_free_list(char **names, size_t n);
+
+// -- failpoints ------------------------------------------------------------------------------
+dt_status dt_failpoint_set(const char *spec); // NULL or "" clears; several joined by ','
+bool dt_failpoint(const char *name);          // named point: true when it should fire now
+uint64_t dt_failpoint_count(void);            // I/O calls counted in the watched scope so far
+void dt_io_scope_push(const char *name);
+void dt_io_scope_pop(void);
+
+#endif

@@ -1,0 +1,30 @@
+// log.h: human text. One line a call, to stderr and, once opened, to the run's log file.
+//
+// Lines are "dtrain: text" on a terminal; with more than one rank "dtrain[rank]: text". Levels above
+// the threshold are dropped. Thread-safe: each line is one write(2). Never called inside a step or a
+// decode loop. A full log disk never hurts training: dropped lines are counted.
+#ifndef DT_BASE_LOG_H
+#define DT_BASE_LOG_H
+
+#include "status.h"
+
+#include <stdint.h>
+
+typedef enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARN, DT_LOG_INFO, DT_LOG_DEBUG } dt_log_level;
+
+void dt_log(dt_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void dt_log_set_level(dt_log_level level);
+// Which rank prefixes the lines; INFO lines of ranks other than 0 are dropped.
+void dt_log_set_rank(int rank, int world_size);
+// Also append to `path` (created). DT_E_STORAGE when it cannot be opened.
+dt_status dt_log_open(const char *path);
+void dt_log_close(void);
+uint64_t dt_log_dropped(void);
+// The live line of a terminal: called before and after each log line so that the bar moves below.
+void dt_log_set_hooks(void (*before)(void), void (*after)(void));
+
+#define dt_info(...) dt_log(DT_LOG_INFO, __VA_ARGS__)
+#define dt_warn(...) dt_log(DT_LOG_WARN, __VA_ARGS__)
+#define dt_error(...) dt_log(DT_LOG_ERROR, __VA_ARGS__)
+
+#endif

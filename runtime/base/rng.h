@@ -1,0 +1,28 @@
+// rng.h: counter-based random numbers. No state, so nothing to save, order or share.
+//
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
+// key = seed (64 bit). counter = (element / 4, slot in the global batch, step, XXH32(purpose)), and
+// element % 4 picks the word. uniform = (word >> 8) * 2^-24, in [0, 1). All of it is logical: an
+// element is counted in NCHW order within its sample, whatever the layout, thread or rank.
+#ifndef DT_BASE_RNG_H
+#define DT_BASE_RNG_H
+
+#include <stdint.h>
+
+// A stream of numbers for one purpose, one sample and one step. A plain value.
+typedef struct dt_rng {
+    uint64_t seed;
+    uint32_t slot;    // sample's slot in the global batch (or sample index, for augmentation)
+    uint32_t step;    // optimizer step (or epoch, for augmentation)
+    uint32_t purpose; // dt_hash32(name) of the node or purpose
+} dt_rng;
+
+// The raw block function: ctr -> out under key.
+void dt_philox4x32(uint64_t key, const uint32_t ctr[4], uint32_t out[4]);
+
+uint32_t dt_rng_u32(const dt_rng *r, uint32_t element);
+float dt_rng_uniform(const dt_rng *r, uint32_t element);              // [0, 1)
+float dt_rng_normal(const dt_rng *r, uint32_t element);               // N(0, 1), Box-Muller
+uint32_t dt_rng_below(const dt_rng *r, uint32_t element, uint32_t n); // 0 .. n-1, n > 0
+
+#endif

@@ -1,0 +1,88 @@
+// ckpt.h: checkpoints that survive anything. Essay and on-disk format: docs/checkpoints.md.
+//
+// A checkpoint is a directory RUN/checkpoints/step-00000123/ with
+//   model.safetensors      parameters and buffers, names as torchvision/timm; metadata without time,
+//                          host or world size: equal training gives equal bytes
+//   optimizer.safetensors  moments ("moment1.<name>", "moment2.<name>")
+//   state.json             cursor, schedule and evaluation history, scaler, resolved choices,
+//                          environment fingerprint, offset of metrics.jsonl
+//   manifest.json          version, step, files with sizes and XXH3 of each; written last
+// Protocol: temporary directory ".tmp-step-…" -> files, fsync each -> manifest, fsync -> fsync of the
+// directory -> renameat2(NOREPLACE) -> fsync of the parent -> only then is it acknowledged. Failed
+// writes remove the temporary; stale temporaries are removed at start. After an acknowledged save is
+// verified, older ones beyond `keep` go, except the best.
+//
+// Threads: dt_ckpt_save_begin copies the slabs (a snapshot in buffers allocated once) and returns; a
+// writer thread does the rest; dt_ckpt_save_wait waits for it. One save at a time.
+#ifndef DT_CKPT_CKPT_H
+#define DT_CKPT_CKPT_H
+
+#include "base/status.h"
+#include "graph/tensor.h"
+
+#include <stdio.h>
+
+// One named tensor as the checkpoint sees it: dense f32 memory.
+typedef struct dt_ckpt_tensor {
+    const char *name; // in its file
+    const char *file; // "model" or "optimizer"
+    dt_shape shape;
+    float *data; // save: read from here; load: written here
+} dt_ckpt_tensor;
+
+typedef struct dt_ckpt dt_ckpt; // the checkpoints of one run directory
+
+typedef struct dt_ckpt_opts {
+    const char *dir; // RUN/checkpoints, created
+    int keep;
+    bool async;
+} dt_ckpt_opts;
+
+// Takes the run lock (OFD lock on RUN/lock: DT_E_STORAGE naming the holder when taken), removes stale
+// temporaries. read_only: neither.
+dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only);
+void dt_ckpt_close(dt_ckpt *c); // waits for a running save
+
+// Snapshot and start writing. state_json: text of state.json. best: also becomes the best one.
+// An earlier save that failed in the background is reported by wait, not here.
+dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
+                             const char *state_json, bool best);
+// Waits; DT_OK when the last save is acknowledged (or none was begun). seconds: may be NULL.
+dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds);
+bool dt_ckpt_save_done(dt_ckpt *c); // poll, never blocks
+
+// which: "latest", "best" or a step number. Verifies hashes, falls back to older ones with one line
+// each saying why (only for "latest"). DT_E_CKPT when none loads; *step = -1 and DT_OK with
+// `which` = "latest" when there is none at all.
+dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);
+// Fills tensors by name; shapes must match; every tensor must be found. state_json heap, caller frees.
+dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
+
+// ---- for `dtrain ckpt` ---------------------------------------------------------------------------
+typedef struct dt_ckpt_info {
+    int64_t step;
+    char path[4096];
+    uint64_t n_bytes;
+    bool best, valid;
+    char why[512]; // when not valid
+} dt_ckpt_info;
+dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *n); // oldest first
+dt_status dt_ckpt_show(const char *path, bool json, FILE *out);
+// Names tensors that differ with largest absolute difference; *differ tells.
+dt_status dt_ckpt_diff(const char *a, const char *b, FILE *out, bool *differ);
+
+// ---- safetensors, also for import and export -------------------------------------------------------
+typedef struct dt_safetensors dt_safetensors; // an opened, validated file (mapped read-only)
+dt_status dt_safetensors_open(dt_safetensors **out, const char *path);
+void dt_safetensors_close(dt_safetensors *s);
+int dt_safetensors_count(const dt_safetensors *s);
+const char *dt_safetensors_name(const dt_safetensors *s, int i);
+dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i);
+void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
+const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
+int dt_safetensors_find(const dt_safetensors *s, const char *name); // or -1
+// Writes f32 tensors (sorted by name); metadata: NULL or pairs key, value, …, NULL.
+dt_status dt_safetensors_write(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
+                               const char *const *metadata);
+
+#endif

@@ -1,0 +1,88 @@
+// config.h: one YAML file and key=value overrides in, one validated, typed, immutable tree out.
+//
+// How it works: the text is capped (1 MiB, depth 64) before libyaml sees it, parsed into a tree whose
+// nodes remember file:line:column, merged with overrides, then checked against config.def, the one
+// table of keys. A segment `*` in the table stands for a name that the user chooses (a field) and a
+// trailing `[]` for the items of a list. Defaults are filled in, so a getter never fails: asking for a
+// key that the table does not have is a programming error and asserts.
+//
+// Invariants: after dt_config_load every key of the table has a value of its type (or is absent, for
+// optional ones without default: dt_config_has). `auto` is a value like any other where the table
+// allows it; who resolves it writes the answer with dt_config_resolve, and the resolved tree is what
+// the run directory and the checkpoint keep.
+//
+// Errors: DT_E_USAGE, one line "file:line:column: what; expected …; did you mean …".
+// Threads: read-only after load; resolve before sharing.
+#ifndef DT_CONFIG_CONFIG_H
+#define DT_CONFIG_CONFIG_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct dt_config dt_config;
+typedef struct dt_cnode dt_cnode; // a node of the tree; borrowed, lives as long as its config
+
+// Reads `path` ("-" = stdin) and applies overrides "key=value" (value parsed as YAML flow text).
+dt_status dt_config_load(dt_config **out, const char *path, const char *const *overrides,
+                         size_t n_overrides);
+// The same from memory; `name` stands for the file in messages. For tests, fuzzing, checkpoints.
+dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,
+                          const char *const *overrides, size_t n_overrides);
+void dt_config_destroy(dt_config *c);
+
+// ---- values, by full dotted path -----------------------------------------------------------------
+bool dt_config_has(const dt_config *c, const char *key);
+bool dt_config_is_auto(const dt_config *c, const char *key);
+const char *dt_config_str(const dt_config *c, const char *key); // text of a scalar
+int64_t dt_config_int(const dt_config *c, const char *key);
+double dt_config_real(const dt_config *c, const char *key);
+bool dt_config_bool(const dt_config *c, const char *key);
+double dt_config_seconds(const dt_config *c, const char *key); // "10s", "500ms", "2m", "1h", plain = s
+
+// "10 steps", "1 epoch", "5%" and the like: a number and a unit.
+typedef enum dt_unit { DT_UNIT_NONE, DT_UNIT_STEPS, DT_UNIT_EPOCHS, DT_UNIT_PERCENT } dt_unit;
+typedef struct dt_amount {
+    double value;
+    dt_unit unit;
+} dt_amount;
+dt_amount dt_config_amount(const dt_config *c, const char *key);
+
+// Writes a resolved value over `auto` (or a default). `text` is YAML flow text.
+void dt_config_resolve(dt_config *c, const char *key, const char *text);
+
+// ---- walking lists and maps (fields, augment, view) ----------------------------------------------
+typedef enum dt_ckind { DT_C_SCALAR, DT_C_LIST, DT_C_MAP } dt_ckind;
+const dt_cnode *dt_config_node(const dt_config *c, const char *key); // NULL when absent
+dt_ckind dt_cnode_kind(const dt_cnode *n);
+size_t dt_cnode_size(const dt_cnode *n);                       // items of a list or map
+const dt_cnode *dt_cnode_item(const dt_cnode *n, size_t i);    // list item or map value
+const char *dt_cnode_key(const dt_cnode *n, size_t i);         // map key, in file order
+const dt_cnode *dt_cnode_get(const dt_cnode *n, const char *key); // map value or NULL
+const char *dt_cnode_str(const dt_cnode *n);                   // scalar text
+bool dt_cnode_real(const dt_cnode *n, double *out);            // false when not a number
+// "file:line:column" of the node, for messages by those who find what the table cannot.
+const char *dt_cnode_where(const dt_cnode *n);
+// dt_fail(DT_E_USAGE) with the place of `key` in front.
+dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// ---- the whole ------------------------------------------------------------------------------------
+// YAML text of the resolved tree, keys in table order; heap, caller frees.
+char *dt_config_dump(const dt_config *c);
+// XXH3 of the keys that change numbers (flag N in config.def), and the first such key that differs
+// between two configs (NULL: none). Values borrowed from the configs.
+uint64_t dt_config_numeric_hash(const dt_config *c);
+const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
+                                               const char **value_a, const char **value_b);
+
+// The table, for `dtrain keys` and docs/config.md. `prefix` NULL = all.
+typedef struct dt_config_key {
+    const char *path, *type, *default_text, *range, *help;
+    bool numeric; // changes numbers
+} dt_config_key;
+const dt_config_key *dt_config_keys(size_t *n);
+
+#endif

@@ -1,0 +1,41 @@
+// exec.h: runs a plan. Owns one activation slab and the pointers of one micro-batch in flight.
+//
+// A lane of the trainer owns one exec per plan. dt_exec_run allocates nothing, takes no lock and
+// writes only its own slab and the gradient slab it is given.
+#ifndef DT_EXEC_EXEC_H
+#define DT_EXEC_EXEC_H
+
+#include "exec/plan.h"
+
+typedef struct dt_exec dt_exec;
+
+dt_status dt_exec_create(dt_exec **out, const dt_plan *plan);
+void dt_exec_destroy(dt_exec *e);
+
+// Binds graph input `name` to memory (dense, the input's dtype; device memory on CUDA). Zero copy:
+// the pointer must stay valid until dt_exec_run returns. Returns false when the graph has no such
+// input.
+bool dt_exec_bind(dt_exec *e, const char *name, const void *data);
+int dt_exec_input_index(const dt_exec *e, const char *name); // or -1; then bind by index, no strings
+void dt_exec_bind_index(dt_exec *e, int index, const void *data);
+
+typedef struct dt_exec_args {
+    dt_step_block step;
+    float *grad;     // gradient slab; NULL for inference graphs with neither GRAD nor STAT
+    bool accumulate; // add to the slab (false: the first micro-batch overwrites it)
+    // After the node that finishes gradient i of graph->grads (all its producers done); NULL = none.
+    void (*on_grad)(void *ctx, int grad_index);
+    // Between nodes, for progressing communication; NULL = none.
+    void (*poll)(void *ctx);
+    void *ctx;
+} dt_exec_args;
+
+void dt_exec_run(dt_exec *e, const dt_exec_args *args);
+// The same, checking every result: returns the name of the first value that is not finite (borrowed
+// from the graph), or NULL. Slow; for replaying a bad step.
+const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *args);
+
+// Copies a named graph output, dense f32, into out (cap elements); returns its element count or -1.
+int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t cap);
+
+#endif

@@ -1,0 +1,73 @@
+// params.h: the parameters of a model, in flat slabs, and their packed copies.
+//
+// One offset table serves master weights, gradients and moments: entry i owns elements
+// [offset, offset + count) of each, dense, in the order in which backward finishes (graph->grads), so
+// that a bucket of the all-reduce is a slice. Each entry starts at a multiple of 16 elements; the gaps
+// are zero and stay zero. Behind the trained elements of a gradient slab lie the STAT values:
+//
+//   master | moment1 | moment2 : [ p0 | p1 | … | pn ]
+//   gradient slab k            : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
+//   buffers                    : [ b0 | b1 | … ]   (batch-norm running statistics)
+//
+// Plans refer to parameters by entry id. Several plans (training, evaluation, other image sizes) share
+// one dt_params; it takes the entries by name. Packed copies are made by dt_params_repack after each
+// commit, before any exec runs: a step never packs.
+//
+// Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs; commit
+// and repack from one thread (or a team dividing chunks) while no exec runs.
+#ifndef DT_EXEC_PARAMS_H
+#define DT_EXEC_PARAMS_H
+
+#include "backend/backend.h"
+
+typedef struct dt_param_entry {
+    const char *name;
+    dt_shape shape;
+    int64_t offset, count; // elements in its slab
+    bool decay;
+    dt_init init;
+} dt_param_entry;
+
+typedef struct dt_stat_entry {
+    const char *name;
+    int64_t offset, count; // in a gradient slab
+} dt_stat_entry;
+
+typedef struct dt_params {
+    dt_backend *backend;
+    dt_param_entry *entries; // trained, in slab order
+    int n_entries;
+    dt_param_entry *buffers;
+    int n_buffers;
+    dt_stat_entry *stats;
+    int n_stats;
+    int64_t n_trained; // elements of master, moments (padded)
+    int64_t n_grad;    // elements of a gradient slab (trained + stats, padded)
+    int64_t n_buffer;  // elements of the buffer slab
+    float *master, *moment1, *moment2, *buffer;
+    float **grads; // gradient slabs
+    int n_grads;
+    struct dt_params_packs *packs; // internal
+    dt_arena arena;
+} dt_params;
+
+// From the differentiated training graph (or an inference graph: then no gradients or moments).
+// moments: 0, 1 or 2 slabs; n_grad_slabs: how many gradient slabs.
+dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+                           int n_grad_slabs);
+void dt_params_destroy(dt_params *p);
+// Initial values from seed and names alone (Philox); moments zero.
+void dt_params_init(dt_params *p, uint64_t seed);
+// Entry id of a PARAM (buffer = false) or BUFFER by name, or -1.
+int dt_params_find(const dt_params *p, const char *name, bool buffer);
+int dt_params_find_stat(const dt_params *p, const char *name);
+// Registers (or finds) a packed copy; returns its id. Called when plans are made.
+dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id);
+void *dt_params_packed(const dt_params *p, int id);
+// Brings all packed copies up to date with master and buffers.
+void dt_params_repack(dt_params *p, int threads);
+// Optimizer segments: adjacent entries with the same decay merged. Heap, caller frees.
+dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n);
+size_t dt_params_bytes(const dt_params *p, const char *kind); // "master", "grad", "moments", "packed", …
+
+#endif

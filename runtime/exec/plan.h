@@ -1,0 +1,33 @@
+// plan.h: everything about running a graph that can be decided before the first step.
+//
+// dt_plan_create walks the nodes in order, lets each kernel choose layouts, inserts reorders, assigns
+// every activation an offset in one slab by liveness (first fit over address-ordered gaps; in-place
+// where a kernel allows and the input dies there), sizes the shared scratch, registers packed
+// parameters. Immutable afterwards; any number of execs run it.
+//
+// The slab:  [ activations and gradients, by offset ............ | scratch ]
+#ifndef DT_EXEC_PLAN_H
+#define DT_EXEC_PLAN_H
+
+#include "exec/params.h"
+
+typedef struct dt_plan dt_plan;
+
+typedef struct dt_plan_opts {
+    int threads; // OpenMP threads a kernel may use
+} dt_plan_opts;
+
+// The graph and params are borrowed and must outlive the plan.
+dt_status dt_plan_create(dt_plan **out, const dt_graph *g, dt_params *params,
+                         const dt_plan_opts *opts);
+void dt_plan_destroy(dt_plan *p);
+
+typedef struct dt_plan_report {
+    size_t activation_bytes, scratch_bytes; // one exec's slab
+    size_t unshared_bytes;                  // what the activations would take without reuse
+    int n_steps, n_reorders, n_inplace;
+} dt_plan_report;
+void dt_plan_report_get(const dt_plan *p, dt_plan_report *out);
+void dt_plan_print(const dt_plan *p, FILE *out); // steps with layouts, offsets, kernels
+
+#endif

@@ -1,0 +1,80 @@
+// attrs.h: the attributes of each op that has any. A plain union: a node is a value that passes copy.
+#ifndef DT_GRAPH_ATTRS_H
+#define DT_GRAPH_ATTRS_H
+
+#include "graph/tensor.h"
+
+typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU } dt_act;
+
+// Window of a convolution or pooling. Padding may be asymmetric.
+typedef struct dt_window {
+    int kernel[2], stride[2], dilation[2]; // height, width
+    int pad_begin[2], pad_end[2];
+} dt_window;
+
+typedef union dt_attrs {
+    struct {
+        int channels;
+        float mean[64], std[64]; // of values scaled to 0..1
+    } image_normalize;
+    struct {
+        dt_dtype to;
+    } cast;
+    struct {
+        dt_window win; // win.kernel follows the weight's shape
+        int groups;
+        dt_act act;      // fused after the bias (inference only)
+        int fold_bn;     // parameter ids below are folded into weight and bias when packed
+        int bn_scale, bn_shift, bn_mean, bn_var; // param ids (mean, var: buffers)
+        float bn_eps;
+    } conv2d;
+    struct {
+        dt_act act; // fused after the bias
+    } linear;
+    struct {
+        int trans_a, trans_b; // of the last two dimensions
+        float alpha;
+    } matmul;
+    struct {
+        float eps, momentum; // running = (1-momentum)*running + momentum*batch
+        int training;        // 0: uses running statistics, has no stat outputs
+        int relu;            // fused ReLU (after the residual)
+        int pool;            // fused max-pool after the ReLU: window in `win`
+        dt_window win;
+    } batch_norm;
+    struct {
+        float eps;
+    } layer_norm;
+    struct {
+        dt_window win;
+        int count_include_pad; // avg_pool
+    } pool; // max_pool, avg_pool
+    struct {
+        float p; // probability of zero; kept values are scaled by 1/(1-p)
+    } dropout;
+    struct {
+        float alpha;
+    } scale;
+    struct {
+        int axis;
+    } concat; // also softmax (last axis only)
+    struct {
+        int axis;
+        int64_t begin, end;
+    } slice;
+    struct {
+        int perm[DT_MAX_DIMS];
+    } transpose;
+    struct {
+        dt_shape shape;
+    } reshape;
+    struct {
+        float scale;
+    } sdpa;
+    struct {
+        float smoothing; // cross_entropy
+        float beta;      // smooth_l1
+    } loss;
+} dt_attrs;
+
+#endif

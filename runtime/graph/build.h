@@ -1,0 +1,61 @@
+// build.h: the API that models are written in. One function an op; shapes in the comments.
+//
+// Names: `name` is the node's name; parameters get "<name>.weight", "<name>.bias" and, for batch norm,
+// "<name>.running_mean", "<name>.running_var": so a builder that uses torchvision's module paths makes
+// checkpoints that PyTorch loads. Pass NULL to ops without parameters for a made-up name.
+#ifndef DT_GRAPH_BUILD_H
+#define DT_GRAPH_BUILD_H
+
+#include "graph/ir.h"
+
+dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape);
+dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, bool decay);
+dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape, const void *data);
+void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
+
+// (N,H,W,C) u8 -> (N,C,H,W) float: (x/255 - mean[c]) / std[c]
+dt_value dt_image_normalize(dt_graph *g, dt_value x, const float *mean, const float *std);
+dt_value dt_cast(dt_graph *g, dt_value x, dt_dtype to);
+
+typedef struct dt_conv2d_opts {
+    int out, kernel, stride, pad; // square window; 0 stride = 1
+    int dilation, groups;         // 0 = 1
+    bool bias;
+    const dt_window *window; // NULL, or the full form (overrides kernel, stride, pad, dilation)
+} dt_conv2d_opts;
+// (N,C,H,W) -> (N,out,H',W'); weight (out,C/groups,R,S), Kaiming normal (fan-out, ReLU gain)
+dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o);
+// (…,I) -> (…,out); weight (out,I), bias (out), both uniform ±1/sqrt(I) as PyTorch's
+dt_value dt_linear(dt_graph *g, const char *name, dt_value x, int64_t out, bool bias);
+// (…,M,K) x (…,K,N) -> (…,M,N), scaled by alpha
+dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha);
+// (N,C,H,W) or (N,C); eps 1e-5, momentum 0.1
+dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x);
+dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps); // over the last dim
+dt_value dt_relu(dt_graph *g, dt_value x);
+dt_value dt_gelu(dt_graph *g, dt_value x); // exact (erf)
+dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
+dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
+dt_value dt_global_pool(dt_graph *g, dt_value x); // (N,C,H,W) -> (N,C), mean
+dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
+dt_value dt_add(dt_graph *g, dt_value a, dt_value b); // b may lack leading dims: broadcast over them
+dt_value dt_scale(dt_graph *g, dt_value x, float alpha);
+dt_value dt_concat(dt_graph *g, const dt_value *x, int n, int axis);
+dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end);
+dt_value dt_transpose(dt_graph *g, dt_value x, const int *perm);
+dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape); // one -1 is inferred
+dt_value dt_softmax(dt_graph *g, dt_value x);                 // last dim
+// q (N,H,Tq,D), k and v (N,H,Tk,D) -> (N,H,Tq,D); softmax(scale q k^T) v
+dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale);
+// ids (…) i32, table (V,D) -> (…,D)
+dt_value dt_embedding(dt_graph *g, dt_value ids, dt_value table);
+
+// Losses: sum over samples of weight[n] * loss_n, and the sum of weights; sets graph->loss.
+// The gradient is that of the sum; it is divided by the global weight once, at commit.
+dt_value dt_cross_entropy(dt_graph *g, dt_value logits /*(N,K)*/, dt_value target /*i32 (N) or f32 (N,K)*/,
+                          dt_value weight /*(N)*/, float smoothing);
+dt_value dt_bce(dt_graph *g, dt_value logits, dt_value target /*f32, same shape*/, dt_value weight);
+dt_value dt_mse(dt_graph *g, dt_value x, dt_value target, dt_value weight); // mean over a sample's elements
+dt_value dt_smooth_l1(dt_graph *g, dt_value x, dt_value target, dt_value weight, float beta);
+
+#endif

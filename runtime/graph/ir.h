@@ -1,0 +1,167 @@
+// ir.h: the static graph. Builders (models/) make it, autodiff and passes rewrite it, plans run it.
+//
+// A graph is a list of values and a list of nodes in execution order. A value is a tensor with a name,
+// an element type and a logical shape; a node applies an op to values. Ids are indices and stay valid;
+// a removed node is marked dead and skipped. Everything lives in the graph's arena.
+//
+// Kinds of values
+//   INPUT   fed from a batch (u8 images (N,H,W,C), i32 labels (N), f32 weights (N))
+//   PARAM   trained; f32 always (backends keep low-precision packed copies); has `init` and `decay`
+//   BUFFER  saved but not trained (batch-norm running statistics); f32
+//   CONST   data known at build time
+//   TEMP    an activation or its gradient
+//   GRAD    gradient of parameter `param`: the node that makes it adds into the gradient slab
+//   STAT    a sum over micro-batches (loss, weights, batch statistics): lives behind the gradients in
+//           the same slab and is accumulated and reduced with them, by the same tree
+//
+// A backward node carries the same op with `backward` set, and positional inputs:
+//   in  = [forward inputs (n_fwd_in)] [forward outputs (n_fwd_out)] [gradients of forward outputs]
+//   out = gradients of the forward inputs
+// with DT_NONE where a tensor is not needed (or has no gradient). So one op has one file here and one
+// file in each backend. Ops whose gradient is other ops (reshape, transpose, concat, …) emit those.
+//
+// Building: a failing call records the first error (node name, shapes) and returns DT_NONE; later
+// calls with DT_NONE do nothing; dt_graph_check returns the error. So builders read like equations.
+//
+// Randomness and initial values depend on names alone: passes keep them.
+#ifndef DT_GRAPH_IR_H
+#define DT_GRAPH_IR_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "graph/attrs.h"
+#include "graph/tensor.h"
+
+#include <stdio.h>
+
+typedef int32_t dt_value; // index into graph->values
+typedef int32_t dt_node_id;
+enum { DT_NONE = -1 };
+
+typedef enum dt_op {
+#define OP(id, min_in, max_in, n_out, amp) DT_OP_##id,
+#include "graph/ops.def"
+#undef OP
+    DT_OP_COUNT
+} dt_op;
+
+typedef enum dt_value_kind {
+    DT_V_INPUT,
+    DT_V_PARAM,
+    DT_V_BUFFER,
+    DT_V_CONST,
+    DT_V_TEMP,
+    DT_V_GRAD,
+    DT_V_STAT
+} dt_value_kind;
+
+typedef enum dt_init_kind { DT_INIT_ZERO, DT_INIT_ONE, DT_INIT_NORMAL, DT_INIT_UNIFORM } dt_init_kind;
+// NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale].
+typedef struct dt_init {
+    dt_init_kind kind;
+    float scale;
+} dt_init;
+
+typedef struct dt_value_info {
+    const char *name; // unique; PARAM and BUFFER: the checkpoint's tensor name ("iris.0.weight")
+    dt_value_kind kind;
+    dt_dtype dtype;
+    dt_shape shape;
+    dt_node_id producer; // DT_NONE for INPUT, PARAM, BUFFER, CONST
+    int out_index;       // of producer
+    dt_value param;      // GRAD: the PARAM value it is the gradient of
+    dt_init init;        // PARAM, BUFFER
+    bool decay;          // PARAM: weight decay applies (false: norms, biases)
+    const void *data;    // CONST: dense, in the arena
+} dt_value_info;
+
+typedef struct dt_node {
+    dt_op op;
+    bool backward;
+    bool dead;
+    const char *name; // unique among forward nodes; backward nodes are "<forward>.bwd"
+    int n_in, n_out;
+    int n_fwd_in, n_fwd_out; // backward nodes: how `in` is divided
+    dt_value *in, *out;
+    dt_attrs attrs;
+    dt_node_id forward; // backward nodes: the forward node
+} dt_node;
+
+// Commit rule of a BUFFER: buffer = (1 - momentum) * buffer + momentum * stat / n_micro_batches.
+typedef struct dt_buffer_update {
+    dt_value buffer, stat;
+    float momentum;
+} dt_buffer_update;
+
+typedef struct dt_named_output {
+    const char *name;
+    dt_value value;
+} dt_named_output;
+
+typedef struct dt_graph {
+    dt_arena arena;
+    const char *name;
+    bool training;
+    dt_value_info *values;
+    int n_values, cap_values;
+    dt_node *nodes; // execution order
+    int n_nodes, cap_nodes;
+    dt_buffer_update *updates;
+    int n_updates, cap_updates;
+    dt_named_output *outputs; // what evaluation and inference read ("logits", "embedding")
+    int n_outputs, cap_outputs;
+    dt_value loss, loss_weight; // STAT scalars, DT_NONE before a loss is added
+    dt_value *grads;            // GRAD values in the order in which backward finishes them
+    int n_grads, cap_grads;
+    int n_names;      // for made-up names
+    dt_status status; // first build error
+    char error[512];
+} dt_graph;
+
+// ---- life ------------------------------------------------------------------------------------------
+dt_graph *dt_graph_create(const char *name, bool training);
+void dt_graph_destroy(dt_graph *g);
+dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
+// Records a build error (keeps the first) and returns DT_NONE.
+dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// Readable text: a line a node with shapes and dtypes; parameters and outputs. (`check --graph`)
+void dt_graph_print(const dt_graph *g, FILE *out);
+
+// ---- the low level, for ops and passes -------------------------------------------------------------
+dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
+                            const dt_shape *shape);
+// Appends a node with room for n_in inputs (copied) and n_out outputs (DT_NONE). Runs no inference.
+dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
+                           int n_out, const dt_attrs *attrs);
+// Forward node through its op's inference; returns out[0] (others through the producer).
+dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
+                        const dt_attrs *attrs);
+// `name` made unique in the graph ("relu", "relu.1", …); NULL: from the op.
+const char *dt_graph_unique_name(dt_graph *g, const char *name);
+dt_value dt_graph_find(const dt_graph *g, const char *name); // by value name, or DT_NONE
+static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
+    return &g->values[v];
+}
+
+// ---- ops as data -----------------------------------------------------------------------------------
+typedef enum dt_amp { DT_AMP_LOW, DT_AMP_FOLLOW, DT_AMP_FULL } dt_amp;
+struct dt_grad_ctx;
+typedef struct dt_op_def {
+    const char *name;
+    int min_in, max_in, n_out;
+    dt_amp amp;
+    // Checks inputs, creates the outputs of node `id` (indices: the node array may move).
+    // On error calls dt_graph_fail and returns its status.
+    dt_status (*infer)(dt_graph *g, dt_node_id id);
+    // Emits backward nodes (see autodiff.h). NULL: no gradient.
+    dt_status (*grad)(struct dt_grad_ctx *ctx, dt_node_id id);
+} dt_op_def;
+// Each graph/ops/<id>.c defines `const dt_op_def dt_op_def_<id>` through DT_OP_DEFINE; dt_op_get
+// merges it with ops.def.
+const dt_op_def *dt_op_get(dt_op op);
+const char *dt_op_name(dt_op op);
+#define DT_OP_DEFINE(id, infer_fn, grad_fn)                                                        \
+    dt_status (*const dt_op_infer_##id)(dt_graph *, dt_node_id) = infer_fn;                        \
+    dt_status (*const dt_op_grad_##id)(struct dt_grad_ctx *, dt_node_id) = grad_fn
+
+#endif

@@ -1,0 +1,18 @@
+// passes.h: rewrites of the graph. Each keeps names (randomness hangs on them) and is idempotent.
+// Order: build -> fuse (or fold for inference) -> differentiate (training) -> amp -> dead-code.
+#ifndef DT_GRAPH_PASSES_H
+#define DT_GRAPH_PASSES_H
+
+#include "graph/ir.h"
+
+// batch_norm (+ add) + relu (+ max_pool) -> one batch_norm node; linear + relu/gelu -> attrs.act.
+// Only where the intermediate values have no other reader and are not outputs.
+dt_status dt_pass_fuse(dt_graph *g);
+// Inference: conv2d + batch_norm -> conv2d with fold_bn; + relu -> attrs.act.
+dt_status dt_pass_fold_bn(dt_graph *g);
+// Activations and their gradients of LOW and FOLLOW ops to `low`; casts before FULL ops. low = DT_F32
+// does nothing. PARAM, BUFFER, GRAD, STAT stay f32; so do batch statistics and saved moments.
+dt_status dt_pass_amp(dt_graph *g, dt_dtype low);
+dt_status dt_pass_dead_code(dt_graph *g);
+
+#endif

@@ -1,0 +1,56 @@
+// metrics.h: one record a step (or evaluation) to all sinks: metrics.jsonl, tfevents, the terminal.
+//
+// metrics.jsonl has one object a line: {"kind":"step","step":…,"epoch":…,"samples":…,"loss":…,"lr":…,
+// "grad_norm":…,"samples_per_s":…,"seconds":{"step","data","compute","comm","other"},"rss":…} or
+// {"kind":"eval","split":…,"step":…,…metrics}. Resume truncates it to the offset in the checkpoint.
+// Writing never hurts training: a full disk drops lines and counts them. Rank 0 only.
+#ifndef DT_METRICS_METRICS_H
+#define DT_METRICS_METRICS_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct dt_metrics dt_metrics;
+
+typedef struct dt_metrics_opts {
+    const char *run_dir;
+    const char *run_name;
+    bool terminal, jsonl, tensorboard;
+    int every_steps;         // plain lines in a pipe, tfevents
+    int64_t total_steps;     // for bar and ETA
+    int64_t steps_per_epoch; // for the epoch bar
+    int n_epochs;
+    int64_t truncate_to; // metrics.jsonl offset to resume from; < 0: start anew
+} dt_metrics_opts;
+
+typedef struct dt_step_record {
+    int64_t step;    // steps committed so far, 1 after the first
+    double epoch;    // fractional
+    int64_t samples; // seen so far
+    double loss, lr, grad_norm;
+    double step_s, data_s, compute_s, comm_s, other_s; // seconds of this step, by phase
+    int64_t global_batch;
+    bool skipped; // overflow or NaN: nothing was committed
+} dt_step_record;
+
+typedef struct dt_metric_value {
+    const char *name;
+    double value;
+} dt_metric_value;
+
+dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts);
+void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation in steady state
+// extra_json: NULL or raw JSON members to add ("\"confusion\":[[…]]").
+void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
+                     int n_values, const char *extra_json);
+// A named phase for the terminal's live line ("evaluating", "saving"); NULL ends it.
+void dt_metrics_phase(dt_metrics *m, const char *what, double fraction);
+int64_t dt_metrics_flush(dt_metrics *m); // to the file; returns metrics.jsonl's size in bytes
+// The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
+// would help. Text to stderr.
+void dt_metrics_summary(dt_metrics *m);
+void dt_metrics_close(dt_metrics *m);
+
+#endif
