@@ -67,6 +67,7 @@ typedef struct dt_site {
     const dt_node *node;
     struct dt_backend *backend;
     int threads;
+    int n_lanes; // how many execs may run this site at once (dt_run.lane < n_lanes)
     // by input / output position of the node; DT_NONE positions are ignored
     dt_layout *in_layout;  // in: where inputs lie; out: where the kernel wants them
     dt_layout *out_layout; // out
@@ -82,6 +83,7 @@ typedef struct dt_run {
     void *const *out;
     void *const *packed; // by pack request
     void *scratch;
+    int lane;            // which of the execs runs: selects per-lane library objects in site->state
     uint64_t accumulate; // bit i: GRAD or STAT output i adds
     const dt_step_block *step;
     void *stream; // CUDA: the stream to launch on; NULL on the CPU

@@ -9,7 +9,8 @@
 
 typedef struct dt_exec dt_exec;
 
-dt_status dt_exec_create(dt_exec **out, const dt_plan *plan);
+// lane: 0 … n_lanes-1 of the plan's options; no two execs that run at once may share one.
+dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int lane);
 void dt_exec_destroy(dt_exec *e);
 
 // Binds graph input `name` to memory (dense, the input's dtype; device memory on CUDA). Zero copy:

@@ -66,8 +66,11 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers.
 void dt_params_repack(dt_params *p, int threads);
+// The share `part` of n_parts of the same work, so that a team can divide it (one thread each).
+void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // Optimizer segments: adjacent entries with the same decay merged. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n);
-size_t dt_params_bytes(const dt_params *p, const char *kind); // "master", "grad", "moments", "packed", …
+// kind: "master", "gradients", "moments", "buffers" or "packed".
+size_t dt_params_bytes(const dt_params *p, const char *kind);
 
 #endif

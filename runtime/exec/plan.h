@@ -15,6 +15,7 @@ typedef struct dt_plan dt_plan;
 
 typedef struct dt_plan_opts {
     int threads; // OpenMP threads a kernel may use
+    int n_lanes; // how many execs will run this plan at once (0 = 1)
 } dt_plan_opts;
 
 // The graph and params are borrowed and must outlive the plan.
