@@ -1,0 +1,248 @@
+// params.c: slabs, the offset table, initial values and packed copies. See params.h for the picture.
+//
+// Packed copies are kept in a small table of (key, memory, pack function). The function and its
+// context belong to the site that asked first; plans therefore live as long as their params.
+
+#include "exec/params.h"
+
+#include "base/hash.h"
+#include "base/rng.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN_ELEMENTS = 16 };
+
+typedef struct packed_copy {
+    uint64_t key;
+    size_t n_bytes;
+    void *memory;
+    int n_params;
+    const float *dense[6]; // into master or buffer
+    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads);
+    const void *ctx;
+} packed_copy;
+
+struct dt_params_packs {
+    packed_copy *items;
+    int n, cap;
+    size_t total_bytes;
+};
+
+static int64_t align_up(int64_t n) { return (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS; }
+
+static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *cursor,
+                      const dt_value_info *v) {
+    dt_param_entry *e = &list[(*n)++];
+    e->name = dt_arena_strdup(&p->arena, v->name);
+    e->shape = v->shape;
+    e->offset = *cursor;
+    e->count = dt_shape_elements(&v->shape);
+    e->decay = v->decay;
+    e->init = v->init;
+    *cursor += align_up(e->count);
+}
+
+// Trained parameters in the order in which backward finishes them; parameters that nothing trains
+// (inference graphs, unused ones) follow in graph order.
+static void fill_entries(dt_params *p, const dt_graph *g) {
+    bool *done = dt_arena_alloc(&p->arena, (size_t)g->n_values + 1);
+    p->entries = dt_arena_alloc(&p->arena, sizeof(dt_param_entry) * (size_t)(g->n_values + 1));
+    p->buffers = dt_arena_alloc(&p->arena, sizeof(dt_param_entry) * (size_t)(g->n_values + 1));
+    p->stats = dt_arena_alloc(&p->arena, sizeof(dt_stat_entry) * (size_t)(g->n_values + 1));
+    for (int i = 0; i < g->n_grads; i++) {
+        dt_value v = g->values[g->grads[i]].param;
+        done[v] = true;
+        add_entry(p, p->entries, &p->n_entries, &p->n_trained, &g->values[v]);
+    }
+    for (dt_value v = 0; v < g->n_values; v++) {
+        if (g->values[v].kind == DT_V_PARAM && !done[v])
+            add_entry(p, p->entries, &p->n_entries, &p->n_trained, &g->values[v]);
+        if (g->values[v].kind == DT_V_BUFFER)
+            add_entry(p, p->buffers, &p->n_buffers, &p->n_buffer, &g->values[v]);
+    }
+    p->n_grad = p->n_trained;
+    for (dt_value v = 0; v < g->n_values; v++) {
+        if (g->values[v].kind != DT_V_STAT) continue;
+        dt_stat_entry *s = &p->stats[p->n_stats++];
+        s->name = dt_arena_strdup(&p->arena, g->values[v].name);
+        s->offset = p->n_grad;
+        s->count = dt_shape_elements(&g->values[v].shape);
+        p->n_grad += align_up(s->count);
+    }
+}
+
+static dt_status alloc_slab(dt_params *p, float **slab, int64_t n, const char *what) {
+    if (n == 0) n = ALIGN_ELEMENTS;
+    return p->backend->alloc(p->backend, (void **)slab, (size_t)n * sizeof(float), what);
+}
+
+dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+                           int n_grad_slabs) {
+    dt_params *p = dt_xcalloc(1, sizeof *p);
+    dt_arena_init(&p->arena);
+    p->backend = b;
+    p->packs = dt_xcalloc(1, sizeof *p->packs);
+    fill_entries(p, g);
+    dt_status st = alloc_slab(p, &p->master, p->n_trained, "master weights");
+    if (st == DT_OK) st = alloc_slab(p, &p->buffer, p->n_buffer, "buffers");
+    if (st == DT_OK && n_moments > 0) st = alloc_slab(p, &p->moment1, p->n_trained, "first moments");
+    if (st == DT_OK && n_moments > 1) st = alloc_slab(p, &p->moment2, p->n_trained, "second moments");
+    p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
+    for (int i = 0; st == DT_OK && i < n_grad_slabs; i++) {
+        st = alloc_slab(p, &p->grads[i], p->n_grad, "gradients");
+        if (st == DT_OK) p->n_grads++;
+    }
+    if (st != DT_OK) {
+        dt_params_destroy(p);
+        return st;
+    }
+    *out = p;
+    return DT_OK;
+}
+
+static void free_slab(dt_params *p, float *slab, int64_t n) {
+    if (n == 0) n = ALIGN_ELEMENTS;
+    if (slab) p->backend->free(p->backend, slab, (size_t)n * sizeof(float));
+}
+
+void dt_params_destroy(dt_params *p) {
+    if (!p) return;
+    for (int i = 0; i < p->packs->n; i++)
+        p->backend->free(p->backend, p->packs->items[i].memory, p->packs->items[i].n_bytes);
+    free(p->packs->items);
+    free(p->packs);
+    for (int i = 0; i < p->n_grads; i++) free_slab(p, p->grads[i], p->n_grad);
+    free_slab(p, p->master, p->n_trained);
+    free_slab(p, p->moment1, p->n_trained);
+    free_slab(p, p->moment2, p->n_trained);
+    free_slab(p, p->buffer, p->n_buffer);
+    dt_arena_fini(&p->arena);
+    free(p);
+}
+
+static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
+    dt_rng r = {seed, 0, 0, dt_hash32(e->name)};
+    float s = e->init.scale;
+    for (int64_t i = 0; i < e->count; i++) {
+        switch (e->init.kind) {
+        case DT_INIT_ZERO: x[i] = 0.0f; break;
+        case DT_INIT_ONE: x[i] = 1.0f; break;
+        case DT_INIT_NORMAL: x[i] = s * dt_rng_normal(&r, (uint32_t)i); break;
+        case DT_INIT_UNIFORM: x[i] = s * (2.0f * dt_rng_uniform(&r, (uint32_t)i) - 1.0f); break;
+        }
+    }
+}
+
+static void init_slab(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed, float *slab,
+                      int64_t n_elements) {
+    if (n_elements == 0) return;
+    float *host = dt_xcalloc((size_t)n_elements, sizeof(float));
+    for (int i = 0; i < n; i++) init_entry(&entries[i], seed, host + entries[i].offset);
+    p->backend->copy_to_device(p->backend, slab, host, (size_t)n_elements * sizeof(float));
+    free(host);
+}
+
+void dt_params_init(dt_params *p, uint64_t seed) {
+    init_slab(p, p->entries, p->n_entries, seed, p->master, p->n_trained);
+    init_slab(p, p->buffers, p->n_buffers, seed, p->buffer, p->n_buffer);
+    if (p->moment1) init_slab(p, NULL, 0, seed, p->moment1, p->n_trained);
+    if (p->moment2) init_slab(p, NULL, 0, seed, p->moment2, p->n_trained);
+}
+
+int dt_params_find(const dt_params *p, const char *name, bool buffer) {
+    const dt_param_entry *list = buffer ? p->buffers : p->entries;
+    int n = buffer ? p->n_buffers : p->n_entries;
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i].name, name) == 0) return i;
+    return -1;
+}
+
+int dt_params_find_stat(const dt_params *p, const char *name) {
+    for (int i = 0; i < p->n_stats; i++)
+        if (strcmp(p->stats[i].name, name) == 0) return i;
+    return -1;
+}
+
+static dt_status resolve_dense(const dt_params *p, const dt_value_info *v, const float **out) {
+    bool buffer = v->kind == DT_V_BUFFER;
+    int id = dt_params_find(p, v->name, buffer);
+    if (id < 0)
+        return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters", v->name);
+    *out = buffer ? p->buffer + p->buffers[id].offset : p->master + p->entries[id].offset;
+    return DT_OK;
+}
+
+dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id) {
+    struct dt_params_packs *packs = p->packs;
+    for (int i = 0; i < packs->n; i++) {
+        if (packs->items[i].key == r->key && packs->items[i].n_bytes == r->n_bytes) {
+            *id = i;
+            return DT_OK;
+        }
+    }
+    packed_copy c = {.key = r->key, .n_bytes = r->n_bytes, .n_params = r->n_params, .pack = r->pack, .ctx = r->ctx};
+    assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
+    for (int i = 0; i < r->n_params; i++)
+        if (r->params[i] != DT_NONE) DT_TRY(resolve_dense(p, &g->values[r->params[i]], &c.dense[i]));
+    DT_TRY(p->backend->alloc(p->backend, &c.memory, r->n_bytes, "packed weights"));
+    if (packs->n == packs->cap) {
+        packs->cap = packs->cap ? packs->cap * 2 : 64;
+        packs->items = dt_xrealloc(packs->items, sizeof(packed_copy) * (size_t)packs->cap);
+    }
+    packs->total_bytes += r->n_bytes;
+    packs->items[packs->n] = c;
+    *id = packs->n++;
+    return DT_OK;
+}
+
+void *dt_params_packed(const dt_params *p, int id) { return p->packs->items[id].memory; }
+
+void dt_params_repack_part(dt_params *p, int part, int n_parts) {
+    // Copies are divided by bytes: copy i belongs to the part in which its middle byte falls.
+    size_t before = 0;
+    for (int i = 0; i < p->packs->n; i++) {
+        const packed_copy *c = &p->packs->items[i];
+        size_t middle = before + c->n_bytes / 2;
+        before += c->n_bytes;
+        int owner = (int)((double)middle / (double)p->packs->total_bytes * n_parts);
+        if (owner >= n_parts) owner = n_parts - 1;
+        if (owner == part) c->pack(c->ctx, c->dense, c->memory, 1);
+    }
+}
+
+void dt_params_repack(dt_params *p, int threads) {
+    for (int i = 0; i < p->packs->n; i++) {
+        const packed_copy *c = &p->packs->items[i];
+        c->pack(c->ctx, c->dense, c->memory, threads);
+    }
+}
+
+dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n) {
+    dt_segment *s = dt_xcalloc((size_t)p->n_entries + 1, sizeof *s);
+    *n = 0;
+    for (int i = 0; i < p->n_entries; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        float decay = e->decay ? weight_decay : 0.0f;
+        int64_t length = align_up(e->count); // the zero gap may take part: it stays zero
+        if (*n > 0 && s[*n - 1].decay == decay) {
+            s[*n - 1].length += length;
+        } else {
+            s[*n] = (dt_segment){.offset = e->offset, .length = length, .lr_scale = 1.0f, .decay = decay};
+            ++*n;
+        }
+    }
+    return s;
+}
+
+size_t dt_params_bytes(const dt_params *p, const char *kind) {
+    size_t slab = (size_t)p->n_trained * sizeof(float);
+    if (strcmp(kind, "master") == 0) return slab;
+    if (strcmp(kind, "moments") == 0) return (p->moment1 ? slab : 0) + (p->moment2 ? slab : 0);
+    if (strcmp(kind, "gradients") == 0) return (size_t)p->n_grads * (size_t)p->n_grad * sizeof(float);
+    if (strcmp(kind, "buffers") == 0) return (size_t)p->n_buffer * sizeof(float);
+    if (strcmp(kind, "packed") == 0) return p->packs->total_bytes;
+    assert(!"unknown kind of parameter memory");
+    return 0;
+}
