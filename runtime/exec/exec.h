@@ -17,14 +17,16 @@ void dt_exec_destroy(dt_exec *e);
 // the pointer must stay valid until dt_exec_run returns. Returns false when the graph has no such
 // input.
 bool dt_exec_bind(dt_exec *e, const char *name, const void *data);
-int dt_exec_input_index(const dt_exec *e, const char *name); // or -1; then bind by index, no strings
+int dt_exec_input_index(const dt_exec *e,
+                        const char *name); // or -1; then bind by index, no strings
 void dt_exec_bind_index(dt_exec *e, int index, const void *data);
 
 typedef struct dt_exec_args {
     dt_step_block step;
     float *grad;     // gradient slab; NULL for inference graphs with neither GRAD nor STAT
     bool accumulate; // add to the slab (false: the first micro-batch overwrites it)
-    // After the node that finishes gradient i of graph->grads (all its producers done); NULL = none.
+    // After the node that finishes gradient i of graph->grads (all its producers done); NULL =
+    // none.
     void (*on_grad)(void *ctx, int grad_index);
     // Between nodes, for progressing communication; NULL = none.
     void (*poll)(void *ctx);

@@ -1,4 +1,5 @@
-// params.c: slabs, the offset table, initial values and packed copies. See params.h for the picture.
+// params.c: slabs, the offset table, initial values and packed copies. See params.h for the
+// picture.
 //
 // Packed copies are kept in a small table of (key, memory, pack function). The function and its
 // context belong to the site that asked first; plans therefore live as long as their params.
@@ -30,7 +31,9 @@ struct dt_params_packs {
     size_t total_bytes;
 };
 
-static int64_t align_up(int64_t n) { return (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS; }
+static int64_t align_up(int64_t n) {
+    return (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
+}
 
 static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *cursor,
                       const dt_value_info *v) {
@@ -87,8 +90,10 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
     fill_entries(p, g);
     dt_status st = alloc_slab(p, &p->master, p->n_trained, "master weights");
     if (st == DT_OK) st = alloc_slab(p, &p->buffer, p->n_buffer, "buffers");
-    if (st == DT_OK && n_moments > 0) st = alloc_slab(p, &p->moment1, p->n_trained, "first moments");
-    if (st == DT_OK && n_moments > 1) st = alloc_slab(p, &p->moment2, p->n_trained, "second moments");
+    if (st == DT_OK && n_moments > 0)
+        st = alloc_slab(p, &p->moment1, p->n_trained, "first moments");
+    if (st == DT_OK && n_moments > 1)
+        st = alloc_slab(p, &p->moment2, p->n_trained, "second moments");
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
     for (int i = 0; st == DT_OK && i < n_grad_slabs; i++) {
         st = alloc_slab(p, &p->grads[i], p->n_grad, "gradients");
@@ -127,16 +132,24 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
     float s = e->init.scale;
     for (int64_t i = 0; i < e->count; i++) {
         switch (e->init.kind) {
-        case DT_INIT_ZERO: x[i] = 0.0f; break;
-        case DT_INIT_ONE: x[i] = 1.0f; break;
-        case DT_INIT_NORMAL: x[i] = s * dt_rng_normal(&r, (uint32_t)i); break;
-        case DT_INIT_UNIFORM: x[i] = s * (2.0f * dt_rng_uniform(&r, (uint32_t)i) - 1.0f); break;
+        case DT_INIT_ZERO:
+            x[i] = 0.0f;
+            break;
+        case DT_INIT_ONE:
+            x[i] = 1.0f;
+            break;
+        case DT_INIT_NORMAL:
+            x[i] = s * dt_rng_normal(&r, (uint32_t)i);
+            break;
+        case DT_INIT_UNIFORM:
+            x[i] = s * (2.0f * dt_rng_uniform(&r, (uint32_t)i) - 1.0f);
+            break;
         }
     }
 }
 
-static void init_slab(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed, float *slab,
-                      int64_t n_elements) {
+static void init_slab(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed,
+                      float *slab, int64_t n_elements) {
     if (n_elements == 0) return;
     float *host = dt_xcalloc((size_t)n_elements, sizeof(float));
     for (int i = 0; i < n; i++) init_entry(&entries[i], seed, host + entries[i].offset);
@@ -169,12 +182,14 @@ static dt_status resolve_dense(const dt_params *p, const dt_value_info *v, const
     bool buffer = v->kind == DT_V_BUFFER;
     int id = dt_params_find(p, v->name, buffer);
     if (id < 0)
-        return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters", v->name);
+        return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters",
+                       v->name);
     *out = buffer ? p->buffer + p->buffers[id].offset : p->master + p->entries[id].offset;
     return DT_OK;
 }
 
-dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id) {
+dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
+                                  int *id) {
     struct dt_params_packs *packs = p->packs;
     for (int i = 0; i < packs->n; i++) {
         if (packs->items[i].key == r->key && packs->items[i].n_bytes == r->n_bytes) {
@@ -182,10 +197,15 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
             return DT_OK;
         }
     }
-    packed_copy c = {.key = r->key, .n_bytes = r->n_bytes, .n_params = r->n_params, .pack = r->pack, .ctx = r->ctx};
+    packed_copy c = {.key = r->key,
+                     .n_bytes = r->n_bytes,
+                     .n_params = r->n_params,
+                     .pack = r->pack,
+                     .ctx = r->ctx};
     assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
     for (int i = 0; i < r->n_params; i++)
-        if (r->params[i] != DT_NONE) DT_TRY(resolve_dense(p, &g->values[r->params[i]], &c.dense[i]));
+        if (r->params[i] != DT_NONE)
+            DT_TRY(resolve_dense(p, &g->values[r->params[i]], &c.dense[i]));
     DT_TRY(p->backend->alloc(p->backend, &c.memory, r->n_bytes, "packed weights"));
     if (packs->n == packs->cap) {
         packs->cap = packs->cap ? packs->cap * 2 : 64;
@@ -197,7 +217,9 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
     return DT_OK;
 }
 
-void *dt_params_packed(const dt_params *p, int id) { return p->packs->items[id].memory; }
+void *dt_params_packed(const dt_params *p, int id) {
+    return p->packs->items[id].memory;
+}
 
 void dt_params_repack_part(dt_params *p, int part, int n_parts) {
     // Copies are divided by bytes: copy i belongs to the part in which its middle byte falls.
@@ -229,7 +251,8 @@ dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n) {
         if (*n > 0 && s[*n - 1].decay == decay) {
             s[*n - 1].length += length;
         } else {
-            s[*n] = (dt_segment){.offset = e->offset, .length = length, .lr_scale = 1.0f, .decay = decay};
+            s[*n] = (dt_segment){
+                .offset = e->offset, .length = length, .lr_scale = 1.0f, .decay = decay};
             ++*n;
         }
     }
@@ -240,7 +263,8 @@ size_t dt_params_bytes(const dt_params *p, const char *kind) {
     size_t slab = (size_t)p->n_trained * sizeof(float);
     if (strcmp(kind, "master") == 0) return slab;
     if (strcmp(kind, "moments") == 0) return (p->moment1 ? slab : 0) + (p->moment2 ? slab : 0);
-    if (strcmp(kind, "gradients") == 0) return (size_t)p->n_grads * (size_t)p->n_grad * sizeof(float);
+    if (strcmp(kind, "gradients") == 0)
+        return (size_t)p->n_grads * (size_t)p->n_grad * sizeof(float);
     if (strcmp(kind, "buffers") == 0) return (size_t)p->n_buffer * sizeof(float);
     if (strcmp(kind, "packed") == 0) return p->packs->total_bytes;
     assert(!"unknown kind of parameter memory");

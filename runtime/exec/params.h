@@ -1,20 +1,21 @@
 // params.h: the parameters of a model, in flat slabs, and their packed copies.
 //
 // One offset table serves master weights, gradients and moments: entry i owns elements
-// [offset, offset + count) of each, dense, in the order in which backward finishes (graph->grads), so
-// that a bucket of the all-reduce is a slice. Each entry starts at a multiple of 16 elements; the gaps
-// are zero and stay zero. Behind the trained elements of a gradient slab lie the STAT values:
+// [offset, offset + count) of each, dense, in the order in which backward finishes (graph->grads),
+// so that a bucket of the all-reduce is a slice. Each entry starts at a multiple of 16 elements;
+// the gaps are zero and stay zero. Behind the trained elements of a gradient slab lie the STAT
+// values:
 //
 //   master | moment1 | moment2 : [ p0 | p1 | … | pn ]
 //   gradient slab k            : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
 //   buffers                    : [ b0 | b1 | … ]   (batch-norm running statistics)
 //
-// Plans refer to parameters by entry id. Several plans (training, evaluation, other image sizes) share
-// one dt_params; it takes the entries by name. Packed copies are made by dt_params_repack after each
-// commit, before any exec runs: a step never packs.
+// Plans refer to parameters by entry id. Several plans (training, evaluation, other image sizes)
+// share one dt_params; it takes the entries by name. Packed copies are made by dt_params_repack
+// after each commit, before any exec runs: a step never packs.
 //
-// Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs; commit
-// and repack from one thread (or a team dividing chunks) while no exec runs.
+// Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs;
+// commit and repack from one thread (or a team dividing chunks) while no exec runs.
 #ifndef DT_EXEC_PARAMS_H
 #define DT_EXEC_PARAMS_H
 
@@ -62,7 +63,8 @@ void dt_params_init(dt_params *p, uint64_t seed);
 int dt_params_find(const dt_params *p, const char *name, bool buffer);
 int dt_params_find_stat(const dt_params *p, const char *name);
 // Registers (or finds) a packed copy; returns its id. Called when plans are made.
-dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id);
+dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
+                                  int *id);
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers.
 void dt_params_repack(dt_params *p, int threads);

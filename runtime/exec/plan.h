@@ -1,9 +1,9 @@
 // plan.h: everything about running a graph that can be decided before the first step.
 //
-// dt_plan_create walks the nodes in order, lets each kernel choose layouts, inserts reorders, assigns
-// every activation an offset in one slab by liveness (first fit over address-ordered gaps; in-place
-// where a kernel allows and the input dies there), sizes the shared scratch, registers packed
-// parameters. Immutable afterwards; any number of execs run it.
+// dt_plan_create walks the nodes in order, lets each kernel choose layouts, inserts reorders,
+// assigns every activation an offset in one slab by liveness (first fit over address-ordered gaps;
+// in-place where a kernel allows and the input dies there), sizes the shared scratch, registers
+// packed parameters. Immutable afterwards; any number of execs run it.
 //
 // The slab:  [ activations and gradients, by offset ............ | scratch ]
 #ifndef DT_EXEC_PLAN_H

@@ -1,0 +1,241 @@
+// exec.c: the loop over a plan's steps.
+//
+// All pointers are resolved once, when the exec is made; what moves later is patched: the batch's
+// inputs when they are bound, and places in the gradient slab when a run is given another slab than
+// the run before. So a step costs the kernels' calls and nothing else.
+
+#include "exec/exec.h"
+
+#include "exec/plan_internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct pointer_patch {
+    const void **where;
+    int64_t offset; // gradient slab: elements; input: index
+} pointer_patch;
+
+typedef struct step_pointers {
+    const void **in;
+    void **out;
+    void **packed;
+} step_pointers;
+
+struct dt_exec {
+    const dt_plan *plan;
+    int lane;
+    dt_arena arena;
+    char *slab;
+    step_pointers *steps;
+    pointer_patch *grad_patches, *input_patches;
+    int n_grad_patches, n_input_patches;
+    const float *grad; // the slab that the gradient pointers refer to now
+    float *staging;    // dense f32 copy of a graph output
+    size_t staging_bytes;
+};
+
+static const void *resolve(const dt_exec *e, const dt_ref *ref) {
+    const dt_plan *p = e->plan;
+    switch (ref->place) {
+    case DT_P_SLAB:
+        return e->slab + p->buffers[ref->buffer].offset;
+    case DT_P_MASTER:
+        return p->params->master + ref->offset;
+    case DT_P_BUFFER:
+        return p->params->buffer + ref->offset;
+    case DT_P_CONST:
+        return ref->data;
+    case DT_P_GRAD:
+    case DT_P_INPUT:
+    case DT_P_NONE:
+        return NULL;
+    }
+    return NULL;
+}
+
+static void note_patch(dt_exec *e, const dt_ref *ref, const void **where) {
+    if (ref->place == DT_P_GRAD)
+        e->grad_patches[e->n_grad_patches++] = (pointer_patch){where, ref->offset};
+    if (ref->place == DT_P_INPUT)
+        e->input_patches[e->n_input_patches++] = (pointer_patch){where, ref->offset};
+}
+
+static void resolve_steps(dt_exec *e) {
+    const dt_plan *p = e->plan;
+    size_t n_refs = 1;
+    for (int k = 0; k < p->n_steps; k++) n_refs += (size_t)(p->steps[k].n_in + p->steps[k].n_out);
+    e->grad_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
+    e->input_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
+    e->steps = dt_arena_alloc(&e->arena, sizeof(step_pointers) * (size_t)(p->n_steps + 1));
+    for (int k = 0; k < p->n_steps; k++) {
+        const dt_step *s = &p->steps[k];
+        step_pointers *t = &e->steps[k];
+        t->in = dt_arena_alloc(&e->arena, sizeof(void *) * (size_t)(s->n_in + 1));
+        t->out = dt_arena_alloc(&e->arena, sizeof(void *) * (size_t)(s->n_out + 1));
+        t->packed = dt_arena_alloc(&e->arena, sizeof(void *) * (DT_MAX_PACKS + 1));
+        for (int i = 0; i < s->n_in; i++) {
+            t->in[i] = resolve(e, &s->in[i]);
+            note_patch(e, &s->in[i], &t->in[i]);
+        }
+        for (int i = 0; i < s->n_out; i++) {
+            t->out[i] = (void *)resolve(e, &s->out[i]);
+            note_patch(e, &s->out[i], (const void **)&t->out[i]);
+        }
+        for (int i = 0; s->kernel && i < s->site.n_packs; i++)
+            t->packed[i] = dt_params_packed(p->params, s->pack_ids[i]);
+    }
+}
+
+dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int lane) {
+    assert(lane >= 0 && lane < plan->opts.n_lanes);
+    dt_exec *e = dt_xcalloc(1, sizeof *e);
+    dt_arena_init(&e->arena);
+    e->plan = plan;
+    e->lane = lane;
+    for (int i = 0; i < plan->graph->n_outputs; i++) {
+        const dt_value_info *v = &plan->graph->values[plan->graph->outputs[i].value];
+        size_t n_bytes = (size_t)dt_shape_elements(&v->shape) * sizeof(float);
+        if (n_bytes > e->staging_bytes) e->staging_bytes = n_bytes;
+    }
+    dt_backend *b = plan->backend;
+    dt_status st = b->alloc(b, (void **)&e->slab, plan->slab_bytes + 64, "activations");
+    if (st == DT_OK && e->staging_bytes)
+        st = b->alloc(b, (void **)&e->staging, e->staging_bytes, "graph outputs");
+    if (st != DT_OK) {
+        dt_exec_destroy(e);
+        return st;
+    }
+    resolve_steps(e);
+    *out = e;
+    return DT_OK;
+}
+
+void dt_exec_destroy(dt_exec *e) {
+    if (!e) return;
+    dt_backend *b = e->plan->backend;
+    if (e->slab) b->free(b, e->slab, e->plan->slab_bytes + 64);
+    if (e->staging) b->free(b, e->staging, e->staging_bytes);
+    dt_arena_fini(&e->arena);
+    free(e);
+}
+
+int dt_exec_input_index(const dt_exec *e, const char *name) {
+    for (int i = 0; i < e->plan->n_inputs; i++)
+        if (strcmp(e->plan->graph->values[e->plan->inputs[i]].name, name) == 0) return i;
+    return -1;
+}
+
+void dt_exec_bind_index(dt_exec *e, int index, const void *data) {
+    for (int i = 0; i < e->n_input_patches; i++)
+        if (e->input_patches[i].offset == index) *e->input_patches[i].where = data;
+}
+
+bool dt_exec_bind(dt_exec *e, const char *name, const void *data) {
+    int i = dt_exec_input_index(e, name);
+    if (i >= 0) dt_exec_bind_index(e, i, data);
+    return i >= 0;
+}
+
+static void use_grad_slab(dt_exec *e, float *grad) {
+    if (grad == e->grad) return;
+    for (int i = 0; i < e->n_grad_patches; i++)
+        *e->grad_patches[i].where = grad + e->grad_patches[i].offset;
+    e->grad = grad;
+}
+
+static void run_step(dt_exec *e, int k, const dt_exec_args *a) {
+    const dt_plan *p = e->plan;
+    const dt_step *s = &p->steps[k];
+    const step_pointers *t = &e->steps[k];
+    if (!s->kernel) {
+        p->backend->reorder(p->backend, p->opts.threads, &p->graph->values[s->value].shape,
+                            t->in[0], s->type, s->from, t->out[0], s->type, s->to, NULL);
+        return;
+    }
+    dt_run r = {.in = t->in,
+                .out = t->out,
+                .packed = t->packed,
+                .scratch = e->slab + p->activation_bytes,
+                .lane = e->lane,
+                .accumulate = a->accumulate ? ~0ull : s->adds,
+                .step = &a->step};
+    s->kernel->run(&s->site, &r);
+}
+
+static void after_step(const dt_exec *e, int k, const dt_exec_args *a) {
+    const dt_step *s = &e->plan->steps[k];
+    if (a->on_grad)
+        for (int i = 0; i < s->n_grads; i++) a->on_grad(a->ctx, s->grads[i]);
+    if (a->poll) a->poll(a->ctx);
+}
+
+void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
+    use_grad_slab(e, a->grad);
+    for (int k = 0; k < e->plan->n_steps; k++) {
+        run_step(e, k, a);
+        after_step(e, k, a);
+    }
+}
+
+// ---- checking
+// -------------------------------------------------------------------------------------------
+
+static bool all_finite(const dt_exec *e, const dt_value_info *v, const void *data, size_t n_bytes) {
+    if (v->dtype != DT_F32 && v->dtype != DT_BF16) return true;
+    void *host = dt_xcalloc(1, n_bytes + 1);
+    e->plan->backend->copy_to_host(e->plan->backend, host, data, n_bytes);
+    bool finite = true;
+    if (v->dtype == DT_F32) {
+        const float *x = host;
+        for (size_t i = 0; i < n_bytes / 4; i++) finite = finite && isfinite(x[i]);
+    } else {
+        const uint16_t *x = host; // bf16: exponent all ones = infinity or NaN
+        for (size_t i = 0; i < n_bytes / 2; i++) finite = finite && (x[i] & 0x7f80) != 0x7f80;
+    }
+    free(host);
+    return finite;
+}
+
+const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
+    const dt_graph *g = e->plan->graph;
+    use_grad_slab(e, a->grad);
+    const char *bad = NULL;
+    for (int k = 0; k < e->plan->n_steps; k++) {
+        run_step(e, k, a);
+        after_step(e, k, a);
+        const dt_step *s = &e->plan->steps[k];
+        for (int i = 0; !bad && s->kernel && i < s->n_out; i++) {
+            dt_value v = s->site.node->out[i];
+            if (v == DT_NONE) continue;
+            const dt_value_info *info = &g->values[v];
+            size_t n_bytes = info->kind == DT_V_TEMP
+                                 ? dt_layout_bytes(s->site.out_layout[i], info->dtype, &info->shape)
+                                 : (size_t)dt_shape_elements(&info->shape) * sizeof(float);
+            if (!all_finite(e, info, e->steps[k].out[i], n_bytes)) bad = info->name;
+        }
+    }
+    return bad;
+}
+
+int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t cap) {
+    const dt_plan *p = e->plan;
+    const dt_graph *g = p->graph;
+    for (int i = 0; i < g->n_outputs; i++) {
+        if (strcmp(g->outputs[i].name, name) != 0) continue;
+        dt_value v = g->outputs[i].value;
+        const dt_value_info *info = &g->values[v];
+        int64_t n = dt_shape_elements(&info->shape);
+        if (n > cap) return -1;
+        const dt_form *f = &p->forms[p->form_of[v]];
+        const void *data = resolve(e, &f->ref);
+        if (!data) return -1;
+        p->backend->reorder(p->backend, 1, &info->shape, data, info->dtype, f->layout, e->staging,
+                            DT_F32, dt_dense(), NULL);
+        p->backend->copy_to_host(p->backend, out, e->staging, (size_t)n * sizeof(float));
+        return n;
+    }
+    return -1;
+}

@@ -1,0 +1,80 @@
+// memory.c: offsets of buffers with lifetimes in one slab.
+//
+// Largest first, each at the lowest offset where it overlaps no placed buffer that lives at the
+// same time ("greedy by size", Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
+// Inference", 2020). Buffers are few (hundreds to some thousands), so the quadratic search is fine.
+// Invariant, asserted: no two buffers that live at the same time overlap.
+
+#include "exec/plan_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { ALIGN_BYTES = 64 };
+
+static _Thread_local const dt_buffer *sort_base; // qsort has no context argument
+
+static int by_size_then_index(const void *a, const void *b) {
+    int i = *(const int *)a, j = *(const int *)b;
+    if (sort_base[i].n_bytes != sort_base[j].n_bytes)
+        return sort_base[i].n_bytes > sort_base[j].n_bytes ? -1 : 1;
+    return i - j;
+}
+
+static bool live_together(const dt_buffer *a, const dt_buffer *b) {
+    return a->first <= b->last && b->first <= a->last;
+}
+
+// placed: indices in ascending order of offset.
+static size_t lowest_gap(const dt_buffer *buffers, const int *placed, int n_placed,
+                         const dt_buffer *b) {
+    size_t at = 0;
+    for (int k = 0; k < n_placed; k++) {
+        const dt_buffer *q = &buffers[placed[k]];
+        if (!live_together(q, b)) continue;
+        if (at + b->n_bytes <= q->offset) break;
+        if (q->offset + q->n_bytes > at) at = q->offset + q->n_bytes;
+    }
+    return at;
+}
+
+static void insert_by_offset(const dt_buffer *buffers, int *placed, int n_placed, int index) {
+    int k = n_placed;
+    while (k > 0 && buffers[placed[k - 1]].offset > buffers[index].offset) {
+        placed[k] = placed[k - 1];
+        k--;
+    }
+    placed[k] = index;
+}
+
+__attribute__((unused)) static bool memory_is_disjoint(const dt_buffer *b, int n) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
+            if (b[i].n_bytes && b[j].n_bytes && live_together(&b[i], &b[j]) &&
+                b[i].offset < b[j].offset + b[j].n_bytes &&
+                b[j].offset < b[i].offset + b[i].n_bytes)
+                return false;
+    return true;
+}
+
+size_t dt_memory_assign(dt_buffer *buffers, int n) {
+    int *order = dt_xcalloc((size_t)n + 1, sizeof(int)),
+        *placed = dt_xcalloc((size_t)n + 1, sizeof(int));
+    for (int i = 0; i < n; i++) {
+        order[i] = i;
+        buffers[i].n_bytes = (buffers[i].n_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    }
+    sort_base = buffers;
+    qsort(order, (size_t)n, sizeof(int), by_size_then_index);
+    size_t total = 0;
+    for (int k = 0; k < n; k++) {
+        dt_buffer *b = &buffers[order[k]];
+        b->offset = lowest_gap(buffers, placed, k, b);
+        insert_by_offset(buffers, placed, k, order[k]);
+        if (b->offset + b->n_bytes > total) total = b->offset + b->n_bytes;
+    }
+    assert(memory_is_disjoint(buffers, n));
+    free(order);
+    free(placed);
+    return total;
+}

@@ -1,0 +1,366 @@
+// plan.c: from a graph to a list of steps with layouts, places and kernels. See plan.h.
+//
+// One walk over the nodes in execution order. For each node the kernel sees the layouts in which
+// its inputs exist and answers with the ones it wants; where they differ, a reorder step makes
+// another "form" of the value, which later readers share. Lifetimes follow from the steps that
+// touch a form. Layout choice is greedy and local: convolutions ask for blocked tensors, everything
+// between them takes what comes, so chains stay blocked and reorders appear only at the edges.
+//
+// Rejected: a global layout search (no gain where one block size serves all), and giving reorders
+// nodes in the graph (layouts would leak into the IR).
+
+#include "exec/plan_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- growing lists
+// -----------------------------------------------------------------------------------
+
+static int new_buffer(dt_plan *p, size_t n_bytes, int step) {
+    if (p->n_buffers == p->cap_buffers) {
+        p->cap_buffers = p->cap_buffers ? 2 * p->cap_buffers : 256;
+        p->buffers = dt_xrealloc(p->buffers, sizeof(dt_buffer) * (size_t)p->cap_buffers);
+    }
+    p->buffers[p->n_buffers] = (dt_buffer){.n_bytes = n_bytes, .first = step, .last = step};
+    return p->n_buffers++;
+}
+
+static int new_form(dt_plan *p, dt_value v, dt_layout layout, dt_ref ref) {
+    if (p->n_forms == p->cap_forms) {
+        p->cap_forms = p->cap_forms ? 2 * p->cap_forms : 256;
+        p->forms = dt_xrealloc(p->forms, sizeof(dt_form) * (size_t)p->cap_forms);
+    }
+    int id = p->n_forms++;
+    p->forms[id] = (dt_form){.layout = layout, .ref = ref, .next = -1};
+    if (p->form_of[v] < 0) {
+        p->form_of[v] = id;
+    } else {
+        int last = p->form_of[v];
+        while (p->forms[last].next >= 0) last = p->forms[last].next;
+        p->forms[last].next = id;
+    }
+    return id;
+}
+
+static dt_step *new_step(dt_plan *p, int n_in, int n_out) {
+    if (p->n_steps == p->cap_steps) {
+        p->cap_steps = p->cap_steps ? 2 * p->cap_steps : 128;
+        p->steps = dt_xrealloc(p->steps, sizeof(dt_step) * (size_t)p->cap_steps);
+    }
+    dt_step *s = &p->steps[p->n_steps++];
+    memset(s, 0, sizeof *s);
+    s->n_in = n_in;
+    s->n_out = n_out;
+    s->in = dt_arena_alloc(&p->arena, sizeof(dt_ref) * (size_t)(n_in + 1));
+    s->out = dt_arena_alloc(&p->arena, sizeof(dt_ref) * (size_t)(n_out + 1));
+    return s;
+}
+
+// ---- values that exist before the first step
+// ---------------------------------------------------------
+
+static dt_status place_fixed_value(dt_plan *p, dt_value v) {
+    const dt_value_info *info = &p->graph->values[v];
+    dt_ref ref = {.place = DT_P_NONE};
+    int id = 0;
+    switch (info->kind) {
+    case DT_V_TEMP:
+        return DT_OK;
+    case DT_V_INPUT:
+        ref.place = DT_P_INPUT;
+        ref.offset = p->n_inputs;
+        p->inputs[p->n_inputs++] = v;
+        break;
+    case DT_V_CONST:
+        ref.place = DT_P_CONST;
+        ref.data = info->data;
+        break;
+    case DT_V_PARAM:
+    case DT_V_BUFFER:
+        id = dt_params_find(p->params, info->name, info->kind == DT_V_BUFFER);
+        if (id < 0)
+            return dt_fail(DT_E_INTERNAL,
+                           "graph '%s': parameter '%s' is not among the parameters of the model",
+                           p->graph->name, info->name);
+        ref.place = info->kind == DT_V_BUFFER ? DT_P_BUFFER : DT_P_MASTER;
+        ref.offset = info->kind == DT_V_BUFFER ? p->params->buffers[id].offset
+                                               : p->params->entries[id].offset;
+        break;
+    case DT_V_GRAD:
+        id = dt_params_find(p->params, p->graph->values[info->param].name, false);
+        assert(id >= 0);
+        ref.place = DT_P_GRAD;
+        ref.offset = p->params->entries[id].offset;
+        break;
+    case DT_V_STAT:
+        id = dt_params_find_stat(p->params, info->name);
+        if (id < 0)
+            return dt_fail(DT_E_INTERNAL,
+                           "graph '%s': statistic '%s' has no place in the gradient slab",
+                           p->graph->name, info->name);
+        ref.place = DT_P_GRAD;
+        ref.offset = p->params->stats[id].offset;
+        break;
+    }
+    new_form(p, v, dt_dense(), ref);
+    return DT_OK;
+}
+
+static void find_last_reads(dt_plan *p) {
+    const dt_graph *g = p->graph;
+    for (dt_value v = 0; v < g->n_values; v++) p->last_read[v] = -1;
+    for (int n = 0; n < g->n_nodes; n++) {
+        if (g->nodes[n].dead) continue;
+        for (int i = 0; i < g->nodes[n].n_in; i++)
+            if (g->nodes[n].in[i] != DT_NONE) p->last_read[g->nodes[n].in[i]] = n;
+    }
+    for (int i = 0; i < g->n_outputs; i++) p->last_read[g->outputs[i].value] = g->n_nodes;
+}
+
+// ---- one node
+// ------------------------------------------------------------------------------------------
+
+static int find_form(const dt_plan *p, dt_value v, dt_layout layout) {
+    for (int f = p->form_of[v]; f >= 0; f = p->forms[f].next)
+        if (dt_layout_equal(p->forms[f].layout, layout)) return f;
+    return -1;
+}
+
+static void touch(dt_plan *p, const dt_ref *ref, int step) {
+    if (ref->place == DT_P_SLAB && p->buffers[ref->buffer].last < step)
+        p->buffers[ref->buffer].last = step;
+}
+
+// A form of value v in `layout`: an existing one, or a new one behind a reorder step.
+static int require_form(dt_plan *p, dt_value v, dt_layout layout) {
+    int f = find_form(p, v, layout);
+    if (f >= 0) return f;
+    const dt_value_info *info = &p->graph->values[v];
+    dt_step *s = new_step(p, 1, 1);
+    int step = p->n_steps - 1;
+    s->value = v;
+    s->type = info->dtype;
+    s->from = p->forms[p->form_of[v]].layout;
+    s->to = layout;
+    s->in[0] = p->forms[p->form_of[v]].ref;
+    touch(p, &s->in[0], step);
+    int buffer = new_buffer(p, dt_layout_bytes(layout, info->dtype, &info->shape), step);
+    s->out[0] = (dt_ref){.place = DT_P_SLAB, .buffer = buffer};
+    p->n_reorders++;
+    return new_form(p, v, layout, s->out[0]);
+}
+
+static dt_status prepare_site(dt_plan *p, const dt_node *n, dt_site *site,
+                              const dt_kernel **kernel) {
+    *kernel = p->backend->kernel(p->backend, n->op, n->backward);
+    site->graph = p->graph;
+    site->node = n;
+    site->backend = p->backend;
+    site->threads = p->opts.threads;
+    site->n_lanes = p->opts.n_lanes;
+    site->inplace_in = -1;
+    site->in_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_in + 1));
+    site->out_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_out + 1));
+    for (int i = 0; i < n->n_in; i++) {
+        if (n->in[i] == DT_NONE) continue;
+        assert(p->form_of[n->in[i]] >= 0);
+        site->in_layout[i] = p->forms[p->form_of[n->in[i]]].layout;
+    }
+    if (!*kernel)
+        return dt_site_fail(site, "backend '%s' has no %s kernel for this op", p->backend->name,
+                            n->backward ? "backward" : "forward");
+    return (*kernel)->prepare(site);
+}
+
+// Output 0 may take over an input's memory when nothing reads that input later.
+static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index, const dt_step *s,
+                             size_t n_bytes) {
+    int i = s->site.inplace_in;
+    if (i < 0 || n->in[i] == DT_NONE || s->in[i].place != DT_P_SLAB) return false;
+    if (p->last_read[n->in[i]] != node_index || p->buffers[s->in[i].buffer].n_bytes != n_bytes)
+        return false;
+    for (int j = 0; j < n->n_in; j++)
+        if (j != i && s->in[j].place == DT_P_SLAB && s->in[j].buffer == s->in[i].buffer)
+            return false;
+    return true;
+}
+
+static void place_output(dt_plan *p, const dt_node *n, int node_index, int step_index, int i) {
+    dt_step *s = &p->steps[step_index];
+    dt_value v = n->out[i];
+    const dt_value_info *info = &p->graph->values[v];
+    if (info->kind != DT_V_TEMP) { // GRAD, STAT: a place in the gradient slab
+        s->out[i] = p->forms[p->form_of[v]].ref;
+        return;
+    }
+    size_t n_bytes = dt_layout_bytes(s->site.out_layout[i], info->dtype, &info->shape);
+    p->unshared_bytes += n_bytes;
+    dt_ref ref = {.place = DT_P_SLAB};
+    if (i == 0 && can_run_in_place(p, n, node_index, s, n_bytes)) {
+        ref.buffer = s->in[s->site.inplace_in].buffer;
+        p->n_inplace++;
+    } else {
+        ref.buffer = new_buffer(p, n_bytes, step_index);
+    }
+    s->out[i] = ref;
+    new_form(p, v, s->site.out_layout[i], ref);
+}
+
+static dt_status add_node(dt_plan *p, int node_index) {
+    const dt_node *n = &p->graph->nodes[node_index];
+    dt_site site = {0};
+    const dt_kernel *kernel = NULL;
+    DT_TRY(prepare_site(p, n, &site, &kernel));
+    int *forms = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(n->n_in + 1));
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != DT_NONE) forms[i] = require_form(p, n->in[i], site.in_layout[i]);
+    dt_step *s = new_step(p, n->n_in, n->n_out);
+    int step_index = p->n_steps - 1;
+    s->kernel = kernel;
+    s->site = site;
+    s->value = DT_NONE;
+    for (int i = 0; i < n->n_in; i++) {
+        if (n->in[i] == DT_NONE) continue;
+        s->in[i] = p->forms[forms[i]].ref;
+        touch(p, &s->in[i], step_index);
+    }
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != DT_NONE) place_output(p, n, node_index, step_index, i);
+    for (int i = 0; i < n->n_in; i++) touch(p, &s->in[i], step_index);
+    if (site.scratch_bytes > p->scratch_bytes) p->scratch_bytes = site.scratch_bytes;
+    for (int k = 0; k < site.n_packs; k++)
+        DT_TRY(dt_params_register_pack(p->params, p->graph, &site.packs[k], &s->pack_ids[k]));
+    return DT_OK;
+}
+
+// ---- gradients: which outputs add, which are finished where
+// ------------------------------------------
+
+static void find_finished_grads(dt_plan *p) {
+    const dt_graph *g = p->graph;
+    bool *written = dt_arena_alloc(&p->arena, (size_t)g->n_values + 1);
+    int *finish = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
+    for (int k = 0; k < p->n_steps; k++) {
+        dt_step *s = &p->steps[k];
+        if (!s->kernel) continue;
+        const dt_node *n = s->site.node;
+        for (int i = 0; i < n->n_out; i++) {
+            if (n->out[i] == DT_NONE) continue;
+            dt_value_kind kind = g->values[n->out[i]].kind;
+            if (kind != DT_V_GRAD && kind != DT_V_STAT) continue;
+            if (written[n->out[i]]) s->adds |= 1ull << i;
+            written[n->out[i]] = true;
+            finish[n->out[i]] = k;
+        }
+    }
+    for (int i = 0; i < g->n_grads; i++) {
+        dt_step *s = &p->steps[finish[g->grads[i]]];
+        int *longer = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(s->n_grads + 1));
+        if (s->n_grads) memcpy(longer, s->grads, sizeof(int) * (size_t)s->n_grads);
+        longer[s->n_grads++] = i;
+        s->grads = longer;
+    }
+}
+
+// ---- public
+// ---------------------------------------------------------------------------------------------
+
+static dt_status fill_plan(dt_plan *p) {
+    const dt_graph *g = p->graph;
+    for (dt_value v = 0; v < g->n_values; v++) p->form_of[v] = -1;
+    for (dt_value v = 0; v < g->n_values; v++) DT_TRY(place_fixed_value(p, v));
+    find_last_reads(p);
+    for (int n = 0; n < g->n_nodes; n++)
+        if (!g->nodes[n].dead) DT_TRY(add_node(p, n));
+    for (int i = 0; i < g->n_outputs; i++) {
+        dt_ref ref = p->forms[p->form_of[g->outputs[i].value]].ref;
+        touch(p, &ref, p->n_steps);
+    }
+    find_finished_grads(p);
+    p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers);
+    p->slab_bytes = p->activation_bytes + p->scratch_bytes;
+    return DT_OK;
+}
+
+dt_status dt_plan_create(dt_plan **out, const dt_graph *g, dt_params *params,
+                         const dt_plan_opts *opts) {
+    DT_TRY(dt_graph_check(g));
+    dt_plan *p = dt_xcalloc(1, sizeof *p);
+    dt_arena_init(&p->arena);
+    p->graph = g;
+    p->params = params;
+    p->backend = params->backend;
+    p->opts = *opts;
+    if (p->opts.n_lanes < 1) p->opts.n_lanes = 1;
+    if (p->opts.threads < 1) p->opts.threads = 1;
+    p->form_of = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
+    p->last_read = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
+    p->inputs = dt_arena_alloc(&p->arena, sizeof(dt_value) * (size_t)(g->n_values + 1));
+    dt_status st = fill_plan(p);
+    if (st != DT_OK) {
+        dt_plan_destroy(p);
+        return st;
+    }
+    *out = p;
+    return DT_OK;
+}
+
+void dt_plan_destroy(dt_plan *p) {
+    if (!p) return;
+    for (int k = 0; k < p->n_steps; k++)
+        if (p->steps[k].kernel && p->steps[k].kernel->destroy)
+            p->steps[k].kernel->destroy(&p->steps[k].site);
+    free(p->steps);
+    free(p->buffers);
+    free(p->forms);
+    dt_arena_fini(&p->arena);
+    free(p);
+}
+
+void dt_plan_report_get(const dt_plan *p, dt_plan_report *out) {
+    *out = (dt_plan_report){.activation_bytes = p->activation_bytes,
+                            .scratch_bytes = p->scratch_bytes,
+                            .unshared_bytes = p->unshared_bytes,
+                            .n_steps = p->n_steps,
+                            .n_reorders = p->n_reorders,
+                            .n_inplace = p->n_inplace};
+}
+
+static void print_tensor(const dt_plan *p, dt_value v, dt_layout l, const dt_ref *ref, FILE *out) {
+    char shape[128];
+    const dt_value_info *info = &p->graph->values[v];
+    fprintf(out, " %s%s:%s/%s", info->name, dt_shape_print(&info->shape, shape, sizeof shape),
+            dt_dtype_name(info->dtype), dt_layout_name(l));
+    if (ref->place == DT_P_SLAB) fprintf(out, "@%zu", p->buffers[ref->buffer].offset);
+}
+
+void dt_plan_print(const dt_plan *p, FILE *out) {
+    for (int k = 0; k < p->n_steps; k++) {
+        const dt_step *s = &p->steps[k];
+        if (!s->kernel) {
+            fprintf(out, "%4d reorder", k);
+            print_tensor(p, s->value, s->from, &s->in[0], out);
+            fprintf(out, " ->");
+            print_tensor(p, s->value, s->to, &s->out[0], out);
+            fprintf(out, "\n");
+            continue;
+        }
+        const dt_node *n = s->site.node;
+        fprintf(out, "%4d %s%s %s", k, dt_op_name(n->op), n->backward ? ".bwd" : "", n->name);
+        for (int i = 0; i < n->n_in; i++)
+            if (n->in[i] != DT_NONE)
+                print_tensor(p, n->in[i], s->site.in_layout[i], &s->in[i], out);
+        fprintf(out, " ->");
+        for (int i = 0; i < n->n_out; i++)
+            if (n->out[i] != DT_NONE)
+                print_tensor(p, n->out[i], s->site.out_layout[i], &s->out[i], out);
+        fprintf(out, "\n");
+    }
+    fprintf(out,
+            "%d steps, %d reorders, %d in place; activations %.1f MiB (%.1f without reuse), "
+            "scratch %.1f MiB\n",
+            p->n_steps, p->n_reorders, p->n_inplace, (double)p->activation_bytes / 1048576,
+            (double)p->unshared_bytes / 1048576, (double)p->scratch_bytes / 1048576);
+}

@@ -1,0 +1,76 @@
+// plan_internal.h: what a plan is made of; for plan.c, memory.c and exec.c only.
+#ifndef DT_EXEC_PLAN_INTERNAL_H
+#define DT_EXEC_PLAN_INTERNAL_H
+
+#include "exec/plan.h"
+
+// Where a tensor lies at run time. `offset` is bytes into the slab, elements into params' slabs.
+typedef enum dt_place {
+    DT_P_NONE,
+    DT_P_SLAB,
+    DT_P_MASTER,
+    DT_P_BUFFER,
+    DT_P_GRAD,
+    DT_P_INPUT,
+    DT_P_CONST
+} dt_place;
+typedef struct dt_ref {
+    dt_place place;
+    int buffer;       // SLAB: index into plan->buffers
+    int64_t offset;   // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
+    const void *data; // CONST
+} dt_ref;
+
+// A piece of the activation slab with a lifetime in steps.
+typedef struct dt_buffer {
+    size_t n_bytes, offset;
+    int first, last; // steps, inclusive
+} dt_buffer;
+
+// A step runs one node's kernel, or, with kernel NULL, one reorder of in[0] to out[0].
+typedef struct dt_step {
+    const dt_kernel *kernel;
+    dt_site site;
+    dt_ref *in, *out;
+    int n_in, n_out;
+    int pack_ids[DT_MAX_PACKS];
+    uint64_t adds; // outputs (GRAD, STAT) that an earlier step of this plan has written
+    int *grads;    // indices into graph->grads that are finished after this step
+    int n_grads;
+    dt_value value;     // reorder: which value
+    dt_dtype type;      // reorder: element type
+    dt_layout from, to; // reorder
+} dt_step;
+
+// One form in which a value exists: its layout and its place.
+typedef struct dt_form {
+    dt_layout layout;
+    dt_ref ref;
+    int next; // further forms of the same value, or -1
+} dt_form;
+
+struct dt_plan {
+    const dt_graph *graph;
+    dt_params *params;
+    dt_backend *backend;
+    dt_plan_opts opts;
+    dt_arena arena;
+    dt_step *steps;
+    int n_steps, cap_steps;
+    dt_buffer *buffers;
+    int n_buffers, cap_buffers;
+    dt_form *forms;
+    int n_forms, cap_forms;
+    int *form_of;   // by value: first form (the one its producer made), or -1
+    int *last_read; // by value: index of the last node that reads it, n_nodes for outputs, or -1
+    dt_value *inputs;
+    int n_inputs;
+    size_t slab_bytes; // activations, then scratch
+    size_t activation_bytes, scratch_bytes, unshared_bytes;
+    int n_reorders, n_inplace;
+};
+
+// memory.c: gives every buffer an offset; returns the bytes that all need together.
+size_t dt_memory_assign(dt_buffer *buffers, int n);
+
+#endif
