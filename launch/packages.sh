@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs the Debian/Ubuntu packages that dtrain is built from. As root or with sudo; says what it does;
+# does nothing when all are there. `launch/packages.sh --tests` adds what the tests need.
+set -euo pipefail
+
+packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
+          liblmdb-dev libjpeg-dev libxxhash-dev libjansson-dev libhwloc-dev libcmocka-dev)
+if [ "${1:-}" = "--tests" ]; then
+    packages+=(python3)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+    echo "packages: all ${#packages[@]} are installed"
+    exit 0
+fi
+
+sudo=()
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "packages: missing ${missing[*]}; run this as root or install sudo" >&2; exit 2; }
+    sudo=(sudo)
+fi
+echo "packages: installing ${missing[*]}"
+"${sudo[@]}" apt-get update -qq
+# libdnnl-dev is named libonednn-dev from Debian 13 on; take whichever the release has
+for i in "${!missing[@]}"; do
+    if [ "${missing[$i]}" = libdnnl-dev ] && ! apt-cache show libdnnl-dev >/dev/null 2>&1; then
+        missing[i]=libonednn-dev
+    fi
+done
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
