@@ -1,0 +1,112 @@
+// arena.c: blocks of at least 64 KiB, chained; a piece is a bump of the newest block's pointer.
+//
+// A piece too big for an ordinary block gets a block of its own, chained behind the newest one, so
+// that the rest of the newest block is not wasted. Invariant: pieces never move.
+#include "base/arena.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 16, BLOCK_BYTES = 64 * 1024 };
+
+typedef struct dt_arena_block {
+    struct dt_arena_block *next;
+    size_t used, cap;
+    _Alignas(16) unsigned char data[];
+} dt_arena_block;
+
+static void out_of_memory(size_t n_bytes) {
+    fprintf(stderr, "dtrain: out of memory: %zu bytes of metadata cannot be allocated\n", n_bytes);
+    abort();
+}
+
+void *dt_xcalloc(size_t n, size_t size) {
+    void *p = calloc(n ? n : 1, size ? size : 1);
+    if (!p) out_of_memory(n * size);
+    return p;
+}
+
+void *dt_xrealloc(void *p, size_t n_bytes) {
+    void *q = realloc(p, n_bytes ? n_bytes : 1);
+    if (!q) out_of_memory(n_bytes);
+    return q;
+}
+
+char *dt_xstrdup(const char *s) {
+    size_t n = strlen(s) + 1;
+    return memcpy(dt_xcalloc(1, n), s, n);
+}
+
+char *dt_xprintf(const char *fmt, ...) {
+    va_list ap;
+    char *s = NULL;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0) n = 0;
+    s = dt_xcalloc(1, (size_t)n + 1);
+    va_start(ap, fmt);
+    vsnprintf(s, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return s;
+}
+
+void dt_arena_init(dt_arena *a) {
+    *a = (dt_arena){0};
+}
+
+void dt_arena_fini(dt_arena *a) {
+    for (dt_arena_block *b = a->head, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    *a = (dt_arena){0};
+}
+
+static dt_arena_block *new_block(size_t cap) {
+    if (cap > SIZE_MAX - sizeof(dt_arena_block)) out_of_memory(cap);
+    dt_arena_block *b = calloc(1, sizeof *b + cap);
+    if (!b) out_of_memory(cap);
+    b->cap = cap;
+    return b;
+}
+
+void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
+    if (n_bytes > SIZE_MAX / 2) out_of_memory(n_bytes);
+    size_t n = (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    dt_arena_block *b = a->head;
+    if (!b || b->cap - b->used < n) {
+        b = new_block(n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES);
+        if (a->head && b->cap == n) { // its own block, behind the newest
+            b->next = a->head->next;
+            a->head->next = b;
+        } else {
+            b->next = a->head;
+            a->head = b;
+        }
+    }
+    void *p = b->data + b->used;
+    b->used += n;
+    a->used_bytes += n;
+    return p;
+}
+
+char *dt_arena_strdup(dt_arena *a, const char *s) {
+    size_t n = strlen(s) + 1;
+    return memcpy(dt_arena_alloc(a, n), s, n);
+}
+
+char *dt_arena_printf(dt_arena *a, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0) n = 0;
+    char *s = dt_arena_alloc(a, (size_t)n + 1);
+    va_start(ap, fmt);
+    vsnprintf(s, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return s;
+}

@@ -1,0 +1,46 @@
+// clock.c: time and memory as the kernel tells them.
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static double read_clock(clockid_t id) {
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double dt_clock_s(void) {
+    return read_clock(CLOCK_MONOTONIC);
+}
+double dt_clock_wall_s(void) {
+    return read_clock(CLOCK_REALTIME);
+}
+
+uint64_t dt_rss_bytes(void) {
+    unsigned long long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f) return 0;
+    int n = fscanf(f, "%llu %llu", &size, &resident);
+    fclose(f);
+    return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+// VmHWM, not ru_maxrss: the latter survives exec and so may be a launcher's peak instead of ours.
+uint64_t dt_rss_peak_bytes(void) {
+    char line[256];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "VmHWM:", 6) == 0) kib = strtoull(line + 6, NULL, 10);
+    if (f) fclose(f);
+    if (kib == 0) {
+        struct rusage u;
+        if (getrusage(RUSAGE_SELF, &u) == 0) kib = (uint64_t)u.ru_maxrss;
+    }
+    return kib * 1024;
+}

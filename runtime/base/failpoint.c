@@ -1,0 +1,160 @@
+// failpoint.c: makes the n-th I/O call, or the n-th visit of a named point, fail.
+//
+// Off (the usual case) a visit costs one atomic load. On, a mutex guards a short table of points,
+// each with its own counter: any thread may make the fatal call, the n-th visit is one exact call.
+#define _GNU_SOURCE
+#include "failpoint.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_POINTS = 8, MAX_SCOPES = 8, NAME_BYTES = 32 };
+typedef enum action { ACT_EIO, ACT_ENOSPC, ACT_SHORT, ACT_KILL, ACT_COUNT } action;
+static const char *const action_names[] = {"eio", "enospc", "short", "kill", "count"};
+
+typedef struct point {
+    char name[NAME_BYTES];
+    uint64_t at, visits;
+    action what;
+} point;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t from_env = PTHREAD_ONCE_INIT;
+static point points[MAX_POINTS];
+static int n_points;
+static atomic_bool armed;
+
+static _Thread_local const char *scopes[MAX_SCOPES];
+static _Thread_local int n_scopes;
+
+// One "name:N:ACTION" of n bytes.
+static dt_status parse_point(point *p, const char *spec, size_t n) {
+    char text[128], *end;
+    *p = (point){0};
+    if (n >= sizeof text) goto bad;
+    memcpy(text, spec, n);
+    text[n] = '\0';
+    char *number = strchr(text, ':');
+    char *word = number ? strchr(number + 1, ':') : NULL;
+    if (!word || number == text || (size_t)(number - text) >= NAME_BYTES) goto bad;
+    *number++ = '\0';
+    *word++ = '\0';
+    memcpy(p->name, text, strlen(text) + 1);
+    p->at = strtoull(number, &end, 10);
+    if (end == number || *end) goto bad;
+    for (size_t i = 0; i < sizeof action_names / sizeof *action_names; i++)
+        if (strcmp(word, action_names[i]) == 0) {
+            p->what = (action)i;
+            return DT_OK;
+        }
+bad:
+    return dt_fail(
+        DT_E_USAGE,
+        "failpoint '%.*s': expected NAME:N:ACTION with ACTION one of eio, enospc, short, "
+        "kill, count",
+        (int)(n < 100 ? n : 100), spec);
+}
+
+static dt_status set_points(const char *spec) {
+    point parsed[MAX_POINTS];
+    int n = 0;
+    while (spec && *spec) {
+        size_t len = strcspn(spec, ",");
+        if (n == MAX_POINTS) return dt_fail(DT_E_USAGE, "more than %d failpoints", (int)MAX_POINTS);
+        DT_TRY(parse_point(&parsed[n++], spec, len));
+        spec += len + (spec[len] == ',');
+    }
+    pthread_mutex_lock(&mutex);
+    memcpy(points, parsed, (size_t)n * sizeof *points);
+    n_points = n;
+    atomic_store(&armed, n > 0);
+    pthread_mutex_unlock(&mutex);
+    return DT_OK;
+}
+
+static void read_environment(void) {
+    const char *spec = getenv("DTRAIN_FAILPOINT");
+    if (spec && set_points(spec) != DT_OK) dt_error("DTRAIN_FAILPOINT: %s", dt_error_message());
+}
+
+dt_status dt_failpoint_set(const char *spec) {
+    pthread_once(&from_env, read_environment); // so that it cannot overwrite us later
+    return set_points(spec);
+}
+
+// Counts one visit of `p`; the action when it is the one, else -1.
+static int visit(point *p) {
+    if (++p->visits != p->at || p->what == ACT_COUNT) return -1;
+    if (p->what == ACT_KILL) {
+        kill(getpid(), SIGKILL);
+        for (;;) pause();
+    }
+    return (int)p->what;
+}
+
+static bool in_scope(const char *name) {
+    if (strcmp(name, "io") == 0) return true;
+    for (int i = 0; i < n_scopes && i < MAX_SCOPES; i++)
+        if (strcmp(name, scopes[i]) == 0) return true;
+    return false;
+}
+
+int failpoint_visit_io(void) {
+    pthread_once(&from_env, read_environment);
+    if (!atomic_load_explicit(&armed, memory_order_relaxed)) return 0;
+    int fired = -1;
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < n_points; i++)
+        if (in_scope(points[i].name)) {
+            int act = visit(&points[i]);
+            if (act >= 0) fired = act;
+        }
+    pthread_mutex_unlock(&mutex);
+    switch (fired) {
+    case ACT_EIO:
+        return EIO;
+    case ACT_ENOSPC:
+        return ENOSPC;
+    case ACT_SHORT:
+        return FAILPOINT_SHORT;
+    default:
+        return 0;
+    }
+}
+
+bool dt_failpoint(const char *name) {
+    pthread_once(&from_env, read_environment);
+    if (!atomic_load_explicit(&armed, memory_order_relaxed)) return false;
+    bool fired = false;
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < n_points; i++)
+        if (strcmp(points[i].name, name) == 0) fired |= visit(&points[i]) >= 0;
+    pthread_mutex_unlock(&mutex);
+    return fired;
+}
+
+uint64_t dt_failpoint_count(void) {
+    pthread_mutex_lock(&mutex);
+    uint64_t n = n_points ? points[0].visits : 0;
+    pthread_mutex_unlock(&mutex);
+    return n;
+}
+
+void dt_io_scope_push(const char *name) {
+    assert(n_scopes < MAX_SCOPES);
+    if (n_scopes < MAX_SCOPES) scopes[n_scopes] = name;
+    n_scopes++;
+}
+
+void dt_io_scope_pop(void) {
+    assert(n_scopes > 0);
+    n_scopes--;
+}

@@ -1,0 +1,354 @@
+// io.c: file writes that are checked and can be made to fail; reads that say what is missing.
+//
+// Every counted call asks failpoint_visit_io() once, before the system call, so "the n-th call" is
+// the same call in every run. Messages are "path: cannot OPERATION: reason".
+#define _GNU_SOURCE
+#include "base/io.h"
+#include "base/arena.h"
+#include "failpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *advice(int err) {
+    switch (err) {
+    case ENOSPC:
+    case EDQUOT:
+        return "; free space or choose another directory";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return "; choose a directory that this user may write";
+    case EMFILE:
+        return "; raise the limit on open files (ulimit -n)";
+    default:
+        return "";
+    }
+}
+
+static dt_status storage_error(const char *path, const char *operation, int err) {
+    return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s%s", path, operation, strerror(err),
+                   advice(err));
+}
+
+// The failpoint for calls that cannot be short; an errno or 0.
+static int gate(void) {
+    int f = failpoint_visit_io();
+    return f == FAILPOINT_SHORT ? ENOSPC : f;
+}
+
+// -- writing ---------------------------------------------------------------------------------
+static dt_status open_for_write(int *fd, const char *path, int flags) {
+    int err = gate();
+    *fd = -1;
+    if (err == 0) {
+        do *fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+        while (*fd < 0 && errno == EINTR);
+        if (*fd < 0) err = errno;
+    }
+    return err ? storage_error(path, "create", err) : DT_OK;
+}
+
+dt_status dt_io_create(int *fd, const char *path, bool exclusive) {
+    return open_for_write(fd, path, O_TRUNC | (exclusive ? O_EXCL : 0));
+}
+
+dt_status dt_io_open_append(int *fd, const char *path) {
+    return open_for_write(fd, path, O_APPEND);
+}
+
+// `at` < 0: at the file's position.
+static int write_all(int fd, const char *p, size_t n, off_t at) {
+    while (n > 0) {
+        size_t piece = n < ((size_t)1 << 30) ? n : (size_t)1 << 30;
+        ssize_t w = at < 0 ? write(fd, p, piece) : pwrite(fd, p, piece, at);
+        if (w < 0 && errno == EINTR) continue;
+        if (w <= 0) return w < 0 ? errno : ENOSPC;
+        p += w;
+        n -= (size_t)w;
+        if (at >= 0) at += w;
+    }
+    return 0;
+}
+
+static dt_status write_at(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
+    int err = failpoint_visit_io();
+    if (err == FAILPOINT_SHORT) {
+        err = write_all(fd, data, n_bytes / 2, at);
+        if (err == 0) err = ENOSPC;
+    } else if (err == 0) {
+        err = write_all(fd, data, n_bytes, at);
+    }
+    return err ? storage_error(path, "write", err) : DT_OK;
+}
+
+dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes) {
+    return write_at(fd, path, data, n_bytes, -1);
+}
+
+dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
+    return write_at(fd, path, data, n_bytes, at);
+}
+
+dt_status dt_io_fsync(int fd, const char *path) {
+    int err = gate();
+    if (err == 0 && fsync(fd) != 0) err = errno;
+    return err ? storage_error(path, "flush to disk", err) : DT_OK;
+}
+
+dt_status dt_io_close(int fd, const char *path) {
+    int err = gate();
+    // Linux frees the descriptor even on error, EINTR included: never close twice
+    if (close(fd) != 0 && errno != EINTR && err == 0) err = errno;
+    return err ? storage_error(path, "close", err) : DT_OK;
+}
+
+dt_status dt_io_fsync_dir(const char *path) {
+    int err = gate();
+    if (err) return storage_error(path, "flush the directory to disk", err);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return storage_error(path, "open the directory", errno);
+    // some network file systems cannot fsync a directory and say EINVAL: renames are durable there
+    if (fsync(fd) != 0 && errno != EINVAL) err = errno;
+    close(fd);
+    return err ? storage_error(path, "flush the directory to disk", err) : DT_OK;
+}
+
+static dt_status rename_error(const char *from, const char *to, int err) {
+    return dt_fail(DT_E_STORAGE, "%s: cannot rename to %s: %s%s", from, to, strerror(err),
+                   advice(err));
+}
+
+dt_status dt_io_rename_noreplace(const char *from, const char *to) {
+    int err = gate();
+    if (err == 0 && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) != 0) err = errno;
+    if (err == EINVAL || err == ENOSYS || err == ENOTSUP) { // NFS and others refuse the flag
+        struct stat s;
+        err = lstat(to, &s) == 0 ? EEXIST : errno == ENOENT ? 0 : errno;
+        if (err == 0 && rename(from, to) != 0) err = errno;
+    }
+    return err ? rename_error(from, to, err) : DT_OK;
+}
+
+dt_status dt_io_rename(const char *from, const char *to) {
+    int err = gate();
+    if (err == 0 && rename(from, to) != 0) err = errno;
+    return err ? rename_error(from, to, err) : DT_OK;
+}
+
+dt_status dt_io_unlink(const char *path) {
+    int err = gate();
+    if (err == 0 && unlink(path) != 0) err = errno;
+    return err ? storage_error(path, "remove", err) : DT_OK;
+}
+
+dt_status dt_io_mkdir(const char *path) {
+    int err = gate();
+    if (err == 0 && mkdir(path, 0755) != 0) err = errno;
+    if (err == EEXIST && dt_io_is_dir(path)) err = 0;
+    return err ? storage_error(path, "create the directory", err) : DT_OK;
+}
+
+dt_status dt_io_mkdir_all(const char *path) {
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+    if (n >= sizeof part) return storage_error(path, "create the directory", ENAMETOOLONG);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i < n; i++) {
+        if (part[i] != '/' || part[i - 1] == '/') continue;
+        part[i] = '\0';
+        if (!dt_io_is_dir(part)) DT_TRY(dt_io_mkdir(part));
+        part[i] = '/';
+    }
+    return dt_io_mkdir(path);
+}
+
+// Empties directory `fd` (closed here). `path` is the tree's root, for messages.
+static dt_status remove_entries(int fd, const char *path) {
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        int err = errno;
+        close(fd);
+        return storage_error(path, "list", err);
+    }
+    dt_status st = DT_OK;
+    struct dirent *e;
+    while (st == DT_OK && (errno = 0, e = readdir(dir))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        int sub = openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int is_dir = sub >= 0;
+        if (is_dir) st = remove_entries(sub, path);
+        if (st != DT_OK) break;
+        int err = gate();
+        if (err == 0 && unlinkat(fd, e->d_name, is_dir ? AT_REMOVEDIR : 0) != 0) err = errno;
+        if (err && err != ENOENT) st = storage_error(path, "remove", err);
+    }
+    closedir(dir);
+    return st;
+}
+
+dt_status dt_io_remove_tree(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return DT_OK;
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return dt_io_unlink(path);
+    if (fd < 0) return storage_error(path, "open", errno);
+    DT_TRY(remove_entries(fd, path));
+    int err = gate();
+    if (err == 0 && rmdir(path) != 0) err = errno;
+    return err ? storage_error(path, "remove the directory", err) : DT_OK;
+}
+
+dt_status dt_io_truncate(const char *path, off_t n_bytes) {
+    int err = gate();
+    if (err == 0 && truncate(path, n_bytes) != 0) err = errno;
+    return err ? storage_error(path, "truncate", err) : DT_OK;
+}
+
+static void directory_of(char out[PATH_MAX], const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        snprintf(out, PATH_MAX, ".");
+    else if (slash == path)
+        snprintf(out, PATH_MAX, "/");
+    else
+        snprintf(out, PATH_MAX, "%.*s", (int)(slash - path), path);
+}
+
+dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
+    char temp[PATH_MAX], dir[PATH_MAX];
+    int fd = -1;
+    if (snprintf(temp, sizeof temp, "%s.tmp.%d", path, (int)getpid()) >= (int)sizeof temp)
+        return storage_error(path, "create", ENAMETOOLONG);
+    directory_of(dir, path);
+    DT_TRY(dt_io_create(&fd, temp, false));
+    dt_status st = dt_io_write(fd, path, data, n_bytes);
+    if (st == DT_OK) st = dt_io_fsync(fd, path);
+    if (st != DT_OK)
+        close(fd); // the first error is kept
+    else
+        st = dt_io_close(fd, path);
+    if (st == DT_OK) st = dt_io_rename(temp, path);
+    if (st != DT_OK) {
+        unlink(temp);
+        return st;
+    }
+    return dt_io_fsync_dir(dir);
+}
+
+// -- reading ---------------------------------------------------------------------------------
+// Reads to the end of `fd`, growing, so that pipes and stdin work too.
+static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *path,
+                             size_t max_bytes, dt_status code) {
+    struct stat s;
+    size_t cap = 4096, n = 0;
+    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) {
+        if (max_bytes && (uint64_t)s.st_size > max_bytes)
+            return dt_fail(code, "%s: %lld bytes, more than the limit of %zu", path,
+                           (long long)s.st_size, max_bytes);
+        cap = (size_t)s.st_size + 2; // one byte to see the end, one for the NUL
+    }
+    char *p = malloc(cap);
+    for (;;) {
+        if (!p) return dt_fail(code, "%s: no memory for %zu bytes", path, cap);
+        ssize_t r = read(fd, p + n, cap - n - 1);
+        if (r < 0 && errno == EINTR) continue;
+        if (r < 0) {
+            free(p);
+            return dt_fail(code, "%s: cannot read: %s", path, strerror(errno));
+        }
+        if (r == 0) break;
+        n += (size_t)r;
+        if (max_bytes && n > max_bytes) {
+            free(p);
+            return dt_fail(code, "%s: more than the limit of %zu bytes", path, max_bytes);
+        }
+        if (n + 1 == cap) {
+            char *q = realloc(p, cap *= 2);
+            if (!q) free(p);
+            p = q;
+        }
+    }
+    p[n] = '\0';
+    *data = p;
+    *n_bytes = n;
+    return DT_OK;
+}
+
+dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
+                          dt_status code_on_error) {
+    *data = NULL;
+    *n_bytes = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return dt_fail(code_on_error, "%s: cannot open: %s", path, strerror(errno));
+    dt_status st = read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
+    close(fd);
+    return st;
+}
+
+dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
+                      dt_status code_on_error) {
+    size_t n = 0;
+    while (n < n_bytes) {
+        ssize_t r = pread(fd, (char *)data + n, n_bytes - n, at + (off_t)n);
+        if (r < 0 && errno == EINTR) continue;
+        if (r < 0)
+            return dt_fail(code_on_error, "%s: cannot read at byte %lld: %s", path,
+                           (long long)at + (long long)n, strerror(errno));
+        if (r == 0)
+            return dt_fail(code_on_error,
+                           "%s: truncated: %zu bytes wanted at byte %lld, only %zu there", path,
+                           n_bytes, (long long)at, n);
+        n += (size_t)r;
+    }
+    return DT_OK;
+}
+
+bool dt_io_exists(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+bool dt_io_is_dir(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status code_on_error) {
+    *names = NULL;
+    *n = 0;
+    DIR *dir = opendir(path);
+    if (!dir) return dt_fail(code_on_error, "%s: cannot list: %s", path, strerror(errno));
+    size_t cap = 0;
+    struct dirent *e;
+    while ((errno = 0, e = readdir(dir))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        if (*n == cap) *names = dt_xrealloc(*names, (cap = cap ? 2 * cap : 64) * sizeof **names);
+        (*names)[(*n)++] = dt_xstrdup(e->d_name);
+    }
+    int err = errno;
+    closedir(dir);
+    if (err) {
+        dt_io_free_list(*names, *n);
+        *names = NULL;
+        *n = 0;
+        return dt_fail(code_on_error, "%s: cannot list: %s", path, strerror(err));
+    }
+    if (*n) qsort(*names, *n, sizeof **names, by_bytes);
+    return DT_OK;
+}
+
+void dt_io_free_list(char **names, size_t n) {
+    for (size_t i = 0; i < n; i++) free(names[i]);
+    free(names);
+}

@@ -1,0 +1,172 @@
+// json.c: the writer. Commas and nesting are kept by two fields; text grows in one buffer that a
+// reset keeps, so a steady stream of records of the same size allocates nothing.
+#include "base/json.h"
+#include "base/arena.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void reserve(dt_json *j, size_t n) {
+    if (j->n_bytes + n + 1 <= j->cap_bytes) return;
+    size_t cap = j->cap_bytes ? j->cap_bytes : 256;
+    while (cap < j->n_bytes + n + 1) cap *= 2;
+    j->data = dt_xrealloc(j->data, cap);
+    j->cap_bytes = cap;
+}
+
+static void put(dt_json *j, const char *s, size_t n) {
+    reserve(j, n);
+    memcpy(j->data + j->n_bytes, s, n);
+    j->n_bytes += n;
+    j->data[j->n_bytes] = '\0';
+}
+
+static void put_text(dt_json *j, const char *s) {
+    put(j, s, strlen(s));
+}
+
+// Length of the valid UTF-8 sequence at s (RFC 3629: no overlongs, no surrogates), 0 if invalid.
+static size_t utf8_length(const unsigned char *s) {
+    if (s[0] < 0x80) return 1;
+    size_t n = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : 0;
+    if (s[0] >= 0xF0 && s[0] <= 0xF4) n = 4;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0; // also stops at NUL
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F))) return 0;
+    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))) return 0;
+    return n;
+}
+
+static void put_string(dt_json *j, const char *text) {
+    const unsigned char *s = (const unsigned char *)text;
+    put(j, "\"", 1);
+    while (*s) {
+        char escape[8];
+        size_t n = utf8_length(s);
+        if (n == 0) {
+            put_text(j, "\xEF\xBF\xBD");
+            s++;
+        } else if (*s == '"' || *s == '\\') {
+            snprintf(escape, sizeof escape, "\\%c", *s++);
+            put_text(j, escape);
+        } else if (*s < 0x20) {
+            const char *known = strchr("\nn\tt\rr", *s);
+            if (known)
+                snprintf(escape, sizeof escape, "\\%c", known[1]);
+            else
+                snprintf(escape, sizeof escape, "\\u%04x", *s);
+            put_text(j, escape);
+            s++;
+        } else {
+            put(j, (const char *)s, n);
+            s += n;
+        }
+    }
+    put(j, "\"", 1);
+}
+
+static void begin_value(dt_json *j, const char *key) {
+    if (j->need_comma) put(j, ",", 1);
+    if (key) {
+        put_string(j, key);
+        put(j, ":", 1);
+    }
+    j->need_comma = true;
+}
+
+static void open_bracket(dt_json *j, const char *key, const char *bracket) {
+    begin_value(j, key);
+    put(j, bracket, 1);
+    j->depth++;
+    j->need_comma = false;
+}
+
+static void close_bracket(dt_json *j, const char *bracket) {
+    assert(j->depth > 0);
+    put(j, bracket, 1);
+    j->depth--;
+    j->need_comma = true;
+}
+
+void dt_json_init(dt_json *j) {
+    *j = (dt_json){0};
+    reserve(j, 255);
+    j->data[0] = '\0';
+}
+
+void dt_json_fini(dt_json *j) {
+    free(j->data);
+    *j = (dt_json){0};
+}
+
+void dt_json_reset(dt_json *j) {
+    j->n_bytes = 0;
+    j->depth = 0;
+    j->need_comma = false;
+    if (j->data) j->data[0] = '\0';
+}
+
+void dt_json_begin_object(dt_json *j, const char *key) {
+    open_bracket(j, key, "{");
+}
+void dt_json_end_object(dt_json *j) {
+    close_bracket(j, "}");
+}
+void dt_json_begin_array(dt_json *j, const char *key) {
+    open_bracket(j, key, "[");
+}
+void dt_json_end_array(dt_json *j) {
+    close_bracket(j, "]");
+}
+
+void dt_json_string(dt_json *j, const char *key, const char *value) {
+    begin_value(j, key);
+    put_string(j, value);
+}
+
+void dt_json_int(dt_json *j, const char *key, int64_t value) {
+    char text[32];
+    begin_value(j, key);
+    snprintf(text, sizeof text, "%" PRId64, value);
+    put_text(j, text);
+}
+
+void dt_json_real(dt_json *j, const char *key, double value) {
+    char text[40];
+    if (!isfinite(value)) {
+        dt_json_null(j, key);
+        return;
+    }
+    // %g drops trailing zeros, so the first precision that reads back is the shortest text
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    begin_value(j, key);
+    put_text(j, text);
+}
+
+void dt_json_bool(dt_json *j, const char *key, bool value) {
+    begin_value(j, key);
+    put_text(j, value ? "true" : "false");
+}
+
+void dt_json_null(dt_json *j, const char *key) {
+    begin_value(j, key);
+    put_text(j, "null");
+}
+
+void dt_json_raw(dt_json *j, const char *key, const char *json) {
+    begin_value(j, key);
+    put_text(j, json);
+}
+
+void dt_json_newline(dt_json *j) {
+    assert(j->depth == 0);
+    put(j, "\n", 1);
+    j->need_comma = false;
+}

@@ -1,0 +1,122 @@
+// log.c: one line, one write(2), to stderr and the run's log file.
+//
+// A mutex keeps lines whole and in the same order in both places and holds off the terminal's live
+// line while a line is printed. The file's lines carry UTC time and level; stderr's carry the rank.
+// A write that fails is counted and forgotten: training outlives its log.
+#define _GNU_SOURCE
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 4096 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int threshold = DT_LOG_INFO;
+static int log_rank, log_world = 1, log_fd = -1;
+static _Atomic uint64_t dropped;
+static void (*hook_before)(void), (*hook_after)(void);
+
+static void write_line(int fd, const char *line, size_t n) {
+    ssize_t w;
+    do w = write(fd, line, n);
+    while (w < 0 && errno == EINTR);
+    if (w != (ssize_t)n) atomic_fetch_add(&dropped, 1);
+}
+
+// Puts `text` behind `head`, cut to fit, with a newline; control characters that would break the
+// line become spaces.
+static size_t make_line(char out[LINE_BYTES], const char *head, const char *text) {
+    int n = snprintf(out, LINE_BYTES, "%s%s", head, text);
+    size_t len = n < 0 ? 0 : (size_t)n;
+    if (len > LINE_BYTES - 2) len = LINE_BYTES - 2;
+    while (len && out[len - 1] == '\n') len--;
+    for (size_t i = 0; i < len; i++)
+        if (out[i] == '\r') out[i] = ' ';
+    out[len++] = '\n';
+    return len;
+}
+
+static void to_stderr(dt_log_level level, const char *text) {
+    static const char *const kind[] = {"error: ", "warning: ", "", "debug: "};
+    char head[64], line[LINE_BYTES];
+    if (log_world > 1)
+        snprintf(head, sizeof head, "dtrain[%d]: %s", log_rank, kind[level]);
+    else
+        snprintf(head, sizeof head, "dtrain: %s", kind[level]);
+    size_t n = make_line(line, head, text);
+    if (hook_before) hook_before();
+    write_line(STDERR_FILENO, line, n);
+    if (hook_after) hook_after();
+}
+
+static void to_file(dt_log_level level, const char *text) {
+    char head[64], stamp[32], line[LINE_BYTES];
+    struct tm tm;
+    time_t now = time(NULL);
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    snprintf(head, sizeof head, "%s %c ", stamp, "EWID"[level]);
+    write_line(log_fd, line, make_line(line, head, text));
+}
+
+void dt_log(dt_log_level level, const char *fmt, ...) {
+    if ((int)level > atomic_load(&threshold)) return;
+    char text[LINE_BYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&mutex);
+    if (level < DT_LOG_INFO || log_rank == 0) {
+        to_stderr(level, text);
+        if (log_fd >= 0) to_file(level, text);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+void dt_log_set_level(dt_log_level level) {
+    atomic_store(&threshold, (int)level);
+}
+
+void dt_log_set_rank(int rank, int world_size) {
+    pthread_mutex_lock(&mutex);
+    log_rank = rank;
+    log_world = world_size;
+    pthread_mutex_unlock(&mutex);
+}
+
+dt_status dt_log_open(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return dt_fail(DT_E_STORAGE, "%s: cannot open the log: %s", path, strerror(errno));
+    dt_log_close();
+    pthread_mutex_lock(&mutex);
+    log_fd = fd;
+    pthread_mutex_unlock(&mutex);
+    return DT_OK;
+}
+
+void dt_log_close(void) {
+    pthread_mutex_lock(&mutex);
+    if (log_fd >= 0) close(log_fd);
+    log_fd = -1;
+    pthread_mutex_unlock(&mutex);
+}
+
+uint64_t dt_log_dropped(void) {
+    return atomic_load(&dropped);
+}
+
+void dt_log_set_hooks(void (*before)(void), void (*after)(void)) {
+    pthread_mutex_lock(&mutex);
+    hook_before = before;
+    hook_after = after;
+    pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,50 @@
+// status.c: the message of the last failure, one buffer a thread.
+//
+// A fixed buffer, so that reporting "out of memory" needs no memory. Over-long text is cut at the
+// end (the place comes first in our messages). dt_fail may be given its own current message as an
+// argument, so text is formatted aside and copied.
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_BYTES = 2048 };
+static _Thread_local char message[MESSAGE_BYTES];
+
+dt_status dt_fail(dt_status code, const char *fmt, ...) {
+    char text[MESSAGE_BYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(message, text, sizeof message);
+    return code;
+}
+
+dt_status dt_fail_context(dt_status code, const char *fmt, ...) {
+    char text[MESSAGE_BYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    size_t at = n < 0 ? 0 : (size_t)n;
+    if (at < sizeof text) {
+        size_t len = strlen(message);
+        at += (size_t)snprintf(text + at, sizeof text - at, ": ");
+        if (at < sizeof text) {
+            if (len > sizeof text - 1 - at) len = sizeof text - 1 - at;
+            memcpy(text + at, message, len);
+            text[at + len] = '\0';
+        }
+    }
+    memcpy(message, text, sizeof message);
+    return code;
+}
+
+const char *dt_error_message(void) {
+    return message;
+}
+void dt_error_clear(void) {
+    message[0] = '\0';
+}

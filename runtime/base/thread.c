@@ -1,0 +1,284 @@
+// thread.c: a bounded queue, a team of workers, and how many cores there are to use.
+//
+// The team: one generation counter under one mutex. dt_team_run publishes (fn, arg), bumps the
+// generation, runs share 0 itself and waits until the others have reported. Workers block all
+// signals, so a signal always lands on the thread that handles it.
+#define _GNU_SOURCE
+#include "base/thread.h"
+#include "base/arena.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// -- queue -----------------------------------------------------------------------------------
+struct dt_queue {
+    pthread_mutex_t mutex;
+    pthread_cond_t not_full, not_empty;
+    size_t capacity, head, size;
+    bool closed;
+    void *items[];
+};
+
+dt_queue *dt_queue_create(size_t capacity) {
+    assert(capacity > 0);
+    dt_queue *q = dt_xcalloc(1, sizeof *q + capacity * sizeof q->items[0]);
+    pthread_mutex_init(&q->mutex, NULL);
+    pthread_cond_init(&q->not_full, NULL);
+    pthread_cond_init(&q->not_empty, NULL);
+    q->capacity = capacity;
+    return q;
+}
+
+void dt_queue_destroy(dt_queue *q) {
+    if (!q) return;
+    pthread_cond_destroy(&q->not_empty);
+    pthread_cond_destroy(&q->not_full);
+    pthread_mutex_destroy(&q->mutex);
+    free(q);
+}
+
+bool dt_queue_push(dt_queue *q, void *item) {
+    pthread_mutex_lock(&q->mutex);
+    while (q->size == q->capacity && !q->closed) pthread_cond_wait(&q->not_full, &q->mutex);
+    bool ok = !q->closed;
+    if (ok) {
+        q->items[(q->head + q->size++) % q->capacity] = item;
+        pthread_cond_signal(&q->not_empty);
+    }
+    pthread_mutex_unlock(&q->mutex);
+    return ok;
+}
+
+static bool pop(dt_queue *q, void **item, bool wait) {
+    pthread_mutex_lock(&q->mutex);
+    while (wait && q->size == 0 && !q->closed) pthread_cond_wait(&q->not_empty, &q->mutex);
+    bool ok = q->size > 0;
+    if (ok) {
+        *item = q->items[q->head];
+        q->head = (q->head + 1) % q->capacity;
+        q->size--;
+        pthread_cond_signal(&q->not_full);
+    }
+    pthread_mutex_unlock(&q->mutex);
+    return ok;
+}
+
+bool dt_queue_pop(dt_queue *q, void **item) {
+    return pop(q, item, true);
+}
+bool dt_queue_try_pop(dt_queue *q, void **item) {
+    return pop(q, item, false);
+}
+
+size_t dt_queue_size(dt_queue *q) {
+    pthread_mutex_lock(&q->mutex);
+    size_t n = q->size;
+    pthread_mutex_unlock(&q->mutex);
+    return n;
+}
+
+void dt_queue_close(dt_queue *q) {
+    pthread_mutex_lock(&q->mutex);
+    q->closed = true;
+    pthread_cond_broadcast(&q->not_full);
+    pthread_cond_broadcast(&q->not_empty);
+    pthread_mutex_unlock(&q->mutex);
+}
+
+// -- team ------------------------------------------------------------------------------------
+typedef struct member {
+    dt_team *team;
+    pthread_t thread;
+    int index;
+} member;
+
+struct dt_team {
+    pthread_mutex_t mutex;
+    pthread_cond_t start, done;
+    uint64_t generation;
+    int n, n_started, n_running;
+    bool quit;
+    void (*fn)(void *, int);
+    void *arg;
+    char name[16];
+    member members[];
+};
+
+static void *run_member(void *p) {
+    member *m = p;
+    dt_team *t = m->team;
+    char name[32];
+    snprintf(name, sizeof name, "%.10s-%d", t->name, m->index);
+    dt_thread_name(name);
+    uint64_t seen = 0;
+    pthread_mutex_lock(&t->mutex);
+    for (;;) {
+        while (t->generation == seen && !t->quit) pthread_cond_wait(&t->start, &t->mutex);
+        if (t->quit) break;
+        seen = t->generation;
+        void (*fn)(void *, int) = t->fn;
+        void *arg = t->arg;
+        pthread_mutex_unlock(&t->mutex);
+        fn(arg, m->index);
+        pthread_mutex_lock(&t->mutex);
+        if (--t->n_running == 0) pthread_cond_signal(&t->done);
+    }
+    pthread_mutex_unlock(&t->mutex);
+    return NULL;
+}
+
+dt_status dt_team_create(dt_team **out, int n_workers, const char *name) {
+    assert(n_workers > 0);
+    dt_team *t = dt_xcalloc(1, sizeof *t + (size_t)n_workers * sizeof t->members[0]);
+    pthread_mutex_init(&t->mutex, NULL);
+    pthread_cond_init(&t->start, NULL);
+    pthread_cond_init(&t->done, NULL);
+    t->n = n_workers;
+    t->n_started = 1; // the caller is worker 0
+    snprintf(t->name, sizeof t->name, "%s", name);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = 0;
+    while (t->n_started < n_workers && err == 0) {
+        member *m = &t->members[t->n_started];
+        *m = (member){.team = t, .index = t->n_started};
+        err = pthread_create(&m->thread, NULL, run_member, m);
+        if (err == 0) t->n_started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err) {
+        dt_status st = dt_fail(DT_E_INTERNAL,
+                               "cannot start thread %d of %d for %s: %s; lower device.threads or "
+                               "data.workers, or raise the limit on processes (ulimit -u)",
+                               t->n_started, n_workers, name, strerror(err));
+        dt_team_destroy(t);
+        return st;
+    }
+    *out = t;
+    return DT_OK;
+}
+
+void dt_team_run(dt_team *t, void (*fn)(void *arg, int worker), void *arg) {
+    if (t->n == 1) {
+        fn(arg, 0);
+        return;
+    }
+    pthread_mutex_lock(&t->mutex);
+    assert(t->n_running == 0);
+    t->fn = fn;
+    t->arg = arg;
+    t->n_running = t->n - 1;
+    t->generation++;
+    pthread_cond_broadcast(&t->start);
+    pthread_mutex_unlock(&t->mutex);
+    fn(arg, 0);
+    pthread_mutex_lock(&t->mutex);
+    while (t->n_running > 0) pthread_cond_wait(&t->done, &t->mutex);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+int dt_team_size(const dt_team *t) {
+    return t->n;
+}
+
+void dt_team_destroy(dt_team *t) {
+    if (!t) return;
+    pthread_mutex_lock(&t->mutex);
+    t->quit = true;
+    pthread_cond_broadcast(&t->start);
+    pthread_mutex_unlock(&t->mutex);
+    for (int i = 1; i < t->n_started; i++) pthread_join(t->members[i].thread, NULL);
+    pthread_cond_destroy(&t->done);
+    pthread_cond_destroy(&t->start);
+    pthread_mutex_destroy(&t->mutex);
+    free(t);
+}
+
+// -- cores -----------------------------------------------------------------------------------
+static int affinity_cores(void) {
+    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) { // grows until the kernel's mask fits
+        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
+        if (!set) break;
+        size_t size = CPU_ALLOC_SIZE((size_t)cpus);
+        int n = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : -errno;
+        CPU_FREE(set);
+        if (n != -EINVAL) return n > 0 ? n : 1;
+    }
+    return 1;
+}
+
+// Reads up to two numbers ("max" = -1) from a file under /sys/fs/cgroup; false when there is none.
+static bool read_numbers(const char *dir, const char *file, double *a, double *b) {
+    char path[4400], first[32] = "", second[32] = "";
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    int n = fscanf(f, "%31s %31s", first, second);
+    fclose(f);
+    *a = strcmp(first, "max") == 0 ? -1 : atof(first);
+    if (b && n == 2) *b = atof(second);
+    return n >= 1;
+}
+
+// The tightest quota on the way from `path` up to the root of the hierarchy `mount`, in cores.
+static double quota_cores(const char *mount, const char *path) {
+    double best = 1e9;
+    char dir[4200];
+    snprintf(dir, sizeof dir, "%s%s", mount, path);
+    size_t root = strlen(mount);
+    for (;;) {
+        double quota = -1, period = 100000;
+        if (!read_numbers(dir, "cpu.max", &quota, &period) &&
+            read_numbers(dir, "cpu.cfs_quota_us", &quota, NULL))
+            read_numbers(dir, "cpu.cfs_period_us", &period, NULL);
+        if (quota > 0 && period > 0 && quota / period < best) best = quota / period;
+        char *slash = strrchr(dir, '/');
+        if (!slash || (size_t)(slash - dir) < root || strlen(dir) <= root) break;
+        *slash = '\0';
+    }
+    return best;
+}
+
+static double cgroup_cores(void) {
+    double best = 1e9;
+    char line[4096];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (!f) return best;
+    while (fgets(line, sizeof line, f)) { // "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1)
+        line[strcspn(line, "\n")] = '\0';
+        char *names = strchr(line, ':');
+        char *path = names ? strchr(names + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = '\0';
+        names++;
+        double q = 1e9;
+        if (*names == '\0')
+            q = quota_cores("/sys/fs/cgroup", path);
+        else if (strcmp(names, "cpu") == 0 || strstr(names, "cpu,") || strstr(names, ",cpu"))
+            q = quota_cores("/sys/fs/cgroup/cpu", path);
+        if (q < best) best = q;
+    }
+    fclose(f);
+    return best;
+}
+
+int dt_usable_cores(void) {
+    int cores = affinity_cores();
+    double quota = cgroup_cores();
+    if (quota < cores) cores = quota <= 1 ? 1 : (int)(quota + 0.999);
+    return cores;
+}
+
+void dt_thread_name(const char *name) {
+    char text[16];
+    snprintf(text, sizeof text, "%s", name);
+    pthread_setname_np(pthread_self(), text);
+}
