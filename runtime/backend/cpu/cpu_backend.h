@@ -1,7 +1,8 @@
-// cpu_backend.h: what the files of the CPU backend share: the ISA, its block size, the kernels' names.
+// cpu_backend.h: what the files of the CPU backend share: the ISA, its block size, the kernels'
+// names.
 //
-// The ISA is asked of oneDNN, so that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) steers our own vector
-// kernels as well and one machine can test them all. It is fixed at the first call.
+// The ISA is asked of oneDNN, so that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) steers our own
+// vector kernels as well and one machine can test them all. It is fixed at the first call.
 //
 //   ISA       block   activations of convolutional layers (channels a multiple of the block)
 //   AVX512    16      BLOCKED nChw16c
@@ -21,13 +22,19 @@ int dt_cpu_block(void);     // 16, 8 or 0
 // BLOCKED when the channels are a multiple of the ISA's block, else DENSE.
 dt_layout dt_cpu_conv_layout(int64_t channels);
 
-static inline dt_layout dt_blocked(int block) { return (dt_layout){DT_BLOCKED, (uint8_t)block}; }
+static inline dt_layout dt_blocked(int block) {
+    return (dt_layout){DT_BLOCKED, (uint8_t)block};
+}
 
 // Elements a block: 1 for DENSE and NHWC.
-static inline int dt_layout_block(dt_layout l) { return l.kind == DT_BLOCKED ? l.block : 1; }
+static inline int dt_layout_block(dt_layout l) {
+    return l.kind == DT_BLOCKED ? l.block : 1;
+}
 
-// ---- slabs: elements [begin, end), on the calling thread (see backend.h) --------------------------
-void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin, int64_t end);
+// ---- slabs: elements [begin, end), on the calling thread (see backend.h)
+// --------------------------
+void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
+                     int64_t end);
 void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
 void dt_cpu_slab_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
@@ -38,9 +45,10 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                     dt_layout dst_layout, void *stream);
 
-// ---- kernels ---------------------------------------------------------------------------------------
+// ---- kernels
+// ---------------------------------------------------------------------------------------
 #define CPU_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;
-#define CPU_KERNEL_FORWARD(op, forward) extern const dt_kernel forward;
+#define CPU_KERNEL_FORWARD(op, forward)   extern const dt_kernel forward;
 #include "backend/cpu/cpu_kernels.def"
 #undef CPU_KERNEL
 #undef CPU_KERNEL_FORWARD

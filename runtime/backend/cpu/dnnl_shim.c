@@ -1,0 +1,597 @@
+// dnnl_shim.c: oneDNN 2.6 and 3.x behind dnnl_shim.h. Every version difference is in this file, in
+// the functions at its top (descriptors, attributes, one `make_*_pd` a primitive); the rest is
+// common.
+//
+// One engine serves the process and is never destroyed. A memory object belongs to one lane of one
+// op, so its data handle is the only thing that a run changes, and nobody else sees it.
+#include "backend/cpu/dnnl_shim.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <assert.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+#define DT_DNNL_V3 1
+typedef const_dnnl_memory_desc_t md_handle;
+#else
+#define DT_DNNL_V3 0
+typedef const dnnl_memory_desc_t *md_handle;
+#endif
+
+enum { MAX_ARGS = 4 };
+
+struct dt_dnnl_op {
+    dnnl_primitive_desc_t pd;
+    dnnl_primitive_t primitive;
+    int threads, n_lanes, n_args;
+    int arg_id[MAX_ARGS];
+    size_t scratch_bytes;
+    dnnl_stream_t *stream;  // [lane]
+    dnnl_exec_arg_t *args;  // [lane][n_args + 1]; the last is the scratchpad
+    const void **last_data; // [lane][n_args + 1]: what the memory object points to now
+};
+
+static dnnl_engine_t the_engine;
+static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
+
+static void create_engine(void) {
+    if (dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) the_engine = NULL;
+}
+
+static void use_threads(int n) {
+    if (omp_get_max_threads() != n) omp_set_num_threads(n);
+}
+
+static dt_status check(dnnl_status_t s, const char *what) {
+    if (s == dnnl_success) return DT_OK;
+    static const char *const names[] = {"success",       "out of memory", "invalid arguments",
+                                        "not supported", "iterator ends", "runtime error",
+                                        "not required"};
+    const char *name = (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown status";
+    return dt_fail(DT_E_INTERNAL, "oneDNN %s: %s: %s", dt_dnnl_version(), what, name);
+}
+
+// ---- tensors by value
+// ------------------------------------------------------------------------------
+static dt_dnnl_tensor tensor_of(dt_dnnl_format format, dt_dtype type, int n, const int64_t *d) {
+    dt_dnnl_tensor t = {.format = format, .type = type, .n = n};
+    for (int i = 0; i < n; i++) t.d[i] = d[i];
+    return t;
+}
+
+dt_dnnl_tensor dt_dnnl_any(dt_dtype type, int n, const int64_t *d) {
+    return tensor_of(DT_DNNL_ANY, type, n, d);
+}
+
+dt_dnnl_tensor dt_dnnl_dense(dt_dtype type, int n, const int64_t *d) {
+    dt_dnnl_tensor t = tensor_of(DT_DNNL_LAYOUT, type, n, d);
+    t.layout = dt_dense();
+    return t;
+}
+
+dt_dnnl_tensor dt_dnnl_laid_out(dt_dtype type, const dt_shape *s, dt_layout l) {
+    dt_dnnl_tensor t = tensor_of(DT_DNNL_LAYOUT, type, s->n, s->d);
+    t.layout = l;
+    return t;
+}
+
+dt_dnnl_tensor dt_dnnl_like(dt_dnnl_md md) {
+    return (dt_dnnl_tensor){.format = DT_DNNL_LIKE, .like = md};
+}
+
+static dnnl_data_type_t data_type(dt_dtype t) {
+    switch (t) {
+    case DT_F32:
+        return dnnl_f32;
+    case DT_BF16:
+        return dnnl_bf16;
+    case DT_F16:
+        return dnnl_f16;
+    case DT_I32:
+        return dnnl_s32;
+    default:
+        return dnnl_u8;
+    }
+}
+
+static dnnl_format_tag_t layout_tag(dt_layout l, int n) {
+    static const dnnl_format_tag_t dense[] = {dnnl_a,    dnnl_a,     dnnl_ab,    dnnl_abc,
+                                              dnnl_abcd, dnnl_abcde, dnnl_abcdef};
+    if (l.kind == DT_DENSE) return dense[n];
+    assert(n == 4);
+    if (l.kind == DT_NHWC) return dnnl_nhwc;
+    return l.block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
+}
+
+// ---- descriptors: the two versions
+// ------------------------------------------------------------------
+typedef struct md_box {
+    dnnl_memory_desc_t md;
+    bool present;
+} md_box;
+
+#if DT_DNNL_V3
+static md_handle box_get(const md_box *b) {
+    return b->present ? b->md : NULL;
+}
+static void box_fini(md_box *b) {
+    if (b->present) dnnl_memory_desc_destroy(b->md);
+}
+static dnnl_status_t box_clone(md_box *b, md_handle from) {
+    return dnnl_memory_desc_clone(&b->md, from);
+}
+#define MD_BY_STRIDES dnnl_memory_desc_create_with_strides
+#define MD_BY_TAG     dnnl_memory_desc_create_with_tag
+#else
+static md_handle box_get(const md_box *b) {
+    return b->present ? &b->md : NULL;
+}
+static void box_fini(md_box *b) {
+    b->present = false;
+}
+static dnnl_status_t box_clone(md_box *b, md_handle from) {
+    b->md = *from;
+    return dnnl_success;
+}
+#define MD_BY_STRIDES dnnl_memory_desc_init_by_strides
+#define MD_BY_TAG     dnnl_memory_desc_init_by_tag
+#endif
+
+static dt_status box_init(md_box *b, const dt_dnnl_tensor *t) {
+    *b = (md_box){.present = false};
+    dnnl_status_t s = dnnl_success;
+    dnnl_dims_t d, st;
+    for (int i = 0; i < t->n; i++) {
+        d[i] = t->d[i];
+        st[i] = t->stride[i];
+    }
+    switch (t->format) {
+    case DT_DNNL_ABSENT:
+        return DT_OK;
+    case DT_DNNL_ANY:
+        s = MD_BY_TAG(&b->md, t->n, d, data_type(t->type), dnnl_format_tag_any);
+        break;
+    case DT_DNNL_LAYOUT:
+        s = MD_BY_TAG(&b->md, t->n, d, data_type(t->type), layout_tag(t->layout, t->n));
+        break;
+    case DT_DNNL_STRIDED:
+        s = MD_BY_STRIDES(&b->md, t->n, d, data_type(t->type), st);
+        break;
+    case DT_DNNL_LIKE:
+        s = box_clone(b, (md_handle)t->like);
+        break;
+    }
+    b->present = s == dnnl_success;
+    return check(s, "memory descriptor");
+}
+
+typedef struct attr_opts {
+    float alpha;
+    bool accumulate;
+    dt_act act;
+} attr_opts;
+
+static dnnl_status_t append_eltwise(dnnl_post_ops_t po, dnnl_alg_kind_t alg, float alpha) {
+#if DT_DNNL_V3
+    return dnnl_post_ops_append_eltwise(po, alg, alpha, 0.0f);
+#else
+    return dnnl_post_ops_append_eltwise(po, 1.0f, alg, alpha, 0.0f);
+#endif
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t po) {
+#if DT_DNNL_V3
+    return dnnl_post_ops_append_sum(po, 1.0f, 0, dnnl_data_type_undef);
+#else
+    return dnnl_post_ops_append_sum(po, 1.0f);
+#endif
+}
+
+static dnnl_status_t set_alpha(dnnl_primitive_attr_t attr, dnnl_post_ops_t po, float alpha) {
+#if DT_DNNL_V3
+    (void)attr;
+    return append_eltwise(po, dnnl_eltwise_linear, alpha);
+#else
+    (void)po;
+    return dnnl_primitive_attr_set_output_scales(attr, 1, 0, &alpha);
+#endif
+}
+
+static dt_status make_attr(dnnl_primitive_attr_t *out, const attr_opts *o) {
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t po = NULL;
+    dnnl_status_t s = dnnl_primitive_attr_create(&attr);
+    if (s == dnnl_success)
+        s = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (s == dnnl_success) s = dnnl_post_ops_create(&po);
+    if (s == dnnl_success && o->alpha != 1.0f) s = set_alpha(attr, po, o->alpha);
+    if (s == dnnl_success && o->accumulate) s = append_sum(po);
+    if (s == dnnl_success && o->act == DT_ACT_RELU) s = append_eltwise(po, dnnl_eltwise_relu, 0);
+    if (s == dnnl_success && o->act == DT_ACT_GELU)
+        s = append_eltwise(po, dnnl_eltwise_gelu_erf, 0);
+    if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(attr, po);
+    if (po) dnnl_post_ops_destroy(po);
+    if (s != dnnl_success && attr) {
+        dnnl_primitive_attr_destroy(attr);
+        attr = NULL;
+    }
+    *out = attr;
+    return check(s, "attributes");
+}
+
+typedef struct conv_mds {
+    md_handle src, weights, bias, dst;
+} conv_mds;
+
+static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction dir,
+                                  const dt_dnnl_conv *c, const conv_mds *m,
+                                  dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint) {
+    dnnl_dims_t st = {c->stride[0], c->stride[1]};
+    dnnl_dims_t dil = {c->dilation[0] - 1, c->dilation[1] - 1};
+    dnnl_dims_t p0 = {c->pad_begin[0], c->pad_begin[1]}, p1 = {c->pad_end[0], c->pad_end[1]};
+    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
+#if DT_DNNL_V3
+    if (dir == DT_DNNL_BACKWARD_DATA) {
+        return dnnl_convolution_backward_data_primitive_desc_create(
+            pd, the_engine, alg, m->src, m->weights, m->dst, st, dil, p0, p1, hint, attr);
+    }
+    if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
+        return dnnl_convolution_backward_weights_primitive_desc_create(
+            pd, the_engine, alg, m->src, m->weights, m->bias, m->dst, st, dil, p0, p1, hint, attr);
+    }
+    return dnnl_convolution_forward_primitive_desc_create(pd, the_engine, dnnl_forward_training,
+                                                          alg, m->src, m->weights, m->bias, m->dst,
+                                                          st, dil, p0, p1, attr);
+#else
+    dnnl_convolution_desc_t d;
+    dnnl_status_t s;
+    if (dir == DT_DNNL_BACKWARD_DATA) {
+        s = dnnl_dilated_convolution_backward_data_desc_init(&d, alg, m->src, m->weights, m->dst,
+                                                             st, dil, p0, p1);
+    } else if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
+        s = dnnl_dilated_convolution_backward_weights_desc_init(&d, alg, m->src, m->weights,
+                                                                m->bias, m->dst, st, dil, p0, p1);
+    } else {
+        s = dnnl_dilated_convolution_forward_desc_init(
+            &d, dnnl_forward_training, alg, m->src, m->weights, m->bias, m->dst, st, dil, p0, p1);
+    }
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, the_engine, hint);
+#endif
+}
+
+static dnnl_status_t make_inner_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction dir,
+                                   const conv_mds *m, dnnl_primitive_attr_t attr,
+                                   dnnl_primitive_desc_t hint) {
+#if DT_DNNL_V3
+    if (dir == DT_DNNL_BACKWARD_DATA) {
+        return dnnl_inner_product_backward_data_primitive_desc_create(
+            pd, the_engine, m->src, m->weights, m->dst, hint, attr);
+    }
+    if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
+        return dnnl_inner_product_backward_weights_primitive_desc_create(
+            pd, the_engine, m->src, m->weights, m->bias, m->dst, hint, attr);
+    }
+    return dnnl_inner_product_forward_primitive_desc_create(
+        pd, the_engine, dnnl_forward_training, m->src, m->weights, m->bias, m->dst, attr);
+#else
+    dnnl_inner_product_desc_t d;
+    dnnl_status_t s;
+    if (dir == DT_DNNL_BACKWARD_DATA) {
+        s = dnnl_inner_product_backward_data_desc_init(&d, m->src, m->weights, m->dst);
+    } else if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
+        s = dnnl_inner_product_backward_weights_desc_init(&d, m->src, m->weights, m->bias, m->dst);
+    } else {
+        s = dnnl_inner_product_forward_desc_init(&d, dnnl_forward_training, m->src, m->weights,
+                                                 m->bias, m->dst);
+    }
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, the_engine, hint);
+#endif
+}
+
+static dnnl_status_t make_matmul_pd(dnnl_primitive_desc_t *pd, const conv_mds *m,
+                                    dnnl_primitive_attr_t attr) {
+#if DT_DNNL_V3
+    return dnnl_matmul_primitive_desc_create(pd, the_engine, m->src, m->weights, m->bias, m->dst,
+                                             attr);
+#else
+    dnnl_matmul_desc_t d;
+    dnnl_status_t s = dnnl_matmul_desc_init(&d, m->src, m->weights, m->bias, m->dst);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, the_engine, NULL);
+#endif
+}
+
+static dnnl_status_t make_reorder_pd(dnnl_primitive_desc_t *pd, md_handle src, md_handle dst,
+                                     dnnl_primitive_attr_t attr) {
+    return dnnl_reorder_primitive_desc_create(pd, src, the_engine, dst, the_engine, attr);
+}
+
+size_t dt_dnnl_md_bytes(dt_dnnl_md md) {
+    return dnnl_memory_desc_get_size((md_handle)md);
+}
+
+bool dt_dnnl_md_is(dt_dnnl_md md, const dt_dnnl_tensor *t) {
+    md_box b;
+    if (box_init(&b, t) != DT_OK) return false;
+    bool equal = b.present && dnnl_memory_desc_equal((md_handle)md, box_get(&b));
+    box_fini(&b);
+    return equal;
+}
+
+uint64_t dt_dnnl_md_hash(dt_dnnl_md md) {
+#if DT_DNNL_V3
+    uint8_t blob[4096];
+    size_t n = 0;
+    if (dnnl_memory_desc_get_blob(NULL, &n, (md_handle)md) != dnnl_success || n > sizeof blob)
+        return 0;
+    dnnl_memory_desc_get_blob(blob, &n, (md_handle)md);
+    return dt_hash64(blob, n);
+#else
+    return dt_hash64(md, sizeof(dnnl_memory_desc_t));
+#endif
+}
+
+// ---- ops: common to both
+// ----------------------------------------------------------------------------
+static dt_status init_lane(dt_dnnl_op *op, int lane) {
+    dnnl_exec_arg_t *args = op->args + (size_t)lane * (op->n_args + 1);
+    DT_TRY(check(dnnl_stream_create(&op->stream[lane], the_engine, dnnl_stream_default_flags),
+                 "stream"));
+    for (int i = 0; i <= op->n_args; i++) {
+        bool scratch = i == op->n_args;
+        md_handle md =
+            (md_handle)(scratch ? dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0)
+                                : dt_dnnl_op_md(op, i));
+        args[i].arg = scratch ? DNNL_ARG_SCRATCHPAD : op->arg_id[i];
+        if (scratch && !op->scratch_bytes) continue;
+        DT_TRY(
+            check(dnnl_memory_create(&args[i].memory, md, the_engine, DNNL_MEMORY_NONE), "memory"));
+    }
+    return DT_OK;
+}
+
+// Takes over `pd`, also on failure.
+static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitive_desc_t pd,
+                           const int *arg_id, int n_args) {
+    dt_dnnl_op *op = dt_xcalloc(1, sizeof *op);
+    op->pd = pd;
+    op->threads = e->threads;
+    op->n_lanes = e->n_lanes < 1 ? 1 : e->n_lanes;
+    op->n_args = n_args;
+    memcpy(op->arg_id, arg_id, sizeof *arg_id * (size_t)n_args);
+    size_t n = (size_t)op->n_lanes * (size_t)(n_args + 1);
+    op->stream = dt_xcalloc((size_t)op->n_lanes, sizeof *op->stream);
+    op->args = dt_xcalloc(n, sizeof *op->args);
+    op->last_data = dt_xcalloc(n, sizeof *op->last_data);
+    dt_status st = check(dnnl_primitive_create(&op->primitive, pd), "primitive");
+    md_handle scratch = (md_handle)dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    op->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
+    for (int lane = 0; st == DT_OK && lane < op->n_lanes; lane++) st = init_lane(op, lane);
+    if (st != DT_OK) {
+        dt_dnnl_op_destroy(op);
+        return st;
+    }
+    *out = op;
+    return DT_OK;
+}
+
+void dt_dnnl_op_destroy(dt_dnnl_op *op) {
+    if (!op) return;
+    for (int i = 0; i < op->n_lanes * (op->n_args + 1); i++) {
+        if (op->args[i].memory) dnnl_memory_destroy(op->args[i].memory);
+    }
+    for (int i = 0; i < op->n_lanes; i++) {
+        if (op->stream[i]) dnnl_stream_destroy(op->stream[i]);
+    }
+    if (op->primitive) dnnl_primitive_destroy(op->primitive);
+    if (op->pd) dnnl_primitive_desc_destroy(op->pd);
+    free(op->stream);
+    free(op->args);
+    free(op->last_data);
+    free(op);
+}
+
+void dt_dnnl_op_run(const dt_dnnl_op *op, int lane, const void *const *ptr, void *scratch) {
+    const size_t first = (size_t)lane * (size_t)(op->n_args + 1);
+    dnnl_exec_arg_t *args = op->args + first;
+    const void **last = op->last_data + first;
+    const int n = op->n_args + (op->scratch_bytes != 0);
+    use_threads(op->threads);
+    for (int i = 0; i < n; i++) {
+        const void *p = i == op->n_args ? scratch : ptr[i];
+        if (p == last[i]) continue;
+        dnnl_memory_set_data_handle(args[i].memory, (void *)p);
+        last[i] = p;
+    }
+    dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[lane], n, args);
+    assert(s == dnnl_success);
+    (void)s;
+}
+
+size_t dt_dnnl_op_scratch_bytes(const dt_dnnl_op *op) {
+    return op ? (op->scratch_bytes + 63) / 64 * 64 : 0;
+}
+
+dt_dnnl_md dt_dnnl_op_md(const dt_dnnl_op *op, int arg) {
+    return (dt_dnnl_md)dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md,
+                                                    op->arg_id[arg]);
+}
+
+const char *dt_dnnl_op_impl(const dt_dnnl_op *op) {
+    const char *name = "?";
+    dnnl_primitive_desc_query(op->pd, dnnl_query_impl_info_str, 0, (void *)&name);
+    return name;
+}
+
+bool dt_dnnl_op_is_slow(const dt_dnnl_op *op) {
+    const char *impl = dt_dnnl_op_impl(op);
+    return !strncmp(impl, "ref", 3) || !strncmp(impl, "simple", 6);
+}
+
+// Four boxes and an attribute, with one clean-up for every create function.
+typedef struct op_parts {
+    md_box box[4];
+    conv_mds m;
+    dnnl_primitive_attr_t attr, plain;
+} op_parts;
+
+static void parts_fini(op_parts *p) {
+    for (int i = 0; i < 4; i++) box_fini(&p->box[i]);
+    if (p->attr) dnnl_primitive_attr_destroy(p->attr);
+    if (p->plain) dnnl_primitive_attr_destroy(p->plain);
+}
+
+static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_tensor *src,
+                            const dt_dnnl_tensor *weights, const dt_dnnl_tensor *bias,
+                            const dt_dnnl_tensor *dst, const attr_opts *o) {
+    static const attr_opts none = {.alpha = 1.0f};
+    *p = (op_parts){.attr = NULL};
+    pthread_once(&engine_once, create_engine);
+    if (!the_engine) return dt_fail(DT_E_INTERNAL, "oneDNN %s: no CPU engine", dt_dnnl_version());
+    use_threads(e->threads);
+    dt_status st;
+    const dt_dnnl_tensor *t[4] = {src, weights, bias, dst};
+    for (int i = 0; i < 4; i++) DT_TRY_GOTO(st, box_init(&p->box[i], t[i]), fail);
+    p->m = (conv_mds){box_get(&p->box[0]), box_get(&p->box[1]), box_get(&p->box[2]),
+                      box_get(&p->box[3])};
+    DT_TRY_GOTO(st, make_attr(&p->plain, &none), fail);
+    DT_TRY_GOTO(st, make_attr(&p->attr, o), fail);
+    return DT_OK;
+fail:
+    parts_fini(p);
+    *p = (op_parts){.attr = NULL};
+    return st;
+}
+
+// The arguments of an op with weights, in the order that the header states.
+static int weighted_args(dt_dnnl_direction dir, bool bias, int *id) {
+    int n = 0;
+    id[n++] = dir == DT_DNNL_BACKWARD_DATA ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC;
+    id[n++] = dir == DT_DNNL_BACKWARD_WEIGHTS ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS;
+    if (bias && dir != DT_DNNL_BACKWARD_DATA) {
+        id[n++] = dir == DT_DNNL_BACKWARD_WEIGHTS ? DNNL_ARG_DIFF_BIAS : DNNL_ARG_BIAS;
+    }
+    id[n++] = dir == DT_DNNL_FORWARD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST;
+    return n;
+}
+
+// The weights of the forward primitive that a backward one takes as its hint.
+static dt_dnnl_tensor hint_weights(const dt_dnnl_tensor *w, dt_dtype type) {
+    return dt_dnnl_any(type, w->n, w->d);
+}
+
+dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
+                                 const dt_dnnl_conv *c) {
+    op_parts p;
+    attr_opts o = {.alpha = 1.0f, .act = dir == DT_DNNL_FORWARD ? c->act : DT_ACT_NONE};
+    DT_TRY(parts_init(&p, e, &c->src, &c->weights, &c->bias, &c->dst, &o));
+    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+    md_box hw = {.present = false};
+    dt_status st = DT_OK;
+    if (dir != DT_DNNL_FORWARD) {
+        dt_dnnl_tensor w = hint_weights(&c->weights, c->src.type);
+        DT_TRY_GOTO(st, box_init(&hw, &w), out);
+        conv_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
+        DT_TRY_GOTO(
+            st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.plain, NULL), "convolution"),
+            out);
+    }
+    DT_TRY_GOTO(st, check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
+    int id[MAX_ARGS], n = weighted_args(dir, p.box[2].present, id);
+    st = finish_op(out, e, pd, id, n);
+out:
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    box_fini(&hw);
+    parts_fini(&p);
+    return st;
+}
+
+dt_status dt_dnnl_op_create_inner(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
+                                  const dt_dnnl_inner *c) {
+    op_parts p;
+    attr_opts o = {.alpha = 1.0f, .act = dir == DT_DNNL_FORWARD ? c->act : DT_ACT_NONE};
+    DT_TRY(parts_init(&p, e, &c->src, &c->weights, &c->bias, &c->dst, &o));
+    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+    md_box hw = {.present = false};
+    dt_status st = DT_OK;
+    if (dir != DT_DNNL_FORWARD) {
+        dt_dnnl_tensor w = hint_weights(&c->weights, c->src.type);
+        DT_TRY_GOTO(st, box_init(&hw, &w), out);
+        conv_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
+        DT_TRY_GOTO(
+            st, check(make_inner_pd(&hint, DT_DNNL_FORWARD, &fwd, p.plain, NULL), "inner product"),
+            out);
+    }
+    DT_TRY_GOTO(st, check(make_inner_pd(&pd, dir, &p.m, p.attr, hint), "inner product"), out);
+    int id[MAX_ARGS], n = weighted_args(dir, p.box[2].present, id);
+    st = finish_op(out, e, pd, id, n);
+out:
+    if (hint) dnnl_primitive_desc_destroy(hint);
+    box_fini(&hw);
+    parts_fini(&p);
+    return st;
+}
+
+dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e,
+                                   const dt_dnnl_matmul *c) {
+    op_parts p;
+    attr_opts o = {.alpha = c->alpha, .accumulate = c->accumulate, .act = c->act};
+    DT_TRY(parts_init(&p, e, &c->a, &c->b, &c->bias, &c->dst, &o));
+    dnnl_primitive_desc_t pd = NULL;
+    dt_status st = check(make_matmul_pd(&pd, &p.m, p.attr), "matmul");
+    int id[MAX_ARGS], n = weighted_args(DT_DNNL_FORWARD, p.box[2].present, id);
+    if (st == DT_OK) st = finish_op(out, e, pd, id, n);
+    parts_fini(&p);
+    return st;
+}
+
+dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
+                                    const dt_dnnl_tensor *src, const dt_dnnl_tensor *dst,
+                                    bool accumulate) {
+    op_parts p;
+    attr_opts o = {.alpha = 1.0f, .accumulate = accumulate};
+    dt_dnnl_tensor absent = {.format = DT_DNNL_ABSENT};
+    DT_TRY(parts_init(&p, e, src, &absent, &absent, dst, &o));
+    dnnl_primitive_desc_t pd = NULL;
+    dt_status st = check(make_reorder_pd(&pd, p.m.src, p.m.dst, p.attr), "reorder");
+    static const int id[2] = {DNNL_ARG_FROM, DNNL_ARG_TO};
+    if (st == DT_OK) st = finish_op(out, e, pd, id, 2);
+    parts_fini(&p);
+    return st;
+}
+
+// ---- the machine
+// ------------------------------------------------------------------------------------
+const char *dt_dnnl_version(void) {
+    static _Thread_local char text[32];
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
+    return text;
+}
+
+static bool isa_has(dnnl_cpu_isa_t isa) {
+    return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
+}
+
+int dt_dnnl_isa_level(void) {
+    return isa_has(dnnl_cpu_isa_avx512_core) ? 2 : isa_has(dnnl_cpu_isa_avx2) ? 1 : 0;
+}
+
+bool dt_dnnl_isa_bf16(void) {
+    return isa_has(dnnl_cpu_isa_avx512_core_bf16);
+}
+
+const char *dt_dnnl_isa_name(void) {
+    if (isa_has(dnnl_cpu_isa_avx512_core_amx)) return "avx512_core_amx";
+    if (isa_has(dnnl_cpu_isa_avx512_core_bf16)) return "avx512_core_bf16";
+    if (isa_has(dnnl_cpu_isa_avx512_core_vnni)) return "avx512_core_vnni";
+    if (isa_has(dnnl_cpu_isa_avx512_core)) return "avx512_core";
+    return isa_has(dnnl_cpu_isa_avx2) ? "avx2" : "generic";
+}
