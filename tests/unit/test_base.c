@@ -1,0 +1,497 @@
+// test_base.c: the lowest layer: known answers of the generators and hashes, every failpoint action
+// on every kind of call, the queue and team under several threads, the JSON writer's corners.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64];
+
+static int make_dir(void **state) {
+    snprintf(dir, sizeof dir, "/tmp/test_base.XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state) {
+    dt_failpoint_set(NULL);
+    return dt_io_remove_tree(dir) == DT_OK ? 0 : -1;
+}
+
+static const char *in_dir(const char *name) {
+    static char path[4][256];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+// -- status --------------------------------------------------------------------------------------
+static dt_status fails(void) {
+    return dt_fail(DT_E_DATA, "record %d", 7);
+}
+static dt_status forwards(void) {
+    DT_TRY(DT_OK);
+    DT_TRY(fails());
+    return DT_OK;
+}
+
+static void test_status(void **state) {
+    dt_error_clear();
+    assert_string_equal(dt_error_message(), "");
+    assert_int_equal(forwards(), DT_E_DATA);
+    assert_string_equal(dt_error_message(), "record 7");
+    assert_int_equal(dt_fail_context(DT_E_DATA, "a.tar"), DT_E_DATA);
+    assert_string_equal(dt_error_message(), "a.tar: record 7");
+    dt_fail(DT_E_DATA, "again: %s", dt_error_message()); // its own message as an argument
+    assert_string_equal(dt_error_message(), "again: a.tar: record 7");
+    char big[5000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    dt_fail(DT_E_DATA, "%s", big);
+    dt_fail_context(DT_E_DATA, "%s", big);
+    assert_in_range(strlen(dt_error_message()), 1000, sizeof big);
+}
+
+// -- arena ---------------------------------------------------------------------------------------
+static void test_arena(void **state) {
+    dt_arena a;
+    dt_arena_init(&a);
+    unsigned char *pieces[500];
+    for (size_t i = 0; i < 500; i++) {
+        size_t n = i % 50 == 49 ? 100000 : i * 3;
+        pieces[i] = dt_arena_alloc(&a, n);
+        assert_int_equal((uintptr_t)pieces[i] % 16, 0);
+        for (size_t k = 0; k < n; k++) {
+            assert_int_equal(pieces[i][k], 0);
+            pieces[i][k] = (unsigned char)i;
+        }
+    }
+    for (size_t i = 1; i < 500; i++) // nobody wrote into a neighbour
+        assert_int_equal(pieces[i][(i % 50 == 49 ? 100000 : i * 3) - 1], i & 255);
+    assert_string_equal(dt_arena_printf(&a, "%s-%d", dt_arena_strdup(&a, "x"), 5), "x-5");
+    assert_true(a.used_bytes > 1000000);
+    dt_arena_fini(&a);
+    assert_null(a.head);
+}
+
+// -- rng, hash -----------------------------------------------------------------------------------
+static void check_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3,
+                         const uint32_t want[4]) {
+    uint32_t out[4], ctr[4] = {c0, c1, c2, c3};
+    dt_philox4x32(key, ctr, out);
+    assert_memory_equal(out, want, sizeof out);
+}
+
+// Known answers of the Random123 distribution (kat_vectors, philox4x32 10).
+static void test_philox(void **state) {
+    check_philox(0, 0, 0, 0, 0, (const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+    check_philox(~0ull, ~0u, ~0u, ~0u, ~0u,
+                 (const uint32_t[]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    check_philox(0x299f31d0a4093822ull, 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344,
+                 (const uint32_t[]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+static void test_rng(void **state) {
+    dt_rng r = {.seed = 42, .slot = 3, .step = 9, .purpose = dt_hash32("dropout")};
+    uint32_t out[4], ctr[4] = {5, 3, 9, r.purpose};
+    dt_philox4x32(42, ctr, out);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(dt_rng_u32(&r, 20 + i), out[i]);
+        assert_true(dt_rng_uniform(&r, 20 + i) == (float)(out[i] >> 8) * 0x1p-24f);
+    }
+    double sum = 0, squares = 0, uniform = 0;
+    const uint32_t n = 200000;
+    uint32_t seen[7] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        double x = dt_rng_normal(&r, i);
+        sum += x;
+        squares += x * x;
+        float u = dt_rng_uniform(&r, i);
+        assert_true(u >= 0 && u < 1);
+        uniform += u;
+        uint32_t k = dt_rng_below(&r, i, 7);
+        assert_in_range(k, 0, 6);
+        seen[k]++;
+    }
+    assert_true(fabs(sum / n) < 0.01 && fabs(squares / n - 1) < 0.02);
+    assert_true(fabs(uniform / n - 0.5) < 0.005);
+    for (int k = 0; k < 7; k++) assert_in_range(seen[k], n / 7 - 1000, n / 7 + 1000);
+}
+
+static void test_hash(void **state) {
+    assert_int_equal(dt_hash32(""), 0x02CC5D05); // xxHash's specification
+    assert_true(dt_hash64("", 0) == 0x2D06800538D394C2ull);
+    assert_int_equal(dt_crc32c(0, "123456789", 9), 0xE3069283u); // RFC 3720's check value
+    unsigned char data[1000];
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 31);
+    // in pieces, at odd offsets
+    assert_int_equal(dt_crc32c(dt_crc32c(0, data, 13), data + 13, 987), dt_crc32c(0, data, 1000));
+    dt_hash_stream *h = dt_hash_stream_create();
+    for (size_t i = 0; i < sizeof data; i += 40) dt_hash_stream_update(h, data + i, 40);
+    assert_true(dt_hash_stream_digest(h) == dt_hash64(data, sizeof data));
+    dt_hash_stream_destroy(h);
+    char hex[17];
+    dt_hash_hex(0x0123456789abcdefull, hex);
+    assert_string_equal(hex, "0123456789abcdef");
+}
+
+static void test_clock(void **state) {
+    double a = dt_clock_s(), b = dt_clock_s();
+    assert_true(b >= a);
+    assert_true(dt_clock_wall_s() > 1.6e9);
+    assert_true(dt_rss_bytes() > 100000 && dt_rss_peak_bytes() >= dt_rss_bytes() / 2);
+}
+
+// -- io ------------------------------------------------------------------------------------------
+static void check_file(const char *path, const char *want) {
+    char *data;
+    size_t n;
+    assert_int_equal(dt_io_read_file(&data, &n, path, 0, DT_E_DATA), DT_OK);
+    assert_int_equal(n, strlen(want));
+    assert_string_equal(data, want);
+    free(data);
+}
+
+static void test_io_files(void **state) {
+    const char *path = in_dir("a/b/c");
+    assert_int_equal(dt_io_mkdir_all(path), DT_OK);
+    assert_int_equal(dt_io_mkdir_all(path), DT_OK); // again is fine
+    assert_true(dt_io_is_dir(path));
+    const char *file = in_dir("a/b/c/file");
+    assert_int_equal(dt_io_write_file(file, "hello", 5), DT_OK);
+    assert_int_equal(dt_io_write_file(file, "other", 5), DT_OK);
+    check_file(file, "other");
+    int fd;
+    assert_int_equal(dt_io_create(&fd, file, true), DT_E_STORAGE); // exclusive
+    assert_non_null(strstr(dt_error_message(), file));
+    assert_int_equal(dt_io_open_append(&fd, file), DT_OK);
+    assert_int_equal(dt_io_write(fd, file, " end", 4), DT_OK);
+    assert_int_equal(dt_io_fsync(fd, file), DT_OK);
+    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    check_file(file, "other end");
+    assert_int_equal(dt_io_truncate(file, 3), DT_OK);
+    check_file(file, "oth");
+
+    char **names, *data;
+    size_t n;
+    assert_int_equal(dt_io_list_dir(&names, &n, path, DT_E_DATA), DT_OK);
+    assert_int_equal(n, 1); // no temporary is left
+    assert_string_equal(names[0], "file");
+    dt_io_free_list(names, n);
+    assert_int_equal(dt_io_read_file(&data, &n, file, 2, DT_E_CKPT), DT_E_CKPT);
+    assert_int_equal(dt_io_read_file(&data, &n, in_dir("none"), 0, DT_E_DATA), DT_E_DATA);
+    assert_int_equal(dt_io_mkdir(file), DT_E_STORAGE); // a file is in the way
+}
+
+static void test_io_pread(void **state) {
+    const char *file = in_dir("p");
+    int fd;
+    char got[8] = "";
+    assert_int_equal(dt_io_create(&fd, file, true), DT_OK);
+    assert_int_equal(dt_io_pwrite(fd, file, "0123", 4, 2), DT_OK);
+    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    FILE *f = fopen(file, "r");
+    assert_int_equal(dt_io_pread(fileno(f), file, got, 4, 2, DT_E_DATA), DT_OK);
+    assert_string_equal(got, "0123");
+    assert_int_equal(dt_io_pread(fileno(f), file, got, 4, 4, DT_E_DATA), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "only 2 there"));
+    fclose(f);
+}
+
+static void test_io_rename(void **state) {
+    const char *a = in_dir("ra"), *b = in_dir("rb");
+    assert_int_equal(dt_io_write_file(a, "A", 1), DT_OK);
+    assert_int_equal(dt_io_write_file(b, "B", 1), DT_OK);
+    assert_int_equal(dt_io_rename_noreplace(a, b), DT_E_STORAGE);
+    check_file(b, "B");
+    assert_int_equal(dt_io_unlink(b), DT_OK);
+    assert_int_equal(dt_io_rename_noreplace(a, b), DT_OK);
+    check_file(b, "A");
+    assert_false(dt_io_exists(a));
+}
+
+static void test_io_remove_tree(void **state) {
+    assert_int_equal(dt_io_mkdir_all(in_dir("t/u/v")), DT_OK);
+    assert_int_equal(dt_io_write_file(in_dir("t/u/f"), "x", 1), DT_OK);
+    assert_int_equal(dt_io_write_file(in_dir("kept"), "x", 1), DT_OK);
+    assert_int_equal(symlink(dir, in_dir("t/link")), 0); // points at our parent
+    assert_int_equal(dt_io_remove_tree(in_dir("t")), DT_OK);
+    assert_false(dt_io_exists(in_dir("t")));
+    check_file(in_dir("kept"), "x");
+    assert_int_equal(dt_io_remove_tree(in_dir("t")), DT_OK); // missing is fine
+}
+
+// Each failpoint of a write_file leaves the old content and no temporary, whichever call fails.
+static void test_failpoint_each_call(void **state) {
+    const char *file = in_dir("f");
+    assert_int_equal(dt_io_write_file(file, "old", 3), DT_OK);
+    assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
+    assert_int_equal(dt_io_write_file(file, "old", 3), DT_OK);
+    uint64_t calls = dt_failpoint_count();
+    assert_int_equal(calls, 6); // create, write, fsync, close, rename, fsync of the directory
+    const char *actions[] = {"eio", "enospc", "short"};
+    for (size_t a = 0; a < 3; a++)
+        for (uint64_t n = 1; n <= calls; n++) {
+            char spec[64];
+            snprintf(spec, sizeof spec, "io:%d:%s", (int)n, actions[a]);
+            assert_int_equal(dt_failpoint_set(spec), DT_OK);
+            assert_int_equal(
+                dt_io_write_file(file, n == calls ? "old" : "new!", n == calls ? 3 : 4),
+                DT_E_STORAGE);
+            assert_non_null(strstr(dt_error_message(), a == 0 ? strerror(EIO) : strerror(ENOSPC)));
+            check_file(file, "old");
+            assert_int_equal(dt_failpoint_set(""), DT_OK);
+            char **names;
+            size_t n_names;
+            assert_int_equal(dt_io_list_dir(&names, &n_names, dir, DT_E_DATA), DT_OK);
+            for (size_t i = 0; i < n_names; i++) assert_null(strstr(names[i], ".tmp"));
+            dt_io_free_list(names, n_names);
+        }
+}
+
+static void test_failpoint_short_write(void **state) {
+    const char *file = in_dir("short");
+    int fd;
+    assert_int_equal(dt_io_create(&fd, file, false), DT_OK);
+    assert_int_equal(dt_failpoint_set("io:1:short"), DT_OK);
+    assert_int_equal(dt_io_write(fd, file, "12345678", 8), DT_E_STORAGE);
+    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    check_file(file, "1234");
+}
+
+static void test_failpoint_scopes(void **state) {
+    const char *file = in_dir("scope");
+    int fd;
+    assert_int_equal(dt_failpoint_set("ckpt:2:eio,blink:3:eio"), DT_OK);
+    assert_int_equal(dt_io_create(&fd, file, false), DT_OK);
+    assert_int_equal(dt_io_write(fd, file, "a", 1), DT_OK);
+    dt_io_scope_push("ckpt");
+    dt_io_scope_push("inner");
+    assert_int_equal(dt_io_write(fd, file, "b", 1), DT_OK);
+    assert_int_equal(dt_io_write(fd, file, "c", 1), DT_E_STORAGE);
+    assert_int_equal(dt_io_write(fd, file, "d", 1), DT_OK); // only the n-th
+    dt_io_scope_pop();
+    dt_io_scope_pop();
+    assert_int_equal(dt_failpoint_count(), 3);
+    assert_int_equal(dt_io_close(fd, file), DT_OK);
+    assert_int_equal(dt_failpoint_count(), 3);
+    assert_false(dt_failpoint("blink"));
+    assert_false(dt_failpoint("blink"));
+    assert_true(dt_failpoint("blink"));
+    assert_false(dt_failpoint("blink"));
+    assert_false(dt_failpoint("other"));
+    const char *wrong[] = {"io", "io:1", "io:x:eio", ":1:eio", "io:1:explode", "io:1:eio,zzz"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(dt_failpoint_set(wrong[i]), DT_E_USAGE);
+    dt_failpoint_set(NULL);
+}
+
+static void test_failpoint_kill(void **state) {
+    const char *file = in_dir("killed");
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd;
+        dt_failpoint_set("io:2:kill");
+        dt_io_create(&fd, file, false);
+        dt_io_write(fd, file, "x", 1);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    check_file(file, "");
+}
+
+// -- log -----------------------------------------------------------------------------------------
+static void test_log(void **state) {
+    const char *file = in_dir("log");
+    assert_int_equal(dt_log_open(file), DT_OK);
+    dt_log_set_level(DT_LOG_WARN);
+    dt_info("hidden");
+    dt_log_set_level(DT_LOG_INFO);
+    dt_log_set_rank(1, 2);
+    dt_info("of another rank");
+    dt_warn("warning %d of rank 1", 5);
+    dt_log_set_rank(0, 1);
+    dt_log_close();
+    dt_info("after close");
+    char *data;
+    size_t n;
+    assert_int_equal(dt_io_read_file(&data, &n, file, 0, DT_E_DATA), DT_OK);
+    assert_null(strstr(data, "hidden"));
+    assert_null(strstr(data, "another"));
+    assert_null(strstr(data, "after close"));
+    assert_non_null(strstr(data, "Z W warning 5 of rank 1\n"));
+    free(data);
+    assert_int_equal(dt_log_open("/nonexistent/dir/log"), DT_E_STORAGE);
+    // a full disk drops lines and goes on
+    uint64_t before = dt_log_dropped();
+    if (dt_log_open("/dev/full") == DT_OK) {
+        dt_info("to a full disk");
+        assert_int_equal(dt_log_dropped(), before + 1);
+        dt_log_close();
+    }
+}
+
+// -- threads -------------------------------------------------------------------------------------
+enum { N_ITEMS = 20000 };
+static _Atomic long popped_sum;
+static _Atomic int popped_count;
+
+static void *consume(void *q) {
+    void *item;
+    while (dt_queue_pop(q, &item)) {
+        atomic_fetch_add(&popped_sum, (long)(intptr_t)item);
+        atomic_fetch_add(&popped_count, 1);
+    }
+    return NULL;
+}
+
+static void *produce(void *q) {
+    for (intptr_t i = 1; i <= N_ITEMS; i++)
+        if (!dt_queue_push(q, (void *)i)) return NULL;
+    return q;
+}
+
+static void test_queue(void **state) {
+    dt_queue *q = dt_queue_create(3);
+    pthread_t producers[2], consumers[3];
+    for (int i = 0; i < 3; i++) pthread_create(&consumers[i], NULL, consume, q);
+    for (int i = 0; i < 2; i++) pthread_create(&producers[i], NULL, produce, q);
+    for (int i = 0; i < 2; i++) {
+        void *ok;
+        pthread_join(producers[i], &ok);
+        assert_ptr_equal(ok, q);
+    }
+    dt_queue_close(q);
+    for (int i = 0; i < 3; i++) pthread_join(consumers[i], NULL);
+    assert_int_equal(atomic_load(&popped_count), 2 * N_ITEMS);
+    assert_int_equal(atomic_load(&popped_sum), (long)N_ITEMS * (N_ITEMS + 1));
+    assert_false(dt_queue_push(q, q));
+    dt_queue_destroy(q);
+
+    q = dt_queue_create(4); // order, and what is left after close
+    void *item;
+    assert_false(dt_queue_try_pop(q, &item));
+    for (intptr_t i = 1; i <= 3; i++) assert_true(dt_queue_push(q, (void *)i));
+    assert_int_equal(dt_queue_size(q), 3);
+    dt_queue_close(q);
+    for (intptr_t i = 1; i <= 3; i++) {
+        assert_true(dt_queue_pop(q, &item));
+        assert_int_equal((intptr_t)item, i);
+    }
+    assert_false(dt_queue_pop(q, &item));
+    dt_queue_destroy(q);
+}
+
+static void count_worker(void *arg, int worker) {
+    ((int *)arg)[worker * 16]++;
+}
+
+static void test_team(void **state) {
+    for (int n = 1; n <= 4; n++) {
+        int counts[64] = {0};
+        dt_team *t;
+        assert_int_equal(dt_team_create(&t, n, "test"), DT_OK);
+        assert_int_equal(dt_team_size(t), n);
+        for (int i = 0; i < 1000; i++) {
+            dt_team_run(t, count_worker, counts);
+            for (int w = 0; w < 4; w++) assert_int_equal(counts[w * 16], w < n ? i + 1 : 0);
+        }
+        dt_team_destroy(t);
+    }
+    assert_in_range(dt_usable_cores(), 1, 1 << 20);
+}
+
+// -- json ----------------------------------------------------------------------------------------
+static void test_json(void **state) {
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_json_int(&j, "i", INT64_MIN);
+    dt_json_real(&j, "r", 0.1);
+    dt_json_real(&j, "nan", NAN);
+    dt_json_bool(&j, "b", true);
+    dt_json_begin_array(&j, "a");
+    dt_json_begin_array(&j, NULL);
+    dt_json_end_array(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_json_end_object(&j);
+    dt_json_null(&j, NULL);
+    dt_json_end_array(&j);
+    dt_json_string(&j, "s",
+                   "q\" b\\ n\n \x01 \xC3\xA9 \xFF \xC0\x80 \xED\xA0\x80 \xF0\x9F\x98\x80");
+    dt_json_raw(&j, "raw", "[1]");
+    dt_json_end_object(&j);
+    dt_json_newline(&j);
+    const char *bad = "\xEF\xBF\xBD";
+    char want[512];
+    snprintf(want, sizeof want,
+             "{\"i\":-9223372036854775808,\"r\":0.1,\"nan\":null,\"b\":true,\"a\":[[],{},null],"
+             "\"s\":\"q\\\" b\\\\ n\\n \\u0001 \xC3\xA9 %s %s%s %s%s%s \xF0\x9F\x98\x80\","
+             "\"raw\":[1]}\n",
+             bad, bad, bad, bad, bad, bad);
+    assert_string_equal(j.data, want);
+    assert_int_equal(j.n_bytes, strlen(want));
+    const char *buffer = j.data;
+    dt_json_reset(&j);
+    dt_json_begin_array(&j, NULL);
+    const double values[] = {1.0 / 3, 1e300, 5e-324, -0.0, 123456789.0, 1e22};
+    for (size_t i = 0; i < 6; i++) dt_json_real(&j, NULL, values[i]);
+    dt_json_end_array(&j);
+    assert_ptr_equal(j.data, buffer);
+    const char *at = j.data + 1;
+    for (size_t i = 0; i < 6; i++) {
+        char *end;
+        assert_true(strtod(at, &end) == values[i]);
+        at = end + 1;
+    }
+    dt_json_fini(&j);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_status),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_rng),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test_setup_teardown(test_io_files, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_io_pread, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_io_rename, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_io_remove_tree, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_failpoint_each_call, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_failpoint_short_write, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_failpoint_scopes, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_failpoint_kill, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_log, make_dir, remove_dir),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_team),
+        cmocka_unit_test(test_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
