@@ -1,0 +1,156 @@
+// bench_library.c: what the convolutions and matrix products of a model's training step take when
+// the library runs them alone: the limit that a step is measured against.
+//
+//   bench_library CONFIG [key=value …]
+//
+// Builds the training graph of the config for one micro-batch, takes its conv2d and linear nodes,
+// and times each one's forward, data-gradient and weight-gradient primitive in the library's own
+// choice of formats, best of several, on `device.threads` threads (1 when auto), on repeatedly used
+// memory. Prints one JSON object: seconds a micro-batch by direction, and samples/s on all cores if
+// nothing else had to be done (cores/threads micro-batches at once).
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/dnnl_shim.h"
+#include "base/clock.h"
+#include "base/thread.h"
+#include "models/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double best_of(const dt_dnnl_op *op, int n_args) {
+    const void *ptr[4];
+    for (int i = 0; i < n_args; i++)
+        ptr[i] = aligned_alloc(64, (dt_dnnl_md_bytes(dt_dnnl_op_md(op, i)) + 4096) / 64 * 64);
+    for (int i = 0; i < n_args; i++)
+        memset((void *)ptr[i], 0, dt_dnnl_md_bytes(dt_dnnl_op_md(op, i)));
+    void *scratch = aligned_alloc(64, (dt_dnnl_op_scratch_bytes(op) + 4096) / 64 * 64);
+    double best = 1e9, begin = dt_clock_s();
+    for (int k = 0; k < 4 || dt_clock_s() - begin < 0.15; k++) {
+        double t = dt_clock_s();
+        dt_dnnl_op_run(op, 0, ptr, scratch);
+        t = dt_clock_s() - t;
+        if (t < best) best = t;
+    }
+    for (int i = 0; i < n_args; i++) free((void *)ptr[i]);
+    free(scratch);
+    return best;
+}
+
+static double time_conv(const dt_graph *g, const dt_node *n, dt_dnnl_direction dir, dt_dtype type,
+                        const dt_dnnl_env *env) {
+    const dt_value_info *x = &g->values[n->in[0]], *w = &g->values[n->in[1]],
+                        *y = &g->values[n->out[0]];
+    dt_dtype diff_weights = dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type;
+    dt_dnnl_conv c = {.src = x->shape.d[1] <= 4 ? dt_dnnl_dense(type, 4, x->shape.d)
+                                                : dt_dnnl_any(type, 4, x->shape.d),
+                      .weights = dt_dnnl_any(diff_weights, 4, w->shape.d),
+                      .dst = dt_dnnl_any(type, 4, y->shape.d)};
+    const dt_window *win = &n->attrs.conv2d.win;
+    for (int i = 0; i < 2; i++) {
+        c.stride[i] = win->stride[i];
+        c.dilation[i] = win->dilation[i];
+        c.pad_begin[i] = win->pad_begin[i];
+        c.pad_end[i] = win->pad_end[i];
+    }
+    dt_dnnl_op *op = NULL;
+    if (dt_dnnl_op_create_conv(&op, env, dir, &c) != DT_OK) return 0;
+    double s = best_of(op, 3);
+    dt_dnnl_op_destroy(op);
+    return s;
+}
+
+static double time_linear(const dt_graph *g, const dt_node *n, dt_dnnl_direction dir, dt_dtype type,
+                          const dt_dnnl_env *env) {
+    const dt_value_info *x = &g->values[n->in[0]], *w = &g->values[n->in[1]];
+    int64_t in = w->shape.d[1], out = w->shape.d[0], rows = dt_shape_elements(&x->shape) / in;
+    dt_dnnl_inner c = {.src = dt_dnnl_dense(type, 2, (int64_t[]){rows, in}),
+                       .weights = dt_dnnl_any(dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type, 2,
+                                              (int64_t[]){out, in}),
+                       .dst = dt_dnnl_dense(type, 2, (int64_t[]){rows, out})};
+    dt_dnnl_op *op = NULL;
+    if (dt_dnnl_op_create_inner(&op, env, dir, &c) != DT_OK) return 0;
+    double s = best_of(op, 3);
+    dt_dnnl_op_destroy(op);
+    return s;
+}
+
+// Fields as the config describes them, without opening the data.
+static int config_fields(const dt_config *c, dt_model_field *fields) {
+    const dt_cnode *map = dt_config_node(c, "data.fields");
+    int n = 0;
+    for (size_t i = 0; map && i < dt_cnode_size(map) && n < 16; i++) {
+        const dt_cnode *f = dt_cnode_item(map, i);
+        dt_model_field *m = &fields[n++];
+        *m = (dt_model_field){.name = dt_cnode_key(map, i), .dtype = DT_I32};
+        double v = 0;
+        if (strcmp(dt_cnode_str(dt_cnode_get(f, "kind")), "image") == 0) {
+            double h = 0, w = 0;
+            dt_cnode_real(dt_cnode_item(dt_cnode_get(f, "size"), 0), &h);
+            dt_cnode_real(dt_cnode_item(dt_cnode_get(f, "size"), 1), &w);
+            v = 3;
+            if (dt_cnode_get(f, "channels")) dt_cnode_real(dt_cnode_get(f, "channels"), &v);
+            m->is_image = true;
+            m->dtype = DT_U8;
+            m->sample_shape = dt_shape3((int64_t)h, (int64_t)w, (int64_t)v);
+            for (int k = 0; k < 64; k++) m->std[k] = 1;
+        } else if (dt_cnode_get(f, "classes") && dt_cnode_real(dt_cnode_get(f, "classes"), &v)) {
+            m->n_classes = (int)v;
+        }
+    }
+    return n;
+}
+
+int main(int argc, char **argv) {
+    dt_config *c = NULL;
+    dt_graph *g = NULL;
+    if (argc < 2 ||
+        dt_config_load(&c, argv[1], (const char *const *)argv + 2, (size_t)(argc - 2)) != DT_OK) {
+        fprintf(stderr, "usage: bench_library CONFIG [key=value …]: %s\n", dt_error_message());
+        return 2;
+    }
+    dt_model_field fields[16];
+    dt_model_args a = {.config = c,
+                       .fields = fields,
+                       .n_fields = config_fields(c, fields),
+                       .batch = (int)dt_config_int(c, "train.micro_batch"),
+                       .training = true};
+    const char *precision = dt_config_str(c, "train.precision");
+    dt_dtype type =
+        strcmp(precision, "bf16") == 0 || (strcmp(precision, "auto") == 0 && dt_cpu_has_bf16())
+            ? DT_BF16
+            : DT_F32;
+    if (dt_model_graph(&g, &a, type) != DT_OK) {
+        fprintf(stderr, "bench_library: %s\n", dt_error_message());
+        return 2;
+    }
+    dt_dnnl_env env = {.threads = dt_config_is_auto(c, "device.threads")
+                                      ? 1
+                                      : (int)dt_config_int(c, "device.threads"),
+                       .n_lanes = 1};
+    double seconds[3] = {0};
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        if (n->dead || n->backward || (n->op != DT_OP_conv2d && n->op != DT_OP_linear)) continue;
+        bool first =
+            n->op == DT_OP_conv2d && g->values[n->in[0]].shape.d[1] <= 4; // needs no data gradient
+        for (int dir = 0; dir < 3; dir++) {
+            if (first && dir == DT_DNNL_BACKWARD_DATA) continue;
+            seconds[dir] += n->op == DT_OP_conv2d
+                                ? time_conv(g, n, (dt_dnnl_direction)dir, type, &env)
+                                : time_linear(g, n, (dt_dnnl_direction)dir, type, &env);
+        }
+    }
+    double total = seconds[0] + seconds[1] + seconds[2];
+    int at_once = dt_usable_cores() / env.threads;
+    printf("{\"library\": \"oneDNN %s %s\", \"precision\": \"%s\", \"micro_batch\": %d, "
+           "\"threads\": %d, "
+           "\"forward_s\": %.5f, \"backward_data_s\": %.5f, \"backward_weights_s\": %.5f, "
+           "\"samples_per_s\": %.2f}\n",
+           dt_dnnl_version(), dt_dnnl_isa_name(), dt_dtype_name(type), a.batch, env.threads,
+           seconds[0], seconds[1], seconds[2], a.batch / total * (at_once > 0 ? at_once : 1));
+    dt_graph_destroy(g);
+    dt_config_destroy(c);
+    return 0;
+}
