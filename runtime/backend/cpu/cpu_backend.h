@@ -4,10 +4,10 @@
 // The ISA is asked of oneDNN, so that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) steers our own
 // vector kernels as well and one machine can test them all. It is fixed at the first call.
 //
-//   ISA       block   activations of convolutional layers (channels a multiple of the block)
+//   ISA       block   activations of convolutional layers
 //   AVX512    16      BLOCKED nChw16c
 //   AVX2      8       BLOCKED nChw8c
-//   GENERIC   0       DENSE
+//   GENERIC   8       BLOCKED nChw8c (oneDNN's SSE4.1 kernels)
 #ifndef DT_BACKEND_CPU_BACKEND_H
 #define DT_BACKEND_CPU_BACKEND_H
 
@@ -17,9 +17,9 @@ typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512 } dt_cpu_is
 
 dt_cpu_isa dt_cpu_isa_get(void);
 bool dt_cpu_has_bf16(void); // AVX512_BF16: bf16 is natively fast
-int dt_cpu_block(void);     // 16, 8 or 0
-// The layout that a convolution gives (and wants for) an activation with this many channels:
-// BLOCKED when the channels are a multiple of the ISA's block, else DENSE.
+int dt_cpu_block(void);     // 16 or 8
+// The layout that a convolution wants for an activation with this many channels: DENSE up to four
+// (images, first layers), else BLOCKED. What convolutions give is BLOCKED.
 dt_layout dt_cpu_conv_layout(int64_t channels);
 
 static inline dt_layout dt_blocked(int block) {

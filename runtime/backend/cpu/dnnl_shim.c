@@ -399,11 +399,16 @@ void dt_dnnl_op_destroy(dt_dnnl_op *op) {
 }
 
 void dt_dnnl_op_run(const dt_dnnl_op *op, int lane, const void *const *ptr, void *scratch) {
+    dt_dnnl_op_run_threads(op, lane, op->threads, ptr, scratch);
+}
+
+void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const void *const *ptr,
+                            void *scratch) {
     const size_t first = (size_t)lane * (size_t)(op->n_args + 1);
     dnnl_exec_arg_t *args = op->args + first;
     const void **last = op->last_data + first;
     const int n = op->n_args + (op->scratch_bytes != 0);
-    use_threads(op->threads);
+    use_threads(threads < op->threads ? threads : op->threads);
     for (int i = 0; i < n; i++) {
         const void *p = i == op->n_args ? scratch : ptr[i];
         if (p == last[i]) continue;

@@ -95,6 +95,9 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
 void dt_dnnl_op_destroy(dt_dnnl_op *op); // NULL is fine
 // Pointers in the order of the arguments; scratch 64-byte aligned (may be NULL when it needs none).
 void dt_dnnl_op_run(const dt_dnnl_op *op, int lane, const void *const *ptr, void *scratch);
+// The same with fewer threads than it was made for; for reorders, whose bits do not depend on it.
+void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const void *const *ptr,
+                            void *scratch);
 
 size_t dt_dnnl_op_scratch_bytes(const dt_dnnl_op *op);
 dt_dnnl_md dt_dnnl_op_md(const dt_dnnl_op *op, int arg); // what the primitive chose or was given

@@ -1,0 +1,264 @@
+// conv2d_cpu.c: convolution through oneDNN, in the blocked layouts that its direct kernels are made
+// for.
+//
+// Source with at most four channels (images): DENSE, which the first-layer kernels read. Everything
+// else is BLOCKED with the ISA's block. Where oneDNN has only its reference implementation for that
+// (odd groups), all-DENSE is tried. Forward and backward ask for the same layouts, so that nothing
+// is reordered between them.
+//
+// Forward: y = act(conv(x, packed w) + bias). With fold_bn the packed weight and bias carry the
+// batch norm that follows. Backward: dx from its own packed weight; dw and db in f32, whatever the
+// activations' type, through scratch into the slab.
+//
+// Scratch of the backward site: [ scratchpad, shared by its primitives | packed dw | db ]
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/dnnl_weights.h"
+#include "base/arena.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+
+typedef struct conv_state {
+    dt_dnnl_op *forward, *data, *weights;
+    dt_weight_pack *pack, *bias_pack;
+    dt_weight_grad grad;
+    bool has_bias;       // an argument of `forward` or `weights`
+    size_t at_dw, at_db; // offsets in scratch
+    int64_t n_out;
+} conv_state;
+
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+// (O,C/g,R,S), or (g,O/g,C/g,R,S) when grouped: the same memory.
+static int weight_dims(const dt_shape *w, int groups, int64_t *d) {
+    int n = 0;
+    if (groups > 1) d[n++] = groups;
+    d[n++] = w->d[0] / groups;
+    for (int i = 1; i < 4; i++) d[n++] = w->d[i];
+    return n;
+}
+
+typedef struct conv_shape {
+    const dt_value_info *x, *w, *bias, *y; // bias may be NULL
+} conv_shape;
+
+static void describe(const dt_site *s, dt_dnnl_direction dir, const conv_shape *c, bool bias,
+                     dt_layout lx, dt_layout ly, dt_dnnl_conv *out) {
+    const int groups = s->node->attrs.conv2d.groups;
+    const dt_window *win = &s->node->attrs.conv2d.win;
+    int64_t d[5];
+    const int n = weight_dims(&c->w->shape, groups, d);
+    const bool grad = dir == DT_DNNL_BACKWARD_WEIGHTS;
+    *out = (dt_dnnl_conv){.src = dt_dnnl_laid_out(c->x->dtype, &c->x->shape, lx),
+                          .dst = dt_dnnl_laid_out(c->y->dtype, &c->y->shape, ly),
+                          .weights = dt_dnnl_any(grad ? DT_F32 : c->x->dtype, n, d),
+                          .act = s->node->attrs.conv2d.act};
+    if (bias) out->bias = dt_dnnl_dense(DT_F32, 1, &c->w->shape.d[0]);
+    for (int i = 0; i < 2; i++) {
+        out->stride[i] = win->stride[i];
+        out->dilation[i] = win->dilation[i];
+        out->pad_begin[i] = win->pad_begin[i];
+        // oneDNN wants the end padding that the output size implies; floor division may leave less
+        const int64_t reach = (win->kernel[i] - 1) * (int64_t)win->dilation[i] + 1;
+        out->pad_end[i] = (c->y->shape.d[2 + i] - 1) * win->stride[i] + reach -
+                          c->x->shape.d[2 + i] - win->pad_begin[i];
+    }
+}
+
+static dt_dnnl_md weights_md(const dt_dnnl_op *op) {
+    return dt_dnnl_op_md(op, 1);
+}
+
+// Tries the layouts in order of preference; leaves the chosen ones in *lx, *ly.
+static dt_status create_op(const dt_site *s, dt_dnnl_op **out, dt_dnnl_direction dir,
+                           const conv_shape *c, bool bias, dt_layout *lx, dt_layout *ly) {
+    const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
+    const dt_layout want[2][2] = {
+        {dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
+        {dt_dense(), dt_dense()}};
+    dt_status st = DT_OK;
+    for (int i = 0; i < 2; i++) {
+        dt_dnnl_conv desc;
+        dt_dnnl_op *op = NULL;
+        describe(s, dir, c, bias, want[i][0], want[i][1], &desc);
+        st = dt_dnnl_op_create_conv(&op, &env, dir, &desc);
+        if (st != DT_OK) continue;
+        if (*out && dt_dnnl_op_is_slow(op)) { // no better than the first
+            dt_dnnl_op_destroy(op);
+            break;
+        }
+        dt_dnnl_op_destroy(*out);
+        *out = op;
+        *lx = want[i][0];
+        *ly = want[i][1];
+        if (!dt_dnnl_op_is_slow(op)) break;
+    }
+    if (!*out) return dt_fail_context(st, "conv2d '%s'", s->node->name);
+    dt_log(DT_LOG_DEBUG, "conv2d %s %s: %s, %s -> %s", s->node->name,
+           dir == DT_DNNL_FORWARD         ? "forward"
+           : dir == DT_DNNL_BACKWARD_DATA ? "dx"
+                                          : "dw",
+           dt_dnnl_op_impl(*out), dt_layout_name(*lx), dt_layout_name(*ly));
+    return DT_OK;
+}
+
+static void destroy(dt_site *s) {
+    conv_state *st = s->state;
+    if (!st) return;
+    dt_dnnl_op_destroy(st->forward);
+    dt_dnnl_op_destroy(st->data);
+    dt_dnnl_op_destroy(st->weights);
+    dt_weight_pack_destroy(st->pack);
+    dt_weight_pack_destroy(st->bias_pack);
+    dt_weight_grad_fini(&st->grad);
+    free(st);
+    s->state = NULL;
+}
+
+static dt_fold fold_of(const dt_node *n) {
+    return (dt_fold){.on = n->attrs.conv2d.fold_bn,
+                     .scale = n->attrs.conv2d.bn_scale,
+                     .shift = n->attrs.conv2d.bn_shift,
+                     .mean = n->attrs.conv2d.bn_mean,
+                     .var = n->attrs.conv2d.bn_var,
+                     .eps = n->attrs.conv2d.bn_eps};
+}
+
+static dt_status pack_for(dt_site *s, conv_state *st, const conv_shape *c, const dt_dnnl_op *op,
+                          const dt_fold *fold) {
+    int64_t d[5];
+    const int n = weight_dims(&c->w->shape, s->node->attrs.conv2d.groups, d);
+    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n, d);
+    return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
+                                 weights_md(op), fold);
+}
+
+// ---- forward
+// ---------------------------------------------------------------------------------------
+static dt_status build_forward(dt_site *s, conv_state *st) {
+    const conv_shape c = {.x = dt_site_in(s, 0),
+                          .w = dt_site_in(s, 1),
+                          .bias = s->node->n_in > 2 ? dt_site_in(s, 2) : NULL,
+                          .y = dt_site_out(s, 0)};
+    const dt_fold fold = fold_of(s->node);
+    st->has_bias = c.bias || fold.on;
+    st->n_out = c.w->shape.d[0];
+    DT_TRY(create_op(s, &st->forward, DT_DNNL_FORWARD, &c, st->has_bias, &s->in_layout[0],
+                     &s->out_layout[0]));
+    DT_TRY(pack_for(s, st, &c, st->forward, &fold));
+    if (fold.on) {
+        DT_TRY(dt_bias_pack_create(&st->bias_pack, s, &s->packs[s->n_packs++],
+                                   c.bias ? s->node->in[2] : DT_NONE, st->n_out, &fold));
+    }
+    s->scratch_bytes = dt_dnnl_op_scratch_bytes(st->forward);
+    return DT_OK;
+}
+
+static dt_status prepare(dt_site *s) {
+    conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
+    s->inplace_in = -1;
+    s->n_packs = 0;
+    dt_status status = build_forward(s, st);
+    if (status != DT_OK) destroy(s);
+    return status;
+}
+
+static void run(const dt_site *s, const dt_run *r) {
+    const conv_state *st = s->state;
+    if (st->has_bias) {
+        const void *bias = s->n_packs > 1 ? r->packed[1] : r->in[2];
+        dt_dnnl_op_run(st->forward, r->lane,
+                       (const void *[]){r->in[0], r->packed[0], bias, r->out[0]}, r->scratch);
+    } else {
+        dt_dnnl_op_run(st->forward, r->lane, (const void *[]){r->in[0], r->packed[0], r->out[0]},
+                       r->scratch);
+    }
+}
+
+const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
+
+// ---- backward
+// --------------------------------------------------------------------------------------
+static dt_status build_data(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
+    static const dt_fold none = {.on = false};
+    DT_TRY(create_op(s, &st->data, DT_DNNL_BACKWARD_DATA, c, false, &s->out_layout[0],
+                     &s->in_layout[dy]));
+    return pack_for(s, st, c, st->data, &none);
+}
+
+static dt_status build_weights(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
+    const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
+    dt_layout ly = dt_dense();
+    st->has_bias = s->node->n_out > 2 && s->node->out[2] != DT_NONE;
+    DT_TRY(create_op(s, &st->weights, DT_DNNL_BACKWARD_WEIGHTS, c, st->has_bias, &s->in_layout[0],
+                     &ly));
+    if (st->data && !dt_layout_equal(ly, s->in_layout[dy])) {
+        return dt_site_fail(s, "oneDNN wants dy as %s for dx and %s for dw",
+                            dt_layout_name(s->in_layout[dy]), dt_layout_name(ly));
+    }
+    s->in_layout[dy] = ly;
+    int64_t d[5];
+    const int n = weight_dims(&c->w->shape, s->node->attrs.conv2d.groups, d);
+    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n, d);
+    return dt_weight_grad_init(&st->grad, &env, weights_md(st->weights), &dense);
+}
+
+static dt_status build_backward(dt_site *s, conv_state *st) {
+    const dt_node *n = s->node;
+    const int dy = n->n_fwd_in + n->n_fwd_out;
+    const conv_shape c = {
+        .x = &s->graph->values[s->graph->nodes[n->forward].in[0]],
+        .w = &s->graph->values[s->graph->nodes[n->forward].in[1]],
+        .y = dt_site_in(s, dy),
+    };
+    if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn) {
+        return dt_site_fail(
+            s, "a fused activation or batch norm has no gradient; fuse for inference only");
+    }
+    st->n_out = c.w->shape.d[0];
+    if (n->out[0] != DT_NONE) DT_TRY(build_data(s, st, &c, dy));
+    if (n->out[1] != DT_NONE) DT_TRY(build_weights(s, st, &c, dy));
+    st->at_dw = max_size(dt_dnnl_op_scratch_bytes(st->data), dt_dnnl_op_scratch_bytes(st->weights));
+    st->at_dw = max_size(st->at_dw, st->grad.scratch_bytes);
+    st->at_db = st->at_dw + st->grad.packed_bytes;
+    s->scratch_bytes = st->at_db + dt_align64((size_t)st->n_out * sizeof(float));
+    return DT_OK;
+}
+
+static dt_status prepare_bwd(dt_site *s) {
+    conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
+    s->inplace_in = -1;
+    s->n_packs = 0;
+    dt_status status = build_backward(s, st);
+    if (status != DT_OK) destroy(s);
+    return status;
+}
+
+static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
+    char *scratch = r->scratch;
+    void *packed = scratch + st->at_dw;
+    const bool add_w = r->accumulate >> 1 & 1, add_b = r->accumulate >> 2 & 1;
+    void *dw = dt_weight_grad_target(&st->grad, r->out[1], packed, add_w);
+    if (st->has_bias) {
+        void *db = add_b ? scratch + st->at_db : r->out[2];
+        dt_dnnl_op_run(st->weights, r->lane, (const void *[]){r->in[0], dw, db, dy}, scratch);
+        if (add_b) dt_cpu_store_sum(r->out[2], db, st->n_out, true);
+    } else {
+        dt_dnnl_op_run(st->weights, r->lane, (const void *[]){r->in[0], dw, dy}, scratch);
+    }
+    dt_weight_grad_store(&st->grad, r->lane, r->out[1], packed, add_w, scratch);
+}
+
+static void run_bwd(const dt_site *s, const dt_run *r) {
+    const conv_state *st = s->state;
+    const void *dy = r->in[s->node->n_fwd_in + s->node->n_fwd_out];
+    if (st->weights) run_weights(st, r, dy);
+    if (st->data) {
+        dt_dnnl_op_run(st->data, r->lane, (const void *[]){r->out[0], r->packed[0], dy},
+                       r->scratch);
+    }
+}
+
+const dt_kernel dt_cpu_conv2d_bwd = {prepare_bwd, run_bwd, destroy};

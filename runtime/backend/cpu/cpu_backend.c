@@ -1,0 +1,152 @@
+// cpu_backend.c: the CPU's table. Kernels come from cpu_kernels.def: oneDNN for convolutions and
+// matrix products, our own vector code for the rest.
+//
+// Big buffers come from mmap, so that untouched pages cost nothing, and ask for huge pages.
+#include "backend/cpu/cpu_backend.h"
+
+#include "backend/cpu/dnnl_shim.h"
+#include "base/arena.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MMAP_BYTES = 1 << 20 };
+
+typedef struct cpu_self {
+    char text[128];
+} cpu_self;
+
+// ---- the machine
+// -----------------------------------------------------------------------------------
+static struct {
+    dt_cpu_isa isa;
+    bool bf16;
+} machine;
+static pthread_once_t machine_once = PTHREAD_ONCE_INIT;
+
+static void detect_machine(void) {
+    static const dt_cpu_isa level[] = {DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512};
+    machine.isa = level[dt_dnnl_isa_level()];
+    machine.bf16 = dt_dnnl_isa_bf16();
+}
+
+dt_cpu_isa dt_cpu_isa_get(void) {
+    pthread_once(&machine_once, detect_machine);
+    return machine.isa;
+}
+
+bool dt_cpu_has_bf16(void) {
+    pthread_once(&machine_once, detect_machine);
+    return machine.bf16;
+}
+
+int dt_cpu_block(void) {
+    return dt_cpu_isa_get() == DT_CPU_AVX512 ? 16 : 8;
+}
+
+dt_layout dt_cpu_conv_layout(int64_t channels) {
+    return channels <= 4 ? dt_dense() : dt_blocked(dt_cpu_block());
+}
+
+static bool supports_dtype(const dt_backend *b, dt_dtype t) {
+    (void)b;
+    return t == DT_BF16 ? dt_cpu_has_bf16() : t != DT_F16;
+}
+
+static const char *describe(const dt_backend *b) {
+    return ((const cpu_self *)b->self)->text;
+}
+
+// ---- memory
+// ----------------------------------------------------------------------------------------
+static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+    (void)b;
+    *p = NULL;
+    if (n_bytes >= MMAP_BYTES) {
+        void *m = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (m != MAP_FAILED) {
+            madvise(m, n_bytes, MADV_HUGEPAGE); // a wish; without it pages are small
+            *p = m;
+            return DT_OK;
+        }
+    } else if (!posix_memalign(p, 64, n_bytes ? n_bytes : 64)) {
+        memset(*p, 0, n_bytes);
+        return DT_OK;
+    }
+    *p = NULL;
+    return dt_fail(
+        DT_E_INTERNAL,
+        "out of memory: %.1f MB for %s; lower train.micro_batch or use fewer ranks a machine",
+        (double)n_bytes / 1e6, what);
+}
+
+static void release(dt_backend *b, void *p, size_t n_bytes) {
+    (void)b;
+    if (!p) return;
+    if (n_bytes >= MMAP_BYTES)
+        munmap(p, n_bytes);
+    else
+        free(p);
+}
+
+static void copy(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
+    (void)b;
+    memcpy(dst, src, n_bytes);
+}
+
+// ---- kernels
+// ---------------------------------------------------------------------------------------
+static const dt_kernel *const forward_kernels[DT_OP_COUNT] = {
+#define CPU_KERNEL(op, forward, backward) [DT_OP_##op] = &forward,
+#define CPU_KERNEL_FORWARD(op, forward)   [DT_OP_##op] = &forward,
+#include "backend/cpu/cpu_kernels.def"
+#undef CPU_KERNEL
+#undef CPU_KERNEL_FORWARD
+};
+
+static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
+#define CPU_KERNEL(op, forward, backward) [DT_OP_##op] = &backward,
+#define CPU_KERNEL_FORWARD(op, forward)
+#include "backend/cpu/cpu_kernels.def"
+#undef CPU_KERNEL
+#undef CPU_KERNEL_FORWARD
+};
+
+static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
+    (void)b;
+    return backward ? backward_kernels[op] : forward_kernels[op];
+}
+
+static void destroy(dt_backend *b) {
+    free(b->self);
+    free(b);
+}
+
+dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
+    dt_backend *b = dt_xcalloc(1, sizeof *b);
+    cpu_self *self = dt_xcalloc(1, sizeof *self);
+    *b = (dt_backend){.name = "cpu",
+                      .self = self,
+                      .threads = opts->threads < 1 ? 1 : opts->threads,
+                      .supports_dtype = supports_dtype,
+                      .describe = describe,
+                      .alloc = alloc,
+                      .free = release,
+                      .alloc_host = alloc,
+                      .free_host = release,
+                      .copy_to_device = copy,
+                      .copy_to_host = copy,
+                      .kernel = kernel,
+                      .reorder = dt_cpu_reorder,
+                      .slab_add = dt_cpu_slab_add,
+                      .slab_optimize = dt_cpu_slab_optimize,
+                      .slab_sum_squares = dt_cpu_slab_sum_squares,
+                      .destroy = destroy};
+    snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),
+             dt_dnnl_version(), b->threads, b->threads == 1 ? "" : "s");
+    *out = b;
+    return DT_OK;
+}

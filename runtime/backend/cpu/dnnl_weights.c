@@ -1,0 +1,157 @@
+// dnnl_weights.c: packing of parameters and placing of weight gradients (see dnnl_weights.h).
+//
+// The key of a packed copy hashes the parameters' names, oneDNN's descriptor and what was folded:
+// so forward and backward-data, training and evaluation share a copy wherever the format is the
+// same. Everything that packing needs (reorder, folded copy, scratchpad) is made with the request;
+// a pack function runs on one thread at a time and allocates nothing.
+#include "backend/cpu/dnnl_weights.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dt_weight_pack {
+    dt_dnnl_op *reorder;
+    int64_t n_out, n_per_out; // weight as (n_out, n_per_out)
+    bool fold, has_bias;
+    float eps;
+    float *folded; // n_out * n_per_out
+    void *scratch;
+};
+
+static uint64_t pack_key(const dt_site *s, const dt_pack_request *r, uint64_t md, bool fold,
+                         float eps) {
+    uint64_t h[10] = {md, (uint64_t)fold, (uint64_t)r->n_params, 0};
+    memcpy(&h[3], &eps, sizeof eps);
+    for (int i = 0; i < r->n_params; i++) {
+        const char *name = s->graph->values[r->params[i]].name;
+        h[4 + i] = dt_hash64(name, strlen(name));
+    }
+    return dt_hash64(h, sizeof h);
+}
+
+static void *alloc64(size_t n) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, n ? dt_align64(n) : 64)) abort();
+    return p;
+}
+
+static float fold_gain(const float *scale, const float *var, int64_t i, float eps) {
+    return scale[i] / sqrtf(var[i] + eps);
+}
+
+// dense: weight, or weight, scale, var
+static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads) {
+    const dt_weight_pack *p = ctx;
+    const float *w = dense[0];
+    (void)threads;
+    if (p->fold) {
+        for (int64_t o = 0; o < p->n_out; o++) {
+            const float gain = fold_gain(dense[1], dense[2], o, p->eps);
+            const float *from = w + o * p->n_per_out;
+            float *to = p->folded + o * p->n_per_out;
+            for (int64_t i = 0; i < p->n_per_out; i++) to[i] = from[i] * gain;
+        }
+        w = p->folded;
+    }
+    dt_dnnl_op_run_threads(p->reorder, 0, threads, (const void *[]){w, packed}, p->scratch);
+}
+
+// dense: scale, shift, mean, var[, bias]
+static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads) {
+    const dt_weight_pack *p = ctx;
+    float *to = packed;
+    (void)threads;
+    for (int64_t o = 0; o < p->n_out; o++) {
+        const float bias = p->has_bias ? dense[4][o] : 0.0f;
+        to[o] = (bias - dense[2][o]) * fold_gain(dense[0], dense[3], o, p->eps) + dense[1][o];
+    }
+}
+
+dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
+                                dt_value weight, const dt_dnnl_tensor *dense, dt_dnnl_md md,
+                                const dt_fold *fold) {
+    const dt_value_info *w = &s->graph->values[weight];
+    if (w->kind != DT_V_PARAM || w->dtype != DT_F32) {
+        return dt_site_fail(s, "the weight '%s' must be an f32 parameter", w->name);
+    }
+    dt_weight_pack *p = dt_xcalloc(1, sizeof *p);
+    *out = p;
+    p->n_out = w->shape.d[0];
+    p->n_per_out = dt_shape_elements(&w->shape) / p->n_out;
+    dt_dnnl_tensor dst = dt_dnnl_like(md);
+    dt_dnnl_env env = {.threads = s->threads, .n_lanes = 1};
+    DT_TRY(dt_dnnl_op_create_reorder(&p->reorder, &env, dense, &dst, false));
+    p->scratch = alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
+    *r = (dt_pack_request){.n_params = 1, .params = {weight}, .n_bytes = dt_dnnl_md_bytes(md)};
+    if (fold->on) {
+        p->fold = true;
+        p->eps = fold->eps;
+        p->folded = alloc64((size_t)(p->n_out * p->n_per_out) * sizeof(float));
+        r->params[r->n_params++] = fold->scale;
+        r->params[r->n_params++] = fold->var;
+    }
+    r->key = pack_key(s, r, dt_dnnl_md_hash(md), p->fold, p->eps);
+    r->pack = pack_weight;
+    r->ctx = p;
+    return DT_OK;
+}
+
+dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
+                              dt_value bias, int64_t n, const dt_fold *fold) {
+    dt_weight_pack *p = dt_xcalloc(1, sizeof *p);
+    *out = p;
+    p->n_out = n;
+    p->fold = true;
+    p->has_bias = bias != DT_NONE;
+    p->eps = fold->eps;
+    *r = (dt_pack_request){.n_params = 4 + p->has_bias,
+                           .params = {fold->scale, fold->shift, fold->mean, fold->var, bias},
+                           .n_bytes = (size_t)n * sizeof(float)};
+    r->key = pack_key(s, r, 0x62696173 /* "bias": no descriptor */, true, p->eps);
+    r->pack = pack_bias;
+    r->ctx = p;
+    return DT_OK;
+}
+
+void dt_weight_pack_destroy(dt_weight_pack *p) {
+    if (!p) return;
+    dt_dnnl_op_destroy(p->reorder);
+    free(p->folded);
+    free(p->scratch);
+    free(p);
+}
+
+dt_status dt_weight_grad_init(dt_weight_grad *g, const dt_dnnl_env *e, dt_dnnl_md md,
+                              const dt_dnnl_tensor *dense) {
+    dt_dnnl_tensor src = dt_dnnl_like(md);
+    *g = (dt_weight_grad){.same = dt_dnnl_md_is(md, dense),
+                          .packed_bytes = dt_align64(dt_dnnl_md_bytes(md))};
+    DT_TRY(dt_dnnl_op_create_reorder(&g->put, e, &src, dense, false));
+    DT_TRY(dt_dnnl_op_create_reorder(&g->add, e, &src, dense, true));
+    const size_t a = dt_dnnl_op_scratch_bytes(g->put), b = dt_dnnl_op_scratch_bytes(g->add);
+    g->scratch_bytes = a > b ? a : b;
+    return DT_OK;
+}
+
+void dt_weight_grad_fini(dt_weight_grad *g) {
+    dt_dnnl_op_destroy(g->put);
+    dt_dnnl_op_destroy(g->add);
+}
+
+void dt_weight_grad_store(const dt_weight_grad *g, int lane, float *slab, const void *packed,
+                          bool accumulate, void *scratch) {
+    if (g->same && !accumulate) return;
+    dt_dnnl_op_run(accumulate ? g->add : g->put, lane, (const void *[]){packed, slab}, scratch);
+}
+
+void dt_cpu_store_sum(float *slab, const float *x, int64_t n, bool accumulate) {
+    if (!accumulate) {
+        memcpy(slab, x, (size_t)n * sizeof *slab);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) slab[i] += x[i];
+}

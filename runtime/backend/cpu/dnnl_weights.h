@@ -1,0 +1,57 @@
+// dnnl_weights.h: parameters between their dense f32 slabs and the formats of oneDNN's primitives.
+//
+// Forward and backward-data read packed copies: dt_cpu_pack_weights fills a request whose pack
+// function reorders the dense f32 weight (with a batch norm folded in, if asked) into the
+// primitive's format and dtype. Weight gradients leave a primitive in its format, in scratch;
+// dt_weight_grad moves them into the dense slab, overwriting or adding.
+#ifndef DT_BACKEND_CPU_DNNL_WEIGHTS_H
+#define DT_BACKEND_CPU_DNNL_WEIGHTS_H
+
+#include "backend/cpu/dnnl_shim.h"
+
+// Batch norm to fold: w * gain, (bias - mean) * gain + shift with gain = scale / sqrt(var + eps).
+typedef struct dt_fold {
+    bool on;
+    dt_value scale, shift, mean, var; // graph values
+    float eps;
+} dt_fold;
+
+typedef struct dt_weight_pack dt_weight_pack; // the context of a pack request
+
+// `dense` describes the f32 master (outermost dimension(s) = output channels), `md` the wanted
+// format.
+dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
+                                dt_value weight, const dt_dnnl_tensor *dense, dt_dnnl_md md,
+                                const dt_fold *fold);
+// The folded bias, f32 dense (n channels); bias DT_NONE counts as zero.
+dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
+                              dt_value bias, int64_t n, const dt_fold *fold);
+void dt_weight_pack_destroy(dt_weight_pack *p);
+
+// Where a weight gradient goes: from `md` (what the primitive writes) to the dense f32 slab.
+typedef struct dt_weight_grad {
+    dt_dnnl_op *put, *add;
+    bool same; // the primitive writes dense f32 itself: overwrites go straight to the slab
+    size_t packed_bytes;
+    size_t scratch_bytes; // of put and add
+} dt_weight_grad;
+dt_status dt_weight_grad_init(dt_weight_grad *g, const dt_dnnl_env *e, dt_dnnl_md md,
+                              const dt_dnnl_tensor *dense);
+void dt_weight_grad_fini(dt_weight_grad *g);
+// Where the primitive should write, given the slab and the scratch of packed_bytes.
+static inline void *dt_weight_grad_target(const dt_weight_grad *g, float *slab, void *packed,
+                                          bool accumulate) {
+    return g->same && !accumulate ? (void *)slab : packed;
+}
+// After the primitive has run.
+void dt_weight_grad_store(const dt_weight_grad *g, int lane, float *slab, const void *packed,
+                          bool accumulate, void *scratch);
+
+// slab = x or slab += x, on the calling thread (biases).
+void dt_cpu_store_sum(float *slab, const float *x, int64_t n, bool accumulate);
+
+static inline size_t dt_align64(size_t n) {
+    return (n + 63) / 64 * 64;
+}
+
+#endif
