@@ -1,0 +1,101 @@
+// comm.c: which comm this process gets. A process that no launcher started is alone and gets
+// comm_self at no cost; one that mpirun or srun started gets the module dtrain_mpi.so, so that the
+// binary itself never needs an MPI library.
+//
+// The one trap is srun without PMI: every task then believes to be alone, and N copies of the job
+// would write over each other. The launcher's own count of tasks tells, and is checked both before
+// MPI is loaded (no PMI in sight) and after (MPI started as a singleton).
+#include "comm/comm.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool has_env(const char *name) {
+    const char *v = getenv(name);
+    return v && *v;
+}
+
+static int env_int(const char *name) {
+    const char *v = getenv(name);
+    return v && *v ? atoi(v) : 0;
+}
+
+bool dt_comm_launched(void) {
+    return has_env("OMPI_COMM_WORLD_RANK") || has_env("PMIX_RANK") || has_env("PMI_RANK");
+}
+
+// How many processes the launcher says it started; 0 when it does not say. A batch script of Slurm
+// has SLURM_NTASKS too, for tasks that are still to be started: only inside a step does it count.
+static int launcher_size(void) {
+    if (has_env("OMPI_COMM_WORLD_SIZE")) return env_int("OMPI_COMM_WORLD_SIZE");
+    if (has_env("PMI_SIZE")) return env_int("PMI_SIZE");
+    if (!has_env("SLURM_PROCID") || !has_env("SLURM_STEP_ID")) return 0;
+    int tasks = env_int("SLURM_STEP_NUM_TASKS");
+    return tasks > 0 ? tasks : env_int("SLURM_NTASKS");
+}
+
+static dt_status fail_singletons(int world_size, int expected) {
+    return dt_fail(
+        DT_E_USAGE,
+        "the launcher started %d processes, but this one sees a world of %d: MPI and the "
+        "launcher do not talk to each other; use 'srun --mpi=pmix' or start with mpirun",
+        expected, world_size);
+}
+
+// Folder of the executable, without the last slash.
+static dt_status find_exe_dir(char dir[PATH_MAX]) {
+    ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
+    if (n <= 0) return dt_fail(DT_E_INTERNAL, "/proc/self/exe cannot be read: is /proc mounted?");
+    dir[n] = 0;
+    char *slash = strrchr(dir, '/');
+    if (slash) *slash = 0;
+    return DT_OK;
+}
+
+static dt_status load_module(const char *name, dt_comm **out) {
+    static const char *const places[] = {"", "/../lib/dtrain"};
+    char dir[PATH_MAX], path[PATH_MAX + 64];
+    DT_TRY(find_exe_dir(dir));
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%s%s/%s", dir, places[i], name);
+        if (access(path, R_OK) != 0) continue;
+        // global: the MPI library's own plug-ins look for its symbols
+        void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+        if (!module)
+            return dt_fail(DT_E_USAGE, "%s does not load: %s; is the MPI library installed here?",
+                           path, dlerror());
+        dt_status (*create)(dt_comm **) = NULL;
+        *(void **)&create = dlsym(module, "dt_comm_module_create");
+        if (!create)
+            return dt_fail(DT_E_INTERNAL, "%s has no dt_comm_module_create: rebuild", path);
+        return create(out);
+    }
+    return dt_fail(DT_E_USAGE,
+                   "started by an MPI launcher, but %s is neither in %s nor in %s/../lib/dtrain: "
+                   "install libopenmpi-dev and build again, or run without mpirun",
+                   name, dir, dir);
+}
+
+dt_status dt_comm_create(dt_comm **out) {
+    *out = NULL;
+    int expected = launcher_size();
+    if (!dt_comm_launched()) {
+        if (expected > 1) return fail_singletons(1, expected);
+        return dt_comm_create_self(out);
+    }
+    DT_TRY(load_module("dtrain_mpi.so", out));
+    // not torn down: the others may never come to a last barrier, and this process ends now
+    if (expected > 0 && expected != (*out)->world_size)
+        return fail_singletons((*out)->world_size, expected);
+    return DT_OK;
+}
+
+void dt_comm_destroy(dt_comm *c) {
+    if (!c) return;
+    free(c->self);
+    free(c);
+}

@@ -1,0 +1,676 @@
+// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; the only file that knows MPI.
+//
+// All collectives are our own, over Isend, Irecv and Testall, for three reasons: MPI's own ones pick
+// an order of additions by size, algorithm and world size; they cannot be left when a peer hangs; and
+// they cannot be polled in a predictable way.
+//
+// Every exchange is direct: rank s sends to rank r exactly what r needs from s. A large all-reduce
+// has two phases: each rank receives its chunk from everybody and adds the W contributions, then
+// gives the sum to everybody. A small one has one phase: everybody sends everything to everybody.
+// A ring moves the same bytes per rank, but
+//   - its order of additions depends on where in the buffer an element lies; here every element is
+//     ((x0 + x1) + x2) + ... in rank order, whatever the size of the buffer or of the bucket;
+//   - it needs 2 (W - 1) turns of progress() where this needs 2, and turns are what polling between
+//     the nodes of a backward pass is short of;
+//   - in a ring everybody waits for a neighbour that waits itself; here a rank that has not come is
+//     named by all others at once.
+// The price: scratch of one buffer per reduction in flight, and W - 1 messages a phase. With several
+// ranks a host a chain along the hosts would save traffic on the wire, and could be added without a
+// change of bits, since it adds in the same order.
+//
+// Several reductions may be in flight; each is a small state machine (struct reduction), moved by
+// whoever calls progress() or waits for anything. All ranks start them in the same order, so a
+// running number gives matching tags.
+//
+// Waiting: Testall in a loop, a few hundred pauses, then sched_yield (loader and writer threads want
+// the core too), and short sleeps where there are more ranks than cores. A deadline ends it with
+// DT_E_PEER. One thread at a time may be in here (MPI_THREAD_SERIALIZED).
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/thread.h"
+#include "comm/comm.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    HOST_BYTES = 64,
+    TAG_POINT = 1,              // point to point: MPI keeps the order between two ranks
+    TAG_FIRST = 16,             // collectives count up from here
+    SMALL_BYTES = 64 * 1024,    // up to this, world_size * size is exchanged in one phase
+    FLAT_BROADCAST = 32 * 1024, // up to this, the root sends to everybody itself
+    CHUNK_ELEMENTS = 16,        // chunks begin at cache lines
+    BLOCK = 1024,               // elements added at a time, in L1
+    MAX_NAMED = 4               // lost ranks listed in a message
+};
+
+// Messages of one phase: receives first, then sends.
+typedef struct messages {
+    MPI_Request *requests;
+    int *peers;
+    int n, n_recv;
+} messages;
+
+typedef enum element { F32, F64, MAX_I64 } element;
+
+typedef struct reduction {
+    bool busy;
+    element kind;
+    int phase; // 0: gather contributions; 1: give the sums
+    bool small;
+    uint64_t number;
+    char *data;
+    int64_t n;
+    char *scratch; // contributions of the others, in order of their ranks
+    size_t scratch_bytes;
+    messages msgs;
+} reduction;
+
+typedef struct mpi_comm {
+    int rank, world_size;
+    char (*hosts)[HOST_BYTES];
+    uint64_t number; // of collectives so far
+    int tag_limit;
+    double deadline_s;
+    bool oversubscribed;
+    messages msgs; // of the blocking collective that runs now
+    reduction blocking;
+    reduction **reductions; // slots of all_reduce_start, found again by address and size
+    int n_reductions;
+} mpi_comm;
+
+typedef struct waiting {
+    int spins;
+    double since, next_check;
+} waiting;
+
+// -- messages ------------------------------------------------------------------------------------
+
+static dt_status check_mpi(int rc, const char *what) {
+    if (rc == MPI_SUCCESS) return DT_OK;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    MPI_Error_string(rc, text, &n);
+    return dt_fail(DT_E_PEER, "MPI failed in %s: %s; a peer or a link may be gone, run again", what,
+                   text);
+}
+
+static void create_messages(messages *m, int world_size) {
+    m->requests = dt_xcalloc(2 * (size_t)world_size, sizeof *m->requests);
+    m->peers = dt_xcalloc(2 * (size_t)world_size, sizeof *m->peers);
+}
+
+static void free_messages(messages *m) {
+    free(m->requests);
+    free(m->peers);
+}
+
+static MPI_Datatype type_of(size_t element_bytes) {
+    return element_bytes == 1 ? MPI_BYTE : element_bytes == 4 ? MPI_FLOAT : MPI_INT64_T;
+}
+
+static dt_status post_recv(messages *m, void *to, int64_t n, size_t element_bytes, int peer,
+                           int tag) {
+    assert(m->n == m->n_recv);
+    m->peers[m->n] = peer;
+    DT_TRY(check_mpi(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
+                               &m->requests[m->n]),
+                     "a receive"));
+    m->n_recv = ++m->n;
+    return DT_OK;
+}
+
+static dt_status post_send(messages *m, const void *from, int64_t n, size_t element_bytes, int peer,
+                           int tag) {
+    m->peers[m->n] = peer;
+    DT_TRY(check_mpi(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
+                               &m->requests[m->n]),
+                     "a send"));
+    m->n++;
+    return DT_OK;
+}
+
+static dt_status test_messages(messages *m, bool *done) {
+    int flag = 1;
+    if (m->n > 0)
+        DT_TRY(check_mpi(MPI_Testall(m->n, m->requests, &flag, MPI_STATUSES_IGNORE), "a test"));
+    *done = flag;
+    if (flag) m->n = m->n_recv = 0;
+    return DT_OK;
+}
+
+// The i-th partner: starts behind the own rank, so that no rank is everybody's first.
+static int peer_to(const mpi_comm *m, int i) {
+    return (m->rank + 1 + i) % m->world_size;
+}
+static int peer_from(const mpi_comm *m, int i) {
+    return (m->rank - 1 - i + m->world_size) % m->world_size;
+}
+
+static int next_tag(const mpi_comm *m, uint64_t number, int phase) {
+    return TAG_FIRST + (int)((2 * number + (uint64_t)phase) % (uint64_t)(m->tag_limit - TAG_FIRST));
+}
+
+static dt_status check_count(int64_t n) {
+    if (n >= 0 && n <= INT_MAX) return DT_OK;
+    return dt_fail(DT_E_INTERNAL,
+                   "a message of %lld elements: MPI's limit is %d; use smaller pieces",
+                   (long long)n, INT_MAX);
+}
+
+// -- waiting -------------------------------------------------------------------------------------
+
+static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *what, int64_t n,
+                               uint64_t number) {
+    char names[MAX_NAMED * (HOST_BYTES + 32)] = "";
+    size_t used = 0;
+    int n_missing = 0;
+    bool listed_sends = false;
+    for (int i = 0; i < msgs->n; i++) {
+        int done = 0;
+        MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE);
+        if (done) continue;
+        // who has sent nothing is the one; who does not take our message counts only if all sent
+        if (i >= msgs->n_recv && n_missing > 0 && !listed_sends) break;
+        listed_sends = i >= msgs->n_recv;
+        if (n_missing++ < MAX_NAMED)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s",
+                                     used ? ", " : "", msgs->peers[i], m->hosts[msgs->peers[i]]);
+    }
+    return dt_fail(
+        DT_E_PEER,
+        "%s%s did not take part in %s (%lld elements, collective %llu) for %.3g s: hung, "
+        "stopped or lost; look at its last lines and its host, then run again",
+        names, n_missing > MAX_NAMED ? " and others" : "", what, (long long)n,
+        (unsigned long long)number, m->deadline_s);
+}
+
+static void begin_waiting(waiting *w) {
+    w->spins = 0;
+    w->since = w->next_check = 0;
+}
+
+// A pause that grows; false when the deadline has passed.
+static bool pause_waiting(const mpi_comm *m, waiting *w) {
+    if (++w->spins < 256) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#endif
+        return true;
+    }
+    sched_yield();
+    if (w->spins % 16 != 0) return true;
+    double now = dt_clock_s();
+    if (w->since == 0) w->since = now;
+    if (m->oversubscribed && now - w->since > 2e-3) {
+        struct timespec nap = {.tv_nsec = 50000};
+        nanosleep(&nap, NULL);
+    }
+    return now - w->since < m->deadline_s;
+}
+
+static dt_status mpi_progress(dt_comm *c);
+
+static dt_status wait_messages(dt_comm *c, messages *msgs, const char *what, int64_t n,
+                               uint64_t number) {
+    mpi_comm *m = c->self;
+    waiting w;
+    begin_waiting(&w);
+    for (;;) {
+        bool done = false;
+        DT_TRY(test_messages(msgs, &done));
+        if (done) return DT_OK;
+        // a peer may need our next phase of a reduction in flight before it comes here
+        DT_TRY(mpi_progress(c));
+        if (!pause_waiting(m, &w)) return fail_deadline(m, msgs, what, n, number);
+    }
+}
+
+// -- reductions ----------------------------------------------------------------------------------
+
+static size_t bytes_of(element kind) {
+    return kind == F32 ? 4 : 8;
+}
+static const char *label_of(element kind) {
+    return kind == F32   ? "the all-reduce (sum, f32)"
+           : kind == F64 ? "the all-reduce (sum, f64)"
+                         : "the all-reduce (max, i64)";
+}
+
+// -O2 of gcc 12 leaves loops of unknown length scalar.
+#define VECTORIZED __attribute__((optimize("O3")))
+
+VECTORIZED static void add_f32(float *restrict a, const float *restrict b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a[i] += b[i];
+}
+VECTORIZED static void add_f64(double *restrict a, const double *restrict b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a[i] += b[i];
+}
+VECTORIZED static void max_i64(int64_t *restrict a, const int64_t *restrict b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
+static void combine(element kind, void *a, const void *b, int64_t n) {
+    if (kind == F32)
+        add_f32(a, b, n);
+    else if (kind == F64)
+        add_f64(a, b, n);
+    else
+        max_i64(a, b, n);
+}
+
+static int64_t chunk_begin(const mpi_comm *m, int64_t n, int chunk) {
+    int64_t each = (n + m->world_size - 1) / m->world_size;
+    each = (each + CHUNK_ELEMENTS - 1) / CHUNK_ELEMENTS * CHUNK_ELEMENTS;
+    return each * chunk < n ? each * chunk : n;
+}
+
+// Elements [begin, begin + n) that this rank adds up in the first phase.
+static void own_part(const mpi_comm *m, const reduction *r, int64_t *begin, int64_t *n) {
+    *begin = r->small ? 0 : chunk_begin(m, r->n, m->rank);
+    *n = r->small ? r->n : chunk_begin(m, r->n, m->rank + 1) - *begin;
+}
+
+static char *contribution(const mpi_comm *m, const reduction *r, int rank) {
+    int64_t begin, n;
+    own_part(m, r, &begin, &n);
+    int slot = rank < m->rank ? rank : rank - 1;
+    return r->scratch + (size_t)slot * (size_t)n * bytes_of(r->kind);
+}
+
+// data = ((x0 + x1) + x2) + ... in rank order, a block at a time.
+static void sum_contributions(const mpi_comm *m, const reduction *r) {
+    int64_t begin, n;
+    size_t size = bytes_of(r->kind);
+    own_part(m, r, &begin, &n);
+    char *own = r->data + (size_t)begin * size;
+    if (m->world_size == 2) { // a + b has the bits of b + a
+        combine(r->kind, own, contribution(m, r, 1 - m->rank), n);
+        return;
+    }
+    double acc[BLOCK];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t len = n - at < BLOCK ? n - at : BLOCK;
+        for (int s = 0; s < m->world_size; s++) {
+            const char *x = (s == m->rank ? own : contribution(m, r, s)) + (size_t)at * size;
+            if (s == 0)
+                memcpy(acc, x, (size_t)len * size);
+            else
+                combine(r->kind, acc, x, len);
+        }
+        memcpy(own + (size_t)at * size, acc, (size_t)len * size);
+    }
+}
+
+static dt_status post_contributions(mpi_comm *m, reduction *r) {
+    size_t size = bytes_of(r->kind);
+    int64_t begin, n;
+    own_part(m, r, &begin, &n);
+    int tag = next_tag(m, r->number, 0);
+    for (int i = 0; i < m->world_size - 1; i++) {
+        int peer = peer_from(m, i);
+        DT_TRY(post_recv(&r->msgs, contribution(m, r, peer), n, size, peer, tag));
+    }
+    for (int i = 0; i < m->world_size - 1; i++) {
+        int peer = peer_to(m, i);
+        int64_t from = r->small ? 0 : chunk_begin(m, r->n, peer);
+        int64_t to = r->small ? r->n : chunk_begin(m, r->n, peer + 1);
+        DT_TRY(post_send(&r->msgs, r->data + (size_t)from * size, to - from, size, peer, tag));
+    }
+    return DT_OK;
+}
+
+static dt_status post_sums(mpi_comm *m, reduction *r) {
+    size_t size = bytes_of(r->kind);
+    int64_t begin, n;
+    own_part(m, r, &begin, &n);
+    int tag = next_tag(m, r->number, 1);
+    for (int i = 0; i < m->world_size - 1; i++) {
+        int peer = peer_from(m, i);
+        int64_t from = chunk_begin(m, r->n, peer), to = chunk_begin(m, r->n, peer + 1);
+        DT_TRY(post_recv(&r->msgs, r->data + (size_t)from * size, to - from, size, peer, tag));
+    }
+    for (int i = 0; i < m->world_size - 1; i++)
+        DT_TRY(post_send(&r->msgs, r->data + (size_t)begin * size, n, size, peer_to(m, i), tag));
+    return DT_OK;
+}
+
+static dt_status start_reduction(mpi_comm *m, reduction *r, element kind, void *data, int64_t n) {
+    DT_TRY(check_count(n));
+    r->kind = kind;
+    r->data = data;
+    r->n = n;
+    r->number = m->number++;
+    r->phase = 0;
+    r->small = (size_t)n * bytes_of(kind) * (size_t)m->world_size <= SMALL_BYTES;
+    int64_t begin, own;
+    own_part(m, r, &begin, &own);
+    size_t need = (size_t)own * bytes_of(kind) * (size_t)(m->world_size - 1);
+    if (need > r->scratch_bytes) {
+        r->scratch = dt_xrealloc(r->scratch, need);
+        r->scratch_bytes = need;
+    }
+    if (!r->msgs.requests) create_messages(&r->msgs, m->world_size);
+    DT_TRY(post_contributions(m, r));
+    r->busy = true;
+    return DT_OK;
+}
+
+// One turn of the state machine; never blocks.
+static dt_status advance_reduction(mpi_comm *m, reduction *r) {
+    bool done = false;
+    DT_TRY(test_messages(&r->msgs, &done));
+    if (!done) return DT_OK;
+    if (r->phase == 0) {
+        sum_contributions(m, r);
+        if (!r->small) {
+            r->phase = 1;
+            return post_sums(m, r);
+        }
+    }
+    r->busy = false;
+    return DT_OK;
+}
+
+static dt_status mpi_progress(dt_comm *c) {
+    mpi_comm *m = c->self;
+    for (int i = 0; i < m->n_reductions; i++)
+        if (m->reductions[i]->busy) DT_TRY(advance_reduction(m, m->reductions[i]));
+    return DT_OK;
+}
+
+static dt_status finish_reduction(dt_comm *c, reduction *r) {
+    mpi_comm *m = c->self;
+    waiting w;
+    begin_waiting(&w);
+    while (r->busy) {
+        if (r == &m->blocking) DT_TRY(advance_reduction(m, r));
+        DT_TRY(mpi_progress(c));
+        if (r->busy && !pause_waiting(m, &w))
+            return fail_deadline(m, &r->msgs, label_of(r->kind), r->n, r->number);
+    }
+    return DT_OK;
+}
+
+static dt_status reduce_blocking(dt_comm *c, element kind, void *data, int64_t n) {
+    mpi_comm *m = c->self;
+    if (m->world_size == 1 || n == 0) return DT_OK;
+    DT_TRY(start_reduction(m, &m->blocking, kind, data, n));
+    return finish_reduction(c, &m->blocking);
+}
+
+static dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
+    return reduce_blocking(c, F32, data, n);
+}
+static dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
+    return reduce_blocking(c, F64, data, n);
+}
+static dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
+    return reduce_blocking(c, MAX_I64, data, n);
+}
+
+// The slot that last reduced this buffer has its scratch already; a new buffer gets a new slot, up
+// to a bound that callers with ever new addresses reach, then any free one. So which slots exist
+// depends on what is reduced and not on timing, and the second step allocates nothing.
+static int find_slot(mpi_comm *m, const float *data, int64_t n) {
+    enum { MAX_KEPT = 4096 };
+    int free_slot = -1;
+    for (int i = 0; i < m->n_reductions; i++) {
+        const reduction *r = m->reductions[i];
+        if (r->busy) continue;
+        if (r->data == (const char *)data && r->n == n) return i;
+        free_slot = i;
+    }
+    if (m->n_reductions >= MAX_KEPT && free_slot >= 0) return free_slot;
+    m->reductions =
+        dt_xrealloc(m->reductions, (size_t)(m->n_reductions + 1) * sizeof *m->reductions);
+    m->reductions[m->n_reductions] = dt_xcalloc(1, sizeof **m->reductions);
+    return m->n_reductions++;
+}
+
+static dt_status mpi_all_reduce_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
+    mpi_comm *m = c->self;
+    r->id = -1;
+    if (m->world_size == 1 || n == 0) return DT_OK;
+    int slot = find_slot(m, data, n);
+    DT_TRY(start_reduction(m, m->reductions[slot], F32, data, n));
+    r->id = slot;
+    return DT_OK;
+}
+
+static dt_status mpi_wait(dt_comm *c, dt_request *r) {
+    mpi_comm *m = c->self;
+    if (r->id < 0) return DT_OK;
+    dt_status st = finish_reduction(c, m->reductions[r->id]);
+    r->id = -1;
+    return st;
+}
+
+// -- other collectives ---------------------------------------------------------------------------
+
+static dt_status mpi_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
+    mpi_comm *m = c->self;
+    DT_TRY(check_count((int64_t)n_bytes));
+    uint64_t number = m->number++;
+    int tag = next_tag(m, number, 0);
+    char *to = all;
+    if (n_bytes > 0) memmove(to + (size_t)m->rank * n_bytes, data, n_bytes);
+    const char *own = to + (size_t)m->rank * n_bytes;
+    for (int i = 0; i < m->world_size - 1; i++) {
+        int peer = peer_from(m, i);
+        DT_TRY(post_recv(&m->msgs, to + (size_t)peer * n_bytes, (int64_t)n_bytes, 1, peer, tag));
+    }
+    for (int i = 0; i < m->world_size - 1; i++)
+        DT_TRY(post_send(&m->msgs, own, (int64_t)n_bytes, 1, peer_to(m, i), tag));
+    return wait_messages(c, &m->msgs, "the all-gather", (int64_t)n_bytes, number);
+}
+
+// Everybody tells everybody: more messages than a tree, but the missing rank is named by all.
+static dt_status mpi_barrier(dt_comm *c) {
+    mpi_comm *m = c->self;
+    uint64_t number = m->number++;
+    int tag = next_tag(m, number, 0);
+    for (int i = 0; i < m->world_size - 1; i++)
+        DT_TRY(post_recv(&m->msgs, NULL, 0, 1, peer_from(m, i), tag));
+    for (int i = 0; i < m->world_size - 1; i++)
+        DT_TRY(post_send(&m->msgs, NULL, 0, 1, peer_to(m, i), tag));
+    return wait_messages(c, &m->msgs, "the barrier", 0, number);
+}
+
+static dt_status broadcast_flat(dt_comm *c, char *data, int64_t n, int root, uint64_t number) {
+    mpi_comm *m = c->self;
+    int tag = next_tag(m, number, 0);
+    if (m->rank != root) DT_TRY(post_recv(&m->msgs, data, n, 1, root, tag));
+    for (int i = 0; m->rank == root && i < m->world_size - 1; i++)
+        DT_TRY(post_send(&m->msgs, data, n, 1, peer_to(m, i), tag));
+    return wait_messages(c, &m->msgs, "the broadcast", n, number);
+}
+
+// Bytes [*from, *to) of the piece that `rank` gets from the root and passes on; the root has none.
+static void broadcast_piece(const mpi_comm *m, int64_t n, int root, int rank, int64_t *from,
+                            int64_t *to) {
+    int64_t i = (rank - root - 1 + m->world_size) % m->world_size, pieces = m->world_size - 1;
+    *from = n * i / pieces;
+    *to = n * (i + 1) / pieces;
+}
+
+// The root sends a different piece to each, and they exchange the pieces: the root's link carries the
+// data once, whatever the world size.
+static dt_status broadcast_pieces(dt_comm *c, char *data, int64_t n, int root, uint64_t number) {
+    mpi_comm *m = c->self;
+    int tag0 = next_tag(m, number, 0), tag1 = next_tag(m, number, 1);
+    int64_t from, to;
+    if (m->rank == root) {
+        for (int i = 0; i < m->world_size - 1; i++) {
+            broadcast_piece(m, n, root, peer_to(m, i), &from, &to);
+            DT_TRY(post_send(&m->msgs, data + from, to - from, 1, peer_to(m, i), tag0));
+        }
+        return wait_messages(c, &m->msgs, "the broadcast", n, number);
+    }
+    broadcast_piece(m, n, root, m->rank, &from, &to);
+    DT_TRY(post_recv(&m->msgs, data + from, to - from, 1, root, tag0));
+    DT_TRY(wait_messages(c, &m->msgs, "the broadcast", n, number));
+    for (int i = 0; i < m->world_size - 1; i++) {
+        int64_t begin, end;
+        if (peer_from(m, i) == root) continue;
+        broadcast_piece(m, n, root, peer_from(m, i), &begin, &end);
+        DT_TRY(post_recv(&m->msgs, data + begin, end - begin, 1, peer_from(m, i), tag1));
+    }
+    for (int i = 0; i < m->world_size - 1; i++)
+        if (peer_to(m, i) != root)
+            DT_TRY(post_send(&m->msgs, data + from, to - from, 1, peer_to(m, i), tag1));
+    return wait_messages(c, &m->msgs, "the broadcast", n, number);
+}
+
+static dt_status mpi_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int root) {
+    const size_t most = (size_t)1 << 30; // a piece's length must fit an int
+    mpi_comm *m = c->self;
+    if (root < 0 || root >= m->world_size)
+        return dt_fail(DT_E_INTERNAL, "broadcast from rank %d of %d", root, m->world_size);
+    if (m->world_size == 1) return DT_OK;
+    for (size_t at = 0; at < n_bytes; at += most) {
+        int64_t n = (int64_t)(n_bytes - at < most ? n_bytes - at : most);
+        uint64_t number = m->number++;
+        char *p = (char *)data + at;
+        DT_TRY(n <= FLAT_BROADCAST ? broadcast_flat(c, p, n, root, number)
+                                   : broadcast_pieces(c, p, n, root, number));
+    }
+    return DT_OK;
+}
+
+static dt_status check_peer(const mpi_comm *m, int peer) {
+    if (peer >= 0 && peer < m->world_size && peer != m->rank) return DT_OK;
+    return dt_fail(DT_E_INTERNAL, "rank %d has no partner %d in a world of %d", m->rank, peer,
+                   m->world_size);
+}
+
+static dt_status mpi_send_f32(dt_comm *c, const float *data, int64_t n, int to) {
+    mpi_comm *m = c->self;
+    DT_TRY(check_peer(m, to));
+    DT_TRY(check_count(n));
+    DT_TRY(post_send(&m->msgs, data, n, 4, to, TAG_POINT));
+    return wait_messages(c, &m->msgs, "a send", n, m->number);
+}
+
+static dt_status mpi_recv_f32(dt_comm *c, float *data, int64_t n, int from) {
+    mpi_comm *m = c->self;
+    DT_TRY(check_peer(m, from));
+    DT_TRY(check_count(n));
+    DT_TRY(post_recv(&m->msgs, data, n, 4, from, TAG_POINT));
+    return wait_messages(c, &m->msgs, "a receive", n, m->number);
+}
+
+// -- life ----------------------------------------------------------------------------------------
+
+static void mpi_set_deadline(dt_comm *c, double seconds) {
+    ((mpi_comm *)c->self)->deadline_s = seconds;
+}
+
+static void mpi_abort(dt_comm *c, int exit_code) {
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _exit(exit_code); // MPI_Abort does not return; were it to, this rank must still end
+}
+
+static dt_status mpi_finalize(dt_comm *c) {
+    mpi_comm *m = c->self;
+    DT_TRY(mpi_barrier(c));
+    DT_TRY(check_mpi(MPI_Finalize(), "MPI_Finalize"));
+    for (int i = 0; i < m->n_reductions; i++) {
+        free(m->reductions[i]->scratch);
+        free_messages(&m->reductions[i]->msgs);
+        free(m->reductions[i]);
+    }
+    free(m->reductions);
+    free(m->blocking.scratch);
+    free_messages(&m->blocking.msgs);
+    free_messages(&m->msgs);
+    free(m->hosts);
+    return DT_OK;
+}
+
+static int env_or(const char *name, int otherwise) {
+    const char *v = getenv(name);
+    return v && *v ? atoi(v) : otherwise;
+}
+
+static dt_status find_local(dt_comm *c) {
+    c->local_rank = env_or("OMPI_COMM_WORLD_LOCAL_RANK", -1);
+    c->local_size = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
+    if (c->local_rank >= 0 && c->local_size > 0) return DT_OK;
+    MPI_Comm local;
+    DT_TRY(check_mpi(
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local),
+        "finding the ranks of this host"));
+    MPI_Comm_rank(local, &c->local_rank);
+    MPI_Comm_size(local, &c->local_size);
+    MPI_Comm_free(&local);
+    return DT_OK;
+}
+
+// A mask of one core means that the launcher gave each rank its own (mpirun does unless there are
+// more ranks than cores); otherwise the ranks of a host share what this one may use.
+static bool is_oversubscribed(const dt_comm *c) {
+    int cores = dt_usable_cores();
+    if (cores == 1) cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return c->local_size > cores;
+}
+
+static dt_status start_mpi(void) {
+    int provided = 0;
+    // serialized, not funneled: with comm.progress=thread another thread talks during a step
+    DT_TRY(check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
+    if (provided < MPI_THREAD_SERIALIZED)
+        return dt_fail(DT_E_INTERNAL, "this MPI library was built without thread support; "
+                                      "MPI_THREAD_SERIALIZED is needed");
+    return check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                     "setting the error handler");
+}
+
+dt_status dt_comm_module_create(dt_comm **out);
+
+dt_status dt_comm_module_create(dt_comm **out) {
+    DT_TRY(start_mpi());
+    dt_comm *c = dt_xcalloc(1, sizeof *c);
+    mpi_comm *m = dt_xcalloc(1, sizeof *m);
+    *c = (dt_comm){.name = "mpi",
+                   .self = m,
+                   .barrier = mpi_barrier,
+                   .broadcast_bytes = mpi_broadcast_bytes,
+                   .all_gather_bytes = mpi_all_gather_bytes,
+                   .all_reduce_f32 = mpi_all_reduce_f32,
+                   .all_reduce_f64 = mpi_all_reduce_f64,
+                   .all_reduce_max_i64 = mpi_all_reduce_max_i64,
+                   .all_reduce_start = mpi_all_reduce_start,
+                   .progress = mpi_progress,
+                   .wait = mpi_wait,
+                   .send_f32 = mpi_send_f32,
+                   .recv_f32 = mpi_recv_f32,
+                   .set_deadline = mpi_set_deadline,
+                   .abort = mpi_abort,
+                   .finalize = mpi_finalize};
+    MPI_Comm_rank(MPI_COMM_WORLD, &c->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &c->world_size);
+    m->rank = c->rank;
+    m->world_size = c->world_size;
+    m->deadline_s = 30;
+    int *limit = NULL, found = 0;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found);
+    m->tag_limit = found ? *limit : 32767;
+    create_messages(&m->msgs, m->world_size);
+    m->hosts = dt_xcalloc((size_t)m->world_size, sizeof *m->hosts);
+    dt_status st = find_local(c);
+    if (st != DT_OK) return st;
+    m->oversubscribed = is_oversubscribed(c);
+    char host[HOST_BYTES] = "";
+    gethostname(host, sizeof host - 1);
+    DT_TRY(mpi_all_gather_bytes(c, host, sizeof host, m->hosts));
+    *out = c;
+    return DT_OK;
+}

@@ -1,0 +1,132 @@
+// tree.c: turns the fixed reduction tree into one list of actions a lane.
+//
+// The tree depends on the number of leaves only, so the order of additions does too: that is all that
+// makes the bits of a step independent of the world size. A node lives where its first leaf lives.
+//
+// A lane's list has two parts. First come all its leaves, in order, each followed by the local merges
+// that it completes (nodes that lie inside the lane's range). Then come the merges that cross lanes,
+// in post-order of the whole tree. Computing before communicating costs a few slabs when the range
+// straddles a large node, but no lane ever waits for another while it still has work: a send in the
+// middle would block until the left neighbour has finished its own leaves.
+//
+// No deadlock, even if send and receive block until the other side is there: every transfer belongs
+// to one node, and all lanes walk their nodes in the same post-order, so among all pending transfers
+// the first in that order always has both partners ready.
+//
+// Slabs: a lane of k leaves needs at most 2 * floor(log2 k) + 1 (two for k = 1), and
+// floor(log2 k) + 1 where its range is one node of the tree, as when M/W is a power of two.
+#include "comm/tree.h"
+#include "base/arena.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { MAX_SLABS = 128 }; // twice the bits of an int, and more than enough
+
+typedef struct planner {
+    dt_tree_action *actions;
+    int n_actions, cap_actions;
+    int lane, n_lanes, n_leaves;
+    int begin, end; // leaves of this lane
+    bool busy[MAX_SLABS];
+    int n_slabs;
+    int *slab_of; // by first leaf - begin: slab of the largest finished node that starts there
+} planner;
+
+static int take_slab(planner *p) {
+    int s = 0;
+    while (p->busy[s]) s++;
+    assert(s < MAX_SLABS - 1);
+    p->busy[s] = true;
+    if (s + 1 > p->n_slabs) p->n_slabs = s + 1;
+    return s;
+}
+
+static void emit(planner *p, dt_tree_action action) {
+    if (p->n_actions == p->cap_actions) {
+        p->cap_actions = p->cap_actions ? 2 * p->cap_actions : 16;
+        p->actions = dt_xrealloc(p->actions, (size_t)p->cap_actions * sizeof *p->actions);
+    }
+    p->actions[p->n_actions++] = action;
+}
+
+// Of a node's n leaves the left child takes the largest power of two below n.
+static int split(int n) {
+    int left = 1;
+    while (2 * left < n) left *= 2;
+    return left;
+}
+
+// The lane l with begin(l) <= leaf < begin(l + 1).
+static int owner(const planner *p, int leaf) {
+    int lane = (int)((int64_t)leaf * p->n_lanes / p->n_leaves);
+    while (lane + 1 < p->n_lanes && dt_leaf_begin(lane + 1, p->n_lanes, p->n_leaves) <= leaf)
+        lane++;
+    return lane;
+}
+
+static bool inside(const planner *p, int lo, int hi) {
+    return lo >= p->begin && hi <= p->end;
+}
+
+static void merge_own(planner *p, int lo, int mid) {
+    int a = p->slab_of[lo - p->begin], b = p->slab_of[mid - p->begin];
+    emit(p, (dt_tree_action){.kind = DT_TREE_ADD, .leaf = -1, .a = a, .b = b, .peer = -1});
+    p->busy[b] = false;
+}
+
+// Part one: leaves of this lane and the nodes inside its range.
+static void plan_local(planner *p, int lo, int hi) {
+    if (hi <= p->begin || lo >= p->end) return;
+    if (hi - lo == 1) {
+        int a = take_slab(p);
+        p->slab_of[lo - p->begin] = a;
+        emit(p, (dt_tree_action){.kind = DT_TREE_LEAF, .leaf = lo, .a = a, .b = -1, .peer = -1});
+        return;
+    }
+    int mid = lo + split(hi - lo);
+    plan_local(p, lo, mid);
+    plan_local(p, mid, hi);
+    if (inside(p, lo, hi)) merge_own(p, lo, mid);
+}
+
+// Part two: nodes that reach over the end of the range, in post-order.
+static void plan_cross(planner *p, int lo, int hi) {
+    if (hi <= p->begin || lo >= p->end || inside(p, lo, hi)) return;
+    int mid = lo + split(hi - lo);
+    plan_cross(p, lo, mid);
+    plan_cross(p, mid, hi);
+    int left = owner(p, lo), right = owner(p, mid);
+    if (left == p->lane && right == p->lane) {
+        merge_own(p, lo, mid);
+    } else if (left == p->lane) {
+        int a = p->slab_of[lo - p->begin], b = take_slab(p);
+        emit(p, (dt_tree_action){.kind = DT_TREE_RECV, .leaf = -1, .a = a, .b = b, .peer = right});
+        p->busy[b] = false;
+    } else if (right == p->lane) {
+        int a = p->slab_of[mid - p->begin];
+        emit(p, (dt_tree_action){.kind = DT_TREE_SEND, .leaf = -1, .a = a, .b = -1, .peer = left});
+        p->busy[a] = false;
+    }
+}
+
+dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_slabs, int lane,
+                       int n_lanes, int n_leaves) {
+    if (n_lanes < 1 || n_leaves < n_lanes || lane < 0 || lane >= n_lanes)
+        return dt_fail(DT_E_USAGE,
+                       "lane %d of %d cannot share %d micro-batches: use at most %d ranks times "
+                       "lanes, or a smaller train.micro_batch",
+                       lane, n_lanes, n_leaves, n_leaves > 0 ? n_leaves : 0);
+    planner p = {.lane = lane, .n_lanes = n_lanes, .n_leaves = n_leaves};
+    p.begin = dt_leaf_begin(lane, n_lanes, n_leaves);
+    p.end = dt_leaf_begin(lane + 1, n_lanes, n_leaves);
+    p.slab_of = dt_xcalloc((size_t)(p.end - p.begin), sizeof *p.slab_of);
+    plan_local(&p, 0, n_leaves);
+    plan_cross(&p, 0, n_leaves);
+    free(p.slab_of);
+    *actions = p.actions;
+    *n_actions = p.n_actions;
+    *n_slabs = p.n_slabs;
+    return DT_OK;
+}
