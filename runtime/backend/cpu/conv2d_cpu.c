@@ -60,10 +60,7 @@ static void describe(const dt_site *s, dt_dnnl_direction dir, const conv_shape *
         out->stride[i] = win->stride[i];
         out->dilation[i] = win->dilation[i];
         out->pad_begin[i] = win->pad_begin[i];
-        // oneDNN wants the end padding that the output size implies; floor division may leave less
-        const int64_t reach = (win->kernel[i] - 1) * (int64_t)win->dilation[i] + 1;
-        out->pad_end[i] = (c->y->shape.d[2 + i] - 1) * win->stride[i] + reach -
-                          c->x->shape.d[2 + i] - win->pad_begin[i];
+        out->pad_end[i] = win->pad_end[i];
     }
 }
 
@@ -208,11 +205,9 @@ static dt_status build_weights(dt_site *s, conv_state *st, const conv_shape *c, 
 static dt_status build_backward(dt_site *s, conv_state *st) {
     const dt_node *n = s->node;
     const int dy = n->n_fwd_in + n->n_fwd_out;
-    const conv_shape c = {
-        .x = &s->graph->values[s->graph->nodes[n->forward].in[0]],
-        .w = &s->graph->values[s->graph->nodes[n->forward].in[1]],
-        .y = dt_site_in(s, dy),
-    };
+    const conv_shape c = {.x = n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0),
+                          .w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1),
+                          .y = dt_site_in(s, dy)};
     if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn) {
         return dt_site_fail(
             s, "a fused activation or batch norm has no gradient; fuse for inference only");

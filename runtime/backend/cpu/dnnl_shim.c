@@ -227,12 +227,12 @@ static dt_status make_attr(dnnl_primitive_attr_t *out, const attr_opts *o) {
     return check(s, "attributes");
 }
 
-typedef struct conv_mds {
+typedef struct op_mds {
     md_handle src, weights, bias, dst;
-} conv_mds;
+} op_mds;
 
 static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction dir,
-                                  const dt_dnnl_conv *c, const conv_mds *m,
+                                  const dt_dnnl_conv *c, const op_mds *m,
                                   dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint) {
     dnnl_dims_t st = {c->stride[0], c->stride[1]};
     dnnl_dims_t dil = {c->dilation[0] - 1, c->dilation[1] - 1};
@@ -267,36 +267,7 @@ static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction d
 #endif
 }
 
-static dnnl_status_t make_inner_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction dir,
-                                   const conv_mds *m, dnnl_primitive_attr_t attr,
-                                   dnnl_primitive_desc_t hint) {
-#if DT_DNNL_V3
-    if (dir == DT_DNNL_BACKWARD_DATA) {
-        return dnnl_inner_product_backward_data_primitive_desc_create(
-            pd, the_engine, m->src, m->weights, m->dst, hint, attr);
-    }
-    if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
-        return dnnl_inner_product_backward_weights_primitive_desc_create(
-            pd, the_engine, m->src, m->weights, m->bias, m->dst, hint, attr);
-    }
-    return dnnl_inner_product_forward_primitive_desc_create(
-        pd, the_engine, dnnl_forward_training, m->src, m->weights, m->bias, m->dst, attr);
-#else
-    dnnl_inner_product_desc_t d;
-    dnnl_status_t s;
-    if (dir == DT_DNNL_BACKWARD_DATA) {
-        s = dnnl_inner_product_backward_data_desc_init(&d, m->src, m->weights, m->dst);
-    } else if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
-        s = dnnl_inner_product_backward_weights_desc_init(&d, m->src, m->weights, m->bias, m->dst);
-    } else {
-        s = dnnl_inner_product_forward_desc_init(&d, dnnl_forward_training, m->src, m->weights,
-                                                 m->bias, m->dst);
-    }
-    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, the_engine, hint);
-#endif
-}
-
-static dnnl_status_t make_matmul_pd(dnnl_primitive_desc_t *pd, const conv_mds *m,
+static dnnl_status_t make_matmul_pd(dnnl_primitive_desc_t *pd, const op_mds *m,
                                     dnnl_primitive_attr_t attr) {
 #if DT_DNNL_V3
     return dnnl_matmul_primitive_desc_create(pd, the_engine, m->src, m->weights, m->bias, m->dst,
@@ -443,7 +414,7 @@ bool dt_dnnl_op_is_slow(const dt_dnnl_op *op) {
 // Four boxes and an attribute, with one clean-up for every create function.
 typedef struct op_parts {
     md_box box[4];
-    conv_mds m;
+    op_mds m;
     dnnl_primitive_attr_t attr, plain;
 } op_parts;
 
@@ -464,8 +435,8 @@ static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_ten
     dt_status st;
     const dt_dnnl_tensor *t[4] = {src, weights, bias, dst};
     for (int i = 0; i < 4; i++) DT_TRY_GOTO(st, box_init(&p->box[i], t[i]), fail);
-    p->m = (conv_mds){box_get(&p->box[0]), box_get(&p->box[1]), box_get(&p->box[2]),
-                      box_get(&p->box[3])};
+    p->m = (op_mds){box_get(&p->box[0]), box_get(&p->box[1]), box_get(&p->box[2]),
+                    box_get(&p->box[3])};
     DT_TRY_GOTO(st, make_attr(&p->plain, &none), fail);
     DT_TRY_GOTO(st, make_attr(&p->attr, o), fail);
     return DT_OK;
@@ -487,11 +458,6 @@ static int weighted_args(dt_dnnl_direction dir, bool bias, int *id) {
     return n;
 }
 
-// The weights of the forward primitive that a backward one takes as its hint.
-static dt_dnnl_tensor hint_weights(const dt_dnnl_tensor *w, dt_dtype type) {
-    return dt_dnnl_any(type, w->n, w->d);
-}
-
 dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
                                  const dt_dnnl_conv *c) {
     op_parts p;
@@ -501,40 +467,14 @@ dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl
     md_box hw = {.present = false};
     dt_status st = DT_OK;
     if (dir != DT_DNNL_FORWARD) {
-        dt_dnnl_tensor w = hint_weights(&c->weights, c->src.type);
+        dt_dnnl_tensor w = dt_dnnl_any(c->src.type, c->weights.n, c->weights.d);
         DT_TRY_GOTO(st, box_init(&hw, &w), out);
-        conv_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
+        op_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
         DT_TRY_GOTO(
             st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.plain, NULL), "convolution"),
             out);
     }
     DT_TRY_GOTO(st, check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
-    int id[MAX_ARGS], n = weighted_args(dir, p.box[2].present, id);
-    st = finish_op(out, e, pd, id, n);
-out:
-    if (hint) dnnl_primitive_desc_destroy(hint);
-    box_fini(&hw);
-    parts_fini(&p);
-    return st;
-}
-
-dt_status dt_dnnl_op_create_inner(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
-                                  const dt_dnnl_inner *c) {
-    op_parts p;
-    attr_opts o = {.alpha = 1.0f, .act = dir == DT_DNNL_FORWARD ? c->act : DT_ACT_NONE};
-    DT_TRY(parts_init(&p, e, &c->src, &c->weights, &c->bias, &c->dst, &o));
-    dnnl_primitive_desc_t hint = NULL, pd = NULL;
-    md_box hw = {.present = false};
-    dt_status st = DT_OK;
-    if (dir != DT_DNNL_FORWARD) {
-        dt_dnnl_tensor w = hint_weights(&c->weights, c->src.type);
-        DT_TRY_GOTO(st, box_init(&hw, &w), out);
-        conv_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
-        DT_TRY_GOTO(
-            st, check(make_inner_pd(&hint, DT_DNNL_FORWARD, &fwd, p.plain, NULL), "inner product"),
-            out);
-    }
-    DT_TRY_GOTO(st, check(make_inner_pd(&pd, dir, &p.m, p.attr, hint), "inner product"), out);
     int id[MAX_ARGS], n = weighted_args(dir, p.box[2].present, id);
     st = finish_op(out, e, pd, id, n);
 out:

@@ -69,14 +69,6 @@ typedef struct dt_dnnl_conv {
 dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
                                  const dt_dnnl_conv *c);
 
-// Inner product: src (N,I), weights (O,I), bias (O), dst (N,O). Arguments as for convolutions.
-typedef struct dt_dnnl_inner {
-    dt_dnnl_tensor src, weights, bias, dst;
-    dt_act act; // FORWARD
-} dt_dnnl_inner;
-dt_status dt_dnnl_op_create_inner(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
-                                  const dt_dnnl_inner *c);
-
 // Matrix multiplication over leading batch dims: dst = act(alpha * a b + bias).
 // Arguments: a, b, bias (where present; (1,…,N)), dst.
 typedef struct dt_dnnl_matmul {
