@@ -2,7 +2,10 @@
 #include "backend/cpu/simd.h"
 
 #define TABLE(isa, lanes)                                                                          \
-    {lanes, &dt_simd_elementwise_##isa, &dt_simd_bn_##isa, &dt_simd_pool_##isa, &dt_simd_slab_##isa}
+    {                                                                                              \
+        lanes, &dt_simd_elementwise_##isa, &dt_simd_bn_##isa, &dt_simd_pool_##isa,                 \
+            &dt_simd_slab_##isa                                                                    \
+    }
 
 static const dt_simd tables[] = {
     [DT_CPU_GENERIC] = TABLE(generic, 8),
@@ -10,6 +13,10 @@ static const dt_simd tables[] = {
     [DT_CPU_AVX512] = TABLE(avx512, 16),
 };
 
-const dt_simd *dt_simd_of(dt_cpu_isa isa) { return &tables[isa]; }
+const dt_simd *dt_simd_of(dt_cpu_isa isa) {
+    return &tables[isa];
+}
 
-const dt_simd *dt_simd_get(void) { return &tables[dt_cpu_isa_get()]; }
+const dt_simd *dt_simd_get(void) {
+    return &tables[dt_cpu_isa_get()];
+}

@@ -26,8 +26,8 @@ typedef struct dt_simd_elementwise {
     void (*gelu[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
     void (*gelu_bwd[DT_ROW_TYPES])(void *dx, const void *x, const void *dy, int64_t n);
     void (*add[DT_ROW_TYPES])(void *y, const void *a, const void *b, int64_t n);
-    void (*add_f32[DT_ROW_TYPES])(void *y, const void *a, const float *b, int64_t n); // b is f32
-    void (*accumulate[DT_ROW_TYPES])(float *sum, const void *x, int64_t n);           // sum += x
+    void (*add_wide[DT_ROW_TYPES])(void *y, const void *a, const float *b, int64_t n); // b is f32
+    void (*accumulate[DT_ROW_TYPES])(float *sum, const void *x, int64_t n);            // sum += x
     void (*scale[DT_ROW_TYPES])(void *y, const void *x, float alpha, int64_t n);
     // Elements [first, first + n) of one sample; first is a multiple of 4. Kept where uniform >= p.
     void (*dropout[DT_ROW_TYPES])(void *y, const void *x, const dt_rng *r, float p, uint32_t first,
@@ -94,15 +94,17 @@ typedef struct dt_sgd_consts {
     bool first, nesterov; // first: the moment starts as the gradient
 } dt_sgd_consts;
 typedef struct dt_simd_slab {
-    void (*adamw)(float *p, float *m, float *v, const float *g, int64_t n, const dt_adamw_consts *k);
-    void (*sgd)(float *p, float *m, const float *g, int64_t n, const dt_sgd_consts *k); // m may be NULL
+    void (*adamw)(float *p, float *m, float *v, const float *g, int64_t n,
+                  const dt_adamw_consts *k);
+    void (*sgd)(float *p, float *m, const float *g, int64_t n,
+                const dt_sgd_consts *k); // m may be NULL
     double (*sum_squares)(const float *x, int64_t n);
     // rows of logits
     float (*row_max)(const float *x, int64_t n);
     double (*row_sum_exp)(const float *x, float max, int64_t n); // sum of exp(x - max)
     double (*row_sum)(const float *x, int64_t n);
     double (*row_dot)(const float *a, const float *b, int64_t n);
-    // dx = coef * exp(x - max) + base, base * (1 + …) left to the caller
+    // dx = coef * exp(x - max) + base
     void (*row_softmax)(float *dx, const float *x, float max, float coef, float base, int64_t n);
 } dt_simd_slab;
 

@@ -67,7 +67,8 @@ INLINE void forward_pool(const dt_bn_piece *p, int bf16, int residual) {
             for (int k = 0; k < 4; k++) {
                 vf v = (vload(p->x, at[k], bf16) - mean) * gain + shift;
                 if (residual) v += vload(p->residual, at[k], bf16);
-                if (k == 0) best = v;
+                if (k == 0)
+                    best = v;
                 else {
                     vm more = vm_gt(v, best);
                     best = vsel(more, v, best);
@@ -87,10 +88,14 @@ INLINE void forward_pool(const dt_bn_piece *p, int bf16, int residual) {
 
 INLINE void forward(const dt_bn_piece *p, int bf16) {
     if (p->pool) {
-        if (p->residual) forward_pool(p, bf16, 1);
-        else forward_pool(p, bf16, 0);
-    } else if (p->residual) forward_plain(p, bf16, 1);
-    else forward_plain(p, bf16, 0);
+        if (p->residual)
+            forward_pool(p, bf16, 1);
+        else
+            forward_pool(p, bf16, 0);
+    } else if (p->residual)
+        forward_plain(p, bf16, 1);
+    else
+        forward_plain(p, bf16, 0);
 }
 
 // ---- backward, first pass: sum(g) and sum(g (x - mean)) --------------------------------------------
@@ -144,9 +149,12 @@ INLINE void sums_pool(const dt_bn_piece *p, int bf16) {
 }
 
 INLINE void backward_sums(const dt_bn_piece *p, int bf16) {
-    if (p->pool) sums_pool(p, bf16);
-    else if (p->relu) sums_plain(p, bf16, 1);
-    else sums_plain(p, bf16, 0);
+    if (p->pool)
+        sums_pool(p, bf16);
+    else if (p->relu)
+        sums_plain(p, bf16, 1);
+    else
+        sums_plain(p, bf16, 0);
 }
 
 // ---- backward, second pass: dx (which may be x's memory) -------------------------------------------
@@ -166,7 +174,8 @@ typedef struct bn_consts {
     vf mean, gain, k1, k2;
 } bn_consts;
 
-INLINE void put(const dt_bn_piece *p, const bn_consts *k, int64_t at, vf g, int bf16, int dresidual) {
+INLINE void put(const dt_bn_piece *p, const bn_consts *k, int64_t at, vf g, int bf16,
+                int dresidual) {
     vf d = vload(p->x, at, bf16) - k->mean;
     if (dresidual) vstore(p->dresidual, at, g, bf16);
     vstore(p->dx, at, k->gain * g - k->k1 - k->k2 * d, bf16);
@@ -197,14 +206,20 @@ INLINE void backward_pool(const dt_bn_piece *p, int bf16, int dresidual) {
 
 INLINE void backward(const dt_bn_piece *p, int bf16) {
     if (p->pool) {
-        if (p->dresidual) backward_pool(p, bf16, 1);
-        else backward_pool(p, bf16, 0);
+        if (p->dresidual)
+            backward_pool(p, bf16, 1);
+        else
+            backward_pool(p, bf16, 0);
     } else if (p->relu) {
-        if (p->dresidual) backward_plain(p, bf16, 1, 1);
-        else backward_plain(p, bf16, 1, 0);
+        if (p->dresidual)
+            backward_plain(p, bf16, 1, 1);
+        else
+            backward_plain(p, bf16, 1, 0);
     } else {
-        if (p->dresidual) backward_plain(p, bf16, 0, 1);
-        else backward_plain(p, bf16, 0, 0);
+        if (p->dresidual)
+            backward_plain(p, bf16, 0, 1);
+        else
+            backward_plain(p, bf16, 0, 0);
     }
 }
 
@@ -215,12 +230,24 @@ static void stats_f32(const void *x, int64_t n, const float *pivot, double *sums
 static void stats_bf16(const void *x, int64_t n, const float *pivot, double *sums) {
     stats(x, n, pivot, sums, 1);
 }
-static void forward_f32(const dt_bn_piece *p) { forward(p, 0); }
-static void forward_bf16(const dt_bn_piece *p) { forward(p, 1); }
-static void backward_sums_f32(const dt_bn_piece *p) { backward_sums(p, 0); }
-static void backward_sums_bf16(const dt_bn_piece *p) { backward_sums(p, 1); }
-static void backward_f32(const dt_bn_piece *p) { backward(p, 0); }
-static void backward_bf16(const dt_bn_piece *p) { backward(p, 1); }
+static void forward_f32(const dt_bn_piece *p) {
+    forward(p, 0);
+}
+static void forward_bf16(const dt_bn_piece *p) {
+    forward(p, 1);
+}
+static void backward_sums_f32(const dt_bn_piece *p) {
+    backward_sums(p, 0);
+}
+static void backward_sums_bf16(const dt_bn_piece *p) {
+    backward_sums(p, 1);
+}
+static void backward_f32(const dt_bn_piece *p) {
+    backward(p, 0);
+}
+static void backward_bf16(const dt_bn_piece *p) {
+    backward(p, 1);
+}
 
 const dt_simd_bn DT_SIMD(dt_simd_bn) = {
     .stats = {stats_f32, stats_bf16},

@@ -35,48 +35,94 @@ typedef uint16_t vh __attribute__((vector_size(VW * 2)));
 typedef uint8_t vb __attribute__((vector_size(VW)));
 typedef double vd __attribute__((vector_size(VW * 8)));
 
-INLINE vf vset1(float x) { return x - (vf){0}; }
-INLINE vi vseti(int32_t x) { return x - (vi){0}; }
+INLINE vf vset1(float x) {
+    return x - (vf){0};
+}
+INLINE vi vseti(int32_t x) {
+    return x - (vi){0};
+}
 INLINE vf vld(const float *p) {
     vf v;
     memcpy(&v, p, sizeof(v));
     return v;
 }
-INLINE void vst(float *p, vf v) { memcpy(p, &v, sizeof(v)); }
+INLINE void vst(float *p, vf v) {
+    memcpy(p, &v, sizeof(v));
+}
 INLINE vd vdld(const double *p) {
     vd v;
     memcpy(&v, p, sizeof(v));
     return v;
 }
-INLINE void vdst(double *p, vd v) { memcpy(p, &v, sizeof(v)); }
+INLINE void vdst(double *p, vd v) {
+    memcpy(p, &v, sizeof(v));
+}
 
 // ---- masks -----------------------------------------------------------------------------------------
 #ifdef DT_ISA_avx512
 typedef __mmask16 vm;
-INLINE vm vm_gt(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ); }
-INLINE vm vm_ge(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ); }
-INLINE vm vm_le(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
-INLINE vm vm_nan(vf a) { return _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_UNORD_Q); }
-INLINE vm vm_eqi(vi a, vi b) { return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b); }
-INLINE vm vm_or(vm a, vm b) { return (vm)(a | b); }
-INLINE vf vsel(vm m, vf a, vf b) { return (vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a); }
-INLINE vf vkeep(vm m, vf a) { return (vf)_mm512_maskz_mov_ps(m, (__m512)a); }
-INLINE vi vseli(vm m, vi a, vi b) { return (vi)_mm512_mask_blend_epi32(m, (__m512i)b, (__m512i)a); }
+INLINE vm vm_gt(vf a, vf b) {
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
+}
+INLINE vm vm_ge(vf a, vf b) {
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ);
+}
+INLINE vm vm_le(vf a, vf b) {
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ);
+}
+INLINE vm vm_nan(vf a) {
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)a, _CMP_UNORD_Q);
+}
+INLINE vm vm_eqi(vi a, vi b) {
+    return _mm512_cmpeq_epi32_mask((__m512i)a, (__m512i)b);
+}
+INLINE vm vm_or(vm a, vm b) {
+    return (vm)(a | b);
+}
+INLINE vf vsel(vm m, vf a, vf b) {
+    return (vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a);
+}
+INLINE vf vkeep(vm m, vf a) {
+    return (vf)_mm512_maskz_mov_ps(m, (__m512)a);
+}
+INLINE vi vseli(vm m, vi a, vi b) {
+    return (vi)_mm512_mask_blend_epi32(m, (__m512i)b, (__m512i)a);
+}
 #else
 typedef vi vm;
-INLINE vm vm_gt(vf a, vf b) { return (vm)(a > b); }
-INLINE vm vm_ge(vf a, vf b) { return (vm)(a >= b); }
-INLINE vm vm_le(vf a, vf b) { return (vm)(a <= b); }
-INLINE vm vm_nan(vf a) { return (vm)(a != a); }
-INLINE vm vm_eqi(vi a, vi b) { return (vm)(a == b); }
-INLINE vm vm_or(vm a, vm b) { return a | b; }
-INLINE vf vsel(vm m, vf a, vf b) { return (vf)(((vi)a & m) | ((vi)b & ~m)); }
-INLINE vf vkeep(vm m, vf a) { return (vf)((vi)a & m); }
-INLINE vi vseli(vm m, vi a, vi b) { return (a & m) | (b & ~m); }
+INLINE vm vm_gt(vf a, vf b) {
+    return (vm)(a > b);
+}
+INLINE vm vm_ge(vf a, vf b) {
+    return (vm)(a >= b);
+}
+INLINE vm vm_le(vf a, vf b) {
+    return (vm)(a <= b);
+}
+INLINE vm vm_nan(vf a) {
+    return (vm)(a != a);
+}
+INLINE vm vm_eqi(vi a, vi b) {
+    return (vm)(a == b);
+}
+INLINE vm vm_or(vm a, vm b) {
+    return a | b;
+}
+INLINE vf vsel(vm m, vf a, vf b) {
+    return (vf)(((vi)a & m) | ((vi)b & ~m));
+}
+INLINE vf vkeep(vm m, vf a) {
+    return (vf)((vi)a & m);
+}
+INLINE vi vseli(vm m, vi a, vi b) {
+    return (a & m) | (b & ~m);
+}
 #endif
 
 // max(v, floor), but NaN stays: ReLU with floor 0, nothing with floor -inf.
-INLINE vf vfloor(vf v, vf floor) { return vsel(vm_le(v, floor), floor, v); }
+INLINE vf vfloor(vf v, vf floor) {
+    return vsel(vm_le(v, floor), floor, v);
+}
 
 // ---- memory with conversion ------------------------------------------------------------------------
 INLINE vf vld_bf16(const uint16_t *p) {
@@ -101,8 +147,8 @@ INLINE void vst_bf16(uint16_t *p, vf v) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)r));
 #elif defined(DT_ISA_avx2)
     __m256i w = (__m256i)r;
-    _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(w),
-                                                    _mm256_extracti128_si256(w, 1)));
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
 #else
     vh h = __builtin_convertvector((vu)r, vh);
     memcpy(p, &h, sizeof(h));
@@ -113,13 +159,17 @@ INLINE vf vload(const void *base, int64_t i, int bf16) {
     return bf16 ? vld_bf16((const uint16_t *)base + i) : vld((const float *)base + i);
 }
 INLINE void vstore(void *base, int64_t i, vf v, int bf16) {
-    if (bf16) vst_bf16((uint16_t *)base + i, v);
-    else vst((float *)base + i, v);
+    if (bf16)
+        vst_bf16((uint16_t *)base + i, v);
+    else
+        vst((float *)base + i, v);
 }
 INLINE const void *vat(const void *base, int64_t i, int bf16) {
     return (const char *)base + i * (bf16 ? 2 : 4);
 }
-INLINE void *vat_mut(void *base, int64_t i, int bf16) { return (char *)base + i * (bf16 ? 2 : 4); }
+INLINE void *vat_mut(void *base, int64_t i, int bf16) {
+    return (char *)base + i * (bf16 ? 2 : 4);
+}
 
 // The last n < VW elements: lanes behind them are zero when loaded, not written when stored.
 INLINE vf vload_part(const void *base, int64_t i, int n, int bf16) {
@@ -152,7 +202,7 @@ INLINE vi vld_u8(const uint8_t *p) {
 #else
     vb b;
     memcpy(&b, p, sizeof(b));
-    return (vi)__builtin_convertvector(b, vu);
+    return (vi) __builtin_convertvector(b, vu);
 #endif
 }
 INLINE void vst_u8(uint8_t *p, vi v) {
@@ -169,8 +219,12 @@ INLINE void vst_u8(uint8_t *p, vi v) {
 }
 
 // ---- small maths -----------------------------------------------------------------------------------
-INLINE vf vi_to_f(vi v) { return __builtin_convertvector(v, vf); }
-INLINE vd vf_to_d(vf v) { return __builtin_convertvector(v, vd); }
+INLINE vf vi_to_f(vi v) {
+    return __builtin_convertvector(v, vf);
+}
+INLINE vd vf_to_d(vf v) {
+    return __builtin_convertvector(v, vd);
+}
 INLINE double vd_sum(vd v) {
     double s = 0;
     for (int i = 0; i < VW; i++) s += v[i];

@@ -1,0 +1,452 @@
+// batch_norm_cpu.c: batch norm with fused residual, ReLU and 2x2 max-pool, forward and backward.
+//
+//   forward   in  x, scale, shift, running mean, running variance, [residual]
+//             out y, saved mean, saved 1/std, [argmax u8], STAT batch mean, STAT unbiased variance
+//   backward  in  x, scale, …; y (ReLU without pool), saved mean, saved 1/std, argmax (pool); dy
+//             out dx, dscale, dshift, -, -, dresidual
+//
+// Channels are independent, and BLOCKED tensors keep a channel block of an image together. So the unit
+// of work is a piece: one channel block of one image, at most about PIECE_PIXELS pixels of whole rows.
+// Each pass runs over the pieces of one channel block before the next block starts, so that the
+// second pass finds what the first has read in the cache, most recent first:
+//
+//   for each channel block:   sums of all pieces  ->  constants  ->  all pieces, backwards
+//
+// Sums are f32 within 256 pixels, doubles above, about a pivot near the mean (that of x's first
+// pixels), and are combined in the order of the pieces. The cut depends on shapes only, hence the bits
+// do not depend on the thread count. Where a block is small, threads take whole blocks instead of
+// sharing each one.
+//
+// (N,C) tensors are gathered a block at a time into scratch and run as one row of N pixels.
+#include "backend/cpu/own_kernel.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum {
+    PIECE_PIXELS = 2048,
+    PIVOT_PIXELS = 32,
+    SHARE_BYTES = 1 << 18, // blocks of at least this size are shared by all threads
+};
+
+typedef struct bn_state {
+    int type, lanes;
+    bool flat; // (N,C)
+    bool training, relu, pool, residual;
+    int64_t channels, n_blocks, images, height, width; // flat: 1 image of 1 row of N pixels
+    int64_t piece_rows, pieces_an_image, n_pieces;
+    size_t thread_scratch; // bytes a thread
+    float eps;
+    const dt_simd_bn *simd;
+} bn_state;
+
+// What a thread needs for one channel block; lies in scratch.
+typedef struct bn_block {
+    float mean[DT_SIMD_MAX_WIDTH], gain[DT_SIMD_MAX_WIDTH], shift[DT_SIMD_MAX_WIDTH];
+    float k1[DT_SIMD_MAX_WIDTH], k2[DT_SIMD_MAX_WIDTH], pivot[DT_SIMD_MAX_WIDTH];
+    double sums[]; // (n_pieces, 2, lanes)
+} bn_block;
+
+// Tensors of one call, in the layout of the passes (BLOCKED, or gathered by the flat path).
+typedef struct bn_call {
+    const dt_site *site;
+    const dt_run *run;
+    const bn_state *st;
+    const void *x, *residual, *y_in, *dy;
+    const uint8_t *argmax_in;
+    void *y, *dx, *dresidual;
+    uint8_t *argmax;
+} bn_call;
+
+// ---- prepare ---------------------------------------------------------------------------------------
+static dt_status read_shape(dt_site *s, bn_state *st, const dt_value_info *x) {
+    const dt_shape *d = &x->shape;
+    if (d->n != 2 && d->n != 4) return dt_own_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
+    st->lanes = dt_simd_get()->width;
+    st->simd = dt_simd_get()->bn;
+    st->flat = d->n == 2;
+    st->channels = d->d[1];
+    st->n_blocks = (d->d[1] + st->lanes - 1) / st->lanes;
+    st->images = st->flat ? 1 : d->d[0];
+    st->height = st->flat ? 1 : d->d[2];
+    st->width = st->flat ? d->d[0] : d->d[3];
+    st->training = s->node->attrs.batch_norm.training;
+    st->relu = s->node->attrs.batch_norm.relu;
+    st->pool = s->node->attrs.batch_norm.pool;
+    st->eps = s->node->attrs.batch_norm.eps;
+    int64_t rows = PIECE_PIXELS / st->width;
+    rows = rows < 2 ? 2 : rows / 2 * 2; // pooled rows come in pairs
+    st->piece_rows = rows < st->height ? rows : st->height;
+    st->pieces_an_image = (st->height + st->piece_rows - 1) / st->piece_rows;
+    // an odd last row belongs to the piece before it, not to one that has no pooled row
+    if (st->pool && st->height > 1 && st->height % st->piece_rows == 1) st->pieces_an_image--;
+    st->n_pieces = st->images * st->pieces_an_image;
+    return DT_OK;
+}
+
+static dt_status check_pool(dt_site *s, const bn_state *st) {
+    if (!st->pool) return DT_OK;
+    const dt_window *w = &s->node->attrs.batch_norm.win;
+    for (int i = 0; i < 2; i++)
+        if (w->kernel[i] != 2 || w->stride[i] != 2 || w->pad_begin[i] || w->pad_end[i])
+            return dt_own_fail(s, "only 2x2 pooling with stride 2 and no padding can be fused");
+    if (st->flat) return dt_own_fail(s, "pooling wants (N,C,H,W)");
+    return DT_OK;
+}
+
+static int64_t flat_elements(const bn_state *st) {
+    return st->width * st->lanes;
+}
+
+static void size_scratch(dt_site *s, bn_state *st) {
+    size_t n = sizeof(bn_block) + (size_t)st->n_pieces * 2 * (size_t)st->lanes * sizeof(double);
+    n = (n + 63) / 64 * 64;
+    // the flat path gathers at most six tensors
+    if (st->flat) n += 6 * (((size_t)flat_elements(st) * dt_row_size(st->type) + 63) / 64 * 64);
+    st->thread_scratch = n;
+    s->scratch_bytes = n * (size_t)s->threads;
+}
+
+static dt_status prepare_forward(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0);
+    bn_state *st = dt_own_prepare(s, sizeof(*st));
+    st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
+    DT_TRY(dt_own_type(
+        s, &st->type,
+        (const dt_value_info *[]){x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL},
+        3));
+    DT_TRY(read_shape(s, st, x));
+    DT_TRY(check_pool(s, st));
+    if (!st->flat) {
+        s->in_layout[0] = s->out_layout[0] = dt_own_blocked();
+        if (st->residual) s->in_layout[5] = dt_own_blocked();
+        if (s->node->n_out > 3) s->out_layout[3] = dt_own_blocked();
+    }
+    if (!st->pool) s->inplace_in = 0;
+    size_scratch(s, st);
+    return DT_OK;
+}
+
+static dt_status prepare_backward(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0),
+                        *dres = s->node->n_out > 5 ? dt_site_out(s, 5) : NULL;
+    int y_at = dt_pos_out(s, 0), argmax_at = dt_pos_out(s, 3), dy_at = dt_pos_grad(s, 0);
+    bn_state *st = dt_own_prepare(s, sizeof(*st));
+    if (!x) return dt_own_fail(s, "the backward node lacks x");
+    DT_TRY(dt_own_type(s, &st->type,
+                       (const dt_value_info *[]){x, dt_site_in(s, dy_at), dt_site_out(s, 0), dres},
+                       4));
+    DT_TRY(read_shape(s, st, x));
+    DT_TRY(check_pool(s, st));
+    if (!st->training) return dt_own_fail(s, "batch norm has a gradient in training only");
+    if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
+        return dt_own_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
+    if (!st->flat) {
+        dt_layout blocked = dt_own_blocked();
+        s->in_layout[0] = s->in_layout[y_at] = s->in_layout[argmax_at] = blocked;
+        s->in_layout[dy_at] = s->out_layout[0] = blocked;
+        if (s->node->n_out > 5) s->out_layout[5] = blocked;
+    }
+    s->inplace_in = 0; // each pixel of x is read before its dx is written, and x usually dies here
+    size_scratch(s, st);
+    return DT_OK;
+}
+
+// ---- pieces ----------------------------------------------------------------------------------------
+static const void *offset(const bn_state *st, const void *p, int64_t element) {
+    return p ? dt_row_at(st->type, p, element) : NULL;
+}
+static void *offset_mut(const bn_state *st, void *p, int64_t element) {
+    return p ? dt_row_at_mut(st->type, p, element) : NULL;
+}
+
+static dt_bn_piece piece_of(const bn_call *c, bn_block *b, int64_t block, int64_t i) {
+    const bn_state *st = c->st;
+    int64_t image = i / st->pieces_an_image, nth = i % st->pieces_an_image;
+    int64_t row = nth * st->piece_rows;
+    bool last = nth == st->pieces_an_image - 1;
+    int64_t plane = image * st->n_blocks + block;
+    int64_t at = (plane * st->height + row) * st->width * st->lanes;
+    int64_t out_at = at;
+    if (st->pool) out_at = (plane * (st->height / 2) + row / 2) * (st->width / 2) * st->lanes;
+    return (dt_bn_piece){
+        .n_rows = last ? st->height - row : st->piece_rows,
+        .width = st->width,
+        .relu = st->relu,
+        .pool = st->pool,
+        .x = offset(st, c->x, at),
+        .residual = offset(st, c->residual, at),
+        // forward writes y; backward only reads it
+        .y = c->y ? offset_mut(st, c->y, out_at) : (void *)offset(st, c->y_in, out_at),
+        .argmax = c->argmax      ? c->argmax + out_at
+                  : c->argmax_in ? (uint8_t *)c->argmax_in + out_at
+                                 : NULL,
+        .dy = offset(st, c->dy, out_at),
+        .dx = offset_mut(st, c->dx, at),
+        .dresidual = offset_mut(st, c->dresidual, at),
+        .mean = b->mean,
+        .gain = b->gain,
+        .shift = b->shift,
+        .k1 = b->k1,
+        .k2 = b->k2,
+        .sums = b->sums + i * 2 * st->lanes,
+    };
+}
+
+// Sum over pieces, in order, of one lane of the first or second sums.
+static double total(const bn_state *st, const bn_block *b, int which, int lane) {
+    double t = 0;
+    for (int64_t i = 0; i < st->n_pieces; i++) t += b->sums[(2 * i + which) * st->lanes + lane];
+    return t;
+}
+
+static void store_slab(const bn_call *c, int out, int64_t channel, double value) {
+    float *to = c->run->out[out];
+    if (!to) return;
+    bool add = c->run->accumulate >> out & 1;
+    to[channel] = add ? to[channel] + (float)value : (float)value;
+}
+
+// ---- forward ---------------------------------------------------------------------------------------
+static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
+    const bn_state *st = c->st;
+    int64_t n = st->height * st->width < PIVOT_PIXELS ? st->height * st->width : PIVOT_PIXELS;
+    double sums[2 * DT_SIMD_MAX_WIDTH];
+    memset(b->pivot, 0, sizeof(b->pivot));
+    st->simd->stats[st->type](offset(st, c->x, block * st->height * st->width * st->lanes), n,
+                              b->pivot, sums);
+    for (int l = 0; l < st->lanes; l++) b->pivot[l] = (float)(sums[l] / (double)n);
+}
+
+static void sum_pieces_forward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
+                               int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        dt_bn_piece p = piece_of(c, b, block, i);
+        c->st->simd->stats[c->st->type](p.x, p.n_rows * p.width, b->pivot, p.sums);
+    }
+}
+
+// Mean and variance of the batch (or the running ones) -> the block's constants and the outputs.
+static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
+    const bn_state *st = c->st;
+    const float *scale = c->run->in[1], *shift = c->run->in[2];
+    const float *running_mean = c->run->in[3], *running_var = c->run->in[4];
+    float *saved_mean = c->run->out[1], *saved_invstd = c->run->out[2];
+    double m = (double)(st->images * st->height * st->width);
+    for (int l = 0; l < st->lanes; l++) {
+        int64_t ch = block * st->lanes + l;
+        b->mean[l] = b->gain[l] = b->shift[l] = 0; // padding channels give zero
+        if (ch >= st->channels) continue;
+        double mean, var;
+        if (st->training) {
+            double d = total(st, b, 0, l) / m, q = total(st, b, 1, l) / m - d * d;
+            mean = b->pivot[l] + d, var = q < 0 ? 0 : q;
+            store_slab(c, 4, ch, mean);
+            store_slab(c, 5, ch, m > 1 ? var * m / (m - 1) : var);
+        } else
+            mean = running_mean[ch], var = running_var[ch];
+        double invstd = 1 / sqrt(var + st->eps);
+        b->mean[l] = (float)mean;
+        b->gain[l] = (float)(scale[ch] * invstd);
+        // what rounding took from the mean goes into the shift
+        b->shift[l] = (float)(shift[ch] - (mean - b->mean[l]) * scale[ch] * invstd);
+        if (saved_mean) saved_mean[ch] = (float)mean;
+        if (saved_invstd) saved_invstd[ch] = (float)invstd;
+    }
+}
+
+static void write_pieces_forward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
+                                 int64_t end) {
+    for (int64_t i = end - 1; i >= begin; i--) {
+        dt_bn_piece p = piece_of(c, b, block, i);
+        c->st->simd->forward[c->st->type](&p);
+    }
+}
+
+// ---- backward --------------------------------------------------------------------------------------
+static void begin_backward(const bn_call *c, bn_block *b, int64_t block) {
+    const bn_state *st = c->st;
+    const float *saved_mean = c->run->in[dt_pos_out(c->site, 1)];
+    for (int l = 0; l < st->lanes; l++) {
+        int64_t ch = block * st->lanes + l;
+        b->mean[l] = ch < st->channels ? saved_mean[ch] : 0;
+    }
+}
+
+static void sum_pieces_backward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
+                                int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        dt_bn_piece p = piece_of(c, b, block, i);
+        c->st->simd->backward_sums[c->st->type](&p);
+    }
+}
+
+static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
+    const bn_state *st = c->st;
+    const float *scale = c->run->in[1], *saved_invstd = c->run->in[dt_pos_out(c->site, 2)];
+    double m = (double)(st->images * st->height * st->width);
+    for (int l = 0; l < st->lanes; l++) {
+        int64_t ch = block * st->lanes + l;
+        b->gain[l] = b->k1[l] = b->k2[l] = 0;
+        if (ch >= st->channels) continue;
+        double g = total(st, b, 0, l), gx = total(st, b, 1, l), invstd = saved_invstd[ch];
+        double gain = scale[ch] * invstd;
+        b->gain[l] = (float)gain;
+        b->k1[l] = (float)(gain * g / m);
+        b->k2[l] = (float)(gain * invstd * invstd * gx / m);
+        store_slab(c, 1, ch, gx * invstd);
+        store_slab(c, 2, ch, g);
+    }
+}
+
+static void write_pieces_backward(const bn_call *c, bn_block *b, int64_t block, int64_t begin,
+                                  int64_t end) {
+    for (int64_t i = end - 1; i >= begin; i--) {
+        dt_bn_piece p = piece_of(c, b, block, i);
+        c->st->simd->backward[c->st->type](&p);
+    }
+}
+
+// ---- the order of passes ---------------------------------------------------------------------------
+typedef struct bn_passes {
+    void (*begin)(const bn_call *c, bn_block *b, int64_t block); // NULL: no first pass
+    void (*sum)(const bn_call *c, bn_block *b, int64_t block, int64_t begin, int64_t end);
+    void (*finish)(const bn_call *c, bn_block *b, int64_t block);
+    void (*write)(const bn_call *c, bn_block *b, int64_t block, int64_t begin, int64_t end);
+} bn_passes;
+
+static const bn_passes forward_passes = {find_pivot, sum_pieces_forward, finish_forward,
+                                         write_pieces_forward};
+static const bn_passes inference_passes = {NULL, NULL, finish_forward, write_pieces_forward};
+static const bn_passes backward_passes = {begin_backward, sum_pieces_backward, finish_backward,
+                                          write_pieces_backward};
+
+static void run_block(const bn_call *c, const bn_passes *passes, bn_block *b, int64_t block) {
+    if (passes->begin) {
+        passes->begin(c, b, block);
+        passes->sum(c, b, block, 0, c->st->n_pieces);
+    }
+    passes->finish(c, b, block);
+    passes->write(c, b, block, 0, c->st->n_pieces);
+}
+
+// All threads on each block in turn: pieces are divided evenly, thread 0 makes the constants.
+static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
+    const bn_state *st = c->st;
+    bn_block *b = c->run->scratch;
+#pragma omp parallel num_threads(threads)
+    {
+        int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+        int64_t begin = st->n_pieces * me / team, end = st->n_pieces * (me + 1) / team;
+        for (int64_t block = 0; block < st->n_blocks; block++) {
+            if (passes->begin) {
+#pragma omp single
+                passes->begin(c, b, block);
+                passes->sum(c, b, block, begin, end);
+#pragma omp barrier
+            }
+#pragma omp single
+            passes->finish(c, b, block);
+            passes->write(c, b, block, begin, end);
+#pragma omp barrier
+        }
+    }
+}
+
+static void run_blocks(const bn_call *c, const bn_passes *passes) {
+    const bn_state *st = c->st;
+    int threads = c->site->threads;
+    size_t block_bytes =
+        (size_t)(st->images * st->height * st->width * st->lanes) * dt_row_size(st->type);
+    if (threads > 1 && (block_bytes >= SHARE_BYTES || st->n_blocks < threads)) {
+        run_shared(c, passes, threads);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t block = 0; block < st->n_blocks; block++) {
+        char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num();
+        run_block(c, passes, (bn_block *)mine, block);
+    }
+}
+
+// ---- (N,C) -----------------------------------------------------------------------------------------
+// Copies block `block` of an (N,C) tensor to (N,lanes), zero-padded, or back.
+static void gather(const bn_state *st, void *to, const void *from, int64_t block) {
+    size_t size = dt_row_size(st->type);
+    int64_t first = block * st->lanes, left = st->channels - first;
+    size_t n = (size_t)(left < st->lanes ? left : st->lanes) * size, row = (size_t)st->lanes * size;
+    memset(to, 0, row * (size_t)st->width);
+    for (int64_t i = 0; i < st->width; i++)
+        memcpy((char *)to + (size_t)i * row, dt_row_at(st->type, from, i * st->channels + first),
+               n);
+}
+
+static void scatter(const bn_state *st, void *to, const void *from, int64_t block) {
+    size_t size = dt_row_size(st->type);
+    int64_t first = block * st->lanes, left = st->channels - first;
+    size_t n = (size_t)(left < st->lanes ? left : st->lanes) * size, row = (size_t)st->lanes * size;
+    for (int64_t i = 0; i < st->width; i++)
+        memcpy(dt_row_at_mut(st->type, to, i * st->channels + first),
+               (const char *)from + (size_t)i * row, n);
+}
+
+static void run_flat(const bn_call *c, const bn_passes *passes) {
+    const bn_state *st = c->st;
+    size_t bytes = ((size_t)flat_elements(st) * dt_row_size(st->type) + 63) / 64 * 64;
+    char *gathered = (char *)c->run->scratch + st->thread_scratch - 6 * bytes;
+    const void *from[4] = {c->x, c->residual, c->y_in, c->dy};
+    void *to[3] = {c->y, c->dx, c->dresidual};
+    for (int64_t block = 0; block < st->n_blocks; block++) {
+        const void *in[4];
+        void *out[3];
+        for (int i = 0; i < 4; i++) {
+            in[i] = from[i] ? gathered + (size_t)i * bytes : NULL;
+            if (from[i]) gather(st, gathered + (size_t)i * bytes, from[i], block);
+        }
+        // y and dx never occur together; dx may follow x in place, as the passes allow
+        for (int i = 0; i < 3; i++)
+            out[i] = to[i] ? gathered + (size_t)(i == 2 ? 5 : 4) * bytes : NULL;
+        // piece_of addresses by block number: shift the bases so that this block is at its place
+        int64_t back = block * st->width * st->lanes;
+        bn_call one = *c;
+        one.x = offset(st, in[0], -back), one.residual = offset(st, in[1], -back);
+        one.y_in = offset(st, in[2], -back), one.dy = offset(st, in[3], -back);
+        one.y = offset_mut(st, out[0], -back), one.dx = offset_mut(st, out[1], -back);
+        one.dresidual = offset_mut(st, out[2], -back);
+        run_block(&one, passes, c->run->scratch, block);
+        for (int i = 0; i < 3; i++)
+            if (to[i]) scatter(st, to[i], out[i], block);
+    }
+}
+
+// ---- run -------------------------------------------------------------------------------------------
+static void run_forward(const dt_site *s, const dt_run *r) {
+    const bn_state *st = s->state;
+    bn_call c = {.site = s, .run = r, .st = st, .x = r->in[0], .y = r->out[0]};
+    if (st->residual) c.residual = r->in[5];
+    if (st->pool && s->node->n_out > 3) c.argmax = r->out[3];
+    const bn_passes *passes = st->training ? &forward_passes : &inference_passes;
+    if (st->flat)
+        run_flat(&c, passes);
+    else
+        run_blocks(&c, passes);
+}
+
+static void run_backward(const dt_site *s, const dt_run *r) {
+    const bn_state *st = s->state;
+    bn_call c = {.site = s, .run = r, .st = st, .x = r->in[0], .dx = r->out[0]};
+    c.dy = r->in[dt_pos_grad(s, 0)];
+    if (st->pool)
+        c.argmax_in = r->in[dt_pos_out(s, 3)];
+    else if (st->relu)
+        c.y_in = r->in[dt_pos_out(s, 0)];
+    if (s->node->n_out > 5) c.dresidual = r->out[5];
+    if (st->flat)
+        run_flat(&c, &backward_passes);
+    else
+        run_blocks(&c, &backward_passes);
+}
+
+const dt_kernel dt_cpu_batch_norm = {prepare_forward, run_forward, dt_own_destroy};
+const dt_kernel dt_cpu_batch_norm_bwd = {prepare_backward, run_backward, dt_own_destroy};

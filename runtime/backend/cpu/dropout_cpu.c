@@ -1,0 +1,75 @@
+// dropout_cpu.c: y = keep ? x / (1 - p) : 0. Backward is the same function of dy: the mask is a pure
+// function of (seed, step, slot, forward node's name, logical element within the sample) and is made
+// again instead of being stored. DENSE, so that memory order is the logical order.
+#include "backend/cpu/own_kernel.h"
+
+#include "base/hash.h"
+
+typedef struct dropout_state {
+    int type, in_at;
+    float p;
+    uint32_t purpose;
+    int64_t per_sample, n;
+    const dt_simd_elementwise *simd;
+} dropout_state;
+
+static dt_status prepare_at(dt_site *s, int in_at, const char *name) {
+    const dt_value_info *x = dt_site_in(s, in_at);
+    dropout_state *st = dt_own_prepare(s, sizeof(*st));
+    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, dt_site_out(s, 0)}, 2));
+    st->in_at = in_at;
+    st->p = s->node->attrs.dropout.p;
+    st->purpose = dt_hash32(name);
+    st->n = dt_shape_elements(&x->shape);
+    st->per_sample = x->shape.n ? st->n / x->shape.d[0] : 1;
+    st->simd = dt_simd_get()->elementwise;
+    s->inplace_in = in_at;
+    return DT_OK;
+}
+
+static dt_status prepare_forward(dt_site *s) {
+    return prepare_at(s, 0, s->node->name);
+}
+
+static dt_status prepare_backward(dt_site *s) {
+    return prepare_at(s, dt_pos_grad(s, 0), s->graph->nodes[s->node->forward].name);
+}
+
+typedef struct dropout_call {
+    const dropout_state *st;
+    const dt_step_block *step;
+    void *y;
+    const void *x;
+} dropout_call;
+
+static void range(const void *ctx, int64_t begin, int64_t end) {
+    const dropout_call *c = ctx;
+    const dropout_state *st = c->st;
+    while (begin < end) {
+        int64_t sample = begin / st->per_sample, at = begin % st->per_sample;
+        int64_t n = st->per_sample - at, lead = at % 4;
+        if (n > end - begin) n = end - begin;
+        dt_rng rng = {c->step->seed, c->step->slot + (uint32_t)sample, c->step->step, st->purpose};
+        const void *x = dt_row_at(st->type, c->x, begin);
+        void *y = dt_row_at_mut(st->type, c->y, begin);
+        if (lead) { // ranges of other samples' lengths may start inside a block of four: go to its end
+            if (n > 4 - lead) n = 4 - lead;
+            for (int64_t i = 0; i < n; i++) {
+                bool keep = dt_rng_uniform(&rng, (uint32_t)(at + i)) >= st->p;
+                st->simd->scale[st->type](dt_row_at_mut(st->type, y, i), dt_row_at(st->type, x, i),
+                                          keep ? 1.0f / (1.0f - st->p) : 0.0f, 1);
+            }
+        } else
+            st->simd->dropout[st->type](y, x, &rng, st->p, (uint32_t)at, n);
+        begin += n;
+    }
+}
+
+static void run(const dt_site *s, const dt_run *r) {
+    const dropout_state *st = s->state;
+    dropout_call c = {st, r->step, r->out[0], r->in[st->in_at]};
+    dt_own_ranges(s->threads, st->n, range, &c);
+}
+
+const dt_kernel dt_cpu_dropout = {prepare_forward, run, dt_own_destroy};
+const dt_kernel dt_cpu_dropout_bwd = {prepare_backward, run, dt_own_destroy};

@@ -1,0 +1,68 @@
+// embedding_cpu.c: rows of a table (V,D) by ids, and the gradient: rows of dy added into the table's,
+// in the order of the ids, by one thread, so that repeated ids give the same bits always. An id outside
+// the table gives zeros and no gradient (a step cannot fail; the loader checks ids).
+#include "backend/cpu/own_kernel.h"
+
+#include <string.h>
+
+typedef struct embedding_state {
+    int type; // of y, dy
+    int64_t n_ids, n_rows, width;
+    const dt_simd_elementwise *simd;
+} embedding_state;
+
+static dt_status read(dt_site *s, embedding_state *st, const dt_value_info *ids,
+                      const dt_value_info *table, const dt_value_info *y) {
+    if (!ids || !table || !y || ids->dtype != DT_I32 || table->dtype != DT_F32 ||
+        table->shape.n != 2)
+        return dt_own_fail(s, "wants i32 ids and an f32 table (V,D)");
+    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){y}, 1));
+    st->n_ids = dt_shape_elements(&ids->shape);
+    st->n_rows = table->shape.d[0];
+    st->width = table->shape.d[1];
+    st->simd = dt_simd_get()->elementwise;
+    return DT_OK;
+}
+
+static dt_status prepare_forward(dt_site *s) {
+    embedding_state *st = dt_own_prepare(s, sizeof(*st));
+    return read(s, st, dt_site_in(s, 0), dt_site_in(s, 1), dt_site_out(s, 0));
+}
+
+static void run_forward(const dt_site *s, const dt_run *r) {
+    const embedding_state *st = s->state;
+    const int32_t *ids = r->in[0];
+    const float *table = r->in[1];
+    size_t row_bytes = (size_t)st->width * dt_row_size(st->type);
+    for (int64_t i = 0; i < st->n_ids; i++) {
+        char *y = (char *)r->out[0] + (size_t)i * row_bytes;
+        const float *row = table + ids[i] * st->width;
+        if (ids[i] < 0 || ids[i] >= st->n_rows)
+            memset(y, 0, row_bytes);
+        else if (st->type == DT_ROW_F32)
+            memcpy(y, row, row_bytes);
+        else
+            st->simd->to_bf16(y, row, st->width);
+    }
+}
+
+static dt_status prepare_backward(dt_site *s) {
+    embedding_state *st = dt_own_prepare(s, sizeof(*st));
+    return read(s, st, dt_site_in(s, 0), dt_site_out(s, 1), dt_site_in(s, dt_pos_grad(s, 0)));
+}
+
+static void run_backward(const dt_site *s, const dt_run *r) {
+    const embedding_state *st = s->state;
+    const int32_t *ids = r->in[0];
+    const void *dy = r->in[dt_pos_grad(s, 0)];
+    float *table = r->out[1];
+    if (!(r->accumulate >> 1 & 1))
+        memset(table, 0, (size_t)(st->n_rows * st->width) * sizeof(float));
+    for (int64_t i = 0; i < st->n_ids; i++)
+        if (ids[i] >= 0 && ids[i] < st->n_rows)
+            st->simd->accumulate[st->type](table + ids[i] * st->width,
+                                           dt_row_at(st->type, dy, i * st->width), st->width);
+}
+
+const dt_kernel dt_cpu_embedding = {prepare_forward, run_forward, dt_own_destroy};
+const dt_kernel dt_cpu_embedding_bwd = {prepare_backward, run_backward, dt_own_destroy};

@@ -1,0 +1,52 @@
+// own_kernel.h: what the <op>_cpu.c files on our own vector kernels share: where a backward node's
+// tensors are, how prepare starts, how a range of elements is handed to OpenMP threads.
+//
+// Elementwise kernels take whatever layout their input has: padding channels are zero and stay zero
+// because f(0) = 0 for all of them. Kernels on images want BLOCKED with the vector's width as block,
+// whatever the number of channels; the plan inserts reorders where that is not how a tensor lies.
+#ifndef DT_BACKEND_CPU_OWN_KERNEL_H
+#define DT_BACKEND_CPU_OWN_KERNEL_H
+
+#include "backend/cpu/simd.h"
+
+#include <stdlib.h>
+
+// DT_ROW_F32, DT_ROW_BF16 or -1.
+static inline int dt_row_type(dt_dtype t) {
+    return t == DT_F32 ? DT_ROW_F32 : t == DT_BF16 ? DT_ROW_BF16 : -1;
+}
+static inline size_t dt_row_size(int type) {
+    return type == DT_ROW_BF16 ? 2 : 4;
+}
+static inline const void *dt_row_at(int type, const void *p, int64_t i) {
+    return (const char *)p + i * (int64_t)dt_row_size(type);
+}
+static inline void *dt_row_at_mut(int type, void *p, int64_t i) {
+    return (char *)p + i * (int64_t)dt_row_size(type);
+}
+
+// Positions among a backward node's inputs: forward output i, gradient of forward output i.
+static inline int dt_pos_out(const dt_site *s, int i) {
+    return s->node->n_fwd_in + i;
+}
+static inline int dt_pos_grad(const dt_site *s, int i) {
+    return s->node->n_fwd_in + s->node->n_fwd_out + i;
+}
+
+// Everything DENSE, no scratch, nothing in place; state of n_bytes (zeroed).
+void *dt_own_prepare(dt_site *s, size_t n_state_bytes);
+void dt_own_destroy(dt_site *s); // frees the state
+// Frees the state and fails as dt_site_fail: a refused site is not destroyed.
+#define dt_own_fail(s, ...) (dt_own_destroy(s), dt_site_fail(s, __VA_ARGS__))
+// Row type of input or output values that must all be f32 or all bf16 (infos may be NULL: skipped).
+dt_status dt_own_type(dt_site *s, int *type, const dt_value_info *const *infos, int n);
+// BLOCKED with our block; a 4-dimensional tensor is required.
+dt_layout dt_own_blocked(void);
+
+// Cuts [0, n) into one range a thread at multiples of 64 elements; one range when n is small.
+typedef void (*dt_range_fn)(const void *ctx, int64_t begin, int64_t end);
+void dt_own_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
+// fn(ctx, i, i + 1) for each of n big items, shared among threads in contiguous runs.
+void dt_own_items(int threads, int64_t n, dt_range_fn fn, const void *ctx);
+
+#endif

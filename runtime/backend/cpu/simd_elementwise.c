@@ -1,0 +1,252 @@
+// simd_elementwise.c: elementwise kernels over contiguous runs (see simd.h: dt_simd_elementwise).
+//
+// One shape for all: a loop over whole vectors, then one partial vector through a padded copy. MAP is
+// that loop; its body sees `i`, sets `out` from LD(array). GELU is exact: x Phi(x) with
+// Phi from erfcx(t) fitted as a polynomial in u = 2/(2+t) (relative error 3.5e-7 in f32, on all t >= 0),
+// so that the tail below zero keeps its relative accuracy and the gradient shares the exponential.
+#include "backend/cpu/simd.h"
+#include "backend/cpu/simd_vec.h"
+
+#define LD(p) (part ? vload_part(p, i, part, bf16) : vload(p, i, bf16))
+#define MAP(y, n, ...)                                                                             \
+    do {                                                                                           \
+        int64_t i = 0;                                                                             \
+        for (; i + VW <= (n); i += VW) {                                                           \
+            enum { part = 0 };                                                                     \
+            vf out;                                                                                \
+            __VA_ARGS__;                                                                           \
+            vstore(y, i, out, bf16);                                                               \
+        }                                                                                          \
+        int part = (int)((n)-i);                                                                   \
+        if (part) {                                                                                \
+            vf out;                                                                                \
+            __VA_ARGS__;                                                                           \
+            vstore_part(y, i, part, out, bf16);                                                    \
+        }                                                                                          \
+    } while (0)
+
+// Defines name_f32 and name_bf16 from the inline function `name` whose last argument is the type.
+#define BOTH(name, params, ...)                                                                    \
+    static void name##_f32 params {                                                                \
+        name(__VA_ARGS__, 0);                                                                      \
+    }                                                                                              \
+    static void name##_bf16 params {                                                               \
+        name(__VA_ARGS__, 1);                                                                      \
+    }
+
+// ---- conversion ------------------------------------------------------------------------------------
+static void to_bf16(void *y, const void *x, int64_t n) {
+    const int bf16 = 1;
+    const float *f = x;
+    MAP(y, n, out = part ? vload_part(f, i, part, 0) : vld(f + i));
+}
+
+static void to_f32(void *y, const void *x, int64_t n) {
+    const int bf16 = 0;
+    const uint16_t *h = x;
+    MAP(y, n, out = part ? vload_part(h, i, part, 1) : vld_bf16(h + i));
+}
+
+// ---- activations -----------------------------------------------------------------------------------
+INLINE void relu(void *y, const void *x, int64_t n, int bf16) {
+    MAP(y, n, out = vfloor(LD(x), vset1(0)));
+}
+BOTH(relu, (void *y, const void *x, int64_t n), y, x, n)
+
+INLINE void relu_bwd(void *dx, const void *y, const void *dy, int64_t n, int bf16) {
+    MAP(dx, n, out = vkeep(vm_gt(LD(y), vset1(0)), LD(dy)));
+}
+BOTH(relu_bwd, (void *dx, const void *y, const void *dy, int64_t n), dx, y, dy, n)
+
+// phi = density, returns Phi: both of the standard normal distribution.
+INLINE vf normal_cdf(vf x, vf *phi) {
+    vf t = x * vset1(0.707106781f);
+    t = vsel(vm_gt(vset1(0), t), -t, t);
+    vf u = vset1(2.0f) / (t + 2.0f);
+    vf e = vexp(-(t * t));
+    vf q = vset1(-0.05595113378929079f) * u + 0.26845941263963297f;
+    q = q * u + -0.45137567847880744f;
+    q = q * u + 0.23325805253820792f;
+    q = q * u + 0.008011044537409594f;
+    q = q * u + 0.18558856170821342f;
+    q = q * u + 0.24847540322081219f;
+    q = q * u + 0.2813429456877475f;
+    q = q * u + 0.2821962827086326f;
+    q = q * u + -4.925993986286525e-06f;
+    vf tail = q * e * 0.5f;
+    *phi = e * 0.398942280f;
+    return vsel(vm_gt(x, vset1(0)), 1.0f - tail, tail);
+}
+
+INLINE vf gelu_of(vf x) {
+    vf phi;
+    return x * normal_cdf(x, &phi);
+}
+INLINE vf gelu_slope(vf x) {
+    vf phi, cdf = normal_cdf(x, &phi);
+    return cdf + x * phi;
+}
+
+INLINE void gelu(void *y, const void *x, int64_t n, int bf16) {
+    MAP(y, n, out = gelu_of(LD(x)));
+}
+BOTH(gelu, (void *y, const void *x, int64_t n), y, x, n)
+
+INLINE void gelu_bwd(void *dx, const void *x, const void *dy, int64_t n, int bf16) {
+    MAP(dx, n, out = gelu_slope(LD(x)) * LD(dy));
+}
+BOTH(gelu_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
+
+// ---- sums ------------------------------------------------------------------------------------------
+INLINE void add(void *y, const void *a, const void *b, int64_t n, int bf16) {
+    MAP(y, n, out = LD(a) + LD(b));
+}
+BOTH(add, (void *y, const void *a, const void *b, int64_t n), y, a, b, n)
+
+INLINE void add_wide(void *y, const void *a, const float *b, int64_t n, int bf16) {
+    MAP(y, n, out = LD(a) + (part ? vload_part(b, i, part, 0) : vld(b + i)));
+}
+BOTH(add_wide, (void *y, const void *a, const float *b, int64_t n), y, a, b, n)
+
+INLINE void accumulate(float *sum, const void *x, int64_t n, int x_bf16) {
+    const int bf16 = 0;
+    MAP(sum, n,
+        out = (part ? vload_part(x, i, part, x_bf16) : vload(x, i, x_bf16)) +
+              (part ? vload_part(sum, i, part, 0) : vld(sum + i)));
+}
+BOTH(accumulate, (float *sum, const void *x, int64_t n), sum, x, n)
+
+INLINE void scale(void *y, const void *x, float alpha, int64_t n, int bf16) {
+    vf k = vset1(alpha);
+    MAP(y, n, out = LD(x) * k);
+}
+BOTH(scale, (void *y, const void *x, float alpha, int64_t n), y, x, alpha, n)
+
+// ---- dropout ---------------------------------------------------------------------------------------
+enum { DROP = VW * 4 }; // numbers a call of philox: VW blocks of 4
+
+// Uniforms of elements [4 block, 4 block + DROP), as dt_rng_uniform gives them.
+INLINE void philox(float *uniform, const dt_rng *r, uint32_t block) {
+    uint32_t c[4][VW], key0 = (uint32_t)r->seed, key1 = (uint32_t)(r->seed >> 32);
+    for (int l = 0; l < VW; l++) {
+        c[0][l] = block + (uint32_t)l;
+        c[1][l] = r->slot;
+        c[2][l] = r->step;
+        c[3][l] = r->purpose;
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int l = 0; l < VW; l++) {
+            uint64_t a = (uint64_t)c[0][l] * 0xD2511F53u, b = (uint64_t)c[2][l] * 0xCD9E8D57u;
+            uint32_t c1 = c[1][l], c3 = c[3][l];
+            c[0][l] = (uint32_t)(b >> 32) ^ c1 ^ key0;
+            c[1][l] = (uint32_t)b;
+            c[2][l] = (uint32_t)(a >> 32) ^ c3 ^ key1;
+            c[3][l] = (uint32_t)a;
+        }
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    for (int l = 0; l < VW; l++)
+        for (int w = 0; w < 4; w++) uniform[4 * l + w] = (float)(int32_t)(c[w][l] >> 8) * 0x1p-24f;
+}
+
+INLINE void dropout(void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n,
+                    int bf16) {
+    vf keep = vset1(1.0f / (1.0f - p)), limit = vset1(p);
+    for (int64_t start = 0; start < n; start += DROP) {
+        float uniform[DROP];
+        philox(uniform, r, (first + (uint32_t)start) / 4);
+        int64_t m = n - start < DROP ? n - start : DROP;
+        const void *from = vat(x, start, bf16);
+        void *to = vat_mut(y, start, bf16);
+        MAP(to, m, out = vkeep(vm_ge(vld(uniform + i), limit), LD(from) * keep));
+    }
+}
+BOTH(dropout, (void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n), y, x,
+     r, p, first, n)
+
+// ---- images ----------------------------------------------------------------------------------------
+// Bytes of one channel -> contiguous, in pieces that stay in the first-level cache.
+INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n,
+                     int bf16) {
+    enum { PIECE = 512 };
+    uint8_t plane[PIECE + VW];
+    memset(plane, 0, sizeof(plane));
+    for (int64_t start = 0; start < n; start += PIECE) {
+        int64_t m = n - start < PIECE ? n - start : PIECE;
+        const uint8_t *from = x + start * channels + c;
+        if (channels == 1)
+            memcpy(plane, from, (size_t)m);
+        else
+            for (int64_t k = 0; k < m; k++) plane[k] = from[k * channels];
+        void *to = vat_mut(y, start, bf16);
+        MAP(to, m, out = vi_to_f(vld_u8(plane + i)) * a + b);
+    }
+}
+BOTH(u8_plane, (void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n), y, x,
+     channels, c, a, b, n)
+
+INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3,
+                   const float *shift3, int64_t n_pixels, int bf16) {
+    enum { PIECE = 512 };
+    uint8_t planes[3][PIECE + VW];
+    memset(planes, 0, sizeof(planes));
+    for (int64_t start = 0; start < n_pixels; start += PIECE) {
+        int64_t m = n_pixels - start < PIECE ? n_pixels - start : PIECE, k = 0;
+        const uint8_t *from = x + 3 * start;
+#if defined(DT_ISA_avx512) || defined(DT_ISA_avx2)
+        // 16 pixels: each channel picks its bytes out of three registers
+        for (; k + 16 <= m; k += 16) {
+            const __m128i *q = (const __m128i *)(from + 3 * k);
+            __m128i v0 = _mm_loadu_si128(q), v1 = _mm_loadu_si128(q + 1),
+                    v2 = _mm_loadu_si128(q + 2);
+#define Z -1
+#define PICK(s0, s1, s2)                                                                           \
+    _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(v0, s0), _mm_shuffle_epi8(v1, s1)),                 \
+                 _mm_shuffle_epi8(v2, s2))
+            _mm_storeu_si128((__m128i *)(planes[0] + k),
+                             PICK(_mm_setr_epi8(0, 3, 6, 9, 12, 15, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z),
+                                  _mm_setr_epi8(Z, Z, Z, Z, Z, Z, 2, 5, 8, 11, 14, Z, Z, Z, Z, Z),
+                                  _mm_setr_epi8(Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, 1, 4, 7, 10, 13)));
+            _mm_storeu_si128((__m128i *)(planes[1] + k),
+                             PICK(_mm_setr_epi8(1, 4, 7, 10, 13, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z),
+                                  _mm_setr_epi8(Z, Z, Z, Z, Z, 0, 3, 6, 9, 12, 15, Z, Z, Z, Z, Z),
+                                  _mm_setr_epi8(Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, 2, 5, 8, 11, 14)));
+            _mm_storeu_si128((__m128i *)(planes[2] + k),
+                             PICK(_mm_setr_epi8(2, 5, 8, 11, 14, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z),
+                                  _mm_setr_epi8(Z, Z, Z, Z, Z, 1, 4, 7, 10, 13, Z, Z, Z, Z, Z, Z),
+                                  _mm_setr_epi8(Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, 0, 3, 6, 9, 12, 15)));
+#undef PICK
+#undef Z
+        }
+#endif
+        for (; k < m; k++)
+            for (int c = 0; c < 3; c++) planes[c][k] = from[3 * k + c];
+        for (int c = 0; c < 3; c++) {
+            void *to = vat_mut(y, c * plane + start, bf16);
+            const uint8_t *bytes = planes[c];
+            float a = scale3[c], b = shift3[c];
+            MAP(to, m, out = vi_to_f(vld_u8(bytes + i)) * a + b);
+        }
+    }
+}
+BOTH(u8_rgb, (void *y, int64_t plane, const uint8_t *x, const float *a, const float *b, int64_t n),
+     y, plane, x, a, b, n)
+
+#define PAIR(name)                                                                                 \
+    { name##_f32, name##_bf16 }
+const dt_simd_elementwise DT_SIMD(dt_simd_elementwise) = {
+    .to_bf16 = to_bf16,
+    .to_f32 = to_f32,
+    .relu = PAIR(relu),
+    .relu_bwd = PAIR(relu_bwd),
+    .gelu = PAIR(gelu),
+    .gelu_bwd = PAIR(gelu_bwd),
+    .add = PAIR(add),
+    .add_wide = PAIR(add_wide),
+    .accumulate = PAIR(accumulate),
+    .scale = PAIR(scale),
+    .dropout = PAIR(dropout),
+    .u8_plane = PAIR(u8_plane),
+    .u8_rgb = PAIR(u8_rgb),
+};
