@@ -2,9 +2,10 @@
 //
 // Leaves 0..M-1; a node of n leaves splits at the largest power of two below n. Lane l of W lanes
 // (ranks, or lanes of a rank) computes leaves [lM/W, (l+1)M/W). Locally, leaves are merged as soon as
-// both children of a tree node are complete (a binary counter: log2(M/W)+1 slabs at most); what
-// remains are the largest tree nodes inside the range, combined across lanes in tree order: the owner
-// of the right child sends, the owner of the left child adds. The root's owner broadcasts.
+// both children of a tree node are complete (a binary counter: log2(M/W)+1 slabs where the range is a
+// node of the tree, at most 2 log2(M/W)+1 otherwise); what remains are the largest tree nodes inside
+// the range, combined across lanes in tree order: the owner of the right child sends, the owner of the
+// left child adds. The root's owner broadcasts.
 //
 // Everything here is pure: it makes lists of merges; the trainer and the comm carry them out.
 #ifndef DT_COMM_TREE_H

@@ -1,0 +1,396 @@
+// test_comm_mpi.c: run by test_comm.sh under mpirun; the program itself does not link MPI.
+//
+//   test_comm_mpi all            every collective, buckets, the tree; exit 0
+//   test_comm_mpi stop R         rank R stops itself (SIGSTOP) before an all-reduce
+//   test_comm_mpi kill R         rank R kills itself (SIGKILL) before an all-reduce
+//   test_comm_mpi name           prints which comm a process gets
+//   test_comm_mpi bench          all-reduce bandwidth; buckets polled and with a thread
+//
+// Every rank can compute every other rank's data, so results are compared bit by bit with the sum in
+// rank order that comm promises.
+#include "base/clock.h"
+#include "base/rng.h"
+#include "comm/bucket.h"
+#include "comm/comm.h"
+#include "comm/tree.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static dt_comm *comm;
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d: %s:%d: %s: ", comm ? comm->rank : -1, __FILE__, __LINE__,    \
+                    #condition);                                                                   \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fprintf(stderr, " (%s)\n", dt_error_message());                                        \
+            if (comm) comm->abort(comm, 1);                                                        \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+// Values whose sums round, so that another order of additions gives other bits.
+static float value(int rank, int64_t i, int salt) {
+    dt_rng r = {.seed = 11, .slot = (uint32_t)rank, .step = (uint32_t)salt, .purpose = 3};
+    float u = dt_rng_uniform(&r, (uint32_t)(i % 977)) - 0.5f;
+    return rank % 2 ? u * 1e4f : u;
+}
+
+static float expected(int64_t i, int salt) {
+    float sum = value(0, i, salt);
+    for (int r = 1; r < comm->world_size; r++) sum += value(r, i, salt);
+    return sum;
+}
+
+static float *filled(int64_t n, int salt) {
+    float *x = malloc((size_t)(n ? n : 1) * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = value(comm->rank, i, salt);
+    return x;
+}
+
+static void check_sum(const float *x, int64_t n, int salt, const char *what) {
+    for (int64_t i = 0; i < n; i++) {
+        float want = expected(i, salt);
+        CHECK(memcmp(&x[i], &want, 4) == 0, "%s of %lld: element %lld is %.9g, not %.9g", what,
+              (long long)n, (long long)i, (double)x[i], (double)want);
+    }
+}
+
+static void test_all_reduce(void) {
+    static const int64_t sizes[] = {0, 1, 3, 16, 1000, 4097, 16384, 100003, 1 << 20};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t n = sizes[s];
+        float *x = filled(n, (int)s);
+        CHECK(comm->all_reduce_f32(comm, x, n) == DT_OK, "n = %lld", (long long)n);
+        check_sum(x, n, (int)s, "all-reduce");
+        free(x);
+        double *d = malloc((size_t)(n + 1) * sizeof *d);
+        int64_t *m = malloc((size_t)(n + 1) * sizeof *m);
+        for (int64_t i = 0; i < n; i++) {
+            d[i] = (double)(comm->rank + 1) * (double)i;
+            m[i] = (i + 3 * comm->rank) % 7;
+        }
+        CHECK(comm->all_reduce_f64(comm, d, n) == DT_OK, "n = %lld", (long long)n);
+        CHECK(comm->all_reduce_max_i64(comm, m, n) == DT_OK, "n = %lld", (long long)n);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t most = 0, w = comm->world_size;
+            for (int r = 0; r < w; r++) most = (i + 3 * r) % 7 > most ? (i + 3 * r) % 7 : most;
+            CHECK(d[i] == (double)(w * (w + 1) / 2) * (double)i, "f64 %lld", (long long)i);
+            CHECK(m[i] == most, "max %lld", (long long)i);
+        }
+        free(d);
+        free(m);
+    }
+}
+
+static void test_broadcast(void) {
+    static const size_t sizes[] = {0, 5, 40000, 1000007};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (int root = 0; root < comm->world_size; root++) {
+            size_t n = sizes[s];
+            unsigned char *x = malloc(n + 1);
+            x[n] = 0xee;
+            for (size_t i = 0; i < n; i++)
+                x[i] = comm->rank == root ? (unsigned char)(i * 31 + (size_t)root) : 0;
+            CHECK(comm->broadcast_bytes(comm, x, n, root) == DT_OK, "n = %zu", n);
+            for (size_t i = 0; i < n; i++)
+                CHECK(x[i] == (unsigned char)(i * 31 + (size_t)root), "n = %zu, byte %zu", n, i);
+            CHECK(x[n] == 0xee, "wrote past the end of %zu bytes", n);
+            free(x);
+        }
+    }
+}
+
+static void test_all_gather(void) {
+    int w = comm->world_size;
+    for (int n = 1; n < 70000; n = n * 7 + 1) {
+        char *mine = malloc((size_t)n), *all = malloc((size_t)n * (size_t)w);
+        memset(mine, 'a' + comm->rank, (size_t)n);
+        CHECK(comm->all_gather_bytes(comm, mine, (size_t)n, all) == DT_OK, "n = %d", n);
+        for (int i = 0; i < n * w; i++) CHECK(all[i] == 'a' + i / n, "byte %d of %d", i, n);
+        free(mine);
+        free(all);
+    }
+}
+
+// Ranks wait in different orders, and enter a barrier with reductions still in flight: a comm that
+// moved only what is waited for would hang here.
+static void test_several_in_flight(void) {
+    enum { N = 5 };
+    int64_t n[N] = {300000, 7, 65536, 1, 123457};
+    float *x[N];
+    dt_request req[N];
+    for (int round = 0; round < 3; round++) {
+        for (int k = 0; k < N; k++) {
+            x[k] = filled(n[k], 50 + k);
+            CHECK(comm->all_reduce_start(comm, x[k], n[k], &req[k]) == DT_OK, "start %d", k);
+        }
+        CHECK(comm->progress(comm) == DT_OK, "progress");
+        if (comm->rank % 2) CHECK(comm->wait(comm, &req[4]) == DT_OK, "wait");
+        CHECK(comm->barrier(comm) == DT_OK, "barrier");
+        for (int k = 0; k < N; k++) {
+            int which = comm->rank % 2 ? k : N - 1 - k;
+            CHECK(comm->wait(comm, &req[which]) == DT_OK, "wait %d", which);
+            CHECK(req[which].id < 0, "request %d is not finished", which);
+        }
+        for (int k = 0; k < N; k++) {
+            check_sum(x[k], n[k], 50 + k, "started all-reduce");
+            free(x[k]);
+        }
+    }
+}
+
+static float leaf_value(int leaf, int64_t i) {
+    return value(leaf, i, 99);
+}
+
+static float tree_reference(int lo, int hi, int64_t i) {
+    if (hi - lo == 1) return leaf_value(lo, i);
+    int left = 1;
+    while (left * 2 < hi - lo) left *= 2;
+    float a = tree_reference(lo, lo + left, i), b = tree_reference(lo + left, hi, i);
+    return a + b;
+}
+
+static void test_tree_over_ranks(void) {
+    enum { LEAVES = 13, N = 50001 };
+    dt_tree_action *act;
+    int n_act, n_slabs;
+    CHECK(dt_tree_plan(&act, &n_act, &n_slabs, comm->rank, comm->world_size, LEAVES) == DT_OK,
+          "plan");
+    float **slab = calloc((size_t)n_slabs, sizeof *slab);
+    for (int s = 0; s < n_slabs; s++) slab[s] = calloc(N, sizeof **slab);
+    for (int k = 0; k < n_act; k++) {
+        float *a = slab[act[k].a], *b = act[k].b >= 0 ? slab[act[k].b] : NULL;
+        if (act[k].kind == DT_TREE_LEAF)
+            for (int64_t i = 0; i < N; i++) a[i] = leaf_value(act[k].leaf, i);
+        if (act[k].kind == DT_TREE_SEND)
+            CHECK(comm->send_f32(comm, a, N, act[k].peer) == DT_OK, "send");
+        if (act[k].kind == DT_TREE_RECV)
+            CHECK(comm->recv_f32(comm, b, N, act[k].peer) == DT_OK, "receive");
+        if (act[k].kind == DT_TREE_RECV || act[k].kind == DT_TREE_ADD)
+            for (int64_t i = 0; i < N; i++) a[i] += b[i];
+    }
+    CHECK(comm->broadcast_bytes(comm, slab[0], N * sizeof(float), 0) == DT_OK, "broadcast");
+    for (int64_t i = 0; i < N; i++) {
+        float want = tree_reference(0, LEAVES, i);
+        CHECK(memcmp(&slab[0][i], &want, 4) == 0, "element %lld", (long long)i);
+    }
+    for (int s = 0; s < n_slabs; s++) free(slab[s]);
+    free(slab);
+    free(act);
+}
+
+// -- buckets -------------------------------------------------------------------------------------
+
+enum { N_GRADS = 24, GRAD = 54000, TAIL = 33, MAX_LANES = 3 };
+
+typedef struct backward {
+    dt_buckets *b;
+    int lane, n_lanes, step;
+    float *slab;
+} backward;
+
+// Exactly representable, so that lanes and ranks may be added in any grouping.
+static float grad_value(int rank, int lane, int step, int64_t i) {
+    return (float)((rank * 7 + lane * 3 + step + (int)(i % 101)) % 64);
+}
+
+static void *run_backward(void *arg) {
+    backward *w = arg;
+    for (int g = 0; g < N_GRADS; g++) {
+        for (int64_t i = (int64_t)g * GRAD; i < (int64_t)(g + 1) * GRAD; i++)
+            w->slab[i] = grad_value(comm->rank, w->lane, w->step, i);
+        dt_buckets_ready(w->b, w->lane, g);
+        if (w->n_lanes == 1) CHECK(dt_buckets_poll(w->b) == DT_OK, "poll");
+    }
+    for (int64_t i = (int64_t)N_GRADS * GRAD; i < (int64_t)N_GRADS * GRAD + TAIL; i++)
+        w->slab[i] = grad_value(comm->rank, w->lane, w->step, i);
+    return NULL;
+}
+
+static void check_buckets_sum(const float *slab, int n_lanes, int step) {
+    for (int64_t i = 0; i < (int64_t)N_GRADS * GRAD + TAIL; i++) {
+        float want = 0;
+        for (int r = 0; r < comm->world_size; r++)
+            for (int l = 0; l < n_lanes; l++) want += grad_value(r, l, step, i);
+        CHECK(slab[i] == want, "lanes %d, step %d, element %lld: %g, not %g", n_lanes, step,
+              (long long)i, (double)slab[i], (double)want);
+    }
+}
+
+static void test_buckets(int n_lanes, bool thread) {
+    int64_t ends[N_GRADS], n = (int64_t)N_GRADS * GRAD + TAIL;
+    for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
+    dt_buckets_opts o = {.grad_end = ends,
+                         .n_grads = N_GRADS,
+                         .n_elements = n,
+                         .first_bytes = 200000,
+                         .bucket_bytes = 1000000,
+                         .n_lanes = n_lanes,
+                         .thread = thread};
+    backward work[MAX_LANES];
+    float *slabs[MAX_LANES];
+    pthread_t threads[MAX_LANES];
+    dt_buckets *b;
+    CHECK(dt_buckets_create(&b, comm, &o) == DT_OK, "create");
+    for (int l = 0; l < n_lanes; l++) slabs[l] = malloc((size_t)n * sizeof **slabs);
+    for (int step = 0; step < 3; step++) {
+        dt_buckets_begin(b, slabs);
+        for (int l = 0; l < n_lanes; l++) work[l] = (backward){b, l, n_lanes, step, slabs[l]};
+        for (int l = 1; l < n_lanes; l++) pthread_create(&threads[l], NULL, run_backward, &work[l]);
+        run_backward(&work[0]);
+        for (int l = 1; l < n_lanes; l++) pthread_join(threads[l], NULL);
+        double exposed = -1;
+        CHECK(dt_buckets_finish(b, &exposed) == DT_OK, "finish");
+        CHECK(exposed >= 0, "exposed %g", exposed);
+        check_buckets_sum(slabs[0], n_lanes, step);
+        CHECK(comm->barrier(comm) == DT_OK, "the comm is free between steps");
+    }
+    for (int l = 0; l < n_lanes; l++) free(slabs[l]);
+    dt_buckets_destroy(b);
+}
+
+static int run_all(void) {
+    CHECK(strcmp(comm->name, "mpi") == 0, "got '%s'", comm->name);
+    CHECK(comm->local_size == comm->world_size && comm->local_rank == comm->rank, "one host");
+    test_all_reduce();
+    test_broadcast();
+    test_all_gather();
+    test_several_in_flight();
+    test_tree_over_ranks();
+    for (int lanes = 1; lanes <= MAX_LANES; lanes += 2) {
+        test_buckets(lanes, false);
+        test_buckets(lanes, true);
+    }
+    if (comm->rank == 0) printf("all collectives agree on %d ranks\n", comm->world_size);
+    return 0;
+}
+
+// -- failures ------------------------------------------------------------------------------------
+
+static int run_lost(int victim, int sig) {
+    enum { N = 100000 };
+    float *x = filled(N, 0);
+    comm->set_deadline(comm, 3);
+    CHECK(comm->all_reduce_f32(comm, x, N) == DT_OK, "before");
+    if (comm->rank == victim) raise(sig);
+    dt_request r;
+    dt_status st = comm->all_reduce_start(comm, x, N, &r);
+    if (st == DT_OK) st = comm->wait(comm, &r);
+    if (st == DT_OK) return 1; // nobody noticed
+    fprintf(stderr, "rank %d: %s\n", comm->rank, dt_error_message());
+    comm->abort(comm, (int)st);
+    return 1;
+}
+
+// -- bench ---------------------------------------------------------------------------------------
+
+static volatile float sink;
+
+static void compute(double seconds) {
+    double end = dt_clock_s() + seconds;
+    float x = 1;
+    while (dt_clock_s() < end)
+        for (int i = 0; i < 200; i++) x = x * 1.0001f + 0.001f;
+    sink = x;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void bench_bandwidth(int64_t n) {
+    enum { REPS = 15 };
+    double t[REPS];
+    float *x = calloc((size_t)n, sizeof *x);
+    for (int i = 0; i < REPS; i++) {
+        comm->barrier(comm);
+        double begin = dt_clock_s();
+        CHECK(comm->all_reduce_f32(comm, x, n) == DT_OK, "all-reduce");
+        t[i] = dt_clock_s() - begin;
+    }
+    qsort(t, REPS, sizeof *t, compare_doubles);
+    double alg = (double)n * 4 / t[REPS / 2] * 1e-9, w = comm->world_size;
+    if (comm->rank == 0)
+        printf("all-reduce %9lld floats: %8.3f ms  algbw %6.2f GB/s  busbw %6.2f GB/s\n",
+               (long long)n, t[REPS / 2] * 1e3, alg, alg * 2 * (w - 1) / w);
+    free(x);
+}
+
+// How a step of 50 ms with 1.3 M gradients changes. mode: 0 no overlap, 1 polled, 2 thread.
+static void bench_overlap(int mode, int64_t bucket_bytes) {
+    enum { REPS = 15, GRADS = 40 };
+    int64_t each = 32800, n = GRADS * each, ends[GRADS];
+    for (int g = 0; g < GRADS; g++) ends[g] = (g + 1) * each;
+    dt_buckets_opts o = {.grad_end = ends,
+                         .n_grads = GRADS,
+                         .n_elements = n,
+                         .n_lanes = 1,
+                         .first_bytes = bucket_bytes,
+                         .bucket_bytes = bucket_bytes,
+                         .thread = mode == 2};
+    dt_buckets *b;
+    CHECK(dt_buckets_create(&b, comm, &o) == DT_OK, "create");
+    float *x = calloc((size_t)n, sizeof *x);
+    double total[REPS], hidden[REPS];
+    for (int i = 0; i < REPS; i++) {
+        comm->barrier(comm);
+        double begin = dt_clock_s();
+        dt_buckets_begin(b, &x);
+        for (int g = 0; g < GRADS; g++) {
+            compute(0.050 / GRADS);
+            if (mode) dt_buckets_ready(b, 0, g);
+            if (mode) CHECK(dt_buckets_poll(b) == DT_OK, "poll");
+        }
+        CHECK(dt_buckets_finish(b, &hidden[i]) == DT_OK, "finish");
+        total[i] = dt_clock_s() - begin;
+    }
+    qsort(total, REPS, sizeof *total, compare_doubles);
+    qsort(hidden, REPS, sizeof *hidden, compare_doubles);
+    if (comm->rank == 0)
+        printf("step, %-9s buckets of %5lld KiB: %7.2f ms, exposed %6.2f ms\n",
+               mode == 0   ? "at end"
+               : mode == 1 ? "polled"
+                           : "thread",
+               (long long)bucket_bytes / 1024, total[REPS / 2] * 1e3, hidden[REPS / 2] * 1e3);
+    free(x);
+    dt_buckets_destroy(b);
+}
+
+static int run_bench(void) {
+    for (int64_t n = 1024; n <= 4194304; n *= 4) bench_bandwidth(n);
+    for (int kib = 256; kib <= 4096; kib *= 4)
+        for (int mode = 0; mode < 3; mode++) bench_overlap(mode, (int64_t)kib * 1024);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "all";
+    dt_status st = dt_comm_create(&comm);
+    if (st != DT_OK) {
+        fprintf(stderr, "%s\n", dt_error_message());
+        return (int)st;
+    }
+    int rc = 1;
+    if (strcmp(mode, "name") == 0)
+        rc = 0 * printf("%s %d\n", comm->name, comm->world_size);
+    else if (strcmp(mode, "stop") == 0 && argc > 2)
+        rc = run_lost(atoi(argv[2]), SIGSTOP);
+    else if (strcmp(mode, "kill") == 0 && argc > 2)
+        rc = run_lost(atoi(argv[2]), SIGKILL);
+    else if (strcmp(mode, "bench") == 0)
+        rc = run_bench();
+    else if (strcmp(mode, "all") == 0)
+        rc = run_all();
+    CHECK(comm->finalize(comm) == DT_OK, "finalize");
+    dt_comm_destroy(comm);
+    return rc;
+}
