@@ -1,0 +1,339 @@
+// config_check.c: the tree against the table.
+//
+// Three walks: every key that is there must be known and of its type (shorthands are brought into one
+// form on the way: `size: 64` becomes [64, 64], `normalize: imagenet` its numbers, one path a list);
+// then every row that is absent gets its default or is missed; then the few rules between keys.
+// Invariant afterwards: the getters cannot fail.
+#include "config_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map);
+
+// -- what is expected, in words --------------------------------------------------------------
+static const char *type_words(config_type t) {
+    switch (t) {
+    case T_INT:
+        return "a whole number";
+    case T_REAL:
+        return "a number";
+    case T_BOOL:
+        return "true or false";
+    case T_STR:
+        return "text";
+    case T_ENUM:
+        return "one of ";
+    case T_TIME:
+        return "a time such as 10s, 500ms, 2m or 1h";
+    case T_AMOUNT:
+        return "an amount such as 10 steps, 1 epoch or 5%";
+    case T_SIZE_HW:
+        return "[height, width] or one whole number";
+    case T_NORM:
+        return "{mean: [...], std: [...]} or imagenet";
+    case T_STRS:
+        return "text or a list of texts";
+    case T_LIST:
+        return "a list";
+    case T_MAP:
+        return "a map";
+    }
+    return "";
+}
+
+static const char *expectation(dt_config *c, config_row row) {
+    const char *range = row.key->range, *text = type_words(row.type);
+    double lo, hi;
+    if (row.type == T_ENUM) {
+        for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
+            text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "",
+                                   (int)strcspn(p, "|"), p);
+        return text;
+    }
+    if (config_range_bounds(range, &lo, &hi)) {
+        if (hi >= 1e308)
+            text = dt_arena_printf(&c->arena, "%s of at least %.15g", text, lo);
+        else
+            text = dt_arena_printf(&c->arena, "%s in %.15g..%.15g", text, lo, hi);
+    }
+    if (config_range_has_word(range, "auto"))
+        text = dt_arena_printf(&c->arena, "%s, or auto", text);
+    return text;
+}
+
+static dt_status fail_value(dt_config *c, config_row row, const char *path, const dt_cnode *n) {
+    dt_arena *a = &c->arena;
+    const char *got = n->kind == DT_C_LIST  ? "a list"
+                      : n->kind == DT_C_MAP ? "a map"
+                      : config_is_null(n)   ? "empty"
+                                            : NULL;
+    const char *near = NULL;
+    if (!got) {
+        got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", config_shown(a, n->text));
+        if (row.type == T_ENUM) near = config_nearest_word(a, row.key->range, n->text);
+    }
+    return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, config_shown(a, path),
+                   got, expectation(c, row), near ? "; did you mean '" : "", near ? near : "",
+                   near ? "'?" : "");
+}
+
+// -- one value -------------------------------------------------------------------------------
+static bool in_range(const char *range, double v) {
+    double lo, hi;
+    return !config_range_bounds(range, &lo, &hi) || (v >= lo && v <= hi);
+}
+
+static bool scalar_fits(config_row row, const dt_cnode *n) {
+    const char *text = n->text, *range = row.key->range;
+    int64_t i;
+    double v;
+    bool b;
+    dt_amount amount;
+    if (config_is_null(n)) return false;
+    switch (row.type) {
+    case T_INT:
+        return !n->quoted && config_parse_int(text, &i) && in_range(range, (double)i);
+    case T_REAL:
+        return !n->quoted && config_parse_real(text, &v) && in_range(range, v);
+    case T_BOOL:
+        return !n->quoted && config_parse_bool(text, &b);
+    case T_STR:
+        return true;
+    case T_ENUM:
+        return config_range_has_word(range, text);
+    case T_TIME:
+        return config_parse_time(text, &v) && in_range(range, v);
+    case T_AMOUNT:
+        return config_parse_amount(text, &amount);
+    default:
+        return false;
+    }
+}
+
+static bool is_count(const char *range, const dt_cnode *n) {
+    int64_t i;
+    return n->kind == DT_C_SCALAR && !n->quoted && config_parse_int(n->text, &i) &&
+           in_range(range, (double)i);
+}
+
+// Makes a scalar a list of one.
+static void wrap_in_list(dt_config *c, dt_cnode *n) {
+    dt_cnode *item = config_new_node(&c->arena, DT_C_SCALAR, n->where);
+    item->text = n->text;
+    item->quoted = n->quoted;
+    n->kind = DT_C_LIST;
+    n->text = NULL;
+    config_add_item(&c->arena, n, NULL, item);
+}
+
+static dt_status check_size(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+    const char *range = row.key->range;
+    if (n->kind == DT_C_SCALAR && is_count(range, n)) wrap_in_list(c, n);
+    if (n->kind != DT_C_LIST || n->n < 1 || n->n > 2) return fail_value(c, row, path, n);
+    for (size_t i = 0; i < n->n; i++)
+        if (!is_count(range, n->items[i])) return fail_value(c, row, path, n->items[i]);
+    return DT_OK;
+}
+
+static dt_status check_texts(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+    if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
+    if (n->kind != DT_C_LIST || n->n == 0) return fail_value(c, row, path, n);
+    for (size_t i = 0; i < n->n; i++)
+        if (n->items[i]->kind != DT_C_SCALAR || config_is_null(n->items[i]))
+            return fail_value(c, row, path, n->items[i]);
+    return DT_OK;
+}
+
+static dt_status check_moments(dt_config *c, config_row row, const char *path, dt_cnode *list,
+                               bool positive) {
+    double v;
+    if (list->kind == DT_C_SCALAR && !list->quoted && config_parse_real(list->text, &v))
+        wrap_in_list(c, list);
+    if (list->kind != DT_C_LIST || list->n == 0) return fail_value(c, row, path, list);
+    for (size_t i = 0; i < list->n; i++) {
+        const dt_cnode *item = list->items[i];
+        if (!dt_cnode_real(item, &v) || item->quoted) return fail_value(c, row, path, item);
+        if (positive && v <= 0)
+            return dt_fail(DT_E_USAGE, "%s: %s: std is %s; expected numbers above 0", item->where,
+                           config_shown(&c->arena, path), item->text);
+    }
+    return DT_OK;
+}
+
+static dt_status check_normalize(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+    static const char imagenet[] = "{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}";
+    if (n->kind == DT_C_SCALAR && strcmp(n->text, "imagenet") == 0) {
+        dt_cnode *full;
+        DT_TRY(
+            config_read_yaml(&full, &c->arena, c->name, n->where, imagenet, sizeof imagenet - 1));
+        full->key_where = n->key_where;
+        *n = *full;
+    }
+    if (n->kind != DT_C_MAP || n->n == 0) return fail_value(c, row, path, n);
+    for (size_t i = 0; i < n->n; i++) {
+        bool std = strcmp(n->keys[i], "std") == 0;
+        if (!std && strcmp(n->keys[i], "mean") != 0)
+            return dt_fail(DT_E_USAGE, "%s: unknown key '%s.%s'; expected mean or std",
+                           n->items[i]->key_where, config_shown(&c->arena, path),
+                           config_shown(&c->arena, n->keys[i]));
+        DT_TRY(check_moments(c, row, path, n->items[i], std));
+    }
+    return DT_OK;
+}
+
+dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+    if (n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0 &&
+        config_range_has_word(row.key->range, "auto"))
+        return DT_OK;
+    switch (row.type) {
+    case T_SIZE_HW:
+        return check_size(c, row, path, n);
+    case T_STRS:
+        return check_texts(c, row, path, n);
+    case T_NORM:
+        return check_normalize(c, row, path, n);
+    case T_LIST:
+        return n->kind == DT_C_LIST ? DT_OK : fail_value(c, row, path, n);
+    case T_MAP:
+        return n->kind == DT_C_MAP ? DT_OK : fail_value(c, row, path, n);
+    default:
+        break;
+    }
+    bool ok = n->kind == DT_C_SCALAR && scalar_fits(row, n);
+    return ok ? DT_OK : fail_value(c, row, path, n);
+}
+
+// -- every key that is there -----------------------------------------------------------------
+// A name that the user chooses becomes a path segment and a tensor's name.
+static bool is_name(const char *s) {
+    return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+                     strlen(s);
+}
+
+static dt_status check_entry(dt_config *c, const char *path, const char *key, dt_cnode *n) {
+    config_row row;
+    config_match m = config_match_path(path, &row);
+    if (strchr(key, '.') || (m == MATCH_INNER && !is_name(key))) m = MATCH_NONE;
+    if (m == MATCH_LEAF) return config_check_value(c, row, path, n);
+    if (m == MATCH_INNER && n->kind == DT_C_MAP) return check_map(c, path, n);
+    if (m == MATCH_INNER)
+        return dt_fail(DT_E_USAGE, "%s: %s is %s; expected a map of keys%s", n->where,
+                       config_shown(&c->arena, path), n->kind == DT_C_LIST ? "a list" : "a value",
+                       config_suggest_key(&c->arena, dt_arena_printf(&c->arena, "%s.?", path)));
+    return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", n->key_where,
+                   config_shown(&c->arena, path), config_suggest_key(&c->arena, path));
+}
+
+// `key: null` is the same as leaving the key out, where it may be left out.
+static bool is_left_out(const char *path, const dt_cnode *n) {
+    config_row row;
+    if (!config_is_null(n)) return false;
+    config_match m = config_match_path(path, &row);
+    return m == MATCH_INNER ||
+           (m == MATCH_LEAF && !config_has_default(row.key) && !config_is_required(row.key));
+}
+
+static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
+    size_t kept = 0;
+    for (size_t i = 0; i < map->n; i++) {
+        const char *path =
+            dt_arena_printf(&c->arena, "%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
+        if (is_left_out(path, map->items[i])) continue;
+        DT_TRY(check_entry(c, path, map->keys[i], map->items[i]));
+        map->keys[kept] = map->keys[i];
+        map->items[kept++] = map->items[i];
+    }
+    map->n = kept;
+    return DT_OK;
+}
+
+// -- every row that is not -------------------------------------------------------------------
+static dt_status fill_path(dt_config *c, config_row row, const char *path) {
+    if (config_find(c, path)) return DT_OK;
+    if (config_is_required(row.key)) {
+        const char *where = dt_arena_printf(&c->arena, "%s:1:1", c->name);
+        char *parent = dt_arena_strdup(&c->arena, path);
+        for (char *dot; (dot = strrchr(parent, '.'));) {
+            *dot = '\0';
+            const dt_cnode *n = config_find(c, parent);
+            if (n) {
+                where = n->key_where;
+                break;
+            }
+        }
+        return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where,
+                       path, expectation(c, row), row.key->help);
+    }
+    if (!config_has_default(row.key)) return DT_OK;
+    dt_cnode *n;
+    const char *text = row.key->default_text;
+    DT_TRY(config_read_yaml(&n, &c->arena, "config.def", "default", text, strlen(text)));
+    DT_TRY(config_check_value(c, row, path, n));
+    return config_put(c, path, n);
+}
+
+// A row with a `*` is filled in for every name that the file has there.
+static dt_status fill_row(dt_config *c, config_row row) {
+    const char *star = strstr(row.key->path, ".*.");
+    if (!star) return fill_path(c, row, row.key->path);
+    const char *parent =
+        dt_arena_printf(&c->arena, "%.*s", (int)(star - row.key->path), row.key->path);
+    const dt_cnode *names = config_find(c, parent);
+    for (size_t i = 0; names && i < names->n; i++)
+        DT_TRY(fill_path(c, row,
+                         dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
+    return DT_OK;
+}
+
+// -- rules between keys ----------------------------------------------------------------------
+static dt_status check_batches(dt_config *c) {
+    int64_t global = dt_config_int(c, "train.global_batch");
+    int64_t micro = dt_config_int(c, "train.micro_batch");
+    if (global % micro == 0) return DT_OK;
+    int64_t down = global < micro ? global : micro;
+    while (global % down) down--;
+    return dt_config_fail(c, "train.micro_batch",
+                          "train.micro_batch is %" PRId64
+                          "; expected a divisor of train.global_batch, which is %" PRId64
+                          " (the next smaller one is %" PRId64 ")",
+                          micro, global, down);
+}
+
+static dt_status check_run_name(dt_config *c) {
+    const char *name = dt_config_str(c, "run.name");
+    if (*name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200) return DT_OK;
+    return dt_config_fail(c, "run.name",
+                          "run.name is '%s'; expected a name for a directory, without / and not "
+                          "beginning with a dot",
+                          config_shown(&c->arena, name));
+}
+
+// Images: one size means a square; moments are one a channel or one for all.
+static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
+    dt_cnode *size = (dt_cnode *)dt_cnode_get(field, "size");
+    const dt_cnode *norm = dt_cnode_get(field, "normalize");
+    int64_t channels = 0;
+    config_parse_int(dt_cnode_get(field, "channels")->text, &channels);
+    if (strcmp(dt_cnode_get(field, "kind")->text, "image") != 0) return DT_OK;
+    if (size && size->n == 1) config_add_item(&c->arena, size, NULL, size->items[0]);
+    for (size_t i = 0; norm && i < norm->n; i++)
+        if (norm->items[i]->n != 1 && norm->items[i]->n != (size_t)channels)
+            return dt_fail(DT_E_USAGE,
+                           "%s: data.fields.%s.normalize.%s has %zu numbers; expected %" PRId64
+                           " (channels) or 1",
+                           norm->items[i]->where, name, norm->keys[i], norm->items[i]->n, channels);
+    return DT_OK;
+}
+
+dt_status config_check_tree(dt_config *c) {
+    DT_TRY(check_map(c, "", c->root));
+    for (size_t i = 0; i < config_n_rows(); i++) DT_TRY(fill_row(c, config_get_row(i)));
+    DT_TRY(check_run_name(c));
+    DT_TRY(check_batches(c));
+    const dt_cnode *fields = config_find(c, "data.fields");
+    for (size_t i = 0; fields && i < fields->n; i++)
+        DT_TRY(check_field(c, fields->keys[i], fields->items[i]));
+    return DT_OK;
+}

@@ -1,0 +1,277 @@
+// config_dump.c: the tree as YAML that reads back to the same tree, the numeric hash, and the
+// difference between two configs.
+//
+// Blocks for what the table nests, one line for each value. Text goes out plain only where YAML
+// cannot take it for anything else; everything else in double quotes.
+#include "base/hash.h"
+#include "config_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// -- scalars ---------------------------------------------------------------------------------
+static bool is_plain(const char *s) {
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                               "_./+-%";
+    size_t n = strlen(s);
+    if (n == 0 || n > 200) return false;
+    if (strchr("-+.%", *s) && !strchr("0123456789.", s[1])) return false; // -x, %x; but -1, .5
+    if (strncmp(s, "..", 2) == 0 || strncmp(s, "---", 3) == 0) return false;
+    for (size_t i = 0; i < n; i++) {
+        bool inner_space = s[i] == ' ' && i > 0 && i + 1 < n;
+        if (!inner_space && !strchr(safe, s[i])) return false;
+    }
+    return true;
+}
+
+// Code point of the UTF-8 sequence at s (libyaml has checked it); *n = its length.
+static unsigned code_point(const unsigned char *s, int *n) {
+    *n = *s < 0x80 ? 1 : *s < 0xE0 ? 2 : *s < 0xF0 ? 3 : 4;
+    unsigned c = *n == 1 ? *s : *s & (0xFFu >> (*n + 1));
+    for (int i = 1; i < *n; i++) c = c << 6 | (s[i] & 0x3F);
+    return c;
+}
+
+static void write_quoted(FILE *out, const char *text) {
+    fputc('"', out);
+    for (const unsigned char *s = (const unsigned char *)text; *s;) {
+        int n;
+        unsigned c = code_point(s, &n);
+        bool odd = c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 ||
+                   c == 0xFEFF || (c & 0xFFFE) == 0xFFFE;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", (int)c);
+        else if (odd)
+            fprintf(out, c > 0xFFFF ? "\\U%08x" : "\\u%04x", c);
+        else
+            fwrite(s, 1, (size_t)n, out);
+        s += n;
+    }
+    fputc('"', out);
+}
+
+static void write_text(FILE *out, const char *text, bool quoted) {
+    if (!quoted && *text == '\0')
+        fputs("null", out);
+    else if (!quoted && is_plain(text))
+        fputs(text, out);
+    else if (!quoted && strcmp(text, "~") == 0)
+        fputs("~", out);
+    else
+        write_quoted(out, text);
+}
+
+void config_write_flow(FILE *out, const dt_cnode *n) {
+    if (n->kind == DT_C_SCALAR) {
+        write_text(out, n->text, n->quoted);
+        return;
+    }
+    fputc(n->kind == DT_C_MAP ? '{' : '[', out);
+    for (size_t i = 0; i < n->n; i++) {
+        if (i) fputs(", ", out);
+        if (n->kind == DT_C_MAP) {
+            write_text(out, n->keys[i], false);
+            fputs(": ", out);
+        }
+        config_write_flow(out, n->items[i]);
+    }
+    fputc(n->kind == DT_C_MAP ? '}' : ']', out);
+}
+
+// -- the whole -------------------------------------------------------------------------------
+static void write_map(FILE *out, const char *prefix, const dt_cnode *map, int indent);
+
+static void write_entry(FILE *out, const char *path, const char *key, const dt_cnode *n,
+                        int indent) {
+    fprintf(out, "%*s", indent, "");
+    write_text(out, key, false);
+    if (config_match_path(path, NULL) == MATCH_INNER && n->n > 0) {
+        fputs(":\n", out);
+        write_map(out, path, n, indent + 2);
+        return;
+    }
+    fputs(": ", out);
+    config_write_flow(out, n);
+    fputc('\n', out);
+}
+
+// Rank of a path in the table, for the order of keys: the first row that it leads to.
+static size_t table_order(const char *path) {
+    size_t n = strlen(path);
+    for (size_t i = 0; i < config_n_rows(); i++) {
+        const char *row = config_get_row(i).key->path;
+        if (strncmp(row, path, n) == 0 && (row[n] == '\0' || row[n] == '.')) return i;
+    }
+    // below a `*`: by the last segment alone
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < config_n_rows(); i++) {
+        const char *row = config_get_row(i).key->path, *last = strrchr(row, '.');
+        if (strstr(row, ".*.") && last && strcmp(last, dot) == 0) return i;
+    }
+    return config_n_rows();
+}
+
+static void write_map(FILE *out, const char *prefix, const dt_cnode *map, int indent) {
+    bool *done = dt_xcalloc(map->n, sizeof *done);
+    char **paths = dt_xcalloc(map->n, sizeof *paths);
+    size_t *order = dt_xcalloc(map->n, sizeof *order);
+    for (size_t i = 0; i < map->n; i++) {
+        paths[i] = dt_xprintf("%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
+        order[i] = table_order(paths[i]);
+    }
+    for (size_t k = 0; k < map->n; k++) { // names of the user keep the file's order
+        size_t best = map->n;
+        for (size_t i = 0; i < map->n; i++)
+            if (!done[i] && (best == map->n || order[i] < order[best])) best = i;
+        done[best] = true;
+        write_entry(out, paths[best], map->keys[best], map->items[best], indent);
+    }
+    for (size_t i = 0; i < map->n; i++) free(paths[i]);
+    free(paths);
+    free(order);
+    free(done);
+}
+
+static FILE *open_text(char **text, size_t *n) {
+    FILE *out = open_memstream(text, n);
+    if (!out) abort(); // no memory for a stream
+    return out;
+}
+
+char *dt_config_dump(const dt_config *c) {
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_text(&text, &n);
+    write_map(out, "", c->root, 0);
+    fclose(out);
+    return text;
+}
+
+// -- numeric hash and difference -------------------------------------------------------------
+typedef void visit_fn(void *arg, config_row row, const char *path, const dt_cnode *n);
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// Calls fn for the row's values in `c`: one, or one for each user's name, sorted. Absent: n NULL.
+static void visit_row(const dt_config *c, config_row row, visit_fn *fn, void *arg) {
+    const char *star = strstr(row.key->path, ".*.");
+    if (!star) {
+        fn(arg, row, row.key->path, config_find(c, row.key->path));
+        return;
+    }
+    char *parent = dt_xprintf("%.*s", (int)(star - row.key->path), row.key->path);
+    const dt_cnode *map = config_find(c, parent);
+    size_t n = map ? map->n : 0;
+    const char **names = dt_xcalloc(n, sizeof *names);
+    for (size_t i = 0; i < n; i++) names[i] = map->keys[i];
+    qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 0; i < n; i++) {
+        char *path = dt_xprintf("%s.%s%s", parent, names[i], star + 2);
+        fn(arg, row, path, config_find(c, path));
+        free(path);
+    }
+    free(names);
+    free(parent);
+}
+
+static void hash_value(void *arg, config_row row, const char *path, const dt_cnode *n) {
+    if (!n) return;
+    fprintf(arg, "%s=", path);
+    config_write_canonical(arg, row.type, n);
+    fputc('\n', arg);
+}
+
+uint64_t dt_config_numeric_hash(const dt_config *c) {
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_text(&text, &n);
+    for (size_t i = 0; i < config_n_rows(); i++)
+        if (config_get_row(i).key->numeric) visit_row(c, config_get_row(i), hash_value, out);
+    fclose(out);
+    uint64_t h = dt_hash64(text, n);
+    free(text);
+    return h;
+}
+
+static char *canonical(config_type type, const dt_cnode *n) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_text(&text, &size);
+    if (n) config_write_canonical(out, type, n);
+    fclose(out);
+    return text;
+}
+
+static bool is_auto(const dt_cnode *n) {
+    return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
+}
+
+typedef struct difference {
+    const dt_config *a, *b;
+    const char *path; // in b's arena
+    const dt_cnode *value_a, *value_b;
+} difference;
+
+// `path` is walked in one of the two configs; the other is looked up.
+static void compare_value(void *arg, config_row row, const char *path, const dt_cnode *unused) {
+    difference *d = arg;
+    if (d->path) return;
+    const dt_cnode *x = config_find(d->a, path), *y = config_find(d->b, path);
+    if (is_auto(y)) return; // takes what a has
+    char *p = canonical(row.type, x), *q = canonical(row.type, y);
+    if (strcmp(p, q) != 0) {
+        d->path = dt_arena_strdup((dt_arena *)&d->b->arena, path);
+        d->value_a = x;
+        d->value_b = y;
+    }
+    free(p);
+    free(q);
+}
+
+static void take_value(void *arg, config_row row, const char *path, const dt_cnode *n) {
+    difference *d = arg;
+    const dt_cnode *stored = config_find(d->a, path);
+    if (!is_auto(n) || !stored || is_auto(stored)) return;
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_text(&text, &size);
+    config_write_flow(out, stored);
+    fclose(out);
+    dt_config_resolve((dt_config *)d->b, path, text);
+    free(text);
+}
+
+void dt_config_take_auto(dt_config *c, const dt_config *stored) {
+    difference d = {.a = stored, .b = c};
+    for (size_t i = 0; i < config_n_rows(); i++) visit_row(c, config_get_row(i), take_value, &d);
+}
+
+// The value as YAML, in the arena of its config.
+static const char *value_text(const dt_config *c, const dt_cnode *n) {
+    if (!n) return "(absent)";
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_text(&text, &size);
+    config_write_flow(out, n);
+    fclose(out);
+    const char *kept = dt_arena_strdup((dt_arena *)&c->arena, text);
+    free(text);
+    return kept;
+}
+
+const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
+                                               const char **value_a, const char **value_b) {
+    difference d = {.a = a, .b = b};
+    for (size_t i = 0; i < config_n_rows() && !d.path; i++) {
+        config_row row = config_get_row(i);
+        if (!row.key->numeric) continue;
+        visit_row(a, row, compare_value, &d);
+        visit_row(b, row, compare_value, &d); // names that only b has
+    }
+    if (!d.path) return NULL;
+    *value_a = value_text(a, d.value_a);
+    *value_b = value_text(b, d.value_b);
+    return d.path;
+}

@@ -1,0 +1,109 @@
+// config_internal.h: what the files of runtime/config share. Not for others.
+#ifndef DT_CONFIG_INTERNAL_H
+#define DT_CONFIG_INTERNAL_H
+
+#include "base/arena.h"
+#include "config/config.h"
+
+#include <stdio.h>
+
+enum {
+    CONFIG_MAX_BYTES = 1 << 20,
+    CONFIG_MAX_DEPTH = 64,
+    CONFIG_MAX_NODES = 100000,
+    CONFIG_MAX_KEYS = 512,     // of one map: duplicates are searched linearly
+    CONFIG_MAX_KEY_BYTES = 100 // escaped, still within YAML's 1024 for a key on one line
+};
+
+struct dt_cnode {
+    dt_ckind kind;
+    bool quoted;           // scalar in quotes: text, never a number, auto or null
+    const char *text;      // scalar
+    const char *where;     // "file:line:column", "command line", "default"
+    const char *key_where; // place of its key in the map that holds it
+    const char **keys;     // map
+    dt_cnode **items;      // list, map
+    size_t n, cap;
+};
+
+struct dt_config {
+    dt_arena arena;
+    const char *name; // of the file
+    dt_cnode *root;   // a map
+};
+
+// -- tree (config_tree.c) --------------------------------------------------------------------
+dt_cnode *config_new_node(dt_arena *a, dt_ckind kind, const char *where);
+void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *item);
+// YAML text -> tree. `place` NULL: nodes say name:line:column, else they all say `place`.
+dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place,
+                           const char *text, size_t n_bytes);
+bool config_is_null(const dt_cnode *n);
+// Text of the user for a message: cut, control characters shown as ?. Lives in the arena.
+const char *config_shown(dt_arena *a, const char *text);
+
+// -- table (config_table.c) ------------------------------------------------------------------
+typedef enum config_type {
+    T_INT,
+    T_REAL,
+    T_BOOL,
+    T_STR,
+    T_ENUM,
+    T_TIME,
+    T_AMOUNT,
+    T_SIZE_HW,
+    T_NORM,
+    T_STRS,
+    T_LIST,
+    T_MAP
+} config_type;
+
+typedef struct config_row {
+    const dt_config_key *key;
+    config_type type;
+} config_row;
+
+typedef enum config_match {
+    MATCH_NONE,
+    MATCH_LEAF,  // a row of the table
+    MATCH_INNER, // leads to rows
+    MATCH_BELOW  // inside a LIST or MAP row, whose reader checks it
+} config_match;
+
+size_t config_n_rows(void);
+config_row config_get_row(size_t i);
+// What `path` is to the table; for MATCH_LEAF and MATCH_BELOW also the row.
+config_match config_match_path(const char *path, config_row *row);
+bool config_has_default(const dt_config_key *k);
+bool config_is_required(const dt_config_key *k);
+// What to write instead of the unknown `path`: "; did you mean …" or "; expected one of …".
+const char *config_suggest_key(dt_arena *a, const char *path);
+// The word of "a|b|c" nearest to `text`, or NULL.
+const char *config_nearest_word(dt_arena *a, const char *words, const char *text);
+bool config_range_has_word(const char *range, const char *word);
+bool config_range_bounds(const char *range, double *lo, double *hi); // false: none given
+
+// -- scalars (config_scalar.c) ---------------------------------------------------------------
+bool config_parse_int(const char *text, int64_t *out);
+bool config_parse_real(const char *text, double *out);
+bool config_parse_bool(const char *text, bool *out);
+bool config_parse_time(const char *text, double *seconds);
+bool config_parse_amount(const char *text, dt_amount *out);
+// The value of a node as one canonical text, the same for equal values however they are written.
+void config_write_canonical(FILE *out, config_type type, const dt_cnode *n);
+
+// -- check (config_check.c) ------------------------------------------------------------------
+// Checks every node against the table, brings shorthands into one form, fills in defaults.
+dt_status config_check_tree(dt_config *c);
+// The same for one value of a row.
+dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_cnode *n);
+
+// -- dump (config_dump.c) ---------------------------------------------------------------------
+void config_write_flow(FILE *out, const dt_cnode *n); // one line of YAML
+
+// -- access (config.c) -----------------------------------------------------------------------
+dt_cnode *config_find(const dt_config *c, const char *path);
+// Puts `item` at `path`, making maps on the way; DT_E_USAGE when a scalar or list is in the way.
+dt_status config_put(dt_config *c, const char *path, dt_cnode *item);
+
+#endif

@@ -1,0 +1,182 @@
+// config_table.c: config.def as data: finding rows by path, ranges, and the nearest key to a wrong one.
+//
+// The table is small (under a hundred rows), so everything is a linear walk over it.
+#include "config_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define N        true
+#define NONE     "none"
+#define REQUIRED "required"
+static const dt_config_key keys[] = {
+#define KEY(path, type, def, range, numeric, help) {path, #type, def, range, help, numeric},
+#include "config.def"
+#undef KEY
+};
+static const config_type types[] = {
+#define KEY(path, type, def, range, numeric, help) T_##type,
+#include "config.def"
+#undef KEY
+};
+#undef N
+#undef NONE
+#undef REQUIRED
+
+enum { N_ROWS = sizeof keys / sizeof *keys };
+
+const dt_config_key *dt_config_keys(size_t *n) {
+    *n = N_ROWS;
+    return keys;
+}
+
+size_t config_n_rows(void) {
+    return N_ROWS;
+}
+config_row config_get_row(size_t i) {
+    return (config_row){&keys[i], types[i]};
+}
+bool config_has_default(const dt_config_key *k) {
+    return strcmp(k->default_text, "none") != 0 && !config_is_required(k);
+}
+bool config_is_required(const dt_config_key *k) {
+    return strcmp(k->default_text, "required") == 0;
+}
+
+// -- paths -----------------------------------------------------------------------------------
+static size_t segment_length(const char *path) {
+    return strcspn(path, ".");
+}
+
+static bool same_segment(const char *pattern, const char *path) {
+    size_t n = segment_length(pattern), m = segment_length(path);
+    return (n == 1 && *pattern == '*' && m > 0) || (n == m && memcmp(pattern, path, n) == 0);
+}
+
+// Walks both while their segments agree; afterwards *pattern and *path are what is left ("" = end).
+static void walk(const char **pattern, const char **path) {
+    while (**pattern && **path && same_segment(*pattern, *path)) {
+        *pattern += segment_length(*pattern);
+        *path += segment_length(*path);
+        *pattern += **pattern == '.';
+        *path += **path == '.';
+    }
+}
+
+config_match config_match_path(const char *path, config_row *row) {
+    config_match best = MATCH_NONE;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        const char *rest = keys[i].path, *left = path;
+        walk(&rest, &left);
+        config_match m = MATCH_NONE;
+        if (*rest == '\0' && *left == '\0')
+            m = MATCH_LEAF;
+        else if (*left == '\0')
+            m = MATCH_INNER;
+        else if (*rest == '\0' && (types[i] == T_MAP || types[i] == T_LIST || types[i] == T_NORM))
+            m = MATCH_BELOW;
+        if (m == MATCH_NONE || (best != MATCH_NONE && m == MATCH_INNER)) continue;
+        best = m;
+        if (row) *row = config_get_row(i);
+        if (m == MATCH_LEAF) break;
+    }
+    return best;
+}
+
+// -- ranges ----------------------------------------------------------------------------------
+bool config_range_has_word(const char *range, const char *word) {
+    size_t n = strlen(word);
+    for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
+        if (strcspn(p, "|") == n && memcmp(p, word, n) == 0) return true;
+    return false;
+}
+
+bool config_range_bounds(const char *range, double *lo, double *hi) {
+    for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|') {
+        const char *dots = strstr(p, "..");
+        if (!dots || dots > p + strcspn(p, "|")) continue;
+        *lo = dots > p ? strtod(p, NULL) : -1e308;
+        *hi = dots[2] && dots[2] != '|' ? strtod(dots + 2, NULL) : 1e308;
+        return true;
+    }
+    return false;
+}
+
+// -- the nearest -----------------------------------------------------------------------------
+enum { MAX_WORD = 48 };
+
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
+static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
+    int d[MAX_WORD + 1][MAX_WORD + 1];
+    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
+    for (size_t i = 0; i <= n; i++) d[i][0] = (int)i;
+    for (size_t j = 0; j <= m; j++) d[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++)
+        for (size_t j = 1; j <= m; j++) {
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+// How far `word` (n bytes) is from `text`, MAX_WORD when too far to be meant.
+static int closeness(const char *word, size_t n, const char *text) {
+    size_t m = strlen(text);
+    if (m >= 3 && m < n && memcmp(word, text, m) == 0) return 1; // the beginning of it
+    int d = edit_distance(word, n, text, m);
+    int allowed = m <= 3 ? 1 : (int)m / 3 + 1;
+    return d <= allowed ? d : MAX_WORD;
+}
+
+const char *config_nearest_word(dt_arena *a, const char *words, const char *text) {
+    const char *best = NULL;
+    int least = MAX_WORD;
+    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
+        int d = closeness(p, strcspn(p, "|"), text);
+        if (d < least) least = d, best = p;
+    }
+    return best ? dt_arena_printf(a, "%.*s", (int)strcspn(best, "|"), best) : NULL;
+}
+
+// The words that may stand at this place, "a|b|c": the next segments of rows that share `parent`.
+static const char *words_at(dt_arena *a, const char *parent) {
+    const char *words = "";
+    for (size_t i = 0; i < N_ROWS; i++) {
+        const char *rest = keys[i].path, *left = parent;
+        walk(&rest, &left);
+        if (*left || !*rest || *rest == '*') continue;
+        const char *word = dt_arena_printf(a, "%.*s", (int)segment_length(rest), rest);
+        if (!config_range_has_word(words, word))
+            words = dt_arena_printf(a, "%s%s%s", words, *words ? "|" : "", word);
+    }
+    return words;
+}
+
+static const char *comma_separated(dt_arena *a, const char *words) {
+    const char *text = "";
+    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|')
+        text = dt_arena_printf(a, "%s%s%.*s", text, *text ? ", " : "", (int)strcspn(p, "|"), p);
+    return text;
+}
+
+const char *config_suggest_key(dt_arena *a, const char *path) {
+    if (config_match_path(path, NULL) == MATCH_LEAF) // right, but written flat in the file
+        return dt_arena_printf(a, "; write it nested, one map a dot");
+    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
+    const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);
+    const char *words = words_at(a, parent);
+    const char *near = config_nearest_word(a, words, last);
+    if (near)
+        return dt_arena_printf(a, "; did you mean '%s%s%s'?", parent, *parent ? "." : "", near);
+    for (size_t i = 0; i < N_ROWS; i++) { // the right name in the wrong place
+        const char *d = strrchr(keys[i].path, '.');
+        if (d && strcmp(d + 1, last) == 0)
+            return dt_arena_printf(a, "; did you mean '%s'?", keys[i].path);
+    }
+    return *words ? dt_arena_printf(a, "; expected one of %s", comma_separated(a, words)) : "";
+}
