@@ -31,6 +31,16 @@ static inline int dt_layout_block(dt_layout l) {
     return l.kind == DT_BLOCKED ? l.block : 1;
 }
 
+// Part `part` of [0, n), cut at multiples of `grain`.
+static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin,
+                                int64_t *end) {
+    const int64_t units = (n + grain - 1) / grain;
+    *begin = units * part / n_parts * grain;
+    *end = units * (part + 1) / n_parts * grain;
+    if (*begin > n) *begin = n;
+    if (*end > n) *end = n;
+}
+
 // ---- slabs: elements [begin, end), on the calling thread (see backend.h)
 // --------------------------
 void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,

@@ -13,7 +13,6 @@
 #include "backend/cpu/simd.h"
 #include "base/arena.h"
 
-#include <omp.h>
 #include <stdlib.h>
 
 typedef struct linear_state {
@@ -155,22 +154,12 @@ static dt_status prepare_bwd(dt_site *s) {
     return dt_fail_context(status, "linear '%s'", s->node->name);
 }
 
-// Part `part` of [0, n), cut at multiples of `grain`.
-static void piece_of(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin,
-                     int64_t *end) {
-    const int64_t units = (n + grain - 1) / grain;
-    *begin = units * part / n_parts * grain;
-    *end = units * (part + 1) / n_parts * grain;
-    if (*end > n) *end = n;
-    if (*begin > n) *begin = n;
-}
-
 static void mask(const linear_state *st, void *out, const void *y, const void *dy, int threads) {
     const int64_t n = st->rows * st->n_out, size = st->type == DT_ROW_BF16 ? 2 : 4;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)
     for (int t = 0; t < threads; t++) {
         int64_t b, e;
-        piece_of(n, 64, t, threads, &b, &e);
+        dt_cpu_piece(n, 64, t, threads, &b, &e);
         dt_simd_get()->elementwise->relu_bwd[st->type](
             (char *)out + b * size, (const char *)y + b * size, (const char *)dy + b * size, e - b);
     }
@@ -182,7 +171,7 @@ static void sum_rows(const linear_state *st, float *db, const void *dy, int thre
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)
     for (int t = 0; t < threads; t++) {
         int64_t b, e;
-        piece_of(st->n_out, 32, t, threads, &b, &e);
+        dt_cpu_piece(st->n_out, 32, t, threads, &b, &e);
         for (int64_t i = b; i < e; i++) db[i] = 0.0f;
         for (int64_t row = 0; row < st->rows; row++) {
             const char *from = (const char *)dy + (row * st->n_out + b) * size;

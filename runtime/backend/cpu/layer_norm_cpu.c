@@ -1,0 +1,116 @@
+// layer_norm_cpu.c: layer norm over the last dimension, DENSE; statistics in f32.
+//
+// Outputs of the forward node: y, and for the backward node the rows' mean and 1/std (either may be
+// absent in inference). Threads take contiguous rows. Gradients of scale and shift are summed by each
+// thread over its rows, in scratch, then over threads in their order.
+//
+// Scratch of the backward site: [thread][ dscale | dshift ], rows of `stride` floats
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/dnnl_weights.h"
+#include "backend/cpu/simd_rows.h"
+
+#include <string.h>
+
+enum { PARALLEL_ELEMENTS = 16384 };
+
+static int64_t row_length(const dt_value_info *v) {
+    return v->shape.d[v->shape.n - 1];
+}
+
+static dt_status prepare(dt_site *s) {
+    const dt_node *n = s->node;
+    const dt_value_info *x = dt_site_in(s, 0);
+    s->n_packs = 0;
+    s->inplace_in = n->backward ? n->n_fwd_in + n->n_fwd_out : 0;
+    if (x->dtype != DT_F32 && x->dtype != DT_BF16) return dt_site_fail(s, "wants f32 or bf16");
+    for (int i = 0; i < n->n_in; i++) s->in_layout[i] = dt_dense();
+    for (int i = 0; i < n->n_out; i++) s->out_layout[i] = dt_dense();
+    s->scratch_bytes =
+        n->backward ? (size_t)s->threads * 2 * dt_align64((size_t)row_length(x) * sizeof(float))
+                    : 0;
+    return DT_OK;
+}
+
+static void run(const dt_site *s, const dt_run *r) {
+    const dt_value_info *x = dt_site_in(s, 0);
+    const int type = x->dtype == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32;
+    const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
+    const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
+    float *mean = r->out[1], *rstd = r->out[2];
+#pragma omp parallel for num_threads(s->threads)                                                   \
+    schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
+    for (int64_t i = 0; i < rows; i++) {
+        dt_norm_row row = {.n = n,
+                           .x = (const char *)r->in[0] + (size_t)i * row_bytes,
+                           .y = (char *)r->out[0] + (size_t)i * row_bytes,
+                           .scale = r->in[1],
+                           .shift = r->in[2],
+                           .eps = s->node->attrs.layer_norm.eps};
+        dt_simd_rows_get()->norm[type](&row);
+        if (mean) mean[i] = row.mean;
+        if (rstd) rstd[i] = row.rstd;
+    }
+}
+
+const dt_kernel dt_cpu_layer_norm = {prepare, run, NULL};
+
+static dt_status prepare_bwd(dt_site *s) {
+    const int stats = s->node->n_fwd_in + 1;
+    if (s->node->in[0] == DT_NONE || s->node->in[1] == DT_NONE || s->node->in[stats] == DT_NONE ||
+        s->node->in[stats + 1] == DT_NONE) {
+        return dt_site_fail(s, "the gradient reads x, scale, mean and 1/std");
+    }
+    return prepare(s);
+}
+
+// Rows [begin, end) into the thread's own sums.
+static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t end, float *dscale,
+                     float *dshift) {
+    const dt_value_info *x = dt_site_in(s, 0);
+    const int type = x->dtype == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32, first = s->node->n_fwd_in;
+    const int64_t n = row_length(x);
+    const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
+    const float *mean = r->in[first + 1], *rstd = r->in[first + 2];
+    const char *dy = r->in[first + s->node->n_fwd_out];
+    memset(dscale, 0, (size_t)n * sizeof(float));
+    memset(dshift, 0, (size_t)n * sizeof(float));
+    for (int64_t i = begin; i < end; i++) {
+        const size_t at = (size_t)i * row_bytes;
+        dt_norm_row row = {.n = n,
+                           .x = (const char *)r->in[0] + at,
+                           .dy = dy + at,
+                           .y = r->out[0] ? (char *)r->out[0] + at : NULL,
+                           .scale = r->in[1],
+                           .mean = mean[i],
+                           .rstd = rstd[i],
+                           .dscale = dscale,
+                           .dshift = dshift};
+        dt_simd_rows_get()->norm_bwd[type](&row);
+    }
+}
+
+static void run_bwd(const dt_site *s, const dt_run *r) {
+    const dt_value_info *x = dt_site_in(s, 0);
+    const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
+    const size_t stride = dt_align64((size_t)n * sizeof(float)) / sizeof(float);
+    float *sums = r->scratch;
+#pragma omp parallel for num_threads(s->threads)                                                   \
+    schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
+    for (int t = 0; t < s->threads; t++) {
+        int64_t begin, end;
+        dt_cpu_piece(rows, 1, t, s->threads, &begin, &end);
+        float *mine = sums + (size_t)t * 2 * stride;
+        rows_bwd(s, r, begin, end, mine, mine + stride);
+    }
+    for (int t = 1; t < s->threads; t++) {
+        for (size_t i = 0; i < 2 * stride; i++) sums[i] += sums[(size_t)t * 2 * stride + i];
+    }
+    for (int i = 0; i < 2; i++) {
+        if (r->out[1 + i]) {
+            dt_cpu_store_sum(r->out[1 + i], sums + (size_t)i * stride, n,
+                             r->accumulate >> (1 + i) & 1);
+        }
+    }
+}
+
+const dt_kernel dt_cpu_layer_norm_bwd = {prepare_bwd, run_bwd, NULL};

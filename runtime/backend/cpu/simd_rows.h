@@ -1,0 +1,56 @@
+// simd_rows.h: vector kernels over one row (softmax, attention, layer norm) and over one tile of a
+// reorder. As in simd.h: one instance an ISA, one thread, one contiguous piece, tables indexed by
+// DT_ROW_F32 / DT_ROW_BF16. Rows have any length; sums run in f32 over the vector's lanes.
+#ifndef DT_BACKEND_CPU_SIMD_ROWS_H
+#define DT_BACKEND_CPU_SIMD_ROWS_H
+
+#include "backend/cpu/simd.h"
+
+typedef struct dt_norm_row {
+    int64_t n;
+    const void *x, *dy; // dy: backward
+    void *y;            // forward: y; backward: dx (NULL: not wanted)
+    const float *scale, *shift;
+    float eps;
+    float mean, rstd;       // out forward, in backward
+    float *dscale, *dshift; // backward: added to; NULL: not wanted
+} dt_norm_row;
+
+// A tile of pixels by at most `width` channels between two orders of the same elements. Element
+// (channel c, pixel p) lies at c * channel_stride + p * pixel_stride of each side (elements); on a
+// side that is made of pixels the channel stride is 1.
+typedef struct dt_reorder_tile {
+    const void *src;
+    void *dst;
+    int64_t src_stride, dst_stride; // planes: channel stride; pixels: pixel stride
+    int n_channels;                 // read
+    int n_stored;                   // pixels written: channels written, the rest of them zero
+    int64_t n_pixels;
+} dt_reorder_tile;
+
+typedef struct dt_simd_rows {
+    void (*softmax[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
+    void (*softmax_bwd[DT_ROW_TYPES])(void *dx, const void *y, const void *dy, int64_t n);
+    // p = softmax(s); returns log(sum(exp(s)))
+    float (*attend[DT_ROW_TYPES])(void *p, const float *s, int64_t n);
+    // p = exp(s - lse), ds = p (dp - sum(p dp)); s is overwritten
+    void (*attend_bwd[DT_ROW_TYPES])(void *p, void *ds, float *s, const float *dp, float lse,
+                                     int64_t n);
+    void (*norm[DT_ROW_TYPES])(dt_norm_row *r);
+    void (*norm_bwd[DT_ROW_TYPES])(const dt_norm_row *r);
+    // [source type][destination type]
+    void (*planes_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
+    void (*pixels_to_planes[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
+    void (*pixels_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
+} dt_simd_rows;
+
+extern const dt_simd_rows dt_simd_rows_generic, dt_simd_rows_avx2, dt_simd_rows_avx512;
+
+static inline const dt_simd_rows *dt_simd_rows_get(void) {
+    const dt_cpu_isa isa = dt_cpu_isa_get();
+    return isa == DT_CPU_AVX512 ? &dt_simd_rows_avx512
+           : isa == DT_CPU_AVX2 ? &dt_simd_rows_avx2
+                                : &dt_simd_rows_generic;
+}
+
+#endif
