@@ -5,16 +5,17 @@
 // they cannot be polled in a predictable way.
 //
 // Every exchange is direct: rank s sends to rank r exactly what r needs from s. A large all-reduce
-// has two phases: each rank receives its chunk from everybody and adds the W contributions, then
-// gives the sum to everybody. A small one has one phase: everybody sends everything to everybody.
-// A ring moves the same bytes per rank, but
+// goes through the buffer in segments that fit the cache. Each segment has two phases: each rank
+// receives its chunk from everybody and adds the W contributions, then gives the sum to everybody.
+// Turn t gives the sums of segment t - 1 and gathers the contributions of segment t. A small one has
+// one turn: everybody sends everything to everybody. A ring moves the same bytes per rank, but
 //   - its order of additions depends on where in the buffer an element lies; here every element is
 //     ((x0 + x1) + x2) + ... in rank order, whatever the size of the buffer or of the bucket;
-//   - it needs 2 (W - 1) turns of progress() where this needs 2, and turns are what polling between
-//     the nodes of a backward pass is short of;
+//   - it needs 2 (W - 1) turns of progress() where a segment here needs 2, and turns are what polling
+//     between the nodes of a backward pass is short of;
 //   - in a ring everybody waits for a neighbour that waits itself; here a rank that has not come is
 //     named by all others at once.
-// The price: scratch of one buffer per reduction in flight, and W - 1 messages a phase. With several
+// The price: scratch of one segment per reduction in flight, and W - 1 messages a phase. With several
 // ranks a host a chain along the hosts would save traffic on the wire, and could be added without a
 // change of bits, since it adds in the same order.
 //
@@ -46,12 +47,13 @@ enum {
     TAG_FIRST = 16,             // collectives count up from here
     SMALL_BYTES = 64 * 1024,    // up to this, world_size * size is exchanged in one phase
     FLAT_BROADCAST = 32 * 1024, // up to this, the root sends to everybody itself
+    SEGMENT = 1 << 20,          // elements reduced at a time
     CHUNK_ELEMENTS = 16,        // chunks begin at cache lines
     BLOCK = 1024,               // elements added at a time, in L1
     MAX_NAMED = 4               // lost ranks listed in a message
 };
 
-// Messages of one phase: receives first, then sends.
+// Messages of one turn: receives first, then sends.
 typedef struct messages {
     MPI_Request *requests;
     int *peers;
@@ -63,8 +65,8 @@ typedef enum element { F32, F64, MAX_I64 } element;
 typedef struct reduction {
     bool busy;
     element kind;
-    int phase; // 0: gather contributions; 1: give the sums
     bool small;
+    int turn, n_segments;
     uint64_t number;
     char *data;
     int64_t n;
@@ -103,8 +105,8 @@ static dt_status check_mpi(int rc, const char *what) {
 }
 
 static void create_messages(messages *m, int world_size) {
-    m->requests = dt_xcalloc(2 * (size_t)world_size, sizeof *m->requests);
-    m->peers = dt_xcalloc(2 * (size_t)world_size, sizeof *m->peers);
+    m->requests = dt_xcalloc(4 * (size_t)world_size, sizeof *m->requests);
+    m->peers = dt_xcalloc(4 * (size_t)world_size, sizeof *m->peers);
 }
 
 static void free_messages(messages *m) {
@@ -170,25 +172,24 @@ static dt_status check_count(int64_t n) {
 static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *what, int64_t n,
                                uint64_t number) {
     char names[MAX_NAMED * (HOST_BYTES + 32)] = "";
+    int named[MAX_NAMED], n_named = 0;
     size_t used = 0;
-    int n_missing = 0;
-    bool listed_sends = false;
-    for (int i = 0; i < msgs->n; i++) {
-        int done = 0;
+    for (int i = 0; i < msgs->n && n_named < MAX_NAMED; i++) {
+        int done = 0, peer = msgs->peers[i];
+        // who sent nothing is the one; who does not take our message counts only if all have sent
+        if (i == msgs->n_recv && n_named > 0) break;
         MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE);
+        for (int k = 0; k < n_named; k++) done |= named[k] == peer;
         if (done) continue;
-        // who has sent nothing is the one; who does not take our message counts only if all sent
-        if (i >= msgs->n_recv && n_missing > 0 && !listed_sends) break;
-        listed_sends = i >= msgs->n_recv;
-        if (n_missing++ < MAX_NAMED)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s",
-                                     used ? ", " : "", msgs->peers[i], m->hosts[msgs->peers[i]]);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s",
+                                 used ? ", " : "", peer, m->hosts[peer]);
+        named[n_named++] = peer;
     }
     return dt_fail(
         DT_E_PEER,
         "%s%s did not take part in %s (%lld elements, collective %llu) for %.3g s: hung, "
         "stopped or lost; look at its last lines and its host, then run again",
-        names, n_missing > MAX_NAMED ? " and others" : "", what, (long long)n,
+        names, n_named == MAX_NAMED ? " (and perhaps others)" : "", what, (long long)n,
         (unsigned long long)number, m->deadline_s);
 }
 
@@ -266,40 +267,47 @@ static void combine(element kind, void *a, const void *b, int64_t n) {
         max_i64(a, b, n);
 }
 
-static int64_t chunk_begin(const mpi_comm *m, int64_t n, int chunk) {
+// Elements [begin, end) of segment `segment` that `rank` adds up. All of them when small.
+typedef struct chunk {
+    int64_t begin, end;
+} chunk;
+
+static chunk chunk_of(const mpi_comm *m, const reduction *r, int segment, int rank) {
+    int64_t begin = (int64_t)segment * SEGMENT;
+    int64_t n = r->n - begin < SEGMENT ? r->n - begin : SEGMENT;
+    if (r->small) return (chunk){0, r->n};
     int64_t each = (n + m->world_size - 1) / m->world_size;
     each = (each + CHUNK_ELEMENTS - 1) / CHUNK_ELEMENTS * CHUNK_ELEMENTS;
-    return each * chunk < n ? each * chunk : n;
+    int64_t from = each * rank < n ? each * rank : n;
+    int64_t to = from + each < n ? from + each : n;
+    return (chunk){begin + from, begin + to};
 }
 
-// Elements [begin, begin + n) that this rank adds up in the first phase.
-static void own_part(const mpi_comm *m, const reduction *r, int64_t *begin, int64_t *n) {
-    *begin = r->small ? 0 : chunk_begin(m, r->n, m->rank);
-    *n = r->small ? r->n : chunk_begin(m, r->n, m->rank + 1) - *begin;
+static char *element_at(const reduction *r, int64_t i) {
+    return r->data + (size_t)i * bytes_of(r->kind);
 }
 
-static char *contribution(const mpi_comm *m, const reduction *r, int rank) {
-    int64_t begin, n;
-    own_part(m, r, &begin, &n);
+// Scratch for what `rank` contributes to a chunk of n elements.
+static char *contribution(const mpi_comm *m, const reduction *r, int rank, int64_t n) {
     int slot = rank < m->rank ? rank : rank - 1;
     return r->scratch + (size_t)slot * (size_t)n * bytes_of(r->kind);
 }
 
 // data = ((x0 + x1) + x2) + ... in rank order, a block at a time.
-static void sum_contributions(const mpi_comm *m, const reduction *r) {
-    int64_t begin, n;
+static void sum_contributions(const mpi_comm *m, const reduction *r, int segment) {
+    chunk mine = chunk_of(m, r, segment, m->rank);
+    int64_t n = mine.end - mine.begin;
     size_t size = bytes_of(r->kind);
-    own_part(m, r, &begin, &n);
-    char *own = r->data + (size_t)begin * size;
+    char *own = element_at(r, mine.begin);
     if (m->world_size == 2) { // a + b has the bits of b + a
-        combine(r->kind, own, contribution(m, r, 1 - m->rank), n);
+        combine(r->kind, own, contribution(m, r, 1 - m->rank, n), n);
         return;
     }
     double acc[BLOCK];
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t len = n - at < BLOCK ? n - at : BLOCK;
         for (int s = 0; s < m->world_size; s++) {
-            const char *x = (s == m->rank ? own : contribution(m, r, s)) + (size_t)at * size;
+            const char *x = (s == m->rank ? own : contribution(m, r, s, n)) + (size_t)at * size;
             if (s == 0)
                 memcpy(acc, x, (size_t)len * size);
             else
@@ -309,56 +317,65 @@ static void sum_contributions(const mpi_comm *m, const reduction *r) {
     }
 }
 
-static dt_status post_contributions(mpi_comm *m, reduction *r) {
+// The receives of a turn: sums of the segment before, contributions to this one.
+static dt_status post_turn_recvs(mpi_comm *m, reduction *r) {
     size_t size = bytes_of(r->kind);
-    int64_t begin, n;
-    own_part(m, r, &begin, &n);
-    int tag = next_tag(m, r->number, 0);
+    chunk mine = chunk_of(m, r, r->turn, m->rank);
     for (int i = 0; i < m->world_size - 1; i++) {
         int peer = peer_from(m, i);
-        DT_TRY(post_recv(&r->msgs, contribution(m, r, peer), n, size, peer, tag));
-    }
-    for (int i = 0; i < m->world_size - 1; i++) {
-        int peer = peer_to(m, i);
-        int64_t from = r->small ? 0 : chunk_begin(m, r->n, peer);
-        int64_t to = r->small ? r->n : chunk_begin(m, r->n, peer + 1);
-        DT_TRY(post_send(&r->msgs, r->data + (size_t)from * size, to - from, size, peer, tag));
+        if (r->turn > 0) {
+            chunk sums = chunk_of(m, r, r->turn - 1, peer);
+            DT_TRY(post_recv(&r->msgs, element_at(r, sums.begin), sums.end - sums.begin, size, peer,
+                             next_tag(m, r->number, 1)));
+        }
+        if (r->turn < r->n_segments) {
+            int64_t n = mine.end - mine.begin;
+            DT_TRY(post_recv(&r->msgs, contribution(m, r, peer, n), n, size, peer,
+                             next_tag(m, r->number, 0)));
+        }
     }
     return DT_OK;
 }
 
-static dt_status post_sums(mpi_comm *m, reduction *r) {
+static dt_status post_turn_sends(mpi_comm *m, reduction *r) {
     size_t size = bytes_of(r->kind);
-    int64_t begin, n;
-    own_part(m, r, &begin, &n);
-    int tag = next_tag(m, r->number, 1);
     for (int i = 0; i < m->world_size - 1; i++) {
-        int peer = peer_from(m, i);
-        int64_t from = chunk_begin(m, r->n, peer), to = chunk_begin(m, r->n, peer + 1);
-        DT_TRY(post_recv(&r->msgs, r->data + (size_t)from * size, to - from, size, peer, tag));
+        int peer = peer_to(m, i);
+        if (r->turn > 0) {
+            chunk sums = chunk_of(m, r, r->turn - 1, m->rank);
+            DT_TRY(post_send(&r->msgs, element_at(r, sums.begin), sums.end - sums.begin, size, peer,
+                             next_tag(m, r->number, 1)));
+        }
+        if (r->turn < r->n_segments) {
+            chunk theirs = chunk_of(m, r, r->turn, peer);
+            DT_TRY(post_send(&r->msgs, element_at(r, theirs.begin), theirs.end - theirs.begin, size,
+                             peer, next_tag(m, r->number, 0)));
+        }
     }
-    for (int i = 0; i < m->world_size - 1; i++)
-        DT_TRY(post_send(&r->msgs, r->data + (size_t)begin * size, n, size, peer_to(m, i), tag));
     return DT_OK;
+}
+
+static dt_status post_turn(mpi_comm *m, reduction *r) {
+    DT_TRY(post_turn_recvs(m, r));
+    return post_turn_sends(m, r);
 }
 
 static dt_status start_reduction(mpi_comm *m, reduction *r, element kind, void *data, int64_t n) {
-    DT_TRY(check_count(n));
     r->kind = kind;
     r->data = data;
     r->n = n;
     r->number = m->number++;
-    r->phase = 0;
+    r->turn = 0;
     r->small = (size_t)n * bytes_of(kind) * (size_t)m->world_size <= SMALL_BYTES;
-    int64_t begin, own;
-    own_part(m, r, &begin, &own);
-    size_t need = (size_t)own * bytes_of(kind) * (size_t)(m->world_size - 1);
+    r->n_segments = (int)((n + SEGMENT - 1) / SEGMENT);
+    chunk mine = chunk_of(m, r, 0, m->rank);
+    size_t need = (size_t)(mine.end - mine.begin) * bytes_of(kind) * (size_t)(m->world_size - 1);
     if (need > r->scratch_bytes) {
         r->scratch = dt_xrealloc(r->scratch, need);
         r->scratch_bytes = need;
     }
     if (!r->msgs.requests) create_messages(&r->msgs, m->world_size);
-    DT_TRY(post_contributions(m, r));
+    DT_TRY(post_turn(m, r));
     r->busy = true;
     return DT_OK;
 }
@@ -368,15 +385,13 @@ static dt_status advance_reduction(mpi_comm *m, reduction *r) {
     bool done = false;
     DT_TRY(test_messages(&r->msgs, &done));
     if (!done) return DT_OK;
-    if (r->phase == 0) {
-        sum_contributions(m, r);
-        if (!r->small) {
-            r->phase = 1;
-            return post_sums(m, r);
-        }
+    if (r->turn < r->n_segments) sum_contributions(m, r, r->turn);
+    if (r->small || r->turn == r->n_segments) {
+        r->busy = false;
+        return DT_OK;
     }
-    r->busy = false;
-    return DT_OK;
+    r->turn++;
+    return post_turn(m, r);
 }
 
 static dt_status mpi_progress(dt_comm *c) {
