@@ -10,6 +10,8 @@
 
 dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape);
 dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, bool decay);
+// Changes the initial value of an existing parameter ("fc.weight"), for builders with their own scheme.
+void dt_param_set_init(dt_graph *g, const char *name, dt_init init);
 dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape, const void *data);
 void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
 
@@ -27,6 +29,8 @@ typedef struct dt_conv2d_opts {
 dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o);
 // (…,I) -> (…,out); weight (out,I), bias (out), both uniform ±1/sqrt(I) as PyTorch's
 dt_value dt_linear(dt_graph *g, const char *name, dt_value x, int64_t out, bool bias);
+// The same with given parameters: weight (out,I), bias (out) or DT_NONE
+dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias);
 // (…,M,K) x (…,K,N) -> (…,M,N), scaled by alpha
 dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha);
 // (N,C,H,W) or (N,C); eps 1e-5, momentum 0.1

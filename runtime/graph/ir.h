@@ -113,7 +113,7 @@ typedef struct dt_graph {
     dt_value loss, loss_weight; // STAT scalars, DT_NONE before a loss is added
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
-    int n_names;      // for made-up names
+    struct dt_name_table *names; // value and node names (internal)
     dt_status status; // first build error
     char error[512];
 } dt_graph;
@@ -126,6 +126,7 @@ dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // Readable text: a line a node with shapes and dtypes; parameters and outputs. (`check --graph`)
 void dt_graph_print(const dt_graph *g, FILE *out);
+int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM values
 
 // ---- the low level, for ops and passes -------------------------------------------------------------
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
@@ -138,7 +139,18 @@ dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value 
                         const dt_attrs *attrs);
 // `name` made unique in the graph ("relu", "relu.1", …); NULL: from the op.
 const char *dt_graph_unique_name(dt_graph *g, const char *name);
+// Gives a node another name; the old one is free of a node from then on. For passes that move nodes.
+void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name);
+void dt_graph_add_update(dt_graph *g, dt_value buffer, dt_value stat, float momentum);
+void dt_graph_add_grad(dt_graph *g, dt_value grad); // appends to g->grads
+// New execution order: order[i] is the node that comes i-th. Node ids change (the graph's own
+// references follow); value ids do not. For passes that add nodes in the middle.
+void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order);
+// Readers of each value: live nodes' inputs plus graph outputs. reader[v] = the only reading node, or
+// DT_NONE when there is none, several, or v is a graph output. Heap array of n_values, caller frees.
+dt_node_id *dt_graph_sole_readers(const dt_graph *g);
 dt_value dt_graph_find(const dt_graph *g, const char *name); // by value name, or DT_NONE
+dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
 static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
     return &g->values[v];
 }

@@ -30,6 +30,7 @@ static inline dt_shape dt_shape_of(int n, int64_t a, int64_t b, int64_t c, int64
 
 size_t dt_dtype_size(dt_dtype t);
 const char *dt_dtype_name(dt_dtype t); // "f32", "bf16", …
+bool dt_dtype_is_float(dt_dtype t);    // f32, bf16, f16
 int64_t dt_shape_elements(const dt_shape *s);
 bool dt_shape_equal(const dt_shape *a, const dt_shape *b);
 // "(4,32,96,103)" into buf; returns buf.

@@ -1,0 +1,27 @@
+// model_util.h: what builders share: the fields they want as graph inputs, and the loss of the head.
+//
+// defines: dt_model_image, dt_model_count_images, dt_model_target, dt_model_n_out, dt_model_add_loss
+#ifndef DT_MODELS_MODEL_UTIL_H
+#define DT_MODELS_MODEL_UTIL_H
+
+#include "models/models.h"
+
+// The builders, one a line of models.def.
+#define MODEL(id, text) void dt_model_build_##id(dt_graph *g, const dt_model_args *a);
+#include "models/models.def"
+#undef MODEL
+
+int dt_model_count_images(const dt_model_args *a);
+// The i-th image field, in the config's order, or NULL.
+const dt_model_field *dt_model_image_field(const dt_model_args *a, int i);
+// What is predicted: the first class field, else the first field of numbers; NULL when there is none.
+const dt_model_field *dt_model_target(const dt_model_args *a);
+// Outputs of the head for this target: classes, or numbers a sample.
+int64_t dt_model_n_out(const dt_model_field *target);
+// Input (N,H,W,C) u8 of the field, normalised to (N,C,H,W).
+dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f);
+// Names the logits (N,K), makes inputs for target and "weight", adds the loss that train.loss names.
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field *target,
+                       dt_value logits);
+
+#endif

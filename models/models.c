@@ -1,0 +1,142 @@
+// models.c: the list of networks, the way from a builder to a graph that a plan takes, and what builders
+// share (model_util.h). Training: fuse, differentiate, mixed precision, dead code. Inference: batch norms
+// fold into convolutions first.
+#include "models/models.h"
+
+#include "graph/autodiff.h"
+#include "graph/passes/passes.h"
+#include "model_util.h"
+
+#include <string.h>
+
+static const dt_model models[] = {
+#define MODEL(id, text) {#id, text, dt_model_build_##id},
+#include "models.def"
+#undef MODEL
+};
+
+enum { N_MODELS = sizeof models / sizeof *models };
+
+const dt_model *dt_models(int *n) {
+    *n = N_MODELS;
+    return models;
+}
+
+const dt_model *dt_model_find(const char *name) {
+    for (int i = 0; i < N_MODELS; i++) {
+        if (strcmp(models[i].name, name) == 0) return &models[i];
+    }
+    return NULL;
+}
+
+static dt_status fail_unknown(const dt_config *c, const char *name) {
+    char list[256] = "";
+    for (int i = 0; i < N_MODELS; i++) {
+        size_t at = strlen(list);
+        snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", models[i].name);
+    }
+    return dt_config_fail(c, "model.name", "there is no model %s; there are: %s", name, list);
+}
+
+static dt_status run_passes(dt_graph *g, dt_dtype low) {
+    if (!g->training) DT_TRY(dt_pass_fold_bn(g));
+    DT_TRY(dt_pass_fuse(g));
+    if (g->training) DT_TRY(dt_graph_differentiate(g));
+    DT_TRY(dt_pass_amp(g, low));
+    return dt_pass_dead_code(g);
+}
+
+dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
+    const char *name = dt_config_str(a->config, "model.name");
+    const dt_model *model = dt_model_find(name);
+    *out = NULL;
+    if (!model) return fail_unknown(a->config, name);
+    dt_graph *g = dt_graph_create(name, a->training);
+    model->build(g, a);
+    dt_status st = dt_graph_check(g);
+    if (st == DT_OK) st = run_passes(g, low);
+    if (st != DT_OK) {
+        dt_graph_destroy(g);
+        return st;
+    }
+    *out = g;
+    return DT_OK;
+}
+
+// ---- what builders share ---------------------------------------------------------------------------
+int dt_model_count_images(const dt_model_args *a) {
+    int n = 0;
+    for (int i = 0; i < a->n_fields; i++) n += a->fields[i].is_image;
+    return n;
+}
+
+const dt_model_field *dt_model_image_field(const dt_model_args *a, int i) {
+    for (int k = 0; k < a->n_fields; k++) {
+        if (a->fields[k].is_image && i-- == 0) return &a->fields[k];
+    }
+    return NULL;
+}
+
+const dt_model_field *dt_model_target(const dt_model_args *a) {
+    const dt_model_field *numbers = NULL;
+    for (int i = 0; i < a->n_fields; i++) {
+        const dt_model_field *f = &a->fields[i];
+        if (!f->is_image && f->n_classes > 0) return f;
+        if (!f->is_image && f->dtype == DT_F32 && !numbers) numbers = f;
+    }
+    return numbers;
+}
+
+int64_t dt_model_n_out(const dt_model_field *target) {
+    return target->n_classes > 0 ? target->n_classes : dt_shape_elements(&target->sample_shape);
+}
+
+// (batch, sample shape…)
+static dt_shape batch_shape(const dt_model_args *a, const dt_model_field *f) {
+    dt_shape s = dt_shape1(a->batch);
+    for (int i = 0; i < f->sample_shape.n; i++) s.d[s.n++] = f->sample_shape.d[i];
+    return s;
+}
+
+dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
+    dt_value x = dt_input(g, f->name, DT_U8, batch_shape(a, f));
+    return dt_image_normalize(g, x, f->mean, f->std);
+}
+
+static void add_number_loss(dt_graph *g, const char *loss, dt_value logits, dt_value target,
+                            dt_value weight) {
+    if (strcmp(loss, "bce") == 0) dt_bce(g, logits, target, weight);
+    if (strcmp(loss, "mse") == 0) dt_mse(g, logits, target, weight);
+    if (strcmp(loss, "smooth_l1") == 0) dt_smooth_l1(g, logits, target, weight, 1.0f);
+}
+
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field *target,
+                       dt_value logits) {
+    const char *loss = dt_config_str(a->config, "train.loss");
+    bool cross_entropy = strcmp(loss, "cross_entropy") == 0, class = target->n_classes > 0;
+    dt_output(g, "logits", logits);
+    if (class && !cross_entropy) {
+        dt_graph_fail(g, "train.loss %s wants numbers, field %s is a class: use cross_entropy",
+                      loss, target->name);
+        return;
+    }
+    dt_shape shape = batch_shape(a, target);
+    if (!class && shape.n == 1 && cross_entropy) {
+        dt_graph_fail(g,
+                      "train.loss cross_entropy wants a class or a vector, field %s is a number: "
+                      "use mse, smooth_l1 or bce",
+                      target->name);
+        return;
+    }
+    dt_value t = dt_input(g, target->name, class ? DT_I32 : DT_F32, shape);
+    dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(a->batch));
+    if (cross_entropy) {
+        float smoothing = (float)dt_config_real(a->config, "train.label_smoothing");
+        dt_cross_entropy(g, logits, t, weight, smoothing);
+        return;
+    }
+    if (logits != DT_NONE && !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape)) {
+        logits = dt_reshape(g, logits, shape);
+    }
+    add_number_loss(g, loss, logits, t, weight);
+}

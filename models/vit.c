@@ -1,0 +1,130 @@
+// vit.c: Vision Transformer (Dosovitskiy et al., 2020), in torchvision's form and with its names: patches
+// by a convolution, a class token in front, learned positions, pre-norm encoder layers, the class token's
+// last state to the head. The defaults of model.patch, .dim, .heads and .layers are ViT-B/16.
+//
+//   x (N,3,H,W) -> patches (N,hw,D) -> tokens (N,T,D), T = hw + 1
+//   layer:  x += out_proj(attention(ln_1 x));  x += mlp(ln_2 x), mlp = linear 4D, GELU, linear D
+//
+// Initial values follow torchvision. Outputs: "logits" (N,K), "embedding" (N,D).
+#include "model_util.h"
+
+#include <math.h>
+
+typedef struct vit {
+    dt_graph *g;
+    int64_t batch, tokens, dim, heads;
+} vit;
+
+static const char *join(const vit *m, const char *module, const char *name) {
+    return dt_arena_printf(&m->g->arena, "%s.%s", module, name);
+}
+
+static dt_init xavier(int64_t in, int64_t out) {
+    return (dt_init){DT_INIT_UNIFORM, sqrtf(6.0f / (float)(in + out))};
+}
+
+// (N,T,3D)[part] -> (N,heads,T,D/heads)
+static dt_value take_heads(const vit *m, dt_value qkv, int part) {
+    static const int perm[4] = {0, 2, 1, 3};
+    dt_value x = dt_slice(m->g, qkv, 2, part * m->dim, (part + 1) * m->dim);
+    x = dt_reshape(m->g, x, dt_shape4(m->batch, m->tokens, m->heads, m->dim / m->heads));
+    return dt_transpose(m->g, x, perm);
+}
+
+static dt_value attention(const vit *m, const char *module, dt_value x) {
+    static const int perm[4] = {0, 2, 1, 3};
+    dt_graph *g = m->g;
+    int64_t d = m->dim;
+    dt_value w =
+        dt_param(g, join(m, module, "in_proj_weight"), dt_shape2(3 * d, d), xavier(d, 3 * d), true);
+    dt_value b = dt_param(g, join(m, module, "in_proj_bias"), dt_shape1(3 * d),
+                          (dt_init){DT_INIT_ZERO, 0}, false);
+    dt_value qkv = dt_linear_with(g, join(m, module, "in_proj"), x, w, b);
+    float scale = 1.0f / sqrtf((float)d / (float)m->heads);
+    dt_value y =
+        dt_sdpa(g, take_heads(m, qkv, 0), take_heads(m, qkv, 1), take_heads(m, qkv, 2), scale);
+    y = dt_reshape(g, dt_transpose(g, y, perm), dt_shape3(m->batch, m->tokens, d));
+    y = dt_linear(g, join(m, module, "out_proj"), y, d, true);
+    dt_param_set_init(g, join(m, module, "out_proj.bias"), (dt_init){DT_INIT_ZERO, 0});
+    return y;
+}
+
+static dt_value mlp_linear(const vit *m, const char *name, dt_value x, int64_t in, int64_t out) {
+    x = dt_linear(m->g, name, x, out, true);
+    dt_param_set_init(m->g, join(m, name, "weight"), xavier(in, out));
+    dt_param_set_init(m->g, join(m, name, "bias"), (dt_init){DT_INIT_NORMAL, 1e-6f});
+    return x;
+}
+
+static dt_value encoder_layer(const vit *m, int i, dt_value x) {
+    dt_graph *g = m->g;
+    const char *module = dt_arena_printf(&g->arena, "encoder.layers.encoder_layer_%d", i);
+    dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
+    x = dt_add(g, x, attention(m, join(m, module, "self_attention"), y));
+    y = dt_layer_norm(g, join(m, module, "ln_2"), x, 1e-6f);
+    y = dt_gelu(g, mlp_linear(m, join(m, module, "mlp.0"), y, m->dim, 4 * m->dim));
+    return dt_add(g, x, mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim));
+}
+
+// A parameter kept with a leading 1 for PyTorch, (1,…,D), as (rows,D).
+static dt_value rows_param(const vit *m, const char *name, int64_t rows, dt_init init) {
+    dt_value p = dt_param(m->g, name, dt_shape3(1, rows, m->dim), init, false);
+    return dt_reshape(m->g, p, dt_shape2(rows, m->dim));
+}
+
+static dt_value embed(vit *m, dt_value x, int patch) {
+    static const int to_tokens[3] = {0, 2, 1};
+    dt_graph *g = m->g;
+    if (x == DT_NONE) return DT_NONE;
+    dt_conv2d_opts conv = {.out = (int)m->dim, .kernel = patch, .stride = patch, .bias = true};
+    int64_t fan_in = dt_info_of(g, x)->shape.d[1] * patch * patch;
+    x = dt_conv2d(g, "conv_proj", x, &conv);
+    dt_param_set_init(g, "conv_proj.weight",
+                      (dt_init){DT_INIT_NORMAL, 1.0f / sqrtf((float)fan_in)});
+    dt_param_set_init(g, "conv_proj.bias", (dt_init){DT_INIT_ZERO, 0});
+    x = dt_transpose(g, dt_reshape(g, x, dt_shape3(m->batch, m->dim, -1)), to_tokens);
+    if (x == DT_NONE) return DT_NONE;
+    m->tokens = dt_info_of(g, x)->shape.d[1] + 1;
+    // The token is repeated over the batch by adding it to zeros.
+    dt_shape one = dt_shape3(m->batch, 1, m->dim);
+    float *zeros = dt_arena_alloc(&g->arena, (size_t)(m->batch * m->dim) * sizeof *zeros);
+    dt_value token = rows_param(m, "class_token", 1, (dt_init){DT_INIT_ZERO, 0});
+    token = dt_add(g, dt_constant(g, "zeros", DT_F32, one, zeros), token);
+    x = dt_concat(g, (dt_value[]){token, x}, 2, 1);
+    return dt_add(
+        g, x, rows_param(m, "encoder.pos_embedding", m->tokens, (dt_init){DT_INIT_NORMAL, 0.02f}));
+}
+
+void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
+    const dt_model_field *target = dt_model_target(a), *image = dt_model_image_field(a, 0);
+    int patch = (int)dt_config_int(a->config, "model.patch");
+    vit m = {g, a->batch, 0, dt_config_int(a->config, "model.dim"),
+             dt_config_int(a->config, "model.heads")};
+    if (dt_model_count_images(a) != 1 || !target) {
+        dt_graph_fail(
+            g,
+            "wants one image field and a class field (or numbers) in data.fields; there are "
+            "%d image fields and %s",
+            dt_model_count_images(a), target ? "a target" : "nothing to predict");
+        return;
+    }
+    if (m.dim % m.heads) {
+        dt_graph_fail(g, "model.dim %d is no multiple of model.heads %d", (int)m.dim, (int)m.heads);
+        return;
+    }
+    if (image->sample_shape.d[0] % patch || image->sample_shape.d[1] % patch) {
+        dt_graph_fail(g, "size of field %s is no multiple of model.patch %d", image->name, patch);
+        return;
+    }
+    dt_value x = embed(&m, dt_model_image(g, a, image), patch);
+    int n_layers = (int)dt_config_int(a->config, "model.layers");
+    for (int i = 0; i < n_layers; i++) x = encoder_layer(&m, i, x);
+    x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
+    x = dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(a->batch, m.dim));
+    dt_output(g, "embedding", x);
+    x = dt_dropout(g, "dropout", x, (float)dt_config_real(a->config, "model.dropout"));
+    x = dt_linear(g, "heads.head", x, dt_model_n_out(target), true);
+    dt_param_set_init(g, "heads.head.weight", (dt_init){DT_INIT_ZERO, 0});
+    dt_param_set_init(g, "heads.head.bias", (dt_init){DT_INIT_ZERO, 0});
+    dt_model_add_loss(g, a, target, x);
+}

@@ -1,0 +1,192 @@
+// autodiff.c: reverse mode over the static graph (see autodiff.h).
+//
+// needs_grad flows forward from the parameters, so that no gradient of an input image is ever made.
+// Then the forward nodes are visited last to first, and each op appends its backward nodes; a value's
+// gradient is complete when its producer is visited, because all its readers come later in the order.
+//
+// Gradients of parameters are GRAD values that nodes add into, so a second use of a parameter appends
+// no add node: both producers have the one GRAD value as an output. Where an op hands over a finished
+// tensor as the gradient of a parameter (a reshape of a parameter, say), a backward `add` node, whose
+// output 1 is its gradient summed over leading dimensions, moves it into the slab.
+#include "graph/autodiff.h"
+
+#include "graph/build.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+bool dt_grad_wanted(const dt_grad_ctx *ctx, dt_value fwd_input) {
+    return fwd_input != DT_NONE && ctx->needs_grad[fwd_input];
+}
+
+dt_value dt_grad_get(const dt_grad_ctx *ctx, dt_value fwd_output) {
+    return fwd_output == DT_NONE ? DT_NONE : ctx->grad_of[fwd_output];
+}
+
+dt_value dt_grad_of_param(dt_grad_ctx *ctx, dt_value param) {
+    dt_graph *g = ctx->g;
+    assert(g->values[param].kind == DT_V_PARAM);
+    if (ctx->grad_of[param] != DT_NONE) return ctx->grad_of[param];
+    char name[512];
+    snprintf(name, sizeof name, "%s.grad", g->values[param].name);
+    dt_shape shape = g->values[param].shape;
+    dt_value grad = dt_graph_add_value(g, DT_V_GRAD, name, DT_F32, &shape);
+    if (grad != DT_NONE) g->values[grad].param = param;
+    ctx->grad_of[param] = grad;
+    return grad;
+}
+
+static void set_producer(dt_graph *g, dt_node_id node, int i, dt_value v) {
+    if (v == DT_NONE) return;
+    g->nodes[node].out[i] = v;
+    g->values[v].producer = node;
+    g->values[v].out_index = i;
+}
+
+dt_node *dt_grad_add_node(dt_grad_ctx *ctx, dt_node_id id) {
+    dt_graph *g = ctx->g;
+    dt_node fwd = g->nodes[id];
+    int n_in = fwd.n_in + 2 * fwd.n_out;
+    dt_value *in = dt_arena_alloc(&g->arena, (size_t)n_in * sizeof *in);
+    for (int i = 0; i < n_in; i++) in[i] = DT_NONE;
+    const char *name = dt_arena_printf(&g->arena, "%s.bwd", fwd.name);
+    dt_node *n = dt_graph_add_node(g, fwd.op, name, in, n_in, fwd.n_in, &fwd.attrs);
+    n->backward = true;
+    n->n_fwd_in = fwd.n_in;
+    n->n_fwd_out = fwd.n_out;
+    n->forward = id;
+    return n;
+}
+
+// A TEMP "<of>.grad" with the shape and dtype of `of`.
+static dt_value add_temp_grad(dt_graph *g, dt_value of) {
+    char name[512];
+    snprintf(name, sizeof name, "%s.grad", g->values[of].name);
+    dt_shape shape = g->values[of].shape;
+    return dt_graph_add_value(g, DT_V_TEMP, name, g->values[of].dtype, &shape);
+}
+
+void dt_grad_bind(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_input) {
+    dt_graph *g = ctx->g;
+    if (g->values[fwd_input].kind == DT_V_PARAM) {
+        set_producer(g, bwd, i, dt_grad_of_param(ctx, fwd_input));
+        return;
+    }
+    dt_value grad = add_temp_grad(g, fwd_input);
+    set_producer(g, bwd, i, grad);
+    dt_grad_give(ctx, fwd_input, grad);
+}
+
+// Moves a finished tensor into a parameter's place in the slab.
+static void give_to_param(dt_grad_ctx *ctx, dt_value param, dt_value grad) {
+    dt_graph *g = ctx->g;
+    dt_value in[4] = {DT_NONE, DT_NONE, DT_NONE, grad};
+    const char *name = dt_arena_printf(&g->arena, "%s.collect.bwd", g->values[param].name);
+    dt_node *n = dt_graph_add_node(g, DT_OP_add, name, in, 4, 2, NULL);
+    n->backward = true;
+    n->n_fwd_in = 2;
+    n->n_fwd_out = 1;
+    set_producer(g, g->n_nodes - 1, 1, dt_grad_of_param(ctx, param));
+}
+
+void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad) {
+    if (grad == DT_NONE || !dt_grad_wanted(ctx, fwd_input)) return;
+    dt_value *sum = &ctx->grad_of[fwd_input];
+    if (ctx->g->values[fwd_input].kind == DT_V_PARAM) {
+        give_to_param(ctx, fwd_input, grad);
+    } else {
+        *sum = *sum == DT_NONE ? grad : dt_add(ctx->g, *sum, grad);
+    }
+}
+
+dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uint32_t save_out,
+                          uint32_t no_grad) {
+    dt_graph *g = ctx->g;
+    dt_node fwd = g->nodes[id];
+    dt_node *n = dt_grad_add_node(ctx, id);
+    dt_node_id bwd = g->n_nodes - 1;
+    for (int i = 0; i < fwd.n_in; i++) {
+        if (save_in >> i & 1) n->in[i] = fwd.in[i];
+    }
+    for (int i = 0; i < fwd.n_out; i++) {
+        if (save_out >> i & 1) n->in[fwd.n_in + i] = fwd.out[i];
+        n->in[fwd.n_in + fwd.n_out + i] = dt_grad_get(ctx, fwd.out[i]);
+    }
+    for (int i = 0; i < fwd.n_in; i++) {
+        if (no_grad >> i & 1 || !dt_grad_wanted(ctx, fwd.in[i])) continue;
+        dt_grad_bind(ctx, bwd, i, fwd.in[i]);
+    }
+    return g->status;
+}
+
+// ---- the walk --------------------------------------------------------------------------------------
+static void spread_need(dt_grad_ctx *ctx) {
+    dt_graph *g = ctx->g;
+    for (int v = 0; v < g->n_values; v++) ctx->needs_grad[v] = g->values[v].kind == DT_V_PARAM;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        bool needed = false;
+        for (int k = 0; k < n->n_in && !n->dead; k++) needed |= dt_grad_wanted(ctx, n->in[k]);
+        for (int k = 0; k < n->n_out && needed; k++) {
+            if (n->out[k] != DT_NONE) ctx->needs_grad[n->out[k]] = true;
+        }
+    }
+}
+
+static bool reaches_loss(const dt_grad_ctx *ctx, const dt_node *n) {
+    if (n->dead) return false;
+    for (int k = 0; k < n->n_out; k++) {
+        if (n->out[k] == DT_NONE || !ctx->needs_grad[n->out[k]]) continue;
+        if (n->out[k] == ctx->g->loss || ctx->grad_of[n->out[k]] != DT_NONE) return true;
+    }
+    return false;
+}
+
+static dt_status visit(dt_grad_ctx *ctx, dt_node_id id) {
+    dt_graph *g = ctx->g;
+    if (!reaches_loss(ctx, &g->nodes[id])) return DT_OK;
+    const dt_op_def *def = dt_op_get(g->nodes[id].op);
+    if (!def->grad) {
+        dt_graph_fail(g, "%s %s: has no gradient, but parameters lie before it", def->name,
+                      g->nodes[id].name);
+        return g->status;
+    }
+    return def->grad(ctx, id);
+}
+
+// g->grads in the order in which the last producer of each runs.
+static dt_status list_grads(dt_grad_ctx *ctx, int n_forward_values) {
+    dt_graph *g = ctx->g;
+    for (int v = 0; v < n_forward_values; v++) {
+        if (g->values[v].kind == DT_V_PARAM && ctx->grad_of[v] == DT_NONE) {
+            dt_graph_fail(g, "parameter %s does not reach the loss: use it or leave it out",
+                          g->values[v].name);
+            return g->status;
+        }
+    }
+    for (dt_node_id id = 0; id < g->n_nodes; id++) {
+        for (int i = 0; i < g->nodes[id].n_out; i++) {
+            dt_value v = g->nodes[id].out[i];
+            if (v == DT_NONE || g->values[v].kind != DT_V_GRAD) continue;
+            if (g->values[v].producer == id && g->values[v].out_index == i) dt_graph_add_grad(g, v);
+        }
+    }
+    return DT_OK;
+}
+
+dt_status dt_graph_differentiate(dt_graph *g) {
+    DT_TRY(dt_graph_check(g));
+    if (g->loss == DT_NONE)
+        dt_graph_fail(g, "there is no loss to differentiate: the model adds none");
+    if (g->n_grads > 0) dt_graph_fail(g, "is differentiated already");
+    size_t n = (size_t)g->n_values;
+    dt_grad_ctx ctx = {g, dt_xcalloc(n + 1, sizeof(dt_value)), dt_xcalloc(n + 1, sizeof(bool))};
+    for (size_t v = 0; v < n; v++) ctx.grad_of[v] = DT_NONE;
+    spread_need(&ctx);
+    for (dt_node_id id = g->n_nodes - 1; id >= 0 && g->status == DT_OK; id--) (void)visit(&ctx, id);
+    if (g->status == DT_OK) (void)list_grads(&ctx, (int)n);
+    free(ctx.grad_of);
+    free(ctx.needs_grad);
+    return dt_graph_check(g);
+}

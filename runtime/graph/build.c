@@ -1,0 +1,38 @@
+// build.c: the builder calls that are no ops: inputs, parameters, constants.
+#include "graph/build.h"
+
+#include <string.h>
+
+dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape) {
+    return dt_graph_add_value(g, DT_V_INPUT, name, dtype, &shape);
+}
+
+dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, bool decay) {
+    dt_value v = dt_graph_add_value(g, DT_V_PARAM, name, DT_F32, &shape);
+    if (v == DT_NONE) return v;
+    g->values[v].init = init;
+    g->values[v].decay = decay;
+    return v;
+}
+
+void dt_param_set_init(dt_graph *g, const char *name, dt_init init) {
+    if (g->status != DT_OK) return;
+    dt_value v = dt_graph_find(g, name);
+    if (v == DT_NONE || g->values[v].kind != DT_V_PARAM) {
+        dt_graph_fail(g, "parameter %s: no such parameter", name);
+        return;
+    }
+    g->values[v].init = init;
+}
+
+dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape,
+                     const void *data) {
+    if (!name) name = dt_graph_unique_name(g, "constant");
+    dt_value v = dt_graph_add_value(g, DT_V_CONST, name, dtype, &shape);
+    if (v == DT_NONE) return v;
+    size_t n_bytes = (size_t)dt_shape_elements(&shape) * dt_dtype_size(dtype);
+    void *copy = dt_arena_alloc(&g->arena, n_bytes);
+    memcpy(copy, data, n_bytes);
+    g->values[v].data = copy;
+    return v;
+}

@@ -1,0 +1,247 @@
+// ir.c: the graph's own bookkeeping: values, nodes, names, errors, order.
+//
+// Values and nodes live in growing arrays inside the arena; growing copies and leaves the old array
+// behind, so indices are the only references that last. Names sit in one hash table that knows both
+// the value and the node of a name: made-up names avoid both kinds, so a node and its output 0 may
+// share a name while nothing else does.
+//
+// Invariants: nodes[] is the execution order; a value's producer and out_index point at the node slot
+// that lists it; the first error wins and stops all later building.
+#include "graph/ir.h"
+
+#include "base/hash.h"
+#include "graph/build.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- names -----------------------------------------------------------------------------------------
+typedef struct name_entry {
+    const char *name; // NULL: free slot
+    dt_value value;
+    dt_node_id node;
+} name_entry;
+
+typedef struct dt_name_table {
+    name_entry *slots;
+    size_t n, cap; // cap is a power of two
+} dt_name_table;
+
+static name_entry *find_slot(const dt_name_table *t, const char *name) {
+    size_t i = dt_hash64(name, strlen(name)) & (t->cap - 1);
+    while (t->slots[i].name && strcmp(t->slots[i].name, name) != 0) i = (i + 1) & (t->cap - 1);
+    return &t->slots[i];
+}
+
+static void grow_names(dt_graph *g) {
+    dt_name_table *t = g->names, old = *t;
+    t->cap = old.cap ? old.cap * 2 : 256;
+    t->slots = dt_arena_alloc(&g->arena, t->cap * sizeof *t->slots);
+    for (size_t i = 0; i < old.cap; i++) {
+        if (old.slots[i].name) *find_slot(t, old.slots[i].name) = old.slots[i];
+    }
+}
+
+// The entry of `name`, made if need be. `name` must live as long as the graph.
+static name_entry *intern(dt_graph *g, const char *name) {
+    if (g->names->n * 2 >= g->names->cap) grow_names(g);
+    name_entry *e = find_slot(g->names, name);
+    if (!e->name) {
+        *e = (name_entry){name, DT_NONE, DT_NONE};
+        g->names->n++;
+    }
+    return e;
+}
+
+const char *dt_graph_unique_name(dt_graph *g, const char *name) {
+    if (!name) name = "node";
+    if (!find_slot(g->names, name)->name) return dt_arena_strdup(&g->arena, name);
+    char text[512];
+    for (int i = 1;; i++) {
+        snprintf(text, sizeof text, "%s.%d", name, i);
+        if (!find_slot(g->names, text)->name) return dt_arena_strdup(&g->arena, text);
+    }
+}
+
+dt_value dt_graph_find(const dt_graph *g, const char *name) {
+    const name_entry *e = find_slot(g->names, name);
+    return e->name ? e->value : DT_NONE;
+}
+
+dt_node_id dt_graph_find_node(const dt_graph *g, const char *name) {
+    const name_entry *e = find_slot(g->names, name);
+    return e->name ? e->node : DT_NONE;
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+dt_graph *dt_graph_create(const char *name, bool training) {
+    dt_graph *g = dt_xcalloc(1, sizeof *g);
+    dt_arena_init(&g->arena);
+    g->name = dt_arena_strdup(&g->arena, name);
+    g->training = training;
+    g->loss = g->loss_weight = DT_NONE;
+    g->names = dt_arena_alloc(&g->arena, sizeof *g->names);
+    grow_names(g);
+    return g;
+}
+
+void dt_graph_destroy(dt_graph *g) {
+    if (!g) return;
+    dt_arena_fini(&g->arena);
+    free(g);
+}
+
+dt_status dt_graph_check(const dt_graph *g) {
+    if (g->status == DT_OK) return DT_OK;
+    return dt_fail(g->status, "model %s: %s", g->name, g->error);
+}
+
+dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) {
+    if (g->status != DT_OK) return DT_NONE;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(g->error, sizeof g->error, fmt, args);
+    va_end(args);
+    g->status = DT_E_USAGE;
+    return DT_NONE;
+}
+
+// ---- values and nodes ------------------------------------------------------------------------------
+// Makes room for one more item in an arena array.
+static void *reserve(dt_graph *g, void *items, int n, int *cap, size_t size) {
+    if (n < *cap) return items;
+    *cap = *cap ? *cap * 2 : 64;
+    void *grown = dt_arena_alloc(&g->arena, (size_t)*cap * size);
+    if (n > 0) memcpy(grown, items, (size_t)n * size);
+    return grown;
+}
+#define RESERVE(g, array)                                                                          \
+    (g)->array = reserve(g, (g)->array, (g)->n_##array, &(g)->cap_##array, sizeof *(g)->array)
+
+dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
+                            const dt_shape *shape) {
+    if (g->status != DT_OK) return DT_NONE;
+    bool made_up = kind == DT_V_TEMP;
+    name_entry *known = find_slot(g->names, name);
+    bool taken = known->name && known->value != DT_NONE;
+    if (taken && !made_up) return dt_graph_fail(g, "two tensors are named %s: rename one", name);
+    name = taken ? dt_graph_unique_name(g, name) : dt_arena_strdup(&g->arena, name);
+    RESERVE(g, values);
+    dt_value v = g->n_values++;
+    g->values[v] = (dt_value_info){.name = name,
+                                   .kind = kind,
+                                   .dtype = dtype,
+                                   .shape = *shape,
+                                   .producer = DT_NONE,
+                                   .param = DT_NONE};
+    intern(g, name)->value = v;
+    return v;
+}
+
+dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
+                           int n_out, const dt_attrs *attrs) {
+    RESERVE(g, nodes);
+    dt_node_id id = g->n_nodes++;
+    dt_node *n = &g->nodes[id];
+    *n = (dt_node){.op = op,
+                   .name = dt_graph_unique_name(g, name ? name : dt_op_name(op)),
+                   .n_in = n_in,
+                   .n_out = n_out,
+                   .forward = DT_NONE};
+    n->in = dt_arena_alloc(&g->arena, (size_t)(n_in + n_out) * sizeof *n->in);
+    n->out = n->in + n_in;
+    memcpy(n->in, in, (size_t)n_in * sizeof *in);
+    for (int i = 0; i < n_out; i++) n->out[i] = DT_NONE;
+    if (attrs) n->attrs = *attrs;
+    intern(g, n->name)->node = id;
+    return n;
+}
+
+dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
+                        const dt_attrs *attrs) {
+    if (g->status != DT_OK) return DT_NONE;
+    const dt_op_def *def = dt_op_get(op);
+    const char *shown = name ? name : def->name;
+    if (n_in < def->min_in || n_in > def->max_in) {
+        return dt_graph_fail(g, "%s %s: has %d inputs, takes %d to %d", def->name, shown, n_in,
+                             def->min_in, def->max_in);
+    }
+    for (int i = 0; i < def->min_in; i++) {
+        if (in[i] == DT_NONE) {
+            return dt_graph_fail(g, "%s %s: input %d is missing", def->name, shown, i);
+        }
+    }
+    dt_graph_add_node(g, op, name, in, n_in, def->n_out, attrs);
+    dt_node_id id = g->n_nodes - 1;
+    if (def->infer(g, id) != DT_OK) return DT_NONE;
+    return g->nodes[id].out[0];
+}
+
+void dt_graph_add_update(dt_graph *g, dt_value buffer, dt_value stat, float momentum) {
+    RESERVE(g, updates);
+    g->updates[g->n_updates++] = (dt_buffer_update){buffer, stat, momentum};
+}
+
+void dt_graph_add_grad(dt_graph *g, dt_value grad) {
+    RESERVE(g, grads);
+    g->grads[g->n_grads++] = grad;
+}
+
+void dt_output(dt_graph *g, const char *name, dt_value v) {
+    if (g->status != DT_OK) return;
+    if (v == DT_NONE) {
+        dt_graph_fail(g, "output %s: no such value", name);
+        return;
+    }
+    RESERVE(g, outputs);
+    g->outputs[g->n_outputs++] = (dt_named_output){dt_arena_strdup(&g->arena, name), v};
+}
+
+// ---- for passes ------------------------------------------------------------------------------------
+void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name) {
+    intern(g, g->nodes[id].name)->node = DT_NONE;
+    g->nodes[id].name = name;
+    intern(g, name)->node = id;
+}
+
+void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order) {
+    size_t n = (size_t)g->n_nodes;
+    dt_node *moved = dt_xcalloc(n + 1, sizeof *moved);
+    dt_node_id *new_id = dt_xcalloc(n + 1, sizeof *new_id);
+    for (size_t i = 0; i < n; i++) {
+        moved[i] = g->nodes[order[i]];
+        new_id[order[i]] = (dt_node_id)i;
+    }
+    memcpy(g->nodes, moved, n * sizeof *moved);
+    for (size_t i = 0; i < n; i++) {
+        dt_node *node = &g->nodes[i];
+        if (node->forward != DT_NONE) node->forward = new_id[node->forward];
+        if (!node->dead) intern(g, node->name)->node = (dt_node_id)i;
+    }
+    for (int v = 0; v < g->n_values; v++) {
+        dt_node_id *producer = &g->values[v].producer;
+        if (*producer != DT_NONE) *producer = new_id[*producer];
+    }
+    free(moved);
+    free(new_id);
+}
+
+dt_node_id *dt_graph_sole_readers(const dt_graph *g) {
+    enum { SEVERAL = -2 };
+    dt_node_id *reader = dt_xcalloc((size_t)g->n_values + 1, sizeof *reader);
+    for (int v = 0; v < g->n_values; v++) reader[v] = DT_NONE;
+    for (dt_node_id id = 0; id < g->n_nodes; id++) {
+        const dt_node *n = &g->nodes[id];
+        for (int i = 0; i < n->n_in && !n->dead; i++) {
+            dt_value v = n->in[i];
+            if (v != DT_NONE) reader[v] = reader[v] == DT_NONE ? id : SEVERAL;
+        }
+    }
+    for (int i = 0; i < g->n_outputs; i++) reader[g->outputs[i].value] = SEVERAL;
+    for (int v = 0; v < g->n_values; v++) {
+        if (reader[v] == SEVERAL) reader[v] = DT_NONE;
+    }
+    return reader;
+}

@@ -1,0 +1,34 @@
+// avg_pool: mean of each window; padding counts as zeros that are part of the mean, as PyTorch's.
+//   in  0 x (N,C,H,W)
+//   out 0 y (N,C,H',W')
+// Backward reads only the gradient; gives dx.
+#include "op_util.h"
+
+static dt_status infer(dt_graph *g, dt_node_id id) {
+    dt_shape x = dt_op_in_shape(g, id, 0);
+    dt_window w = g->nodes[id].attrs.pool.win;
+    if (x.n != 4) return dt_op_fail(g, id, "wants (N,C,H,W)");
+    for (int d = 0; d < 2; d++) {
+        if (w.kernel[d] < 1 || w.pad_begin[d] < 0 || w.pad_end[d] < 0 ||
+            w.pad_begin[d] * 2 > w.kernel[d] || w.pad_end[d] * 2 > w.kernel[d]) {
+            return dt_op_fail(g, id, "padding must be at most half of the window");
+        }
+        x.d[2 + d] = dt_op_window_out(&w, d, x.d[2 + d]);
+        if (x.d[2 + d] < 1) return dt_op_fail(g, id, "the window is larger than the image");
+    }
+    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &x);
+    return g->status;
+}
+
+static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+    return dt_grad_default(ctx, id, 0, 0, 0);
+}
+
+DT_OP_DEFINE(avg_pool, infer, grad);
+
+dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
+    if (x == DT_NONE) return DT_NONE;
+    dt_attrs a = {
+        .pool = {.win = dt_op_window_square(kernel, stride, pad), .count_include_pad = 1}};
+    return dt_graph_apply(g, DT_OP_avg_pool, NULL, &x, 1, &a);
+}

@@ -1,0 +1,101 @@
+// batch_norm: per channel (x - mean) / sqrt(var + eps) * scale + shift, then, when fused, + residual,
+// ReLU, max-pool. Training takes the moments of this micro-batch, inference the running ones.
+//   in  0 x (N,C,H,W) or (N,C)   1 scale (C)   2 shift (C)   3 running_mean (C)   4 running_var (C)
+//       5 residual (shape of x), optional
+//   out 0 y   and, in training graphs only,
+//       1 saved_mean f32 (C)   2 saved_invstd f32 (C)
+//       3 argmax u8 (shape of y), fused pool only: position in the window, row * kernel_w + column;
+//         255 = the pooled value was clipped to zero by the ReLU
+//       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C)
+// Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
+// y > 0), and argmax when a pool is; gives dx, dscale, dshift, dresidual.
+#include "op_util.h"
+
+#include <stdio.h>
+
+enum { X, SCALE, SHIFT, RUNNING_MEAN, RUNNING_VAR, RESIDUAL };
+enum { Y, SAVED_MEAN, SAVED_INVSTD, ARGMAX, MEAN, VAR };
+
+static dt_status infer_training(dt_graph *g, dt_node_id id, const dt_shape *y, const dt_shape *c) {
+    dt_attrs a = g->nodes[id].attrs;
+    char mean[512], var[512];
+    snprintf(mean, sizeof mean, "%s.mean", g->nodes[id].name);
+    snprintf(var, sizeof var, "%s.var", g->nodes[id].name);
+    dt_op_add_out(g, id, SAVED_MEAN, "saved_mean", DT_F32, c);
+    dt_op_add_out(g, id, SAVED_INVSTD, "saved_invstd", DT_F32, c);
+    if (a.batch_norm.pool) dt_op_add_out(g, id, ARGMAX, "argmax", DT_U8, y);
+    dt_op_add_stat(g, id, MEAN, mean, c);
+    dt_op_add_stat(g, id, VAR, var, c);
+    if (g->status != DT_OK) return g->status;
+    const dt_node *n = &g->nodes[id];
+    dt_graph_add_update(g, n->in[RUNNING_MEAN], n->out[MEAN], a.batch_norm.momentum);
+    dt_graph_add_update(g, n->in[RUNNING_VAR], n->out[VAR], a.batch_norm.momentum);
+    return DT_OK;
+}
+
+static dt_status infer(dt_graph *g, dt_node_id id) {
+    dt_shape x = dt_op_in_shape(g, id, X);
+    dt_attrs a = g->nodes[id].attrs;
+    if (x.n != 4 && x.n != 2) return dt_op_fail(g, id, "wants (N,C,H,W) or (N,C)");
+    dt_shape c = dt_shape1(x.d[1]);
+    for (int i = SCALE; i <= RUNNING_VAR; i++) {
+        dt_shape s = dt_op_in_shape(g, id, i);
+        if (!dt_shape_equal(&s, &c)) return dt_op_fail(g, id, "input %d must be (C)", i);
+    }
+    if (dt_op_has_in(g, id, RESIDUAL)) {
+        dt_shape r = dt_op_in_shape(g, id, RESIDUAL);
+        if (!dt_shape_equal(&r, &x)) return dt_op_fail(g, id, "residual must have the shape of x");
+    }
+    dt_shape y = x;
+    if (a.batch_norm.pool) {
+        if (x.n != 4) return dt_op_fail(g, id, "a fused pool wants (N,C,H,W)");
+        for (int d = 0; d < 2; d++) y.d[2 + d] = dt_op_window_out(&a.batch_norm.win, d, x.d[2 + d]);
+        if (y.d[2] < 1 || y.d[3] < 1)
+            return dt_op_fail(g, id, "the window is larger than the image");
+    }
+    dt_op_add_out(g, id, Y, NULL, dt_op_in_dtype(g, id, X), &y);
+    if (!a.batch_norm.training) return g->status;
+    if (x.d[0] * (x.n == 4 ? x.d[2] * x.d[3] : 1) < 2) {
+        return dt_op_fail(g, id, "one value a channel has no variance: use a larger micro-batch");
+    }
+    return infer_training(g, id, &y, &c);
+}
+
+static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+    const dt_attrs *a = &ctx->g->nodes[id].attrs;
+    uint32_t save_out = 1u << SAVED_MEAN | 1u << SAVED_INVSTD;
+    if (!a->batch_norm.training) {
+        return dt_op_fail(ctx->g, id, "has no gradient with running statistics");
+    }
+    if (a->batch_norm.pool) {
+        save_out |= 1u << ARGMAX;
+    } else if (a->batch_norm.relu) {
+        save_out |= 1u << Y;
+    }
+    return dt_grad_default(ctx, id, 1u << X | 1u << SCALE, save_out, 0);
+}
+
+DT_OP_DEFINE(batch_norm, infer, grad);
+
+dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
+    if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
+    dt_shape s = dt_info_of(g, x)->shape;
+    if (s.n != 4 && s.n != 2)
+        return dt_graph_fail(g, "batch_norm %s: wants (N,C,H,W) or (N,C)", name);
+    if (!name) name = dt_graph_unique_name(g, "batch_norm");
+    dt_shape c = dt_shape1(s.d[1]);
+    dt_arena *m = &g->arena;
+    dt_value in[5] = {x};
+    in[SCALE] =
+        dt_param(g, dt_arena_printf(m, "%s.weight", name), c, (dt_init){DT_INIT_ONE, 0}, false);
+    in[SHIFT] =
+        dt_param(g, dt_arena_printf(m, "%s.bias", name), c, (dt_init){DT_INIT_ZERO, 0}, false);
+    in[RUNNING_MEAN] =
+        dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_mean", name), DT_F32, &c);
+    in[RUNNING_VAR] =
+        dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_var", name), DT_F32, &c);
+    if (g->status != DT_OK) return DT_NONE;
+    g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_ONE, 0};
+    dt_attrs a = {.batch_norm = {.eps = 1e-5f, .momentum = 0.1f, .training = g->training}};
+    return dt_graph_apply(g, DT_OP_batch_norm, name, in, 5, &a);
+}

@@ -1,0 +1,35 @@
+// image_normalize: bytes of an image to normalised floats, channels first.
+//   in  0 x u8 (N,H,W,C)
+//   out 0 (x/255 - mean[c]) / std[c], (N,C,H,W)
+// No gradient.
+#include "op_util.h"
+
+#include <string.h>
+
+static dt_status infer(dt_graph *g, dt_node_id id) {
+    dt_shape x = dt_op_in_shape(g, id, 0);
+    if (x.n != 4 || dt_op_in_dtype(g, id, 0) != DT_U8) {
+        return dt_op_fail(g, id, "wants u8 images (N,H,W,C)");
+    }
+    dt_shape y = dt_shape4(x.d[0], x.d[3], x.d[1], x.d[2]);
+    dt_op_add_out(g, id, 0, NULL, DT_F32, &y);
+    return g->status;
+}
+
+DT_OP_DEFINE(image_normalize, infer, NULL);
+
+dt_value dt_image_normalize(dt_graph *g, dt_value x, const float *mean, const float *std) {
+    if (x == DT_NONE) return DT_NONE;
+    dt_attrs a = {0};
+    dt_shape s = dt_info_of(g, x)->shape;
+    int64_t channels = s.n == 4 ? s.d[3] : 0;
+    const int64_t cap = (int64_t)(sizeof a.image_normalize.mean / sizeof(float));
+    if (channels < 1 || channels > cap) {
+        return dt_graph_fail(g, "image_normalize of %s: wants (N,H,W,C) with 1 to %d channels",
+                             dt_info_of(g, x)->name, (int)cap);
+    }
+    a.image_normalize.channels = (int)channels;
+    memcpy(a.image_normalize.mean, mean, (size_t)channels * sizeof *mean);
+    memcpy(a.image_normalize.std, std, (size_t)channels * sizeof *std);
+    return dt_graph_apply(g, DT_OP_image_normalize, NULL, &x, 1, &a);
+}

@@ -1,0 +1,36 @@
+// max_pool: largest value of each window; padding counts as minus infinity.
+//   in  0 x (N,C,H,W)
+//   out 0 y (N,C,H',W')   1 argmax u8 (N,C,H',W'): position in the window, row * kernel_w + column
+// Backward reads argmax only (x's shape is that of the output); gives dx.
+#include "op_util.h"
+
+static dt_status infer(dt_graph *g, dt_node_id id) {
+    dt_shape x = dt_op_in_shape(g, id, 0);
+    dt_window w = g->nodes[id].attrs.pool.win;
+    if (x.n != 4) return dt_op_fail(g, id, "wants (N,C,H,W)");
+    for (int d = 0; d < 2; d++) {
+        if (w.kernel[d] < 1 || w.pad_begin[d] < 0 || w.pad_end[d] < 0 ||
+            w.pad_begin[d] * 2 > w.kernel[d] || w.pad_end[d] * 2 > w.kernel[d]) {
+            return dt_op_fail(g, id, "padding must be at most half of the window");
+        }
+        x.d[2 + d] = dt_op_window_out(&w, d, x.d[2 + d]);
+        if (x.d[2 + d] < 1) return dt_op_fail(g, id, "the window is larger than the image");
+    }
+    if (w.kernel[0] * w.kernel[1] > 255)
+        return dt_op_fail(g, id, "a window holds at most 255 places");
+    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &x);
+    dt_op_add_out(g, id, 1, "argmax", DT_U8, &x);
+    return g->status;
+}
+
+static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+    return dt_grad_default(ctx, id, 0, 2, 0);
+}
+
+DT_OP_DEFINE(max_pool, infer, grad);
+
+dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
+    if (x == DT_NONE) return DT_NONE;
+    dt_attrs a = {.pool = {.win = dt_op_window_square(kernel, stride, pad)}};
+    return dt_graph_apply(g, DT_OP_max_pool, NULL, &x, 1, &a);
+}

@@ -1,0 +1,16 @@
+// relu: max(x, 0).
+//   in  0 x
+//   out 0 y
+// Backward reads y; gives dx.
+#include "op_util.h"
+
+static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+    return dt_grad_default(ctx, id, 0, 1, 0);
+}
+
+DT_OP_DEFINE(relu, dt_op_same, grad);
+
+dt_value dt_relu(dt_graph *g, dt_value x) {
+    if (x == DT_NONE) return DT_NONE;
+    return dt_graph_apply(g, DT_OP_relu, NULL, &x, 1, NULL);
+}

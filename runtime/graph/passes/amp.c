@@ -1,0 +1,111 @@
+// amp.c: mixed precision, after differentiation. Each node gets a compute type; what flows into it is
+// cast where its type differs, and what it makes takes the type.
+//
+//   LOW     low
+//   FOLLOW  low if any activation that it reads is low, else f32; backward nodes as their forward node
+//   FULL    f32
+//
+// Parameters, buffers, GRAD and STAT stay f32: kernels read packed low-precision copies of weights and
+// accumulate gradients in f32. Second outputs of forward nodes (saved moments, log-sum-exp) stay f32 too
+// and are never cast. A cast of a value is made once, right before its first reader, and shared.
+//
+// Casts are appended to the node list and then moved to their places, so node ids change here.
+#include "graph/passes/passes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct amp_state {
+    dt_graph *g;
+    dt_dtype low;
+    dt_dtype *type;    // compute type by (old) node
+    dt_value *cast_of; // by value: its copy in the other type, or DT_NONE
+    dt_node_id *order; // new order
+    int n_order;
+} amp_state;
+
+static bool is_aux(const dt_graph *g, dt_value v) {
+    const dt_value_info *info = &g->values[v];
+    return info->producer != DT_NONE && !g->nodes[info->producer].backward && info->out_index > 0;
+}
+
+// Values whose type the pass decides or converts.
+static bool is_activation(const dt_graph *g, dt_value v) {
+    if (v == DT_NONE || !dt_dtype_is_float(g->values[v].dtype)) return false;
+    dt_value_kind kind = g->values[v].kind;
+    return (kind == DT_V_TEMP || kind == DT_V_INPUT || kind == DT_V_CONST) && !is_aux(g, v);
+}
+
+static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
+    switch (dt_op_get(n->op)->amp) {
+    case DT_AMP_LOW:
+        return s->low;
+    case DT_AMP_FULL:
+        return DT_F32;
+    case DT_AMP_FOLLOW:
+        break;
+    }
+    if (n->backward && n->forward != DT_NONE) return s->type[n->forward];
+    for (int i = 0; i < n->n_in; i++) {
+        if (is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->low) return s->low;
+    }
+    return DT_F32;
+}
+
+static dt_value cast_to(amp_state *s, dt_value v, dt_dtype to) {
+    dt_graph *g = s->g;
+    dt_value known = s->cast_of[v];
+    if (known != DT_NONE && g->values[known].dtype == to) return known;
+    char name[512];
+    snprintf(name, sizeof name, "%s.cast", g->values[v].name);
+    dt_attrs attrs = {.cast = {to}};
+    dt_value out = dt_graph_apply(g, DT_OP_cast, name, &v, 1, &attrs);
+    if (out == DT_NONE) return v;
+    s->order[s->n_order++] = g->n_nodes - 1;
+    s->cast_of[v] = out;
+    return out;
+}
+
+static void convert(amp_state *s, dt_node_id id) {
+    dt_graph *g = s->g;
+    if (g->nodes[id].dead) return;
+    if (g->nodes[id].op == DT_OP_cast) { // its output type is given
+        s->type[id] = g->nodes[id].attrs.cast.to;
+        return;
+    }
+    dt_dtype t = s->type[id] = compute_type(s, &g->nodes[id]);
+    for (int i = 0; i < g->nodes[id].n_in; i++) {
+        dt_value v = g->nodes[id].in[i];
+        if (!is_activation(g, v) || g->values[v].dtype == t) continue;
+        dt_value c = cast_to(s, v, t); // may move the node array
+        g->nodes[id].in[i] = c;
+    }
+    for (int i = 0; i < g->nodes[id].n_out; i++) {
+        dt_value v = g->nodes[id].out[i];
+        if (v != DT_NONE && g->values[v].kind == DT_V_TEMP && is_activation(g, v)) {
+            g->values[v].dtype = t;
+        }
+    }
+}
+
+// The most casts that can be needed: one a value that is read.
+dt_status dt_pass_amp(dt_graph *g, dt_dtype low) {
+    DT_TRY(dt_graph_check(g));
+    if (low == DT_F32) return DT_OK;
+    int n_nodes = g->n_nodes;
+    size_t n_values = (size_t)g->n_values;
+    amp_state s = {.g = g, .low = low};
+    s.type = dt_xcalloc((size_t)n_nodes + 1, sizeof *s.type);
+    s.cast_of = dt_xcalloc(n_values + 1, sizeof *s.cast_of);
+    s.order = dt_xcalloc((size_t)n_nodes + n_values + 1, sizeof *s.order);
+    for (size_t v = 0; v < n_values; v++) s.cast_of[v] = DT_NONE;
+    for (dt_node_id id = 0; id < n_nodes && g->status == DT_OK; id++) {
+        convert(&s, id);
+        s.order[s.n_order++] = id;
+    }
+    if (g->status == DT_OK) dt_graph_permute_nodes(g, s.order);
+    free(s.type);
+    free(s.cast_of);
+    free(s.order);
+    return dt_graph_check(g);
+}

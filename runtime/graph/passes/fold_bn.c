@@ -1,0 +1,57 @@
+// fold_bn.c: inference graphs only. batch_norm with running statistics is an affine map a channel, so it
+// folds into the weight and bias of the convolution before it: y = conv(x, w s) + (b - mean) s + shift,
+// s = scale / sqrt(var + eps). The graph only notes the parameters in the convolution's attributes;
+// the backend folds when it packs the weight, so that new parameters need no new plan. A ReLU behind
+// becomes the convolution's activation.
+//
+// The convolution keeps its name and its place in the order and takes over the last output value.
+#include "graph/passes/passes.h"
+
+#include <stdlib.h>
+
+static dt_node *reader_of(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
+    if (readers[v] == DT_NONE) return NULL;
+    dt_node *n = &g->nodes[readers[v]];
+    return !n->dead && !n->backward && n->op == op ? n : NULL;
+}
+
+// The output value of `next` becomes that of `conv`; `next` is gone.
+static void take_output(dt_graph *g, dt_node *conv, dt_node *next) {
+    g->values[conv->out[0]].producer = DT_NONE;
+    conv->out[0] = next->out[0];
+    g->values[conv->out[0]].producer = (dt_node_id)(conv - g->nodes);
+    g->values[conv->out[0]].out_index = 0;
+    next->dead = true;
+}
+
+static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
+    if (conv->attrs.conv2d.act != DT_ACT_NONE) return;
+    dt_node *bn = reader_of(g, readers, conv->out[0], DT_OP_batch_norm);
+    bool relu_in_bn = false;
+    if (bn && !conv->attrs.conv2d.fold_bn && bn->in[0] == conv->out[0] && bn->n_in == 5 &&
+        !bn->attrs.batch_norm.training && !bn->attrs.batch_norm.pool) {
+        conv->attrs.conv2d.fold_bn = 1;
+        conv->attrs.conv2d.bn_scale = bn->in[1];
+        conv->attrs.conv2d.bn_shift = bn->in[2];
+        conv->attrs.conv2d.bn_mean = bn->in[3];
+        conv->attrs.conv2d.bn_var = bn->in[4];
+        conv->attrs.conv2d.bn_eps = bn->attrs.batch_norm.eps;
+        relu_in_bn = bn->attrs.batch_norm.relu;
+        take_output(g, conv, bn);
+    }
+    dt_node *relu = relu_in_bn ? NULL : reader_of(g, readers, conv->out[0], DT_OP_relu);
+    if (relu) take_output(g, conv, relu);
+    if (relu || relu_in_bn) conv->attrs.conv2d.act = DT_ACT_RELU;
+}
+
+dt_status dt_pass_fold_bn(dt_graph *g) {
+    DT_TRY(dt_graph_check(g));
+    if (g->training) return DT_OK;
+    dt_node_id *readers = dt_graph_sole_readers(g);
+    for (dt_node_id id = 0; id < g->n_nodes; id++) {
+        dt_node *n = &g->nodes[id];
+        if (!n->dead && !n->backward && n->op == DT_OP_conv2d) fold(g, readers, n);
+    }
+    free(readers);
+    return DT_OK;
+}

@@ -1,0 +1,120 @@
+// fuse.c: merges chains of nodes into one, before differentiation, so that the merged op's gradient is
+// one kernel too.
+//
+//   batch_norm -> [add residual] -> relu -> [max_pool 2x2]   =>  batch_norm
+//   linear -> relu (and gelu, in inference graphs)           =>  linear
+//
+// A value in the middle of a chain must have one reader and be no graph output. The merged node keeps
+// the name of the chain's head, and with it parameters and randomness; it takes the place of the chain's
+// last node in the order (a residual may be computed after the batch norm), and that node's output value,
+// so that readers need no change.
+//
+// A pool is merged only when windows tile the image: then each element has one window at most, and
+// backward is a gather. Not behind a residual, whose gradient would want the mask before the pool.
+#include "graph/passes/passes.h"
+
+#include <stdlib.h>
+
+// The only reader of v if it is a live forward node of this op, else NULL.
+static dt_node *reader_of(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
+    if (readers[v] == DT_NONE) return NULL;
+    dt_node *n = &g->nodes[readers[v]];
+    return !n->dead && !n->backward && n->op == op ? n : NULL;
+}
+
+// `head`, changed to `merged`, moves to the slot of `last`.
+static void move_head(dt_graph *g, dt_node *head, dt_node *last, dt_node merged) {
+    dt_node_id at = (dt_node_id)(last - g->nodes);
+    head->dead = true;
+    for (int i = 0; i < head->n_out; i++) {
+        if (head->out[i] != DT_NONE) g->values[head->out[i]].producer = DT_NONE;
+    }
+    const char *old_name = last->name;
+    *last = merged;
+    last->name = old_name;
+    dt_graph_rename_node(g, at, merged.name);
+    for (int i = 0; i < merged.n_out; i++) {
+        if (merged.out[i] == DT_NONE) continue;
+        g->values[merged.out[i]].producer = at;
+        g->values[merged.out[i]].out_index = i;
+    }
+}
+
+static bool pool_tiles(const dt_window *w) {
+    for (int d = 0; d < 2; d++) {
+        if (w->kernel[d] != 2 || w->stride[d] != 2 || w->dilation[d] != 1) return false;
+        if (w->pad_begin[d] != 0 || w->pad_end[d] != 0) return false;
+    }
+    return true;
+}
+
+// The add that follows the batch norm, if it adds a tensor of the same shape; *other is that tensor.
+static dt_node *residual_add(dt_graph *g, const dt_node_id *readers, dt_value y, dt_value *other) {
+    dt_node *add = reader_of(g, readers, y, DT_OP_add);
+    if (!add) return NULL;
+    *other = add->in[0] == y ? add->in[1] : add->in[0];
+    if (*other == y || !dt_shape_equal(&g->values[*other].shape, &g->values[y].shape)) return NULL;
+    return add;
+}
+
+static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn) {
+    dt_node merged = *bn;
+    dt_value residual = DT_NONE;
+    if (merged.attrs.batch_norm.relu || merged.n_in > 5) return;
+    dt_node *add = residual_add(g, readers, bn->out[0], &residual);
+    dt_node *relu = reader_of(g, readers, add ? add->out[0] : bn->out[0], DT_OP_relu);
+    if (!relu) return;
+    dt_node *last = relu;
+    dt_node *pool = add ? NULL : reader_of(g, readers, relu->out[0], DT_OP_max_pool);
+    merged.attrs.batch_norm.relu = 1;
+    merged.out = dt_arena_alloc(&g->arena, (size_t)bn->n_out * sizeof *merged.out);
+    for (int i = 0; i < bn->n_out; i++) merged.out[i] = bn->out[i];
+    merged.out[0] = relu->out[0];
+    if (add) {
+        merged.in = dt_arena_alloc(&g->arena, 6 * sizeof *merged.in);
+        for (int i = 0; i < 5; i++) merged.in[i] = bn->in[i];
+        merged.in[5] = residual;
+        merged.n_in = 6;
+        add->dead = true;
+        g->values[add->out[0]].producer = DT_NONE;
+    }
+    if (pool && pool_tiles(&pool->attrs.pool.win)) {
+        merged.attrs.batch_norm.pool = 1;
+        merged.attrs.batch_norm.win = pool->attrs.pool.win;
+        merged.out[0] = pool->out[0];
+        merged.out[3] = merged.attrs.batch_norm.training ? pool->out[1] : DT_NONE;
+        relu->dead = true;
+        g->values[relu->out[0]].producer = DT_NONE;
+        g->values[pool->out[1]].producer = DT_NONE;
+        last = pool;
+    }
+    move_head(g, bn, last, merged);
+}
+
+static void fuse_linear(dt_graph *g, const dt_node_id *readers, dt_node *linear) {
+    if (linear->attrs.linear.act != DT_ACT_NONE) return;
+    dt_act act = DT_ACT_RELU;
+    dt_node *next = reader_of(g, readers, linear->out[0], DT_OP_relu);
+    if (!next && !g->training) {
+        act = DT_ACT_GELU;
+        next = reader_of(g, readers, linear->out[0], DT_OP_gelu);
+    }
+    if (!next) return;
+    dt_node merged = *linear;
+    merged.attrs.linear.act = act;
+    merged.out = next->out;
+    move_head(g, linear, next, merged);
+}
+
+dt_status dt_pass_fuse(dt_graph *g) {
+    DT_TRY(dt_graph_check(g));
+    dt_node_id *readers = dt_graph_sole_readers(g);
+    for (dt_node_id id = 0; id < g->n_nodes; id++) {
+        dt_node *n = &g->nodes[id];
+        if (n->dead || n->backward) continue;
+        if (n->op == DT_OP_batch_norm) fuse_batch_norm(g, readers, n);
+        if (n->op == DT_OP_linear) fuse_linear(g, readers, n);
+    }
+    free(readers);
+    return DT_OK;
+}

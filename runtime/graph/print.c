@@ -1,0 +1,170 @@
+// print.c: a graph as text, a line a live node, in execution order:
+//
+//   fingerprint.1  batch_norm  relu pool 2x2/2  fingerprint.0 (4,32,96,103)bf16 -> max_pool (4,32,48,51)bf16
+//
+// then the outputs, the loss and the number of parameters. Columns are as wide as their widest entry.
+#include "graph/ir.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct text {
+    char *at, *end;
+} text;
+
+static void put(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(text *t, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(t->at, (size_t)(t->end - t->at), fmt, args);
+    va_end(args);
+    t->at = n < t->end - t->at ? t->at + n : t->end - 1;
+}
+
+static void put_window(text *t, const dt_window *w) {
+    put(t, " %dx%d", w->kernel[0], w->kernel[1]);
+    if (w->stride[0] != 1 || w->stride[1] != 1) {
+        put(t, w->stride[0] == w->stride[1] ? "/%d" : "/%dx%d", w->stride[0], w->stride[1]);
+    }
+    if (w->pad_begin[0] || w->pad_begin[1] || w->pad_end[0] || w->pad_end[1]) {
+        put(t, " pad %d,%d,%d,%d", w->pad_begin[0], w->pad_begin[1], w->pad_end[0], w->pad_end[1]);
+    }
+    if (w->dilation[0] != 1 || w->dilation[1] != 1) {
+        put(t, " dilation %d,%d", w->dilation[0], w->dilation[1]);
+    }
+}
+
+static void put_act(text *t, dt_act act) {
+    if (act == DT_ACT_RELU) put(t, " relu");
+    if (act == DT_ACT_GELU) put(t, " gelu");
+}
+
+static void put_conv2d(text *t, const dt_attrs *a) {
+    put_window(t, &a->conv2d.win);
+    if (a->conv2d.groups > 1) put(t, " groups %d", a->conv2d.groups);
+    if (a->conv2d.fold_bn) put(t, " bn");
+    put_act(t, a->conv2d.act);
+}
+
+static void put_batch_norm(text *t, const dt_attrs *a, const dt_node *n) {
+    int n_fwd_in = n->backward ? n->n_fwd_in : n->n_in;
+    if (!a->batch_norm.training) put(t, " running");
+    if (n_fwd_in == 6) put(t, " add");
+    if (a->batch_norm.relu) put(t, " relu");
+    if (!a->batch_norm.pool) return;
+    put(t, " pool");
+    put_window(t, &a->batch_norm.win);
+}
+
+static void put_attrs(text *t, const dt_node *n) {
+    const dt_attrs *a = &n->attrs;
+    switch (n->op) {
+    case DT_OP_cast:
+        put(t, " %s", dt_dtype_name(a->cast.to));
+        break;
+    case DT_OP_conv2d:
+        put_conv2d(t, a);
+        break;
+    case DT_OP_linear:
+        put_act(t, a->linear.act);
+        break;
+    case DT_OP_matmul:
+        put(t, "%s%s", a->matmul.trans_a ? " aT" : "", a->matmul.trans_b ? " bT" : "");
+        if (a->matmul.alpha != 1.0f) put(t, " x%g", (double)a->matmul.alpha);
+        break;
+    case DT_OP_batch_norm:
+        put_batch_norm(t, a, n);
+        break;
+    case DT_OP_max_pool:
+    case DT_OP_avg_pool:
+        put_window(t, &a->pool.win);
+        break;
+    case DT_OP_dropout:
+        put(t, " p %g", (double)a->dropout.p);
+        break;
+    case DT_OP_scale:
+        put(t, " x%g", (double)a->scale.alpha);
+        break;
+    case DT_OP_concat:
+        put(t, " axis %d", a->concat.axis);
+        break;
+    case DT_OP_slice:
+        put(t, " axis %d [%" PRId64 ",%" PRId64 ")", a->slice.axis, a->slice.begin, a->slice.end);
+        break;
+    case DT_OP_sdpa:
+        put(t, " scale %g", (double)a->sdpa.scale);
+        break;
+    case DT_OP_cross_entropy:
+        if (a->loss.smoothing > 0.0f) put(t, " smoothing %g", (double)a->loss.smoothing);
+        break;
+    case DT_OP_smooth_l1:
+        put(t, " beta %g", (double)a->loss.beta);
+        break;
+    default:
+        break;
+    }
+}
+
+static void put_values(const dt_graph *g, const dt_value *v, int n, FILE *out) {
+    char shape[96];
+    const char *separator = "";
+    for (int i = 0; i < n; i++) {
+        if (v[i] == DT_NONE) continue;
+        const dt_value_info *info = &g->values[v[i]];
+        fprintf(out, "%s%s %s%s", separator, info->name,
+                dt_shape_print(&info->shape, shape, sizeof shape), dt_dtype_name(info->dtype));
+        separator = ", ";
+    }
+}
+
+static void node_texts(const dt_node *n, char *op, size_t op_cap, char *attrs, size_t attrs_cap) {
+    text t = {attrs, attrs + attrs_cap};
+    snprintf(op, op_cap, "%s%s", dt_op_name(n->op), n->backward ? ".bwd" : "");
+    attrs[0] = attrs[1] = 0;
+    put_attrs(&t, n);
+}
+
+static void print_nodes(const dt_graph *g, FILE *out) {
+    int wide_name = 0, wide_op = 0, wide_attrs = 0;
+    char op[64], attrs[160];
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i].dead) continue;
+        node_texts(&g->nodes[i], op, sizeof op, attrs, sizeof attrs);
+        int name_len = (int)strlen(g->nodes[i].name), op_len = (int)strlen(op),
+            attrs_len = (int)strlen(attrs);
+        if (name_len > wide_name) wide_name = name_len;
+        if (op_len > wide_op) wide_op = op_len;
+        if (attrs_len > wide_attrs) wide_attrs = attrs_len;
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        if (n->dead) continue;
+        node_texts(n, op, sizeof op, attrs, sizeof attrs);
+        fprintf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs, attrs);
+        put_values(g, n->in, n->n_in, out);
+        fputs(" -> ", out);
+        put_values(g, n->out, n->n_out, out);
+        fputc('\n', out);
+    }
+}
+
+int64_t dt_graph_count_params(const dt_graph *g) {
+    int64_t n = 0;
+    for (int v = 0; v < g->n_values; v++) {
+        if (g->values[v].kind == DT_V_PARAM) n += dt_shape_elements(&g->values[v].shape);
+    }
+    return n;
+}
+
+void dt_graph_print(const dt_graph *g, FILE *out) {
+    int n_params = 0;
+    for (int v = 0; v < g->n_values; v++) n_params += g->values[v].kind == DT_V_PARAM;
+    fprintf(out, "graph %s (%s)\n", g->name, g->training ? "training" : "inference");
+    print_nodes(g, out);
+    fprintf(out, "parameters: %" PRId64 " in %d tensors\n", dt_graph_count_params(g), n_params);
+    for (int i = 0; i < g->n_outputs; i++) {
+        fprintf(out, "output %s: ", g->outputs[i].name);
+        put_values(g, &g->outputs[i].value, 1, out);
+        fputc('\n', out);
+    }
+}
