@@ -139,6 +139,8 @@ static void write_any(FILE *out, const dt_cnode *n) {
         fputc('[', out);
         for (size_t i = 0; i < n->n; i++) write_any(out, n->items[i]);
         fputc(']', out);
+    } else if (config_is_null(n)) {
+        fputs("null,", out); // however it is written
     } else if (n->quoted || !write_number(out, n->text)) {
         write_text(out, n->text);
     }

@@ -58,6 +58,13 @@ static void line_and_column(const char *text, size_t offset, size_t *line, size_
     }
 }
 
+// YAML's line breaks: LF, CR, NEL (C2 85), LS and PS (E2 80 A8 / A9).
+static bool starts_line(const char *text, size_t i) {
+    const unsigned char *s = (const unsigned char *)text + i;
+    return i == 0 || s[-1] == '\n' || s[-1] == '\r' || (i >= 2 && s[-2] == 0xC2 && s[-1] == 0x85) ||
+           (i >= 3 && s[-3] == 0xE2 && s[-2] == 0x80 && (s[-1] == 0xA8 || s[-1] == 0xA9));
+}
+
 static dt_status check_bytes(const char *name, const char *text, size_t n_bytes) {
     enum { MAX_DIRECTIVES = 8 };
     size_t depth = 0, directives = 0, line, column;
@@ -70,7 +77,7 @@ static dt_status check_bytes(const char *name, const char *text, size_t n_bytes)
             if (++depth > CONFIG_MAX_DEPTH) what = "more than 64 open brackets";
         } else if ((text[i] == ']' || text[i] == '}') && depth > 0) {
             depth--;
-        } else if (text[i] == '%' && (i == 0 || text[i - 1] == '\n' || text[i - 1] == '\r')) {
+        } else if (text[i] == '%' && starts_line(text, i)) {
             if (++directives > MAX_DIRECTIVES) what = "too many lines that start with %";
         } else if (text[i] == '\0') {
             what = "a NUL byte; this is not YAML text";

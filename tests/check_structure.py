@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Checks what the compiler does not: python3 tests/check_structure.py [ROOT]
+
+1. Includes never point upward or sideways: launch -> {models, data} -> train -> {exec, comm, ckpt,
+   metrics} -> backend -> graph -> config -> base; models use graph, config and base only.
+2. Source file names are unique in the repository.
+3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
+   that defines its X macro also includes it.
+4. No file names a path of somebody's machine, and only launch/ calls exit().
+Prints one line a violation; exit 1 if there is any.
+"""
+import os
+import re
+import subprocess
+import sys
+
+LEVELS = [["base"], ["config"], ["graph"], ["backend"], ["exec", "comm", "ckpt", "metrics"],
+          ["train"], ["models", "data"], ["launch"]]
+LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
+MODELS_MAY_USE = {"models", "graph", "config", "base"}
+SOURCE = (".c", ".h", ".cu", ".cuh", ".def")
+SECOND_LIST = 4  # entries in a row, in table order or not, that make a list
+
+
+def tracked_files(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                             "--exclude-standard"], capture_output=True)
+    if listed.returncode == 0:
+        names = [n for n in listed.stdout.decode().split("\0") if n]
+    else:  # an unpacked archive
+        names = [os.path.relpath(os.path.join(d, f), root)
+                 for d, _, files in os.walk(root) for f in files
+                 if not os.path.relpath(d, root).startswith(("build", ".git"))]
+    return sorted(n for n in names if os.path.isfile(os.path.join(root, n)))
+
+
+def module_of(path):
+    parts = path.split("/")
+    if parts[0] == "runtime" and len(parts) > 2:
+        return parts[1]
+    return parts[0] if len(parts) > 1 and parts[0] in LEVEL else None
+
+
+def included_module(path, include):
+    """The module an #include of `path` means: beside the file, from runtime/, or from the root."""
+    first = include.split("/")[0]
+    if "/" in include and first == "runtime":
+        return module_of(include)
+    if "/" in include and first in LEVEL:
+        return first
+    beside = os.path.normpath(os.path.join(os.path.dirname(path), include))
+    return module_of(beside)
+
+
+def check_includes(path, text):
+    mine = module_of(path)
+    if mine is None:
+        return
+    for n, line in enumerate(text.splitlines(), 1):
+        found = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+        theirs = included_module(path, found.group(1)) if found else None
+        if theirs is None or theirs == mine:
+            continue
+        where = f"{path}:{n}: {mine} includes {found.group(1)}"
+        if LEVEL[theirs] > LEVEL[mine]:
+            yield f"{where}: points upward"
+        elif LEVEL[theirs] == LEVEL[mine]:
+            yield f"{where}: points sideways"
+        elif mine == "models" and theirs not in MODELS_MAY_USE:
+            yield f"{where}: models use graph, config and base only"
+
+
+def check_unique_names(paths):
+    seen = {}
+    for path in paths:
+        name = os.path.basename(path)
+        if path.endswith(SOURCE + (".sh", ".py")) and name != "__init__.py":
+            if name in seen:
+                yield f"{path}: the name is taken by {seen[name]}"
+            seen[name] = path
+
+
+def registry_entries(text):
+    """macro name -> first arguments of its lines in a .def file"""
+    entries = {}
+    for macro, name in re.findall(r'^\s*([A-Z][A-Z_]*)\(\s*"?([A-Za-z0-9_.*]+)"?', text, re.M):
+        entries.setdefault(macro, []).append(name)
+    return entries
+
+
+def without_comments(text):
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    return re.sub(r"//[^\n]*", " ", text)
+
+
+def check_registry(def_path, def_text, others):
+    names = {n for group in registry_entries(def_text).values() for n in group}
+    if len(names) < SECOND_LIST:
+        return
+    # a run of entries as strings or as PREFIX_entry constants, with only commas between
+    word = r'(?:"(?P<s%d>[\w.*]+)"|(?:DT_)?(?:OP|MODEL|CMD|KEY)_(?P<c%d>\w+))'
+    item = re.compile(word.replace("%d", ""))
+    run = re.compile(r'(?:"[\w.*]+"|(?:DT_)?(?:OP|MODEL|CMD|KEY)_\w+)(?:\s*,\s*'
+                     r'(?:"[\w.*]+"|(?:DT_)?(?:OP|MODEL|CMD|KEY)_\w+)){%d,}' % (SECOND_LIST - 1))
+    lower = {n.lower() for n in names}
+    for path, text in others:
+        for found in run.finditer(without_comments(text)):
+            words = [m.group("s") or m.group("c") for m in item.finditer(found.group(0))]
+            hits = [w for w in words if w.lower() in lower]
+            if len(hits) >= SECOND_LIST and len(hits) == len(words):
+                line = without_comments(text)[:found.start()].count("\n") + 1
+                yield f"{path}: near line {line}: a second list of {def_path}: {', '.join(hits)}"
+
+
+def check_text(path, text):
+    home = r"/(?:home|Users|root|work|workspace|mnt)/[A-Za-z0-9_]"
+    for n, line in enumerate(text.splitlines(), 1):
+        if re.search(r"(?<![\w.$}/])" + home, line):
+            yield f"{path}:{n}: a path of one machine: {line.strip()[:80]}"
+    if path.endswith((".c", ".cu")) and module_of(path) not in (None, "launch"):
+        for n, line in enumerate(without_comments(text).splitlines(), 1):
+            if re.search(r"(?<![\w.])exit\s*\(", line):
+                yield f"{path}: only launch/ calls exit(): {line.strip()[:80]}"
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
+    paths = tracked_files(root)
+    texts = {}
+    for path in paths:
+        try:
+            with open(os.path.join(root, path), encoding="utf-8") as f:
+                texts[path] = f.read()
+        except UnicodeDecodeError:
+            pass  # golden tensors, images, fuzz corpora
+    sources = [(p, t) for p, t in texts.items() if p.endswith(SOURCE)]
+    wrong = list(check_unique_names(paths))
+    for path, text in sources:
+        wrong += check_includes(path, text)
+    code = [(p, t) for p, t in sources if not p.endswith(".def") and not p.startswith("tests/")]
+    for path, text in sources:
+        if path.endswith(".def"):
+            wrong += check_registry(path, text, code)
+    for path, text in texts.items():
+        if "/corpus_" not in path and not path.endswith("check_structure.py"):
+            wrong += check_text(path, text)
+    for line in wrong:
+        print(line)
+    print(f"{len(paths)} files, {len(sources)} of source, {len(wrong)} violations")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

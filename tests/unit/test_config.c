@@ -1,0 +1,427 @@
+// test_config.c: the table's types and defaults, every kind of mistake with its place and advice, the
+// dump's round trip, the numeric hash, and garbage that must be answered within the second.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "config/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char minimal[] = "run: {name: r}\n"
+                              "data: {path: d.lmdb}\n"
+                              "model: {name: fusion}\n"
+                              "train: {global_batch: 32, micro_batch: 4}\n";
+
+static const char full[] =
+    "run:   {name: fusion, seed: 18446744073, reproducible: elastic, grace: 500ms}\n"
+    "device: {threads: 2}\n"
+    "data:\n"
+    "  path: [a.lmdb, 'b-{000000..000003}.tar']\n"
+    "  view: {pairs: {fields: [finger, iris], within: subject}}\n"
+    "  fields:\n"
+    "    iris:   {kind: image, channels: 3, size: [240, 320], normalize: imagenet}\n"
+    "    finger: {kind: image, channels: 1, size: 64, normalize: {mean: [0.5], std: 0.25}}\n"
+    "    subject: {kind: class, classes: 45}\n"
+    "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2}\n"
+    "  augment: {finger: [{rotate: 10}, {shift: 0.05}], iris: [{flip: horizontal}]}\n"
+    "model: {name: fusion, fusion: concat}\n"
+    "train:\n"
+    "  global_batch: 32\n"
+    "  micro_batch: 4\n"
+    "  optimizer: {name: adamw, lr: 1.0e-3}\n"
+    "  schedule: {name: cosine, warmup: 5%, every: 12}\n"
+    "  clip_norm: 1.0\n"
+    "eval: {every: 2 epochs, metrics: [accuracy, 'a: \"b\" \\\\', \"\\u2028\\x01é~\", '1', ' x']}\n"
+    "checkpoint: {async: false}\n";
+
+static dt_config *parse(const char *text, const char *override) {
+    dt_config *c = NULL;
+    if (dt_config_parse(&c, "f.yaml", text, strlen(text), &override, override ? 1 : 0) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    return c;
+}
+
+static void expect_error(const char *text, const char *override, const char *want) {
+    dt_config *c = NULL;
+    dt_status st = dt_config_parse(&c, "f.yaml", text, strlen(text), &override, override ? 1 : 0);
+    assert_null(c);
+    assert_int_equal(st, DT_E_USAGE);
+    if (!strstr(dt_error_message(), want))
+        fail_msg("wanted '%s', got '%s'", want, dt_error_message());
+    assert_null(strchr(dt_error_message(), '\n'));
+}
+
+static void expect_override_error(const char *override, const char *want) {
+    expect_error(full, override, want);
+}
+
+static void test_values(void **state) {
+    dt_config *c = parse(full, NULL);
+    assert_string_equal(dt_config_str(c, "run.name"), "fusion");
+    assert_int_equal(dt_config_int(c, "run.seed"), 18446744073);
+    assert_true(dt_config_seconds(c, "run.grace") == 0.5);
+    assert_int_equal(dt_config_int(c, "device.threads"), 2);
+    assert_false(dt_config_is_auto(c, "device.threads"));
+    assert_true(dt_config_real(c, "train.optimizer.lr") == 1e-3);
+    assert_false(dt_config_bool(c, "checkpoint.async"));
+    dt_amount a = dt_config_amount(c, "train.schedule.warmup");
+    assert_true(a.value == 5 && a.unit == DT_UNIT_PERCENT);
+    a = dt_config_amount(c, "train.schedule.every");
+    assert_true(a.value == 12 && a.unit == DT_UNIT_STEPS);
+    a = dt_config_amount(c, "eval.every");
+    assert_true(a.value == 2 && a.unit == DT_UNIT_EPOCHS);
+
+    const dt_cnode *paths = dt_config_node(c, "data.path");
+    assert_int_equal(dt_cnode_kind(paths), DT_C_LIST);
+    assert_int_equal(dt_cnode_size(paths), 2);
+    assert_string_equal(dt_cnode_str(dt_cnode_item(paths, 1)), "b-{000000..000003}.tar");
+    const dt_cnode *fields = dt_config_node(c, "data.fields");
+    assert_int_equal(dt_cnode_size(fields), 3);
+    assert_string_equal(dt_cnode_key(fields, 0), "iris"); // the file's order
+    assert_string_equal(dt_cnode_where(dt_config_node(c, "data.fields.iris.size")), "f.yaml:7:46");
+    const dt_cnode *augment = dt_config_node(c, "data.augment.finger");
+    double shift;
+    assert_true(dt_cnode_real(dt_cnode_get(dt_cnode_item(augment, 1), "shift"), &shift));
+    assert_true(shift == 0.05);
+    assert_null(dt_cnode_item(augment, 2));
+    assert_null(dt_cnode_get(augment, "shift"));
+    dt_config_destroy(c);
+}
+
+static void test_shorthands(void **state) {
+    dt_config *c = parse(full, NULL);
+    const dt_cnode *size = dt_config_node(c, "data.fields.finger.size");
+    assert_int_equal(dt_cnode_size(size), 2); // a square
+    assert_string_equal(dt_cnode_str(dt_cnode_item(size, 1)), "64");
+    const dt_cnode *std = dt_config_node(c, "data.fields.finger.normalize.std");
+    assert_int_equal(dt_cnode_kind(std), DT_C_LIST);
+    double v;
+    assert_true(dt_cnode_real(dt_cnode_item(std, 0), &v) && v == 0.25);
+    const dt_cnode *mean = dt_config_node(c, "data.fields.iris.normalize.mean");
+    assert_int_equal(dt_cnode_size(mean), 3);
+    assert_true(dt_cnode_real(dt_cnode_item(mean, 2), &v) && v == 0.406);
+    dt_config_destroy(c);
+    c = parse(minimal, NULL);
+    assert_string_equal(dt_config_str(c, "data.path"), "d.lmdb");
+    assert_int_equal(dt_cnode_size(dt_config_node(c, "data.path")), 1);
+    dt_config_destroy(c);
+}
+
+static void test_defaults(void **state) {
+    dt_config *c = parse(minimal, NULL);
+    size_t n;
+    const dt_config_key *keys = dt_config_keys(&n);
+    assert_true(n > 50);
+    for (size_t i = 0; i < n; i++) {
+        if (strstr(keys[i].path, ".*.")) continue;
+        bool want = strcmp(keys[i].default_text, "none") != 0;
+        if (dt_config_has(c, keys[i].path) != want) fail_msg("%s", keys[i].path);
+        assert_true(strlen(keys[i].help) > 5);
+    }
+    assert_int_equal(dt_config_int(c, "run.seed"), 42);
+    assert_true(dt_config_is_auto(c, "device.threads"));
+    assert_null(dt_config_node(c, "data.split"));
+    dt_config_resolve(c, "device.threads", "3");
+    assert_int_equal(dt_config_int(c, "device.threads"), 3);
+    assert_int_equal(dt_config_fail(c, "data.split.val", "no %s", "x"), DT_E_USAGE);
+    assert_string_equal(dt_error_message(), "f.yaml:2:7: no x"); // the nearest that is there
+    dt_config_destroy(c);
+}
+
+static void test_overrides(void **state) {
+    const char *const overrides[] = {"train.optimizer={lr: 0.5, name: sgd}",
+                                     "train.epochs=7",
+                                     "train.epochs=8",
+                                     "data.fields.extra={kind: real}",
+                                     "data.augment.iris=[]",
+                                     "data.path=x-{0..3}.tar",
+                                     "train.clip_norm=null"};
+    dt_config *c = NULL;
+    assert_int_equal(dt_config_parse(&c, "f", full, sizeof full - 1, overrides, 7), DT_OK);
+    assert_true(dt_config_real(c, "train.optimizer.lr") == 0.5);
+    assert_true(dt_config_real(c, "train.optimizer.weight_decay") == 0.01);
+    assert_int_equal(dt_config_int(c, "train.epochs"), 8);
+    assert_string_equal(dt_config_str(c, "data.fields.extra.kind"), "real");
+    assert_string_equal(dt_config_str(c, "data.fields.iris.kind"), "image");
+    assert_int_equal(dt_cnode_size(dt_config_node(c, "data.augment.iris")), 0);
+    assert_string_equal(dt_config_str(c, "data.path"), "x-{0..3}.tar");
+    assert_false(dt_config_has(c, "train.clip_norm"));
+    assert_string_equal(dt_cnode_where(dt_config_node(c, "train.epochs")), "command line");
+    dt_config_destroy(c);
+    // an empty file is a config when the overrides say everything
+    const char *const all[] = {"run.name=r", "data.path=d", "model.name=m", "train.global_batch=4",
+                               "train.micro_batch=2"};
+    assert_int_equal(dt_config_parse(&c, "f", "", 0, all, 5), DT_OK);
+    dt_config_destroy(c);
+}
+
+static void test_wrong_keys(void **state) {
+    expect_error("run: {nam: x}\n", NULL,
+                 "f.yaml:1:7: unknown key 'run.nam'; did you mean 'run.name'?");
+    expect_error("trian:\n  epochs: 3\n", NULL,
+                 "f.yaml:1:1: unknown key 'trian'; did you mean 'train'?");
+    expect_error("train:\n  lr: 3\n", NULL,
+                 "f.yaml:2:3: unknown key 'train.lr'; did you mean 'train.optimizer.lr'?");
+    expect_error("train: {optim: {lr: 1}}\n", NULL, "did you mean 'train.optimizer'?");
+    expect_error("qqqqqqqq: 1\n", NULL, "expected one of run, device, data");
+    expect_error("run.name: x\n", NULL, "f.yaml:1:1: unknown key 'run.name'; write it nested");
+    expect_error("run: {name: x}\nmodel: {name: m}\nrun: {seed: 1}\n", NULL,
+                 "f.yaml:3:1: duplicate key 'run'; first at f.yaml:1:1");
+    expect_error("data: {augment: {iris: [{flip: 1, flip: 2}]}}\n", NULL, "duplicate key 'flip'");
+    expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'run.name' is missing");
+    expect_override_error("data.fields.new.size=3", "required key 'data.fields.new.kind'");
+    expect_override_error("data.fields.b!d.kind=real", "unknown key 'data.fields.b!d'");
+    expect_override_error("train.epoch=3", "command line: unknown key 'train.epoch'; did you mean");
+    expect_override_error("train..epochs=3", "is not an override");
+    expect_override_error("train.epochs", "is not an override");
+    expect_override_error("=3", "is not an override");
+    expect_override_error("run.name.x=3", "unknown key 'run.name.x'");
+    expect_override_error("data.split.tset=0.1", "did you mean 'data.split.test'?");
+    expect_override_error("data.fields.iris.normalize={mena: [1]}", "expected mean or std");
+}
+
+static void test_wrong_values(void **state) {
+    expect_error("run: {name: x, seed: many}\n", NULL,
+                 "f.yaml:1:22: run.seed is 'many'; expected a whole number of at least 0");
+    expect_override_error("train.epochs=0", "expected a whole number in 1..1000000");
+    expect_override_error("train.epochs=1000001", "expected a whole number in 1..1000000");
+    expect_override_error("train.epochs=1.0", "expected a whole number");
+    expect_override_error("train.epochs='3'", "is the text '3'");
+    expect_override_error("train.epochs=", "is empty");
+    expect_override_error("train.epochs=[3]", "is a list");
+    expect_override_error("train.epochs={a: 3}", "is a map");
+    expect_override_error("train.epochs=auto", "train.epochs is 'auto'");
+    expect_override_error("device.threads=auot", "expected a whole number in 1..1024, or auto");
+    expect_override_error("run.seed=99999999999999999999", "expected a whole number");
+    expect_override_error("train.optimizer.lr=1e999", "expected a number");
+    expect_override_error("train.optimizer.lr=.nan", "expected a number");
+    expect_override_error("train.optimizer.lr=0x10", "expected a number");
+    expect_override_error("train.optimizer.beta1=1.5", "in 0..1");
+    expect_override_error("train.optimizer.name=adam",
+                          "expected one of adamw, sgd; did you mean 'adamw'?");
+    expect_override_error("checkpoint.async=yes", "expected true or false");
+    expect_override_error("run.grace=10x", "expected a time");
+    expect_override_error("run.grace=-1s", "expected a time");
+    expect_override_error("eval.every=1.5 steps", "expected an amount");
+    expect_override_error("eval.every=-1", "expected an amount");
+    expect_override_error("eval.every=101%", "expected an amount");
+    expect_override_error("data.fields.iris.size=[1,2,3]", "expected [height, width]");
+    expect_override_error("data.fields.iris.size=0", "in 1..16384");
+    expect_override_error("data.fields.iris.normalize={mean: [1, 2]}", "expected 3 (channels)");
+    expect_override_error("data.fields.iris.normalize={std: [0]}", "above 0");
+    expect_override_error("data.fields.iris.normalize=imagenot", "or imagenet");
+    expect_override_error("data.path=[]", "expected text or a list of texts");
+    expect_override_error("data.path=[[a]]", "expected text or a list of texts");
+    expect_override_error("train.optimizer=3", "expected a map of keys; expected one of name, lr");
+    expect_override_error("train.micro_batch=5", "divisor of train.global_batch");
+    expect_override_error("run.name=a/b", "expected a name for a directory");
+    expect_override_error("run.name=..", "expected a name for a directory");
+}
+
+static void test_not_yaml(void **state) {
+    expect_error("run: [1\n", NULL, "f.yaml:2:1: not YAML");
+    expect_error("a:\n\tb: 1\n", NULL, "f.yaml:2:1: not YAML");
+    expect_error("run: \xff\n", NULL, "f.yaml:1:6: not YAML");
+    expect_error("just text\n", NULL, "f.yaml:1:1: not a config");
+    expect_error("- 1\n", NULL, "not a config");
+    expect_error("run: &a {name: x}\n", NULL, "f.yaml:1:6: anchors");
+    expect_error("run: *a\n", NULL, "f.yaml:1:6: anchors");
+    expect_error("run: !!map {name: x}\n", NULL, "f.yaml:1:6: tags");
+    expect_error("run: {name: x}\n---\nrun: {name: y}\n", NULL, "f.yaml:2:1: a second document");
+    expect_error("? {a: 1}\n: x\n", NULL, "cannot be a key");
+    expect_error("'': x\n", NULL, "an empty key");
+    expect_error("run: {name: \"a\\0b\"}\n", NULL, "a NUL character inside text");
+    expect_override_error("train.epochs=[1", "override train.epochs: command line: not YAML");
+    dt_config *c;
+    const char nul[] = "run: {name: x}\0 more";
+    assert_int_equal(dt_config_parse(&c, "f", nul, sizeof nul - 1, NULL, 0), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "f:1:15: a NUL byte"));
+    assert_int_equal(dt_config_load(&c, "/nonexistent/x.yaml", NULL, 0), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "/nonexistent/x.yaml: cannot open"));
+    assert_int_equal(dt_config_load(&c, "/", NULL, 0), DT_E_USAGE);
+    assert_int_equal(dt_config_load(&c, "/dev/zero", NULL, 0), DT_E_USAGE); // endless
+}
+
+// A mebibyte of each of these is answered in far less than a second (measured: under 0.1 s).
+static void test_garbage_is_fast(void **state) {
+    static const struct {
+        const char *head, *unit;
+    } cases[] = {{"", "["},
+                 {"a: ", "{a: ["},
+                 {"", "- "},
+                 {"", "? "},
+                 {"", "? - "},
+                 {"", "'"},
+                 {"a: \"", "x"},
+                 {"a: [", "&a x, "},
+                 {"", "%TAG !a! b\n"},
+                 {"", "%TAG !a! b\xC2\x85"},
+                 {"", "%TAG !a! b\xE2\x80\xA8"},
+                 {"a: [", "\"]\","},
+                 {"a: [", "1,"},
+                 {"a: [", "{b: 1},"},
+                 {"", "-\n"},
+                 {"", "k"},
+                 {"{", "\"k\" "},
+                 {"", ": "},
+                 {"a: |\n", " x\n"},
+                 {"", "\xEF\xBB\xBF"},
+                 {"", "[]"},
+                 {"", "...\n"},
+                 {"", "\n"}};
+    size_t cap = 1 << 20;
+    char *text = malloc(cap + 16);
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n = strlen(cases[i].head), unit = strlen(cases[i].unit);
+        memcpy(text, cases[i].head, n);
+        for (; n + unit <= cap; n += unit) memcpy(text + n, cases[i].unit, unit);
+        dt_config *c = NULL;
+        double start = dt_clock_s();
+        assert_int_equal(dt_config_parse(&c, "f", text, n, NULL, 0), DT_E_USAGE);
+        if (dt_clock_s() - start > 1.0) fail_msg("%s took a second", cases[i].unit);
+        assert_in_range(strlen(dt_error_message()), 10, 400);
+    }
+    dt_config *c = NULL;
+    memset(text, ' ', cap + 1);
+    assert_int_equal(dt_config_parse(&c, "f", text, cap + 1, NULL, 0), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "at most"));
+    free(text);
+}
+
+// 64 levels are fine, 65 are not; in blocks as in brackets.
+static void test_depth(void **state) {
+    for (int levels = 60; levels < 70; levels++) {
+        char text[8192], *p;
+        p = text + sprintf(text, "run: {name: r}\nmodel: {name: m}\n"
+                                 "train: {global_batch: 1, micro_batch: 1}\n"
+                                 "data: {path: d, augment: {iris: ");
+        for (int i = 2; i < levels; i++) *p++ = '[';
+        for (int i = 2; i < levels; i++) *p++ = ']';
+        strcpy(p, "}}\n");
+        dt_config *c = NULL;
+        dt_status st = dt_config_parse(&c, "f", text, strlen(text), NULL, 0);
+        assert_int_equal(st, levels <= 64 ? DT_OK : DT_E_USAGE);
+        dt_config_destroy(c);
+    }
+}
+
+static void test_dump_round_trip(void **state) {
+    const char *texts[] = {minimal, full};
+    for (int i = 0; i < 2; i++) {
+        dt_config *a = parse(texts[i], NULL);
+        char *first = dt_config_dump(a);
+        dt_config *b = parse(first, NULL);
+        char *second = dt_config_dump(b);
+        assert_string_equal(first, second);
+        assert_true(dt_config_numeric_hash(a) == dt_config_numeric_hash(b));
+        const dt_cnode *x = dt_config_node(a, "eval.metrics"),
+                       *y = dt_config_node(b, "eval.metrics");
+        assert_int_equal(dt_cnode_size(x), dt_cnode_size(y));
+        for (size_t k = 0; k < dt_cnode_size(x); k++)
+            assert_string_equal(dt_cnode_str(dt_cnode_item(x, k)),
+                                dt_cnode_str(dt_cnode_item(y, k)));
+        double v; // a quoted number stays text
+        if (i == 1) assert_false(dt_cnode_real(dt_cnode_item(y, 3), &v));
+        assert_ptr_equal(strstr(first, "run:"), first); // the table's order
+        assert_true(strstr(first, "data:") < strstr(first, "train:"));
+        free(first);
+        free(second);
+        dt_config_destroy(a);
+        dt_config_destroy(b);
+    }
+}
+
+static uint64_t hash_with(const char *override) {
+    dt_config *c = parse(full, override);
+    uint64_t h = dt_config_numeric_hash(c);
+    dt_config_destroy(c);
+    return h;
+}
+
+static void test_numeric_hash(void **state) {
+    uint64_t h = hash_with(NULL);
+    const char *same[] = {"train.optimizer.lr=0.001",
+                          "train.optimizer.lr=1e-3",
+                          "train.schedule.every=12 steps",
+                          "eval.every=\"2 epoch\"",
+                          "run.name=other",
+                          "run.grace=1h",
+                          "data.workers=9",
+                          "train.optimizer.weight_decay=0.0100",
+                          "data.fields.finger.size=[64, 64]",
+                          "data.fields.finger.normalize={std: [0.25], mean: 0.50}"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (hash_with(same[i]) != h) fail_msg("%s changes the hash", same[i]);
+    const char *other[] = {"train.optimizer.lr=0.0011",
+                           "run.seed=18446744074",
+                           "train.schedule.every=12 epochs",
+                           "data.augment.iris=[]",
+                           "data.augment.finger=[{shift: 0.05}, {rotate: 10}]",
+                           "data.split=null",
+                           "data.fields.more={kind: real}",
+                           "train.clip_norm=null",
+                           "run.seed=18446744073709551",
+                           "data.path=[b, a]"};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (hash_with(other[i]) == h) fail_msg("%s does not change the hash", other[i]);
+}
+
+static void test_difference(void **state) {
+    dt_config *a = parse(full, NULL), *b = parse(full, "train.optimizer.lr=2e-3");
+    const char *x, *y;
+    assert_string_equal(dt_config_first_numeric_difference(a, b, &x, &y), "train.optimizer.lr");
+    assert_string_equal(x, "1.0e-3");
+    assert_string_equal(y, "2e-3");
+    assert_null(dt_config_first_numeric_difference(a, a, &x, &y));
+    dt_config_destroy(b);
+    b = parse(full, "data.fields.more={kind: real}"); // a name that one side lacks
+    assert_string_equal(dt_config_first_numeric_difference(a, b, &x, &y), "data.fields.more.kind");
+    assert_string_equal(x, "(absent)");
+    assert_string_equal(dt_config_first_numeric_difference(b, a, &x, &y), "data.fields.more.kind");
+    dt_config_destroy(b);
+    b = parse(full, "device.threads=auto"); // asks for what the run has
+    assert_null(dt_config_first_numeric_difference(a, b, &x, &y));
+    assert_string_equal(dt_config_first_numeric_difference(b, a, &x, &y), "device.threads");
+    dt_config_take_auto(b, a);
+    assert_int_equal(dt_config_int(b, "device.threads"), 2);
+    assert_true(dt_config_is_auto(b, "device.lanes")); // a has no answer either
+    assert_true(dt_config_numeric_hash(a) == dt_config_numeric_hash(b));
+    dt_config_destroy(a);
+    dt_config_destroy(b);
+}
+
+static void test_load_file(void **state) {
+    char path[] = "/tmp/test_config.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(dt_io_write(fd, path, minimal, sizeof minimal - 1), DT_OK);
+    assert_int_equal(dt_io_close(fd, path), DT_OK);
+    dt_config *c = NULL;
+    const char *override = "run.name=q";
+    assert_int_equal(dt_config_load(&c, path, &override, 1), DT_OK);
+    assert_string_equal(dt_config_str(c, "run.name"), "q");
+    dt_config_destroy(c);
+    assert_int_equal(dt_io_unlink(path), DT_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),       cmocka_unit_test(test_shorthands),
+        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_wrong_keys),   cmocka_unit_test(test_wrong_values),
+        cmocka_unit_test(test_not_yaml),     cmocka_unit_test(test_garbage_is_fast),
+        cmocka_unit_test(test_depth),        cmocka_unit_test(test_dump_round_trip),
+        cmocka_unit_test(test_numeric_hash), cmocka_unit_test(test_difference),
+        cmocka_unit_test(test_load_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
