@@ -68,36 +68,61 @@ static dt_dnnl_md weights_md(const dt_dnnl_op *op) {
     return dt_dnnl_op_md(op, 1);
 }
 
-// Tries the layouts in order of preference; leaves the chosen ones in *lx, *ly.
-static dt_status create_op(const dt_site *s, dt_dnnl_op **out, dt_dnnl_direction dir,
-                           const conv_shape *c, bool bias, dt_layout *lx, dt_layout *ly) {
+// One primitive of a site: a direction, with or without bias.
+typedef struct conv_op {
+    dt_dnnl_direction dir;
+    bool bias;
+    dt_dnnl_op **out;
+} conv_op;
+
+// All primitives in the given layouts; n_slow: how many are reference implementations.
+static dt_status create_in_layout(const dt_site *s, const conv_op *ops, int n, const conv_shape *c,
+                                  dt_layout lx, dt_layout ly, dt_dnnl_op **made, int *n_slow) {
     const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
+    *n_slow = 0;
+    for (int k = 0; k < n; k++) {
+        dt_dnnl_conv desc;
+        describe(s, ops[k].dir, c, ops[k].bias, lx, ly, &desc);
+        dt_status st = dt_dnnl_op_create_conv(&made[k], &env, ops[k].dir, &desc);
+        if (st != DT_OK) {
+            while (k-- > 0) dt_dnnl_op_destroy(made[k]);
+            return st;
+        }
+        *n_slow += dt_dnnl_op_is_slow(made[k]);
+    }
+    return DT_OK;
+}
+
+// Tries the layouts in order of preference and takes the first in which the fewest primitives are
+// slow; all primitives of a site share them. Leaves the chosen ones in *lx, *ly.
+static dt_status create_ops(const dt_site *s, const conv_op *ops, int n, const conv_shape *c,
+                            dt_layout *lx, dt_layout *ly) {
     const dt_layout want[2][2] = {
         {dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
         {dt_dense(), dt_dense()}};
     dt_status st = DT_OK;
-    for (int i = 0; i < 2; i++) {
-        dt_dnnl_conv desc;
-        dt_dnnl_op *op = NULL;
-        describe(s, dir, c, bias, want[i][0], want[i][1], &desc);
-        st = dt_dnnl_op_create_conv(&op, &env, dir, &desc);
-        if (st != DT_OK) continue;
-        if (*out && dt_dnnl_op_is_slow(op)) { // no better than the first
-            dt_dnnl_op_destroy(op);
-            break;
+    int best = -1;
+    for (int i = 0; i < 2 && best != 0; i++) {
+        dt_dnnl_op *made[2] = {NULL, NULL};
+        int n_slow = 0;
+        dt_status tried = create_in_layout(s, ops, n, c, want[i][0], want[i][1], made, &n_slow);
+        if (tried != DT_OK) st = tried;
+        if (tried != DT_OK || (best >= 0 && n_slow >= best)) {
+            for (int k = 0; tried == DT_OK && k < n; k++) dt_dnnl_op_destroy(made[k]);
+            continue;
         }
-        dt_dnnl_op_destroy(*out);
-        *out = op;
+        for (int k = 0; k < n; k++) {
+            dt_dnnl_op_destroy(*ops[k].out);
+            *ops[k].out = made[k];
+        }
         *lx = want[i][0];
         *ly = want[i][1];
-        if (!dt_dnnl_op_is_slow(op)) break;
+        best = n_slow;
     }
-    if (!*out) return dt_fail_context(st, "conv2d '%s'", s->node->name);
-    dt_log(DT_LOG_DEBUG, "conv2d %s %s: %s, %s -> %s", s->node->name,
-           dir == DT_DNNL_FORWARD         ? "forward"
-           : dir == DT_DNNL_BACKWARD_DATA ? "dx"
-                                          : "dw",
-           dt_dnnl_op_impl(*out), dt_layout_name(*lx), dt_layout_name(*ly));
+    if (best < 0) return dt_fail_context(st, "conv2d '%s'", s->node->name);
+    for (int k = 0; k < n; k++)
+        dt_log(DT_LOG_DEBUG, "conv2d %s: %s, %s -> %s", s->node->name, dt_dnnl_op_impl(*ops[k].out),
+               dt_layout_name(*lx), dt_layout_name(*ly));
     return DT_OK;
 }
 
@@ -142,8 +167,8 @@ static dt_status build_forward(dt_site *s, conv_state *st) {
     const dt_fold fold = fold_of(s->node);
     st->has_bias = c.bias || fold.on;
     st->n_out = c.w->shape.d[0];
-    DT_TRY(create_op(s, &st->forward, DT_DNNL_FORWARD, &c, st->has_bias, &s->in_layout[0],
-                     &s->out_layout[0]));
+    const conv_op op = {DT_DNNL_FORWARD, st->has_bias, &st->forward};
+    DT_TRY(create_ops(s, &op, 1, &c, &s->in_layout[0], &s->out_layout[0]));
     DT_TRY(pack_for(s, st, &c, st->forward, &fold));
     if (fold.on) {
         DT_TRY(dt_bias_pack_create(&st->bias_pack, s, &s->packs[s->n_packs++],
@@ -178,27 +203,28 @@ const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
 
 // ---- backward
 // --------------------------------------------------------------------------------------
-static dt_status build_data(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
+static dt_status build_primitives(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
     static const dt_fold none = {.on = false};
-    DT_TRY(create_op(s, &st->data, DT_DNNL_BACKWARD_DATA, c, false, &s->out_layout[0],
-                     &s->in_layout[dy]));
-    return pack_for(s, st, c, st->data, &none);
-}
-
-static dt_status build_weights(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
     const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
-    dt_layout ly = dt_dense();
-    st->has_bias = s->node->n_out > 2 && s->node->out[2] != DT_NONE;
-    DT_TRY(create_op(s, &st->weights, DT_DNNL_BACKWARD_WEIGHTS, c, st->has_bias, &s->in_layout[0],
-                     &ly));
-    if (st->data && !dt_layout_equal(ly, s->in_layout[dy])) {
-        return dt_site_fail(s, "oneDNN wants dy as %s for dx and %s for dw",
-                            dt_layout_name(s->in_layout[dy]), dt_layout_name(ly));
-    }
+    const dt_node *n = s->node;
+    const bool data = n->out[0] != DT_NONE, weights = n->out[1] != DT_NONE;
+    st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
+    conv_op ops[2];
+    int n_ops = 0;
+    if (data) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_DATA, false, &st->data};
+    if (weights) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_WEIGHTS, st->has_bias, &st->weights};
+    dt_layout lx, ly;
+    DT_TRY(create_ops(s, ops, n_ops, c, &lx, &ly));
     s->in_layout[dy] = ly;
+    if (data) {
+        s->out_layout[0] = lx;
+        DT_TRY(pack_for(s, st, c, st->data, &none));
+    }
+    if (!weights) return DT_OK;
+    s->in_layout[0] = lx;
     int64_t d[5];
-    const int n = weight_dims(&c->w->shape, s->node->attrs.conv2d.groups, d);
-    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n, d);
+    const int n_dims = weight_dims(&c->w->shape, n->attrs.conv2d.groups, d);
+    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n_dims, d);
     return dt_weight_grad_init(&st->grad, &env, weights_md(st->weights), &dense);
 }
 
@@ -213,8 +239,7 @@ static dt_status build_backward(dt_site *s, conv_state *st) {
             s, "a fused activation or batch norm has no gradient; fuse for inference only");
     }
     st->n_out = c.w->shape.d[0];
-    if (n->out[0] != DT_NONE) DT_TRY(build_data(s, st, &c, dy));
-    if (n->out[1] != DT_NONE) DT_TRY(build_weights(s, st, &c, dy));
+    DT_TRY(build_primitives(s, st, &c, dy));
     st->at_dw = max_size(dt_dnnl_op_scratch_bytes(st->data), dt_dnnl_op_scratch_bytes(st->weights));
     st->at_dw = max_size(st->at_dw, st->grad.scratch_bytes);
     st->at_db = st->at_dw + st->grad.packed_bytes;
