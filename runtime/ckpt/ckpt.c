@@ -1,0 +1,134 @@
+// ckpt.c: opens and closes the checkpoints of a run: the run lock and what an earlier life left.
+//
+// The lock is an open-file-description lock on RUN/lock: it goes with the process however that dies,
+// so there is no stale lock to clean up, and it works over NFS. The text in the file only names the
+// holder. Under the lock every ".tmp-step-…" is the leftover of a dead writer and is removed.
+#define _GNU_SOURCE
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "ckpt_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *parent_of(const char *path) {
+    char *copy = dt_xstrdup(path);
+    size_t n = strlen(copy);
+    while (n > 1 && copy[n - 1] == '/') copy[--n] = '\0';
+    char *slash = strrchr(copy, '/');
+    if (!slash)
+        strcpy(copy, ".");
+    else
+        slash[slash == copy] = '\0'; // keeps "/"
+    return copy;
+}
+
+static dt_status held_by_other(const char *path, const char *run) {
+    char *text = NULL;
+    size_t n = 0;
+    if (dt_io_read_file(&text, &n, path, 4096, DT_E_STORAGE) == DT_OK)
+        text[strcspn(text, "\n")] = '\0';
+    dt_status st =
+        dt_fail(DT_E_STORAGE,
+                "%s: another dtrain (%s) is at work in this run: wait for it, end it, or "
+                "choose another run.name",
+                run, text && *text ? text : "unknown process");
+    free(text);
+    return st;
+}
+
+static dt_status write_holder(int fd, const char *path) {
+    char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 32];
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, "%d@%s\n", (int)getpid(), host);
+    DT_TRY(dt_io_truncate(path, 0));
+    return dt_io_write(fd, path, text, (size_t)n);
+}
+
+static dt_status lock_run(dt_ckpt *c, const char *run) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char *path = dt_xprintf("%s/lock", run);
+    dt_status st = dt_io_open_append(&c->lock_fd, path); // must not truncate the holder's name
+    if (st == DT_OK && fcntl(c->lock_fd, F_OFD_SETLK, &whole) != 0) {
+        if (errno == EAGAIN || errno == EACCES)
+            st = held_by_other(path, run);
+        else // no lock manager: a run there is better than none
+            dt_warn("%s: this file system has no locks (%s): make sure that no second dtrain works "
+                    "in this run",
+                    path, strerror(errno));
+    }
+    if (st == DT_OK) st = write_holder(c->lock_fd, path);
+    free(path);
+    return st;
+}
+
+static dt_status remove_leftovers(const char *dir) {
+    char **names;
+    size_t n;
+    dt_status st = dt_io_list_dir(&names, &n, dir, DT_E_STORAGE);
+    for (size_t i = 0; st == DT_OK && i < n; i++) {
+        if (strncmp(names[i], ".tmp-step-", 10) != 0 && strncmp(names[i], "best.json.tmp", 13) != 0)
+            continue;
+        char *path = dt_xprintf("%s/%s", dir, names[i]);
+        st = dt_io_remove_tree(path);
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    return st;
+}
+
+static dt_status open_for_saving(dt_ckpt *c) {
+    char *run = parent_of(c->dir), *above = parent_of(run);
+    dt_status st = dt_io_mkdir_all(c->dir);
+    if (st == DT_OK) st = lock_run(c, run);
+    if (st == DT_OK) st = remove_leftovers(c->dir);
+    // the directories themselves must survive a power cut before anything in them is acknowledged;
+    // the one above the run may not be ours to open
+    if (st == DT_OK) st = dt_io_fsync_dir(run);
+    if (st == DT_OK && dt_io_fsync_dir(above) != DT_OK) dt_error_clear();
+    free(above);
+    free(run);
+    return st;
+}
+
+dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) {
+    dt_ckpt *c = dt_xcalloc(1, sizeof *c);
+    c->dir = dt_xstrdup(opts->dir);
+    c->keep = opts->keep > 1 ? opts->keep : 1;
+    c->async = opts->async;
+    c->read_only = read_only;
+    c->lock_fd = -1;
+    c->unsure_step = -1;
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    dt_status st = DT_OK;
+    if (!read_only) {
+        dt_io_scope_push("ckpt");
+        st = open_for_saving(c);
+        dt_io_scope_pop();
+    }
+    if (st != DT_OK) {
+        dt_ckpt_close(c);
+        c = NULL;
+    }
+    *out = c;
+    return st;
+}
+
+void dt_ckpt_close(dt_ckpt *c) {
+    if (!c) return;
+    dt_ckpt_writer_stop(c);
+    dt_ckpt_snapshot_free(c);
+    if (c->lock_fd >= 0) close(c->lock_fd); // releases the lock
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->mutex);
+    free(c->state_json);
+    free(c->dir);
+    free(c);
+}

@@ -1,0 +1,81 @@
+// ckpt_dir.c: which checkpoints a directory holds, and which is the best.
+//
+// Directories are the truth: no index file could disagree with them. A checkpoint is step-N; what
+// begins with a dot is being written or removed. The best one is told in two places that cannot
+// contradict each other: the flag in its manifest, which appears in the same rename as the
+// checkpoint, and best.json, written after that, for people and for a checkpoint that became best
+// later. A run's best only moves forward, so the newest of both is the best.
+#include "base/arena.h"
+#include "base/io.h"
+#include "ckpt_internal.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *dt_ckpt_step_path(const char *dir, int64_t step) {
+    return dt_xprintf("%s/step-%08" PRId64, dir, step);
+}
+
+bool dt_ckpt_step_of_name(const char *name, int64_t *step) {
+    size_t n = strlen(name);
+    if (strncmp(name, "step-", 5) != 0 || n < 13 || n > 23) return false;
+    for (const char *p = name + 5; *p; p++)
+        if (!isdigit((unsigned char)*p)) return false;
+    if (n > 13 && name[5] == '0') return false; // one name a step
+    *step = strtoll(name + 5, NULL, 10);
+    return true;
+}
+
+static int by_value(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n) {
+    char **names;
+    size_t n_names;
+    *steps = NULL;
+    *n = 0;
+    if (!dt_io_exists(dir)) return DT_OK;
+    DT_TRY(dt_io_list_dir(&names, &n_names, dir, DT_E_CKPT));
+    *steps = dt_xcalloc(n_names + 1, sizeof **steps);
+    for (size_t i = 0; i < n_names; i++)
+        if (dt_ckpt_step_of_name(names[i], &(*steps)[*n])) (*n)++;
+    dt_io_free_list(names, n_names);
+    qsort(*steps, (size_t)*n, sizeof **steps, by_value);
+    return DT_OK;
+}
+
+static int64_t read_best_file(const char *dir) {
+    char *path = dt_xprintf("%s/best.json", dir);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *step = json_object_get(root, "step");
+    int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(root);
+    free(path);
+    return value;
+}
+
+int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n) {
+    int64_t named = read_best_file(dir);
+    for (int i = n - 1; i >= 0; i--) {
+        char *path = dt_ckpt_step_path(dir, steps[i]);
+        bool flagged = false;
+        bool good = dt_ckpt_verify(path, DT_CKPT_SIZES, &flagged) == DT_OK;
+        free(path);
+        if (good && (flagged || steps[i] == named)) return steps[i];
+    }
+    return -1;
+}
+
+dt_status dt_ckpt_best_write(const char *dir, int64_t step) {
+    char text[64], *path = dt_xprintf("%s/best.json", dir);
+    int n = snprintf(text, sizeof text, "{\"step\":%" PRId64 "}\n", step);
+    dt_status st = dt_io_write_file(path, text, (size_t)n);
+    free(path);
+    return st;
+}

@@ -1,0 +1,134 @@
+// ckpt_internal.h: what the files of runtime/ckpt share. Not for others.
+#ifndef DT_CKPT_CKPT_INTERNAL_H
+#define DT_CKPT_CKPT_INTERNAL_H
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "ckpt.h"
+
+#include <pthread.h>
+
+// ---- writing one file (ckpt_file.c) ----------------------------------------------------------------
+// Stages small pieces, hashes everything, and leaves the descriptor alone after an error.
+typedef struct dt_ckpt_writer {
+    int fd;
+    const char *path; // borrowed
+    char *stage;
+    size_t n_staged;
+    uint64_t n_bytes; // put so far
+    dt_hash_stream *hash;
+} dt_ckpt_writer;
+
+dt_status dt_ckpt_writer_open(dt_ckpt_writer *w, const char *path); // replaces
+dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes);
+// Writes what is staged, fsyncs and closes; *hash is XXH3-64 of the whole file (may be NULL).
+dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, uint64_t *hash);
+void dt_ckpt_writer_abandon(dt_ckpt_writer *w); // after an error; harmless after finish
+
+// ---- manifest (ckpt_manifest.c) --------------------------------------------------------------------
+typedef struct dt_ckpt_range {
+    char *name; // of the tensor
+    uint64_t offset, n_bytes, hash;
+} dt_ckpt_range;
+
+typedef struct dt_ckpt_file {
+    char *name; // plain file name inside the checkpoint
+    uint64_t n_bytes, hash;
+    dt_ckpt_range *ranges;
+    int n_ranges;
+} dt_ckpt_file;
+
+typedef struct dt_ckpt_manifest {
+    int64_t step;
+    bool best; // was the best one when it was saved
+    dt_ckpt_file *files;
+    int n_files;
+} dt_ckpt_manifest;
+
+void dt_ckpt_manifest_fini(dt_ckpt_manifest *m);
+dt_ckpt_file *dt_ckpt_manifest_add(dt_ckpt_manifest *m, const char *name);
+const dt_ckpt_file *dt_ckpt_manifest_find(const dt_ckpt_manifest *m, const char *name);
+void dt_ckpt_manifest_print(const dt_ckpt_manifest *m, dt_json *out); // text of manifest.json
+// From memory; `where` stands for the file in messages. DT_E_CKPT.
+dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes,
+                                 const char *where);
+// Reads `path`/manifest.json and checks that its step is the directory's. DT_E_CKPT.
+dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path);
+
+typedef enum dt_ckpt_depth {
+    DT_CKPT_SIZES,     // every file is there with its size
+    DT_CKPT_HASHES,    // and its bytes are those that were saved
+    DT_CKPT_FROM_DISK, // the same, asking the kernel to forget its cached pages first
+} dt_ckpt_depth;
+dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);
+dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best); // read + verify
+
+// ---- names and the best one (ckpt_dir.c) -----------------------------------------------------------
+char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
+bool dt_ckpt_step_of_name(const char *name, int64_t *step);
+// Steps in `dir`, ascending, heap; a missing directory has none.
+dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
+// The best step: the newest of what best.json names and what manifests flag; -1 when none.
+int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n);
+dt_status dt_ckpt_best_write(const char *dir, int64_t step);
+
+// ---- safetensors -----------------------------------------------------------------------------------
+// From memory that outlives the object; `where` stands for the file in messages.
+dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
+                                     const char *where);
+
+// The order and header of a file of f32 tensors; depends on names and shapes only.
+typedef struct dt_safetensors_layout {
+    char *head; // length, JSON, padding
+    size_t head_bytes;
+    const dt_ckpt_tensor **sorted; // by name, into the array given to build
+    int n;
+} dt_safetensors_layout;
+// Of the tensors whose `file` is `file` (NULL: all).
+dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_tensor *tensors,
+                                      int n_tensors, const char *file, const char *const *metadata);
+void dt_safetensors_layout_fini(dt_safetensors_layout *l);
+// Writes and fsyncs; fills size, hash and ranges of `file` when it is not NULL.
+dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char *path,
+                                      dt_ckpt_file *file);
+
+// ---- the object ------------------------------------------------------------------------------------
+typedef struct dt_ckpt_part { // one safetensors file of this run's checkpoints
+    char *name;               // "model.safetensors"
+    dt_safetensors_layout layout;
+} dt_ckpt_part;
+
+struct dt_ckpt {
+    char *dir;
+    int keep;
+    bool async, read_only;
+    int lock_fd;
+
+    // snapshot: same tensors every time, so buffers, headers and order are made once
+    dt_ckpt_tensor *tensors; // own names; data points into slab (async) or at the caller's (sync)
+    int n_tensors;
+    float *slab;
+    dt_ckpt_part *parts;
+    int n_parts;
+
+    // the save under way or done last; the writer owns these while `busy`
+    int64_t step;
+    int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
+    char *state_json;
+    bool best;
+    double begin_s;
+
+    pthread_t thread;
+    bool thread_runs;
+    pthread_mutex_t mutex; // guards what follows
+    pthread_cond_t changed;
+    bool busy, quit, unreported;
+    dt_status status;
+    char error[1024];
+    double seconds;
+};
+
+void dt_ckpt_snapshot_free(dt_ckpt *c);
+void dt_ckpt_writer_stop(dt_ckpt *c); // waits for a running save and ends the thread
+
+#endif

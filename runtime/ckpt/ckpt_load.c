@@ -1,0 +1,167 @@
+// ckpt_load.c: finds the checkpoint to go on from, and loads it.
+//
+// Nothing is trusted because it is there: the manifest's own hash, every file's size and hash are
+// checked before a byte is used. "latest" walks back through the steps until one is whole and says of
+// each that is not, why; "best" and a number mean that one and nothing else. Loading checks every
+// name, shape and type first and copies after, so a checkpoint of another model changes nothing.
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "ckpt_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_STATE_BYTES = 256 << 20 };
+
+static dt_status find_latest(const char *dir, const int64_t *steps, int n, int64_t *step,
+                             char **path) {
+    for (int i = n - 1; i >= 0; i--) {
+        *path = dt_ckpt_step_path(dir, steps[i]);
+        if (dt_ckpt_verify(*path, DT_CKPT_HASHES, NULL) == DT_OK) {
+            *step = steps[i];
+            return DT_OK;
+        }
+        dt_warn("checkpoint step %" PRId64 " is skipped: %s", steps[i], dt_error_message());
+        free(*path);
+        *path = NULL;
+    }
+    if (n == 0) return DT_OK;
+    char *why = dt_xstrdup(dt_error_message());
+    dt_fail(
+        DT_E_CKPT,
+        "%s: none of %d checkpoints loads (%s); start anew with another run.name, or remove them",
+        dir, n, why);
+    free(why);
+    return DT_E_CKPT;
+}
+
+static dt_status no_such_step(const char *dir, const char *which, const int64_t *steps, int n) {
+    char there[256] = "none";
+    size_t at = 0;
+    for (int i = n > 12 ? n - 12 : 0; i < n && at < sizeof there; i++)
+        at +=
+            (size_t)snprintf(there + at, sizeof there - at, "%s%" PRId64, at ? ", " : "", steps[i]);
+    return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; steps there: %s", dir, which, there);
+}
+
+static dt_status find_one(const char *dir, const char *which, const int64_t *steps, int n,
+                          int64_t *step, char **path) {
+    char *end;
+    bool found = false;
+    int64_t wanted = strcmp(which, "best") == 0 ? dt_ckpt_best_step(dir, steps, n)
+                                                : (int64_t)strtoll(which, &end, 10);
+    if (strcmp(which, "best") != 0 && (end == which || *end))
+        return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number",
+                       which);
+    for (int i = 0; i < n; i++) found |= steps[i] == wanted;
+    if (!found) return no_such_step(dir, which, steps, n);
+    char *p = dt_ckpt_step_path(dir, wanted);
+    dt_status st = dt_ckpt_verify(p, DT_CKPT_HASHES, NULL);
+    if (st != DT_OK) {
+        free(p);
+        return dt_fail_context(st, "checkpoint '%s' does not load", which);
+    }
+    *step = wanted;
+    *path = p;
+    return DT_OK;
+}
+
+dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path) {
+    int64_t *steps;
+    int n;
+    *step = -1;
+    *path = NULL;
+    DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
+    dt_status st = strcmp(which, "latest") == 0 ? find_latest(c->dir, steps, n, step, path)
+                                                : find_one(c->dir, which, steps, n, step, path);
+    free(steps);
+    return st;
+}
+
+// -- loading -------------------------------------------------------------------------------------
+typedef struct part { // an opened file
+    const char *file; // "model"
+    dt_safetensors *s;
+} part;
+
+static dt_safetensors *part_of(const part *parts, int n, const char *file) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(parts[i].file, file) == 0) return parts[i].s;
+    return NULL;
+}
+
+static dt_status open_parts(part *parts, int *n_parts, const char *path, const dt_ckpt_manifest *m,
+                            const dt_ckpt_tensor *tensors, int n_tensors) {
+    for (int i = 0; i < n_tensors; i++) {
+        if (part_of(parts, *n_parts, tensors[i].file)) continue;
+        char *name = dt_xprintf("%s.safetensors", tensors[i].file);
+        char *file = dt_xprintf("%s/%s", path, name);
+        dt_safetensors *s = NULL;
+        dt_status st = dt_ckpt_manifest_find(m, name)
+                           ? dt_safetensors_open(&s, file)
+                           : dt_fail(DT_E_CKPT, "%s: the checkpoint has no %s", path, name);
+        free(name);
+        free(file);
+        DT_TRY(st);
+        parts[(*n_parts)++] = (part){tensors[i].file, s};
+    }
+    return DT_OK;
+}
+
+static dt_status check_tensor(const dt_safetensors *s, const dt_ckpt_tensor *t, const char *path) {
+    char want[96], have[96];
+    dt_shape shape;
+    int k = dt_safetensors_find(s, t->name);
+    if (k < 0)
+        return dt_fail(DT_E_CKPT, "%s: %s has no tensor '%s': saved by another model?", path,
+                       t->file, t->name);
+    dt_safetensors_shape(s, k, &shape);
+    if (!dt_shape_equal(&shape, &t->shape))
+        return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is %s, this model wants %s", path, t->file,
+                       t->name, dt_shape_print(&shape, have, sizeof have),
+                       dt_shape_print(&t->shape, want, sizeof want));
+    if (dt_safetensors_dtype(s, k) != DT_F32)
+        return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is not F32", path, t->file, t->name);
+    return DT_OK;
+}
+
+static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m, dt_ckpt_tensor *tensors,
+                              int n_tensors) {
+    part *parts = dt_xcalloc((size_t)n_tensors + 1, sizeof *parts);
+    int n_parts = 0;
+    dt_status st = open_parts(parts, &n_parts, path, m, tensors, n_tensors);
+    for (int i = 0; st == DT_OK && i < n_tensors; i++)
+        st = check_tensor(part_of(parts, n_parts, tensors[i].file), &tensors[i], path);
+    for (int i = 0; st == DT_OK && i < n_tensors; i++) {
+        const dt_safetensors *s = part_of(parts, n_parts, tensors[i].file);
+        size_t n_bytes;
+        const void *data =
+            dt_safetensors_data(s, dt_safetensors_find(s, tensors[i].name), &n_bytes);
+        if (n_bytes) memcpy(tensors[i].data, data, n_bytes);
+    }
+    for (int i = 0; i < n_parts; i++) dt_safetensors_close(parts[i].s);
+    free(parts);
+    return st;
+}
+
+dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
+                       char **state_json) {
+    dt_ckpt_manifest m;
+    size_t n_bytes;
+    if (state_json) *state_json = NULL;
+    DT_TRY(dt_ckpt_manifest_read(&m, path));
+    dt_status st = dt_ckpt_manifest_verify(&m, path, DT_CKPT_HASHES);
+    if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors);
+    if (st == DT_OK && state_json) {
+        char *file = dt_xprintf("%s/state.json", path);
+        st = dt_ckpt_manifest_find(&m, "state.json")
+                 ? dt_io_read_file(state_json, &n_bytes, file, MAX_STATE_BYTES, DT_E_CKPT)
+                 : dt_fail(DT_E_CKPT, "%s: the checkpoint has no state.json", path);
+        free(file);
+    }
+    dt_ckpt_manifest_fini(&m);
+    return st;
+}

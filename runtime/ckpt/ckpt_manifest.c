@@ -1,0 +1,276 @@
+// ckpt_manifest.c: manifest.json, the list of a checkpoint's files with sizes and hashes.
+//
+//   {"format":"dtrain-checkpoint","version":1,"step":123,"best":false,"files":[{"name":…,"bytes":…,
+//    "xxh3":"16 hex digits","ranges":[{"name":<tensor>,"offset":…,"bytes":…,"xxh3":…}]}],
+//    "manifest_xxh3":…}
+//
+// The last member is the hash of every byte before it, so the manifest guards itself as well. It is
+// written after the files that it names are on the disk: a directory without a manifest was never a
+// checkpoint. A file's hash decides whether it is good; its ranges, one a tensor, then tell which
+// tensor is not. Names in it are plain file names: nothing outside the directory is ever opened.
+#define _GNU_SOURCE
+#include "base/arena.h"
+#include "base/io.h"
+#include "ckpt_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FORMAT "dtrain-checkpoint"
+#define SELF   ",\"manifest_xxh3\":\""
+enum { VERSION = 1, MAX_MANIFEST_BYTES = 64 << 20, READ_BYTES = 1 << 20 };
+
+void dt_ckpt_manifest_fini(dt_ckpt_manifest *m) {
+    for (int i = 0; i < m->n_files; i++) {
+        for (int k = 0; k < m->files[i].n_ranges; k++) free(m->files[i].ranges[k].name);
+        free(m->files[i].ranges);
+        free(m->files[i].name);
+    }
+    free(m->files);
+    *m = (dt_ckpt_manifest){0};
+}
+
+dt_ckpt_file *dt_ckpt_manifest_add(dt_ckpt_manifest *m, const char *name) {
+    m->files = dt_xrealloc(m->files, (size_t)(m->n_files + 1) * sizeof *m->files);
+    dt_ckpt_file *f = &m->files[m->n_files++];
+    *f = (dt_ckpt_file){.name = dt_xstrdup(name)};
+    return f;
+}
+
+const dt_ckpt_file *dt_ckpt_manifest_find(const dt_ckpt_manifest *m, const char *name) {
+    for (int i = 0; i < m->n_files; i++)
+        if (strcmp(m->files[i].name, name) == 0) return &m->files[i];
+    return NULL;
+}
+
+// -- text --------------------------------------------------------------------------------------
+static void print_hash(dt_json *j, uint64_t hash) {
+    char hex[17];
+    dt_hash_hex(hash, hex);
+    dt_json_string(j, "xxh3", hex);
+}
+
+static void print_file(dt_json *j, const dt_ckpt_file *f) {
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "name", f->name);
+    dt_json_int(j, "bytes", (int64_t)f->n_bytes);
+    print_hash(j, f->hash);
+    if (f->n_ranges) {
+        dt_json_begin_array(j, "ranges");
+        for (int i = 0; i < f->n_ranges; i++) {
+            dt_json_begin_object(j, NULL);
+            dt_json_string(j, "name", f->ranges[i].name);
+            dt_json_int(j, "offset", (int64_t)f->ranges[i].offset);
+            dt_json_int(j, "bytes", (int64_t)f->ranges[i].n_bytes);
+            print_hash(j, f->ranges[i].hash);
+            dt_json_end_object(j);
+        }
+        dt_json_end_array(j);
+    }
+    dt_json_end_object(j);
+}
+
+void dt_ckpt_manifest_print(const dt_ckpt_manifest *m, dt_json *j) {
+    char hex[17];
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "format", FORMAT);
+    dt_json_int(j, "version", VERSION);
+    dt_json_int(j, "step", m->step);
+    dt_json_bool(j, "best", m->best);
+    dt_json_begin_array(j, "files");
+    for (int i = 0; i < m->n_files; i++) print_file(j, &m->files[i]);
+    dt_json_end_array(j);
+    dt_hash_hex(dt_hash64(j->data, j->n_bytes), hex);
+    dt_json_string(j, "manifest_xxh3", hex);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+}
+
+static bool check_self_hash(const char *text, size_t n_bytes) {
+    const size_t n_self = strlen(SELF), n_tail = n_self + 16 + strlen("\"}\n");
+    char hex[17];
+    if (n_bytes < n_tail) return false;
+    const char *tail = text + n_bytes - n_tail;
+    dt_hash_hex(dt_hash64(text, n_bytes - n_tail), hex);
+    return memcmp(tail, SELF, n_self) == 0 && memcmp(tail + n_self, hex, 16) == 0 &&
+           memcmp(tail + n_self + 16, "\"}\n", 3) == 0;
+}
+
+// -- reading -------------------------------------------------------------------------------------
+static bool read_hash(const json_t *object, uint64_t *hash) {
+    const char *hex = json_string_value(json_object_get(object, "xxh3"));
+    if (!hex || strlen(hex) != 16 || strspn(hex, "0123456789abcdef") != 16) return false;
+    *hash = strtoull(hex, NULL, 16);
+    return true;
+}
+
+static bool read_count(const json_t *object, const char *key, uint64_t *out) {
+    const json_t *v = json_object_get(object, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0) return false;
+    *out = (uint64_t)json_integer_value(v);
+    return true;
+}
+
+static bool plain_name(const char *name) {
+    return name && *name && name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
+}
+
+static bool read_range(dt_ckpt_file *f, const json_t *object) {
+    dt_ckpt_range r = {0};
+    const char *name = json_string_value(json_object_get(object, "name"));
+    if (!name || !read_count(object, "offset", &r.offset) ||
+        !read_count(object, "bytes", &r.n_bytes) || !read_hash(object, &r.hash) ||
+        r.n_bytes > f->n_bytes || r.offset > f->n_bytes - r.n_bytes)
+        return false;
+    r.name = dt_xstrdup(name);
+    f->ranges[f->n_ranges++] = r;
+    return true;
+}
+
+static dt_status read_file(dt_ckpt_manifest *m, const json_t *object, const char *where) {
+    const char *name = json_string_value(json_object_get(object, "name"));
+    const json_t *ranges = json_object_get(object, "ranges");
+    if (!plain_name(name) || dt_ckpt_manifest_find(m, name))
+        return dt_fail(DT_E_CKPT, "%s: '%.100s' is not the plain name of a file", where,
+                       name ? name : "");
+    dt_ckpt_file *f = dt_ckpt_manifest_add(m, name);
+    bool good = read_count(object, "bytes", &f->n_bytes) && read_hash(object, &f->hash) &&
+                (!ranges || json_is_array(ranges));
+    f->ranges = dt_xcalloc(json_array_size(ranges) + 1, sizeof *f->ranges);
+    for (size_t i = 0; good && i < json_array_size(ranges); i++)
+        good = read_range(f, json_array_get(ranges, i));
+    return good ? DT_OK : dt_fail(DT_E_CKPT, "%s: the entry of '%.100s' is malformed", where, name);
+}
+
+static dt_status read_manifest(dt_ckpt_manifest *m, const json_t *root, const char *where) {
+    const char *format = json_string_value(json_object_get(root, "format"));
+    const json_t *files = json_object_get(root, "files");
+    uint64_t version, step;
+    if (!format || strcmp(format, FORMAT) != 0)
+        return dt_fail(DT_E_CKPT, "%s: not the manifest of a checkpoint", where);
+    if (!read_count(root, "version", &version) || version != VERSION)
+        return dt_fail(DT_E_CKPT, "%s: its version is not %d: written by a newer dtrain?", where,
+                       (int)VERSION);
+    if (!read_count(root, "step", &step) || !json_is_array(files) || json_array_size(files) == 0)
+        return dt_fail(DT_E_CKPT, "%s: no step or no files in it", where);
+    m->step = (int64_t)step;
+    m->best = json_is_true(json_object_get(root, "best"));
+    for (size_t i = 0; i < json_array_size(files); i++)
+        DT_TRY(read_file(m, json_array_get(files, i), where));
+    return DT_OK;
+}
+
+dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes,
+                                 const char *where) {
+    json_error_t error;
+    *m = (dt_ckpt_manifest){0};
+    json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return dt_fail(DT_E_CKPT, "%s: damaged: at byte %d: %s", where, error.position, error.text);
+    dt_status st = read_manifest(m, root, where); // a newer version is named before its hash
+    if (st == DT_OK && !check_self_hash(text, n_bytes))
+        st = dt_fail(DT_E_CKPT, "%s: damaged: its bytes do not match its own hash", where);
+    json_decref(root);
+    if (st != DT_OK) dt_ckpt_manifest_fini(m);
+    return st;
+}
+
+dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
+    char *file = dt_xprintf("%s/manifest.json", path), *text = NULL;
+    const char *base = strrchr(path, '/');
+    size_t n_bytes;
+    int64_t step;
+    *m = (dt_ckpt_manifest){0};
+    dt_status st = dt_io_read_file(&text, &n_bytes, file, MAX_MANIFEST_BYTES, DT_E_CKPT);
+    if (st == DT_OK) st = dt_ckpt_manifest_parse(m, text, n_bytes, file);
+    // copies under other names are fine, but a step-N must be step N
+    if (st == DT_OK && dt_ckpt_step_of_name(base ? base + 1 : path, &step) && step != m->step) {
+        st = dt_fail(DT_E_CKPT, "%s: is of step %" PRId64 ": the directory was renamed", file,
+                     m->step);
+        dt_ckpt_manifest_fini(m);
+    }
+    free(text);
+    free(file);
+    return st;
+}
+
+// -- checking --------------------------------------------------------------------------------------
+// Hash of bytes [offset, offset + n) by reading: a bad disk is an error here and not a SIGBUS.
+static dt_status hash_bytes(int fd, const char *path, uint64_t offset, uint64_t n_bytes,
+                            uint64_t *hash) {
+    char *buffer = dt_xcalloc(1, READ_BYTES);
+    dt_hash_stream *h = dt_hash_stream_create();
+    dt_status st = DT_OK;
+    while (st == DT_OK && n_bytes > 0) {
+        size_t n = n_bytes < READ_BYTES ? (size_t)n_bytes : READ_BYTES;
+        st = dt_io_pread(fd, path, buffer, n, (off_t)offset, DT_E_CKPT);
+        if (st == DT_OK) dt_hash_stream_update(h, buffer, n);
+        offset += n;
+        n_bytes -= n;
+    }
+    *hash = dt_hash_stream_digest(h);
+    dt_hash_stream_destroy(h);
+    free(buffer);
+    return st;
+}
+
+// The file's hash is wrong: says where.
+static dt_status name_the_damage(int fd, const char *path, const dt_ckpt_file *f) {
+    for (int i = 0; i < f->n_ranges; i++) {
+        uint64_t hash;
+        DT_TRY(hash_bytes(fd, path, f->ranges[i].offset, f->ranges[i].n_bytes, &hash));
+        if (hash != f->ranges[i].hash)
+            return dt_fail(DT_E_CKPT,
+                           "%s: damaged: the bytes of tensor '%s' changed since it was "
+                           "saved",
+                           path, f->ranges[i].name);
+    }
+    return dt_fail(DT_E_CKPT, "%s: damaged: its bytes changed since it was saved", path);
+}
+
+static dt_status verify_open(int fd, const char *path, const dt_ckpt_file *f, dt_ckpt_depth depth) {
+    struct stat info;
+    uint64_t hash;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return dt_fail(DT_E_CKPT, "%s: not a regular file", path);
+    if ((uint64_t)info.st_size != f->n_bytes)
+        return dt_fail(DT_E_CKPT, "%s: %s: %lld bytes, %" PRIu64 " were saved", path,
+                       (uint64_t)info.st_size < f->n_bytes ? "truncated" : "grew",
+                       (long long)info.st_size, f->n_bytes);
+    if (depth == DT_CKPT_SIZES) return DT_OK;
+    if (depth == DT_CKPT_FROM_DISK) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    DT_TRY(hash_bytes(fd, path, 0, f->n_bytes, &hash));
+    return hash == f->hash ? DT_OK : name_the_damage(fd, path, f);
+}
+
+dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *dir, dt_ckpt_depth depth) {
+    dt_status st = DT_OK;
+    for (int i = 0; st == DT_OK && i < m->n_files; i++) {
+        char *path = dt_xprintf("%s/%s", dir, m->files[i].name);
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0) {
+            st = dt_fail(DT_E_CKPT, "%s: cannot open: %s", path, strerror(errno));
+        } else {
+            st = verify_open(fd, path, &m->files[i], depth);
+            close(fd);
+        }
+        free(path);
+    }
+    return st;
+}
+
+dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best) {
+    dt_ckpt_manifest m;
+    DT_TRY(dt_ckpt_manifest_read(&m, path));
+    if (best) *best = m.best;
+    dt_status st = dt_ckpt_manifest_verify(&m, path, depth);
+    dt_ckpt_manifest_fini(&m);
+    return st;
+}

@@ -1,0 +1,345 @@
+// ckpt_save.c: saves a checkpoint so that it is there whole or not at all.
+//
+// save_begin copies the tensors (async) and hands the rest to the writer thread; without async the
+// same code runs in place. The order of calls is the whole point, and tests/fault breaks each one:
+//   .tmp-step-N/  files, each fsynced → manifest, fsynced → fsync of .tmp-step-N
+//   → rename to step-N (never over another) → fsync of checkpoints/ → read back and verified
+//   → best.json → acknowledged → older ones removed
+// A failure before the rename removes the temporary. After a failed fsync of checkpoints/ nobody
+// knows whether the rename lasts: the save is not acknowledged, the next start looks; should this
+// process save the same step again, it writes it anew instead of trusting a second fsync.
+// Removal renames to ".tmp-step-N.old" first: half a checkpoint never bears a checkpoint's name.
+//
+// Snapshot buffer, file headers and order are made at the first save and kept: later saves of the
+// same tensors allocate only small text in the writer.
+#define _GNU_SOURCE
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "ckpt_internal.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const metadata[] = {"format", "pt", NULL};
+
+// -- snapshot ------------------------------------------------------------------------------------
+void dt_ckpt_snapshot_free(dt_ckpt *c) {
+    for (int i = 0; i < c->n_parts; i++) {
+        dt_safetensors_layout_fini(&c->parts[i].layout);
+        free(c->parts[i].name);
+    }
+    for (int i = 0; i < c->n_tensors; i++) {
+        free((char *)c->tensors[i].name);
+        free((char *)c->tensors[i].file);
+    }
+    free(c->parts);
+    free(c->tensors);
+    free(c->slab);
+    c->parts = NULL;
+    c->tensors = NULL;
+    c->slab = NULL;
+    c->n_parts = c->n_tensors = 0;
+}
+
+static bool same_tensors(const dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
+    if (!c->tensors || n != c->n_tensors) return false;
+    for (int i = 0; i < n; i++)
+        if (strcmp(t[i].name, c->tensors[i].name) != 0 ||
+            strcmp(t[i].file, c->tensors[i].file) != 0 ||
+            !dt_shape_equal(&t[i].shape, &c->tensors[i].shape))
+            return false;
+    return true;
+}
+
+static dt_status add_part(dt_ckpt *c, const char *file) {
+    char *name = dt_xprintf("%s.safetensors", file);
+    for (int i = 0; i < c->n_parts; i++)
+        if (strcmp(c->parts[i].name, name) == 0) {
+            free(name);
+            return DT_OK;
+        }
+    c->parts = dt_xrealloc(c->parts, (size_t)(c->n_parts + 1) * sizeof *c->parts);
+    dt_ckpt_part *p = &c->parts[c->n_parts++];
+    *p = (dt_ckpt_part){.name = name};
+    return dt_safetensors_layout_build(&p->layout, c->tensors, c->n_tensors, file, metadata);
+}
+
+static dt_status build_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
+    size_t n_floats = 0, at = 0;
+    dt_ckpt_snapshot_free(c);
+    c->tensors = dt_xcalloc((size_t)n + 1, sizeof *c->tensors);
+    for (int i = 0; i < n; i++) {
+        c->tensors[i] = t[i];
+        c->tensors[i].name = dt_xstrdup(t[i].name);
+        c->tensors[i].file = dt_xstrdup(t[i].file);
+        c->n_tensors++;
+        n_floats += (size_t)dt_shape_elements(&t[i].shape);
+    }
+    for (int i = 0; i < n; i++) DT_TRY(add_part(c, t[i].file));
+    if (!c->async) return DT_OK;
+    c->slab = malloc((n_floats + 1) * sizeof *c->slab);
+    if (!c->slab)
+        return dt_fail(DT_E_INTERNAL,
+                       "no memory for the checkpoint's copy of %zu MiB: set checkpoint.async=false",
+                       n_floats * sizeof *c->slab >> 20);
+    for (int i = 0; i < n; i++) {
+        c->tensors[i].data = c->slab + at;
+        at += (size_t)dt_shape_elements(&t[i].shape);
+    }
+    return DT_OK;
+}
+
+static dt_status take_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
+    if (!same_tensors(c, t, n)) {
+        dt_status st = build_snapshot(c, t, n);
+        if (st != DT_OK) {
+            dt_ckpt_snapshot_free(c);
+            return st;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        size_t n_bytes = (size_t)dt_shape_elements(&t[i].shape) * sizeof(float);
+        if (!c->async)
+            c->tensors[i].data = t[i].data;
+        else if (n_bytes)
+            memcpy(c->tensors[i].data, t[i].data, n_bytes);
+    }
+    return DT_OK;
+}
+
+// -- writing -------------------------------------------------------------------------------------
+static dt_status write_text(dt_ckpt_file *file, const char *path, const char *text, size_t n) {
+    dt_ckpt_writer w;
+    uint64_t hash = 0;
+    DT_TRY(dt_ckpt_writer_open(&w, path));
+    dt_status st = dt_ckpt_writer_put(&w, text, n);
+    if (st == DT_OK) st = dt_ckpt_writer_finish(&w, &hash);
+    dt_ckpt_writer_abandon(&w);
+    if (file) {
+        file->n_bytes = n;
+        file->hash = hash;
+    }
+    return st;
+}
+
+static dt_status write_files(dt_ckpt *c, const char *temp, dt_ckpt_manifest *m) {
+    for (int i = 0; i < c->n_parts; i++) {
+        char *path = dt_xprintf("%s/%s", temp, c->parts[i].name);
+        dt_ckpt_file *f = dt_ckpt_manifest_add(m, c->parts[i].name);
+        dt_status st = dt_safetensors_layout_write(&c->parts[i].layout, path, f);
+        free(path);
+        DT_TRY(st);
+    }
+    char *path = dt_xprintf("%s/state.json", temp);
+    dt_status st = write_text(dt_ckpt_manifest_add(m, "state.json"), path, c->state_json,
+                              strlen(c->state_json));
+    free(path);
+    return st;
+}
+
+static dt_status write_manifest(const char *temp, const dt_ckpt_manifest *m) {
+    dt_json j;
+    char *path = dt_xprintf("%s/manifest.json", temp);
+    dt_json_init(&j);
+    dt_ckpt_manifest_print(m, &j);
+    dt_status st = write_text(NULL, path, j.data, j.n_bytes);
+    dt_json_fini(&j);
+    free(path);
+    return st;
+}
+
+static dt_status write_temporary(dt_ckpt *c, const char *temp) {
+    dt_ckpt_manifest m = {.step = c->step, .best = c->best};
+    dt_status st = dt_io_remove_tree(temp); // of an earlier failure whose removal failed too
+    if (st == DT_OK) st = dt_io_mkdir(temp);
+    if (st == DT_OK) st = write_files(c, temp, &m);
+    if (st == DT_OK) st = write_manifest(temp, &m);
+    if (st == DT_OK) st = dt_io_fsync_dir(temp);
+    dt_ckpt_manifest_fini(&m);
+    return st;
+}
+
+static dt_status remove_checkpoint(const char *dir, int64_t step) {
+    char *path = dt_ckpt_step_path(dir, step);
+    char *old = dt_xprintf("%s/.tmp-step-%08" PRId64 ".old", dir, step);
+    dt_status st = dt_io_remove_tree(old);
+    if (st == DT_OK) st = dt_io_rename_noreplace(path, old);
+    if (st == DT_OK) st = dt_io_remove_tree(old);
+    free(old);
+    free(path);
+    return st;
+}
+
+static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
+    char *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, c->step);
+    dt_status st = write_temporary(c, temp);
+    if (st == DT_OK && dt_io_exists(path)) st = remove_checkpoint(c->dir, c->step);
+    if (st == DT_OK) st = dt_io_rename_noreplace(temp, path);
+    if (st != DT_OK) {
+        char *first = dt_xstrdup(dt_error_message());
+        dt_io_remove_tree(temp);
+        dt_fail(st, "%s", first);
+        free(first);
+    } else {
+        st = dt_io_fsync_dir(c->dir);
+        c->unsure_step = st == DT_OK ? -1 : c->step;
+    }
+    free(temp);
+    return st;
+}
+
+// What is there under this step's name is a whole checkpoint (a resumed run saves again).
+static bool already_saved(const dt_ckpt *c, const char *path) {
+    if (c->step == c->unsure_step || !dt_io_exists(path)) return false;
+    bool good = dt_ckpt_verify(path, DT_CKPT_FROM_DISK, NULL) == DT_OK;
+    if (!good)
+        dt_warn("checkpoint step %" PRId64 " is written anew: %s", c->step, dt_error_message());
+    return good;
+}
+
+// -- removing older ones -------------------------------------------------------------------------
+// Removes what is older than the newest `keep`, except the best. Only steps below the one just
+// verified count or go, so whatever lies above it, nothing takes the last good one away.
+static dt_status prune(const dt_ckpt *c) {
+    int64_t *steps;
+    int n, kept = 1;
+    DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
+    int64_t best = dt_ckpt_best_step(c->dir, steps, n);
+    dt_status st = DT_OK;
+    for (int i = n - 1; st == DT_OK && i >= 0; i--) {
+        if (steps[i] >= c->step) continue;
+        char *path = dt_ckpt_step_path(c->dir, steps[i]);
+        if (kept < c->keep)
+            kept +=
+                dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK; // a damaged one is no reserve
+        else if (steps[i] != best)
+            st = remove_checkpoint(c->dir, steps[i]);
+        free(path);
+    }
+    free(steps);
+    return st;
+}
+
+static dt_status save(dt_ckpt *c) {
+    char *path = dt_ckpt_step_path(c->dir, c->step);
+    dt_status st;
+    if (already_saved(c, path)) {
+        st = dt_io_fsync_dir(c->dir); // an earlier life may have died before its own
+    } else {
+        st = write_checkpoint(c, path);
+        if (st == DT_OK && dt_ckpt_verify(path, DT_CKPT_FROM_DISK, NULL) != DT_OK)
+            st = dt_fail_context(DT_E_STORAGE, "the checkpoint just saved does not read back");
+    }
+    free(path);
+    if (st == DT_OK && c->best) st = dt_ckpt_best_write(c->dir, c->step);
+    if (st != DT_OK) return dt_fail_context(st, "checkpoint of step %" PRId64, c->step);
+    if (prune(c) != DT_OK) // costs space, not safety
+        dt_warn("older checkpoints could not be removed: %s", dt_error_message());
+    return DT_OK;
+}
+
+// -- the writer ----------------------------------------------------------------------------------
+static void run_save(dt_ckpt *c) {
+    dt_io_scope_push("ckpt");
+    dt_status st = save(c);
+    dt_io_scope_pop();
+    pthread_mutex_lock(&c->mutex);
+    c->status = st;
+    c->error[0] = '\0';
+    if (st != DT_OK) {
+        strncpy(c->error, dt_error_message(), sizeof c->error - 1);
+        c->unreported = true;
+    }
+    c->seconds = dt_clock_s() - c->begin_s;
+    c->busy = false;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void *writer_main(void *arg) {
+    dt_ckpt *c = arg;
+    dt_thread_name("ckpt");
+    pthread_mutex_lock(&c->mutex);
+    for (;;) {
+        while (!c->busy && !c->quit) pthread_cond_wait(&c->changed, &c->mutex);
+        if (!c->busy) break;
+        pthread_mutex_unlock(&c->mutex);
+        run_save(c);
+        pthread_mutex_lock(&c->mutex);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+static dt_status start_writer(dt_ckpt *c) {
+    sigset_t all, old;
+    if (c->thread_runs) return DT_OK;
+    sigfillset(&all); // signals are the trainer's
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = pthread_create(&c->thread, NULL, writer_main, c);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    c->thread_runs = err == 0;
+    return err ? dt_fail(DT_E_INTERNAL, "cannot start the checkpoint writer: %s", strerror(err))
+               : DT_OK;
+}
+
+void dt_ckpt_writer_stop(dt_ckpt *c) {
+    if (!c->thread_runs) return;
+    pthread_mutex_lock(&c->mutex);
+    c->quit = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+    pthread_join(c->thread, NULL); // after the save under way
+    c->thread_runs = false;
+}
+
+static void finish_previous(dt_ckpt *c) {
+    pthread_mutex_lock(&c->mutex);
+    while (c->busy) pthread_cond_wait(&c->changed, &c->mutex);
+    bool lost = c->unreported;
+    c->unreported = false;
+    pthread_mutex_unlock(&c->mutex);
+    if (lost) dt_warn("an earlier save failed: %s", c->error);
+}
+
+dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
+                             const char *state_json, bool best) {
+    assert(!c->read_only && step >= 0 && n_tensors > 0);
+    finish_previous(c);
+    c->begin_s = dt_clock_s();
+    DT_TRY(take_snapshot(c, tensors, n_tensors));
+    if (c->async) DT_TRY(start_writer(c));
+    free(c->state_json);
+    c->state_json = dt_xstrdup(state_json ? state_json : "{}");
+    c->step = step;
+    c->best = best;
+    pthread_mutex_lock(&c->mutex);
+    c->busy = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+    if (!c->async) run_save(c);
+    return DT_OK;
+}
+
+dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds) {
+    pthread_mutex_lock(&c->mutex);
+    while (c->busy) pthread_cond_wait(&c->changed, &c->mutex);
+    c->unreported = false;
+    dt_status st = c->status;
+    if (seconds) *seconds = c->seconds;
+    pthread_mutex_unlock(&c->mutex);
+    return st == DT_OK ? DT_OK : dt_fail(st, "%s", c->error);
+}
+
+bool dt_ckpt_save_done(dt_ckpt *c) {
+    pthread_mutex_lock(&c->mutex);
+    bool done = !c->busy;
+    pthread_mutex_unlock(&c->mutex);
+    return done;
+}

@@ -1,0 +1,291 @@
+// safetensors.c: reads safetensors files, strictly.
+//
+// A file is: u64 little-endian header length; a JSON object of that length; then the buffer.
+// Each member of the object is a tensor {dtype, shape, data_offsets [begin, end)} with offsets
+// relative to the buffer, except "__metadata__", which maps strings to strings. The file is mapped
+// read-only, its size known before; nothing in it is believed: sizes must fit shape and dtype,
+// tensors must cover the buffer exactly (no hole, no overlap, no tail), names must be unique.
+// Strict on purpose: a hole may hide data, an overlap may make a small file a huge one.
+//
+// Tensors are listed by name. Their data has no alignment beyond a byte in files of other writers:
+// copy it out.
+#define _GNU_SOURCE
+#include "base/arena.h"
+#include "ckpt_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_HEADER_BYTES 100000000ull
+
+typedef struct entry {
+    const char *name; // owned by the header's JSON
+    dt_dtype dtype;
+    dt_shape shape;
+    uint64_t begin, end;
+} entry;
+
+struct dt_safetensors {
+    const char *where;
+    char *path; // owned copy, where points here for files
+    void *map;  // NULL for memory
+    size_t map_bytes;
+    const char *buffer;
+    uint64_t buffer_bytes;
+    json_t *header;
+    entry *entries; // by name
+    int n;
+};
+
+// DT_DTYPE_COUNT: dtrain has no such element type; such tensors are listed but cannot be loaded.
+static const struct {
+    const char *name;
+    dt_dtype dtype;
+    int n_bytes;
+} dtypes[] = {
+    {"F32", DT_F32, 4},
+    {"BF16", DT_BF16, 2},
+    {"F16", DT_F16, 2},
+    {"I32", DT_I32, 4},
+    {"U8", DT_U8, 1},
+    {"I64", DT_DTYPE_COUNT, 8},
+    {"F64", DT_DTYPE_COUNT, 8},
+    {"U64", DT_DTYPE_COUNT, 8},
+    {"U32", DT_DTYPE_COUNT, 4},
+    {"I16", DT_DTYPE_COUNT, 2},
+    {"U16", DT_DTYPE_COUNT, 2},
+    {"I8", DT_DTYPE_COUNT, 1},
+    {"BOOL", DT_DTYPE_COUNT, 1},
+    {"C64", DT_DTYPE_COUNT, 8},
+    {"F8_E4M3", DT_DTYPE_COUNT, 1},
+    {"F8_E5M2", DT_DTYPE_COUNT, 1},
+};
+
+static dt_status bad_tensor(const dt_safetensors *s, const char *name, const char *what) {
+    return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': %s", s->where, name, what);
+}
+
+static dt_status read_shape(const dt_safetensors *s, entry *e, const json_t *shape,
+                            uint64_t *n_elements) {
+    size_t n = json_array_size(shape);
+    if (!json_is_array(shape)) return bad_tensor(s, e->name, "shape is not an array");
+    if (n > DT_MAX_DIMS) return bad_tensor(s, e->name, "more than 6 dimensions");
+    e->shape.n = (int)n;
+    *n_elements = 1;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *d = json_array_get(shape, i);
+        if (!json_is_integer(d) || json_integer_value(d) < 0)
+            return bad_tensor(s, e->name, "a dimension is not a count");
+        e->shape.d[i] = json_integer_value(d);
+        if (__builtin_mul_overflow(*n_elements, (uint64_t)e->shape.d[i], n_elements))
+            return bad_tensor(s, e->name, "shape overflows");
+    }
+    return DT_OK;
+}
+
+static dt_status read_offsets(const dt_safetensors *s, entry *e, const json_t *offsets) {
+    const json_t *b = json_array_get(offsets, 0), *f = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(b) || !json_is_integer(f) ||
+        json_integer_value(b) < 0 || json_integer_value(f) < json_integer_value(b))
+        return bad_tensor(s, e->name, "data_offsets is not [begin, end]");
+    e->begin = (uint64_t)json_integer_value(b);
+    e->end = (uint64_t)json_integer_value(f);
+    if (e->end > s->buffer_bytes)
+        return dt_fail(
+            DT_E_CKPT,
+            "%s: tensor '%.200s' ends at byte %llu of a buffer of %llu (truncated file?)", s->where,
+            e->name, (unsigned long long)e->end, (unsigned long long)s->buffer_bytes);
+    return DT_OK;
+}
+
+static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t) {
+    const char *dtype = json_string_value(json_object_get(t, "dtype"));
+    uint64_t n_elements, n_bytes;
+    if (!json_is_object(t) || json_object_size(t) != 3 || !dtype)
+        return bad_tensor(s, e->name, "is not {dtype, shape, data_offsets}");
+    size_t k = 0;
+    while (k < sizeof dtypes / sizeof *dtypes && strcmp(dtypes[k].name, dtype) != 0) k++;
+    if (k == sizeof dtypes / sizeof *dtypes)
+        return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': unknown dtype '%.20s'", s->where, e->name,
+                       dtype);
+    e->dtype = dtypes[k].dtype;
+    DT_TRY(read_shape(s, e, json_object_get(t, "shape"), &n_elements));
+    DT_TRY(read_offsets(s, e, json_object_get(t, "data_offsets")));
+    if (__builtin_mul_overflow(n_elements, (uint64_t)dtypes[k].n_bytes, &n_bytes) ||
+        n_bytes != e->end - e->begin)
+        return bad_tensor(s, e->name, "data_offsets do not fit shape and dtype");
+    return DT_OK;
+}
+
+static dt_status check_metadata(const dt_safetensors *s, json_t *metadata) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(metadata))
+        return dt_fail(DT_E_CKPT, "%s: __metadata__ is not an object", s->where);
+    json_object_foreach(metadata, key, value) {
+        if (!json_is_string(value))
+            return dt_fail(DT_E_CKPT, "%s: __metadata__ '%.100s' is not a string", s->where, key);
+    }
+    return DT_OK;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const entry *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end); // empty tensors first
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+// Tensors must tile the buffer. Leaves the entries sorted by name.
+static dt_status check_cover(const dt_safetensors *s) {
+    uint64_t at = 0;
+    if (s->n) qsort(s->entries, (size_t)s->n, sizeof *s->entries, by_offset);
+    for (int i = 0; i < s->n; i++) {
+        if (s->entries[i].begin != at)
+            return bad_tensor(s, s->entries[i].name,
+                              s->entries[i].begin > at ? "a hole lies before its data"
+                                                       : "its data overlap another tensor's");
+        at = s->entries[i].end;
+    }
+    if (at != s->buffer_bytes)
+        return dt_fail(DT_E_CKPT, "%s: %llu bytes after the last tensor", s->where,
+                       (unsigned long long)(s->buffer_bytes - at));
+    if (s->n) qsort(s->entries, (size_t)s->n, sizeof *s->entries, by_name);
+    return DT_OK;
+}
+
+static dt_status parse_header(dt_safetensors *s, const char *text, size_t n_bytes) {
+    json_error_t error;
+    const char *key;
+    json_t *value;
+    if (n_bytes == 0 || text[0] != '{')
+        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: the header is no JSON object",
+                       s->where);
+    s->header = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!s->header)
+        return dt_fail(DT_E_CKPT, "%s: bad safetensors header at byte %d: %s", s->where,
+                       error.position + 8, error.text);
+    s->entries = dt_xcalloc(json_object_size(s->header) + 1, sizeof *s->entries);
+    json_object_foreach(s->header, key, value) {
+        if (strcmp(key, "__metadata__") == 0) {
+            DT_TRY(check_metadata(s, value));
+            continue;
+        }
+        entry *e = &s->entries[s->n++];
+        e->name = key;
+        DT_TRY(read_tensor(s, e, value));
+    }
+    return check_cover(s);
+}
+
+static dt_status parse_file(dt_safetensors *s, const void *data, size_t n_bytes) {
+    const unsigned char *p = data;
+    uint64_t n = 0;
+    if (n_bytes < 8)
+        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %zu bytes", s->where, n_bytes);
+    for (int i = 7; i >= 0; i--) n = n << 8 | p[i];
+    if (n > MAX_HEADER_BYTES)
+        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: header of %llu bytes", s->where,
+                       (unsigned long long)n);
+    if (n > n_bytes - 8)
+        return dt_fail(DT_E_CKPT, "%s: truncated: header of %llu bytes in a file of %zu", s->where,
+                       (unsigned long long)n, n_bytes);
+    s->buffer = (const char *)data + 8 + n;
+    s->buffer_bytes = n_bytes - 8 - n;
+    return parse_header(s, (const char *)data + 8, (size_t)n);
+}
+
+dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
+                                     const char *where) {
+    dt_safetensors *s = dt_xcalloc(1, sizeof *s);
+    s->where = where;
+    dt_status st = parse_file(s, data, n_bytes);
+    if (st != DT_OK) {
+        dt_safetensors_close(s);
+        s = NULL;
+    }
+    *out = s;
+    return st;
+}
+
+static dt_status map_file(dt_safetensors *s) {
+    struct stat info;
+    dt_status st = DT_OK;
+    int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO must not block us
+    if (fd < 0) return dt_fail(DT_E_CKPT, "%s: cannot open: %s", s->path, strerror(errno));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        st = dt_fail(DT_E_CKPT, "%s: not a regular file", s->path);
+    } else if (info.st_size < 8) {
+        st = dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %lld bytes", s->path,
+                     (long long)info.st_size);
+    } else {
+        s->map_bytes = (size_t)info.st_size;
+        s->map = mmap(NULL, s->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (s->map == MAP_FAILED) {
+            s->map = NULL;
+            st = dt_fail(DT_E_CKPT, "%s: cannot map: %s", s->path, strerror(errno));
+        }
+    }
+    close(fd);
+    return st;
+}
+
+dt_status dt_safetensors_open(dt_safetensors **out, const char *path) {
+    dt_safetensors *s = dt_xcalloc(1, sizeof *s);
+    s->path = dt_xstrdup(path);
+    s->where = s->path;
+    dt_status st = map_file(s);
+    if (st == DT_OK) st = parse_file(s, s->map, s->map_bytes);
+    if (st != DT_OK) {
+        dt_safetensors_close(s);
+        s = NULL;
+    }
+    *out = s;
+    return st;
+}
+
+void dt_safetensors_close(dt_safetensors *s) {
+    if (!s) return;
+    if (s->map) munmap(s->map, s->map_bytes);
+    json_decref(s->header);
+    free(s->entries);
+    free(s->path);
+    free(s);
+}
+
+int dt_safetensors_count(const dt_safetensors *s) {
+    return s->n;
+}
+
+const char *dt_safetensors_name(const dt_safetensors *s, int i) {
+    return s->entries[i].name;
+}
+
+dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i) {
+    return s->entries[i].dtype;
+}
+
+void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out) {
+    *out = s->entries[i].shape;
+}
+
+const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes) {
+    if (n_bytes) *n_bytes = (size_t)(s->entries[i].end - s->entries[i].begin);
+    return s->buffer + s->entries[i].begin;
+}
+
+int dt_safetensors_find(const dt_safetensors *s, const char *name) {
+    entry key = {.name = name};
+    const entry *e =
+        s->n ? bsearch(&key, s->entries, (size_t)s->n, sizeof *s->entries, by_name) : NULL;
+    return e ? (int)(e - s->entries) : -1;
+}
