@@ -1,0 +1,254 @@
+// test_models.c: the networks that ship: parameter counts of torchvision's, names, outputs, passes.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "models/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static dt_config *make_config(const char *model) {
+    char text[1024];
+    snprintf(text, sizeof text,
+             "run: {name: t}\n"
+             "data: {path: x.lmdb, fields: {image: {kind: image, size: [224, 224]},"
+             " label: {kind: class, classes: 10}}}\n"
+             "model: {%s}\n"
+             "train: {global_batch: 2, micro_batch: 2}\n",
+             model);
+    dt_config *c = NULL;
+    dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0);
+    if (st != DT_OK) fail_msg("%s", dt_error_message());
+    return c;
+}
+
+static dt_model_field image_field(const char *name, int h, int w, int channels) {
+    dt_model_field f = {
+        .name = name, .sample_shape = dt_shape3(h, w, channels), .dtype = DT_U8, .is_image = true};
+    for (int i = 0; i < channels; i++) f.std[i] = 1.0f;
+    return f;
+}
+
+static dt_model_field class_field(const char *name, int classes) {
+    return (dt_model_field){
+        .name = name, .sample_shape = dt_shape0(), .dtype = DT_I32, .n_classes = classes};
+}
+
+// The graph of a model over these fields; the caller destroys it.
+static dt_graph *make(const char *model, const dt_model_field *fields, int n_fields, bool training,
+                      dt_dtype low) {
+    dt_config *c = make_config(model);
+    dt_model_args a = {c, fields, n_fields, 2, training};
+    dt_graph *g = NULL;
+    dt_status st = dt_model_graph(&g, &a, low);
+    dt_config_destroy(c);
+    if (st != DT_OK) fail_msg("%s", dt_error_message());
+    return g;
+}
+
+static dt_graph *make_photo(const char *model, int side, int classes, bool training, dt_dtype low) {
+    dt_model_field f[2] = {image_field("image", side, side, 3), class_field("label", classes)};
+    return make(model, f, 2, training, low);
+}
+
+static dt_graph *make_fusion(const char *fusion, bool training, dt_dtype low) {
+    char model[64];
+    snprintf(model, sizeof model, "name: fusion, fusion: %s, dropout: 0.1", fusion);
+    dt_model_field f[3] = {image_field("fingerprint", 103, 96, 1), image_field("iris", 240, 320, 3),
+                           class_field("subject", 45)};
+    return make(model, f, 3, training, low);
+}
+
+static int count_op(const dt_graph *g, dt_op op, bool backward) {
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        n += !g->nodes[i].dead && g->nodes[i].op == op && g->nodes[i].backward == backward;
+    }
+    return n;
+}
+
+static dt_value output(const dt_graph *g, const char *name) {
+    for (int i = 0; i < g->n_outputs; i++) {
+        if (strcmp(g->outputs[i].name, name) == 0) return g->outputs[i].value;
+    }
+    return DT_NONE;
+}
+
+// What every plan relies on.
+static void check_graph(const dt_graph *g) {
+    bool *made = calloc((size_t)g->n_values, 1);
+    for (int v = 0; v < g->n_values; v++) {
+        dt_value_kind k = g->values[v].kind;
+        made[v] = k == DT_V_INPUT || k == DT_V_PARAM || k == DT_V_BUFFER || k == DT_V_CONST;
+    }
+    for (int id = 0; id < g->n_nodes; id++) {
+        const dt_node *n = &g->nodes[id];
+        for (int i = 0; i < n->n_in && !n->dead; i++) {
+            if (n->in[i] != DT_NONE && !made[n->in[i]]) {
+                fail_msg("%s reads %s before it is made", n->name, g->values[n->in[i]].name);
+            }
+        }
+        for (int i = 0; i < n->n_out && !n->dead; i++) {
+            if (n->out[i] == DT_NONE) continue;
+            made[n->out[i]] = true;
+            if (g->values[n->out[i]].kind != DT_V_GRAD) {
+                assert_int_equal(g->values[n->out[i]].producer, id);
+                assert_int_equal(g->values[n->out[i]].out_index, i);
+            }
+        }
+        if (n->backward && n->forward != DT_NONE && !n->dead) {
+            assert_true(g->nodes[n->forward].op == n->op);
+            assert_int_equal(n->n_in, n->n_fwd_in + 2 * n->n_fwd_out);
+        }
+    }
+    for (int i = 0; i < g->n_outputs; i++) assert_true(made[g->outputs[i].value]);
+    free(made);
+    int last = -1;
+    for (int i = 0; i < g->n_grads; i++) {
+        const dt_value_info *grad = &g->values[g->grads[i]];
+        assert_true(dt_shape_equal(&grad->shape, &g->values[grad->param].shape));
+        assert_true(grad->producer >= last);
+        last = grad->producer;
+    }
+}
+
+static void check_params(dt_graph *g, int64_t expected) {
+    check_graph(g);
+    assert_int_equal(dt_graph_count_params(g), expected);
+    int n_params = 0;
+    for (int v = 0; v < g->n_values; v++) n_params += g->values[v].kind == DT_V_PARAM;
+    if (g->training) assert_int_equal(g->n_grads, n_params);
+    dt_graph_destroy(g);
+}
+
+static void parameter_counts_are_torchvisions(void **state) {
+    check_params(make_photo("name: resnet, depth: 18", 224, 1000, true, DT_F32), 11689512);
+    check_params(make_photo("name: resnet, depth: 34", 224, 1000, true, DT_F32), 21797672);
+    check_params(make_photo("name: resnet, depth: 50", 224, 1000, true, DT_F32), 25557032);
+    check_params(make_photo("name: resnet, depth: 50", 224, 1000, false, DT_F32), 25557032);
+    check_params(make_photo("name: vit", 224, 1000, true, DT_F32), 86567656);
+    check_params(make_photo("name: vit", 224, 1000, true, DT_BF16), 86567656);
+}
+
+static void fusion_counts(void **state) {
+    // encoders 585,568 and 586,144, head 142,893
+    check_params(make_fusion("concat", true, DT_F32), 585568 + 586144 + 142893);
+    check_params(make_fusion("concat", false, DT_F32), 585568 + 586144 + 142893);
+    // q, k, v, out of each modality and a layer norm
+    int64_t attention = 4 * (256 * 256 + 256) + 2 * 256;
+    check_params(make_fusion("cross_attention", true, DT_BF16),
+                 585568 + 586144 + 142893 + 2 * attention);
+}
+
+static void fusion_is_fused(void **state) {
+    dt_graph *g = make_fusion("concat", true, DT_F32);
+    assert_int_equal(count_op(g, DT_OP_max_pool, false), 0);
+    assert_int_equal(count_op(g, DT_OP_relu, false), 0);
+    assert_int_equal(count_op(g, DT_OP_batch_norm, false), 8);
+    assert_int_equal(count_op(g, DT_OP_batch_norm, true), 8);
+    assert_int_equal(g->n_updates, 16);
+    const char *names[] = {"fingerprint.0.weight", "fingerprint.1.weight", "iris.13.running_var",
+                           "iris.18.bias",         "iris.20.weight",       "head.0.weight",
+                           "head.3.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (dt_graph_find(g, names[i]) == DT_NONE) fail_msg("no %s", names[i]);
+    }
+    dt_value e = output(g, "embedding"), logits = output(g, "logits");
+    dt_shape pair = dt_shape2(2, 512), classes = dt_shape2(2, 45);
+    assert_true(dt_shape_equal(&g->values[e].shape, &pair));
+    assert_true(dt_shape_equal(&g->values[logits].shape, &classes));
+    assert_int_equal(count_op(g, DT_OP_dropout, false), 1);
+    assert_true(dt_graph_find_node(g, "head.2") != DT_NONE);
+    // no gradient of an image is made
+    dt_node_id conv = dt_graph_find_node(g, "iris.0.bwd");
+    assert_true(conv != DT_NONE && g->nodes[conv].out[0] == DT_NONE);
+    assert_true(g->nodes[conv].out[1] != DT_NONE);
+    dt_graph_destroy(g);
+}
+
+static void inference_folds(void **state) {
+    dt_graph *g = make_fusion("cross_attention", false, DT_BF16);
+    assert_int_equal(count_op(g, DT_OP_batch_norm, false), 0);
+    assert_int_equal(count_op(g, DT_OP_relu, false), 0);
+    assert_int_equal(count_op(g, DT_OP_dropout, false), 0);
+    dt_node_id conv = dt_graph_find_node(g, "iris.0");
+    assert_true(g->nodes[conv].attrs.conv2d.fold_bn);
+    assert_int_equal(g->nodes[conv].attrs.conv2d.act, DT_ACT_RELU);
+    assert_int_equal(g->nodes[conv].attrs.conv2d.bn_var, dt_graph_find(g, "iris.1.running_var"));
+    assert_true(g->loss != DT_NONE && g->n_grads == 0);
+    dt_graph_destroy(g);
+    g = make_photo("name: resnet, depth: 50", 64, 10, false, DT_F32);
+    assert_int_equal(count_op(g, DT_OP_batch_norm, false), 0);
+    dt_graph_destroy(g);
+}
+
+static void resnet_fuses_residuals(void **state) {
+    dt_graph *g = make_photo("name: resnet, depth: 18", 64, 10, true, DT_F32);
+    int n_residual = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        n_residual += !n->dead && n->op == DT_OP_batch_norm && !n->backward && n->n_in == 6;
+    }
+    assert_int_equal(n_residual, 8);
+    assert_int_equal(count_op(g, DT_OP_relu, false), 0);
+    assert_int_equal(count_op(g, DT_OP_batch_norm, false), 20);
+    assert_true(dt_graph_find(g, "layer2.0.downsample.1.running_mean") != DT_NONE);
+    dt_graph_destroy(g);
+}
+
+static void low_precision_reaches_the_ends(void **state) {
+    dt_graph *g = make_fusion("cross_attention", true, DT_BF16);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *n = &g->nodes[i];
+        if (n->dead || n->op != DT_OP_conv2d) continue;
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k] == DT_NONE) continue;
+            const dt_value_info *v = &g->values[n->in[k]];
+            assert_int_equal(v->dtype, v->kind == DT_V_PARAM ? DT_F32 : DT_BF16);
+        }
+    }
+    // one cast before the loss, one behind it
+    assert_int_equal(count_op(g, DT_OP_cast, false), 2);
+    dt_graph_destroy(g);
+}
+
+static void expect_error(const char *model, const dt_model_field *f, int n, const char *text) {
+    dt_config *c = make_config(model);
+    dt_model_args a = {c, f, n, 2, true};
+    dt_graph *g = NULL;
+    assert_int_equal(dt_model_graph(&g, &a, DT_F32), DT_E_USAGE);
+    if (!strstr(dt_error_message(), text)) fail_msg("got: %s", dt_error_message());
+    assert_null(strchr(dt_error_message(), '\n'));
+    assert_null(g);
+    dt_config_destroy(c);
+}
+
+static void errors_name_what_lacks(void **state) {
+    dt_model_field photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
+    expect_error("name: fusion", photo, 2, "two image fields");
+    expect_error("name: resnet", photo, 1, "a class field");
+    expect_error("name: resnet, depth: 19", photo, 2, "takes 10, 18, 34 or 50");
+    expect_error("name: nonesuch", photo, 2, "fusion, resnet, vit");
+    expect_error("name: vit, patch: 15", photo, 2, "multiple of model.patch");
+    expect_error("name: vit, dim: 100", photo, 2, "multiple of model.heads");
+    dt_model_field tiny[3] = {image_field("a", 12, 12, 1), image_field("b", 64, 64, 1), photo[1]};
+    expect_error("name: fusion", tiny, 3, "larger than the image");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameter_counts_are_torchvisions),
+        cmocka_unit_test(fusion_counts),
+        cmocka_unit_test(fusion_is_fused),
+        cmocka_unit_test(inference_folds),
+        cmocka_unit_test(resnet_fuses_residuals),
+        cmocka_unit_test(low_precision_reaches_the_ends),
+        cmocka_unit_test(errors_name_what_lacks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
