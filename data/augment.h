@@ -1,0 +1,31 @@
+// augment.h: random changes to training images, as a short list of operations made once from the
+// config. What a sample gets is a function of (seed, epoch, sample, operation), never of the thread.
+#ifndef DT_DATA_AUGMENT_H
+#define DT_DATA_AUGMENT_H
+
+#include "decode.h"
+
+#include "config/config.h"
+
+#include <stdint.h>
+
+typedef struct dt_augment dt_augment; // immutable: shared by workers
+
+// `list`: the list under data.augment.<field>. DT_E_USAGE with the place in the file.
+dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *field);
+void dt_augment_destroy(dt_augment *a);
+
+typedef struct dt_augment_key {
+    uint64_t seed;
+    uint32_t sample, epoch; // view index
+} dt_augment_key;
+
+// If the list starts with random_resized_crop: the part of the decoded image to resize from, as
+// {left, top, right, bottom}; false otherwise.
+bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height,
+                    double box[4]);
+// The other operations, in place on (H,W,C) bytes, through `scratch`.
+dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
+                           dt_buffer *scratch);
+
+#endif

@@ -1,0 +1,93 @@
+// blob.c: files by range.
+//
+// Data sets are read with pread and not through a map. A map would save one copy (10 us for a 230 KB
+// image, where decoding takes 40 us and more), but a file that is cut or a disk that fails while it is
+// mapped is a SIGBUS that names nothing, and mapped pages count as this process's memory. With pread
+// both are an error with file and offset, and the copy leaves the bytes in the cache that the hash and
+// the decoder read next.
+#include "blob.h"
+#include "record.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+dt_status dt_blob_open(dt_blob *b, const char *path) {
+    *b = (dt_blob){.path = path, .fd = -1};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return dt_fail(DT_E_DATA, "%s: cannot open: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return dt_fail(DT_E_DATA, "%s: not a regular file", path);
+    }
+    b->fd = fd;
+    b->n_bytes = (uint64_t)st.st_size;
+    return DT_OK;
+}
+
+void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t n_bytes) {
+    *b = (dt_blob){.path = name, .fd = -1, .mem = data, .n_bytes = n_bytes};
+}
+
+void dt_blob_close(dt_blob *b) {
+    if (b->fd >= 0) close(b->fd);
+    b->fd = -1;
+}
+
+dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
+    if (at > b->n_bytes || n_bytes > b->n_bytes - at)
+        return dt_fail(DT_E_DATA, "%s: %zu bytes wanted at offset %llu, but the file ends at %llu",
+                       b->path, n_bytes, (unsigned long long)at, (unsigned long long)b->n_bytes);
+    if (n_bytes == 0) return DT_OK;
+    if (b->fd < 0) {
+        memcpy(dst, b->mem + at, n_bytes);
+        return DT_OK;
+    }
+    return dt_io_pread(b->fd, b->path, dst, n_bytes, (off_t)at, DT_E_DATA);
+}
+
+dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {
+    uint8_t buf[8 + 8192 + 4096];
+    size_t head = b->n_bytes < 8192 ? (size_t)b->n_bytes : 8192;
+    size_t tail = b->n_bytes < 4096 ? (size_t)b->n_bytes : 4096;
+    memcpy(buf, &b->n_bytes, 8);
+    DT_TRY(dt_blob_read(b, 0, buf + 8, head));
+    DT_TRY(dt_blob_read(b, b->n_bytes - tail, buf + 8 + head, tail));
+    *out = dt_hash64(buf, 8 + head + tail);
+    return DT_OK;
+}
+
+uint8_t *dt_buffer_reserve(dt_buffer *b, size_t n_bytes) {
+    if (n_bytes > b->cap_bytes) {
+        size_t cap = b->cap_bytes ? b->cap_bytes : 4096;
+        while (cap < n_bytes) cap += cap / 2;
+        uint8_t *p = realloc(b->data, cap);
+        if (!p) return NULL;
+        b->data = p;
+        b->cap_bytes = cap;
+    }
+    return b->data;
+}
+
+void dt_buffer_append(dt_buffer *b, const void *data, size_t n_bytes) {
+    if (b->n_bytes + n_bytes > b->cap_bytes) {
+        size_t cap = (b->n_bytes + n_bytes) * 3 / 2 + 256;
+        b->data = dt_xrealloc(b->data, cap);
+        b->cap_bytes = cap;
+    }
+    if (n_bytes) memcpy(b->data + b->n_bytes, data, n_bytes);
+    b->n_bytes += n_bytes;
+}
+
+void dt_buffer_fini(dt_buffer *b) {
+    free(b->data);
+    *b = (dt_buffer){0};
+}

@@ -1,0 +1,27 @@
+// blob.h: a read-only file (or bytes in memory, for tests and fuzzing) that is read by range, each
+// range checked against the size.
+#ifndef DT_DATA_BLOB_H
+#define DT_DATA_BLOB_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct dt_blob {
+    const char *path; // borrowed
+    int fd;           // -1: `mem`
+    const uint8_t *mem;
+    uint64_t n_bytes;
+} dt_blob;
+
+dt_status dt_blob_open(dt_blob *b, const char *path); // DT_E_DATA
+void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t n_bytes);
+void dt_blob_close(dt_blob *b);
+// Exactly n_bytes at `at`, or DT_E_DATA that says what the file has.
+dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes);
+// A cheap identity of a file: XXH3 of its size, its first 8 KiB and its last 4 KiB. Tells an index
+// that the file it describes was replaced; the hash of each member tells the rest.
+dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out);
+
+#endif

@@ -1,0 +1,321 @@
+// catalog.c: rows of a data set in memory.
+//
+// Strings lie in one buffer and are named by their offset. Values, extensions and column names are
+// interned (equal strings have one offset) through a small open-addressing table, keys are not: they
+// are distinct anyway. While a catalog is built a cell is the offset of its value; finish() sorts the
+// distinct values of each column and turns cells into indexes.
+//
+// catalog_file.c has the format on disk.
+#include "catalog.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+
+#include <assert.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+dt_catalog *dt_catalog_create(void) {
+    dt_catalog *c = dt_xcalloc(1, sizeof *c);
+    c->cap_interned = 256;
+    c->intern = dt_xcalloc(c->cap_interned, sizeof *c->intern);
+    return c;
+}
+
+void dt_catalog_destroy(dt_catalog *c) {
+    if (!c) return;
+    for (uint32_t i = 0; i < c->n_shards; i++) free(c->shards[i].path);
+    for (uint32_t i = 0; i < c->n_columns; i++) {
+        free(c->columns[i].values);
+        free(c->columns[i].cell);
+    }
+    free(c->shards);
+    free(c->records);
+    free(c->members);
+    free(c->intern);
+    dt_buffer_fini(&c->strings);
+    free(c);
+}
+
+static void *grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
+    if (n < *cap) return p;
+    *cap = n < 16 ? 16 : n * 2;
+    return dt_xrealloc(p, *cap * size);
+}
+
+static uint32_t add_string(dt_catalog *c, const char *s) {
+    size_t n = strlen(s) + 1;
+    assert(c->strings.n_bytes + n < UINT32_MAX);
+    uint32_t at = (uint32_t)c->strings.n_bytes;
+    dt_buffer_append(&c->strings, s, n);
+    return at;
+}
+
+static uint32_t *intern_slot(dt_catalog *c, const char *s) {
+    uint32_t mask = c->cap_interned - 1, i = (uint32_t)dt_hash64(s, strlen(s)) & mask;
+    while (c->intern[i] && strcmp(dt_catalog_str(c, c->intern[i] - 1), s) != 0) i = (i + 1) & mask;
+    return &c->intern[i];
+}
+
+static uint32_t intern(dt_catalog *c, const char *s) {
+    if (c->n_interned * 2 >= c->cap_interned) {
+        uint32_t *old = c->intern, n_old = c->cap_interned;
+        c->cap_interned *= 2;
+        c->intern = dt_xcalloc(c->cap_interned, sizeof *c->intern);
+        for (uint32_t i = 0; i < n_old; i++)
+            if (old[i]) *intern_slot(c, dt_catalog_str(c, old[i] - 1)) = old[i];
+        free(old);
+    }
+    uint32_t *slot = intern_slot(c, s);
+    if (!*slot) {
+        *slot = add_string(c, s) + 1;
+        c->n_interned++;
+    }
+    return *slot - 1;
+}
+
+uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes) {
+    c->shards = grow(c->shards, &c->cap_shards, c->n_shards, sizeof *c->shards);
+    c->shards[c->n_shards] = (dt_shard){.path = dt_xstrdup(path), .n_bytes = n_bytes};
+    return c->n_shards++;
+}
+
+dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key) {
+    assert(!c->finished);
+    size_t n = strlen(key);
+    if (c->n_records == UINT32_MAX - 1 || c->strings.n_bytes + n > UINT32_MAX - (1u << 20))
+        return dt_fail(DT_E_DATA, "%s: more records than a catalog holds (4 GiB of keys)",
+                       c->shards[shard].path);
+    c->records = grow(c->records, &c->cap_records, c->n_records, sizeof *c->records);
+    c->records[c->n_records++] = (dt_record){.key = add_string(c, key),
+                                             .shard = shard,
+                                             .first_member = c->n_members,
+                                             .key_hash = dt_hash64(key, n)};
+    return DT_OK;
+}
+
+static dt_record *last_record(dt_catalog *c) {
+    assert(c->n_records > 0 && !c->finished);
+    return &c->records[c->n_records - 1];
+}
+
+static dt_status ext_index(dt_catalog *c, const char *ext, uint32_t *out) {
+    uint32_t s = intern(c, ext);
+    for (uint32_t i = 0; i < c->n_exts; i++)
+        if (c->exts[i] == s) {
+            *out = i;
+            return DT_OK;
+        }
+    if (c->n_exts == DT_MAX_EXTENSIONS)
+        return dt_fail(DT_E_DATA, "%s: record %s: more than %d different extensions",
+                       c->shards[last_record(c)->shard].path,
+                       dt_catalog_str(c, last_record(c)->key), DT_MAX_EXTENSIONS);
+    c->exts[c->n_exts] = s;
+    *out = c->n_exts++;
+    return DT_OK;
+}
+
+dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size,
+                                const uint64_t *hash) {
+    dt_record *r = last_record(c);
+    uint32_t e;
+    DT_TRY(ext_index(c, ext, &e));
+    for (uint32_t i = 0; i < r->n_members; i++)
+        if (c->members[r->first_member + i].ext == e)
+            return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", c->shards[r->shard].path,
+                           dt_catalog_str(c, r->key), ext);
+    c->members = grow(c->members, &c->cap_members, c->n_members, sizeof *c->members);
+    c->members[c->n_members++] = (dt_member){.ext = e,
+                                             .has_hash = hash != NULL,
+                                             .offset = offset,
+                                             .size = size,
+                                             .hash = hash ? *hash : 0};
+    r->n_members++;
+    return DT_OK;
+}
+
+static void fit_cells(const dt_catalog *c, dt_column *col) {
+    if (col->cap_cells >= c->n_records) return;
+    uint32_t cap = c->cap_records;
+    col->cell = dt_xrealloc(col->cell, cap * sizeof *col->cell);
+    memset(col->cell + col->cap_cells, 0xff, (cap - col->cap_cells) * sizeof *col->cell);
+    col->cap_cells = cap;
+}
+
+dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
+    dt_record *r = last_record(c);
+    int i = dt_catalog_find_column(c, column);
+    if (i < 0) {
+        if (c->n_columns == DT_MAX_COLUMNS)
+            return dt_fail(DT_E_DATA, "%s: record %s: more than %d metadata columns",
+                           c->shards[r->shard].path, dt_catalog_str(c, r->key), DT_MAX_COLUMNS);
+        i = (int)c->n_columns++;
+        c->columns[i] = (dt_column){.name = intern(c, column)};
+    }
+    fit_cells(c, &c->columns[i]);
+    c->columns[i].cell[c->n_records - 1] = intern(c, value);
+    return DT_OK;
+}
+
+static bool json_text(const json_t *v, char *buf, size_t cap, const char **out) {
+    *out = buf;
+    if (json_is_string(v))
+        *out = json_string_value(v);
+    else if (json_is_integer(v))
+        snprintf(buf, cap, "%lld", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(buf, cap, "%.17g", json_real_value(v));
+    else if (json_is_boolean(v))
+        snprintf(buf, cap, "%s", json_is_true(v) ? "true" : "false");
+    else
+        return false;
+    return true;
+}
+
+dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes) {
+    json_error_t error;
+    json_t *root = json_loadb(json, n_bytes, 0, &error);
+    if (!root) {
+        const dt_record *r = last_record(c);
+        return dt_fail(DT_E_DATA, "%s: record %s: metadata is not JSON: %s (line %d)",
+                       c->shards[r->shard].path, dt_catalog_str(c, r->key), error.text, error.line);
+    }
+    const char *key, *text;
+    json_t *value;
+    char buf[64];
+    dt_status st = DT_OK;
+    json_object_foreach(root, key, value) {
+        if (st == DT_OK && json_text(value, buf, sizeof buf, &text))
+            st = dt_catalog_set(c, key, text);
+    }
+    json_decref(root);
+    return st;
+}
+
+// ---- finish: sorted distinct values ----------------------------------------------------------------
+typedef struct sort_value {
+    const char *text;
+    uint32_t string;
+    double number;
+    bool is_number;
+} sort_value;
+
+static bool parse_number(const char *s, double *out) {
+    char *end;
+    if (*s == '\0' || *s == ' ') return false;
+    *out = strtod(s, &end);
+    return *end == '\0' && isfinite(*out);
+}
+
+static int compare_values(const void *pa, const void *pb) {
+    const sort_value *a = pa, *b = pb;
+    if (a->is_number != b->is_number) return a->is_number ? -1 : 1;
+    if (a->is_number && a->number != b->number) return a->number < b->number ? -1 : 1;
+    return strcmp(a->text, b->text);
+}
+
+static int compare_u32(const void *pa, const void *pb) {
+    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+    return a < b ? -1 : a > b;
+}
+
+static uint32_t *distinct_strings(const dt_catalog *c, const dt_column *col, uint32_t *n) {
+    uint32_t *all = dt_xcalloc(c->n_records + 1, sizeof *all), n_all = 0, n_out = 0;
+    for (uint32_t r = 0; r < c->n_records; r++)
+        if (col->cell[r] != DT_NO_VALUE && (n_all == 0 || all[n_all - 1] != col->cell[r]))
+            all[n_all++] = col->cell[r];
+    qsort(all, n_all, sizeof *all, compare_u32);
+    for (uint32_t i = 0; i < n_all; i++)
+        if (n_out == 0 || all[n_out - 1] != all[i]) all[n_out++] = all[i];
+    *n = n_out;
+    return all;
+}
+
+static void finish_column(dt_catalog *c, dt_column *col) {
+    fit_cells(c, col);
+    uint32_t n, *strings = distinct_strings(c, col, &n);
+    sort_value *v = dt_xcalloc(n + 1, sizeof *v);
+    for (uint32_t i = 0; i < n; i++) {
+        v[i] = (sort_value){.text = dt_catalog_str(c, strings[i]), .string = strings[i]};
+        v[i].is_number = parse_number(v[i].text, &v[i].number);
+    }
+    qsort(v, n, sizeof *v, compare_values);
+    // string offset -> rank, through a table over the sorted offsets
+    uint32_t *rank = dt_xcalloc(n + 1, sizeof *rank);
+    col->values = dt_xcalloc(n + 1, sizeof *col->values);
+    col->n_values = n;
+    for (uint32_t i = 0; i < n; i++) {
+        col->values[i] = v[i].string;
+        uint32_t *at = bsearch(&v[i].string, strings, n, sizeof *strings, compare_u32);
+        rank[at - strings] = i;
+    }
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        if (col->cell[r] == DT_NO_VALUE) continue;
+        uint32_t *at = bsearch(&col->cell[r], strings, n, sizeof *strings, compare_u32);
+        col->cell[r] = rank[at - strings];
+    }
+    free(rank);
+    free(v);
+    free(strings);
+}
+
+void dt_catalog_finish(dt_catalog *c) {
+    assert(!c->finished);
+    for (uint32_t i = 0; i < c->n_columns; i++) finish_column(c, &c->columns[i]);
+    c->finished = true;
+}
+
+// ---- reading -----------------------------------------------------------------------------------------
+int dt_catalog_find_column(const dt_catalog *c, const char *name) {
+    for (uint32_t i = 0; i < c->n_columns; i++)
+        if (strcmp(dt_catalog_str(c, c->columns[i].name), name) == 0) return (int)i;
+    return -1;
+}
+
+int dt_catalog_find_ext(const dt_catalog *c, const char *ext) {
+    for (uint32_t i = 0; i < c->n_exts; i++)
+        if (strcmp(dt_catalog_str(c, c->exts[i]), ext) == 0) return (int)i;
+    return -1;
+}
+
+const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record) {
+    uint32_t v = dt_catalog_cell(c, column, record);
+    return v == DT_NO_VALUE ? NULL : dt_catalog_str(c, c->columns[column].values[v]);
+}
+
+uint64_t dt_catalog_hash(const dt_catalog *c) {
+    dt_hash_stream *h = dt_hash_stream_create();
+    for (uint32_t i = 0; i < c->n_records; i++) {
+        const dt_record *r = &c->records[i];
+        dt_hash_stream_update(h, &r->key_hash, sizeof r->key_hash);
+        for (uint32_t m = 0; m < r->n_members; m++) {
+            const dt_member *x = &c->members[r->first_member + m];
+            const char *ext = dt_catalog_str(c, c->exts[x->ext]);
+            uint64_t numbers[2] = {x->size, x->hash};
+            dt_hash_stream_update(h, ext, strlen(ext) + 1);
+            dt_hash_stream_update(h, numbers, sizeof numbers);
+        }
+    }
+    // by name and not by position: the order of columns is an accident of who wrote first
+    uint64_t columns = 0;
+    for (uint32_t i = 0; i < c->n_columns; i++) {
+        dt_hash_stream *hc = dt_hash_stream_create();
+        const dt_column *col = &c->columns[i];
+        const char *name = dt_catalog_str(c, col->name);
+        dt_hash_stream_update(hc, name, strlen(name) + 1);
+        for (uint32_t v = 0; v < col->n_values; v++) {
+            const char *text = dt_catalog_str(c, col->values[v]);
+            dt_hash_stream_update(hc, text, strlen(text) + 1);
+        }
+        dt_hash_stream_update(hc, col->cell, c->n_records * sizeof *col->cell);
+        columns += dt_hash_stream_digest(hc);
+        dt_hash_stream_destroy(hc);
+    }
+    dt_hash_stream_update(h, &columns, sizeof columns);
+    uint64_t out = dt_hash_stream_digest(h);
+    dt_hash_stream_destroy(h);
+    return out;
+}

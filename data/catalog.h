@@ -1,0 +1,95 @@
+// catalog.h: the records of a data set, as rows: key, metadata columns, and for each member its
+// extension, offset, size and hash. Everything that chooses samples (view, split, query, shuffle) reads
+// the catalog and never the data files.
+//
+// Columns are dictionary-encoded: a column holds its distinct values, sorted (numbers by value before
+// text by bytes), and each record a cell that is an index into them or DT_NO_VALUE. So a class label is
+// a cell, and grouping by a column is counting.
+//
+// On disk a catalog describes one data file and lies beside it as "<file>.catalog"; loading appends
+// its rows, so a set of many shards is one catalog in memory. (A database that answers queries may be
+// built beside it from the same rows; this file is what training opens.)
+//
+// Build: add_shard, then for each record add_record, add_member…, set…; finish; then read-only and
+// shared by threads.
+#ifndef DT_DATA_CATALOG_H
+#define DT_DATA_CATALOG_H
+
+#include "record.h"
+
+#include "base/status.h"
+
+enum { DT_MAX_COLUMNS = 64, DT_MAX_EXTENSIONS = 1024 };
+
+typedef struct dt_shard {
+    char *path;
+    uint64_t n_bytes;
+    uint64_t source_hash; // of what it was packed from; 0 = unknown
+} dt_shard;
+
+typedef struct dt_column {
+    uint32_t name; // string
+    uint32_t n_values;
+    uint32_t *values; // strings, distinct, sorted (after finish)
+    uint32_t *cell;   // by record
+    uint32_t cap_cells;
+} dt_column;
+
+typedef struct dt_catalog {
+    dt_shard *shards;
+    dt_record *records;
+    dt_member *members;
+    uint32_t n_shards, n_records, n_members, n_exts, n_columns;
+    uint32_t exts[DT_MAX_EXTENSIONS]; // strings
+    dt_column columns[DT_MAX_COLUMNS];
+    dt_buffer strings; // NUL-terminated, one after another
+    // building only
+    uint32_t cap_shards, cap_records, cap_members;
+    uint32_t *intern; // hash table of string offsets + 1
+    uint32_t n_interned, cap_interned;
+    bool finished;
+} dt_catalog;
+
+dt_catalog *dt_catalog_create(void);
+void dt_catalog_destroy(dt_catalog *c);
+
+// ---- building ------------------------------------------------------------------------------------
+uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes);
+dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key);
+// To the record added last. DT_E_DATA when it already has a member of that extension.
+dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size,
+                                const uint64_t *hash);
+// A metadata cell of the record added last; replaces. DT_E_DATA with more than DT_MAX_COLUMNS.
+dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value);
+// Top-level strings, numbers and booleans of a JSON object become cells; others are ignored.
+dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
+void dt_catalog_finish(dt_catalog *c);
+
+// ---- reading -------------------------------------------------------------------------------------
+static inline const char *dt_catalog_str(const dt_catalog *c, uint32_t s) {
+    return (const char *)c->strings.data + s;
+}
+int dt_catalog_find_column(const dt_catalog *c, const char *name); // -1: none
+int dt_catalog_find_ext(const dt_catalog *c, const char *ext);
+static inline uint32_t dt_catalog_cell(const dt_catalog *c, int column, uint32_t record) {
+    return c->columns[column].cell[record];
+}
+const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record); // NULL: no value
+// XXH3 of keys, extensions, sizes, hashes and cells: not of offsets, shards or paths, so that the same
+// records packed otherwise have the same one.
+uint64_t dt_catalog_hash(const dt_catalog *c);
+
+// ---- on disk -------------------------------------------------------------------------------------
+// Writes the rows of shard `shard` (which must be contiguous records) to `path`; `stamp` is the data
+// file's dt_blob_stamp. fsynced, not renamed: the caller does that. DT_E_STORAGE.
+dt_status dt_catalog_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
+// Appends the catalog file of `data_path` as a shard. *found = false (and DT_OK) when there is no
+// file; *stale = true (nothing appended) when the data file is not the one described. DT_E_DATA when the
+// catalog itself is damaged, or the data file is shorter than described.
+dt_status dt_catalog_load(dt_catalog *c, const char *data_path, bool *found, bool *stale);
+// The same from memory, for fuzzing. n_data, stamp: of the data file.
+dt_status dt_catalog_parse(dt_catalog *c, const char *data_path, const char *catalog_path,
+                           const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
+                           bool *stale);
+
+#endif

@@ -1,0 +1,293 @@
+// catalog_file.c: a catalog on disk.
+//
+//   "DTCATLG1"  u64 payload bytes  u64 XXH3(payload)  payload
+//   payload: u64 data_bytes, stamp, source_hash
+//            u32 n_string_bytes, n_exts, n_columns, n_records, n_members, 0
+//            strings (each NUL-terminated), padded to 8
+//            u32 ext[n_exts]
+//            a column: u32 name, n_values, values[n_values], cells[n_records] (index or 0xffffffff)
+//            a record: u32 key, n_members
+//            a member: u32 ext, flags (1 = has a hash), u64 offset, size, hash
+// All little-endian. data_bytes and stamp tell whether the data file is the one described.
+//
+// The reader trusts nothing: every count is checked against the bytes that are left before it is used,
+// every string against the string buffer, every member against the data file.
+#include "blob.h"
+#include "catalog.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char MAGIC[8] = {'D', 'T', 'C', 'A', 'T', 'L', 'G', '1'};
+enum { HEADER_BYTES = 24 };
+
+// ---- writing -------------------------------------------------------------------------------------
+static void put_u32(dt_buffer *b, uint32_t v) {
+    dt_buffer_append(b, &v, sizeof v);
+}
+static void put_u64(dt_buffer *b, uint64_t v) {
+    dt_buffer_append(b, &v, sizeof v);
+}
+
+typedef struct writer {
+    const dt_catalog *c;
+    dt_buffer strings, rows;
+    uint32_t first, n_records, n_members, n_columns;
+} writer;
+
+static uint32_t put_string(writer *w, uint32_t s) {
+    const char *text = dt_catalog_str(w->c, s);
+    uint32_t at = (uint32_t)w->strings.n_bytes;
+    dt_buffer_append(&w->strings, text, strlen(text) + 1);
+    return at;
+}
+
+// Only the values that these records use.
+static void put_column(writer *w, const dt_column *col) {
+    uint32_t *local = dt_xcalloc(col->n_values + 1, sizeof *local), n = 0;
+    memset(local, 0xff, (col->n_values + 1) * sizeof *local);
+    for (uint32_t r = 0; r < w->n_records; r++)
+        if (col->cell[w->first + r] != DT_NO_VALUE) local[col->cell[w->first + r]] = 0;
+    for (uint32_t v = 0; v < col->n_values; v++)
+        if (local[v] == 0) local[v] = n++;
+    if (n > 0) {
+        w->n_columns++;
+        put_u32(&w->rows, put_string(w, col->name));
+        put_u32(&w->rows, n);
+        for (uint32_t v = 0; v < col->n_values; v++)
+            if (local[v] != UINT32_MAX) put_u32(&w->rows, put_string(w, col->values[v]));
+        for (uint32_t r = 0; r < w->n_records; r++) {
+            uint32_t v = col->cell[w->first + r];
+            put_u32(&w->rows, v == DT_NO_VALUE ? DT_NO_VALUE : local[v]);
+        }
+    }
+    free(local);
+}
+
+static void put_rows(writer *w) {
+    const dt_catalog *c = w->c;
+    for (uint32_t i = 0; i < c->n_exts; i++) put_u32(&w->rows, put_string(w, c->exts[i]));
+    for (uint32_t i = 0; i < c->n_columns; i++) put_column(w, &c->columns[i]);
+    for (uint32_t i = 0; i < w->n_records; i++) {
+        const dt_record *r = &c->records[w->first + i];
+        put_u32(&w->rows, put_string(w, r->key));
+        put_u32(&w->rows, r->n_members);
+        w->n_members += r->n_members;
+    }
+    for (uint32_t i = 0; i < w->n_members; i++) {
+        const dt_member *m = &c->members[c->records[w->first].first_member + i];
+        put_u32(&w->rows, m->ext);
+        put_u32(&w->rows, m->has_hash);
+        put_u64(&w->rows, m->offset);
+        put_u64(&w->rows, m->size);
+        put_u64(&w->rows, m->hash);
+    }
+}
+
+static dt_status write_synced(const char *path, const dt_buffer *head, const dt_buffer *payload) {
+    int fd;
+    DT_TRY(dt_io_create(&fd, path, false));
+    dt_status st = dt_io_write(fd, path, head->data, head->n_bytes);
+    if (st == DT_OK) st = dt_io_write(fd, path, payload->data, payload->n_bytes);
+    if (st == DT_OK) st = dt_io_fsync(fd, path);
+    dt_status closed = dt_io_close(fd, path);
+    return st != DT_OK ? st : closed;
+}
+
+dt_status dt_catalog_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
+    assert(c->finished);
+    writer w = {.c = c};
+    while (w.first < c->n_records && c->records[w.first].shard != shard) w.first++;
+    while (w.first + w.n_records < c->n_records && c->records[w.first + w.n_records].shard == shard)
+        w.n_records++;
+    put_rows(&w);
+    while (w.strings.n_bytes % 8) dt_buffer_append(&w.strings, "", 1);
+    dt_buffer payload = {0}, head = {0};
+    put_u64(&payload, c->shards[shard].n_bytes);
+    put_u64(&payload, stamp);
+    put_u64(&payload, c->shards[shard].source_hash);
+    put_u32(&payload, (uint32_t)w.strings.n_bytes);
+    put_u32(&payload, c->n_exts);
+    put_u32(&payload, w.n_columns);
+    put_u32(&payload, w.n_records);
+    put_u32(&payload, w.n_members);
+    put_u32(&payload, 0);
+    dt_buffer_append(&payload, w.strings.data, w.strings.n_bytes);
+    dt_buffer_append(&payload, w.rows.data, w.rows.n_bytes);
+    dt_buffer_append(&head, MAGIC, sizeof MAGIC);
+    put_u64(&head, payload.n_bytes);
+    put_u64(&head, dt_hash64(payload.data, payload.n_bytes));
+    dt_status st = write_synced(path, &head, &payload);
+    dt_buffer_fini(&head);
+    dt_buffer_fini(&payload);
+    dt_buffer_fini(&w.strings);
+    dt_buffer_fini(&w.rows);
+    return st;
+}
+
+// ---- reading -------------------------------------------------------------------------------------
+typedef struct reader {
+    dt_catalog *c;
+    const char *path, *data_path;
+    const uint8_t *at, *end;
+    const char *strings;
+    uint32_t n_string_bytes, n_exts, n_columns, n_records, n_members;
+    uint64_t data_bytes;
+} reader;
+
+static dt_status damaged(const reader *r, const char *what) {
+    return dt_fail(DT_E_DATA,
+                   "%s: damaged catalog: %s; remove it (the data is then scanned) or pack again",
+                   r->path, what);
+}
+
+static const uint8_t *take(reader *r, uint64_t n_bytes) {
+    if (n_bytes > (uint64_t)(r->end - r->at)) return NULL;
+    const uint8_t *p = r->at;
+    r->at += n_bytes;
+    return p;
+}
+
+static uint32_t u32_at(const uint8_t *p, uint64_t i) {
+    uint32_t v;
+    memcpy(&v, p + 4 * i, 4);
+    return v;
+}
+
+static uint64_t u64_at(const uint8_t *p, uint64_t i) {
+    uint64_t v;
+    memcpy(&v, p + 8 * i, 8);
+    return v;
+}
+
+static const char *string_at(const reader *r, uint32_t s) {
+    return s < r->n_string_bytes ? r->strings + s : NULL;
+}
+
+typedef struct file_column {
+    const char *name;
+    uint32_t n_values;
+    const uint8_t *values, *cells;
+} file_column;
+
+static dt_status read_columns(reader *r, file_column *cols) {
+    for (uint32_t i = 0; i < r->n_columns; i++) {
+        const uint8_t *p = take(r, 8);
+        if (!p) return damaged(r, "cut in a column");
+        cols[i].name = string_at(r, u32_at(p, 0));
+        cols[i].n_values = u32_at(p, 1);
+        cols[i].values = take(r, 4 * (uint64_t)cols[i].n_values);
+        cols[i].cells = cols[i].values ? take(r, 4 * (uint64_t)r->n_records) : NULL;
+        if (!cols[i].name || !cols[i].cells) return damaged(r, "cut in a column");
+    }
+    return DT_OK;
+}
+
+static dt_status append_record(reader *r, const uint8_t *exts, const uint8_t *rec,
+                               const uint8_t *mem, uint32_t shard, const file_column *cols,
+                               uint32_t i) {
+    const char *key = string_at(r, u32_at(rec, 0));
+    if (!key) return damaged(r, "a key is outside the strings");
+    DT_TRY(dt_catalog_add_record(r->c, shard, key));
+    for (uint32_t m = 0; m < u32_at(rec, 1); m++) {
+        const uint8_t *p = mem + 32 * (uint64_t)m;
+        uint32_t e = u32_at(p, 0);
+        const char *ext = e < r->n_exts ? string_at(r, u32_at(exts, e)) : NULL;
+        uint64_t offset = u64_at(p, 1), size = u64_at(p, 2), hash = u64_at(p, 3);
+        if (!ext) return damaged(r, "a member without extension");
+        if (offset > r->data_bytes || size > r->data_bytes - offset)
+            return damaged(r, "a member is outside the data file");
+        DT_TRY(dt_catalog_add_member(r->c, ext, offset, size, u32_at(p, 1) & 1 ? &hash : NULL));
+    }
+    for (uint32_t k = 0; k < r->n_columns; k++) {
+        uint32_t v = u32_at(cols[k].cells, i);
+        if (v == DT_NO_VALUE) continue;
+        const char *text = v < cols[k].n_values ? string_at(r, u32_at(cols[k].values, v)) : NULL;
+        if (!text) return damaged(r, "a cell is outside its column");
+        DT_TRY(dt_catalog_set(r->c, cols[k].name, text));
+    }
+    return DT_OK;
+}
+
+static dt_status append_rows(reader *r, uint64_t source_hash) {
+    file_column cols[DT_MAX_COLUMNS];
+    const uint8_t *exts = take(r, 4 * (uint64_t)r->n_exts);
+    if (!exts) return damaged(r, "cut in the extensions");
+    DT_TRY(read_columns(r, cols));
+    const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
+    const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
+    if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
+    uint32_t shard = dt_catalog_add_shard(r->c, r->data_path, r->data_bytes);
+    r->c->shards[shard].source_hash = source_hash;
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
+        uint32_t n = u32_at(rec, 1);
+        if (n > r->n_members - used) return damaged(r, "more members than it says");
+        DT_TRY(append_record(r, exts, rec, mem + 32 * used, shard, cols, i));
+        used += n;
+    }
+    return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
+}
+
+dt_status dt_catalog_parse(dt_catalog *c, const char *data_path, const char *catalog_path,
+                           const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
+                           bool *stale) {
+    reader r = {.c = c, .path = catalog_path, .data_path = data_path};
+    const uint8_t *p = data;
+    *stale = false;
+    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0)
+        return damaged(&r, "it does not start like one");
+    if (u64_at(p, 1) != n_bytes - HEADER_BYTES) return damaged(&r, "cut");
+    r.at = p + HEADER_BYTES;
+    r.end = p + n_bytes;
+    if (dt_hash64(r.at, n_bytes - HEADER_BYTES) != u64_at(p, 2))
+        return damaged(&r, "its hash does not fit");
+    const uint8_t *fixed = take(&r, 48);
+    if (!fixed) return damaged(&r, "cut");
+    r.data_bytes = u64_at(fixed, 0);
+    if (n_data < r.data_bytes)
+        return dt_fail(
+            DT_E_DATA,
+            "%s: cut: it has %llu bytes and its catalog says %llu; copy or pack it again",
+            data_path, (unsigned long long)n_data, (unsigned long long)r.data_bytes);
+    if (n_data != r.data_bytes || stamp != u64_at(fixed, 1)) {
+        *stale = true;
+        return DT_OK;
+    }
+    r.n_string_bytes = u32_at(fixed, 6);
+    r.n_exts = u32_at(fixed, 7);
+    r.n_columns = u32_at(fixed, 8);
+    r.n_records = u32_at(fixed, 9);
+    r.n_members = u32_at(fixed, 10);
+    r.strings = (const char *)take(&r, r.n_string_bytes);
+    if (!r.strings || (r.n_string_bytes > 0 && r.strings[r.n_string_bytes - 1] != '\0'))
+        return damaged(&r, "cut in the strings");
+    if (r.n_columns > DT_MAX_COLUMNS || r.n_exts > DT_MAX_EXTENSIONS)
+        return damaged(&r, "too many columns or extensions");
+    return append_rows(&r, u64_at(fixed, 2));
+}
+
+dt_status dt_catalog_load(dt_catalog *c, const char *data_path, bool *found, bool *stale) {
+    char *path = dt_xprintf("%s.catalog", data_path), *data = NULL;
+    size_t n_bytes = 0;
+    uint64_t stamp = 0;
+    *found = dt_io_exists(path);
+    *stale = false;
+    dt_blob blob = {.fd = -1};
+    dt_status st = DT_OK;
+    if (!*found) goto out;
+    DT_TRY_GOTO(st, dt_blob_open(&blob, data_path), out);
+    DT_TRY_GOTO(st, dt_blob_stamp(&blob, &stamp), out);
+    DT_TRY_GOTO(st, dt_io_read_file(&data, &n_bytes, path, 0, DT_E_DATA), out);
+    st = dt_catalog_parse(c, data_path, path, data, n_bytes, blob.n_bytes, stamp, stale);
+out:
+    dt_blob_close(&blob);
+    free(data);
+    free(path);
+    return st;
+}

@@ -1,0 +1,257 @@
+// dataset.c: opens a data set from the config: set, fields, view, splits.
+//
+// Every rank opens it for itself and comes to the same lists, as they are functions of the catalog and
+// the config. Opening reads the catalog and no data: a few milliseconds for thousands of records.
+#include "dataset.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static dt_status open_set(dt_data *d, const dt_config *c) {
+    const dt_cnode *path = dt_config_node(c, "data.path");
+    if (!path) return dt_config_fail(c, "data", "data.path is missing");
+    bool list = dt_cnode_kind(path) == DT_C_LIST;
+    size_t n = list ? dt_cnode_size(path) : 1;
+    const char **paths = dt_xcalloc(n + 1, sizeof *paths);
+    for (size_t i = 0; i < n; i++) paths[i] = dt_cnode_str(list ? dt_cnode_item(path, i) : path);
+    dt_status st = dt_set_open(&d->set, paths, n);
+    free(paths);
+    return st;
+}
+
+static dt_status find_column(const dt_data *d, const dt_cnode *node, const char *what, int *out) {
+    bool scalar = node && dt_cnode_kind(node) == DT_C_SCALAR;
+    *out = scalar ? dt_catalog_find_column(d->set->catalog, dt_cnode_str(node)) : -1;
+    if (*out >= 0) return DT_OK;
+    char names[256] = "none";
+    size_t at = 0;
+    const dt_catalog *c = d->set->catalog;
+    for (uint32_t i = 0; i < c->n_columns && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+                               dt_catalog_str(c, c->columns[i].name));
+    return dt_fail(DT_E_USAGE, "%s: %s: the data set has no metadata column '%s'; it has: %s",
+                   node ? dt_cnode_where(node) : "config", what, scalar ? dt_cnode_str(node) : "",
+                   names);
+}
+
+// ---- view ----------------------------------------------------------------------------------------
+static bool *records_with(const dt_data *d, int part) {
+    const dt_catalog *c = d->set->catalog;
+    bool *has = dt_xcalloc(c->n_records + 1, sizeof *has);
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        has[r] = true;
+        for (int i = 0; i < d->fields.n && has[r]; i++)
+            if (d->fields.f[i].part == part) has[r] = dt_field_present(&d->fields.f[i], c, r);
+    }
+    return has;
+}
+
+static dt_status make_pairs(dt_data *d, const dt_cnode *pairs) {
+    const dt_cnode *names = dt_cnode_kind(pairs) == DT_C_MAP ? dt_cnode_get(pairs, "fields") : NULL;
+    if (!names || dt_cnode_kind(names) != DT_C_LIST || dt_cnode_size(names) != 2)
+        return dt_fail(DT_E_USAGE, "%s: data.view.pairs: expected {fields: [a, b], within: column}",
+                       dt_cnode_where(pairs));
+    int field[2], column;
+    for (int k = 0; k < 2; k++) {
+        const dt_cnode *name = dt_cnode_item(names, (size_t)k);
+        field[k] = dt_fields_find(&d->fields, dt_cnode_str(name));
+        if (field[k] < 0)
+            return dt_fail(DT_E_USAGE, "%s: data.view.pairs: '%s' is not one of data.fields",
+                           dt_cnode_where(name), dt_cnode_str(name));
+    }
+    DT_TRY(find_column(d, dt_cnode_get(pairs, "within"), "data.view.pairs.within", &column));
+    d->fields.f[field[1]].part = 1;
+    bool *a = records_with(d, 0), *b = records_with(d, 1);
+    dt_status st = dt_view_make_pairs(&d->view, d->set->catalog, a, b, column);
+    free(a);
+    free(b);
+    return st;
+}
+
+static dt_status make_view(dt_data *d, const dt_config *c) {
+    const dt_cnode *view = dt_config_node(c, "data.view");
+    const dt_cnode *pairs =
+        view && dt_cnode_kind(view) == DT_C_MAP ? dt_cnode_get(view, "pairs") : NULL;
+    if (view && !pairs)
+        return dt_fail(DT_E_USAGE,
+                       "%s: data.view: expected {pairs: {fields: [a, b], within: column}}",
+                       dt_cnode_where(view));
+    if (pairs)
+        DT_TRY(make_pairs(d, pairs));
+    else {
+        bool *keep = records_with(d, 0);
+        dt_status st = dt_view_make_records(&d->view, d->set->catalog, keep);
+        free(keep);
+        DT_TRY(st);
+    }
+    if (d->view.n > 0) return DT_OK;
+    return dt_config_fail(c, "data.fields", "no record of %s has all fields%s",
+                          d->set->catalog->shards[0].path, pairs ? " of a pair" : "");
+}
+
+// ---- split ---------------------------------------------------------------------------------------
+static dt_status read_number(const dt_cnode *map, const char *key, double low, double high,
+                             double *out) {
+    const dt_cnode *v = dt_cnode_get(map, key);
+    if (!v) return DT_OK;
+    if (dt_cnode_kind(v) == DT_C_SCALAR && dt_cnode_real(v, out) && *out >= low && *out <= high)
+        return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s: data.split.%s: expected a number in %g..%g", dt_cnode_where(v),
+                   key, low, high);
+}
+
+static dt_status check_split_keys(const dt_cnode *split) {
+    static const char *const KEYS[] = {"unit", "stratify", "val", "test", "folds", "fold"};
+    for (size_t i = 0; i < dt_cnode_size(split); i++) {
+        size_t k = 0;
+        while (k < sizeof KEYS / sizeof *KEYS && strcmp(KEYS[k], dt_cnode_key(split, i)) != 0) k++;
+        if (k == sizeof KEYS / sizeof *KEYS)
+            return dt_fail(
+                DT_E_USAGE,
+                "%s: data.split: unknown key '%s'; expected unit, stratify, val, test, folds, "
+                "fold",
+                dt_cnode_where(dt_cnode_item(split, i)), dt_cnode_key(split, i));
+    }
+    return DT_OK;
+}
+
+static dt_status read_split(dt_data *d, const dt_cnode *split, dt_split_spec *s) {
+    double folds = 0, fold = 0;
+    if (dt_cnode_kind(split) != DT_C_MAP)
+        return dt_fail(DT_E_USAGE, "%s: data.split: expected {unit: record, val: 0.1, test: 0.2}",
+                       dt_cnode_where(split));
+    DT_TRY(check_split_keys(split));
+    DT_TRY(read_number(split, "val", 0, 1, &s->val));
+    DT_TRY(read_number(split, "test", 0, 1, &s->test));
+    DT_TRY(read_number(split, "folds", 2, 1000, &folds));
+    DT_TRY(read_number(split, "fold", 0, folds > 0 ? folds - 1 : 0, &fold));
+    s->folds = (int)folds;
+    s->fold = (int)fold;
+    if (s->val + s->test >= 1)
+        return dt_fail(DT_E_USAGE, "%s: data.split: val + test leave nothing to train on",
+                       dt_cnode_where(split));
+    const dt_cnode *unit = dt_cnode_get(split, "unit"), *stratify = dt_cnode_get(split, "stratify");
+    const char *name = unit && dt_cnode_kind(unit) == DT_C_SCALAR ? dt_cnode_str(unit) : "record";
+    if (strcmp(name, "sample") == 0)
+        s->unit = DT_BY_SAMPLE;
+    else if (strcmp(name, "record") == 0)
+        s->unit = DT_BY_RECORD;
+    else {
+        s->unit = DT_BY_COLUMN;
+        DT_TRY(find_column(d, unit, "data.split.unit", &s->unit_column));
+    }
+    return stratify ? find_column(d, stratify, "data.split.stratify", &s->stratify) : DT_OK;
+}
+
+static dt_status make_splits(dt_data *d, const dt_config *c) {
+    dt_split_spec s = {.unit = DT_BY_RECORD, .stratify = -1, .seed = d->seed};
+    const dt_cnode *split = dt_config_node(c, "data.split");
+    if (split) DT_TRY(read_split(d, split, &s));
+    DT_TRY(dt_splits_make(&d->splits, d->set->catalog, &d->view, &s));
+    if (d->splits.n[DT_SPLIT_TRAIN] > 0) return DT_OK;
+    return dt_config_fail(c, split ? "data.split" : "data",
+                          "the split leaves no sample to train on");
+}
+
+// ---- the whole -------------------------------------------------------------------------------------
+static uint64_t fingerprint(const dt_data *d) {
+    uint64_t parts[2 + 3 + 2] = {dt_catalog_hash(d->set->catalog), 0};
+    parts[1] = dt_hash64(d->view.record,
+                         (size_t)d->view.n * (size_t)d->view.width * sizeof *d->view.record);
+    for (int k = 0; k < 3; k++)
+        parts[2 + k] = dt_hash64(d->splits.sample[k], d->splits.n[k] * sizeof(uint32_t));
+    parts[5] = d->seed;
+    parts[6] = d->shuffle;
+    return dt_hash64(parts, sizeof parts);
+}
+
+static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
+    const char *shuffle = dt_config_str(c, "data.shuffle");
+    d->shuffle = strcmp(shuffle, "none") == 0    ? DT_SHUFFLE_NONE
+                 : strcmp(shuffle, "block") == 0 ? DT_SHUFFLE_BLOCK
+                                                 : DT_SHUFFLE_GLOBAL;
+    d->seed = (uint64_t)dt_config_int(c, "run.seed");
+    d->skip = strcmp(dt_config_str(c, "data.on_error"), "skip") == 0;
+    d->verify = dt_config_bool(c, "data.verify");
+    d->n_workers =
+        dt_config_is_auto(c, "data.workers") ? rank_workers : (int)dt_config_int(c, "data.workers");
+    if (d->n_workers < 1) d->n_workers = 1;
+    d->n_prefetch =
+        dt_config_is_auto(c, "data.prefetch") ? 0 : (int)dt_config_int(c, "data.prefetch");
+}
+
+static int64_t n_samples(const dt_dataset *base, dt_split split) {
+    const dt_data *d = base->self;
+    return d->splits.n[split];
+}
+
+static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_batch_source **out) {
+    return dt_loader_open(out, base->self, r);
+}
+
+static const char *describe(const dt_dataset *base) {
+    const dt_data *d = base->self;
+    return d->description;
+}
+
+static void close_data(dt_dataset *base) {
+    dt_data *d = base->self;
+    dt_splits_fini(&d->splits);
+    dt_view_fini(&d->view);
+    dt_fields_fini(&d->fields);
+    dt_set_close(d->set);
+    pthread_mutex_destroy(&d->skips.lock);
+    free(d->skips.seen);
+    free(d->skip_log);
+    free(d->description);
+    free(d);
+}
+
+static void make_description(dt_data *d) {
+    const dt_catalog *c = d->set->catalog;
+    char mixed[64] = "";
+    if (d->splits.n_mixed)
+        snprintf(mixed, sizeof mixed, "; %u span parts of the split and are left out",
+                 d->splits.n_mixed);
+    d->description = dt_xprintf("%s %s: %u records, %u samples: train %u, val %u, test %u%s",
+                                d->set->kind, c->shards[0].path, c->n_records, d->view.n,
+                                d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed);
+}
+
+dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
+                       const char *skip_log) {
+    dt_data *d = dt_xcalloc(1, sizeof *d);
+    dt_status st = DT_OK;
+    *out = NULL;
+    d->base.self = d;
+    d->backend = b;
+    d->skip_log = skip_log ? dt_xstrdup(skip_log) : NULL;
+    pthread_mutex_init(&d->skips.lock, NULL);
+    read_options(d, c, rank_workers);
+    DT_TRY_GOTO(st, open_set(d, c), out);
+    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->set->catalog), out);
+    DT_TRY_GOTO(st, make_view(d, c), out);
+    DT_TRY_GOTO(st, make_splits(d, c), out);
+    d->skips.seen = dt_xcalloc(d->set->catalog->n_records / 8 + 1, 1);
+    d->skips.log_path = d->skip_log;
+    make_description(d);
+    d->base = (dt_dataset){.self = d,
+                           .n_fields = d->fields.n,
+                           .fields = d->fields.info,
+                           .fingerprint = fingerprint(d),
+                           .n_samples = n_samples,
+                           .open = open_split,
+                           .describe = describe,
+                           .close = close_data};
+    *out = &d->base;
+    return DT_OK;
+out:
+    close_data(&d->base);
+    return st;
+}

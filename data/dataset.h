@@ -1,0 +1,58 @@
+// dataset.h: the parts of an open data set, for the files of data/ that work together. Read-only once
+// open: loaders of several splits share it.
+#ifndef DT_DATA_DATASET_H
+#define DT_DATA_DATASET_H
+
+#include "data.h"
+#include "fields.h"
+#include "sampler.h"
+#include "source.h"
+#include "split.h"
+#include "view.h"
+
+#include <pthread.h>
+
+// Records that were skipped: each is listed once.
+typedef struct dt_skips {
+    pthread_mutex_t lock;
+    uint8_t *seen; // by record
+    const char *log_path;
+    uint64_t n;
+} dt_skips;
+
+typedef struct dt_data {
+    dt_dataset base;
+    dt_set *set;
+    dt_fields fields;
+    dt_view view;
+    dt_splits splits;
+    dt_backend *backend; // or NULL
+    uint64_t seed;
+    dt_shuffle shuffle;
+    bool skip, verify;
+    int n_workers, n_prefetch; // n_prefetch 0 = auto
+    char *skip_log;
+    dt_skips skips;
+    char *description;
+} dt_data;
+
+// ---- one sample (sample.c) -----------------------------------------------------------------------
+typedef struct dt_sample_scratch {
+    dt_decoder *decoder;
+    dt_resizer *resizer;
+    dt_buffer bytes, augment;
+    uint32_t bad_record; // of the last failure
+    // since creation, read by others without a lock
+    uint64_t read_ns, decode_ns, augment_ns, n_bytes, n_skipped;
+} dt_sample_scratch;
+void dt_sample_scratch_init(dt_sample_scratch *w);
+void dt_sample_scratch_fini(dt_sample_scratch *w);
+// Writes sample `sample` (view index) to place j of the batch's field arrays. DT_E_DATA names file,
+// record, reason.
+dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
+                         bool augment, void *const *field, int j);
+
+// ---- threads and ring (loader.c) -------------------------------------------------------------------
+dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r);
+
+#endif

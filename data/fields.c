@@ -1,0 +1,279 @@
+// fields.c: what the config calls a field.
+//
+// A field is a member's extension, else a metadata column. A member matches when its extension is the
+// name, starts with "name." (fingerprint.bmp) or ends with ".name" (seg.jpg for jpg). An image field
+// whose name matches nothing takes the record's only image, so that `image:` reads any set of images.
+// A class field takes a column (`cls` of sets made elsewhere stands for `label`); its classes are the
+// column's distinct values in sorted order, numbers by value, unless they are already 0..classes-1.
+#include "fields.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct resolver {
+    const dt_config *config;
+    const dt_catalog *c;
+    dt_field *f;
+    dt_field_info *info;
+    char prefix[256]; // "data.fields.<name>"
+    char key[320];
+} resolver;
+
+static const char *key_of(resolver *r, const char *leaf) {
+    snprintf(r->key, sizeof r->key, "%s.%s", r->prefix, leaf);
+    return r->key;
+}
+
+static bool ext_matches(const char *ext, const char *name) {
+    size_t n_ext = strlen(ext), n = strlen(name);
+    if (n > n_ext) return false;
+    if (strncmp(ext, name, n) == 0 && (ext[n] == '\0' || ext[n] == '.')) return true;
+    return strcmp(ext + n_ext - n, name) == 0 && (n == n_ext || ext[n_ext - n - 1] == '.');
+}
+
+static bool is_image_ext(const char *ext) {
+    static const char *const NAMES[] = {"jpg", "jpeg", "png", "bmp", "ppm", "pgm"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (ext_matches(ext, NAMES[i])) return true;
+    return false;
+}
+
+static bool mark_exts(resolver *r, const char *name) {
+    bool any = false;
+    r->f->is_ext = dt_xcalloc(r->c->n_exts + 1, sizeof(bool));
+    for (uint32_t i = 0; i < r->c->n_exts; i++) {
+        const char *ext = dt_catalog_str(r->c, r->c->exts[i]);
+        r->f->is_ext[i] = name ? ext_matches(ext, name) : is_image_ext(ext);
+        any = any || r->f->is_ext[i];
+    }
+    if (!any) {
+        free(r->f->is_ext);
+        r->f->is_ext = NULL;
+    }
+    return any;
+}
+
+// "extensions a, b; columns c, d": what the set has, for messages.
+static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
+    size_t at = (size_t)snprintf(buf, cap, "it has members");
+    for (uint32_t i = 0; i < c->n_exts && i < 12 && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s .%s", i ? "," : "",
+                               dt_catalog_str(c, c->exts[i]));
+    for (uint32_t i = 0; i < c->n_columns && i < 12 && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s %s", i ? "," : " and columns",
+                               dt_catalog_str(c, c->columns[i].name));
+    return buf;
+}
+
+static dt_status find_source(resolver *r) {
+    const char *given = dt_config_has(r->config, key_of(r, "source"))
+                            ? dt_config_str(r->config, key_of(r, "source"))
+                            : NULL;
+    const char *name = given ? given : r->f->name;
+    r->f->column = -1;
+    if (r->f->kind != DT_FIELD_CLASS && mark_exts(r, name)) return DT_OK;
+    if (r->f->kind == DT_FIELD_IMAGE) {
+        if (!given && mark_exts(r, NULL)) return DT_OK;
+    } else {
+        r->f->column = dt_catalog_find_column(r->c, name);
+        if (r->f->column < 0 && !given && strcmp(name, "label") == 0)
+            r->f->column = dt_catalog_find_column(r->c, "cls");
+        if (r->f->column >= 0 && r->f->kind != DT_FIELD_VECTOR) return DT_OK;
+    }
+    char has[512];
+    return dt_config_fail(r->config, r->prefix,
+                          "the data set has no %s '%s': %s; name one with `source:`",
+                          r->f->kind == DT_FIELD_IMAGE ? "images" : "member or column", name,
+                          what_it_has(r->c, has, sizeof has));
+}
+
+static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what, int n,
+                            float *out) {
+    bool ok = list && dt_cnode_kind(list) == DT_C_LIST &&
+              (dt_cnode_size(list) == (size_t)n || dt_cnode_size(list) == 1);
+    for (int i = 0; i < n && ok; i++) {
+        double v;
+        ok = dt_cnode_real(dt_cnode_item(list, dt_cnode_size(list) == 1 ? 0 : (size_t)i), &v);
+        out[i] = ok ? (float)v : 0;
+    }
+    return ok ? DT_OK
+              : dt_config_fail(r->config, key_of(r, "normalize"),
+                               "%s: expected a list of %d numbers", what, n);
+}
+
+static dt_status read_normalize(resolver *r, int channels) {
+    for (int i = 0; i < 64; i++) r->info->std[i] = 1;
+    const dt_cnode *n = dt_config_node(r->config, key_of(r, "normalize"));
+    if (!n) return DT_OK;
+    if (dt_cnode_kind(n) != DT_C_MAP)
+        return dt_config_fail(r->config, key_of(r, "normalize"),
+                              "expected {mean: [...], std: [...]} or imagenet");
+    if (dt_cnode_get(n, "mean"))
+        DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
+    if (dt_cnode_get(n, "std"))
+        DT_TRY(read_reals(r, dt_cnode_get(n, "std"), "std", channels, r->info->std));
+    for (int i = 0; i < channels; i++)
+        if (!(r->info->std[i] > 0))
+            return dt_config_fail(r->config, key_of(r, "normalize"), "std: expected above 0");
+    return DT_OK;
+}
+
+static dt_status read_size(resolver *r, int n, int64_t *out) {
+    const dt_cnode *s = dt_config_node(r->config, key_of(r, "size"));
+    size_t have = s && dt_cnode_kind(s) == DT_C_LIST ? dt_cnode_size(s) : 0;
+    bool ok = have == (size_t)n || have == 1; // one number: square
+    for (int i = 0; i < n && ok; i++) {
+        double v;
+        ok = dt_cnode_real(dt_cnode_item(s, have == 1 ? 0 : (size_t)i), &v) && v >= 1 &&
+             v <= 16384 && v == floor(v);
+        out[i] = ok ? (int64_t)v : 0;
+    }
+    if (ok) return DT_OK;
+    return dt_config_fail(r->config, s ? r->key : r->prefix,
+                          n == 2 ? "an image field needs size: [height, width]"
+                                 : "a vector field needs size: [length]");
+}
+
+static dt_status resolve_image(resolver *r) {
+    int64_t size[2];
+    DT_TRY(read_size(r, 2, size));
+    int64_t channels = dt_config_int(r->config, key_of(r, "channels"));
+    if (channels != 1 && channels != 3)
+        return dt_config_fail(r->config, key_of(r, "channels"),
+                              "images have 1 (grey) or 3 channels");
+    r->info->is_image = true;
+    r->info->dtype = DT_U8;
+    r->info->sample_shape = dt_shape3(size[0], size[1], channels);
+    DT_TRY(read_normalize(r, (int)channels));
+    char key[320];
+    snprintf(key, sizeof key, "data.augment.%s", r->f->name);
+    const dt_cnode *all = dt_config_node(r->config, "data.augment");
+    const dt_cnode *list =
+        all && dt_cnode_kind(all) == DT_C_MAP ? dt_cnode_get(all, r->f->name) : NULL;
+    return list ? dt_augment_parse(&r->f->augment, list, r->f->name) : DT_OK;
+}
+
+// Already 0..classes-1? Then the value is the label.
+static bool is_label(const char *text, int64_t n_classes, int32_t *out) {
+    char *end;
+    long v = strtol(text, &end, 10);
+    if (end == text || *end || v < 0 || v >= n_classes) return false;
+    *out = (int32_t)v;
+    return true;
+}
+
+static dt_status resolve_class(resolver *r) {
+    const dt_column *col = &r->c->columns[r->f->column];
+    bool given = dt_config_has(r->config, key_of(r, "classes"));
+    int64_t n = given ? dt_config_int(r->config, key_of(r, "classes")) : col->n_values;
+    if (col->n_values > n)
+        return dt_config_fail(r->config, r->key, "the data set has %u classes (column %s)",
+                              col->n_values, dt_catalog_str(r->c, col->name));
+    r->info->dtype = DT_I32;
+    r->info->sample_shape = dt_shape0();
+    r->info->n_classes = (int)n;
+    r->f->label = dt_xcalloc(col->n_values + 1, sizeof(int32_t));
+    bool plain = true;
+    for (uint32_t v = 0; v < col->n_values && plain; v++)
+        plain = is_label(dt_catalog_str(r->c, col->values[v]), n, &r->f->label[v]);
+    for (uint32_t v = 0; v < col->n_values && !plain; v++) r->f->label[v] = (int32_t)v;
+    return DT_OK;
+}
+
+static dt_status resolve_number(resolver *r) {
+    int64_t n = 1;
+    if (r->f->kind == DT_FIELD_VECTOR) DT_TRY(read_size(r, 1, &n));
+    r->info->dtype = DT_F32;
+    r->info->sample_shape = r->f->kind == DT_FIELD_VECTOR ? dt_shape1(n) : dt_shape0();
+    if (r->f->column < 0) return DT_OK;
+    const dt_column *col = &r->c->columns[r->f->column];
+    r->f->number = dt_xcalloc(col->n_values + 1, sizeof(float));
+    for (uint32_t v = 0; v < col->n_values; v++) {
+        const char *text = dt_catalog_str(r->c, col->values[v]);
+        char *end;
+        r->f->number[v] = strtof(text, &end);
+        if (end == text || *end)
+            return dt_config_fail(r->config, r->prefix, "column %s holds '%s', which is no number",
+                                  dt_catalog_str(r->c, col->name), text);
+    }
+    return DT_OK;
+}
+
+static dt_status resolve_field(resolver *r) {
+    const char *kind = dt_config_str(r->config, key_of(r, "kind"));
+    if (strcmp(kind, "image") == 0)
+        r->f->kind = DT_FIELD_IMAGE;
+    else if (strcmp(kind, "class") == 0)
+        r->f->kind = DT_FIELD_CLASS;
+    else if (strcmp(kind, "real") == 0)
+        r->f->kind = DT_FIELD_REAL;
+    else if (strcmp(kind, "vector") == 0)
+        r->f->kind = DT_FIELD_VECTOR;
+    else
+        return dt_config_fail(r->config, r->key,
+                              "fields of kind %s cannot be loaded yet; expected image, "
+                              "class, real or vector",
+                              kind);
+    DT_TRY(find_source(r));
+    if (r->f->kind == DT_FIELD_IMAGE)
+        DT_TRY(resolve_image(r));
+    else if (r->f->kind == DT_FIELD_CLASS)
+        DT_TRY(resolve_class(r));
+    else
+        DT_TRY(resolve_number(r));
+    r->info->name = r->f->name;
+    r->f->sample_bytes =
+        (size_t)dt_shape_elements(&r->info->sample_shape) * dt_dtype_size(r->info->dtype);
+    return DT_OK;
+}
+
+dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c) {
+    *out = (dt_fields){0};
+    const dt_cnode *fields = dt_config_node(config, "data.fields");
+    size_t n = fields ? dt_cnode_size(fields) : 0;
+    if (n == 0 || n > DT_MAX_FIELDS)
+        return dt_config_fail(config, n ? "data.fields" : "data",
+                              "data.fields: expected 1 to %d fields", DT_MAX_FIELDS);
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        resolver r = {config, c, &out->f[i], &out->info[i]};
+        out->n++;
+        r.f->name = dt_cnode_key(fields, i);
+        snprintf(r.prefix, sizeof r.prefix, "data.fields.%s", r.f->name);
+        st = resolve_field(&r);
+    }
+    if (st != DT_OK) dt_fields_fini(out);
+    return st;
+}
+
+void dt_fields_fini(dt_fields *f) {
+    for (int i = 0; i < f->n; i++) {
+        free(f->f[i].is_ext);
+        free(f->f[i].label);
+        free(f->f[i].number);
+        dt_augment_destroy(f->f[i].augment);
+    }
+    *f = (dt_fields){0};
+}
+
+int dt_fields_find(const dt_fields *f, const char *name) {
+    for (int i = 0; i < f->n; i++)
+        if (strcmp(f->f[i].name, name) == 0) return i;
+    return -1;
+}
+
+int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record) {
+    const dt_record *r = &c->records[record];
+    for (uint32_t i = 0; f->is_ext && i < r->n_members; i++)
+        if (f->is_ext[c->members[r->first_member + i].ext]) return (int64_t)r->first_member + i;
+    return -1;
+}
+
+bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record) {
+    if (f->column >= 0) return dt_catalog_cell(c, f->column, record) != DT_NO_VALUE;
+    return dt_field_member(f, c, record) >= 0;
+}

@@ -1,0 +1,46 @@
+// fields.h: the config's data.fields, resolved against a catalog: where each field's bytes or value
+// comes from and what it looks like in a batch.
+#ifndef DT_DATA_FIELDS_H
+#define DT_DATA_FIELDS_H
+
+#include "augment.h"
+#include "catalog.h"
+
+#include "config/config.h"
+#include "train/batch_source.h"
+
+typedef enum dt_field_kind {
+    DT_FIELD_IMAGE,
+    DT_FIELD_CLASS,
+    DT_FIELD_REAL,
+    DT_FIELD_VECTOR
+} dt_field_kind;
+
+typedef struct dt_field {
+    dt_field_kind kind;
+    const char *name;
+    int part;       // which record of a sample (pairs: 0 or 1)
+    int column;     // metadata column, or -1: a member
+    bool *is_ext;   // member: by extension of the catalog
+    int32_t *label; // class: by value of the column
+    float *number;  // real from a column: by value
+    size_t sample_bytes;
+    dt_augment *augment; // or NULL
+} dt_field;
+
+typedef struct dt_fields {
+    int n;
+    dt_field f[DT_MAX_FIELDS];
+    dt_field_info info[DT_MAX_FIELDS];
+} dt_fields;
+
+// Names are borrowed from the config, which must outlive it. DT_E_USAGE with file:line:column.
+dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c);
+void dt_fields_fini(dt_fields *f);
+int dt_fields_find(const dt_fields *f, const char *name); // -1: none
+// Index into catalog->members of the record's member for this field, or -1.
+int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record);
+// Whether the record can give this field.
+bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record);
+
+#endif

@@ -1,0 +1,166 @@
+// lmdb_tree.c: a reader of LMDB's B+tree that cannot be hurt by its file.
+//
+// The library maps the file and follows page numbers in it unchecked: a cut file is a SIGBUS, a changed
+// byte is silently wrong data or a crash. A training job reads a finished data set, needs neither
+// transactions nor locks, and wants the place of each value, so this file walks the tree itself: the
+// newer of the two meta pages gives the root; branch pages give children; leaf nodes give key and
+// value, the value lying in the node or, when large, on overflow pages. Every page number, node offset
+// and length is checked; depth and the number of visited pages are bounded, so a cycle ends.
+//
+// Not read, as data sets of records do not use them: named databases, duplicate values (dupsort).
+// Format: lmdb.h and mdb.c of LMDB 0.9 (data version 1), 64-bit little-endian.
+#include "lmdb_tree.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAGIC = (int)0xBEEFC0DE,
+    PAGE_HEADER = 16,
+    NODE_HEADER = 8,
+    MAX_KEY = 511,
+    MAX_DEPTH = 32,
+    P_BRANCH = 0x01,
+    P_LEAF = 0x02,
+    P_OVERFLOW = 0x04,
+    P_META = 0x08,
+    F_BIGDATA = 0x01,
+    F_OTHERS = 0x06 // sub-databases, duplicates
+};
+
+typedef struct walk {
+    const dt_blob *blob;
+    uint64_t page_bytes, n_pages, n_left; // pages that may still be visited
+    dt_lmdb_visit visit;
+    void *arg;
+    uint8_t *pages; // one a level
+} walk;
+
+static uint16_t u16_at(const uint8_t *p) {
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static uint64_t u64_at(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static dt_status damaged(const walk *w, uint64_t page, const char *what) {
+    return dt_fail(DT_E_DATA, "%s: page %llu: %s; the file is damaged, copy or pack it again",
+                   w->blob->path, (unsigned long long)page, what);
+}
+
+static dt_status read_page(walk *w, uint64_t number, int level, const uint8_t **out) {
+    uint8_t *p = w->pages + (size_t)level * w->page_bytes;
+    if (number >= w->n_pages) return damaged(w, number, "a page number beyond the end of the file");
+    if (w->n_left-- == 0) return damaged(w, number, "the tree has a cycle");
+    DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, p, w->page_bytes));
+    if (u64_at(p) != number) return damaged(w, number, "a page that is not where it says");
+    *out = p;
+    return DT_OK;
+}
+
+// Where an overflow value lies; its first page names the count of pages.
+static dt_status overflow_value(walk *w, uint64_t number, uint64_t size, uint64_t *offset) {
+    uint8_t head[PAGE_HEADER];
+    if (number >= w->n_pages || size > w->blob->n_bytes)
+        return damaged(w, number, "a value beyond the end of the file");
+    DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, head, sizeof head));
+    uint32_t n;
+    memcpy(&n, head + 12, 4);
+    if (!(u16_at(head + 10) & P_OVERFLOW) || n > w->n_pages - number ||
+        size + PAGE_HEADER > n * w->page_bytes)
+        return damaged(w, number, "overflow pages that do not hold their value");
+    *offset = number * w->page_bytes + PAGE_HEADER;
+    return DT_OK;
+}
+
+static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint32_t at) {
+    const uint8_t *node = page + at;
+    uint16_t flags = u16_at(node + 4), n_key = u16_at(node + 6);
+    uint64_t size = u16_at(node) | (uint64_t)u16_at(node + 2) << 16;
+    uint64_t stored = flags & F_BIGDATA ? 8 : size, offset;
+    char key[MAX_KEY + 1];
+    if (flags & F_OTHERS)
+        return dt_fail(DT_E_DATA, "%s: has named databases or duplicate values, which are not read",
+                       w->blob->path);
+    if (n_key > MAX_KEY || at + NODE_HEADER + n_key + stored > w->page_bytes)
+        return damaged(w, number, "an entry that leaves its page");
+    memcpy(key, node + NODE_HEADER, n_key);
+    key[n_key] = '\0';
+    if (flags & F_BIGDATA)
+        DT_TRY(overflow_value(w, u64_at(node + NODE_HEADER + n_key), size, &offset));
+    else
+        offset = number * w->page_bytes + at + NODE_HEADER + n_key;
+    return w->visit(w->arg, key, n_key, offset, size);
+}
+
+static dt_status walk_page(walk *w, uint64_t number, int level) {
+    const uint8_t *p;
+    if (level == MAX_DEPTH) return damaged(w, number, "the tree is too deep");
+    DT_TRY(read_page(w, number, level, &p));
+    uint16_t flags = u16_at(p + 10), lower = u16_at(p + 12);
+    if (lower < PAGE_HEADER || lower > w->page_bytes || !(flags & (P_BRANCH | P_LEAF)))
+        return damaged(w, number, "neither a branch nor a leaf");
+    for (uint32_t i = 0; i < (lower - PAGE_HEADER) / 2u; i++) {
+        uint32_t at = u16_at(p + PAGE_HEADER + 2 * i);
+        if (at < lower || at + NODE_HEADER > w->page_bytes)
+            return damaged(w, number, "an entry that leaves its page");
+        if (flags & P_LEAF) {
+            DT_TRY(visit_leaf(w, number, p, at));
+        } else {
+            uint64_t child = u16_at(p + at) | (uint64_t)u16_at(p + at + 2) << 16 |
+                             (uint64_t)u16_at(p + at + 4) << 32;
+            DT_TRY(walk_page(w, child, level + 1));
+        }
+    }
+    return DT_OK;
+}
+
+typedef struct meta {
+    uint64_t page_bytes, root, last_page, txn;
+    uint16_t db_flags;
+} meta;
+
+static bool read_meta(const dt_blob *b, uint64_t at, meta *m) {
+    uint8_t p[152];
+    uint32_t magic, version, page_bytes;
+    if (at > b->n_bytes || b->n_bytes - at < sizeof p || dt_blob_read(b, at, p, sizeof p) != DT_OK)
+        return false;
+    memcpy(&magic, p + 16, 4);
+    memcpy(&version, p + 20, 4);
+    memcpy(&page_bytes, p + 40, 4); // of the free list's record
+    if ((int)magic != MAGIC || version != 1 || !(u16_at(p + 10) & P_META)) return false;
+    if (page_bytes < 256 || page_bytes > 65536 || (page_bytes & (page_bytes - 1))) return false;
+    *m = (meta){.page_bytes = page_bytes,
+                .db_flags = u16_at(p + 88 + 4),
+                .root = u64_at(p + 88 + 40),
+                .last_page = u64_at(p + 136),
+                .txn = u64_at(p + 144)};
+    return true;
+}
+
+dt_status dt_lmdb_walk(const dt_blob *b, dt_lmdb_visit visit, void *arg) {
+    meta m[2];
+    bool ok0 = read_meta(b, 0, &m[0]);
+    bool ok1 = read_meta(b, ok0 ? m[0].page_bytes : 4096, &m[1]);
+    if (!ok0 && !ok1)
+        return dt_fail(DT_E_DATA, "%s: not an LMDB file (or cut before its second page)", b->path);
+    const meta *newest = !ok1 || (ok0 && m[0].txn > m[1].txn) ? &m[0] : &m[1];
+    if (newest->last_page >= b->n_bytes / newest->page_bytes)
+        return dt_fail(DT_E_DATA,
+                       "%s: cut: it has %llu bytes and its header says %llu; copy it again",
+                       b->path, (unsigned long long)b->n_bytes,
+                       (unsigned long long)((newest->last_page + 1) * newest->page_bytes));
+    if (newest->root == UINT64_MAX) return DT_OK; // empty
+    walk w = {.blob = b, .page_bytes = newest->page_bytes, .visit = visit, .arg = arg};
+    w.n_pages = newest->last_page + 1;
+    w.n_left = w.n_pages;
+    w.pages = malloc(MAX_DEPTH * w.page_bytes);
+    if (!w.pages) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st = walk_page(&w, newest->root, 0);
+    free(w.pages);
+    return st;
+}

@@ -1,0 +1,109 @@
+// sample.c: from a view index to bytes in a batch slot.
+//
+// For an image: read the member, check its hash, decode (into the slot itself when the size is right),
+// resize, augment in place. For values: a table look-up. Nothing is allocated once a worker's buffers
+// have grown; the three phases are timed, as the trainer tells the user which one holds the step back.
+#include "dataset.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void dt_sample_scratch_init(dt_sample_scratch *w) {
+    *w = (dt_sample_scratch){.decoder = dt_decoder_create(), .resizer = dt_resizer_create()};
+}
+
+void dt_sample_scratch_fini(dt_sample_scratch *w) {
+    dt_decoder_destroy(w->decoder);
+    dt_resizer_destroy(w->resizer);
+    dt_buffer_fini(&w->bytes);
+    dt_buffer_fini(&w->augment);
+}
+
+static void count(uint64_t *counter, uint64_t n) {
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED); // one writer
+}
+
+static double lap(uint64_t *counter, double since) {
+    double now = dt_clock_s();
+    count(counter, (uint64_t)((now - since) * 1e9));
+    return now;
+}
+
+static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
+                              const dt_augment_key *key, bool augment, uint8_t *dst) {
+    const dt_field *f = &d->fields.f[i];
+    const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
+    int h = (int)size[0], wd = (int)size[1], c = (int)size[2];
+    dt_image image;
+    double t = dt_clock_s(), box[4];
+    // a crop is taken from the whole image, so that must not lie in the slot it is resized into
+    bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
+    DT_TRY(dt_decode_image(w->decoder, bytes, c, h, wd, crops ? NULL : dst, &image));
+    if (crops) dt_augment_box(f->augment, key, image.width, image.height, box);
+    if (image.data != dst) DT_TRY(dt_resize(w->resizer, &image, crops ? box : NULL, dst, h, wd));
+    t = lap(&w->decode_ns, t);
+    if (!augment || !f->augment) return DT_OK;
+    image = (dt_image){dst, wd, h, c};
+    dt_status st = dt_augment_apply(f->augment, key, &image, &w->augment);
+    lap(&w->augment_ns, t);
+    return st;
+}
+
+// Numbers as text (separated by spaces, commas, brackets) or, when the size says so, as raw f32.
+static dt_status parse_numbers(dt_sample_scratch *w, dt_span bytes, int64_t n, float *out) {
+    if (n > 1 && bytes.n_bytes == (size_t)n * sizeof(float)) {
+        memcpy(out, bytes.data, bytes.n_bytes);
+        return DT_OK;
+    }
+    char *text = (char *)dt_buffer_reserve(&w->augment, bytes.n_bytes + 1), *end;
+    if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
+    memcpy(text, bytes.data, bytes.n_bytes);
+    text[bytes.n_bytes] = '\0';
+    for (int64_t i = 0; i < n; i++) {
+        text += strspn(text, " \t\r\n,[]");
+        out[i] = strtof(text, &end);
+        if (end == text)
+            return dt_fail(DT_E_DATA, "%lld numbers wanted, %lld found", (long long)n,
+                           (long long)i);
+        text = end;
+    }
+    return DT_OK;
+}
+
+static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
+                             const dt_augment_key *key, bool augment, void *dst) {
+    const dt_field *f = &d->fields.f[i];
+    int64_t member = dt_field_member(f, d->set->catalog, record);
+    dt_span bytes;
+    double t = dt_clock_s();
+    DT_TRY(dt_set_read(d->set, record, (uint32_t)member, d->verify, &w->bytes, &bytes));
+    lap(&w->read_ns, t);
+    count(&w->n_bytes, bytes.n_bytes);
+    dt_status st =
+        f->kind == DT_FIELD_IMAGE
+            ? decode_image(d, w, i, bytes, key, augment, dst)
+            : parse_numbers(w, bytes, dt_shape_elements(&d->fields.info[i].sample_shape), dst);
+    return st == DT_OK ? st : dt_set_context(d->set, record, (uint32_t)member, st);
+}
+
+dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
+                         bool augment, void *const *field, int j) {
+    const dt_catalog *c = d->set->catalog;
+    const uint32_t *records = d->view.record + (size_t)sample * (size_t)d->view.width;
+    dt_augment_key key = {d->seed, sample, epoch};
+    for (int i = 0; i < d->fields.n; i++) {
+        const dt_field *f = &d->fields.f[i];
+        uint32_t record = records[f->part];
+        void *dst = (uint8_t *)field[i] + (size_t)j * f->sample_bytes;
+        w->bad_record = record;
+        if (f->column < 0)
+            DT_TRY(fill_member(d, w, i, record, &key, augment, dst));
+        else if (f->kind == DT_FIELD_CLASS)
+            *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
+        else
+            *(float *)dst = f->number[dt_catalog_cell(c, f->column, record)];
+    }
+    return DT_OK;
+}

@@ -1,0 +1,26 @@
+// sampler.h: the order of samples, as a function. Sample i of epoch e is index(e, i): O(1), no state,
+// nothing to save but a cursor; rank, worker and shard count never enter it.
+#ifndef DT_DATA_SAMPLER_H
+#define DT_DATA_SAMPLER_H
+
+#include <stdint.h>
+
+// A keyed bijection of 0..n-1 and its inverse. `stream` makes independent permutations of one seed
+// (an epoch, a block).
+uint64_t dt_perm_apply(uint64_t seed, uint64_t stream, uint64_t n, uint64_t i);
+uint64_t dt_perm_invert(uint64_t seed, uint64_t stream, uint64_t n, uint64_t i);
+
+typedef enum dt_shuffle { DT_SHUFFLE_NONE, DT_SHUFFLE_BLOCK, DT_SHUFFLE_GLOBAL } dt_shuffle;
+
+enum { DT_SHUFFLE_BLOCK_SAMPLES = 256, DT_SHUFFLE_WINDOW_BLOCKS = 16 };
+
+typedef struct dt_sampler {
+    dt_shuffle shuffle;
+    uint64_t seed;
+    uint64_t n; // samples of the split, > 0
+} dt_sampler;
+
+// 0 <= i < n. A bijection of 0..n-1 for each epoch.
+uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i);
+
+#endif

@@ -1,0 +1,31 @@
+// source_folder.c: a folder of raw files as a data set, without packing. Handy to look at a set; packing
+// is faster for the disk, checks each record by hash, and is what a long job should read. Each file is
+// a shard of its own with one record, named as `dtrain pack` would (raw.c).
+#include "raw.h"
+#include "source.h"
+
+#include "base/io.h"
+
+static bool folder_accepts(const char *path) {
+    return dt_io_is_dir(path);
+}
+
+static dt_status add_item(dt_catalog *c, const dt_raw_item *item) {
+    uint32_t shard = dt_catalog_add_shard(c, item->path, item->size);
+    DT_TRY(dt_catalog_add_record(c, shard, item->key));
+    DT_TRY(dt_catalog_add_member(c, item->ext, item->offset, item->size, NULL));
+    for (int i = 0; i < item->n_meta; i++)
+        DT_TRY(dt_catalog_set(c, item->column[i], item->value[i]));
+    return DT_OK;
+}
+
+static dt_status folder_load(dt_catalog *c, const char *path) {
+    dt_raw raw;
+    dt_status st = DT_OK;
+    DT_TRY(dt_raw_list(&raw, path, NULL));
+    for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw.items[i]);
+    dt_raw_fini(&raw);
+    return st;
+}
+
+const dt_source_driver dt_source_folder = {"folder", folder_accepts, folder_load};

@@ -1,0 +1,201 @@
+// split.c: units, strata, parts.
+//
+// A unit is what must not be torn apart: a sample, a record, or all records with one value of a column
+// (a subject). Units are grouped into strata: by the value of the stratify column and, for records, by
+// which members they have, so that each field is divided for itself. Within a stratum units are ordered
+// by a hash of (seed, key), and the first ones test, the next validate, the rest train. How many: shares
+// are counted over all strata so far and rounded once there, so that ten strata of three records still
+// give their 10 %.
+//
+// A sample joins a part if all its records do; others are mixed, belong nowhere, and are counted.
+#include "split.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRAIN, VAL, TEST, NOWHERE };
+
+typedef struct unit {
+    uint64_t signature; // kind of record, before the value
+    uint32_t value;     // of the stratify column
+    uint64_t hash;      // of seed and key: the order within a stratum
+    uint64_t tie;       // of the key alone
+    uint32_t index;
+} unit;
+
+static uint64_t hash_pair(uint64_t a, uint64_t b) {
+    uint64_t v[2] = {a, b};
+    return dt_hash64(v, sizeof v);
+}
+
+static int compare_units(const void *pa, const void *pb) {
+    const unit *a = pa, *b = pb;
+    if (a->signature != b->signature) return a->signature < b->signature ? -1 : 1;
+    if (a->value != b->value) return a->value < b->value ? -1 : 1;
+    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
+    if (a->tie != b->tie) return a->tie < b->tie ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+static bool same_stratum(const unit *a, const unit *b) {
+    return a->signature == b->signature && a->value == b->value;
+}
+
+// Which extensions a record has, whatever their order.
+static uint64_t record_signature(const dt_catalog *c, uint32_t r) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->records[r].n_members; i++) {
+        const char *ext =
+            dt_catalog_str(c, c->exts[c->members[c->records[r].first_member + i].ext]);
+        sum += dt_hash64(ext, strlen(ext));
+    }
+    return sum;
+}
+
+static uint32_t stratum_value(const dt_catalog *c, const dt_split_spec *s, uint32_t record) {
+    return s->stratify < 0 ? 0 : dt_catalog_cell(c, s->stratify, record);
+}
+
+static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v,
+                                  const dt_split_spec *s) {
+    bool *used = dt_xcalloc(c->n_records + 1, 1);
+    uint32_t n = 0;
+    for (size_t i = 0; i < (size_t)v->n * (size_t)v->width; i++) used[v->record[i]] = true;
+    for (uint32_t r = 0; r < c->n_records; r++)
+        if (used[r])
+            u[n++] = (unit){.signature = record_signature(c, r),
+                            .value = stratum_value(c, s, r),
+                            .hash = hash_pair(s->seed, c->records[r].key_hash),
+                            .tie = c->records[r].key_hash,
+                            .index = r};
+    free(used);
+    return n;
+}
+
+static uint32_t make_sample_units(unit *u, const dt_catalog *c, const dt_view *v,
+                                  const dt_split_spec *s) {
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint64_t key = 0;
+        for (int k = 0; k < v->width; k++)
+            key = hash_pair(
+                key, c->records[v->record[(size_t)i * (size_t)v->width + (size_t)k]].key_hash);
+        u[i] = (unit){.value = stratum_value(c, s, v->record[(size_t)i * (size_t)v->width]),
+                      .hash = hash_pair(s->seed, key),
+                      .tie = key,
+                      .index = i};
+    }
+    return v->n;
+}
+
+// A value's stratum is that of its record with the smallest key hash: any rule that does not look at
+// file order would do, as a stratify column is usually constant within a unit.
+static uint32_t make_column_units(unit *u, const dt_catalog *c, const dt_view *v,
+                                  const dt_split_spec *s) {
+    const dt_column *col = &c->columns[s->unit_column];
+    uint32_t *first = dt_xcalloc(col->n_values + 1, sizeof *first), n = 0;
+    memset(first, 0xff, (col->n_values + 1) * sizeof *first);
+    for (size_t i = 0; i < (size_t)v->n * (size_t)v->width; i++) {
+        uint32_t r = v->record[i], cell = col->cell[r];
+        if (cell == DT_NO_VALUE) continue;
+        if (first[cell] == UINT32_MAX || c->records[r].key_hash < c->records[first[cell]].key_hash)
+            first[cell] = r;
+    }
+    for (uint32_t i = 0; i < col->n_values; i++) {
+        if (first[i] == UINT32_MAX) continue;
+        const char *text = dt_catalog_str(c, col->values[i]);
+        uint64_t key = dt_hash64(text, strlen(text));
+        u[n++] = (unit){.value = stratum_value(c, s, first[i]),
+                        .hash = hash_pair(s->seed, key),
+                        .tie = key,
+                        .index = i};
+    }
+    free(first);
+    return n;
+}
+
+// Share of the units (before, before + n] under a fraction, rounded over all strata together.
+static uint32_t share(uint64_t before, uint64_t n, double fraction) {
+    double a = floor((double)before * fraction + 0.5 + 1e-9);
+    double b = floor((double)(before + n) * fraction + 0.5 + 1e-9);
+    return (uint32_t)(b - a);
+}
+
+static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, uint64_t before,
+                           uint64_t before_rest, uint8_t *part) {
+    uint32_t n_test = 0;
+    if (s->folds > 0) {
+        for (uint32_t i = 0; i < n; i++) {
+            bool test = (before + i) % (uint64_t)s->folds == (uint64_t)s->fold;
+            part[u[i].index] = test ? TEST : TRAIN;
+            n_test += test;
+        }
+    } else {
+        n_test = share(before, n, s->test);
+        for (uint32_t i = 0; i < n; i++) part[u[i].index] = i < n_test ? TEST : TRAIN;
+    }
+    uint32_t n_val =
+        s->folds > 0 ? share(before_rest, n - n_test, s->val) : share(before, n, s->val);
+    for (uint32_t i = 0; i < n && n_val > 0; i++)
+        if (part[u[i].index] == TRAIN) {
+            part[u[i].index] = VAL;
+            n_val--;
+        }
+}
+
+static void divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
+    qsort(u, n, sizeof *u, compare_units);
+    uint64_t before_rest = 0;
+    for (uint32_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && same_stratum(&u[i], &u[end]);) end++;
+        divide_stratum(s, u + i, end - i, i, before_rest, part);
+        for (uint32_t k = i; k < end; k++) before_rest += part[u[k].index] != TEST;
+    }
+}
+
+static uint8_t sample_part(const dt_catalog *c, const dt_view *v, const dt_split_spec *s,
+                           const uint8_t *part, uint32_t i) {
+    if (s->unit == DT_BY_SAMPLE) return part[i];
+    uint8_t all = NOWHERE;
+    for (int k = 0; k < v->width; k++) {
+        uint32_t r = v->record[(size_t)i * (size_t)v->width + (size_t)k];
+        uint32_t u = s->unit == DT_BY_RECORD ? r : dt_catalog_cell(c, s->unit_column, r);
+        uint8_t p = u == DT_NO_VALUE ? NOWHERE : part[u];
+        if (k > 0 && p != all) return NOWHERE;
+        all = p;
+    }
+    return all;
+}
+
+dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
+                         const dt_split_spec *s) {
+    *out = (dt_splits){0};
+    size_t cap = v->n > c->n_records ? v->n : c->n_records;
+    if (s->unit == DT_BY_COLUMN && c->columns[s->unit_column].n_values > cap)
+        cap = c->columns[s->unit_column].n_values;
+    unit *u = dt_xcalloc(cap + 1, sizeof *u);
+    uint8_t *part = dt_xcalloc(cap + 1, 1);
+    uint32_t n = s->unit == DT_BY_SAMPLE   ? make_sample_units(u, c, v, s)
+                 : s->unit == DT_BY_RECORD ? make_record_units(u, c, v, s)
+                                           : make_column_units(u, c, v, s);
+    divide(s, u, n, part);
+    for (int k = 0; k < 3; k++) out->sample[k] = dt_xcalloc((size_t)v->n + 1, sizeof(uint32_t));
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint8_t p = sample_part(c, v, s, part, i);
+        if (p == NOWHERE)
+            out->n_mixed++;
+        else
+            out->sample[p][out->n[p]++] = i;
+    }
+    free(part);
+    free(u);
+    return DT_OK;
+}
+
+void dt_splits_fini(dt_splits *s) {
+    for (int k = 0; k < 3; k++) free(s->sample[k]);
+    *s = (dt_splits){0};
+}

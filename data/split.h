@@ -1,0 +1,29 @@
+// split.h: which samples train, which validate, which test. A pure function of the seed and the keys
+// of the records: not of file order, shard count or who asks.
+#ifndef DT_DATA_SPLIT_H
+#define DT_DATA_SPLIT_H
+
+#include "view.h"
+
+typedef enum dt_split_unit { DT_BY_SAMPLE, DT_BY_RECORD, DT_BY_COLUMN } dt_split_unit;
+
+typedef struct dt_split_spec {
+    dt_split_unit unit; // what goes to one part as a whole
+    int unit_column;    // DT_BY_COLUMN
+    int stratify;       // column whose values keep their shares in each part, or -1
+    double val, test;   // fractions
+    int folds, fold;    // folds > 0: test = this fold, val = a fraction of the rest
+    uint64_t seed;
+} dt_split_spec;
+
+typedef struct dt_splits {
+    uint32_t *sample[3]; // by dt_split (train, val, test): view indexes, ascending
+    uint32_t n[3];
+    uint32_t n_mixed; // samples whose records are in different parts: in none
+} dt_splits;
+
+dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
+                         const dt_split_spec *spec);
+void dt_splits_fini(dt_splits *s);
+
+#endif

@@ -1,0 +1,279 @@
+// tar.c: the dialects of tar that data sets come in.
+//
+// A tar file is 512-byte headers, each followed by its data padded to 512, and ends with two zero
+// blocks (one, or a plain end of file on a block boundary, is accepted as GNU tar does). Three ways to
+// say a long name: USTAR's prefix field, GNU's 'L' entry before the file, PAX's 'x' entry with
+// "length key=value\n" records; Python's writer puts a PAX record in front of every member. A global
+// 'g' record holds for all that follow until replaced.
+//
+// Invariants: every offset is checked against the file before it is used, the header checksum must fit,
+// and a data range that leaves the file is an error at its header ("cut"), never a short entry.
+// Format: POSIX.1-2017 pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
+#include "tar.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_PAX_BYTES = 1 << 20 };
+
+typedef struct header {
+    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type;
+    char linkname[100], magic[6], version[2], uname[32], gname[32], major[8], minor[8];
+    char prefix[155], pad[12];
+} header;
+_Static_assert(sizeof(header) == DT_TAR_BLOCK, "a tar header is one block");
+
+// What an extension entry says about the file that follows it.
+typedef struct overrides {
+    char path[DT_TAR_MAX_PATH];
+    bool has_path, has_size;
+    uint64_t size;
+} overrides;
+
+void dt_tar_begin(dt_tar *t, const dt_blob *blob) {
+    *t = (dt_tar){.blob = blob};
+}
+
+static dt_status bad(const dt_tar *t, const char *what) {
+    return dt_fail(DT_E_DATA, "%s: offset %llu: %s", t->blob->path, (unsigned long long)t->at,
+                   what);
+}
+
+// Octal with leading spaces, ended by NUL, space or the field; or base-256 when the top bit is set.
+static bool parse_number(const char *field, size_t n, uint64_t *out) {
+    const uint8_t *p = (const uint8_t *)field;
+    uint64_t v = 0;
+    if (p[0] & 0x80) {
+        if (p[0] != 0x80) return false; // negative or beyond 2^(8n-8)
+        for (size_t i = 1; i < n; i++) {
+            if (v >> 55) return false;
+            v = v << 8 | p[i];
+        }
+        *out = v;
+        return true;
+    }
+    size_t i = 0;
+    while (i < n && p[i] == ' ') i++;
+    for (; i < n && p[i] >= '0' && p[i] <= '7'; i++) {
+        if (v >> 60) return false;
+        v = v << 3 | (uint64_t)(p[i] - '0');
+    }
+    if (i < n && p[i] != '\0' && p[i] != ' ') return false;
+    *out = v;
+    return true;
+}
+
+static uint32_t header_sum(const header *h, bool as_signed) {
+    const uint8_t *p = (const uint8_t *)h;
+    uint32_t sum = 0;
+    for (size_t i = 0; i < sizeof *h; i++) {
+        bool in_sum = i >= offsetof(header, checksum) && i < offsetof(header, type);
+        sum += in_sum ? ' ' : as_signed ? (uint32_t)(int8_t)p[i] : p[i];
+    }
+    return sum;
+}
+
+static bool all_zero(const header *h) {
+    const uint8_t *p = (const uint8_t *)h;
+    for (size_t i = 0; i < sizeof *h; i++)
+        if (p[i]) return false;
+    return true;
+}
+
+// PAX records: "25 path=some/name\n", the length counting itself.
+static bool parse_pax(const char *p, size_t n, overrides *o) {
+    while (n > 0) {
+        size_t length = 0, i = 0;
+        for (; i < n && p[i] >= '0' && p[i] <= '9' && length < MAX_PAX_BYTES; i++)
+            length = length * 10 + (size_t)(p[i] - '0');
+        if (i == 0 || i >= n || p[i] != ' ' || length > n || length < i + 3 ||
+            p[length - 1] != '\n')
+            return false;
+        const char *key = p + i + 1, *end = p + length - 1,
+                   *eq = memchr(key, '=', (size_t)(end - key));
+        if (!eq) return false;
+        size_t n_key = (size_t)(eq - key), n_value = (size_t)(end - eq - 1);
+        if (n_key == 4 && memcmp(key, "path", 4) == 0) {
+            if (n_value >= sizeof o->path || memchr(eq + 1, 0, n_value)) return false;
+            memcpy(o->path, eq + 1, n_value);
+            o->path[n_value] = '\0';
+            o->has_path = n_value > 0;
+        } else if (n_key == 4 && memcmp(key, "size", 4) == 0) {
+            o->size = 0;
+            for (const char *d = eq + 1; d < end; d++) {
+                if (*d < '0' || *d > '9' || o->size > UINT64_MAX / 20) return false;
+                o->size = o->size * 10 + (uint64_t)(*d - '0');
+            }
+            o->has_size = n_value > 0;
+        }
+        p += length;
+        n -= length;
+    }
+    return true;
+}
+
+static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t size,
+                                overrides *o) {
+    char text[MAX_PAX_BYTES < 65536 ? MAX_PAX_BYTES : 65536];
+    if (size > sizeof text) return bad(t, "an extended header of more than 64 KiB");
+    DT_TRY(dt_blob_read(t->blob, data_at, text, (size_t)size));
+    if (type == 'x' || type == 'g')
+        return parse_pax(text, (size_t)size, o) ? DT_OK : bad(t, "a PAX record that is not one");
+    size_t n = strnlen(text, (size_t)size); // GNU 'L'
+    if (n == 0 || n >= sizeof o->path) return bad(t, "a GNU long name that is empty or too long");
+    memcpy(o->path, text, n);
+    o->path[n] = '\0';
+    o->has_path = true;
+    return DT_OK;
+}
+
+static void header_path(const header *h, char *out) {
+    size_t n = 0;
+    if (memcmp(h->magic, "ustar\0", 6) == 0 && h->prefix[0]) { // POSIX only: GNU keeps times there
+        n = strnlen(h->prefix, sizeof h->prefix);
+        memcpy(out, h->prefix, n);
+        out[n++] = '/';
+    }
+    size_t n_name = strnlen(h->name, sizeof h->name);
+    memcpy(out + n, h->name, n_name);
+    out[n + n_name] = '\0';
+}
+
+static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local,
+                       const overrides *global) {
+    if (local->has_path)
+        memcpy(e->path, local->path, sizeof e->path);
+    else if (global->has_path)
+        memcpy(e->path, global->path, sizeof e->path);
+    else
+        header_path(h, e->path);
+    while (e->path[0] == '.' && e->path[1] == '/')
+        memmove(e->path, e->path + 2, strlen(e->path) - 1);
+    size_t n = strlen(e->path);
+    bool directory = n > 0 && e->path[n - 1] == '/'; // as old tars mark them
+    e->is_regular = (h->type == '0' || h->type == '\0' || h->type == '7') && !directory && n > 0;
+}
+
+// Reads the header at t->at; *end = true at the end of the archive.
+static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
+    *end = t->at == t->blob->n_bytes;
+    if (*end) return DT_OK;
+    if (t->blob->n_bytes - t->at < DT_TAR_BLOCK) return bad(t, "the file is cut inside a header");
+    DT_TRY(dt_blob_read(t->blob, t->at, h, sizeof *h));
+    *end = all_zero(h);
+    if (*end) return DT_OK;
+    uint64_t sum;
+    if (!parse_number(h->checksum, sizeof h->checksum, &sum) ||
+        (sum != header_sum(h, false) && sum != header_sum(h, true)))
+        return bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
+    if (!parse_number(h->size, sizeof h->size, size)) return bad(t, "a size that is no number");
+    return DT_OK;
+}
+
+dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
+    overrides local = {.has_path = false}, global = {.has_path = false};
+    header h;
+    *more = false;
+    while (!t->ended) {
+        uint64_t size = 0, data_at;
+        bool end;
+        DT_TRY(read_header(t, &h, &size, &end));
+        if (end) break;
+        bool is_extension = h.type == 'x' || h.type == 'g' || h.type == 'L' || h.type == 'K';
+        if (!is_extension && (local.has_size || global.has_size))
+            size = local.has_size ? local.size : global.size;
+        bool has_data = is_extension || h.type == '0' || h.type == '\0' || h.type == '7';
+        if (h.type >= '1' && h.type <= '6') size = 0; // links, devices, directories hold none
+        data_at = t->at + DT_TAR_BLOCK;
+        if (size > t->blob->n_bytes - data_at)
+            return bad(t, "the file is cut: this member's data goes beyond its end");
+        if (h.type == 'x' || h.type == 'L') {
+            DT_TRY(read_extension(t, h.type, data_at, size, &local));
+        } else if (h.type == 'g') {
+            DT_TRY(read_extension(t, h.type, data_at, size, &global));
+        }
+        uint64_t next = data_at + dt_tar_padded(size);
+        t->at =
+            next < t->blob->n_bytes ? next : t->blob->n_bytes; // the last padding may be missing
+        if (is_extension) continue;
+        fill_entry(e, &h, &local, &global);
+        e->is_regular = e->is_regular && has_data;
+        e->offset = data_at;
+        e->size = size;
+        *more = true;
+        return DT_OK;
+    }
+    t->ended = true;
+    return DT_OK;
+}
+
+// ---- writing -------------------------------------------------------------------------------------
+static void put_octal(char *field, size_t n, uint64_t v) {
+    for (size_t i = n - 1; i-- > 0; v >>= 3) field[i] = (char)('0' + (v & 7));
+    field[n - 1] = '\0';
+}
+
+static void finish_header(header *h, char type, uint64_t size) {
+    put_octal(h->mode, sizeof h->mode, 0644);
+    put_octal(h->uid, sizeof h->uid, 0);
+    put_octal(h->gid, sizeof h->gid, 0);
+    put_octal(h->size, sizeof h->size, size);
+    put_octal(h->mtime, sizeof h->mtime, 0);
+    h->type = type;
+    memcpy(h->magic, "ustar", 6);
+    memcpy(h->version, "00", 2);
+    put_octal(h->checksum, 7, header_sum(h, false));
+    h->checksum[7] = ' ';
+}
+
+// USTAR holds 100 bytes of name and, split at a slash, 155 of prefix.
+static bool split_name(header *h, const char *path) {
+    size_t n = strlen(path);
+    if (n <= sizeof h->name) {
+        memcpy(h->name, path, n);
+        return true;
+    }
+    for (size_t i = n - sizeof h->name - 1; i < n - 1 && i <= sizeof h->prefix; i++)
+        if (path[i] == '/' && i > 0) {
+            memcpy(h->prefix, path, i);
+            memcpy(h->name, path + i + 1, n - i - 1);
+            return true;
+        }
+    return false;
+}
+
+static size_t pax_record(char *out, size_t cap, const char *key, const char *value) {
+    size_t rest = strlen(key) + strlen(value) + 3, length = rest + 1; // " key=value\n"
+    char digits[24];
+    while ((size_t)snprintf(digits, sizeof digits, "%zu", length) + rest != length) length++;
+    return (size_t)snprintf(out, cap, "%zu %s=%s\n", length, key, value);
+}
+
+dt_status dt_tar_write_header(uint8_t *out, size_t *n_bytes, const char *path, uint64_t size) {
+    const uint64_t max_size = (UINT64_C(1) << 33) - 1;
+    header h = {.name = ""};
+    char pax[DT_TAR_MAX_PATH + 256], number[24];
+    size_t n_pax = 0, at = 0;
+    if (strlen(path) >= DT_TAR_MAX_PATH) return dt_fail(DT_E_DATA, "%s: path too long", path);
+    if (!split_name(&h, path)) {
+        n_pax += pax_record(pax, sizeof pax, "path", path);
+        memcpy(h.name, path, sizeof h.name); // what a reader without PAX will see
+    }
+    if (size > max_size) {
+        snprintf(number, sizeof number, "%llu", (unsigned long long)size);
+        n_pax += pax_record(pax + n_pax, sizeof pax - n_pax, "size", number);
+    }
+    if (n_pax > 0) {
+        header x = {.name = "PaxHeader"};
+        finish_header(&x, 'x', n_pax);
+        memcpy(out, &x, sizeof x);
+        memset(out + sizeof x, 0, dt_tar_padded(n_pax));
+        memcpy(out + sizeof x, pax, n_pax);
+        at = sizeof x + dt_tar_padded(n_pax);
+    }
+    finish_header(&h, '0', size > max_size ? 0 : size);
+    memcpy(out + at, &h, sizeof h);
+    *n_bytes = at + sizeof h;
+    return DT_OK;
+}

@@ -1,0 +1,36 @@
+// tar.h: entries of a tar file by offset, and headers to write one. Nothing is ever extracted to disk.
+#ifndef DT_DATA_TAR_H
+#define DT_DATA_TAR_H
+
+#include "blob.h"
+
+#include <stdbool.h>
+
+enum { DT_TAR_BLOCK = 512, DT_TAR_MAX_PATH = 4096 };
+
+typedef struct dt_tar_entry {
+    char path[DT_TAR_MAX_PATH]; // NUL-terminated; "./" in front removed
+    bool is_regular;
+    uint64_t offset, size; // of the data; inside the file
+} dt_tar_entry;
+
+typedef struct dt_tar {
+    const dt_blob *blob;
+    uint64_t at; // of the next header
+    bool ended;
+} dt_tar;
+
+void dt_tar_begin(dt_tar *t, const dt_blob *blob);
+// The next entry, or *more = false at the end. Reads USTAR, PAX (x and g: path, size), GNU (L, base-256
+// numbers) and old headers. DT_E_DATA with the offset when a header is wrong or data is cut.
+dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more);
+
+// Appends a USTAR header for a regular file (mode 0644, ids and time 0) to `out`, with a PAX record in
+// front where the name is too long or the size too large for USTAR. `out` has DT_TAR_MAX_HEADER bytes.
+enum { DT_TAR_MAX_HEADER = 512 * 2 + DT_TAR_MAX_PATH + 512 };
+dt_status dt_tar_write_header(uint8_t *out, size_t *n_bytes, const char *path, uint64_t size);
+static inline uint64_t dt_tar_padded(uint64_t size) {
+    return (size + 511) & ~UINT64_C(511);
+}
+
+#endif
