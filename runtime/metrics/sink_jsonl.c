@@ -1,0 +1,140 @@
+// sink_jsonl.c: metrics.jsonl, one object a line, every step and every evaluation.
+//
+// Members that a repeated run must repeat come first (kind, step, epoch, samples, loss, lr,
+// grad_norm), times and memory after them: comparing two runs is comparing prefixes of lines. Numbers
+// are the shortest text that reads back to the same double; NaN and infinity are null.
+// A resumed run cuts the file to the size noted in its checkpoint: steps repeated since then appear
+// once. A file shorter than that (a power cut: metrics are not fsynced) keeps its whole lines.
+#include "metrics_internal.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { LINE_BYTES = 2048 };
+
+typedef struct jsonl {
+    dt_metrics_file file;
+    dt_json line;
+} jsonl;
+
+static bool wanted(const dt_metrics_opts *o) {
+    return o->jsonl;
+}
+
+// Bytes up to the end of the last whole line within the first `limit` bytes.
+static int64_t whole_lines(const char *path, int64_t limit) {
+    char *text;
+    size_t n;
+    if (dt_io_read_file(&text, &n, path, 0, DT_E_STORAGE) != DT_OK) return 0;
+    int64_t at = (int64_t)n < limit ? (int64_t)n : limit;
+    while (at > 0 && text[at - 1] != '\n') at--;
+    free(text);
+    return at;
+}
+
+static int64_t bytes_to_keep(const char *path, int64_t truncate_to) {
+    struct stat info;
+    if (truncate_to <= 0) return 0;
+    int64_t there = stat(path, &info) == 0 ? (int64_t)info.st_size : 0;
+    int64_t keep = there ? whole_lines(path, truncate_to) : 0;
+    if (keep != truncate_to)
+        dt_warn("%s: holds %" PRId64 " of the %" PRId64 " bytes that the checkpoint knows: older "
+                "metrics are missing",
+                path, keep, truncate_to);
+    return keep;
+}
+
+static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
+    jsonl *s = dt_xcalloc(1, sizeof *s);
+    char *path = dt_xprintf("%s/metrics.jsonl", o->run_dir);
+    dt_status st = dt_metrics_file_open(&s->file, path, bytes_to_keep(path, o->truncate_to));
+    free(path);
+    dt_json_init(&s->line);
+    char *wide = dt_xcalloc(1, LINE_BYTES); // grow the buffer now, never in a step
+    memset(wide, ' ', LINE_BYTES - 1);
+    dt_json_raw(&s->line, NULL, wide);
+    free(wide);
+    *state = s;
+    return st;
+}
+
+static void put_line(jsonl *s) {
+    dt_json_end_object(&s->line);
+    dt_json_newline(&s->line);
+    dt_metrics_file_put(&s->file, s->line.data, s->line.n_bytes);
+}
+
+static void step(void *state, const dt_step_record *r, const dt_step_stats *stats) {
+    jsonl *s = state;
+    dt_json *j = &s->line;
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "kind", "step");
+    dt_json_int(j, "step", r->step);
+    dt_json_real(j, "epoch", r->epoch);
+    dt_json_int(j, "samples", r->samples);
+    dt_json_real(j, "loss", r->loss);
+    dt_json_real(j, "lr", r->lr);
+    dt_json_real(j, "grad_norm", r->grad_norm);
+    if (r->skipped) dt_json_bool(j, "skipped", true);
+    dt_json_real(j, "samples_per_s", stats->samples_per_s);
+    dt_json_begin_object(j, "seconds");
+    dt_json_real(j, "step", r->step_s);
+    dt_json_real(j, "data", r->data_s);
+    dt_json_real(j, "compute", r->compute_s);
+    dt_json_real(j, "comm", r->comm_s);
+    dt_json_real(j, "other", r->other_s);
+    dt_json_end_object(j);
+    dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
+    put_line(s);
+}
+
+static void eval(void *state, const dt_eval_record *r) {
+    jsonl *s = state;
+    dt_json *j = &s->line;
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "kind", "eval");
+    dt_json_string(j, "split", r->split);
+    dt_json_int(j, "step", r->step);
+    for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
+    if (r->extra_json && r->extra_json[0]) dt_json_raw(j, NULL, r->extra_json); // members
+    put_line(s);
+}
+
+static void flush(void *state) {
+    dt_metrics_file_flush(&((jsonl *)state)->file);
+}
+
+static uint64_t dropped(void *state) {
+    return ((jsonl *)state)->file.n_dropped;
+}
+
+static void close_jsonl(void *state) {
+    jsonl *s = state;
+    dt_metrics_file_close(&s->file);
+    dt_json_fini(&s->line);
+    free(s);
+}
+
+int64_t dt_sink_jsonl_bytes(void *state) {
+    return ((jsonl *)state)->file.n_bytes;
+}
+
+const dt_metrics_sink dt_sink_jsonl = {
+    .name = "jsonl",
+    .wanted = wanted,
+    .open = open_jsonl,
+    .step = step,
+    .eval = eval,
+    .flush = flush,
+    .dropped = dropped,
+    .close = close_jsonl,
+};

@@ -1,0 +1,235 @@
+// sink_terminal.c: what a person sees. A terminal gets one live line, a pipe gets plain lines.
+//
+// The live line is redrawn at most ten times a second and always fits the window: first the epoch's
+// bar and step, then loss, learning rate, rate, time to go and where the step's time goes; what does
+// not fit is left out, last first. Lines of the log print above it: log.c calls `before`, which erases
+// it and holds the lock so that nobody redraws, and `after`, which draws it again. Nothing here may
+// log while it holds that lock.
+// Plain lines (every `every_steps`, at epoch ends, evaluations) go through the log and so also into
+// the run's log file; a terminal gets those of epochs and evaluations.
+#include "metrics_internal.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { MAX_WIDTH = 256, BAR_CELLS = 24 };
+#define REDRAW_S 0.1
+
+typedef struct terminal {
+    dt_metrics_opts o;
+    bool live; // stderr is a terminal
+    double drawn_s;
+    char phase[32];
+    double phase_fraction;
+    dt_step_record r; // newest, for redrawing
+    dt_step_stats s;
+} terminal;
+
+// What the log's hooks need; they may run on any thread.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static char shown[MAX_WIDTH * 2]; // the live line; "" when none is on the screen
+static size_t n_shown;
+
+static bool wanted(const dt_metrics_opts *o) {
+    return o->terminal;
+}
+
+// -- the live line -----------------------------------------------------------------------------------
+static void to_screen(const char *text, size_t n) {
+    // a terminal that went away must not stop training
+    if (write(STDERR_FILENO, text, n) < 0) return;
+}
+
+static void before_log(void) {
+    pthread_mutex_lock(&mutex);
+    if (n_shown) to_screen("\r\033[K", 4);
+}
+
+static void after_log(void) {
+    if (n_shown) to_screen(shown, n_shown);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void show(const char *text) {
+    pthread_mutex_lock(&mutex);
+    n_shown = (size_t)snprintf(shown, sizeof shown, "\r%s\033[K", text);
+    if (n_shown >= sizeof shown) n_shown = sizeof shown - 1;
+    to_screen(shown, n_shown);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void erase(void) {
+    pthread_mutex_lock(&mutex);
+    if (n_shown) to_screen("\r\033[K", 4);
+    n_shown = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+static int window_width(void) {
+    struct winsize w;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == 0) return 80;
+    return w.ws_col < MAX_WIDTH ? w.ws_col : MAX_WIDTH - 1;
+}
+
+static void print_duration(char *out, size_t cap, double s) {
+    int64_t t = s < 0 ? 0 : s > 1e8 ? 100000000 : (int64_t)(s + 0.5);
+    if (t >= 86400)
+        snprintf(out, cap, "%" PRId64 "d%02" PRId64 "h", t / 86400, t / 3600 % 24);
+    else if (t >= 3600)
+        snprintf(out, cap, "%" PRId64 ":%02" PRId64 ":%02" PRId64, t / 3600, t / 60 % 60, t % 60);
+    else
+        snprintf(out, cap, "%" PRId64 ":%02" PRId64, t / 60, t % 60);
+}
+
+// Appends a part when the whole of it fits.
+static void append(char *line, int width, const char *part) {
+    size_t n = strlen(line), extra = strlen(part);
+    if (n + extra < (size_t)width) memcpy(line + n, part, extra + 1);
+}
+
+static void print_bar(char out[BAR_CELLS + 3], double fraction) {
+    int full = (int)(fraction * BAR_CELLS + 0.5);
+    out[0] = '[';
+    for (int i = 0; i < BAR_CELLS; i++) out[i + 1] = i < full ? '=' : i == full ? '>' : ' ';
+    memcpy(out + BAR_CELLS + 1, "]", 2);
+}
+
+static void append_epoch(const terminal *t, char *line, int width) {
+    char part[128], bar[BAR_CELLS + 3];
+    int64_t per = t->o.steps_per_epoch;
+    int64_t done = per > 0 && t->r.step > 0 ? (t->r.step - 1) / per : 0;
+    if (per > 0) {
+        double fraction = (double)(t->r.step - done * per) / (double)per;
+        print_bar(bar, fraction);
+        if (t->o.n_epochs > 0)
+            snprintf(part, sizeof part, "epoch %" PRId64 "/%d ", done + 1, t->o.n_epochs);
+        else
+            snprintf(part, sizeof part, "epoch %" PRId64 " ", done + 1);
+        append(line, width, part);
+        if (width >= 100) append(line, width, bar);
+        snprintf(part, sizeof part, " %3.0f%%", 100 * fraction);
+        append(line, width, part);
+    }
+    if (t->o.total_steps > 0)
+        snprintf(part, sizeof part, "  step %" PRId64 "/%" PRId64, t->r.step, t->o.total_steps);
+    else
+        snprintf(part, sizeof part, "  step %" PRId64, t->r.step);
+    append(line, width, part);
+}
+
+static void append_numbers(const terminal *t, char *line, int width) {
+    char part[128], eta[32];
+    snprintf(part, sizeof part, "  loss %.4g", t->r.loss);
+    append(line, width, part);
+    snprintf(part, sizeof part, "  lr %.2e", t->r.lr);
+    append(line, width, part);
+    snprintf(part, sizeof part, "  %.*f/s", t->s.smooth_samples_per_s < 100 ? 1 : 0,
+             t->s.smooth_samples_per_s);
+    append(line, width, part);
+    if (t->s.eta_s >= 0) {
+        print_duration(eta, sizeof eta, t->s.eta_s);
+        snprintf(part, sizeof part, "  ETA %s", eta);
+        append(line, width, part);
+    }
+    snprintf(part, sizeof part, "  data %.0f%% compute %.0f%% comm %.0f%%", 100 * t->s.data_share,
+             100 * t->s.compute_share, 100 * t->s.comm_share);
+    append(line, width, part);
+}
+
+static void draw(terminal *t, bool now) {
+    char line[MAX_WIDTH] = "", part[64];
+    double clock = dt_clock_s();
+    if (!t->live || (!now && clock - t->drawn_s < REDRAW_S)) return;
+    t->drawn_s = clock;
+    int width = window_width();
+    append_epoch(t, line, width);
+    if (t->phase[0]) {
+        if (t->phase_fraction >= 0)
+            snprintf(part, sizeof part, "  %s %.0f%%", t->phase, 100 * t->phase_fraction);
+        else
+            snprintf(part, sizeof part, "  %s", t->phase);
+        append(line, width, part);
+    }
+    if (t->r.step > 0) append_numbers(t, line, width);
+    show(line);
+}
+
+// -- the sink ----------------------------------------------------------------------------------------
+static dt_status open_terminal(void **state, const dt_metrics_opts *o) {
+    terminal *t = dt_xcalloc(1, sizeof *t);
+    const char *term = getenv("TERM");
+    t->o = *o;
+    t->live = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    t->s.eta_s = -1;
+    if (t->o.every_steps < 1) t->o.every_steps = 1;
+    if (t->live) dt_log_set_hooks(before_log, after_log);
+    *state = t;
+    return DT_OK;
+}
+
+static void plain_line(const terminal *t) {
+    char eta[32] = "?", total[32] = "";
+    const dt_step_stats *s = &t->s;
+    if (s->eta_s >= 0) print_duration(eta, sizeof eta, s->eta_s);
+    if (t->o.total_steps > 0) snprintf(total, sizeof total, "/%" PRId64, t->o.total_steps);
+    dt_info("step %" PRId64
+            "%s  epoch %.2f  loss %.4f  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
+            "compute %.0f%% comm %.0f%%",
+            t->r.step, total, t->r.epoch, t->r.loss, t->r.lr, s->smooth_samples_per_s, eta,
+            100 * s->data_share, 100 * s->compute_share, 100 * s->comm_share);
+}
+
+static void step(void *state, const dt_step_record *r, const dt_step_stats *s) {
+    terminal *t = state;
+    t->r = *r;
+    t->s = *s;
+    draw(t, s->epoch_ends);
+    if (s->epoch_ends || (!t->live && r->step % t->o.every_steps == 0)) plain_line(t);
+}
+
+static void eval(void *state, const dt_eval_record *r) {
+    char text[1024];
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = 0; i < r->n_values && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.4f", r->values[i].name,
+                               r->values[i].value);
+    dt_info("%s at step %" PRId64 ":%s", r->split, r->step, text);
+}
+
+static void phase(void *state, const char *what, double fraction) {
+    terminal *t = state;
+    bool changed = strncmp(t->phase, what ? what : "", sizeof t->phase - 1) != 0;
+    snprintf(t->phase, sizeof t->phase, "%s", what ? what : "");
+    t->phase_fraction = fraction;
+    draw(t, changed);
+}
+
+static void close_terminal(void *state) {
+    terminal *t = state;
+    if (t->live) {
+        dt_log_set_hooks(NULL, NULL);
+        erase();
+    }
+    free(t);
+}
+
+const dt_metrics_sink dt_sink_terminal = {
+    .name = "terminal",
+    .wanted = wanted,
+    .open = open_terminal,
+    .step = step,
+    .eval = eval,
+    .phase = phase,
+    .close = close_terminal,
+};

@@ -1,0 +1,213 @@
+// sink_tfevents.c: TensorBoard's event files, written without TensorFlow or a protobuf library.
+//
+// A file is records: u64 length, masked CRC32C of the length, an Event message, masked CRC32C of it.
+// Of Event we write wall_time (1, double), step (2, varint), file_version (3), summary (5) and
+// session_log (7); of Summary repeated value (1) = {tag (1), simple_value (2, float)}. The first
+// event names the version, "brain.Event:2". A resumed run opens a file of its own and starts it with
+// a session_log START at its first step, by which TensorBoard forgets the steps that are run again.
+// https://github.com/tensorflow/tensorboard: event.proto, summary.proto
+#include "metrics_internal.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EVENT_BYTES = 4096, MAX_FILES = 1000 };
+
+typedef struct tfevents {
+    dt_metrics_file file;
+    int every_steps;
+    bool resumed; // a session start is still to be written
+} tfevents;
+
+// A message that is being written; whole values that do not fit are left out.
+typedef struct message {
+    unsigned char data[EVENT_BYTES];
+    size_t n;
+} message;
+
+static bool wanted(const dt_metrics_opts *o) {
+    return o->tensorboard;
+}
+
+// -- encoding --------------------------------------------------------------------------------------
+static void put_bytes(message *m, const void *data, size_t n) {
+    assert(m->n + n <= sizeof m->data);
+    memcpy(m->data + m->n, data, n);
+    m->n += n;
+}
+
+static void put_fixed(message *m, uint64_t v, int n_bytes) {
+    for (int i = 0; i < n_bytes; i++) {
+        unsigned char b = (unsigned char)(v >> 8 * i);
+        put_bytes(m, &b, 1);
+    }
+}
+
+static void put_varint(message *m, uint64_t v) {
+    do {
+        unsigned char b = (unsigned char)((v & 127) | (v > 127 ? 128 : 0));
+        put_bytes(m, &b, 1);
+    } while (v >>= 7);
+}
+
+typedef enum wire { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 } wire;
+static void put_key(message *m, int field, wire type) {
+    put_varint(m, (uint64_t)field << 3 | (uint64_t)type);
+}
+
+static void put_string(message *m, int field, const void *data, size_t n) {
+    put_key(m, field, BYTES);
+    put_varint(m, n);
+    put_bytes(m, data, n);
+}
+
+static void put_double(message *m, int field, double v) {
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    put_key(m, field, FIXED64);
+    put_fixed(m, bits, 8);
+}
+
+// Adds Summary.Value{tag, simple_value} as field 1 of `summary`.
+static void put_scalar(message *summary, const char *tag, double value) {
+    float v = (float)value;
+    uint32_t bits;
+    message one = {.n = 0};
+    size_t n_tag = strlen(tag);
+    if (n_tag > 200 || summary->n + n_tag + 32 > EVENT_BYTES - 64) return;
+    memcpy(&bits, &v, sizeof bits);
+    put_string(&one, 1, tag, n_tag);
+    put_key(&one, 2, FIXED32);
+    put_fixed(&one, bits, 4);
+    put_string(summary, 1, one.data, one.n);
+}
+
+static uint32_t masked_crc(const void *data, size_t n) {
+    uint32_t crc = dt_crc32c(0, data, n);
+    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+// -- events ----------------------------------------------------------------------------------------
+static void begin_event(message *event, int64_t step) {
+    event->n = 0;
+    put_double(event, 1, dt_clock_wall_s());
+    if (step) { // zero is the default
+        put_key(event, 2, VARINT);
+        put_varint(event, (uint64_t)step);
+    }
+}
+
+static void put_event(tfevents *s, const message *event) {
+    message frame = {.n = 0};
+    put_fixed(&frame, event->n, 8);
+    put_fixed(&frame, masked_crc(frame.data, 8), 4);
+    put_bytes(&frame, event->data, event->n);
+    put_fixed(&frame, masked_crc(event->data, event->n), 4);
+    dt_metrics_file_put(&s->file, frame.data, frame.n);
+}
+
+static void put_summary(tfevents *s, int64_t step, const message *summary) {
+    message event;
+    begin_event(&event, step);
+    put_string(&event, 5, summary->data, summary->n);
+    put_event(s, &event);
+}
+
+static void start_session(tfevents *s, int64_t step) {
+    static const unsigned char start[] = {1 << 3 | VARINT, 1}; // SessionLog{status: START}
+    message event;
+    if (!s->resumed) return;
+    s->resumed = false;
+    begin_event(&event, step);
+    put_string(&event, 7, start, sizeof start);
+    put_event(s, &event);
+}
+
+static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
+    tfevents *s = dt_xcalloc(1, sizeof *s);
+    char host[HOST_NAME_MAX + 1] = "localhost", *path = NULL;
+    message event;
+    s->every_steps = o->every_steps > 0 ? o->every_steps : 1;
+    s->resumed = o->truncate_to >= 0;
+    gethostname(host, sizeof host - 1);
+    for (int i = 0; i < MAX_FILES; i++) {
+        free(path);
+        path = dt_xprintf("%s/events.out.tfevents.%" PRId64 ".%s.%d.%d", o->run_dir,
+                          (int64_t)dt_clock_wall_s(), host, (int)getpid(), i);
+        if (!dt_io_exists(path)) break;
+    }
+    dt_status st = dt_metrics_file_open(&s->file, path, 0);
+    free(path);
+    *state = s;
+    if (st != DT_OK) return st;
+    begin_event(&event, 0);
+    put_string(&event, 3, "brain.Event:2", 13);
+    put_event(s, &event);
+    return DT_OK;
+}
+
+static void step(void *state, const dt_step_record *r, const dt_step_stats *stats) {
+    tfevents *s = state;
+    start_session(s, r->step);
+    if (r->skipped || (r->step % s->every_steps != 0 && !stats->epoch_ends)) return;
+    message m = {.n = 0};
+    put_scalar(&m, "train/loss", r->loss);
+    put_scalar(&m, "train/lr", r->lr);
+    put_scalar(&m, "train/grad_norm", r->grad_norm);
+    put_scalar(&m, "train/epoch", r->epoch);
+    put_scalar(&m, "train/samples_per_s", stats->smooth_samples_per_s);
+    put_scalar(&m, "time/step", r->step_s);
+    put_scalar(&m, "time/data", r->data_s);
+    put_scalar(&m, "time/compute", r->compute_s);
+    put_scalar(&m, "time/comm", r->comm_s);
+    put_scalar(&m, "time/other", r->other_s);
+    put_scalar(&m, "memory/rss_bytes", (double)stats->rss_bytes);
+    put_summary(s, r->step, &m);
+}
+
+static void eval(void *state, const dt_eval_record *r) {
+    tfevents *s = state;
+    message m = {.n = 0};
+    char tag[256];
+    start_session(s, r->step);
+    for (int i = 0; i < r->n_values; i++) {
+        snprintf(tag, sizeof tag, "eval/%s/%s", r->split, r->values[i].name);
+        put_scalar(&m, tag, r->values[i].value);
+    }
+    put_summary(s, r->step, &m);
+}
+
+static void flush(void *state) {
+    dt_metrics_file_flush(&((tfevents *)state)->file);
+}
+
+static uint64_t dropped(void *state) {
+    return ((tfevents *)state)->file.n_dropped;
+}
+
+static void close_tfevents(void *state) {
+    tfevents *s = state;
+    dt_metrics_file_close(&s->file);
+    free(s);
+}
+
+const dt_metrics_sink dt_sink_tfevents = {
+    .name = "tensorboard",
+    .wanted = wanted,
+    .open = open_tfevents,
+    .step = step,
+    .eval = eval,
+    .flush = flush,
+    .dropped = dropped,
+    .close = close_tfevents,
+};
