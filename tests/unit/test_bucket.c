@@ -1,0 +1,225 @@
+// test_bucket.c: buckets over a fake comm that records what is started, and over comm_self.
+//
+// The fake "all-reduce" doubles the data when it is waited for, so a bucket that is started twice,
+// never, or before its gradients are there shows in the numbers.
+#include "comm/bucket.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pthread.h>
+
+#include <cmocka.h>
+
+enum { MAX_STARTS = 64, N_GRADS = 20, GRAD = 100, TAIL = 7, N = N_GRADS * GRAD + TAIL, LANES = 4 };
+
+typedef struct fake {
+    float *data[MAX_STARTS];
+    int64_t n[MAX_STARTS];
+    int n_starts, n_waits, n_progress;
+    dt_status fail_wait;
+} fake;
+
+static dt_status fake_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
+    fake *f = c->self;
+    assert_true(f->n_starts < MAX_STARTS);
+    f->data[f->n_starts] = data;
+    f->n[f->n_starts] = n;
+    r->id = f->n_starts++;
+    return DT_OK;
+}
+
+static dt_status fake_progress(dt_comm *c) {
+    ((fake *)c->self)->n_progress++;
+    return DT_OK;
+}
+
+static dt_status fake_wait(dt_comm *c, dt_request *r) {
+    fake *f = c->self;
+    assert_int_equal(r->id, f->n_waits);
+    if (f->fail_wait != DT_OK) return dt_fail(f->fail_wait, "rank 7 on somewhere is lost");
+    for (int64_t i = 0; i < f->n[r->id]; i++) f->data[r->id][i] *= 2;
+    f->n_waits++;
+    r->id = -1;
+    return DT_OK;
+}
+
+static dt_comm fake_comm(fake *f) {
+    return (dt_comm){.name = "fake",
+                     .self = f,
+                     .world_size = 2,
+                     .all_reduce_start = fake_start,
+                     .progress = fake_progress,
+                     .wait = fake_wait};
+}
+
+static int64_t ends[N_GRADS];
+
+static dt_buckets *create(dt_comm *c, int n_lanes, int64_t n_elements, bool thread) {
+    for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
+    dt_buckets_opts o = {.grad_end = ends,
+                         .n_grads = N_GRADS,
+                         .n_elements = n_elements,
+                         .first_bytes = 200 * sizeof(float),
+                         .bucket_bytes = 450 * sizeof(float),
+                         .n_lanes = n_lanes,
+                         .thread = thread};
+    dt_buckets *b = NULL;
+    assert_int_equal(dt_buckets_create(&b, c, &o), DT_OK);
+    return b;
+}
+
+// 200, then 500 four times would be 2200: the last one is cut at the end of the slab.
+static void test_cuts_and_order(void **state) {
+    static const int64_t begins[] = {0, 200, 700, 1200, 1700};
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    float slab[N], *slabs[] = {slab};
+    for (int i = 0; i < N; i++) slab[i] = (float)i;
+    dt_buckets *b = create(&c, 1, N, false);
+    dt_buckets_begin(b, slabs);
+    for (int g = 2; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
+    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    assert_int_equal(f.n_starts, 0); // bucket 1 is ready but bucket 0 is not
+    dt_buckets_ready(b, 0, 1);
+    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    assert_int_equal(f.n_starts, 0);
+    dt_buckets_ready(b, 0, 0);
+    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    assert_int_equal(f.n_starts, 4); // the tail keeps the last for finish
+    double exposed = -1;
+    assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+    assert_true(exposed >= 0);
+    assert_int_equal(f.n_starts, 5);
+    assert_int_equal(f.n_waits, 5);
+    for (int k = 0; k < 5; k++) assert_ptr_equal(f.data[k], slab + begins[k]);
+    for (int k = 0; k < 5; k++) assert_int_equal(f.n[k], (k < 4 ? begins[k + 1] : N) - begins[k]);
+    for (int i = 0; i < N; i++) assert_float_equal(slab[i], 2 * i, 0);
+    dt_buckets_destroy(b);
+}
+
+// Without a tail the last bucket need not wait for finish, and steps repeat.
+static void test_no_tail_and_repeat(void **state) {
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    float slab[N], *slabs[] = {slab};
+    dt_buckets *b = create(&c, 1, N - TAIL, false);
+    for (int step = 0; step < 3; step++) {
+        double exposed;
+        f.n_starts = f.n_waits = 0;
+        for (int i = 0; i < N; i++) slab[i] = 1;
+        dt_buckets_begin(b, slabs);
+        for (int g = 0; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
+        assert_int_equal(dt_buckets_poll(b), DT_OK);
+        assert_int_equal(f.n_starts, 5);
+        assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+        for (int i = 0; i < N; i++) assert_float_equal(slab[i], i < N - TAIL ? 2 : 1, 0);
+    }
+    dt_buckets_destroy(b);
+}
+
+// Gradients that nobody reports (nothing flows into them) are reduced all the same.
+static void test_silent_gradients(void **state) {
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    float slab[N], *slabs[] = {slab};
+    for (int i = 0; i < N; i++) slab[i] = 3;
+    dt_buckets *b = create(&c, 1, N, false);
+    double exposed;
+    dt_buckets_begin(b, slabs);
+    dt_buckets_ready(b, 0, 5);
+    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+    for (int i = 0; i < N; i++) assert_float_equal(slab[i], 6, 0);
+    dt_buckets_destroy(b);
+}
+
+typedef struct worker {
+    dt_buckets *b;
+    int lane;
+    float *slab;
+} worker;
+
+static void *run_lane(void *arg) {
+    worker *w = arg;
+    for (int g = 0; g < N_GRADS; g++) {
+        for (int i = g * GRAD; i < (g + 1) * GRAD; i++) w->slab[i] = (float)(i + w->lane);
+        dt_buckets_ready(w->b, w->lane, g);
+        if (w->lane == 0) assert_int_equal(dt_buckets_poll(w->b), DT_OK);
+    }
+    for (int i = N_GRADS * GRAD; i < N; i++) w->slab[i] = (float)(i + w->lane);
+    return NULL;
+}
+
+static void run_lanes(dt_comm *c, bool thread, float times) {
+    static float slab[LANES][N];
+    float *slabs[LANES];
+    worker w[LANES];
+    pthread_t t[LANES];
+    dt_buckets *b = create(c, LANES, N, thread);
+    for (int step = 0; step < 20; step++) {
+        if (times == 2) ((fake *)c->self)->n_starts = ((fake *)c->self)->n_waits = 0;
+        for (int l = 0; l < LANES; l++) slabs[l] = slab[l];
+        dt_buckets_begin(b, slabs);
+        for (int l = 0; l < LANES; l++) w[l] = (worker){b, l, slab[l]};
+        for (int l = 1; l < LANES; l++) pthread_create(&t[l], NULL, run_lane, &w[l]);
+        run_lane(&w[0]);
+        for (int l = 1; l < LANES; l++) pthread_join(t[l], NULL);
+        double exposed;
+        assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+        for (int i = 0; i < N; i++)
+            assert_float_equal(slab[0][i], times * (float)(LANES * i + LANES * (LANES - 1) / 2), 0);
+    }
+    dt_buckets_destroy(b);
+}
+
+static void test_lanes(void **state) {
+    for (int thread = 0; thread < 2; thread++) {
+        fake f = {0};
+        dt_comm c = fake_comm(&f);
+        run_lanes(&c, thread, 2);
+        dt_comm *alone;
+        assert_int_equal(dt_comm_create_self(&alone), DT_OK);
+        run_lanes(alone, thread, 1);
+        dt_comm_destroy(alone);
+    }
+}
+
+static void test_error_names_bucket(void **state) {
+    for (int thread = 0; thread < 2; thread++) {
+        fake f = {.fail_wait = DT_E_PEER};
+        dt_comm c = fake_comm(&f);
+        float slab[N] = {0}, *slabs[] = {slab};
+        dt_buckets *b = create(&c, 1, N, thread);
+        double exposed;
+        dt_buckets_begin(b, slabs);
+        assert_int_equal(dt_buckets_finish(b, &exposed), DT_E_PEER);
+        assert_string_equal(dt_error_message(),
+                            "gradient bucket 1 of 5: rank 7 on somewhere is lost");
+        dt_buckets_destroy(b);
+    }
+}
+
+// A thread in the middle of a step must not keep destroy waiting.
+static void test_destroy_in_step(void **state) {
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    float slab[N] = {0}, *slabs[] = {slab};
+    dt_buckets *b = create(&c, 1, N, true);
+    dt_buckets_begin(b, slabs);
+    dt_buckets_ready(b, 0, 0);
+    dt_buckets_destroy(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuts_and_order),     cmocka_unit_test(test_no_tail_and_repeat),
+        cmocka_unit_test(test_silent_gradients),   cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_error_names_bucket), cmocka_unit_test(test_destroy_in_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
