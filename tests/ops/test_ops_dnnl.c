@@ -1,0 +1,454 @@
+// test_ops_dnnl.c: rows for the ops that oneDNN computes or that lean on it: convolution, linear, matmul,
+// attention, softmax, layer norm; and all reorders. Once an ISA that the machine has, in child
+// processes, because the ISA is fixed at its first use.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "op_test.inc"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+// ---- convolution -----------------------------------------------------------------------------------
+typedef struct conv_arg {
+    int n, c, h, w, out, groups;
+    dt_window win;
+    bool bias, fold;
+    dt_act act;
+} conv_arg;
+
+static dt_value add_buffer(dt_graph *g, const char *name, int64_t n) {
+    const dt_shape s = dt_shape1(n);
+    return dt_graph_add_value(g, DT_V_BUFFER, name, DT_F32, &s);
+}
+
+static dt_value build_conv(dt_graph *g, dt_dtype t, const void *arg) {
+    const conv_arg *a = arg;
+    const dt_value x = dt_input(g, "x", t, dt_shape4(a->n, a->c, a->h, a->w));
+    const dt_value y = dt_conv2d(
+        g, "conv", x,
+        &(dt_conv2d_opts){.out = a->out, .groups = a->groups, .bias = a->bias, .window = &a->win});
+    if (y == DT_NONE) return y;
+    const dt_init one = {DT_INIT_ONE, 0};
+    const dt_value scale =
+        a->fold ? dt_param(g, "bn.weight", dt_shape1(a->out), one, false) : DT_NONE;
+    const dt_value shift =
+        a->fold ? dt_param(g, "bn.bias", dt_shape1(a->out), one, false) : DT_NONE;
+    const dt_value mean = a->fold ? add_buffer(g, "bn.mean", a->out) : DT_NONE;
+    const dt_value var = a->fold ? add_buffer(g, "bn.var", a->out) : DT_NONE;
+    dt_attrs *at = &g->nodes[g->values[y].producer].attrs;
+    at->conv2d.act = a->act;
+    at->conv2d.fold_bn = a->fold;
+    at->conv2d.bn_scale = scale;
+    at->conv2d.bn_shift = shift;
+    at->conv2d.bn_mean = mean;
+    at->conv2d.bn_var = var;
+    at->conv2d.bn_eps = 1e-5f;
+    return y;
+}
+
+static double conv_at(const op_data *d, int64_t n, int64_t k, int64_t oh, int64_t ow) {
+    const dt_shape *x = op_in_shape(d, 0), *w = op_in_shape(d, 1);
+    const dt_window *win = &d->node->attrs.conv2d.win;
+    const int64_t per_group = w->d[0] / d->node->attrs.conv2d.groups, c0 = k / per_group * w->d[1];
+    double sum = 0;
+    for (int64_t c = 0; c < w->d[1]; c++) {
+        for (int64_t r = 0; r < w->d[2]; r++) {
+            for (int64_t s = 0; s < w->d[3]; s++) {
+                const int64_t h = oh * win->stride[0] - win->pad_begin[0] + r * win->dilation[0];
+                const int64_t q = ow * win->stride[1] - win->pad_begin[1] + s * win->dilation[1];
+                if (h < 0 || h >= x->d[2] || q < 0 || q >= x->d[3]) continue;
+                sum += op_in(d, 0)[((n * x->d[1] + c0 + c) * x->d[2] + h) * x->d[3] + q] *
+                       op_in(d, 1)[((k * w->d[1] + c) * w->d[2] + r) * w->d[3] + s];
+            }
+        }
+    }
+    return sum;
+}
+
+static void ref_conv(const op_data *d) {
+    const dt_shape *y = op_out_shape(d, 0);
+    const dt_attrs *a = &d->node->attrs;
+    int64_t i = 0;
+    for (int64_t n = 0; n < y->d[0]; n++) {
+        for (int64_t k = 0; k < y->d[1]; k++) {
+            for (int64_t p = 0; p < y->d[2] * y->d[3]; p++, i++) {
+                double v = conv_at(d, n, k, p / y->d[3], p % y->d[3]);
+                if (op_in(d, 2)) v += op_in(d, 2)[k];
+                if (a->conv2d.fold_bn) {
+                    const double inv =
+                        1 / sqrt(d->data[a->conv2d.bn_var][k] + (double)a->conv2d.bn_eps);
+                    v = (v - d->data[a->conv2d.bn_mean][k]) * inv * d->data[a->conv2d.bn_scale][k] +
+                        d->data[a->conv2d.bn_shift][k];
+                }
+                op_out(d, 0)[i] = a->conv2d.act == DT_ACT_RELU ? fmax(v, 0) : v;
+            }
+        }
+    }
+}
+
+#define WIN(k, s, d, p0, p1)                                                                       \
+    {                                                                                              \
+        .kernel = {k, k}, .stride = {s, s}, .dilation = {d, d}, .pad_begin = {p0, p0},             \
+        .pad_end = {                                                                               \
+            p1,                                                                                    \
+            p1                                                                                     \
+        }                                                                                          \
+    }
+static void check_conv(const char *name, conv_arg a) {
+    const op_row row = {.name = name,
+                        .arg = &a,
+                        .build = build_conv,
+                        .reference = ref_conv,
+                        .training = !a.fold,
+                        .forward_only = a.fold || a.act != DT_ACT_NONE};
+    op_row_check(&row);
+}
+
+static void test_conv(void **state) {
+    (void)state;
+    check_conv("3x3, C=1", (conv_arg){2, 1, 9, 11, 32, 1, WIN(3, 1, 1, 1, 1)});
+    check_conv("3x3, C=3, bias", (conv_arg){2, 3, 10, 8, 16, 1, WIN(3, 1, 1, 1, 1), true});
+    check_conv("7x7 stride 2, C=3", (conv_arg){1, 3, 21, 20, 32, 1, WIN(7, 2, 1, 3, 3)});
+    check_conv("3x3, 32 to 64", (conv_arg){2, 32, 7, 9, 64, 1, WIN(3, 1, 1, 1, 1), true});
+    check_conv("1x1 stride 2, 32 to 16", (conv_arg){2, 32, 7, 7, 16, 1, WIN(1, 2, 1, 0, 0)});
+    check_conv("16x16 stride 16 patches",
+               (conv_arg){1, 3, 32, 48, 32, 1, WIN(16, 16, 1, 0, 0), true});
+}
+
+static void test_conv_odd(void **state) {
+    (void)state;
+    check_conv("C=20 to 24, bias", (conv_arg){2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true});
+    check_conv("C=5 to 3", (conv_arg){1, 5, 6, 5, 3, 1, WIN(3, 1, 1, 1, 1), true});
+    check_conv("dilation 2", (conv_arg){1, 16, 9, 9, 16, 1, WIN(3, 1, 2, 2, 2)});
+    check_conv("asymmetric padding", (conv_arg){2, 16, 8, 9, 16, 1, WIN(3, 2, 1, 0, 1), true});
+    check_conv("asymmetric padding, C=3", (conv_arg){1, 3, 8, 9, 20, 1, WIN(4, 1, 1, 1, 2)});
+    check_conv("floor leaves a rest", (conv_arg){1, 16, 8, 10, 32, 1, WIN(3, 3, 1, 0, 0)});
+}
+
+static void test_conv_groups(void **state) {
+    (void)state;
+    check_conv("groups of 16", (conv_arg){1, 32, 6, 6, 64, 2, WIN(3, 1, 1, 1, 1), true});
+    check_conv("groups of 6", (conv_arg){2, 12, 5, 6, 18, 2, WIN(3, 1, 1, 1, 1), true});
+    check_conv("depthwise", (conv_arg){2, 32, 6, 7, 32, 32, WIN(3, 1, 1, 1, 1)});
+    check_conv("depthwise, C=20", (conv_arg){1, 20, 6, 7, 20, 20, WIN(3, 2, 1, 1, 1), true});
+}
+
+static void test_conv_fused(void **state) {
+    (void)state;
+    check_conv("relu",
+               (conv_arg){2, 16, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACT_RELU});
+    check_conv("bn folded",
+               (conv_arg){2, 3, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), false, true, DT_ACT_RELU});
+    check_conv("bn folded into a bias",
+               (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACT_NONE});
+}
+
+// ---- linear ----------------------------------------------------------------------------------------
+typedef struct linear_arg {
+    dt_shape x;
+    int64_t out;
+    bool bias;
+    dt_act act;
+} linear_arg;
+
+static dt_value build_linear(dt_graph *g, dt_dtype t, const void *arg) {
+    const linear_arg *a = arg;
+    const dt_value y = dt_linear(g, "linear", dt_input(g, "x", t, a->x), a->out, a->bias);
+    if (y != DT_NONE) g->nodes[g->values[y].producer].attrs.linear.act = a->act;
+    return y;
+}
+
+static void ref_linear(const op_data *d) {
+    const dt_shape *w = op_in_shape(d, 1);
+    const int64_t rows = dt_shape_elements(op_in_shape(d, 0)) / w->d[1];
+    const dt_act act = d->node->attrs.linear.act;
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t o = 0; o < w->d[0]; o++) {
+            double v = op_in(d, 2) ? op_in(d, 2)[o] : 0;
+            for (int64_t k = 0; k < w->d[1]; k++)
+                v += op_in(d, 0)[i * w->d[1] + k] * op_in(d, 1)[o * w->d[1] + k];
+            if (act == DT_ACT_RELU) v = fmax(v, 0);
+            if (act == DT_ACT_GELU) v = 0.5 * v * erfc(-v / sqrt(2));
+            op_out(d, 0)[i * w->d[0] + o] = v;
+        }
+    }
+}
+
+static void check_linear(const char *name, linear_arg a) {
+    const op_row row = {.name = name,
+                        .arg = &a,
+                        .build = build_linear,
+                        .reference = ref_linear,
+                        .training = true,
+                        .forward_only = a.act == DT_ACT_GELU};
+    op_row_check(&row);
+}
+
+static void test_linear(void **state) {
+    (void)state;
+    check_linear("4x256 to 384", (linear_arg){dt_shape2(4, 256), 384, true});
+    check_linear("odd, no bias", (linear_arg){dt_shape2(3, 37), 45, false});
+    check_linear("one row", (linear_arg){dt_shape2(1, 64), 10, true});
+    check_linear("(2,7,48)", (linear_arg){dt_shape3(2, 7, 48), 96, true});
+    check_linear("relu", (linear_arg){dt_shape2(5, 33), 50, true, DT_ACT_RELU});
+    check_linear("gelu", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACT_GELU});
+}
+
+// ---- matmul ----------------------------------------------------------------------------------------
+typedef struct matmul_arg {
+    dt_shape a, b;
+    bool ta, tb;
+    float alpha;
+} matmul_arg;
+
+static dt_value build_matmul(dt_graph *g, dt_dtype t, const void *arg) {
+    const matmul_arg *m = arg;
+    return dt_matmul(g, dt_input(g, "a", t, m->a), dt_input(g, "b", t, m->b), m->ta, m->tb,
+                     m->alpha);
+}
+
+static void ref_matmul(const op_data *d) {
+    const dt_shape *a = op_in_shape(d, 0), *b = op_in_shape(d, 1), *c = op_out_shape(d, 0);
+    const dt_attrs *at = &d->node->attrs;
+    const int64_t m = c->d[c->n - 2], n = c->d[c->n - 1], a1 = a->d[a->n - 1], b1 = b->d[b->n - 1];
+    const int64_t inner = at->matmul.trans_a ? a->d[a->n - 2] : a1,
+                  batch = dt_shape_elements(c) / m / n;
+    for (int64_t i = 0; i < batch * m * n; i++) {
+        const int64_t q = i / (m * n), row = i / n % m, col = i % n;
+        const double *pa = op_in(d, 0) + q * m * inner, *pb = op_in(d, 1) + q * n * inner;
+        double v = 0;
+        for (int64_t k = 0; k < inner; k++)
+            v += pa[at->matmul.trans_a ? k * a1 + row : row * a1 + k] *
+                 pb[at->matmul.trans_b ? col * b1 + k : k * b1 + col];
+        op_out(d, 0)[i] = v * (double)at->matmul.alpha;
+    }
+}
+
+static void check_matmul(const char *name, matmul_arg a) {
+    const op_row row = {.name = name,
+                        .arg = &a,
+                        .build = build_matmul,
+                        .reference = ref_matmul,
+                        .forward_only = true};
+    op_row_check(&row);
+}
+
+static void test_matmul(void **state) {
+    (void)state;
+    check_matmul("plain", (matmul_arg){dt_shape2(5, 19), dt_shape2(19, 23), false, false, 1});
+    check_matmul("b transposed",
+                 (matmul_arg){dt_shape3(3, 8, 16), dt_shape3(3, 24, 16), false, true, 0.5f});
+    check_matmul("a transposed",
+                 (matmul_arg){dt_shape3(3, 16, 8), dt_shape3(3, 16, 24), true, false, 1});
+    check_matmul("both",
+                 (matmul_arg){dt_shape4(2, 3, 16, 8), dt_shape4(2, 3, 5, 16), true, true, 2});
+}
+
+// ---- attention -------------------------------------------------------------------------------------
+typedef struct sdpa_arg {
+    dt_shape q, k;
+} sdpa_arg;
+
+static dt_value build_sdpa(dt_graph *g, dt_dtype t, const void *arg) {
+    const sdpa_arg *a = arg;
+    return dt_sdpa(g, dt_input(g, "q", t, a->q), dt_input(g, "k", t, a->k),
+                   dt_input(g, "v", t, a->k), 1.7f / sqrtf((float)a->q.d[3]));
+}
+
+static void ref_sdpa(const op_data *d) {
+    const dt_shape *q = op_in_shape(d, 0), *k = op_in_shape(d, 1);
+    const int64_t heads = q->d[0] * q->d[1], tq = q->d[2], tk = k->d[2], dim = q->d[3];
+    double *s = dt_xcalloc((size_t)tk, sizeof *s);
+    for (int64_t i = 0; i < heads * tq; i++) {
+        const double *kv = op_in(d, 1) + i / tq * tk * dim, *vv = op_in(d, 2) + i / tq * tk * dim;
+        double sum = 0, *y = op_out(d, 0) + i * dim;
+        for (int64_t j = 0; j < tk; j++) {
+            s[j] = 0;
+            for (int64_t e = 0; e < dim; e++) s[j] += op_in(d, 0)[i * dim + e] * kv[j * dim + e];
+            s[j] = exp(s[j] * (double)d->node->attrs.sdpa.scale);
+            sum += s[j];
+        }
+        for (int64_t e = 0; e < dim; e++) {
+            y[e] = 0;
+            for (int64_t j = 0; j < tk; j++) y[e] += s[j] / sum * vv[j * dim + e];
+        }
+        op_out(d, 1)[i] = log(sum);
+    }
+    free(s);
+}
+
+static void test_sdpa(void **state) {
+    (void)state;
+    const sdpa_arg args[] = {{dt_shape4(2, 3, 7, 16), dt_shape4(2, 3, 7, 16)},
+                             {dt_shape4(1, 2, 5, 8), dt_shape4(1, 2, 37, 8)},
+                             {dt_shape4(1, 1, 1, 64), dt_shape4(1, 1, 3, 64)},
+                             {dt_shape4(1, 2, 33, 12), dt_shape4(1, 2, 33, 12)}};
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
+        const op_row row = {.name = "sdpa",
+                            .arg = &args[i],
+                            .build = build_sdpa,
+                            .reference = ref_sdpa,
+                            .training = true,
+                            .tol_bf16 = 2e-2};
+        op_row_check(&row);
+    }
+}
+
+// ---- rows ------------------------------------------------------------------------------------------
+static dt_value build_softmax(dt_graph *g, dt_dtype t, const void *arg) {
+    return dt_softmax(g, dt_input(g, "x", t, *(const dt_shape *)arg));
+}
+static dt_value build_layer_norm(dt_graph *g, dt_dtype t, const void *arg) {
+    return dt_layer_norm(g, "norm", dt_input(g, "x", t, *(const dt_shape *)arg), 1e-5f);
+}
+
+static void ref_softmax(const op_data *d) {
+    const dt_shape *x = op_in_shape(d, 0);
+    const int64_t n = x->d[x->n - 1], rows = dt_shape_elements(x) / n;
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = 0;
+        for (int64_t k = 0; k < n; k++) sum += exp(op_in(d, 0)[i * n + k]);
+        for (int64_t k = 0; k < n; k++) op_out(d, 0)[i * n + k] = exp(op_in(d, 0)[i * n + k]) / sum;
+    }
+}
+
+static void ref_layer_norm(const op_data *d) {
+    const dt_shape *x = op_in_shape(d, 0);
+    const int64_t n = x->d[x->n - 1], rows = dt_shape_elements(x) / n;
+    for (int64_t i = 0; i < rows; i++) {
+        const double *row = op_in(d, 0) + i * n;
+        double mean = 0, var = 0;
+        for (int64_t k = 0; k < n; k++) mean += row[k] / (double)n;
+        for (int64_t k = 0; k < n; k++) var += (row[k] - mean) * (row[k] - mean) / (double)n;
+        const double inv = 1 / sqrt(var + (double)d->node->attrs.layer_norm.eps);
+        for (int64_t k = 0; k < n; k++)
+            op_out(d, 0)[i * n + k] = (row[k] - mean) * inv * op_in(d, 1)[k] + op_in(d, 2)[k];
+        op_out(d, 1)[i] = mean;
+        op_out(d, 2)[i] = inv;
+    }
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    const dt_shape shapes[] = {dt_shape2(3, 5), dt_shape3(2, 3, 64), dt_shape2(7, 197),
+                               dt_shape2(1, 16)};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const op_row softmax = {.name = "softmax",
+                                .arg = &shapes[i],
+                                .build = build_softmax,
+                                .reference = ref_softmax,
+                                .training = true,
+                                .tol_bf16 = 3e-2}; // the gradient reads the rounded output
+        op_row_check(&softmax);
+        const op_row norm = {.name = "layer_norm",
+                             .arg = &shapes[i],
+                             .build = build_layer_norm,
+                             .reference = ref_layer_norm,
+                             .training = true,
+                             .tol_f32 = 5e-5};
+        op_row_check(&norm);
+    }
+}
+
+// ---- reorders --------------------------------------------------------------------------------------
+static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft, dt_layout to,
+                          dt_dtype tt) {
+    const op_row row = {.name = "reorder"};
+    const op_run o = {.row = &row, .type = ft};
+    const int64_t n = dt_shape_elements(&s);
+    const size_t bytes = dt_layout_bytes(to, tt, &s);
+    double *x = dt_xcalloc((size_t)n, sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (double)(i % 255 - 127); // exact in bf16
+    void *src = op_alloc(dt_layout_bytes(from, ft, &s)), *dst = op_alloc(bytes);
+    void *want = dt_xcalloc(bytes, 1);
+    op_store(src, ft, from, &s, x);
+    op_store(want, tt, to, &s, x);
+    for (int threads = 1; threads <= 2; threads++) {
+        memset(dst, 0x5a, bytes);
+        b->reorder(b, threads, &s, src, ft, from, dst, tt, to, NULL);
+        assert_memory_equal(dst, want, bytes); // padding channels included
+        op_check_canary(&o, dst, bytes, "reorder");
+    }
+    free(x);
+    free(src);
+    free(dst);
+    free(want);
+}
+
+static void test_reorder(void **state) {
+    (void)state;
+    dt_backend *b;
+    assert_int_equal(dt_backend_create(&b, "auto", &(dt_backend_opts){.threads = 2}), DT_OK);
+    const dt_layout layouts[] = {dt_dense(), {DT_NHWC, 0}, dt_blocked(dt_cpu_block())};
+    const dt_dtype types[] = {DT_F32, DT_BF16};
+    const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),
+                               dt_shape4(3, 1, 4, 4), dt_shape4(2, 3, 9, 13),
+                               dt_shape4(2, 48, 1, 1)};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        for (int i = 0; i < 36; i++) {
+            check_reorder(b, shapes[s], layouts[i % 3], types[i / 9 % 2], layouts[i / 3 % 3],
+                          types[i / 18 % 2]);
+        }
+    }
+    b->destroy(b);
+}
+
+static void test_backend(void **state) {
+    (void)state;
+    dt_backend *b;
+    const dt_backend_opts opts = {.threads = 1};
+    assert_int_equal(dt_backend_create(&b, "cuda", &opts), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "no CUDA module in this build"));
+    assert_int_equal(dt_backend_create(&b, "tpu", &opts), DT_E_USAGE);
+    assert_int_equal(dt_backend_create(&b, "auto", &opts), DT_OK);
+    assert_string_equal(b->name, "cpu");
+    assert_true(b->supports_dtype(b, DT_F32) && !b->supports_dtype(b, DT_F16));
+    const size_t sizes[] = {0, 1, 4096, 1 << 20, 5 << 20};
+    for (int i = 0; i < 5; i++) {
+        char *p;
+        assert_int_equal(b->alloc(b, (void **)&p, sizes[i], "test"), DT_OK);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        for (size_t k = 0; k < sizes[i]; k += 997) assert_int_equal(p[k], 0);
+        memset(p, 1, sizes[i]);
+        b->free(b, p, sizes[i]);
+    }
+    b->destroy(b);
+}
+
+static int run_all(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backend),     cmocka_unit_test(test_reorder),
+        cmocka_unit_test(test_conv),        cmocka_unit_test(test_conv_odd),
+        cmocka_unit_test(test_conv_groups), cmocka_unit_test(test_conv_fused),
+        cmocka_unit_test(test_linear),      cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_sdpa),        cmocka_unit_test(test_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void) {
+    const char *isas[] = {"SSE41", "AVX2", "AVX512_CORE", "ALL"};
+    int failed = 0;
+    for (int i = 0; i < 4; i++) {
+        if (i == 1 && !__builtin_cpu_supports("avx2")) continue;
+        if (i == 2 && !__builtin_cpu_supports("avx512bw")) continue;
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            setenv("ONEDNN_MAX_CPU_ISA", isas[i], 1);
+            int rc = run_all();
+            if (i < 3 && (int)dt_cpu_isa_get() != i) rc = 1; // the variable did not steer the ISA
+            exit(rc != 0);
+        }
+        int status = 1;
+        waitpid(child, &status, 0);
+        printf("%s: %s\n", isas[i], status == 0 ? "ok" : "FAILED");
+        failed += status != 0;
+    }
+    return failed != 0;
+}
