@@ -299,6 +299,7 @@ static void test_bn_big(void **state) {
     c.attrs.batch_norm.eps = 1e-5f, c.attrs.batch_norm.training = 1;
     c.attrs.batch_norm.relu = c.attrs.batch_norm.pool = 1;
     c.attrs.batch_norm.win = (dt_window)WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
+    c.grad_in = 7, c.save_in = 3, c.save_out = 14;
     own_case_run(&c);
     c.in_shape[0] = S4(1, 16, 61, 66), c.out_shape[0] = c.out_shape[3] = S4(1, 16, 30, 33);
     own_case_run(&c);
