@@ -106,7 +106,7 @@ static dt_status read_offsets(const dt_safetensors *s, entry *e, const json_t *o
 
 static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t) {
     const char *dtype = json_string_value(json_object_get(t, "dtype"));
-    uint64_t n_elements, n_bytes;
+    uint64_t n_elements = 0, n_bytes;
     if (!json_is_object(t) || json_object_size(t) != 3 || !dtype)
         return bad_tensor(s, e->name, "is not {dtype, shape, data_offsets}");
     size_t k = 0;
