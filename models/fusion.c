@@ -66,7 +66,9 @@ static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *self,
     // One query a sample: splitting heads of (N,256) moves nothing.
     q = dt_reshape(g, q, dt_shape4(a->batch, N_HEADS, 1, EMBEDDING / N_HEADS));
     float scale = 1.0f / sqrtf((float)EMBEDDING / N_HEADS);
-    dt_value y = dt_sdpa(g, q, split_heads(g, k, a->batch), split_heads(g, v, a->batch), scale);
+    k = split_heads(g, k, a->batch);
+    v = split_heads(g, v, a->batch);
+    dt_value y = dt_sdpa(g, q, k, v, scale);
     y = dt_reshape(g, y, dt_shape2(a->batch, EMBEDDING));
     y = dt_linear(g, dt_arena_printf(&g->arena, "%s.out", m), y, EMBEDDING, true);
     y = dt_add(g, self->embedding, y);

@@ -41,7 +41,10 @@ static dt_status fail_unknown(const dt_config *c, const char *name) {
 static dt_status run_passes(dt_graph *g, dt_dtype low) {
     if (!g->training) DT_TRY(dt_pass_fold_bn(g));
     DT_TRY(dt_pass_fuse(g));
-    if (g->training) DT_TRY(dt_graph_differentiate(g));
+    if (g->training) {
+        DT_TRY(dt_graph_differentiate(g));
+        DT_TRY(dt_pass_tile_slices(g));
+    }
     DT_TRY(dt_pass_amp(g, low));
     return dt_pass_dead_code(g);
 }

@@ -41,8 +41,9 @@ static dt_value attention(const vit *m, const char *module, dt_value x) {
                           (dt_init){DT_INIT_ZERO, 0}, false);
     dt_value qkv = dt_linear_with(g, join(m, module, "in_proj"), x, w, b);
     float scale = 1.0f / sqrtf((float)d / (float)m->heads);
-    dt_value y =
-        dt_sdpa(g, take_heads(m, qkv, 0), take_heads(m, qkv, 1), take_heads(m, qkv, 2), scale);
+    dt_value heads[3]; // one after another: made-up names follow the order of the calls
+    for (int i = 0; i < 3; i++) heads[i] = take_heads(m, qkv, i);
+    dt_value y = dt_sdpa(g, heads[0], heads[1], heads[2], scale);
     y = dt_reshape(g, dt_transpose(g, y, perm), dt_shape3(m->batch, m->tokens, d));
     y = dt_linear(g, join(m, module, "out_proj"), y, d, true);
     dt_param_set_init(g, join(m, module, "out_proj.bias"), (dt_init){DT_INIT_ZERO, 0});

@@ -3,6 +3,8 @@
 // Names: `name` is the node's name; parameters get "<name>.weight", "<name>.bias" and, for batch norm,
 // "<name>.running_mean", "<name>.running_var": so a builder that uses torchvision's module paths makes
 // checkpoints that PyTorch loads. Pass NULL to ops without parameters for a made-up name.
+// Made-up names follow the order of the calls, and C may evaluate arguments in any order: never write
+// two builder calls as arguments of one call.
 #ifndef DT_GRAPH_BUILD_H
 #define DT_GRAPH_BUILD_H
 

@@ -206,6 +206,14 @@ void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name) {
     intern(g, name)->node = id;
 }
 
+void dt_graph_swap_value_names(dt_graph *g, dt_value a, dt_value b) {
+    const char *name = g->values[a].name;
+    g->values[a].name = g->values[b].name;
+    g->values[b].name = name;
+    intern(g, g->values[a].name)->value = a;
+    intern(g, g->values[b].name)->value = b;
+}
+
 void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order) {
     size_t n = (size_t)g->n_nodes;
     dt_node *moved = dt_xcalloc(n + 1, sizeof *moved);

@@ -141,6 +141,8 @@ dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value 
 const char *dt_graph_unique_name(dt_graph *g, const char *name);
 // Gives a node another name; the old one is free of a node from then on. For passes that move nodes.
 void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name);
+// Exchanges the names of two values: a merged node's result goes by the name of the chain's head.
+void dt_graph_swap_value_names(dt_graph *g, dt_value a, dt_value b);
 void dt_graph_add_update(dt_graph *g, dt_value buffer, dt_value stat, float momentum);
 void dt_graph_add_grad(dt_graph *g, dt_value grad); // appends to g->grads
 // New execution order: order[i] is the node that comes i-th. Node ids change (the graph's own

@@ -17,6 +17,7 @@ static dt_node *reader_of(dt_graph *g, const dt_node_id *readers, dt_value v, dt
 
 // The output value of `next` becomes that of `conv`; `next` is gone.
 static void take_output(dt_graph *g, dt_node *conv, dt_node *next) {
+    dt_graph_swap_value_names(g, conv->out[0], next->out[0]);
     g->values[conv->out[0]].producer = DT_NONE;
     conv->out[0] = next->out[0];
     g->values[conv->out[0]].producer = (dt_node_id)(conv - g->nodes);

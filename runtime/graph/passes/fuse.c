@@ -26,6 +26,7 @@ static dt_node *reader_of(dt_graph *g, const dt_node_id *readers, dt_value v, dt
 static void move_head(dt_graph *g, dt_node *head, dt_node *last, dt_node merged) {
     dt_node_id at = (dt_node_id)(last - g->nodes);
     head->dead = true;
+    dt_graph_swap_value_names(g, head->out[0], merged.out[0]);
     for (int i = 0; i < head->n_out; i++) {
         if (head->out[i] != DT_NONE) g->values[head->out[i]].producer = DT_NONE;
     }
