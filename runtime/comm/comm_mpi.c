@@ -56,6 +56,7 @@ enum {
 // Messages of one turn: receives first, then sends.
 typedef struct messages {
     MPI_Request *requests;
+    MPI_Status *statuses;
     int *peers;
     int n, n_recv;
 } messages;
@@ -106,11 +107,13 @@ static dt_status check_mpi(int rc, const char *what) {
 
 static void create_messages(messages *m, int world_size) {
     m->requests = dt_xcalloc(4 * (size_t)world_size, sizeof *m->requests);
+    m->statuses = dt_xcalloc(4 * (size_t)world_size, sizeof *m->statuses);
     m->peers = dt_xcalloc(4 * (size_t)world_size, sizeof *m->peers);
 }
 
 static void free_messages(messages *m) {
     free(m->requests);
+    free(m->statuses);
     free(m->peers);
 }
 
@@ -139,12 +142,25 @@ static dt_status post_send(messages *m, const void *from, int64_t n, size_t elem
     return DT_OK;
 }
 
-static dt_status test_messages(messages *m, bool *done) {
+// Testall reports only that some request failed; the statuses tell which.
+static dt_status fail_test(const mpi_comm *m, const messages *msgs, int rc) {
+    for (int i = 0; rc == MPI_ERR_IN_STATUS && i < msgs->n; i++) {
+        int error = msgs->statuses[i].MPI_ERROR, peer = msgs->peers[i];
+        if (error == MPI_SUCCESS || error == MPI_ERR_PENDING) continue;
+        return dt_fail_context(check_mpi(error, i < msgs->n_recv ? "a receive" : "a send"),
+                               "rank %d on %s", peer, m->hosts[peer]);
+    }
+    return check_mpi(rc, "a test");
+}
+
+static dt_status test_messages(const mpi_comm *m, messages *msgs, bool *done) {
     int flag = 1;
-    if (m->n > 0)
-        DT_TRY(check_mpi(MPI_Testall(m->n, m->requests, &flag, MPI_STATUSES_IGNORE), "a test"));
+    if (msgs->n > 0) {
+        int rc = MPI_Testall(msgs->n, msgs->requests, &flag, msgs->statuses);
+        if (rc != MPI_SUCCESS) return fail_test(m, msgs, rc);
+    }
     *done = flag;
-    if (flag) m->n = m->n_recv = 0;
+    if (flag) msgs->n = msgs->n_recv = 0;
     return DT_OK;
 }
 
@@ -226,7 +242,7 @@ static dt_status wait_messages(dt_comm *c, messages *msgs, const char *what, int
     begin_waiting(&w);
     for (;;) {
         bool done = false;
-        DT_TRY(test_messages(msgs, &done));
+        DT_TRY(test_messages(m, msgs, &done));
         if (done) return DT_OK;
         // a peer may need our next phase of a reduction in flight before it comes here
         DT_TRY(mpi_progress(c));
@@ -383,7 +399,7 @@ static dt_status start_reduction(mpi_comm *m, reduction *r, element kind, void *
 // One turn of the state machine; never blocks.
 static dt_status advance_reduction(mpi_comm *m, reduction *r) {
     bool done = false;
-    DT_TRY(test_messages(&r->msgs, &done));
+    DT_TRY(test_messages(m, &r->msgs, &done));
     if (!done) return DT_OK;
     if (r->turn < r->n_segments) sum_contributions(m, r, r->turn);
     if (r->small || r->turn == r->n_segments) {
