@@ -1,0 +1,438 @@
+// test_ckpt.c: what is saved loads; latest, best and numbered find theirs; old ones go in the right
+// order; the lock holds; checkpoints of other models change nothing. Faults: tests/fault.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka wants the four above
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_internal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char run[64], dir[80];
+
+static int make_run(void **state) {
+    strcpy(run, "/tmp/dtrain-ckpt-XXXXXX");
+    if (!mkdtemp(run)) return -1;
+    snprintf(dir, sizeof dir, "%s/checkpoints", run);
+    dt_log_set_level(DT_LOG_ERROR);
+    return 0;
+}
+
+static int remove_run(void **state) {
+    return dt_io_remove_tree(run) == DT_OK ? 0 : -1;
+}
+
+static float weight[6], bias[2], moment[6];
+
+static void fill(int64_t step) {
+    for (int i = 0; i < 6; i++) {
+        weight[i] = (float)(step * 10 + i);
+        moment[i] = -(float)(step * 10 + i);
+    }
+    bias[0] = bias[1] = (float)step;
+}
+
+static void make_tensors(dt_ckpt_tensor t[3]) {
+    t[0] = (dt_ckpt_tensor){"layer.weight", "model", dt_shape2(2, 3), weight};
+    t[1] = (dt_ckpt_tensor){"layer.bias", "model", dt_shape1(2), bias};
+    t[2] = (dt_ckpt_tensor){"moment1.layer.weight", "optimizer", dt_shape2(2, 3), moment};
+}
+
+static dt_ckpt *open_run(int keep, bool async) {
+    dt_ckpt *c;
+    dt_ckpt_opts o = {.dir = dir, .keep = keep, .async = async};
+    assert_int_equal(dt_ckpt_open(&c, &o, false), DT_OK);
+    return c;
+}
+
+static void save(dt_ckpt *c, int64_t step, bool best) {
+    dt_ckpt_tensor t[3];
+    char json[64];
+    double seconds = -1;
+    make_tensors(t);
+    fill(step);
+    snprintf(json, sizeof json, "{\"cursor\":%d}", (int)step);
+    assert_int_equal(dt_ckpt_save_begin(c, step, t, 3, json, best), DT_OK);
+    fill(-1); // the snapshot must not see what training does next
+    if (dt_ckpt_save_wait(c, &seconds) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_true(dt_ckpt_save_done(c));
+    assert_true(seconds > 0);
+}
+
+static void expect_loads(dt_ckpt *c, const char *which, int64_t step) {
+    dt_ckpt_tensor t[3];
+    float w[6], b[2], m[6];
+    char *path, *json, want[64];
+    int64_t found;
+    if (dt_ckpt_find(c, which, &found, &path) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_int_equal(found, step);
+    make_tensors(t);
+    t[0].data = w;
+    t[1].data = b;
+    t[2].data = m;
+    if (dt_ckpt_load(path, t, 3, &json) != DT_OK) fail_msg("%s", dt_error_message());
+    fill(step);
+    assert_memory_equal(w, weight, sizeof w);
+    assert_memory_equal(b, bias, sizeof b);
+    assert_memory_equal(m, moment, sizeof m);
+    snprintf(want, sizeof want, "{\"cursor\":%d}", (int)step);
+    assert_string_equal(json, want);
+    free(json);
+    free(path);
+}
+
+// The steps there are, as "10 20 30".
+static void expect_steps(const char *want) {
+    char have[256] = "";
+    int64_t *steps;
+    int n;
+    assert_int_equal(dt_ckpt_steps(dir, &steps, &n), DT_OK);
+    for (int i = 0; i < n; i++)
+        snprintf(have + strlen(have), sizeof have - strlen(have), "%s%d", i ? " " : "",
+                 (int)steps[i]);
+    free(steps);
+    assert_string_equal(have, want);
+}
+
+static void save_and_load(bool async) {
+    dt_ckpt *c = open_run(3, async);
+    int64_t step = 5;
+    char *path = run;
+    assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK);
+    assert_int_equal(step, -1);
+    assert_null(path);
+    assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_OK);
+    if (async) {
+        save(c, 10, false);
+        save(c, 20, true);
+    } else { // as a sync save reads the caller's memory, it must be done when begin returns
+        dt_ckpt_tensor t[3];
+        make_tensors(t);
+        fill(10);
+        assert_int_equal(dt_ckpt_save_begin(c, 10, t, 3, "{\"cursor\":10}", false), DT_OK);
+        assert_true(dt_ckpt_save_done(c));
+        save(c, 20, true);
+    }
+    expect_loads(c, "latest", 20);
+    expect_loads(c, "10", 10);
+    expect_loads(c, "best", 20);
+    dt_ckpt_close(c);
+}
+
+static void test_save_and_load_async(void **state) {
+    save_and_load(true);
+}
+
+static void test_save_and_load_sync(void **state) {
+    save_and_load(false);
+}
+
+static void test_find_refuses(void **state) {
+    dt_ckpt *c = open_run(3, true);
+    int64_t step;
+    char *path;
+    save(c, 10, false);
+    assert_int_equal(dt_ckpt_find(c, "11", &step, &path), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "steps there: 10"));
+    assert_int_equal(dt_ckpt_find(c, "best", &step, &path), DT_E_CKPT);
+    assert_int_equal(dt_ckpt_find(c, "newest", &step, &path), DT_E_USAGE);
+    dt_ckpt_close(c);
+}
+
+static void test_prune_keeps_newest_and_best(void **state) {
+    dt_ckpt *c = open_run(2, true);
+    save(c, 10, false);
+    save(c, 20, true);
+    save(c, 30, false);
+    expect_steps("20 30");
+    save(c, 40, false);
+    save(c, 50, false);
+    expect_steps("20 40 50");
+    expect_loads(c, "best", 20);
+    save(c, 60, true);
+    expect_steps("50 60");
+    expect_loads(c, "best", 60);
+    dt_ckpt_close(c);
+}
+
+// The flag in the manifest and best.json: either is enough, the newer wins.
+static void test_best_survives_without_its_file(void **state) {
+    char path[128];
+    dt_ckpt *c = open_run(1, true);
+    snprintf(path, sizeof path, "%s/best.json", dir);
+    save(c, 10, true);
+    assert_int_equal(unlink(path), 0);
+    save(c, 20, false);
+    expect_steps("10 20");
+    expect_loads(c, "best", 10);
+    save(c, 20, true); // there already, and now the best
+    expect_loads(c, "best", 20);
+    save(c, 30, false);
+    expect_steps("20 30");
+    dt_ckpt_close(c);
+}
+
+static void test_a_damaged_one_is_no_reserve(void **state) {
+    char path[160];
+    dt_ckpt *c = open_run(2, true);
+    save(c, 10, false);
+    save(c, 20, false);
+    snprintf(path, sizeof path, "%s/step-00000020/optimizer.safetensors", dir);
+    assert_int_equal(truncate(path, 10), 0);
+    save(c, 30, false);
+    expect_steps("10 20 30"); // 10 is the one to fall back to
+    save(c, 40, false);
+    expect_steps("30 40");
+    dt_ckpt_close(c);
+}
+
+// A newer one that does not load, from a run that fell back: it must not push out the good ones.
+static void test_older_steps_after_a_fall_back(void **state) {
+    char path[160];
+    dt_ckpt *c = open_run(1, true);
+    save(c, 100, false);
+    snprintf(path, sizeof path, "%s/step-00000100/model.safetensors", dir);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "\xff", 1, 200), 1);
+    close(fd);
+    save(c, 60, false);
+    expect_steps("60 100");
+    expect_loads(c, "latest", 60);
+    save(c, 70, false);
+    expect_steps("70 100");
+    save(c, 100, false); // arrived there again: written anew
+    expect_steps("100");
+    expect_loads(c, "latest", 100);
+    dt_ckpt_close(c);
+}
+
+static void test_same_step_again_keeps_it(void **state) {
+    dt_ckpt *c = open_run(3, true);
+    dt_ckpt_tensor t[3];
+    save(c, 10, false);
+    make_tensors(t);
+    fill(99);
+    assert_int_equal(dt_ckpt_save_begin(c, 10, t, 3, "{}", false), DT_OK);
+    assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_OK);
+    expect_loads(c, "latest", 10); // the first one's content
+    dt_ckpt_close(c);
+}
+
+static void test_leftovers_go_at_open(void **state) {
+    char path[160];
+    dt_ckpt_close(open_run(1, true));
+    snprintf(path, sizeof path, "%s/.tmp-step-00000007", dir);
+    assert_int_equal(dt_io_mkdir(path), DT_OK);
+    strcat(path, "/model.safetensors");
+    assert_int_equal(dt_io_write_file(path, "x", 1), DT_OK);
+    dt_ckpt *c;
+    dt_ckpt_opts o = {.dir = dir, .keep = 1};
+    assert_int_equal(dt_ckpt_open(&c, &o, true), DT_OK); // a reader touches nothing
+    assert_true(dt_io_exists(path));
+    dt_ckpt_close(c);
+    dt_ckpt_close(open_run(1, true));
+    assert_false(dt_io_exists(path));
+}
+
+static void test_lock(void **state) {
+    char pid[32];
+    dt_ckpt *c = open_run(1, true), *second;
+    dt_ckpt_opts o = {.dir = dir, .keep = 1};
+    assert_int_equal(dt_ckpt_open(&second, &o, false), DT_E_STORAGE);
+    assert_null(second);
+    snprintf(pid, sizeof pid, "(%d@", (int)getpid());
+    assert_non_null(strstr(dt_error_message(), pid));
+    assert_int_equal(dt_ckpt_open(&second, &o, true), DT_OK);
+    dt_ckpt_close(second);
+    dt_ckpt_close(c);
+    dt_ckpt_close(open_run(1, true));
+}
+
+static void test_other_model_changes_nothing(void **state) {
+    dt_ckpt *c = open_run(1, true);
+    dt_ckpt_tensor t[3];
+    int64_t step;
+    char *path;
+    save(c, 10, false);
+    assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK);
+    make_tensors(t);
+    fill(77);
+    t[2].shape = dt_shape2(3, 2);
+    assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "'moment1.layer.weight' is (2,3)"));
+    make_tensors(t);
+    t[1].name = "layer.beta";
+    assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "no tensor 'layer.beta'"));
+    make_tensors(t);
+    t[2].file = "ema";
+    assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "no ema.safetensors"));
+    assert_true(weight[0] == 770 && bias[0] == 77);
+    make_tensors(t);
+    assert_int_equal(dt_ckpt_load(path, t, 1, NULL), DT_OK); // a part is fine
+    assert_true(weight[0] == 100 && bias[0] == 77);
+    free(path);
+    dt_ckpt_close(c);
+}
+
+static void test_other_tensors_next_time(void **state) {
+    dt_ckpt *c = open_run(3, true);
+    dt_ckpt_tensor t[3];
+    char *path;
+    int64_t step;
+    save(c, 10, false);
+    make_tensors(t);
+    fill(20);
+    assert_int_equal(dt_ckpt_save_begin(c, 20, t, 2, NULL, false), DT_OK);
+    assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_OK);
+    assert_int_equal(dt_ckpt_find(c, "20", &step, &path), DT_OK);
+    assert_int_equal(dt_ckpt_load(path, t, 2, NULL), DT_OK);
+    assert_int_equal(dt_ckpt_load(path, t, 3, NULL), DT_E_CKPT);
+    free(path);
+    save(c, 30, false);
+    expect_loads(c, "latest", 30);
+    dt_ckpt_close(c);
+}
+
+static void test_equal_training_gives_equal_bytes(void **state) {
+    char path[160], *a, *b;
+    size_t n_a, n_b;
+    dt_ckpt *c = open_run(3, true);
+    save(c, 10, false);
+    dt_ckpt_close(c);
+    snprintf(path, sizeof path, "%s/step-00000010/model.safetensors", dir);
+    assert_int_equal(dt_io_read_file(&a, &n_a, path, 0, DT_E_CKPT), DT_OK);
+    assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    c = open_run(1, false);
+    save(c, 5, true);
+    save(c, 10, true);
+    dt_ckpt_close(c);
+    assert_int_equal(dt_io_read_file(&b, &n_b, path, 0, DT_E_CKPT), DT_OK);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(a, b, n_a);
+    free(a);
+    free(b);
+}
+
+static char *capture(dt_status (*fn)(FILE *out, void *arg), void *arg) {
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    assert_int_equal(fn(out, arg), DT_OK);
+    fclose(out);
+    return text;
+}
+
+static bool differ;
+static dt_status diff_10_20(FILE *out, void *arg) {
+    char a[160], b[160];
+    snprintf(a, sizeof a, "%s/step-00000010", dir);
+    snprintf(b, sizeof b, "%s/step-000000%s", dir, (const char *)arg);
+    return dt_ckpt_diff(a, b, out, &differ);
+}
+
+static dt_status show_10(FILE *out, void *arg) {
+    char a[160];
+    snprintf(a, sizeof a, "%s/step-00000010", dir);
+    return dt_ckpt_show(a, arg != NULL, out);
+}
+
+static void test_list_show_diff(void **state) {
+    char path[160];
+    dt_ckpt *c = open_run(3, true);
+    dt_ckpt_info *infos;
+    int n;
+    save(c, 10, true);
+    save(c, 20, false);
+    char *text = capture(diff_10_20, "20");
+    assert_true(differ);
+    assert_non_null(strstr(text, "model.safetensors layer.weight: largest difference 100\n"));
+    assert_non_null(strstr(text, "model.safetensors layer.bias: largest difference 10\n"));
+    free(text);
+    text = capture(diff_10_20, "10");
+    assert_false(differ);
+    assert_string_equal(text, "");
+    free(text);
+    text = capture(show_10, "json");
+    assert_non_null(strstr(text, "\"step\":10,\"best\":true"));
+    assert_non_null(strstr(text, "\"state\":{\"cursor\":10}"));
+    free(text);
+    text = capture(show_10, NULL);
+    assert_non_null(strstr(text, "optimizer.safetensors"));
+    free(text);
+
+    snprintf(path, sizeof path, "%s/step-00000020/state.json", dir);
+    assert_int_equal(dt_io_write_file(path, "{\"cursor\":21}", 13), DT_OK);
+    assert_int_equal(dt_ckpt_list(dir, false, &infos, &n), DT_OK);
+    assert_int_equal(n, 2);
+    assert_true(infos[0].step == 10 && infos[0].best && infos[0].valid && infos[0].n_bytes > 0);
+    assert_true(infos[1].valid); // sizes alone do not tell
+    free(infos);
+    assert_int_equal(dt_ckpt_list(dir, true, &infos, &n), DT_OK);
+    assert_false(infos[1].valid);
+    assert_non_null(strstr(infos[1].why, "state.json: damaged"));
+    free(infos);
+    dt_ckpt_close(c);
+}
+
+// A manifest whose hash is right but which names files elsewhere.
+static void test_manifest_names_are_plain(void **state) {
+    static const char *const names[] = {"../model", "/etc/passwd", "a/b", "..", ".", "", ".hidden"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        dt_ckpt_manifest m = {.step = 1}, again;
+        dt_json j;
+        dt_ckpt_manifest_add(&m, names[i]);
+        dt_json_init(&j);
+        dt_ckpt_manifest_print(&m, &j);
+        assert_int_equal(dt_ckpt_manifest_parse(&again, j.data, j.n_bytes, "manifest"), DT_E_CKPT);
+        assert_non_null(strstr(dt_error_message(), "plain name"));
+        dt_json_fini(&j);
+        dt_ckpt_manifest_fini(&m);
+    }
+}
+
+static void test_step_names(void **state) {
+    int64_t step;
+    assert_true(dt_ckpt_step_of_name("step-00000123", &step) && step == 123);
+    assert_true(dt_ckpt_step_of_name("step-123456789", &step) && step == 123456789);
+    assert_false(dt_ckpt_step_of_name("step-0123456789", &step));
+    assert_false(dt_ckpt_step_of_name("step-123", &step));
+    assert_false(dt_ckpt_step_of_name("step-0000012x", &step));
+    assert_false(dt_ckpt_step_of_name(".tmp-step-00000123", &step));
+    assert_false(dt_ckpt_step_of_name("step-99999999999999999999", &step));
+}
+
+#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RUN(test_save_and_load_async),
+        RUN(test_save_and_load_sync),
+        RUN(test_find_refuses),
+        RUN(test_prune_keeps_newest_and_best),
+        RUN(test_best_survives_without_its_file),
+        RUN(test_a_damaged_one_is_no_reserve),
+        RUN(test_older_steps_after_a_fall_back),
+        RUN(test_same_step_again_keeps_it),
+        RUN(test_leftovers_go_at_open),
+        RUN(test_lock),
+        RUN(test_other_model_changes_nothing),
+        RUN(test_other_tensors_next_time),
+        RUN(test_equal_training_gives_equal_bytes),
+        RUN(test_list_show_diff),
+        RUN(test_manifest_names_are_plain),
+        RUN(test_step_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
