@@ -221,6 +221,8 @@ static dt_status add_node(dt_plan *p, int node_index) {
     s->kernel = kernel;
     s->site = site;
     s->value = DT_NONE;
+    s->label = dt_arena_printf(&p->arena, "%s%s %s", dt_op_name(n->op), n->backward ? ".bwd" : "",
+                               n->name);
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i] == DT_NONE) continue;
         s->in[i] = p->forms[forms[i]].ref;
@@ -328,6 +330,12 @@ void dt_plan_report_get(const dt_plan *p, dt_plan_report *out) {
                             .n_inplace = p->n_inplace};
 }
 
+const char *dt_plan_step_name(const dt_plan *p, int k) {
+    const dt_step *s = &p->steps[k];
+    if (!s->kernel) return "reorder";
+    return s->label;
+}
+
 static void print_tensor(const dt_plan *p, dt_value v, dt_layout l, const dt_ref *ref, FILE *out) {
     char shape[128];
     const dt_value_info *info = &p->graph->values[v];
@@ -348,7 +356,7 @@ void dt_plan_print(const dt_plan *p, FILE *out) {
             continue;
         }
         const dt_node *n = s->site.node;
-        fprintf(out, "%4d %s%s %s", k, dt_op_name(n->op), n->backward ? ".bwd" : "", n->name);
+        fprintf(out, "%4d %s", k, s->label);
         for (int i = 0; i < n->n_in; i++)
             if (n->in[i] != DT_NONE)
                 print_tensor(p, n->in[i], s->site.in_layout[i], &s->in[i], out);

@@ -29,6 +29,9 @@ typedef struct dt_plan_report {
     int n_steps, n_reorders, n_inplace;
 } dt_plan_report;
 void dt_plan_report_get(const dt_plan *p, dt_plan_report *out);
+// "conv2d.bwd iris.0" of step k, or "reorder"; borrowed. For profiles: exec's poll is called once a
+// step, in order.
+const char *dt_plan_step_name(const dt_plan *p, int k);
 void dt_plan_print(const dt_plan *p, FILE *out); // steps with layouts, offsets, kernels
 
 #endif

@@ -31,6 +31,7 @@ typedef struct dt_buffer {
 typedef struct dt_step {
     const dt_kernel *kernel;
     dt_site site;
+    const char *label; // "conv2d.bwd iris.0"
     dt_ref *in, *out;
     int n_in, n_out;
     int pack_ids[DT_MAX_PACKS];

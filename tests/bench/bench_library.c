@@ -13,7 +13,7 @@
 #include "backend/cpu/dnnl_shim.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "models/models.h"
+#include "bench_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,45 +61,24 @@ static double time_conv(const dt_graph *g, const dt_node *n, dt_dnnl_direction d
     return s;
 }
 
+// y = x W^T, dx = dy W, dW = dy^T x: products of (rows, k) and (k, n).
 static double time_linear(const dt_graph *g, const dt_node *n, dt_dnnl_direction dir, dt_dtype type,
                           const dt_dnnl_env *env) {
     const dt_value_info *x = &g->values[n->in[0]], *w = &g->values[n->in[1]];
     int64_t in = w->shape.d[1], out = w->shape.d[0], rows = dt_shape_elements(&x->shape) / in;
-    dt_dnnl_inner c = {.src = dt_dnnl_dense(type, 2, (int64_t[]){rows, in}),
-                       .weights = dt_dnnl_any(dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type, 2,
-                                              (int64_t[]){out, in}),
-                       .dst = dt_dnnl_dense(type, 2, (int64_t[]){rows, out})};
+    int64_t m = rows, k = in, cols = out;
+    if (dir == DT_DNNL_BACKWARD_DATA) k = out, cols = in;
+    if (dir == DT_DNNL_BACKWARD_WEIGHTS) m = out, k = rows, cols = in;
+    dt_dnnl_matmul c = {.a = dt_dnnl_dense(type, 2, (int64_t[]){m, k}),
+                        .b = dt_dnnl_any(type, 2, (int64_t[]){k, cols}),
+                        .dst = dt_dnnl_dense(dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type, 2,
+                                             (int64_t[]){m, cols}),
+                        .alpha = 1};
     dt_dnnl_op *op = NULL;
-    if (dt_dnnl_op_create_inner(&op, env, dir, &c) != DT_OK) return 0;
+    if (dt_dnnl_op_create_matmul(&op, env, &c) != DT_OK) return 0;
     double s = best_of(op, 3);
     dt_dnnl_op_destroy(op);
     return s;
-}
-
-// Fields as the config describes them, without opening the data.
-static int config_fields(const dt_config *c, dt_model_field *fields) {
-    const dt_cnode *map = dt_config_node(c, "data.fields");
-    int n = 0;
-    for (size_t i = 0; map && i < dt_cnode_size(map) && n < 16; i++) {
-        const dt_cnode *f = dt_cnode_item(map, i);
-        dt_model_field *m = &fields[n++];
-        *m = (dt_model_field){.name = dt_cnode_key(map, i), .dtype = DT_I32};
-        double v = 0;
-        if (strcmp(dt_cnode_str(dt_cnode_get(f, "kind")), "image") == 0) {
-            double h = 0, w = 0;
-            dt_cnode_real(dt_cnode_item(dt_cnode_get(f, "size"), 0), &h);
-            dt_cnode_real(dt_cnode_item(dt_cnode_get(f, "size"), 1), &w);
-            v = 3;
-            if (dt_cnode_get(f, "channels")) dt_cnode_real(dt_cnode_get(f, "channels"), &v);
-            m->is_image = true;
-            m->dtype = DT_U8;
-            m->sample_shape = dt_shape3((int64_t)h, (int64_t)w, (int64_t)v);
-            for (int k = 0; k < 64; k++) m->std[k] = 1;
-        } else if (dt_cnode_get(f, "classes") && dt_cnode_real(dt_cnode_get(f, "classes"), &v)) {
-            m->n_classes = (int)v;
-        }
-    }
-    return n;
 }
 
 int main(int argc, char **argv) {
@@ -113,7 +92,7 @@ int main(int argc, char **argv) {
     dt_model_field fields[16];
     dt_model_args a = {.config = c,
                        .fields = fields,
-                       .n_fields = config_fields(c, fields),
+                       .n_fields = bench_config_fields(c, fields),
                        .batch = (int)dt_config_int(c, "train.micro_batch"),
                        .training = true};
     const char *precision = dt_config_str(c, "train.precision");
