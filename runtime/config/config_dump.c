@@ -15,7 +15,8 @@ static bool is_plain(const char *s) {
                                "_./+-%";
     size_t n = strlen(s);
     if (n == 0 || n > 200) return false;
-    if (strchr("-+.%", *s) && !strchr("0123456789.", s[1])) return false; // -x, %x; but -1, .5
+    if (*s == '%') return false;
+    if (strchr("-+.", *s) && (!s[1] || !strchr("0123456789.", s[1]))) return false; // but -1, .5
     if (strncmp(s, "..", 2) == 0 || strncmp(s, "---", 3) == 0) return false;
     for (size_t i = 0; i < n; i++) {
         bool inner_space = s[i] == ' ' && i > 0 && i + 1 < n;
