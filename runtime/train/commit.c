@@ -1,0 +1,127 @@
+// commit.c: the end of a step, on the reduced slab: from here on every rank does the same work on the
+// same bits, so nothing needs to be agreed upon.
+//
+// The norm is a sum over fixed chunks in chunk order, in double: who computed a chunk never matters.
+// The gradient of the slab is that of a sum over samples; 1/weight and clipping are one factor that
+// the optimizer applies while it reads the gradient.
+
+#include "train/step_internal.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static dt_status find_rules(struct dt_stepper *s) {
+    const dt_graph *g = s->o.graph;
+    s->rules = dt_xcalloc((size_t)g->n_updates + 1, sizeof *s->rules);
+    for (int i = 0; i < g->n_updates; i++) {
+        const dt_buffer_update *u = &g->updates[i];
+        int buffer = dt_params_find(s->o.params, g->values[u->buffer].name, true);
+        int stat = dt_params_find_stat(s->o.params, g->values[u->stat].name);
+        if (buffer < 0 || stat < 0)
+            return dt_fail(DT_E_INTERNAL, "graph '%s': no place for the running statistic '%s'",
+                           g->name, g->values[u->buffer].name);
+        s->rules[s->n_rules++] = (buffer_rule){.buffer = s->o.params->buffers[buffer].offset,
+                                               .stat = s->o.params->stats[stat].offset,
+                                               .count = s->o.params->buffers[buffer].count,
+                                               .momentum = u->momentum};
+    }
+    return DT_OK;
+}
+
+dt_status commit_init(struct dt_stepper *s) {
+    const dt_params *p = s->o.params;
+    s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
+    s->partial = dt_xcalloc((size_t)s->n_chunks + 1, sizeof *s->partial);
+    s->segments = dt_params_segments(p, s->o.weight_decay, &s->n_segments);
+    s->optimizer = s->o.optimizer;
+    s->optimizer.segments = s->segments;
+    s->optimizer.n_segments = s->n_segments;
+    s->optimizer.master = p->master;
+    s->optimizer.moment1 = p->moment1;
+    s->optimizer.moment2 = p->moment2;
+    s->optimizer.grad = p->grads[0];
+    return find_rules(s);
+}
+
+void commit_fini(struct dt_stepper *s) {
+    free(s->partial);
+    free(s->segments);
+    free(s->rules);
+}
+
+void commit_share(int64_t n, int worker, int n_workers, int64_t *begin, int64_t *end) {
+    int64_t chunks = (n + DT_CHUNK - 1) / DT_CHUNK;
+    *begin = chunks * worker / n_workers * DT_CHUNK;
+    *end = chunks * (worker + 1) / n_workers * DT_CHUNK;
+    if (*begin > n) *begin = n;
+    if (*end > n) *end = n;
+}
+
+static void add_part(void *arg, int worker) {
+    struct dt_stepper *s = arg;
+    int64_t begin, end;
+    commit_share(s->o.params->n_grad, worker, dt_team_size(s->team), &begin, &end);
+    if (begin < end) s->backend->slab_add(s->backend, s->add_to, s->add_from, begin, end);
+}
+
+void commit_add_slabs(struct dt_stepper *s, float *to, const float *from) {
+    s->add_to = to;
+    s->add_from = from;
+    dt_team_run(s->team, add_part, s);
+}
+
+static void norm_part(void *arg, int worker) {
+    struct dt_stepper *s = arg;
+    int64_t begin = s->n_chunks * worker / dt_team_size(s->team);
+    int64_t end = s->n_chunks * (worker + 1) / dt_team_size(s->team);
+    if (begin < end)
+        s->backend->slab_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
+                                     s->partial, begin, end);
+}
+
+static void optimize_part(void *arg, int worker) {
+    struct dt_stepper *s = arg;
+    int64_t begin, end;
+    commit_share(s->o.params->n_trained, worker, dt_team_size(s->team), &begin, &end);
+    if (begin < end) s->backend->slab_optimize(s->backend, &s->optimizer, begin, end);
+}
+
+static void repack_part(void *arg, int worker) {
+    struct dt_stepper *s = arg;
+    dt_params_repack_part(s->o.params, worker, dt_team_size(s->team));
+}
+
+static void move_running_statistics(struct dt_stepper *s) {
+    float inverse = 1.0f / (float)s->o.lanes->n_leaves;
+    for (int i = 0; i < s->n_rules; i++) {
+        const buffer_rule *r = &s->rules[i];
+        float *buffer = s->o.params->buffer + r->buffer;
+        const float *stat = s->o.params->grads[0] + r->stat;
+        for (int64_t k = 0; k < r->count; k++)
+            buffer[k] = (1.0f - r->momentum) * buffer[k] + r->momentum * (stat[k] * inverse);
+    }
+}
+
+void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
+    const float *slab = s->o.params->grads[0];
+    dt_team_run(s->team, norm_part, s);
+    double sum = 0.0;
+    for (int64_t c = 0; c < s->n_chunks; c++) sum += s->partial[c];
+    double weight = (double)slab[s->weight_at];
+    out->loss = (double)slab[s->loss_at] / weight;
+    out->grad_norm = sqrt(sum) / weight;
+    out->stop = slab[s->stop_at] != 0.0f;
+    out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
+    if (!out->finite) return;
+    double clip = 1.0;
+    if (s->o.clip_norm > 0.0f && out->grad_norm > (double)s->o.clip_norm)
+        clip = (double)s->o.clip_norm / (out->grad_norm + 1e-6);
+    s->optimizer.grad_scale = (float)(clip / weight);
+    s->optimizer.lr = (float)lr;
+    s->optimizer.t = s->step + 1;
+    dt_team_run(s->team, optimize_part, s);
+    move_running_statistics(s);
+    dt_team_run(s->team, repack_part, s);
+}

@@ -1,0 +1,52 @@
+// lane_plan.h: who computes which leaf into which gradient slab, and how the slabs become one sum.
+//
+// Rank r of W has L lanes; lane r*L + l of W*L takes the leaves that dt_leaf_begin gives it.
+// resume, off: one slab a lane; what is left to do is a sum over lanes and an all-reduce.
+// elastic: each lane follows its actions of the fixed tree (comm/tree.h): the local part inside the
+// lane's thread, then the transfers, which one thread a rank carries out in one order that is the same
+// for all ranks. That order comes from simulating all W*L lanes, so blocking sends cannot deadlock.
+//
+// Pure: no communication, no memory but its own.
+#ifndef DT_TRAIN_LANE_PLAN_H
+#define DT_TRAIN_LANE_PLAN_H
+
+#include "base/status.h"
+#include "comm/tree.h"
+
+#include <stdbool.h>
+
+typedef enum dt_transfer_kind {
+    DT_TRANSFER_ADD,  // slab a += slab b
+    DT_TRANSFER_SEND, // slab a to rank `peer`
+    DT_TRANSFER_RECV  // from rank `peer` into slab b, then slab a += slab b
+} dt_transfer_kind;
+typedef struct dt_transfer {
+    dt_transfer_kind kind;
+    int a, b, peer; // slabs are indices over the rank's slabs
+} dt_transfer;
+
+typedef struct dt_lane_share {
+    int leaf_begin, leaf_end;
+    int first_slab;
+    dt_tree_action *actions; // elastic: LEAF and ADD with slabs relative to first_slab
+    int n_actions;
+} dt_lane_share;
+
+typedef struct dt_lane_plan {
+    bool elastic;
+    int rank, world_size, n_lanes, n_leaves;
+    int n_slabs; // of this rank
+    dt_lane_share *lanes;
+    dt_transfer *transfers; // elastic; afterwards the sum is in slab 0 of rank 0
+    int n_transfers;
+    int *leaves; // this rank's, in the order in which its lanes want them
+    int n_rank_leaves;
+} dt_lane_plan;
+
+// n_lanes is lowered to what n_leaves allows (n_leaves / world_size). DT_E_USAGE when
+// world_size > n_leaves, naming what fits.
+dt_status dt_lane_plan_create(dt_lane_plan **out, bool elastic, int rank, int world_size,
+                              int n_lanes, int n_leaves);
+void dt_lane_plan_destroy(dt_lane_plan *p);
+
+#endif

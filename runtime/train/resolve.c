@@ -1,0 +1,141 @@
+// resolve.c: how many threads are ours, and how they are divided.
+//
+// A rank's cores are those in its affinity mask, within the cgroup's quota; ranks of the same host
+// whose masks overlap share them. Masks are gathered once, so a launcher that binds ranks to cores of
+// their own and one that does not are both understood.
+
+#define _GNU_SOURCE // CPU sets
+#include "train/resolve.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct rank_cores {
+    cpu_set_t mask;
+    uint64_t host;
+} rank_cores;
+
+static bool overlaps(const rank_cores *a, const rank_cores *b) {
+    cpu_set_t both;
+    CPU_AND(&both, &a->mask, &b->mask);
+    return a->host == b->host && CPU_COUNT(&both) > 0;
+}
+
+// Usable cores divided by the ranks that share them.
+static dt_status share_of_cores(dt_comm *comm, int *out) {
+    rank_cores mine = {0};
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    mine.host = dt_hash64(host, strlen(host));
+    if (sched_getaffinity(0, sizeof mine.mask, &mine.mask) != 0) CPU_SET(0, &mine.mask);
+    rank_cores *all = dt_xcalloc((size_t)comm->world_size, sizeof *all);
+    dt_status st = comm->all_gather_bytes(comm, &mine, sizeof mine, all);
+    int sharing = 0;
+    for (int r = 0; r < comm->world_size; r++) sharing += overlaps(&mine, &all[r]);
+    free(all);
+    DT_TRY(st);
+    if (sharing < 1) sharing = 1;
+    int cores = dt_usable_cores();
+    *out = cores / sharing > 0 ? cores / sharing : 1;
+    if (comm->rank == 0 && comm->world_size > 0 && strcmp(comm->name, "self") != 0 &&
+        CPU_COUNT(&mine.mask) == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+        dt_warn("this rank is bound to one core of %ld: use mpirun --bind-to none "
+                "(or --map-by slot:PE=N) to give it more",
+                sysconf(_SC_NPROCESSORS_ONLN));
+    return DT_OK;
+}
+
+static bool is_elastic(const dt_config *c) {
+    return strcmp(dt_config_str(c, "run.reproducible"), "elastic") == 0;
+}
+
+static int at_least_one(int n) {
+    return n > 0 ? n : 1;
+}
+
+static void divide(dt_resolved *r, const dt_config *c, int n_leaves, int world_size,
+                   const dt_resolved *stored) {
+    bool lanes_given = !dt_config_is_auto(c, "device.lanes");
+    bool threads_given = !dt_config_is_auto(c, "device.threads");
+    int most = at_least_one(n_leaves / world_size);
+    if (lanes_given) r->lanes = (int)dt_config_int(c, "device.lanes");
+    if (is_elastic(c)) {
+        r->leaf_threads = stored                         ? stored->leaf_threads
+                          : lanes_given && threads_given ? at_least_one(r->threads / r->lanes)
+                                                         : 1;
+        if (!lanes_given) r->lanes = at_least_one(r->threads / r->leaf_threads);
+        if (r->lanes > most) r->lanes = most;
+        return;
+    }
+    if (!lanes_given) r->lanes = r->threads;
+    if (r->lanes > most) r->lanes = most;
+    r->leaf_threads = at_least_one(r->threads / r->lanes);
+}
+
+dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_leaves,
+                             const dt_resolved *stored, int stored_world_size) {
+    dt_resolved r = {0};
+    int share = 1;
+    DT_TRY(share_of_cores(comm, &share));
+    snprintf(r.device, sizeof r.device, "%s",
+             stored ? stored->device : dt_config_str(c, "device.kind"));
+    r.threads =
+        dt_config_is_auto(c, "device.threads") ? share : (int)dt_config_int(c, "device.threads");
+    bool reuse = stored && !is_elastic(c) && stored_world_size == comm->world_size;
+    if (reuse) {
+        r.threads = stored->threads;
+        r.lanes = stored->lanes;
+        r.leaf_threads = stored->leaf_threads;
+    } else {
+        divide(&r, c, n_leaves, comm->world_size, stored);
+    }
+    if (dt_config_is_auto(c, "data.workers"))
+        r.workers = r.threads < 8 ? r.threads : 8;
+    else
+        r.workers = (int)dt_config_int(c, "data.workers");
+    DT_TRY(comm->broadcast_bytes(comm, &r, sizeof r, 0));
+    *out = r;
+    return DT_OK;
+}
+
+dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
+                               const dt_backend *b, const dt_resolved *stored) {
+    const char *p = dt_config_str(c, "train.precision");
+    if (stored && dt_config_is_auto(c, "train.precision"))
+        p = stored->precision;
+    else if (dt_config_is_auto(c, "train.precision"))
+        p = b->supports_dtype(b, DT_BF16) ? "bf16" : "fp32";
+    if (strcmp(p, "fp16") == 0)
+        return dt_config_fail(c, "train.precision", "fp16 needs a GPU; on the %s use bf16 or fp32",
+                              b->name);
+    snprintf(out->precision, sizeof out->precision, "%s", p);
+    DT_TRY(comm->broadcast_bytes(comm, out->precision, sizeof out->precision, 0));
+    if (strcmp(out->precision, "bf16") == 0 && !b->supports_dtype(b, DT_BF16))
+        dt_warn("train.precision: bf16 is not native here (%s): it will be slow", b->describe(b));
+    snprintf(out->device, sizeof out->device, "%s", b->name);
+    return DT_OK;
+}
+
+dt_dtype dt_resolved_dtype(const dt_resolved *r) {
+    return strcmp(r->precision, "bf16") == 0 ? DT_BF16 : DT_F32;
+}
+
+void dt_resolve_write(dt_config *c, const dt_resolved *r) {
+    char text[32];
+    snprintf(text, sizeof text, "%d", r->threads);
+    dt_config_resolve(c, "device.threads", text);
+    snprintf(text, sizeof text, "%d", r->lanes);
+    dt_config_resolve(c, "device.lanes", text);
+    snprintf(text, sizeof text, "%d", r->workers);
+    dt_config_resolve(c, "data.workers", text);
+    dt_config_resolve(c, "train.precision", r->precision);
+    dt_config_resolve(c, "device.kind", r->device);
+}

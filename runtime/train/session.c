@@ -1,0 +1,268 @@
+// session.c: the order in which a run is put together. Everything that depends on a later part gets it
+// from an earlier one: threads -> backend -> precision, data -> graph -> lanes -> params -> plans ->
+// packed weights. OpenMP's thread count of this thread is set before the plans are made, because the
+// library fixes the division of a primitive's work when it is created.
+
+#include "train/session.h"
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "train/resolve.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- config ----------------------------------------------------------------------------------------
+
+bool dt_metric_lower_is_better(const char *name) {
+    return strcmp(name, "loss") == 0 || strcmp(name, "eer") == 0;
+}
+
+static bool is_metric(const char *name) {
+    static const char *const names[] = {"accuracy", "top5", "loss", "confusion", "eer", "auc"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static dt_status check_metrics(const dt_config *c) {
+    const char *best = dt_config_str(c, "eval.best");
+    if (!is_metric(best) || strcmp(best, "confusion") == 0)
+        return dt_config_fail(c, "eval.best",
+                              "'%s' is no metric; expected accuracy, top5, loss, eer or auc", best);
+    const dt_cnode *list = dt_config_node(c, "eval.metrics");
+    for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
+        const char *name = dt_cnode_str(dt_cnode_item(list, i));
+        if (!name || !is_metric(name))
+            return dt_config_fail(c, "eval.metrics",
+                                  "'%s' is no metric; expected some of accuracy, top5, loss, "
+                                  "confusion, eer, auc",
+                                  name ? name : "?");
+    }
+    return DT_OK;
+}
+
+static bool asks_for(const dt_config *c, const char *metric) {
+    if (strcmp(dt_config_str(c, "eval.best"), metric) == 0) return true;
+    const dt_cnode *list = dt_config_node(c, "eval.metrics");
+    for (size_t i = 0; list && i < dt_cnode_size(list); i++)
+        if (strcmp(dt_cnode_str(dt_cnode_item(list, i)), metric) == 0) return true;
+    return false;
+}
+
+// Splits by a metadata column have people in the test who were never trained on.
+static bool split_is_disjoint(const dt_config *c) {
+    const dt_cnode *split = dt_config_node(c, "data.split");
+    const dt_cnode *unit =
+        split && dt_cnode_kind(split) == DT_C_MAP ? dt_cnode_get(split, "unit") : NULL;
+    const char *u = unit ? dt_cnode_str(unit) : NULL;
+    return u && strcmp(u, "record") != 0 && strcmp(u, "sample") != 0;
+}
+
+dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
+    *s = (dt_session){.a = *a, .config = a->config, .comm = a->comm};
+    const dt_config *c = a->config;
+    s->global_batch = (int)dt_config_int(c, "train.global_batch");
+    s->micro_batch = (int)dt_config_int(c, "train.micro_batch");
+    if (s->global_batch % s->micro_batch != 0)
+        return dt_config_fail(c, "train.global_batch",
+                              "%d is not a multiple of train.micro_batch (%d): for example use "
+                              "train.global_batch=%d",
+                              s->global_batch, s->micro_batch,
+                              (s->global_batch / s->micro_batch + 1) * s->micro_batch);
+    s->n_leaves = s->global_batch / s->micro_batch;
+    s->eval_batch =
+        dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
+    s->elastic = strcmp(dt_config_str(c, "run.reproducible"), "elastic") == 0;
+    s->given = dt_config_dump(c);
+    return check_metrics(c);
+}
+
+// ---- parts -----------------------------------------------------------------------------------------
+
+dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
+    const dt_resolved *answers = stored ? &stored->resolved : NULL;
+    DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves, answers,
+                              stored ? stored->world_size : 0));
+    omp_set_num_threads(s->resolved.leaf_threads);
+    dt_backend_opts opts = {.threads = s->resolved.leaf_threads,
+                            .deterministic =
+                                strcmp(dt_config_str(s->config, "run.reproducible"), "off") != 0};
+    DT_TRY(dt_backend_create(&s->backend, s->resolved.device, &opts));
+    DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
+    DT_TRY(dt_lane_plan_create(&s->lanes, s->elastic, s->comm->rank, s->comm->world_size,
+                               s->resolved.lanes, s->n_leaves));
+    s->resolved.lanes = s->lanes->n_lanes;
+    dt_resolve_write(s->config, &s->resolved);
+    if (s->a.open_data)
+        DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
+                              &s->data));
+    return DT_OK;
+}
+
+static void add_tensor(dt_session *s, char *name, const char *file, const dt_param_entry *e,
+                       float *slab) {
+    s->tensors[s->n_tensors++] = (dt_ckpt_tensor){name, file, e->shape, slab + e->offset};
+}
+
+static void list_tensors(dt_session *s) {
+    dt_params *p = s->params;
+    size_t n = (size_t)(3 * p->n_entries + p->n_buffers);
+    s->tensors = dt_xcalloc(n + 1, sizeof *s->tensors);
+    for (int i = 0; i < p->n_entries; i++)
+        add_tensor(s, dt_xstrdup(p->entries[i].name), "model", &p->entries[i], p->master);
+    for (int i = 0; i < p->n_buffers; i++)
+        add_tensor(s, dt_xstrdup(p->buffers[i].name), "model", &p->buffers[i], p->buffer);
+    s->n_model_tensors = s->n_tensors;
+    float *moments[2] = {p->moment1, p->moment2};
+    for (int m = 0; m < 2; m++)
+        for (int i = 0; moments[m] && i < p->n_entries; i++)
+            add_tensor(s, dt_xprintf("moment%d.%s", m + 1, p->entries[i].name), "optimizer",
+                       &p->entries[i], moments[m]);
+}
+
+static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_fields, int batch,
+                             bool training, dt_graph **out) {
+    dt_graph_request r = {.config = s->config,
+                          .fields = fields,
+                          .n_fields = n_fields,
+                          .batch = batch,
+                          .training = training,
+                          .low = dt_resolved_dtype(&s->resolved)};
+    return s->a.build_graph(s->a.ctx, &r, out);
+}
+
+static dt_optimizer_args optimizer_of(const dt_config *c) {
+    bool sgd = strcmp(dt_config_str(c, "train.optimizer.name"), "sgd") == 0;
+    return (dt_optimizer_args){.kind = sgd ? DT_OPTIMIZER_SGD : DT_OPTIMIZER_ADAMW,
+                               .beta1 = (float)dt_config_real(c, "train.optimizer.beta1"),
+                               .beta2 = (float)dt_config_real(c, "train.optimizer.beta2"),
+                               .eps = (float)dt_config_real(c, "train.optimizer.eps"),
+                               .momentum = (float)dt_config_real(c, "train.optimizer.momentum"),
+                               .nesterov = dt_config_bool(c, "train.optimizer.nesterov")};
+}
+
+static int team_threads(const dt_session *s) {
+    return s->resolved.threads > s->lanes->n_lanes ? s->resolved.threads : s->lanes->n_lanes;
+}
+
+static dt_status make_stepper(dt_session *s) {
+    const dt_config *c = s->config;
+    int64_t bucket =
+        dt_config_is_auto(c, "comm.bucket") ? 25 << 20 : dt_config_int(c, "comm.bucket") << 10;
+    dt_stepper_opts o = {.comm = s->comm,
+                         .graph = s->graph,
+                         .plan = s->plan,
+                         .params = s->params,
+                         .lanes = s->lanes,
+                         .leaf_threads = s->resolved.leaf_threads,
+                         .team_threads = team_threads(s),
+                         .micro_batch = s->micro_batch,
+                         .seed = (uint64_t)dt_config_int(c, "run.seed"),
+                         .clip_norm = dt_config_has(c, "train.clip_norm")
+                                          ? (float)dt_config_real(c, "train.clip_norm")
+                                          : 0,
+                         .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
+                         .optimizer = optimizer_of(c),
+                         .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
+                         .bucket_bytes = bucket,
+                         .comm_thread = strcmp(dt_config_str(c, "comm.progress"), "thread") == 0};
+    return dt_stepper_create(&s->stepper, &o);
+}
+
+dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
+                           bool training) {
+    DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
+    if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
+    bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
+    DT_TRY(dt_params_create(&s->params, training ? s->graph : s->eval_graph, s->backend,
+                            training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
+    list_tensors(s);
+    dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
+    if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
+    DT_TRY(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts));
+    if (training) DT_TRY(make_stepper(s));
+    return DT_OK;
+}
+
+dt_status dt_session_make_evaluator(dt_session *s) {
+    if (s->evaluator) return DT_OK;
+    if (!s->stepper && !s->own_team) DT_TRY(dt_team_create(&s->own_team, team_threads(s), "lane"));
+    const dt_config *c = s->config;
+    dt_evaluator_opts o = {.comm = s->comm,
+                           .graph = s->eval_graph,
+                           .plan = s->eval_plan,
+                           .params = s->params,
+                           .team = s->stepper ? dt_stepper_team(s->stepper) : s->own_team,
+                           .n_lanes = s->lanes->n_lanes,
+                           .leaf_threads = s->resolved.leaf_threads,
+                           .batch = s->eval_batch,
+                           .verify =
+                               split_is_disjoint(c) || asks_for(c, "eer") || asks_for(c, "auc"),
+                           .confusion = asks_for(c, "confusion")};
+    return dt_evaluator_create(&s->evaluator, &o);
+}
+
+char *dt_session_environment(const dt_session *s) {
+    char *text = dt_xstrdup(s->backend->describe(s->backend));
+    char *comma = strrchr(text, ',');
+    if (comma && strstr(comma, "thread")) *comma = 0;
+    return text;
+}
+
+// ---- weights ---------------------------------------------------------------------------------------
+
+dt_status dt_session_broadcast_text(dt_comm *c, char **text) {
+    if (c->world_size == 1) return DT_OK;
+    int64_t n = c->rank == 0 && *text ? (int64_t)strlen(*text) : -1;
+    DT_TRY(c->broadcast_bytes(c, &n, sizeof n, 0));
+    if (n < 0) return DT_OK;
+    if (c->rank != 0) {
+        free(*text);
+        *text = dt_xcalloc((size_t)n + 1, 1);
+    }
+    return n > 0 ? c->broadcast_bytes(c, *text, (size_t)n, 0) : DT_OK;
+}
+
+dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json) {
+    dt_comm *c = s->comm;
+    dt_params *p = s->params;
+    int n = with_optimizer ? s->n_tensors : s->n_model_tensors;
+    if (c->rank == 0) {
+        char *text = NULL;
+        DT_TRY(dt_ckpt_load(path, s->tensors, n, &text));
+        if (state_json)
+            *state_json = text;
+        else
+            free(text);
+    }
+    if (c->world_size > 1) {
+        size_t n_bytes = (size_t)p->n_trained * sizeof(float);
+        DT_TRY(c->broadcast_bytes(c, p->master, n_bytes, 0));
+        if (p->n_buffer > 0)
+            DT_TRY(c->broadcast_bytes(c, p->buffer, (size_t)p->n_buffer * sizeof(float), 0));
+        if (with_optimizer && p->moment1) DT_TRY(c->broadcast_bytes(c, p->moment1, n_bytes, 0));
+        if (with_optimizer && p->moment2) DT_TRY(c->broadcast_bytes(c, p->moment2, n_bytes, 0));
+    }
+    dt_params_repack(p, 1);
+    return DT_OK;
+}
+
+void dt_session_close(dt_session *s) {
+    dt_evaluator_destroy(s->evaluator);
+    dt_stepper_destroy(s->stepper);
+    dt_team_destroy(s->own_team);
+    if (s->data) s->data->close(s->data);
+    for (int i = 0; i < s->n_tensors; i++) free((char *)s->tensors[i].name);
+    free(s->tensors);
+    // packed copies belong to params, their recipes to plans: params first
+    dt_params_destroy(s->params);
+    dt_plan_destroy(s->plan);
+    dt_plan_destroy(s->eval_plan);
+    if (s->graph) dt_graph_destroy(s->graph);
+    if (s->eval_graph) dt_graph_destroy(s->eval_graph);
+    dt_lane_plan_destroy(s->lanes);
+    if (s->backend) s->backend->destroy(s->backend);
+    free(s->given);
+}

@@ -1,0 +1,54 @@
+// session.h: what training, evaluating and checking set up in the same way: backend, data set, graphs,
+// plans, parameters, lanes. For the files of runtime/train.
+//
+// dt_session_open answers the autos, makes the backend and opens the data; dt_session_build makes
+// graphs, parameters and plans; dt_session_make_evaluator the evaluation side, when it is first needed.
+#ifndef DT_TRAIN_SESSION_H
+#define DT_TRAIN_SESSION_H
+
+#include "ckpt/ckpt.h"
+#include "train/evaluate.h"
+#include "train/state.h"
+#include "train/step.h"
+#include "train/trainer.h"
+
+typedef struct dt_session {
+    dt_trainer_args a;
+    dt_config *config;
+    dt_comm *comm;
+    char *given; // config as given, autos unresolved
+    dt_resolved resolved;
+    bool elastic;
+    int micro_batch, global_batch, n_leaves, eval_batch;
+    dt_backend *backend;
+    dt_dataset *data;
+    dt_lane_plan *lanes;
+    dt_graph *graph, *eval_graph;
+    dt_plan *plan, *eval_plan;
+    dt_params *params;
+    dt_stepper *stepper; // NULL outside training
+    dt_team *own_team;   // where there is no stepper
+    dt_evaluator *evaluator;
+    dt_ckpt_tensor *tensors; // model's first, then the optimizer's
+    int n_tensors, n_model_tensors;
+} dt_session;
+
+// Checks keys that depend on each other; opens nothing. DT_E_USAGE.
+dt_status dt_session_init(dt_session *s, const dt_trainer_args *a);
+// stored: state of the checkpoint that is resumed, or NULL. data NULL in `a`: no data set.
+dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log);
+// Graphs, parameters and plans. training: with gradients, moments and a stepper.
+dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
+dt_status dt_session_make_evaluator(dt_session *s);
+// Backend, library and ISA, without what depends on the rank count. Heap.
+char *dt_session_environment(const dt_session *s);
+// Metric names in whose terms lower is better.
+bool dt_metric_lower_is_better(const char *name);
+// Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.
+// state_json: NULL, or heap text on rank 0 (NULL elsewhere).
+dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json);
+// Rank 0's text on all ranks; *text is replaced on the others. NULL stays NULL.
+dt_status dt_session_broadcast_text(dt_comm *c, char **text);
+void dt_session_close(dt_session *s);
+
+#endif

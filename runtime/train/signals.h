@@ -1,0 +1,13 @@
+// signals.h: SIGTERM, SIGINT and SIGUSR1 ask for a stop. The handler sets a flag and nothing else;
+// the trainer reads it once a step, all ranks agree through the step's reduction, save, and leave with
+// 75. A second SIGINT ends the process at once (130): the last checkpoint is what remains.
+#ifndef DT_TRAIN_SIGNALS_H
+#define DT_TRAIN_SIGNALS_H
+
+#include <stdbool.h>
+
+void dt_signals_install(void);
+bool dt_signals_pending(void);
+const char *dt_signals_name(void); // "SIGTERM"…; "" when none came to this rank
+
+#endif

@@ -1,0 +1,161 @@
+// state.c: the state as JSON and back. 64-bit hashes are hex text, as JSON numbers of other readers
+// lose bits beyond 2^53.
+
+#include "train/state.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dt_state_init(dt_train_state *s) {
+    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1};
+}
+
+void dt_state_fini(dt_train_state *s) {
+    free(s->config);
+    free(s->environment);
+    free(s->version);
+    free(s->history);
+    dt_state_init(s);
+}
+
+void dt_state_add_eval(dt_train_state *s, int64_t step, double value) {
+    s->history = dt_xrealloc(s->history, sizeof *s->history * (size_t)(s->n_history + 1));
+    s->history[s->n_history++] = (dt_eval_point){step, value};
+}
+
+static const char *text_or_empty(const char *s) {
+    return s ? s : "";
+}
+
+static void build_resolved(const dt_resolved *r, dt_json *j) {
+    dt_json_begin_object(j, "resolved");
+    dt_json_int(j, "threads", r->threads);
+    dt_json_int(j, "lanes", r->lanes);
+    dt_json_int(j, "leaf_threads", r->leaf_threads);
+    dt_json_int(j, "workers", r->workers);
+    dt_json_string(j, "precision", r->precision);
+    dt_json_string(j, "device", r->device);
+    dt_json_end_object(j);
+}
+
+void dt_state_build(const dt_train_state *s, dt_json *j) {
+    char hex[17];
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_int(j, "format", 1);
+    dt_json_int(j, "step", s->step);
+    dt_json_int(j, "total_steps", s->total_steps);
+    dt_json_int(j, "steps_per_epoch", s->steps_per_epoch);
+    dt_hash_hex(s->seed, hex);
+    dt_json_string(j, "seed", hex);
+    dt_json_int(j, "world_size", s->world_size);
+    dt_hash_hex(s->data_fingerprint, hex);
+    dt_json_string(j, "data_fingerprint", hex);
+    dt_json_int(j, "metrics_offset", s->metrics_offset);
+    build_resolved(&s->resolved, j);
+    dt_json_begin_array(j, "history");
+    for (int i = 0; i < s->n_history; i++) {
+        dt_json_begin_object(j, NULL);
+        dt_json_int(j, "step", s->history[i].step);
+        dt_json_real(j, "value", s->history[i].value);
+        dt_json_end_object(j);
+    }
+    dt_json_end_array(j);
+    dt_json_int(j, "best_step", s->best_step);
+    dt_json_real(j, "best_value", s->best_value);
+    dt_json_string(j, "version", text_or_empty(s->version));
+    dt_json_string(j, "environment", text_or_empty(s->environment));
+    dt_json_string(j, "config", text_or_empty(s->config));
+    dt_json_end_object(j);
+}
+
+// ---- parsing ---------------------------------------------------------------------------------------
+
+typedef struct reader {
+    const json_t *object;
+    const char *bad; // first member that is missing or of another type
+} reader;
+
+static int64_t read_int(reader *r, const char *key) {
+    const json_t *v = json_object_get(r->object, key);
+    if (!json_is_integer(v) && !r->bad) r->bad = key;
+    return json_integer_value(v);
+}
+
+static double read_real(reader *r, const char *key) {
+    const json_t *v = json_object_get(r->object, key);
+    if (json_is_null(v)) return NAN;
+    if (!json_is_number(v) && !r->bad) r->bad = key;
+    return json_number_value(v);
+}
+
+static const char *read_text(reader *r, const char *key) {
+    const json_t *v = json_object_get(r->object, key);
+    if (!json_is_string(v) && !r->bad) r->bad = key;
+    return text_or_empty(json_string_value(v));
+}
+
+static uint64_t read_hex(reader *r, const char *key) {
+    return strtoull(read_text(r, key), NULL, 16);
+}
+
+static void read_resolved(reader *r, dt_resolved *out) {
+    reader inner = {json_object_get(r->object, "resolved"), NULL};
+    out->threads = (int)read_int(&inner, "threads");
+    out->lanes = (int)read_int(&inner, "lanes");
+    out->leaf_threads = (int)read_int(&inner, "leaf_threads");
+    out->workers = (int)read_int(&inner, "workers");
+    snprintf(out->precision, sizeof out->precision, "%s", read_text(&inner, "precision"));
+    snprintf(out->device, sizeof out->device, "%s", read_text(&inner, "device"));
+    if (inner.bad && !r->bad) r->bad = inner.bad;
+}
+
+static void read_history(reader *r, dt_train_state *s) {
+    const json_t *list = json_object_get(r->object, "history");
+    if (!json_is_array(list) && !r->bad) r->bad = "history";
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        reader point = {json_array_get(list, i), NULL};
+        int64_t step = read_int(&point, "step");
+        dt_state_add_eval(s, step, read_real(&point, "value"));
+        if (point.bad && !r->bad) r->bad = "history";
+    }
+}
+
+dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text) {
+    json_error_t error;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return dt_fail(DT_E_CKPT, "%s: not JSON (line %d: %s)", where, error.line, error.text);
+    reader r = {root, NULL};
+    dt_state_init(s);
+    int64_t format = read_int(&r, "format");
+    if (!r.bad && format != 1) {
+        json_decref(root);
+        return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one",
+                       where, (long long)format);
+    }
+    s->step = read_int(&r, "step");
+    s->total_steps = read_int(&r, "total_steps");
+    s->steps_per_epoch = read_int(&r, "steps_per_epoch");
+    s->seed = read_hex(&r, "seed");
+    s->world_size = (int)read_int(&r, "world_size");
+    s->data_fingerprint = read_hex(&r, "data_fingerprint");
+    s->metrics_offset = read_int(&r, "metrics_offset");
+    read_resolved(&r, &s->resolved);
+    read_history(&r, s);
+    s->best_step = read_int(&r, "best_step");
+    s->best_value = read_real(&r, "best_value");
+    s->version = dt_xstrdup(read_text(&r, "version"));
+    s->environment = dt_xstrdup(read_text(&r, "environment"));
+    s->config = dt_xstrdup(read_text(&r, "config"));
+    json_decref(root);
+    if (!r.bad) return DT_OK;
+    dt_state_fini(s);
+    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing or of another type", where, r.bad);
+}

@@ -1,0 +1,50 @@
+// state.h: state.json of a checkpoint: everything besides tensors that a run needs to go on as if
+// nothing had happened.
+#ifndef DT_TRAIN_STATE_H
+#define DT_TRAIN_STATE_H
+
+#include "base/json.h"
+#include "base/status.h"
+
+#include <stdint.h>
+
+// Every `auto` that was answered.
+typedef struct dt_resolved {
+    int threads;      // CPU threads of a rank
+    int lanes;        // micro-batches at once in a rank
+    int leaf_threads; // threads of one micro-batch
+    int workers;      // loader threads (changes no numbers)
+    char precision[8];
+    char device[16];
+} dt_resolved;
+
+typedef struct dt_eval_point {
+    int64_t step;
+    double value; // of eval.best; NaN allowed
+} dt_eval_point;
+
+typedef struct dt_train_state {
+    int64_t step; // optimizer steps done; also the data cursor and the t of AdamW
+    int64_t total_steps, steps_per_epoch;
+    uint64_t seed;
+    int world_size;
+    char *config;      // YAML as given (autos unresolved): what a resume is compared with
+    char *environment; // backend, ISA, library
+    char *version;     // of dtrain
+    uint64_t data_fingerprint;
+    int64_t metrics_offset;
+    dt_resolved resolved;
+    dt_eval_point *history;
+    int n_history;
+    int64_t best_step; // -1: none
+    double best_value;
+} dt_train_state;
+
+void dt_state_init(dt_train_state *s);
+void dt_state_fini(dt_train_state *s);
+void dt_state_add_eval(dt_train_state *s, int64_t step, double value);
+void dt_state_build(const dt_train_state *s, dt_json *j); // resets j
+// DT_E_CKPT naming `where` and the member that is missing or wrong.
+dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text);
+
+#endif

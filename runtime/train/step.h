@@ -1,0 +1,59 @@
+// step.h: one optimizer step, as a transaction.
+//
+//   lanes compute their leaves into gradient slabs   (a team of threads, one exec a lane)
+//   slabs become one sum on every rank               (buckets while backward runs, or the fixed tree)
+//   commit: norm, finite flag, clipping, optimizer, running statistics, packed weights
+//
+// Losses, weights and batch statistics are sums in the tail of the slab; one spare element of the tail
+// carries the ranks' wish to stop, so agreeing on a signal costs nothing. A step that is not finite
+// commits nothing. Nothing is allocated, locked or logged in dt_stepper_run.
+//
+// Threads: called from the thread that owns the comm, which is also lane 0.
+#ifndef DT_TRAIN_STEP_H
+#define DT_TRAIN_STEP_H
+
+#include "comm/comm.h"
+#include "exec/exec.h"
+#include "train/batch_source.h"
+#include "train/lane_plan.h"
+
+typedef struct dt_stepper dt_stepper;
+
+typedef struct dt_stepper_opts {
+    dt_comm *comm;
+    const dt_graph *graph; // training graph
+    const dt_plan *plan;   // made for n_lanes execs of `leaf_threads` each
+    dt_params *params;     // with lanes->n_slabs gradient slabs
+    const dt_lane_plan *lanes;
+    int leaf_threads; // OpenMP threads of a lane
+    int team_threads; // threads of this rank, >= n_lanes; all take part in the commit
+    int micro_batch;
+    uint64_t seed;
+    float clip_norm; // 0: none
+    float weight_decay;
+    dt_optimizer_args optimizer; // kind and constants; the rest is filled in
+    int64_t first_bucket_bytes, bucket_bytes;
+    bool comm_thread; // a progress thread instead of polling between nodes
+} dt_stepper_opts;
+
+typedef struct dt_step_result {
+    double loss, grad_norm;
+    bool finite; // false: nothing was committed
+    bool stop;   // a rank wants to stop
+    double data_s, compute_s, comm_s, commit_s, total_s;
+} dt_step_result;
+
+dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts);
+void dt_stepper_destroy(dt_stepper *s);
+// The training source; may be changed between steps.
+void dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
+// step: 0-based. want_stop: this rank got a signal.
+dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
+                         dt_step_result *out);
+// Replays this rank's leaves of a bad step with checks: the leaf and the name of the first tensor that
+// is not finite, or leaf -1. The source is sought back to `step`. Slow.
+dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *leaf, char *name, size_t cap);
+// The team of threads, for evaluation.
+struct dt_team *dt_stepper_team(dt_stepper *s);
+
+#endif

@@ -1,0 +1,61 @@
+// step_internal.h: what step.c (compute, reduce) and commit.c share.
+#ifndef DT_TRAIN_STEP_INTERNAL_H
+#define DT_TRAIN_STEP_INTERNAL_H
+
+#include "base/thread.h"
+#include "comm/bucket.h"
+#include "train/step.h"
+
+enum { MESSAGE_BYTES = 1024 };
+
+typedef struct step_lane {
+    struct dt_stepper *owner;
+    int index;
+    dt_exec *exec;
+    int field_input[DT_MAX_FIELDS]; // graph input of each field, or -1
+    int weight_input;
+    double wait_s;
+    dt_status status; // of this step, with its message
+    char message[MESSAGE_BYTES];
+} step_lane;
+
+// A running statistic: buffer = (1 - momentum) * buffer + momentum * stat / n_leaves.
+typedef struct buffer_rule {
+    int64_t buffer, stat, count; // element offsets
+    float momentum;
+} buffer_rule;
+
+struct dt_stepper {
+    dt_stepper_opts o;
+    dt_backend *backend;
+    dt_batch_source *source;
+    dt_team *team;
+    dt_buckets *buckets; // NULL: elastic, or one lane on one rank
+    step_lane *lanes;
+    float **lane_slabs;                  // resume, off: by lane
+    int64_t loss_at, weight_at, stop_at; // elements of the slab
+    double *partial;                     // sum of squares by chunk
+    int64_t n_chunks;
+    dt_segment *segments;
+    int n_segments;
+    buffer_rule *rules;
+    int n_rules;
+    // the step in flight
+    int64_t step;
+    bool want_stop;
+    dt_status poll_status;
+    dt_optimizer_args optimizer;
+    float *add_to;
+    const float *add_from;
+};
+
+// commit.c
+dt_status commit_init(struct dt_stepper *s);
+void commit_fini(struct dt_stepper *s);
+void commit_run(struct dt_stepper *s, double lr, dt_step_result *out);
+// slab `to` += slab `from`, divided over the team.
+void commit_add_slabs(struct dt_stepper *s, float *to, const float *from);
+// The share [begin, end) of n elements, in whole chunks, of worker i of n_workers.
+void commit_share(int64_t n, int worker, int n_workers, int64_t *begin, int64_t *end);
+
+#endif

@@ -1,0 +1,598 @@
+// trainer.c: the run: open, resume, loop, finish.
+//
+//   rank 0: run directory, lock, newest checkpoint -> its state on all ranks
+//   all:    session (autos, backend, data, graphs, plans), weights from seed or checkpoint
+//   loop:   step -> record -> evaluation when due -> checkpoint when due -> stop when asked
+//   finish: last evaluation, last checkpoint, test split with the last and with the best weights
+//
+// What is due is a function of the step, so ranks need not agree on it; what depends on rank 0's disk
+// (which checkpoint) is broadcast. A failing save between others is a warning, as the older checkpoint
+// is still good; a failing last save is an error.
+
+#include "train/trainer.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "metrics/metrics.h"
+#include "train/resolve.h"
+#include "train/schedule.h"
+#include "train/session.h"
+#include "train/signals.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct trainer {
+    dt_session s;
+    dt_trainer_outcome *outcome;
+    char *run_dir, *checkpoint_dir;
+    dt_ckpt *ckpt;       // rank 0
+    dt_metrics *metrics; // rank 0
+    dt_batch_source *source;
+    dt_train_state state;
+    bool resumed;
+    char *resume_path; // rank 0
+    dt_schedule schedule;
+    double *history; // values alone, for the schedule
+    int64_t eval_every, save_every, stop_at, saved_step;
+    int n_epochs;
+    double slowest_step_s;
+    dt_json json, results;
+} trainer;
+
+static bool is_root(const trainer *t) {
+    return t->s.comm->rank == 0;
+}
+
+// ---- opening and resuming --------------------------------------------------------------------------
+
+static dt_status open_run_dir(trainer *t) {
+    const dt_config *c = t->s.config;
+    t->run_dir = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    t->checkpoint_dir = dt_xprintf("%s/checkpoints", t->run_dir);
+    if (!is_root(t)) return DT_OK;
+    DT_TRY(dt_io_mkdir_all(t->run_dir));
+    dt_ckpt_opts o = {.dir = t->checkpoint_dir,
+                      .keep = (int)dt_config_int(c, "checkpoint.keep"),
+                      .async = dt_config_bool(c, "checkpoint.async")};
+    return dt_ckpt_open(&t->ckpt, &o, false);
+}
+
+static dt_status compare_config(trainer *t) {
+    dt_config *old = NULL;
+    DT_TRY(dt_config_parse(&old, "checkpoint's config", t->state.config, strlen(t->state.config),
+                           NULL, 0));
+    dt_config *given = NULL;
+    dt_status st = dt_config_parse(&given, "config", t->s.given, strlen(t->s.given), NULL, 0);
+    const char *was = NULL, *is = NULL;
+    const char *key =
+        st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
+    if (key && strcmp(dt_config_str(t->s.config, "run.resume"), "force") == 0) {
+        dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key,
+                was ? was : "absent", is ? is : "absent");
+    } else if (key) {
+        st = dt_fail(DT_E_USAGE,
+                     "%s was %s when this run began and is %s now: results would mix both. Start "
+                     "another run (run.name=…), restore the value, or go on anyway "
+                     "(run.resume=force)",
+                     key, was ? was : "absent", is ? is : "absent");
+    }
+    dt_config_destroy(old);
+    dt_config_destroy(given);
+    return st;
+}
+
+// Rank 0: finds the newest checkpoint that loads and reads its state.
+static dt_status find_checkpoint(trainer *t, char **state_json) {
+    int64_t step = -1;
+    *state_json = NULL;
+    DT_TRY(dt_ckpt_find(t->ckpt, "latest", &step, &t->resume_path));
+    if (step < 0) return DT_OK;
+    if (strcmp(dt_config_str(t->s.config, "run.resume"), "never") == 0)
+        return dt_fail(DT_E_USAGE,
+                       "%s has a checkpoint of step %lld and run.resume is never: take another "
+                       "run.name, or run.resume=auto",
+                       t->run_dir, (long long)step);
+    char *path = dt_xprintf("%s/state.json", t->resume_path);
+    size_t n = 0;
+    dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
+    if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
+    free(path);
+    return st == DT_OK ? compare_config(t) : st;
+}
+
+static dt_status read_state(trainer *t) {
+    char *text = NULL;
+    dt_status st = is_root(t) ? find_checkpoint(t, &text) : DT_OK;
+    if (st == DT_OK) st = dt_session_broadcast_text(t->s.comm, &text);
+    if (st == DT_OK && text && !is_root(t)) st = dt_state_parse(&t->state, "state.json", text);
+    t->resumed = st == DT_OK && text != NULL;
+    free(text);
+    return st;
+}
+
+static dt_status compare_environment(trainer *t) {
+    char *now = dt_session_environment(&t->s);
+    dt_status st = DT_OK;
+    const char *was = t->state.environment;
+    if (strcmp(was, now) != 0 && t->s.elastic)
+        st =
+            dt_fail(DT_E_USAGE,
+                    "this run began on '%s', here is '%s': run.reproducible=elastic promises equal "
+                    "bits, which these do not give. Go on there, or start another run with "
+                    "run.reproducible=resume",
+                    was, now);
+    else if (strcmp(was, now) != 0 && is_root(t))
+        dt_warn("this run began on '%s' and goes on with '%s': bits will differ", was, now);
+    if (st == DT_OK && t->state.world_size != t->s.comm->world_size && !t->s.elastic && is_root(t))
+        dt_warn("this run had %d ranks and goes on with %d: bits will differ "
+                "(run.reproducible=elastic would keep them)",
+                t->state.world_size, t->s.comm->world_size);
+    free(t->state.environment);
+    t->state.environment = now;
+    return st;
+}
+
+static dt_status check_resumed(trainer *t) {
+    DT_TRY(compare_environment(t));
+    if (t->state.data_fingerprint != t->s.data->fingerprint) {
+        if (strcmp(dt_config_str(t->s.config, "run.resume"), "force") != 0)
+            return dt_fail(DT_E_USAGE,
+                           "the data set is not the one this run began with (records, view or "
+                           "split changed): restore it, start another run (run.name=…), or go on "
+                           "anyway (run.resume=force)");
+        if (is_root(t)) dt_warn("resuming on a data set that changed (run.resume=force)");
+    }
+    return DT_OK;
+}
+
+static dt_status plan_length(trainer *t) {
+    const dt_config *c = t->s.config;
+    int64_t n = t->s.data->n_samples(t->s.data, DT_SPLIT_TRAIN);
+    t->state.steps_per_epoch = n / t->s.global_batch;
+    if (t->state.steps_per_epoch == 0)
+        return dt_fail(DT_E_USAGE,
+                       "the training split has %lld samples, fewer than train.global_batch (%d): "
+                       "lower it",
+                       (long long)n, t->s.global_batch);
+    t->n_epochs = (int)dt_config_int(c, "train.epochs");
+    int64_t total = t->state.steps_per_epoch * t->n_epochs;
+    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < total)
+        total = dt_config_int(c, "train.max_steps");
+    t->state.total_steps = total;
+    int64_t spe = t->state.steps_per_epoch;
+    t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
+    t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
+    t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
+    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) t->eval_every = 0;
+    dt_schedule_init(&t->schedule, c, total, spe,
+                     dt_metric_lower_is_better(dt_config_str(c, "eval.best")));
+    return DT_OK;
+}
+
+static dt_status load_weights(trainer *t) {
+    dt_session *s = &t->s;
+    if (t->resumed) return dt_session_load(s, t->resume_path, true, NULL);
+    dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
+    dt_params_repack(s->params, 1);
+    return DT_OK;
+}
+
+static void fill_state(trainer *t) {
+    dt_session *s = &t->s;
+    dt_train_state *st = &t->state;
+    st->seed = (uint64_t)dt_config_int(s->config, "run.seed");
+    st->world_size = s->comm->world_size;
+    free(st->config);
+    st->config = dt_xstrdup(s->given);
+    free(st->version);
+    st->version = dt_xstrdup(s->a.version);
+    if (!st->environment) st->environment = dt_session_environment(s);
+    st->data_fingerprint = s->data->fingerprint;
+    st->resolved = s->resolved;
+    t->history = dt_xrealloc(t->history, sizeof(double) * (size_t)(st->n_history + 1));
+    for (int i = 0; i < st->n_history; i++) t->history[i] = st->history[i].value;
+}
+
+static bool has_sink(const dt_config *c, const char *name) {
+    const dt_cnode *list = dt_config_node(c, "metrics.sinks");
+    for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
+        const char *item = dt_cnode_str(dt_cnode_item(list, i));
+        if (item && strcmp(item, name) == 0) return true;
+    }
+    return false;
+}
+
+// Rank 0: what the run directory holds besides checkpoints.
+static dt_status open_reports(trainer *t) {
+    if (!is_root(t)) return DT_OK;
+    const dt_config *c = t->s.config;
+    char *path = dt_xprintf("%s/config.yaml", t->run_dir);
+    char *text = dt_config_dump(c);
+    dt_status st = dt_io_write_file(path, text, strlen(text));
+    free(text);
+    free(path);
+    DT_TRY(st);
+    int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
+                                    t->state.steps_per_epoch);
+    dt_metrics_opts o = {.run_dir = t->run_dir,
+                         .run_name = dt_config_str(c, "run.name"),
+                         .terminal = has_sink(c, "terminal"),
+                         .jsonl = has_sink(c, "jsonl"),
+                         .tensorboard = has_sink(c, "tensorboard"),
+                         .every_steps = every > 0 ? (int)every : 1,
+                         .total_steps = t->state.total_steps,
+                         .steps_per_epoch = t->state.steps_per_epoch,
+                         .n_epochs = t->n_epochs,
+                         .truncate_to = t->resumed ? t->state.metrics_offset : -1};
+    return dt_metrics_open(&t->metrics, &o);
+}
+
+static dt_status open_source(trainer *t) {
+    dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                           .augment = true,
+                           .global_batch = t->s.global_batch,
+                           .micro_batch = t->s.micro_batch,
+                           .leaves = t->s.lanes->leaves,
+                           .n_leaves = t->s.lanes->n_rank_leaves,
+                           .start_step = t->state.step,
+                           .end_step = t->state.total_steps};
+    DT_TRY(t->s.data->open(t->s.data, &r, &t->source));
+    dt_stepper_set_source(t->s.stepper, t->source);
+    return DT_OK;
+}
+
+static void describe_run(const trainer *t) {
+    const dt_session *s = &t->s;
+    if (!is_root(t)) return;
+    dt_info("%s: %d rank%s, %d lane%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
+            s->comm->world_size == 1 ? "" : "s", s->lanes->n_lanes,
+            s->lanes->n_lanes == 1 ? "" : "s", s->resolved.leaf_threads,
+            s->resolved.leaf_threads == 1 ? "" : "s", s->resolved.precision,
+            s->backend->describe(s->backend));
+    dt_info("data: %s", s->data->describe(s->data));
+    if (t->resumed)
+        dt_info("resuming at step %lld of %lld", (long long)t->state.step,
+                (long long)t->state.total_steps);
+    else
+        dt_info("training %lld steps, %lld an epoch", (long long)t->state.total_steps,
+                (long long)t->state.steps_per_epoch);
+}
+
+static dt_status open_training(trainer *t) {
+    dt_session *s = &t->s;
+    char *skip_log = dt_xprintf("%s/skipped.rank%d", t->run_dir, s->comm->rank);
+    dt_status st = dt_session_open(s, t->resumed ? &t->state : NULL, skip_log);
+    free(skip_log);
+    DT_TRY(st);
+    if (t->resumed) DT_TRY(check_resumed(t));
+    DT_TRY(plan_length(t));
+    DT_TRY(dt_session_build(s, s->data->fields, s->data->n_fields, true));
+    DT_TRY(load_weights(t));
+    fill_state(t);
+    DT_TRY(open_reports(t));
+    describe_run(t);
+    return open_source(t);
+}
+
+// ---- saving ----------------------------------------------------------------------------------------
+
+static dt_status wait_for_save(trainer *t, bool must_hold) {
+    if (!is_root(t)) return DT_OK;
+    dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
+    if (st == DT_OK || must_hold) return st;
+    dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
+            dt_error_message());
+    return DT_OK;
+}
+
+static dt_status save(trainer *t, bool best) {
+    t->saved_step = t->state.step;
+    if (!is_root(t)) return DT_OK;
+    DT_TRY(wait_for_save(t, false));
+    dt_metrics_phase(t->metrics, "saving", 0.0);
+    t->state.metrics_offset = dt_metrics_flush(t->metrics);
+    dt_state_build(&t->state, &t->json);
+    dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
+                                      t->json.data, best);
+    dt_metrics_phase(t->metrics, NULL, 0.0);
+    return st;
+}
+
+// ---- evaluation ------------------------------------------------------------------------------------
+
+static void print_result(trainer *t, const char *split, const char *weights, int64_t step,
+                         const dt_eval_result *r) {
+    dt_json *j = &t->results;
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "split", split);
+    dt_json_string(j, "weights", weights);
+    dt_json_int(j, "step", step);
+    dt_json_int(j, "samples", r->n_samples);
+    for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+}
+
+static void log_result(const char *split, const char *weights, int64_t step,
+                       const dt_eval_result *r) {
+    char text[512];
+    int n = 0;
+    for (int i = 0; i < r->n_values; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %.4f", i ? ", " : "",
+                      r->values[i].name, r->values[i].value);
+    dt_info("%s%s%s, step %lld, %lld samples: %s", split, *weights ? ", weights: " : "", weights,
+            (long long)step, (long long)r->n_samples, text);
+}
+
+// The validation split: into history, best, metrics.
+static dt_status evaluate(trainer *t, bool *is_best) {
+    dt_session *s = &t->s;
+    dt_eval_result r;
+    DT_TRY(dt_session_make_evaluator(s));
+    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating", 0.0);
+    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
+    const char *metric = dt_config_str(s->config, "eval.best");
+    double value = dt_eval_result_get(&r, metric), best = t->state.best_value;
+    bool lower = dt_metric_lower_is_better(metric);
+    *is_best = isfinite(value) && (t->state.best_step < 0 || (lower ? value < best : value > best));
+    if (*is_best) {
+        t->state.best_step = t->state.step;
+        t->state.best_value = value;
+    }
+    dt_state_add_eval(&t->state, t->state.step, value);
+    t->history = dt_xrealloc(t->history, sizeof(double) * (size_t)t->state.n_history);
+    t->history[t->state.n_history - 1] = value;
+    if (t->metrics) {
+        dt_metrics_phase(t->metrics, NULL, 0.0);
+        dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values, r.extra.data);
+    }
+    dt_eval_result_fini(&r);
+    return DT_OK;
+}
+
+static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
+    dt_session *s = &t->s;
+    dt_eval_result r;
+    DT_TRY(dt_session_make_evaluator(s));
+    if (t->metrics) dt_metrics_phase(t->metrics, "testing", 0.0);
+    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
+    if (t->metrics) {
+        dt_metrics_phase(t->metrics, NULL, 0.0);
+        dt_metrics_eval(t->metrics, "test", step, r.values, r.n_values, r.extra.data);
+        log_result("test", weights, step, &r);
+        print_result(t, "test", weights, step, &r);
+    }
+    dt_eval_result_fini(&r);
+    return DT_OK;
+}
+
+// ---- the loop --------------------------------------------------------------------------------------
+
+// A rank's findings about a bad step, gathered.
+typedef struct bad_report {
+    int32_t leaf;
+    char name[252];
+} bad_report;
+
+static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
+    dt_comm *c = t->s.comm;
+    bad_report mine = {.leaf = -1};
+    int leaf = -1;
+    DT_TRY(dt_stepper_find_bad(t->s.stepper, t->state.step, &leaf, mine.name, sizeof mine.name));
+    mine.leaf = leaf;
+    bad_report *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
+    dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    const bad_report *first = NULL;
+    int rank = 0;
+    for (int r = 0; r < c->world_size; r++) {
+        if (all[r].leaf < 0 || (first && first->leaf <= all[r].leaf)) continue;
+        first = &all[r];
+        rank = r;
+    }
+    if (st == DT_OK) {
+        t->outcome->agreed = true;
+        if (first)
+            st =
+                dt_fail(DT_E_NUMERIC,
+                        "step %lld: loss %g, gradient norm %g; the first tensor that is not finite "
+                        "is '%s' (micro-batch %d, rank %d). Nothing was committed; try a lower "
+                        "train.optimizer.lr, a warm-up or train.clip_norm",
+                        (long long)t->state.step, step->loss, step->grad_norm, first->name,
+                        first->leaf, rank);
+        else
+            st = dt_fail(DT_E_NUMERIC,
+                         "step %lld: loss %g, gradient norm %g, though every tensor of the step is "
+                         "finite: the sum overflows. Nothing was committed; try a lower "
+                         "train.optimizer.lr",
+                         (long long)t->state.step, step->loss, step->grad_norm);
+    }
+    free(all);
+    return st;
+}
+
+static void record_step(trainer *t, const dt_step_result *r, double lr, double step_s) {
+    if (step_s > t->slowest_step_s) {
+        t->slowest_step_s = step_s;
+        double deadline = 10.0 * step_s;
+        t->s.comm->set_deadline(t->s.comm, deadline > 30.0 ? deadline : 30.0);
+    }
+    if (!t->metrics) return;
+    int64_t done = t->state.step;
+    double other = step_s - r->data_s - r->compute_s - r->comm_s;
+    dt_step_record record = {.step = done,
+                             .epoch = (double)done / (double)t->state.steps_per_epoch,
+                             .samples = done * t->s.global_batch,
+                             .loss = r->loss,
+                             .lr = lr,
+                             .grad_norm = r->grad_norm,
+                             .step_s = step_s,
+                             .data_s = r->data_s,
+                             .compute_s = r->compute_s,
+                             .comm_s = r->comm_s,
+                             .other_s = other > 0.0 ? other : 0.0,
+                             .global_batch = t->s.global_batch};
+    dt_metrics_step(t->metrics, &record);
+}
+
+// Everything that may follow a step; *stop: leave the loop with DT_E_PREEMPTED.
+static dt_status after_step(trainer *t, bool asked, bool *stop) {
+    int64_t done = t->state.step;
+    bool last = done == t->state.total_steps, best = false;
+    *stop = !last && (asked || done == t->stop_at);
+    if (last) return DT_OK; // finish() does the rest
+    if (dt_amount_due(t->eval_every, done)) DT_TRY(evaluate(t, &best));
+    if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(save(t, best));
+    return DT_OK;
+}
+
+static dt_status run_steps(trainer *t) {
+    double begin = dt_clock_s();
+    while (t->state.step < t->state.total_steps) {
+        dt_step_result r;
+        double lr = dt_schedule_lr(&t->schedule, t->state.step, t->history, t->state.n_history);
+        DT_TRY(dt_stepper_run(t->s.stepper, t->state.step, lr, dt_signals_pending(), &r));
+        if (!r.finite) return report_bad_step(t, &r);
+        t->state.step++;
+        double end = dt_clock_s();
+        record_step(t, &r, lr, end - begin);
+        begin = end;
+        bool stop = false, busy = t->eval_every || t->save_every;
+        DT_TRY(after_step(t, r.stop, &stop));
+        if (stop) {
+            DT_TRY(wait_for_save(t, true));
+            t->outcome->agreed = true;
+            const char *name = dt_signals_name();
+            return dt_fail(DT_E_PREEMPTED,
+                           "stopped after step %lld of %lld%s%s; saved: the same command goes on",
+                           (long long)t->state.step, (long long)t->state.total_steps,
+                           *name ? " by " : "", name);
+        }
+        if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
+    }
+    return DT_OK;
+}
+
+// ---- the end ---------------------------------------------------------------------------------------
+
+static dt_status test_with_best(trainer *t) {
+    if (t->state.best_step < 0 || t->state.best_step == t->state.step) return DT_OK;
+    char *path = NULL;
+    int64_t step = -1;
+    if (is_root(t)) {
+        DT_TRY(dt_ckpt_find(t->ckpt, "best", &step, &path));
+        if (!path) step = -1;
+    }
+    DT_TRY(t->s.comm->broadcast_bytes(t->s.comm, &step, sizeof step, 0));
+    dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false, NULL);
+    free(path);
+    if (st != DT_OK || step < 0) return st;
+    return evaluate_test(t, "best", step);
+}
+
+static dt_status finish(trainer *t) {
+    bool best = false;
+    int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
+    if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(evaluate(t, &best));
+    if (t->saved_step != t->state.step) DT_TRY(save(t, best));
+    if (t->s.data->n_samples(t->s.data, DT_SPLIT_TEST) > 0) {
+        DT_TRY(evaluate_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
+                             t->state.step));
+        DT_TRY(wait_for_save(t, true));
+        DT_TRY(test_with_best(t));
+    }
+    DT_TRY(wait_for_save(t, true));
+    if (!is_root(t)) return DT_OK;
+    char *path = dt_xprintf("%s/result.json", t->run_dir);
+    dt_status st =
+        dt_io_write_file(path, t->results.data ? t->results.data : "", t->results.n_bytes);
+    free(path);
+    DT_TRY(st);
+    dt_metrics_summary(t->metrics);
+    if (t->results.n_bytes) fputs(t->results.data, t->s.a.results);
+    fflush(t->s.a.results);
+    return DT_OK;
+}
+
+// A run whose last step and results are on disk: says so and prints the results again.
+static bool is_finished(trainer *t) {
+    int64_t finished = 0;
+    if (is_root(t) && t->resumed && t->state.step >= t->state.total_steps) {
+        char *path = dt_xprintf("%s/result.json", t->run_dir), *text = NULL;
+        size_t n = 0;
+        if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK) {
+            finished = 1;
+            dt_info("%s is finished: %lld steps. Another run: run.name=…", t->run_dir,
+                    (long long)t->state.step);
+            fputs(text, t->s.a.results);
+            fflush(t->s.a.results);
+        }
+        free(text);
+        free(path);
+    }
+    return t->s.comm->all_reduce_max_i64(t->s.comm, &finished, 1) == DT_OK && finished;
+}
+
+static dt_status train(trainer *t) {
+    DT_TRY(open_run_dir(t));
+    if (is_root(t)) {
+        char *path = dt_xprintf("%s/log", t->run_dir);
+        dt_status st = dt_log_open(path);
+        free(path);
+        DT_TRY(st);
+    }
+    DT_TRY(read_state(t));
+    if (is_finished(t)) {
+        t->outcome->agreed = true;
+        return DT_OK;
+    }
+    if (!t->resumed) t->saved_step = -1;
+    DT_TRY(open_training(t));
+    if (t->resumed) t->saved_step = t->state.step;
+    DT_TRY(run_steps(t));
+    DT_TRY(finish(t));
+    t->outcome->agreed = true;
+    return DT_OK;
+}
+
+static void close_trainer(trainer *t) {
+    if (t->source) t->source->close(t->source);
+    if (t->metrics) dt_metrics_close(t->metrics);
+    if (t->ckpt) dt_ckpt_close(t->ckpt);
+    dt_session_close(&t->s);
+    dt_state_fini(&t->state);
+    dt_json_fini(&t->json);
+    dt_json_fini(&t->results);
+    free(t->history);
+    free(t->resume_path);
+    free(t->run_dir);
+    free(t->checkpoint_dir);
+    dt_log_close();
+}
+
+dt_status dt_trainer_train(const dt_trainer_args *a, dt_trainer_outcome *out) {
+    trainer t = {.outcome = out};
+    *out = (dt_trainer_outcome){false};
+    dt_signals_install();
+    dt_state_init(&t.state);
+    dt_json_init(&t.json);
+    dt_json_init(&t.results);
+    dt_status st = dt_session_init(&t.s, a);
+    if (st == DT_OK) {
+        // before anything is created: more ranks than micro-batches
+        dt_lane_plan *probe = NULL;
+        st =
+            dt_lane_plan_create(&probe, false, a->comm->rank, a->comm->world_size, 1, t.s.n_leaves);
+        dt_lane_plan_destroy(probe);
+    }
+    if (st != DT_OK)
+        out->agreed = true; // a function of the config and the world size
+    else
+        st = train(&t);
+    close_trainer(&t);
+    return st;
+}

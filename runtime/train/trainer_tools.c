@@ -1,0 +1,137 @@
+// trainer_tools.c: the session without the loop: metrics of a checkpoint, and what a config will cost.
+
+#include "train/trainer.h"
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "train/resolve.h"
+#include "train/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- dtrain eval -----------------------------------------------------------------------------------
+
+static const char *split_name(dt_split split) {
+    return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
+}
+
+// Rank 0's checkpoint, its step on all ranks.
+static dt_status find_checkpoint(dt_session *s, const char *which, int64_t *step, char **path) {
+    const dt_config *c = s->config;
+    dt_status st = DT_OK;
+    if (s->comm->rank == 0) {
+        char *dir = dt_xprintf("%s/%s/checkpoints", dt_config_str(c, "run.dir"),
+                               dt_config_str(c, "run.name"));
+        dt_ckpt_opts o = {.dir = dir, .keep = (int)dt_config_int(c, "checkpoint.keep")};
+        dt_ckpt *k = NULL;
+        st = dt_ckpt_open(&k, &o, true);
+        if (st == DT_OK) st = dt_ckpt_find(k, which, step, path);
+        if (st == DT_OK && *step < 0)
+            st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet: train first", dir);
+        if (k) dt_ckpt_close(k);
+        free(dir);
+    }
+    return st;
+}
+
+static void print_json(const dt_session *s, const char *which, dt_split split, int64_t step,
+                       const dt_eval_result *r) {
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_json_string(&j, "split", split_name(split));
+    dt_json_string(&j, "weights", which);
+    dt_json_int(&j, "step", step);
+    dt_json_int(&j, "samples", r->n_samples);
+    for (int i = 0; i < r->n_values; i++) dt_json_real(&j, r->values[i].name, r->values[i].value);
+    if (r->extra.data) dt_json_raw(&j, "confusion", strchr(r->extra.data, ':') + 1);
+    dt_json_end_object(&j);
+    dt_json_newline(&j);
+    fputs(j.data, s->a.results);
+    fflush(s->a.results);
+    dt_json_fini(&j);
+}
+
+static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
+    char *path = NULL;
+    int64_t step = -1;
+    DT_TRY(find_checkpoint(s, which, &step, &path));
+    dt_status st = dt_session_open(s, NULL, NULL);
+    if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
+        st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
+    if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
+    if (st == DT_OK) st = dt_session_load(s, path, false, NULL);
+    if (st == DT_OK) st = dt_session_make_evaluator(s);
+    free(path);
+    DT_TRY(st);
+    dt_eval_result r;
+    DT_TRY(dt_evaluator_run(s->evaluator, s->data, split, &r));
+    if (s->comm->rank == 0) print_json(s, which, split, step, &r);
+    dt_eval_result_fini(&r);
+    return DT_OK;
+}
+
+dt_status dt_trainer_eval(const dt_trainer_args *a, const char *which, dt_split split,
+                          dt_trainer_outcome *out) {
+    dt_session s;
+    *out = (dt_trainer_outcome){false};
+    dt_status st = dt_session_init(&s, a);
+    if (st == DT_OK) st = evaluate(&s, which, split);
+    out->agreed = st == DT_OK;
+    dt_session_close(&s);
+    return st;
+}
+
+// ---- dtrain check ----------------------------------------------------------------------------------
+
+static void print_bytes(FILE *out, const char *what, size_t n_bytes) {
+    fprintf(out, "  %-28s %9.1f MiB\n", what, (double)n_bytes / 1048576.0);
+}
+
+static void print_report(const dt_session *s, FILE *out) {
+    const dt_params *p = s->params;
+    int64_t n = 0;
+    for (int i = 0; i < p->n_entries; i++) n += p->entries[i].count;
+    dt_plan_report train, eval;
+    dt_plan_report_get(s->plan, &train);
+    dt_plan_report_get(s->eval_plan, &eval);
+    size_t lanes = (size_t)s->lanes->n_lanes;
+    fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", s->graph->name,
+            (long long)n, p->n_entries, p->n_buffers);
+    fprintf(out, "step: %d samples = %d micro-batches of %d; %d lane%s of %d thread%s, %s, %s\n",
+            s->global_batch, s->n_leaves, s->micro_batch, s->lanes->n_lanes,
+            s->lanes->n_lanes == 1 ? "" : "s", s->resolved.leaf_threads,
+            s->resolved.leaf_threads == 1 ? "" : "s", s->resolved.precision,
+            s->backend->describe(s->backend));
+    fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_steps, train.n_reorders,
+            train.n_inplace);
+    fprintf(out, "memory of a rank:\n");
+    print_bytes(out, "weights", dt_params_bytes(p, "master"));
+    print_bytes(out, "packed weights", dt_params_bytes(p, "packed"));
+    print_bytes(out, "moments", dt_params_bytes(p, "moments"));
+    print_bytes(out, "gradients", dt_params_bytes(p, "gradients"));
+    print_bytes(out, "activations", lanes * train.activation_bytes);
+    print_bytes(out, "scratch", lanes * train.scratch_bytes);
+    print_bytes(out, "evaluation", lanes * (eval.activation_bytes + eval.scratch_bytes));
+}
+
+dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
+                           bool print_graph, FILE *out) {
+    dt_session s;
+    dt_status st = dt_session_init(&s, a);
+    if (st == DT_OK) st = dt_session_open(&s, NULL, NULL);
+    if (st == DT_OK && s.data) {
+        fields = s.data->fields;
+        n_fields = s.data->n_fields;
+        fprintf(out, "data: %s\n", s.data->describe(s.data));
+    }
+    if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
+    if (st == DT_OK && print_graph) {
+        dt_graph_print(s.graph, out);
+        dt_plan_print(s.plan, out);
+    }
+    if (st == DT_OK) print_report(&s, out);
+    dt_session_close(&s);
+    return st;
+}

@@ -1,0 +1,103 @@
+// verification.c: ROC of genuine against impostor scores, by sorting both and walking them together.
+//
+// Sums run in index order and in double, so the result is a function of the embeddings alone.
+
+#include "train/verification.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int compare_floats(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+// The rank-sum statistic (Mann-Whitney U) over both sorted lists.
+static double area(const float *genuine, int64_t n_genuine, const float *impostor,
+                   int64_t n_impostor) {
+    int64_t below = 0, not_above = 0;
+    double wins = 0.0;
+    for (int64_t i = 0; i < n_genuine; i++) {
+        while (below < n_impostor && impostor[below] < genuine[i]) below++;
+        while (not_above < n_impostor && impostor[not_above] <= genuine[i]) not_above++;
+        wins += 0.5 * ((double)below + (double)not_above);
+    }
+    return wins / ((double)n_genuine * (double)n_impostor);
+}
+
+// Walks thresholds upward: rejects grow, accepts fall; the crossing is interpolated linearly.
+static double equal_error(const float *genuine, int64_t n_genuine, const float *impostor,
+                          int64_t n_impostor) {
+    int64_t g = 0, m = 0;
+    double frr = 0.0, far = 1.0;
+    while (g < n_genuine || m < n_impostor) {
+        float t = g < n_genuine && (m >= n_impostor || genuine[g] <= impostor[m]) ? genuine[g]
+                                                                                  : impostor[m];
+        while (g < n_genuine && genuine[g] <= t) g++;
+        while (m < n_impostor && impostor[m] <= t) m++;
+        double frr_next = (double)g / (double)n_genuine;
+        double far_next = 1.0 - (double)m / (double)n_impostor;
+        if (frr_next >= far_next) {
+            double gap = far - frr, gap_next = frr_next - far_next;
+            double x = gap + gap_next > 0.0 ? gap / (gap + gap_next) : 0.5;
+            return frr + x * (frr_next - frr);
+        }
+        frr = frr_next;
+        far = far_next;
+    }
+    return frr;
+}
+
+void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor,
+                      dt_verification *out) {
+    *out = (dt_verification){NAN, NAN, n_genuine, n_impostor};
+    if (n_genuine == 0 || n_impostor == 0) return;
+    qsort(genuine, (size_t)n_genuine, sizeof *genuine, compare_floats);
+    qsort(impostor, (size_t)n_impostor, sizeof *impostor, compare_floats);
+    out->auc = area(genuine, n_genuine, impostor, n_impostor);
+    out->eer = equal_error(genuine, n_genuine, impostor, n_impostor);
+}
+
+static void normalize_rows(float *dst, const float *src, int64_t n, int64_t d) {
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0.0;
+        for (int64_t k = 0; k < d; k++) sum += (double)src[i * d + k] * (double)src[i * d + k];
+        float scale = sum > 0.0 ? (float)(1.0 / sqrt(sum)) : 0.0f;
+        for (int64_t k = 0; k < d; k++) dst[i * d + k] = src[i * d + k] * scale;
+    }
+}
+
+static float dot(const float *a, const float *b, int64_t d) {
+    float lane[8] = {0};
+    int64_t k = 0;
+    for (; k + 8 <= d; k += 8)
+        for (int j = 0; j < 8; j++) lane[j] += a[k + j] * b[k + j];
+    float rest = 0.0f;
+    for (; k < d; k++) rest += a[k] * b[k];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
+           ((lane[4] + lane[5]) + (lane[6] + lane[7])) + rest;
+}
+
+void dt_verify_embeddings(const float *embeddings, const int32_t *labels, int64_t n, int64_t d,
+                          dt_verification *out) {
+    size_t n_pairs = n > 1 ? (size_t)n * (size_t)(n - 1) / 2 : 0;
+    float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
+    float *scores =
+        dt_xcalloc(n_pairs + 1, sizeof *scores); // genuine from the front, impostor behind
+    normalize_rows(x, embeddings, n, d);
+    int64_t n_genuine = 0, n_impostor = 0;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = i + 1; j < n; j++) {
+            float s = dot(x + i * d, x + j * d, d);
+            if (labels[i] == labels[j])
+                scores[n_genuine++] = s;
+            else
+                scores[n_pairs - (size_t)++n_impostor] = s;
+        }
+    }
+    dt_verify_scores(scores, n_genuine, scores + n_genuine, n_impostor, out);
+    free(scores);
+    free(x);
+}
