@@ -1,0 +1,443 @@
+// test_ckpt_faults.c: breaks saving at every I/O call, and finished checkpoints at every file.
+//
+// Calls: a child saves three steps while the n-th counted call fails (EIO, ENOSPC, half a write) or
+// kills it, for every n. Through a pipe it tells which steps were acknowledged. Afterwards the newest
+// checkpoint loads, is at least the newest acknowledged one and holds what was saved, and the next
+// open leaves no temporary behind.
+// Power: a kill does not lose the page cache, so the flushing is checked by watching it. This program
+// defines fsync and renameat2 itself: at the rename every file and the directory must have been
+// flushed with the size they have, and the parent must be flushed before the save is acknowledged.
+// Files: truncated, changed in one byte, or missing, a checkpoint is passed over with a reason that
+// names the file, and the older one loads.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka wants the four above
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "ckpt/ckpt.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char run[64], dir[80];
+
+static int make_run(void **state) {
+    // the sequence of calls matters, not the disk: memory makes a thousand saves quick
+    const char *where = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(run, sizeof run, "%s/dtrain-faults-XXXXXX", where);
+    if (!mkdtemp(run)) return -1;
+    snprintf(dir, sizeof dir, "%s/checkpoints", run);
+    dt_log_set_level(DT_LOG_ERROR);
+    return 0;
+}
+
+static int remove_run(void **state) {
+    dt_failpoint_set(NULL);
+    return dt_io_remove_tree(run) == DT_OK ? 0 : -1;
+}
+
+// -- watching fsync and rename -------------------------------------------------------------------
+typedef struct flushed {
+    char path[256];
+    int64_t n_bytes; // its size when it was flushed; entries for directories
+} flushed;
+
+int fsync(int fd);
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
+
+static bool watching;
+static flushed seen[64];
+static int n_seen, n_renames, n_unflushed, n_parent_flushes; // parent: after the last rename
+
+static int64_t size_of(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0) return -1;
+    if (!S_ISDIR(info.st_mode)) return info.st_size;
+    char **names;
+    size_t n = 0;
+    if (dt_io_list_dir(&names, &n, path, DT_E_STORAGE) == DT_OK) dt_io_free_list(names, n);
+    return (int64_t)n;
+}
+
+static bool was_flushed(const char *path) {
+    bool good = false;
+    for (int i = 0; i < n_seen; i++)
+        if (strcmp(seen[i].path, path) == 0) good = seen[i].n_bytes == size_of(path);
+    return good;
+}
+
+int fsync(int fd) {
+    if (watching && n_seen < 64) {
+        char link[64];
+        flushed *f = &seen[n_seen];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, f->path, sizeof f->path - 1);
+        f->path[n < 0 ? 0 : n] = '\0';
+        f->n_bytes = size_of(f->path);
+        n_seen++;
+        if (strcmp(f->path, dir) == 0) n_parent_flushes++;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    if (watching && strstr(to, "/step-")) {
+        char **names, path[512];
+        size_t n;
+        n_renames++;
+        n_parent_flushes = 0;
+        if (!was_flushed(from)) n_unflushed++;
+        if (dt_io_list_dir(&names, &n, from, DT_E_STORAGE) == DT_OK) {
+            for (size_t i = 0; i < n; i++) {
+                snprintf(path, sizeof path, "%s/%s", from, names[i]);
+                if (!was_flushed(path)) n_unflushed++;
+            }
+            dt_io_free_list(names, n);
+        }
+    }
+    return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+}
+
+// -- saving ----------------------------------------------------------------------------------------
+enum { N_WEIGHTS = 1000 };
+static float weight[N_WEIGHTS], moment[N_WEIGHTS];
+
+static void fill(int64_t step) {
+    for (int i = 0; i < N_WEIGHTS; i++) {
+        weight[i] = (float)(step * 1000 + i);
+        moment[i] = -weight[i];
+    }
+}
+
+static void make_tensors(dt_ckpt_tensor t[2]) {
+    t[0] = (dt_ckpt_tensor){"layer.weight", "model", dt_shape1(N_WEIGHTS), weight};
+    t[1] = (dt_ckpt_tensor){"moment1.layer.weight", "optimizer", dt_shape1(N_WEIGHTS), moment};
+}
+
+static dt_status save(dt_ckpt *c, int64_t step) {
+    dt_ckpt_tensor t[2];
+    char json[64];
+    make_tensors(t);
+    fill(step);
+    snprintf(json, sizeof json, "{\"cursor\":%d}", (int)step);
+    DT_TRY(dt_ckpt_save_begin(c, step, t, 2, json, step == 10));
+    fill(-1);
+    return dt_ckpt_save_wait(c, NULL);
+}
+
+static dt_status open_run(dt_ckpt **c, bool async) {
+    dt_ckpt_opts o = {.dir = dir, .keep = 1, .async = async};
+    return dt_ckpt_open(c, &o, false);
+}
+
+// The child's work: acknowledged steps and, last, the number of counted calls go into the pipe.
+static void child(int out, const char *failpoint, bool async) {
+    dt_ckpt *c;
+    int32_t word;
+    dt_failpoint_set(failpoint);
+    if (open_run(&c, async) == DT_OK) {
+        for (word = 10; word <= 40; word += 10)
+            if (save(c, word) == DT_OK && write(out, &word, sizeof word) < 0) _exit(1);
+        dt_ckpt_close(c);
+    }
+    word = -(int32_t)dt_failpoint_count();
+    if (write(out, &word, sizeof word) < 0) _exit(1);
+    _exit(0);
+}
+
+// Runs the child; the newest acknowledged step, -1 when none, and the calls when it lived to count.
+static int64_t run_child(const char *failpoint, bool async, int *n_calls, bool *killed) {
+    int fds[2], status;
+    int32_t word;
+    int64_t newest = -1;
+    assert_int_equal(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(fds[0]);
+        child(fds[1], failpoint, async);
+    }
+    close(fds[1]);
+    while (read(fds[0], &word, sizeof word) == sizeof word)
+        if (word < 0)
+            *n_calls = -word;
+        else
+            newest = word;
+    close(fds[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    *killed = WIFSIGNALED(status);
+    if (*killed)
+        assert_int_equal(WTERMSIG(status), SIGKILL);
+    else
+        assert_int_equal(WEXITSTATUS(status), 0);
+    return newest;
+}
+
+static void expect_content(const char *path, int64_t step) {
+    static float w[N_WEIGHTS], m[N_WEIGHTS];
+    dt_ckpt_tensor t[2];
+    char *json, want[64];
+    make_tensors(t);
+    t[0].data = w;
+    t[1].data = m;
+    if (dt_ckpt_load(path, t, 2, &json) != DT_OK) fail_msg("%s", dt_error_message());
+    fill(step);
+    assert_memory_equal(w, weight, sizeof w);
+    assert_memory_equal(m, moment, sizeof m);
+    snprintf(want, sizeof want, "{\"cursor\":%d}", (int)step);
+    assert_string_equal(json, want);
+    free(json);
+}
+
+static void expect_no_temporaries(void) {
+    char **names;
+    size_t n;
+    assert_int_equal(dt_io_list_dir(&names, &n, dir, DT_E_STORAGE), DT_OK);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(names[i], "step-", 5) != 0 && strcmp(names[i], "best.json") != 0)
+            fail_msg("left behind: %s", names[i]);
+    dt_io_free_list(names, n);
+}
+
+// After whatever happened: the state that the next start finds.
+static void expect_recovery(const char *failpoint, int64_t acknowledged) {
+    dt_ckpt *c;
+    int64_t step;
+    char *path;
+    if (open_run(&c, true) != DT_OK) fail_msg("%s: %s", failpoint, dt_error_message());
+    expect_no_temporaries();
+    if (dt_ckpt_find(c, "latest", &step, &path) != DT_OK)
+        fail_msg("%s: %s", failpoint, dt_error_message());
+    if (step < acknowledged)
+        fail_msg("%s: step %d was acknowledged, step %d is there", failpoint, (int)acknowledged,
+                 (int)step);
+    if (step >= 0) expect_content(path, step);
+    free(path);
+    if (acknowledged >= 10) { // saved as the best and never to be pruned
+        if (dt_ckpt_find(c, "best", &step, &path) == DT_OK) {
+            expect_content(path, 10);
+            free(path);
+        } else if (strstr(failpoint, "kill")) {
+            fail_msg("%s: the best one is gone: %s", failpoint, dt_error_message());
+        }
+    }
+    if (save(c, 50) != DT_OK) fail_msg("%s, then: %s", failpoint, dt_error_message());
+    dt_ckpt_close(c);
+    assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+}
+
+static void fail_every_call(const char *action, bool async) {
+    char failpoint[64];
+    bool killed;
+    int n_calls = 0, n_bad = 0;
+    run_child("ckpt:0:count", async, &n_calls, &killed);
+    assert_false(killed);
+    assert_true(n_calls > 60);
+    assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    for (int n = 1; n <= n_calls; n++) {
+        int ignored;
+        snprintf(failpoint, sizeof failpoint, "ckpt:%d:%s", n, action);
+        int64_t newest = run_child(failpoint, async, &ignored, &killed);
+        n_bad += killed || newest < 40;
+        expect_recovery(failpoint, newest);
+    }
+    if (strcmp(action, "kill") == 0) assert_int_equal(n_bad, n_calls); // every call was reached
+}
+
+static void test_kill_async(void **state) {
+    fail_every_call("kill", true);
+}
+static void test_kill_sync(void **state) {
+    fail_every_call("kill", false);
+}
+static void test_eio(void **state) {
+    fail_every_call("eio", true);
+}
+static void test_enospc(void **state) {
+    fail_every_call("enospc", false);
+}
+static void test_short_write(void **state) {
+    fail_every_call("short", true);
+}
+
+// A failed save reports, leaves nothing behind at once, and the next one succeeds.
+static void test_failed_save_cleans_up(void **state) {
+    dt_ckpt *c;
+    int64_t step;
+    char *path;
+    assert_int_equal(open_run(&c, true), DT_OK);
+    assert_int_equal(save(c, 10), DT_OK);
+    assert_int_equal(dt_failpoint_set("ckpt:4:enospc"), DT_OK);
+    assert_int_equal(save(c, 20), DT_E_STORAGE);
+    assert_non_null(strstr(dt_error_message(), "checkpoint of step 20"));
+    assert_non_null(strstr(dt_error_message(), "No space left"));
+    assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+    expect_no_temporaries();
+    assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK);
+    assert_int_equal(step, 10);
+    free(path);
+    assert_int_equal(save(c, 30), DT_OK);
+    assert_int_equal(dt_ckpt_save_wait(c, NULL), DT_OK);
+    dt_ckpt_close(c);
+}
+
+// Nothing is renamed before it is flushed, nothing acknowledged before the rename is.
+static void test_order_of_flushes(void **state) {
+    dt_ckpt *c;
+    for (int async = 0; async < 2; async++) {
+        assert_int_equal(open_run(&c, async), DT_OK);
+        for (int64_t step = 10; step <= 30; step += 10) {
+            watching = true;
+            n_seen = n_renames = n_unflushed = n_parent_flushes = 0;
+            assert_int_equal(save(c, step + 100 * async), DT_OK);
+            watching = false;
+            assert_int_equal(n_renames, 1);
+            assert_int_equal(n_unflushed, 0);
+            assert_true(n_parent_flushes > 0);
+        }
+        dt_ckpt_close(c);
+    }
+}
+
+// After a failed fsync of the parent the same process writes that step anew.
+static void test_parent_flush_fails(void **state) {
+    char failpoint[64];
+    dt_ckpt *c;
+    bool tried = false;
+    for (int n = 1; n < 60 && !tried; n++) {
+        assert_int_equal(open_run(&c, false), DT_OK);
+        snprintf(failpoint, sizeof failpoint, "ckpt:%d:eio", n);
+        assert_int_equal(dt_failpoint_set(failpoint), DT_OK);
+        dt_status st = save(c, 20);
+        assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+        char path[128];
+        snprintf(path, sizeof path, "%s/step-00000020", dir);
+        if (st != DT_OK && dt_io_exists(path)) {
+            tried = true;
+            watching = true;
+            n_seen = n_renames = n_unflushed = n_parent_flushes = 0;
+            assert_int_equal(save(c, 20), DT_OK);
+            watching = false;
+            assert_int_equal(n_renames, 1);
+            assert_int_equal(n_unflushed, 0);
+        }
+        dt_ckpt_close(c);
+        assert_int_equal(dt_io_remove_tree(dir), DT_OK);
+    }
+    assert_true(tried);
+}
+
+// -- damage ----------------------------------------------------------------------------------------
+static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json",
+                                    "manifest.json"};
+
+static void expect_fall_back(dt_ckpt *c, const char *file, const char *what) {
+    dt_ckpt_info *infos;
+    int64_t step;
+    char *path;
+    int n;
+    if (dt_ckpt_find(c, "latest", &step, &path) != DT_OK)
+        fail_msg("%s %s: %s", file, what, dt_error_message());
+    if (step != 10) fail_msg("%s %s: not noticed", file, what);
+    free(path);
+    assert_int_equal(dt_ckpt_list(dir, true, &infos, &n), DT_OK);
+    assert_int_equal(n, 2);
+    assert_true(infos[0].valid);
+    assert_false(infos[1].valid);
+    if (!strstr(infos[1].why, file)) fail_msg("%s %s: reason is '%s'", file, what, infos[1].why);
+    free(infos);
+}
+
+static void put_file(const char *path, const char *data, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, n), n);
+    close(fd);
+}
+
+static void damage(dt_ckpt *c, const char *file) {
+    char path[160], what[64], *data;
+    size_t n;
+    snprintf(path, sizeof path, "%s/step-00000020/%s", dir, file);
+    assert_int_equal(dt_io_read_file(&data, &n, path, 0, DT_E_CKPT), DT_OK);
+    const size_t cuts[] = {0, 1, n / 2, n - 1};
+    for (int i = 0; i < 4; i++) {
+        snprintf(what, sizeof what, "cut to %zu", cuts[i]);
+        put_file(path, data, cuts[i]);
+        expect_fall_back(c, file, what);
+    }
+    for (size_t at = 0; at < n; at += n / 60 + 1) {
+        snprintf(what, sizeof what, "byte %zu flipped", at);
+        data[at] ^= 0x10;
+        put_file(path, data, n);
+        data[at] ^= 0x10;
+        expect_fall_back(c, file, what);
+    }
+    data = realloc(data, n + 1);
+    data[n] = 'x';
+    put_file(path, data, n + 1);
+    expect_fall_back(c, file, "longer");
+    assert_int_equal(unlink(path), 0);
+    expect_fall_back(c, file, "missing");
+    put_file(path, data, n);
+    free(data);
+}
+
+static void test_damaged_files(void **state) {
+    dt_ckpt *c;
+    int64_t step;
+    char *path;
+    dt_ckpt_opts o = {.dir = dir, .keep = 2, .async = true};
+    assert_int_equal(dt_ckpt_open(&c, &o, false), DT_OK);
+    assert_int_equal(save(c, 10), DT_OK);
+    assert_int_equal(save(c, 20), DT_OK);
+    dt_log_set_level((dt_log_level)-1); // a hundred reasons, all checked
+    for (int i = 0; i < 4; i++) damage(c, files[i]);
+    assert_int_equal(dt_ckpt_find(c, "latest", &step, &path), DT_OK); // put back whole
+    assert_int_equal(step, 20);
+    free(path);
+    dt_ckpt_close(c);
+}
+
+static void test_none_loads(void **state) {
+    char path[160];
+    dt_ckpt *c;
+    int64_t step;
+    char *found;
+    assert_int_equal(open_run(&c, true), DT_OK);
+    assert_int_equal(save(c, 10), DT_OK);
+    snprintf(path, sizeof path, "%s/step-00000010/model.safetensors", dir);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(dt_ckpt_find(c, "latest", &step, &found), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "truncated"));
+    assert_non_null(strstr(dt_error_message(), "run.name"));
+    dt_ckpt_close(c);
+}
+
+#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RUN(test_kill_async),
+        RUN(test_kill_sync),
+        RUN(test_eio),
+        RUN(test_enospc),
+        RUN(test_short_write),
+        RUN(test_failed_save_cleans_up),
+        RUN(test_order_of_flushes),
+        RUN(test_parent_flush_fails),
+        RUN(test_damaged_files),
+        RUN(test_none_loads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
