@@ -1,0 +1,51 @@
+// synth.h: what the generators of data/synth*.c share. Not for others.
+#ifndef DT_DATA_SYNTH_H
+#define DT_DATA_SYNTH_H
+
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <stdint.h>
+
+enum { FINGER_W = 96, FINGER_H = 103, IRIS_W = 320, IRIS_H = 240, SYNTH_TRAITS = 5 };
+
+// A sequence of random numbers of one purpose: a generator that counts its own elements.
+typedef struct synth_draw {
+    dt_rng rng;
+    uint32_t next;
+} synth_draw;
+
+synth_draw synth_begin(uint64_t seed, uint32_t subject, uint32_t impression, const char *purpose);
+float synth_uniform(synth_draw *d, float lo, float hi);
+float synth_normal(synth_draw *d); // sum of bytes: near enough to N(0, 1), and cheap
+
+// Smooth noise in about -1..1: a lattice of random values, interpolated; x wraps around.
+typedef struct synth_noise {
+    int w, h;
+    float *at; // w * h
+} synth_noise;
+void synth_noise_init(synth_noise *n, synth_draw *d, int w, int h);
+void synth_noise_fini(synth_noise *n);
+float synth_noise_get(const synth_noise *n, float x, float y); // in lattice units
+
+// Who a subject is to one modality: five traits in [0, 1).
+typedef struct synth_identity {
+    float trait[SYNTH_TRAITS];
+} synth_identity;
+
+// out: (FINGER_H, FINGER_W) grey, top row first.
+void synth_render_finger(uint8_t *out, const synth_identity *who, uint64_t seed, uint32_t subject,
+                         uint32_t impression);
+
+// The texture of one eye in polar coordinates, and its pictures. out: (IRIS_H, IRIS_W, RGB).
+typedef struct synth_eye synth_eye;
+synth_eye *synth_eye_create(const synth_identity *who, uint64_t seed, uint32_t subject, int side);
+void synth_eye_destroy(synth_eye *e);
+void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t subject,
+                       uint32_t impression);
+
+// A BMP file: BITMAPINFOHEADER (version 3), uncompressed, bottom row first. channels 1 -> 32 bits a
+// pixel (grey in B, G and R, 255 in the fourth byte), 3 (RGB) -> 24 bits.
+dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h, int channels);
+
+#endif

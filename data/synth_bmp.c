@@ -1,0 +1,105 @@
+// synth_bmp.c: the small BMP writer, and the random helpers of the generators.
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "synth.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put_u16(uint8_t *p, uint32_t v) {
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+static void put_u32(uint8_t *p, uint32_t v) {
+    put_u16(p, v);
+    put_u16(p + 2, v >> 16);
+}
+
+static void put_row(uint8_t *to, const uint8_t *from, int w, int channels) {
+    for (int x = 0; x < w; x++) {
+        if (channels == 1) {
+            memset(to + 4 * x, from[x], 3);
+            to[4 * x + 3] = 255;
+        } else { // BMP has B, G, R
+            to[3 * x] = from[3 * x + 2];
+            to[3 * x + 1] = from[3 * x + 1];
+            to[3 * x + 2] = from[3 * x];
+        }
+    }
+}
+
+dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h, int channels) {
+    enum { HEADERS = 14 + 40 };
+    size_t pixel = channels == 1 ? 4 : 3, row = ((size_t)w * pixel + 3) / 4 * 4;
+    size_t n = HEADERS + row * (size_t)h;
+    uint8_t *file = dt_xcalloc(1, n);
+    memcpy(file, "BM", 2);
+    put_u32(file + 2, (uint32_t)n);
+    put_u32(file + 10, HEADERS);
+    put_u32(file + 14, 40);
+    put_u32(file + 18, (uint32_t)w);
+    put_u32(file + 22, (uint32_t)h); // positive: bottom row first
+    put_u16(file + 26, 1);
+    put_u16(file + 28, (uint32_t)pixel * 8);
+    put_u32(file + 34, (uint32_t)(n - HEADERS));
+    put_u32(file + 38, 19685); // 500 dots an inch, as fingerprint readers have
+    put_u32(file + 42, 19685);
+    for (int y = 0; y < h; y++)
+        put_row(file + HEADERS + row * (size_t)(h - 1 - y),
+                pixels + (size_t)y * (size_t)w * (size_t)channels, w, channels);
+    int fd = -1;
+    dt_status st = dt_io_create(&fd, path, false);
+    if (st == DT_OK) {
+        st = dt_io_write(fd, path, file, n);
+        dt_status closed = dt_io_close(fd, path);
+        if (st == DT_OK) st = closed;
+    }
+    free(file);
+    return st;
+}
+
+// -- random helpers ----------------------------------------------------------------------------
+synth_draw synth_begin(uint64_t seed, uint32_t subject, uint32_t impression, const char *purpose) {
+    return (synth_draw){.rng = {seed, impression, subject, dt_hash32(purpose)}};
+}
+
+float synth_uniform(synth_draw *d, float lo, float hi) {
+    return lo + (hi - lo) * dt_rng_uniform(&d->rng, d->next++);
+}
+
+float synth_normal(synth_draw *d) {
+    uint32_t w = dt_rng_u32(&d->rng, d->next++);
+    int sum = (int)(w & 255) + (int)(w >> 8 & 255) + (int)(w >> 16 & 255) + (int)(w >> 24);
+    return (float)(sum - 510) * (1.0f / 147.8f);
+}
+
+void synth_noise_init(synth_noise *n, synth_draw *d, int w, int h) {
+    n->w = w;
+    n->h = h;
+    n->at = dt_xcalloc((size_t)w * (size_t)h, sizeof *n->at);
+    for (int i = 0; i < w * h; i++) n->at[i] = synth_uniform(d, -1, 1);
+}
+
+void synth_noise_fini(synth_noise *n) {
+    free(n->at);
+    n->at = NULL;
+}
+
+static float smooth(float t) {
+    return t * t * (3 - 2 * t);
+}
+
+float synth_noise_get(const synth_noise *n, float x, float y) {
+    float fx = floorf(x), fy = floorf(y), u = smooth(x - fx), v = smooth(y - fy);
+    int x0 = (int)fx % n->w, y0 = (int)fy;
+    if (x0 < 0) x0 += n->w;
+    if (y0 < 0) y0 = 0, v = 0;
+    if (y0 >= n->h - 1) y0 = n->h - 1, v = 0;
+    int x1 = x0 + 1 == n->w ? 0 : x0 + 1, y1 = y0 + 1 < n->h ? y0 + 1 : y0;
+    const float *p = n->at + (size_t)y0 * (size_t)n->w, *q = n->at + (size_t)y1 * (size_t)n->w;
+    float top = p[x0] + (p[x1] - p[x0]) * u, low = q[x0] + (q[x1] - q[x0]) * u;
+    return top + (low - top) * v;
+}
