@@ -2,7 +2,7 @@
 //
 // Tables are zero where another rank works, so adding them over ranks is exact: x + 0 = x.
 //   by batch  (n_batches, 4): loss sum, weight, correct, correct among the first five
-//   by sample (n, 1 + D):     label, embedding      (verification only, the first VERIFY_SAMPLES)
+//   by sample (n, 1 + D):     label + 1 (0: none), embedding   (verification, first VERIFY_SAMPLES)
 //   confusion (K, K)          counts
 
 #include "train/evaluate.h"
@@ -59,7 +59,8 @@ static int64_t rank_of(const float *logits, int64_t n, int32_t label, int64_t *b
 
 static void score_classes(dt_evaluator *e, eval_lane *l, const dt_batch *b, double *row) {
     const int32_t *labels = b->field[e->class_field];
-    for (int i = 0; i < b->n_valid; i++) {
+    for (int i = 0; i < b->n; i++) {
+        if (b->weight[i] == 0.0f) continue; // the tail, or a record that was skipped
         int64_t best = 0;
         int64_t rank = rank_of(l->logits + i * e->n_classes, e->n_classes, labels[i], &best);
         row[2] += rank == 0;
@@ -70,9 +71,10 @@ static void score_classes(dt_evaluator *e, eval_lane *l, const dt_batch *b, doub
 
 static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, int64_t first) {
     const int32_t *labels = b->field[e->class_field];
-    for (int64_t i = 0; i < b->n_valid && first + i < e->n_verified; i++) {
+    for (int64_t i = 0; i < b->n && first + i < e->n_verified; i++) {
+        if (b->weight[i] == 0.0f) continue;
         float *row = e->by_sample + (first + i) * (1 + e->n_embedding);
-        row[0] = (float)labels[i];
+        row[0] = (float)(labels[i] + 1);
         memcpy(row + 1, l->embedding + i * e->n_embedding, sizeof(float) * (size_t)e->n_embedding);
     }
 }
@@ -207,12 +209,15 @@ static dt_status sum_embeddings(dt_evaluator *e, dt_eval_result *out) {
     if (c->rank == 0) {
         float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
         int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
+        int64_t kept = 0;
         for (int64_t i = 0; i < n; i++) {
-            labels[i] = (int32_t)e->by_sample[i * (1 + d)];
-            memcpy(x + i * d, e->by_sample + i * (1 + d) + 1, sizeof(float) * (size_t)d);
+            const float *row = e->by_sample + i * (1 + d);
+            if (row[0] == 0.0f) continue;
+            labels[kept] = (int32_t)row[0];
+            memcpy(x + kept++ * d, row + 1, sizeof(float) * (size_t)d);
         }
         dt_verification v;
-        dt_verify_embeddings(x, labels, n, d, &v);
+        dt_verify_embeddings(x, labels, kept, d, &v);
         pair[0] = v.eer;
         pair[1] = v.auc;
         free(x);

@@ -1,0 +1,106 @@
+// cmd_ckpt.c: dtrain ckpt ls|show|verify|diff
+
+#include "launch.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "ckpt/ckpt.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { JSON };
+static const launch_option options[] = {[JSON] = {"--json", NULL, "show: for programs"}, {NULL}};
+
+// RUN, RUN/checkpoints or a checkpoint itself -> the directory of checkpoints.
+static char *checkpoints_of(const char *run) {
+    char *dir = dt_xprintf("%s/checkpoints", run);
+    if (dt_io_is_dir(dir)) return dir;
+    free(dir);
+    return dt_xstrdup(run);
+}
+
+static dt_status list(const char *run, bool verify) {
+    char *dir = checkpoints_of(run);
+    dt_ckpt_info *infos = NULL;
+    int n = 0, bad = 0;
+    dt_status st = dt_ckpt_list(dir, verify, &infos, &n);
+    for (int i = 0; st == DT_OK && i < n; i++) {
+        printf("%s\tstep %" PRId64 "\t%.1f MiB%s%s%s\n", infos[i].path, infos[i].step,
+               (double)infos[i].n_bytes / 1048576.0, infos[i].best ? "\tbest" : "",
+               infos[i].valid ? (verify ? "\tgood" : "") : "\tBAD: ",
+               infos[i].valid ? "" : infos[i].why);
+        bad += !infos[i].valid;
+    }
+    if (st == DT_OK && n == 0) st = dt_fail(DT_E_CKPT, "%s: no checkpoints there", dir);
+    if (st == DT_OK && verify && bad)
+        st = dt_fail(DT_E_CKPT, "%s: %d of %d checkpoints are bad", dir, bad, n);
+    free(infos);
+    free(dir);
+    return st;
+}
+
+// A checkpoint directory as it is; RUN means its newest one that loads.
+static dt_status newest(const char *where, char **path) {
+    char *dir = dt_xprintf("%s/checkpoints", where);
+    dt_status st = DT_OK;
+    *path = NULL;
+    if (dt_io_is_dir(dir)) {
+        dt_ckpt_opts o = {.dir = dir, .keep = 1};
+        dt_ckpt *c = NULL;
+        int64_t step = -1;
+        st = dt_ckpt_open(&c, &o, true);
+        if (st == DT_OK) st = dt_ckpt_find(c, "latest", &step, path);
+        if (st == DT_OK && step < 0) st = dt_fail(DT_E_CKPT, "%s: no checkpoints there", dir);
+        if (c) dt_ckpt_close(c);
+    } else {
+        *path = dt_xstrdup(where);
+    }
+    free(dir);
+    return st;
+}
+
+static dt_status show(const char *where, bool json) {
+    char *path = NULL;
+    dt_status st = newest(where, &path);
+    if (st == DT_OK) st = dt_ckpt_show(path, json, stdout);
+    free(path);
+    return st;
+}
+
+static dt_status diff(const char *a, const char *b) {
+    char *path_a = NULL, *path_b = NULL;
+    bool differ = false;
+    dt_status st = newest(a, &path_a);
+    if (st == DT_OK) st = newest(b, &path_b);
+    if (st == DT_OK) st = dt_ckpt_diff(path_a, path_b, stdout, &differ);
+    if (st == DT_OK && !differ) printf("equal\n");
+    free(path_a);
+    free(path_b);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    DT_TRY(launch_expect_words(w, "ckpt", 2, 3, "ls|show|verify RUN, or diff A B"));
+    const char *what = w->words[0];
+    if (strcmp(what, "diff") == 0) {
+        DT_TRY(launch_expect_words(w, "ckpt", 3, 3, "diff A B"));
+        return diff(w->words[1], w->words[2]);
+    }
+    DT_TRY(launch_expect_words(w, "ckpt", 2, 2, "ls|show|verify RUN, or diff A B"));
+    if (strcmp(what, "ls") == 0) return list(w->words[1], false);
+    if (strcmp(what, "verify") == 0) return list(w->words[1], true);
+    if (strcmp(what, "show") == 0) return show(w->words[1], w->options[JSON] != NULL);
+    return dt_fail(DT_E_USAGE, "dtrain ckpt %s: expected ls, show, verify or diff", what);
+}
+
+const launch_command launch_ckpt = {
+    .options = options,
+    .text =
+        "Looks into the checkpoints of a run. A run's directory means its newest checkpoint.\n\n"
+        "  dtrain ckpt ls runs/fusion\n"
+        "  dtrain ckpt verify runs/fusion          every file against its hash; exit 4 if bad\n"
+        "  dtrain ckpt show runs/fusion --json\n"
+        "  dtrain ckpt diff runs/a runs/b          tensors that differ\n",
+    .run = run};

@@ -1,0 +1,52 @@
+// cmd_keys.c: dtrain keys [PREFIX]
+
+#include "launch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MARKDOWN };
+static const launch_option options[] = {
+    [MARKDOWN] = {"--markdown", NULL, "as the table of docs/config.md"}, {NULL}};
+
+static void print_cell(const char *text) {
+    for (; *text; text++) printf(*text == '|' ? "\\|" : "%c", *text);
+}
+
+static void print_key(const dt_config_key *k, bool markdown) {
+    const char *fallback = k->default_text ? k->default_text : "-";
+    if (!markdown) {
+        printf("%s\n    %s, default %s%s%s%s\n    %s\n", k->path, k->type, fallback,
+               *k->range ? ", " : "", k->range, k->numeric ? ", numeric" : "", k->help);
+        return;
+    }
+    printf("| `%s` | %s | `%s` | ", k->path, k->type, fallback);
+    print_cell(k->range);
+    printf(" | %s | ", k->numeric ? "yes" : "");
+    print_cell(k->help);
+    printf(" |\n");
+}
+
+static dt_status run(const launch_words *w) {
+    DT_TRY(launch_expect_words(w, "keys", 0, 1, "at most one prefix"));
+    const char *prefix = w->n_words ? w->words[0] : "";
+    bool markdown = w->options[MARKDOWN] != NULL;
+    size_t n = 0, shown = 0;
+    const dt_config_key *keys = dt_config_keys(&n);
+    if (markdown)
+        printf("| key | type | default | range | numeric | |\n|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(keys[i].path, prefix, strlen(prefix)) != 0) continue;
+        print_key(&keys[i], markdown);
+        shown++;
+    }
+    return shown ? DT_OK
+                 : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
+}
+
+const launch_command launch_keys = {.options = options,
+                                    .text = "Every key of a config: type, default, range, what it "
+                                            "does. `numeric` keys change results;\n"
+                                            "a run cannot be resumed with another value of one.\n\n"
+                                            "  dtrain keys train.schedule\n",
+                                    .run = run};

@@ -1,0 +1,26 @@
+// cmd_train.c: dtrain [train] CONFIG.yaml [key=value …]
+
+#include "launch.h"
+
+static dt_status body(const dt_trainer_args *a, dt_trainer_outcome *o, void *ctx) {
+    return dt_trainer_train(a, o);
+}
+
+static dt_status run(const launch_words *w) {
+    dt_config *c = NULL;
+    DT_TRY(launch_load_config(&c, "train", w));
+    dt_status st = launch_with_comm(c, body, NULL);
+    dt_config_destroy(c);
+    return st;
+}
+
+const launch_command launch_train = {
+    .text =
+        "Trains what the config describes, saves checkpoints in run.dir/run.name, evaluates, and\n"
+        "prints the test metrics as JSON lines to stdout. Run the same command again to go on\n"
+        "after an interruption; a finished run says so. key=value overrides a key of the config\n"
+        "(dtrain keys lists them).\n\n"
+        "  dtrain configs/fusion.yaml\n"
+        "  mpirun -np 8 dtrain configs/fusion.yaml run.name=long train.epochs=20\n"
+        "  dtrain configs/fusion.yaml model.fusion=cross_attention run.name=cross\n",
+    .run = run};

@@ -1,0 +1,53 @@
+// launch.h: how a verb plugs into the program, and what verbs share.
+//
+// cmds.def lists the verbs; each has launch/cmd_<id>.c that defines `const launch_command
+// launch_<id>`: its options (from which both the parser and --help come), an example, and run().
+// run() returns a status with a message; only main.c prints it and exits.
+#ifndef DT_LAUNCH_LAUNCH_H
+#define DT_LAUNCH_LAUNCH_H
+
+#include "base/status.h"
+#include "train/trainer.h"
+
+#include <stdbool.h>
+
+enum { LAUNCH_MAX_OPTIONS = 8 };
+
+typedef struct launch_option {
+    const char *name;  // "--json"
+    const char *value; // what follows it ("latest|best|STEP"), or NULL for a flag
+    const char *help;
+} launch_option;
+
+// A command line, taken apart.
+typedef struct launch_words {
+    const char **words; // neither verb nor options
+    int n_words;
+    const char *options[LAUNCH_MAX_OPTIONS]; // by index in the table; NULL: not given, flags: ""
+} launch_words;
+
+typedef struct launch_command {
+    const launch_option *options; // ended by a NULL name; NULL: none
+    const char *text;             // what it does, with an example
+    dt_status (*run)(const launch_words *w);
+} launch_command;
+
+// "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
+dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
+// Callbacks that let the trainer reach models/ and data/.
+dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
+// Runs `body` between creating and finalizing the comm, with errors told to the other ranks.
+dt_status launch_with_comm(dt_config *c,
+                           dt_status (*body)(const dt_trainer_args *a, dt_trainer_outcome *o,
+                                             void *ctx),
+                           void *ctx);
+// Fields as the config states them, for when there is no data set. At most DT_MAX_FIELDS.
+dt_status launch_fields_of_config(const dt_config *c, dt_field_info *out, int *n);
+// Fails unless there are least..most words; `expected` says which.
+dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,
+                              const char *expected);
+// A positive integer option, or `fallback` when it is not given.
+dt_status launch_option_int(const launch_words *w, const launch_command *c, int option,
+                            int fallback, int *out);
+
+#endif

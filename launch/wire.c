@@ -1,0 +1,190 @@
+// wire.c: what brings the parts together: the config's file, the comm's life, and the callbacks through
+// which the trainer reaches models/ and data/.
+
+#include "launch.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "data/data.h"
+#include "models/models.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,
+                              const char *expected) {
+    if (w->n_words >= least && w->n_words <= most) return DT_OK;
+    return dt_fail(DT_E_USAGE, "dtrain %s wants %s; see dtrain %s --help", verb, expected, verb);
+}
+
+dt_status launch_option_int(const launch_words *w, const launch_command *c, int option,
+                            int fallback, int *out) {
+    *out = fallback;
+    const char *text = w->options[option];
+    if (!text) return DT_OK;
+    char *end = NULL;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    if (*text == 0 || *end || errno || v < 1 || v > 1000000000)
+        return dt_fail(DT_E_USAGE, "%s: '%s' is no whole number from 1", c->options[option].name,
+                       text);
+    *out = (int)v;
+    return DT_OK;
+}
+
+dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
+    if (w->n_words < 1)
+        return dt_fail(DT_E_USAGE, "dtrain %s wants a config file; see dtrain %s --help", verb,
+                       verb);
+    for (int i = 1; i < w->n_words; i++)
+        if (!strchr(w->words[i], '='))
+            return dt_fail(DT_E_USAGE, "'%s': after the config come overrides, key=value",
+                           w->words[i]);
+    if (!dt_io_is_dir(w->words[0]))
+        return dt_config_load(out, w->words[0], w->words + 1, (size_t)w->n_words - 1);
+    char *path = dt_xprintf("%s/config.yaml", w->words[0]);
+    dt_status st = dt_config_load(out, path, w->words + 1, (size_t)w->n_words - 1);
+    free(path);
+    return st;
+}
+
+// ---- callbacks -------------------------------------------------------------------------------------
+
+static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **out) {
+    dt_model_field fields[DT_MAX_FIELDS];
+    for (int i = 0; i < r->n_fields; i++) {
+        const dt_field_info *f = &r->fields[i];
+        fields[i] = (dt_model_field){.name = f->name,
+                                     .sample_shape = f->sample_shape,
+                                     .dtype = f->dtype,
+                                     .is_image = f->is_image,
+                                     .n_classes = f->n_classes};
+        memcpy(fields[i].mean, f->mean, sizeof fields[i].mean);
+        memcpy(fields[i].std, f->std, sizeof fields[i].std);
+    }
+    dt_model_args a = {.config = r->config,
+                       .fields = fields,
+                       .n_fields = r->n_fields,
+                       .batch = r->batch,
+                       .training = r->training};
+    return dt_model_graph(out, &a, r->low);
+}
+
+static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
+                           const char *skip_log, dt_dataset **out) {
+    return dt_data_open(out, c, b, workers, skip_log);
+}
+
+dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
+    return (dt_trainer_args){.config = c,
+                             .comm = comm,
+                             .version = DTRAIN_VERSION,
+                             .results = stdout,
+                             .build_graph = build_graph,
+                             .open_data = open_data};
+}
+
+// ---- the comm's life -------------------------------------------------------------------------------
+
+// A failure that the other ranks do not know of: one line, and the launcher ends the job.
+static void abort_job(dt_comm *comm, dt_status st) {
+    dt_error("%s", dt_error_message());
+    dt_error_clear();
+    comm->abort(comm, st);
+}
+
+dt_status launch_with_comm(dt_config *c,
+                           dt_status (*body)(const dt_trainer_args *a, dt_trainer_outcome *o,
+                                             void *ctx),
+                           void *ctx) {
+    dt_comm *comm = NULL;
+    DT_TRY(dt_comm_create(&comm));
+    dt_log_set_rank(comm->rank, comm->world_size);
+    dt_trainer_args args = launch_trainer_args(c, comm);
+    dt_trainer_outcome outcome = {false};
+    dt_status st = body(&args, &outcome, ctx);
+    if (st != DT_OK && !outcome.agreed && comm->world_size > 1) abort_job(comm, st);
+    if (st != DT_OK && comm->rank != 0) dt_error_clear(); // rank 0 says it
+    if (outcome.agreed || st == DT_OK) {
+        char *message = dt_xstrdup(dt_error_message());
+        dt_status last = comm->finalize(comm);
+        if (st != DT_OK && *message)
+            dt_fail(st, "%s", message);
+        else if (st == DT_OK)
+            st = last;
+        free(message);
+    }
+    dt_comm_destroy(comm);
+    return st;
+}
+
+// ---- fields without data ---------------------------------------------------------------------------
+
+static int read_reals(const dt_cnode *list, float *out, int cap) {
+    int n = 0;
+    for (size_t i = 0; list && i < dt_cnode_size(list) && n < cap; i++) {
+        double v = 0;
+        if (dt_cnode_real(dt_cnode_item(list, i), &v)) out[n++] = (float)v;
+    }
+    return n;
+}
+
+static void read_normalize(const dt_cnode *field, dt_field_info *f, int channels) {
+    static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
+    for (int c = 0; c < 64; c++) f->std[c] = 1.0f;
+    const dt_cnode *n = dt_cnode_get(field, "normalize");
+    if (!n) return;
+    if (dt_cnode_kind(n) == DT_C_MAP) {
+        read_reals(dt_cnode_get(n, "mean"), f->mean, channels);
+        read_reals(dt_cnode_get(n, "std"), f->std, channels);
+    } else if (channels == 3) {
+        memcpy(f->mean, mean, sizeof mean);
+        memcpy(f->std, std, sizeof std);
+    }
+}
+
+static int64_t int_of(const dt_cnode *field, const char *key, int64_t fallback) {
+    double v = 0;
+    const dt_cnode *n = dt_cnode_get(field, key);
+    return n && dt_cnode_real(n, &v) ? (int64_t)v : fallback;
+}
+
+static dt_status read_field(const dt_config *c, const char *name, const dt_cnode *node,
+                            dt_field_info *f) {
+    *f = (dt_field_info){.name = name};
+    const dt_cnode *size = dt_cnode_get(node, "size");
+    const char *kind = dt_cnode_str(dt_cnode_get(node, "kind"));
+    float hw[2] = {0, 0};
+    int n = size ? read_reals(size, hw, 2) : 0;
+    if (strcmp(kind, "image") == 0) {
+        int64_t channels = int_of(node, "channels", 3);
+        if (n < 2)
+            return dt_fail(DT_E_USAGE, "%s: field '%s' needs a size: [height, width]",
+                           dt_cnode_where(node), name);
+        f->dtype = DT_U8;
+        f->is_image = true;
+        f->sample_shape = dt_shape3((int64_t)hw[0], (int64_t)hw[1], channels);
+        read_normalize(node, f, (int)channels);
+    } else if (strcmp(kind, "class") == 0) {
+        f->dtype = DT_I32;
+        f->n_classes = (int)int_of(node, "classes", 0);
+        if (f->n_classes < 2)
+            return dt_fail(DT_E_USAGE, "%s: without the data set, field '%s' needs classes: N",
+                           dt_cnode_where(node), name);
+    } else {
+        f->dtype = DT_F32;
+        f->sample_shape = n > 0 ? dt_shape1((int64_t)hw[0]) : dt_shape0();
+    }
+    return DT_OK;
+}
+
+dt_status launch_fields_of_config(const dt_config *c, dt_field_info *out, int *n) {
+    const dt_cnode *fields = dt_config_node(c, "data.fields");
+    *n = 0;
+    for (size_t i = 0; fields && i < dt_cnode_size(fields) && *n < DT_MAX_FIELDS; i++)
+        DT_TRY(read_field(c, dt_cnode_key(fields, i), dt_cnode_item(fields, i), &out[(*n)++]));
+    return DT_OK;
+}
