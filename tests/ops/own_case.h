@@ -101,12 +101,13 @@ static int64_t case_place(dt_layout l, const dt_shape *s, int64_t i) {
 
 enum { CASE_CANARY = 64 };
 
-// Memory for a tensor in a layout, filled with 0xa5 (so that what a kernel leaves out shows), with a
+// Memory for a tensor in a layout, filled with NaN (so that what a kernel leaves out shows), with a
 // canary behind it.
 static char *case_alloc(dt_layout l, dt_dtype t, const dt_shape *s) {
     size_t n = dt_layout_bytes(l, t, s);
     char *p = aligned_alloc(64, (n + CASE_CANARY + 63) / 64 * 64);
-    memset(p, 0xa5, n + CASE_CANARY);
+    memset(p, 0xff, n);
+    memset(p + n, 0xa5, CASE_CANARY);
     return p;
 }
 
