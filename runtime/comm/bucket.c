@@ -31,6 +31,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { MIB = 1 << 20 };
+
 typedef struct bucket {
     int64_t begin, end; // elements of the slab
     int n_reports;      // gradients * lanes
@@ -73,11 +75,19 @@ static void close_bucket(dt_buckets *b, int64_t begin, int64_t end) {
     b->buckets[b->n_buckets++] = (bucket){.begin = begin, .end = end, .request = {.id = -1}};
 }
 
+// Few enough that the cost of starting one is lost in its transfer, and still some to overlap in a
+// small network.
+static int64_t auto_bytes(int64_t n_elements) {
+    int64_t bytes = n_elements * (int64_t)sizeof(float) / 8;
+    return bytes < MIB / 4 ? MIB / 4 : bytes > 25 * MIB ? 25 * MIB : bytes;
+}
+
 // A bucket ends at the first gradient's end at or beyond its size.
 static void cut_slab(dt_buckets *b, const dt_buckets_opts *o, const int64_t *ends) {
-    int64_t begin = 0;
+    int64_t begin = 0, later = o->bucket_bytes > 0 ? o->bucket_bytes : auto_bytes(o->n_elements);
+    int64_t first = o->first_bytes > 0 ? o->first_bytes : later < MIB ? later : MIB;
     for (int i = 0; i < o->n_grads; i++) {
-        int64_t limit = b->n_buckets == 0 ? o->first_bytes : o->bucket_bytes;
+        int64_t limit = b->n_buckets == 0 ? first : later;
         if (ends[i] > begin && (ends[i] - begin) * (int64_t)sizeof(float) >= limit) {
             close_bucket(b, begin, ends[i]);
             begin = ends[i];

@@ -15,6 +15,8 @@ typedef struct dt_buckets_opts {
     const int64_t *grad_end; // by gradient index: end offset of its entry in the slab
     int n_grads;
     int64_t n_elements; // of the slab (with stats behind the gradients: the last bucket)
+    // 0 = auto: an eighth of the slab within 256 KiB .. 25 MiB, the first at most 1 MiB. Sizes change
+    // no bits.
     int64_t first_bytes, bucket_bytes;
     int n_lanes;
     bool thread; // a progress thread instead of polling

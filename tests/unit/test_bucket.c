@@ -204,6 +204,27 @@ static void test_error_names_bucket(void **state) {
     }
 }
 
+// 64 gradients of 64 KiB: an eighth of the slab is 512 KiB, eight gradients.
+static void test_auto_sizes(void **state) {
+    enum { COUNT = 64, EACH = 16384 };
+    static float slab[COUNT * EACH];
+    int64_t grad_end[COUNT];
+    for (int g = 0; g < COUNT; g++) grad_end[g] = (int64_t)(g + 1) * EACH;
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    dt_buckets_opts o = {
+        .grad_end = grad_end, .n_grads = COUNT, .n_elements = COUNT * EACH, .n_lanes = 1};
+    float *slabs[] = {slab};
+    double exposed;
+    dt_buckets *b = NULL;
+    assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
+    dt_buckets_begin(b, slabs);
+    assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+    assert_int_equal(f.n_starts, 8);
+    for (int k = 0; k < 8; k++) assert_int_equal(f.n[k], 8 * EACH);
+    dt_buckets_destroy(b);
+}
+
 // A thread in the middle of a step must not keep destroy waiting.
 static void test_destroy_in_step(void **state) {
     fake f = {0};
@@ -220,6 +241,7 @@ int main(void) {
         cmocka_unit_test(test_cuts_and_order),     cmocka_unit_test(test_no_tail_and_repeat),
         cmocka_unit_test(test_silent_gradients),   cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_error_names_bucket), cmocka_unit_test(test_destroy_in_step),
+        cmocka_unit_test(test_auto_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
