@@ -41,5 +41,5 @@ lost() { # mode, expected message, allowed exit codes
     case " $3 " in *" $rc "*) ;; *) fail "$1: exit $rc, not one of $3" ;; esac
     echo "$1: exit $rc after $((SECONDS - begin)) s: $(grep -h -m1 "$2" "$tmp/err" "$tmp/out")"
 }
-lost stop "rank 1 on $(hostname | cut -c1-63) did not take part in the all-reduce" 240
+lost stop "rank 1 on $(uname -n | cut -c1-63) did not take part in the all-reduce" 240
 lost kill "rank 1 " "137 240"
