@@ -279,6 +279,6 @@ int dt_usable_cores(void) {
 
 void dt_thread_name(const char *name) {
     char text[16];
-    snprintf(text, sizeof text, "%s", name);
+    snprintf(text, sizeof text, "%.15s", name);
     pthread_setname_np(pthread_self(), text);
 }

@@ -1,0 +1,207 @@
+// test_synth.c: the synthetic biometric set: counts, names, BMP headers, the same bytes for the same
+// seed whatever the number of threads, and pictures that are pictures.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "data/data.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char dir[64];
+
+static int make_dir(void **state) {
+    snprintf(dir, sizeof dir, "/tmp/test_synth.XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state) {
+    return dt_io_remove_tree(dir) == DT_OK ? 0 : -1;
+}
+
+static dt_status synth(const char *name, int subjects, int impressions, uint64_t seed) {
+    char out[128];
+    snprintf(out, sizeof out, "%s/%s", dir, name);
+    dt_synth_opts o = {"biometric", out, subjects, impressions, seed, false};
+    return dt_data_synth(&o);
+}
+
+static uint8_t *read_bytes(size_t *n, const char *name) {
+    char path[256], *data;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (dt_io_read_file(&data, n, path, 0, DT_E_DATA) != DT_OK) fail_msg("%s", dt_error_message());
+    return (uint8_t *)data;
+}
+
+static uint64_t file_hash(const char *name) {
+    size_t n;
+    uint8_t *data = read_bytes(&n, name);
+    uint64_t h = dt_hash64(data, n);
+    free(data);
+    return h;
+}
+
+// Names in a folder, and the XXH3 over all their bytes in order.
+static uint64_t folder_hash(const char *folder, size_t want_names) {
+    char path[256], **names;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s", dir, folder);
+    assert_int_equal(dt_io_list_dir(&names, &n, path, DT_E_DATA), DT_OK);
+    assert_int_equal(n, want_names);
+    uint64_t h = 0;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        uint64_t pair[2] = {h, file_hash(path)};
+        h = dt_hash64(pair, sizeof pair);
+    }
+    dt_io_free_list(names, n);
+    return h;
+}
+
+static uint32_t u32(const uint8_t *p) {
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void check_bmp(const char *name, uint32_t w, uint32_t h, uint32_t bits) {
+    size_t n;
+    uint8_t *p = read_bytes(&n, name);
+    assert_int_equal(n, 54 + w * h * bits / 8);
+    assert_memory_equal(p, "BM", 2);
+    assert_int_equal(u32(p + 2), n);
+    assert_int_equal(u32(p + 10), 54);
+    assert_int_equal(u32(p + 14), 40);
+    assert_int_equal(u32(p + 18), w);
+    assert_int_equal(u32(p + 22), h);
+    assert_int_equal(u32(p + 26), 1 | bits << 16);
+    assert_int_equal(u32(p + 30), 0); // no compression
+    double sum = 0, squares = 0;
+    for (size_t i = 54; i < n; i++) sum += p[i], squares += (double)p[i] * p[i];
+    double count = (double)(n - 54), mean = sum / count;
+    assert_true(mean > 40 && mean < 240);
+    assert_true(sqrt(squares / count - mean * mean) > 20); // not a flat picture
+    free(p);
+}
+
+static void test_names_and_headers(void **state) {
+    assert_int_equal(synth("a", 5, 0, 42), DT_OK);
+    static const char *const fingers[] = {"thumb", "index", "middle", "ring", "little"};
+    for (int k = 0; k < 10; k++) {
+        char name[128];
+        snprintf(name, sizeof name, "a/fingerprint/1/1__M_%s_%s_finger.BMP",
+                 k < 5 ? "Left" : "Right", fingers[k % 5]);
+        check_bmp(name, 96, 103, 32);
+        snprintf(name, sizeof name, "a/iris/1/1_M_%c_%d.bmp", k < 5 ? 'L' : 'R', k % 5 + 1);
+        check_bmp(name, 320, 240, 24);
+    }
+    folder_hash("a/fingerprint/5", 10);
+}
+
+// The fourth byte of a 32-bit pixel is 255 and the other three are one grey; the first stored row is the
+// bottom one: the finger's tip leaves the corners white.
+static void test_pixels(void **state) {
+    assert_int_equal(synth("a", 1, 0, 42), DT_OK);
+    size_t n;
+    uint8_t *p = read_bytes(&n, "a/fingerprint/1/1__M_Left_thumb_finger.BMP");
+    for (size_t i = 54; i < n; i += 4) {
+        assert_true(p[i] == p[i + 1] && p[i] == p[i + 2]);
+        assert_int_equal(p[i + 3], 255);
+    }
+    assert_true(p[54] > 190 && p[n - 4] > 190);
+    free(p);
+}
+
+static void test_same_seed_same_bytes(void **state) {
+    cpu_set_t all, one;
+    assert_int_equal(synth("a", 3, 10, 42), DT_OK);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all)) {
+            CPU_SET(i, &one);
+            break;
+        }
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0); // one thread
+    assert_int_equal(synth("b", 3, 10, 42), DT_OK);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(synth("c", 3, 10, 43), DT_OK);
+    for (int s = 1; s <= 3; s++) {
+        char a[64], b[64], c[64];
+        for (int k = 0; k < 2; k++) {
+            const char *kind = k ? "iris" : "fingerprint";
+            snprintf(a, sizeof a, "a/%s/%d", kind, s);
+            snprintf(b, sizeof b, "b/%s/%d", kind, s);
+            snprintf(c, sizeof c, "c/%s/%d", kind, s);
+            assert_true(folder_hash(a, 10) == folder_hash(b, 10));
+            assert_true(folder_hash(a, 10) != folder_hash(c, 10));
+        }
+    }
+    // no two pictures are the same
+    assert_true(file_hash("a/fingerprint/1/1__M_Left_thumb_finger.BMP") !=
+                file_hash("a/fingerprint/1/1__M_Left_index_finger.BMP"));
+    assert_true(file_hash("a/iris/1/1_M_L_1.bmp") != file_hash("a/iris/1/1_M_L_2.bmp"));
+}
+
+static void test_genders(void **state) {
+    char path[160], **names;
+    size_t n, female = 0, male = 0;
+    assert_int_equal(synth("g", 45, 1, 1), DT_OK);
+    for (int s = 1; s <= 45; s++) {
+        snprintf(path, sizeof path, "%s/g/fingerprint/%d", dir, s);
+        assert_int_equal(dt_io_list_dir(&names, &n, path, DT_E_DATA), DT_OK);
+        assert_int_equal(n, 1);
+        female += strstr(names[0], "__F_") != NULL;
+        male += strstr(names[0], "__M_") != NULL;
+        dt_io_free_list(names, n);
+    }
+    assert_int_equal(female, 11);
+    assert_int_equal(male, 34);
+}
+
+static void test_other_counts(void **state) {
+    assert_int_equal(synth("a", 2, 12, 7), DT_OK);
+    folder_hash("a/fingerprint/2", 12);
+    folder_hash("a/iris/2", 12);
+    check_bmp("a/fingerprint/1/1__M_Left_thumb_finger_1.BMP", 96, 103, 32);
+    check_bmp("a/fingerprint/1/1__M_Left_index_finger_12.BMP", 96, 103, 32);
+    check_bmp("a/iris/1/1_M_R_6.bmp", 320, 240, 24);
+}
+
+static void test_refusals(void **state) {
+    assert_int_equal(synth("a", 1, 1, 1), DT_OK);
+    assert_int_equal(synth("a", 1, 1, 1), DT_OK); // the same again
+    assert_int_equal(synth("a", 1, 1, 2), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "not empty"));
+    dt_synth_opts o = {"zebras", dir, 0, 0, 1, false};
+    assert_int_equal(dt_data_synth(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "zebras"));
+    o = (dt_synth_opts){"biometric", "/proc/none", 1, 1, 1, false};
+    assert_int_equal(dt_data_synth(&o), DT_E_STORAGE);
+    // a worker's failure comes back with its message
+    assert_int_equal(dt_failpoint_set("io:12:enospc"), DT_OK);
+    assert_int_equal(synth("full", 2, 4, 1), DT_E_STORAGE);
+    assert_non_null(strstr(dt_error_message(), "No space left"));
+    assert_int_equal(dt_failpoint_set(""), DT_OK);
+    assert_string_equal(dt_data_synth_kinds()[0], "biometric");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_names_and_headers, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_pixels, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_same_seed_same_bytes, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_genders, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_other_counts, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_refusals, make_dir, remove_dir),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
