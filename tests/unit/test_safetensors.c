@@ -129,8 +129,8 @@ static void test_good_headers(void **state) {
     assert_int_equal(parse("{}", 0), DT_OK);
     assert_int_equal(parse("{\"a\":" F32_AT(0, 8) "}   ", 8), DT_OK);
     assert_int_equal(parse("{\"b\":" F32_AT(8, 16) ",\"a\":" F32_AT(0, 8) "}", 16), DT_OK);
-    assert_int_equal(
-        parse("{\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8), DT_OK);
+    assert_int_equal(parse("{\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8),
+                     DT_OK);
     assert_int_equal(parse("{\"__metadata__\":{\"format\":\"pt\"}}", 0), DT_OK);
 }
 
@@ -161,8 +161,8 @@ static void test_bad_headers(void **state) {
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "not an array"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8,
          "dimensions"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,8]}}", 8,
-         "overflows"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,8]}}",
+         8, "overflows"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387906],\"data_offsets\":[0,8]}}", 8,
          "do not fit"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "is not {dtype"},
@@ -212,14 +212,10 @@ static void test_python_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_bytes_depend_on_tensors_alone),
-        cmocka_unit_test(test_large_tensor),
-        cmocka_unit_test(test_duplicate_names_are_refused),
-        cmocka_unit_test(test_good_headers),
-        cmocka_unit_test(test_bad_headers),
-        cmocka_unit_test(test_bad_lengths),
-        cmocka_unit_test(test_python_file),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_bytes_depend_on_tensors_alone),
+        cmocka_unit_test(test_large_tensor), cmocka_unit_test(test_duplicate_names_are_refused),
+        cmocka_unit_test(test_good_headers), cmocka_unit_test(test_bad_headers),
+        cmocka_unit_test(test_bad_lengths),  cmocka_unit_test(test_python_file),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
