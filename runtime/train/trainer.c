@@ -318,17 +318,6 @@ static void print_result(trainer *t, const char *split, const char *weights, int
     dt_json_newline(j);
 }
 
-static void log_result(const char *split, const char *weights, int64_t step,
-                       const dt_eval_result *r) {
-    char text[512];
-    int n = 0;
-    for (int i = 0; i < r->n_values; i++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%s %.4f", i ? ", " : "",
-                      r->values[i].name, r->values[i].value);
-    dt_info("%s%s%s, step %lld, %lld samples: %s", split, *weights ? ", weights: " : "", weights,
-            (long long)step, (long long)r->n_samples, text);
-}
-
 // The validation split: into history, best, metrics.
 static dt_status evaluate(trainer *t, bool *is_best) {
     dt_session *s = &t->s;
@@ -363,8 +352,8 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
     if (t->metrics) {
         dt_metrics_phase(t->metrics, NULL, 0.0);
-        dt_metrics_eval(t->metrics, "test", step, r.values, r.n_values, r.extra.data);
-        log_result("test", weights, step, &r);
+        dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
+                        r.values, r.n_values, r.extra.data);
         print_result(t, "test", weights, step, &r);
     }
     dt_eval_result_fini(&r);
