@@ -12,9 +12,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const dt_metrics_sink *const sinks[] = {&dt_sink_jsonl, &dt_sink_tfevents,
                                                &dt_sink_terminal};
@@ -33,6 +35,7 @@ struct dt_metrics {
     void *state[N_SINKS]; // NULL: not wanted
     phase_sums smooth, total;
     double smooth_weight; // 1 - keep_share^n
+    int statm_fd;         // kept open: dt_rss_bytes() opens a stream, which allocates
     uint64_t rss_bytes;
     double rss_s, opened_s;
     int64_t n_steps, n_skipped, n_samples, last_step;
@@ -45,6 +48,7 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     m->run_name = dt_xstrdup(opts->run_name ? opts->run_name : "");
     m->opened_s = dt_clock_s();
     m->rss_s = -1;
+    m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     for (int i = 0; st == DT_OK && i < N_SINKS; i++)
         if (sinks[i]->wanted(opts)) st = sinks[i]->open(&m->state[i], opts);
     if (st != DT_OK) {
@@ -68,13 +72,22 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : 0;
 }
 
+// Twice a second at most; stays 0 where there is no /proc.
+static void refresh_rss(dt_metrics *m) {
+    char text[128];
+    unsigned long long pages;
+    double now = dt_clock_s();
+    if (m->rss_s >= 0 && now - m->rss_s < 0.5) return;
+    m->rss_s = now;
+    ssize_t n = m->statm_fd < 0 ? -1 : pread(m->statm_fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    if (sscanf(text, "%*u %llu", &pages) == 1)
+        m->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s) {
     const phase_sums *e = &m->smooth;
-    double now = dt_clock_s();
-    if (m->rss_s < 0 || now - m->rss_s > 0.5) {
-        m->rss_bytes = dt_rss_bytes();
-        m->rss_s = now;
-    }
+    refresh_rss(m);
     int64_t left = m->o.total_steps - r->step;
     *s = (dt_step_stats){
         .samples_per_s = ratio(r->skipped ? 0 : (double)r->global_batch, r->step_s),
@@ -175,6 +188,7 @@ void dt_metrics_close(dt_metrics *m) {
     if (!m) return;
     for (int i = 0; i < N_SINKS; i++)
         if (m->state[i]) sinks[i]->close(m->state[i]);
+    if (m->statm_fd >= 0) close(m->statm_fd);
     free(m->run_name);
     free(m);
 }

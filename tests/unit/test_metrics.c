@@ -1,0 +1,434 @@
+// test_metrics.c: every sink's bytes: lines of JSON, event records with their checksums, plain lines and
+// the live line (on a pseudo-terminal); resuming, a full disk, no allocation in a step.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka wants the four above
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "metrics/metrics.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static char run[64];
+static int saved_stderr;
+
+static int make_run(void **state) {
+    strcpy(run, "/tmp/dtrain-metrics-XXXXXX");
+    dt_log_set_level(DT_LOG_INFO);
+    return mkdtemp(run) ? 0 : -1;
+}
+
+static int remove_run(void **state) {
+    dt_failpoint_set(NULL);
+    return dt_io_remove_tree(run) == DT_OK ? 0 : -1;
+}
+
+// -- helpers ---------------------------------------------------------------------------------------
+static char *in_run(const char *name) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", run, name);
+    return path;
+}
+
+static void stderr_to(int fd) {
+    fflush(stderr);
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+}
+
+static void stderr_back(void) {
+    fflush(stderr);
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+}
+
+static void stderr_to_file(void) {
+    int fd = open(in_run("stderr"), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    assert_true(fd >= 0);
+    stderr_to(fd);
+}
+
+static char *read_text(const char *name) {
+    char *text;
+    size_t n;
+    assert_int_equal(dt_io_read_file(&text, &n, in_run(name), 0, DT_E_STORAGE), DT_OK);
+    return text;
+}
+
+static dt_metrics *open_metrics(dt_metrics_opts o) {
+    dt_metrics *m;
+    o.run_dir = run;
+    o.run_name = "test";
+    if (o.every_steps == 0) o.every_steps = 10;
+    o.total_steps = 100;
+    o.steps_per_epoch = 25;
+    o.n_epochs = 4;
+    assert_int_equal(dt_metrics_open(&m, &o), DT_OK);
+    return m;
+}
+
+static dt_step_record record(int64_t step) {
+    return (dt_step_record){.step = step,
+                            .epoch = (double)step / 25,
+                            .samples = 32 * step,
+                            .loss = 1.0 / (double)step,
+                            .lr = 1e-3,
+                            .grad_norm = 0.1 + (double)step,
+                            .step_s = 0.5,
+                            .data_s = 0.01,
+                            .compute_s = 0.45,
+                            .comm_s = 0.03,
+                            .other_s = 0.01,
+                            .global_batch = 32};
+}
+
+static void run_steps(dt_metrics *m, int64_t from, int64_t to) {
+    for (int64_t s = from; s <= to; s++) {
+        dt_step_record r = record(s);
+        dt_metrics_step(m, &r);
+    }
+}
+
+// -- jsonl -----------------------------------------------------------------------------------------
+static void test_jsonl(void **state) {
+    dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", NAN}};
+    dt_metrics *m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    run_steps(m, 1, 3);
+    dt_metrics_eval(m, "val", 3, v, 2, "\"confusion\":[[1,2],[3,4]]");
+    int64_t n = dt_metrics_flush(m);
+    char *text = read_text("metrics.jsonl"), *line = text;
+    assert_int_equal(n, strlen(text));
+    for (int i = 1; i <= 4; i++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        json_t *j = json_loadb(line, (size_t)(end - line), JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(j);
+        if (i == 4) {
+            assert_string_equal(json_string_value(json_object_get(j, "kind")), "eval");
+            assert_string_equal(json_string_value(json_object_get(j, "split")), "val");
+            assert_true(json_real_value(json_object_get(j, "accuracy")) == 0.75);
+            assert_true(json_is_null(json_object_get(j, "loss")));
+            assert_int_equal(json_array_size(json_object_get(j, "confusion")), 2);
+        } else {
+            assert_int_equal(json_integer_value(json_object_get(j, "step")), i);
+            assert_int_equal(json_integer_value(json_object_get(j, "samples")), 32 * i);
+            assert_true(json_number_value(json_object_get(j, "loss")) == 1.0 / i); // to the bit
+            assert_true(json_number_value(json_object_get(j, "samples_per_s")) == 64);
+            const json_t *seconds = json_object_get(j, "seconds");
+            assert_true(json_number_value(json_object_get(seconds, "comm")) == 0.03);
+            assert_true(json_integer_value(json_object_get(j, "rss")) > 100000);
+        }
+        json_decref(j);
+        line = end + 1;
+    }
+    // what a repeated run repeats comes first
+    assert_memory_equal(text,
+                        "{\"kind\":\"step\",\"step\":1,\"epoch\":0.04,\"samples\":32,\"loss\":1,"
+                        "\"lr\":0.001,\"grad_norm\":1.1,\"samples_per_s\"",
+                        95);
+    free(text);
+    dt_metrics_close(m);
+}
+
+static int count_lines(const char *name) {
+    char *text = read_text(name);
+    int n = 0;
+    for (char *p = text; *p; p++) n += *p == '\n';
+    free(text);
+    return n;
+}
+
+static void test_resume_truncates(void **state) {
+    dt_metrics *m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    run_steps(m, 1, 10);
+    int64_t at = dt_metrics_flush(m);
+    char *before = read_text("metrics.jsonl");
+    run_steps(m, 11, 15);
+    dt_metrics_close(m);
+    assert_int_equal(count_lines("metrics.jsonl"), 15);
+
+    m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = at});
+    assert_int_equal(dt_metrics_flush(m), at);
+    run_steps(m, 11, 12);
+    dt_metrics_close(m);
+    assert_int_equal(count_lines("metrics.jsonl"), 12);
+    char *after = read_text("metrics.jsonl");
+    assert_memory_equal(after, before, at);
+    free(before);
+    free(after);
+
+    // shorter than the checkpoint knows, in the middle of a line: whole lines stay
+    assert_int_equal(truncate(in_run("metrics.jsonl"), at - 5), 0);
+    stderr_to_file();
+    m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = at});
+    stderr_back();
+    run_steps(m, 11, 11);
+    dt_metrics_close(m);
+    assert_int_equal(count_lines("metrics.jsonl"), 10);
+
+    m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    dt_metrics_close(m);
+    assert_int_equal(count_lines("metrics.jsonl"), 0);
+}
+
+// A write that fails drops records, leaves whole lines only, and the next flush works.
+static void test_full_disk(void **state) {
+    dt_metrics *m =
+        open_metrics((dt_metrics_opts){.jsonl = true, .tensorboard = true, .truncate_to = -1});
+    run_steps(m, 1, 2);
+    dt_metrics_flush(m);
+    run_steps(m, 3, 5);
+    stderr_to_file();
+    assert_int_equal(dt_failpoint_set("io:1:short"), DT_OK);
+    int64_t size = dt_metrics_flush(m);
+    assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+    assert_int_equal(count_lines("metrics.jsonl"), 2);
+    run_steps(m, 6, 6);
+    assert_true(dt_metrics_flush(m) > size);
+    dt_metrics_summary(m);
+    stderr_back();
+    dt_metrics_close(m);
+    assert_int_equal(count_lines("metrics.jsonl"), 3);
+    char *text = read_text("stderr");
+    assert_non_null(strstr(text, "metrics are lost, training goes on"));
+    assert_non_null(strstr(text, "3 records of the jsonl sink were lost"));
+    free(text);
+}
+
+static void test_unwritable_directory(void **state) {
+    dt_metrics *m;
+    dt_metrics_opts o = {.run_dir = "/proc/none", .jsonl = true, .truncate_to = -1};
+    assert_int_equal(dt_metrics_open(&m, &o), DT_E_STORAGE);
+    assert_null(m);
+}
+
+// -- tfevents --------------------------------------------------------------------------------------
+static uint64_t fixed(const unsigned char *p, int n) {
+    uint64_t v = 0;
+    for (int i = n - 1; i >= 0; i--) v = v << 8 | p[i];
+    return v;
+}
+
+static uint32_t masked(const void *data, size_t n) {
+    uint32_t crc = dt_crc32c(0, data, n);
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static char *events_file(int which) {
+    char **names, *found = NULL;
+    size_t n;
+    assert_int_equal(dt_io_list_dir(&names, &n, run, DT_E_STORAGE), DT_OK);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(names[i], "events.out.tfevents.", 20) == 0 && which-- == 0)
+            found = strdup(names[i]);
+    dt_io_free_list(names, n);
+    assert_non_null(found);
+    return found;
+}
+
+static bool holds(const unsigned char *data, size_t n, const char *text) {
+    return memmem(data, n, text, strlen(text)) != NULL;
+}
+
+static void test_tfevents(void **state) {
+    dt_metric_value v[] = {{"accuracy", 0.75}};
+    dt_metrics *m = open_metrics((dt_metrics_opts){.tensorboard = true, .truncate_to = -1});
+    run_steps(m, 1, 26); // 10, 20 and the epoch's end
+    dt_metrics_eval(m, "val", 26, v, 1, NULL);
+    dt_metrics_close(m);
+    char *name = events_file(0), *data;
+    size_t n, at = 0;
+    int n_events = 0;
+    assert_int_equal(dt_io_read_file(&data, &n, in_run(name), 0, DT_E_STORAGE), DT_OK);
+    const unsigned char *p = (const unsigned char *)data;
+    while (at < n) {
+        size_t size = (size_t)fixed(p + at, 8);
+        assert_int_equal(fixed(p + at + 8, 4), masked(p + at, 8));
+        assert_true(at + 12 + size + 4 <= n);
+        assert_int_equal(fixed(p + at + 12 + size, 4), masked(p + at + 12, size));
+        const unsigned char *event = p + at + 12;
+        assert_int_equal(event[0], 1 << 3 | 1); // wall_time
+        if (n_events == 0) assert_true(holds(event, size, "brain.Event:2"));
+        if (n_events == 1) assert_int_equal(event[10], 10); // the step's varint
+        if (n_events == 1) assert_true(holds(event, size, "train/loss"));
+        if (n_events == 4) assert_true(holds(event, size, "eval/val/accuracy"));
+        at += 12 + size + 4;
+        n_events++;
+    }
+    assert_int_equal(n_events, 5);
+    free(data);
+    free(name);
+}
+
+// -- terminal ----------------------------------------------------------------------------------------
+static void test_plain_lines(void **state) {
+    dt_metric_value v[] = {{"accuracy", 0.9125}};
+    stderr_to_file();
+    dt_metrics *m = open_metrics((dt_metrics_opts){.terminal = true, .truncate_to = -1});
+    run_steps(m, 1, 25);
+    dt_metrics_eval(m, "val", 25, v, 1, NULL);
+    dt_metrics_phase(m, "saving", 0.5);
+    dt_metrics_summary(m);
+    dt_metrics_close(m);
+    stderr_back();
+    char *text = read_text("stderr");
+    assert_non_null(strstr(text, "step 10/100  epoch 0.40  loss 0.1000  lr 1.00e-03  64.0 samples/s"
+                                 "  ETA 0:45  data 2% compute 90% comm 6%\n"));
+    assert_non_null(strstr(text, "step 20/100"));
+    assert_non_null(strstr(text, "step 25/100"));
+    assert_null(strstr(text, "step 15/100"));
+    assert_non_null(strstr(text, "val at step 25:  accuracy 0.9125\n"));
+    assert_null(strstr(text, "saving"));
+    assert_null(strchr(text, '\r'));
+    assert_non_null(strstr(text, "25 steps to step 25, 800 samples"));
+    assert_non_null(strstr(text, "limited by compute"));
+    free(text);
+}
+
+static char *verdict(double data_s, double comm_s) {
+    stderr_to_file();
+    dt_metrics *m = open_metrics((dt_metrics_opts){.truncate_to = -1});
+    for (int i = 1; i <= 10; i++) {
+        dt_step_record r = record(i);
+        r.data_s = data_s;
+        r.comm_s = comm_s;
+        if (i == 1) r.data_s = r.step_s = 60; // the first step says nothing
+        dt_metrics_step(m, &r);
+    }
+    dt_metrics_summary(m);
+    dt_metrics_close(m);
+    stderr_back();
+    char *text = read_text("stderr");
+    unlink(in_run("stderr"));
+    return text;
+}
+
+static void test_verdict(void **state) {
+    char *text = verdict(0.06, 0.01);
+    assert_non_null(strstr(text, "limited by data"));
+    free(text);
+    text = verdict(0.04, 0.1);
+    assert_non_null(strstr(text, "limited by communication"));
+    free(text);
+    text = verdict(0.04, 0.05);
+    assert_non_null(strstr(text, "limited by compute"));
+    assert_non_null(strstr(text, "64.0 samples/s"));
+    free(text);
+}
+
+// Everything written to the pseudo-terminal `master` so far.
+static void read_screen(int master, char *out, size_t cap) {
+    size_t n = 0;
+    fcntl(master, F_SETFL, O_NONBLOCK);
+    for (;;) {
+        ssize_t r = read(master, out + n, cap - 1 - n);
+        if (r <= 0) break;
+        n += (size_t)r;
+    }
+    out[n] = '\0';
+}
+
+static void test_live_line(void **state) {
+    static char screen[65536];
+    struct winsize window = {.ws_row = 24, .ws_col = 120};
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) skip();
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    if (slave < 0) skip();
+    ioctl(slave, TIOCSWINSZ, &window);
+    setenv("TERM", "xterm", 1);
+    stderr_to(slave);
+    dt_metrics *m = open_metrics((dt_metrics_opts){.terminal = true, .truncate_to = -1});
+    run_steps(m, 1, 24); // in an instant: drawn once
+    dt_info("a line of the log");
+    dt_metrics_phase(m, "evaluating", 0.25);
+    run_steps(m, 25, 25);
+    dt_metrics_close(m);
+    stderr_back();
+    read_screen(master, screen, sizeof screen);
+    close(master);
+    int n_draws = 0;
+    for (char *p = screen; (p = strstr(p, "\repoch ")); p++) n_draws++;
+    assert_in_range(n_draws, 3, 8); // not 25
+    assert_non_null(strstr(screen, "\repoch 1/4 [=>"));
+    assert_non_null(strstr(screen, "step 1/100  loss 1  lr 1.00e-03  64.0/s  ETA 0:50"));
+    // the log line erases the live line and has it drawn again below
+    char *line = strstr(screen, "\r\033[Kdtrain: a line of the log\r\n\repoch 1/4");
+    assert_non_null(line);
+    assert_non_null(strstr(line, "evaluating 25%"));
+    assert_non_null(strstr(line, "step 25/100  epoch 1.00"));
+    for (char *p = screen; (p = strstr(p, "\repoch ")); p++)
+        assert_true(strcspn(p + 1, "\033") < 120); // fits the window
+}
+
+// -- no allocation -----------------------------------------------------------------------------------
+static _Thread_local bool counting;
+static _Thread_local int n_allocations;
+
+// the program's own definitions come before libc's; sanitizers need theirs
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+
+void *malloc(size_t n) {
+    n_allocations += counting;
+    return __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size) {
+    n_allocations += counting;
+    return __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n) {
+    n_allocations += counting;
+    return __libc_realloc(p, n);
+}
+#endif
+
+static void test_a_step_allocates_nothing(void **state) {
+    stderr_to_file();
+    dt_metrics *m = open_metrics((dt_metrics_opts){
+        .terminal = true, .jsonl = true, .tensorboard = true, .every_steps = 1, .truncate_to = -1});
+    run_steps(m, 1, 2);
+    counting = true;
+    run_steps(m, 3, 400); // past several flushes of the buffer
+    usleep(1100 * 1000);  // and of the clock, and a look at the memory
+    run_steps(m, 401, 410);
+    counting = false;
+    dt_metrics_close(m);
+    stderr_back();
+    assert_int_equal(n_allocations, 0);
+}
+
+#define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RUN(test_jsonl),
+        RUN(test_resume_truncates),
+        RUN(test_full_disk),
+        RUN(test_unwritable_directory),
+        RUN(test_tfevents),
+        RUN(test_plain_lines),
+        RUN(test_verdict),
+        RUN(test_live_line),
+        RUN(test_a_step_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
