@@ -418,7 +418,22 @@ static void test_a_step_allocates_nothing(void **state) {
 
 #define RUN(test) cmocka_unit_test_setup_teardown(test, make_run, remove_run)
 
-int main(void) {
+// `test_metrics write DIR`: a run and its resumption, for TensorBoard's own reader to read.
+static int write_example(const char *dir) {
+    dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", 0.5}};
+    snprintf(run, sizeof run, "%s", dir);
+    dt_metrics *m = open_metrics((dt_metrics_opts){.tensorboard = true, .truncate_to = -1});
+    run_steps(m, 1, 50);
+    dt_metrics_eval(m, "val", 50, v, 2, NULL);
+    dt_metrics_close(m);
+    m = open_metrics((dt_metrics_opts){.tensorboard = true, .truncate_to = 0});
+    run_steps(m, 31, 60); // resumed from step 30: 40 and 50 happen again
+    dt_metrics_close(m);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "write") == 0) return write_example(argv[2]);
     const struct CMUnitTest tests[] = {
         RUN(test_jsonl),
         RUN(test_resume_truncates),

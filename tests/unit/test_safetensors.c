@@ -210,7 +210,16 @@ static void test_python_file(void **state) {
     dt_safetensors_close(s);
 }
 
-int main(void) {
+// `test_safetensors write FILE`: a file for Python's reader.
+static int write_example(const char *path) {
+    static const char *const metadata[] = {"format", "pt", NULL};
+    dt_ckpt_tensor t[4];
+    make_tensors(t);
+    return dt_safetensors_write(path, t, 4, metadata);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "write") == 0) return write_example(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_bytes_depend_on_tensors_alone),
         cmocka_unit_test(test_large_tensor), cmocka_unit_test(test_duplicate_names_are_refused),
