@@ -1,0 +1,124 @@
+// data_fixture.h: small raw data sets in a temporary folder, for the tests of data/.
+#ifndef DATA_FIXTURE_H
+#define DATA_FIXTURE_H
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "config/config.h"
+#include "data/data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char fixture_dir[256];
+
+static inline void fixture_begin(void) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(fixture_dir, sizeof fixture_dir, "%s/dtrain-data-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(fixture_dir));
+}
+
+static inline void fixture_end(void) {
+    assert_int_equal(dt_io_remove_tree(fixture_dir), DT_OK);
+}
+
+// A path in the folder; lives until the process ends.
+static inline const char *fixture_path(const char *name) {
+    return dt_xprintf("%s/%s", fixture_dir, name);
+}
+
+static inline void fixture_write(const char *path, const void *data, size_t n) {
+    char *dir = dt_xstrdup(path);
+    *strrchr(dir, '/') = '\0';
+    assert_int_equal(dt_io_mkdir_all(dir), DT_OK);
+    free(dir);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static inline void *fixture_read(const char *path, size_t *n) {
+    char *data;
+    assert_int_equal(dt_io_read_file(&data, n, path, 0, DT_E_DATA), DT_OK);
+    return data;
+}
+
+// A bottom-up BMP of 24 or 32 bits whose pixel (x, y) is (key, x, y).
+static inline size_t fixture_bmp(uint8_t *out, int w, int h, int bits, int key) {
+    size_t stride = ((size_t)w * (size_t)bits + 31) / 32 * 4, n = 54 + stride * (size_t)h;
+    memset(out, 0, n);
+    memcpy(out, "BM", 2);
+    uint32_t v[] = {(uint32_t)n, 0, 54, 40, (uint32_t)w, (uint32_t)h, 1u | (uint32_t)bits << 16};
+    memcpy(out + 2, v, sizeof v);
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++) {
+            uint8_t *p = out + 54 + stride * (size_t)(h - 1 - y) + (size_t)(x * bits / 8);
+            p[2] = (uint8_t)key, p[1] = (uint8_t)x, p[0] = (uint8_t)y;
+        }
+    return n;
+}
+
+// fingerprint/S/S__G_Left_F_finger.BMP and iris/S/S_G_L_N.bmp, as the biometric set is laid out.
+static inline void fixture_biometric(const char *root, int subjects, int impressions) {
+    static const char *const FINGERS[] = {"thumb", "index", "middle", "ring", "little"};
+    uint8_t bmp[8192];
+    for (int s = 1; s <= subjects; s++)
+        for (int i = 0; i < impressions; i++) {
+            const char *gender = s % 4 == 0 ? "F" : "M";
+            size_t n = fixture_bmp(bmp, 10, 12, 32, s * 10 + i);
+            char *path = dt_xprintf("%s/fingerprint/%d/%d__%s_%s_%s_finger.BMP", root, s, s, gender,
+                                    i < 5 ? "Left" : "Right", FINGERS[i % 5]);
+            fixture_write(path, bmp, n);
+            free(path);
+            n = fixture_bmp(bmp, 16, 8, 24, s * 10 + i);
+            path = dt_xprintf("%s/iris/%d/%d_%s_%s_%d.bmp", root, s, s, gender, i < 5 ? "L" : "R",
+                              i + 1);
+            fixture_write(path, bmp, n);
+            free(path);
+        }
+}
+
+static inline void fixture_pack(const char *source, const char *out) {
+    dt_pack_opts o = {.source = source, .out = out};
+    dt_status st = dt_data_pack(&o);
+    if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
+    assert_int_equal(st, DT_OK);
+}
+
+// A config for such a set; `extra`: more lines under data:, or "".
+static inline dt_config *fixture_config(const char *path, const char *extra) {
+    char *text =
+        dt_xprintf("run: {name: t, seed: 7}\n"
+                   "data:\n"
+                   "  path: \"%s\"\n"
+                   "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n"
+                   "  fields:\n"
+                   "    fingerprint: {kind: image, channels: 1, size: [12, 10]}\n"
+                   "    iris: {kind: image, channels: 3, size: [8, 16], normalize: imagenet}\n"
+                   "    subject: {kind: class}\n"
+                   "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2}\n"
+                   "%s"
+                   "model: {name: fusion}\n"
+                   "train: {global_batch: 8, micro_batch: 2}\n",
+                   path, extra);
+    dt_config *c = NULL;
+    dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0);
+    if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
+    assert_int_equal(st, DT_OK);
+    free(text);
+    return c;
+}
+
+static inline dt_dataset *fixture_open(const char *path, const char *extra, int workers) {
+    dt_config *c = fixture_config(path, extra);
+    dt_dataset *d = NULL;
+    dt_status st = dt_data_open(&d, c, NULL, workers, NULL);
+    if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
+    assert_int_equal(st, DT_OK);
+    return d; // the config lives on: names are borrowed from it
+}
+
+#endif

@@ -1,0 +1,410 @@
+// Decoders against pictures made here, cut and damaged at every byte; resize against Pillow; what
+// augmentation may and may not depend on.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "config/config.h"
+#include "data/augment.h"
+#include "data/decode.h"
+#include "golden/resize_golden.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+
+static dt_decoder *decoder;
+
+static dt_status decode(const uint8_t *data, size_t n, int channels, dt_image *out) {
+    // an exact copy, so that AddressSanitizer sees a read past the end
+    uint8_t *copy = malloc(n ? n : 1);
+    memcpy(copy, data, n);
+    dt_status st = dt_decode_image(decoder, (dt_span){copy, n}, channels, 0, 0, NULL, out);
+    free(copy);
+    return st;
+}
+
+// ---- BMP -------------------------------------------------------------------------------------------
+enum { W = 5, H = 3 };
+
+static void expected_pixel(int x, int y, uint8_t rgb[3]) {
+    static const uint8_t COLOURS[4][3] = {{0, 0, 0}, {255, 255, 255}, {255, 0, 0}, {0, 255, 0}};
+    memcpy(rgb, COLOURS[(x + y) % 2], 3); // two colours, so that 1 bit can say it
+}
+
+typedef struct bmp_kind {
+    int bits, header, compression;
+    int top_down;
+} bmp_kind;
+
+static void put(uint8_t *p, uint32_t v, int n) {
+    for (int i = 0; i < n; i++) p[i] = (uint8_t)(v >> 8 * i);
+}
+
+static size_t make_bmp(uint8_t *out, const bmp_kind *k) {
+    int bits = k->bits, core = k->header == 12;
+    size_t palette = bits <= 8 ? (size_t)(1 << bits) * (core ? 3u : 4u) : 0;
+    size_t masks = k->compression == 3 && k->header == 40 ? 12 : 0;
+    size_t at = 14 + (size_t)k->header + palette + masks,
+           stride = ((size_t)W * (size_t)bits + 31) / 32 * 4;
+    memset(out, 0, at + stride * H);
+    memcpy(out, "BM", 2);
+    put(out + 10, (uint32_t)at, 4);
+    put(out + 14, (uint32_t)k->header, 4);
+    if (core) {
+        put(out + 18, W, 2), put(out + 20, H, 2), put(out + 22, 1, 2),
+            put(out + 24, (uint32_t)bits, 2);
+    } else {
+        put(out + 18, W, 4), put(out + 22, (uint32_t)(k->top_down ? -H : H), 4),
+            put(out + 26, 1, 2);
+        put(out + 28, (uint32_t)bits, 2), put(out + 30, (uint32_t)k->compression, 4);
+    }
+    if (k->compression == 3) {
+        uint32_t m16[3] = {0xf800, 0x07e0, 0x001f}, m32[3] = {0x000000ff, 0x0000ff00, 0x00ff0000};
+        for (int i = 0; i < 3; i++) put(out + 54 + 4 * i, bits == 16 ? m16[i] : m32[i], 4);
+    }
+    if (palette) memset(out + 14 + k->header + (core ? 3 : 4), 255, 3); // colour 1 is white
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++) {
+            uint8_t *row = out + at + stride * (size_t)(k->top_down ? y : H - 1 - y);
+            int one = (x + y) % 2;
+            if (bits <= 8)
+                row[x * bits / 8] |= (uint8_t)(one << (8 - bits - x * bits % 8));
+            else if (one)
+                put(row + x * bits / 8, bits == 16 && k->compression == 0 ? 0x7fff : 0xffffffff,
+                    bits / 8);
+        }
+    return at + stride * H;
+}
+
+static const bmp_kind KINDS[] = {
+    {1, 40, 0, 0},  {4, 40, 0, 0},  {8, 40, 0, 0},  {16, 40, 0, 0},  {24, 40, 0, 0},
+    {32, 40, 0, 0}, {16, 40, 3, 0}, {32, 40, 3, 0}, {24, 108, 0, 0}, {32, 124, 3, 0},
+    {8, 12, 0, 0},  {24, 12, 0, 0}, {24, 40, 0, 1}, {1, 12, 0, 0},   {32, 40, 0, 1},
+};
+enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
+
+static void bmp_of_all_kinds(void **state) {
+    uint8_t file[8192], rgb[3];
+    dt_image image;
+    for (int k = 0; k < N_KINDS; k++) {
+        size_t n = make_bmp(file, &KINDS[k]);
+        for (int c = 1; c <= 3; c += 2) {
+            if (decode(file, n, c, &image) != DT_OK)
+                fail_msg("kind %d (%d bits): %s", k, KINDS[k].bits, dt_error_message());
+            assert_int_equal(image.width, W);
+            assert_int_equal(image.height, H);
+            for (int i = 0; i < W * H * c; i++) {
+                expected_pixel(i / c % W, i / c / W, rgb);
+                if (image.data[i] != rgb[0])
+                    fail_msg("kind %d: byte %d is %d", k, i, image.data[i]);
+            }
+        }
+    }
+}
+
+static void bmp_colours_are_in_order(void **state) {
+    uint8_t file[256];
+    dt_image image;
+    size_t n = make_bmp(file, &KINDS[4]);
+    file[n - 16 + 0] = 10, file[n - 16 + 1] = 20, file[n - 16 + 2] = 30; // top left: B, G, R
+    assert_int_equal(decode(file, n, 3, &image), DT_OK);
+    assert_int_equal(image.data[0], 30);
+    assert_int_equal(image.data[1], 20);
+    assert_int_equal(image.data[2], 10);
+    assert_int_equal(decode(file, n, 1, &image), DT_OK);
+    assert_int_equal(image.data[0], (uint8_t)(0.299 * 30 + 0.587 * 20 + 0.114 * 10 + 0.5));
+}
+
+static void bmp_cut_anywhere_is_an_error(void **state) {
+    uint8_t file[8192];
+    dt_image image;
+    for (int k = 0; k < N_KINDS; k++) {
+        size_t n = make_bmp(file, &KINDS[k]), row = ((size_t)W * (size_t)KINDS[k].bits + 7) / 8;
+        size_t last_padding = (row + 3) / 4 * 4 - row;
+        for (size_t cut = 0; cut < n - last_padding; cut++)
+            assert_int_equal(decode(file, cut, 3, &image), DT_E_DATA);
+    }
+}
+
+static void bmp_damage_never_crashes(void **state) {
+    uint8_t file[8192], bad[8192];
+    dt_image image;
+    uint32_t x = 1;
+    for (int i = 0; i < 20000; i++) {
+        size_t n = make_bmp(file, &KINDS[i % N_KINDS]);
+        memcpy(bad, file, n);
+        for (int k = 0; k < 3; k++) {
+            x = x * 1664525u + 1013904223u;
+            bad[(x >> 8) % (n < 140 ? n : 140)] = (uint8_t)(x >> 24);
+        }
+        dt_status st = decode(bad, n, 3, &image);
+        assert_true(st == DT_OK || st == DT_E_DATA);
+    }
+}
+
+static void a_bomb_is_refused(void **state) {
+    uint8_t file[256];
+    dt_image image;
+    size_t n = make_bmp(file, &KINDS[0]);
+    put(file + 18, 60000, 4), put(file + 22, 60000, 4);
+    assert_int_equal(decode(file, n, 3, &image), DT_E_DATA);
+}
+
+// ---- JPEG ------------------------------------------------------------------------------------------
+static uint8_t *make_jpeg(int w, int h, int components, bool progressive, size_t *n) {
+    struct jpeg_compress_struct c;
+    struct jpeg_error_mgr errors;
+    uint8_t *out = NULL, row[3 * 256];
+    unsigned long size = 0;
+    c.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&c);
+    jpeg_mem_dest(&c, &out, &size);
+    c.image_width = (JDIMENSION)w, c.image_height = (JDIMENSION)h;
+    c.input_components = components;
+    c.in_color_space = components == 3 ? JCS_RGB : JCS_GRAYSCALE;
+    jpeg_set_defaults(&c);
+    jpeg_set_quality(&c, 95, TRUE);
+    if (progressive) jpeg_simple_progression(&c);
+    jpeg_start_compress(&c, TRUE);
+    for (int y = 0; y < h; y++) {
+        for (int x = 0; x < w * components; x++)
+            row[x] = (uint8_t)(x * 255 / (w * components) / 2 + y);
+        JSAMPROW p = row;
+        jpeg_write_scanlines(&c, &p, 1);
+    }
+    jpeg_finish_compress(&c);
+    jpeg_destroy_compress(&c);
+    *n = size;
+    return out;
+}
+
+static void jpeg_decodes(void **state) {
+    for (int k = 0; k < 4; k++) {
+        size_t n;
+        dt_image image;
+        uint8_t *file = make_jpeg(40, 30, k & 1 ? 3 : 1, k & 2, &n);
+        for (int c = 1; c <= 3; c += 2) {
+            assert_int_equal(decode(file, n, c, &image), DT_OK);
+            assert_int_equal(image.width * 1000 + image.height, 40030);
+            int mid = image.data[(15 * 40 + 20) * c], want = 255 / 4 + 15;
+            assert_true(abs(mid - want) <= 6);
+        }
+        free(file);
+    }
+}
+
+static void jpeg_cut_is_an_error(void **state) {
+    size_t n;
+    dt_image image;
+    uint8_t *file = make_jpeg(64, 48, 3, false, &n);
+    for (size_t cut = 0; cut + 2 < n; cut += 1 + cut / 97) // without its end marker it is whole
+        assert_int_equal(decode(file, cut, 3, &image), DT_E_DATA);
+    // and the decoder still works afterwards
+    assert_int_equal(decode(file, n, 3, &image), DT_OK);
+    free(file);
+}
+
+static void jpeg_damage_never_crashes(void **state) {
+    size_t n;
+    dt_image image;
+    uint8_t *file = make_jpeg(32, 32, 3, true, &n), *bad = malloc(n);
+    uint32_t x = 7;
+    for (int i = 0; i < 2000; i++) {
+        memcpy(bad, file, n);
+        x = x * 1664525u + 1013904223u;
+        bad[(x >> 8) % n] ^= (uint8_t)(x >> 24 | 1);
+        dt_status st = decode(bad, n, 3, &image);
+        assert_true(st == DT_OK || st == DT_E_DATA);
+    }
+    free(bad);
+    free(file);
+}
+
+static void not_an_image_says_so(void **state) {
+    dt_image image;
+    assert_int_equal(decode((const uint8_t *)"hello, world", 12, 3, &image), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "not an image"));
+    assert_int_equal(decode((const uint8_t *)"\x89PNG\r\n\x1a\n....", 12, 3, &image), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "png"));
+}
+
+static void the_right_size_goes_straight_to_the_slot(void **state) {
+    uint8_t file[256], slot[W * H * 3];
+    dt_image image;
+    size_t n = make_bmp(file, &KINDS[4]);
+    dt_span s = {file, n};
+    assert_int_equal(dt_decode_image(decoder, s, 3, H, W, slot, &image), DT_OK);
+    assert_ptr_equal(image.data, slot);
+    assert_int_equal(dt_decode_image(decoder, s, 3, H + 1, W, slot, &image), DT_OK);
+    assert_ptr_not_equal(image.data, slot);
+}
+
+// ---- resize ----------------------------------------------------------------------------------------
+static void resize_agrees_with_pillow(void **state) {
+    dt_resizer *r = dt_resizer_create();
+    for (size_t i = 0; i < sizeof RESIZE_CASES / sizeof *RESIZE_CASES; i++) {
+        int c = RESIZE_CASES[i].channels, w = RESIZE_CASES[i].w, h = RESIZE_CASES[i].h;
+        uint8_t src[13 * 9 * 3], dst[20 * 17 * 3];
+        for (int y = 0; y < 9; y++)
+            for (int x = 0; x < 13; x++)
+                for (int k = 0; k < c; k++)
+                    src[(y * 13 + x) * c + k] = (uint8_t)(x * 37 + y * 61 + k * 91 + x * y * 13);
+        dt_image image = {src, 13, 9, c};
+        const double *box = RESIZE_CASES[i].has_box ? RESIZE_CASES[i].box : NULL;
+        assert_int_equal(dt_resize(r, &image, box, dst, h, w), DT_OK);
+        assert_memory_equal(dst, RESIZE_CASES[i].bytes, (size_t)(w * h * c));
+    }
+    dt_resizer_destroy(r);
+}
+
+// ---- augmentation ----------------------------------------------------------------------------------
+static dt_config *config;
+
+static dt_status parse(const char *list, dt_augment **out) {
+    char *text =
+        dt_xprintf("run: {name: t}\n"
+                   "data: {path: x, fields: {a: {kind: image, size: [4, 4]}}, augment: {a: %s}}\n"
+                   "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+                   list);
+    *out = NULL;
+    dt_config_destroy(config);
+    config = NULL;
+    dt_status st = dt_config_parse(&config, "t.yaml", text, strlen(text), NULL, 0);
+    free(text);
+    if (st != DT_OK) return st;
+    return dt_augment_parse(out, dt_cnode_get(dt_config_node(config, "data.augment"), "a"), "a");
+}
+
+static void apply(const char *list, uint32_t sample, uint32_t epoch, uint8_t *pixels, int w, int h,
+                  int c) {
+    dt_augment *a;
+    dt_buffer scratch = {0};
+    if (parse(list, &a) != DT_OK) fail_msg("%s", dt_error_message());
+    for (int i = 0; i < w * h * c; i++) pixels[i] = (uint8_t)(i * 7);
+    dt_image image = {pixels, w, h, c};
+    dt_augment_key key = {11, sample, epoch};
+    assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+    dt_buffer_fini(&scratch);
+    dt_augment_destroy(a);
+}
+
+static const char *const ALL = "[{rotate: 10}, {shift: 0.1}, {flip: both}, {zoom: 0.2}, {crop: 2}, "
+                               "{brightness: 0.3}, {contrast: 0.3}, {noise: 0.05}]";
+
+static void augmentation_is_a_function_of_its_key(void **state) {
+    uint8_t a[20 * 16 * 3], b[sizeof a], c[sizeof a];
+    apply(ALL, 5, 2, a, 20, 16, 3);
+    apply(ALL, 5, 2, b, 20, 16, 3);
+    assert_memory_equal(a, b, sizeof a);
+    apply(ALL, 6, 2, c, 20, 16, 3);
+    assert_memory_not_equal(a, c, sizeof a);
+    apply(ALL, 5, 3, c, 20, 16, 3);
+    assert_memory_not_equal(a, c, sizeof a);
+}
+
+static void a_flip_moves_bytes_only(void **state) {
+    uint8_t a[6 * 4], plain[6 * 4];
+    int n_flipped = 0;
+    for (int i = 0; i < 24; i++) plain[i] = (uint8_t)(i * 7);
+    for (uint32_t s = 0; s < 200; s++) {
+        apply("[{flip: horizontal}]", s, 0, a, 6, 4, 1);
+        bool same = memcmp(a, plain, sizeof a) == 0;
+        n_flipped += !same;
+        for (int i = 0; i < 24 && !same; i++) assert_int_equal(a[i], plain[i / 6 * 6 + 5 - i % 6]);
+    }
+    assert_true(n_flipped > 70 && n_flipped < 130);
+}
+
+static void no_turn_is_no_change(void **state) {
+    uint8_t a[9 * 7 * 3];
+    apply("[{rotate: 0}, {shift: 0}, {zoom: 0}, {noise: 0}]", 1, 1, a, 9, 7, 3);
+    for (int i = 0; i < (int)sizeof a; i++) assert_int_equal(a[i], (uint8_t)(i * 7));
+}
+
+static void noise_has_the_deviation_asked_for(void **state) {
+    dt_augment *a;
+    dt_buffer scratch = {0};
+    static uint8_t p[100 * 100];
+    memset(p, 128, sizeof p);
+    assert_int_equal(parse("[{noise: 0.05}]", &a), DT_OK);
+    dt_image image = {p, 100, 100, 1};
+    dt_augment_key key = {11, 0, 0};
+    assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < 10000; i++) sum += p[i] - 128, squares += (p[i] - 128) * (p[i] - 128);
+    assert_true(sum / 1e4 > -0.5 && sum / 1e4 < 0.5);
+    assert_true(squares / 1e4 > 11.5 * 11.5 && squares / 1e4 < 14 * 14); // 0.05 * 255 = 12.75
+    dt_augment_destroy(a);
+}
+
+static void a_resized_crop_stays_inside(void **state) {
+    dt_augment *a;
+    assert_int_equal(parse("[random_resized_crop, {flip: horizontal}]", &a), DT_OK);
+    double area = 0;
+    for (uint32_t s = 0; s < 500; s++) {
+        double box[4];
+        dt_augment_key key = {11, s, 0};
+        assert_true(dt_augment_box(a, &key, 50, 40, box));
+        assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= 50 && box[3] <= 40);
+        assert_true(box[2] > box[0] && box[3] > box[1]);
+        area += (box[2] - box[0]) * (box[3] - box[1]) / 2000 / 500;
+    }
+    assert_true(area > 0.4 && area < 0.65); // mean of 0.08..1
+    dt_augment_destroy(a);
+}
+
+static void wrong_augmentations_are_named(void **state) {
+    dt_augment *a;
+    static const char *const BAD[][2] = {{"[{fliip: horizontal}]", "unknown augmentation 'fliip'"},
+                                         {"[{rotate: 500}]", "degrees"},
+                                         {"[{flip: sideways}]", "horizontal"},
+                                         {"[{flip: both}, random_resized_crop]", "first"},
+                                         {"[[1]]", "one augmentation"},
+                                         {"{rotate: 1}", "list"}};
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        assert_int_equal(parse(BAD[i][0], &a), DT_E_USAGE);
+        if (!strstr(dt_error_message(), BAD[i][1]) || !strstr(dt_error_message(), "t.yaml:2"))
+            fail_msg("%s", dt_error_message());
+    }
+}
+
+static int set_up(void **state) {
+    decoder = dt_decoder_create();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    dt_decoder_destroy(decoder);
+    dt_config_destroy(config);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bmp_of_all_kinds),
+        cmocka_unit_test(bmp_colours_are_in_order),
+        cmocka_unit_test(bmp_cut_anywhere_is_an_error),
+        cmocka_unit_test(bmp_damage_never_crashes),
+        cmocka_unit_test(a_bomb_is_refused),
+        cmocka_unit_test(jpeg_decodes),
+        cmocka_unit_test(jpeg_cut_is_an_error),
+        cmocka_unit_test(jpeg_damage_never_crashes),
+        cmocka_unit_test(not_an_image_says_so),
+        cmocka_unit_test(the_right_size_goes_straight_to_the_slot),
+        cmocka_unit_test(resize_agrees_with_pillow),
+        cmocka_unit_test(augmentation_is_a_function_of_its_key),
+        cmocka_unit_test(a_flip_moves_bytes_only),
+        cmocka_unit_test(no_turn_is_no_change),
+        cmocka_unit_test(noise_has_the_deviation_asked_for),
+        cmocka_unit_test(a_resized_crop_stays_inside),
+        cmocka_unit_test(wrong_augmentations_are_named),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,354 @@
+// Batches: what is in them is a function of the config alone; bad records are named or skipped.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "data/source.h"
+#include "data_fixture.h"
+
+#include <pthread.h>
+
+static const char *packed; // LMDB of 6 subjects x 10 x 10
+
+enum { GLOBAL = 8, MICRO = 2, N_LEAVES = 4 };
+
+static uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
+    uint64_t h = dt_hash64(b->sample, (size_t)b->n * sizeof *b->sample);
+    h = h * 31 + dt_hash64(b->weight, (size_t)b->n * sizeof *b->weight);
+    for (int i = 0; i < d->n_fields; i++) {
+        const dt_field_info *f = &d->fields[i];
+        size_t bytes =
+            (size_t)b->n * (size_t)dt_shape_elements(&f->sample_shape) * dt_dtype_size(f->dtype);
+        h = h * 31 + dt_hash64(b->field[i], bytes);
+    }
+    return h;
+}
+
+static dt_batch_source *open_source(dt_dataset *d, dt_split split, const int *leaves, int n_leaves,
+                                    int64_t start) {
+    dt_source_request r = {.split = split,
+                           .augment = split == DT_SPLIT_TRAIN,
+                           .global_batch = GLOBAL,
+                           .micro_batch = MICRO,
+                           .leaves = leaves,
+                           .n_leaves = n_leaves,
+                           .start_step = start,
+                           .end_step = -1};
+    dt_batch_source *s = NULL;
+    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+static const int ALL[] = {0, 1, 2, 3};
+
+// Hashes of all leaves of steps [from, to), by step and leaf.
+static void hashes(dt_dataset *d, const int *leaves, int n, int64_t from, int64_t to,
+                   uint64_t out[][N_LEAVES]) {
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, leaves, n, from);
+    for (int64_t step = from; step < to; step++)
+        for (int i = 0; i < n; i++) {
+            const dt_batch *b;
+            double wait;
+            if (s->get(s, step, leaves[i], &b, &wait) != DT_OK) fail_msg("%s", dt_error_message());
+            assert_int_equal(b->step, step);
+            assert_int_equal(b->leaf, leaves[i]);
+            assert_int_equal(b->n_valid, MICRO);
+            out[step][leaves[i]] = batch_hash(d, b);
+            s->release(s, b);
+        }
+    s->close(s);
+}
+
+#define AUGMENT                                                                                    \
+    "  augment: {fingerprint: [{rotate: 10}, {shift: 0.05}], iris: [{flip: horizontal}, {noise: "  \
+    "0.02}]}\n"
+
+static void batches_do_not_depend_on_workers_or_ranks(void **state) {
+    enum { STEPS = 90 }; // more than two epochs
+    static uint64_t one[STEPS][N_LEAVES], many[STEPS][N_LEAVES], ranks[STEPS][N_LEAVES];
+    dt_dataset *d = fixture_open(packed, AUGMENT, 1);
+    assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 7 * 7 * 6);
+    hashes(d, ALL, N_LEAVES, 0, STEPS, one);
+    d->close(d);
+    d = fixture_open(packed, AUGMENT, 4);
+    hashes(d, ALL, N_LEAVES, 0, STEPS, many);
+    static const int R0[] = {0}, R1[] = {2, 1, 3}; // any division of the leaves
+    hashes(d, R0, 1, 0, STEPS, ranks);
+    hashes(d, R1, 3, 0, STEPS, ranks);
+    assert_memory_equal(one, many, sizeof one);
+    assert_memory_equal(one, ranks, sizeof one);
+    // resuming in the middle is the same
+    memset(many, 0, sizeof many);
+    hashes(d, ALL, N_LEAVES, 41, STEPS, many);
+    assert_memory_equal(one[41], many[41], sizeof one[0] * (STEPS - 41));
+    // and epochs differ, in order and in augmentation
+    assert_int_not_equal(one[0][0], one[36][0]);
+    d->close(d);
+}
+
+static void an_epoch_has_each_sample_at_most_once(void **state) {
+    dt_dataset *d = fixture_open(packed, "", 2);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    assert_int_equal(s->steps_per_epoch, 7 * 7 * 6 / GLOBAL);
+    uint8_t seen[600] = {0};
+    for (int64_t step = 0; step < s->steps_per_epoch; step++)
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            const dt_batch *b;
+            assert_int_equal(s->get(s, step, leaf, &b, NULL), DT_OK);
+            for (int j = 0; j < b->n; j++) assert_int_equal(seen[b->sample[j]]++, 0);
+            // pixels say which record: key = subject * 10 + impression
+            for (int j = 0; j < b->n; j++) {
+                int subject = ((const int32_t *)b->field[2])[j] + 1;
+                assert_int_equal(((const uint8_t *)b->field[1])[j * 8 * 16 * 3] / 10, subject);
+            }
+            s->release(s, b);
+        }
+    s->close(s);
+    d->close(d);
+}
+
+static void seek_goes_anywhere(void **state) {
+    static uint64_t want[20][N_LEAVES], got[20][N_LEAVES];
+    dt_dataset *d = fixture_open(packed, AUGMENT, 2);
+    hashes(d, ALL, N_LEAVES, 0, 20, want);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    static const int64_t TO[] = {5, 0, 17, 3, 3, 19};
+    const dt_batch *held, *b;
+    assert_int_equal(s->get(s, 0, 0, &held, NULL), DT_OK); // stays valid over seeks
+    for (size_t i = 0; i < sizeof TO / sizeof *TO; i++) {
+        assert_int_equal(s->seek(s, TO[i]), DT_OK);
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            assert_int_equal(s->get(s, TO[i], leaf, &b, NULL), DT_OK);
+            got[TO[i]][leaf] = batch_hash(d, b);
+            assert_int_equal(got[TO[i]][leaf], want[TO[i]][leaf]);
+            s->release(s, b);
+        }
+    }
+    assert_int_equal(batch_hash(d, held), want[0][0]);
+    s->release(s, held);
+    // what was given out already must be sought, not waited for
+    assert_int_equal(s->get(s, 2, 0, &b, NULL), DT_E_INTERNAL);
+    assert_non_null(strstr(dt_error_message(), "seek"));
+    s->close(s);
+    d->close(d);
+}
+
+typedef struct lane {
+    dt_batch_source *s;
+    const dt_dataset *d;
+    int leaf;
+    uint64_t hash[30];
+} lane;
+
+static void *run_lane(void *arg) {
+    lane *l = arg;
+    for (int64_t step = 0; step < 30; step++) {
+        const dt_batch *b;
+        double wait;
+        if (l->s->get(l->s, step, l->leaf, &b, &wait) != DT_OK) return NULL;
+        l->hash[step] = batch_hash(l->d, b);
+        if ((step + l->leaf) % 5 == 0) usleep(500);
+        l->s->release(l->s, b);
+    }
+    return l;
+}
+
+static void several_lanes_at_once(void **state) {
+    static uint64_t want[30][N_LEAVES];
+    dt_dataset *d = fixture_open(packed, AUGMENT "  prefetch: 5\n", 2);
+    hashes(d, ALL, N_LEAVES, 0, 30, want);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    lane lanes[N_LEAVES];
+    pthread_t threads[N_LEAVES];
+    for (int i = 0; i < N_LEAVES; i++) {
+        lanes[i] = (lane){.s = s, .d = d, .leaf = i};
+        pthread_create(&threads[i], NULL, run_lane, &lanes[i]);
+    }
+    for (int i = 0; i < N_LEAVES; i++) {
+        void *ok;
+        pthread_join(threads[i], &ok);
+        assert_non_null(ok);
+        for (int step = 0; step < 30; step++) assert_int_equal(lanes[i].hash[step], want[step][i]);
+    }
+    dt_source_stats stats;
+    s->stats(s, &stats);
+    assert_int_equal(stats.ring_slots, 5);
+    assert_int_equal(stats.n_batches, 30 * N_LEAVES);
+    assert_true(stats.n_bytes_read > 0 && stats.decode_s > 0);
+    s->close(s);
+    d->close(d);
+}
+
+static void evaluation_pads_with_weight_zero(void **state) {
+    dt_dataset *d = fixture_open(packed, AUGMENT, 2);
+    static const dt_split SPLITS[] = {DT_SPLIT_VAL, DT_SPLIT_TEST};
+    for (int k = 0; k < 2; k++) {
+        dt_batch_source *s = open_source(d, SPLITS[k], ALL, N_LEAVES, 0);
+        int64_t n = d->n_samples(d, SPLITS[k]), seen = 0, last = -1;
+        assert_int_equal(n, k ? 24 : 6);
+        assert_int_equal(s->n_samples, n);
+        assert_int_equal(s->steps_per_epoch, (n + GLOBAL - 1) / GLOBAL);
+        for (int64_t step = 0; step < s->steps_per_epoch; step++)
+            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+                const dt_batch *b;
+                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                for (int j = 0; j < b->n; j++) {
+                    bool valid = seen < n;
+                    assert_true(b->weight[j] == (valid ? 1.0f : 0.0f));
+                    assert_true(valid ? b->sample[j] > last : b->sample[j] == last);
+                    last = b->sample[j];
+                    seen += valid;
+                }
+                s->release(s, b);
+            }
+        assert_int_equal(seen, n);
+        s->close(s);
+    }
+    d->close(d);
+}
+
+// Flips a byte of the member of `key` in a copy of the set.
+static const char *damaged_copy(const char *name, const char *key, bool zero_all) {
+    const char *out = fixture_path(name);
+    char *file = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", out);
+    size_t n, n_catalog;
+    uint8_t *data = fixture_read(file, &n);
+    uint64_t where = 0;
+    char *catalog = dt_xprintf("%s.catalog", file), *catalog_to = dt_xprintf("%s.catalog", to);
+    void *rows = fixture_read(catalog, &n_catalog);
+    const char *paths[] = {packed};
+    dt_set *s;
+    assert_int_equal(dt_set_open(&s, paths, 1), DT_OK);
+    for (uint32_t r = 0; r < s->catalog->n_records; r++)
+        if (strcmp(dt_catalog_str(s->catalog, s->catalog->records[r].key), key) == 0)
+            where = s->catalog->members[s->catalog->records[r].first_member].offset;
+    assert_true(where > 0);
+    dt_set_close(s);
+    if (zero_all)
+        memset(data + where, 0, 500);
+    else
+        data[where + 100] ^= 1;
+    fixture_write(to, data, n);
+    fixture_write(catalog_to, rows, n_catalog);
+    free(data), free(rows), free(file), free(to), free(catalog), free(catalog_to);
+    return out;
+}
+
+static void a_bad_record_is_named(void **state) {
+    const char *bad = damaged_copy("bad.lmdb", "iris/3/3_M_L_2", false);
+    dt_dataset *d = fixture_open(bad, "", 2);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    dt_status st = DT_OK;
+    for (int64_t step = 0; step < 36 && st == DT_OK; step++)
+        for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
+            const dt_batch *b;
+            st = s->get(s, step, leaf, &b, NULL);
+            if (st == DT_OK) s->release(s, b);
+        }
+    s->close(s);
+    if (st == DT_OK) { // that record is in another part
+        s = open_source(d, DT_SPLIT_TEST, ALL, N_LEAVES, 0);
+        for (int64_t step = 0; step < 3 && st == DT_OK; step++)
+            for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
+                const dt_batch *b;
+                st = s->get(s, step, leaf, &b, NULL);
+                if (st == DT_OK) s->release(s, b);
+            }
+        s->close(s);
+    }
+    assert_int_equal(st, DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "bad.lmdb/data.mdb"));
+    assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_2"));
+    assert_non_null(strstr(dt_error_message(), "XXH3"));
+    d->close(d);
+}
+
+static void skipping_changes_no_other_place(void **state) {
+    const char *bad = damaged_copy("skip.lmdb", "iris/3/3_M_L_2", true);
+    const char *log = fixture_path("skipped.jsonl");
+    static int64_t order[2][40 * GLOBAL];
+    for (int k = 0; k < 2; k++) {
+        dt_config *c = fixture_config(k ? bad : packed, "  on_error: skip\n");
+        dt_dataset *d;
+        assert_int_equal(dt_data_open(&d, c, NULL, 3, log), DT_OK);
+        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+        for (int64_t step = 0; step < 40; step++)
+            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+                const dt_batch *b;
+                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                for (int j = 0; j < b->n; j++) {
+                    order[k][step * GLOBAL + leaf * MICRO + j] = b->sample[j];
+                    assert_true(b->weight[j] == 1);
+                }
+                s->release(s, b);
+            }
+        dt_source_stats stats;
+        s->stats(s, &stats);
+        int n_changed = 0;
+        for (int i = 0; i < 40 * GLOBAL && k; i++) n_changed += order[0][i] != order[1][i];
+        if (k == 0) assert_int_equal(stats.n_skipped, 0);
+        // 7 pairs of each epoch hold that record if it trains; a place is replaced, others stay
+        if (k == 1) {
+            assert_true(n_changed <= 14);
+            assert_true(stats.n_skipped >= (uint64_t)n_changed);
+            assert_true(n_changed > 0); // choose another record if this one does not train
+            {
+                size_t n;
+                char *text = fixture_read(log, &n);
+                assert_non_null(strstr(text, "iris/3/3_M_L_2"));
+                assert_null(strchr(strchr(text, '\n') + 1, '\n')); // listed once
+                free(text);
+            }
+        }
+        s->close(s);
+        d->close(d);
+        dt_config_destroy(c);
+    }
+}
+
+static void wrong_configs_are_named(void **state) {
+    dt_config *c = NULL;
+    char *text = dt_xprintf(
+        "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, "
+        "16]}\n    who: {kind: class}\nmodel: {name: fusion}\ntrain: {global_batch: 8, "
+        "micro_batch: 2}\n",
+        packed);
+    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    dt_dataset *d;
+    assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "t.yaml:"));
+    assert_non_null(strstr(dt_error_message(), "subject")); // says what there is
+    dt_config_destroy(c);
+    free(text);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    fixture_biometric(fixture_path("raw"), 6, 10);
+    packed = fixture_path("set.lmdb");
+    fixture_pack(fixture_path("raw"), packed);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_do_not_depend_on_workers_or_ranks),
+        cmocka_unit_test(an_epoch_has_each_sample_at_most_once),
+        cmocka_unit_test(seek_goes_anywhere),
+        cmocka_unit_test(several_lanes_at_once),
+        cmocka_unit_test(evaluation_pads_with_weight_zero),
+        cmocka_unit_test(a_bad_record_is_named),
+        cmocka_unit_test(skipping_changes_no_other_place),
+        cmocka_unit_test(wrong_configs_are_named),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

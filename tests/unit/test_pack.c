@@ -1,0 +1,292 @@
+// Packing: the same bytes each time, the same records in each format, nothing half-made with a final
+// name, and what already exists is left alone.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/pattern.h"
+#include "data/source.h"
+#include "data/tar.h"
+#include "data_fixture.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+static const char *raw;
+
+static void assert_same_file(const char *a, const char *b) {
+    size_t n_a, n_b;
+    void *x = fixture_read(a, &n_a), *y = fixture_read(b, &n_b);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(x, y, n_a);
+    free(x);
+    free(y);
+}
+
+static uint64_t fingerprint(const char *path) {
+    dt_dataset *d = fixture_open(path, "", 1);
+    uint64_t f = d->fingerprint;
+    assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 7 * 7 * 4);
+    d->close(d);
+    return f;
+}
+
+static void the_same_bytes_each_time(void **state) {
+    fixture_pack(raw, fixture_path("a.lmdb"));
+    fixture_pack(raw, fixture_path("b.lmdb"));
+    assert_same_file(fixture_path("a.lmdb/data.mdb"), fixture_path("b.lmdb/data.mdb"));
+    assert_same_file(fixture_path("a.lmdb/data.mdb.catalog"),
+                     fixture_path("b.lmdb/data.mdb.catalog"));
+    fixture_pack(raw, fixture_path("a-{00..02}.tar"));
+    fixture_pack(raw, fixture_path("b-{00..02}.tar"));
+    assert_same_file(fixture_path("a-01.tar"), fixture_path("b-01.tar"));
+    assert_same_file(fixture_path("a-02.tar.catalog"), fixture_path("b-02.tar.catalog"));
+}
+
+static void all_formats_hold_the_same_records(void **state) {
+    fixture_pack(raw, fixture_path("one.tar"));
+    uint64_t want = fingerprint(fixture_path("a.lmdb"));
+    assert_int_equal(fingerprint(fixture_path("one.tar")), want);
+    assert_int_equal(fingerprint(fixture_path("a-{00..02}.tar")), want);
+}
+
+static void metadata_is_in_the_catalog_and_in_the_records(void **state) {
+    const char *path = fixture_path("a.lmdb");
+    dt_set *s;
+    assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
+    const dt_catalog *c = s->catalog;
+    assert_int_equal(c->n_records, 80);
+    uint32_t r = 0;
+    while (strcmp(dt_catalog_str(c, c->records[r].key), "fingerprint/2/2__M_Right_ring_finger") !=
+           0)
+        r++;
+    static const char *const WANT[][2] = {
+        {"subject", "2"}, {"gender", "M"}, {"hand", "Right"}, {"finger", "ring"}};
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, WANT[i][0]), r),
+                            WANT[i][1]);
+    assert_null(dt_catalog_value(c, dt_catalog_find_column(c, "n"), r));
+    dt_buffer scratch = {0};
+    dt_span bytes;
+    assert_int_equal(c->records[r].n_members, 2);
+    assert_int_equal(dt_set_read(s, r, c->records[r].first_member + 1, true, &scratch, &bytes),
+                     DT_OK);
+    const char *json = "{\"finger\":\"ring\",\"gender\":\"M\",\"hand\":\"Right\",\"subject\":2}";
+    assert_int_equal(bytes.n_bytes, strlen(json));
+    assert_memory_equal(bytes.data, json, strlen(json));
+    dt_buffer_fini(&scratch);
+    dt_set_close(s);
+}
+
+// Without its catalog a set is scanned, and gives the same records without hashes.
+static void the_catalog_may_be_lost(void **state) {
+    static const char *const PATHS[] = {"lost.lmdb", "lost.tar"};
+    static const char *const CATALOGS[] = {"lost.lmdb/data.mdb.catalog", "lost.tar.catalog"};
+    for (int i = 0; i < 2; i++) {
+        const char *path = fixture_path(PATHS[i]);
+        fixture_pack(raw, path);
+        assert_int_equal(dt_io_unlink(fixture_path(CATALOGS[i])), DT_OK);
+        dt_set *s;
+        assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
+        assert_int_equal(s->catalog->n_records, 80);
+        assert_false(s->catalog->members[0].has_hash);
+        assert_int_equal(
+            s->catalog->columns[dt_catalog_find_column(s->catalog, "subject")].n_values, 4);
+        dt_set_close(s);
+        assert_int_equal(fingerprint(path) != 0, 1);
+    }
+}
+
+static void a_damaged_catalog_or_cut_data_is_an_error(void **state) {
+    const char *path = fixture_path("a-01.tar"), *catalog = fixture_path("a-01.tar.catalog");
+    size_t n, n_data;
+    uint8_t *good = fixture_read(catalog, &n), *data = fixture_read(path, &n_data),
+            *bad = malloc(n);
+    dt_set *s;
+    for (size_t i = 0; i < n; i += 1 + n / 200) {
+        memcpy(bad, good, n);
+        bad[i] ^= 0x40;
+        fixture_write(catalog, bad, n);
+        assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+        fixture_write(catalog, good, i);
+        assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), "a-01.tar.catalog"));
+    }
+    fixture_write(catalog, good, n);
+    fixture_write(path, data, n_data - 512);
+    assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "cut"));
+    fixture_write(path, data, n_data);
+    assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
+    dt_set_close(s);
+    free(bad), free(good), free(data);
+}
+
+static void a_missing_shard_is_named(void **state) {
+    const char *pattern = fixture_path("a-{00..03}.tar");
+    dt_set *s;
+    assert_int_equal(dt_set_open(&s, &pattern, 1), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "a-03.tar"));
+}
+
+static void what_exists_is_left_alone(void **state) {
+    const char *out = fixture_path("keep.lmdb"), *other = fixture_path("raw2");
+    fixture_pack(raw, out);
+    fixture_pack(raw, out); // the same: done already
+    fixture_biometric(other, 2, 3);
+    dt_pack_opts o = {.source = other, .out = out};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "--overwrite"));
+    assert_int_equal(fingerprint(out), fingerprint(fixture_path("a.lmdb")));
+    o.overwrite = true;
+    assert_int_equal(dt_data_pack(&o), DT_OK);
+    dt_set *s;
+    assert_int_equal(dt_set_open(&s, &out, 1), DT_OK);
+    assert_int_equal(s->catalog->n_records, 12);
+    dt_set_close(s);
+}
+
+static bool complete(const char *out) {
+    dt_set *s;
+    if (dt_set_open(&s, &out, 1) != DT_OK) return false;
+    bool all = s->catalog->n_records == 80;
+    dt_set_close(s);
+    return all;
+}
+
+// Dies at its n-th write call, for every n: what has a final name is whole, and a second run succeeds.
+static void killed_anywhere(void **state) {
+    static const char *const OUTS[] = {"kill.lmdb", "kill-{00..01}.tar"};
+    for (int k = 0; k < 2; k++) {
+        const char *out = fixture_path(OUTS[k]);
+        bool finished = false;
+        int n_killed = 0;
+        for (int n = 1; !finished; n++) {
+            pid_t pid = fork();
+            if (pid == 0) {
+                char spec[32];
+                snprintf(spec, sizeof spec, "io:%d:kill", n);
+                dt_failpoint_set(spec);
+                dt_pack_opts o = {.source = raw, .out = out, .overwrite = true};
+                _exit(dt_data_pack(&o));
+            }
+            int status;
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            finished = WIFEXITED(status);
+            n_killed += !finished;
+            if (finished) assert_int_equal(WEXITSTATUS(status), 0);
+            dt_set *s;
+            if (dt_set_open(&s, &out, 1) == DT_OK) {
+                assert_int_equal(s->catalog->n_records, 80);
+                dt_set_close(s);
+            }
+        }
+        assert_true(n_killed > 5);
+        assert_true(complete(out));
+    }
+}
+
+static void a_full_disk_is_said_and_leaves_nothing(void **state) {
+    static const char *const OUTS[] = {"full.lmdb", "full-{00..01}.tar"};
+    for (int k = 0; k < 2; k++)
+        for (int n = 1;; n++) {
+            const char *out = fixture_path(OUTS[k]);
+            char *spec = dt_xprintf("io:%d:enospc", n);
+            assert_int_equal(dt_failpoint_set(spec), DT_OK);
+            dt_pack_opts o = {.source = raw, .out = out, .overwrite = true};
+            dt_status st = dt_data_pack(&o);
+            dt_failpoint_set(NULL);
+            free(spec);
+            if (st == DT_OK) break;
+            assert_int_equal(st, DT_E_STORAGE);
+            assert_true(strlen(dt_error_message()) > 10);
+            assert_false(dt_io_exists(fixture_path("full.lmdb.partial")));
+            assert_false(dt_io_exists(fixture_path("full-00.tar.partial")));
+        }
+}
+
+static void classes_come_from_folders(void **state) {
+    uint8_t bmp[4096];
+    const char *root = fixture_path("photos");
+    static const char *const CLASSES[] = {"glass", "cardboard", "paper"};
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < 4; i++) {
+            char *path = dt_xprintf("%s/set/%s/%s%d.BMP", root, CLASSES[c], CLASSES[c], i);
+            size_t n = fixture_bmp(bmp, 4, 4, 24, c);
+            fixture_write(path, bmp, n);
+            free(path);
+        }
+    fixture_write(fixture_path("photos/LICENSE"), "x", 1);
+    const char *out = fixture_path("photos-{0..1}.tar");
+    fixture_pack(root, out);
+    dt_set *s;
+    assert_int_equal(dt_set_open(&s, &out, 1), DT_OK);
+    const dt_catalog *c = s->catalog;
+    assert_int_equal(c->n_records, 12);
+    assert_string_equal(dt_catalog_str(c, c->records[0].key), "cardboard/cardboard0");
+    assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "label"), 4), "glass");
+    assert_int_equal(c->records[0].n_members, 3);
+    assert_true(dt_catalog_find_ext(c, "cls") >= 0 && dt_catalog_find_ext(c, "bmp") >= 0);
+    dt_set_close(s);
+    dt_config *cfg;
+    dt_dataset *d;
+    char *text = dt_xprintf(
+        "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    image: {kind: image, size: [4, 4]}\n"
+        "    label: {kind: class, classes: 3}\nmodel: {name: fusion}\n"
+        "train: {global_batch: 4, micro_batch: 4}\n",
+        out);
+    assert_int_equal(dt_config_parse(&cfg, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    if (dt_data_open(&d, cfg, NULL, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 12);
+    d->close(d);
+    dt_config_destroy(cfg);
+    free(text);
+}
+
+static void patterns(void **state) {
+    dt_capture cap[DT_MAX_CAPTURES];
+    assert_int_equal(dt_pattern_match("{a}__{b}_{c}.BMP", "x/y/7__M_Left_index.bmp", cap), 3);
+    assert_string_equal(cap[0].value, "7");
+    assert_string_equal(cap[1].value, "M");
+    assert_string_equal(cap[2].value, "Left_index");
+    assert_int_equal(dt_pattern_match("{dir}/{n}.jpg", "a/b/3.jpg", cap), 2);
+    assert_string_equal(cap[0].value, "b");
+    assert_int_equal(dt_pattern_match("{n}.jpg", "a/.jpg", cap), -1);
+    assert_int_equal(dt_pattern_match("{n}_{m}.jpg", "a/3.jpg", cap), -1);
+    assert_int_equal(dt_pattern_check("{a}{b}"), DT_E_USAGE);
+    assert_int_equal(dt_pattern_check("{a"), DT_E_USAGE);
+    assert_int_equal(dt_pattern_check("a}"), DT_E_USAGE);
+    assert_int_equal(dt_pattern_check("{}"), DT_E_USAGE);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    raw = fixture_path("raw");
+    fixture_biometric(raw, 4, 10);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_bytes_each_time),
+        cmocka_unit_test(all_formats_hold_the_same_records),
+        cmocka_unit_test(metadata_is_in_the_catalog_and_in_the_records),
+        cmocka_unit_test(the_catalog_may_be_lost),
+        cmocka_unit_test(a_damaged_catalog_or_cut_data_is_an_error),
+        cmocka_unit_test(a_missing_shard_is_named),
+        cmocka_unit_test(what_exists_is_left_alone),
+        cmocka_unit_test(killed_anywhere),
+        cmocka_unit_test(a_full_disk_is_said_and_leaves_nothing),
+        cmocka_unit_test(classes_come_from_folders),
+        cmocka_unit_test(patterns),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,101 @@
+// The order of samples is a bijection, a pure function, and frozen: changing it breaks every resume.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/sampler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t SIZES[] = {1, 2, 3, 5, 16, 17, 255, 256, 257, 1000, 4096, 4097, 9000, 12289};
+enum { N_SIZES = sizeof SIZES / sizeof *SIZES };
+
+static void every_epoch_is_a_bijection(void **state) {
+    for (int k = 0; k < N_SIZES; k++)
+        for (int shuffle = DT_SHUFFLE_NONE; shuffle <= DT_SHUFFLE_GLOBAL; shuffle++)
+            for (uint64_t epoch = 0; epoch < 3; epoch++) {
+                dt_sampler s = {(dt_shuffle)shuffle, 42, SIZES[k]};
+                uint8_t *seen = calloc(SIZES[k], 1);
+                for (uint64_t i = 0; i < SIZES[k]; i++) {
+                    uint64_t at = dt_sampler_index(&s, epoch, i);
+                    assert_true(at < SIZES[k]);
+                    assert_int_equal(seen[at]++, 0);
+                }
+                free(seen);
+            }
+}
+
+static void the_inverse_inverts(void **state) {
+    for (int k = 0; k < N_SIZES; k++)
+        for (uint64_t i = 0; i < SIZES[k]; i += 1 + SIZES[k] / 100)
+            assert_int_equal(dt_perm_invert(9, 3, SIZES[k], dt_perm_apply(9, 3, SIZES[k], i)), i);
+}
+
+static void epochs_and_seeds_differ(void **state) {
+    dt_sampler a = {DT_SHUFFLE_GLOBAL, 1, 1000}, b = {DT_SHUFFLE_GLOBAL, 2, 1000};
+    int same_epoch = 0, same_seed = 0, fixed = 0;
+    for (uint64_t i = 0; i < 1000; i++) {
+        same_epoch += dt_sampler_index(&a, 0, i) == dt_sampler_index(&a, 1, i);
+        same_seed += dt_sampler_index(&a, 0, i) == dt_sampler_index(&b, 0, i);
+        fixed += dt_sampler_index(&a, 0, i) == i;
+    }
+    assert_true(same_epoch < 10 && same_seed < 10 && fixed < 10);
+}
+
+// Correlation of place and index, and of neighbours, over many epochs: |r| ~ 1/sqrt(n).
+static void places_are_uncorrelated(void **state) {
+    dt_sampler s = {DT_SHUFFLE_GLOBAL, 5, 2205};
+    double mid = (2205 - 1) / 2.0, sum = 0, next = 0, norm = 0;
+    for (uint64_t epoch = 0; epoch < 20; epoch++)
+        for (uint64_t i = 0; i < 2204; i++) {
+            double x = (double)dt_sampler_index(&s, epoch, i) - mid;
+            double y = (double)dt_sampler_index(&s, epoch, i + 1) - mid;
+            sum += x * ((double)i - mid);
+            next += x * y;
+            norm += x * x;
+        }
+    assert_true(sum / norm < 0.03 && sum / norm > -0.03);
+    assert_true(next / norm < 0.03 && next / norm > -0.03);
+}
+
+static void blocks_keep_reads_near(void **state) {
+    enum { N = 100000 };
+    dt_sampler s = {DT_SHUFFLE_BLOCK, 5, N};
+    uint8_t touched[N / DT_SHUFFLE_BLOCK_SAMPLES + 1];
+    int n_window = DT_SHUFFLE_BLOCK_SAMPLES * DT_SHUFFLE_WINDOW_BLOCKS;
+    for (int w = 0; w + n_window <= N; w += n_window) {
+        int n_blocks = 0, moved = 0;
+        memset(touched, 0, sizeof touched);
+        for (int i = w; i < w + n_window; i++) {
+            uint64_t at = dt_sampler_index(&s, 1, (uint64_t)i);
+            n_blocks += !touched[at / DT_SHUFFLE_BLOCK_SAMPLES];
+            touched[at / DT_SHUFFLE_BLOCK_SAMPLES] = 1;
+            moved += at != (uint64_t)i;
+        }
+        assert_true(n_blocks <= DT_SHUFFLE_WINDOW_BLOCKS + 2); // the short block shifts the edges
+        assert_true(moved > n_window * 9 / 10);
+    }
+}
+
+static void the_order_is_frozen(void **state) {
+    dt_sampler global = {DT_SHUFFLE_GLOBAL, 42, 2205}, block = {DT_SHUFFLE_BLOCK, 42, 2205};
+    static const uint64_t GLOBAL[] = {213, 1264, 690, 792, 1241, 1872},
+                          BLOCK[] = {1226, 995, 1399, 1067, 2094, 1607};
+    for (uint64_t i = 0; i < 6; i++) {
+        assert_int_equal(dt_sampler_index(&global, 3, i), GLOBAL[i]);
+        assert_int_equal(dt_sampler_index(&block, 3, i), BLOCK[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_epoch_is_a_bijection), cmocka_unit_test(the_inverse_inverts),
+        cmocka_unit_test(epochs_and_seeds_differ),    cmocka_unit_test(places_are_uncorrelated),
+        cmocka_unit_test(blocks_keep_reads_near),     cmocka_unit_test(the_order_is_frozen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,341 @@
+// Dialects of tar, keys and extensions, shards that are scanned; cut and damaged files.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/source.h"
+#include "data/tar.h"
+#include "data_fixture.h"
+
+static uint8_t tar_bytes[1 << 16];
+static size_t tar_n;
+
+static void put_header(const char *name, char type, uint64_t size) {
+    uint8_t *h = tar_bytes + tar_n;
+    memset(h, 0, 512);
+    memcpy(h, name, strlen(name) < 100 ? strlen(name) : 100);
+    sprintf((char *)h + 100, "0000644");
+    sprintf((char *)h + 124, "%011o", (unsigned)size);
+    h[156] = (uint8_t)type;
+    memcpy(h + 257, "ustar\00000", 8);
+}
+
+static void seal_header(void) {
+    uint8_t *h = tar_bytes + tar_n;
+    unsigned sum = 0;
+    memset(h + 148, ' ', 8);
+    for (int i = 0; i < 512; i++) sum += h[i];
+    sprintf((char *)h + 148, "%06o", sum);
+    tar_n += 512;
+}
+
+static void put_data(const void *data, size_t n) {
+    memset(tar_bytes + tar_n, 0, dt_tar_padded(n));
+    memcpy(tar_bytes + tar_n, data, n);
+    tar_n += dt_tar_padded(n);
+}
+
+static void put_file(const char *name, const char *text) {
+    put_header(name, '0', strlen(text));
+    seal_header();
+    put_data(text, strlen(text));
+}
+
+static void put_extension(char type, const char *text) {
+    put_header("ext", type, strlen(text));
+    seal_header();
+    put_data(text, strlen(text));
+}
+
+static void put_end(void) {
+    memset(tar_bytes + tar_n, 0, 1024);
+    tar_n += 1024;
+}
+
+// Reads all entries as "name=text;".
+static dt_status list(char *out, size_t n_bytes) {
+    uint8_t *copy = malloc(n_bytes ? n_bytes : 1); // exact, for AddressSanitizer
+    memcpy(copy, tar_bytes, n_bytes);
+    dt_blob b;
+    dt_tar t;
+    dt_tar_entry e;
+    bool more = true;
+    dt_status st = DT_OK;
+    *out = '\0';
+    dt_blob_from_memory(&b, "x.tar", copy, n_bytes);
+    dt_tar_begin(&t, &b);
+    while ((st = dt_tar_next(&t, &e, &more)) == DT_OK && more) {
+        assert_true(e.offset <= n_bytes && e.size <= n_bytes - e.offset);
+        if (e.is_regular && strlen(out) < 2000)
+            sprintf(out + strlen(out), "%.400s=%.*s;", e.path, (int)(e.size < 50 ? e.size : 50),
+                    (const char *)copy + e.offset);
+    }
+    free(copy);
+    return st;
+}
+
+static void expect(const char *want) {
+    char got[4096];
+    if (list(got, tar_n) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_string_equal(got, want);
+}
+
+static void plain_and_old_headers(void **state) {
+    tar_n = 0;
+    put_file("./a.txt", "one");
+    put_header("dir/", '5', 0), seal_header();
+    put_header("old", '\0', 3), memset(tar_bytes + tar_n + 257, 0, 8), seal_header(),
+        put_data("two", 3);
+    put_header("link", '2', 0), seal_header();
+    put_header("contiguous", '7', 2), seal_header(), put_data("hi", 2);
+    put_end();
+    expect("a.txt=one;old=two;contiguous=hi;");
+}
+
+static void ustar_prefix(void **state) {
+    tar_n = 0;
+    put_header("b.txt", '0', 1);
+    memcpy(tar_bytes + tar_n + 345, "some/where", 10);
+    seal_header();
+    put_data("x", 1);
+    put_end();
+    expect("some/where/b.txt=x;");
+}
+
+static void pax_overrides_one_file(void **state) {
+    tar_n = 0;
+    put_extension('x', "18 path=long/name\n20 mtime=1.23456789\n");
+    put_file("short", "a");
+    put_file("next", "b");
+    put_end();
+    expect("long/name=a;next=b;");
+}
+
+static void pax_size_and_global(void **state) {
+    tar_n = 0;
+    put_extension('g', "17 comment=hello\n");
+    put_extension('x', "9 size=4\n");
+    put_header("f", '0', 0), seal_header(), put_data("abcd", 4);
+    put_end();
+    expect("f=abcd;");
+    tar_n = 0;
+    put_extension('g', "13 path=glob\n");
+    put_file("a", "1");
+    put_end();
+    // the length must count itself: "13 path=glob\n" is 13 bytes
+    expect("glob=1;");
+}
+
+static void gnu_long_name_and_base256(void **state) {
+    tar_n = 0;
+    char name[200];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    put_extension('K', "some link");
+    put_extension('L', name);
+    put_header("n", '0', 0);
+    memset(tar_bytes + tar_n + 124, 0, 12);
+    tar_bytes[tar_n + 124] = 0x80;
+    tar_bytes[tar_n + 135] = 2; // two bytes
+    seal_header();
+    put_data("ok", 2);
+    put_end();
+    char want[256];
+    snprintf(want, sizeof want, "%s=ok;", name);
+    expect(want);
+}
+
+static void bad_archives_are_errors(void **state) {
+    static const char *const PAX[] = {"5 path\n",   "99 path=a\n", "x path=a\n", "11 path=a\n",
+                                      "9 size=x\n", "0 a=b\n",     "3=\n"};
+    char got[4096];
+    for (size_t i = 0; i < sizeof PAX / sizeof *PAX; i++) {
+        tar_n = 0;
+        put_extension('x', PAX[i]);
+        put_file("a", "1");
+        put_end();
+        assert_int_equal(list(got, tar_n), DT_E_DATA);
+    }
+    tar_n = 0;
+    put_header("neg", '0', 0), tar_bytes[tar_n + 124] = 0xff, seal_header();
+    assert_int_equal(list(got, tar_n), DT_E_DATA);
+    tar_n = 0;
+    put_file("a", "1");
+    tar_bytes[3] ^= 1;
+    assert_int_equal(list(got, tar_n), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "checksum"));
+}
+
+static void cut_anywhere_is_an_error_or_a_shorter_list(void **state) {
+    char got[4096];
+    tar_n = 0;
+    put_file("a.txt", "one");
+    put_extension('x', "18 path=long/name\n");
+    put_file("b.txt", "two");
+    size_t end = tar_n;
+    for (size_t cut = 0; cut < end; cut++) {
+        dt_status st = list(got, cut);
+        // a cut in the padding of the last member loses nothing; any other is an error
+        if (cut == 0)
+            assert_string_equal(got, "");
+        else if (cut >= 515 && cut <= 1024)
+            assert_string_equal(got, "a.txt=one;");
+        else if (cut >= end - 509)
+            assert_string_equal(got, "a.txt=one;long/name=two;");
+        else if (cut == 2048)
+            assert_int_equal(st, DT_OK); // between the extension and its file
+        else
+            assert_true(st == DT_E_DATA || (cut >= 1554 && cut <= 2048));
+    }
+}
+
+static void damage_never_crashes(void **state) {
+    char got[4096];
+    uint32_t x = 3;
+    for (int i = 0; i < 3000; i++) {
+        tar_n = 0;
+        put_extension('x', "18 path=long/name\n20 mtime=1.23456789\n");
+        put_file("short", "a");
+        put_extension('L', "another name");
+        put_file("b", "c");
+        put_end();
+        for (int k = 0; k < 4; k++) {
+            x = x * 1664525u + 1013904223u;
+            tar_bytes[(x >> 8) % tar_n] = (uint8_t)(x >> 24);
+        }
+        // make the checksums right again, so that the damage gets further in
+        for (size_t at = 0; at + 512 <= tar_n; at += 512) {
+            unsigned sum = 0;
+            if (memcmp(tar_bytes + at + 257, "ustar", 5) != 0) continue;
+            memset(tar_bytes + at + 148, ' ', 8);
+            for (int b = 0; b < 512; b++) sum += tar_bytes[at + (size_t)b];
+            sprintf((char *)tar_bytes + at + 148, "%06o", sum);
+        }
+        dt_status st = list(got, tar_n);
+        assert_true(st == DT_OK || st == DT_E_DATA);
+    }
+}
+
+static void what_we_write_we_read(void **state) {
+    static const size_t LENGTHS[] = {1, 50, 99, 100, 101, 150, 255, 256, 257, 300, 1000};
+    for (size_t i = 0; i < sizeof LENGTHS / sizeof *LENGTHS; i++)
+        for (int slash = 0; slash < 2; slash++) {
+            char name[1100];
+            size_t n = LENGTHS[i], n_header;
+            memset(name, 'a' + (int)i, n);
+            name[n] = '\0';
+            if (slash && n > 2) name[n / 2] = '/';
+            uint8_t header[DT_TAR_MAX_HEADER];
+            assert_int_equal(dt_tar_write_header(header, &n_header, name, 3), DT_OK);
+            memcpy(tar_bytes, header, n_header);
+            tar_n = n_header;
+            put_data("abc", 3);
+            put_end();
+            dt_blob b;
+            dt_tar t;
+            dt_tar_entry e;
+            bool more;
+            dt_blob_from_memory(&b, "x", tar_bytes, tar_n);
+            dt_tar_begin(&t, &b);
+            assert_int_equal(dt_tar_next(&t, &e, &more), DT_OK);
+            assert_string_equal(e.path, name);
+            assert_int_equal(e.size, 3);
+            assert_int_equal(e.offset, n_header);
+        }
+}
+
+static void keys_and_extensions(void **state) {
+    static const struct {
+        const char *path, *key, *ext;
+    } CASES[] = {{"a/b.c/d.seg.JPG", "a/b.c/d", "seg.jpg"},
+                 {"x.cls", "x", "cls"},
+                 {"a/.hidden", NULL, NULL},
+                 {"noext", NULL, NULL},
+                 {"a/__x__.json", "a/__x__", "json"},
+                 {"__meta__.json", NULL, NULL},
+                 {"a.b/c", NULL, NULL}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        size_t n = 0;
+        char ext[64];
+        bool ok = dt_split_key(CASES[i].path, &n, ext, sizeof ext);
+        assert_int_equal(ok, CASES[i].key != NULL);
+        if (!ok) continue;
+        assert_int_equal(n, strlen(CASES[i].key));
+        assert_string_equal(ext, CASES[i].ext);
+    }
+}
+
+static void a_foreign_shard_is_scanned(void **state) {
+    fixture_begin();
+    tar_n = 0;
+    put_file("s/1.jpg", "img1");
+    put_file("s/1.cls", " 3\n");
+    put_file("s/1.json", "{\"who\": \"ann\", \"age\": 7, \"deep\": {\"x\": 1}}");
+    put_file("README", "x");
+    put_file("s/2.jpg", "img2");
+    put_file("s/2.cls", "11");
+    put_end();
+    const char *path = fixture_path("f.tar");
+    fixture_write(path, tar_bytes, tar_n);
+    dt_set *s;
+    if (dt_set_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    const dt_catalog *c = s->catalog;
+    assert_int_equal(c->n_records, 2);
+    assert_string_equal(dt_catalog_str(c, c->records[1].key), "s/2");
+    assert_int_equal(c->records[0].n_members, 3);
+    assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "cls"), 0), "3");
+    assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "cls"), 1), "11");
+    assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "who"), 0), "ann");
+    assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "age"), 0), "7");
+    assert_null(dt_catalog_value(c, dt_catalog_find_column(c, "who"), 1));
+    assert_int_equal(dt_catalog_find_column(c, "deep"), -1);
+    dt_buffer scratch = {0};
+    dt_span bytes;
+    assert_int_equal(dt_set_read(s, 1, c->records[1].first_member, true, &scratch, &bytes), DT_OK);
+    assert_int_equal(bytes.n_bytes, 4);
+    assert_memory_equal(bytes.data, "img2", 4);
+    dt_buffer_fini(&scratch);
+    dt_set_close(s);
+    // a repeated extension in one record
+    tar_n = 0;
+    put_file("1.jpg", "a"), put_file("1.JPG", "b"), put_end();
+    fixture_write(path, tar_bytes, tar_n);
+    assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "two members"));
+    fixture_end();
+}
+
+static void shard_patterns(void **state) {
+    char **list_;
+    size_t n;
+    assert_int_equal(dt_expand_shards("a-{008..010}.tar::b.tar", &list_, &n), DT_OK);
+    assert_int_equal(n, 4);
+    assert_string_equal(list_[0], "a-008.tar");
+    assert_string_equal(list_[2], "a-010.tar");
+    assert_string_equal(list_[3], "b.tar");
+    dt_io_free_list(list_, n);
+    static const char *const BAD[] = {"a{3..1}", "a{x..y}", "a{1}", "a{1..2", "a{0..99999999}"};
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++)
+        assert_int_equal(dt_expand_shards(BAD[i], &list_, &n), DT_E_USAGE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_and_old_headers),
+        cmocka_unit_test(ustar_prefix),
+        cmocka_unit_test(pax_overrides_one_file),
+        cmocka_unit_test(pax_size_and_global),
+        cmocka_unit_test(gnu_long_name_and_base256),
+        cmocka_unit_test(bad_archives_are_errors),
+        cmocka_unit_test(cut_anywhere_is_an_error_or_a_shorter_list),
+        cmocka_unit_test(damage_never_crashes),
+        cmocka_unit_test(what_we_write_we_read),
+        cmocka_unit_test(keys_and_extensions),
+        cmocka_unit_test(a_foreign_shard_is_scanned),
+        cmocka_unit_test(shard_patterns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

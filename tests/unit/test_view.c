@@ -1,0 +1,242 @@
+// Views and splits: counts of the biometric set, shares of strata, and that file order does not matter.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/split.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_SUBJECTS = 45, N_EACH = 10, TRAIN = 0, VAL = 1, TEST = 2 };
+
+static void add(dt_catalog *c, int subject, int i, bool iris) {
+    char key[64], number[16];
+    snprintf(key, sizeof key, "%s/%d/%d", iris ? "iris" : "fingerprint", subject, i);
+    snprintf(number, sizeof number, "%d", subject);
+    assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+    assert_int_equal(dt_catalog_add_member(c, iris ? "iris.bmp" : "fingerprint.bmp", 0, 1, NULL),
+                     DT_OK);
+    assert_int_equal(dt_catalog_set(c, "subject", number), DT_OK);
+    assert_int_equal(dt_catalog_set(c, "gender", subject <= 34 ? "M" : "F"), DT_OK);
+}
+
+static dt_catalog *biometric(bool reversed) {
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x", 1);
+    int n = N_SUBJECTS * N_EACH * 2;
+    for (int k = 0; k < n; k++) {
+        int r = reversed ? n - 1 - k : k;
+        add(c, r / 20 + 1, r % 10, r % 20 >= 10);
+    }
+    dt_catalog_finish(c);
+    return c;
+}
+
+static dt_view pairs(const dt_catalog *c) {
+    dt_view v;
+    bool *a = calloc(c->n_records, 1), *b = calloc(c->n_records, 1);
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        a[r] = dt_catalog_str(c, c->records[r].key)[0] == 'f';
+        b[r] = !a[r];
+    }
+    int column = dt_catalog_find_column(c, "subject");
+    assert_int_equal(dt_view_make_pairs(&v, c, a, b, column), DT_OK);
+    free(a);
+    free(b);
+    return v;
+}
+
+static dt_split_spec by_record(const dt_catalog *c) {
+    return (dt_split_spec){.unit = DT_BY_RECORD,
+                           .stratify = dt_catalog_find_column(c, "subject"),
+                           .val = 0.1,
+                           .test = 0.2,
+                           .seed = 42};
+}
+
+static void values_are_sorted_as_numbers(void **state) {
+    dt_catalog *c = biometric(true);
+    const dt_column *col = &c->columns[dt_catalog_find_column(c, "subject")];
+    assert_int_equal(col->n_values, N_SUBJECTS);
+    for (int i = 0; i < N_SUBJECTS; i++)
+        assert_int_equal(atoi(dt_catalog_str(c, col->values[i])), i + 1);
+    dt_catalog_destroy(c);
+}
+
+static void pairs_within_a_subject(void **state) {
+    dt_catalog *c = biometric(false);
+    dt_view v = pairs(c);
+    int column = dt_catalog_find_column(c, "subject");
+    assert_int_equal(v.n, 4500);
+    for (uint32_t i = 0; i < v.n; i++) {
+        assert_int_equal(dt_catalog_cell(c, column, v.record[2 * i]),
+                         dt_catalog_cell(c, column, v.record[2 * i + 1]));
+        assert_int_equal(dt_catalog_str(c, c->records[v.record[2 * i]].key)[0], 'f');
+        assert_int_equal(dt_catalog_str(c, c->records[v.record[2 * i + 1]].key)[0], 'i');
+    }
+    dt_view_fini(&v);
+    dt_catalog_destroy(c);
+}
+
+static void no_record_is_in_two_parts(void **state) {
+    dt_catalog *c = biometric(false);
+    dt_view v = pairs(c);
+    dt_splits s;
+    dt_split_spec spec = by_record(c);
+    assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+    assert_int_equal(s.n[TRAIN], 7 * 7 * 45);
+    assert_int_equal(s.n[VAL], 45);
+    assert_int_equal(s.n[TEST], 2 * 2 * 45);
+    assert_int_equal(s.n_mixed, 4500 - 2205 - 45 - 180);
+    uint8_t *part = calloc(c->n_records, 1);
+    for (int p = 0; p < 3; p++)
+        for (uint32_t i = 0; i < s.n[p]; i++)
+            for (int k = 0; k < 2; k++)
+                part[v.record[2 * s.sample[p][i] + (uint32_t)k]] |= (uint8_t)(1 << p);
+    for (uint32_t r = 0; r < c->n_records; r++)
+        assert_true(part[r] == 1 || part[r] == 2 || part[r] == 4);
+    free(part);
+    dt_splits_fini(&s);
+    dt_view_fini(&v);
+    dt_catalog_destroy(c);
+}
+
+// Sum over samples of a hash of their keys: equal sets, whatever the order.
+static uint64_t set_hash(const dt_catalog *c, const dt_view *v, const dt_splits *s, int part) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n[part]; i++) {
+        uint64_t h = 0;
+        for (int k = 0; k < v->width; k++)
+            h = h * 31 +
+                c->records[v->record[s->sample[part][i] * (uint32_t)v->width + (uint32_t)k]]
+                    .key_hash;
+        sum += h;
+    }
+    return sum;
+}
+
+static void file_order_does_not_matter(void **state) {
+    static const dt_split_unit UNITS[] = {DT_BY_SAMPLE, DT_BY_RECORD, DT_BY_COLUMN};
+    for (int u = 0; u < 3; u++) {
+        uint64_t hash[2][3];
+        for (int reversed = 0; reversed < 2; reversed++) {
+            dt_catalog *c = biometric(reversed);
+            dt_view v = pairs(c);
+            dt_splits s;
+            dt_split_spec spec = by_record(c);
+            spec.unit = UNITS[u];
+            spec.unit_column = dt_catalog_find_column(c, "subject");
+            if (u == 2) spec.stratify = dt_catalog_find_column(c, "gender");
+            assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+            for (int p = 0; p < 3; p++) {
+                assert_true(s.n[p] > 0);
+                hash[reversed][p] = set_hash(c, &v, &s, p);
+            }
+            dt_splits_fini(&s);
+            dt_view_fini(&v);
+            dt_catalog_destroy(c);
+        }
+        assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
+    }
+}
+
+static void subjects_are_disjoint_and_stratified(void **state) {
+    dt_catalog *c = biometric(false);
+    dt_view v = pairs(c);
+    dt_splits s;
+    int subject = dt_catalog_find_column(c, "subject"),
+        gender = dt_catalog_find_column(c, "gender");
+    dt_split_spec spec = by_record(c);
+    spec.unit = DT_BY_COLUMN;
+    spec.unit_column = subject;
+    spec.stratify = gender;
+    assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+    assert_int_equal(s.n_mixed, 0);
+    int part_of[N_SUBJECTS] = {0}, n_women[3] = {0}, n_all[3] = {0};
+    for (int p = 0; p < 3; p++)
+        for (uint32_t i = 0; i < s.n[p]; i++) {
+            uint32_t who = dt_catalog_cell(c, subject, v.record[2 * s.sample[p][i]]);
+            assert_true(part_of[who] == 0 || part_of[who] == p + 1);
+            part_of[who] = p + 1;
+        }
+    for (int i = 0; i < N_SUBJECTS; i++) {
+        assert_true(part_of[i] > 0);
+        n_all[part_of[i] - 1]++;
+        n_women[part_of[i] - 1] += i >= 34;
+    }
+    assert_int_equal(n_all[TEST], 9);
+    assert_true(n_all[VAL] == 4 || n_all[VAL] == 5);
+    assert_true(n_women[TEST] == 2 || n_women[TEST] == 3);
+    assert_int_equal(n_women[VAL], 1);
+    dt_splits_fini(&s);
+    dt_view_fini(&v);
+    dt_catalog_destroy(c);
+}
+
+static void folds_cover_each_sample_once(void **state) {
+    dt_catalog *c = biometric(false);
+    dt_view v;
+    bool *keep = malloc(c->n_records);
+    memset(keep, 1, c->n_records);
+    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    uint8_t *tested = calloc(v.n, 1);
+    for (int fold = 0; fold < 5; fold++) {
+        dt_splits s;
+        dt_split_spec spec = by_record(c);
+        spec.folds = 5;
+        spec.fold = fold;
+        assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+        assert_int_equal(s.n[TEST], 180);
+        assert_int_equal(s.n[VAL], 72);
+        assert_int_equal(s.n[TRAIN] + s.n[VAL] + s.n[TEST], v.n);
+        for (uint32_t i = 0; i < s.n[TEST]; i++) assert_int_equal(tested[s.sample[TEST][i]]++, 0);
+        dt_splits_fini(&s);
+    }
+    free(tested);
+    free(keep);
+    dt_view_fini(&v);
+    dt_catalog_destroy(c);
+}
+
+static void small_strata_keep_their_share(void **state) {
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x", 1);
+    for (int i = 0; i < 300; i++) { // 100 strata of three
+        char key[16], value[16];
+        snprintf(key, sizeof key, "k%d", i);
+        snprintf(value, sizeof value, "v%d", i / 3);
+        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+        assert_int_equal(dt_catalog_set(c, "group", value), DT_OK);
+    }
+    dt_catalog_finish(c);
+    bool keep[300];
+    memset(keep, 1, sizeof keep);
+    dt_view v;
+    dt_splits s;
+    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    dt_split_spec spec = {.unit = DT_BY_RECORD, .stratify = 0, .val = 0.1, .test = 0.1, .seed = 1};
+    assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+    assert_int_equal(s.n[TEST], 30);
+    assert_int_equal(s.n[VAL], 30);
+    dt_splits_fini(&s);
+    dt_view_fini(&v);
+    dt_catalog_destroy(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_sorted_as_numbers),
+        cmocka_unit_test(pairs_within_a_subject),
+        cmocka_unit_test(no_record_is_in_two_parts),
+        cmocka_unit_test(file_order_does_not_matter),
+        cmocka_unit_test(subjects_are_disjoint_and_stratified),
+        cmocka_unit_test(folds_cover_each_sample_once),
+        cmocka_unit_test(small_strata_keep_their_share),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
