@@ -179,6 +179,10 @@ static void test_resume_truncates(void **state) {
     run_steps(m, 11, 11);
     dt_metrics_close(m);
     assert_int_equal(count_lines("metrics.jsonl"), 10);
+    after = read_text("metrics.jsonl");
+    assert_null(strstr(after, "\"step\":10,")); // the torn line
+    assert_non_null(strstr(after, "}\n{\"kind\":\"step\",\"step\":11,"));
+    free(after);
 
     m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
     dt_metrics_close(m);
