@@ -10,6 +10,7 @@
 
 #include "own_case.h"
 
+#include "backend/cpu/simd.h"
 #include "base/hash.h"
 #include "base/rng.h"
 
@@ -719,6 +720,61 @@ static void test_sums(void **state) {
     free(y);
 }
 
+// ---- values at the edges ---------------------------------------------------------------------------
+static float from_bits(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+// Exactly nearest even, denormals and infinities included; NaN stays NaN; back is exact.
+static void test_bf16_rounding(void **state) {
+    enum { N = 4096 + 5 };
+    static float x[N], back[N];
+    static uint16_t h[N];
+    uint64_t seed = 3;
+    for (int i = 0; i < N; i++) x[i] = from_bits((uint32_t)case_next(&seed));
+    for (int i = 0; i < 256; i++) // ties, up and down, and both zeros
+        x[i] = from_bits((uint32_t)i << 24 | 0x8000u | (i & 1 ? 0x10000u : 0));
+    x[256] = INFINITY, x[257] = -INFINITY, x[258] = 0.0f, x[259] = -0.0f, x[260] = 1e-45f;
+    x[261] = from_bits(0x7f7fffff), x[262] = from_bits(0x7fffffff), x[263] = from_bits(0xff800001);
+    dt_simd_get()->elementwise->to_bf16(h, x, N);
+    dt_simd_get()->elementwise->to_f32(back, h, N);
+    for (int i = 0; i < N; i++) {
+        uint32_t u = (uint32_t)h[i] << 16;
+        if (isnan(x[i])) {
+            assert_true(isnan(back[i]));
+            continue;
+        }
+        assert_int_equal(h[i], case_to_bf16((double)x[i]));
+        assert_memory_equal(&u, &back[i], 4);
+    }
+}
+
+// A NaN must reach the loss, or a diverged run goes on unseen.
+static void test_nan(void **state) {
+    const dt_simd *simd = dt_simd_get();
+    for (int at = 0; at < 21; at++) {
+        float x[21] = {0}, y[21];
+        x[at] = NAN;
+        simd->elementwise->relu[0](y, x, 21);
+        assert_true(isnan(y[at]));
+        simd->elementwise->gelu[0](y, x, 21);
+        assert_true(isnan(y[at]));
+        assert_true(isnan(simd->slab->row_max(x, 21)));
+        assert_true(isnan(simd->slab->row_sum_exp(x, 0, 21)));
+    }
+    float x[4 * DT_SIMD_MAX_WIDTH] = {0}, y[DT_SIMD_MAX_WIDTH];
+    const dt_window w = WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
+    for (int k = 0; k < 4; k++) {
+        dt_pool_image p = {.in_h = 2, .in_w = 2, .out_h = 1, .out_w = 1, .win = &w, .x = x, .y = y};
+        x[k * simd->width + 3] = NAN;
+        simd->pool->max[0](&p);
+        assert_true(isnan(y[3]) && y[4] == 0);
+        x[k * simd->width + 3] = 0;
+    }
+}
+
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_relu),         cmocka_unit_test(test_gelu),
@@ -730,7 +786,8 @@ static int run_all(void) {
         cmocka_unit_test(test_transpose),    cmocka_unit_test(test_reshape),
         cmocka_unit_test(test_concat_slice), cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_losses),       cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_sums),         cmocka_unit_test(test_bf16_rounding),
+        cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

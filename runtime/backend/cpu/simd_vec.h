@@ -119,9 +119,16 @@ INLINE vi vseli(vm m, vi a, vi b) {
 }
 #endif
 
-// max(v, floor), but NaN stays: ReLU with floor 0, nothing with floor -inf.
+// max(v, floor), but NaN stays: ReLU with floor 0, nothing with floor -inf. (The x86 instruction
+// returns its second operand when either is NaN.)
 INLINE vf vfloor(vf v, vf floor) {
+#ifdef DT_ISA_avx512
+    return (vf)_mm512_max_ps((__m512)floor, (__m512)v);
+#elif defined(DT_ISA_avx2)
+    return (vf)_mm256_max_ps((__m256)floor, (__m256)v);
+#else
     return vsel(vm_le(v, floor), floor, v);
+#endif
 }
 
 // ---- memory with conversion ------------------------------------------------------------------------
