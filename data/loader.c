@@ -25,16 +25,19 @@
 #include "base/thread.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     MAX_REPLACEMENTS = 256,
     AUTO_RING_BYTES = 256 << 20,
     MIN_SLOTS = 4,
     ALIGN = 64,
-    MESSAGE_BYTES = 1024
+    MESSAGE_BYTES = 1024,
+    STUCK_S = 30
 };
 
 typedef enum slot_state { FREE, FILLING, READY, HELD } slot_state;
@@ -246,23 +249,38 @@ static void phases(const loader *l, double *read_s, double *decode_s) {
     *decode_s = (double)d * 1e-9;
 }
 
+// Nothing moves: every slot is READY for someone else. Another lane will take one soon, unless this
+// batch was asked for out of order.
+static bool is_stuck(loader *l, int64_t q) {
+    return !find(l, q) && !any_in(l, FREE, FILLING) && !any_in(l, HELD, HELD);
+}
+
+static bool wait_a_second(loader *l) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    return pthread_cond_timedwait(&l->ready, &l->lock, &until) == ETIMEDOUT;
+}
+
 // Waits until slot q is READY. Under the lock.
 static dt_status await(loader *l, int64_t q, slot **out) {
-    for (;;) {
+    for (int stuck_s = 0;;) {
         slot *s = find(l, q);
         if (s && s->state == READY) {
             *out = s;
             return DT_OK;
         }
         bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
-        bool stuck = !s && !past && !any_in(l, FREE, FILLING) && !any_in(l, HELD, HELD);
-        if (past || beyond || stuck || l->stopping)
+        if (past || beyond || stuck_s >= STUCK_S)
             return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s",
                            (long long)(q / l->r.n_leaves),
                            past     ? "already given out (seek first)"
                            : beyond ? "beyond the end of the request"
                                     : "out of order: the ring holds only others");
-        pthread_cond_wait(&l->ready, &l->lock);
+        if (!is_stuck(l, q))
+            pthread_cond_wait(&l->ready, &l->lock);
+        else if (wait_a_second(l))
+            stuck_s++;
     }
 }
 
@@ -497,7 +515,11 @@ dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_requ
     l->r.leaves = l->leaves;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&l->idle, NULL);
     l->base = (dt_batch_source){.self = l,
                                 .n_fields = d->fields.n,
