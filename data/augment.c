@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "vectorize.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -279,14 +280,57 @@ static inline void sample_pixel(const dt_image *s, int64_t fx, int64_t fy, uint8
     }
 }
 
+// The same for a pixel whose four neighbours are inside.
+static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, uint8_t *out) {
+    int c = s->channels;
+    uint32_t wx = (uint32_t)(fx >> 8 & 255), wy = (uint32_t)(fy >> 8 & 255);
+    const uint8_t *top = s->data + ((fy >> 16) * s->width + (fx >> 16)) * c,
+                  *low = top + s->width * c;
+    for (int i = 0; i < c; i++) {
+        uint32_t a = top[i] * (256 - wx) + top[c + i] * wx;
+        uint32_t b = low[i] * (256 - wx) + low[c + i] * wx;
+        out[i] = (uint8_t)((a * (256 - wy) + b * wy + (1u << 15)) >> 16);
+    }
+}
+
+static inline bool is_inside(const dt_image *s, int64_t fx, int64_t fy) {
+    return fx >= 0 && fy >= 0 && fx >> 16 < s->width - 1 && fy >> 16 < s->height - 1;
+}
+
+// n bytes at one fraction: a shift without rotation, which is most of what is asked for.
+VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *restrict low,
+                                  uint8_t *restrict dst, int n, int c, uint32_t wx, uint32_t wy) {
+    for (int i = 0; i < n; i++) {
+        uint32_t a = top[i] * (256 - wx) + top[c + i] * wx;
+        uint32_t b = low[i] * (256 - wx) + low[c + i] * wx;
+        dst[i] = (uint8_t)((a * (256 - wy) + b * wy + (1u << 15)) >> 16);
+    }
+}
+
+// The pixels of a row whose neighbours are inside are an interval: clamping is for its two sides only.
+static void warp_row(const dt_image *src, const int64_t m[6], int y, uint8_t *dst) {
+    int64_t fx = m[1] * y + m[2], fy = m[4] * y + m[5];
+    int w = src->width, c = src->channels, begin = 0, end = w;
+    while (begin < w && !is_inside(src, fx + m[0] * begin, fy + m[3] * begin)) begin++;
+    while (end > begin && !is_inside(src, fx + m[0] * (end - 1), fy + m[3] * (end - 1))) end--;
+    for (int x = 0; x < begin; x++) sample_pixel(src, fx + m[0] * x, fy + m[3] * x, dst + x * c);
+    for (int x = end; x < w; x++) sample_pixel(src, fx + m[0] * x, fy + m[3] * x, dst + x * c);
+    if (begin == end) return;
+    if (m[0] == 65536 && m[3] == 0) {
+        int64_t at = fx + m[0] * begin;
+        const uint8_t *top = src->data + ((fy >> 16) * w + (at >> 16)) * c;
+        blend_rows(top, top + w * c, dst + begin * c, (end - begin) * c, c,
+                   (uint32_t)(at >> 8 & 255), (uint32_t)(fy >> 8 & 255));
+        return;
+    }
+    for (int x = begin; x < end; x++) sample_inside(src, fx + m[0] * x, fy + m[3] * x, dst + x * c);
+}
+
 static void warp(const affine *t, const dt_image *src, uint8_t *dst) {
     int64_t m[6];
     for (int i = 0; i < 6; i++) m[i] = llround(t->m[i] * 65536);
-    for (int y = 0; y < src->height; y++) {
-        int64_t fx = m[1] * y + m[2], fy = m[4] * y + m[5];
-        for (int x = 0; x < src->width; x++, fx += m[0], fy += m[3], dst += src->channels)
-            sample_pixel(src, fx, fy, dst);
-    }
+    for (int y = 0; y < src->height; y++)
+        warp_row(src, m, y, dst + (size_t)y * (size_t)(src->width * src->channels));
 }
 
 static dt_status flush_geometry(affine *t, dt_image *image, dt_buffer *scratch) {

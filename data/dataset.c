@@ -28,6 +28,9 @@ static dt_status open_set(dt_data *d, const dt_config *c) {
 static dt_status find_column(const dt_data *d, const dt_cnode *node, const char *what, int *out) {
     bool scalar = node && dt_cnode_kind(node) == DT_C_SCALAR;
     *out = scalar ? dt_catalog_find_column(d->set->catalog, dt_cnode_str(node)) : -1;
+    int field = scalar ? dt_fields_find(&d->fields, dt_cnode_str(node)) : -1;
+    if (*out < 0 && field >= 0)
+        *out = d->fields.f[field].column; // a class field stands for its column
     if (*out >= 0) return DT_OK;
     char names[256] = "none";
     size_t at = 0;

@@ -10,6 +10,7 @@
 // what scanners and cameras write; the rest goes through masks or a palette.
 // Format: Microsoft, "Bitmap Storage" (BITMAPINFOHEADER, BITMAPV4HEADER, BITMAPV5HEADER).
 #include "decode.h"
+#include "vectorize.h"
 
 #include <string.h>
 
@@ -131,7 +132,8 @@ static dt_status read_header(bmp *b, dt_span s) {
 }
 
 // ---- rows ------------------------------------------------------------------------------------------
-static void row_bytes_rgb(const uint8_t *restrict src, uint8_t *restrict dst, int n, int step) {
+VECTORIZED static void row_bytes_rgb(const uint8_t *restrict src, uint8_t *restrict dst, int n,
+                                     int step) {
     for (int x = 0; x < n; x++) {
         dst[3 * x] = src[step * x + 2];
         dst[3 * x + 1] = src[step * x + 1];
@@ -139,7 +141,8 @@ static void row_bytes_rgb(const uint8_t *restrict src, uint8_t *restrict dst, in
     }
 }
 
-static void row_bytes_grey(const uint8_t *restrict src, uint8_t *restrict dst, int n, int step) {
+VECTORIZED static void row_bytes_grey(const uint8_t *restrict src, uint8_t *restrict dst, int n,
+                                      int step) {
     for (int x = 0; x < n; x++)
         dst[x] = dt_luma(src[step * x + 2], src[step * x + 1], src[step * x]);
 }

@@ -3,8 +3,9 @@
 // A field is a member's extension, else a metadata column. A member matches when its extension is the
 // name, starts with "name." (fingerprint.bmp) or ends with ".name" (seg.jpg for jpg). An image field
 // whose name matches nothing takes the record's only image, so that `image:` reads any set of images.
-// A class field takes a column (`cls` of sets made elsewhere stands for `label`); its classes are the
-// column's distinct values in sorted order, numbers by value, unless they are already 0..classes-1.
+// A class field takes a column; if none has its name, `label` (what packing by folder writes) or `cls`
+// (sets made elsewhere). Its classes are the column's distinct values in sorted order, numbers by value,
+// unless they are already 0..classes-1.
 #include "fields.h"
 
 #include "base/arena.h"
@@ -80,8 +81,10 @@ static dt_status find_source(resolver *r) {
         if (!given && mark_exts(r, NULL)) return DT_OK;
     } else {
         r->f->column = dt_catalog_find_column(r->c, name);
-        if (r->f->column < 0 && !given && strcmp(name, "label") == 0)
-            r->f->column = dt_catalog_find_column(r->c, "cls");
+        if (r->f->kind == DT_FIELD_CLASS && !given) {
+            if (r->f->column < 0) r->f->column = dt_catalog_find_column(r->c, "label");
+            if (r->f->column < 0) r->f->column = dt_catalog_find_column(r->c, "cls");
+        }
         if (r->f->column >= 0 && r->f->kind != DT_FIELD_VECTOR) return DT_OK;
     }
     char has[512];

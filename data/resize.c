@@ -11,6 +11,7 @@
 #include "decode.h"
 
 #include "base/arena.h"
+#include "vectorize.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -96,8 +97,8 @@ static uint8_t clip(int32_t v) {
     return v < 0 ? 0 : v > 255 ? 255 : (uint8_t)v;
 }
 
-static void resize_row(const axis *a, const uint8_t *restrict src, uint8_t *restrict dst,
-                       int channels) {
+VECTORIZED static void resize_row(const axis *a, const uint8_t *restrict src, uint8_t *restrict dst,
+                                  int channels) {
     const int *first = (const int *)a->first.data;
     const int32_t *weight = (const int32_t *)a->weight.data;
     const int32_t half = 1 << (FRACTION_BITS - 1);
@@ -121,11 +122,12 @@ static void resize_row(const axis *a, const uint8_t *restrict src, uint8_t *rest
     }
 }
 
-static void add_row(int32_t *restrict sums, const uint8_t *restrict row, int32_t weight, size_t n) {
+VECTORIZED static void add_row(int32_t *restrict sums, const uint8_t *restrict row, int32_t weight,
+                               size_t n) {
     for (size_t i = 0; i < n; i++) sums[i] += weight * row[i];
 }
 
-static void clip_row(const int32_t *restrict sums, uint8_t *restrict dst, size_t n) {
+VECTORIZED static void clip_row(const int32_t *restrict sums, uint8_t *restrict dst, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] = clip(sums[i]);
 }
 

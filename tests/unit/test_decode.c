@@ -8,11 +8,14 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
+#include "base/hash.h"
+#include "base/rng.h"
 #include "config/config.h"
 #include "data/augment.h"
 #include "data/decode.h"
 #include "golden/resize_golden.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,6 +347,31 @@ static void noise_has_the_deviation_asked_for(void **state) {
     dt_augment_destroy(a);
 }
 
+// The plain formula with clamping everywhere, which the fast paths must equal.
+static void a_shift_is_bilinear(void **state) {
+    enum { N_W = 23, N_H = 17, N_C = 3 };
+    uint8_t got[N_W * N_H * N_C], src[sizeof got];
+    for (int i = 0; i < (int)sizeof src; i++) src[i] = (uint8_t)(i * 7);
+    for (uint32_t sample = 0; sample < 20; sample++) {
+        apply("[{shift: 0.3}]", sample, 4, got, N_W, N_H, N_C);
+        dt_rng r = {.seed = 11, .slot = sample, .step = 4, .purpose = dt_hash32("augment.a.0")};
+        int64_t tx = llround((-0.3 + 0.6 * (double)dt_rng_uniform(&r, 0)) * N_W * 65536);
+        int64_t ty = llround((-0.3 + 0.6 * (double)dt_rng_uniform(&r, 1)) * N_H * 65536);
+        for (int i = 0; i < (int)sizeof got; i++) {
+            int64_t fx = i / N_C % N_W * 65536 + tx, fy = i / N_C / N_W * 65536 + ty, p[4];
+            for (int k = 0; k < 4; k++) {
+                int64_t x = (fx >> 16) + k % 2, y = (fy >> 16) + k / 2;
+                x = x < 0 ? 0 : x >= N_W ? N_W - 1 : x;
+                y = y < 0 ? 0 : y >= N_H ? N_H - 1 : y;
+                p[k] = src[(y * N_W + x) * N_C + i % N_C];
+            }
+            int64_t wx = fx >> 8 & 255, wy = fy >> 8 & 255;
+            int64_t a = p[0] * (256 - wx) + p[1] * wx, b = p[2] * (256 - wx) + p[3] * wx;
+            assert_int_equal(got[i], (a * (256 - wy) + b * wy + 32768) >> 16);
+        }
+    }
+}
+
 static void a_resized_crop_stays_inside(void **state) {
     dt_augment *a;
     assert_int_equal(parse("[random_resized_crop, {flip: horizontal}]", &a), DT_OK);
@@ -403,6 +431,7 @@ int main(void) {
         cmocka_unit_test(a_flip_moves_bytes_only),
         cmocka_unit_test(no_turn_is_no_change),
         cmocka_unit_test(noise_has_the_deviation_asked_for),
+        cmocka_unit_test(a_shift_is_bilinear),
         cmocka_unit_test(a_resized_crop_stays_inside),
         cmocka_unit_test(wrong_augmentations_are_named),
     };

@@ -1,0 +1,14 @@
+// vectorize.h: loops over bytes that are worth the compiler's full effort, for the machine that runs
+// them. Only integer arithmetic goes here: the bits are the same on every ISA.
+#ifndef DT_DATA_VECTORIZE_H
+#define DT_DATA_VECTORIZE_H
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define VECTORIZED                                                                                 \
+    __attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define VECTORIZED // the resolver of clones runs before a sanitizer is set up
+#endif
+
+#endif
