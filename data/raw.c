@@ -31,7 +31,8 @@
 #include <sys/stat.h>
 
 static const char *const KNOWN_PATTERNS =
-    "{subject}__{gender}_{hand}_{finger}_finger.BMP|{subject}_{gender}_{hand}_{n}.bmp";
+    "{subject}__{gender}_{hand}_{finger}_finger.BMP|"
+    "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{hand}_{n}.bmp";
 
 enum { MAX_DEPTH = 32 };
 
