@@ -1,0 +1,94 @@
+// Learning rates at the points where their definitions say what they must be.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "train/schedule.h"
+
+#include <math.h>
+
+static void test_constant_with_warmup(void **state) {
+    dt_schedule s = {.kind = DT_SCHEDULE_CONSTANT, .lr = 0.5, .warmup_steps = 4};
+    assert_float_equal(dt_schedule_lr(&s, 0, NULL, 0), 0.125, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 3, NULL, 0), 0.5, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 1000, NULL, 0), 0.5, 1e-12);
+}
+
+static void test_cosine(void **state) {
+    dt_schedule s = {.kind = DT_SCHEDULE_COSINE,
+                     .lr = 1.0,
+                     .min_lr = 0.2,
+                     .warmup_steps = 10,
+                     .total_steps = 110};
+    assert_float_equal(dt_schedule_lr(&s, 10, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 60, NULL, 0), 0.6, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 110, NULL, 0), 0.2, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 500, NULL, 0), 0.2, 1e-12);
+    for (int64_t i = 11; i < 110; i++)
+        assert_true(dt_schedule_lr(&s, i, NULL, 0) < dt_schedule_lr(&s, i - 1, NULL, 0));
+}
+
+static void test_step(void **state) {
+    dt_schedule s = {.kind = DT_SCHEDULE_STEP, .lr = 1.0, .gamma = 0.1, .every_steps = 30};
+    assert_float_equal(dt_schedule_lr(&s, 29, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 30, NULL, 0), 0.1, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 90, NULL, 0), 0.001, 1e-12);
+}
+
+static void test_plateau(void **state) {
+    dt_schedule s = {.kind = DT_SCHEDULE_PLATEAU,
+                     .lr = 1.0,
+                     .min_lr = 0.05,
+                     .gamma = 0.1,
+                     .patience = 2,
+                     .lower_is_better = true};
+    const double history[] = {3.0, 2.0, 2.0, 2.5, 1.9, NAN, 2.0, 2.0, 2.0};
+    assert_float_equal(dt_schedule_lr(&s, 0, history, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 0, history, 3), 1.0, 1e-12);  // one stale
+    assert_float_equal(dt_schedule_lr(&s, 0, history, 4), 0.1, 1e-12);  // two stale
+    assert_float_equal(dt_schedule_lr(&s, 0, history, 6), 0.1, 1e-12);  // better, then a NaN: stale
+    assert_float_equal(dt_schedule_lr(&s, 0, history, 9), 0.05, 1e-12); // floor
+    s.lower_is_better = false;
+    assert_float_equal(dt_schedule_lr(&s, 0, history, 3), 0.1, 1e-12); // falling is stale now
+}
+
+static void test_amounts(void **state) {
+    assert_int_equal(dt_amount_steps((dt_amount){5, DT_UNIT_PERCENT}, 200, 50), 10);
+    assert_int_equal(dt_amount_steps((dt_amount){1.5, DT_UNIT_EPOCHS}, 200, 50), 75);
+    assert_int_equal(dt_amount_steps((dt_amount){7, DT_UNIT_STEPS}, 200, 50), 7);
+    assert_int_equal(dt_amount_steps((dt_amount){7, DT_UNIT_NONE}, 200, 50), 7);
+    assert_false(dt_amount_due(0, 10));
+    assert_false(dt_amount_due(5, 0));
+    assert_true(dt_amount_due(5, 10));
+    assert_false(dt_amount_due(5, 11));
+}
+
+static void test_from_config(void **state) {
+    static const char text[] =
+        "run: {name: x}\ndata: {path: y}\nmodel: {name: fusion}\n"
+        "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.25},\n"
+        "        schedule: {name: step, every: 2 epochs, gamma: 0.5, warmup: 10%}}\n";
+    dt_config *c = NULL;
+    assert_int_equal(dt_config_parse(&c, "t.yaml", text, sizeof text - 1, NULL, 0), DT_OK);
+    dt_schedule s;
+    dt_schedule_init(&s, c, 100, 20, false);
+    assert_int_equal(s.kind, DT_SCHEDULE_STEP);
+    assert_int_equal(s.warmup_steps, 10);
+    assert_int_equal(s.every_steps, 40);
+    assert_float_equal(s.lr, 0.25, 1e-12);
+    assert_float_equal(s.gamma, 0.5, 1e-12);
+    dt_config_destroy(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_constant_with_warmup),
+                                       cmocka_unit_test(test_cosine),
+                                       cmocka_unit_test(test_step),
+                                       cmocka_unit_test(test_plateau),
+                                       cmocka_unit_test(test_amounts),
+                                       cmocka_unit_test(test_from_config)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

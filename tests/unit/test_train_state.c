@@ -1,0 +1,96 @@
+// state.json: what is written is read back; damage is named.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "train/state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void fill(dt_train_state *s) {
+    dt_state_init(s);
+    s->step = 123;
+    s->total_steps = 1000;
+    s->steps_per_epoch = 70;
+    s->seed = 0xfedcba9876543210ull;
+    s->world_size = 3;
+    s->config = dt_xstrdup("run: {name: \"ä\"}\n");
+    s->environment = dt_xstrdup("cpu, oneDNN");
+    s->version = dt_xstrdup("0.1.0");
+    s->data_fingerprint = UINT64_MAX;
+    s->metrics_offset = 1ll << 40;
+    s->resolved = (dt_resolved){.threads = 8, .lanes = 4, .leaf_threads = 2, .workers = 3};
+    strcpy(s->resolved.precision, "bf16");
+    strcpy(s->resolved.device, "cpu");
+    dt_state_add_eval(s, 70, 0.1);
+    dt_state_add_eval(s, 140, NAN);
+    s->best_step = 70;
+    s->best_value = 0.1;
+}
+
+static void test_round_trip(void **state) {
+    dt_train_state a, b;
+    dt_json j;
+    dt_json_init(&j);
+    fill(&a);
+    dt_state_build(&a, &j);
+    assert_int_equal(dt_state_parse(&b, "state.json", j.data), DT_OK);
+    assert_int_equal(b.step, 123);
+    assert_int_equal(b.total_steps, 1000);
+    assert_int_equal(b.steps_per_epoch, 70);
+    assert_true(b.seed == a.seed && b.data_fingerprint == a.data_fingerprint);
+    assert_int_equal(b.world_size, 3);
+    assert_int_equal(b.metrics_offset, 1ll << 40);
+    assert_string_equal(b.config, a.config);
+    assert_string_equal(b.environment, a.environment);
+    assert_memory_equal(&b.resolved, &a.resolved, sizeof a.resolved);
+    assert_int_equal(b.n_history, 2);
+    assert_true(b.history[0].step == 70 && b.history[0].value == 0.1);
+    assert_true(b.history[1].step == 140 && isnan(b.history[1].value));
+    assert_true(b.best_step == 70 && b.best_value == 0.1);
+    dt_json again;
+    dt_json_init(&again);
+    dt_state_build(&b, &again);
+    assert_string_equal(again.data, j.data);
+    dt_json_fini(&j);
+    dt_json_fini(&again);
+    dt_state_fini(&a);
+    dt_state_fini(&b);
+}
+
+static void expect_refused(const char *text, const char *word) {
+    dt_train_state s;
+    assert_int_equal(dt_state_parse(&s, "state.json", text), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "state.json"));
+    assert_non_null(strstr(dt_error_message(), word));
+}
+
+static void test_damage(void **state) {
+    expect_refused("", "JSON");
+    expect_refused("{\"format\":1,", "JSON");
+    expect_refused("[]", "format");
+    expect_refused("{\"format\":2}", "format 2");
+    expect_refused("{\"format\":1,\"step\":\"7\"}", "step");
+    dt_train_state a;
+    dt_json j;
+    dt_json_init(&j);
+    fill(&a);
+    dt_state_build(&a, &j);
+    char *lanes = strstr(j.data, "\"lanes\"");
+    lanes[1] = 'L';
+    expect_refused(j.data, "lanes");
+    dt_json_fini(&j);
+    dt_state_fini(&a);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                       cmocka_unit_test(test_damage)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,255 @@
+// One step on a small network with a source made here: any number of lanes gives the same bits under
+// elastic; what comes out equals a gradient step written down by hand; a bad step commits nothing and
+// names its tensor.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "graph/autodiff.h"
+#include "graph/build.h"
+#include "graph/passes/passes.h"
+#include "train/step.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MICRO = 2, LEAVES = 6, INPUTS = 3, OUTPUTS = 2 };
+
+// ---- a source of known numbers ---------------------------------------------------------------------
+
+typedef struct known_source {
+    dt_batch_source base;
+    dt_field_info fields[2];
+    float x[LEAVES][MICRO * INPUTS], y[LEAVES][MICRO * OUTPUTS], w[LEAVES][MICRO];
+    dt_batch batch[LEAVES];
+    int sought;
+} known_source;
+
+static dt_status get(dt_batch_source *b, int64_t step, int leaf, const dt_batch **out,
+                     double *wait_s) {
+    known_source *s = b->self;
+    s->batch[leaf].step = step;
+    *out = &s->batch[leaf];
+    *wait_s = 0;
+    return DT_OK;
+}
+
+static void release(dt_batch_source *s, const dt_batch *b) {}
+
+static dt_status seek(dt_batch_source *b, int64_t step) {
+    ((known_source *)b->self)->sought++;
+    return DT_OK;
+}
+
+static known_source *make_source(void) {
+    known_source *s = dt_xcalloc(1, sizeof *s);
+    dt_rng r = {.seed = 1};
+    s->fields[0] = (dt_field_info){.name = "x", .dtype = DT_F32, .sample_shape = dt_shape1(INPUTS)};
+    s->fields[1] =
+        (dt_field_info){.name = "y", .dtype = DT_F32, .sample_shape = dt_shape1(OUTPUTS)};
+    s->base = (dt_batch_source){.self = s,
+                                .n_fields = 2,
+                                .fields = s->fields,
+                                .get = get,
+                                .release = release,
+                                .seek = seek};
+    for (int l = 0; l < LEAVES; l++) {
+        r.slot = (uint32_t)l;
+        for (uint32_t i = 0; i < MICRO * INPUTS; i++) s->x[l][i] = dt_rng_normal(&r, i);
+        for (uint32_t i = 0; i < MICRO * OUTPUTS; i++) s->y[l][i] = dt_rng_normal(&r, 100 + i);
+        for (int i = 0; i < MICRO; i++) s->w[l][i] = 1.0f;
+        s->batch[l] = (dt_batch){.leaf = l,
+                                 .n = MICRO,
+                                 .n_valid = MICRO,
+                                 .field = {s->x[l], s->y[l]},
+                                 .weight = s->w[l]};
+    }
+    return s;
+}
+
+// ---- a stepper -------------------------------------------------------------------------------------
+
+typedef struct bench {
+    dt_graph *graph;
+    dt_backend *backend;
+    dt_comm *comm;
+    dt_lane_plan *lanes;
+    dt_params *params;
+    dt_plan *plan;
+    dt_stepper *stepper;
+    known_source *source;
+} bench;
+
+static dt_graph *make_graph(void) {
+    dt_graph *g = dt_graph_create("linear", true);
+    dt_value x = dt_input(g, "x", DT_F32, dt_shape2(MICRO, INPUTS));
+    dt_value y = dt_input(g, "y", DT_F32, dt_shape2(MICRO, OUTPUTS));
+    dt_value w = dt_input(g, "weight", DT_F32, dt_shape1(MICRO));
+    dt_mse(g, dt_linear(g, "fc", x, OUTPUTS, true), y, w);
+    assert_int_equal(dt_graph_check(g), DT_OK);
+    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    return g;
+}
+
+static void make_bench(bench *b, bool elastic, int n_lanes, float clip) {
+    dt_backend_opts backend = {.threads = 1, .deterministic = true};
+    b->graph = make_graph();
+    assert_int_equal(dt_backend_create_cpu(&b->backend, &backend), DT_OK);
+    assert_int_equal(dt_comm_create_self(&b->comm), DT_OK);
+    assert_int_equal(dt_lane_plan_create(&b->lanes, elastic, 0, 1, n_lanes, LEAVES), DT_OK);
+    assert_int_equal(dt_params_create(&b->params, b->graph, b->backend, 1, b->lanes->n_slabs),
+                     DT_OK);
+    dt_plan_opts plan = {.threads = 1, .n_lanes = n_lanes};
+    assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
+    dt_stepper_opts o = {.comm = b->comm,
+                         .graph = b->graph,
+                         .plan = b->plan,
+                         .params = b->params,
+                         .lanes = b->lanes,
+                         .leaf_threads = 1,
+                         .team_threads = n_lanes,
+                         .micro_batch = MICRO,
+                         .clip_norm = clip,
+                         .optimizer = {.kind = DT_OPTIMIZER_SGD},
+                         .first_bucket_bytes = 1 << 20,
+                         .bucket_bytes = 1 << 20};
+    assert_int_equal(dt_stepper_create(&b->stepper, &o), DT_OK);
+    dt_params_init(b->params, 3);
+    dt_params_repack(b->params, 1);
+    b->source = make_source();
+    dt_stepper_set_source(b->stepper, &b->source->base);
+}
+
+static void drop_bench(bench *b) {
+    dt_stepper_destroy(b->stepper);
+    dt_params_destroy(b->params);
+    dt_plan_destroy(b->plan);
+    dt_lane_plan_destroy(b->lanes);
+    dt_comm_destroy(b->comm);
+    b->backend->destroy(b->backend);
+    dt_graph_destroy(b->graph);
+    free(b->source);
+}
+
+static float *entry(const bench *b, const char *name) {
+    int id = dt_params_find(b->params, name, false);
+    assert_true(id >= 0);
+    return b->params->master + b->params->entries[id].offset;
+}
+
+// ---- tests -----------------------------------------------------------------------------------------
+
+// Loss and gradient of the mean over samples of the mean over outputs of squares, in double.
+static double reference(const bench *b, double gw[OUTPUTS][INPUTS], double gb[OUTPUTS]) {
+    const float *w = entry(b, "fc.weight"), *bias = entry(b, "fc.bias");
+    double loss = 0;
+    memset(gw, 0, sizeof(double) * OUTPUTS * INPUTS);
+    memset(gb, 0, sizeof(double) * OUTPUTS);
+    for (int l = 0; l < LEAVES; l++)
+        for (int i = 0; i < MICRO; i++)
+            for (int o = 0; o < OUTPUTS; o++) {
+                const float *x = &b->source->x[l][i * INPUTS];
+                double e = (double)bias[o] - (double)b->source->y[l][i * OUTPUTS + o];
+                for (int k = 0; k < INPUTS; k++) e += (double)w[o * INPUTS + k] * (double)x[k];
+                loss += e * e / OUTPUTS;
+                gb[o] += 2 * e / OUTPUTS;
+                for (int k = 0; k < INPUTS; k++) gw[o][k] += 2 * e / OUTPUTS * (double)x[k];
+            }
+    return loss / (LEAVES * MICRO);
+}
+
+static void check_against_reference(bool elastic, int n_lanes, float clip) {
+    bench b = {0};
+    make_bench(&b, elastic, n_lanes, clip);
+    double gw[OUTPUTS][INPUTS], gb[OUTPUTS], sum = 0;
+    double loss = reference(&b, gw, gb);
+    float before[OUTPUTS * INPUTS];
+    memcpy(before, entry(&b, "fc.weight"), sizeof before);
+    for (int o = 0; o < OUTPUTS; o++) {
+        sum += gb[o] * gb[o];
+        for (int k = 0; k < INPUTS; k++) sum += gw[o][k] * gw[o][k];
+    }
+    double norm = sqrt(sum) / (LEAVES * MICRO);
+    dt_step_result r;
+    assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
+    assert_true(r.finite);
+    assert_false(r.stop);
+    assert_float_equal(r.loss, loss, 1e-5 * loss);
+    assert_float_equal(r.grad_norm, norm, 1e-5 * norm);
+    double scale = 0.1 / (LEAVES * MICRO);
+    if (clip > 0 && norm > (double)clip) scale *= (double)clip / norm;
+    for (int o = 0; o < OUTPUTS; o++)
+        for (int k = 0; k < INPUTS; k++)
+            assert_float_equal(entry(&b, "fc.weight")[o * INPUTS + k],
+                               (double)before[o * INPUTS + k] - scale * gw[o][k], 1e-6);
+    drop_bench(&b);
+}
+
+static void test_step_by_hand(void **state) {
+    check_against_reference(false, 1, 0);
+    check_against_reference(false, 2, 0);
+    check_against_reference(true, 1, 0);
+    check_against_reference(true, 3, 0.05f);
+}
+
+static void test_elastic_bits(void **state) {
+    float reference_bits[64];
+    for (int n_lanes = 1; n_lanes <= 6; n_lanes++) {
+        bench b = {0};
+        make_bench(&b, true, n_lanes, 1.0f);
+        dt_step_result r;
+        for (int step = 0; step < 5; step++)
+            assert_int_equal(dt_stepper_run(b.stepper, step, 0.05, false, &r), DT_OK);
+        size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
+        assert_true(n_bytes <= sizeof reference_bits);
+        if (n_lanes == 1) memcpy(reference_bits, b.params->master, n_bytes);
+        assert_memory_equal(b.params->master, reference_bits, n_bytes);
+        drop_bench(&b);
+    }
+}
+
+static void test_stop_is_seen_once(void **state) {
+    for (int elastic = 0; elastic < 2; elastic++) {
+        bench b = {0};
+        make_bench(&b, elastic, 2, 0);
+        dt_step_result r;
+        assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, true, &r), DT_OK);
+        assert_true(r.stop);
+        assert_int_equal(dt_stepper_run(b.stepper, 1, 0.1, false, &r), DT_OK);
+        assert_false(r.stop);
+        drop_bench(&b);
+    }
+}
+
+static void test_bad_step(void **state) {
+    bench b = {0};
+    make_bench(&b, false, 2, 1.0f);
+    b.source->x[4][1] = INFINITY;
+    size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
+    float before[64];
+    memcpy(before, b.params->master, n_bytes);
+    dt_step_result r;
+    assert_int_equal(dt_stepper_run(b.stepper, 7, 0.1, false, &r), DT_OK);
+    assert_false(r.finite);
+    assert_memory_equal(b.params->master, before, n_bytes);
+    int leaf = -1;
+    char name[64];
+    assert_int_equal(dt_stepper_find_bad(b.stepper, 7, &leaf, name, sizeof name), DT_OK);
+    assert_int_equal(leaf, 4);
+    assert_string_equal(name, "fc");
+    assert_int_equal(b.source->sought, 1);
+    drop_bench(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_step_by_hand), cmocka_unit_test(test_elastic_bits),
+        cmocka_unit_test(test_stop_is_seen_once), cmocka_unit_test(test_bad_step)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
