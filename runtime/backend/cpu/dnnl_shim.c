@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -387,8 +388,11 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const v
         last[i] = p;
     }
     dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[lane], n, args);
-    assert(s == dnnl_success);
-    (void)s;
+    if (s != dnnl_success) { // out of memory inside oneDNN: no result to go on with
+        check(s, dt_dnnl_op_impl(op));
+        dt_error("%s", dt_error_message());
+        abort();
+    }
 }
 
 size_t dt_dnnl_op_scratch_bytes(const dt_dnnl_op *op) {
