@@ -13,20 +13,26 @@
 #include <unistd.h>
 
 static char fixture_dir[256];
+static dt_arena fixture_arena;        // paths
+static dt_config *fixture_opened[64]; // of fixture_open: field names are borrowed from them
+static int fixture_n_opened;
 
 static inline void fixture_begin(void) {
     const char *tmp = getenv("TMPDIR");
     snprintf(fixture_dir, sizeof fixture_dir, "%s/dtrain-data-XXXXXX", tmp ? tmp : "/tmp");
     assert_non_null(mkdtemp(fixture_dir));
+    dt_arena_init(&fixture_arena);
 }
 
 static inline void fixture_end(void) {
     assert_int_equal(dt_io_remove_tree(fixture_dir), DT_OK);
+    while (fixture_n_opened > 0) dt_config_destroy(fixture_opened[--fixture_n_opened]);
+    dt_arena_fini(&fixture_arena);
 }
 
-// A path in the folder; lives until the process ends.
+// A path in the folder; lives until fixture_end.
 static inline const char *fixture_path(const char *name) {
-    return dt_xprintf("%s/%s", fixture_dir, name);
+    return dt_arena_printf(&fixture_arena, "%s/%s", fixture_dir, name);
 }
 
 static inline void fixture_write(const char *path, const void *data, size_t n) {
@@ -118,7 +124,9 @@ static inline dt_dataset *fixture_open(const char *path, const char *extra, int 
     dt_status st = dt_data_open(&d, c, NULL, workers, NULL);
     if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
     assert_int_equal(st, DT_OK);
-    return d; // the config lives on: names are borrowed from it
+    assert_true(fixture_n_opened < 64);
+    fixture_opened[fixture_n_opened++] = c;
+    return d;
 }
 
 #endif

@@ -344,6 +344,7 @@ static void noise_has_the_deviation_asked_for(void **state) {
     for (int i = 0; i < 10000; i++) sum += p[i] - 128, squares += (p[i] - 128) * (p[i] - 128);
     assert_true(sum / 1e4 > -0.5 && sum / 1e4 < 0.5);
     assert_true(squares / 1e4 > 11.5 * 11.5 && squares / 1e4 < 14 * 14); // 0.05 * 255 = 12.75
+    dt_buffer_fini(&scratch);
     dt_augment_destroy(a);
 }
 
