@@ -388,6 +388,8 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const v
         last[i] = p;
     }
     dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[lane], n, args);
+    if (s == dnnl_success)
+        s = dnnl_stream_wait(op->stream[lane]); // nothing to wait for with OpenMP
     if (s != dnnl_success) { // out of memory inside oneDNN: no result to go on with
         check(s, dt_dnnl_op_impl(op));
         dt_error("%s", dt_error_message());
