@@ -158,6 +158,30 @@ static void a_cycle_ends(void **state) {
     free(bad);
 }
 
+// Ten branch pages of 60 children that are all the next page: 60^10 visits if they were not counted.
+static void a_page_is_visited_once(void **state) {
+    enum { PAGE = 4096, LEVELS = 10, CHILDREN = 60 };
+    uint8_t *f = calloc(LEVELS + 3, PAGE);
+    uint32_t magic = 0xBEEFC0DE, version = 1, page = PAGE;
+    uint64_t root = 2, last = LEVELS + 2;
+    memcpy(f + 16, &magic, 4), memcpy(f + 20, &version, 4), memcpy(f + 40, &page, 4);
+    memcpy(f + 128, &root, 8), memcpy(f + 136, &last, 8);
+    f[10] = 8;
+    for (int i = 2; i <= LEVELS + 2; i++) {
+        uint8_t *p = f + i * PAGE;
+        bool leaf = i == LEVELS + 2; // empty
+        uint16_t lower = (uint16_t)(16 + (leaf ? 0 : 2 * CHILDREN)), at = PAGE - 64;
+        p[0] = (uint8_t)i, p[10] = leaf ? 2 : 1;
+        memcpy(p + 12, &lower, 2);
+        for (int k = 0; k < CHILDREN && !leaf; k++) memcpy(p + 16 + 2 * k, &at, 2);
+        p[at] = (uint8_t)(i + 1);
+    }
+    seen s;
+    assert_int_equal(walk(f, (LEVELS + 3) * PAGE, &s), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "cycle"));
+    free(f);
+}
+
 static void not_lmdb_says_so(void **state) {
     seen s;
     uint8_t zeros[8192] = {0};
@@ -193,6 +217,7 @@ int main(void) {
         cmocka_unit_test(a_cut_file_is_an_error),
         cmocka_unit_test(damage_never_crashes),
         cmocka_unit_test(a_cycle_ends),
+        cmocka_unit_test(a_page_is_visited_once),
         cmocka_unit_test(not_lmdb_says_so),
         cmocka_unit_test(a_foreign_set_is_scanned),
     };

@@ -111,6 +111,36 @@ static void an_epoch_has_each_sample_at_most_once(void **state) {
     d->close(d);
 }
 
+// The same sample looks different in the next epoch, and the same whenever that epoch is run.
+static void augmentation_changes_with_the_epoch(void **state) {
+    enum { BYTES = 12 * 10 };
+    static uint8_t seen[2][600][BYTES];
+    static bool has[2][600];
+    dt_dataset *d = fixture_open(packed, AUGMENT, 2);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    for (int64_t step = 0; step < 2 * s->steps_per_epoch; step++)
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            const dt_batch *b;
+            int epoch = (int)(step / s->steps_per_epoch);
+            assert_int_equal(s->get(s, step, leaf, &b, NULL), DT_OK);
+            for (int j = 0; j < b->n; j++) {
+                memcpy(seen[epoch][b->sample[j]], (const uint8_t *)b->field[0] + j * BYTES, BYTES);
+                has[epoch][b->sample[j]] = true;
+            }
+            s->release(s, b);
+        }
+    int n_both = 0, n_same = 0;
+    for (int i = 0; i < 600; i++) {
+        bool both = has[0][i] && has[1][i];
+        n_both += both;
+        n_same += both && memcmp(seen[0][i], seen[1][i], BYTES) == 0;
+    }
+    assert_true(n_both > 200);
+    assert_true(n_same < n_both / 20);
+    s->close(s);
+    d->close(d);
+}
+
 static void seek_goes_anywhere(void **state) {
     static uint64_t want[20][N_LEAVES], got[20][N_LEAVES];
     dt_dataset *d = fixture_open(packed, AUGMENT, 2);
@@ -345,6 +375,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_do_not_depend_on_workers_or_ranks),
         cmocka_unit_test(an_epoch_has_each_sample_at_most_once),
+        cmocka_unit_test(augmentation_changes_with_the_epoch),
         cmocka_unit_test(seek_goes_anywhere),
         cmocka_unit_test(several_lanes_at_once),
         cmocka_unit_test(evaluation_pads_with_weight_zero),

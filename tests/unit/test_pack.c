@@ -246,6 +246,30 @@ static void classes_come_from_folders(void **state) {
     free(text);
 }
 
+// "a-b" sorts before "a" once an extension follows; a dot in a stem would end its key.
+static void awkward_names_keep_one_order(void **state) {
+    static const char *const NAMES[] = {"a", "a-b", "a b", "a0", "a.b", "a_"};
+    static const char *const OUTS[] = {"awkward.lmdb", "awkward.tar"};
+    uint8_t bmp[4096];
+    size_t n = fixture_bmp(bmp, 4, 4, 24, 1);
+    for (size_t i = 0; i < 6; i++) {
+        char *path = dt_xprintf("%s/awkward/c%d/%s.bmp", fixture_dir, i < 3, NAMES[i]);
+        fixture_write(path, bmp, n);
+        free(path);
+    }
+    uint64_t hash[2];
+    for (int k = 0; k < 2; k++) {
+        const char *out = fixture_path(OUTS[k]);
+        dt_set *s;
+        fixture_pack(fixture_path("awkward"), out);
+        assert_int_equal(dt_set_open(&s, &out, 1), DT_OK);
+        assert_int_equal(s->catalog->n_records, 6);
+        hash[k] = dt_catalog_hash(s->catalog);
+        dt_set_close(s);
+    }
+    assert_int_equal(hash[0], hash[1]);
+}
+
 static void patterns(void **state) {
     dt_capture cap[DT_MAX_CAPTURES];
     assert_int_equal(dt_pattern_match("{a}__{b}_{c}.BMP", "x/y/7__M_Left_index.bmp", cap), 3);
@@ -286,6 +310,7 @@ int main(void) {
         cmocka_unit_test(killed_anywhere),
         cmocka_unit_test(a_full_disk_is_said_and_leaves_nothing),
         cmocka_unit_test(classes_come_from_folders),
+        cmocka_unit_test(awkward_names_keep_one_order),
         cmocka_unit_test(patterns),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
