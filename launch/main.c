@@ -128,7 +128,10 @@ static dt_status run(int argc, char **argv) {
 int main(int argc, char **argv) {
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
-    if (st != DT_OK && *dt_error_message()) dt_error("%s", dt_error_message());
+    if (st == DT_E_PREEMPTED && *dt_error_message())
+        dt_warn("%s", dt_error_message()); // not a failure: the job goes on later
+    else if (st != DT_OK && *dt_error_message())
+        dt_error("%s", dt_error_message());
     if (fflush(stdout) != 0 && st == DT_OK) st = DT_E_STORAGE;
     exit(st);
 }
