@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 
+#include <errno.h>
 #include <lmdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +52,14 @@ static dt_status lmdb_files(const char *out, char ***files, size_t *n) {
     return DT_OK;
 }
 
-// Positive codes are errno (a full disk, no permission); negative ones are the library's own.
+// Positive codes are errno (a full disk, no permission); negative ones are the library's own. A write
+// that the disk takes only a part of comes as EIO.
 static dt_status lmdb_fail(const lmdb_pack *p, const char *what, int rc) {
+    if (rc == EIO || rc == ENOSPC)
+        return dt_fail(DT_E_STORAGE,
+                       "%s: %s: the disk is full or failing (%s); free space or choose "
+                       "another directory",
+                       p->file, what, mdb_strerror(rc));
     return dt_fail(rc > 0 ? DT_E_STORAGE : DT_E_INTERNAL, "%s: %s: %s", p->file, what,
                    mdb_strerror(rc));
 }
@@ -109,8 +116,7 @@ static dt_status put(lmdb_pack *p, const dt_pack_record *r, int m) {
         p->cap_done = p->cap_done ? 2 * p->cap_done : 1024;
         p->done = dt_xrealloc(p->done, p->cap_done * sizeof *p->done);
     }
-    p->done[p->n_done++] =
-        (written){r->item, r->member[m].ext, r->member[m].hash, bytes.n_bytes};
+    p->done[p->n_done++] = (written){r->item, r->member[m].ext, r->member[m].hash, bytes.n_bytes};
     p->txn_bytes += bytes.n_bytes;
     return DT_OK;
 }
