@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define VERB(id, words, summary) extern const launch_command launch_##id;
 #include "cmds.def"
@@ -125,13 +126,24 @@ static dt_status run(int argc, char **argv) {
                    argv[1]);
 }
 
+// Started by a launcher, all ranks fail over the same command line in the same way. The others give
+// rank 0 the time to say it, and the launcher the time to end them; a rank that fails alone is heard.
+static void let_rank_0_speak(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    const char *rank = NULL;
+    for (size_t i = 0; !rank && i < sizeof names / sizeof *names; i++) rank = getenv(names[i]);
+    if (rank && atoi(rank) > 0) usleep(500 * 1000);
+}
+
 int main(int argc, char **argv) {
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
     if (st == DT_E_PREEMPTED && *dt_error_message())
         dt_warn("%s", dt_error_message()); // not a failure: the job goes on later
-    else if (st != DT_OK && *dt_error_message())
+    else if (st != DT_OK && *dt_error_message()) {
+        let_rank_0_speak();
         dt_error("%s", dt_error_message());
+    }
     if (fflush(stdout) != 0 && st == DT_OK) st = DT_E_STORAGE;
     exit(st);
 }
