@@ -121,7 +121,7 @@ static dt_status ext_index(dt_catalog *c, const char *ext, uint32_t *out) {
 dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size,
                                 const uint64_t *hash) {
     dt_record *r = last_record(c);
-    uint32_t e;
+    uint32_t e = 0;
     DT_TRY(ext_index(c, ext, &e));
     for (uint32_t i = 0; i < r->n_members; i++)
         if (c->members[r->first_member + i].ext == e)

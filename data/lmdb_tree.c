@@ -81,7 +81,7 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
     const uint8_t *node = page + at;
     uint16_t flags = u16_at(node + 4), n_key = u16_at(node + 6);
     uint64_t size = u16_at(node) | (uint64_t)u16_at(node + 2) << 16;
-    uint64_t stored = flags & F_BIGDATA ? 8 : size, offset;
+    uint64_t stored = flags & F_BIGDATA ? 8 : size, offset = 0;
     char key[MAX_KEY + 1];
     if (flags & F_OTHERS)
         return dt_fail(DT_E_DATA, "%s: has named databases or duplicate values, which are not read",
@@ -98,7 +98,7 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
 }
 
 static dt_status walk_page(walk *w, uint64_t number, int level) {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     if (level == MAX_DEPTH) return damaged(w, number, "the tree is too deep");
     DT_TRY(read_page(w, number, level, &p));
     uint16_t flags = u16_at(p + 10), lower = u16_at(p + 12);
