@@ -31,7 +31,7 @@ head -c 200000 /dev/urandom >"$work/d.yaml";      expect 2 "d.yaml" timeout 1 "$
 : >"$work/e.yaml";                                expect 2 "e.yaml" "$DTRAIN" "$work/e.yaml"
 expect 2 "cuda" "$DTRAIN" "$config" device.kind=cuda
 expect 2 "model" "$DTRAIN" "$config" model.name=fusoin
-expect 2 "multiple" "$DTRAIN" "$config" train.micro_batch=3
+expect 2 "divisor" "$DTRAIN" "$config" train.micro_batch=3
 expect 2 "classes" "$DTRAIN" "$config" data.fields.subject.classes=4
 expect 2 "" "$DTRAIN" no-such-verb
 
