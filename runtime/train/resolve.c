@@ -128,14 +128,33 @@ dt_dtype dt_resolved_dtype(const dt_resolved *r) {
     return strcmp(r->precision, "bf16") == 0 ? DT_BF16 : DT_F32;
 }
 
+// The answer to one key as text; NULL past the last. The one list of keys with answers.
+static const char *answer(const dt_resolved *r, int i, const char **key, char text[32]) {
+    const struct {
+        const char *key, *word;
+        int number;
+    } rows[] = {{"device.kind", r->device, 0},
+                {"device.threads", NULL, r->threads},
+                {"device.lanes", NULL, r->lanes},
+                {"data.workers", NULL, r->workers},
+                {"train.precision", r->precision, 0}};
+    if (i >= (int)(sizeof rows / sizeof *rows)) return NULL;
+    *key = rows[i].key;
+    if (rows[i].word) return rows[i].word;
+    snprintf(text, 32, "%d", rows[i].number);
+    return text;
+}
+
 void dt_resolve_write(dt_config *c, const dt_resolved *r) {
     char text[32];
-    snprintf(text, sizeof text, "%d", r->threads);
-    dt_config_resolve(c, "device.threads", text);
-    snprintf(text, sizeof text, "%d", r->lanes);
-    dt_config_resolve(c, "device.lanes", text);
-    snprintf(text, sizeof text, "%d", r->workers);
-    dt_config_resolve(c, "data.workers", text);
-    dt_config_resolve(c, "train.precision", r->precision);
-    dt_config_resolve(c, "device.kind", r->device);
+    const char *key = NULL, *value = NULL;
+    for (int i = 0; (value = answer(r, i, &key, text)); i++) dt_config_resolve(c, key, value);
+}
+
+void dt_resolve_align(dt_config *old, const dt_config *given, const dt_resolved *r) {
+    char text[32];
+    const char *key = NULL, *value = NULL;
+    for (int i = 0; (value = answer(r, i, &key, text)); i++)
+        if (dt_config_is_auto(old, key) && !dt_config_is_auto(given, key))
+            dt_config_resolve(old, key, value);
 }

@@ -21,5 +21,8 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
 dt_dtype dt_resolved_dtype(const dt_resolved *r);
 // Writes the answers over the config's autos.
 void dt_resolve_write(dt_config *c, const dt_resolved *r);
+// Before comparing: what was auto in `old` and is stated in `given` gets its answer, so that the
+// resolved config.yaml of a run resumes it too.
+void dt_resolve_align(dt_config *old, const dt_config *given, const dt_resolved *r);
 
 #endif

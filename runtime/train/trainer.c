@@ -68,6 +68,7 @@ static dt_status compare_config(trainer *t) {
                            NULL, 0));
     dt_config *given = NULL;
     dt_status st = dt_config_parse(&given, "config", t->s.given, strlen(t->s.given), NULL, 0);
+    if (st == DT_OK) dt_resolve_align(old, given, &t->state.resolved);
     const char *was = NULL, *is = NULL;
     const char *key =
         st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
