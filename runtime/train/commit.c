@@ -106,13 +106,15 @@ static void move_running_statistics(struct dt_stepper *s) {
 
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     const float *slab = s->o.params->grads[0];
+    out->stop = slab[s->stop_at] != 0.0f;
+    out->dropped = slab[s->drop_at] != 0.0f;
+    if (out->dropped) return;
     dt_team_run(s->team, norm_part, s);
     double sum = 0.0;
     for (int64_t c = 0; c < s->n_chunks; c++) sum += s->partial[c];
     double weight = (double)slab[s->weight_at];
     out->loss = (double)slab[s->loss_at] / weight;
     out->grad_norm = sqrt(sum) / weight;
-    out->stop = slab[s->stop_at] != 0.0f;
     out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
     if (!out->finite) return;
     double clip = 1.0;

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "train/resolve.h"
+#include "train/signals.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -147,6 +148,13 @@ static int team_threads(const dt_session *s) {
     return s->resolved.threads > s->lanes->n_lanes ? s->resolved.threads : s->lanes->n_lanes;
 }
 
+// Signals are the process's own, and so is their patience.
+static double grace_s;
+
+static bool grace_is_over(void) {
+    return dt_signals_pending() && dt_signals_age_s() > grace_s;
+}
+
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
     int64_t bucket =
@@ -167,7 +175,9 @@ static dt_status make_stepper(dt_session *s) {
                          .optimizer = optimizer_of(c),
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
-                         .comm_thread = strcmp(dt_config_str(c, "comm.progress"), "thread") == 0};
+                         .comm_thread = strcmp(dt_config_str(c, "comm.progress"), "thread") == 0,
+                         .give_up = grace_is_over};
+    grace_s = dt_config_seconds(c, "run.grace");
     return dt_stepper_create(&s->stepper, &o);
 }
 

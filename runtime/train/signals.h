@@ -8,6 +8,7 @@
 
 void dt_signals_install(void);
 bool dt_signals_pending(void);
+double dt_signals_age_s(void);     // since the first signal came; 0: none did
 const char *dt_signals_name(void); // "SIGTERM"…; "" when none came to this rank
 
 #endif

@@ -7,6 +7,7 @@
 //
 // Stopping: the spare element behind the sum of weights is 1 in the slab of this rank's first leaf if
 // this rank got a signal, 0 in all others, so after the reduction it counts the ranks that want to stop.
+// The element behind it says in the same way that a lane gave the step up: then nobody commits.
 
 #include "train/step_internal.h"
 
@@ -49,6 +50,7 @@ static dt_status compute_leaf(step_lane *l, int leaf, float *slab, bool accumula
     if (!accumulate) { // before the exec: the tail's bucket may leave during the same leaf
         bool first = leaf == s->o.lanes->lanes[0].leaf_begin;
         slab[s->stop_at] = first && s->want_stop ? 1.0f : 0.0f;
+        slab[s->drop_at] = 0.0f;
     }
     bool overlaps = last && s->buckets && !bad;
     dt_exec_args args = {.step = {.seed = s->o.seed,
@@ -70,12 +72,22 @@ static dt_status compute_leaf(step_lane *l, int leaf, float *slab, bool accumula
 
 // ---- a lane's share --------------------------------------------------------------------------------
 
+// Instead of a leaf: the slab says that its content is void, and is reduced all the same.
+static bool give_up(struct dt_stepper *s, float *slab) {
+    if (!s->o.give_up || !s->o.give_up()) return false;
+    slab[s->stop_at] = 1.0f;
+    slab[s->drop_at] = 1.0f;
+    return true;
+}
+
 static dt_status run_leaves(step_lane *l) {
     struct dt_stepper *s = l->owner;
     const dt_lane_share *share = &s->o.lanes->lanes[l->index];
-    for (int leaf = share->leaf_begin; leaf < share->leaf_end; leaf++)
+    for (int leaf = share->leaf_begin; leaf < share->leaf_end; leaf++) {
+        if (give_up(s, s->lane_slabs[l->index])) return DT_OK;
         DT_TRY(compute_leaf(l, leaf, s->lane_slabs[l->index], leaf > share->leaf_begin,
                             leaf + 1 == share->leaf_end, NULL));
+    }
     return DT_OK;
 }
 
@@ -85,10 +97,12 @@ static dt_status run_actions(step_lane *l) {
     float **slabs = s->o.params->grads + share->first_slab;
     for (int i = 0; i < share->n_actions; i++) {
         const dt_tree_action *a = &share->actions[i];
-        if (a->kind == DT_TREE_LEAF)
-            DT_TRY(compute_leaf(l, a->leaf, slabs[a->a], false, false, NULL));
-        else
+        if (a->kind == DT_TREE_LEAF) {
+            if (!give_up(s, slabs[a->a]))
+                DT_TRY(compute_leaf(l, a->leaf, slabs[a->a], false, false, NULL));
+        } else {
             s->backend->slab_add(s->backend, slabs[a->a], slabs[a->b], 0, s->o.params->n_grad);
+        }
     }
     return DT_OK;
 }
@@ -231,7 +245,8 @@ static dt_status find_stats(struct dt_stepper *s) {
     s->loss_at = loss->offset;
     s->weight_at = weight->offset;
     s->stop_at = weight->offset + weight->count; // entries are padded to 16: this one is a gap
-    assert(s->stop_at < p->n_grad);
+    s->drop_at = s->stop_at + 1;
+    assert(s->drop_at < p->n_grad);
     return DT_OK;
 }
 

@@ -34,12 +34,15 @@ typedef struct dt_stepper_opts {
     dt_optimizer_args optimizer; // kind and constants; the rest is filled in
     int64_t first_bucket_bytes, bucket_bytes;
     bool comm_thread; // a progress thread instead of polling between nodes
+    // Asked before each leaf, from its lane: true gives the step up (run.grace is over). NULL: never.
+    bool (*give_up)(void);
 } dt_stepper_opts;
 
 typedef struct dt_step_result {
     double loss, grad_norm;
-    bool finite; // false: nothing was committed
-    bool stop;   // a rank wants to stop
+    bool finite;  // false: nothing was committed
+    bool dropped; // a rank gave the step up: nothing was committed, the figures mean nothing
+    bool stop;    // a rank wants to stop
     double data_s, compute_s, comm_s, commit_s, total_s;
 } dt_step_result;
 

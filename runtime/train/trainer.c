@@ -440,12 +440,31 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     return DT_OK;
 }
 
+// Saved: the same command goes on.
+static dt_status leave(trainer *t) {
+    DT_TRY(wait_for_save(t, true));
+    t->outcome->agreed = true;
+    const char *name = dt_signals_name();
+    return dt_fail(
+        DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command goes on",
+        (long long)t->state.step, (long long)t->state.total_steps, *name ? " by " : "", name);
+}
+
+// A rank gave the step up because run.grace was over: it will be done again.
+static dt_status stop_without_step(trainer *t) {
+    if (is_root(t))
+        dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->state.step);
+    if (t->saved_step != t->state.step) DT_TRY(save(t, false));
+    return leave(t);
+}
+
 static dt_status run_steps(trainer *t) {
     double begin = dt_clock_s();
     while (t->state.step < t->state.total_steps) {
         dt_step_result r;
         double lr = dt_schedule_lr(&t->schedule, t->state.step, t->history, t->state.n_history);
         DT_TRY(dt_stepper_run(t->s.stepper, t->state.step, lr, dt_signals_pending(), &r));
+        if (r.dropped) return stop_without_step(t);
         if (!r.finite) return report_bad_step(t, &r);
         t->state.step++;
         double end = dt_clock_s();
@@ -453,15 +472,7 @@ static dt_status run_steps(trainer *t) {
         begin = end;
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, r.stop, &stop));
-        if (stop) {
-            DT_TRY(wait_for_save(t, true));
-            t->outcome->agreed = true;
-            const char *name = dt_signals_name();
-            return dt_fail(DT_E_PREEMPTED,
-                           "stopped after step %lld of %lld%s%s; saved: the same command goes on",
-                           (long long)t->state.step, (long long)t->state.total_steps,
-                           *name ? " by " : "", name);
-        }
+        if (stop) return leave(t);
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return DT_OK;

@@ -97,6 +97,12 @@ static dt_graph *make_graph(void) {
     return g;
 }
 
+static int patience; // leaves until the step is given up
+
+static bool give_up(void) {
+    return __atomic_fetch_sub(&patience, 1, __ATOMIC_RELAXED) <= 0;
+}
+
 static void make_bench(bench *b, bool elastic, int n_lanes, float clip) {
     dt_backend_opts backend = {.threads = 1, .deterministic = true};
     b->graph = make_graph();
@@ -118,7 +124,9 @@ static void make_bench(bench *b, bool elastic, int n_lanes, float clip) {
                          .clip_norm = clip,
                          .optimizer = {.kind = DT_OPTIMIZER_SGD},
                          .first_bucket_bytes = 1 << 20,
-                         .bucket_bytes = 1 << 20};
+                         .bucket_bytes = 1 << 20,
+                         .give_up = give_up};
+    patience = 1000000;
     assert_int_equal(dt_stepper_create(&b->stepper, &o), DT_OK);
     dt_params_init(b->params, 3);
     dt_params_repack(b->params, 1);
@@ -247,9 +255,31 @@ static void test_bad_step(void **state) {
     drop_bench(&b);
 }
 
+static void test_dropped_step(void **state) {
+    for (int k = 0; k < 8; k++) {
+        bench b = {0}, whole = {0};
+        make_bench(&whole, k % 2, 2, 0);
+        make_bench(&b, k % 2, 2, 0);
+        size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
+        dt_step_result r;
+        patience = k / 2 * (LEAVES - 1) / 3; // 0, 1, 3, 5 of the 6 leaves
+        assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
+        assert_true(r.dropped && r.stop);
+        assert_memory_equal(b.params->master, whole.params->master, n_bytes);
+        patience = 1000000; // done again, it is as if nothing had been
+        assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
+        assert_false(r.dropped || r.stop);
+        assert_int_equal(dt_stepper_run(whole.stepper, 0, 0.1, false, &r), DT_OK);
+        assert_memory_equal(b.params->master, whole.params->master, n_bytes);
+        drop_bench(&b);
+        drop_bench(&whole);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_by_hand), cmocka_unit_test(test_elastic_bits),
-        cmocka_unit_test(test_stop_is_seen_once), cmocka_unit_test(test_bad_step)};
+        cmocka_unit_test(test_stop_is_seen_once), cmocka_unit_test(test_bad_step),
+        cmocka_unit_test(test_dropped_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
