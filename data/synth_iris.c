@@ -1,11 +1,13 @@
 // synth_iris.c: irises from a texture in polar coordinates.
 //
 // An eye has one texture, (radius, angle) -> brightness and colour: fibres that run outward, the
-// collarette ring, furrows around the pupil, crypts (dark holes). A picture unrolls it around a pupil of some
-// dilation, turned and shifted, under some light, partly behind the lids, with a reflection and noise.
+// collarette ring, furrows around the pupil, crypts (dark holes) and a dark rim. A picture unrolls it
+// around a pupil of some dilation, turned and shifted, under some light, partly behind the lids, with
+// a reflection and noise.
 //
 // Traits: 0 colour (blue .. grey-green .. amber .. brown) · 1 colour of the inner ring · 2 number of
-// fibres · 3 where the collarette lies and how strong it is · 4 crypts.
+// fibres and width of the rim · 3 where the collarette lies and how strong it is · 4 crypts and
+// darkness.
 #include "base/arena.h"
 #include "synth.h"
 
@@ -32,7 +34,7 @@ static float step_between(float lo, float hi, float v) {
 
 // -- the eye -----------------------------------------------------------------------------------
 static void add_fibres(synth_eye *e, synth_draw *d) {
-    int fibres = 24 + (int)(64 * e->who.trait[2]);
+    int fibres = 18 + (int)(72 * e->who.trait[2]);
     synth_noise coarse, fine, bend;
     synth_noise_init(&coarse, d, fibres, 5);
     synth_noise_init(&fine, d, 2 * fibres, 9);
@@ -51,7 +53,7 @@ static void add_fibres(synth_eye *e, synth_draw *d) {
 }
 
 static void add_collarette(synth_eye *e, synth_draw *d) {
-    float where = 0.22f + 0.36f * e->who.trait[3], strength = 0.15f + 0.25f * e->who.trait[3];
+    float where = 0.18f + 0.48f * e->who.trait[3], strength = 0.15f + 0.30f * e->who.trait[3];
     float furrows = synth_uniform(d, 18, 26);
     synth_noise zigzag;
     synth_noise_init(&zigzag, d, 23, 1);
@@ -68,7 +70,7 @@ static void add_collarette(synth_eye *e, synth_draw *d) {
 }
 
 static void add_crypts(synth_eye *e, synth_draw *d) {
-    int n = (int)(70 * e->who.trait[4] + 0.5f);
+    int n = (int)(90 * e->who.trait[4] + 0.5f);
     for (int i = 0; i < n; i++) {
         float r = synth_uniform(d, 0.15f, 0.9f) * N_RADII, a = synth_uniform(d, 0, N_ANGLES);
         float hr = synth_uniform(d, 3, 7), ha = synth_uniform(d, 5, 13);
@@ -126,10 +128,10 @@ static void make_view(view *v, const synth_eye *e, synth_draw *d) {
     v->turn = synth_uniform(d, -0.03f, 0.03f); // in turns
     v->upper = synth_uniform(d, 0.55f, 0.95f);
     v->lower = synth_uniform(d, 0.80f, 1.10f);
-    float gain = synth_uniform(d, 0.88f, 1.12f);
-    for (int k = 0; k < 3; k++) v->gain[k] = gain * synth_uniform(d, 0.97f, 1.03f);
-    v->light_x = synth_uniform(d, -0.12f, 0.12f);
-    v->light_y = synth_uniform(d, -0.12f, 0.12f);
+    float gain = synth_uniform(d, 0.93f, 1.07f);
+    for (int k = 0; k < 3; k++) v->gain[k] = gain * synth_uniform(d, 0.98f, 1.02f);
+    v->light_x = synth_uniform(d, -0.09f, 0.09f);
+    v->light_y = synth_uniform(d, -0.09f, 0.09f);
     v->noise = synth_uniform(d, 4, 9);
     v->glint_x = synth_uniform(d, -0.2f, 0.2f);
     v->glint_y = synth_uniform(d, -0.25f, 0.0f);
@@ -155,7 +157,9 @@ static void paint_iris(float rgb[3], const synth_eye *e, const view *v, float rh
     float bright = 0.45f + 0.9f * texture_get(e, u, turn);
     float edge = e->edge[(int)(turn * N_ANGLES) % N_ANGLES];
     float ring = 1 - step_between(edge - 0.08f, edge + 0.08f, u);
-    bright *= 1 - 0.45f * step_between(0.86f, 1.0f, u); // the dark rim
+    float rim = 0.92f - 0.30f * e->who.trait[2];
+    bright *= 1 - 0.6f * step_between(rim - 0.04f, rim + 0.08f, u);
+    bright *= 1.2f - 0.45f * e->who.trait[4];
     for (int k = 0; k < 3; k++)
         rgb[k] = bright * (v->outer[k] + (v->inner[k] - v->outer[k]) * ring);
 }
