@@ -1,14 +1,37 @@
-# Source this in script tests: a small fusion job that trains in seconds. Gives $work (a temporary
-# directory, removed at exit), small_data DIR (makes the data set), small_config DIR (prints the path of
-# a config on it), mpi NP COMMAND … and hash RUN (of the last checkpoint's weights).
+# Source this in script tests: a small fusion job that trains in seconds. Gives
+#   $work                  a temporary directory, removed at exit; so are processes that are still there
+#   small_data DIR         makes DIR/raw and DIR/small.lmdb
+#   small_config DIR       prints the path of a config on it
+#   train WORD …           trains $config, output in $work/out and $work/log, shown if it fails
+#   mpi NP COMMAND …       on NP ranks
+#   wait_for_step RUN      returns when the run's metrics show a step
+#   hash RUN               of the last checkpoint's weights
+#   fail WORD …            says so with the end of the log, and ends the test
 set -euo pipefail
+: "${SOURCE:?}" "${BUILD:?}" "${DTRAIN:?}"
 . "$SOURCE/launch/mpi_env.sh"
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+clean_up() {
+    local pids
+    pids=$(jobs -p)
+    [ -z "$pids" ] || kill $pids 2>/dev/null || true
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
+# ranks and tests share cores here: a thread that waits must not hold one
 export OMP_WAIT_POLICY=passive
 
+fail() {
+    echo "FAILED: $*"
+    [ ! -e "$work/log" ] || tail -20 "$work/log"
+    exit 1
+}
+
 small_data() {
-    "$DTRAIN" synth biometric "$1/raw" --subjects 6 --impressions 5 2>/dev/null
+    "$DTRAIN" synth biometric "$1/raw" --subjects "${2:-6}" --impressions "${3:-5}" 2>/dev/null
     "$DTRAIN" pack "$1/raw" "$1/small.lmdb" >/dev/null 2>&1
 }
 
@@ -22,10 +45,10 @@ data:
   fields:
     fingerprint: {kind: image, channels: 1, size: [26, 24], normalize: {mean: [0.5], std: [0.25]}}
     iris:        {kind: image, channels: 3, size: [24, 32], normalize: imagenet}
-    subject:     {kind: class, classes: 6}
+    subject:     {kind: class, classes: ${2:-6}}
   split: {unit: record, stratify: subject, val: 0.2, test: 0.2}
   augment: {fingerprint: [{shift: 0.05}], iris: [{flip: horizontal}]}
-model: {name: fusion, width: 16}
+model: {name: fusion, dropout: 0.1}
 train:
   epochs: 100
   max_steps: 40
@@ -40,6 +63,19 @@ checkpoint: {every: 1000000 steps, keep: 3}
 metrics: {every: 10 steps, sinks: [terminal, jsonl]}
 YAML
     echo "$1/small.yaml"
+}
+
+train() {
+    "$DTRAIN" "$config" "$@" >"$work/out" 2>"$work/log" || fail "exit $? of: dtrain $*"
+}
+
+wait_for_step() {
+    local i
+    for i in $(seq 600); do
+        grep -qs '"step":[0-9]' "$work/runs/$1/metrics.jsonl" && return
+        sleep 0.05
+    done
+    fail "run $1 made no step in 30 s"
 }
 
 hash() { # RUN directory: hash of the newest checkpoint's weights

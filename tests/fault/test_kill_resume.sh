@@ -1,34 +1,47 @@
 #!/usr/bin/env bash
 # SIGKILL at 30 random moments, resuming each time: weights, moments and the metrics of every step equal
 # those of the run that nobody disturbed (run.reproducible=resume, the default).
-. "$SOURCE/tests/small_run.sh"
+# KILLS, STEPS and SEED set how many, how long and which moments.
+. "${SOURCE:?}/tests/small_run.sh" || exit
 
 small_data "$work"
 config=$(small_config "$work")
-common=(train.max_steps="${STEPS:-600}" checkpoint.every="7 steps")
+steps=${STEPS:-500}
 kills=${KILLS:-30}
 RANDOM=${SEED:-$$}
+common=(train.global_batch=8 train.max_steps="$steps" checkpoint.every="7 steps")
 
-"$DTRAIN" "$config" "${common[@]}" run.name=calm >/dev/null 2>"$work/log" || { cat "$work/log"; exit 1; }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+newest_step() { # of the run that is being killed
+    { ls "$work/runs/killed/checkpoints" 2>/dev/null || true; } | sed -n 's/^step-0*//p' | sort -n | tail -1
+}
 
+begin=$(now_ms)
+train "${common[@]}" run.name=calm
+calm_ms=$(($(now_ms) - begin))
+
+# A life lasts a random time, twice its fair share of what is left to do at most, plus a start: on any
+# machine the run is killed in start-up, in steps and in saves, and does not finish before its time.
 n=0
-done=no
-while [ $done = no ]; do
+while :; do
     "$DTRAIN" "$config" "${common[@]}" run.name=killed >/dev/null 2>"$work/log" &
     pid=$!
     if [ $n -lt "$kills" ]; then
-        sleep "0.$(printf '%03d' $((RANDOM % 600 + 60)))"
+        at=$(newest_step)
+        most=$((calm_ms * 19 * (steps - ${at:-0}) / (10 * steps * (kills - n)) + 150))
+        life=$((20 + (RANDOM * 32768 + RANDOM) % most))
+        sleep "$((life / 1000)).$(printf '%03d' $((life % 1000)))"
         kill -9 $pid 2>/dev/null && n=$((n + 1))
     fi
     rc=0
-    wait $pid || rc=$?
+    wait $pid 2>/dev/null || rc=$?
     case $rc in
-    0) done=yes ;;
+    0) break ;;
     137) ;;
     *) cat "$work/log"; echo "FAILED: exit $rc after $n kills"; exit 1 ;;
     esac
 done
-echo "$n kills"
+echo "$n kills, SEED=${SEED:-$$}"
 [ $n -ge $((kills / 2)) ] || { echo "FAILED: the run finished before it could be killed often enough"; exit 1; }
 
 python3 - "$work/runs/calm" "$work/runs/killed" <<'PY'

@@ -1,40 +1,42 @@
 #!/usr/bin/env bash
-# SIGTERM, SIGINT and SIGUSR1 to a rank, SIGUSR1 to mpirun: the step is finished, the state saved, exit
-# 75; the same command again goes on and ends with the undisturbed run's weights.
-. "$SOURCE/tests/small_run.sh"
+# SIGTERM, SIGINT and SIGUSR1 to a process, SIGUSR1 to mpirun, SIGUSR1 to one rank of two: the step is
+# finished, the state saved, exit 75; the same command again ends with the undisturbed run's weights.
+. "${SOURCE:?}/tests/small_run.sh" || exit
 
 small_data "$work"
 config=$(small_config "$work")
-common=(train.max_steps=400 checkpoint.every="100000 steps")
-"$DTRAIN" "$config" "${common[@]}" run.name=calm >/dev/null 2>"$work/log" || { cat "$work/log"; exit 1; }
-want=$(hash "$work/runs/calm")
+common=(train.global_batch=8 train.max_steps="${STEPS:-200}" checkpoint.every="100000 steps")
 
-wait_for_step() { # run: until its metrics show a step
-    for _ in $(seq 100); do
-        grep -q '"step":[0-9]' "$work/runs/$1/metrics.jsonl" 2>/dev/null && return
-        sleep 0.05
-    done
+calm() { # run, launcher …
+    local run=$1
+    shift
+    "$@" "$DTRAIN" "$config" "${common[@]}" run.name="$run" >/dev/null 2>"$work/log" || fail "exit $? of $run"
+    hash "$work/runs/$run"
+}
+stop_and_resume() { # run, signal, whom (launcher or rank), weights that must come out, launcher …
+    local run=$1 signal=$2 whom=$3 want=$4 pid rc=0 target
+    shift 4
+    "$@" "$DTRAIN" "$config" "${common[@]}" run.name="$run" >/dev/null 2>"$work/log" &
+    pid=$!
+    wait_for_step "$run"
+    target=$pid
+    # the ranks of a launcher are its children
+    [ "$whom" = launcher ] || target=$(cut -d' ' -f1 "/proc/$pid/task/$pid/children")
+    kill "-$signal" "$target"
+    wait $pid || rc=$?
+    [ $rc = 75 ] || fail "SIG$signal to $whom of $run gave exit $rc, not 75"
+    [ "$(calm "$run" "$@")" = "$want" ] || fail "$run: other weights after resuming"
+    echo "SIG$signal to $run: exit 75, resumed to the same weights"
 }
 
+want=$(calm calm env)
 for signal in TERM INT USR1; do
-    "$DTRAIN" "$config" "${common[@]}" run.name=$signal >/dev/null 2>"$work/log" &
-    pid=$!
-    wait_for_step $signal
-    # background jobs of a script ignore SIGINT from the terminal, not from kill
-    kill -$signal $pid
-    rc=0; wait $pid || rc=$?
-    [ $rc = 75 ] || { cat "$work/log"; echo "FAILED: SIG$signal gave exit $rc, not 75"; exit 1; }
-    "$DTRAIN" "$config" "${common[@]}" run.name=$signal >/dev/null 2>"$work/log" || { cat "$work/log"; exit 1; }
-    [ "$(hash "$work/runs/$signal")" = "$want" ] || { echo "FAILED: SIG$signal: other weights after resuming"; exit 1; }
-    echo "SIG$signal: exit 75, resumed to the same weights"
+    stop_and_resume "process-$signal" $signal launcher "$want" env
 done
 
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    mpirun --oversubscribe --bind-to none -np 2 "$DTRAIN" "$config" "${common[@]}" run.name=mpirun >/dev/null 2>"$work/log" &
-    pid=$!
-    wait_for_step mpirun
-    kill -USR1 $pid
-    rc=0; wait $pid || rc=$?
-    [ $rc = 75 ] || { cat "$work/log"; echo "FAILED: SIGUSR1 to mpirun gave exit $rc, not 75"; exit 1; }
-    echo "SIGUSR1 to mpirun: exit 75"
+    launcher=(mpirun --oversubscribe --bind-to none -np 2)
+    want=$(calm calm-np2 "${launcher[@]}")
+    stop_and_resume mpirun USR1 launcher "$want" "${launcher[@]}"
+    stop_and_resume rank TERM rank "$want" "${launcher[@]}"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.reproducible=elastic: 200 steps give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
 # when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it.
-. "$SOURCE/tests/small_run.sh"
+. "${SOURCE:?}/tests/small_run.sh" || exit
 command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 [ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
 

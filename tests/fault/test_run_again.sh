@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# What the same command does the second time, what `dtrain eval` says of each checkpoint of a run, and
+# what `dtrain ckpt` says of a damaged one.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+small_data "$work"
+config=$(small_config "$work")
+run=$work/runs/small
+job=(train.max_steps=30 eval.every="10 steps" checkpoint.every="10 steps")
+train "${job[@]}"
+cp "$work/out" "$work/first"
+
+# a finished run: exit 0, says so, prints the result again and changes nothing
+before=$(find "$run/checkpoints" -type f -exec sha256sum {} + | sort)
+train "${job[@]}"
+grep -q "is finished" "$work/log" || fail "a finished run does not say so"
+cmp "$work/out" "$work/first" || fail "a finished run prints other results"
+[ "$(find "$run/checkpoints" -type f -exec sha256sum {} + | sort)" = "$before" ] || fail "a finished run changed its checkpoints"
+
+# a key that changes numbers: exit 2, the key, both values and the ways out; one that does not: fine
+rc=0
+"$DTRAIN" "$config" "${job[@]}" train.optimizer.lr=0.1 >/dev/null 2>"$work/log" || rc=$?
+[ $rc = 2 ] || fail "exit $rc, not 2, for a changed learning rate"
+for word in train.optimizer.lr 1.0e-3 0.1 run.name= run.resume=force; do
+    grep -qF -- "$word" "$work/log" || fail "no '$word' in the message for a changed learning rate"
+done
+train "${job[@]}" checkpoint.keep=2
+
+# eval agrees with what training printed, to the last digit
+for which in best latest 10 20 30; do
+    for split in val test; do
+        "$DTRAIN" eval "$run" --which $which --split $split >>"$work/evals" 2>"$work/log" || fail "eval $which: exit $?"
+    done
+done
+python3 - "$run/metrics.jsonl" "$work/evals" <<'PY'
+import json, sys
+rows = [r for r in map(json.loads, open(sys.argv[1])) if r["kind"] == "eval"]
+printed = {(r["split"], r["step"]): r for r in rows}
+assert {("val", 10), ("val", 20), ("val", 30), ("test", 30)} <= printed.keys(), printed.keys()
+best = max((r for r in rows if r["split"] == "val"), key=lambda r: r["accuracy"])  # the first of equals
+n = 0
+for r in map(json.loads, open(sys.argv[2])):
+    if r["weights"] == "best":
+        accuracy = printed["val", r["step"]]["accuracy"]
+        assert accuracy == best["accuracy"], f"best is of step {r['step']}: {accuracy} < {best['accuracy']}"
+    elif r["weights"] == "latest":
+        assert r["step"] == 30, r
+    else:
+        assert r["step"] == int(r["weights"]), r
+    p = printed.get((r["split"], r["step"]))
+    if p:
+        n += 1
+        for key in ("loss", "accuracy", "top5"):
+            assert r[key] == p[key], f"{key} of {r} is {p[key]} in metrics.jsonl"
+print(f"{n} evaluations agree with training")
+assert n >= 6
+PY
+
+# a flipped bit: verify names file and tensor; the run still loads, from the checkpoint before
+"$DTRAIN" ckpt verify "$run" >/dev/null 2>"$work/log" || fail "ckpt verify: exit $? for good checkpoints"
+python3 - "$run/checkpoints/step-00000030/model.safetensors" <<'PY'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(0, 2)
+    at = f.tell() // 2
+    f.seek(at)
+    byte = f.read(1)[0]
+    f.seek(at)
+    f.write(bytes([byte ^ 1]))
+PY
+rc=0
+"$DTRAIN" ckpt verify "$run" >"$work/out" 2>"$work/log" || rc=$?
+[ $rc = 4 ] || fail "ckpt verify: exit $rc, not 4, for a flipped bit"
+grep -q "step-00000030.*BAD.*model.safetensors" "$work/out" || fail "ckpt verify does not name the file"
+grep -q "step-00000020.*good" "$work/out" || fail "ckpt verify rejects a good checkpoint"
+echo "finished, changed, evaluated and damaged runs behave"
