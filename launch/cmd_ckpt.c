@@ -76,6 +76,7 @@ static dt_status diff(const char *a, const char *b) {
     if (st == DT_OK) st = newest(b, &path_b);
     if (st == DT_OK) st = dt_ckpt_diff(path_a, path_b, stdout, &differ);
     if (st == DT_OK && !differ) printf("equal\n");
+    if (st == DT_OK && differ) st = dt_fail(DT_E_CKPT, "%s and %s differ", path_a, path_b);
     free(path_a);
     free(path_b);
     return st;

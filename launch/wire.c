@@ -35,6 +35,29 @@ dt_status launch_option_int(const launch_words *w, const launch_command *c, int 
     return DT_OK;
 }
 
+// A run's directory instead of a config: its resolved config, and the run is where it lies now.
+static dt_status load_run_config(dt_config **out, const launch_words *w) {
+    size_t n = strlen(w->words[0]), n_overrides = (size_t)w->n_words - 1;
+    while (n > 1 && w->words[0][n - 1] == '/') n--;
+    char *run = dt_xprintf("%.*s", (int)n, w->words[0]);
+    char *slash = strrchr(run, '/');
+    char *path = dt_xprintf("%s/config.yaml", run);
+    char *name = dt_xprintf("run.name=%s", slash ? slash + 1 : run);
+    if (slash) *slash = '\0';
+    char *dir = dt_xprintf("run.dir=%s", slash ? (*run ? run : "/") : ".");
+    const char **overrides = dt_xcalloc(n_overrides + 2, sizeof *overrides);
+    overrides[0] = dir;
+    overrides[1] = name;
+    for (size_t i = 0; i < n_overrides; i++) overrides[2 + i] = w->words[1 + i];
+    dt_status st = dt_config_load(out, path, overrides, n_overrides + 2);
+    free(overrides);
+    free(dir);
+    free(name);
+    free(path);
+    free(run);
+    return st;
+}
+
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
     if (w->n_words < 1)
         return dt_fail(DT_E_USAGE, "dtrain %s wants a config file; see dtrain %s --help", verb,
@@ -45,10 +68,7 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
                            w->words[i]);
     if (!dt_io_is_dir(w->words[0]))
         return dt_config_load(out, w->words[0], w->words + 1, (size_t)w->n_words - 1);
-    char *path = dt_xprintf("%s/config.yaml", w->words[0]);
-    dt_status st = dt_config_load(out, path, w->words + 1, (size_t)w->n_words - 1);
-    free(path);
-    return st;
+    return load_run_config(out, w);
 }
 
 // ---- callbacks -------------------------------------------------------------------------------------

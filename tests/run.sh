@@ -23,5 +23,5 @@ if [ "${1:-all}" != quick ]; then
     TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
         run_suite build-tsan -R 'loader|comm|bucket|ckpt|base|tree'
 fi
-launch/build.sh build
+launch/build.sh build -DDTRAIN_TESTS=ON
 run_suite build

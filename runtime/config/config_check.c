@@ -146,6 +146,21 @@ static dt_status check_texts(dt_config *c, config_row row, const char *path, dt_
     return DT_OK;
 }
 
+// A list; where the table has words, each item is one of them.
+static dt_status check_words(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+    if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
+    for (size_t i = 0; *row.key->range && i < n->n; i++) {
+        const dt_cnode *item = n->items[i];
+        if (item->kind == DT_C_SCALAR && config_range_has_word(row.key->range, item->text)) continue;
+        const char *text = item->kind == DT_C_SCALAR ? item->text : "?";
+        const char *near = config_nearest_word(&c->arena, row.key->range, text);
+        return dt_fail(DT_E_USAGE, "%s: %s has '%s'; expected some of %s%s%s%s", item->where,
+                       config_shown(&c->arena, path), config_shown(&c->arena, text), row.key->range,
+                       near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    return DT_OK;
+}
+
 static dt_status check_moments(dt_config *c, config_row row, const char *path, dt_cnode *list,
                                bool positive) {
     double v;
@@ -195,7 +210,7 @@ dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_
     case T_NORM:
         return check_normalize(c, row, path, n);
     case T_LIST:
-        return n->kind == DT_C_LIST ? DT_OK : fail_value(c, row, path, n);
+        return check_words(c, row, path, n);
     case T_MAP:
         return n->kind == DT_C_MAP ? DT_OK : fail_value(c, row, path, n);
     default:

@@ -20,30 +20,6 @@ bool dt_metric_lower_is_better(const char *name) {
     return strcmp(name, "loss") == 0 || strcmp(name, "eer") == 0;
 }
 
-static bool is_metric(const char *name) {
-    static const char *const names[] = {"accuracy", "top5", "loss", "confusion", "eer", "auc"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return false;
-}
-
-static dt_status check_metrics(const dt_config *c) {
-    const char *best = dt_config_str(c, "eval.best");
-    if (!is_metric(best) || strcmp(best, "confusion") == 0)
-        return dt_config_fail(c, "eval.best",
-                              "'%s' is no metric; expected accuracy, top5, loss, eer or auc", best);
-    const dt_cnode *list = dt_config_node(c, "eval.metrics");
-    for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
-        const char *name = dt_cnode_str(dt_cnode_item(list, i));
-        if (!name || !is_metric(name))
-            return dt_config_fail(c, "eval.metrics",
-                                  "'%s' is no metric; expected some of accuracy, top5, loss, "
-                                  "confusion, eer, auc",
-                                  name ? name : "?");
-    }
-    return DT_OK;
-}
-
 static bool asks_for(const dt_config *c, const char *metric) {
     if (strcmp(dt_config_str(c, "eval.best"), metric) == 0) return true;
     const dt_cnode *list = dt_config_node(c, "eval.metrics");
@@ -77,7 +53,7 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
         dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
     s->elastic = strcmp(dt_config_str(c, "run.reproducible"), "elastic") == 0;
     s->given = dt_config_dump(c);
-    return check_metrics(c);
+    return DT_OK;
 }
 
 // ---- parts -----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 
 small_data "$work"
 config=$(small_config "$work")
-common=(train.global_batch=8 train.max_steps="${STEPS:-200}" checkpoint.every="100000 steps")
+common=(train.global_batch=8 train.max_steps="${STEPS:-120}" checkpoint.every="100000 steps")
 
 calm() { # run, launcher …
     local run=$1
