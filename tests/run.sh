@@ -11,17 +11,20 @@ launch/packages.sh --tests
 run_suite() { # build directory, ctest arguments
     local dir=$1
     shift
-    ctest --test-dir "$dir" --output-on-failure --no-tests=error "$@"
+    echo "== tests in $dir"
+    ctest --test-dir "$dir" -j2 --output-on-failure --no-tests=error "$@"
 }
 
 if [ "${1:-all}" != quick ]; then
-    launch/build.sh build-asan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DDTRAIN_SANITIZE=address
-    # Open MPI and its helpers leak on purpose at exit; our own programs are checked
-    ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
-        run_suite build-asan -L 'unit|ops|fault|fuzz'
-    launch/build.sh build-tsan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DDTRAIN_SANITIZE=thread
-    TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
-        run_suite build-tsan -R 'loader|comm|bucket|ckpt|base|tree'
+    # fewer kills and steps: these programs are slow, and the release build does all of them below
+    launch/build.sh build-asan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
+    KILLS=6 STEPS=60 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
+        LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
+        run_suite build-asan -E 'mpi/test_elastic|unit/test_structure|unit/test_docs'
+    # what has threads: the parts by themselves, then a whole run with lanes, loader and checkpoints
+    launch/build.sh build-tsan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
+    STEPS=8 TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
+        run_suite build-tsan -R 'unit/test_(base|bucket|ckpt|loader|metrics|pack|train_lanes|train_step|tree)$|train/test_lanes'
 fi
 launch/build.sh build -DDTRAIN_TESTS=ON
 run_suite build

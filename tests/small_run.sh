@@ -4,6 +4,7 @@
 #   small_config DIR       prints the path of a config on it
 #   train WORD …           trains $config, output in $work/out and $work/log, shown if it fails
 #   mpi NP COMMAND …       on NP ranks
+#   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
 #   wait_for_step RUN      returns when the run's metrics show a step
 #   hash RUN               of the last checkpoint's weights
 #   fail WORD …            says so with the end of the log, and ends the test
@@ -24,9 +25,12 @@ trap 'exit 130' INT
 # ranks and tests share cores here: a thread that waits must not hold one
 export OMP_WAIT_POLICY=passive
 
+# what Open MPI keeps until a rank ends is not ours to judge (LeakSanitizer looks at a lone process)
+ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" mpirun --oversubscribe --bind-to none -np)
+
 fail() {
-    echo "FAILED: $*"
-    [ ! -e "$work/log" ] || tail -20 "$work/log"
+    echo "FAILED: $*" >&2
+    [ ! -e "$work/log" ] || tail -20 "$work/log" >&2
     exit 1
 }
 

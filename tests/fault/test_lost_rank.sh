@@ -7,7 +7,7 @@ command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 
 small_data "$work"
 config=$(small_config "$work")
-job=(mpirun --oversubscribe --bind-to none -np 2 "$DTRAIN" "$config" train.global_batch=8
+job=("${ranks[@]}" 2 "$DTRAIN" "$config" train.global_batch=8
      train.max_steps="${STEPS:-200}" checkpoint.every="10 steps")
 
 "${job[@]}" run.name=calm >/dev/null 2>"$work/log" || fail "exit $?"

@@ -35,7 +35,7 @@ for signal in TERM INT USR1; do
 done
 
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
-    launcher=(mpirun --oversubscribe --bind-to none -np 2)
+    launcher=("${ranks[@]}" 2)
     want=$(calm calm-np2 "${launcher[@]}")
     stop_and_resume mpirun USR1 launcher "$want" "${launcher[@]}"
     stop_and_resume rank TERM rank "$want" "${launcher[@]}"
