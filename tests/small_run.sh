@@ -7,6 +7,7 @@
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
 #   wait_for_step RUN      returns when the run's metrics show a step
 #   hash RUN               of the last checkpoint's weights
+#   sanitized              true for a program built with AddressSanitizer or ThreadSanitizer
 #   fail WORD …            says so with the end of the log, and ends the test
 set -euo pipefail
 : "${SOURCE:?}" "${BUILD:?}" "${DTRAIN:?}"
@@ -86,4 +87,8 @@ hash() { # RUN directory: hash of the newest checkpoint's weights
     local newest
     newest=$(ls -d "$1"/checkpoints/step-* | sort | tail -1)
     sha256sum <"$newest/model.safetensors" | cut -c1-16
+}
+
+sanitized() {
+    [ "$(nm "$DTRAIN" 2>/dev/null | grep -cE '__(a|t)san_init')" != 0 ]
 }
