@@ -187,9 +187,15 @@ void dt_buckets_ready(dt_buckets *b, int lane, int grad_index) {
     (void)before;
 }
 
-// -O2 of gcc 12 leaves loops of unknown length scalar.
-__attribute__((optimize("O3"))) static void add_range(float *restrict sum, const float *restrict x,
-                                                      int64_t begin, int64_t end) {
+// -O2 of gcc 12 leaves loops of unknown length scalar; clang vectorises them and knows no such attribute.
+#ifdef __clang__
+#define VECTORIZED
+#else
+#define VECTORIZED __attribute__((optimize("O3")))
+#endif
+
+VECTORIZED static void add_range(float *restrict sum, const float *restrict x, int64_t begin,
+                                 int64_t end) {
     for (int64_t i = begin; i < end; i++) sum[i] += x[i];
 }
 
