@@ -149,13 +149,10 @@ INLINE void norm_bwd_row(const dt_norm_row *r, int bf16) {
 // ---- tiles of a reorder ----------------------------------------------------------------------------
 #if defined(DT_ISA_avx512)
 #define LANES(f)                                                                                   \
-    {                                                                                              \
-        f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13),    \
-            f(14), f(15)                                                                           \
-    }
+    f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), \
+        f(15)
 #else
-#define LANES(f)                                                                                   \
-    { f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7) }
+#define LANES(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)
 #endif
 
 #define ROUND(r, half)                                                                             \
@@ -163,8 +160,8 @@ INLINE void norm_bwd_row(const dt_norm_row *r, int bf16) {
         _Pragma("GCC unroll 16") for (int i = 0; i < VW; i++) {                                    \
             if (i & (half)) continue;                                                              \
             const vf a = (r)[i], b = (r)[i + (half)];                                              \
-            (r)[i] = __builtin_shuffle(a, b, (vi)LANES(LOW_##half));                               \
-            (r)[i + (half)] = __builtin_shuffle(a, b, (vi)LANES(HIGH_##half));                     \
+            (r)[i] = __builtin_shufflevector(a, b, LANES(LOW_##half));                             \
+            (r)[i + (half)] = __builtin_shufflevector(a, b, LANES(HIGH_##half));                   \
         }                                                                                          \
     } while (0)
 #define LOW_1(j)  ((j)&1 ? VW + (j)-1 : (j))
