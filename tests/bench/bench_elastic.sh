@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# run.reproducible=elastic on the full-size fusion network: the hash of model.safetensors after STEPS
+# steps on 1, 2, 3, 4 and 8 ranks, in fp32 and, where the CPU has it, bf16.
+#   STEPS=200 tests/bench/bench_elastic.sh [BUILD]
+# Needs datasets/biometric.lmdb (launch/quickstart.sh makes it). With two cores 200 steps take about half
+# an hour a precision.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. launch/mpi_env.sh
+build=${1:-build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+precisions=(fp32)
+grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
+for precision in "${precisions[@]}"; do
+    for np in 1 2 3 4 8; do
+        begin=$(date +%s)
+        OMP_WAIT_POLICY=passive mpi $np "$build/dtrain" configs/fusion.yaml run.dir="$work" run.name=$precision-$np \
+            run.reproducible=elastic train.precision=$precision train.max_steps="${STEPS:-20}" \
+            eval.every="100000 steps" checkpoint.every="100000 steps" >/dev/null 2>"$work/log" || { tail -5 "$work/log"; exit 1; }
+        printf '%s np=%d: %s in %d s\n' $precision $np \
+            "$(sha256sum <"$work/$precision-$np"/checkpoints/step-*/model.safetensors | cut -c1-16)" \
+            "$(($(date +%s) - begin))"
+    done
+done
