@@ -8,7 +8,7 @@
 #   wait_for_step RUN      returns when the run's metrics show a step
 #   hash RUN               of the last checkpoint's weights
 #   sanitized              true for a program built with AddressSanitizer or ThreadSanitizer
-#   fail WORD …            says so with the end of the log, and ends the test
+#   fail WORD …            shows the end of the log, says so and ends the test
 set -euo pipefail
 : "${SOURCE:?}" "${BUILD:?}" "${DTRAIN:?}"
 . "$SOURCE/launch/mpi_env.sh"
@@ -30,8 +30,8 @@ export OMP_WAIT_POLICY=passive
 ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" mpirun --oversubscribe --bind-to none -np)
 
 fail() {
-    echo "FAILED: $*" >&2
     [ ! -e "$work/log" ] || tail -20 "$work/log" >&2
+    echo "FAILED: $*" >&2
     exit 1
 }
 
