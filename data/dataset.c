@@ -152,14 +152,32 @@ static dt_status read_split(dt_data *d, const dt_cnode *split, dt_split_spec *s)
     return stratify ? find_column(d, stratify, "data.split.stratify", &s->stratify) : DT_OK;
 }
 
+// A part that was asked for and has nothing in it would be an evaluation of nothing.
+static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_split_spec *s) {
+    const char *const NAMES[] = {"train", "val", "test"};
+    for (int k = DT_SPLIT_VAL; k <= DT_SPLIT_TEST; k++) {
+        bool wanted = k == DT_SPLIT_VAL ? s->val > 0 : s->folds > 0 || s->test > 0;
+        if (wanted && d->splits.n[k] == 0)
+            return dt_config_fail(
+                c, "data.split",
+                "none of the %u samples falls into the %s part (%u span parts and "
+                "are left out): raise data.split.%s, divide by something finer "
+                "than data.split.unit, or set %s to 0 to go without",
+                d->view.n, NAMES[k], d->splits.n_mixed,
+                s->folds > 0 && k == DT_SPLIT_TEST ? "folds" : NAMES[k], NAMES[k]);
+    }
+    return DT_OK;
+}
+
 static dt_status make_splits(dt_data *d, const dt_config *c) {
     dt_split_spec s = {.unit = DT_BY_RECORD, .stratify = -1, .seed = d->seed};
     const dt_cnode *split = dt_config_node(c, "data.split");
     if (split) DT_TRY(read_split(d, split, &s));
     DT_TRY(dt_splits_make(&d->splits, d->set->catalog, &d->view, &s));
-    if (d->splits.n[DT_SPLIT_TRAIN] > 0) return DT_OK;
-    return dt_config_fail(c, split ? "data.split" : "data",
-                          "the split leaves no sample to train on");
+    if (d->splits.n[DT_SPLIT_TRAIN] == 0)
+        return dt_config_fail(c, split ? "data.split" : "data",
+                              "the split leaves no sample to train on");
+    return check_parts(d, c, &s);
 }
 
 // ---- the whole -------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@
 // which members they have, so that each field is divided for itself. Within a stratum units are ordered
 // by a hash of (seed, key), and the first ones test, the next validate, the rest train. How many: shares
 // are counted over all strata so far and rounded once there, so that ten strata of three records still
-// give their 10 %.
+// give their 10 %; what a stratum is too small to give, the next one gives. Units that are alone in
+// their stratum (a subject, stratified by subject) cannot be divided and are one stratum together.
 //
 // A sample joins a part if all its records do; others are mixed, belong nowhere, and are counted.
 #include "split.h"
@@ -117,28 +118,32 @@ static uint32_t make_column_units(unit *u, const dt_catalog *c, const dt_view *v
     return n;
 }
 
-// Share of the units (before, before + n] under a fraction, rounded over all strata together.
-static uint32_t share(uint64_t before, uint64_t n, double fraction) {
-    double a = floor((double)before * fraction + 0.5 + 1e-9);
-    double b = floor((double)(before + n) * fraction + 0.5 + 1e-9);
-    return (uint32_t)(b - a);
+// What has been divided so far, over all strata.
+typedef struct tally {
+    uint64_t n, n_test, n_val;
+} tally;
+
+// How many of the next n units a part takes that has `given` and shall have `fraction` of `total`.
+static uint32_t due(uint64_t total, double fraction, uint64_t given, uint32_t n) {
+    uint64_t wanted = (uint64_t)floor((double)total * fraction + 0.5 + 1e-9);
+    if (wanted <= given) return 0;
+    return wanted - given < n ? (uint32_t)(wanted - given) : n;
 }
 
-static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, uint64_t before,
-                           uint64_t before_rest, uint8_t *part) {
-    uint32_t n_test = 0;
-    if (s->folds > 0) {
-        for (uint32_t i = 0; i < n; i++) {
-            bool test = (before + i) % (uint64_t)s->folds == (uint64_t)s->fold;
-            part[u[i].index] = test ? TEST : TRAIN;
-            n_test += test;
-        }
-    } else {
-        n_test = share(before, n, s->test);
-        for (uint32_t i = 0; i < n; i++) part[u[i].index] = i < n_test ? TEST : TRAIN;
+static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, tally *t,
+                           uint8_t *part) {
+    uint32_t n_test = s->folds > 0 ? 0 : due(t->n + n, s->test, t->n_test, n);
+    for (uint32_t i = 0; i < n; i++) part[u[i].index] = i < n_test ? TEST : TRAIN;
+    for (uint32_t i = 0; i < n && s->folds > 0; i++) {
+        if ((t->n + i) % (uint64_t)s->folds != (uint64_t)s->fold) continue;
+        part[u[i].index] = TEST;
+        n_test++;
     }
-    uint32_t n_val =
-        s->folds > 0 ? share(before_rest, n - n_test, s->val) : share(before, n, s->val);
+    t->n += n;
+    t->n_test += n_test;
+    uint64_t of = s->folds > 0 ? t->n - t->n_test : t->n; // what val is a share of
+    uint32_t n_val = due(of, s->val, t->n_val, n - n_test);
+    t->n_val += n_val;
     for (uint32_t i = 0; i < n && n_val > 0; i++)
         if (part[u[i].index] == TRAIN) {
             part[u[i].index] = VAL;
@@ -146,13 +151,32 @@ static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, ui
         }
 }
 
-static void divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
+static uint32_t end_of_stratum(const unit *u, uint32_t n, uint32_t i) {
+    uint32_t end = i + 1;
+    while (end < n && same_stratum(&u[i], &u[end])) end++;
+    return end;
+}
+
+// Sorts into strata.
+static void stratify(unit *u, uint32_t n) {
+    enum { ALONE = UINT32_MAX - 1 }; // no column has as many values
+    bool any = false;
     qsort(u, n, sizeof *u, compare_units);
-    uint64_t before_rest = 0;
     for (uint32_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && same_stratum(&u[i], &u[end]);) end++;
-        divide_stratum(s, u + i, end - i, i, before_rest, part);
-        for (uint32_t k = i; k < end; k++) before_rest += part[u[k].index] != TEST;
+        end = end_of_stratum(u, n, i);
+        if (end - i > 1) continue;
+        u[i].value = ALONE;
+        any = true;
+    }
+    if (any) qsort(u, n, sizeof *u, compare_units);
+}
+
+static void divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
+    tally t = {0};
+    stratify(u, n);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        end = end_of_stratum(u, n, i);
+        divide_stratum(s, u + i, end - i, &t, part);
     }
 }
 

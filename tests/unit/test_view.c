@@ -228,6 +228,54 @@ static void small_strata_keep_their_share(void **state) {
     dt_catalog_destroy(c);
 }
 
+// 20 subjects of two records, divided by subject.
+static void divide_subjects(int per_stratum, uint64_t seed, dt_splits *s, uint32_t *first_tested) {
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x", 1);
+    for (int i = 0; i < 40; i++) {
+        char key[16], value[16];
+        snprintf(key, sizeof key, "k%02d", i);
+        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+        snprintf(value, sizeof value, "s%02d", i / 2);
+        assert_int_equal(dt_catalog_set(c, "subject", value), DT_OK);
+        snprintf(value, sizeof value, "g%02d", i / 2 / per_stratum);
+        assert_int_equal(dt_catalog_set(c, "group", value), DT_OK);
+    }
+    dt_catalog_finish(c);
+    bool keep[40];
+    memset(keep, 1, sizeof keep);
+    dt_view v;
+    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    dt_split_spec spec = {.unit = DT_BY_COLUMN,
+                          .unit_column = 0,
+                          .stratify = 1,
+                          .val = 0.2,
+                          .test = 0.2,
+                          .seed = seed};
+    assert_int_equal(dt_splits_make(s, c, &v, &spec), DT_OK);
+    *first_tested = s->n[TEST] ? s->sample[TEST][0] : 0;
+    dt_view_fini(&v);
+    dt_catalog_destroy(c);
+}
+
+// Equal shares come due at the same unit: one part must not take it from the other for ever.
+static void strata_of_one_or_two_units(void **state) {
+    bool moves = false;
+    uint32_t before = 0, at;
+    for (int per_stratum = 1; per_stratum <= 2; per_stratum++)
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            dt_splits s;
+            divide_subjects(per_stratum, seed, &s, &at);
+            assert_int_equal(s.n[TEST], 8);
+            assert_int_equal(s.n[VAL], 8);
+            assert_int_equal(s.n[TRAIN], 24);
+            moves |= seed > 0 && at != before; // who is tested is drawn, not every fifth one
+            before = at;
+            dt_splits_fini(&s);
+            if (seed == 7) assert_true(moves);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_sorted_as_numbers),
@@ -237,6 +285,7 @@ int main(void) {
         cmocka_unit_test(subjects_are_disjoint_and_stratified),
         cmocka_unit_test(folds_cover_each_sample_once),
         cmocka_unit_test(small_strata_keep_their_share),
+        cmocka_unit_test(strata_of_one_or_two_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
