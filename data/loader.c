@@ -9,7 +9,8 @@
 // Which sample lies where is a function of (seed, epoch, slot) only. Under data.on_error: skip, a
 // sample that cannot be read is replaced by the first readable one of a fixed sequence of its own
 // (drawn by Philox from its index and epoch): no other place changes. In evaluation the place keeps
-// weight 0, so nothing is counted twice.
+// weight 0, so nothing is counted twice. Otherwise get() gives the error to the lane that asked, and,
+// as that lane ends, to every other one that would have to wait.
 //
 // One mutex guards the table of slots; it is taken once a unit, never inside a sample. Memory is
 // allocated when the loader opens and not again.
@@ -74,6 +75,8 @@ typedef struct loader {
     int64_t next_q, end_q;
     int n_busy;
     bool paused, stopping;
+    const slot
+        *failed; // given out as an error: its lane takes no more, so the others must not wait
 
     worker *workers;
     int n_workers;
@@ -270,6 +273,7 @@ static dt_status await(loader *l, int64_t q, slot **out) {
             *out = s;
             return DT_OK;
         }
+        if (l->failed) return dt_fail(l->failed->status, "%s", l->failed->message);
         bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
         if (past || beyond || stuck_s >= STUCK_S)
             return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s",
@@ -321,7 +325,11 @@ static dt_status get(dt_batch_source *base, int64_t step, int leaf, const dt_bat
         if (wait_s) *wait_s = waited;
         note_wait(l, waited, before);
     }
-    if (st == DT_OK && s->status != DT_OK) st = dt_fail(s->status, "%s", s->message);
+    if (st == DT_OK && s->status != DT_OK) {
+        st = dt_fail(s->status, "%s", s->message);
+        l->failed = s;
+        pthread_cond_broadcast(&l->ready);
+    }
     if (st == DT_OK) {
         s->state = HELD;
         l->n_batches++;
@@ -353,6 +361,7 @@ static dt_status seek(dt_batch_source *base, int64_t step) {
         else
             l->slots[i].q = -1;
     l->filling = NULL;
+    l->failed = NULL;
     l->next_q = step * l->r.n_leaves;
     l->paused = false;
     pthread_cond_broadcast(&l->work);

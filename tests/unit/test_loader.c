@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "data/source.h"
 #include "data_fixture.h"
@@ -297,6 +298,34 @@ static void a_bad_record_is_named(void **state) {
     d->close(d);
 }
 
+// A lane that met the error takes no more batches; the others fill the ring and must not wait for it.
+static void an_error_ends_every_lane(void **state) {
+    const char *bad = damaged_copy("lanes.lmdb", "iris/3/3_M_L_3", false);
+    dt_dataset *d = fixture_open(bad, "", 2);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    bool ended[N_LEAVES] = {false};
+    int n_ended = 0;
+    double begin = dt_clock_s();
+    for (int64_t step = 0; step < 100 && n_ended < N_LEAVES; step++)
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            const dt_batch *b;
+            if (ended[leaf]) continue;
+            dt_status st = s->get(s, step, leaf, &b, NULL);
+            if (st == DT_OK) {
+                s->release(s, b);
+                continue;
+            }
+            assert_int_equal(st, DT_E_DATA);
+            assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
+            ended[leaf] = true;
+            n_ended++;
+        }
+    assert_int_equal(n_ended, N_LEAVES);
+    assert_true(dt_clock_s() - begin < 20);
+    s->close(s);
+    d->close(d);
+}
+
 static void skipping_changes_no_other_place(void **state) {
     const char *bad = damaged_copy("skip.lmdb", "iris/3/3_M_L_3", true);
     const char *log = fixture_path("skipped.jsonl");
@@ -380,6 +409,7 @@ int main(void) {
         cmocka_unit_test(several_lanes_at_once),
         cmocka_unit_test(evaluation_pads_with_weight_zero),
         cmocka_unit_test(a_bad_record_is_named),
+        cmocka_unit_test(an_error_ends_every_lane),
         cmocka_unit_test(skipping_changes_no_other_place),
         cmocka_unit_test(wrong_configs_are_named),
     };
