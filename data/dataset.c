@@ -212,6 +212,13 @@ static int64_t n_samples(const dt_dataset *base, dt_split split) {
     return d->splits.n[split];
 }
 
+static int records(const dt_dataset *base, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]) {
+    const dt_data *d = base->self;
+    const uint32_t *r = d->view.record + (size_t)d->splits.sample[split][i] * (size_t)d->view.width;
+    for (int k = 0; k < d->view.width; k++) out[k] = r[k];
+    return d->view.width;
+}
+
 static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_batch_source **out) {
     return dt_loader_open(out, base->self, r);
 }
@@ -267,6 +274,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
                            .fields = d->fields.info,
                            .fingerprint = fingerprint(d),
                            .n_samples = n_samples,
+                           .records = records,
                            .open = open_split,
                            .describe = describe,
                            .close = close_data};

@@ -17,7 +17,7 @@
 
 #include <stdbool.h>
 
-enum { DT_MAX_FIELDS = 16 };
+enum { DT_MAX_FIELDS = 16, DT_MAX_WIDTH = 2 }; // width: records a sample
 
 typedef struct dt_field_info {
     const char *name;
@@ -55,7 +55,8 @@ struct dt_batch_source {
     int64_t n_samples;       // in this split (per epoch)
     int64_t steps_per_epoch; // training: whole global batches; evaluation: batches, the tail padded
     // Blocks until the batch is ready. From the lane that computes the leaf; several lanes at once.
-    dt_status (*get)(dt_batch_source *s, int64_t step, int leaf, const dt_batch **out, double *wait_s);
+    dt_status (*get)(dt_batch_source *s, int64_t step, int leaf, const dt_batch **out,
+                     double *wait_s);
     void (*release)(dt_batch_source *s, const dt_batch *b); // any order; frees the slot
     // Starts prefetching at `step` (drops what is in flight).
     dt_status (*seek)(dt_batch_source *s, int64_t step);
@@ -82,6 +83,9 @@ struct dt_dataset {
     const dt_field_info *fields;
     uint64_t fingerprint; // of records, view and split: stored in the checkpoint
     int64_t (*n_samples)(const dt_dataset *d, dt_split split);
+    // The records that sample i of a split (as evaluation numbers them) is made of; how many. May be
+    // NULL: then no two samples share one.
+    int (*records)(const dt_dataset *d, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);
     const char *(*describe)(const dt_dataset *d); // one line for the log
     void (*close)(dt_dataset *d);

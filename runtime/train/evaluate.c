@@ -200,28 +200,40 @@ static dt_status sum_confusion(dt_evaluator *e, dt_eval_result *out) {
     return DT_OK;
 }
 
-static dt_status sum_embeddings(dt_evaluator *e, dt_eval_result *out) {
+// Over the rows that hold a sample.
+static dt_verification verify_rows(const dt_evaluator *e, const dt_dataset *data, dt_split split) {
+    int64_t n = e->n_verified, d = e->n_embedding, kept = 0;
+    float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
+    int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
+    uint32_t *records = dt_xcalloc((size_t)n * DT_MAX_WIDTH + 1, sizeof *records);
+    int width = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float *row = e->by_sample + i * (1 + d);
+        if (row[0] == 0.0f) continue;
+        uint32_t of[DT_MAX_WIDTH] = {0};
+        if (data->records) width = data->records(data, split, i, of);
+        memcpy(records + kept * width, of, sizeof *of * (size_t)width);
+        labels[kept] = (int32_t)row[0];
+        memcpy(x + kept++ * d, row + 1, sizeof(float) * (size_t)d);
+    }
+    dt_verification v;
+    dt_verify_embeddings(x, labels, width ? records : NULL, width, kept, d, &v);
+    free(x);
+    free(labels);
+    free(records);
+    return v;
+}
+
+static dt_status sum_embeddings(dt_evaluator *e, const dt_dataset *data, dt_split split,
+                                dt_eval_result *out) {
     if (!e->by_sample) return DT_OK;
     dt_comm *c = e->o.comm;
-    int64_t n = e->n_verified, d = e->n_embedding;
-    DT_TRY(c->all_reduce_f32(c, e->by_sample, n * (1 + d)));
+    DT_TRY(c->all_reduce_f32(c, e->by_sample, e->n_verified * (1 + e->n_embedding)));
     double pair[2] = {0}; // computed by rank 0, which has all rows, as every rank has
     if (c->rank == 0) {
-        float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
-        int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
-        int64_t kept = 0;
-        for (int64_t i = 0; i < n; i++) {
-            const float *row = e->by_sample + i * (1 + d);
-            if (row[0] == 0.0f) continue;
-            labels[kept] = (int32_t)row[0];
-            memcpy(x + kept++ * d, row + 1, sizeof(float) * (size_t)d);
-        }
-        dt_verification v;
-        dt_verify_embeddings(x, labels, kept, d, &v);
+        dt_verification v = verify_rows(e, data, split);
         pair[0] = v.eer;
         pair[1] = v.auc;
-        free(x);
-        free(labels);
     }
     DT_TRY(c->broadcast_bytes(c, pair, sizeof pair, 0));
     add_value(out, "eer", pair[0]);
@@ -241,7 +253,7 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
             st = dt_fail(e->lanes[l].status, "%s", e->lanes[l].message);
     if (st == DT_OK) st = sum_batches(e, out);
     if (st == DT_OK) st = sum_confusion(e, out);
-    if (st == DT_OK) st = sum_embeddings(e, out);
+    if (st == DT_OK) st = sum_embeddings(e, data, split, out);
     e->source->close(e->source);
     free(e->by_batch);
     free(e->by_sample);

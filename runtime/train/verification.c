@@ -7,6 +7,7 @@
 #include "base/arena.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 static int compare_floats(const void *a, const void *b) {
@@ -80,8 +81,15 @@ static float dot(const float *a, const float *b, int64_t d) {
            ((lane[4] + lane[5]) + (lane[6] + lane[7])) + rest;
 }
 
-void dt_verify_embeddings(const float *embeddings, const int32_t *labels, int64_t n, int64_t d,
-                          dt_verification *out) {
+static bool share_a_record(const uint32_t *a, const uint32_t *b, int width) {
+    for (int i = 0; i < width; i++)
+        for (int k = 0; k < width; k++)
+            if (a[i] == b[k]) return true;
+    return false;
+}
+
+void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records,
+                          int width, int64_t n, int64_t d, dt_verification *out) {
     size_t n_pairs = n > 1 ? (size_t)n * (size_t)(n - 1) / 2 : 0;
     float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
     float *scores =
@@ -90,6 +98,8 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, int64_
     int64_t n_genuine = 0, n_impostor = 0;
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = i + 1; j < n; j++) {
+            if (records && share_a_record(records + i * width, records + j * width, width))
+                continue;
             float s = dot(x + i * d, x + j * d, d);
             if (labels[i] == labels[j])
                 scores[n_genuine++] = s;
@@ -97,7 +107,7 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, int64_
                 scores[n_pairs - (size_t)++n_impostor] = s;
         }
     }
-    dt_verify_scores(scores, n_genuine, scores + n_genuine, n_impostor, out);
+    dt_verify_scores(scores, n_genuine, scores + n_pairs - n_impostor, n_impostor, out);
     free(scores);
     free(x);
 }

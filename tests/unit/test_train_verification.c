@@ -46,18 +46,35 @@ static void test_embeddings(void **state) {
     const float x[] = {1, 0, 10, 1, 0, 2, 0.1f, 3};
     const int32_t labels[] = {7, 7, 9, 9};
     dt_verification v;
-    dt_verify_embeddings(x, labels, 4, 2, &v);
+    dt_verify_embeddings(x, labels, NULL, 0, 4, 2, &v);
     assert_int_equal(v.n_genuine, 2);
     assert_int_equal(v.n_impostor, 4);
     assert_float_equal(v.auc, 1.0, 1e-12);
     const int32_t swapped[] = {7, 9, 7, 9};
-    dt_verify_embeddings(x, swapped, 4, 2, &v);
+    dt_verify_embeddings(x, swapped, NULL, 0, 4, 2, &v);
     assert_true(v.auc < 0.5);
+}
+
+// Samples of two records: 0 and 1 share the first one, 0 and 2 the second; 0 and 3 share nothing.
+static void test_shared_records(void **state) {
+    const float x[] = {1, 0, 1, 0, 1, 0, 0, 1, 1, 0.1f, 1, 0.2f};
+    const int32_t labels[] = {7, 7, 7, 7, 9, 9};
+    const uint32_t records[] = {10, 20, 10, 21, 11, 20, 11, 21, 12, 22, 12, 22};
+    dt_verification v;
+    dt_verify_embeddings(x, labels, NULL, 0, 6, 2, &v);
+    assert_int_equal(v.n_genuine, 7);
+    assert_int_equal(v.n_impostor, 8);
+    dt_verify_embeddings(x, labels, records, 2, 6, 2, &v);
+    assert_int_equal(v.n_genuine, 2); // 0 with 3, 1 with 2
+    assert_int_equal(v.n_impostor, 8);
+    // scores: 0 and 1 against six impostors of about 1 and two of about 0.1 and 0.2
+    assert_float_equal(v.auc, 8.0 / 16.0, 1e-12);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_separated), cmocka_unit_test(test_reversed_and_equal),
-        cmocka_unit_test(test_mixed), cmocka_unit_test(test_embeddings)};
+        cmocka_unit_test(test_mixed), cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_shared_records)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
