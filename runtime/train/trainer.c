@@ -151,6 +151,20 @@ static dt_status check_resumed(trainer *t) {
     return DT_OK;
 }
 
+static dt_status go_without_validation(trainer *t) {
+    const dt_config *c = t->s.config;
+    if (strcmp(dt_config_str(c, "train.schedule.name"), "plateau") == 0)
+        return dt_config_fail(c, "train.schedule.name",
+                              "plateau follows evaluations, and there is no validation part: set "
+                              "data.split.val");
+    if (t->eval_every > 0 && is_root(t))
+        dt_warn(
+            "no validation part (data.split.val): nothing is evaluated while training, and there "
+            "is no best checkpoint");
+    t->eval_every = 0;
+    return DT_OK;
+}
+
 static dt_status plan_length(trainer *t) {
     const dt_config *c = t->s.config;
     int64_t n = t->s.data->n_samples(t->s.data, DT_SPLIT_TRAIN);
@@ -169,7 +183,7 @@ static dt_status plan_length(trainer *t) {
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
-    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) t->eval_every = 0;
+    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) DT_TRY(go_without_validation(t));
     dt_schedule_init(&t->schedule, c, total, spe,
                      dt_metric_lower_is_better(dt_config_str(c, "eval.best")));
     return DT_OK;
