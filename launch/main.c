@@ -138,12 +138,8 @@ static void let_rank_0_speak(void) {
 int main(int argc, char **argv) {
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
-    if (st == DT_E_PREEMPTED && *dt_error_message())
-        dt_warn("%s", dt_error_message()); // not a failure: the job goes on later
-    else if (st != DT_OK && *dt_error_message()) {
-        let_rank_0_speak();
-        dt_error("%s", dt_error_message());
-    }
+    if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
+    launch_report(st);
     if (fflush(stdout) != 0 && st == DT_OK) st = DT_E_STORAGE;
     exit(st);
 }

@@ -109,10 +109,20 @@ dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
 
 // ---- the comm's life -------------------------------------------------------------------------------
 
-// A failure that the other ranks do not know of: one line, and the launcher ends the job.
-static void abort_job(dt_comm *comm, dt_status st) {
-    dt_error("%s", dt_error_message());
+void launch_report(dt_status st) {
+    if (st == DT_OK || !*dt_error_message()) return;
+    if (st == DT_E_PREEMPTED)
+        dt_warn("%s", dt_error_message()); // not a failure: the job goes on later
+    else
+        dt_error("%s", dt_error_message());
     dt_error_clear();
+}
+
+// A failure that the other ranks do not know of: one line, and the launcher ends the job. Ranks that
+// fail alike all come here; those behind rank 0 wait for the signal that ends them before they speak.
+static void abort_job(dt_comm *comm, dt_status st) {
+    bool ending = comm->rank > 0 && usleep(500 * 1000) != 0;
+    if (!ending) launch_report(st);
     comm->abort(comm, st);
 }
 
@@ -127,15 +137,14 @@ dt_status launch_with_comm(dt_config *c,
     dt_trainer_outcome outcome = {false};
     dt_status st = body(&args, &outcome, ctx);
     if (st != DT_OK && !outcome.agreed && comm->world_size > 1) abort_job(comm, st);
-    if (st != DT_OK && comm->rank != 0) dt_error_clear(); // rank 0 says it
+    // rank 0 says it, and before the last barrier: the launcher ends the job when the first rank exits
+    if (st != DT_OK && comm->rank == 0) launch_report(st);
     if (outcome.agreed || st == DT_OK) {
-        char *message = dt_xstrdup(dt_error_message());
         dt_status last = comm->finalize(comm);
-        if (st != DT_OK && *message)
-            dt_fail(st, "%s", message);
-        else if (st == DT_OK)
+        if (st == DT_OK)
             st = last;
-        free(message);
+        else
+            dt_error_clear();
     }
     dt_comm_destroy(comm);
     return st;
