@@ -2,6 +2,8 @@
 
 #include "launch.h"
 
+#include "train/signals.h"
+
 static dt_status body(const dt_trainer_args *a, dt_trainer_outcome *o, void *ctx) {
     return dt_trainer_train(a, o);
 }
@@ -9,6 +11,7 @@ static dt_status body(const dt_trainer_args *a, dt_trainer_outcome *o, void *ctx
 static dt_status run(const launch_words *w) {
     dt_config *c = NULL;
     DT_TRY(launch_load_config(&c, "train", w));
+    dt_signals_install(); // a signal while the ranks find each other is kept for the first step
     dt_status st = launch_with_comm(c, body, NULL);
     dt_config_destroy(c);
     return st;

@@ -39,4 +39,23 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     want=$(calm calm-np2 "${launcher[@]}")
     stop_and_resume mpirun USR1 launcher "$want" "${launcher[@]}"
     stop_and_resume rank TERM rank "$want" "${launcher[@]}"
+
+    # before step 0, while the ranks still find each other: kept, and answered after the first step
+    "${launcher[@]}" "$DTRAIN" "$config" "${common[@]}" run.name=early >/dev/null 2>"$work/log" &
+    pid=$!
+    until [ "$(wc -w <"/proc/$pid/task/$pid/children")" = 2 ] && grep -qs dtrain_mpi /proc/$(cut -d' ' -f1 "/proc/$pid/task/$pid/children")/maps; do
+        sleep 0.01
+    done
+    kill -USR1 $pid
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 75 ] || fail "SIGUSR1 before step 0 gave exit $rc, not 75"
+    [ "$(calm early "${launcher[@]}")" = "$want" ] || fail "early: other weights after resuming"
+    echo "SIGUSR1 before step 0: exit 75, resumed to the same weights"
+
+    # what all ranks know is said once, and said before the launcher ends the job
+    rc=0
+    "${ranks[@]}" 5 "$DTRAIN" "$config" "${common[@]}" run.name=many >/dev/null 2>"$work/log" || rc=$?
+    [ $rc = 2 ] || fail "five ranks for four micro-batches gave exit $rc, not 2"
+    [ "$(grep -c 'error: 5 ranks cannot share' "$work/log")" = 1 ] || fail "not one line about too many ranks"
 fi
