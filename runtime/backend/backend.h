@@ -31,7 +31,9 @@ typedef struct dt_layout {
     uint8_t kind;  // dt_layout_kind
     uint8_t block; // BLOCKED: 8 or 16
 } dt_layout;
-static inline dt_layout dt_dense(void) { return (dt_layout){DT_DENSE, 0}; }
+static inline dt_layout dt_dense(void) {
+    return (dt_layout){DT_DENSE, 0};
+}
 static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
     return a.kind == b.kind && a.block == b.block;
 }
@@ -111,7 +113,8 @@ typedef struct dt_optimizer_args {
     int n_segments;
     float *master, *moment1, *moment2; // slabs (sgd: moment1 only)
     const float *grad;
-    float grad_scale; // 1/weight · 1/loss_scale · clip coefficient, applied to each gradient element
+    // 1/weight · 1/loss_scale · clip coefficient, applied to each gradient element
+    float grad_scale;
     float lr, beta1, beta2, eps, momentum;
     bool nesterov;
     int64_t t; // 1 at the first step (bias correction)
@@ -124,12 +127,14 @@ typedef struct dt_backend {
     void *self;
     int threads;
     bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // natively fast
-    const char *(*describe)(const struct dt_backend *b); // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"
+    // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"
+    const char *(*describe)(const struct dt_backend *b);
 
     // memory: 64-byte aligned, zeroed. `what` names it in messages and reports.
     dt_status (*alloc)(struct dt_backend *b, void **p, size_t n_bytes, const char *what);
     void (*free)(struct dt_backend *b, void *p, size_t n_bytes);
-    dt_status (*alloc_host)(struct dt_backend *b, void **p, size_t n_bytes, const char *what); // pinned
+    dt_status (*alloc_host)(struct dt_backend *b, void **p, size_t n_bytes,
+                            const char *what); // pinned
     void (*free_host)(struct dt_backend *b, void *p, size_t n_bytes);
     void (*copy_to_device)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
     void (*copy_to_host)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
@@ -142,8 +147,10 @@ typedef struct dt_backend {
                     dt_layout dst_layout, void *stream);
 
     // slab arithmetic on elements [begin, end), one thread: callers divide the range by chunks
-    void (*slab_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin, int64_t end);
-    void (*slab_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
+    void (*slab_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin,
+                     int64_t end);
+    void (*slab_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+                          int64_t end);
     // partial[c] = sum of squares of chunk c, for chunks [begin, end) of x (n elements); NaN stays NaN
     void (*slab_sum_squares)(struct dt_backend *b, const float *x, int64_t n, double *partial,
                              int64_t begin, int64_t end);
@@ -152,7 +159,7 @@ typedef struct dt_backend {
 } dt_backend;
 
 typedef struct dt_backend_opts {
-    int threads;       // most threads one kernel may use (a lane's share)
+    int threads;        // most threads one kernel may use (a lane's share)
     bool deterministic; // only kernels whose bits repeat
 } dt_backend_opts;
 
@@ -161,7 +168,8 @@ dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend
 dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
 
 // Helper for kernels: fails with node name, op and input shapes in front of the text.
-dt_status dt_site_fail(const dt_site *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+dt_status dt_site_fail(const dt_site *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 static inline const dt_value_info *dt_site_in(const dt_site *s, int i) {
     return s->node->in[i] == DT_NONE ? NULL : &s->graph->values[s->node->in[i]];
 }

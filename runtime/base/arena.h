@@ -16,7 +16,7 @@ typedef struct dt_arena {
 
 void dt_arena_init(dt_arena *a);
 void dt_arena_fini(dt_arena *a);
-void *dt_arena_alloc(dt_arena *a, size_t n_bytes);              // zeroed, 16-byte aligned
+void *dt_arena_alloc(dt_arena *a, size_t n_bytes); // zeroed, 16-byte aligned
 char *dt_arena_strdup(dt_arena *a, const char *s);
 char *dt_arena_printf(dt_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

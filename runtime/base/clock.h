@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-double dt_clock_s(void);         // CLOCK_MONOTONIC, seconds
-double dt_clock_wall_s(void);    // CLOCK_REALTIME, seconds since the epoch
-uint64_t dt_rss_bytes(void);     // resident set of this process now
+double dt_clock_s(void);      // CLOCK_MONOTONIC, seconds
+double dt_clock_wall_s(void); // CLOCK_REALTIME, seconds since the epoch
+uint64_t dt_rss_bytes(void);  // resident set of this process now
 uint64_t dt_rss_peak_bytes(void);
 
 #endif

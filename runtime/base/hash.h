@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint32_t dt_hash32(const char *name);                   // XXH32(name, seed 0)
-uint64_t dt_hash64(const void *data, size_t n_bytes);   // XXH3-64, seed 0
+uint32_t dt_hash32(const char *name);                               // XXH32(name, seed 0)
+uint64_t dt_hash64(const void *data, size_t n_bytes);               // XXH3-64, seed 0
 uint32_t dt_crc32c(uint32_t crc, const void *data, size_t n_bytes); // start with crc = 0
 
 // Streaming XXH3-64, for files.

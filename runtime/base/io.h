@@ -22,7 +22,8 @@
 #include <sys/types.h>
 
 // -- writing ---------------------------------------------------------------------------------
-dt_status dt_io_create(int *fd, const char *path, bool exclusive); // O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC
+dt_status dt_io_create(int *fd, const char *path,
+                       bool exclusive); // O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC
 dt_status dt_io_open_append(int *fd, const char *path);
 dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes); // all or error
 dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at);
@@ -34,8 +35,8 @@ dt_status dt_io_fsync_dir(const char *path);
 dt_status dt_io_rename_noreplace(const char *from, const char *to);
 dt_status dt_io_rename(const char *from, const char *to); // replaces
 dt_status dt_io_unlink(const char *path);
-dt_status dt_io_mkdir(const char *path);     // existing directory is fine
-dt_status dt_io_mkdir_all(const char *path); // with parents
+dt_status dt_io_mkdir(const char *path);       // existing directory is fine
+dt_status dt_io_mkdir_all(const char *path);   // with parents
 dt_status dt_io_remove_tree(const char *path); // missing is fine; never follows symlinks
 dt_status dt_io_truncate(const char *path, off_t n_bytes);
 // Whole file through a temporary beside it: write, fsync, rename, fsync of the directory.

@@ -23,8 +23,8 @@ uint64_t dt_log_dropped(void);
 // The live line of a terminal: called before and after each log line so that the bar moves below.
 void dt_log_set_hooks(void (*before)(void), void (*after)(void));
 
-#define dt_info(...) dt_log(DT_LOG_INFO, __VA_ARGS__)
-#define dt_warn(...) dt_log(DT_LOG_WARN, __VA_ARGS__)
+#define dt_info(...)  dt_log(DT_LOG_INFO, __VA_ARGS__)
+#define dt_warn(...)  dt_log(DT_LOG_WARN, __VA_ARGS__)
 #define dt_error(...) dt_log(DT_LOG_ERROR, __VA_ARGS__)
 
 #endif

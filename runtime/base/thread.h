@@ -13,8 +13,8 @@
 typedef struct dt_queue dt_queue;
 dt_queue *dt_queue_create(size_t capacity);
 void dt_queue_destroy(dt_queue *q);
-bool dt_queue_push(dt_queue *q, void *item);     // blocks while full; false when closed
-bool dt_queue_pop(dt_queue *q, void **item);     // blocks while empty; false when closed and empty
+bool dt_queue_push(dt_queue *q, void *item); // blocks while full; false when closed
+bool dt_queue_pop(dt_queue *q, void **item); // blocks while empty; false when closed and empty
 bool dt_queue_try_pop(dt_queue *q, void **item);
 size_t dt_queue_size(dt_queue *q);
 void dt_queue_close(dt_queue *q);

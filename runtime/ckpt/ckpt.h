@@ -80,7 +80,7 @@ const char *dt_safetensors_name(const dt_safetensors *s, int i);
 dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i);
 void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
-int dt_safetensors_find(const dt_safetensors *s, const char *name); // or -1
+int dt_safetensors_find(const dt_safetensors *s, const char *name);               // or -1
 // Writes f32 tensors (sorted by name); metadata: NULL or pairs key, value, …, NULL.
 dt_status dt_safetensors_write(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
                                const char *const *metadata);

@@ -31,8 +31,8 @@ struct dt_comm {
     dt_status (*broadcast_bytes)(dt_comm *c, void *data, size_t n_bytes, int root);
     // data of every rank, concatenated in rank order into `all` (world_size * n_bytes)
     dt_status (*all_gather_bytes)(dt_comm *c, const void *data, size_t n_bytes, void *all);
-    dt_status (*all_reduce_f32)(dt_comm *c, float *data, int64_t n);   // sum, fixed order
-    dt_status (*all_reduce_f64)(dt_comm *c, double *data, int64_t n);  // sum, fixed order
+    dt_status (*all_reduce_f32)(dt_comm *c, float *data, int64_t n);  // sum, fixed order
+    dt_status (*all_reduce_f64)(dt_comm *c, double *data, int64_t n); // sum, fixed order
     dt_status (*all_reduce_max_i64)(dt_comm *c, int64_t *data, int64_t n);
     // Starts a sum all-reduce in place; progress() moves all started ones; wait() finishes one.
     dt_status (*all_reduce_start)(dt_comm *c, float *data, int64_t n, dt_request *r);
@@ -44,7 +44,7 @@ struct dt_comm {
 
     void (*set_deadline)(dt_comm *c, double seconds);
     void (*abort)(dt_comm *c, int exit_code); // tells the launcher; does not return for "mpi"
-    dt_status (*finalize)(dt_comm *c); // last barrier; nothing may be called afterwards
+    dt_status (*finalize)(dt_comm *c);        // last barrier; nothing may be called afterwards
 };
 
 // Whether a launcher (mpirun, srun with PMI) started this process, from its environment.

@@ -33,7 +33,7 @@ typedef struct dt_tree_action {
 
 // The actions of `lane`; after them the sum is in slab 0 of lane 0 (the owner of leaf 0).
 // Heap array, caller frees. n_slabs: how many slabs the lane needs (>= 1).
-dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_slabs, int lane, int n_lanes,
-                       int n_leaves);
+dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_slabs, int lane,
+                       int n_lanes, int n_leaves);
 
 #endif

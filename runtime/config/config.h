@@ -40,7 +40,8 @@ const char *dt_config_str(const dt_config *c, const char *key); // text of a sca
 int64_t dt_config_int(const dt_config *c, const char *key);
 double dt_config_real(const dt_config *c, const char *key);
 bool dt_config_bool(const dt_config *c, const char *key);
-double dt_config_seconds(const dt_config *c, const char *key); // "10s", "500ms", "2m", "1h", plain = s
+double dt_config_seconds(const dt_config *c,
+                         const char *key); // "10s", "500ms", "2m", "1h", plain = s
 
 // "10 steps", "1 epoch", "5%" and the like: a number and a unit.
 typedef enum dt_unit { DT_UNIT_NONE, DT_UNIT_STEPS, DT_UNIT_EPOCHS, DT_UNIT_PERCENT } dt_unit;
@@ -57,12 +58,12 @@ void dt_config_resolve(dt_config *c, const char *key, const char *text);
 typedef enum dt_ckind { DT_C_SCALAR, DT_C_LIST, DT_C_MAP } dt_ckind;
 const dt_cnode *dt_config_node(const dt_config *c, const char *key); // NULL when absent
 dt_ckind dt_cnode_kind(const dt_cnode *n);
-size_t dt_cnode_size(const dt_cnode *n);                       // items of a list or map
-const dt_cnode *dt_cnode_item(const dt_cnode *n, size_t i);    // list item or map value
-const char *dt_cnode_key(const dt_cnode *n, size_t i);         // map key, in file order
+size_t dt_cnode_size(const dt_cnode *n);                          // items of a list or map
+const dt_cnode *dt_cnode_item(const dt_cnode *n, size_t i);       // list item or map value
+const char *dt_cnode_key(const dt_cnode *n, size_t i);            // map key, in file order
 const dt_cnode *dt_cnode_get(const dt_cnode *n, const char *key); // map value or NULL
-const char *dt_cnode_str(const dt_cnode *n);                   // scalar text
-bool dt_cnode_real(const dt_cnode *n, double *out);            // false when not a number
+const char *dt_cnode_str(const dt_cnode *n);                      // scalar text
+bool dt_cnode_real(const dt_cnode *n, double *out);               // false when not a number
 // "file:line:column" of the node, for messages by those who find what the table cannot.
 const char *dt_cnode_where(const dt_cnode *n);
 // dt_fail(DT_E_USAGE) with the place of `key` in front.

@@ -151,7 +151,8 @@ static dt_status check_words(dt_config *c, config_row row, const char *path, dt_
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; *row.key->range && i < n->n; i++) {
         const dt_cnode *item = n->items[i];
-        if (item->kind == DT_C_SCALAR && config_range_has_word(row.key->range, item->text)) continue;
+        if (item->kind == DT_C_SCALAR && config_range_has_word(row.key->range, item->text))
+            continue;
         const char *text = item->kind == DT_C_SCALAR ? item->text : "?";
         const char *near = config_nearest_word(&c->arena, row.key->range, text);
         return dt_fail(DT_E_USAGE, "%s: %s has '%s'; expected some of %s%s%s%s", item->where,

@@ -23,8 +23,8 @@ typedef union dt_attrs {
     struct {
         dt_window win; // win.kernel follows the weight's shape
         int groups;
-        dt_act act;      // fused after the bias (inference only)
-        int fold_bn;     // parameter ids below are folded into weight and bias when packed
+        dt_act act;  // fused after the bias (inference only)
+        int fold_bn; // parameter ids below are folded into weight and bias when packed
         int bn_scale, bn_shift, bn_mean, bn_var; // param ids (mean, var: buffers)
         float bn_eps;
     } conv2d;
@@ -48,7 +48,7 @@ typedef union dt_attrs {
     struct {
         dt_window win;
         int count_include_pad; // avg_pool
-    } pool; // max_pool, avg_pool
+    } pool;                    // max_pool, avg_pool
     struct {
         float p; // probability of zero; kept values are scaled by 1/(1-p)
     } dropout;

@@ -14,7 +14,8 @@ dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape)
 dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, bool decay);
 // Changes the initial value of an existing parameter ("fc.weight"), for builders with their own scheme.
 void dt_param_set_init(dt_graph *g, const char *name, dt_init init);
-dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape, const void *data);
+dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape,
+                     const void *data);
 void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
 
 // (N,H,W,C) u8 -> (N,C,H,W) float: (x/255 - mean[c]) / std[c]
@@ -42,9 +43,10 @@ dt_value dt_relu(dt_graph *g, dt_value x);
 dt_value dt_gelu(dt_graph *g, dt_value x); // exact (erf)
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
-dt_value dt_global_pool(dt_graph *g, dt_value x); // (N,C,H,W) -> (N,C), mean
+dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C,H,W) -> (N,C), mean
 dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // identity in evaluation
-dt_value dt_add(dt_graph *g, dt_value a, dt_value b); // b may lack leading dims: broadcast over them
+dt_value dt_add(dt_graph *g, dt_value a,
+                dt_value b); // b may lack leading dims: broadcast over them
 dt_value dt_scale(dt_graph *g, dt_value x, float alpha);
 dt_value dt_concat(dt_graph *g, const dt_value *x, int n, int axis);
 dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end);
@@ -58,10 +60,12 @@ dt_value dt_embedding(dt_graph *g, dt_value ids, dt_value table);
 
 // Losses: sum over samples of weight[n] * loss_n, and the sum of weights; sets graph->loss.
 // The gradient is that of the sum; it is divided by the global weight once, at commit.
-dt_value dt_cross_entropy(dt_graph *g, dt_value logits /*(N,K)*/, dt_value target /*i32 (N) or f32 (N,K)*/,
-                          dt_value weight /*(N)*/, float smoothing);
+dt_value dt_cross_entropy(dt_graph *g, dt_value logits /*(N,K)*/,
+                          dt_value target /*i32 (N) or f32 (N,K)*/, dt_value weight /*(N)*/,
+                          float smoothing);
 dt_value dt_bce(dt_graph *g, dt_value logits, dt_value target /*f32, same shape*/, dt_value weight);
-dt_value dt_mse(dt_graph *g, dt_value x, dt_value target, dt_value weight); // mean over a sample's elements
+dt_value dt_mse(dt_graph *g, dt_value x, dt_value target,
+                dt_value weight); // mean over a sample's elements
 dt_value dt_smooth_l1(dt_graph *g, dt_value x, dt_value target, dt_value weight, float beta);
 
 #endif

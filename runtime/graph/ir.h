@@ -55,7 +55,12 @@ typedef enum dt_value_kind {
     DT_V_STAT
 } dt_value_kind;
 
-typedef enum dt_init_kind { DT_INIT_ZERO, DT_INIT_ONE, DT_INIT_NORMAL, DT_INIT_UNIFORM } dt_init_kind;
+typedef enum dt_init_kind {
+    DT_INIT_ZERO,
+    DT_INIT_ONE,
+    DT_INIT_NORMAL,
+    DT_INIT_UNIFORM
+} dt_init_kind;
 // NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale].
 typedef struct dt_init {
     dt_init_kind kind;
@@ -114,7 +119,7 @@ typedef struct dt_graph {
     dt_value *grads;            // GRAD values in the order in which backward finishes them
     int n_grads, cap_grads;
     struct dt_name_table *names; // value and node names (internal)
-    dt_status status; // first build error
+    dt_status status;            // first build error
     char error[512];
 } dt_graph;
 
@@ -151,7 +156,7 @@ void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order);
 // Readers of each value: live nodes' inputs plus graph outputs. reader[v] = the only reading node, or
 // DT_NONE when there is none, several, or v is a graph output. Heap array of n_values, caller frees.
 dt_node_id *dt_graph_sole_readers(const dt_graph *g);
-dt_value dt_graph_find(const dt_graph *g, const char *name); // by value name, or DT_NONE
+dt_value dt_graph_find(const dt_graph *g, const char *name);        // by value name, or DT_NONE
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
 static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
     return &g->values[v];

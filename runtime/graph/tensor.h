@@ -22,10 +22,10 @@ static inline dt_shape dt_shape_of(int n, int64_t a, int64_t b, int64_t c, int64
     for (int i = n; i < 4; i++) s.d[i] = 0;
     return s;
 }
-#define dt_shape0() dt_shape_of(0, 0, 0, 0, 0)
-#define dt_shape1(a) dt_shape_of(1, a, 0, 0, 0)
-#define dt_shape2(a, b) dt_shape_of(2, a, b, 0, 0)
-#define dt_shape3(a, b, c) dt_shape_of(3, a, b, c, 0)
+#define dt_shape0()           dt_shape_of(0, 0, 0, 0, 0)
+#define dt_shape1(a)          dt_shape_of(1, a, 0, 0, 0)
+#define dt_shape2(a, b)       dt_shape_of(2, a, b, 0, 0)
+#define dt_shape3(a, b, c)    dt_shape_of(3, a, b, c, 0)
 #define dt_shape4(a, b, c, d) dt_shape_of(4, a, b, c, d)
 
 size_t dt_dtype_size(dt_dtype t);

@@ -32,9 +32,9 @@ struct dt_stepper {
     dt_team *team;
     dt_buckets *buckets; // NULL: elastic, or one lane on one rank
     step_lane *lanes;
-    float **lane_slabs;                  // resume, off: by lane
+    float **lane_slabs;                           // resume, off: by lane
     int64_t loss_at, weight_at, stop_at, drop_at; // elements of the slab
-    double *partial;                     // sum of squares by chunk
+    double *partial;                              // sum of squares by chunk
     int64_t n_chunks;
     dt_segment *segments;
     int n_segments;
