@@ -113,6 +113,7 @@ static dt_status list_tar(lister *l, const char *path) {
         if (st == DT_OK && more && e->is_regular)
             add_file(l, l->tar_path, e->path, e->offset, e->size, mtime);
     }
+    if (st == DT_OK) dt_tar_warn_end(&tar);
     dt_blob_close(&blob);
     free(e);
     return st;

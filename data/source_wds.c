@@ -56,7 +56,10 @@ static dt_status scan_shard(dt_catalog *c, const dt_blob *b) {
     for (;;) {
         size_t n_key;
         DT_TRY(dt_tar_next(&tar, &e, &more));
-        if (!more) return DT_OK;
+        if (!more) {
+            dt_tar_warn_end(&tar);
+            return DT_OK;
+        }
         if (!e.is_regular || !dt_split_key(e.path, &n_key, ext, sizeof ext)) continue;
         e.path[n_key] = '\0';
         if (strcmp(last, e.path) != 0) {

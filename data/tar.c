@@ -11,6 +11,8 @@
 // Format: POSIX.1-2017 pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
 #include "tar.h"
 
+#include "base/log.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -161,7 +163,7 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
     if (*end) return DT_OK;
     if (t->blob->n_bytes - t->at < DT_TAR_BLOCK) return bad(t, "the file is cut inside a header");
     DT_TRY(dt_blob_read(t->blob, t->at, h, sizeof *h));
-    *end = all_zero(h);
+    *end = t->has_end = all_zero(h);
     if (*end) return DT_OK;
     uint64_t sum;
     if (!parse_number(h->checksum, sizeof h->checksum, &sum) ||
@@ -169,6 +171,13 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
         return bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
     if (!parse_number(h->size, sizeof h->size, size)) return bad(t, "a size that is no number");
     return DT_OK;
+}
+
+void dt_tar_warn_end(const dt_tar *t) {
+    if (t->ended && !t->has_end)
+        dt_warn("%s: no end mark at its end, byte %llu: it may have been cut between two members; "
+                "what is there is used",
+                t->blob->path, (unsigned long long)t->at);
 }
 
 dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {

@@ -18,12 +18,14 @@ typedef struct dt_tar {
     const dt_blob *blob;
     uint64_t at; // of the next header
     bool ended;
+    bool has_end; // an end mark was there: without one, the file may have been cut between members
 } dt_tar;
 
 void dt_tar_begin(dt_tar *t, const dt_blob *blob);
 // The next entry, or *more = false at the end. Reads USTAR, PAX (x and g: path, size), GNU (L, base-256
 // numbers) and old headers. DT_E_DATA with the offset when a header is wrong or data is cut.
 dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more);
+void dt_tar_warn_end(const dt_tar *t); // after the last entry: one line if there was no end mark
 
 // Appends a USTAR header for a regular file (mode 0644, ids and time 0) to `out`, with a PAX record in
 // front where the name is too long or the size too large for USTAR. `out` has DT_TAR_MAX_HEADER bytes.

@@ -322,8 +322,30 @@ static void shard_patterns(void **state) {
         assert_int_equal(dt_expand_shards(BAD[i], &list_, &n), DT_E_USAGE);
 }
 
+// Cut between two members a tar is still a tar: only the end mark tells.
+static void the_end_mark_is_noticed(void **state) {
+    uint8_t data[2 * DT_TAR_BLOCK + 1024] = {0}, header[DT_TAR_MAX_HEADER];
+    size_t n = 0;
+    assert_int_equal(dt_tar_write_header(header, &n, "a.bin", 3), DT_OK);
+    memcpy(data, header, n);
+    for (int whole = 0; whole < 2; whole++) {
+        dt_blob b;
+        dt_tar t;
+        dt_tar_entry e;
+        bool more = true;
+        dt_blob_from_memory(&b, "x.tar", data, whole ? sizeof data : n + DT_TAR_BLOCK);
+        dt_tar_begin(&t, &b);
+        assert_int_equal(dt_tar_next(&t, &e, &more), DT_OK);
+        assert_true(more);
+        assert_int_equal(dt_tar_next(&t, &e, &more), DT_OK);
+        assert_false(more);
+        assert_int_equal(t.has_end, whole);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_mark_is_noticed),
         cmocka_unit_test(plain_and_old_headers),
         cmocka_unit_test(ustar_prefix),
         cmocka_unit_test(pax_overrides_one_file),
