@@ -7,13 +7,21 @@
 #include "ckpt/ckpt.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { JSON };
 static const launch_option options[] = {[JSON] = {"--json", NULL, "show: for programs"}, {NULL}};
 
-// RUN, RUN/checkpoints or a checkpoint itself -> the directory of checkpoints.
+static bool is_checkpoint(const char *path) {
+    char *manifest = dt_xprintf("%s/manifest.json", path);
+    bool yes = dt_io_exists(manifest);
+    free(manifest);
+    return yes;
+}
+
+// RUN or RUN/checkpoints -> the directory of checkpoints.
 static char *checkpoints_of(const char *run) {
     char *dir = dt_xprintf("%s/checkpoints", run);
     if (dt_io_is_dir(dir)) return dir;
@@ -21,11 +29,31 @@ static char *checkpoints_of(const char *run) {
     return dt_xstrdup(run);
 }
 
+// RUN, RUN/checkpoints, or a checkpoint itself: then only its step is meant, else -1.
+static char *directory_of(const char *where, int64_t *step) {
+    *step = -1;
+    if (!is_checkpoint(where)) return checkpoints_of(where);
+    char *dir = realpath(where, NULL), *slash = dir ? strrchr(dir, '/') : NULL;
+    if (!slash || slash == dir || sscanf(slash, "/step-%" SCNd64, step) != 1) *step = -1;
+    if (*step >= 0) {
+        *slash = '\0';
+        return dir;
+    }
+    free(dir);
+    return checkpoints_of(where);
+}
+
 static dt_status list(const char *run, bool verify) {
-    char *dir = checkpoints_of(run);
+    int64_t only;
+    char *dir = directory_of(run, &only);
     dt_ckpt_info *infos = NULL;
     int n = 0, bad = 0;
     dt_status st = dt_ckpt_list(dir, verify, &infos, &n);
+    for (int i = 0; st == DT_OK && only >= 0 && i < n; i++)
+        if (infos[i].step == only) {
+            infos[0] = infos[i];
+            n = 1;
+        }
     for (int i = 0; st == DT_OK && i < n; i++) {
         printf("%s\tstep %" PRId64 "\t%.1f MiB%s%s%s\n", infos[i].path, infos[i].step,
                (double)infos[i].n_bytes / 1048576.0, infos[i].best ? "\tbest" : "",
@@ -43,10 +71,10 @@ static dt_status list(const char *run, bool verify) {
 
 // A checkpoint directory as it is; RUN means its newest one that loads.
 static dt_status newest(const char *where, char **path) {
-    char *dir = dt_xprintf("%s/checkpoints", where);
+    char *dir = checkpoints_of(where);
     dt_status st = DT_OK;
     *path = NULL;
-    if (dt_io_is_dir(dir)) {
+    if (!is_checkpoint(where)) {
         dt_ckpt_opts o = {.dir = dir, .keep = 1};
         dt_ckpt *c = NULL;
         int64_t step = -1;
