@@ -9,9 +9,11 @@ if [ "${1:-}" = "--tests" ]; then
     packages+=(python3)
 fi
 
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 missing=()
 for package in "${packages[@]}"; do
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+    # libdnnl-dev is named libonednn-dev from Debian 13 on
+    installed "$package" || { [ "$package" = libdnnl-dev ] && installed libonednn-dev; } || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then
     echo "packages: all ${#packages[@]} are installed"
@@ -25,7 +27,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "packages: installing ${missing[*]}"
 "${sudo[@]}" apt-get update -qq
-# libdnnl-dev is named libonednn-dev from Debian 13 on; take whichever the release has
+# whichever name the release has
 for i in "${!missing[@]}"; do
     if [ "${missing[$i]}" = libdnnl-dev ] && ! apt-cache show libdnnl-dev >/dev/null 2>&1; then
         missing[i]=libonednn-dev
