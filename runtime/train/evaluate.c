@@ -169,6 +169,7 @@ static dt_status sum_batches(dt_evaluator *e, dt_eval_result *out) {
     double sum[COLUMNS] = {0};
     for (int64_t i = 0; i < n_batches; i++)
         for (int k = 0; k < COLUMNS; k++) sum[k] += e->by_batch[i * COLUMNS + k];
+    out->n_samples = (int64_t)sum[1]; // without those that were skipped
     add_value(out, "loss", sum[0] / sum[1]);
     if (e->n_classes > 0) add_value(out, "accuracy", sum[2] / sum[1]);
     if (e->n_classes > TOP) add_value(out, "top5", sum[3] / sum[1]);
