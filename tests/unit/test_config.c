@@ -223,6 +223,8 @@ static void test_wrong_values(void **state) {
     expect_override_error("metrics.sinks=[jsnol]", "did you mean 'jsonl'?");
     expect_override_error("train.optimizer=3", "expected a map of keys; expected one of name, lr");
     expect_override_error("train.micro_batch=5", "divisor of train.global_batch");
+    expect_override_error("train.micro_batch=4294967296", "1..1000000"); // 0 in 32 bits
+    expect_override_error("train.global_batch=8589934592", "1..1000000000");
     expect_override_error("run.name=a/b", "expected a name for a directory");
     expect_override_error("run.name=..", "expected a name for a directory");
 }
