@@ -12,7 +12,8 @@ int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoc
     double steps = a.value;
     if (a.unit == DT_UNIT_EPOCHS) steps = a.value * (double)steps_per_epoch;
     if (a.unit == DT_UNIT_PERCENT) steps = a.value / 100.0 * (double)total_steps;
-    return steps > 0.0 ? (int64_t)llround(fmin(steps, 9e18)) : 0;
+    if (!(steps > 0.0)) return 0;
+    return steps < 1.0 ? 1 : (int64_t)llround(fmin(steps, 9e18));
 }
 
 bool dt_amount_due(int64_t every, int64_t done) {

@@ -60,6 +60,8 @@ static void test_amounts(void **state) {
     assert_int_equal(dt_amount_steps((dt_amount){1.5, DT_UNIT_EPOCHS}, 200, 50), 75);
     assert_int_equal(dt_amount_steps((dt_amount){7, DT_UNIT_STEPS}, 200, 50), 7);
     assert_int_equal(dt_amount_steps((dt_amount){7, DT_UNIT_NONE}, 200, 50), 7);
+    assert_int_equal(dt_amount_steps((dt_amount){1, DT_UNIT_PERCENT}, 40, 50), 1);
+    assert_int_equal(dt_amount_steps((dt_amount){0, DT_UNIT_PERCENT}, 40, 50), 0);
     assert_false(dt_amount_due(0, 10));
     assert_false(dt_amount_due(5, 0));
     assert_true(dt_amount_due(5, 10));
