@@ -151,7 +151,14 @@ void dt_resolve_write(dt_config *c, const dt_resolved *r) {
     for (int i = 0; (value = answer(r, i, &key, text)); i++) dt_config_resolve(c, key, value);
 }
 
-void dt_resolve_align(dt_config *old, const dt_config *given, const dt_resolved *r) {
+void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r) {
+    if (is_elastic(given)) {
+        static const char *const free_keys[] = {"device.threads", "device.lanes"};
+        for (int i = 0; i < 2; i++) {
+            dt_config_resolve(old, free_keys[i], "auto");
+            dt_config_resolve(given, free_keys[i], "auto");
+        }
+    }
     char text[32];
     const char *key = NULL, *value = NULL;
     for (int i = 0; (value = answer(r, i, &key, text)); i++)

@@ -22,7 +22,8 @@ dt_dtype dt_resolved_dtype(const dt_resolved *r);
 // Writes the answers over the config's autos.
 void dt_resolve_write(dt_config *c, const dt_resolved *r);
 // Before comparing: what was auto in `old` and is stated in `given` gets its answer, so that the
-// resolved config.yaml of a run resumes it too.
-void dt_resolve_align(dt_config *old, const dt_config *given, const dt_resolved *r);
+// resolved config.yaml of a run resumes it too; in elastic, threads and lanes change no bits (the
+// threads of a leaf are stored) and never differ.
+void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r);
 
 #endif
