@@ -26,6 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DISK_DEADLINE_S = 3600 }; // while ranks may wait for rank 0's disk
+
 typedef struct trainer {
     dt_session s;
     dt_trainer_outcome *outcome;
@@ -34,8 +36,8 @@ typedef struct trainer {
     dt_metrics *metrics; // rank 0
     dt_batch_source *source;
     dt_train_state state;
-    bool resumed;
-    char *resume_path; // rank 0
+    bool resumed, forced; // forced: resumed although numeric keys differ
+    char *resume_path;    // rank 0
     dt_schedule schedule;
     double *history; // values alone, for the schedule
     int64_t eval_every, save_every, stop_at, saved_step;
@@ -73,6 +75,7 @@ static dt_status compare_config(trainer *t) {
     const char *key =
         st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
     if (key && strcmp(dt_config_str(t->s.config, "run.resume"), "force") == 0) {
+        t->forced = true;
         dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key,
                 was ? was : "absent", is ? is : "absent");
     } else if (key) {
@@ -305,8 +308,11 @@ static dt_status wait_for_save(trainer *t, bool must_hold) {
     return DT_OK;
 }
 
+// Rank 0 may have to wait for the save before, and the others for rank 0: record_step takes the patience
+// back after the next step.
 static dt_status save(trainer *t, bool best) {
     t->saved_step = t->state.step;
+    t->s.comm->set_deadline(t->s.comm, DISK_DEADLINE_S);
     if (!is_root(t)) return DT_OK;
     DT_TRY(wait_for_save(t, false));
     dt_metrics_phase(t->metrics, "saving", 0.0);
@@ -348,6 +354,9 @@ static dt_status evaluate(trainer *t, bool *is_best) {
         t->state.best_step = t->state.step;
         t->state.best_value = value;
     }
+    if (isnan(value) && t->state.n_history == 0 && is_root(t))
+        dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
+                metric);
     dt_state_add_eval(&t->state, t->state.step, value);
     t->history = dt_xrealloc(t->history, sizeof(double) * (size_t)t->state.n_history);
     t->history[t->state.n_history - 1] = value;
@@ -420,11 +429,8 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
 }
 
 static void record_step(trainer *t, const dt_step_result *r, double lr, double step_s) {
-    if (step_s > t->slowest_step_s) {
-        t->slowest_step_s = step_s;
-        double deadline = 10.0 * step_s;
-        t->s.comm->set_deadline(t->s.comm, deadline > 30.0 ? deadline : 30.0);
-    }
+    if (step_s > t->slowest_step_s) t->slowest_step_s = step_s;
+    t->s.comm->set_deadline(t->s.comm, fmax(10.0 * t->slowest_step_s, 30.0));
     if (!t->metrics) return;
     int64_t done = t->state.step;
     double other = step_s - r->data_s - r->compute_s - r->comm_s;
@@ -511,6 +517,7 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
+    t->s.comm->set_deadline(t->s.comm, DISK_DEADLINE_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(save(t, best));
@@ -533,10 +540,11 @@ static dt_status finish(trainer *t) {
     return DT_OK;
 }
 
-// A run whose last step and results are on disk: says so and prints the results again.
+// A run whose last step and results are on disk: says so and prints the results again. Not when it is
+// forced on with other keys: train.epochs may be among them.
 static bool is_finished(trainer *t) {
     int64_t finished = 0;
-    if (is_root(t) && t->resumed && t->state.step >= t->state.total_steps) {
+    if (is_root(t) && t->resumed && !t->forced && t->state.step >= t->state.total_steps) {
         char *path = dt_xprintf("%s/result.json", t->run_dir), *text = NULL;
         size_t n = 0;
         if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK) {

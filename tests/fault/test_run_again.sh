@@ -74,3 +74,13 @@ rc=0
 grep -q "step-00000030.*BAD.*model.safetensors" "$work/out" || fail "ckpt verify does not name the file"
 grep -q "step-00000020.*good" "$work/out" || fail "ckpt verify rejects a good checkpoint"
 echo "finished, changed, evaluated and damaged runs behave"
+
+# 1% of a short run is not never
+percent=("${job[@]}" run.name=percent eval.every=1% checkpoint.every=1%)
+train "${percent[@]}"
+[ "$(grep -c '"split":"val"' "$work/runs/percent/metrics.jsonl")" = 30 ] || fail "eval.every=1% of 30 steps evaluates otherwise"
+
+# a finished run goes on when it is forced to more steps
+train "${percent[@]}" train.max_steps=33 run.resume=force
+grep -q '"step":33' "$work/out" || fail "a finished run that is forced on makes no steps"
+echo "forced on to step 33"
