@@ -121,6 +121,7 @@ static uint32_t make_column_units(unit *u, const dt_catalog *c, const dt_view *v
 // What has been divided so far, over all strata.
 typedef struct tally {
     uint64_t n, n_test, n_val;
+    uint64_t n_distinct; // for folds
 } tally;
 
 // How many of the next n units a part takes that has `given` and shall have `fraction` of `total`.
@@ -130,25 +131,33 @@ static uint32_t due(uint64_t total, double fraction, uint64_t given, uint32_t n)
     return wanted - given < n ? (uint32_t)(wanted - given) : n;
 }
 
+// Copies of a record (one shard given twice) have equal keys, lie side by side, and stay together.
+static uint32_t with_copies(const unit *u, uint32_t n, uint32_t end) {
+    while (end > 0 && end < n && u[end].tie == u[end - 1].tie) end++;
+    return end;
+}
+
 static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, tally *t,
                            uint8_t *part) {
-    uint32_t n_test = s->folds > 0 ? 0 : due(t->n + n, s->test, t->n_test, n);
+    uint32_t n_test = s->folds > 0 ? 0 : with_copies(u, n, due(t->n + n, s->test, t->n_test, n));
     for (uint32_t i = 0; i < n; i++) part[u[i].index] = i < n_test ? TEST : TRAIN;
-    for (uint32_t i = 0; i < n && s->folds > 0; i++) {
-        if ((t->n + i) % (uint64_t)s->folds != (uint64_t)s->fold) continue;
-        part[u[i].index] = TEST;
-        n_test++;
+    for (uint32_t i = 0, end; i < n && s->folds > 0; i = end) {
+        end = with_copies(u, n, i + 1);
+        if (t->n_distinct++ % (uint64_t)s->folds != (uint64_t)s->fold) continue;
+        for (uint32_t k = i; k < end; k++, n_test++) part[u[k].index] = TEST;
     }
     t->n += n;
     t->n_test += n_test;
     uint64_t of = s->folds > 0 ? t->n - t->n_test : t->n; // what val is a share of
     uint32_t n_val = due(of, s->val, t->n_val, n - n_test);
-    t->n_val += n_val;
-    for (uint32_t i = 0; i < n && n_val > 0; i++)
-        if (part[u[i].index] == TRAIN) {
-            part[u[i].index] = VAL;
-            n_val--;
+    for (uint32_t i = 0, end; i < n && n_val > 0; i = end) {
+        end = with_copies(u, n, i + 1);
+        for (uint32_t k = i; k < end && part[u[i].index] != TEST; k++) {
+            part[u[k].index] = VAL;
+            t->n_val++;
+            n_val -= n_val > 0;
         }
+    }
 }
 
 static uint32_t end_of_stratum(const unit *u, uint32_t n, uint32_t i) {

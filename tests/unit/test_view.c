@@ -276,6 +276,41 @@ static void strata_of_one_or_two_units(void **state) {
         }
 }
 
+static void copies_of_a_record_stay_together(void **state) {
+    enum { N = 34 };
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x", 1);
+    for (int i = 0; i < 2 * N; i++) { // as if one shard were given twice
+        char key[16];
+        snprintf(key, sizeof key, "k%02d", i % N);
+        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+    }
+    dt_catalog_finish(c);
+    bool keep[2 * N];
+    memset(keep, 1, sizeof keep);
+    dt_view v;
+    assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
+    for (int folds = 0; folds <= 4; folds += 2) {
+        dt_splits s;
+        dt_split_spec spec = {.unit = DT_BY_RECORD,
+                              .stratify = -1,
+                              .val = 0.1,
+                              .test = 0.1,
+                              .folds = folds,
+                              .seed = 3};
+        assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
+        int part_of[2 * N];
+        for (int p = 0; p < 3; p++) {
+            assert_true(s.n[p] >= 4 && s.n[p] < 2 * N - 4);
+            for (uint32_t i = 0; i < s.n[p]; i++) part_of[s.sample[p][i]] = p;
+        }
+        for (int i = 0; i < N; i++) assert_int_equal(part_of[i], part_of[i + N]);
+        dt_splits_fini(&s);
+    }
+    dt_view_fini(&v);
+    dt_catalog_destroy(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_sorted_as_numbers),
@@ -286,6 +321,7 @@ int main(void) {
         cmocka_unit_test(folds_cover_each_sample_once),
         cmocka_unit_test(small_strata_keep_their_share),
         cmocka_unit_test(strata_of_one_or_two_units),
+        cmocka_unit_test(copies_of_a_record_stay_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
