@@ -197,7 +197,22 @@ static void lmdb_end(void *self) {
     free(p);
 }
 
+// Overwriting replaces a set, never a folder with something else in it.
 static dt_status lmdb_remove(const char *out) {
+    static const char *const OURS[] = {"data.mdb", "data.mdb.catalog", "lock.mdb"};
+    char **names = NULL;
+    size_t n = 0;
+    dt_status st = dt_io_is_dir(out) ? dt_io_list_dir(&names, &n, out, DT_E_STORAGE) : DT_OK;
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        bool ours = false;
+        for (size_t k = 0; k < sizeof OURS / sizeof *OURS; k++)
+            ours = ours || strcmp(names[i], OURS[k]) == 0;
+        if (!ours)
+            st = dt_fail(DT_E_USAGE, "%s: holds %s, which is no part of an LMDB: not overwritten",
+                         out, names[i]);
+    }
+    dt_io_free_list(names, n);
+    DT_TRY(st);
     return dt_io_remove_tree(out);
 }
 

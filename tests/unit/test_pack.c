@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <unistd.h>
+
 #include "data/pattern.h"
 #include "data/source.h"
 #include "data/tar.h"
@@ -142,6 +144,13 @@ static void what_exists_is_left_alone(void **state) {
     assert_non_null(strstr(dt_error_message(), "--overwrite"));
     assert_int_equal(fingerprint(out), fingerprint(fixture_path("a.lmdb")));
     o.overwrite = true;
+    // a folder with something else in it is not ours to remove
+    char *letter = dt_xprintf("%s/letter.txt", out);
+    fixture_write(letter, "x", 1);
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "letter.txt"));
+    unlink(letter);
+    free(letter);
     assert_int_equal(dt_data_pack(&o), DT_OK);
     dt_set *s;
     assert_int_equal(dt_set_open(&s, &out, 1), DT_OK);
