@@ -26,7 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DISK_DEADLINE_S = 3600 }; // while ranks may wait for rank 0's disk
+enum {
+    DISK_DEADLINE_S = 3600, // while ranks may wait for rank 0's disk
+    MAX_FAILED_SAVES = 3    // in a row: then the run ends rather than train on without a net
+};
 
 typedef struct trainer {
     dt_session s;
@@ -41,7 +44,7 @@ typedef struct trainer {
     dt_schedule schedule;
     double *history; // values alone, for the schedule
     int64_t eval_every, save_every, stop_at, saved_step;
-    int n_epochs;
+    int n_epochs, failed_saves;
     double slowest_step_s;
     dt_json json, results;
 } trainer;
@@ -302,7 +305,11 @@ static dt_status open_training(trainer *t) {
 static dt_status wait_for_save(trainer *t, bool must_hold) {
     if (!is_root(t)) return DT_OK;
     dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
+    t->failed_saves = st == DT_OK ? 0 : t->failed_saves + 1;
     if (st == DT_OK || must_hold) return st;
+    if (t->failed_saves >= MAX_FAILED_SAVES)
+        return dt_fail_context(st, "%d saves in a row could not be written; the last one",
+                               t->failed_saves);
     dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
             dt_error_message());
     return DT_OK;

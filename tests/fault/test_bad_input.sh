@@ -78,6 +78,16 @@ if [ "$(id -u)" != 0 ]; then
     expect 5 "$work/readonly" "$DTRAIN" "$config" run.dir="$work/readonly"
 fi
 
+# -- storage that goes away while training: after three failed saves in a row the run ends
+"$DTRAIN" "$config" run.name=gone checkpoint.every="1 steps" train.max_steps=100000 >"$work/out" 2>"$work/err" &
+pid=$!
+wait_for_step gone
+mv "$work/runs/gone/checkpoints" "$work/runs/gone/kept"
+: >"$work/runs/gone/checkpoints"
+rc=0
+wait $pid || rc=$?
+[ $rc = 5 ] && grep -q "3 saves in a row" "$work/err" || { echo "FAILED: lost storage gave exit $rc"; tail -3 "$work/err"; failed=1; }
+
 # -- numbers: a learning rate that breaks the weights
 expect 6 "step|tensor" "$DTRAIN" "$config" run.name=nan train.optimizer.name=sgd train.optimizer.lr=1.0e+30 train.clip_norm=1.0e+30 train.schedule.warmup=0%
 
