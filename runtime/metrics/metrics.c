@@ -154,8 +154,9 @@ static void log_verdict(const phase_sums *t) {
                 "train.global_batch, fewer ranks or a faster network would help",
                 100 * comm);
     else
-        dt_info("limited by compute: data and communication keep up; more ranks, or "
-                "train.precision=bf16 where the hardware has it, would help");
+        dt_info("limited by compute: data and communication keep up; more cores or hosts would "
+                "help, and "
+                "bf16 on a CPU that has it");
 }
 
 static void log_lost(const dt_metrics *m) {

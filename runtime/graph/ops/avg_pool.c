@@ -5,18 +5,9 @@
 #include "op_util.h"
 
 static dt_status infer(dt_graph *g, dt_node_id id) {
-    dt_shape x = dt_op_in_shape(g, id, 0);
-    dt_window w = g->nodes[id].attrs.pool.win;
-    if (x.n != 4) return dt_op_fail(g, id, "wants (N,C,H,W)");
-    for (int d = 0; d < 2; d++) {
-        if (w.kernel[d] < 1 || w.pad_begin[d] < 0 || w.pad_end[d] < 0 ||
-            w.pad_begin[d] * 2 > w.kernel[d] || w.pad_end[d] * 2 > w.kernel[d]) {
-            return dt_op_fail(g, id, "padding must be at most half of the window");
-        }
-        x.d[2 + d] = dt_op_window_out(&w, d, x.d[2 + d]);
-        if (x.d[2 + d] < 1) return dt_op_fail(g, id, "the window is larger than the image");
-    }
-    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &x);
+    dt_shape y;
+    DT_TRY(dt_op_infer_pool(g, id, &y));
+    dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &y);
     return g->status;
 }
 

@@ -4,19 +4,7 @@
 // Backward reads logits, target, weight (no gradient comes in); gives the gradient of input 0.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
-    dt_shape x = dt_op_in_shape(g, id, 0), t = dt_op_in_shape(g, id, 1);
-    if (!dt_shape_equal(&x, &t) || dt_op_in_dtype(g, id, 1) != DT_F32) {
-        return dt_op_fail(g, id, "wants an f32 target of the prediction's shape");
-    }
-    return dt_op_add_loss(g, id);
-}
-
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 7, 0, 6);
-}
-
-DT_OP_DEFINE(bce, infer, grad);
+DT_OP_DEFINE(bce, dt_op_infer_elementwise_loss, dt_op_grad_loss);
 
 dt_value dt_bce(dt_graph *g, dt_value logits, dt_value target, dt_value weight) {
     if (logits == DT_NONE || target == DT_NONE || weight == DT_NONE) return DT_NONE;
