@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
           liblmdb-dev libjpeg-dev libxxhash-dev libjansson-dev libhwloc-dev libcmocka-dev)
 if [ "${1:-}" = "--tests" ]; then
-    packages+=(python3)
+    packages+=(python3 python3-venv)
 fi
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }

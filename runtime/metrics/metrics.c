@@ -155,8 +155,7 @@ static void log_verdict(const phase_sums *t) {
                 100 * comm);
     else
         dt_info("limited by compute: data and communication keep up; more cores or hosts would "
-                "help, and "
-                "bf16 on a CPU that has it");
+                "help, and bf16 on a CPU that has it");
 }
 
 static void log_lost(const dt_metrics *m) {
