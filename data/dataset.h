@@ -4,11 +4,11 @@
 #define DT_DATA_DATASET_H
 
 #include "data.h"
-#include "fields.h"
-#include "sampler.h"
-#include "source.h"
-#include "split.h"
-#include "view.h"
+#include "data/loader/fields.h"
+#include "data/order/sampler.h"
+#include "data/order/split.h"
+#include "data/order/view.h"
+#include "data/source/source.h"
 
 #include <pthread.h>
 

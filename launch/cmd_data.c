@@ -2,7 +2,7 @@
 
 #include "launch.h"
 
-#include "data/source.h"
+#include "data/source/source.h"
 
 #include <inttypes.h>
 #include <stdio.h>

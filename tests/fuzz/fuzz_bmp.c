@@ -1,6 +1,6 @@
 // fuzz_bmp.c: any bytes as a BMP, grey and colour. Must decode or say why not; sizes must be within the
 // limits and all pixels written (the sum is read, for the memory sanitizers).
-#include "data/decode.h"
+#include "data/decode/decode.h"
 
 #include <stdint.h>
 #include <stdlib.h>

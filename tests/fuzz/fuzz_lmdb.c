@@ -1,8 +1,8 @@
 // fuzz_lmdb.c: any bytes as an LMDB file, and as a catalog. Must answer, never crash or loop, and every
 // value must lie inside the file.
 #include "base/hash.h"
-#include "data/catalog.h"
-#include "data/lmdb_tree.h"
+#include "data/catalog/catalog.h"
+#include "data/source/lmdb_tree.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // fuzz_tar.c: any bytes as a tar file. Must answer, never crash, and every entry it gives must lie
 // inside the file. The header checksum is made right first, so that damage gets past it.
-#include "data/tar.h"
+#include "data/source/tar.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -11,8 +11,8 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "config/config.h"
-#include "data/augment.h"
-#include "data/decode.h"
+#include "data/augment/augment.h"
+#include "data/decode/decode.h"
 #include "golden/resize_golden.h"
 
 #include <math.h>

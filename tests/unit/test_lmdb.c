@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "data/lmdb_tree.h"
-#include "data/source.h"
+#include "data/source/lmdb_tree.h"
+#include "data/source/source.h"
 #include "data_fixture.h"
 
 #include <lmdb.h>

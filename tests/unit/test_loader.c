@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "data/source.h"
+#include "data/source/source.h"
 #include "data_fixture.h"
 
 #include <pthread.h>

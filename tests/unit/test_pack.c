@@ -9,9 +9,9 @@
 
 #include <unistd.h>
 
-#include "data/pattern.h"
-#include "data/source.h"
-#include "data/tar.h"
+#include "data/pack/pattern.h"
+#include "data/source/source.h"
+#include "data/source/tar.h"
 #include "data_fixture.h"
 
 #include <signal.h>

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/sampler.h"
+#include "data/order/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>

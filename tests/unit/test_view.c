@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "data/split.h"
+#include "data/order/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #ifndef DT_DATA_FIELDS_H
 #define DT_DATA_FIELDS_H
 
-#include "augment.h"
-#include "catalog.h"
+#include "data/augment/augment.h"
+#include "data/catalog/catalog.h"
 
 #include "config/config.h"
 #include "train/batch_source.h"

@@ -15,7 +15,7 @@
 #ifndef DT_DATA_CATALOG_H
 #define DT_DATA_CATALOG_H
 
-#include "record.h"
+#include "data/record.h"
 
 #include "base/status.h"
 

@@ -4,8 +4,8 @@
 // sequential), in transactions of 32 MB that bound memory. No sync happens until the end. Then the file
 // is closed and walked by our own reader, which checks that each entry is where and what it should be
 // and gives the offsets for the catalog. All of it lies in OUT.lmdb.partial until one rename.
-#include "blob.h"
-#include "lmdb_tree.h"
+#include "data/source/blob.h"
+#include "data/source/lmdb_tree.h"
 #include "pack.h"
 
 #include "base/arena.h"

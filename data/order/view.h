@@ -3,7 +3,7 @@
 #ifndef DT_DATA_VIEW_H
 #define DT_DATA_VIEW_H
 
-#include "catalog.h"
+#include "data/catalog/catalog.h"
 
 typedef struct dt_view {
     int width;        // records a sample: 1 or 2

@@ -11,7 +11,7 @@
 #include "decode.h"
 
 #include "base/arena.h"
-#include "vectorize.h"
+#include "data/vectorize.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
 // run on checked memory. 24 and 32 bits with the usual byte order have their own loops, as those are
 // what scanners and cameras write; the rest goes through masks or a palette.
 // Format: Microsoft, "Bitmap Storage" (BITMAPINFOHEADER, BITMAPV4HEADER, BITMAPV5HEADER).
+#include "data/vectorize.h"
 #include "decode.h"
-#include "vectorize.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
 //
 // One mutex guards the table of slots; it is taken once a unit, never inside a sample. Memory is
 // allocated when the loader opens and not again.
-#include "dataset.h"
+#include "data/dataset.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

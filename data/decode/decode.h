@@ -2,7 +2,7 @@
 #ifndef DT_DATA_DECODE_H
 #define DT_DATA_DECODE_H
 
-#include "record.h"
+#include "data/record.h"
 
 #include "base/status.h"
 

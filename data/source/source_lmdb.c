@@ -10,7 +10,7 @@
 // Sets made by others whose keys have no extension (one encoded image an entry) get one from the first
 // bytes of the value.
 #include "blob.h"
-#include "decode.h"
+#include "data/decode/decode.h"
 #include "lmdb_tree.h"
 #include "source.h"
 

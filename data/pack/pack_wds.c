@@ -6,10 +6,10 @@
 // written to name.tar.partial; when all are written and synced, catalogs and then shards are renamed:
 // a kill before that leaves only partial files, one in between leaves shards missing, which readers of
 // the pattern name.
-#include "blob.h"
+#include "data/source/blob.h"
+#include "data/source/source.h"
+#include "data/source/tar.h"
 #include "pack.h"
-#include "source.h"
-#include "tar.h"
 
 #include "base/arena.h"
 #include "base/io.h"

@@ -3,7 +3,7 @@
 #ifndef DT_DATA_AUGMENT_H
 #define DT_DATA_AUGMENT_H
 
-#include "decode.h"
+#include "data/decode/decode.h"
 
 #include "config/config.h"
 

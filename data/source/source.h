@@ -4,7 +4,7 @@
 #ifndef DT_DATA_SOURCE_H
 #define DT_DATA_SOURCE_H
 
-#include "catalog.h"
+#include "data/catalog/catalog.h"
 
 // One way of storing records. `load` appends the records of `path` to the catalog.
 typedef struct dt_source_driver {

@@ -12,8 +12,8 @@
 //
 // The reader trusts nothing: every count is checked against the bytes that are left before it is used,
 // every string against the string buffer, every member against the data file.
-#include "blob.h"
 #include "catalog.h"
+#include "data/source/blob.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

@@ -3,7 +3,7 @@
 // For an image: read the member, check its hash, decode (into the slot itself when the size is right),
 // resize, augment in place. For values: a table look-up. Nothing is allocated once a worker's buffers
 // have grown; the three phases are timed, as the trainer tells the user which one holds the step back.
-#include "dataset.h"
+#include "data/dataset.h"
 
 #include "base/clock.h"
 

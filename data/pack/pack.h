@@ -2,8 +2,8 @@
 #ifndef DT_DATA_PACK_H
 #define DT_DATA_PACK_H
 
-#include "catalog.h"
-#include "data.h"
+#include "data/catalog/catalog.h"
+#include "data/data.h"
 #include "raw.h"
 
 // A record as it is written: its members sorted by extension.

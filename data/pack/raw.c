@@ -15,8 +15,8 @@
 // becomes '-'.
 #include "raw.h"
 
-#include "blob.h"
-#include "tar.h"
+#include "data/source/blob.h"
+#include "data/source/tar.h"
 
 #include "base/hash.h"
 #include "base/io.h"

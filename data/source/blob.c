@@ -6,7 +6,7 @@
 // both are an error with file and offset, and the copy leaves the bytes in the cache that the hash and
 // the decoder read next.
 #include "blob.h"
-#include "record.h"
+#include "data/record.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

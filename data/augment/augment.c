@@ -15,7 +15,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "vectorize.h"
+#include "data/vectorize.h"
 
 #include <math.h>
 #include <stdio.h>
