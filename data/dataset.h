@@ -40,7 +40,7 @@ typedef struct dt_data {
 typedef struct dt_sample_scratch {
     dt_decoder *decoder;
     dt_resizer *resizer;
-    dt_buffer bytes, augment;
+    dt_buffer bytes, augment, pixels;
     uint32_t bad_record; // of the last failure
     // since creation, read by others without a lock
     uint64_t read_ns, decode_ns, augment_ns, n_bytes, n_skipped;

@@ -193,7 +193,7 @@ static dt_status read_field(const dt_config *c, const char *name, const dt_cnode
         if (n < 2)
             return dt_fail(DT_E_USAGE, "%s: field '%s' needs a size: [height, width]",
                            dt_cnode_where(node), name);
-        f->dtype = DT_U8;
+        f->dtype = strcmp(dt_cnode_str(dt_cnode_get(node, "dtype")), "f32") == 0 ? DT_F32 : DT_U8;
         f->is_image = true;
         f->sample_shape = dt_shape3((int64_t)hw[0], (int64_t)hw[1], channels);
         read_normalize(node, f, (int)channels);

@@ -102,7 +102,7 @@ static dt_shape batch_shape(const dt_model_args *a, const dt_model_field *f) {
 }
 
 dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
-    dt_value x = dt_input(g, f->name, DT_U8, batch_shape(a, f));
+    dt_value x = dt_input(g, f->name, f->dtype, batch_shape(a, f));
     return dt_image_normalize(g, x, f->mean, f->std);
 }
 

@@ -1,6 +1,6 @@
 // models.h: networks by name. A builder calls the graph API and nothing else; models.def lists them.
 //
-// The batch's fields become graph inputs of the same names (images u8 (N,H,W,C), classes i32 (N)) plus
+// The batch's fields become graph inputs of the same names (images u8 or f32 (N,H,W,C), classes i32 (N)) plus
 // "weight" f32 (N). A builder normalises images with the fields' mean and std, names what evaluation
 // reads with dt_output ("logits" (N,K); "embedding" (N,D) where verification makes sense), and adds
 // its loss, in training and evaluation graphs alike.

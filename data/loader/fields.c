@@ -149,7 +149,8 @@ static dt_status resolve_image(resolver *r) {
         return dt_config_fail(r->config, key_of(r, "channels"),
                               "images have 1 (grey) or 3 channels");
     r->info->is_image = true;
-    r->info->dtype = DT_U8;
+    r->info->dtype =
+        strcmp(dt_config_str(r->config, key_of(r, "dtype")), "f32") == 0 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
     char key[320];

@@ -19,6 +19,7 @@ void dt_sample_scratch_fini(dt_sample_scratch *w) {
     dt_resizer_destroy(w->resizer);
     dt_buffer_fini(&w->bytes);
     dt_buffer_fini(&w->augment);
+    dt_buffer_fini(&w->pixels);
 }
 
 static void count(uint64_t *counter, uint64_t n) {
@@ -31,7 +32,7 @@ static double lap(uint64_t *counter, double since) {
     return now;
 }
 
-static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
+static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
                               const dt_augment_key *key, bool augment, uint8_t *dst) {
     const dt_field *f = &d->fields.f[i];
     const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
@@ -49,6 +50,19 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
     dt_status st = dt_augment_apply(f->augment, key, &image, &w->augment);
     lap(&w->augment_ns, t);
     return st;
+}
+
+// An f32 field of a picture of bytes: changed as bytes, then widened.
+static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
+                              const dt_augment_key *key, bool augment, void *dst) {
+    if (d->fields.info[i].dtype == DT_U8) return decode_bytes(d, w, i, bytes, key, augment, dst);
+    size_t n = (size_t)dt_shape_elements(&d->fields.info[i].sample_shape);
+    uint8_t *pixels = dt_buffer_reserve(&w->pixels, n);
+    if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory");
+    DT_TRY(decode_bytes(d, w, i, bytes, key, augment, pixels));
+    float *out = dst;
+    for (size_t k = 0; k < n; k++) out[k] = pixels[k];
+    return DT_OK;
 }
 
 // Numbers as text (separated by spaces, commas, brackets) or, when the size says so, as raw f32.

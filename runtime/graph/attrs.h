@@ -15,7 +15,7 @@ typedef struct dt_window {
 typedef union dt_attrs {
     struct {
         int channels;
-        float mean[64], std[64]; // of values scaled to 0..1
+        float mean[64], std[64]; // bytes: of values scaled to 0..1
     } image_normalize;
     struct {
         dt_dtype to;

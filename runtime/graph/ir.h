@@ -163,7 +163,7 @@ static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
 }
 
 // ---- ops as data -----------------------------------------------------------------------------------
-typedef enum dt_amp { DT_AMP_LOW, DT_AMP_FOLLOW, DT_AMP_FULL } dt_amp;
+typedef enum dt_amp { DT_AMP_LOW, DT_AMP_LOW_OUT, DT_AMP_FOLLOW, DT_AMP_FULL } dt_amp;
 struct dt_grad_ctx;
 typedef struct dt_op_def {
     const char *name;

@@ -7,7 +7,7 @@
 // of (seed, epoch, slot): never of rank, worker or history.
 //
 // Memory of a batch: one slot of the ring, from the backend's host allocator; fields dense: images u8
-// (n,H,W,C), class i32 (n), real and vector f32. Slots beyond n_valid (evaluation's tail) repeat the
+// or f32 (n,H,W,C), class i32 (n), real and vector f32. Slots beyond n_valid (evaluation's tail) repeat the
 // last valid sample and have weight 0.
 #ifndef DT_TRAIN_BATCH_SOURCE_H
 #define DT_TRAIN_BATCH_SOURCE_H
@@ -24,7 +24,7 @@ typedef struct dt_field_info {
     dt_dtype dtype;
     dt_shape sample_shape; // without N: (H,W,C), () for a class
     bool is_image;
-    float mean[64], std[64]; // images, of values in 0..1
+    float mean[64], std[64]; // images; u8: of values in 0..1, f32: of values as they are
     int n_classes;           // class fields, else 0
 } dt_field_info;
 

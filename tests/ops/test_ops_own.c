@@ -71,9 +71,10 @@ static void ref_normalize(const own_case *c, double *const *in, double *const *o
     for (int64_t n = 0; n < s->d[0]; n++)
         for (int64_t p = 0; p < plane; p++)
             for (int64_t k = 0; k < ch; k++)
-                out[0][(n * ch + k) * plane + p] = (in[0][(n * plane + p) * ch + k] / 255 -
-                                                    (double)c->attrs.image_normalize.mean[k]) /
-                                                   (double)c->attrs.image_normalize.std[k];
+                out[0][(n * ch + k) * plane + p] =
+                    (in[0][(n * plane + p) * ch + k] / (c->in_type[0] == DT_U8 ? 255 : 1) -
+                     (double)c->attrs.image_normalize.mean[k]) /
+                    (double)c->attrs.image_normalize.std[k];
 }
 
 // One input, one output of the same shape.
@@ -181,6 +182,10 @@ static void test_normalize(void **state) {
             c.attrs.image_normalize.mean[k] = 0.4f + 0.05f * (float)k;
             c.attrs.image_normalize.std[k] = 0.2f + 0.03f * (float)k;
         }
+        own_case_run(&c);
+        c.in_type[0] = DT_F32; // raw values, far from zero
+        for (int k = 0; k < 4; k++) c.attrs.image_normalize.mean[k] = 1000 + (float)k;
+        c.low = 990, c.high = 1010;
         own_case_run(&c);
     }
 }

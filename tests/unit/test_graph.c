@@ -404,6 +404,19 @@ static void check_low(const dt_graph *g, dt_dtype low) {
     }
 }
 
+// Values of an instrument reach the network as f32 and are lowered once they are normalised.
+static void amp_keeps_f32_images_until_normalised(void **state) {
+    float mean[1] = {1e4f}, std[1] = {3};
+    dt_graph *g = dt_graph_create("t", false);
+    dt_value x = dt_input(g, "x", DT_F32, dt_shape4(2, 8, 8, 1));
+    dt_output(g, "y", dt_relu(g, dt_image_normalize(g, x, mean, std)));
+    assert_int_equal(dt_pass_amp(g, DT_BF16), DT_OK);
+    assert_int_equal(count_op(g, DT_OP_cast, false), 0);
+    assert_int_equal(g->values[x].dtype, DT_F32);
+    assert_int_equal(g->values[node(g, "image_normalize")->out[0]].dtype, DT_BF16);
+    dt_graph_destroy(g);
+}
+
 static void amp_lowers_activations(void **state) {
     dt_graph *g = small_net(true, false);
     assert_int_equal(dt_pass_fuse(g), DT_OK);
@@ -533,6 +546,7 @@ int main(void) {
         cmocka_unit_test(fuse_leaves_what_others_read),
         cmocka_unit_test(fold_takes_batch_norms_in),
         cmocka_unit_test(amp_lowers_activations),
+        cmocka_unit_test(amp_keeps_f32_images_until_normalised),
         cmocka_unit_test(dead_code_goes),
         cmocka_unit_test(slices_that_tile_become_a_concat),
         cmocka_unit_test(passes_lose_no_name),

@@ -371,6 +371,36 @@ static void skipping_changes_no_other_place(void **state) {
     }
 }
 
+static void an_f32_image_holds_the_same_values(void **state) {
+    const dt_batch *b[2];
+    dt_batch_source *s[2];
+    dt_dataset *d[2];
+    dt_config *c[2];
+    for (int k = 0; k < 2; k++) {
+        char *text =
+            dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, "
+                       "size: [8, 16], "
+                       "dtype: %s}\n    subject: {kind: class}\n  augment: {iris: [{rotate: 10}]}\n"
+                       "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+                       packed, k ? "f32" : "u8");
+        assert_int_equal(dt_config_parse(&c[k], "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+        free(text);
+        if (dt_data_open(&d[k], c[k], NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+        s[k] = open_source(d[k], DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+        assert_int_equal(s[k]->get(s[k], 0, 0, &b[k], NULL), DT_OK);
+    }
+    assert_int_equal(d[1]->fields[0].dtype, DT_F32);
+    const uint8_t *bytes = b[0]->field[0];
+    const float *values = b[1]->field[0];
+    for (int i = 0; i < MICRO * 8 * 16 * 3; i++) assert_true(values[i] == (float)bytes[i]);
+    for (int k = 0; k < 2; k++) {
+        s[k]->release(s[k], b[k]);
+        s[k]->close(s[k]);
+        d[k]->close(d[k]);
+        dt_config_destroy(c[k]);
+    }
+}
+
 static void wrong_configs_are_named(void **state) {
     dt_config *c = NULL;
     char *text = dt_xprintf(
@@ -411,6 +441,7 @@ int main(void) {
         cmocka_unit_test(a_bad_record_is_named),
         cmocka_unit_test(an_error_ends_every_lane),
         cmocka_unit_test(skipping_changes_no_other_place),
+        cmocka_unit_test(an_f32_image_holds_the_same_values),
         cmocka_unit_test(wrong_configs_are_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

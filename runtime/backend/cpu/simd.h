@@ -35,6 +35,9 @@ typedef struct dt_simd_elementwise {
     // n_pixels of (C) bytes -> one plane of channel c: x * scale + shift
     void (*u8_plane[DT_ROW_TYPES])(void *y, const uint8_t *x, int channels, int c, float scale,
                                    float shift, int64_t n_pixels);
+    // The same from floats: (x - mean) * scale
+    void (*f32_plane[DT_ROW_TYPES])(void *y, const float *x, int channels, int c, float mean,
+                                    float scale, int64_t n_pixels);
     // All three channels of RGB bytes -> planes y, y + plane, y + 2 plane (elements)
     void (*u8_rgb[DT_ROW_TYPES])(void *y, int64_t plane, const uint8_t *x, const float *scale,
                                  const float *shift, int64_t n_pixels);

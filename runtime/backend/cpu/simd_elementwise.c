@@ -186,6 +186,25 @@ INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, fl
 BOTH(u8_plane, (void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n), y, x,
      channels, c, a, b, n)
 
+INLINE void f32_plane(void *y, const float *x, int channels, int c, float mean, float k, int64_t n,
+                      int bf16) {
+    enum { PIECE = 512 };
+    float plane[PIECE + VW];
+    memset(plane, 0, sizeof(plane));
+    for (int64_t start = 0; start < n; start += PIECE) {
+        int64_t m = n - start < PIECE ? n - start : PIECE;
+        const float *from = x + start * channels + c;
+        if (channels == 1)
+            memcpy(plane, from, (size_t)m * sizeof *plane);
+        else
+            for (int64_t i = 0; i < m; i++) plane[i] = from[i * channels];
+        void *to = vat_mut(y, start, bf16);
+        MAP(to, m, out = (vld(plane + i) - mean) * k);
+    }
+}
+BOTH(f32_plane, (void *y, const float *x, int channels, int c, float mean, float k, int64_t n), y,
+     x, channels, c, mean, k, n)
+
 INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3,
                    const float *shift3, int64_t n_pixels, int bf16) {
     enum { PIECE = 512 };
@@ -248,5 +267,6 @@ const dt_simd_elementwise DT_SIMD(dt_simd_elementwise) = {
     .scale = PAIR(scale),
     .dropout = PAIR(dropout),
     .u8_plane = PAIR(u8_plane),
+    .f32_plane = PAIR(f32_plane),
     .u8_rgb = PAIR(u8_rgb),
 };

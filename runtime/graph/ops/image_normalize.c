@@ -1,6 +1,7 @@
-// image_normalize: bytes of an image to normalised floats, channels first.
-//   in  0 x u8 (N,H,W,C)
-//   out 0 (x/255 - mean[c]) / std[c], (N,C,H,W)
+// image_normalize: pixels of an image to normalised floats, channels first.
+//   in  0 x u8 or f32 (N,H,W,C)
+//   out 0 (v - mean[c]) / std[c], (N,C,H,W), where v = x/255 for bytes and v = x for f32, which is what
+//         an instrument or a spectrogram gives: no range that could be scaled away
 // No gradient.
 #include "op_util.h"
 
@@ -8,8 +9,9 @@
 
 static dt_status infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0);
-    if (x.n != 4 || dt_op_in_dtype(g, id, 0) != DT_U8) {
-        return dt_op_fail(g, id, "wants u8 images (N,H,W,C)");
+    dt_dtype type = dt_op_in_dtype(g, id, 0);
+    if (x.n != 4 || (type != DT_U8 && type != DT_F32)) {
+        return dt_op_fail(g, id, "wants u8 or f32 images (N,H,W,C)");
     }
     dt_shape y = dt_shape4(x.d[0], x.d[3], x.d[1], x.d[2]);
     dt_op_add_out(g, id, 0, NULL, DT_F32, &y);

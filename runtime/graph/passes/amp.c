@@ -2,6 +2,7 @@
 // cast where its type differs, and what it makes takes the type.
 //
 //   LOW     low
+//   LOW_OUT low, but inputs keep their type (raw values of an instrument do not fit in low)
 //   FOLLOW  low if any activation that it reads is low, else f32; backward nodes as their forward node
 //   FULL    f32
 //
@@ -39,6 +40,7 @@ static bool is_activation(const dt_graph *g, dt_value v) {
 static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
     switch (dt_op_get(n->op)->amp) {
     case DT_AMP_LOW:
+    case DT_AMP_LOW_OUT:
         return s->low;
     case DT_AMP_FULL:
         return DT_F32;
@@ -74,7 +76,8 @@ static void convert(amp_state *s, dt_node_id id) {
         return;
     }
     dt_dtype t = s->type[id] = compute_type(s, &g->nodes[id]);
-    for (int i = 0; i < g->nodes[id].n_in; i++) {
+    bool casts_inputs = dt_op_get(g->nodes[id].op)->amp != DT_AMP_LOW_OUT;
+    for (int i = 0; i < g->nodes[id].n_in && casts_inputs; i++) {
         dt_value v = g->nodes[id].in[i];
         if (!is_activation(g, v) || g->values[v].dtype == t) continue;
         dt_value c = cast_to(s, v, t); // may move the node array
