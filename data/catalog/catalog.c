@@ -5,11 +5,12 @@
 // are distinct anyway. While a catalog is built a cell is the offset of its value; finish() sorts the
 // distinct values of each column and turns cells into indexes.
 //
-// catalog_file.c has the format on disk.
+// index_file.c has the format on disk.
 #include "catalog.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/json.h"
 
 #include <assert.h>
 #include <jansson.h>
@@ -32,6 +33,7 @@ void dt_catalog_destroy(dt_catalog *c) {
         free(c->columns[i].values);
         free(c->columns[i].cell);
     }
+    for (uint32_t i = 0; i < c->n_reals; i++) free(c->reals[i].value);
     free(c->shards);
     free(c->records);
     free(c->members);
@@ -160,14 +162,36 @@ dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
     return DT_OK;
 }
 
+static void fit_reals(const dt_catalog *c, dt_real_column *col) {
+    if (col->cap_cells >= c->n_records) return;
+    uint32_t cap = c->cap_records;
+    col->value = dt_xrealloc(col->value, cap * sizeof *col->value);
+    for (uint32_t i = col->cap_cells; i < cap; i++) col->value[i] = NAN;
+    col->cap_cells = cap;
+}
+
+dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value) {
+    dt_record *r = last_record(c);
+    int i = dt_catalog_find_real(c, column);
+    if (i < 0) {
+        if (c->n_reals == DT_MAX_COLUMNS)
+            return dt_fail(DT_E_DATA, "%s: record %s: more than %d number columns",
+                           c->shards[r->shard].path, dt_catalog_str(c, r->key), DT_MAX_COLUMNS);
+        i = (int)c->n_reals++;
+        c->reals[i] = (dt_real_column){.name = intern(c, column)};
+    }
+    fit_reals(c, &c->reals[i]);
+    // one NaN and one zero: equal values have equal bytes
+    c->reals[i].value[c->n_records - 1] = isnan(value) ? NAN : value == 0 ? 0 : value;
+    return DT_OK;
+}
+
 static bool json_text(const json_t *v, char *buf, size_t cap, const char **out) {
     *out = buf;
     if (json_is_string(v))
         *out = json_string_value(v);
     else if (json_is_integer(v))
         snprintf(buf, cap, "%lld", (long long)json_integer_value(v));
-    else if (json_is_real(v))
-        snprintf(buf, cap, "%.17g", json_real_value(v));
     else if (json_is_boolean(v))
         snprintf(buf, cap, "%s", json_is_true(v) ? "true" : "false");
     else
@@ -188,7 +212,9 @@ dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes) {
     char buf[64];
     dt_status st = DT_OK;
     json_object_foreach(root, key, value) {
-        if (st == DT_OK && json_text(value, buf, sizeof buf, &text))
+        if (st == DT_OK && json_is_real(value))
+            st = dt_catalog_set_real(c, key, json_real_value(value));
+        else if (st == DT_OK && json_text(value, buf, sizeof buf, &text))
             st = dt_catalog_set(c, key, text);
     }
     json_decref(root);
@@ -262,8 +288,31 @@ static void finish_column(dt_catalog *c, dt_column *col) {
     free(strings);
 }
 
+// Number columns whose name is also that of a text column join it.
+static void fold_reals(dt_catalog *c) {
+    uint32_t n = 0;
+    char text[DT_REAL_CHARS];
+    for (uint32_t i = 0; i < c->n_reals; i++) {
+        dt_real_column *real = &c->reals[i];
+        int k = dt_catalog_find_column(c, dt_catalog_str(c, real->name));
+        fit_reals(c, real);
+        if (k < 0) {
+            c->reals[n++] = *real;
+            continue;
+        }
+        dt_column *col = &c->columns[k];
+        fit_cells(c, col);
+        for (uint32_t r = 0; r < c->n_records; r++)
+            if (col->cell[r] == DT_NO_VALUE && !isnan(real->value[r]))
+                col->cell[r] = intern(c, dt_real_text(text, real->value[r]));
+        free(real->value);
+    }
+    c->n_reals = n;
+}
+
 void dt_catalog_finish(dt_catalog *c) {
     assert(!c->finished);
+    fold_reals(c);
     for (uint32_t i = 0; i < c->n_columns; i++) finish_column(c, &c->columns[i]);
     c->finished = true;
 }
@@ -272,6 +321,12 @@ void dt_catalog_finish(dt_catalog *c) {
 int dt_catalog_find_column(const dt_catalog *c, const char *name) {
     for (uint32_t i = 0; i < c->n_columns; i++)
         if (strcmp(dt_catalog_str(c, c->columns[i].name), name) == 0) return (int)i;
+    return -1;
+}
+
+int dt_catalog_find_real(const dt_catalog *c, const char *name) {
+    for (uint32_t i = 0; i < c->n_reals; i++)
+        if (strcmp(dt_catalog_str(c, c->reals[i].name), name) == 0) return (int)i;
     return -1;
 }
 
@@ -284,6 +339,31 @@ int dt_catalog_find_ext(const dt_catalog *c, const char *ext) {
 const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record) {
     uint32_t v = dt_catalog_cell(c, column, record);
     return v == DT_NO_VALUE ? NULL : dt_catalog_str(c, c->columns[column].values[v]);
+}
+
+static uint64_t column_hash(const dt_catalog *c, const dt_column *col) {
+    dt_hash_stream *h = dt_hash_stream_create();
+    const char *name = dt_catalog_str(c, col->name);
+    dt_hash_stream_update(h, name, strlen(name) + 1);
+    for (uint32_t v = 0; v < col->n_values; v++) {
+        const char *text = dt_catalog_str(c, col->values[v]);
+        dt_hash_stream_update(h, text, strlen(text) + 1);
+    }
+    dt_hash_stream_update(h, col->cell, c->n_records * sizeof *col->cell);
+    uint64_t out = dt_hash_stream_digest(h);
+    dt_hash_stream_destroy(h);
+    return out;
+}
+
+static uint64_t real_column_hash(const dt_catalog *c, const dt_real_column *col) {
+    dt_hash_stream *h = dt_hash_stream_create();
+    const char *name = dt_catalog_str(c, col->name);
+    dt_hash_stream_update(h, "real", 5);
+    dt_hash_stream_update(h, name, strlen(name) + 1);
+    dt_hash_stream_update(h, col->value, c->n_records * sizeof *col->value);
+    uint64_t out = dt_hash_stream_digest(h);
+    dt_hash_stream_destroy(h);
+    return out;
 }
 
 uint64_t dt_catalog_hash(const dt_catalog *c) {
@@ -301,19 +381,8 @@ uint64_t dt_catalog_hash(const dt_catalog *c) {
     }
     // by name and not by position: the order of columns is an accident of who wrote first
     uint64_t columns = 0;
-    for (uint32_t i = 0; i < c->n_columns; i++) {
-        dt_hash_stream *hc = dt_hash_stream_create();
-        const dt_column *col = &c->columns[i];
-        const char *name = dt_catalog_str(c, col->name);
-        dt_hash_stream_update(hc, name, strlen(name) + 1);
-        for (uint32_t v = 0; v < col->n_values; v++) {
-            const char *text = dt_catalog_str(c, col->values[v]);
-            dt_hash_stream_update(hc, text, strlen(text) + 1);
-        }
-        dt_hash_stream_update(hc, col->cell, c->n_records * sizeof *col->cell);
-        columns += dt_hash_stream_digest(hc);
-        dt_hash_stream_destroy(hc);
-    }
+    for (uint32_t i = 0; i < c->n_columns; i++) columns += column_hash(c, &c->columns[i]);
+    for (uint32_t i = 0; i < c->n_reals; i++) columns += real_column_hash(c, &c->reals[i]);
     dt_hash_stream_update(h, &columns, sizeof columns);
     uint64_t out = dt_hash_stream_digest(h);
     dt_hash_stream_destroy(h);

@@ -2,13 +2,14 @@
 // extension, offset, size and hash. Everything that chooses samples (view, split, query, shuffle) reads
 // the catalog and never the data files.
 //
-// Columns are dictionary-encoded: a column holds its distinct values, sorted (numbers by value before
-// text by bytes), and each record a cell that is an index into them or DT_NO_VALUE. So a class label is
-// a cell, and grouping by a column is counting.
+// There are two kinds of columns. Most are dictionary-encoded: a column holds its distinct values, sorted
+// (numbers by value before text by bytes), and each record a cell that is an index into them or
+// DT_NO_VALUE. So a class label is a cell, and grouping by a column is counting. Measurements (quality,
+// angles, durations, sizes of images) differ in each record: they are number columns, a double each, NaN
+// where there is no value. A name is one or the other; if shards disagree, numbers become text.
 //
-// On disk a catalog describes one data file and lies beside it as "<file>.catalog"; loading appends
-// its rows, so a set of many shards is one catalog in memory. (A database that answers queries may be
-// built beside it from the same rows; this file is what training opens.)
+// On disk each data file has its own rows beside it, the index (index_file.h): what training opens. The
+// set as a whole has a database that answers queries (catalog_db.h).
 //
 // Build: add_shard, then for each record add_record, add_member…, set…; finish; then read-only and
 // shared by threads.
@@ -35,13 +36,20 @@ typedef struct dt_column {
     uint32_t cap_cells;
 } dt_column;
 
+typedef struct dt_real_column {
+    uint32_t name; // string
+    double *value; // by record; NaN: no value
+    uint32_t cap_cells;
+} dt_real_column;
+
 typedef struct dt_catalog {
     dt_shard *shards;
     dt_record *records;
     dt_member *members;
-    uint32_t n_shards, n_records, n_members, n_exts, n_columns;
+    uint32_t n_shards, n_records, n_members, n_exts, n_columns, n_reals;
     uint32_t exts[DT_MAX_EXTENSIONS]; // strings
     dt_column columns[DT_MAX_COLUMNS];
+    dt_real_column reals[DT_MAX_COLUMNS];
     dt_buffer strings; // NUL-terminated, one after another
     // building only
     uint32_t cap_shards, cap_records, cap_members;
@@ -61,7 +69,10 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
                                 const uint64_t *hash);
 // A metadata cell of the record added last; replaces. DT_E_DATA with more than DT_MAX_COLUMNS.
 dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value);
-// Top-level strings, numbers and booleans of a JSON object become cells; others are ignored.
+// The same in a number column; NaN takes the value away.
+dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value);
+// Top-level strings, integers and booleans of a JSON object become cells, numbers with a point or an
+// exponent become number columns; others are ignored.
 dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
 void dt_catalog_finish(dt_catalog *c);
 
@@ -70,26 +81,17 @@ static inline const char *dt_catalog_str(const dt_catalog *c, uint32_t s) {
     return (const char *)c->strings.data + s;
 }
 int dt_catalog_find_column(const dt_catalog *c, const char *name); // -1: none
+int dt_catalog_find_real(const dt_catalog *c, const char *name);   // number columns; -1: none
 int dt_catalog_find_ext(const dt_catalog *c, const char *ext);
 static inline uint32_t dt_catalog_cell(const dt_catalog *c, int column, uint32_t record) {
     return c->columns[column].cell[record];
 }
 const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record); // NULL: no value
-// XXH3 of keys, extensions, sizes, hashes and cells: not of offsets, shards or paths, so that the same
+static inline double dt_catalog_real(const dt_catalog *c, int real, uint32_t record) {
+    return c->reals[real].value[record];
+}
+// XXH3 of keys, extensions, sizes, hashes, cells and numbers: not of offsets, shards or paths, so that the same
 // records packed otherwise have the same one.
 uint64_t dt_catalog_hash(const dt_catalog *c);
-
-// ---- on disk -------------------------------------------------------------------------------------
-// Writes the rows of shard `shard` (which must be contiguous records) to `path`; `stamp` is the data
-// file's dt_blob_stamp. fsynced, not renamed: the caller does that. DT_E_STORAGE.
-dt_status dt_catalog_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
-// Appends the catalog file of `data_path` as a shard. *found = false (and DT_OK) when there is no
-// file; *stale = true (nothing appended) when the data file is not the one described. DT_E_DATA when the
-// catalog itself is damaged, or the data file is shorter than described.
-dt_status dt_catalog_load(dt_catalog *c, const char *data_path, bool *found, bool *stale);
-// The same from memory, for fuzzing. n_data, stamp: of the data file.
-dt_status dt_catalog_parse(dt_catalog *c, const char *data_path, const char *catalog_path,
-                           const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
-                           bool *stale);
 
 #endif

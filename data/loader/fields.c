@@ -67,6 +67,9 @@ static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
     for (uint32_t i = 0; i < c->n_columns && i < 12 && at < cap; i++)
         at += (size_t)snprintf(buf + at, cap - at, "%s %s", i ? "," : " and columns",
                                dt_catalog_str(c, c->columns[i].name));
+    for (uint32_t i = 0; i < c->n_reals && i < 12 && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s %s", i ? "," : " and number columns",
+                               dt_catalog_str(c, c->reals[i].name));
     return buf;
 }
 
@@ -75,7 +78,7 @@ static dt_status find_source(resolver *r) {
                             ? dt_config_str(r->config, key_of(r, "source"))
                             : NULL;
     const char *name = given ? given : r->f->name;
-    r->f->column = -1;
+    r->f->column = r->f->real = -1;
     if (r->f->kind != DT_FIELD_CLASS && mark_exts(r, name)) return DT_OK;
     if (r->f->kind == DT_FIELD_IMAGE) {
         if (!given && mark_exts(r, NULL)) return DT_OK;
@@ -86,6 +89,8 @@ static dt_status find_source(resolver *r) {
             if (r->f->column < 0) r->f->column = dt_catalog_find_column(r->c, "cls");
         }
         if (r->f->column >= 0 && r->f->kind != DT_FIELD_VECTOR) return DT_OK;
+        r->f->real = r->f->kind == DT_FIELD_REAL ? dt_catalog_find_real(r->c, name) : -1;
+        if (r->f->real >= 0) return DT_OK;
     }
     char has[512];
     return dt_config_fail(r->config, r->prefix,
@@ -278,6 +283,7 @@ int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record)
 }
 
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record) {
+    if (f->real >= 0) return !isnan(dt_catalog_real(c, f->real, record));
     if (f->column >= 0) return dt_catalog_cell(c, f->column, record) != DT_NO_VALUE;
     return dt_field_member(f, c, record) >= 0;
 }

@@ -20,7 +20,8 @@ typedef struct dt_field {
     dt_field_kind kind;
     const char *name;
     int part;       // which record of a sample (pairs: 0 or 1)
-    int column;     // metadata column, or -1: a member
+    int column;     // metadata column, or -1
+    int real;       // number column, or -1; a member when both are -1
     bool *is_ext;   // member: by extension of the catalog
     int32_t *label; // class: by value of the column
     float *number;  // real from a column: by value

@@ -112,7 +112,9 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample
         uint32_t record = records[f->part];
         void *dst = (uint8_t *)field[i] + (size_t)j * f->sample_bytes;
         w->bad_record = record;
-        if (f->column < 0)
+        if (f->real >= 0)
+            *(float *)dst = (float)dt_catalog_real(c, f->real, record);
+        else if (f->column < 0)
             DT_TRY(fill_member(d, w, i, record, &key, augment, dst));
         else if (f->kind == DT_FIELD_CLASS)
             *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];

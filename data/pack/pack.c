@@ -5,9 +5,10 @@
 // writer (LMDB or tar), so the output is byte for byte the same whatever the number of threads. Nothing
 // carries a final name before it is whole and on the disk.
 //
-// An output that exists is left alone: if its catalog says that it was made from just these files, the
+// An output that exists is left alone: if its index says that it was made from just these files, the
 // work is done already and that is success; otherwise it is an error, unless overwriting was asked for.
 #include "pack.h"
+#include "data/catalog/index_file.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -232,7 +233,7 @@ static dt_status inspect(const dt_packer *packer, const char *out, uint64_t sour
     for (size_t i = 0; i < n; i++) {
         bool found = false, stale = false;
         *any = *any || dt_io_exists(files[i]);
-        bool ok = dt_io_exists(files[i]) && dt_catalog_load(c, files[i], &found, &stale) == DT_OK;
+        bool ok = dt_io_exists(files[i]) && dt_index_load(c, files[i], &found, &stale) == DT_OK;
         *same =
             *same && ok && found && !stale && c->shards[c->n_shards - 1].source_hash == source_hash;
     }

@@ -1,9 +1,10 @@
-// pack_lmdb.c: writes OUT.lmdb/{data.mdb, data.mdb.catalog}.
+// pack_lmdb.c: writes OUT.lmdb/{data.mdb, data.mdb.index}.
 //
 // Entries arrive in key order, so they are appended (MDB_APPEND fills pages whole and makes the file
 // sequential), in transactions of 32 MB that bound memory. No sync happens until the end. Then the file
 // is closed and walked by our own reader, which checks that each entry is where and what it should be
-// and gives the offsets for the catalog. All of it lies in OUT.lmdb.partial until one rename.
+// and gives the offsets for the index. All of it lies in OUT.lmdb.partial until one rename.
+#include "data/catalog/index_file.h"
 #include "data/source/blob.h"
 #include "data/source/lmdb_tree.h"
 #include "pack.h"
@@ -145,7 +146,7 @@ static dt_status see(void *arg, const char *key, size_t n_key, uint64_t offset, 
     return dt_catalog_add_member(p->catalog, w->ext, offset, size, &w->hash);
 }
 
-static dt_status write_catalog(lmdb_pack *p) {
+static dt_status write_index(lmdb_pack *p) {
     dt_blob blob;
     uint64_t stamp = 0;
     DT_TRY(dt_blob_open(&blob, p->file));
@@ -160,8 +161,8 @@ static dt_status write_catalog(lmdb_pack *p) {
         return dt_fail(DT_E_INTERNAL, "%s: %zu entries written, %zu read back", p->file, p->n_done,
                        p->n_seen);
     dt_catalog_finish(p->catalog);
-    char *path = dt_xprintf("%s.catalog", p->file);
-    st = dt_catalog_save(p->catalog, p->shard, stamp, path);
+    char *path = dt_xprintf("%s.index", p->file);
+    st = dt_index_save(p->catalog, p->shard, stamp, path);
     free(path);
     return st;
 }
@@ -173,7 +174,7 @@ static dt_status lmdb_finish(void *self) {
     mdb_env_close(p->env);
     p->env = NULL;
     if (rc != 0) return lmdb_fail(p, "cannot write", rc);
-    DT_TRY(write_catalog(p));
+    DT_TRY(write_index(p));
     DT_TRY(dt_io_fsync_dir(p->partial));
     DT_TRY(dt_io_rename_noreplace(p->partial, p->out));
     return dt_pack_sync_folder(p->out);
@@ -199,7 +200,7 @@ static void lmdb_end(void *self) {
 
 // Overwriting replaces a set, never a folder with something else in it.
 static dt_status lmdb_remove(const char *out) {
-    static const char *const OURS[] = {"data.mdb", "data.mdb.catalog", "lock.mdb"};
+    static const char *const OURS[] = {"data.mdb", "data.mdb.index", "lock.mdb"};
     char **names = NULL;
     size_t n = 0;
     dt_status st = dt_io_is_dir(out) ? dt_io_list_dir(&names, &n, out, DT_E_STORAGE) : DT_OK;

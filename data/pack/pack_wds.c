@@ -1,11 +1,12 @@
-// pack_wds.c: writes WebDataset shards, name-{000000..000003}.tar, each with its catalog beside it.
+// pack_wds.c: writes WebDataset shards, name-{000000..000003}.tar, each with its index beside it.
 //
 // The brace pattern says how many shards; records go to them in contiguous runs of nearly equal count.
 // Headers are USTAR with mode 0644, ids and times 0, so the same source gives the same bytes. Metadata
 // is a `json` member, a class number a `cls` member, as Python's webdataset expects. Each shard is
-// written to name.tar.partial; when all are written and synced, catalogs and then shards are renamed:
+// written to name.tar.partial; when all are written and synced, indexes and then shards are renamed:
 // a kill before that leaves only partial files, one in between leaves shards missing, which readers of
 // the pattern name.
+#include "data/catalog/index_file.h"
 #include "data/source/blob.h"
 #include "data/source/source.h"
 #include "data/source/tar.h"
@@ -116,16 +117,16 @@ static dt_status wds_add(void *self, const dt_pack_record *r) {
     return p->n_added == end ? close_shard(p) : DT_OK;
 }
 
-static dt_status write_catalog(wds_pack *p, size_t i) {
+static dt_status write_index(wds_pack *p, size_t i) {
     dt_blob blob;
     uint64_t stamp = 0;
     DT_TRY(dt_blob_open(&blob, p->partials[i]));
     dt_status st = dt_blob_stamp(&blob, &stamp);
     dt_blob_close(&blob);
     DT_TRY(st);
-    char *partial = dt_xprintf("%s.catalog.partial", p->paths[i]);
-    char *path = dt_xprintf("%s.catalog", p->paths[i]);
-    st = dt_catalog_save(p->catalog, (uint32_t)i, stamp, partial);
+    char *partial = dt_xprintf("%s.index.partial", p->paths[i]);
+    char *path = dt_xprintf("%s.index", p->paths[i]);
+    st = dt_index_save(p->catalog, (uint32_t)i, stamp, partial);
     if (st == DT_OK) st = dt_io_rename(partial, path);
     free(partial);
     free(path);
@@ -135,7 +136,7 @@ static dt_status write_catalog(wds_pack *p, size_t i) {
 static dt_status wds_finish(void *self) {
     wds_pack *p = self;
     dt_catalog_finish(p->catalog);
-    for (size_t i = 0; i < p->n_shards; i++) DT_TRY(write_catalog(p, i));
+    for (size_t i = 0; i < p->n_shards; i++) DT_TRY(write_index(p, i));
     for (size_t i = 0; i < p->n_shards; i++)
         DT_TRY(dt_io_rename_noreplace(p->partials[i], p->paths[i]));
     return dt_pack_sync_folder(p->paths[0]);

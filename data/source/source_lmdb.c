@@ -3,13 +3,14 @@
 // What `dtrain pack` writes: an entry for each member, its key "<record key>.<extension>" by
 // WebDataset's rule, its value the bytes as they were; metadata is the member "json". So any LMDB
 // reader gets at the images without us, and since '.' ends each record's key, its members lie together
-// in key order. Beside data.mdb lies data.mdb.catalog with offsets and hashes: with it, opening reads
+// in key order. Beside data.mdb lies data.mdb.index with offsets and hashes: with it, opening reads
 // one small file and reading is a pread, the tree is not touched.
 //
-// Without a catalog, or when the data file has been replaced since, the tree is walked (lmdb_tree.c).
+// Without an index, or when the data file has been replaced since, the tree is walked (lmdb_tree.c).
 // Sets made by others whose keys have no extension (one encoded image an entry) get one from the first
 // bytes of the value.
 #include "blob.h"
+#include "data/catalog/index_file.h"
 #include "data/decode/decode.h"
 #include "lmdb_tree.h"
 #include "source.h"
@@ -100,10 +101,10 @@ static dt_status scan_tree(dt_catalog *c, const char *file) {
 static dt_status lmdb_load(dt_catalog *c, const char *path) {
     char *file = data_file(path);
     bool found, stale;
-    dt_status st = dt_catalog_load(c, file, &found, &stale);
+    dt_status st = dt_index_load(c, file, &found, &stale);
     if (st == DT_OK && stale)
         dt_warn(
-            "%s: changed since its catalog was written: scanned, and not checked by hash; pack it "
+            "%s: changed since its index was written: scanned, and not checked by hash; pack it "
             "again",
             file);
     if (st == DT_OK && (!found || stale)) st = scan_tree(c, file);

@@ -4,10 +4,11 @@
 // The key is the path up to the first dot of the basename, the extension what follows, lower-cased;
 // dotfiles, entries without extension, entries that are no regular files and top-level __x__ are
 // skipped; a repeated extension within a record is an error. Shards that `dtrain pack` wrote have a
-// catalog beside them ("x.tar.catalog"); others are scanned, header by header, which reads 512 bytes a
+// index beside them ("x.tar.index"); others are scanned, header by header, which reads 512 bytes a
 // member. While scanning, small `json` members and `cls`-like members become metadata columns, so that
 // view, split and class fields work on sets made elsewhere.
 #include "blob.h"
+#include "data/catalog/index_file.h"
 #include "source.h"
 #include "tar.h"
 
@@ -73,11 +74,11 @@ static dt_status scan_shard(dt_catalog *c, const dt_blob *b) {
 
 static dt_status wds_load(dt_catalog *c, const char *path) {
     bool found, stale;
-    DT_TRY(dt_catalog_load(c, path, &found, &stale));
+    DT_TRY(dt_index_load(c, path, &found, &stale));
     if (found && !stale) return DT_OK;
     if (stale)
         dt_warn(
-            "%s: changed since its catalog was written: scanned, and not checked by hash; pack it "
+            "%s: changed since its index was written: scanned, and not checked by hash; pack it "
             "again",
             path);
     dt_blob b;

@@ -135,19 +135,23 @@ void dt_json_int(dt_json *j, const char *key, int64_t value) {
     put_text(j, text);
 }
 
+const char *dt_real_text(char out[DT_REAL_CHARS], double value) {
+    // %g drops trailing zeros, so the first precision that reads back is the shortest text
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, DT_REAL_CHARS, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) break;
+    }
+    return out;
+}
+
 void dt_json_real(dt_json *j, const char *key, double value) {
-    char text[40];
+    char text[DT_REAL_CHARS];
     if (!isfinite(value)) {
         dt_json_null(j, key);
         return;
     }
-    // %g drops trailing zeros, so the first precision that reads back is the shortest text
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
     begin_value(j, key);
-    put_text(j, text);
+    put_text(j, dt_real_text(text, value));
 }
 
 void dt_json_bool(dt_json *j, const char *key, bool value) {

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The shortest text that reads back as `value`, which must be finite; returns `out`.
+enum { DT_REAL_CHARS = 40 };
+const char *dt_real_text(char out[DT_REAL_CHARS], double value);
+
 typedef struct dt_json {
     char *data; // NUL-terminated
     size_t n_bytes, cap_bytes;

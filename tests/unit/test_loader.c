@@ -246,11 +246,11 @@ static void evaluation_pads_with_weight_zero(void **state) {
 static const char *damaged_copy(const char *name, const char *key, bool zero_all) {
     const char *out = fixture_path(name);
     char *file = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", out);
-    size_t n, n_catalog;
+    size_t n, n_index;
     uint8_t *data = fixture_read(file, &n);
     uint64_t where = 0;
-    char *catalog = dt_xprintf("%s.catalog", file), *catalog_to = dt_xprintf("%s.catalog", to);
-    void *rows = fixture_read(catalog, &n_catalog);
+    char *index = dt_xprintf("%s.index", file), *index_to = dt_xprintf("%s.index", to);
+    void *rows = fixture_read(index, &n_index);
     const char *paths[] = {packed};
     dt_set *s;
     assert_int_equal(dt_set_open(&s, paths, 1), DT_OK);
@@ -264,8 +264,8 @@ static const char *damaged_copy(const char *name, const char *key, bool zero_all
     else
         data[where + 100] ^= 1;
     fixture_write(to, data, n);
-    fixture_write(catalog_to, rows, n_catalog);
-    free(data), free(rows), free(file), free(to), free(catalog), free(catalog_to);
+    fixture_write(index_to, rows, n_index);
+    free(data), free(rows), free(file), free(to), free(index), free(index_to);
     return out;
 }
 

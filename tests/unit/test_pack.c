@@ -40,12 +40,11 @@ static void the_same_bytes_each_time(void **state) {
     fixture_pack(raw, fixture_path("a.lmdb"));
     fixture_pack(raw, fixture_path("b.lmdb"));
     assert_same_file(fixture_path("a.lmdb/data.mdb"), fixture_path("b.lmdb/data.mdb"));
-    assert_same_file(fixture_path("a.lmdb/data.mdb.catalog"),
-                     fixture_path("b.lmdb/data.mdb.catalog"));
+    assert_same_file(fixture_path("a.lmdb/data.mdb.index"), fixture_path("b.lmdb/data.mdb.index"));
     fixture_pack(raw, fixture_path("a-{00..02}.tar"));
     fixture_pack(raw, fixture_path("b-{00..02}.tar"));
     assert_same_file(fixture_path("a-01.tar"), fixture_path("b-01.tar"));
-    assert_same_file(fixture_path("a-02.tar.catalog"), fixture_path("b-02.tar.catalog"));
+    assert_same_file(fixture_path("a-02.tar.index"), fixture_path("b-02.tar.index"));
 }
 
 static void all_formats_hold_the_same_records(void **state) {
@@ -83,14 +82,14 @@ static void metadata_is_in_the_catalog_and_in_the_records(void **state) {
     dt_set_close(s);
 }
 
-// Without its catalog a set is scanned, and gives the same records without hashes.
-static void the_catalog_may_be_lost(void **state) {
+// Without its index a set is scanned, and gives the same records without hashes.
+static void the_index_may_be_lost(void **state) {
     static const char *const PATHS[] = {"lost.lmdb", "lost.tar"};
-    static const char *const CATALOGS[] = {"lost.lmdb/data.mdb.catalog", "lost.tar.catalog"};
+    static const char *const INDEXES[] = {"lost.lmdb/data.mdb.index", "lost.tar.index"};
     for (int i = 0; i < 2; i++) {
         const char *path = fixture_path(PATHS[i]);
         fixture_pack(raw, path);
-        assert_int_equal(dt_io_unlink(fixture_path(CATALOGS[i])), DT_OK);
+        assert_int_equal(dt_io_unlink(fixture_path(INDEXES[i])), DT_OK);
         dt_set *s;
         assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
         assert_int_equal(s->catalog->n_records, 80);
@@ -102,22 +101,21 @@ static void the_catalog_may_be_lost(void **state) {
     }
 }
 
-static void a_damaged_catalog_or_cut_data_is_an_error(void **state) {
-    const char *path = fixture_path("a-01.tar"), *catalog = fixture_path("a-01.tar.catalog");
+static void a_damaged_index_or_cut_data_is_an_error(void **state) {
+    const char *path = fixture_path("a-01.tar"), *index = fixture_path("a-01.tar.index");
     size_t n, n_data;
-    uint8_t *good = fixture_read(catalog, &n), *data = fixture_read(path, &n_data),
-            *bad = malloc(n);
+    uint8_t *good = fixture_read(index, &n), *data = fixture_read(path, &n_data), *bad = malloc(n);
     dt_set *s;
     for (size_t i = 0; i < n; i += 1 + n / 200) {
         memcpy(bad, good, n);
         bad[i] ^= 0x40;
-        fixture_write(catalog, bad, n);
+        fixture_write(index, bad, n);
         assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
-        fixture_write(catalog, good, i);
+        fixture_write(index, good, i);
         assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
-        assert_non_null(strstr(dt_error_message(), "a-01.tar.catalog"));
+        assert_non_null(strstr(dt_error_message(), "a-01.tar.index"));
     }
-    fixture_write(catalog, good, n);
+    fixture_write(index, good, n);
     fixture_write(path, data, n_data - 512);
     assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "cut"));
@@ -312,8 +310,8 @@ int main(void) {
         cmocka_unit_test(the_same_bytes_each_time),
         cmocka_unit_test(all_formats_hold_the_same_records),
         cmocka_unit_test(metadata_is_in_the_catalog_and_in_the_records),
-        cmocka_unit_test(the_catalog_may_be_lost),
-        cmocka_unit_test(a_damaged_catalog_or_cut_data_is_an_error),
+        cmocka_unit_test(the_index_may_be_lost),
+        cmocka_unit_test(a_damaged_index_or_cut_data_is_an_error),
         cmocka_unit_test(a_missing_shard_is_named),
         cmocka_unit_test(what_exists_is_left_alone),
         cmocka_unit_test(killed_anywhere),

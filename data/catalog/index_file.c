@@ -1,18 +1,19 @@
-// catalog_file.c: a catalog on disk.
+// index_file.c: the rows of a data file on disk.
 //
-//   "DTCATLG1"  u64 payload bytes  u64 XXH3(payload)  payload
+//   "DTINDEX1"  u64 payload bytes  u64 XXH3(payload)  payload
 //   payload: u64 data_bytes, stamp, source_hash
-//            u32 n_string_bytes, n_exts, n_columns, n_records, n_members, 0
+//            u32 n_string_bytes, n_exts, n_columns, n_records, n_members, n_reals
 //            strings (each NUL-terminated), padded to 8
 //            u32 ext[n_exts]
 //            a column: u32 name, n_values, values[n_values], cells[n_records] (index or 0xffffffff)
+//            a number column: u32 name, 0, f64 value[n_records] (NaN: none)
 //            a record: u32 key, n_members
 //            a member: u32 ext, flags (1 = has a hash), u64 offset, size, hash
 // All little-endian. data_bytes and stamp tell whether the data file is the one described.
 //
 // The reader trusts nothing: every count is checked against the bytes that are left before it is used,
 // every string against the string buffer, every member against the data file.
-#include "catalog.h"
+#include "index_file.h"
 #include "data/source/blob.h"
 
 #include "base/arena.h"
@@ -20,10 +21,11 @@
 #include "base/io.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char MAGIC[8] = {'D', 'T', 'C', 'A', 'T', 'L', 'G', '1'};
+static const char MAGIC[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
 enum { HEADER_BYTES = 24 };
 
 // ---- writing -------------------------------------------------------------------------------------
@@ -37,7 +39,7 @@ static void put_u64(dt_buffer *b, uint64_t v) {
 typedef struct writer {
     const dt_catalog *c;
     dt_buffer strings, rows;
-    uint32_t first, n_records, n_members, n_columns;
+    uint32_t first, n_records, n_members, n_columns, n_reals;
 } writer;
 
 static uint32_t put_string(writer *w, uint32_t s) {
@@ -69,10 +71,22 @@ static void put_column(writer *w, const dt_column *col) {
     free(local);
 }
 
+static void put_real_column(writer *w, const dt_real_column *col) {
+    const double *v = col->value + w->first;
+    bool any = false;
+    for (uint32_t r = 0; r < w->n_records && !any; r++) any = !isnan(v[r]);
+    if (!any) return;
+    w->n_reals++;
+    put_u32(&w->rows, put_string(w, col->name));
+    put_u32(&w->rows, 0);
+    dt_buffer_append(&w->rows, v, w->n_records * sizeof *v);
+}
+
 static void put_rows(writer *w) {
     const dt_catalog *c = w->c;
     for (uint32_t i = 0; i < c->n_exts; i++) put_u32(&w->rows, put_string(w, c->exts[i]));
     for (uint32_t i = 0; i < c->n_columns; i++) put_column(w, &c->columns[i]);
+    for (uint32_t i = 0; i < c->n_reals; i++) put_real_column(w, &c->reals[i]);
     for (uint32_t i = 0; i < w->n_records; i++) {
         const dt_record *r = &c->records[w->first + i];
         put_u32(&w->rows, put_string(w, r->key));
@@ -99,7 +113,7 @@ static dt_status write_synced(const char *path, const dt_buffer *head, const dt_
     return st != DT_OK ? st : closed;
 }
 
-dt_status dt_catalog_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
+dt_status dt_index_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
     assert(c->finished);
     writer w = {.c = c};
     while (w.first < c->n_records && c->records[w.first].shard != shard) w.first++;
@@ -116,7 +130,7 @@ dt_status dt_catalog_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, c
     put_u32(&payload, w.n_columns);
     put_u32(&payload, w.n_records);
     put_u32(&payload, w.n_members);
-    put_u32(&payload, 0);
+    put_u32(&payload, w.n_reals);
     dt_buffer_append(&payload, w.strings.data, w.strings.n_bytes);
     dt_buffer_append(&payload, w.rows.data, w.rows.n_bytes);
     dt_buffer_append(&head, MAGIC, sizeof MAGIC);
@@ -136,13 +150,13 @@ typedef struct reader {
     const char *path, *data_path;
     const uint8_t *at, *end;
     const char *strings;
-    uint32_t n_string_bytes, n_exts, n_columns, n_records, n_members;
+    uint32_t n_string_bytes, n_exts, n_columns, n_records, n_members, n_reals;
     uint64_t data_bytes;
 } reader;
 
 static dt_status damaged(const reader *r, const char *what) {
     return dt_fail(DT_E_DATA,
-                   "%s: damaged catalog: %s; remove it (the data is then scanned) or pack again",
+                   "%s: damaged index: %s; remove it (the data is then scanned) or pack again",
                    r->path, what);
 }
 
@@ -175,6 +189,11 @@ typedef struct file_column {
     const uint8_t *values, *cells;
 } file_column;
 
+typedef struct file_real {
+    const char *name;
+    const uint8_t *values;
+} file_real;
+
 static dt_status read_columns(reader *r, file_column *cols) {
     for (uint32_t i = 0; i < r->n_columns; i++) {
         const uint8_t *p = take(r, 8);
@@ -188,9 +207,20 @@ static dt_status read_columns(reader *r, file_column *cols) {
     return DT_OK;
 }
 
+static dt_status read_reals(reader *r, file_real *reals) {
+    for (uint32_t i = 0; i < r->n_reals; i++) {
+        const uint8_t *p = take(r, 8);
+        if (!p) return damaged(r, "cut in a number column");
+        reals[i].name = string_at(r, u32_at(p, 0));
+        reals[i].values = take(r, 8 * (uint64_t)r->n_records);
+        if (!reals[i].name || !reals[i].values) return damaged(r, "cut in a number column");
+    }
+    return DT_OK;
+}
+
 static dt_status append_record(reader *r, const uint8_t *exts, const uint8_t *rec,
                                const uint8_t *mem, uint32_t shard, const file_column *cols,
-                               uint32_t i) {
+                               const file_real *reals, uint32_t i) {
     const char *key = string_at(r, u32_at(rec, 0));
     if (!key) return damaged(r, "a key is outside the strings");
     DT_TRY(dt_catalog_add_record(r->c, shard, key));
@@ -211,14 +241,21 @@ static dt_status append_record(reader *r, const uint8_t *exts, const uint8_t *re
         if (!text) return damaged(r, "a cell is outside its column");
         DT_TRY(dt_catalog_set(r->c, cols[k].name, text));
     }
+    for (uint32_t k = 0; k < r->n_reals; k++) {
+        double v;
+        memcpy(&v, reals[k].values + 8 * (uint64_t)i, 8);
+        if (!isnan(v)) DT_TRY(dt_catalog_set_real(r->c, reals[k].name, v));
+    }
     return DT_OK;
 }
 
 static dt_status append_rows(reader *r, uint64_t source_hash) {
     file_column cols[DT_MAX_COLUMNS];
+    file_real reals[DT_MAX_COLUMNS];
     const uint8_t *exts = take(r, 4 * (uint64_t)r->n_exts);
     if (!exts) return damaged(r, "cut in the extensions");
     DT_TRY(read_columns(r, cols));
+    DT_TRY(read_reals(r, reals));
     const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
     const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
     if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
@@ -228,16 +265,16 @@ static dt_status append_rows(reader *r, uint64_t source_hash) {
     for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
         uint32_t n = u32_at(rec, 1);
         if (n > r->n_members - used) return damaged(r, "more members than it says");
-        DT_TRY(append_record(r, exts, rec, mem + 32 * used, shard, cols, i));
+        DT_TRY(append_record(r, exts, rec, mem + 32 * used, shard, cols, reals, i));
         used += n;
     }
     return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
 }
 
-dt_status dt_catalog_parse(dt_catalog *c, const char *data_path, const char *catalog_path,
-                           const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
-                           bool *stale) {
-    reader r = {.c = c, .path = catalog_path, .data_path = data_path};
+dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
+                         const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
+                         bool *stale) {
+    reader r = {.c = c, .path = index_path, .data_path = data_path};
     const uint8_t *p = data;
     *stale = false;
     if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0)
@@ -251,10 +288,9 @@ dt_status dt_catalog_parse(dt_catalog *c, const char *data_path, const char *cat
     if (!fixed) return damaged(&r, "cut");
     r.data_bytes = u64_at(fixed, 0);
     if (n_data < r.data_bytes)
-        return dt_fail(
-            DT_E_DATA,
-            "%s: cut: it has %llu bytes and its catalog says %llu; copy or pack it again",
-            data_path, (unsigned long long)n_data, (unsigned long long)r.data_bytes);
+        return dt_fail(DT_E_DATA,
+                       "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
+                       data_path, (unsigned long long)n_data, (unsigned long long)r.data_bytes);
     if (n_data != r.data_bytes || stamp != u64_at(fixed, 1)) {
         *stale = true;
         return DT_OK;
@@ -264,16 +300,17 @@ dt_status dt_catalog_parse(dt_catalog *c, const char *data_path, const char *cat
     r.n_columns = u32_at(fixed, 8);
     r.n_records = u32_at(fixed, 9);
     r.n_members = u32_at(fixed, 10);
+    r.n_reals = u32_at(fixed, 11);
     r.strings = (const char *)take(&r, r.n_string_bytes);
     if (!r.strings || (r.n_string_bytes > 0 && r.strings[r.n_string_bytes - 1] != '\0'))
         return damaged(&r, "cut in the strings");
-    if (r.n_columns > DT_MAX_COLUMNS || r.n_exts > DT_MAX_EXTENSIONS)
+    if (r.n_columns > DT_MAX_COLUMNS || r.n_reals > DT_MAX_COLUMNS || r.n_exts > DT_MAX_EXTENSIONS)
         return damaged(&r, "too many columns or extensions");
     return append_rows(&r, u64_at(fixed, 2));
 }
 
-dt_status dt_catalog_load(dt_catalog *c, const char *data_path, bool *found, bool *stale) {
-    char *path = dt_xprintf("%s.catalog", data_path), *data = NULL;
+dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool *stale) {
+    char *path = dt_xprintf("%s.index", data_path), *data = NULL;
     size_t n_bytes = 0;
     uint64_t stamp = 0;
     *found = dt_io_exists(path);
@@ -284,7 +321,7 @@ dt_status dt_catalog_load(dt_catalog *c, const char *data_path, bool *found, boo
     DT_TRY_GOTO(st, dt_blob_open(&blob, data_path), out);
     DT_TRY_GOTO(st, dt_blob_stamp(&blob, &stamp), out);
     DT_TRY_GOTO(st, dt_io_read_file(&data, &n_bytes, path, 0, DT_E_DATA), out);
-    st = dt_catalog_parse(c, data_path, path, data, n_bytes, blob.n_bytes, stamp, stale);
+    st = dt_index_parse(c, data_path, path, data, n_bytes, blob.n_bytes, stamp, stale);
 out:
     dt_blob_close(&blob);
     free(data);

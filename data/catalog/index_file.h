@@ -1,0 +1,23 @@
+// index_file.h: the rows of one data file, beside it as "<file>.index": what opening a set reads instead
+// of the data. Loading appends to a catalog, so a set of many shards is one catalog in memory.
+//
+// An index knows which bytes it describes (size and dt_blob_stamp), so that one of another file is told
+// and not believed. index_file.c has the format.
+#ifndef DT_DATA_INDEX_FILE_H
+#define DT_DATA_INDEX_FILE_H
+
+#include "catalog.h"
+
+// Writes the rows of shard `shard` (which must be contiguous records) to `path`; `stamp` is the data
+// file's dt_blob_stamp. fsynced, not renamed: the caller does that. DT_E_STORAGE.
+dt_status dt_index_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
+// Appends the index of `data_path` as a shard. *found = false (and DT_OK) when there is no file;
+// *stale = true (nothing appended) when the data file is not the one described. DT_E_DATA when the
+// index itself is damaged, or the data file is shorter than described.
+dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool *stale);
+// The same from memory, for fuzzing. n_data, stamp: of the data file.
+dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
+                         const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
+                         bool *stale);
+
+#endif

@@ -1,0 +1,255 @@
+// The catalog: text and number columns, what its hash covers, the index file there and back.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/catalog/index_file.h"
+#include "data/loader/fields.h"
+#include "data/source/blob.h"
+#include "data_fixture.h"
+
+#include <math.h>
+
+static const char WEIRD[] = "new\nline\ttab \"quote\" 'it''s' \x01 \xc3\xa9 \xff";
+
+static void add(dt_catalog *c, uint32_t shard, const char *key, int i) {
+    char text[16];
+    uint64_t hash = 1000 + (uint64_t)i;
+    snprintf(text, sizeof text, "%d", i % 3);
+    assert_int_equal(dt_catalog_add_record(c, shard, key), DT_OK);
+    assert_int_equal(dt_catalog_add_member(c, "jpg", (uint64_t)i, 1, i % 2 ? &hash : NULL), DT_OK);
+    if (i != 1) assert_int_equal(dt_catalog_set(c, "class", text), DT_OK);
+    assert_int_equal(dt_catalog_set(c, WEIRD, i ? WEIRD : ""), DT_OK);
+    if (i != 2) assert_int_equal(dt_catalog_set_real(c, "yaw", i * 0.1), DT_OK);
+    if (i == 2) assert_int_equal(dt_catalog_set_real(c, "late", -1e300), DT_OK);
+}
+
+static dt_catalog *small(const char *data_path) {
+    static const char *const KEYS[] = {"a", "b", WEIRD, "d"};
+    dt_catalog *c = dt_catalog_create();
+    uint32_t shard = dt_catalog_add_shard(c, data_path, 100);
+    for (int i = 0; i < 4; i++) add(c, shard, KEYS[i], i);
+    return c;
+}
+
+static uint64_t write_data(const char *path) {
+    uint8_t bytes[100] = {1, 2, 3};
+    dt_blob b;
+    uint64_t stamp;
+    fixture_write(path, bytes, sizeof bytes);
+    assert_int_equal(dt_blob_open(&b, path), DT_OK);
+    assert_int_equal(dt_blob_stamp(&b, &stamp), DT_OK);
+    dt_blob_close(&b);
+    return stamp;
+}
+
+static void number_columns_hold_what_was_set(void **state) {
+    dt_catalog *c = small("x");
+    dt_catalog_finish(c);
+    int yaw = dt_catalog_find_real(c, "yaw"), late = dt_catalog_find_real(c, "late");
+    assert_true(yaw >= 0 && late >= 0);
+    assert_int_equal(dt_catalog_find_column(c, "yaw"), -1);
+    assert_true(dt_catalog_real(c, yaw, 0) == 0 && dt_catalog_real(c, yaw, 3) == 3 * 0.1);
+    assert_true(isnan(dt_catalog_real(c, yaw, 2)));
+    assert_true(isnan(dt_catalog_real(c, late, 0)) && isnan(dt_catalog_real(c, late, 3)));
+    assert_true(dt_catalog_real(c, late, 2) == -1e300);
+    dt_catalog_destroy(c);
+}
+
+static void the_hash_covers_numbers(void **state) {
+    uint64_t hash[5];
+    for (int k = 0; k < 5; k++) {
+        dt_catalog *c = small("x");
+        if (k == 2) dt_catalog_set_real(c, "yaw", nextafter(3 * 0.1, 1));
+        if (k == 3) dt_catalog_set_real(c, "other", 1);
+        if (k == 4) dt_catalog_set_real(c, "yaw", NAN);
+        dt_catalog_finish(c);
+        hash[k] = dt_catalog_hash(c);
+        dt_catalog_destroy(c);
+    }
+    assert_int_equal(hash[0], hash[1]);
+    for (int k = 2; k < 5; k++)
+        for (int j = 1; j < k; j++) assert_int_not_equal(hash[j], hash[k]);
+}
+
+// -0 and 0, and every NaN, are the same number.
+static void equal_numbers_hash_equal(void **state) {
+    uint64_t hash[2];
+    for (int k = 0; k < 2; k++) {
+        dt_catalog *c = small("x");
+        dt_catalog_set_real(c, "zero", k ? -0.0 : 0.0);
+        dt_catalog_finish(c);
+        hash[k] = dt_catalog_hash(c);
+        dt_catalog_destroy(c);
+    }
+    assert_int_equal(hash[0], hash[1]);
+}
+
+static void a_name_that_is_both_becomes_text(void **state) {
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x", 1);
+    static const char *const JSON[] = {"{\"w\": 1}", "{\"w\": 0.1}", "{\"w\": 2.5e3}", "{}"};
+    for (int i = 0; i < 4; i++) {
+        char key[2] = {(char)('a' + i), 0};
+        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+        assert_int_equal(dt_catalog_set_json(c, JSON[i], strlen(JSON[i])), DT_OK);
+    }
+    dt_catalog_finish(c);
+    assert_int_equal(c->n_reals, 0);
+    int w = dt_catalog_find_column(c, "w");
+    assert_int_equal(c->columns[w].n_values, 3);
+    assert_string_equal(dt_catalog_value(c, w, 0), "1");
+    assert_string_equal(dt_catalog_value(c, w, 1), "0.1");
+    assert_string_equal(dt_catalog_value(c, w, 2), "2500");
+    assert_null(dt_catalog_value(c, w, 3));
+    dt_catalog_destroy(c);
+}
+
+static void the_index_gives_the_catalog_back(void **state) {
+    const char *data = fixture_path("x.tar"), *index = fixture_path("x.tar.index");
+    uint64_t stamp = write_data(data);
+    dt_catalog *c = small(data), *back = dt_catalog_create();
+    bool found, stale;
+    c->shards[0].source_hash = 77;
+    dt_catalog_finish(c);
+    assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
+    assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+    assert_true(found && !stale);
+    dt_catalog_finish(back);
+    assert_int_equal(dt_catalog_hash(back), dt_catalog_hash(c));
+    assert_int_equal(back->shards[0].source_hash, 77);
+    assert_string_equal(dt_catalog_str(back, back->records[2].key), WEIRD);
+    assert_string_equal(dt_catalog_value(back, dt_catalog_find_column(back, WEIRD), 3), WEIRD);
+    assert_string_equal(dt_catalog_value(back, dt_catalog_find_column(back, WEIRD), 0), "");
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(back->members[i].offset, i);
+        assert_int_equal(back->members[i].has_hash, i % 2);
+    }
+    dt_catalog_destroy(back);
+    dt_catalog_destroy(c);
+}
+
+// Shards that know different columns are one catalog.
+static void shards_join(void **state) {
+    dt_catalog *all = dt_catalog_create();
+    bool found, stale;
+    for (int k = 0; k < 3; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "s%d.tar", k);
+        const char *data = fixture_path(name);
+        uint64_t stamp = write_data(data);
+        dt_catalog *c = dt_catalog_create();
+        dt_catalog_add_shard(c, data, 100);
+        for (int i = 0; i < 2; i++) {
+            char key[16];
+            snprintf(key, sizeof key, "r%d", k * 2 + i);
+            assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+            if (k != 1) assert_int_equal(dt_catalog_set_real(c, "q", k + i * 0.25), DT_OK);
+            if (k == 1) assert_int_equal(dt_catalog_set(c, "only", i ? "x" : "y"), DT_OK);
+        }
+        dt_catalog_finish(c);
+        char *index = dt_xprintf("%s.index", data);
+        assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
+        free(index);
+        dt_catalog_destroy(c);
+        assert_int_equal(dt_index_load(all, data, &found, &stale), DT_OK);
+    }
+    dt_catalog_finish(all);
+    assert_int_equal(all->n_records, 6);
+    int q = dt_catalog_find_real(all, "q"), only = dt_catalog_find_column(all, "only");
+    static const double WANT[] = {0, 0.25, NAN, NAN, 2, 2.25};
+    for (uint32_t r = 0; r < 6; r++) {
+        if (isnan(WANT[r]))
+            assert_true(isnan(dt_catalog_real(all, q, r)));
+        else
+            assert_true(dt_catalog_real(all, q, r) == WANT[r]);
+        assert_int_equal(dt_catalog_value(all, only, r) != NULL, r / 2 == 1);
+    }
+    dt_catalog_destroy(all);
+}
+
+static void an_index_of_other_bytes_is_stale(void **state) {
+    const char *data = fixture_path("old.tar"), *index = fixture_path("old.tar.index");
+    uint64_t stamp = write_data(data);
+    dt_catalog *c = small(data), *back = dt_catalog_create();
+    bool found, stale;
+    dt_catalog_finish(c);
+    assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
+    uint8_t bytes[100] = {9};
+    fixture_write(data, bytes, sizeof bytes);
+    assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+    assert_true(found && stale);
+    assert_int_equal(back->n_records, 0);
+    fixture_write(data, bytes, 50);
+    assert_int_equal(dt_index_load(back, data, &found, &stale), DT_E_DATA);
+    dt_catalog_destroy(back);
+    dt_catalog_destroy(c);
+}
+
+static void no_records_and_one(void **state) {
+    for (int n = 0; n < 2; n++) {
+        const char *data = fixture_path("tiny.tar"), *index = fixture_path("tiny.tar.index");
+        uint64_t stamp = write_data(data);
+        dt_catalog *c = dt_catalog_create(), *back = dt_catalog_create();
+        bool found, stale;
+        dt_catalog_add_shard(c, data, 100);
+        if (n) {
+            assert_int_equal(dt_catalog_add_record(c, 0, ""), DT_OK);
+            assert_int_equal(dt_catalog_set_real(c, "", 1), DT_OK);
+        }
+        dt_catalog_finish(c);
+        assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
+        assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+        dt_catalog_finish(back);
+        assert_int_equal(back->n_records, n);
+        assert_int_equal(dt_catalog_hash(back), dt_catalog_hash(c));
+        dt_catalog_destroy(back);
+        dt_catalog_destroy(c);
+    }
+}
+
+// A field of kind real comes from a number column.
+static void a_real_field_reads_numbers(void **state) {
+    const char *data = fixture_path("pose.tar");
+    dt_catalog *c = small(data);
+    dt_config *cfg;
+    dt_fields f;
+    static const char TEXT[] =
+        "run: {name: t}\ndata:\n  path: x\n  fields:\n    yaw: {kind: real}\n"
+        "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n";
+    dt_catalog_finish(c);
+    assert_int_equal(dt_config_parse(&cfg, "t.yaml", TEXT, strlen(TEXT), NULL, 0), DT_OK);
+    if (dt_fields_resolve(&f, cfg, c) != DT_OK) fail_msg("%s", dt_error_message());
+    for (uint32_t r = 0; r < 4; r++) assert_int_equal(dt_field_present(&f.f[0], c, r), r != 2);
+    dt_fields_fini(&f);
+    dt_config_destroy(cfg);
+    dt_catalog_destroy(c);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(number_columns_hold_what_was_set),
+        cmocka_unit_test(the_hash_covers_numbers),
+        cmocka_unit_test(equal_numbers_hash_equal),
+        cmocka_unit_test(a_name_that_is_both_becomes_text),
+        cmocka_unit_test(the_index_gives_the_catalog_back),
+        cmocka_unit_test(shards_join),
+        cmocka_unit_test(an_index_of_other_bytes_is_stale),
+        cmocka_unit_test(no_records_and_one),
+        cmocka_unit_test(a_real_field_reads_numbers),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
