@@ -2,6 +2,7 @@
 //
 // cmds.def lists the verbs; each has launch/cmd_<id>.c that defines `const launch_command
 // launch_<id>`: its options (from which both the parser and --help come), an example, and run().
+// A verb may have verbs of its own (dtrain data ls): data_cmds.def, launch/data_<id>.c, launch_data_<id>.
 // run() returns a status with a message; only main.c prints it and exits.
 #ifndef DT_LAUNCH_LAUNCH_H
 #define DT_LAUNCH_LAUNCH_H
@@ -26,11 +27,20 @@ typedef struct launch_words {
     const char *options[LAUNCH_MAX_OPTIONS]; // by index in the table; NULL: not given, flags: ""
 } launch_words;
 
+struct launch_verb;
 typedef struct launch_command {
     const launch_option *options; // ended by a NULL name; NULL: none
     const char *text;             // what it does, with an example
     dt_status (*run)(const launch_words *w);
+    const struct launch_verb
+        *verbs; // instead of run: its first word is one of these (NULL name ends)
 } launch_command;
+
+// A line of a table of verbs.
+typedef struct launch_verb {
+    const char *name, *words, *summary;
+    const launch_command *command;
+} launch_verb;
 
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);

@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,37 +16,47 @@
 #include "cmds.def"
 #undef VERB
 
-typedef struct verb {
-    const char *name, *words, *summary;
-    const launch_command *command;
-} verb;
-
-static const verb verbs[] = {
+static const launch_verb verbs[] = {
 #define VERB(id, words, summary) {#id, words, summary, &launch_##id},
 #include "cmds.def"
 #undef VERB
-};
-enum { N_VERBS = sizeof verbs / sizeof *verbs };
+    {NULL}};
 
-static const verb *find_verb(const char *name) {
-    for (int i = 0; i < N_VERBS; i++)
-        if (strcmp(verbs[i].name, name) == 0) return &verbs[i];
+static const launch_verb *find_verb(const launch_verb *table, const char *name) {
+    for (const launch_verb *v = table; v->name; v++)
+        if (strcmp(v->name, name) == 0) return v;
     return NULL;
+}
+
+static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
+    for (const launch_verb *v = table; v->name; v++) {
+        int width = 32;
+        for (const char *p = v->words; *p; p++) width += (*p & 0xc0) == 0x80; // bytes, not letters
+        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, *before ? 6 : 5, v->name, width, v->words,
+                v->summary);
+    }
 }
 
 static void print_usage(FILE *out) {
     fprintf(out, "dtrain %s: trains vision, audio and multi-modal networks from one YAML file\n\n",
             DTRAIN_VERSION);
     fprintf(out, "  mpirun -np 2 dtrain configs/fusion.yaml train.epochs=8\n\n");
-    for (int i = 0; i < N_VERBS; i++)
-        fprintf(out, "  dtrain %-5s %-32s %s\n", verbs[i].name, verbs[i].words, verbs[i].summary);
+    print_verbs(out, "", verbs);
     fprintf(out, "\nEvery verb has --help. Exit codes: 0 done, 2 usage or config, 3 data, "
                  "4 checkpoint, 5 storage,\n6 NaN, 70 internal, 75 stopped after saving (run "
                  "again), 240 lost peer (run again).\n");
 }
 
-static void print_help(const verb *v) {
-    printf("dtrain %s %s\n%s\n\n%s", v->name, v->words, v->summary, v->command->text);
+// `name`: with the verbs before it.
+static void print_help(const launch_verb *v, const char *name) {
+    printf("dtrain %s %s\n%s\n\n", name, v->words, v->summary);
+    if (v->command->verbs) {
+        char before[64];
+        snprintf(before, sizeof before, "%s ", name);
+        print_verbs(stdout, before, v->command->verbs);
+        printf("\n");
+    }
+    printf("%s", v->command->text);
     const launch_option *o = v->command->options;
     if (o) printf("\nOptions:\n");
     for (; o && o->name; o++) {
@@ -56,8 +67,8 @@ static void print_help(const verb *v) {
     }
 }
 
-static dt_status parse_option(const verb *v, launch_words *w, int argc, char **argv, int *i) {
-    const launch_option *o = v->command->options;
+static dt_status parse_option(const launch_option *o, const char *name, launch_words *w, int argc,
+                              char **argv, int *i) {
     for (int k = 0; o && o[k].name; k++) {
         size_t n = strlen(o[k].name);
         if (strncmp(argv[*i], o[k].name, n) != 0) continue;
@@ -72,25 +83,59 @@ static dt_status parse_option(const verb *v, launch_words *w, int argc, char **a
         }
         if (*i + 1 >= argc)
             return dt_fail(DT_E_USAGE, "%s needs a value (%s); see dtrain %s --help", o[k].name,
-                           o[k].value, v->name);
+                           o[k].value, name);
         w->options[k] = argv[++*i];
         return DT_OK;
     }
-    return dt_fail(DT_E_USAGE, "dtrain %s has no option %s; see dtrain %s --help", v->name,
-                   argv[*i], v->name);
+    return dt_fail(DT_E_USAGE, "dtrain %s has no option %s; see dtrain %s --help", name, argv[*i],
+                   name);
 }
 
-static dt_status run_verb(const verb *v, int argc, char **argv) {
+static bool is_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv);
+
+// "ls SET": the verb of a verb.
+static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
+    const launch_verb *v = argc > 0 ? find_verb(outer->command->verbs, argv[0]) : NULL;
+    char name[64], all[256] = "";
+    if (argc > 0 && is_help(argv[0])) {
+        print_help(outer, outer->name);
+        return DT_OK;
+    }
+    if (v) {
+        snprintf(name, sizeof name, "%s %s", outer->name, v->name);
+        return run_verb(v, name, argc - 1, argv + 1);
+    }
+    const char *near = NULL;
+    int least = DT_TEXT_FAR;
+    for (v = outer->command->verbs; v->name; v++) {
+        size_t n = strlen(all);
+        snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", v->name);
+        int d = argc > 0 ? dt_text_closeness(v->name, strlen(v->name), argv[0]) : DT_TEXT_FAR;
+        if (d < least) least = d, near = v->name;
+    }
+    if (near)
+        return dt_fail(DT_E_USAGE, "dtrain %s has no '%s'; did you mean '%s'?", outer->name,
+                       argv[0], near);
+    return dt_fail(DT_E_USAGE, "dtrain %s: expected %s; see dtrain %s --help", outer->name, all,
+                   outer->name);
+}
+
+static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv) {
+    if (v->command->verbs) return run_inner(v, argc, argv);
     launch_words w = {.words = calloc((size_t)argc + 1, sizeof(char *))};
     dt_status st = DT_OK;
     for (int i = 0; i < argc && st == DT_OK; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help(v);
+        if (is_help(argv[i])) {
+            print_help(v, name);
             free(w.words);
             return DT_OK;
         }
         if (strncmp(argv[i], "--", 2) == 0)
-            st = parse_option(v, &w, argc, argv, &i);
+            st = parse_option(v->command->options, name, &w, argc, argv, &i);
         else
             w.words[w.n_words++] = argv[i];
     }
@@ -108,8 +153,7 @@ static dt_status run(int argc, char **argv) {
         print_usage(stderr);
         return dt_fail(DT_E_USAGE, "what shall I do? Give a config or a verb");
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
         return DT_OK;
     }
@@ -117,9 +161,10 @@ static dt_status run(int argc, char **argv) {
         printf("dtrain %s\n", DTRAIN_VERSION);
         return DT_OK;
     }
-    const verb *v = find_verb(argv[1]);
-    if (v) return run_verb(v, argc - 2, argv + 2);
-    if (looks_like_config(argv[1])) return run_verb(find_verb("train"), argc - 1, argv + 1);
+    const launch_verb *v = find_verb(verbs, argv[1]);
+    if (v) return run_verb(v, v->name, argc - 2, argv + 2);
+    if (looks_like_config(argv[1]))
+        return run_verb(find_verb(verbs, "train"), "train", argc - 1, argv + 1);
     return dt_fail(DT_E_USAGE,
                    "'%s' is neither a config file nor a verb; dtrain --help lists the "
                    "verbs",

@@ -3,6 +3,8 @@
 // The table is small (under a hundred rows), so everything is a linear walk over it.
 #include "config_internal.h"
 
+#include "base/text.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,41 +105,11 @@ bool config_range_bounds(const char *range, double *lo, double *hi) {
 }
 
 // -- the nearest -----------------------------------------------------------------------------
-enum { MAX_WORD = 48 };
-
-// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
-static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
-    int d[MAX_WORD + 1][MAX_WORD + 1];
-    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
-    for (size_t i = 0; i <= n; i++) d[i][0] = (int)i;
-    for (size_t j = 0; j <= m; j++) d[0][j] = (int)j;
-    for (size_t i = 1; i <= n; i++)
-        for (size_t j = 1; j <= m; j++) {
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best)
-                best = d[i - 2][j - 2] + 1;
-            d[i][j] = best;
-        }
-    return d[n][m];
-}
-
-// How far `word` (n bytes) is from `text`, MAX_WORD when too far to be meant.
-static int closeness(const char *word, size_t n, const char *text) {
-    size_t m = strlen(text);
-    if (m >= 3 && m < n && memcmp(word, text, m) == 0) return 1; // the beginning of it
-    int d = edit_distance(word, n, text, m);
-    int allowed = m <= 3 ? 1 : (int)m / 3 + 1;
-    return d <= allowed ? d : MAX_WORD;
-}
-
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text) {
     const char *best = NULL;
-    int least = MAX_WORD;
+    int least = DT_TEXT_FAR;
     for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
-        int d = closeness(p, strcspn(p, "|"), text);
+        int d = dt_text_closeness(p, strcspn(p, "|"), text);
         if (d < least) least = d, best = p;
     }
     return best ? dt_arena_printf(a, "%.*s", (int)strcspn(best, "|"), best) : NULL;

@@ -53,7 +53,8 @@ done
 # -- every verb has its words, and every config key that a page names exists
 while read -r verb; do
     grep -qE "dtrain\`? $verb\b" README.md docs/*.md || fail "neither README nor docs/ speak of dtrain $verb"
-done < <(sed -n 's/^VERB(\([a-z]*\),.*/\1/p' launch/cmds.def)
+done < <(sed -n 's/^VERB(\([a-z]*\),.*/\1/p' launch/cmds.def
+         sed -n 's/^VERB(\([a-z]*\),.*/data \1/p' launch/data_cmds.def)
 keys=$("$dtrain" keys | grep '^[a-z]')
 for page in README.md CHANGELOG.md docs/*.md; do
     while read -r word; do

@@ -1,0 +1,82 @@
+// data_stat.c: dtrain data stat SET: what is in a set, from its catalog alone.
+
+#include "launch.h"
+
+#include "base/json.h"
+#include "base/text.h"
+#include "data/source/source.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+static void print_columns(const dt_catalog *c) {
+    for (uint32_t k = 0; k < c->n_columns; k++) {
+        const dt_column *col = &c->columns[k];
+        printf("column ");
+        dt_text_print(stdout, dt_catalog_str(c, col->name));
+        printf(": %u value%s:", col->n_values, col->n_values == 1 ? "" : "s");
+        for (uint32_t v = 0; v < col->n_values && v < 8; v++) {
+            putchar(' ');
+            dt_text_print(stdout, dt_catalog_str(c, col->values[v]));
+        }
+        printf("%s\n", col->n_values > 8 ? " …" : "");
+    }
+}
+
+static void print_numbers(const dt_catalog *c) {
+    for (uint32_t k = 0; k < c->n_reals; k++) {
+        double low = INFINITY, high = -INFINITY, sum = 0;
+        char a[DT_REAL_CHARS], b[DT_REAL_CHARS];
+        uint32_t n = 0;
+        for (uint32_t r = 0; r < c->n_records; r++) {
+            double v = dt_catalog_real(c, (int)k, r);
+            if (isnan(v)) continue;
+            low = fmin(low, v);
+            high = fmax(high, v);
+            sum += v;
+            n++;
+        }
+        printf("number ");
+        dt_text_print(stdout, dt_catalog_str(c, c->reals[k].name));
+        if (n == 0)
+            printf(": no values\n");
+        else
+            printf(": %s..%s, mean %.6g, of %u records\n", dt_real_text(a, low),
+                   dt_real_text(b, high), sum / n, n);
+    }
+}
+
+static void print_statistics(const dt_set *s) {
+    const dt_catalog *c = s->catalog;
+    uint64_t n_bytes = 0, by_ext[DT_MAX_EXTENSIONS] = {0}, count[DT_MAX_EXTENSIONS] = {0};
+    for (uint32_t m = 0; m < c->n_members; m++) {
+        n_bytes += c->members[m].size;
+        by_ext[c->members[m].ext] += c->members[m].size;
+        count[c->members[m].ext]++;
+    }
+    printf("%s: %u records, %u members, %.1f MiB in %u file%s\n", s->kind, c->n_records,
+           c->n_members, (double)n_bytes / 1048576.0, c->n_shards, c->n_shards == 1 ? "" : "s");
+    for (uint32_t e = 0; e < c->n_exts; e++) {
+        printf("member ");
+        dt_text_print(stdout, dt_catalog_str(c, c->exts[e]));
+        printf(": %" PRIu64 ", %.1f MiB\n", count[e], (double)by_ext[e] / 1048576.0);
+    }
+    print_columns(c);
+    print_numbers(c);
+}
+
+static dt_status run(const launch_words *w) {
+    DT_TRY(launch_expect_words(w, "data stat", 1, 1000000, "SET"));
+    dt_set *s = NULL;
+    DT_TRY(dt_set_open(&s, w->words, (size_t)w->n_words));
+    print_statistics(s);
+    dt_set_close(s);
+    return DT_OK;
+}
+
+const launch_command launch_data_stat = {
+    .text =
+        "How many records, members of which kind, and the columns with their values or range.\n\n"
+        "  dtrain data stat datasets/biometric.lmdb\n",
+    .run = run};

@@ -1,0 +1,48 @@
+// text.c: nearest words, text for terminals.
+#include "text.h"
+
+#include <string.h>
+
+// Optimal string alignment.
+static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
+    int d[DT_TEXT_FAR + 1][DT_TEXT_FAR + 1];
+    if (n > DT_TEXT_FAR || m > DT_TEXT_FAR) return DT_TEXT_FAR;
+    for (size_t i = 0; i <= n; i++) d[i][0] = (int)i;
+    for (size_t j = 0; j <= m; j++) d[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++)
+        for (size_t j = 1; j <= m; j++) {
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+int dt_text_closeness(const char *word, size_t n, const char *text) {
+    size_t m = strlen(text);
+    if (m >= 3 && m < n && memcmp(word, text, m) == 0) return 1; // the beginning of it
+    int d = edit_distance(word, n, text, m);
+    int allowed = m <= 3 ? 1 : (int)m / 3 + 1;
+    return d <= allowed ? d : DT_TEXT_FAR;
+}
+
+void dt_text_print(FILE *out, const char *text) {
+    static const char LETTERS[] = "\a\b\t\n\v\f\r", NAMES[] = "abtnvfr";
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        const char *at = strchr(LETTERS, *p);
+        if (at)
+            fprintf(out, "\\%c", NAMES[at - LETTERS]);
+        else if (*p == '\\')
+            fputs("\\\\", out);
+        else if (*p < 0x20 || *p == 0x7f)
+            fprintf(out, "\\x%02x", *p);
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) // U+0080..U+009F in UTF-8
+            fprintf(out, "\\x%02x", *++p);
+        else
+            fputc(*p, out);
+    }
+}

@@ -1,0 +1,18 @@
+// text.h: words for people: the nearest to a misspelt one, and text of unknown origin (keys, file names,
+// metadata) made safe for a terminal.
+#ifndef DT_BASE_TEXT_H
+#define DT_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+// How far `text` is from `word` (n bytes): insertions, deletions, substitutions and swaps of neighbours;
+// 1 for the beginning of it; DT_TEXT_FAR when it is too far to be meant.
+enum { DT_TEXT_FAR = 48 };
+int dt_text_closeness(const char *word, size_t n, const char *text);
+
+// Writes text with control characters as \n, \t, \x1b and so on, and a backslash doubled, so that it is
+// one line and no terminal sequence. Bytes from 0x80 stay; C1 control characters do not.
+void dt_text_print(FILE *out, const char *text);
+
+#endif
