@@ -163,7 +163,7 @@ static int read_reals(const dt_cnode *list, float *out, int cap) {
 
 static void read_normalize(const dt_cnode *field, dt_field_info *f, int channels) {
     static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
-    for (int c = 0; c < 64; c++) f->std[c] = 1.0f;
+    for (int c = 0; c < DT_MAX_NORMALIZE; c++) f->std[c] = 1.0f;
     const dt_cnode *n = dt_cnode_get(field, "normalize");
     if (!n) return;
     if (dt_cnode_kind(n) == DT_C_MAP) {

@@ -114,7 +114,7 @@ static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what,
 }
 
 static dt_status read_normalize(resolver *r, int channels) {
-    for (int i = 0; i < 64; i++) r->info->std[i] = 1;
+    for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1;
     const dt_cnode *n = dt_config_node(r->config, key_of(r, "normalize"));
     if (!n) return DT_OK;
     if (dt_cnode_kind(n) != DT_C_MAP)
@@ -198,6 +198,7 @@ static dt_status resolve_number(resolver *r) {
     if (r->f->kind == DT_FIELD_VECTOR) DT_TRY(read_size(r, 1, &n));
     r->info->dtype = DT_F32;
     r->info->sample_shape = r->f->kind == DT_FIELD_VECTOR ? dt_shape1(n) : dt_shape0();
+    DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
     if (r->f->column < 0) return DT_OK;
     const dt_column *col = &r->c->columns[r->f->column];
     r->f->number = dt_xcalloc(col->n_values + 1, sizeof(float));
@@ -208,6 +209,7 @@ static dt_status resolve_number(resolver *r) {
         if (end == text || *end)
             return dt_config_fail(r->config, r->prefix, "column %s holds '%s', which is no number",
                                   dt_catalog_str(r->c, col->name), text);
+        r->f->number[v] = (r->f->number[v] - r->info->mean[0]) / r->info->std[0];
     }
     return DT_OK;
 }

@@ -86,6 +86,14 @@ static dt_status parse_numbers(dt_sample_scratch *w, dt_span bytes, int64_t n, f
     return DT_OK;
 }
 
+static dt_status fill_numbers(dt_sample_scratch *w, dt_span bytes, const dt_field_info *f,
+                              float *dst) {
+    int64_t n = dt_shape_elements(&f->sample_shape);
+    DT_TRY(parse_numbers(w, bytes, n, dst));
+    for (int64_t i = 0; i < n; i++) dst[i] = (dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i);
+    return DT_OK;
+}
+
 static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
                              const dt_augment_key *key, bool augment, void *dst) {
     const dt_field *f = &d->fields.f[i];
@@ -95,10 +103,8 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     DT_TRY(dt_set_read(d->set, record, (uint32_t)member, d->verify, &w->bytes, &bytes));
     lap(&w->read_ns, t);
     count(&w->n_bytes, bytes.n_bytes);
-    dt_status st =
-        f->kind == DT_FIELD_IMAGE
-            ? decode_image(d, w, i, bytes, key, augment, dst)
-            : parse_numbers(w, bytes, dt_shape_elements(&d->fields.info[i].sample_shape), dst);
+    dt_status st = f->kind == DT_FIELD_IMAGE ? decode_image(d, w, i, bytes, key, augment, dst)
+                                             : fill_numbers(w, bytes, &d->fields.info[i], dst);
     return st == DT_OK ? st : dt_set_context(d->set, record, (uint32_t)member, st);
 }
 

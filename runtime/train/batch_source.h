@@ -17,16 +17,26 @@
 
 #include <stdbool.h>
 
-enum { DT_MAX_FIELDS = 16, DT_MAX_WIDTH = 2 }; // width: records a sample
+enum { DT_MAX_FIELDS = 16, DT_MAX_WIDTH = 2, DT_MAX_NORMALIZE = 64 }; // width: records a sample
 
 typedef struct dt_field_info {
     const char *name;
     dt_dtype dtype;
     dt_shape sample_shape; // without N: (H,W,C), () for a class
     bool is_image;
-    float mean[64], std[64]; // images; u8: of values in 0..1, f32: of values as they are
-    int n_classes;           // class fields, else 0
+    // Images, by channel: u8 of values in 0..1, f32 of values as they are; the network applies them.
+    // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
+    // metrics are scaled back.
+    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    int n_classes; // class fields, else 0
 } dt_field_info;
+
+static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
+    return f->mean[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
+}
+static inline float dt_field_std(const dt_field_info *f, int64_t element) {
+    return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
+}
 
 typedef struct dt_batch {
     int64_t step; // or index of the evaluation batch

@@ -1,7 +1,8 @@
 // evaluate.c: lanes fill tables, ranks add tables, rank-independent sums make metrics.
 //
 // Tables are zero where another rank works, so adding them over ranks is exact: x + 0 = x.
-//   by batch  (n_batches, 4): loss sum, weight, correct, correct among the first five
+//   by batch  (n_batches, columns): loss sum, weight; of classes: correct, correct among the first five;
+//             of numbers: absolute error of each of the D numbers, then squared error of each
 //   by sample (n, 1 + D):     label + 1 (0: none), embedding   (verification, first VERIFY_SAMPLES)
 //   confusion (K, K)          counts
 
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 4, VERIFY_SAMPLES = 4096, CONFUSION_CLASSES = 1000, TOP = 5 };
+enum { VERIFY_SAMPLES = 4096, CONFUSION_CLASSES = 1000, TOP = 5 };
 
 typedef struct eval_lane {
     dt_exec *exec;
@@ -34,11 +35,12 @@ struct dt_evaluator {
     dt_evaluator_opts o;
     eval_lane *lanes;
     int64_t n_classes; // K of the logits, 0: no classes to compare
-    int64_t n_embedding;
+    int64_t n_numbers; // D of the logits, 0: no numbers to compare
+    int64_t n_embedding, n_columns;
     int64_t loss_at, weight_at;
     // the evaluation in progress
     dt_batch_source *source;
-    int class_field;
+    int class_field, number_field;
     int64_t n_steps, n_samples, n_verified;
     double *by_batch;
     float *by_sample;
@@ -69,6 +71,20 @@ static void score_classes(dt_evaluator *e, eval_lane *l, const dt_batch *b, doub
     }
 }
 
+// In the field's own units: data/ normalised the target, so the difference is scaled back.
+static void score_numbers(dt_evaluator *e, eval_lane *l, const dt_batch *b, double *row) {
+    const float *target = b->field[e->number_field];
+    const dt_field_info *f = &e->source->fields[e->number_field];
+    int64_t d = e->n_numbers;
+    for (int64_t i = 0; i < b->n; i++)
+        for (int64_t k = 0; k < d && b->weight[i] != 0.0f; k++) {
+            double error = ((double)l->logits[i * d + k] - (double)target[i * d + k]) *
+                           (double)dt_field_std(f, k);
+            row[2 + k] += fabs(error);
+            row[2 + d + k] += error * error;
+        }
+}
+
 static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, int64_t first) {
     const int32_t *labels = b->field[e->class_field];
     for (int64_t i = 0; i < b->n && first + i < e->n_verified; i++) {
@@ -88,12 +104,16 @@ static dt_status run_batch(dt_evaluator *e, eval_lane *l, int64_t step, int leaf
     if (l->weight_input >= 0) dt_exec_bind_index(l->exec, l->weight_input, b->weight);
     dt_exec_args args = {.step = {.loss_scale = 1.0f}, .grad = l->slab};
     dt_exec_run(l->exec, &args);
-    double *row = e->by_batch + index * COLUMNS;
+    double *row = e->by_batch + index * e->n_columns;
     row[0] = (double)l->slab[e->loss_at];
     row[1] = (double)l->slab[e->weight_at];
     if (e->n_classes > 0) {
         dt_exec_output(l->exec, "logits", l->logits, e->o.batch * e->n_classes);
         score_classes(e, l, b, row);
+    }
+    if (e->number_field >= 0) {
+        dt_exec_output(l->exec, "logits", l->logits, e->o.batch * e->n_numbers);
+        score_numbers(e, l, b, row);
     }
     if (e->by_sample && index * e->o.batch < e->n_verified) {
         dt_exec_output(l->exec, "embedding", l->embedding, e->o.batch * e->n_embedding);
@@ -139,10 +159,15 @@ static dt_status open_source(dt_evaluator *e, dt_dataset *data, dt_split split) 
 
 static void prepare_tables(dt_evaluator *e) {
     int64_t n_batches = e->n_steps * e->o.comm->world_size * e->o.n_lanes;
-    e->by_batch = dt_xcalloc((size_t)(n_batches * COLUMNS) + 1, sizeof *e->by_batch);
-    e->class_field = -1;
-    for (int f = 0; f < e->source->n_fields; f++)
-        if (e->class_field < 0 && e->source->fields[f].n_classes > 0) e->class_field = f;
+    e->by_batch = dt_xcalloc((size_t)(n_batches * e->n_columns) + 1, sizeof *e->by_batch);
+    e->class_field = e->number_field = -1;
+    for (int f = 0; f < e->source->n_fields; f++) {
+        const dt_field_info *info = &e->source->fields[f];
+        bool is_number = !info->is_image && info->n_classes == 0 && info->dtype == DT_F32;
+        bool is_target = is_number && dt_exec_input_index(e->lanes[0].exec, info->name) >= 0;
+        if (e->class_field < 0 && info->n_classes > 0) e->class_field = f;
+        if (e->number_field < 0 && e->n_numbers > 0 && is_target) e->number_field = f;
+    }
     if (e->o.verify && e->n_embedding > 0 && e->class_field >= 0) {
         e->n_verified = e->n_samples < VERIFY_SAMPLES ? e->n_samples : VERIFY_SAMPLES;
         e->by_sample =
@@ -162,17 +187,48 @@ static void add_value(dt_eval_result *r, const char *name, double value) {
     r->values[r->n_values++] = (dt_metric_value){name, value};
 }
 
+static void set_extra(dt_eval_result *out, const char *name, dt_json *list) {
+    char *member = dt_xprintf("\"%s\":%s", name, list->data);
+    dt_json_fini(list);
+    out->extra.data = member;
+    out->extra.n_bytes = strlen(member);
+    out->extra.cap_bytes = out->extra.n_bytes + 1;
+}
+
+// mae: mean absolute error over samples and numbers; rmse: the root of the mean square; each number's
+// own mae beside them.
+static void add_errors(const dt_evaluator *e, dt_eval_result *out, const double *sum) {
+    int64_t d = e->n_numbers;
+    double absolute = 0, squared = 0;
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_array(&j, NULL);
+    for (int64_t k = 0; k < d; k++) {
+        absolute += sum[2 + k];
+        squared += sum[2 + d + k];
+        dt_json_real(&j, NULL, sum[2 + k] / sum[1]);
+    }
+    dt_json_end_array(&j);
+    add_value(out, "mae", absolute / (sum[1] * (double)d));
+    add_value(out, "rmse", sqrt(squared / (sum[1] * (double)d)));
+    if (d > 1)
+        set_extra(out, "mae_by_number", &j);
+    else
+        dt_json_fini(&j);
+}
+
 static dt_status sum_batches(dt_evaluator *e, dt_eval_result *out) {
     dt_comm *c = e->o.comm;
     int64_t n_batches = e->n_steps * c->world_size * e->o.n_lanes;
-    DT_TRY(c->all_reduce_f64(c, e->by_batch, n_batches * COLUMNS));
-    double sum[COLUMNS] = {0};
-    for (int64_t i = 0; i < n_batches; i++)
-        for (int k = 0; k < COLUMNS; k++) sum[k] += e->by_batch[i * COLUMNS + k];
+    DT_TRY(c->all_reduce_f64(c, e->by_batch, n_batches * e->n_columns));
+    double *sum = e->by_batch; // the first row takes the rest
+    for (int64_t i = 1; i < n_batches; i++)
+        for (int64_t k = 0; k < e->n_columns; k++) sum[k] += e->by_batch[i * e->n_columns + k];
     out->n_samples = (int64_t)sum[1]; // without those that were skipped
     add_value(out, "loss", sum[0] / sum[1]);
     if (e->n_classes > 0) add_value(out, "accuracy", sum[2] / sum[1]);
     if (e->n_classes > TOP) add_value(out, "top5", sum[3] / sum[1]);
+    if (e->number_field >= 0) add_errors(e, out, sum);
     return DT_OK;
 }
 
@@ -193,11 +249,7 @@ static dt_status sum_confusion(dt_evaluator *e, dt_eval_result *out) {
         dt_json_end_array(&j);
     }
     dt_json_end_array(&j);
-    char *member = dt_xprintf("\"confusion\":%s", j.data);
-    dt_json_fini(&j);
-    out->extra.data = member;
-    out->extra.n_bytes = strlen(member);
-    out->extra.cap_bytes = out->extra.n_bytes + 1;
+    set_extra(out, "confusion", &j);
     return DT_OK;
 }
 
@@ -298,8 +350,9 @@ static bool has_class_target(const dt_graph *g) {
 static dt_status create_lane(dt_evaluator *e, int i) {
     eval_lane *l = &e->lanes[i];
     size_t rows = (size_t)e->o.batch, k = (size_t)e->n_classes;
+    size_t width = k + (size_t)e->n_numbers;
     l->slab = e->o.params->grads[i];
-    l->logits = dt_xcalloc(rows * k + 1, sizeof(float));
+    l->logits = dt_xcalloc(rows * width + 1, sizeof(float));
     l->embedding = dt_xcalloc(rows * (size_t)e->n_embedding + 1, sizeof(float));
     if (e->o.confusion && k > 0 && k <= CONFUSION_CLASSES)
         l->confusion = dt_xcalloc(k * k, sizeof(double));
@@ -313,6 +366,8 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts)
     dt_evaluator *e = dt_xcalloc(1, sizeof *e);
     e->o = *opts;
     e->n_classes = has_class_target(g) ? output_size(g, "logits") : 0;
+    e->n_numbers = opts->errors && e->n_classes == 0 ? output_size(g, "logits") : 0;
+    e->n_columns = 2 + (e->n_classes > 0 ? 2 : 2 * e->n_numbers);
     e->n_embedding = output_size(g, "embedding");
     const dt_params *p = opts->params;
     e->loss_at = p->stats[dt_params_find_stat(p, g->values[g->loss].name)].offset;

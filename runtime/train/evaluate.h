@@ -26,6 +26,7 @@ typedef struct dt_evaluator_opts {
     int batch;      // samples of a batch
     bool verify;    // eer and auc from all pairs of embeddings
     bool confusion; // matrix[label][predicted]
+    bool errors;    // the logits are numbers: mae and rmse, in the field's units
 } dt_evaluator_opts;
 
 enum { DT_MAX_METRICS = 8 };

@@ -17,7 +17,10 @@
 // ---- config ----------------------------------------------------------------------------------------
 
 bool dt_metric_lower_is_better(const char *name) {
-    return strcmp(name, "loss") == 0 || strcmp(name, "eer") == 0;
+    static const char *const LOWER[] = {"loss", "eer", "mae", "rmse"};
+    for (size_t i = 0; i < sizeof LOWER / sizeof *LOWER; i++)
+        if (strcmp(name, LOWER[i]) == 0) return true;
+    return false;
 }
 
 static bool asks_for(const dt_config *c, const char *metric) {
@@ -176,6 +179,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
     if (s->evaluator) return DT_OK;
     if (!s->stepper && !s->own_team) DT_TRY(dt_team_create(&s->own_team, team_threads(s), "lane"));
     const dt_config *c = s->config;
+    const char *loss = dt_config_str(c, "train.loss");
     dt_evaluator_opts o = {.comm = s->comm,
                            .graph = s->eval_graph,
                            .plan = s->eval_plan,
@@ -186,7 +190,8 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                            .batch = s->eval_batch,
                            .verify =
                                split_is_disjoint(c) || asks_for(c, "eer") || asks_for(c, "auc"),
-                           .confusion = asks_for(c, "confusion")};
+                           .confusion = asks_for(c, "confusion"),
+                           .errors = strcmp(loss, "mse") == 0 || strcmp(loss, "smooth_l1") == 0};
     return dt_evaluator_create(&s->evaluator, &o);
 }
 

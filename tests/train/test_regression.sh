@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Numbers as targets: a network learns the position of a bright square from small pictures, with the
+# target normalised; mae and rmse come back in its own units and agree with each other.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+python3 - "$work/set.tar" <<'PY'
+import io, random, struct, sys, tarfile
+random.seed(7)
+with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
+    def add(name, data):
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+    for i in range(240):
+        x, y, n = random.randrange(20), random.randrange(20), 24
+        pixels = bytearray(random.randrange(40) for _ in range(n * n * 3))
+        for dy in range(4):
+            for dx in range(4):
+                at = ((n - 1 - y - dy) * n + x + dx) * 3
+                pixels[at:at + 3] = b"\xf0\xf0\xf0"
+        head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(pixels), 0, 0, 54, 40, n, n, 1, 24, 0, len(pixels), 0, 0, 0, 0)
+        add(f"{i:04d}.bmp", head + bytes(pixels))
+        add(f"{i:04d}.where", f"{100 + 10 * x} {-5 * y}\n".encode())  # mean 195 and -47.5, std 58 and 29
+PY
+cat >"$work/small.yaml" <<YAML
+run: {name: numbers, dir: $work/runs, seed: 5}
+device: {kind: cpu, threads: 1}
+data:
+  path: $work/set.tar
+  fields:
+    image: {kind: image, source: bmp, channels: 3, size: [24, 24], normalize: {mean: [0.1], std: [0.2]}}
+    where: {kind: vector, size: [2], normalize: {mean: [195, -47.5], std: [58, 29]}}
+  split: {unit: record, val: 0.1, test: 0.2}
+model: {name: resnet, depth: 10, width: 8}
+train:
+  epochs: 60
+  global_batch: 16
+  micro_batch: 8
+  precision: fp32
+  loss: smooth_l1
+  optimizer: {name: adamw, lr: 3.0e-3}
+  schedule: {name: cosine, warmup: 5%}
+eval: {every: 30 epochs, metrics: [loss, mae, rmse], best: mae}
+checkpoint: {every: 1000000 steps}
+metrics: {every: 100 steps, sinks: [terminal, jsonl]}
+YAML
+config=$work/small.yaml
+steps=${STEPS:-1000}
+train train.max_steps=$((steps < 600 ? 40 : 600))
+python3 - "$work/runs/numbers/metrics.jsonl" "$work/out" "$steps" <<'PY' || fail "wrong errors"
+import json, math, sys
+evals = [r for r in map(json.loads, open(sys.argv[1])) if r["kind"] == "eval"]
+for r in evals:
+    mean = sum(r["mae_by_number"]) / 2
+    assert abs(mean - r["mae"]) < 1e-9 * mean, r
+    assert r["mae"] <= r["rmse"] and "accuracy" not in r, r
+    # the loss is of normalised numbers: an average error of one std would be about 0.5
+    assert r["loss"] < r["mae"] / 10, r
+result = json.loads(open(sys.argv[2]).readlines()[-1])
+# eval.best: mae takes the lower one
+if "test_best" in [r["split"] for r in evals]:
+    assert evals[0]["split"] == "val" and evals[0]["mae"] < evals[1]["mae"], evals
+print("mae", result["mae"], "rmse", result["rmse"], "by number", evals[-1]["mae_by_number"])
+# guessing the mean gives 50 and 25, 37 together
+assert int(sys.argv[3]) < 600 or result["mae"] < 9, result
+PY
+"$DTRAIN" eval "$work/runs/numbers" >"$work/out" 2>"$work/log" || fail "eval"
+grep -q '"mae"' "$work/out" || fail "eval prints no mae"
+echo "numbers learned; mae and rmse in their own units"
