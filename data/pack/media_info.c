@@ -1,0 +1,152 @@
+// media_info.c: headers only, and no more of them than the shape needs. Decoders judge files; this one
+// notes what is easily seen, and says nothing where it is not.
+//
+// JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
+// bytes. PNM: three numbers with comments between. WAV: the chunks before "data"; its length, or what the
+// file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header that has axes.
+#include "media_info.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t be16(const uint8_t *p) {
+    return (uint32_t)p[0] << 8 | p[1];
+}
+static uint32_t be32(const uint8_t *p) {
+    return be16(p) << 16 | be16(p + 2);
+}
+static uint32_t le16(const uint8_t *p) {
+    return p[0] | (uint32_t)p[1] << 8;
+}
+static uint32_t le32(const uint8_t *p) {
+    return le16(p) | le16(p + 2) << 16;
+}
+
+static bool set_image(dt_media_info *m, double width, double height, double channels) {
+    m->width = width;
+    m->height = height;
+    m->channels = channels;
+    return width > 0 && height > 0;
+}
+
+static bool read_jpeg(dt_media_info *m, const uint8_t *p, size_t n) {
+    size_t at = 2;
+    while (at + 4 <= n) {
+        if (p[at] != 0xff) return false;
+        uint8_t marker = p[at + 1];
+        if (marker == 0xff || marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) {
+            at += marker == 0xff ? 1 : 2; // fill byte; marker without length
+            continue;
+        }
+        bool frame =
+            marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+        if (frame && at + 10 <= n)
+            return set_image(m, be16(p + at + 7), be16(p + at + 5), p[at + 9]);
+        if (frame || marker == 0xda) return false;
+        at += 2 + be16(p + at + 2);
+    }
+    return false;
+}
+
+static bool read_png(dt_media_info *m, const uint8_t *p, size_t n) {
+    static const int CHANNELS[] = {1, 0, 3, 3, 2, 0, 4}; // by colour type; a palette is of colours
+    if (n < 26 || memcmp(p + 12, "IHDR", 4) != 0 || p[25] > 6) return false;
+    return set_image(m, be32(p + 16), be32(p + 20), CHANNELS[p[25]]);
+}
+
+static bool read_bmp(dt_media_info *m, const uint8_t *p, size_t n) {
+    if (n < 30) return false;
+    uint32_t header = le32(p + 14), bits = header == 12 ? le16(p + 24) : le16(p + 28);
+    double channels = bits == 32 ? 4 : 3;
+    if (header == 12) return set_image(m, le16(p + 18), le16(p + 20), channels);
+    return header >= 40 &&
+           set_image(m, (int32_t)le32(p + 18), fabs((double)(int32_t)le32(p + 22)), channels);
+}
+
+static bool pnm_number(const uint8_t *p, size_t n, size_t *at, double *out) {
+    while (*at < n && strchr(" \t\r\n#", p[*at])) {
+        if (p[*at] == '#')
+            while (*at < n && p[*at] != '\n') (*at)++;
+        else
+            (*at)++;
+    }
+    size_t begin = *at;
+    for (*out = 0; *at < n && p[*at] >= '0' && p[*at] <= '9' && *at - begin < 9; (*at)++)
+        *out = *out * 10 + (p[*at] - '0');
+    return *at > begin && *at < n;
+}
+
+static bool read_pnm(dt_media_info *m, const uint8_t *p, size_t n) {
+    size_t at = 2;
+    double width, height;
+    if (!pnm_number(p, n, &at, &width) || !pnm_number(p, n, &at, &height)) return false;
+    return set_image(m, width, height, p[1] == '3' || p[1] == '6' ? 3 : 1);
+}
+
+static bool read_wav(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
+    double frame = 0;
+    for (size_t at = 12; at + 8 <= n;) {
+        uint64_t n_chunk = le32(p + at + 4);
+        if (memcmp(p + at, "fmt ", 4) == 0 && at + 24 <= n) {
+            m->channels = le16(p + at + 10);
+            m->rate = le32(p + at + 12);
+            frame = le16(p + at + 20);
+        } else if (memcmp(p + at, "data", 4) == 0) {
+            uint64_t there = size > at + 8 ? size - at - 8 : 0;
+            if (frame > 0) m->samples = floor((double)(n_chunk < there ? n_chunk : there) / frame);
+            return frame > 0 && m->rate > 0;
+        }
+        uint64_t next = at + 8 + n_chunk + n_chunk % 2;
+        if (next > n) break;
+        at = (size_t)next;
+    }
+    return false;
+}
+
+static bool read_flac(dt_media_info *m, const uint8_t *p, size_t n) {
+    if (n < 26 || (p[4] & 0x7f) != 0) return false;
+    m->rate = p[18] << 12 | p[19] << 4 | p[20] >> 4;
+    m->channels = (p[20] >> 1 & 7) + 1;
+    double samples = (double)(p[21] & 15) * 4294967296.0 + be32(p + 22);
+    if (samples > 0) m->samples = samples;
+    return m->rate > 0;
+}
+
+// A card of 80 bytes: "NAXIS1  =                  512 / comment".
+static double card_number(const uint8_t *card) {
+    char text[71];
+    memcpy(text, card + 10, 70);
+    text[70] = '\0';
+    return strtod(text, NULL);
+}
+
+static bool read_fits(dt_media_info *m, const uint8_t *p, size_t n) {
+    double axis[4] = {0, 0, 0, 0}; // NAXIS, NAXIS1..3
+    for (size_t at = 0; at + 80 <= n; at += 80) {
+        const uint8_t *card = p + at;
+        bool is_axis = memcmp(card, "NAXIS", 5) == 0 && card[8] == '=' && card[6] == ' ';
+        if (is_axis && (card[5] == ' ' || (card[5] >= '1' && card[5] <= '3')))
+            axis[card[5] == ' ' ? 0 : card[5] - '0'] = card_number(card);
+        if (memcmp(card, "END     ", 8) != 0) continue;
+        if (axis[0] >= 1) // else the image is in an extension
+            return set_image(m, axis[1], axis[0] >= 2 ? axis[2] : 1, axis[0] >= 3 ? axis[3] : 1);
+        at = (at / 2880 + 1) * 2880 - 80;
+    }
+    return false;
+}
+
+bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
+    const uint8_t *p = s.data;
+    size_t n = s.n_bytes;
+    *m = (dt_media_info){NAN, NAN, NAN, NAN, NAN};
+    if (n < 12) return false;
+    if (memcmp(p, "\xff\xd8", 2) == 0) return read_jpeg(m, p, n);
+    if (memcmp(p, "\x89PNG", 4) == 0) return read_png(m, p, n);
+    if (memcmp(p, "BM", 2) == 0) return read_bmp(m, p, n);
+    if (p[0] == 'P' && p[1] >= '1' && p[1] <= '6') return read_pnm(m, p, n);
+    if (memcmp(p, "RIFF", 4) == 0 && memcmp(p + 8, "WAVE", 4) == 0) return read_wav(m, p, n, size);
+    if (memcmp(p, "fLaC", 4) == 0) return read_flac(m, p, n);
+    if (memcmp(p, "SIMPLE  =", 9) == 0) return read_fits(m, p, n);
+    return false;
+}

@@ -1,0 +1,111 @@
+// Shapes from headers, of files that other tools wrote (tests/fuzz/corpus_media: Pillow, libsndfile,
+// astropy), and what the transform makes of them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "data/pack/media_info.h"
+#include "data/pack/transform.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double NONE = NAN;
+static const struct {
+    const char *file;
+    double width, height, channels, samples, rate;
+} WANT[] = {
+    {"rgb.jpg", 7, 5, 3, NONE, NONE},         {"rgb.png", 7, 5, 3, NONE, NONE},
+    {"la.png", 7, 5, 2, NONE, NONE},          {"palette.png", 7, 5, 3, NONE, NONE},
+    {"rgb.bmp", 7, 5, 3, NONE, NONE},         {"rgb.ppm", 7, 5, 3, NONE, NONE},
+    {"grey.pgm", 7, 5, 1, NONE, NONE},        {"comment.pgm", 7, 5, 1, NONE, NONE},
+    {"stereo.wav", NONE, NONE, 2, 30, 16000}, {"mono.flac", NONE, NONE, 1, 31, 8000},
+    {"cube.fits", 7, 5, 3, NONE, NONE},       {"extension.fits", 7, 5, 1, NONE, NONE},
+};
+enum { N_WANT = sizeof WANT / sizeof *WANT };
+
+static char *read_sample(const char *file, size_t *n) {
+    const char *source = getenv("SOURCE");
+    char *path = dt_xprintf("%s/tests/fuzz/corpus_media/%s", source ? source : ".", file), *data;
+    if (dt_io_read_file(&data, n, path, 0, DT_E_DATA) != DT_OK) fail_msg("%s", dt_error_message());
+    free(path);
+    return data;
+}
+
+static bool same(double a, double b) {
+    return a == b || (isnan(a) && isnan(b));
+}
+
+static void headers_tell_the_shape(void **state) {
+    for (int i = 0; i < N_WANT; i++) {
+        size_t n;
+        char *data = read_sample(WANT[i].file, &n);
+        dt_media_info m;
+        if (!dt_media_info_read(&m, (dt_span){(uint8_t *)data, n}, n)) fail_msg("%s", WANT[i].file);
+        if (!same(m.width, WANT[i].width) || !same(m.height, WANT[i].height) ||
+            !same(m.channels, WANT[i].channels) || !same(m.samples, WANT[i].samples) ||
+            !same(m.rate, WANT[i].rate))
+            fail_msg("%s: %g x %g x %g, %g samples of %g Hz", WANT[i].file, m.width, m.height,
+                     m.channels, m.samples, m.rate);
+        assert_false(dt_media_info_read(&m, (dt_span){(uint8_t *)data, 8}, n));
+        free(data);
+    }
+}
+
+// The beginning is enough, and a recording that is cut has the samples that are there.
+static void a_beginning_is_enough(void **state) {
+    size_t n;
+    char *data = read_sample("stereo.wav", &n);
+    dt_media_info m;
+    assert_true(dt_media_info_read(&m, (dt_span){(uint8_t *)data, 60}, n));
+    assert_true(m.samples == 30);
+    assert_true(dt_media_info_read(&m, (dt_span){(uint8_t *)data, 60}, n - 8));
+    assert_true(m.samples == 28);
+    free(data);
+}
+
+static dt_status see(void *arg, const dt_transform_record *r) {
+    const dt_transform_record **out = arg;
+    *out = r;
+    return DT_OK;
+}
+
+static void storing_keeps_the_bytes(void **state) {
+    size_t n;
+    char *data = read_sample("rgb.jpg", &n);
+    dt_pack_opts o = {.source = "x", .out = "y"};
+    dt_transform *t;
+    assert_int_equal(dt_transform_create(&t, &o), DT_OK);
+    assert_true(dt_transform_keeps_bytes(t) && !dt_transform_divides(t));
+    assert_string_equal(dt_transform_describe(t), "store as is");
+    dt_transform_scratch *s = dt_transform_scratch_create();
+    dt_transform_item item = {.name = "rgb.jpg", .key = "rgb", .n_members = 1};
+    item.member[0] = (dt_transform_member){"jpg", {(uint8_t *)data, n}, n};
+    const dt_transform_record *r = NULL;
+    assert_int_equal(dt_transform_apply(t, s, &item, see, &r), DT_OK);
+    assert_non_null(r);
+    assert_string_equal(r->suffix, "");
+    assert_int_equal(r->n_members, 1);
+    assert_ptr_equal(r->member[0].bytes.data, data);
+    assert_int_equal(r->n_columns, 3);
+    assert_string_equal(r->column[0].name, "width");
+    assert_true(r->column[0].number == 7 && !r->column[0].in_json);
+    dt_transform_scratch_destroy(s);
+    dt_transform_destroy(t);
+    free(data);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_tell_the_shape),
+        cmocka_unit_test(a_beginning_is_enough),
+        cmocka_unit_test(storing_keeps_the_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
