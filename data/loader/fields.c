@@ -3,7 +3,8 @@
 // A field is a member's extension, else a metadata column. A member matches when its extension is the
 // name, starts with "name." (fingerprint.bmp) or ends with ".name" (seg.jpg for jpg). An image field
 // whose name matches nothing takes the record's only image, so that `image:` reads any set of images.
-// A class field takes a column; if none has its name, `label` (what packing by folder writes) or `cls`
+// A real field takes a column of numbers, a vector field several (`source: [yaw, pitch, roll]`). A class
+// field takes a column; if none has its name, `label` (what packing by folder writes) or `cls`
 // (sets made elsewhere). Its classes are the column's distinct values in sorted order, numbers by value,
 // unless they are already 0..classes-1.
 #include "fields.h"
@@ -73,30 +74,57 @@ static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
     return buf;
 }
 
-static dt_status find_source(resolver *r) {
-    const char *given = dt_config_has(r->config, key_of(r, "source"))
-                            ? dt_config_str(r->config, key_of(r, "source"))
-                            : NULL;
-    const char *name = given ? given : r->f->name;
-    r->f->column = r->f->real = -1;
-    if (r->f->kind != DT_FIELD_CLASS && mark_exts(r, name)) return DT_OK;
-    if (r->f->kind == DT_FIELD_IMAGE) {
-        if (!given && mark_exts(r, NULL)) return DT_OK;
-    } else {
-        r->f->column = dt_catalog_find_column(r->c, name);
-        if (r->f->kind == DT_FIELD_CLASS && !given) {
-            if (r->f->column < 0) r->f->column = dt_catalog_find_column(r->c, "label");
-            if (r->f->column < 0) r->f->column = dt_catalog_find_column(r->c, "cls");
-        }
-        if (r->f->column >= 0 && r->f->kind != DT_FIELD_VECTOR) return DT_OK;
-        r->f->real = r->f->kind == DT_FIELD_REAL ? dt_catalog_find_real(r->c, name) : -1;
-        if (r->f->real >= 0) return DT_OK;
-    }
+// The name of item i of `source`, a word or a list; the field's own name when there is none.
+static const char *source_name(resolver *r, size_t i, size_t *n) {
+    const dt_cnode *given = dt_config_node(r->config, key_of(r, "source"));
+    bool list = given && dt_cnode_kind(given) == DT_C_LIST;
+    *n = list ? dt_cnode_size(given) : 1;
+    if (!given) return r->f->name;
+    return dt_cnode_str(list ? dt_cnode_item(given, i) : given);
+}
+
+static dt_status no_source(resolver *r, const char *what, const char *name) {
     char has[512];
     return dt_config_fail(r->config, r->prefix,
-                          "the data set has no %s '%s': %s; name one with `source:`",
-                          r->f->kind == DT_FIELD_IMAGE ? "images" : "member or column", name,
+                          "the data set has no %s '%s': %s; name one with `source:`", what, name,
                           what_it_has(r->c, has, sizeof has));
+}
+
+static dt_status find_class(resolver *r, const char *name, bool given) {
+    r->f->column = dt_catalog_find_column(r->c, name);
+    if (r->f->column < 0 && !given) r->f->column = dt_catalog_find_column(r->c, "label");
+    if (r->f->column < 0 && !given) r->f->column = dt_catalog_find_column(r->c, "cls");
+    return r->f->column >= 0 ? DT_OK : no_source(r, "column", name);
+}
+
+// A real takes one column; a vector as many as `source` lists.
+static dt_status find_numbers(resolver *r, size_t n) {
+    r->f->numbers = dt_xcalloc(n, sizeof *r->f->numbers);
+    r->f->n_numbers = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = source_name(r, i, &n);
+        dt_number_source *s = &r->f->numbers[i];
+        s->column = dt_catalog_find_column(r->c, name);
+        s->real = s->column < 0 ? dt_catalog_find_real(r->c, name) : -1;
+        if (s->column < 0 && s->real < 0)
+            return no_source(r, n == 1 ? "member or column" : "column", name);
+    }
+    return DT_OK;
+}
+
+static dt_status find_source(resolver *r) {
+    size_t n;
+    bool given = dt_config_has(r->config, key_of(r, "source"));
+    const char *name = source_name(r, 0, &n);
+    r->f->column = -1;
+    if (n == 0 || (n > 1 && r->f->kind != DT_FIELD_VECTOR))
+        return dt_config_fail(r->config, key_of(r, "source"),
+                              "a list of columns makes a vector field; here expected one name");
+    if (r->f->kind == DT_FIELD_CLASS) return find_class(r, name, given);
+    if (n == 1 && mark_exts(r, name)) return DT_OK;
+    if (r->f->kind == DT_FIELD_IMAGE)
+        return !given && mark_exts(r, NULL) ? DT_OK : no_source(r, "images", name);
+    return find_numbers(r, n);
 }
 
 static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what, int n,
@@ -193,24 +221,36 @@ static dt_status resolve_class(resolver *r) {
     return DT_OK;
 }
 
-static dt_status resolve_number(resolver *r) {
-    int64_t n = 1;
-    if (r->f->kind == DT_FIELD_VECTOR) DT_TRY(read_size(r, 1, &n));
-    r->info->dtype = DT_F32;
-    r->info->sample_shape = r->f->kind == DT_FIELD_VECTOR ? dt_shape1(n) : dt_shape0();
-    DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
-    if (r->f->column < 0) return DT_OK;
-    const dt_column *col = &r->c->columns[r->f->column];
-    r->f->number = dt_xcalloc(col->n_values + 1, sizeof(float));
+// Every value of a metadata column as a number, normalised.
+static dt_status read_values(resolver *r, dt_number_source *s, int element) {
+    const dt_column *col = &r->c->columns[s->column];
+    s->by_value = dt_xcalloc(col->n_values + 1, sizeof(float));
     for (uint32_t v = 0; v < col->n_values; v++) {
         const char *text = dt_catalog_str(r->c, col->values[v]);
         char *end;
-        r->f->number[v] = strtof(text, &end);
+        float x = strtof(text, &end);
         if (end == text || *end)
             return dt_config_fail(r->config, r->prefix, "column %s holds '%s', which is no number",
                                   dt_catalog_str(r->c, col->name), text);
-        r->f->number[v] = (r->f->number[v] - r->info->mean[0]) / r->info->std[0];
+        s->by_value[v] = (x - dt_field_mean(r->info, element)) / dt_field_std(r->info, element);
     }
+    return DT_OK;
+}
+
+static dt_status resolve_number(resolver *r) {
+    int64_t n = 1;
+    bool from_columns = r->f->numbers != NULL, vector = r->f->kind == DT_FIELD_VECTOR;
+    bool sized = dt_config_has(r->config, key_of(r, "size"));
+    if (from_columns) n = r->f->n_numbers;
+    if (vector && (!from_columns || sized)) DT_TRY(read_size(r, 1, &n));
+    if (from_columns && n != r->f->n_numbers)
+        return dt_config_fail(r->config, key_of(r, "size"), "`source:` names %d columns",
+                              r->f->n_numbers);
+    r->info->dtype = DT_F32;
+    r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0();
+    DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
+    for (int i = 0; i < r->f->n_numbers; i++)
+        if (r->f->numbers[i].column >= 0) DT_TRY(read_values(r, &r->f->numbers[i], i));
     return DT_OK;
 }
 
@@ -265,7 +305,8 @@ void dt_fields_fini(dt_fields *f) {
     for (int i = 0; i < f->n; i++) {
         free(f->f[i].is_ext);
         free(f->f[i].label);
-        free(f->f[i].number);
+        for (int k = 0; k < f->f[i].n_numbers; k++) free(f->f[i].numbers[k].by_value);
+        free(f->f[i].numbers);
         dt_augment_destroy(f->f[i].augment);
     }
     *f = (dt_fields){0};
@@ -284,8 +325,22 @@ int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record)
     return -1;
 }
 
+float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
+    const dt_number_source *s = &f->f[field].numbers[i];
+    const dt_field_info *info = &f->info[field];
+    if (s->column >= 0) return s->by_value[dt_catalog_cell(c, s->column, record)];
+    return ((float)dt_catalog_real(c, s->real, record) - dt_field_mean(info, i)) /
+           dt_field_std(info, i);
+}
+
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record) {
-    if (f->real >= 0) return !isnan(dt_catalog_real(c, f->real, record));
     if (f->column >= 0) return dt_catalog_cell(c, f->column, record) != DT_NO_VALUE;
-    return dt_field_member(f, c, record) >= 0;
+    if (!f->numbers) return dt_field_member(f, c, record) >= 0;
+    for (int i = 0; i < f->n_numbers; i++) {
+        const dt_number_source *s = &f->numbers[i];
+        bool has = s->column >= 0 ? dt_catalog_cell(c, s->column, record) != DT_NO_VALUE
+                                  : !isnan(dt_catalog_real(c, s->real, record));
+        if (!has) return false;
+    }
+    return true;
 }

@@ -16,15 +16,21 @@ typedef enum dt_field_kind {
     DT_FIELD_VECTOR
 } dt_field_kind;
 
+// A column that a number comes from: a number column, or a metadata column whose values are numbers.
+typedef struct dt_number_source {
+    int column, real; // one of them is -1
+    float *by_value;  // of the metadata column, normalised
+} dt_number_source;
+
 typedef struct dt_field {
     dt_field_kind kind;
     const char *name;
-    int part;       // which record of a sample (pairs: 0 or 1)
-    int column;     // metadata column, or -1
-    int real;       // number column, or -1; a member when both are -1
-    bool *is_ext;   // member: by extension of the catalog
-    int32_t *label; // class: by value of the column
-    float *number;  // real from a column: by value
+    int part;                  // which record of a sample (pairs: 0 or 1)
+    int column;                // class: metadata column; else -1
+    int32_t *label;            // class: by value of the column
+    bool *is_ext;              // member: by extension of the catalog
+    dt_number_source *numbers; // real and vector from columns: one an element; NULL: a member
+    int n_numbers;
     size_t sample_bytes;
     dt_augment *augment; // or NULL
 } dt_field;
@@ -41,6 +47,8 @@ void dt_fields_fini(dt_fields *f);
 int dt_fields_find(const dt_fields *f, const char *name); // -1: none
 // Index into catalog->members of the record's member for this field, or -1.
 int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record);
+// Element i of a real or vector field that comes from columns, normalised.
+float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record);
 // Whether the record can give this field.
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record);
 

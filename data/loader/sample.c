@@ -65,9 +65,17 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
     return DT_OK;
 }
 
+// Raw f32 would have to look like digits in every byte to pass for text: "200 -20\n" is text.
+static bool is_number_text(dt_span bytes) {
+    for (size_t i = 0; i < bytes.n_bytes; i++)
+        if (!bytes.data[i] || !strchr("0123456789+-.eE \t\r\n,[]naifNAIF", bytes.data[i]))
+            return false;
+    return true;
+}
+
 // Numbers as text (separated by spaces, commas, brackets) or, when the size says so, as raw f32.
 static dt_status parse_numbers(dt_sample_scratch *w, dt_span bytes, int64_t n, float *out) {
-    if (n > 1 && bytes.n_bytes == (size_t)n * sizeof(float)) {
+    if (bytes.n_bytes == (size_t)n * sizeof(float) && !is_number_text(bytes)) {
         memcpy(out, bytes.data, bytes.n_bytes);
         return DT_OK;
     }
@@ -118,14 +126,12 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample
         uint32_t record = records[f->part];
         void *dst = (uint8_t *)field[i] + (size_t)j * f->sample_bytes;
         w->bad_record = record;
-        if (f->real >= 0)
-            *(float *)dst = (float)dt_catalog_real(c, f->real, record);
-        else if (f->column < 0)
-            DT_TRY(fill_member(d, w, i, record, &key, augment, dst));
-        else if (f->kind == DT_FIELD_CLASS)
+        for (int k = 0; k < f->n_numbers; k++)
+            ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
+        if (f->column >= 0)
             *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
-        else
-            *(float *)dst = f->number[dt_catalog_cell(c, f->column, record)];
+        else if (!f->numbers)
+            DT_TRY(fill_member(d, w, i, record, &key, augment, dst));
     }
     return DT_OK;
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Numbers as targets: a network learns the position of a bright square from small pictures, with the
-# target normalised; mae and rmse come back in its own units and agree with each other.
+# target normalised; mae and rmse come back in its own units and agree with each other. The same target
+# from two columns of the catalog (one of numbers, one of whole numbers as text) gives the same weights.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
 python3 - "$work/set.tar" <<'PY'
@@ -20,6 +21,7 @@ with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
                 pixels[at:at + 3] = b"\xf0\xf0\xf0"
         head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(pixels), 0, 0, 54, 40, n, n, 1, 24, 0, len(pixels), 0, 0, 0, 0)
         add(f"{i:04d}.bmp", head + bytes(pixels))
+        add(f"{i:04d}.json", b'{"x": %d.0, "y": %d}' % (100 + 10 * x, -5 * y))
         add(f"{i:04d}.where", f"{100 + 10 * x} {-5 * y}\n".encode())  # mean 195 and -47.5, std 58 and 29
 PY
 cat >"$work/small.yaml" <<YAML
@@ -64,6 +66,9 @@ print("mae", result["mae"], "rmse", result["rmse"], "by number", evals[-1]["mae_
 # guessing the mean gives 50 and 25, 37 together
 assert int(sys.argv[3]) < 600 or result["mae"] < 9, result
 PY
+train train.max_steps=12 run.name=member
+train train.max_steps=12 run.name=columns 'data.fields.where={kind: vector, source: [x, y], normalize: {mean: [195, -47.5], std: [58, 29]}}'
+[ "$(hash "$work/runs/member")" = "$(hash "$work/runs/columns")" ] || fail "a target from columns trains differently from one in a member"
 "$DTRAIN" eval "$work/runs/numbers" >"$work/out" 2>"$work/log" || fail "eval"
 grep -q '"mae"' "$work/out" || fail "eval prints no mae"
 echo "numbers learned; mae and rmse in their own units"
