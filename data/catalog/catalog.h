@@ -26,6 +26,7 @@ typedef struct dt_shard {
     char *path;
     uint64_t n_bytes;
     uint64_t source_hash; // of what it was packed from; 0 = unknown
+    uint64_t stamp;       // dt_blob_stamp of the file; 0 = not looked at (no index)
 } dt_shard;
 
 typedef struct dt_column {

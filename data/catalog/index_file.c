@@ -113,8 +113,9 @@ static dt_status write_synced(const char *path, const dt_buffer *head, const dt_
     return st != DT_OK ? st : closed;
 }
 
-dt_status dt_index_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
+dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
     assert(c->finished);
+    c->shards[shard].stamp = stamp;
     writer w = {.c = c};
     while (w.first < c->n_records && c->records[w.first].shard != shard) w.first++;
     while (w.first + w.n_records < c->n_records && c->records[w.first + w.n_records].shard == shard)
@@ -249,7 +250,7 @@ static dt_status append_record(reader *r, const uint8_t *exts, const uint8_t *re
     return DT_OK;
 }
 
-static dt_status append_rows(reader *r, uint64_t source_hash) {
+static dt_status append_rows(reader *r, uint64_t stamp, uint64_t source_hash) {
     file_column cols[DT_MAX_COLUMNS];
     file_real reals[DT_MAX_COLUMNS];
     const uint8_t *exts = take(r, 4 * (uint64_t)r->n_exts);
@@ -261,6 +262,7 @@ static dt_status append_rows(reader *r, uint64_t source_hash) {
     if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
     uint32_t shard = dt_catalog_add_shard(r->c, r->data_path, r->data_bytes);
     r->c->shards[shard].source_hash = source_hash;
+    r->c->shards[shard].stamp = stamp;
     uint64_t used = 0;
     for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
         uint32_t n = u32_at(rec, 1);
@@ -306,7 +308,7 @@ dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index
         return damaged(&r, "cut in the strings");
     if (r.n_columns > DT_MAX_COLUMNS || r.n_reals > DT_MAX_COLUMNS || r.n_exts > DT_MAX_EXTENSIONS)
         return damaged(&r, "too many columns or extensions");
-    return append_rows(&r, u64_at(fixed, 2));
+    return append_rows(&r, stamp, u64_at(fixed, 2));
 }
 
 dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool *stale) {

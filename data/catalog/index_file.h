@@ -9,8 +9,8 @@
 #include "catalog.h"
 
 // Writes the rows of shard `shard` (which must be contiguous records) to `path`; `stamp` is the data
-// file's dt_blob_stamp. fsynced, not renamed: the caller does that. DT_E_STORAGE.
-dt_status dt_index_save(const dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
+// file's dt_blob_stamp, which the catalog keeps. fsynced, not renamed: the caller does that. DT_E_STORAGE.
+dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
 // Appends the index of `data_path` as a shard. *found = false (and DT_OK) when there is no file;
 // *stale = true (nothing appended) when the data file is not the one described. DT_E_DATA when the
 // index itself is damaged, or the data file is shorter than described.

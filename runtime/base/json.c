@@ -2,6 +2,7 @@
 // reset keeps, so a steady stream of records of the same size allocates nothing.
 #include "base/json.h"
 #include "base/arena.h"
+#include "base/text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -29,24 +30,12 @@ static void put_text(dt_json *j, const char *s) {
     put(j, s, strlen(s));
 }
 
-// Length of the valid UTF-8 sequence at s (RFC 3629: no overlongs, no surrogates), 0 if invalid.
-static size_t utf8_length(const unsigned char *s) {
-    if (s[0] < 0x80) return 1;
-    size_t n = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : 0;
-    if (s[0] >= 0xF0 && s[0] <= 0xF4) n = 4;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0; // also stops at NUL
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F))) return 0;
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))) return 0;
-    return n;
-}
-
 static void put_string(dt_json *j, const char *text) {
     const unsigned char *s = (const unsigned char *)text;
     put(j, "\"", 1);
     while (*s) {
         char escape[8];
-        size_t n = utf8_length(s);
+        size_t n = dt_text_utf8_length((const char *)s);
         if (n == 0) {
             put_text(j, "\xEF\xBF\xBD");
             s++;

@@ -30,6 +30,18 @@ int dt_text_closeness(const char *word, size_t n, const char *text) {
     return d <= allowed ? d : DT_TEXT_FAR;
 }
 
+size_t dt_text_utf8_length(const char *text) {
+    const unsigned char *s = (const unsigned char *)text;
+    if (s[0] < 0x80) return 1;
+    size_t n = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3 : 0;
+    if (s[0] >= 0xF0 && s[0] <= 0xF4) n = 4;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0; // also stops at NUL
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F))) return 0;
+    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))) return 0;
+    return n;
+}
+
 void dt_text_print(FILE *out, const char *text) {
     static const char LETTERS[] = "\a\b\t\n\v\f\r", NAMES[] = "abtnvfr";
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {

@@ -11,6 +11,9 @@
 enum { DT_TEXT_FAR = 48 };
 int dt_text_closeness(const char *word, size_t n, const char *text);
 
+// Length of the valid UTF-8 sequence at s (RFC 3629: no overlongs, no surrogates), 0 if invalid.
+size_t dt_text_utf8_length(const char *s);
+
 // Writes text with control characters as \n, \t, \x1b and so on, and a backslash doubled, so that it is
 // one line and no terminal sequence. Bytes from 0x80 stay; C1 control characters do not.
 void dt_text_print(FILE *out, const char *text);

@@ -1,0 +1,266 @@
+// The catalog as an SQLite database: where it lies, what the standard library reads in it, the same
+// bytes each time, and nothing half-made under its name.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/catalog/catalog_db.h"
+#include "data_fixture.h"
+
+#include <math.h>
+
+static const char WEIRD[] = "new\nline \"quote\" 'it''s' \x01 \xc3\xa9";
+
+static dt_catalog *make(int n) {
+    dt_catalog *c = dt_catalog_create();
+    for (int s = 0; s < 2; s++) {
+        dt_catalog_add_shard(c, s ? "somewhere/x-1.tar" : "somewhere/x-0.tar", 1000);
+        c->shards[s].stamp = 0xfedcba9876543210u + (uint64_t)s;
+        for (int i = s * n / 2; i < (s + 1) * n / 2; i++) {
+            char key[32], text[32];
+            uint64_t hash = UINT64_MAX - (uint64_t)i;
+            snprintf(key, sizeof key, "r%05d", i);
+            assert_int_equal(dt_catalog_add_record(c, (uint32_t)s, i == 3 ? WEIRD : key), DT_OK);
+            dt_catalog_add_member(c, "jpg", (uint64_t)i, 10, i == 2 ? NULL : &hash);
+            dt_catalog_add_member(c, "json", (uint64_t)i, 5, &hash);
+            snprintf(text, sizeof text, "%d", i % 7);
+            if (i % 5) dt_catalog_set(c, "subject", text);
+            dt_catalog_set(c, "Subject", i % 2 ? "007" : "7");
+            dt_catalog_set(c, "id", i % 2 ? "\xff\xfe" : WEIRD);
+            dt_catalog_set(c, WEIRD, "");
+            if (i % 3) dt_catalog_set_real(c, "quality", i / 10.0);
+            dt_catalog_set_real(c, "width", 640);
+        }
+    }
+    dt_catalog_finish(c);
+    return c;
+}
+
+static const dt_lineage LINEAGE = {.made_by = "pack",
+                                   .command = "dtrain pack raw 'x-{0..1}.tar'",
+                                   .options = "{\"a\":1}",
+                                   .version = "0.1.0",
+                                   .parent = "raw",
+                                   .parent_hash = 255};
+
+static void write_db(const char *path, int n, const dt_lineage *l) {
+    dt_catalog *c = make(n);
+    if (dt_catalog_db_write(path, c, l, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_catalog_destroy(c);
+}
+
+// The first row of a statement, columns joined by '|', through the library's own file layer.
+static const char *ask(const char *path, const char *sql) {
+    static char out[4096];
+    sqlite3 *db;
+    sqlite3_stmt *s;
+    out[0] = '\0';
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    if (sqlite3_step(s) == SQLITE_ROW)
+        for (int i = 0; i < sqlite3_column_count(s); i++) {
+            const char *text = (const char *)sqlite3_column_text(s, i);
+            snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", i ? "|" : "",
+                     text ? text : "NULL");
+        }
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    return out;
+}
+
+static void rows_are_as_set(void **state) {
+    const char *p = fixture_path("x.catalog.sqlite");
+    write_db(p, 100, &LINEAGE);
+    assert_string_equal(ask(p, "PRAGMA integrity_check"), "ok");
+    assert_string_equal(ask(p, "SELECT count(*), min(id), max(id) FROM records"), "100|0|99");
+    assert_string_equal(ask(p, "SELECT key, shard, row, bytes FROM records WHERE id = 60"),
+                        "r00060|1|10|15");
+    assert_string_equal(ask(p, "SELECT key = 'new' || char(10) || 'line \"quote\" ''it''''s'' ' || "
+                               "char(1) || ' ' || char(233) FROM records WHERE id = 3"),
+                        "1");
+    assert_string_equal(ask(p, "SELECT hash IS NULL FROM records WHERE id = 2"), "1");
+    assert_string_equal(ask(p, "SELECT count(*) FROM records WHERE hash IS NULL"), "1");
+    assert_string_equal(ask(p, "SELECT path, bytes, stamp, first_record, n_records FROM shards "
+                               "WHERE id = 1"),
+                        "x-1.tar|1000|fedcba9876543211|50|50");
+    assert_string_equal(ask(p, "SELECT ext, offset, bytes, printf('%016x', hash) FROM members "
+                               "WHERE record = 9"),
+                        "jpg|9|10|fffffffffffffff6");
+    assert_string_equal(ask(p, "SELECT group_concat(name || '=' || value) FROM (SELECT * FROM "
+                               "facts WHERE name <> 'hash')"),
+                        "n_records=100,n_shards=2");
+}
+
+// Names that SQL takes for one another, values of each type.
+static void columns_have_names_and_types(void **state) {
+    const char *p = fixture_path("x.catalog.sqlite");
+    assert_string_equal(ask(p, "SELECT group_concat(column_name || ' ' || kind) FROM columns WHERE "
+                               "name IN ('subject', 'Subject', 'quality', 'width')"),
+                        "Subject text,subject_2 number,width number,quality number");
+    assert_string_equal(ask(p, "SELECT column_name FROM columns WHERE name = 'id'"), "id_2");
+    assert_string_equal(
+        ask(p, "SELECT subject, typeof(subject), subject_2, typeof(subject_2), quality, width, "
+               "typeof(width) FROM metadata WHERE id = 11"),
+        "007|text|4|integer|1.1|640|integer");
+    assert_string_equal(ask(p, "SELECT quality, subject_2, typeof(id_2) FROM metadata WHERE id = "
+                               "15"),
+                        "NULL|NULL|blob");
+    assert_string_equal(ask(p, "SELECT shard, row, width FROM catalog WHERE key = 'r00060'"),
+                        "x-1.tar|10|640");
+}
+
+static void lineage_is_a_chain(void **state) {
+    const char *first = fixture_path("x.catalog.sqlite"),
+               *second = fixture_path("y.catalog.sqlite");
+    assert_string_equal(ask(first, "SELECT * FROM lineage"),
+                        "1|pack|dtrain pack raw 'x-{0..1}.tar'|{\"a\":1}|0.1.0|raw|"
+                        "00000000000000ff");
+    dt_lineage l = {.made_by = "pack", .version = "0.2.0", .parent = fixture_path("x-{0..1}.tar")};
+    write_db(second, 4, &l);
+    assert_string_equal(ask(second, "SELECT count(*) FROM lineage"), "2");
+    assert_string_equal(ask(second, "SELECT command FROM lineage WHERE step = 1"),
+                        "dtrain pack raw 'x-{0..1}.tar'");
+    assert_string_equal(ask(second, "SELECT version, parent_hash FROM lineage WHERE step = 2"),
+                        "0.2.0|NULL");
+}
+
+static void the_same_bytes_each_time(void **state) {
+    const char *a = fixture_path("a.catalog.sqlite"), *b = fixture_path("b.catalog.sqlite");
+    size_t n, n_b;
+    write_db(a, 5000, &LINEAGE);
+    write_db(b, 5000, &LINEAGE);
+    void *x = fixture_read(a, &n), *y = fixture_read(b, &n_b);
+    assert_int_equal(n, n_b);
+    assert_memory_equal(x, y, n);
+    free(x), free(y);
+}
+
+static void few_records(void **state) {
+    for (int n = 0; n < 3; n++) {
+        const char *p = fixture_path("few.catalog.sqlite");
+        char want[2] = {(char)('0' + n), 0};
+        write_db(p, n, NULL);
+        assert_string_equal(ask(p, "PRAGMA integrity_check"), "ok");
+        assert_string_equal(ask(p, "SELECT count(*) FROM catalog"), want);
+    }
+}
+
+static void it_lies_beside_the_data(void **state) {
+    static const char *const WANT[][2] = {
+        {"a/x.lmdb", "a/x.lmdb/catalog.sqlite"},
+        {"x.lmdb/", "x.lmdb/catalog.sqlite"},
+        {"d/photos-{000000..000003}.tar", "d/photos.catalog.sqlite"},
+        {"photos.tar", "photos.catalog.sqlite"},
+        {"train2.tar.gz", "train2.catalog.sqlite"},
+        {"d/{000..031}.tar", "d/catalog.sqlite"},
+        {"{000..031}.tar", "catalog.sqlite"},
+        {"a-{0..3}-of-4.tar", "a.catalog.sqlite"},
+    };
+    for (size_t i = 0; i < sizeof WANT / sizeof *WANT; i++) {
+        char *path = dt_catalog_db_path(WANT[i][0]);
+        assert_string_equal(path, WANT[i][1]);
+        free(path);
+    }
+    static const char *const FIND[][2] = {
+        {"find/x.lmdb/data.mdb", "find/x.lmdb/catalog.sqlite"},
+        {"find/photos-000002.tar", "find/photos.catalog.sqlite"},
+        {"find/a-2-of-4.tar", "find/a.catalog.sqlite"},
+        {"find/one2.tar", "find/one2.catalog.sqlite"},
+        {"find/t/007.tar", "find/t/catalog.sqlite"},
+        {"find/other.tar", NULL},
+        {"find/t2/other.tar", NULL},
+        {"find/x.lmdb/photo.jpg", NULL},
+    };
+    for (size_t i = 0; i < sizeof FIND / sizeof *FIND; i++)
+        if (FIND[i][1]) fixture_write(fixture_path(FIND[i][1]), "", 0);
+    fixture_write(fixture_path("find/one.catalog.sqlite"), "", 0);
+    for (size_t i = 0; i < sizeof FIND / sizeof *FIND; i++) {
+        char *path = dt_catalog_db_find(fixture_path(FIND[i][0]));
+        if (FIND[i][1])
+            assert_string_equal(path, fixture_path(FIND[i][1]));
+        else
+            assert_null(path);
+        free(path);
+    }
+}
+
+// The n-th write fails, for every n: an error with the file's name, and nothing there.
+static void a_full_disk_leaves_nothing(void **state) {
+    const char *path = fixture_path("full.catalog.sqlite");
+    dt_catalog *c = make(3000);
+    int n = 1;
+    for (;; n++) {
+        char *spec = dt_xprintf("io:%d:%s", n, n % 2 ? "enospc" : "eio");
+        dt_failpoint_set(spec);
+        free(spec);
+        dt_status st = dt_catalog_db_write(path, c, &LINEAGE, NULL);
+        dt_failpoint_set(NULL);
+        if (st == DT_OK) break;
+        assert_int_equal(st, DT_E_STORAGE);
+        assert_non_null(strstr(dt_error_message(), fixture_dir));
+        assert_false(dt_io_exists(fixture_path("full.catalog.sqlite.partial")));
+        if (dt_io_exists(path)) { // the folder's fsync failed: it is whole
+            assert_string_equal(ask(path, "PRAGMA integrity_check"), "ok");
+            assert_int_equal(dt_io_unlink(path), DT_OK);
+        }
+    }
+    assert_true(n > 10);
+    assert_string_equal(ask(path, "PRAGMA integrity_check"), "ok");
+    dt_catalog_destroy(c);
+}
+
+static void damage_is_told(void **state) {
+    const char *path = fixture_path("bad.catalog.sqlite");
+    size_t n;
+    sqlite3 *db;
+    write_db(path, 1000, NULL);
+    uint8_t *good = fixture_read(path, &n);
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_OK);
+    sqlite3_close(db);
+    fixture_write(path, good, 50);
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "bad.catalog.sqlite"));
+    fixture_write(path, "", 0);
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_E_DATA);
+    fixture_write(path,
+                  "hello, world, this is no database, is it? It goes on for more than 100 "
+                  "bytes, so that there is a header to look at, and a bit more",
+                  130);
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_E_DATA);
+    good[60 + 3] = 9; // user_version
+    fixture_write(path, good, n);
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "version"));
+    free(good);
+    fixture_write(fixture_path("bad.catalog.sqlite-wal"), "x", 1);
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "another program"));
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_as_set),
+        cmocka_unit_test(columns_have_names_and_types),
+        cmocka_unit_test(lineage_is_a_chain),
+        cmocka_unit_test(the_same_bytes_each_time),
+        cmocka_unit_test(few_records),
+        cmocka_unit_test(it_lies_beside_the_data),
+        cmocka_unit_test(a_full_disk_leaves_nothing),
+        cmocka_unit_test(damage_is_told),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
