@@ -1,5 +1,7 @@
-// vectorize.h: loops over bytes that are worth the compiler's full effort, for the machine that runs
-// them. Only integer arithmetic goes here: the bits are the same on every ISA.
+// vectorize.h: loops that are worth the compiler's full effort, for the machine that runs them. The
+// bits must be the same on every ISA, so: integers, or floats of which each is computed by itself and
+// sums whose order the code fixes. Nothing contracts a*b+c into one rounding: data/ is compiled with
+// -ffp-contract=off.
 #ifndef DT_DATA_VECTORIZE_H
 #define DT_DATA_VECTORIZE_H
 

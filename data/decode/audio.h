@@ -1,0 +1,126 @@
+// audio.h: bytes of a sound file -> a segment of samples at the wanted rate -> features.
+//
+//   dt_features_begin -> dt_clipper_run -> (augment) -> dt_features_run
+//
+// Samples are f32, full scale -1..1, a channel after the other: (channels, n). A file's channels are
+// averaged when one is wanted, its only one is repeated when several are. Features leave as (H,W,C), as
+// images do: (1, samples, C) for a waveform, (bins, frames, C) for a spectrogram. All numbers are the same
+// on every ISA (data/vectorize.h).
+#ifndef DT_DATA_AUDIO_H
+#define DT_DATA_AUDIO_H
+
+#include "data/record.h"
+
+#include "base/status.h"
+
+enum {
+    DT_AUDIO_MAX_SAMPLES = 64 << 20, // of a segment, over its channels
+    DT_AUDIO_MAX_CHANNELS = 64,
+    DT_AUDIO_MIN_RATE = 1000,
+    DT_AUDIO_MAX_RATE = 768000
+};
+
+// ---- files (audio_file.c) --------------------------------------------------------------------------
+// A worker's open file. WAV allocates nothing; libsndfile, for the rest, a few blocks a file.
+typedef struct dt_audio_file dt_audio_file;
+dt_audio_file *dt_audio_file_create(void);
+void dt_audio_file_destroy(dt_audio_file *f);
+
+typedef struct dt_audio_info {
+    int rate, channels;
+    int64_t n_samples; // of a channel; at least 1
+} dt_audio_info;
+
+// Reads the header. The bytes must live as long as they are read from. DT_E_DATA says what is wrong with
+// them: garbage, cut, no samples, a rate or channels beyond the limits.
+dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out);
+// n samples from `begin` of each channel, as `channels` channels: out[c * stride + i]. Decodes no more
+// than those. DT_E_DATA: the file ends early, has NaN, or its channels cannot become so many.
+dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
+                             size_t stride);
+
+// ---- segments (audio_segment.c) ----------------------------------------------------------------------
+typedef enum dt_audio_pad { DT_PAD_ZERO, DT_PAD_WRAP, DT_PAD_REFLECT } dt_audio_pad;
+
+typedef struct dt_audio_clip {
+    int rate, channels;
+    int64_t n_samples; // of a channel
+    dt_audio_pad pad;  // after the end of a file that is shorter
+} dt_audio_clip;
+
+// A worker's: the open file, and tables for the rates it has met.
+typedef struct dt_clipper dt_clipper;
+dt_clipper *dt_clipper_create(void);
+void dt_clipper_destroy(dt_clipper *s);
+// The file in `bytes`, resampled to the rate and cut to n_samples: at place `at` (0 .. 2^32-1 stand for
+// the first to the last one where the segment fits) or with at = DT_CLIP_CENTRE in the middle. Only
+// the part that is needed is decoded. out[c * stride + i]. DT_E_DATA: as for the file, or it would need
+// too many samples, or a rate that does not go into the wanted one.
+#define DT_CLIP_CENTRE UINT64_MAX
+dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want, uint64_t at,
+                         float *out, size_t stride);
+
+// ---- rates (audio_resample.c) ------------------------------------------------------------------------
+// Band-limited interpolation by a Hann-windowed sinc of six zero crossings, cut at 0.99 of the lower
+// Nyquist frequency: what torchaudio.functional.resample computes by default. Immutable.
+typedef struct dt_resampler dt_resampler;
+// NULL when the ratio needs a table of more than 8 MiB (both rates large, without common divisor).
+dt_resampler *dt_resampler_create(int from_rate, int to_rate);
+void dt_resampler_destroy(dt_resampler *r);
+// Output samples that `n` input samples make: ceil(n * to / from).
+int64_t dt_resampler_length(const dt_resampler *r, int64_t n);
+// Input samples [*begin, *end) that outputs [first, first + n) are made of; may reach beyond the file,
+// where samples are 0.
+void dt_resampler_window(const dt_resampler *r, int64_t first, int64_t n, int64_t *begin,
+                         int64_t *end);
+// out[i] = output first + i; src[0] is input sample *begin of the window.
+void dt_resampler_run(const dt_resampler *r, const float *src, int64_t first, int64_t n,
+                      float *out);
+
+// ---- features (audio_features.c) -----------------------------------------------------------------------
+typedef enum dt_feature_kind {
+    DT_FEATURE_WAVEFORM,
+    DT_FEATURE_SPECTROGRAM,
+    DT_FEATURE_LOG_SPECTROGRAM,
+    DT_FEATURE_MEL,
+    DT_FEATURE_LOG_MEL,
+    DT_FEATURE_MFCC
+} dt_feature_kind;
+
+typedef struct dt_feature_opts {
+    dt_feature_kind kind;
+    int rate, channels;
+    int64_t n_samples;      // of a channel
+    int n_fft, window, hop; // samples; the periodic Hann window is centred in n_fft
+    bool center, reflect;   // frames around multiples of hop; beyond the edges: mirrored, else 0
+    int power;              // 2: |X|^2, 1: |X|
+    int n_mels;
+    double f_min, f_max; // Hz
+    bool htk,
+        slaney_norm; // mel scale HTK, else Slaney's; triangles of unit area, else of unit height
+    bool decibel;    // 10 log10 (power 1: 20 log10) of max(x, floor), else ln(x + floor)
+    double floor, top_db; // decibel: nothing is more than top_db below the largest; 0: no limit
+    int n_mfcc;
+} dt_feature_opts;
+
+// Window, transform, filter bank. Immutable: shared by workers.
+typedef struct dt_features dt_features;
+// DT_E_USAGE with what does not fit together (without the place in the config).
+dt_status dt_features_create(dt_features **out, const dt_feature_opts *o);
+void dt_features_destroy(dt_features *f);
+void dt_features_shape(const dt_features *f, int64_t *rows, int64_t *columns);
+// Bands of the filter bank in which no frequency lies: they are always 0.
+int dt_features_empty_bands(const dt_features *f);
+// Where the segment must be written before run: n_samples of `channels` rows, *stride apart, with room
+// for the mirrored edges around each. DT_E_INTERNAL: out of memory.
+typedef struct dt_feature_scratch {
+    dt_buffer signal, work, plane;
+    float *rows; // in signal, since begin
+} dt_feature_scratch;
+dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float **signal,
+                            size_t *stride);
+// dst: (rows, columns, channels).
+dt_status dt_features_run(const dt_features *f, dt_feature_scratch *w, float *dst);
+void dt_feature_scratch_fini(dt_feature_scratch *w);
+
+#endif

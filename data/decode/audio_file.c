@@ -1,0 +1,299 @@
+// audio_file.c: the samples of WAV files, and through libsndfile of FLAC, Ogg, AIFF and others.
+//
+// WAV is what most sets are made of, and it is so simple that opening one through libsndfile costs more
+// than decoding a second of it (three times at 16 kHz; tests/bench/bench_audio.c): RIFF chunks are
+// walked here with every length checked, and integers of 8 to 32 bits or floats are converted. WAV in
+// other codings (A-law, ADPCM), RF64 and big-endian RIFX go to libsndfile as FLAC and Ogg do, from
+// memory. What libsndfile is given must begin like a format named in MAGIC: its parsers of old formats
+// that recognise themselves in almost anything stay out of reach.
+//
+// A cut file is an error where it can be known: WAV whose chunk ends beyond the file, FLAC or others that
+// give fewer samples than the header says. (An Ogg file's length is what its last whole page says.)
+// Writers to a pipe leave a length of 2 GiB or more: that is the rest of the file.
+// Format: IBM/Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991;
+// WAVEFORMATEXTENSIBLE as documented by Microsoft.
+#include "audio.h"
+
+#include "base/arena.h"
+#include "data/vectorize.h"
+
+#include <math.h>
+#include <sndfile.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 4096, PIPE_LENGTH = 0x7fff0000 };
+static const sf_count_t MAX_LENGTH = (sf_count_t)1 << 40;
+static const float LOUDEST = 1e15f; // of floats: beyond it a power would overflow
+
+typedef enum coding {
+    CODING_U8,
+    CODING_S16,
+    CODING_S24,
+    CODING_S32,
+    CODING_F32,
+    CODING_F64
+} coding;
+static const int CODING_BYTES[] = {1, 2, 3, 4, 4, 8};
+
+struct dt_audio_file {
+    dt_span bytes;
+    dt_audio_info info;
+    // WAV
+    coding coding;
+    const uint8_t *samples;
+    // others: libsndfile, at `at` of the bytes
+    SNDFILE *sound;
+    sf_count_t at;
+    float block[BLOCK];
+};
+
+dt_audio_file *dt_audio_file_create(void) {
+    return dt_xcalloc(1, sizeof(dt_audio_file));
+}
+
+void dt_audio_file_destroy(dt_audio_file *f) {
+    if (f && f->sound) sf_close(f->sound);
+    free(f);
+}
+
+// ---- WAV -------------------------------------------------------------------------------------------
+static uint32_t u16_at(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
+static uint32_t u32_at(const uint8_t *p) {
+    return u16_at(p) | u16_at(p + 2) << 16;
+}
+
+// The sample coding of a "fmt " chunk, or false: one for libsndfile.
+static bool read_format(dt_audio_file *f, const uint8_t *p, uint32_t n) {
+    uint32_t tag = u16_at(p), block = u16_at(p + 12), bits = u16_at(p + 14);
+    if (tag == 0xfffe && n >= 40) tag = u16_at(p + 24); // extensible: the first word of the GUID
+    f->info.channels = (int)u16_at(p + 2);
+    f->info.rate = (int)(u32_at(p + 4) & INT32_MAX);
+    if (f->info.channels == 0 || block % (uint32_t)f->info.channels) return false;
+    uint32_t bytes = block / (uint32_t)f->info.channels;
+    if ((bits + 7) / 8 != bytes) return false;
+    if (tag == 1 && bytes >= 1 && bytes <= 4) {
+        f->coding = (coding)(CODING_U8 + bytes - 1);
+        return true;
+    }
+    if (tag == 3 && (bytes == 4 || bytes == 8)) {
+        f->coding = bytes == 4 ? CODING_F32 : CODING_F64;
+        return true;
+    }
+    return false;
+}
+
+// *ours: whether it is parsed here; otherwise libsndfile may know it.
+static dt_status open_wav(dt_audio_file *f, dt_span s, bool *ours) {
+    bool have_format = false;
+    *ours = false;
+    for (size_t at = 12; s.n_bytes - at >= 8;) {
+        const uint8_t *p = s.data + at;
+        uint32_t n = u32_at(p + 4);
+        size_t left = s.n_bytes - at - 8;
+        if (memcmp(p, "data", 4) == 0) {
+            if (!have_format) return dt_fail(DT_E_DATA, "WAV: no format before the samples");
+            if (n > left && n < PIPE_LENGTH)
+                return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there",
+                               n, left);
+            f->samples = p + 8;
+            size_t frame = (size_t)CODING_BYTES[f->coding] * (size_t)f->info.channels;
+            f->info.n_samples = (int64_t)((n < left ? n : left) / frame);
+            *ours = true;
+            return DT_OK;
+        }
+        if (n > left) break;
+        if (memcmp(p, "fmt ", 4) == 0) {
+            if (n < 16) return dt_fail(DT_E_DATA, "WAV: a format of %u bytes", n);
+            if (!read_format(f, p + 8, n)) return DT_OK;
+            have_format = true;
+        }
+        at += 8 + (size_t)n + (n & 1 && n < left ? 1 : 0);
+    }
+    return dt_fail(DT_E_DATA, "WAV: cut: it ends before its samples begin");
+}
+
+// n values, in the order of the file.
+VECTORIZED static void from_u8(const uint8_t *restrict p, size_t n, float *restrict out) {
+    for (size_t i = 0; i < n; i++) out[i] = (float)((int)p[i] - 128) * (1.0f / 128);
+}
+
+VECTORIZED static void from_s16(const uint8_t *restrict p, size_t n, float *restrict out) {
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)(int16_t)(uint16_t)(p[2 * i] | p[2 * i + 1] << 8) * (1.0f / 32768);
+}
+
+VECTORIZED static void from_s24(const uint8_t *restrict p, size_t n, float *restrict out) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t v =
+            (uint32_t)p[3 * i] << 8 | (uint32_t)p[3 * i + 1] << 16 | (uint32_t)p[3 * i + 2] << 24;
+        out[i] = (float)(int32_t)v * (1.0f / 2147483648.0f);
+    }
+}
+
+static void from_s32(const uint8_t *restrict p, size_t n, float *restrict out) {
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)(int32_t)u32_at(p + 4 * i) * (1.0f / 2147483648.0f);
+}
+
+static void from_f32(const uint8_t *restrict p, size_t n, float *restrict out) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t v = u32_at(p + 4 * i);
+        memcpy(out + i, &v, sizeof v);
+    }
+}
+
+static void from_f64(const uint8_t *restrict p, size_t n, float *restrict out) {
+    for (size_t i = 0; i < n; i++) {
+        uint64_t v = u32_at(p + 8 * i) | (uint64_t)u32_at(p + 8 * i + 4) << 32;
+        double d;
+        memcpy(&d, &v, sizeof d);
+        out[i] = (float)d;
+    }
+}
+
+static void convert(coding c, const uint8_t *p, size_t n, float *out) {
+    static void (*const FROM[])(const uint8_t *restrict, size_t, float *restrict) = {
+        from_u8, from_s16, from_s24, from_s32, from_f32, from_f64};
+    FROM[c](p, n, out);
+}
+
+// ---- libsndfile --------------------------------------------------------------------------------------
+static sf_count_t memory_length(void *user) {
+    return (sf_count_t)((dt_audio_file *)user)->bytes.n_bytes;
+}
+
+static sf_count_t memory_seek(sf_count_t offset, int whence, void *user) {
+    dt_audio_file *f = user;
+    sf_count_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? f->at : memory_length(user), to;
+    if (__builtin_add_overflow(from, offset, &to) || to < 0) return -1;
+    return f->at = to;
+}
+
+static sf_count_t memory_read(void *out, sf_count_t n, void *user) {
+    dt_audio_file *f = user;
+    sf_count_t left = memory_length(user) - f->at;
+    if (n > left) n = left;
+    if (n <= 0) return 0;
+    memcpy(out, f->bytes.data + f->at, (size_t)n);
+    f->at += n;
+    return n;
+}
+
+static sf_count_t memory_tell(void *user) {
+    return ((dt_audio_file *)user)->at;
+}
+
+static dt_status open_sound(dt_audio_file *f, const char *name) {
+    SF_VIRTUAL_IO io = {.get_filelen = memory_length,
+                        .seek = memory_seek,
+                        .read = memory_read,
+                        .tell = memory_tell};
+    SF_INFO info = {0};
+    f->at = 0;
+    f->sound = sf_open_virtual(&io, SFM_READ, &info, f);
+    if (!f->sound) return dt_fail(DT_E_DATA, "%s: %s", name, sf_strerror(NULL));
+    f->info = (dt_audio_info){info.samplerate, info.channels, info.frames};
+    if (info.frames > MAX_LENGTH)
+        return dt_fail(DT_E_DATA, "%s: its header does not say how long it is", name);
+    return DT_OK;
+}
+
+// ---- both ----------------------------------------------------------------------------------------------
+static const struct {
+    const char *name, *begin;
+} MAGIC[] = {{"WAV", "RIFF"}, {"WAV", "RIFX"},    {"WAV", "RF64"}, {"FLAC", "fLaC"},
+             {"Ogg", "OggS"}, {"AIFF", "FORM"},   {"CAF", "caff"}, {"AU", ".snd"},
+             {"MP3", "ID3"},  {"MP3", "\xff\xfb"}};
+
+static const char *kind_of(dt_span s) {
+    for (size_t i = 0; i < sizeof MAGIC / sizeof *MAGIC; i++)
+        if (s.n_bytes >= strlen(MAGIC[i].begin) &&
+            memcmp(s.data, MAGIC[i].begin, strlen(MAGIC[i].begin)) == 0)
+            return MAGIC[i].name;
+    return NULL;
+}
+
+static dt_status check_info(const dt_audio_info *i, const char *kind) {
+    if (i->channels < 1 || i->channels > DT_AUDIO_MAX_CHANNELS)
+        return dt_fail(DT_E_DATA, "%s: %d channels", kind, i->channels);
+    if (i->rate < DT_AUDIO_MIN_RATE || i->rate > DT_AUDIO_MAX_RATE)
+        return dt_fail(DT_E_DATA, "%s: a rate of %d Hz", kind, i->rate);
+    if (i->n_samples < 1) return dt_fail(DT_E_DATA, "%s: without samples", kind);
+    return DT_OK;
+}
+
+dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
+    if (f->sound) sf_close(f->sound);
+    f->sound = NULL;
+    f->bytes = bytes;
+    const char *kind = kind_of(bytes);
+    bool ours = false;
+    if (!kind)
+        return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)",
+                       bytes.n_bytes);
+    if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0 &&
+        memcmp(bytes.data + 8, "WAVE", 4) == 0)
+        DT_TRY(open_wav(f, bytes, &ours));
+    if (!ours) DT_TRY(open_sound(f, kind));
+    DT_TRY(check_info(&f->info, kind));
+    *out = f->info;
+    return DT_OK;
+}
+
+// Frames of n_in channels, interleaved, to rows of n_out.
+static void mix(const float *restrict in, size_t n, int n_in, int n_out, float *restrict out,
+                size_t stride) {
+    size_t step = (size_t)n_in;
+    if (n_out == 1 && n_in == 2) {
+        for (size_t i = 0; i < n; i++) out[i] = (in[2 * i] + in[2 * i + 1]) * 0.5f;
+    } else if (n_out == 1) {
+        for (size_t i = 0; i < n; i++) {
+            float sum = in[i * step];
+            for (size_t c = 1; c < step; c++) sum += in[i * step + c];
+            out[i] = sum / (float)n_in;
+        }
+    } else {
+        for (int c = 0; c < n_out; c++)
+            for (size_t i = 0; i < n; i++)
+                out[(size_t)c * stride + i] = in[i * step + (n_in == 1 ? 0 : (size_t)c)];
+    }
+}
+
+static bool is_loud(const float *x, size_t n) {
+    unsigned bad = 0;
+    for (size_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= LOUDEST);
+    return bad;
+}
+
+dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
+                             size_t stride) {
+    int n_in = f->info.channels;
+    if (channels != n_in && channels != 1 && n_in != 1)
+        return dt_fail(DT_E_DATA, "%d channels, of which %d cannot be made", n_in, channels);
+    if (f->sound && sf_seek(f->sound, begin, SEEK_SET) != begin)
+        return dt_fail(DT_E_DATA, "sample %lld of %lld cannot be reached", (long long)begin,
+                       (long long)f->info.n_samples);
+    size_t frame = (size_t)n_in, at_once = BLOCK / frame;
+    for (int64_t done = 0; done < n;) {
+        size_t m = (size_t)(n - done) < at_once ? (size_t)(n - done) : at_once;
+        float *to = n_in == 1 && channels == 1 ? out + done : f->block;
+        if (f->sound) {
+            if (sf_readf_float(f->sound, to, (sf_count_t)m) != (sf_count_t)m)
+                return dt_fail(DT_E_DATA,
+                               "cut or damaged: it has fewer than the %lld samples of its header",
+                               (long long)f->info.n_samples);
+        } else {
+            size_t bytes = (size_t)CODING_BYTES[f->coding] * frame;
+            convert(f->coding, f->samples + (size_t)(begin + done) * bytes, m * frame, to);
+        }
+        bool is_float = f->sound || f->coding >= CODING_F32;
+        if (is_float && is_loud(to, m * frame))
+            return dt_fail(DT_E_DATA, "its samples are no sound: NaN, infinite or above 1e15");
+        if (to == f->block) mix(to, m, n_in, channels, out + done, stride);
+        done += (int64_t)m;
+    }
+    return DT_OK;
+}

@@ -1,0 +1,468 @@
+// Sounds: WAV in every coding and what is wrong with it; formats of libsndfile; places and padding of
+// clips; transforms of all kinds of lengths against their definition; logarithms; options that do not
+// fit. Agreement with librosa and torchaudio is tests/golden/test_golden_audio.c.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "data/decode/audio.h"
+#include "data/decode/fft.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static dt_clipper *clipper;
+
+static void put(uint8_t *p, uint64_t v, int n) {
+    for (int i = 0; i < n; i++) p[i] = (uint8_t)(v >> 8 * i);
+}
+
+// ---- WAV -------------------------------------------------------------------------------------------
+typedef struct wav_kind {
+    int tag, bits, channels;
+    bool extensible, odd_chunk; // odd_chunk: a chunk of odd length comes first
+} wav_kind;
+
+// Sample i of channel c is (i * 3 - 40 + 20 c) / 128, which every coding holds exactly.
+static double value(int i, int c) {
+    return ((i * 3 + 20 * c) % 200 - 100) / 128.0;
+}
+
+static void put_sample(uint8_t *p, const wav_kind *k, double v) {
+    if (k->tag == 3) {
+        float f = (float)v;
+        memcpy(p, k->bits == 32 ? (void *)&f : (void *)&v, (size_t)k->bits / 8);
+    } else if (k->bits == 8)
+        p[0] = (uint8_t)(v * 128 + 128);
+    else
+        put(p, (uint64_t)(int64_t)(v * ldexp(1, k->bits - 1)), k->bits / 8);
+}
+
+static size_t make_wav(uint8_t *out, const wav_kind *k, int n) {
+    size_t format = k->extensible ? 40 : 16, frame = (size_t)(k->bits / 8 * k->channels), at = 12;
+    memcpy(out, "RIFF\0\0\0\0WAVE", 12);
+    if (k->odd_chunk) {
+        memcpy(out + at, "LIST\3\0\0\0abc\0", 12);
+        at += 12;
+    }
+    memset(out + at, 0, 8 + format);
+    memcpy(out + at, "fmt ", 4);
+    put(out + at + 4, format, 4);
+    put(out + at + 8, k->extensible ? 0xfffe : (uint64_t)k->tag, 2);
+    put(out + at + 10, (uint64_t)k->channels, 2);
+    put(out + at + 12, 8000, 4);
+    put(out + at + 16, 8000 * frame, 4);
+    put(out + at + 20, frame, 2);
+    put(out + at + 22, (uint64_t)k->bits, 2);
+    if (k->extensible) put(out + at + 32, (uint64_t)k->tag, 2);
+    at += 8 + format;
+    memcpy(out + at, "data", 4);
+    put(out + at + 4, frame * (size_t)n, 4);
+    at += 8;
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < k->channels; c++, at += (size_t)k->bits / 8)
+            put_sample(out + at, k, value(i, c));
+    put(out + 4, at - 8, 4);
+    return at;
+}
+
+static const wav_kind WAVS[] = {{1, 8, 1},        {1, 16, 1}, {1, 16, 2},
+                                {1, 24, 1, true}, {1, 24, 2}, {1, 32, 1},
+                                {3, 32, 1},       {3, 64, 2}, {1, 16, 3, true, true}};
+enum { N_WAVS = sizeof WAVS / sizeof *WAVS };
+
+// An exact copy, so that AddressSanitizer sees a read past the end.
+static dt_status run(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uint64_t at,
+                     float *out) {
+    uint8_t *copy = malloc(n ? n : 1);
+    memcpy(copy, bytes, n);
+    dt_status st = dt_clipper_run(clipper, (dt_span){copy, n}, c, at, out, (size_t)c->n_samples);
+    free(copy);
+    return st;
+}
+
+static void run_ok(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uint64_t at,
+                   float *out) {
+    dt_status st = run(bytes, n, c, at, out);
+    if (st != DT_OK) fail_msg("%s", dt_error_message());
+}
+
+static void test_wav(void **state) {
+    uint8_t bytes[4096];
+    float out[3 * 100];
+    for (int i = 0; i < N_WAVS; i++) {
+        const wav_kind *k = &WAVS[i];
+        size_t n = make_wav(bytes, k, 100);
+        dt_audio_clip own = {8000, k->channels, 100, DT_PAD_ZERO},
+                      mono = {8000, 1, 100, DT_PAD_ZERO};
+        run_ok(bytes, n, &own, DT_CLIP_CENTRE, out);
+        for (int c = 0; c < k->channels; c++)
+            for (int s = 0; s < 100; s++)
+                if (out[c * 100 + s] != (float)value(s, c))
+                    fail_msg("kind %d, channel %d, sample %d: %g, not %g", i, c, s,
+                             (double)out[c * 100 + s], value(s, c));
+        run_ok(bytes, n, &mono, DT_CLIP_CENTRE, out);
+        for (int s = 0; s < 100; s++) {
+            double mean = 0;
+            for (int c = 0; c < k->channels; c++) mean += value(s, c) / k->channels;
+            assert_true(fabs((double)out[s] - mean) < 1e-7);
+        }
+        if (k->channels == 3) { // neither the mean nor a copy
+            dt_audio_clip two = {8000, 2, 100, DT_PAD_ZERO};
+            assert_int_equal(run(bytes, n, &two, 0, out), DT_E_DATA);
+        }
+    }
+    size_t n = make_wav(bytes, &WAVS[1], 100);
+    dt_audio_clip two = {8000, 2, 100, DT_PAD_ZERO};
+    run_ok(bytes, n, &two, 0, out);
+    assert_memory_equal(out, out + 100, 100 * sizeof *out);
+}
+
+// Cut anywhere: an error with a reason, whatever was cut; a length from a pipe is no cut.
+static void test_cut_wav(void **state) {
+    uint8_t bytes[4096];
+    float out[3 * 100];
+    for (int i = 0; i < N_WAVS; i++) {
+        dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+        size_t n = make_wav(bytes, &WAVS[i], 100);
+        for (size_t cut = 0; cut < n; cut++) {
+            assert_int_equal(run(bytes, cut, &c, 0, out), DT_E_DATA);
+            assert_true(strlen(dt_error_message()) > 10);
+        }
+        put(bytes + n - 4 - (size_t)(100 * WAVS[i].bits / 8 * WAVS[i].channels), 0xffffffff, 4);
+        run_ok(bytes, n, &c, 0, out);
+        assert_true(out[99] != 0);
+    }
+}
+
+static void test_damaged_wav(void **state) {
+    uint8_t bytes[4096], *data;
+    float out[100];
+    dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+    size_t n = make_wav(bytes, &WAVS[6], 100); // floats
+    float bad[] = {NAN, INFINITY, -1e20f};
+    for (int i = 0; i < 3; i++) {
+        memcpy(bytes + n - 40, &bad[i], 4);
+        assert_int_equal(run(bytes, n, &c, 0, out), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), "no sound"));
+    }
+    n = make_wav(bytes, &WAVS[1], 100);
+    for (size_t at = 0; at < 44; at++) // any byte of the header
+        for (int v = 0; v < 256; v++) {
+            uint8_t kept = bytes[at];
+            bytes[at] = (uint8_t)v;
+            dt_status st = run(bytes, n, &c, UINT32_MAX, out);
+            assert_true(st == DT_OK || st == DT_E_DATA);
+            bytes[at] = kept;
+        }
+    n = make_wav(bytes, &WAVS[1], 0);
+    assert_int_equal(run(bytes, n, &c, 0, out), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "without samples"));
+    data = (uint8_t *)"no sound at all";
+    assert_int_equal(run(data, 15, &c, 0, out), DT_E_DATA);
+}
+
+// ---- libsndfile --------------------------------------------------------------------------------------
+static uint8_t *corpus(const char *name, size_t *n) {
+    char path[1024], *data;
+    snprintf(path, sizeof path, "%s/tests/fuzz/corpus_audio/%s", getenv("SOURCE"), name);
+    assert_int_equal(dt_io_read_file(&data, n, path, 0, DT_E_DATA), DT_OK);
+    return (uint8_t *)data;
+}
+
+// What soundfile wrote from the same samples reads as the same samples.
+static void test_formats(void **state) {
+    static const struct {
+        const char *a, *b;
+        double within;
+    } PAIRS[] = {{"mono16.wav", "mono16.flac", 0},   {"mono16.wav", "mono16.aiff", 0},
+                 {"mono16.wav", "mono16.au", 0},     {"mono16.wav", "float.wav", 0},
+                 {"mono16.wav", "mono8.wav", 1e-2},  {"mono16.wav", "ulaw.wav", 2e-2},
+                 {"mono16.wav", "mono.ogg", 0.3},    {"stereo24.wav", "stereo24.flac", 0},
+                 {"stereo24.wav", "stereo32.wav", 0}};
+    for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++) {
+        size_t n_a, n_b;
+        uint8_t *a = corpus(PAIRS[i].a, &n_a), *b = corpus(PAIRS[i].b, &n_b);
+        int channels = strstr(PAIRS[i].a, "stereo") ? 2 : 1;
+        dt_audio_clip c = {8000, channels, 200, DT_PAD_ZERO};
+        float x[400] = {0}, y[400] = {0};
+        double energy = 0;
+        run_ok(a, n_a, &c, 0, x);
+        run_ok(b, n_b, &c, 0, y);
+        for (int s = 0; s < 200 * channels; s++) {
+            energy += (double)x[s] * (double)x[s];
+            if (fabs((double)x[s] - (double)y[s]) > PAIRS[i].within)
+                fail_msg("%s, %s: sample %d is %g and %g", PAIRS[i].a, PAIRS[i].b, s, (double)x[s],
+                         (double)y[s]);
+        }
+        assert_true(energy > 1);
+        free(a);
+        free(b);
+    }
+}
+
+static void test_cut_formats(void **state) {
+    static const char *const NAMES[] = {"mono16.flac", "stereo24.flac", "mono16.aiff"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        size_t n;
+        float out[800];
+        uint8_t *bytes = corpus(NAMES[i], &n);
+        dt_audio_clip c = {8000, 1, i == 1 ? 200 : 400, DT_PAD_ZERO};
+        run_ok(bytes, n, &c, 0, out);
+        for (size_t cut = 0; cut < n; cut += 7) {
+            dt_status st = run(bytes, cut, &c, 0, out);
+            if (strstr(NAMES[i], "flac"))
+                assert_int_equal(st, DT_E_DATA);
+            else
+                assert_true(st == DT_E_DATA || st == DT_OK);
+        }
+        free(bytes);
+    }
+}
+
+// ---- places and padding --------------------------------------------------------------------------------
+static void test_places(void **state) {
+    uint8_t bytes[4096];
+    float whole[100], out[64];
+    size_t n = make_wav(bytes, &WAVS[1], 100);
+    dt_audio_clip all = {8000, 1, 100, DT_PAD_ZERO}, c = {8000, 1, 64, DT_PAD_ZERO};
+    run_ok(bytes, n, &all, DT_CLIP_CENTRE, whole);
+    for (int place = 0; place <= 36; place++) {
+        run_ok(bytes, n, &c, ((uint64_t)place << 32) / 37 + 1, out);
+        assert_memory_equal(out, whole + place, sizeof out);
+    }
+    run_ok(bytes, n, &c, UINT32_MAX, out);
+    assert_memory_equal(out, whole + 36, sizeof out);
+    run_ok(bytes, n, &c, DT_CLIP_CENTRE, out);
+    assert_memory_equal(out, whole + 18, sizeof out);
+}
+
+// A clip of another rate is the same whether the whole or a part is decoded.
+static void test_resampled_places(void **state) {
+    uint8_t bytes[4096];
+    float whole[276], out[64];
+    size_t n = make_wav(bytes, &WAVS[1], 100);
+    dt_audio_clip all = {22050, 1, 276, DT_PAD_ZERO}, c = {22050, 1, 64, DT_PAD_ZERO};
+    run_ok(bytes, n, &all, 0, whole);
+    for (uint64_t place = 0; place <= 212; place++) {
+        run_ok(bytes, n, &c, (place << 32) / 213 + 1, out);
+        assert_memory_equal(out, whole + place, sizeof out);
+    }
+}
+
+static void test_padding(void **state) {
+    uint8_t bytes[4096];
+    float x[5], out[24];
+    size_t n = make_wav(bytes, &WAVS[1], 5);
+    dt_audio_clip c = {8000, 1, 5, DT_PAD_ZERO};
+    run_ok(bytes, n, &c, 0, x);
+    c.n_samples = 24;
+    static const int MIRRORED[] = {0, 1, 2, 3, 4, 3, 2, 1, 0, 1, 2, 3,
+                                   4, 3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1};
+    for (int pad = DT_PAD_ZERO; pad <= DT_PAD_REFLECT; pad++) {
+        c.pad = (dt_audio_pad)pad;
+        run_ok(bytes, n, &c, 12345, out);
+        for (int i = 0; i < 24; i++) {
+            float want = pad == DT_PAD_ZERO   ? (i < 5 ? x[i] : 0)
+                         : pad == DT_PAD_WRAP ? x[i % 5]
+                                              : x[MIRRORED[i]];
+            assert_true(out[i] == want);
+        }
+    }
+    n = make_wav(bytes, &WAVS[1], 1);
+    run_ok(bytes, n, &c, 0, out); // mirrored about its only sample
+    for (int i = 0; i < 24; i++) assert_true(out[i] == out[0] && out[0] != 0);
+}
+
+// ---- transforms ----------------------------------------------------------------------------------------
+static void test_fft(void **state) {
+    static const int SIZES[] = {2,  3,  4,  5,   6,   7,   8,   9,   12,  15,  16,  25,  27,
+                                30, 34, 64, 127, 128, 200, 254, 256, 400, 441, 512, 551, 1102};
+    for (size_t k = 0; k < sizeof SIZES / sizeof *SIZES; k++) {
+        int n = SIZES[k], n_bins = n / 2 + 1;
+        assert_true(dt_fft_has_size(n));
+        dt_fft *f = dt_fft_create(n);
+        size_t work = dt_fft_work(f);
+        dt_lanes *x = aligned_alloc(64, work * 64), *y = aligned_alloc(64, work * 64),
+                 *power = aligned_alloc(64, (size_t)n_bins * 64);
+        float *in = malloc((size_t)n * DT_LANES * sizeof *in);
+        uint32_t random = 1;
+        for (int i = 0; i < n * DT_LANES; i++) {
+            random = random * 1664525 + 1013904223;
+            ((float *)x)[i] = in[i] = (float)(int32_t)random / 2147483648.0f;
+        }
+        dt_fft_power(f, x, y, power);
+        for (int l = 0; l < DT_LANES; l++)
+            for (int b = 0; b < n_bins; b++) {
+                double re = 0, im = 0;
+                for (int i = 0; i < n; i++) {
+                    double angle = 2 * acos(-1.0) * (b * i % n) / n;
+                    re += (double)in[i * DT_LANES + l] * cos(angle);
+                    im -= (double)in[i * DT_LANES + l] * sin(angle);
+                }
+                double want = re * re + im * im, got = (double)((float *)power)[b * DT_LANES + l];
+                if (!(fabs(got - want) <= 2e-6 * n + 1e-6 * want))
+                    fail_msg("n %d, bin %d, lane %d: %g, not %g", n, b, l, got, want);
+            }
+        free(x), free(y), free(power), free(in);
+        dt_fft_destroy(f);
+    }
+    assert_false(dt_fft_has_size(1) || dt_fft_has_size(131) || dt_fft_has_size(2 * 131));
+    assert_false(dt_fft_has_size(131072));
+}
+
+// A frame's numbers do not depend on the others of its block, nor on how many there are.
+static void test_frames_alone(void **state) {
+    dt_feature_opts o = {DT_FEATURE_LOG_MEL, .rate = 8000,  .channels = 1, .n_samples = 1000,
+                         .n_fft = 200,       .window = 200, .hop = 50,     .power = 2,
+                         .n_mels = 20,       .f_max = 4000, .floor = 1e-6};
+    dt_features *f;
+    dt_feature_scratch w = {.rows = NULL};
+    float *x, all[20 * 17], one[20];
+    size_t stride;
+    assert_int_equal(dt_features_create(&f, &o), DT_OK);
+    assert_int_equal(dt_features_begin(f, &w, &x, &stride), DT_OK);
+    for (int i = 0; i < 1000; i++) x[i] = (float)sin(i * 0.001 * i) * (float)(i % 7);
+    float keep[1000];
+    memcpy(keep, x, sizeof keep);
+    assert_int_equal(dt_features_run(f, &w, all), DT_OK);
+    dt_features_destroy(f);
+    o.n_samples = 200;
+    assert_int_equal(dt_features_create(&f, &o), DT_OK);
+    for (int t = 0; t < 17; t++) {
+        assert_int_equal(dt_features_begin(f, &w, &x, &stride), DT_OK);
+        memcpy(x, keep + 50 * t, 200 * sizeof *x);
+        assert_int_equal(dt_features_run(f, &w, one), DT_OK);
+        for (int m = 0; m < 20; m++) assert_true(one[m] == all[m * 17 + t]);
+    }
+    dt_features_destroy(f);
+    dt_feature_scratch_fini(&w);
+}
+
+// Two channels are two sounds, interleaved.
+static void test_channels(void **state) {
+    static const dt_feature_kind KINDS[] = {DT_FEATURE_WAVEFORM, DT_FEATURE_MEL, DT_FEATURE_MFCC};
+    for (int k = 0; k < 3; k++) {
+        dt_feature_opts o = {KINDS[k],        .rate = 8000,   .channels = 2, .n_samples = 400,
+                             .n_fft = 128,    .window = 100,  .hop = 40,     .center = true,
+                             .reflect = true, .power = 2,     .n_mels = 10,  .f_max = 4000,
+                             .decibel = true, .floor = 1e-10, .n_mfcc = 5};
+        float *x, *two = malloc(8000), *one = malloc(8000);
+        dt_feature_scratch w = {.rows = NULL};
+        dt_features *f;
+        size_t stride;
+        int64_t rows, columns;
+        assert_int_equal(dt_features_create(&f, &o), DT_OK);
+        dt_features_shape(f, &rows, &columns);
+        assert_int_equal(dt_features_begin(f, &w, &x, &stride), DT_OK);
+        for (size_t c = 0; c < 2; c++)
+            for (size_t i = 0; i < 400; i++)
+                x[c * stride + i] = (float)sin((double)(i * (c + 1)) * 0.2);
+        assert_int_equal(dt_features_run(f, &w, two), DT_OK);
+        dt_features_destroy(f);
+        o.channels = 1;
+        assert_int_equal(dt_features_create(&f, &o), DT_OK);
+        for (size_t c = 0; c < 2; c++) {
+            assert_int_equal(dt_features_begin(f, &w, &x, &stride), DT_OK);
+            for (size_t i = 0; i < 400; i++) x[i] = (float)sin((double)(i * (c + 1)) * 0.2);
+            assert_int_equal(dt_features_run(f, &w, one), DT_OK);
+            for (int64_t i = 0; i < rows * columns; i++)
+                assert_true(two[2 * i + (int64_t)c] == one[i]);
+        }
+        free(two), free(one);
+        dt_features_destroy(f);
+        dt_feature_scratch_fini(&w);
+    }
+}
+
+// ln of all sizes of numbers, through a spectrogram of one bin: |x0 + x1|.
+static void test_logarithm(void **state) {
+    dt_feature_opts o = {DT_FEATURE_LOG_SPECTROGRAM,
+                         .rate = 8000,
+                         .channels = 1,
+                         .n_samples = 4000,
+                         .n_fft = 2,
+                         .window = 2,
+                         .hop = 2,
+                         .power = 1,
+                         .floor = 1e-30};
+    dt_features *f;
+    dt_feature_scratch w = {.rows = NULL};
+    float *x, *out = malloc(2 * 2000 * sizeof *out), in[2000];
+    size_t stride;
+    double worst = 0;
+    assert_int_equal(dt_features_create(&f, &o), DT_OK);
+    assert_int_equal(dt_features_begin(f, &w, &x, &stride), DT_OK);
+    for (int i = 0; i < 2000; i++) {
+        in[i] = i == 0 ? 0 : (float)pow(10, -15 + 0.015 * i) * (i < 1000 ? 1 : 1.0001f);
+        x[2 * i] = 0; // the Hann window of 2 is (0, 1)
+        x[2 * i + 1] = in[i];
+    }
+    assert_int_equal(dt_features_run(f, &w, out), DT_OK);
+    for (int i = 0; i < 2000; i++) {
+        double want = log((double)in[i] + 1e-30), d = fabs((double)out[i] - want);
+        worst = fmax(worst, d / fmax(fabs(want), 1e-3));
+    }
+    printf("logarithm: largest relative error %.2g\n", worst);
+    assert_true(worst < 2.5e-7);
+    free(out);
+    dt_features_destroy(f);
+    dt_feature_scratch_fini(&w);
+}
+
+static void test_options(void **state) {
+    const dt_feature_opts good = {
+        DT_FEATURE_MFCC, .rate = 8000,  .channels = 1, .n_samples = 1000, .n_fft = 200,
+        .window = 200,   .hop = 50,     .power = 2,    .center = true,    .reflect = true,
+        .n_mels = 20,    .f_max = 4000, .n_mfcc = 13};
+    dt_feature_opts bad[6];
+    static const char *const WORDS[] = {"prime", "window", "mirror", "f_max", "n_mfcc", "segment"};
+    for (int i = 0; i < 6; i++) bad[i] = good;
+    bad[0].n_fft = 2 * 131;
+    bad[1].window = 201;
+    bad[2].n_samples = 100;
+    bad[3].f_max = 4001;
+    bad[4].n_mfcc = 21;
+    bad[5].n_samples = INT64_MAX;
+    dt_features *f;
+    assert_int_equal(dt_features_create(&f, &good), DT_OK);
+    assert_int_equal(dt_features_empty_bands(f), 0);
+    dt_features_destroy(f);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(dt_features_create(&f, &bad[i]), DT_E_USAGE);
+        if (!strstr(dt_error_message(), WORDS[i])) fail_msg("%s", dt_error_message());
+    }
+    dt_feature_opts many = good;
+    many.n_mels = 128;
+    assert_int_equal(dt_features_create(&f, &many), DT_OK);
+    assert_true(dt_features_empty_bands(f) > 0);
+    dt_features_destroy(f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wav),
+        cmocka_unit_test(test_cut_wav),
+        cmocka_unit_test(test_damaged_wav),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_cut_formats),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_resampled_places),
+        cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_fft),
+        cmocka_unit_test(test_frames_alone),
+        cmocka_unit_test(test_channels),
+        cmocka_unit_test(test_logarithm),
+        cmocka_unit_test(test_options),
+    };
+    clipper = dt_clipper_create();
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_clipper_destroy(clipper);
+    return rc;
+}
