@@ -14,6 +14,11 @@
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log);
 
+// The order of training, without loading anything: sample i (0 <= i < n) of an epoch as a view index,
+// and the keys of the records that a sample is made of, borrowed; returns how many.
+uint32_t dt_data_sample_at(const dt_dataset *d, uint64_t epoch, uint64_t i);
+int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_MAX_WIDTH]);
+
 // dtrain pack SRC OUT: raw files -> LMDB (OUT ends in .lmdb) or WebDataset (brace pattern of .tar).
 typedef struct dt_pack_opts {
     const char *source, *out;

@@ -180,6 +180,39 @@ static dt_status make_splits(dt_data *d, const dt_config *c) {
     return check_parts(d, c, &s);
 }
 
+// ---- order ---------------------------------------------------------------------------------------
+static dt_status make_order(dt_data *d, const dt_config *c) {
+    const dt_catalog *catalog = d->set->catalog;
+    dt_weight_spec s = {.balance = -1, .column = -1, .real = -1};
+    const dt_cnode *balance = dt_config_node(c, "data.balance");
+    const dt_cnode *weight = dt_config_node(c, "data.weight");
+    if (balance) DT_TRY(find_column(d, balance, "data.balance", &s.balance));
+    if (weight) s.real = dt_catalog_find_real(catalog, dt_cnode_str(weight));
+    if (weight && s.real < 0) DT_TRY(find_column(d, weight, "data.weight", &s.column));
+    const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
+    uint32_t n = d->splits.n[DT_SPLIT_TRAIN];
+    DT_TRY(dt_weights_make(&d->weights, catalog, &d->view, samples, n, &s));
+    d->sampler.seed = d->seed;
+    d->sampler.n = n;
+    d->sampler.cumulative = d->weights;
+    return DT_OK;
+}
+
+uint32_t dt_data_sample_at(const dt_dataset *base, uint64_t epoch, uint64_t i) {
+    const dt_data *d = base->self;
+    return d->splits.sample[DT_SPLIT_TRAIN][dt_sampler_index(&d->sampler, epoch, i)];
+}
+
+int dt_data_records_of(const dt_dataset *base, uint32_t sample, const char *key[DT_MAX_WIDTH]) {
+    const dt_data *d = base->self;
+    const dt_catalog *c = d->set->catalog;
+    for (int k = 0; k < d->view.width; k++) {
+        uint32_t r = d->view.record[(size_t)sample * (size_t)d->view.width + (size_t)k];
+        key[k] = dt_catalog_str(c, c->records[r].key);
+    }
+    return d->view.width;
+}
+
 // ---- the whole -------------------------------------------------------------------------------------
 static uint64_t fingerprint(const dt_data *d) {
     uint64_t parts[2 + 3 + 2] = {dt_catalog_hash(d->set->catalog), 0};
@@ -188,15 +221,15 @@ static uint64_t fingerprint(const dt_data *d) {
     for (int k = 0; k < 3; k++)
         parts[2 + k] = dt_hash64(d->splits.sample[k], d->splits.n[k] * sizeof(uint32_t));
     parts[5] = d->seed;
-    parts[6] = d->shuffle;
+    parts[6] = d->sampler.shuffle;
     return dt_hash64(parts, sizeof parts);
 }
 
 static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
     const char *shuffle = dt_config_str(c, "data.shuffle");
-    d->shuffle = strcmp(shuffle, "none") == 0    ? DT_SHUFFLE_NONE
-                 : strcmp(shuffle, "block") == 0 ? DT_SHUFFLE_BLOCK
-                                                 : DT_SHUFFLE_GLOBAL;
+    d->sampler.shuffle = strcmp(shuffle, "none") == 0    ? DT_SHUFFLE_NONE
+                         : strcmp(shuffle, "block") == 0 ? DT_SHUFFLE_BLOCK
+                                                         : DT_SHUFFLE_GLOBAL;
     d->seed = (uint64_t)dt_config_int(c, "run.seed");
     d->skip = strcmp(dt_config_str(c, "data.on_error"), "skip") == 0;
     d->verify = dt_config_bool(c, "data.verify");
@@ -230,6 +263,7 @@ static const char *describe(const dt_dataset *base) {
 
 static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
+    free(d->weights);
     dt_splits_fini(&d->splits);
     dt_view_fini(&d->view);
     dt_fields_fini(&d->fields);
@@ -266,6 +300,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->set->catalog), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, make_splits(d, c), out);
+    DT_TRY_GOTO(st, make_order(d, c), out);
     d->skips.seen = dt_xcalloc(d->set->catalog->n_records / 8 + 1, 1);
     d->skips.log_path = d->skip_log;
     make_description(d);

@@ -8,6 +8,7 @@
 #include "data/order/sampler.h"
 #include "data/order/split.h"
 #include "data/order/view.h"
+#include "data/order/weights.h"
 #include "data/source/source.h"
 
 #include <pthread.h>
@@ -26,9 +27,10 @@ typedef struct dt_data {
     dt_fields fields;
     dt_view view;
     dt_splits splits;
+    uint64_t *weights;   // running sums of the training samples', or NULL
+    dt_sampler sampler;  // of the training split
     dt_backend *backend; // or NULL
     uint64_t seed;
-    dt_shuffle shuffle;
     bool skip, verify;
     int n_workers, n_prefetch; // n_prefetch 0 = auto
     char *skip_log;

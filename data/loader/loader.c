@@ -62,8 +62,7 @@ typedef struct loader {
     dt_batch_source base;
     dt_data *d;
     dt_source_request r;
-    int *leaves, *position; // position[leaf] in leaves, or -1
-    dt_sampler sampler;
+    int *leaves, *position;  // position[leaf] in leaves, or -1
     const uint32_t *samples; // of the split
     bool training;
 
@@ -98,7 +97,7 @@ static place place_of(const loader *l, const slot *s, int j) {
     if (l->training) {
         int64_t epoch = s->batch.step / l->base.steps_per_epoch;
         int64_t i = s->batch.step % l->base.steps_per_epoch * l->r.global_batch + within;
-        uint64_t at = dt_sampler_index(&l->sampler, (uint64_t)epoch, (uint64_t)i);
+        uint64_t at = dt_sampler_index(&l->d->sampler, (uint64_t)epoch, (uint64_t)i);
         return (place){l->samples[at], (uint32_t)epoch, 1};
     }
     int64_t i = s->batch.step * l->r.global_batch + within;
@@ -492,7 +491,6 @@ static dt_status set_order(loader *l) {
     l->training = l->r.split == DT_SPLIT_TRAIN;
     l->samples = s->sample[l->r.split];
     l->base.n_samples = s->n[l->r.split];
-    l->sampler = (dt_sampler){l->d->shuffle, l->d->seed, (uint64_t)l->base.n_samples};
     int64_t n = l->base.n_samples, g = l->r.global_batch;
     l->base.steps_per_epoch = l->training ? n / g : (n + g - 1) / g;
     if (l->training && l->base.steps_per_epoch == 0)

@@ -6,11 +6,16 @@
 // rounds on average as 4^h < 4n (n >= 16). Eight rounds of a strong 64-bit mix leave no visible
 // structure even where the halves have two or three bits.
 //
-// `block` keeps reads sequential: the samples in stored order are cut into blocks of 256, the blocks
-// are permuted, and positions are shuffled within windows of 16 blocks of that order. So a reader
-// touches 16 runs of 256 neighbours at a time, and each epoch pairs other blocks. The last, shorter
+// `block` keeps reads sequential: the samples in stored order are cut into blocks of 32, the blocks
+// are permuted, and positions are shuffled within windows of 128 blocks of that order. So a reader
+// touches 128 runs of 32 neighbours at a time, and each epoch pairs other blocks. The last, shorter
 // block may land anywhere; the inverse permutation says where, so that the position of every other
 // block is known without a table.
+//
+// Weights: position p of n, wherever the shuffle put it, owns the p-th of n equal strata of the line of
+// running sums and draws one point of it by hash; the sample under the point is drawn (stratified
+// sampling). So a sample comes floor or ceil of its share an epoch, not Poisson often, and which of two
+// rare neighbours comes differs from epoch to epoch.
 //
 // Rejected: Fisher-Yates (8 bytes a sample a rank and O(n) to resume) and an LCG (correlated).
 #include "sampler.h"
@@ -101,8 +106,7 @@ static uint64_t block_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     return dt_perm_apply(block_seed, epoch, n_blocks, position) * block + within;
 }
 
-uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
-    assert(i < s->n);
+static uint64_t place_of(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     switch (s->shuffle) {
     case DT_SHUFFLE_NONE:
         return i;
@@ -112,4 +116,29 @@ uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
         return dt_perm_apply(s->seed, epoch, s->n, i);
     }
     return i;
+}
+
+// The sample under a point of stratum p.
+static uint64_t weighted_index(const dt_sampler *s, uint64_t epoch, uint64_t p) {
+    typedef unsigned __int128 wide;
+    uint64_t total = s->cumulative[s->n - 1];
+    uint64_t low = (uint64_t)((wide)total * p / s->n),
+             high = (uint64_t)((wide)total * (p + 1) / s->n);
+    uint64_t hash = mix64(mix64(mix64(s->seed ^ 0x776569676874u) ^ epoch) ^ p);
+    uint64_t point = low + (uint64_t)((wide)(high - low) * hash >> 64);
+    uint64_t first = 0, last = s->n - 1; // the first sample whose running sum is above the point
+    while (first < last) {
+        uint64_t mid = first + (last - first) / 2;
+        if (s->cumulative[mid] > point)
+            last = mid;
+        else
+            first = mid + 1;
+    }
+    return first;
+}
+
+uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
+    assert(i < s->n);
+    uint64_t p = place_of(s, epoch, i);
+    return s->cumulative ? weighted_index(s, epoch, p) : p;
 }

@@ -12,15 +12,18 @@ uint64_t dt_perm_invert(uint64_t seed, uint64_t stream, uint64_t n, uint64_t i);
 
 typedef enum dt_shuffle { DT_SHUFFLE_NONE, DT_SHUFFLE_BLOCK, DT_SHUFFLE_GLOBAL } dt_shuffle;
 
-enum { DT_SHUFFLE_BLOCK_SAMPLES = 256, DT_SHUFFLE_WINDOW_BLOCKS = 16 };
+enum { DT_SHUFFLE_BLOCK_SAMPLES = 32, DT_SHUFFLE_WINDOW_BLOCKS = 128 };
 
 typedef struct dt_sampler {
     dt_shuffle shuffle;
     uint64_t seed;
     uint64_t n; // samples of the split, > 0
+    // (n) or NULL: running sums of the samples' weights (weights.h). Then an epoch has n draws with
+    // replacement, and a sample of weight w is drawn n*w/sum times, give or take one.
+    const uint64_t *cumulative;
 } dt_sampler;
 
-// 0 <= i < n. A bijection of 0..n-1 for each epoch.
+// 0 <= i < n. Without weights a bijection of 0..n-1 for each epoch. O(1); with weights O(log n).
 uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i);
 
 #endif

@@ -1,0 +1,125 @@
+// weights.c: weights become running sums.
+//
+// A sample's weight is the product of what was asked for: its column of weights; a factor that makes the
+// values of a column equal (or the sets of data.path as their weights say) by dividing by the sum of its
+// group. With both, each set is balanced within itself.
+//
+// Sums are whole numbers: the weights are scaled to a total of about 2^52 and rounded once, at least 1
+// for what is above 0, so that drawing is exact arithmetic and the same everywhere.
+#include "weights.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct groups {
+    uint32_t *of; // by sample
+    double *sum;  // of weights, by group
+    uint32_t n;
+} groups;
+
+// Of the sample's records the first that has a value, else the first.
+static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t sample, int column,
+                            int real) {
+    const uint32_t *record = v->record + (size_t)sample * (size_t)v->width;
+    for (int k = 0; k < v->width; k++) {
+        if (column >= 0 && dt_catalog_cell(c, column, record[k]) != DT_NO_VALUE) return record[k];
+        if (real >= 0 && !isnan(dt_catalog_real(c, real, record[k]))) return record[k];
+    }
+    return record[0];
+}
+
+static dt_status no_value(const dt_catalog *c, uint32_t record, const char *column) {
+    return dt_fail(
+        DT_E_DATA,
+        "%s: record %s has no usable value in column %s, which says how often it is drawn",
+        c->shards[c->records[record].shard].path, dt_catalog_str(c, c->records[record].key),
+        column);
+}
+
+static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uint32_t record,
+                               double *out) {
+    const char *column = "", *text = NULL;
+    *out = 1;
+    if (s->real >= 0) {
+        column = dt_catalog_str(c, c->reals[s->real].name);
+        *out = dt_catalog_real(c, s->real, record);
+    } else if (s->column >= 0) {
+        column = dt_catalog_str(c, c->columns[s->column].name);
+        text = dt_catalog_value(c, s->column, record);
+        char *end = NULL;
+        *out = text ? strtod(text, &end) : NAN;
+        if (text && (end == text || *end)) *out = NAN;
+    }
+    return *out >= 0 && isfinite(*out) ? DT_OK : no_value(c, record, column);
+}
+
+// Set and value of the balanced column, together one number.
+static dt_status group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t record,
+                          uint32_t *out) {
+    uint32_t set = s->set_weight ? s->set_of_shard[c->records[record].shard] : 0, value = 0;
+    if (s->balance >= 0) {
+        value = dt_catalog_cell(c, s->balance, record);
+        if (value == DT_NO_VALUE)
+            return no_value(c, record, dt_catalog_str(c, c->columns[s->balance].name));
+    }
+    *out = set * (s->balance >= 0 ? c->columns[s->balance].n_values : 1) + value;
+    return DT_OK;
+}
+
+// weight[i]: from the column, then divided among and within groups.
+static dt_status weigh(double *weight, groups *g, const dt_catalog *c, const dt_view *v,
+                       const uint32_t *samples, uint32_t n, const dt_weight_spec *s) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t record = record_with(c, v, samples[i], s->column, s->real);
+        DT_TRY(column_weight(c, s, record, &weight[i]));
+        record = record_with(c, v, samples[i], s->balance, -1);
+        DT_TRY(group_of(c, s, record, &g->of[i]));
+        g->sum[g->of[i]] += weight[i];
+    }
+    if (s->balance < 0 && !s->set_weight) return DT_OK;
+    uint32_t n_values = s->balance >= 0 ? c->columns[s->balance].n_values : 1;
+    for (uint32_t set = 0; set * n_values < g->n; set++) {
+        uint32_t n_present = 0; // groups of the set that have samples
+        for (uint32_t k = 0; k < n_values; k++) n_present += g->sum[set * n_values + k] > 0;
+        double share = s->set_weight ? s->set_weight[set] : 1;
+        for (uint32_t k = 0; k < n_values; k++) {
+            double *sum = &g->sum[set * n_values + k];
+            *sum = *sum > 0 ? share / n_present / *sum : 0; // now a factor
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) weight[i] *= g->sum[g->of[i]];
+    return DT_OK;
+}
+
+static dt_status add_up(uint64_t **out, const double *weight, uint32_t n) {
+    double total = 0;
+    for (uint32_t i = 0; i < n; i++) total += weight[i];
+    if (!(total > 0)) return dt_fail(DT_E_USAGE, "the weights of all %u training samples are 0", n);
+    uint64_t *sums = dt_xcalloc(n, sizeof *sums), sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double share = ldexp(weight[i] / total, 52);
+        sum += weight[i] > 0 ? (share < 1 ? 1 : (uint64_t)llround(share)) : 0;
+        sums[i] = sum;
+    }
+    *out = sums;
+    return DT_OK;
+}
+
+dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
+                          const uint32_t *samples, uint32_t n, const dt_weight_spec *s) {
+    *out = NULL;
+    if (n == 0 || (s->balance < 0 && s->column < 0 && s->real < 0 && !s->set_weight)) return DT_OK;
+    double *weight = dt_xcalloc(n, sizeof *weight);
+    uint32_t n_values = s->balance >= 0 ? c->columns[s->balance].n_values : 1;
+    groups g = {.n = (s->set_weight ? s->n_sets : 1) * n_values};
+    g.of = dt_xcalloc(n, sizeof *g.of);
+    g.sum = dt_xcalloc((size_t)g.n + 1, sizeof *g.sum);
+    dt_status st = weigh(weight, &g, c, v, samples, n, s);
+    if (st == DT_OK) st = add_up(out, weight, n);
+    free(g.of);
+    free(g.sum);
+    free(weight);
+    return st;
+}

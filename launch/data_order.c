@@ -1,0 +1,180 @@
+// data_order.c: dtrain data order CONFIG|SET: which sample lies where in a step, as training takes it.
+//
+// It walks rank by rank as a job of --world ranks would, puts what each takes into its place of the step,
+// and prints places: so that no rank takes another's place, and that the order is the same for any
+// number of ranks, is seen and not assumed.
+
+#include "launch.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "comm/tree.h"
+#include "data/data.h"
+#include "data/order/sampler.h"
+#include "data/source/source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORLD, EPOCH, FROM, STEPS, BATCH, MICRO, HASH };
+static const launch_option options[] = {
+    [WORLD] = {"--world", "W", "ranks (1)"},
+    [EPOCH] = {"--epoch", "E", "which epoch, from 1 (1)"},
+    [FROM] = {"--from", "STEP", "first step of the epoch to print, from 1 (1)"},
+    [STEPS] = {"--steps", "N", "how many steps (all of the epoch)"},
+    [BATCH] = {"--batch", "B", "SET: samples a step (32)"},
+    [MICRO] = {"--micro", "M", "SET: samples a micro-batch (1)"},
+    [HASH] = {"--hash", NULL, "one line: XXH3 of the order instead of the order"},
+    {NULL}};
+
+extern const launch_command launch_data_order;
+
+typedef struct order {
+    int world, epoch, from, steps, batch, micro;
+    bool only_hash;
+    // a config's data set, or a set with its records as samples
+    dt_dataset *data;
+    dt_set *set;
+    dt_sampler sampler;
+    uint64_t n;
+    // of a step, by place
+    uint32_t *sample;
+    int *rank;
+} order;
+
+static uint32_t sample_at(const order *o, uint64_t i) {
+    uint64_t epoch = (uint64_t)o->epoch - 1;
+    return o->data ? dt_data_sample_at(o->data, epoch, i)
+                   : (uint32_t)dt_sampler_index(&o->sampler, epoch, i);
+}
+
+// What every rank takes of a step. Each place exactly once, or it is a bug.
+static dt_status take_step(order *o, uint64_t step) {
+    int n_leaves = o->batch / o->micro;
+    for (int i = 0; i < o->batch; i++) o->rank[i] = -1;
+    for (int rank = 0; rank < o->world; rank++) {
+        int end = dt_leaf_begin(rank + 1, o->world, n_leaves);
+        for (int leaf = dt_leaf_begin(rank, o->world, n_leaves); leaf < end; leaf++)
+            for (int j = 0; j < o->micro; j++) {
+                int place = leaf * o->micro + j;
+                if (o->rank[place] >= 0)
+                    return dt_fail(DT_E_INTERNAL, "place %d taken twice", place);
+                o->rank[place] = rank;
+                o->sample[place] = sample_at(o, step * (uint64_t)o->batch + (uint64_t)place);
+            }
+    }
+    for (int i = 0; i < o->batch; i++)
+        if (o->rank[i] < 0) return dt_fail(DT_E_INTERNAL, "place %d taken by no rank", i);
+    return DT_OK;
+}
+
+static void print_step(const order *o, uint64_t step) {
+    for (int i = 0; i < o->batch; i++) {
+        const char *key[DT_MAX_WIDTH];
+        int n = 1;
+        if (o->data)
+            n = dt_data_records_of(o->data, o->sample[i], key);
+        else
+            key[0] = dt_catalog_str(o->set->catalog, o->set->catalog->records[o->sample[i]].key);
+        printf("%" PRIu64 "\t%d\t%d\t%d\t%u", step + 1, o->rank[i], i / o->micro, i, o->sample[i]);
+        for (int k = 0; k < n; k++) {
+            putchar('\t');
+            dt_text_print(stdout, key[k]);
+        }
+        putchar('\n');
+    }
+}
+
+static dt_status walk(order *o) {
+    uint64_t n_steps = o->n / (uint64_t)o->batch, first = (uint64_t)o->from - 1;
+    if (o->world > o->batch / o->micro)
+        return dt_fail(DT_E_USAGE,
+                       "--world %d: a step has %d micro-batches, so at most that many ranks",
+                       o->world, o->batch / o->micro);
+    if (n_steps == 0 || first >= n_steps)
+        return dt_fail(DT_E_USAGE, "an epoch of %" PRIu64 " samples has %" PRIu64 " steps of %d",
+                       o->n, n_steps, o->batch);
+    uint64_t end = first + (uint64_t)o->steps < n_steps ? first + (uint64_t)o->steps : n_steps;
+    o->sample = dt_xcalloc((size_t)o->batch, sizeof *o->sample);
+    o->rank = dt_xcalloc((size_t)o->batch, sizeof *o->rank);
+    dt_hash_stream *h = dt_hash_stream_create();
+    dt_status st = DT_OK;
+    if (!o->only_hash) printf("step\trank\tleaf\tplace\tsample\trecord\n");
+    for (uint64_t step = first; step < end && st == DT_OK; step++) {
+        st = take_step(o, step);
+        dt_hash_stream_update(h, o->sample, (size_t)o->batch * sizeof *o->sample);
+        if (st == DT_OK && !o->only_hash) print_step(o, step);
+    }
+    char hex[17];
+    dt_hash_hex(dt_hash_stream_digest(h), hex);
+    if (st == DT_OK && o->only_hash)
+        printf("%s  epoch %d, steps %" PRIu64 "-%" PRIu64 ", %d samples a step\n", hex, o->epoch,
+               first + 1, end, o->batch);
+    dt_hash_stream_destroy(h);
+    free(o->sample);
+    free(o->rank);
+    return st;
+}
+
+static dt_status walk_config(order *o, const launch_words *w) {
+    dt_config *c = NULL;
+    DT_TRY(launch_load_config(&c, "data order", w));
+    o->batch = (int)dt_config_int(c, "train.global_batch");
+    o->micro = (int)dt_config_int(c, "train.micro_batch");
+    dt_status st = dt_data_open(&o->data, c, NULL, 1, NULL);
+    if (st == DT_OK && o->batch % o->micro != 0)
+        st = dt_config_fail(c, "train.global_batch",
+                            "%d is not a multiple of train.micro_batch (%d)", o->batch, o->micro);
+    if (st == DT_OK) {
+        o->n = (uint64_t)o->data->n_samples(o->data, DT_SPLIT_TRAIN);
+        st = walk(o);
+    }
+    if (o->data) o->data->close(o->data);
+    dt_config_destroy(c);
+    return st;
+}
+
+static dt_status walk_set(order *o, const launch_words *w) {
+    if (o->batch % o->micro != 0)
+        return dt_fail(DT_E_USAGE, "--batch %d is not a multiple of --micro %d", o->batch,
+                       o->micro);
+    DT_TRY(dt_set_open(&o->set, w->words, (size_t)w->n_words));
+    o->n = o->set->catalog->n_records;
+    o->sampler = (dt_sampler){.shuffle = DT_SHUFFLE_GLOBAL, .seed = 42, .n = o->n};
+    dt_status st = walk(o);
+    dt_set_close(o->set);
+    return st;
+}
+
+static bool is_config(const char *word) {
+    const char *dot = strrchr(word, '.');
+    return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+}
+
+static dt_status run(const launch_words *w) {
+    const launch_command *self = &launch_data_order;
+    order o = {.only_hash = w->options[HASH] != NULL};
+    DT_TRY(launch_expect_words(w, "data order", 1, 1000000, "CONFIG.yaml or SET"));
+    DT_TRY(launch_option_int(w, self, WORLD, 1, &o.world));
+    DT_TRY(launch_option_int(w, self, EPOCH, 1, &o.epoch));
+    DT_TRY(launch_option_int(w, self, FROM, 1, &o.from));
+    DT_TRY(launch_option_int(w, self, STEPS, 1000000000, &o.steps));
+    DT_TRY(launch_option_int(w, self, BATCH, 32, &o.batch));
+    DT_TRY(launch_option_int(w, self, MICRO, 1, &o.micro));
+    return is_config(w->words[0]) ? walk_config(&o, w) : walk_set(&o, w);
+}
+
+const launch_command launch_data_order = {
+    .options = options,
+    .text =
+        "Which samples a training step takes, and which rank takes which: step, rank, leaf\n"
+        "(micro-batch), place, sample, records. The order is a function of seed, epoch and place, "
+        "so\n"
+        "all columns but the rank are the same for every --world, and --hash prints one value.\n\n"
+        "  dtrain data order configs/fusion.yaml --world 7 --steps 1\n"
+        "  dtrain data order configs/fusion.yaml data.shuffle=block --world 8 --hash\n"
+        "  dtrain data order datasets/biometric.lmdb --world 3 --batch 30 --hash\n",
+    .run = run};
