@@ -13,15 +13,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+static dt_set_item read_item(const dt_cnode *n) {
+    dt_set_item item = {.weight = 1};
+    if (dt_cnode_kind(n) != DT_C_MAP) {
+        item.path = dt_cnode_str(n);
+        return item;
+    }
+    const dt_cnode *weight = dt_cnode_get(n, "weight"), *name = dt_cnode_get(n, "name");
+    item.path = dt_cnode_str(dt_cnode_get(n, "path"));
+    if (weight) dt_cnode_real(weight, &item.weight);
+    if (name) item.name = dt_cnode_str(name);
+    return item;
+}
+
 static dt_status open_set(dt_data *d, const dt_config *c) {
     const dt_cnode *path = dt_config_node(c, "data.path");
     if (!path) return dt_config_fail(c, "data", "data.path is missing");
+    dt_set_options o = {
+        .cache_dir = dt_config_has(c, "data.cache_dir") ? dt_config_str(c, "data.cache_dir") : NULL,
+        .cache_bytes = (uint64_t)(dt_config_real(c, "data.cache_gib") * 1073741824.0),
+        .write_index = dt_config_bool(c, "data.write_index"),
+        .lenient = d->skip};
     bool list = dt_cnode_kind(path) == DT_C_LIST;
     size_t n = list ? dt_cnode_size(path) : 1;
-    const char **paths = dt_xcalloc(n + 1, sizeof *paths);
-    for (size_t i = 0; i < n; i++) paths[i] = dt_cnode_str(list ? dt_cnode_item(path, i) : path);
-    dt_status st = dt_set_open(&d->set, paths, n);
-    free(paths);
+    dt_set_item *items = dt_xcalloc(n + 1, sizeof *items);
+    for (size_t i = 0; i < n; i++) items[i] = read_item(list ? dt_cnode_item(path, i) : path);
+    dt_status st = dt_set_open_items(&d->set, items, n, &o);
+    free(items);
     return st;
 }
 

@@ -37,7 +37,7 @@ if [ "${1:-all}" != quick ]; then
     # what has threads: the parts by themselves, then a whole run with lanes, loader and checkpoints
     launch/build.sh build-tsan -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
     STEPS=8 TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
-        run_suite build-tsan -R 'unit/test_(base|bucket|ckpt|loader|metrics|pack|train_lanes|train_step|tree)$|train/test_lanes'
+        run_suite build-tsan -R 'unit/test_(base|bucket|ckpt|loader|metrics|pack|sets|train_lanes|train_step|tree)$|train/test_lanes'
 fi
 launch/build.sh build -DDTRAIN_TESTS=ON
 run_suite build

@@ -28,7 +28,10 @@ dt_catalog *dt_catalog_create(void) {
 
 void dt_catalog_destroy(dt_catalog *c) {
     if (!c) return;
-    for (uint32_t i = 0; i < c->n_shards; i++) free(c->shards[i].path);
+    for (uint32_t i = 0; i < c->n_shards; i++) {
+        free(c->shards[i].path);
+        free(c->shards[i].file);
+    }
     for (uint32_t i = 0; i < c->n_columns; i++) {
         free(c->columns[i].values);
         free(c->columns[i].cell);
@@ -145,6 +148,15 @@ static void fit_cells(const dt_catalog *c, dt_column *col) {
     col->cell = dt_xrealloc(col->cell, cap * sizeof *col->cell);
     memset(col->cell + col->cap_cells, 0xff, (cap - col->cap_cells) * sizeof *col->cell);
     col->cap_cells = cap;
+}
+
+dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column,
+                              const char *value) {
+    if (first == c->n_records) return DT_OK;
+    DT_TRY(dt_catalog_set(c, column, value));
+    uint32_t *cell = c->columns[dt_catalog_find_column(c, column)].cell;
+    for (uint32_t r = first; r + 1 < c->n_records; r++) cell[r] = cell[c->n_records - 1];
+    return DT_OK;
 }
 
 dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
@@ -334,6 +346,13 @@ int dt_catalog_find_ext(const dt_catalog *c, const char *ext) {
     for (uint32_t i = 0; i < c->n_exts; i++)
         if (strcmp(dt_catalog_str(c, c->exts[i]), ext) == 0) return (int)i;
     return -1;
+}
+
+bool dt_catalog_has(const dt_catalog *c, int column, uint32_t first, uint32_t end) {
+    const dt_column *col = &c->columns[column];
+    for (uint32_t r = first; r < end && r < col->cap_cells; r++)
+        if (col->cell[r] != DT_NO_VALUE) return true;
+    return false;
 }
 
 const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record) {

@@ -23,8 +23,10 @@
 enum { DT_MAX_COLUMNS = 64, DT_MAX_EXTENSIONS = 1024 };
 
 typedef struct dt_shard {
-    char *path;
-    uint64_t n_bytes;
+    char *path;           // as the user knows it
+    char *file;           // where its bytes are read, if not at path: the unpacked copy
+    uint32_t set;         // which item of data.path it came from
+    uint64_t n_bytes;     // of the file that is read
     uint64_t source_hash; // of what it was packed from; 0 = unknown
     uint64_t stamp;       // dt_blob_stamp of the file; 0 = not looked at (no index)
 } dt_shard;
@@ -75,6 +77,8 @@ dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value);
 // Top-level strings, integers and booleans of a JSON object become cells, numbers with a point or an
 // exponent become number columns; others are ignored.
 dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
+// A cell of all records from `first` on.
+dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value);
 void dt_catalog_finish(dt_catalog *c);
 
 // ---- reading -------------------------------------------------------------------------------------
@@ -87,6 +91,8 @@ int dt_catalog_find_ext(const dt_catalog *c, const char *ext);
 static inline uint32_t dt_catalog_cell(const dt_catalog *c, int column, uint32_t record) {
     return c->columns[column].cell[record];
 }
+// Whether any record of [first, end) has a value; also before finish.
+bool dt_catalog_has(const dt_catalog *c, int column, uint32_t first, uint32_t end);
 const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record); // NULL: no value
 static inline double dt_catalog_real(const dt_catalog *c, int real, uint32_t record) {
     return c->reals[real].value[record];

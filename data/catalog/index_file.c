@@ -103,45 +103,50 @@ static void put_rows(writer *w) {
     }
 }
 
-static dt_status write_synced(const char *path, const dt_buffer *head, const dt_buffer *payload) {
-    int fd;
-    DT_TRY(dt_io_create(&fd, path, false));
-    dt_status st = dt_io_write(fd, path, head->data, head->n_bytes);
-    if (st == DT_OK) st = dt_io_write(fd, path, payload->data, payload->n_bytes);
-    if (st == DT_OK) st = dt_io_fsync(fd, path);
-    dt_status closed = dt_io_close(fd, path);
-    return st != DT_OK ? st : closed;
-}
-
-dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
+dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out) {
     assert(c->finished);
-    c->shards[shard].stamp = stamp;
     writer w = {.c = c};
     while (w.first < c->n_records && c->records[w.first].shard != shard) w.first++;
     while (w.first + w.n_records < c->n_records && c->records[w.first + w.n_records].shard == shard)
         w.n_records++;
     put_rows(&w);
     while (w.strings.n_bytes % 8) dt_buffer_append(&w.strings, "", 1);
-    dt_buffer payload = {0}, head = {0};
-    put_u64(&payload, c->shards[shard].n_bytes);
-    put_u64(&payload, stamp);
-    put_u64(&payload, c->shards[shard].source_hash);
-    put_u32(&payload, (uint32_t)w.strings.n_bytes);
-    put_u32(&payload, c->n_exts);
-    put_u32(&payload, w.n_columns);
-    put_u32(&payload, w.n_records);
-    put_u32(&payload, w.n_members);
-    put_u32(&payload, w.n_reals);
-    dt_buffer_append(&payload, w.strings.data, w.strings.n_bytes);
-    dt_buffer_append(&payload, w.rows.data, w.rows.n_bytes);
-    dt_buffer_append(&head, MAGIC, sizeof MAGIC);
-    put_u64(&head, payload.n_bytes);
-    put_u64(&head, dt_hash64(payload.data, payload.n_bytes));
-    dt_status st = write_synced(path, &head, &payload);
-    dt_buffer_fini(&head);
-    dt_buffer_fini(&payload);
+    out->n_bytes = 0;
+    dt_buffer_append(out, MAGIC, sizeof MAGIC);
+    put_u64(out, 0); // payload bytes and hash: below
+    put_u64(out, 0);
+    put_u64(out, c->shards[shard].n_bytes);
+    put_u64(out, stamp);
+    put_u64(out, c->shards[shard].source_hash);
+    put_u32(out, (uint32_t)w.strings.n_bytes);
+    put_u32(out, c->n_exts);
+    put_u32(out, w.n_columns);
+    put_u32(out, w.n_records);
+    put_u32(out, w.n_members);
+    put_u32(out, w.n_reals);
+    dt_buffer_append(out, w.strings.data, w.strings.n_bytes);
+    dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
+    uint64_t head[2] = {out->n_bytes - HEADER_BYTES};
+    head[1] = dt_hash64(out->data + HEADER_BYTES, head[0]);
+    memcpy(out->data + sizeof MAGIC, head, sizeof head);
     dt_buffer_fini(&w.strings);
     dt_buffer_fini(&w.rows);
+    return DT_OK;
+}
+
+dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
+    dt_buffer b = {0};
+    int fd;
+    c->shards[shard].stamp = stamp;
+    dt_status st = dt_index_make(c, shard, stamp, &b);
+    if (st == DT_OK) st = dt_io_create(&fd, path, false);
+    if (st == DT_OK) {
+        st = dt_io_write(fd, path, b.data, b.n_bytes);
+        if (st == DT_OK) st = dt_io_fsync(fd, path);
+        dt_status closed = dt_io_close(fd, path);
+        if (st == DT_OK) st = closed;
+    }
+    dt_buffer_fini(&b);
     return st;
 }
 
@@ -273,30 +278,45 @@ static dt_status append_rows(reader *r, uint64_t stamp, uint64_t source_hash) {
     return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
 }
 
+// Header, hash, and whether it describes this data file.
+static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_t n_data,
+                            uint64_t stamp, const uint8_t **fixed, bool *stale) {
+    *stale = false;
+    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0)
+        return damaged(r, "it does not start like one");
+    if (u64_at(p, 1) != n_bytes - HEADER_BYTES) return damaged(r, "cut");
+    r->at = p + HEADER_BYTES;
+    r->end = p + n_bytes;
+    if (dt_hash64(r->at, n_bytes - HEADER_BYTES) != u64_at(p, 2))
+        return damaged(r, "its hash does not fit");
+    *fixed = take(r, 48);
+    if (!*fixed) return damaged(r, "cut");
+    r->data_bytes = u64_at(*fixed, 0);
+    if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packed by us: never that short
+        return dt_fail(DT_E_DATA,
+                       "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
+                       r->data_path, (unsigned long long)n_data, (unsigned long long)r->data_bytes);
+    *stale = n_data != r->data_bytes || stamp != u64_at(*fixed, 1);
+    return DT_OK;
+}
+
+dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,
+                         size_t n_bytes, uint64_t n_data, uint64_t stamp, bool *stale,
+                         uint64_t *source_hash) {
+    reader r = {.path = index_path, .data_path = data_path};
+    const uint8_t *fixed = NULL;
+    DT_TRY(open_index(&r, data, n_bytes, n_data, stamp, &fixed, stale));
+    *source_hash = u64_at(fixed, 2);
+    return DT_OK;
+}
+
 dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
                          const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
                          bool *stale) {
     reader r = {.c = c, .path = index_path, .data_path = data_path};
-    const uint8_t *p = data;
-    *stale = false;
-    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0)
-        return damaged(&r, "it does not start like one");
-    if (u64_at(p, 1) != n_bytes - HEADER_BYTES) return damaged(&r, "cut");
-    r.at = p + HEADER_BYTES;
-    r.end = p + n_bytes;
-    if (dt_hash64(r.at, n_bytes - HEADER_BYTES) != u64_at(p, 2))
-        return damaged(&r, "its hash does not fit");
-    const uint8_t *fixed = take(&r, 48);
-    if (!fixed) return damaged(&r, "cut");
-    r.data_bytes = u64_at(fixed, 0);
-    if (n_data < r.data_bytes)
-        return dt_fail(DT_E_DATA,
-                       "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
-                       data_path, (unsigned long long)n_data, (unsigned long long)r.data_bytes);
-    if (n_data != r.data_bytes || stamp != u64_at(fixed, 1)) {
-        *stale = true;
-        return DT_OK;
-    }
+    const uint8_t *fixed = NULL;
+    DT_TRY(open_index(&r, data, n_bytes, n_data, stamp, &fixed, stale));
+    if (*stale) return DT_OK;
     r.n_string_bytes = u32_at(fixed, 6);
     r.n_exts = u32_at(fixed, 7);
     r.n_columns = u32_at(fixed, 8);

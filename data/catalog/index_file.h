@@ -8,6 +8,8 @@
 
 #include "catalog.h"
 
+// The rows of shard `shard` (which must be contiguous records), as they lie on disk; `out` is replaced.
+dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out);
 // Writes the rows of shard `shard` (which must be contiguous records) to `path`; `stamp` is the data
 // file's dt_blob_stamp, which the catalog keeps. fsynced, not renamed: the caller does that. DT_E_STORAGE.
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
@@ -15,9 +17,14 @@ dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const cha
 // *stale = true (nothing appended) when the data file is not the one described. DT_E_DATA when the
 // index itself is damaged, or the data file is shorter than described.
 dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool *stale);
-// The same from memory, for fuzzing. n_data, stamp: of the data file.
+// The same from memory. n_data, stamp: of the data file.
 dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
                          const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
                          bool *stale);
+// Only whether the index is whole and describes the data file, and what it was packed from (0: an index
+// that was made by scanning).
+dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,
+                         size_t n_bytes, uint64_t n_data, uint64_t stamp, bool *stale,
+                         uint64_t *source_hash);
 
 #endif

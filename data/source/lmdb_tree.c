@@ -7,11 +7,13 @@
 // value, the value lying in the node or, when large, on overflow pages. Every page number, node offset
 // and length is checked; depth and the number of visited pages are bounded, so a cycle ends.
 //
-// Not read, as data sets of records do not use them: named databases, duplicate values (dupsort).
+// A file whose main database holds nothing but one named database is read as that one; several are an
+// error that lists them. Not read, as data sets of records do not use them: duplicate values (dupsort).
 // Format: lmdb.h and mdb.c of LMDB 0.9 (data version 1), 64-bit little-endian.
 #include "lmdb_tree.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +28,10 @@ enum {
     P_OVERFLOW = 0x04,
     P_META = 0x08,
     F_BIGDATA = 0x01,
-    F_OTHERS = 0x06 // sub-databases, duplicates
+    F_SUBDATA = 0x02,
+    F_DUPDATA = 0x04,
+    DB_BYTES = 48, // what a named database's entry holds
+    DB_ROOT = 40
 };
 
 typedef struct walk {
@@ -35,6 +40,10 @@ typedef struct walk {
     dt_lmdb_visit visit;
     void *arg;
     uint8_t *pages; // one a level
+    uint64_t n_entries;
+    uint32_t n_named; // databases; their names, and the root of the last
+    uint64_t named_root;
+    char names[256];
 } walk;
 
 static uint16_t u16_at(const uint8_t *p) {
@@ -77,19 +86,31 @@ static dt_status overflow_value(walk *w, uint64_t number, uint64_t size, uint64_
     return DT_OK;
 }
 
+static dt_status note_named(walk *w, uint64_t number, const char *name, const uint8_t *db,
+                            uint64_t size) {
+    size_t at = strlen(w->names);
+    if (size != DB_BYTES) return damaged(w, number, "a named database that is none");
+    snprintf(w->names + at, sizeof w->names - at, "%s%s", w->n_named ? ", " : "", name);
+    w->named_root = u64_at(db + DB_ROOT);
+    w->n_named++;
+    return DT_OK;
+}
+
 static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint32_t at) {
     const uint8_t *node = page + at;
     uint16_t flags = u16_at(node + 4), n_key = u16_at(node + 6);
     uint64_t size = u16_at(node) | (uint64_t)u16_at(node + 2) << 16;
     uint64_t stored = flags & F_BIGDATA ? 8 : size, offset = 0;
     char key[MAX_KEY + 1];
-    if (flags & F_OTHERS)
-        return dt_fail(DT_E_DATA, "%s: has named databases or duplicate values, which are not read",
+    if (flags & F_DUPDATA)
+        return dt_fail(DT_E_DATA, "%s: has several values a key (dupsort), which are not read",
                        w->blob->path);
     if (n_key > MAX_KEY || at + NODE_HEADER + n_key + stored > w->page_bytes)
         return damaged(w, number, "an entry that leaves its page");
     memcpy(key, node + NODE_HEADER, n_key);
     key[n_key] = '\0';
+    if (flags & F_SUBDATA) return note_named(w, number, key, node + NODE_HEADER + n_key, size);
+    w->n_entries++;
     if (flags & F_BIGDATA)
         DT_TRY(overflow_value(w, u64_at(node + NODE_HEADER + n_key), size, &offset));
     else
@@ -117,6 +138,19 @@ static dt_status walk_page(walk *w, uint64_t number, int level) {
         }
     }
     return DT_OK;
+}
+
+// The one named database that stands for the file.
+static dt_status walk_named(walk *w) {
+    if (w->n_named > 1 || w->n_entries > 0)
+        return dt_fail(
+            DT_E_DATA,
+            "%s: has named databases (%s)%s: copy the one you mean into a file of its own",
+            w->blob->path, w->names, w->n_entries ? " beside other entries" : "");
+    if (w->named_root == UINT64_MAX) return DT_OK; // empty
+    w->n_named = 0;
+    DT_TRY(walk_page(w, w->named_root, 0));
+    return w->n_named == 0 ? DT_OK : damaged(w, w->named_root, "databases within a database");
 }
 
 typedef struct meta {
@@ -161,6 +195,7 @@ dt_status dt_lmdb_walk(const dt_blob *b, dt_lmdb_visit visit, void *arg) {
     w.pages = malloc(MAX_DEPTH * w.page_bytes);
     if (!w.pages) return dt_fail(DT_E_INTERNAL, "out of memory");
     dt_status st = walk_page(&w, newest->root, 0);
+    if (st == DT_OK && w.n_named > 0) st = walk_named(&w);
     free(w.pages);
     return st;
 }

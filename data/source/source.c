@@ -1,131 +1,176 @@
-// source.c: opening data files and reading members of records.
+// source.c: opening sets and reading members of records.
 //
-// A path is expanded to shards, each shard goes to the first driver that accepts it, and the driver
-// appends rows to one catalog. From then on nobody asks what kind of file it was: a member is `size`
-// bytes at `offset` of a shard, read with pread (blob.c says why not a map), and its hash is checked
-// before anyone decodes it.
+// Paths become data files (collection.h), each file its rows (shard_load.h), and the rows of all, in the
+// order in which the files were listed, one catalog. From then on nobody asks what kind of file it was:
+// a member is `size` bytes at `offset` of a shard, read with pread (blob.c says why not a map), and its
+// hash is checked before anyone decodes it.
 //
 // Descriptors: the first 512 shards keep theirs, opened at first use; of a larger set (a folder has a
-// shard for each file) the rest are opened and closed around the read, which costs 3 us.
+// shard for each file) the rest are opened and closed around the read, which costs 3 us. Unpacked copies
+// of compressed shards stay open, as that is what keeps them from being removed.
 #include "source.h"
-#include "blob.h"
+#include "collection.h"
+#include "data/catalog/index_file.h"
+#include "shard_load.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/log.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-static const dt_source_driver *const DRIVERS[] = {&dt_source_lmdb, &dt_source_wds,
-                                                  &dt_source_folder};
-enum { N_DRIVERS = sizeof DRIVERS / sizeof *DRIVERS, MAX_KEPT = 512, MAX_SHARDS = 1000000 };
-
-// ---- names of shards -----------------------------------------------------------------------------
-static void push_string(char ***list, size_t *n, char *s) {
-    if ((*n & (*n - 1)) == 0) *list = dt_xrealloc(*list, (*n ? *n * 2 : 1) * sizeof **list);
-    (*list)[(*n)++] = s;
-}
-
-static dt_status expand_one(const char *text, char ***out, size_t *n) {
-    const char *open = strchr(text, '{');
-    if (!open) {
-        push_string(out, n, dt_xstrdup(text));
-        return DT_OK;
-    }
-    unsigned long long first, last;
-    int n_first = 0, n_all = 0;
-    if (!isdigit((unsigned char)open[1]) ||
-        sscanf(open, "{%llu%n..%llu}%n", &first, &n_first, &last, &n_all) != 2 || n_all == 0 ||
-        last < first || last - first >= MAX_SHARDS)
-        return dt_fail(DT_E_USAGE,
-                       "%s: a brace pattern looks like name-{000000..000127}.tar, ascending", text);
-    dt_status st = DT_OK;
-    for (unsigned long long i = first; i <= last && st == DT_OK; i++) {
-        char *s =
-            dt_xprintf("%.*s%0*llu%s", (int)(open - text), text, n_first - 1, i, open + n_all);
-        st = expand_one(s, out, n);
-        free(s);
-    }
-    return st;
-}
-
-dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {
-    char *copy = dt_xstrdup(pattern), *at = copy;
-    dt_status st = DT_OK;
-    *out = NULL;
-    *n = 0;
-    while (at && st == DT_OK) {
-        char *next = strstr(at, "::");
-        if (next) *next = '\0';
-        st = expand_one(at, out, n);
-        at = next ? next + 2 : NULL;
-    }
-    free(copy);
-    if (st != DT_OK) {
-        dt_io_free_list(*out, *n);
-        *out = NULL;
-        *n = 0;
-    }
-    return st;
-}
-
-bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext) {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    const char *dot = strchr(base, '.');
-    if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext) return false;
-    size_t n_base = (size_t)(dot - base);
-    bool dunder = !slash && n_base >= 4 && !strncmp(base, "__", 2) && !strncmp(dot - 2, "__", 2);
-    if (dunder) return false;
-    *n_key = (size_t)(dot - path);
-    size_t i = 0;
-    for (; dot[1 + i]; i++) ext[i] = (char)tolower((unsigned char)dot[1 + i]);
-    ext[i] = '\0';
-    return true;
-}
+enum { MAX_KEPT = 512 };
 
 // ---- opening -------------------------------------------------------------------------------------
-static dt_status load_path(dt_set *s, const char *path) {
-    if (!dt_io_exists(path))
-        return dt_fail(DT_E_DATA,
-                       "%s: no such data set; make it with `dtrain pack`, or correct data.path",
-                       path);
-    for (int i = 0; i < N_DRIVERS; i++) {
-        if (!DRIVERS[i]->accepts(path)) continue;
-        s->kind = DRIVERS[i]->name;
-        return DRIVERS[i]->load(s->catalog, path);
+typedef struct opening {
+    dt_set *s;
+    dt_found_list found;
+    dt_shard_job *jobs; // of the files, in order
+    size_t n_jobs;
+    dt_unpack_cache cache;
+    dt_shard_loader *loader;
+    uint32_t n_bad;
+    char first_bad[256];
+} opening;
+
+static dt_status collect(opening *o, const dt_set_item *items, size_t n_items) {
+    for (size_t i = 0; i < n_items; i++) DT_TRY(dt_collect(&o->found, &items[i], (uint32_t)i));
+    DT_TRY(dt_found_check(&o->found));
+    o->jobs = dt_xcalloc(o->found.n + 1, sizeof *o->jobs);
+    for (size_t i = 0; i < o->found.n; i++) {
+        if (o->found.f[i].is_folder) continue;
+        o->jobs[o->n_jobs].fd = -1;
+        o->jobs[o->n_jobs++].path = o->found.f[i].path;
     }
-    return dt_fail(DT_E_DATA, "%s: neither LMDB nor tar nor a folder", path);
+    return DT_OK;
+}
+
+// The rows of the next file.
+static dt_status append_file(opening *o, size_t i) {
+    dt_catalog *c = o->s->catalog;
+    dt_shard_job *j = &o->jobs[i];
+    bool stale = false;
+    DT_TRY(dt_shard_loader_take(o->loader, i));
+    DT_TRY(dt_index_parse(c, j->path, j->path, j->index.data, j->index.n_bytes, j->n_bytes,
+                          j->stamp, &stale));
+    c->shards[c->n_shards - 1].file = j->file;
+    j->file = NULL;
+    o->s->kind = o->s->kind && strcmp(o->s->kind, j->format) != 0 ? "mixed" : j->format;
+    if (o->n_bad == 0) memcpy(o->first_bad, j->first_bad, sizeof o->first_bad);
+    o->n_bad += j->n_bad;
+    return DT_OK;
+}
+
+static bool is_mixed(const opening *o) {
+    for (size_t i = 1; i < o->found.n; i++)
+        if (strcmp(o->found.f[i].name, o->found.f[0].name) != 0) return true;
+    return false;
+}
+
+static dt_status append_all(opening *o) {
+    dt_catalog *c = o->s->catalog;
+    bool mixed = is_mixed(o), told = false;
+    for (size_t i = 0, job = 0; i < o->found.n; i++) {
+        const dt_found *f = &o->found.f[i];
+        uint32_t first = c->n_records, shard = c->n_shards;
+        if (f->is_folder)
+            DT_TRY(dt_folder_load(c, f->path));
+        else
+            DT_TRY(append_file(o, job++));
+        if (f->is_folder) o->s->kind = o->s->kind ? "mixed" : "folder";
+        for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;
+        int column = dt_catalog_find_column(c, "set");
+        bool theirs = mixed && column >= 0 && c->n_records > first &&
+                      dt_catalog_has(c, column, first, c->n_records);
+        if (theirs && !told)
+            dt_warn("%s: its records have a column `set` of their own, which is kept", f->path);
+        told = told || theirs;
+        if (mixed && !theirs) DT_TRY(dt_catalog_set_from(c, first, "set", f->name));
+    }
+    return DT_OK;
+}
+
+static void tell(const opening *o) {
+    if (o->n_bad)
+        dt_warn("%u records have metadata that cannot be read and are without those columns; the "
+                "first: %s",
+                o->n_bad, o->first_bad);
+    if (o->cache.n_files) {
+        char *dir = dt_unpack_dir(&o->cache);
+        dt_warn("unpacked %llu compressed files, %.0f MB, into %s (data.cache_dir), which may take "
+                "%.4g GiB in all (data.cache_gib)",
+                (unsigned long long)o->cache.n_files, (double)o->cache.n_bytes / 1e6, dir,
+                (double)o->cache.max_bytes / 1073741824.0);
+        free(dir);
+    }
+}
+
+// Unpacked copies of many shards are as many descriptors.
+static void allow_descriptors(void) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur == r.rlim_max) return;
+    r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static void keep_descriptors(opening *o) {
+    dt_set *s = o->s;
+    s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
+    for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
+    for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
+        if (strcmp(o->jobs[j].path, s->catalog->shards[i].path) != 0) continue;
+        s->fds[i] = o->jobs[j].fd;
+        o->jobs[j++].fd = -1;
+    }
+}
+
+dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_items,
+                            const dt_set_options *options) {
+    dt_set_options defaults = {.cache_bytes = DT_SET_CACHE_BYTES, .write_index = true};
+    if (!options) options = &defaults;
+    opening o = {.s = dt_xcalloc(1, sizeof *o.s),
+                 .cache = {.dir = options->cache_dir, .max_bytes = options->cache_bytes}};
+    dt_set *s = o.s;
+    *out = NULL;
+    s->catalog = dt_catalog_create();
+    s->n_items = (uint32_t)n_items;
+    s->weight = dt_xcalloc(n_items + 1, sizeof *s->weight);
+    for (size_t i = 0; i < n_items; i++) s->weight[i] = items[i].weight;
+    dt_status st = collect(&o, items, n_items);
+    if (st == DT_OK) {
+        allow_descriptors();
+        o.loader = dt_shard_loader_begin(o.jobs, o.n_jobs, &o.cache, options);
+        st = append_all(&o);
+    }
+    dt_shard_loader_end(o.loader);
+    if (st == DT_OK && s->catalog->n_records == 0)
+        st = dt_fail(DT_E_DATA, "%s: holds no records", n_items ? items[0].path : "data.path");
+    dt_catalog_finish(s->catalog);
+    keep_descriptors(&o);
+    if (st == DT_OK) tell(&o);
+    for (size_t i = 0; i < o.n_jobs; i++) dt_shard_job_fini(&o.jobs[i]);
+    free(o.jobs);
+    dt_found_fini(&o.found);
+    if (st != DT_OK)
+        dt_set_close(s);
+    else
+        *out = s;
+    return st;
 }
 
 dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths) {
-    dt_set *s = dt_xcalloc(1, sizeof *s);
-    dt_status st = DT_OK;
-    *out = NULL;
-    s->catalog = dt_catalog_create();
-    for (size_t i = 0; i < n_paths && st == DT_OK; i++) {
-        char **shards = NULL;
-        size_t n = 0;
-        st = dt_expand_shards(paths[i], &shards, &n);
-        for (size_t k = 0; k < n && st == DT_OK; k++) st = load_path(s, shards[k]);
-        dt_io_free_list(shards, n);
-    }
-    if (st == DT_OK && s->catalog->n_records == 0)
-        st = dt_fail(DT_E_DATA, "%s: holds no records", n_paths ? paths[0] : "data.path");
-    dt_catalog_finish(s->catalog);
-    s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
-    for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
-    if (st != DT_OK) {
-        dt_set_close(s);
-        return st;
-    }
-    *out = s;
-    return DT_OK;
+    dt_set_item *items = dt_xcalloc(n_paths + 1, sizeof *items);
+    for (size_t i = 0; i < n_paths; i++) items[i] = (dt_set_item){paths[i], NULL, 1};
+    dt_status st = dt_set_open_items(out, items, n_paths, NULL);
+    free(items);
+    return st;
 }
 
 void dt_set_close(dt_set *s) {
@@ -133,6 +178,7 @@ void dt_set_close(dt_set *s) {
     for (uint32_t i = 0; s->fds && i < s->catalog->n_shards; i++)
         if (s->fds[i] >= 0) close(s->fds[i]);
     free(s->fds);
+    free(s->weight);
     dt_catalog_destroy(s->catalog);
     free(s);
 }
@@ -151,12 +197,13 @@ dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_s
 // Two threads may open the same shard at once: the loser closes its own.
 static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
     int have = __atomic_load_n(&s->fds[shard], __ATOMIC_ACQUIRE);
-    *keep = shard < MAX_KEPT;
+    const dt_shard *sh = &s->catalog->shards[shard];
+    *keep = have >= 0 || shard < MAX_KEPT;
     if (have >= 0) {
         *fd = have;
         return DT_OK;
     }
-    *fd = open(s->catalog->shards[shard].path, O_RDONLY | O_CLOEXEC);
+    *fd = open(sh->file ? sh->file : sh->path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0) return dt_fail(DT_E_DATA, "cannot open: %s", strerror(errno));
     int expected = -1;
     if (*keep && !__atomic_compare_exchange_n(&s->fds[shard], &expected, *fd, false,

@@ -1,27 +1,88 @@
 // source.h: a set: the records of one or several data files, behind one catalog. How a file becomes
-// rows is a driver's business (LMDB, WebDataset tar, folder); reading a member is then the same for
-// all: a range of a file.
+// rows is its format's business (tar, LMDB, MDS), how a path becomes files that of the collections
+// (a folder, a list of shards); reading a member is then the same for all: a range of a file.
 #ifndef DT_DATA_SOURCE_H
 #define DT_DATA_SOURCE_H
 
+#include "blob.h"
 #include "data/catalog/catalog.h"
 
-// One way of storing records. `load` appends the records of `path` to the catalog.
-typedef struct dt_source_driver {
-    const char *name;
-    bool (*accepts)(const char *path);
-    dt_status (*load)(dt_catalog *c, const char *path);
-} dt_source_driver;
+// ---- names ---------------------------------------------------------------------------------------
+typedef struct dt_names {
+    char **name; // heap, each
+    size_t n;
+} dt_names;
+dt_status dt_names_add(dt_names *l, const char *name);
+void dt_names_fini(dt_names *l);
 
-extern const dt_source_driver dt_source_lmdb, dt_source_wds, dt_source_folder;
+// "a-{00..02}.tar::b-{x,y}.tar" -> 5 heap strings. DT_E_USAGE for a brace that is no pattern.
+dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n);
+// The same and files that are there: *, ? and [ ], sorted by their bytes. Appends. DT_E_DATA: none match.
+dt_status dt_expand_files(const char *pattern, dt_names *out);
+
+// WebDataset's rule: the key is everything before the first dot of the basename, the extension what
+// follows, lower-cased into ext. false: skip (no extension, dotfile, top-level __x__).
+bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext);
+
+// ---- formats of one file -------------------------------------------------------------------------
+typedef struct dt_scan {
+    dt_catalog *c;
+    const dt_blob *blob;
+    bool lenient; // what lies before a damaged place is used, with a warning
+    // out
+    bool partial;        // something was left out, so that the rows are not kept as an index
+    uint32_t n_bad;      // records whose metadata could not be read
+    char first_bad[256]; // what was wrong with the first
+} dt_scan;
+
+typedef struct dt_file_format {
+    const char *name;
+    bool (*accepts)(const char *path, const uint8_t *head, size_t n_bytes); // head: up to 512 bytes
+    // Appends the file as one shard with its records. Any thread.
+    dt_status (*scan)(dt_scan *s);
+} dt_file_format;
+
+extern const dt_file_format dt_format_lmdb, dt_format_tar;
+
+// dt_catalog_set_json for the record added last; a text that is no JSON is counted in `s`.
+dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes);
+// The same for a member of the blob; over 64 KiB it is data, not metadata.
+dt_status dt_scan_json_member(dt_scan *s, uint64_t offset, uint64_t size);
+
+// A folder of raw files: appends their records. (source_folder.c)
+dt_status dt_folder_load(dt_catalog *c, const char *path);
+
+// ---- sets ----------------------------------------------------------------------------------------
+// One item of data.path.
+typedef struct dt_set_item {
+    const char *path;
+    const char *name; // in the column `set`; NULL: by the path
+    double weight;    // how much it is drawn from, relative to the other items' weights
+} dt_set_item;
+
+#define DT_SET_CACHE_BYTES (UINT64_C(100) << 30)
+
+typedef struct dt_set_options {
+    const char *cache_dir; // see unpack.h
+    uint64_t cache_bytes;
+    bool write_index; // beside data files that have none, if their folder lets us
+    bool lenient;     // see dt_scan
+} dt_set_options;
 
 typedef struct dt_set {
     dt_catalog *catalog;
     int *fds; // by shard: -1 until first read
     const char *kind;
+    uint32_t n_items;
+    double *weight; // by item of data.path: dt_shard.set
 } dt_set;
 
-// Paths may hold braces ({000000..000127}) and "::" between shards. A missing shard is DT_E_DATA.
+// Paths may hold braces, "::" and wildcards; several items mix several sets, and a column `set` then
+// tells them apart. options NULL: the defaults of config.def. DT_E_DATA: a missing or damaged shard, a
+// shard that is listed twice.
+dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_items,
+                            const dt_set_options *options);
+// The same with weight 1 and default options.
 dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths);
 void dt_set_close(dt_set *s);
 
@@ -31,12 +92,5 @@ dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, 
                       dt_span *out);
 // dt_fail_context with file, record, and the member's extension and offset.
 dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_status code);
-
-// "a-{00..02}.tar::b.tar" -> 4 heap strings. DT_E_USAGE for a brace that is no range.
-dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n);
-
-// WebDataset's rule: the key is everything before the first dot of the basename, the extension what
-// follows, lower-cased into ext. false: skip (no extension, dotfile, top-level __x__).
-bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext);
 
 #endif

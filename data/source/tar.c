@@ -26,15 +26,27 @@ typedef struct header {
 } header;
 _Static_assert(sizeof(header) == DT_TAR_BLOCK, "a tar header is one block");
 
-// What an extension entry says about the file that follows it.
-typedef struct overrides {
-    char path[DT_TAR_MAX_PATH];
-    bool has_path, has_size;
-    uint64_t size;
-} overrides;
+typedef dt_tar_says overrides;
 
 void dt_tar_begin(dt_tar *t, const dt_blob *blob) {
     *t = (dt_tar){.blob = blob};
+}
+
+// Small reads near each other. A window is read at most once a member.
+static dt_status read_near(dt_tar *t, uint64_t at, void *dst, size_t n_bytes) {
+    if (n_bytes > sizeof t->window || at > t->blob->n_bytes)
+        return dt_blob_read(t->blob, at, dst, n_bytes);
+    if (at < t->window_at || at + n_bytes > t->window_at + t->n_window) {
+        uint64_t left = t->blob->n_bytes - at;
+        size_t n = left < sizeof t->window ? (size_t)left : sizeof t->window;
+        t->n_window = 0;
+        DT_TRY(dt_blob_read(t->blob, at, t->window, n));
+        t->window_at = at;
+        t->n_window = n;
+        if (n_bytes > n) return dt_blob_read(t->blob, at, dst, n_bytes); // says that it is cut
+    }
+    memcpy(dst, t->window + (at - t->window_at), n_bytes);
+    return DT_OK;
 }
 
 static dt_status bad(const dt_tar *t, const char *what) {
@@ -76,11 +88,24 @@ static uint32_t header_sum(const header *h, bool as_signed) {
     return sum;
 }
 
+static bool checksum_fits(const header *h) {
+    uint64_t sum;
+    return parse_number(h->checksum, sizeof h->checksum, &sum) &&
+           (sum == header_sum(h, false) || sum == header_sum(h, true)); // old tars summed chars
+}
+
 static bool all_zero(const header *h) {
     const uint8_t *p = (const uint8_t *)h;
     for (size_t i = 0; i < sizeof *h; i++)
         if (p[i]) return false;
     return true;
+}
+
+bool dt_tar_starts(const uint8_t *head, size_t n_bytes) {
+    header h;
+    if (n_bytes < sizeof h) return false;
+    memcpy(&h, head, sizeof h);
+    return !all_zero(&h) && checksum_fits(&h);
 }
 
 // PAX records: "25 path=some/name\n", the length counting itself.
@@ -108,6 +133,8 @@ static bool parse_pax(const char *p, size_t n, overrides *o) {
                 o->size = o->size * 10 + (uint64_t)(*d - '0');
             }
             o->has_size = n_value > 0;
+        } else if (n_key > 11 && memcmp(key, "GNU.sparse.", 11) == 0) {
+            o->is_sparse = true;
         }
         p += length;
         n -= length;
@@ -119,7 +146,7 @@ static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t
                                 overrides *o) {
     char text[MAX_PAX_BYTES < 65536 ? MAX_PAX_BYTES : 65536];
     if (size > sizeof text) return bad(t, "an extended header of more than 64 KiB");
-    DT_TRY(dt_blob_read(t->blob, data_at, text, (size_t)size));
+    DT_TRY(read_near(t, data_at, text, (size_t)size));
     if (type == 'x' || type == 'g')
         return parse_pax(text, (size_t)size, o) ? DT_OK : bad(t, "a PAX record that is not one");
     size_t n = strnlen(text, (size_t)size); // GNU 'L'
@@ -145,9 +172,9 @@ static void header_path(const header *h, char *out) {
 static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local,
                        const overrides *global) {
     if (local->has_path)
-        memcpy(e->path, local->path, sizeof e->path);
+        strcpy(e->path, local->path);
     else if (global->has_path)
-        memcpy(e->path, global->path, sizeof e->path);
+        strcpy(e->path, global->path);
     else
         header_path(h, e->path);
     while (e->path[0] == '.' && e->path[1] == '/')
@@ -162,36 +189,46 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
     *end = t->at == t->blob->n_bytes;
     if (*end) return DT_OK;
     if (t->blob->n_bytes - t->at < DT_TAR_BLOCK) return bad(t, "the file is cut inside a header");
-    DT_TRY(dt_blob_read(t->blob, t->at, h, sizeof *h));
+    DT_TRY(read_near(t, t->at, h, sizeof *h));
     *end = t->has_end = all_zero(h);
     if (*end) return DT_OK;
-    uint64_t sum;
-    if (!parse_number(h->checksum, sizeof h->checksum, &sum) ||
-        (sum != header_sum(h, false) && sum != header_sum(h, true)))
+    if (!checksum_fits(h))
         return bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
     if (!parse_number(h->size, sizeof h->size, size)) return bad(t, "a size that is no number");
     return DT_OK;
 }
 
-void dt_tar_warn_end(const dt_tar *t) {
-    if (t->ended && !t->has_end)
-        dt_warn("%s: no end mark at its end, byte %llu: it may have been cut between two members; "
-                "what is there is used",
-                t->blob->path, (unsigned long long)t->at);
+bool dt_tar_warn_end(const dt_tar *t) {
+    if (!t->ended || t->has_end) return false;
+    dt_warn("%s: no end mark at its end, byte %llu: it may have been cut between two members; "
+            "what is there is used",
+            t->blob->path, (unsigned long long)t->at);
+    return true;
+}
+
+// Files whose bytes are not where their header says.
+static dt_status refuse(const dt_tar *t, const header *h, const overrides *local) {
+    if (h->type == 'S' || local->is_sparse || t->global.is_sparse)
+        return bad(t, "a file that is stored sparse, which is not read: make the tar without "
+                      "--sparse");
+    if (h->type == 'M') return bad(t, "the rest of a file of another volume, which is not read");
+    return DT_OK;
 }
 
 dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
-    overrides local = {.has_path = false}, global = {.has_path = false};
+    overrides local;
     header h;
     *more = false;
+    local.has_path = local.has_size = local.is_sparse = false;
     while (!t->ended) {
         uint64_t size = 0, data_at;
         bool end;
         DT_TRY(read_header(t, &h, &size, &end));
         if (end) break;
         bool is_extension = h.type == 'x' || h.type == 'g' || h.type == 'L' || h.type == 'K';
-        if (!is_extension && (local.has_size || global.has_size))
-            size = local.has_size ? local.size : global.size;
+        if (!is_extension) DT_TRY(refuse(t, &h, &local));
+        if (!is_extension && (local.has_size || t->global.has_size))
+            size = local.has_size ? local.size : t->global.size;
         bool has_data = is_extension || h.type == '0' || h.type == '\0' || h.type == '7';
         if (h.type >= '1' && h.type <= '6') size = 0; // links, devices, directories hold none
         data_at = t->at + DT_TAR_BLOCK;
@@ -200,13 +237,13 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
         if (h.type == 'x' || h.type == 'L') {
             DT_TRY(read_extension(t, h.type, data_at, size, &local));
         } else if (h.type == 'g') {
-            DT_TRY(read_extension(t, h.type, data_at, size, &global));
+            DT_TRY(read_extension(t, h.type, data_at, size, &t->global));
         }
         uint64_t next = data_at + dt_tar_padded(size);
         t->at =
             next < t->blob->n_bytes ? next : t->blob->n_bytes; // the last padding may be missing
         if (is_extension) continue;
-        fill_entry(e, &h, &local, &global);
+        fill_entry(e, &h, &local, &t->global);
         e->is_regular = e->is_regular && has_data;
         e->offset = data_at;
         e->size = size;

@@ -14,18 +14,35 @@ typedef struct dt_tar_entry {
     uint64_t offset, size; // of the data; inside the file
 } dt_tar_entry;
 
+// What an extended header says about the files that follow.
+typedef struct dt_tar_says {
+    char path[DT_TAR_MAX_PATH];
+    bool has_path, has_size, is_sparse;
+    uint64_t size;
+} dt_tar_says;
+
+enum { DT_TAR_WINDOW = 4096 };
 typedef struct dt_tar {
     const dt_blob *blob;
     uint64_t at; // of the next header
     bool ended;
     bool has_end; // an end mark was there: without one, the file may have been cut between members
+    dt_tar_says global;
+    // headers that lie side by side (PAX before each file) are one read
+    uint8_t window[DT_TAR_WINDOW];
+    uint64_t window_at;
+    size_t n_window;
 } dt_tar;
 
+// Whether the first bytes of a file are a tar header.
+bool dt_tar_starts(const uint8_t *head, size_t n_bytes);
 void dt_tar_begin(dt_tar *t, const dt_blob *blob);
 // The next entry, or *more = false at the end. Reads USTAR, PAX (x and g: path, size), GNU (L, base-256
-// numbers) and old headers. DT_E_DATA with the offset when a header is wrong or data is cut.
+// numbers) and old headers. DT_E_DATA with the offset when a header is wrong, data is cut, or a file is
+// stored sparse or in several volumes.
 dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more);
-void dt_tar_warn_end(const dt_tar *t); // after the last entry: one line if there was no end mark
+bool dt_tar_warn_end(
+    const dt_tar *t); // after the last entry: one line (true) if there was no end mark
 
 // Appends a USTAR header for a regular file (mode 0644, ids and time 0) to `out`, with a PAX record in
 // front where the name is too long or the size too large for USTAR. `out` has DT_TAR_MAX_HEADER bytes.

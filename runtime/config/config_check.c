@@ -35,6 +35,8 @@ static const char *type_words(config_type t) {
         return "{mean: [...], std: [...]} or imagenet";
     case T_STRS:
         return "text or a list of texts";
+    case T_SETS:
+        return "a path, or a list of paths and {path: …, weight: …, name: …}";
     case T_LIST:
         return "a list";
     case T_MAP:
@@ -146,6 +148,42 @@ static dt_status check_texts(dt_config *c, config_row row, const char *path, dt_
     return DT_OK;
 }
 
+static dt_status check_set(dt_config *c, config_row row, const char *path, const dt_cnode *n) {
+    bool has_path = false;
+    double v;
+    for (size_t i = 0; i < n->n; i++) {
+        const dt_cnode *item = n->items[i];
+        bool is_path = strcmp(n->keys[i], "path") == 0, text = item->kind == DT_C_SCALAR;
+        if (strcmp(n->keys[i], "weight") == 0) {
+            if (!dt_cnode_real(item, &v) || !(v > 0) || v > 1e9)
+                return dt_fail(DT_E_USAGE, "%s: weight of %s: expected a number above 0",
+                               item->where, config_shown(&c->arena, path));
+        } else if (!is_path && strcmp(n->keys[i], "name") != 0) {
+            return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in %s; expected path, weight, name",
+                           item->key_where, config_shown(&c->arena, n->keys[i]),
+                           config_shown(&c->arena, path));
+        } else if (!text || config_is_null(item)) {
+            return fail_value(c, row, path, item);
+        }
+        has_path = has_path || is_path;
+    }
+    return has_path ? DT_OK : fail_value(c, row, path, n);
+}
+
+static dt_status check_sets(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+    if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
+    if (n->kind == DT_C_MAP) return check_set(c, row, path, n);
+    if (n->kind != DT_C_LIST || n->n == 0) return fail_value(c, row, path, n);
+    for (size_t i = 0; i < n->n; i++) {
+        const dt_cnode *item = n->items[i];
+        if (item->kind == DT_C_MAP)
+            DT_TRY(check_set(c, row, path, item));
+        else if (item->kind != DT_C_SCALAR || config_is_null(item))
+            return fail_value(c, row, path, item);
+    }
+    return DT_OK;
+}
+
 // A list; where the table has words, each item is one of them.
 static dt_status check_words(dt_config *c, config_row row, const char *path, dt_cnode *n) {
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
@@ -208,6 +246,8 @@ dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_
         return check_size(c, row, path, n);
     case T_STRS:
         return check_texts(c, row, path, n);
+    case T_SETS:
+        return check_sets(c, row, path, n);
     case T_NORM:
         return check_normalize(c, row, path, n);
     case T_LIST:

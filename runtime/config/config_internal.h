@@ -54,6 +54,7 @@ typedef enum config_type {
     T_SIZE_HW,
     T_NORM,
     T_STRS,
+    T_SETS,
     T_LIST,
     T_MAP
 } config_type;

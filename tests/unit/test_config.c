@@ -218,8 +218,11 @@ static void test_wrong_values(void **state) {
     expect_override_error("data.fields.iris.normalize={mean: [1, 2]}", "expected 3 (channels)");
     expect_override_error("data.fields.iris.normalize={std: [0]}", "above 0");
     expect_override_error("data.fields.iris.normalize=imagenot", "or imagenet");
-    expect_override_error("data.path=[]", "expected text or a list of texts");
-    expect_override_error("data.path=[[a]]", "expected text or a list of texts");
+    expect_override_error("data.path=[]", "expected a path, or a list of paths");
+    expect_override_error("data.path=[[a]]", "expected a path, or a list of paths");
+    expect_override_error("data.path=[{path: a, wieght: 2}]", "expected path, weight, name");
+    expect_override_error("data.path=[{path: a, weight: 0}]", "a number above 0");
+    expect_override_error("data.path=[{weight: 2}]", "expected a path, or a list of paths");
     expect_override_error("metrics.sinks=[jsnol]", "did you mean 'jsonl'?");
     expect_override_error("train.optimizer=3", "expected a map of keys; expected one of name, lr");
     expect_override_error("train.micro_batch=5", "divisor of train.global_batch");

@@ -148,6 +148,45 @@ static void gnu_long_name_and_base256(void **state) {
     expect(want);
 }
 
+static void a_global_record_holds_for_all(void **state) {
+    tar_n = 0;
+    put_extension('g', "9 size=2\n");
+    put_header("a", '0', 0), seal_header(), put_data("xy", 2);
+    put_header("b", '0', 0), seal_header(), put_data("zw", 2);
+    put_extension('x', "9 size=1\n");
+    put_header("c", '0', 0), seal_header(), put_data("q", 1);
+    put_end();
+    expect("a=xy;b=zw;c=q;");
+}
+
+static void links_folders_and_empty_members(void **state) {
+    tar_n = 0;
+    put_file("empty.txt", "");
+    put_header("hard.txt", '1', 5), seal_header(); // its size is of the file it links to
+    put_header("soft.txt", '2', 0), seal_header();
+    put_header("label", 'V', 0), seal_header();
+    put_file("last.txt", "x");
+    put_end();
+    expect("empty.txt=;last.txt=x;");
+}
+
+static void sparse_and_volumes_are_refused(void **state) {
+    char got[4096];
+    tar_n = 0;
+    put_header("s", 'S', 0), seal_header(), put_end();
+    assert_int_equal(list(got, tar_n), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "sparse"));
+    tar_n = 0;
+    put_extension('x', "22 GNU.sparse.major=1\n");
+    put_file("s", "x"), put_end();
+    assert_int_equal(list(got, tar_n), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "sparse"));
+    tar_n = 0;
+    put_header("m", 'M', 0), seal_header(), put_end();
+    assert_int_equal(list(got, tar_n), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "volume"));
+}
+
 static void bad_archives_are_errors(void **state) {
     static const char *const PAX[] = {"5 path\n",   "99 path=a\n", "x path=a\n", "11 path=a\n",
                                       "9 size=x\n", "0 a=b\n",     "3=\n"};
@@ -256,6 +295,8 @@ static void keys_and_extensions(void **state) {
                  {"noext", NULL, NULL},
                  {"a/__x__.json", "a/__x__", "json"},
                  {"__meta__.json", NULL, NULL},
+                 {"__meta__/a.json", NULL, NULL},
+                 {"__a.json", "__a", "json"},
                  {"a.b/c", NULL, NULL}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         size_t n = 0;
@@ -317,7 +358,14 @@ static void shard_patterns(void **state) {
     assert_string_equal(list_[2], "a-010.tar");
     assert_string_equal(list_[3], "b.tar");
     dt_io_free_list(list_, n);
-    static const char *const BAD[] = {"a{3..1}", "a{x..y}", "a{1}", "a{1..2", "a{0..99999999}"};
+    assert_int_equal(dt_expand_shards("{a,b{1..2},}-{00..01}.tar", &list_, &n), DT_OK);
+    static const char *const WANT[] = {"a-00.tar",  "a-01.tar",  "b1-00.tar", "b1-01.tar",
+                                       "b2-00.tar", "b2-01.tar", "-00.tar",   "-01.tar"};
+    assert_int_equal(n, 8);
+    for (size_t i = 0; i < n; i++) assert_string_equal(list_[i], WANT[i]);
+    dt_io_free_list(list_, n);
+    static const char *const BAD[] = {"a{3..1}",        "a{x..y}",  "a{1}", "a{1..2",
+                                      "a{0..99999999}", "a{1..2}{", "{}",   "{0..9999}{0..9999}"};
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++)
         assert_int_equal(dt_expand_shards(BAD[i], &list_, &n), DT_E_USAGE);
 }
@@ -351,6 +399,9 @@ int main(void) {
         cmocka_unit_test(pax_overrides_one_file),
         cmocka_unit_test(pax_size_and_global),
         cmocka_unit_test(gnu_long_name_and_base256),
+        cmocka_unit_test(a_global_record_holds_for_all),
+        cmocka_unit_test(links_folders_and_empty_members),
+        cmocka_unit_test(sparse_and_volumes_are_refused),
         cmocka_unit_test(bad_archives_are_errors),
         cmocka_unit_test(cut_anywhere_is_an_error_or_a_shorter_list),
         cmocka_unit_test(damage_never_crashes),

@@ -4,12 +4,6 @@
 #include "data/pack/raw.h"
 #include "source.h"
 
-#include "base/io.h"
-
-static bool folder_accepts(const char *path) {
-    return dt_io_is_dir(path);
-}
-
 static dt_status add_item(dt_catalog *c, const dt_raw_item *item) {
     uint32_t shard = dt_catalog_add_shard(c, item->path, item->size);
     DT_TRY(dt_catalog_add_record(c, shard, item->key));
@@ -19,7 +13,7 @@ static dt_status add_item(dt_catalog *c, const dt_raw_item *item) {
     return DT_OK;
 }
 
-static dt_status folder_load(dt_catalog *c, const char *path) {
+dt_status dt_folder_load(dt_catalog *c, const char *path) {
     dt_raw raw;
     dt_status st = DT_OK;
     DT_TRY(dt_raw_list(&raw, path, NULL));
@@ -27,5 +21,3 @@ static dt_status folder_load(dt_catalog *c, const char *path) {
     dt_raw_fini(&raw);
     return st;
 }
-
-const dt_source_driver dt_source_folder = {"folder", folder_accepts, folder_load};

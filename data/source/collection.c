@@ -1,0 +1,181 @@
+// collection.c: from paths to data files.
+//
+// A path of data.path is a file, several (braces, wildcards, "::"), or a folder, and a folder is one of
+// many things: an LMDB (data.mdb in it), several LMDBs (LSUN's way: each is a class), shards, or raw
+// files. What it is is told by what lies in it.
+//
+// Files of one item of data.path are one set, called after the item; LMDBs are a set each. The same file
+// twice would count its records twice without a word, so that is an error; files are compared by device
+// and inode, not by name.
+#include "collection.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcasecmp(s + n - k, tail) == 0;
+}
+
+static bool is_shard_name(const char *name) {
+    static const char *const TAILS[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"};
+    for (size_t i = 0; i < sizeof TAILS / sizeof *TAILS; i++)
+        if (ends_with(name, TAILS[i])) return name[0] != '.';
+    return false;
+}
+
+// "datasets/photos-{000..127}.tar" -> "photos", "lsun/church_train_lmdb/" -> "church_train_lmdb".
+static char *set_name(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t begin = n;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    size_t end = begin + strcspn(path + begin, ".{*?[");
+    if (end > n) end = n;
+    while (end > begin && strchr("-_", path[end - 1])) end--;
+    return end > begin ? dt_xprintf("%.*s", (int)(end - begin), path + begin)
+                       : dt_xprintf("%.*s", (int)(n - begin), path + begin);
+}
+
+static void add(dt_found_list *l, uint32_t item, const char *name, bool is_folder, char *path) {
+    if ((l->n & (l->n - 1)) == 0) l->f = dt_xrealloc(l->f, (l->n ? l->n * 2 : 1) * sizeof *l->f);
+    l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_folder};
+}
+
+static void add_lmdb(dt_found_list *l, uint32_t item, const char *folder) {
+    char *name = set_name(folder);
+    add(l, item, name, false, dt_xprintf("%s/data.mdb", folder));
+    free(name);
+}
+
+static bool is_lmdb_folder(const char *path) {
+    char *file = dt_xprintf("%s/data.mdb", path);
+    bool yes = dt_io_exists(file);
+    free(file);
+    return yes;
+}
+
+// Shards and LMDB folders right in `path`, as sorted lists.
+static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) {
+    char **names;
+    size_t n;
+    dt_status st = DT_OK;
+    DT_TRY(dt_io_list_dir(&names, &n, path, DT_E_DATA));
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        char *full = dt_xprintf("%s/%s", path, names[i]);
+        if (is_shard_name(names[i]))
+            st = dt_names_add(shards, full);
+        else if (!strrchr(names[i], '.') || ends_with(names[i], ".lmdb"))
+            st = is_lmdb_folder(full) ? dt_names_add(lmdbs, full) : DT_OK;
+        free(full);
+    }
+    dt_io_free_list(names, n);
+    return st;
+}
+
+static dt_status collect_folder(dt_found_list *l, const char *path, const char *name,
+                                uint32_t item) {
+    if (is_lmdb_folder(path)) {
+        add_lmdb(l, item, path);
+        return DT_OK;
+    }
+    // not a folder of images
+    if (ends_with(path, ".lmdb")) return dt_fail(DT_E_DATA, "%s: has no data.mdb in it", path);
+    dt_names shards = {0}, lmdbs = {0};
+    dt_status st = look_into(path, &shards, &lmdbs);
+    for (size_t i = 0; i < shards.n && st == DT_OK; i++)
+        add(l, item, name, false, dt_xstrdup(shards.name[i]));
+    for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
+    if (shards.n > 0) dt_info("%s: a folder of %zu shards", path, shards.n);
+    if (st == DT_OK && shards.n + lmdbs.n == 0) add(l, item, name, true, dt_xstrdup(path));
+    dt_names_fini(&shards);
+    dt_names_fini(&lmdbs);
+    return st;
+}
+
+static dt_status collect_path(dt_found_list *l, const char *path, const char *name, uint32_t item) {
+    if (!dt_io_exists(path))
+        return dt_fail(DT_E_DATA,
+                       "%s: no such data set; make it with `dtrain pack`, or correct data.path",
+                       path);
+    if (!dt_io_is_dir(path)) {
+        add(l, item, name, false, dt_xstrdup(path));
+        return DT_OK;
+    }
+    char *folder = dt_xstrdup(path);
+    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--) folder[n - 1] = '\0';
+    dt_status st = collect_folder(l, folder, name, item);
+    free(folder);
+    return st;
+}
+
+dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i) {
+    dt_names files = {0};
+    char *name = item->name ? dt_xstrdup(item->name) : set_name(item->path);
+    size_t first = l->n;
+    dt_status st = dt_expand_files(item->path, &files);
+    for (size_t k = 0; k < files.n && st == DT_OK; k++)
+        st = collect_path(l, files.name[k], name, i);
+    for (size_t k = first; item->name && k < l->n; k++) { // given: for LMDBs too
+        free(l->f[k].name);
+        l->f[k].name = dt_xstrdup(item->name);
+    }
+    free(name);
+    dt_names_fini(&files);
+    return st;
+}
+
+// ---- the same file twice ---------------------------------------------------------------------------
+typedef struct inode {
+    uint64_t device, number;
+    size_t at;
+} inode;
+
+static int compare_inodes(const void *pa, const void *pb) {
+    const inode *a = pa, *b = pb;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    return a->at < b->at ? -1 : 1;
+}
+
+dt_status dt_found_check(const dt_found_list *l) {
+    inode *all = dt_xcalloc(l->n + 1, sizeof *all);
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < l->n && st == DT_OK; i++) {
+        struct stat s;
+        if (stat(l->f[i].path, &s) != 0)
+            st = dt_fail(DT_E_DATA, "%s: %s", l->f[i].path, strerror(errno));
+        else
+            all[i] = (inode){s.st_dev, s.st_ino, i};
+    }
+    if (st == DT_OK) qsort(all, l->n, sizeof *all, compare_inodes);
+    for (size_t i = 1; i < l->n && st == DT_OK; i++) {
+        const char *a = l->f[all[i - 1].at].path, *b = l->f[all[i].at].path;
+        if (all[i].device != all[i - 1].device || all[i].number != all[i - 1].number) continue;
+        st = strcmp(a, b) == 0
+                 ? dt_fail(DT_E_USAGE,
+                           "%s: listed twice in data.path: its records would count twice; to draw "
+                           "from it more often, mix with {path: …, weight: 2}",
+                           a)
+                 : dt_fail(DT_E_USAGE, "%s and %s of data.path are the same file", a, b);
+    }
+    free(all);
+    return st;
+}
+
+void dt_found_fini(dt_found_list *l) {
+    for (size_t i = 0; i < l->n; i++) {
+        free(l->f[i].path);
+        free(l->f[i].name);
+    }
+    free(l->f);
+    *l = (dt_found_list){0};
+}

@@ -1,0 +1,26 @@
+// collection.h: which data files a path of the user stands for.
+#ifndef DT_DATA_COLLECTION_H
+#define DT_DATA_COLLECTION_H
+
+#include "source.h"
+
+// A data file, or a folder of raw files.
+typedef struct dt_found {
+    char *path;
+    char *name;    // of the set it belongs to, for the column `set`
+    uint32_t item; // of data.path
+    bool is_folder;
+} dt_found;
+
+typedef struct dt_found_list {
+    dt_found *f;
+    size_t n;
+} dt_found_list;
+
+// Appends what item number `i` of data.path stands for. DT_E_DATA / DT_E_USAGE.
+dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i);
+// DT_E_USAGE when a file is there twice.
+dt_status dt_found_check(const dt_found_list *l);
+void dt_found_fini(dt_found_list *l);
+
+#endif

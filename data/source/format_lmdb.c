@@ -1,0 +1,253 @@
+// format_lmdb.c: records in an LMDB.
+//
+// An LMDB says nothing about what its entries mean; that is told by the keys and by the first value:
+//   keys "<record>.<extension>"            ours: members of a record lie together, `json` is metadata
+//   keys image-%09d, label-%09d            OCR sets: each number a record, texts are columns
+//   values that are Datum messages         Caffe: the key is the record, `label` a column; an encoded
+//                                          image is a member inside the message, raw pixels are the
+//                                          message itself (member .datum, which the decoder knows)
+//   anything else                          LSUN, BasicSR: the key is the record, the value one file,
+//                                          its extension told by its first bytes
+// Keys of binary numbers become hexadecimal text. folder2lmdb and lmdb of pickles are refused: reading a
+// pickle runs what is in it.
+//
+// The tree is walked once (lmdb_tree.c) and its entries gathered, 24 bytes and the key each; values are
+// only looked at where the layout needs it.
+#include "data/decode/decode.h"
+#include "datum.h"
+#include "lmdb_tree.h"
+#include "source.h"
+
+#include "base/arena.h"
+#include "base/log.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_TEXT_BYTES = 4096, MAX_KEY = 511 };
+
+typedef struct entry {
+    uint64_t offset, size;
+    uint32_t key, n_key; // in `keys`, NUL-terminated there
+} entry;
+
+typedef struct entries {
+    dt_scan *s;
+    uint32_t shard;
+    entry *e;
+    size_t n, cap;
+    dt_buffer keys;
+    bool binary; // some key is not text
+} entries;
+
+static const char *key_of(const entries *l, const entry *e) {
+    return (const char *)l->keys.data + e->key;
+}
+
+static bool lmdb_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
+    static const uint8_t magic[4] = {0xde, 0xc0, 0xef, 0xbe};
+    size_t n = strlen(path);
+    return (n_bytes >= 24 && memcmp(head + 16, magic, 4) == 0) ||
+           (n >= 5 && strcasecmp(path + n - 5, ".lmdb") == 0) ||
+           (n >= 4 && strcasecmp(path + n - 4, ".mdb") == 0);
+}
+
+static dt_status gather(void *arg, const char *key, size_t n_key, uint64_t offset, uint64_t size) {
+    entries *l = arg;
+    if (l->n == l->cap) {
+        l->cap = l->cap ? l->cap * 2 : 1024;
+        l->e = dt_xrealloc(l->e, l->cap * sizeof *l->e);
+    }
+    if (l->keys.n_bytes > UINT32_MAX - 2 * MAX_KEY)
+        return dt_fail(DT_E_DATA, "%s: more than 4 GiB of keys", l->s->blob->path);
+    bool text = n_key > 0;
+    for (size_t i = 0; i < n_key && text; i++) text = !iscntrl((unsigned char)key[i]) || key[i] < 0;
+    l->binary = l->binary || !text;
+    l->e[l->n++] = (entry){offset, size, (uint32_t)l->keys.n_bytes, (uint32_t)n_key};
+    dt_buffer_append(&l->keys, key, n_key);
+    dt_buffer_append(&l->keys, "", 1);
+    return DT_OK;
+}
+
+// ---- what a value is -------------------------------------------------------------------------------
+static dt_status sniff(const entries *l, uint64_t offset, uint64_t size, const char **ext) {
+    uint8_t head[32] = {0};
+    size_t n = size < sizeof head ? (size_t)size : sizeof head;
+    DT_TRY(dt_blob_read(l->s->blob, offset, head, n));
+    *ext = dt_image_extension(head, n);
+    return DT_OK;
+}
+
+static bool is_datum(const entries *l, const entry *e) {
+    dt_datum d;
+    bool yes = dt_datum_read(l->s->blob, e->offset, e->size, &d) == DT_OK;
+    dt_error_clear();
+    return yes;
+}
+
+static bool numbered(const char *key, const char *name) {
+    size_t n = strlen(name);
+    return strncmp(key, name, n) == 0 && key[n] == '-' && strspn(key + n + 1, "0123456789") >= 5 &&
+           key[n + 1 + strspn(key + n + 1, "0123456789")] == '\0';
+}
+
+static const entry *find(const entries *l, const char *key) { // keys are in order of bytes
+    size_t low = 0, high = l->n;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        int c = strcmp(key_of(l, &l->e[mid]), key);
+        if (c == 0) return &l->e[mid];
+        if (c < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+// ---- layouts ---------------------------------------------------------------------------------------
+// A key that is not text is its bytes in hexadecimal.
+static dt_status add_record(entries *l, const entry *e, size_t n_key) {
+    char text[2 * MAX_KEY + 3];
+    const char *key = key_of(l, e);
+    if (l->binary) {
+        size_t at = 0;
+        for (uint32_t i = 0; i < e->n_key; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%02x", (unsigned char)key[i]);
+        text[at] = '\0';
+    } else {
+        snprintf(text, sizeof text, "%.*s", (int)n_key, key);
+    }
+    return dt_catalog_add_record(l->s->c, l->shard, text);
+}
+
+static dt_status add_named(entries *l) {
+    const char *last = "";
+    size_t n_last = SIZE_MAX;
+    for (size_t i = 0; i < l->n; i++) {
+        const entry *e = &l->e[i];
+        const char *key = key_of(l, e);
+        char ext[64];
+        size_t n_key;
+        if (!dt_split_key(key, &n_key, ext, sizeof ext)) continue;
+        if (n_last != n_key || memcmp(last, key, n_key) != 0) DT_TRY(add_record(l, e, n_key));
+        last = key;
+        n_last = n_key;
+        DT_TRY(dt_catalog_add_member(l->s->c, ext, e->offset, e->size, NULL));
+        if (strcmp(ext, "json") == 0) DT_TRY(dt_scan_json_member(l->s, e->offset, e->size));
+    }
+    return DT_OK;
+}
+
+static dt_status add_opaque(entries *l) {
+    for (size_t i = 0; i < l->n; i++) {
+        const entry *e = &l->e[i];
+        const char *ext = NULL;
+        DT_TRY(sniff(l, e->offset, e->size, &ext));
+        DT_TRY(add_record(l, e, e->n_key));
+        DT_TRY(dt_catalog_add_member(l->s->c, ext ? ext : "bin", e->offset, e->size, NULL));
+    }
+    return DT_OK;
+}
+
+static dt_status add_datums(entries *l) {
+    for (size_t i = 0; i < l->n; i++) {
+        const entry *e = &l->e[i];
+        const char *ext = NULL;
+        dt_datum d;
+        char label[24];
+        DT_TRY(dt_datum_read(l->s->blob, e->offset, e->size, &d));
+        DT_TRY(add_record(l, e, e->n_key));
+        if (d.encoded) DT_TRY(sniff(l, d.data_at, d.n_data, &ext));
+        if (d.encoded)
+            DT_TRY(dt_catalog_add_member(l->s->c, ext ? ext : "bin", d.data_at, d.n_data, NULL));
+        else
+            DT_TRY(dt_catalog_add_member(l->s->c, "datum", e->offset, e->size, NULL));
+        if (!d.has_label) continue;
+        snprintf(label, sizeof label, "%lld", (long long)d.label);
+        DT_TRY(dt_catalog_set(l->s->c, "label", label));
+    }
+    return DT_OK;
+}
+
+static dt_status add_text(entries *l, const char *column, const entry *e) {
+    char text[MAX_TEXT_BYTES + 1];
+    if (e->size > MAX_TEXT_BYTES) return DT_OK;
+    DT_TRY(dt_blob_read(l->s->blob, e->offset, text, (size_t)e->size));
+    text[e->size] = '\0';
+    return strlen(text) == e->size ? dt_catalog_set(l->s->c, column, text) : DT_OK;
+}
+
+// "image-000000001" and, by the same number, "label-000000001" and others ("path-", "lexicon-").
+static dt_status add_numbered(entries *l) {
+    static const char *const COLUMNS[] = {"label", "path", "lexicon"};
+    for (size_t i = 0; i < l->n; i++) {
+        const entry *e = &l->e[i];
+        const char *key = key_of(l, e), *ext = NULL;
+        char other[MAX_KEY + 16];
+        if (!numbered(key, "image")) continue;
+        DT_TRY(sniff(l, e->offset, e->size, &ext));
+        DT_TRY(add_record(l, e, e->n_key));
+        DT_TRY(dt_catalog_add_member(l->s->c, ext ? ext : "bin", e->offset, e->size, NULL));
+        for (size_t k = 0; k < sizeof COLUMNS / sizeof *COLUMNS; k++) {
+            snprintf(other, sizeof other, "%s%s", COLUMNS[k], key + strlen("image"));
+            const entry *text = find(l, other);
+            if (text) DT_TRY(add_text(l, COLUMNS[k], text));
+        }
+    }
+    return DT_OK;
+}
+
+// ---- which -----------------------------------------------------------------------------------------
+static dt_status refuse_pickles(const entries *l) {
+    if (!find(l, "__keys__") && !find(l, "__len__")) return DT_OK;
+    return dt_fail(DT_E_DATA,
+                   "%s: made by folder2lmdb: its values are pickles, which are not read; run "
+                   "`dtrain pack` on the folder that it was made from",
+                   l->s->blob->path);
+}
+
+static bool names_a_kind(const char *ext) {
+    static const char *const EXTS[] = {"jpg", "jpeg", "png", "bmp", "ppm", "pgm", "wav", "flac"};
+    const char *dot = strrchr(ext, '.');
+    for (size_t i = 0; i < sizeof EXTS / sizeof *EXTS; i++)
+        if (strcmp(dot ? dot + 1 : ext, EXTS[i]) == 0) return true;
+    return false;
+}
+
+// Our keys have extensions. Stems with a dot in them (BasicSR) have not: each value says what it is, and
+// what follows the dot does not.
+static bool has_extensions(const entries *l) {
+    char ext[64];
+    size_t n_key, n_named = 0, n_stems = 0;
+    for (size_t i = 0; i < l->n && i < 64; i++) {
+        const char *told = NULL;
+        if (!dt_split_key(key_of(l, &l->e[i]), &n_key, ext, sizeof ext)) continue;
+        n_named++;
+        if (sniff(l, l->e[i].offset, l->e[i].size, &told) == DT_OK && told)
+            n_stems += !names_a_kind(ext);
+    }
+    return n_named > n_stems;
+}
+
+static dt_status add_all(entries *l) {
+    if (l->n == 0) return DT_OK;
+    if (!l->binary) DT_TRY(refuse_pickles(l));
+    if (!l->binary && find(l, "num-samples")) return add_numbered(l);
+    if (is_datum(l, &l->e[0]) && is_datum(l, &l->e[l->n - 1])) return add_datums(l);
+    return !l->binary && has_extensions(l) ? add_named(l) : add_opaque(l);
+}
+
+static dt_status lmdb_scan(dt_scan *s) {
+    entries l = {.s = s, .shard = dt_catalog_add_shard(s->c, s->blob->path, s->blob->n_bytes)};
+    dt_status st = dt_lmdb_walk(s->blob, gather, &l);
+    if (st == DT_OK) st = add_all(&l);
+    free(l.e);
+    dt_buffer_fini(&l.keys);
+    return st;
+}
+
+const dt_file_format dt_format_lmdb = {"lmdb", lmdb_accepts, lmdb_scan};

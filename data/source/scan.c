@@ -1,0 +1,26 @@
+// scan.c: what the scanners of all formats do with metadata.
+//
+// A record whose metadata cannot be read is still a record: it is listed without those columns, counted,
+// and one line tells for the whole set.
+#include "source.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_JSON_BYTES = 65536 };
+
+dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes) {
+    dt_status st = dt_catalog_set_json(s->c, json, n_bytes);
+    if (st != DT_E_DATA) return st;
+    if (s->n_bad++ == 0) snprintf(s->first_bad, sizeof s->first_bad, "%s", dt_error_message());
+    s->partial = true; // so that it is told again next time
+    dt_error_clear();
+    return DT_OK;
+}
+
+dt_status dt_scan_json_member(dt_scan *s, uint64_t offset, uint64_t size) {
+    char text[MAX_JSON_BYTES];
+    if (size > sizeof text) return DT_OK;
+    DT_TRY(dt_blob_read(s->blob, offset, text, (size_t)size));
+    return dt_scan_json(s, text, (size_t)size);
+}

@@ -1,0 +1,171 @@
+// shard_names.c: from what a user writes to names of files, and from names of members to records.
+//
+// A path may join several with "::"; braces stand for ranges ({000000..000127}) and alternatives ({a,b}),
+// nested as in a shell; *, ? and [ ] match files that are there, in the order of their bytes and not of
+// the locale, as the order of shards is the order of records. A path that exists as it is written is
+// taken as it is: files may have braces in their names.
+#include "source.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SHARDS = 1000000, MAX_NESTING = 64 };
+
+static dt_status push_name(dt_names *l, char *s) {
+    if ((l->n & (l->n - 1)) == 0)
+        l->name = dt_xrealloc(l->name, (l->n ? l->n * 2 : 1) * sizeof *l->name);
+    l->name[l->n++] = s;
+    return l->n <= MAX_SHARDS ? DT_OK
+                              : dt_fail(DT_E_USAGE, "%s: more than %d shards", s, MAX_SHARDS);
+}
+
+dt_status dt_names_add(dt_names *l, const char *name) {
+    return push_name(l, dt_xstrdup(name));
+}
+
+void dt_names_fini(dt_names *l) {
+    dt_io_free_list(l->name, l->n);
+    *l = (dt_names){0};
+}
+
+// ---- braces --------------------------------------------------------------------------------------
+// The } that ends the { at `open`, or NULL; *comma: a comma lies between them, in no inner pair.
+static const char *closing(const char *open, bool *comma) {
+    int depth = 0;
+    *comma = false;
+    for (const char *p = open; *p; p++) {
+        depth += (*p == '{') - (*p == '}');
+        if (depth == 0) return p;
+        if (depth == 1 && *p == ',') *comma = true;
+    }
+    return NULL;
+}
+
+static dt_status expand(const char *text, int nesting, dt_names *out);
+
+static dt_status expand_alternatives(const char *text, const char *open, const char *close,
+                                     int nesting, dt_names *out) {
+    const char *begin = open + 1;
+    int depth = 0;
+    for (const char *p = begin; p <= close; p++) {
+        if (p == close || (depth == 0 && *p == ',')) {
+            char *s = dt_xprintf("%.*s%.*s%s", (int)(open - text), text, (int)(p - begin), begin,
+                                 close + 1);
+            dt_status st = expand(s, nesting + 1, out);
+            free(s);
+            DT_TRY(st);
+            begin = p + 1;
+        }
+        depth += (*p == '{') - (*p == '}');
+    }
+    return DT_OK;
+}
+
+static dt_status expand_range(const char *text, const char *open, const char *close, int nesting,
+                              dt_names *out) {
+    unsigned long long first, last;
+    int n_first = 0, n_all = 0;
+    if (!isdigit((unsigned char)open[1]) ||
+        sscanf(open, "{%llu%n..%llu}%n", &first, &n_first, &last, &n_all) != 2 ||
+        open + n_all != close + 1 || last < first || last - first >= MAX_SHARDS)
+        return dt_fail(DT_E_USAGE,
+                       "%s: a brace pattern looks like name-{000000..000127}.tar (ascending) or "
+                       "name-{a,b}.tar",
+                       text);
+    for (unsigned long long i = first; i <= last; i++) {
+        char *s = dt_xprintf("%.*s%0*llu%s", (int)(open - text), text, n_first - 1, i, close + 1);
+        dt_status st = expand(s, nesting + 1, out);
+        free(s);
+        DT_TRY(st);
+    }
+    return DT_OK;
+}
+
+static dt_status expand(const char *text, int nesting, dt_names *out) {
+    const char *open = strchr(text, '{');
+    bool comma;
+    if (!open) return dt_names_add(out, text);
+    const char *close = closing(open, &comma);
+    if (!close || nesting == MAX_NESTING)
+        return dt_fail(DT_E_USAGE, "%s: %s", text, close ? "too many braces" : "a { without its }");
+    return comma ? expand_alternatives(text, open, close, nesting, out)
+                 : expand_range(text, open, close, nesting, out);
+}
+
+// ---- files that are there ------------------------------------------------------------------------
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static dt_status expand_glob(const char *pattern, dt_names *out) {
+    if (dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) return dt_names_add(out, pattern);
+    glob_t g;
+    int failed = glob(pattern, GLOB_NOSORT, NULL, &g);
+    if (failed != 0) {
+        globfree(&g);
+        return dt_fail(DT_E_DATA, "%s: no file matches", pattern);
+    }
+    qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, compare_names);
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < g.gl_pathc && st == DT_OK; i++) st = dt_names_add(out, g.gl_pathv[i]);
+    globfree(&g);
+    return st;
+}
+
+// Parts of a copy of `pattern` between "::".
+static dt_status expand_joined(const char *pattern, bool files, dt_names *out) {
+    char *copy = dt_xstrdup(pattern), *at = copy;
+    dt_names braces = {0};
+    dt_status st = DT_OK;
+    while (at && st == DT_OK) {
+        char *next = strstr(at, "::");
+        if (next) *next = '\0';
+        st = files && dt_io_exists(at) ? dt_names_add(&braces, at) : expand(at, 0, &braces);
+        at = next ? next + 2 : NULL;
+    }
+    for (size_t i = 0; i < braces.n && st == DT_OK; i++)
+        st = files ? expand_glob(braces.name[i], out) : dt_names_add(out, braces.name[i]);
+    dt_names_fini(&braces);
+    free(copy);
+    return st;
+}
+
+dt_status dt_expand_files(const char *pattern, dt_names *out) {
+    if (dt_io_exists(pattern)) return dt_names_add(out, pattern);
+    return expand_joined(pattern, true, out);
+}
+
+dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {
+    dt_names l = {0};
+    dt_status st = expand_joined(pattern, false, &l);
+    if (st != DT_OK) dt_names_fini(&l);
+    *out = l.name;
+    *n = l.n;
+    return st;
+}
+
+// ---- members -------------------------------------------------------------------------------------
+// "__x__" and "__x__/...": what tools keep for themselves.
+static bool is_private(const char *path) {
+    size_t n = strcspn(path, "/");
+    if (!path[n]) n = strcspn(path, ".");
+    return n >= 4 && strncmp(path, "__", 2) == 0 && strncmp(path + n - 2, "__", 2) == 0;
+}
+
+bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext) {
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *dot = strchr(base, '.');
+    if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext || is_private(path))
+        return false;
+    *n_key = (size_t)(dot - path);
+    size_t i = 0;
+    for (; dot[1 + i]; i++) ext[i] = (char)tolower((unsigned char)dot[1 + i]);
+    ext[i] = '\0';
+    return true;
+}

@@ -1,0 +1,377 @@
+// unpack.c: gzip and zstd shards.
+//
+// Training reads members in any order, and a compressed stream has no any order, so a compressed shard
+// is unpacked once, to <cache>/unpacked/<hash>-<name>. The hash is of path, size, time and stamp of the
+// compressed file, so a shard that was replaced is unpacked anew. Then it is a file like any other:
+// page cache, index beside it, pread.
+//
+// Many processes, one folder. Who unpacks a shard holds a lock on one byte of <cache>/unpacked/lock (the
+// byte says which shard; byte locks need no file each and work over NFS); the others wait for it and find
+// the file whole: it is written as .partial, synced and renamed. Who reads a file holds a shared flock on
+// it. When the folder would outgrow its limit, files that nobody holds go, the longest unused first; the
+// time of last use is the file's mtime.
+//
+// A bomb ends at the limit of the folder, and zstd windows over 128 MiB are refused.
+//
+// Rejected: seekable indexes into gzip (zran): 32 KiB of window a point and inflating half a point a
+// member, at every read of every epoch. Unpacking into memory: a copy a process.
+// Formats: RFC 1952 (gzip), RFC 8878 (zstd), by zlib and libzstd.
+#define _GNU_SOURCE // OFD locks
+#include "unpack.h"
+#include "data/record.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+enum { IN_BYTES = 1 << 18, OUT_BYTES = 1 << 20, ROOM_STEP = 64 << 20 };
+
+dt_packing dt_packing_of(const uint8_t *head, size_t n_bytes) {
+    if (n_bytes >= 3 && memcmp(head, "\x1f\x8b\x08", 3) == 0) return DT_PACKING_GZIP;
+    if (n_bytes >= 4 && memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0) return DT_PACKING_ZSTD;
+    return DT_PACKING_NONE;
+}
+
+// ---- streams -------------------------------------------------------------------------------------
+typedef struct stream {
+    const dt_blob *in;
+    uint64_t at, n_out, max_bytes;
+    uint8_t *from, *to; // IN_BYTES, OUT_BYTES
+    dt_unpack_sink sink;
+    void *arg;
+} stream;
+
+static dt_status damaged(const stream *s, const char *what) {
+    return dt_fail(DT_E_DATA, "%s: near byte %llu: %s; copy or make it again", s->in->path,
+                   (unsigned long long)s->at, what);
+}
+
+static dt_status pull(stream *s, size_t *n) {
+    uint64_t left = s->in->n_bytes - s->at;
+    *n = left < IN_BYTES ? (size_t)left : IN_BYTES;
+    DT_TRY(dt_blob_read(s->in, s->at, s->from, *n));
+    s->at += *n;
+    return DT_OK;
+}
+
+static dt_status push(stream *s, size_t n) {
+    s->n_out += n;
+    if (s->n_out > s->max_bytes)
+        return dt_fail(DT_E_DATA,
+                       "%s: unpacks to more than the %.1f GiB of data.cache_gib: raise that, or "
+                       "unpack it by hand",
+                       s->in->path, (double)s->max_bytes / 1073741824.0);
+    return n > 0 ? s->sink(s->arg, s->to, n) : DT_OK;
+}
+
+static dt_status inflate_all(stream *s, z_stream *z) {
+    bool ended = false;
+    size_t n;
+    while (s->at < s->in->n_bytes) {
+        DT_TRY(pull(s, &n));
+        z->next_in = s->from;
+        z->avail_in = (uInt)n;
+        bool full = false; // more may come out without more going in
+        while (z->avail_in > 0 || full) {
+            // members may follow one another; zeros after the last are padding
+            if (ended && z->avail_in > 0 && *z->next_in == 0) {
+                z->next_in++, z->avail_in--;
+                continue;
+            }
+            if (ended && inflateReset(z) != Z_OK) return damaged(s, "zlib fails");
+            ended = false;
+            z->next_out = s->to;
+            z->avail_out = OUT_BYTES;
+            int r = inflate(z, Z_NO_FLUSH);
+            if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
+                return damaged(s, "damaged gzip data");
+            ended = r == Z_STREAM_END;
+            full = !ended && z->avail_out == 0;
+            DT_TRY(push(s, OUT_BYTES - z->avail_out));
+        }
+    }
+    return ended ? DT_OK : damaged(s, "gzip data that is cut");
+}
+
+static dt_status unpack_gzip(stream *s) {
+    z_stream z = {.next_in = NULL};
+    if (inflateInit2(&z, 15 + 16) != Z_OK) return dt_fail(DT_E_INTERNAL, "zlib: out of memory");
+    dt_status st = inflate_all(s, &z);
+    inflateEnd(&z);
+    return st;
+}
+
+static dt_status decompress_all(stream *s, ZSTD_DStream *z) {
+    size_t left = 1, n;
+    while (s->at < s->in->n_bytes) {
+        DT_TRY(pull(s, &n));
+        ZSTD_inBuffer in = {s->from, n, 0};
+        bool full = false;
+        while (in.pos < in.size || full) {
+            ZSTD_outBuffer out = {s->to, OUT_BYTES, 0};
+            left = ZSTD_decompressStream(z, &out, &in);
+            if (ZSTD_isError(left))
+                return dt_fail(DT_E_DATA, "%s: near byte %llu: zstd: %s", s->in->path,
+                               (unsigned long long)s->at, ZSTD_getErrorName(left));
+            full = left > 0 && out.pos == out.size;
+            DT_TRY(push(s, out.pos));
+        }
+    }
+    return left == 0 ? DT_OK : damaged(s, "zstd data that is cut");
+}
+
+static dt_status unpack_zstd(stream *s) {
+    ZSTD_DStream *z = ZSTD_createDStream();
+    if (!z) return dt_fail(DT_E_INTERNAL, "zstd: out of memory");
+    dt_status st = decompress_all(s, z);
+    ZSTD_freeDStream(z);
+    return st;
+}
+
+dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, void *arg) {
+    uint8_t head[4] = {0};
+    DT_TRY(dt_blob_read(b, 0, head, b->n_bytes < 4 ? (size_t)b->n_bytes : 4));
+    dt_packing packing = dt_packing_of(head, sizeof head);
+    if (packing == DT_PACKING_NONE) return dt_fail(DT_E_DATA, "%s: neither gzip nor zstd", b->path);
+    stream s = {.in = b, .max_bytes = max_bytes, .sink = sink, .arg = arg};
+    s.from = dt_xrealloc(NULL, IN_BYTES);
+    s.to = dt_xrealloc(NULL, OUT_BYTES);
+    dt_status st = packing == DT_PACKING_GZIP ? unpack_gzip(&s) : unpack_zstd(&s);
+    free(s.from);
+    free(s.to);
+    return st;
+}
+
+// ---- room in the folder ----------------------------------------------------------------------------
+typedef struct resident {
+    char *path;
+    uint64_t n_bytes;
+    struct timespec used;
+} resident;
+
+static int compare_used(const void *pa, const void *pb) {
+    const resident *a = pa, *b = pb;
+    if (a->used.tv_sec != b->used.tv_sec) return a->used.tv_sec < b->used.tv_sec ? -1 : 1;
+    return (a->used.tv_nsec > b->used.tv_nsec) - (a->used.tv_nsec < b->used.tv_nsec);
+}
+
+static bool has_suffix(const char *s, const char *tail) {
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+// Removes a file that nobody reads or writes. false: in use, or gone already.
+static bool evict(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool gone = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) == 0;
+    if (gone) {
+        char *index = dt_xprintf("%s.index", path);
+        unlink(index);
+        free(index);
+    }
+    if (fd >= 0) close(fd);
+    return gone;
+}
+
+static dt_status list_residents(const char *dir, resident **out, size_t *n, uint64_t *total) {
+    char **names;
+    size_t n_names;
+    *n = 0;
+    *total = 0;
+    DT_TRY(dt_io_list_dir(&names, &n_names, dir, DT_E_STORAGE));
+    *out = dt_xcalloc(n_names + 1, sizeof **out);
+    for (size_t i = 0; i < n_names; i++) {
+        char *path = dt_xprintf("%s/%s", dir, names[i]);
+        struct stat s;
+        if (stat(path, &s) != 0 || !S_ISREG(s.st_mode) || has_suffix(path, ".index") ||
+            strcmp(names[i], "lock") == 0) {
+            free(path);
+            continue;
+        }
+        *total += (uint64_t)s.st_size;
+        (*out)[(*n)++] = (resident){path, (uint64_t)s.st_size, s.st_mtim};
+    }
+    dt_io_free_list(names, n_names);
+    return DT_OK;
+}
+
+// Room for n_bytes more, or DT_E_STORAGE.
+static dt_status make_room(const dt_unpack_cache *c, const char *dir, uint64_t n_bytes) {
+    resident *r;
+    size_t n;
+    uint64_t total;
+    DT_TRY(list_residents(dir, &r, &n, &total));
+    qsort(r, n, sizeof *r, compare_used);
+    for (size_t i = 0; i < n && total + n_bytes > c->max_bytes; i++)
+        if (evict(r[i].path)) total -= r[i].n_bytes;
+    for (size_t i = 0; i < n; i++) free(r[i].path);
+    free(r);
+    if (total + n_bytes <= c->max_bytes) return DT_OK;
+    return dt_fail(DT_E_STORAGE,
+                   "%s: unpacked shards in use would take more than the %.1f GiB of "
+                   "data.cache_gib: raise that, or unpack them by hand",
+                   dir, (double)c->max_bytes / 1073741824.0);
+}
+
+// ---- one file --------------------------------------------------------------------------------------
+typedef struct writer {
+    const dt_unpack_cache *c;
+    const char *dir, *path;
+    int fd;
+    uint64_t n_bytes, room;
+} writer;
+
+static dt_status write_piece(void *arg, const void *data, size_t n_bytes) {
+    writer *w = arg;
+    if (w->n_bytes + n_bytes > w->room) {
+        uint64_t step = ROOM_STEP < w->c->max_bytes / 8 ? ROOM_STEP : w->c->max_bytes / 8;
+        step = step > n_bytes ? step : n_bytes;
+        DT_TRY(make_room(w->c, w->dir, step));
+        w->room = w->n_bytes + step;
+    }
+    w->n_bytes += n_bytes;
+    return dt_io_write(w->fd, w->path, data, n_bytes);
+}
+
+static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
+                                const char *file) {
+    char *partial = dt_xprintf("%s.partial", file);
+    writer w = {.c = c, .dir = dir, .path = partial, .fd = -1};
+    dt_status st = DT_OK;
+    DT_TRY_GOTO(st, dt_io_create(&w.fd, partial, false), out);
+    flock(w.fd, LOCK_EX); // or a make_room elsewhere would take it for a leftover
+    DT_TRY_GOTO(st, dt_unpack(in, c->max_bytes, write_piece, &w), out);
+    DT_TRY_GOTO(st, dt_io_fsync(w.fd, partial), out);
+    DT_TRY_GOTO(st, dt_io_rename(partial, file), out);
+    __atomic_fetch_add(&c->n_files, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&c->n_bytes, w.n_bytes, __ATOMIC_RELAXED);
+out:
+    if (w.fd >= 0) close(w.fd); // synced; the first error is kept
+    if (st != DT_OK) unlink(partial);
+    free(partial);
+    return st;
+}
+
+// An unpacked file that is there; *fd < 0: it is not.
+static void take(const char *file, int *fd) {
+    struct stat s;
+    *fd = open(file, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) return;
+    bool ok = flock(*fd, LOCK_SH) == 0 && fstat(*fd, &s) == 0 && s.st_nlink > 0;
+    if (ok) {
+        futimens(*fd, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}});
+        return;
+    }
+    close(*fd);
+    *fd = -1;
+}
+
+// Waits for byte `key` of <dir>/lock; closing *fd gives it back.
+static dt_status lock_byte(const char *dir, uint64_t key, const char *what, int *fd) {
+    char *path = dt_xprintf("%s/lock", dir);
+    struct flock l = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(key >> 2), .l_len = 1};
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    dt_status st = DT_OK;
+    if (*fd < 0)
+        st = dt_fail(DT_E_STORAGE, "%s: cannot open: %s", path, strerror(errno));
+    else if (fcntl(*fd, F_OFD_SETLK, &l) != 0) {
+        dt_info("%s: another process unpacks it: waiting", what);
+        while (fcntl(*fd, F_OFD_SETLKW, &l) != 0 && st == DT_OK)
+            if (errno != EINTR)
+                st = dt_fail(DT_E_STORAGE, "%s: cannot lock: %s", path, strerror(errno));
+    }
+    if (st != DT_OK && *fd >= 0) close(*fd);
+    free(path);
+    return st;
+}
+
+static dt_status identity(const dt_blob *b, uint64_t *key) {
+    struct stat s;
+    char real[PATH_MAX];
+    uint64_t n[4] = {0};
+    if (fstat(b->fd, &s) != 0) return dt_fail(DT_E_DATA, "%s: %s", b->path, strerror(errno));
+    DT_TRY(dt_blob_stamp(b, &n[0]));
+    n[1] = (uint64_t)s.st_mtim.tv_sec;
+    n[2] = (uint64_t)s.st_mtim.tv_nsec;
+    if (!realpath(b->path, real)) snprintf(real, sizeof real, "%s", b->path);
+    n[3] = dt_hash64(real, strlen(real));
+    *key = dt_hash64(n, sizeof n);
+    return DT_OK;
+}
+
+// "x.tar.gz" -> "x.tar", "x.tgz" -> "x.tar", "x" -> "x".
+static char *plain_name(const char *path) {
+    static const char *const TAILS[][2] = {{".gz", ""},   {".tgz", ".tar"},  {".zst", ""},
+                                           {".zstd", ""}, {".tzst", ".tar"}, {NULL, NULL}};
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    for (int i = 0; TAILS[i][0]; i++)
+        if (has_suffix(base, TAILS[i][0]))
+            return dt_xprintf("%.*s%s", (int)(strlen(base) - strlen(TAILS[i][0])), base,
+                              TAILS[i][1]);
+    return dt_xstrdup(base);
+}
+
+char *dt_unpack_dir(const dt_unpack_cache *c) {
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (c->dir && *c->dir) return dt_xprintf("%s/unpacked", c->dir);
+    if (xdg && *xdg) return dt_xprintf("%s/dtrain/unpacked", xdg);
+    return home && *home ? dt_xprintf("%s/.cache/dtrain/unpacked", home) : NULL;
+}
+
+static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
+                               const char *file, uint64_t key, int *fd) {
+    int lock = -1;
+    DT_TRY(lock_byte(dir, key, in->path, &lock));
+    take(file, fd); // another may have made it while we waited
+    dt_status st = *fd < 0 ? write_unpacked(c, in, dir, file) : DT_OK;
+    if (st == DT_OK && *fd < 0) take(file, fd);
+    if (st == DT_OK && *fd < 0) st = dt_fail(DT_E_STORAGE, "%s: was removed as it was made", file);
+    close(lock);
+    return st;
+}
+
+dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd) {
+    dt_blob in;
+    uint64_t key = 0;
+    char hex[17], *dir = dt_unpack_dir(c), *name = plain_name(path);
+    dt_status st = DT_OK;
+    *file = NULL;
+    *fd = -1;
+    DT_TRY_GOTO(st, dt_blob_open(&in, path), names);
+    DT_TRY_GOTO(st, identity(&in, &key), out);
+    if (!dir)
+        st = dt_fail(DT_E_STORAGE,
+                     "%s: is compressed and there is no place to unpack it: set "
+                     "data.cache_dir",
+                     path);
+    if (st == DT_OK) st = dt_io_mkdir_all(dir);
+    if (st != DT_OK) goto out;
+    dt_hash_hex(key, hex);
+    *file = dt_xprintf("%s/%s-%s", dir, hex, name);
+    take(*file, fd);
+    if (*fd < 0) st = unpack_locked(c, &in, dir, *file, key, fd);
+out:
+    dt_blob_close(&in);
+names:
+    if (st != DT_OK) {
+        free(*file);
+        *file = NULL;
+    }
+    free(dir);
+    free(name);
+    return st;
+}

@@ -1,0 +1,33 @@
+// unpack.h: data files that are compressed as a whole (gzip, zstd), unpacked once a host into a cache
+// so that members can be read by offset.
+#ifndef DT_DATA_UNPACK_H
+#define DT_DATA_UNPACK_H
+
+#include "blob.h"
+
+#include <stdbool.h>
+
+typedef enum dt_packing { DT_PACKING_NONE, DT_PACKING_GZIP, DT_PACKING_ZSTD } dt_packing;
+// Told by the first bytes, never by the name.
+dt_packing dt_packing_of(const uint8_t *head, size_t n_bytes);
+
+// Unpacks all members or frames of `b`, handing pieces to `sink`, until more than max_bytes have come out
+// (DT_E_DATA: a bomb, or a limit that is too low). DT_E_DATA when the stream is damaged or cut.
+typedef dt_status (*dt_unpack_sink)(void *arg, const void *data, size_t n_bytes);
+dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, void *arg);
+
+typedef struct dt_unpack_cache {
+    const char *dir;    // NULL: $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain
+    uint64_t max_bytes; // of all unpacked files in it
+    // since creation, atomically
+    uint64_t n_files, n_bytes; // that this process unpacked
+} dt_unpack_cache;
+
+// The unpacked copy of `path`: *file (heap) and *fd, which must stay open as long as the file is read:
+// it keeps others from removing it. Made when it is not there; when another process is making it, waits.
+// Any thread. DT_E_DATA: damaged, or over the limit; DT_E_STORAGE: no folder to put it, disk full.
+dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd);
+// Where it lies (heap), or NULL when there is no home folder.
+char *dt_unpack_dir(const dt_unpack_cache *c);
+
+#endif

@@ -1,0 +1,337 @@
+// LMDBs that others write, made here with the library: Caffe, LSUN, OCR, BasicSR, named databases,
+// binary keys, pickles.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/source/datum.h"
+#include "data/source/source.h"
+#include "data_fixture.h"
+
+#include <lmdb.h>
+
+static MDB_env *env;
+static MDB_txn *txn;
+static MDB_dbi dbi;
+
+static void db_begin(const char *dir, const char *name) {
+    assert_int_equal(dt_io_mkdir_all(dir), DT_OK);
+    assert_int_equal(mdb_env_create(&env), 0);
+    mdb_env_set_mapsize(env, 64 << 20);
+    mdb_env_set_maxdbs(env, 8);
+    assert_int_equal(mdb_env_open(env, dir, MDB_NOSYNC, 0644), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, name, name ? MDB_CREATE : 0, &dbi), 0);
+}
+
+static void put_bytes(const void *key, size_t n_key, const void *value, size_t n) {
+    MDB_val k = {n_key, (void *)(uintptr_t)key}, v = {n, (void *)(uintptr_t)value};
+    assert_int_equal(mdb_put(txn, dbi, &k, &v, 0), 0);
+}
+
+static void put(const char *key, const void *value, size_t n) {
+    put_bytes(key, strlen(key), value, n);
+}
+
+static void db_end(void) {
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+}
+
+static dt_set *open_set(const char *path) {
+    dt_set *s = NULL;
+    if (dt_set_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+static void expect_fail(const char *path, const char *words) {
+    dt_set *s = NULL;
+    assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+    if (!strstr(dt_error_message(), words)) fail_msg("no '%s' in: %s", words, dt_error_message());
+}
+
+static const char *key_of(const dt_set *s, uint32_t r) {
+    return dt_catalog_str(s->catalog, s->catalog->records[r].key);
+}
+
+static const char *value_of(const dt_set *s, const char *column, uint32_t r) {
+    int c = dt_catalog_find_column(s->catalog, column);
+    return c < 0 ? NULL : dt_catalog_value(s->catalog, c, r);
+}
+
+static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *data, size_t n) {
+    const dt_record *rec = &s->catalog->records[r];
+    dt_buffer scratch = {0};
+    dt_span b;
+    assert_int_equal(rec->n_members, 1);
+    assert_string_equal(
+        dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[rec->first_member].ext]),
+        ext);
+    if (dt_set_read(s, r, rec->first_member, true, &scratch, &b) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    assert_int_equal(b.n_bytes, n);
+    assert_memory_equal(b.data, data, n);
+    dt_buffer_fini(&scratch);
+}
+
+// ---- Datum -----------------------------------------------------------------------------------------
+static uint8_t message[70000];
+static size_t n_message;
+
+static void byte(unsigned v) {
+    message[n_message++] = (uint8_t)v;
+}
+
+static void varint(uint64_t v) {
+    for (; v >= 128; v >>= 7) byte((unsigned)(v & 127) | 128);
+    byte((unsigned)v);
+}
+
+static void int_field(int field, int64_t v) {
+    varint((uint64_t)field << 3);
+    varint((uint64_t)v);
+}
+
+static void bytes_field(int field, const void *data, size_t n) {
+    varint((uint64_t)field << 3 | 2);
+    varint(n);
+    memcpy(message + n_message, data, n);
+    n_message += n;
+}
+
+static void begin_datum(int c, int h, int w) {
+    n_message = 0;
+    int_field(1, c), int_field(2, h), int_field(3, w);
+}
+
+static void caffe_raw(void **state) {
+    const char *dir = fixture_path("caffe_raw_lmdb");
+    static uint8_t pixels[3 * 40 * 50];
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 7);
+    db_begin(dir, NULL);
+    for (int i = 0; i < 4; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "%08d_dir/img%d.jpg", i, i);
+        begin_datum(3, 40, 50);
+        bytes_field(4, pixels, sizeof pixels);
+        int_field(5, i * 5 - 1);
+        put(key, message, n_message);
+    }
+    db_end();
+    dt_set *s = open_set(dir);
+    assert_int_equal(s->catalog->n_records, 4);
+    assert_string_equal(key_of(s, 2), "00000002_dir/img2.jpg");
+    assert_string_equal(value_of(s, "label", 0), "-1");
+    assert_string_equal(value_of(s, "label", 3), "14");
+    expect_member(s, 3, "datum", message, n_message);
+    dt_set_close(s);
+}
+
+static void caffe_encoded(void **state) {
+    const char *dir = fixture_path("caffe_jpeg_lmdb");
+    static const uint8_t jpeg[300] = {0xff, 0xd8, 0xff, 0xe0, 1, 2, 3};
+    db_begin(dir, NULL);
+    for (int i = 0; i < 3; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "%08d", i);
+        begin_datum(3, 40, 50);
+        bytes_field(4, jpeg, sizeof jpeg);
+        int_field(5, i);
+        int_field(7, 1);
+        put(key, message, n_message);
+    }
+    db_end();
+    dt_set *s = open_set(dir);
+    assert_int_equal(s->catalog->n_records, 3);
+    assert_string_equal(value_of(s, "label", 2), "2");
+    expect_member(s, 1, "jpg", jpeg, sizeof jpeg); // the image itself, without its message
+    dt_set_close(s);
+}
+
+static dt_status read_message(dt_datum *d) {
+    uint8_t *exact = malloc(n_message);
+    dt_blob b;
+    memcpy(exact, message, n_message);
+    dt_blob_from_memory(&b, "m", exact, n_message);
+    dt_status st = dt_datum_read(&b, 0, n_message, d);
+    free(exact);
+    return st;
+}
+
+static void datum_messages(void **state) {
+    dt_datum d;
+    uint8_t floats[24] = {0};
+    begin_datum(1, 2, 3);
+    for (int i = 0; i < 6; i++) byte(6 << 3 | 5), byte(0), byte(0), byte(0x80), byte(0x3f);
+    assert_int_equal(read_message(&d), DT_OK);
+    assert_int_equal(d.n_floats, 6);
+    assert_false(d.packed || d.has_label);
+    begin_datum(1, 2, 3);
+    bytes_field(6, floats, sizeof floats);
+    assert_int_equal(read_message(&d), DT_OK);
+    assert_true(d.packed && d.n_floats == 6);
+    size_t whole = n_message;
+    for (n_message = 1; n_message < whole; n_message++)
+        assert_int_equal(read_message(&d), DT_E_DATA);
+    begin_datum(1, 2, 3), bytes_field(4, floats, 5); // not 6
+    assert_int_equal(read_message(&d), DT_E_DATA);
+    begin_datum(1, 1 << 30, 1 << 30), bytes_field(4, floats, 5);
+    assert_int_equal(read_message(&d), DT_E_DATA);
+    begin_datum(1, 2, 3), bytes_field(4, floats, 6), int_field(9, 1); // Datum has no field 9
+    assert_int_equal(read_message(&d), DT_E_DATA);
+}
+
+// ---- others ----------------------------------------------------------------------------------------
+static const uint8_t png[40] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n', 5};
+
+static void lsun_is_one_set_a_folder(void **state) {
+    static const char *const CLASSES[] = {"church_train_lmdb", "bedroom_train_lmdb"};
+    for (int c = 0; c < 2; c++) {
+        db_begin(dt_arena_printf(&fixture_arena, "%s/lsun/%s", fixture_dir, CLASSES[c]), NULL);
+        for (int i = 0; i < 3; i++) {
+            char key[64];
+            snprintf(key, sizeof key, "%040x", i * 12345 + c);
+            put(key, png, sizeof png);
+        }
+        db_end();
+    }
+    dt_set *s = open_set(fixture_path("lsun"));
+    assert_int_equal(s->catalog->n_records, 6);
+    assert_string_equal(value_of(s, "set", 0), "bedroom_train_lmdb");
+    assert_string_equal(value_of(s, "set", 5), "church_train_lmdb");
+    expect_member(s, 4, "png", png, sizeof png);
+    dt_set_close(s);
+    s = open_set(fixture_path("lsun/*_train_lmdb"));
+    assert_string_equal(value_of(s, "set", 5), "church_train_lmdb");
+    dt_set_close(s);
+}
+
+static void ocr_has_texts(void **state) {
+    const char *dir = fixture_path("ocr");
+    char key[32], text[32];
+    db_begin(dir, NULL);
+    put("num-samples", "12", 2);
+    for (int i = 1; i <= 12; i++) {
+        snprintf(key, sizeof key, "image-%09d", i);
+        put(key, png, sizeof png - (size_t)i);
+        snprintf(key, sizeof key, "label-%09d", i);
+        snprintf(text, sizeof text, "W\xc3\xb6rd %d", i);
+        if (i != 7) put(key, text, strlen(text));
+    }
+    db_end();
+    dt_set *s = open_set(dir);
+    assert_int_equal(s->catalog->n_records, 12);
+    assert_string_equal(key_of(s, 11), "image-000000012");
+    assert_string_equal(value_of(s, "label", 11), "W\xc3\xb6rd 12");
+    assert_null(value_of(s, "label", 6));
+    expect_member(s, 11, "png", png, sizeof png - 12);
+    dt_set_close(s);
+}
+
+static void basicsr_stems_may_have_dots(void **state) {
+    const char *dir = fixture_path("DIV2K_sub.lmdb");
+    db_begin(dir, NULL);
+    put("0001_s001", png, 20), put("0002.v2_s001", png, 21), put("a/0003", png, 22);
+    db_end();
+    const char *meta = "0001_s001.png (480,480,3) 1\n";
+    fixture_write(fixture_path("DIV2K_sub.lmdb/meta_info.txt"), meta, strlen(meta));
+    dt_set *s = open_set(dir);
+    assert_int_equal(s->catalog->n_records, 3);
+    assert_string_equal(key_of(s, 1), "0002.v2_s001");
+    expect_member(s, 1, "png", png, 21);
+    dt_set_close(s);
+}
+
+static void names_with_extensions_stay(void **state) {
+    const char *dir = fixture_path("named");
+    db_begin(dir, NULL);
+    put("a.left.png", png, 20), put("a.json", "{\"q\": 4}", 8), put("b.left.png", png, 21);
+    db_end();
+    dt_set *s = open_set(dir);
+    assert_int_equal(s->catalog->n_records, 2);
+    assert_string_equal(value_of(s, "q", 0), "4");
+    expect_member(s, 1, "left.png", png, 21);
+    dt_set_close(s);
+}
+
+static void binary_keys_become_text(void **state) {
+    const char *dir = fixture_path("binary");
+    db_begin(dir, NULL);
+    for (int i = 0; i < 3; i++) {
+        uint8_t key[4] = {0, 0, 1, (uint8_t)(i * 100)};
+        put_bytes(key, 4, png, 20 + (size_t)i);
+    }
+    db_end();
+    dt_set *s = open_set(dir);
+    assert_int_equal(s->catalog->n_records, 3);
+    assert_string_equal(key_of(s, 2), "000001c8");
+    expect_member(s, 2, "png", png, 22);
+    dt_set_close(s);
+}
+
+static void named_databases(void **state) {
+    const char *one = fixture_path("sub1"), *two = fixture_path("sub2"),
+               *mix = fixture_path("sub3");
+    db_begin(one, "images");
+    put("x", png, 20), put("y", png, 30);
+    db_end();
+    dt_set *s = open_set(one);
+    assert_int_equal(s->catalog->n_records, 2);
+    expect_member(s, 1, "png", png, 30);
+    dt_set_close(s);
+    db_begin(two, "images"), put("x", png, 20), db_end();
+    db_begin(two, "masks"), put("x", png, 20), db_end();
+    expect_fail(two, "images, masks");
+    db_begin(mix, "images"), put("x", png, 20), db_end();
+    db_begin(mix, NULL), put("zz", png, 20), db_end();
+    expect_fail(mix, "beside other entries");
+}
+
+static void several_values_a_key_are_refused(void **state) {
+    const char *dir = fixture_path("dup");
+    db_begin(dir, "d");
+    mdb_txn_abort(txn);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, NULL, MDB_DUPSORT, &dbi), 0);
+    put("a", "1", 1), put("a", "2", 1);
+    db_end();
+    expect_fail(dir, "dupsort");
+}
+
+static void pickles_are_refused(void **state) {
+    const char *dir = fixture_path("f2l");
+    db_begin(dir, NULL);
+    put("0", "\x80\x04pickle", 8), put("__keys__", "x", 1), put("__len__", "x", 1);
+    db_end();
+    expect_fail(dir, "dtrain pack");
+}
+
+static int begin(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int end(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(caffe_raw),
+        cmocka_unit_test(caffe_encoded),
+        cmocka_unit_test(datum_messages),
+        cmocka_unit_test(lsun_is_one_set_a_folder),
+        cmocka_unit_test(ocr_has_texts),
+        cmocka_unit_test(basicsr_stems_may_have_dots),
+        cmocka_unit_test(names_with_extensions_stay),
+        cmocka_unit_test(binary_keys_become_text),
+        cmocka_unit_test(named_databases),
+        cmocka_unit_test(several_values_a_key_are_refused),
+        cmocka_unit_test(pickles_are_refused),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}

@@ -1,0 +1,486 @@
+// Opening sets: which files a path stands for, indexes that are made, stale ones, compressed shards,
+// mixed sets.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/source/source.h"
+#include "data/source/tar.h"
+#include "data/source/unpack.h"
+#include "data_fixture.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <zlib.h>
+#include <zstd.h>
+
+static dt_buffer tar_bytes;
+
+static void put_member(const char *name, const void *data, size_t n) {
+    uint8_t header[DT_TAR_MAX_HEADER];
+    static const uint8_t zeros[512];
+    size_t n_header;
+    assert_int_equal(dt_tar_write_header(header, &n_header, name, n), DT_OK);
+    dt_buffer_append(&tar_bytes, header, n_header);
+    dt_buffer_append(&tar_bytes, data, n);
+    dt_buffer_append(&tar_bytes, zeros, (size_t)(dt_tar_padded(n) - n));
+}
+
+// n records <prefix>0.txt + .cls, texts "<prefix>0".
+static void make_tar(const char *prefix, int n) {
+    static const uint8_t end[1024];
+    tar_bytes.n_bytes = 0;
+    for (int i = 0; i < n; i++) {
+        char name[300], text[200], cls[16];
+        snprintf(text, sizeof text, "%s%d", prefix, i);
+        snprintf(name, sizeof name, "%s.txt", text);
+        put_member(name, text, strlen(text));
+        snprintf(name, sizeof name, "%s.cls", text);
+        snprintf(cls, sizeof cls, "%d", i % 3);
+        put_member(name, cls, strlen(cls));
+    }
+    dt_buffer_append(&tar_bytes, end, sizeof end);
+}
+
+static const char *write_tar(const char *name, const char *prefix, int n) {
+    const char *path = fixture_path(name);
+    make_tar(prefix, n);
+    fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
+    return path;
+}
+
+static dt_set *open_one(const char *path, const dt_set_options *o) {
+    dt_set *s = NULL;
+    dt_set_item item = {path, NULL, 1};
+    if (dt_set_open_items(&s, &item, 1, o) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+static void expect_fail(const char *path, dt_status code, const char *words) {
+    dt_set *s = NULL;
+    assert_int_equal(dt_set_open(&s, &path, 1), code);
+    if (!strstr(dt_error_message(), words)) fail_msg("no '%s' in: %s", words, dt_error_message());
+}
+
+static const char *key_of(const dt_set *s, uint32_t r) {
+    return dt_catalog_str(s->catalog, s->catalog->records[r].key);
+}
+
+// Every record's .txt holds its key.
+static void check_texts(dt_set *s) {
+    dt_buffer scratch = {0};
+    dt_span b;
+    int ext = dt_catalog_find_ext(s->catalog, "txt");
+    for (uint32_t r = 0; r < s->catalog->n_records; r++) {
+        const dt_record *rec = &s->catalog->records[r];
+        for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
+            if ((int)s->catalog->members[m].ext != ext) continue;
+            if (dt_set_read(s, r, m, true, &scratch, &b) != DT_OK)
+                fail_msg("%s", dt_error_message());
+            assert_int_equal(b.n_bytes, strlen(key_of(s, r)));
+            assert_memory_equal(b.data, key_of(s, r), b.n_bytes);
+        }
+    }
+    dt_buffer_fini(&scratch);
+}
+
+static bool exists(const char *path, const char *tail) {
+    char *p = dt_xprintf("%s%s", path, tail);
+    bool yes = dt_io_exists(p);
+    free(p);
+    return yes;
+}
+
+// ---- indexes ---------------------------------------------------------------------------------------
+static void a_scan_leaves_an_index(void **state) {
+    const char *path = write_tar("i/a.tar", "x", 5);
+    dt_set *s = open_one(path, NULL);
+    uint64_t hash = dt_catalog_hash(s->catalog);
+    check_texts(s);
+    dt_set_close(s);
+    assert_true(exists(path, ".index"));
+    // a broken member does not show, as the tar is not scanned
+    s = open_one(path, NULL);
+    assert_true(dt_catalog_hash(s->catalog) == hash);
+    assert_int_equal(s->catalog->n_columns, 1);
+    check_texts(s);
+    dt_set_close(s);
+}
+
+static void an_index_is_not_written_where_it_may_not(void **state) {
+    const char *path = write_tar("ro/a.tar", "x", 2), *dir = fixture_path("ro");
+    assert_int_equal(chmod(dir, 0555), 0);
+    dt_set_close(open_one(path, NULL));
+    assert_false(exists(path, ".index"));
+    assert_int_equal(chmod(dir, 0755), 0);
+    dt_set_options o = {.write_index = false};
+    dt_set_close(open_one(path, &o));
+    assert_false(exists(path, ".index"));
+}
+
+static void a_stale_index_is_made_again(void **state) {
+    const char *path = write_tar("s/a.tar", "x", 5);
+    dt_set_close(open_one(path, NULL));
+    write_tar("s/a.tar", "other", 3); // shorter, too
+    dt_set *s = open_one(path, NULL);
+    assert_int_equal(s->catalog->n_records, 3);
+    check_texts(s);
+    dt_set_close(s);
+    s = open_one(path, NULL);
+    assert_int_equal(s->catalog->n_records, 3);
+    dt_set_close(s);
+}
+
+static void many_shards_keep_their_order(void **state) {
+    for (int i = 0; i < 70; i++) {
+        char name[32], prefix[32];
+        snprintf(name, sizeof name, "m/s-%03d.tar", i);
+        snprintf(prefix, sizeof prefix, "k%03d-", i);
+        write_tar(name, prefix, 1 + i % 4);
+    }
+    uint64_t hash = 0;
+    for (int round = 0; round < 2; round++) {
+        dt_set *s = open_one(fixture_path("m/s-{000..069}.tar"), NULL);
+        for (uint32_t r = 1; r < s->catalog->n_records; r++)
+            assert_true(strcmp(key_of(s, r - 1), key_of(s, r)) < 0);
+        assert_int_equal(s->catalog->n_shards, 70);
+        if (round) assert_true(hash == dt_catalog_hash(s->catalog));
+        hash = dt_catalog_hash(s->catalog);
+        check_texts(s);
+        dt_set_close(s);
+    }
+    // one bad shard among them: its name is told, whoever met it first
+    const char *bad = fixture_path("m/s-033.tar");
+    unlink(fixture_path("m/s-033.tar.index"));
+    fixture_write(bad, "no tar at all", 13);
+    expect_fail(fixture_path("m/s-*.tar"), DT_E_DATA, "s-033.tar");
+}
+
+// ---- names -----------------------------------------------------------------------------------------
+static void wildcards_and_folders(void **state) {
+    write_tar("w/b.tar", "b", 1), write_tar("w/a.tar", "a", 1), write_tar("w/B.tar", "B", 1);
+    static const char *const PATTERNS[] = {"w/*.tar", "w", "w/", "w/{B,a,b}.tar", "w/[A-z].tar"};
+    for (size_t i = 0; i < sizeof PATTERNS / sizeof *PATTERNS; i++) {
+        dt_set *s = open_one(fixture_path(PATTERNS[i]), NULL);
+        assert_int_equal(s->catalog->n_records, 3);
+        assert_string_equal(key_of(s, 0), "B0"); // in the order of bytes
+        assert_string_equal(key_of(s, 1), "a0");
+        assert_int_equal(s->catalog->n_columns, 1);
+        dt_set_close(s);
+    }
+    write_tar("w/odd{1}*.tar", "o", 2);
+    dt_set *s = open_one(fixture_path("w/odd{1}*.tar"), NULL);
+    assert_int_equal(s->catalog->n_records, 2);
+    dt_set_close(s);
+    expect_fail(fixture_path("w/z*.tar"), DT_E_DATA, "no file matches");
+    expect_fail(fixture_path("w/none.tar"), DT_E_DATA, "no such data set");
+}
+
+static void a_file_twice_is_an_error(void **state) {
+    const char *path = write_tar("d/a.tar", "x", 2), *link = fixture_path("d/link.tar");
+    const char *twice = dt_arena_printf(&fixture_arena, "%s::%s", path, path);
+    const char *linked = dt_arena_printf(&fixture_arena, "%s::%s", path, link);
+    assert_int_equal(symlink(path, link), 0);
+    expect_fail(twice, DT_E_USAGE, "listed twice");
+    expect_fail(linked, DT_E_USAGE, "the same file");
+}
+
+static void mixed_sets_have_a_column(void **state) {
+    const char *a = write_tar("x/cats-00.tar", "c", 2), *b = write_tar("x/dogs-00.tar", "d", 3);
+    dt_set *s = NULL;
+    dt_set_item items[] = {{a, NULL, 2}, {b, "hounds", 0.5}};
+    if (dt_set_open_items(&s, items, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    int set = dt_catalog_find_column(s->catalog, "set");
+    assert_true(set >= 0);
+    assert_string_equal(dt_catalog_value(s->catalog, set, 1), "cats-00");
+    assert_string_equal(dt_catalog_value(s->catalog, set, 2), "hounds");
+    assert_string_equal(dt_catalog_value(s->catalog, set, 4), "hounds");
+    assert_int_equal(s->n_items, 2);
+    assert_true(s->weight[0] == 2 && s->weight[1] == 0.5);
+    assert_int_equal(s->catalog->shards[s->catalog->records[4].shard].set, 1);
+    dt_set_close(s);
+}
+
+static void a_config_mixes_sets(void **state) {
+    const char *a = write_tar("y/a.tar", "a", 20), *b = write_tar("y/b.tar", "b", 20);
+    char *text = dt_xprintf("run: {name: t}\n"
+                            "data:\n"
+                            "  path: [{path: %s, weight: 3}, %s]\n"
+                            "  fields: {cls: {kind: class}, set: {kind: class}}\n"
+                            "model: {name: fusion}\n"
+                            "train: {global_batch: 8, micro_batch: 2}\n",
+                            a, b);
+    dt_config *c = NULL;
+    dt_dataset *d = NULL;
+    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
+        dt_data_open(&d, c, NULL, 1, NULL) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    assert_int_equal(d->fields[1].n_classes, 2);
+    assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 40);
+    d->close(d);
+    dt_config_destroy(c);
+    free(text);
+}
+
+// ---- damage ----------------------------------------------------------------------------------------
+static void a_cut_shard_is_used_up_to_there_when_lenient(void **state) {
+    const char *path = write_tar("c/a.tar", "x", 10);
+    fixture_write(path, tar_bytes.data, tar_bytes.n_bytes / 2 + 700);
+    expect_fail(path, DT_E_DATA, "cut");
+    dt_set_options o = {.write_index = true, .lenient = true};
+    dt_set *s = open_one(path, &o);
+    assert_in_range(s->catalog->n_records, 4, 6);
+    dt_set_close(s);
+    assert_false(exists(path, ".index"));
+}
+
+static void bad_metadata_costs_its_columns_only(void **state) {
+    static const uint8_t end[1024];
+    const char *path = fixture_path("j/a.tar");
+    tar_bytes.n_bytes = 0;
+    put_member("a.json", "{\"q\": 1}", 8), put_member("b.json", "{broken", 7);
+    put_member("c.json", "", 0);
+    dt_buffer_append(&tar_bytes, end, sizeof end);
+    fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
+    dt_set *s = open_one(path, NULL);
+    int q = dt_catalog_find_column(s->catalog, "q");
+    assert_int_equal(s->catalog->n_records, 3);
+    assert_string_equal(dt_catalog_value(s->catalog, q, 0), "1");
+    assert_null(dt_catalog_value(s->catalog, q, 1));
+    dt_set_close(s);
+    assert_false(exists(path, ".index"));
+}
+
+// ---- compressed ------------------------------------------------------------------------------------
+static void gzip_to(dt_buffer *out, const void *data, size_t n, bool fresh) {
+    z_stream z = {.next_in = (Bytef *)(uintptr_t)data, .avail_in = (uInt)n};
+    if (fresh) out->n_bytes = 0;
+    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, 0), Z_OK);
+    uint8_t *buf = malloc(n + 1000);
+    z.next_out = buf;
+    z.avail_out = (uInt)n + 1000;
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    dt_buffer_append(out, buf, n + 1000 - z.avail_out);
+    deflateEnd(&z);
+    free(buf);
+}
+
+static void zstd_to(dt_buffer *out, const void *data, size_t n, bool fresh) {
+    size_t cap = ZSTD_compressBound(n);
+    uint8_t *buf = malloc(cap);
+    if (fresh) out->n_bytes = 0;
+    size_t k = ZSTD_compress(buf, cap, data, n, 3);
+    dt_buffer_append(out, buf, k);
+    free(buf);
+}
+
+static dt_status gather(void *arg, const void *data, size_t n) {
+    dt_buffer_append(arg, data, n);
+    return DT_OK;
+}
+
+static dt_status unpack_bytes(const dt_buffer *in, size_t n, uint64_t max, dt_buffer *out) {
+    dt_blob b;
+    uint8_t *exact = malloc(n ? n : 1);
+    memcpy(exact, in->data, n);
+    dt_blob_from_memory(&b, "x.gz", exact, n);
+    out->n_bytes = 0;
+    dt_status st = dt_unpack(&b, max, gather, out);
+    free(exact);
+    return st;
+}
+
+static void streams_unpack_and_cuts_are_told(void **state) {
+    dt_buffer packed = {0}, out = {0};
+    size_t n = 5000000;
+    uint8_t *data = malloc(n);
+    uint32_t x = 1;
+    for (size_t i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        data[i] = i % 4096 < 2000 ? 0 : (uint8_t)(x >> 24);
+    }
+    for (int kind = 0; kind < 2; kind++) {
+        void (*pack)(dt_buffer *, const void *, size_t, bool) = kind ? zstd_to : gzip_to;
+        pack(&packed, data, n, true);
+        if (unpack_bytes(&packed, packed.n_bytes, n, &out) != DT_OK)
+            fail_msg("%s", dt_error_message());
+        assert_int_equal(out.n_bytes, n);
+        assert_memory_equal(out.data, data, n);
+        // a limit is a limit
+        assert_int_equal(unpack_bytes(&packed, packed.n_bytes, n - 1, &out), DT_E_DATA);
+        // members, frames one after another
+        pack(&packed, data, n / 3, true);
+        pack(&packed, data + n / 3, n - n / 3, false);
+        if (kind == 0) dt_buffer_append(&packed, "\0\0\0\0", 4); // padding of gzip
+        if (unpack_bytes(&packed, packed.n_bytes, n, &out) != DT_OK)
+            fail_msg("%s", dt_error_message());
+        assert_int_equal(out.n_bytes, n);
+        assert_memory_equal(out.data, data, n);
+        for (size_t cut = 5; cut < packed.n_bytes; cut += packed.n_bytes / 17) {
+            dt_status st = unpack_bytes(&packed, cut, n, &out);
+            assert_true(st == DT_E_DATA || (st == DT_OK && out.n_bytes == n / 3));
+        }
+        pack(&packed, data, n, true);
+        for (int i = 0; i < 40; i++) {
+            x = x * 1664525u + 1013904223u;
+            size_t at = 20 + x % (packed.n_bytes - 20);
+            packed.data[at] ^= 1;
+            dt_status st = unpack_bytes(&packed, packed.n_bytes, 2 * n, &out);
+            if (kind == 0) assert_int_equal(st, DT_E_DATA); // gzip has a CRC
+            packed.data[at] ^= 1;
+        }
+    }
+    free(data);
+    dt_buffer_fini(&packed);
+    dt_buffer_fini(&out);
+}
+
+static int n_files(const char *dir, const char *tail) {
+    char **names;
+    size_t n, count = 0;
+    assert_int_equal(dt_io_list_dir(&names, &n, dir, DT_E_DATA), DT_OK);
+    for (size_t i = 0; i < n; i++) {
+        size_t k = strlen(names[i]), t = strlen(tail);
+        count += k >= t && strcmp(names[i] + k - t, tail) == 0;
+    }
+    dt_io_free_list(names, n);
+    return (int)count;
+}
+
+static void compressed_shards_are_read(void **state) {
+    dt_buffer packed = {0};
+    const char *cache = fixture_path("cache"), *unpacked = fixture_path("cache/unpacked");
+    static const char *const NAMES[] = {"z/a.tar.gz", "z/b.tgz", "z/c.tar.zst", "z/d.tar", "z/e"};
+    dt_set_options o = {.cache_dir = cache, .cache_bytes = 1 << 30, .write_index = true};
+    for (int i = 0; i < 5; i++) {
+        make_tar((char[2]){(char)('a' + i), 0}, 50);
+        (i % 2 ? gzip_to : zstd_to)(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
+        fixture_write(fixture_path(NAMES[i]), packed.data, packed.n_bytes);
+    }
+    for (int round = 0; round < 2; round++) {
+        dt_set *s = open_one(fixture_path("z/{a.tar.gz,b.tgz,c.tar.zst,d.tar,e}"), &o);
+        assert_int_equal(s->catalog->n_records, 250);
+        assert_string_equal(s->catalog->shards[0].path, fixture_path(NAMES[0]));
+        check_texts(s);
+        dt_set_close(s);
+    }
+    assert_int_equal(n_files(unpacked, ".tar") + n_files(unpacked, "-e"), 5);
+    assert_int_equal(n_files(unpacked, ".partial"), 0);
+    assert_false(exists(fixture_path(NAMES[0]), ".index"));
+    assert_int_equal(n_files(unpacked, ".index"), 5);
+    // replaced: unpacked anew
+    make_tar("new", 7);
+    gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
+    fixture_write(fixture_path(NAMES[0]), packed.data, packed.n_bytes);
+    dt_set *s = open_one(fixture_path(NAMES[0]), &o);
+    assert_int_equal(s->catalog->n_records, 7);
+    check_texts(s);
+    dt_set_close(s);
+    // damaged
+    packed.data[packed.n_bytes / 2] ^= 0x55;
+    fixture_write(fixture_path("z/bad.tgz"), packed.data, packed.n_bytes);
+    dt_set_item item = {fixture_path("z/bad.tgz"), NULL, 1};
+    assert_int_equal(dt_set_open_items(&s, &item, 1, &o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "bad.tgz"));
+    assert_int_equal(n_files(unpacked, ".partial"), 0);
+    dt_buffer_fini(&packed);
+}
+
+static void the_cache_is_bounded(void **state) {
+    dt_buffer packed = {0};
+    const char *cache = fixture_path("small"), *unpacked = fixture_path("small/unpacked");
+    dt_set_options o = {.cache_dir = cache, .write_index = true};
+    char name[32], prefix[8];
+    for (int i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "b/%d.tgz", i);
+        snprintf(prefix, sizeof prefix, "p%d-", i);
+        make_tar(prefix, 100);
+        gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
+        fixture_write(fixture_path(name), packed.data, packed.n_bytes);
+    }
+    o.cache_bytes = tar_bytes.n_bytes * 7 / 2; // three and a bit
+    for (int i = 0; i < 6; i++) {
+        snprintf(name, sizeof name, "b/%d.tgz", i);
+        dt_set *s = open_one(fixture_path(name), &o);
+        check_texts(s);
+        dt_set_close(s);
+        assert_true(n_files(unpacked, ".tar") <= 3);
+        assert_int_equal(n_files(unpacked, ".tar"), n_files(unpacked, ".index"));
+    }
+    // a set that is open is not removed under its reader
+    dt_set *held = open_one(fixture_path("b/0.tgz"), &o);
+    for (int i = 1; i < 6; i++) {
+        snprintf(name, sizeof name, "b/%d.tgz", i);
+        dt_set_close(open_one(fixture_path(name), &o));
+    }
+    check_texts(held);
+    dt_set_close(held);
+    // more at once than there is room for
+    dt_set *s;
+    dt_set_item item = {fixture_path("b/{0..5}.tgz"), NULL, 1};
+    assert_int_equal(dt_set_open_items(&s, &item, 1, &o), DT_E_STORAGE);
+    assert_non_null(strstr(dt_error_message(), "data.cache_gib"));
+    dt_buffer_fini(&packed);
+}
+
+static void processes_share_the_work(void **state) {
+    dt_buffer packed = {0};
+    const char *cache = fixture_path("shared"), *path = fixture_path("p/a.tgz");
+    dt_set_options o = {.cache_dir = cache, .cache_bytes = 1 << 30};
+    make_tar("p", 3000);
+    gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
+    fixture_write(path, packed.data, packed.n_bytes);
+    pid_t child[4];
+    for (int i = 0; i < 4; i++) {
+        child[i] = fork();
+        if (child[i] != 0) continue;
+        dt_unpack_cache c = {.dir = cache, .max_bytes = o.cache_bytes};
+        char *file;
+        int fd;
+        if (dt_unpack_open(&c, path, &file, &fd) != DT_OK) _exit(100);
+        _exit((int)c.n_files);
+    }
+    int made = 0;
+    for (int i = 0; i < 4; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 100);
+        made += WEXITSTATUS(status);
+    }
+    assert_int_equal(made, 1);
+    dt_buffer_fini(&packed);
+}
+
+static int begin(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int end(void **state) {
+    dt_buffer_fini(&tar_bytes);
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_scan_leaves_an_index),
+        cmocka_unit_test(an_index_is_not_written_where_it_may_not),
+        cmocka_unit_test(a_stale_index_is_made_again),
+        cmocka_unit_test(many_shards_keep_their_order),
+        cmocka_unit_test(wildcards_and_folders),
+        cmocka_unit_test(a_file_twice_is_an_error),
+        cmocka_unit_test(mixed_sets_have_a_column),
+        cmocka_unit_test(a_config_mixes_sets),
+        cmocka_unit_test(a_cut_shard_is_used_up_to_there_when_lenient),
+        cmocka_unit_test(bad_metadata_costs_its_columns_only),
+        cmocka_unit_test(streams_unpack_and_cuts_are_told),
+        cmocka_unit_test(compressed_shards_are_read),
+        cmocka_unit_test(the_cache_is_bounded),
+        cmocka_unit_test(processes_share_the_work),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
