@@ -28,15 +28,21 @@ typedef struct dt_pack_opts {
 } dt_pack_opts;
 dt_status dt_data_pack(const dt_pack_opts *o);
 
-// dtrain synth biometric OUT.
+// dtrain synth KIND OUT. DT_E_USAGE / DT_E_STORAGE.
 typedef struct dt_synth_opts {
     const char *kind, *out;
-    int subjects, impressions; // 0 = default (45, 10)
+    int n,
+        impressions; // items (biometric: subjects, and images of each kind a subject); 0 = default
     uint64_t seed;
     bool progress;
 } dt_synth_opts;
 dt_status dt_data_synth(const dt_synth_opts *o);
-// Kinds with a line of help each; NULL-terminated pairs.
-const char *const *dt_data_synth_kinds(void);
+
+// What can be made: i = 0, 1, … until false.
+typedef struct dt_synth_kind_info {
+    const char *name, *help, *unit;
+    int default_n;
+} dt_synth_kind_info;
+bool dt_data_synth_kind(int i, dt_synth_kind_info *out);
 
 #endif

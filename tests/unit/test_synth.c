@@ -1,4 +1,4 @@
-// test_synth.c: the synthetic biometric set: counts, names, BMP headers, the same bytes for the same
+// test_synth.c: the synthetic sets: counts, names, BMP headers, the same bytes for the same
 // seed whatever the number of threads, and pictures that are pictures.
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -191,7 +191,98 @@ static void test_refusals(void **state) {
     assert_int_equal(synth("full", 2, 4, 1), DT_E_STORAGE);
     assert_non_null(strstr(dt_error_message(), "No space left"));
     assert_int_equal(dt_failpoint_set(""), DT_OK);
-    assert_string_equal(dt_data_synth_kinds()[0], "biometric");
+    dt_synth_kind_info k;
+    assert_true(dt_data_synth_kind(0, &k));
+    assert_string_equal(k.name, "biometric");
+}
+
+static dt_status synth_kind_of(const char *kind, const char *name, int n, uint64_t seed) {
+    char out[128];
+    snprintf(out, sizeof out, "%s/%s", dir, name);
+    dt_synth_opts o = {kind, out, n, 0, seed, false};
+    return dt_data_synth(&o);
+}
+
+// XXH3 over names and bytes of everything below a folder, in order; *n counts files.
+static uint64_t tree_hash(const char *folder, int *n) {
+    char path[256], **names;
+    size_t n_names;
+    uint64_t h = dt_hash64(folder + strcspn(folder, "/"), strlen(folder + strcspn(folder, "/")));
+    snprintf(path, sizeof path, "%s/%s", dir, folder);
+    assert_int_equal(dt_io_list_dir(&names, &n_names, path, DT_E_DATA), DT_OK);
+    for (size_t i = 0; i < n_names; i++) {
+        char below[256], full[400];
+        snprintf(below, sizeof below, "%s/%s", folder, names[i]);
+        snprintf(full, sizeof full, "%s/%s", dir, below);
+        bool is_dir = dt_io_is_dir(full);
+        uint64_t pair[2] = {h, is_dir ? tree_hash(below, n) : file_hash(below)};
+        h = dt_hash64(pair, sizeof pair);
+        *n += !is_dir;
+    }
+    dt_io_free_list(names, n_names);
+    return h;
+}
+
+// Same seed same bytes on one core and on all, another seed others; so many files.
+static void test_other_kinds(void **state) {
+    static const struct {
+        const char *kind;
+        int n_beside; // the note, and a table
+    } CASES[] = {{"lens", 2}, {"acoustic", 1}, {"pose", 2}, {"photos", 1}};
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const char *kind = CASES[i].kind;
+        char a[32], b[32], c[32];
+        int n = 0, n_one = 0, n_other = 0, core = 0;
+        snprintf(a, sizeof a, "%s-a/x", kind);
+        snprintf(b, sizeof b, "%s-b/x", kind);
+        snprintf(c, sizeof c, "%s-c/x", kind);
+        assert_int_equal(synth_kind_of(kind, a, 5, 3), DT_OK);
+        while (!CPU_ISSET(core, &all)) core++;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+        assert_int_equal(synth_kind_of(kind, b, 5, 3), DT_OK);
+        assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+        assert_int_equal(synth_kind_of(kind, c, 5, 4), DT_OK);
+        uint64_t h = tree_hash(a, &n);
+        assert_true(h == tree_hash(b, &n_one));
+        assert_true(h != tree_hash(c, &n_other));
+        assert_int_equal(n, 5 + CASES[i].n_beside);
+    }
+}
+
+static void test_tables(void **state) {
+    assert_int_equal(synth_kind_of("pose", "p", 7, 1), DT_OK);
+    assert_int_equal(synth_kind_of("lens", "l", 7, 1), DT_OK);
+    size_t n;
+    char *text = (char *)read_bytes(&n, "p/pose.csv");
+    int rows = 0, last = -1;
+    float yaw, pitch, roll;
+    for (char *line = strchr(text, '\n'); line && line[1]; line = strchr(line + 1, '\n'), rows++) {
+        assert_int_equal(sscanf(line, "\n%d.jpg,%f,%f,%f", &last, &yaw, &pitch, &roll), 4);
+        assert_int_equal(last, rows);
+        assert_true(fabsf(yaw) <= 75 && fabsf(pitch) <= 40 && fabsf(roll) <= 30);
+    }
+    assert_int_equal(rows, 7);
+    free(text);
+    text = (char *)read_bytes(&n, "l/lens.csv");
+    char name[64];
+    int lens;
+    float radius;
+    for (char *line = strchr(text, '\n'); line && line[1]; line = strchr(line + 1, '\n')) {
+        assert_int_equal(sscanf(line, "\n%63[^,],%d,%f", name, &lens, &radius), 3);
+        char path[128];
+        snprintf(path, sizeof path, "l/images/%s", name);
+        uint8_t *fits = read_bytes(&n, path);
+        assert_memory_equal(fits, "SIMPLE  =", 9);
+        assert_int_equal(n % 2880, 0);
+        free(fits);
+        assert_int_equal(lens, strncmp(name, "lens/", 5) == 0);
+        assert_true((radius > 0) == lens);
+    }
+    free(text);
 }
 
 int main(void) {
@@ -201,6 +292,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_same_seed_same_bytes, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_genders, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_other_counts, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_other_kinds, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_tables, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_refusals, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,72 @@
-// synth_bmp.c: the small BMP writer, and the random helpers of the generators.
+// synth_files.c: the small file writers, and the random helpers of the generators.
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "synth.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <jpeglib.h>
+
+dt_status synth_write_file(const char *path, const void *data, size_t n_bytes) {
+    int fd = -1;
+    DT_TRY(dt_io_create(&fd, path, false));
+    dt_status st = dt_io_write(fd, path, data, n_bytes);
+    dt_status closed = dt_io_close(fd, path);
+    return st == DT_OK ? closed : st;
+}
+
+void synth_table_init(synth_table *t, const char *header) {
+    *t = (synth_table){0};
+    synth_table_add(t, header);
+}
+
+void synth_table_add(synth_table *t, const char *line) {
+    size_t n = strlen(line);
+    if (t->n_bytes + n > t->cap_bytes) {
+        t->cap_bytes = 2 * (t->n_bytes + n);
+        t->text = dt_xrealloc(t->text, t->cap_bytes);
+    }
+    memcpy(t->text + t->n_bytes, line, n);
+    t->n_bytes += n;
+}
+
+dt_status synth_table_write(synth_table *t, const char *folder, const char *name) {
+    char *path = dt_xprintf("%s/%s", folder, name);
+    dt_status st = synth_write_file(path, t->text, t->n_bytes);
+    free(path);
+    free(t->text);
+    return st;
+}
+
+dt_status synth_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality) {
+    struct jpeg_compress_struct c;
+    struct jpeg_error_mgr err; // its exit() is reached only for parameters that are wrong here
+    unsigned char *out = NULL;
+    unsigned long n = 0;
+    c.err = jpeg_std_error(&err);
+    jpeg_create_compress(&c);
+    jpeg_mem_dest(&c, &out, &n);
+    c.image_width = (JDIMENSION)w;
+    c.image_height = (JDIMENSION)h;
+    c.input_components = 3;
+    c.in_color_space = JCS_RGB;
+    jpeg_set_defaults(&c);
+    jpeg_set_quality(&c, quality, TRUE);
+    jpeg_start_compress(&c, TRUE);
+    while (c.next_scanline < c.image_height) {
+        JSAMPROW row = (JSAMPROW)(uintptr_t)(rgb + (size_t)c.next_scanline * (size_t)w * 3);
+        jpeg_write_scanlines(&c, &row, 1);
+    }
+    jpeg_finish_compress(&c);
+    jpeg_destroy_compress(&c);
+    dt_status st = synth_write_file(path, out, n);
+    free(out);
+    return st;
+}
 
 static void put_u16(uint8_t *p, uint32_t v) {
     p[0] = (uint8_t)v;
@@ -50,13 +110,7 @@ dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h,
     for (int y = 0; y < h; y++)
         put_row(file + HEADERS + row * (size_t)(h - 1 - y),
                 pixels + (size_t)y * (size_t)w * (size_t)channels, w, channels);
-    int fd = -1;
-    dt_status st = dt_io_create(&fd, path, false);
-    if (st == DT_OK) {
-        st = dt_io_write(fd, path, file, n);
-        dt_status closed = dt_io_close(fd, path);
-        if (st == DT_OK) st = closed;
-    }
+    dt_status st = synth_write_file(path, file, n);
     free(file);
     return st;
 }
@@ -66,12 +120,21 @@ synth_draw synth_begin(uint64_t seed, uint32_t subject, uint32_t impression, con
     return (synth_draw){.rng = {seed, impression, subject, dt_hash32(purpose)}};
 }
 
+// Element next of the sequence, as dt_rng_u32 has it; a block is computed once for its four.
+static uint32_t next_word(synth_draw *d) {
+    if (d->next % 4 == 0) {
+        const uint32_t counter[4] = {d->next / 4, d->rng.slot, d->rng.step, d->rng.purpose};
+        dt_philox4x32(d->rng.seed, counter, d->word);
+    }
+    return d->word[d->next++ % 4];
+}
+
 float synth_uniform(synth_draw *d, float lo, float hi) {
-    return lo + (hi - lo) * dt_rng_uniform(&d->rng, d->next++);
+    return lo + (hi - lo) * ((float)(next_word(d) >> 8) * 0x1p-24f);
 }
 
 float synth_normal(synth_draw *d) {
-    uint32_t w = dt_rng_u32(&d->rng, d->next++);
+    uint32_t w = next_word(d);
     int sum = (int)(w & 255) + (int)(w >> 8 & 255) + (int)(w >> 16 & 255) + (int)(w >> 24);
     return (float)(sum - 510) * (1.0f / 147.8f);
 }

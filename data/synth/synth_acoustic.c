@@ -1,0 +1,128 @@
+// synth_acoustic.c: pipes with and without a leak, as a microphone on the pipe hears them.
+//
+// Each of 24 pipes has its own length, material and recorder (8 to 48 kHz). What is always there: mains
+// hum, the flow (noise that falls with frequency), the pipe's resonances, knocks now and then. A leak adds a
+// hiss: noise in a band that pressure moves between 700 Hz and 3 kHz, strengthened by the resonances,
+// with a slow flutter. Its level goes from plain to barely there.
+// leak1_pipe03_22050_000017.wav: leak (0, 1), pipe, samples/s, number; 1 s, 16 bits, mono.
+#include "base/arena.h"
+#include "base/io.h"
+#include "synth.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_PIPES = 24, WAV_HEADER = 44 };
+static const int RATES[] = {8000, 11025, 16000, 22050, 44100, 48000};
+
+// Two poles, two zeros (the usual audio formulas for a band-pass of unit peak gain).
+typedef struct band {
+    float b0, b2, a1, a2, x1, x2, y1, y2;
+} band;
+
+static band band_pass(float hz, float q, float rate) {
+    float w = 2 * 3.14159265f * hz / rate, alpha = sinf(w) / (2 * q), a0 = 1 + alpha;
+    return (band){
+        .b0 = alpha / a0, .b2 = -alpha / a0, .a1 = -2 * cosf(w) / a0, .a2 = (1 - alpha) / a0};
+}
+
+static float band_next(band *f, float x) {
+    float y = f->b0 * x + f->b2 * f->x2 - f->a1 * f->y1 - f->a2 * f->y2;
+    f->x2 = f->x1;
+    f->x1 = x;
+    f->y2 = f->y1;
+    f->y1 = y;
+    return y;
+}
+
+typedef struct pipe_sound {
+    int rate;
+    float resonance[3], q; // Hz
+} pipe_sound;
+
+static pipe_sound pipe_of(uint64_t seed, uint32_t pipe) {
+    synth_draw d = synth_begin(seed, pipe, 0, "pipe");
+    pipe_sound p = {.rate = RATES[(pipe + (uint32_t)synth_uniform(&d, 0, 6)) % 6]};
+    float first = synth_uniform(&d, 90, 400);
+    for (int i = 0; i < 3; i++)
+        p.resonance[i] = first * ((float)i + 1) * synth_uniform(&d, 0.95f, 1.05f);
+    p.q = synth_uniform(&d, 6, 20);
+    return p;
+}
+
+static void render(float *out, int n, const pipe_sound *p, bool leak, synth_draw *d) {
+    const float tau = 2 * 3.14159265f;
+    float rate = (float)p->rate, hum = synth_uniform(d, 0.005f, 0.05f),
+          phase = synth_uniform(d, 0, tau);
+    float flow = synth_uniform(d, 0.02f, 0.12f), pink = 0, falling = expf(-tau * 150 / rate);
+    float level = leak ? synth_uniform(d, 0.15f, 0.9f) * flow : 0;
+    float centre = synth_uniform(d, 700, 3000), flutter = synth_uniform(d, 2, 9);
+    int knock = synth_uniform(d, 0, 1) < 0.3f ? (int)synth_uniform(d, 0, (float)n) : n;
+    band hiss = band_pass(centre, 1.2f, rate), ring[3];
+    for (int i = 0; i < 3; i++) ring[i] = band_pass(p->resonance[i], p->q, rate);
+    for (int i = 0; i < n; i++) {
+        float t = (float)i / rate, x = synth_normal(d), y = synth_normal(d);
+        pink = falling * pink + (1 - falling) * x;
+        float v = flow * (6 * pink + 0.08f * x);
+        v += level * (1 + 0.3f * sinf(tau * flutter * t + phase)) * 2.5f * band_next(&hiss, y);
+        if (i >= knock) v += 0.5f * expf(-(float)(i - knock) / (0.02f * rate)) * synth_normal(d);
+        float resonant = 0;
+        for (int k = 0; k < 3; k++) resonant += band_next(&ring[k], v);
+        v += 1.5f * resonant;
+        for (int k = 1; k <= 3; k++)
+            v += hum / (float)k * sinf(tau * 50 * (float)k * t + phase * (float)k);
+        out[i] = v;
+    }
+}
+
+static void put_le(uint8_t *p, uint32_t v, int n) {
+    for (int i = 0; i < n; i++) p[i] = (uint8_t)(v >> 8 * i);
+}
+
+static dt_status write_wav(const char *path, const float *x, int n, int rate) {
+    size_t bytes = WAV_HEADER + 2 * (size_t)n;
+    uint8_t *file = dt_xcalloc(1, bytes);
+    memcpy(file, "RIFF", 4);
+    put_le(file + 4, (uint32_t)bytes - 8, 4);
+    memcpy(file + 8, "WAVEfmt ", 8);
+    put_le(file + 16, 16, 4);
+    put_le(file + 20, 1, 2); // PCM
+    put_le(file + 22, 1, 2);
+    put_le(file + 24, (uint32_t)rate, 4);
+    put_le(file + 28, (uint32_t)rate * 2, 4);
+    put_le(file + 32, 2, 2);
+    put_le(file + 34, 16, 2);
+    memcpy(file + 36, "data", 4);
+    put_le(file + 40, 2 * (uint32_t)n, 4);
+    for (int i = 0; i < n; i++) {
+        float v = x[i] * 32767;
+        int s = (int)lrintf(v < -32768 ? -32768 : v > 32767 ? 32767 : v);
+        put_le(file + WAV_HEADER + 2 * i, (uint32_t)s & 0xffff, 2);
+    }
+    dt_status st = synth_write_file(path, file, bytes);
+    free(file);
+    return st;
+}
+
+static dt_status make(const synth_job *j, uint32_t i) {
+    char path[PATH_MAX];
+    synth_draw d = synth_begin(j->seed, i, 0, "sound");
+    uint32_t pipe = (uint32_t)synth_uniform(&d, 0, N_PIPES);
+    bool leak = synth_uniform(&d, 0, 1) < 0.5f;
+    pipe_sound p = pipe_of(j->seed, pipe);
+    float *x = dt_xcalloc((size_t)p.rate, sizeof *x);
+    render(x, p.rate, &p, leak, &d);
+    snprintf(path, sizeof path, "%s/leak%d_pipe%02u_%d_%06u.wav", j->out, leak, pipe, p.rate, i);
+    dt_status st = write_wav(path, x, p.rate, p.rate);
+    free(x);
+    return st;
+}
+
+const synth_kind synth_acoustic = {.name = "acoustic",
+                                   .help = "pipes with and without a leak, 1 s WAV at 8 to 48 kHz",
+                                   .unit = "sounds",
+                                   .default_n = 39563,
+                                   .make = make};

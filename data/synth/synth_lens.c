@@ -1,0 +1,220 @@
+// synth_lens.c: galaxies that bend the light of one behind them, and galaxies that do not.
+//
+// Every picture has a host: a Sersic profile, reddish. In a lens, a bluish source behind it is seen
+// through a singular isothermal ellipsoid: the light at angle t comes from b(t) = t - E t / |t| (with
+// |t| elliptical; Kormann, Schneider and Bartelmann, 1994, in its simplest form), so that arcs and
+// counter-images appear by themselves. The others have what is mistaken for arcs: blue companions, a
+// spiral, an edge-on disc. Then seeing and sky noise of each band.
+// images/lens/000017.fits, images/other/000018.fits: (band, y, x) float32, 64 x 64, bands g, r, i, z;
+// lens.csv: name, lens (0, 1), einstein_radius in pixels.
+#include "base/arena.h"
+#include "base/io.h"
+#include "synth.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SIDE = 64,
+    BANDS = 4,
+    BLOCK = 2880,
+    CARD = 80,
+    FINE = 2
+}; // FINE: points a pixel and direction
+
+typedef struct blob {
+    float x, y, q, angle, radius,
+        n; // pixels from the centre; axis ratio; effective radius; Sersic index
+    float flux[BANDS];
+} blob;
+
+typedef struct scene {
+    bool lens;
+    float einstein, q, angle;
+    blob host, source, companion[3];
+    int n_companions, arms; // arms: of a spiral host, 0 none
+    float sky[BANDS], seeing;
+} scene;
+
+static blob draw_blob(synth_draw *d, float reach, float radius_low, float radius_high, float index,
+                      float flux, float redness) {
+    blob b = {.x = synth_uniform(d, -reach, reach), .y = synth_uniform(d, -reach, reach)};
+    b.q = synth_uniform(d, 0.5f, 1);
+    b.angle = synth_uniform(d, 0, 3.14159265f);
+    b.radius = synth_uniform(d, radius_low, radius_high);
+    b.n = index;
+    for (int k = 0; k < BANDS; k++) b.flux[k] = flux * expf(redness * ((float)k - 1.5f));
+    return b;
+}
+
+static scene scene_of(const synth_job *j, uint32_t i) {
+    synth_draw d = synth_begin(j->seed, i, 0, "scene");
+    scene s = {.lens = synth_uniform(&d, 0, 1) < 0.5f};
+    s.einstein = s.lens ? synth_uniform(&d, 5, 16) : 0;
+    s.q = synth_uniform(&d, 0.7f, 1);
+    s.angle = synth_uniform(&d, 0, 3.14159265f);
+    s.host = draw_blob(&d, 1, 3, 7, synth_uniform(&d, 2, 4), synth_uniform(&d, 20, 60), 0.5f);
+    s.host.q = s.q;
+    s.host.angle = s.angle;
+    s.source = draw_blob(&d, 0.35f * s.einstein, 1, 2.5f, 1, synth_uniform(&d, 5, 20), -0.3f);
+    s.n_companions = (int)synth_uniform(&d, s.lens ? 0 : 1, 4);
+    for (int k = 0; k < s.n_companions; k++)
+        s.companion[k] =
+            draw_blob(&d, 22, 1, 3, 1, synth_uniform(&d, 3, 15), synth_uniform(&d, -0.4f, 0.4f));
+    s.arms = !s.lens && synth_uniform(&d, 0, 1) < 0.35f ? 2 : 0;
+    s.seeing = synth_uniform(&d, 0.8f, 1.6f);
+    for (int k = 0; k < BANDS; k++) s.sky[k] = synth_uniform(&d, 0.15f, 0.4f);
+    return s;
+}
+
+// Relative brightness of a Sersic profile, about 1 at the effective radius.
+static float sersic(const blob *b, float x, float y) {
+    float c = cosf(b->angle), s = sinf(b->angle), dx = x - b->x, dy = y - b->y;
+    float u = (c * dx + s * dy) * sqrtf(b->q), v = (c * dy - s * dx) / sqrtf(b->q);
+    float r = sqrtf(u * u + v * v + 0.05f) / b->radius;
+    return expf(-(2 * b->n - 0.327f) * (powf(r, 1 / b->n) - 1));
+}
+
+static void behind_lens(const scene *s, float x, float y, float *bx, float *by) {
+    float c = cosf(s->angle), w = sinf(s->angle);
+    float u = (c * x + w * y), v = (c * y - w * x);
+    float r = sqrtf(s->q * u * u + v * v / s->q) + 1e-3f;
+    u -= s->einstein * u / r;
+    v -= s->einstein * v / r;
+    *bx = c * u - w * v;
+    *by = w * u + c * v;
+}
+
+static void light_at(const scene *s, float x, float y, float out[BANDS]) {
+    float host = sersic(&s->host, x, y), source = 0, bx, by;
+    if (s->arms > 0) {
+        float r = sqrtf(x * x + y * y) + 0.1f, turn = atan2f(y, x) - 2.2f * logf(r);
+        source += 0.8f * expf(-r / 9) * powf(0.5f + 0.5f * cosf((float)s->arms * turn), 4);
+    }
+    if (s->lens) {
+        behind_lens(s, x, y, &bx, &by);
+        source += sersic(&s->source, bx, by);
+    }
+    for (int k = 0; k < BANDS; k++)
+        out[k] = 0.05f * s->host.flux[k] * host + 0.1f * s->source.flux[k] * source;
+    for (int i = 0; i < s->n_companions; i++) {
+        float light = sersic(&s->companion[i], x, y);
+        for (int k = 0; k < BANDS; k++) out[k] += 0.1f * s->companion[i].flux[k] * light;
+    }
+}
+
+// One direction of the seeing: a Gaussian over `stride`-apart values.
+static void blur_line(float *x, int stride, const float *w, int reach) {
+    float old[SIDE];
+    for (int i = 0; i < SIDE; i++) old[i] = x[i * stride];
+    for (int i = 0; i < SIDE; i++) {
+        float sum = 0;
+        for (int k = -reach; k <= reach; k++) {
+            int at = i + k < 0 ? 0 : i + k >= SIDE ? SIDE - 1 : i + k;
+            sum += w[k + reach] * old[at];
+        }
+        x[i * stride] = sum;
+    }
+}
+
+static void blur(float *x, float sigma) {
+    enum { REACH = 5 };
+    float w[2 * REACH + 1], total = 0;
+    for (int k = -REACH; k <= REACH; k++)
+        total += w[k + REACH] = expf(-(float)(k * k) / (2 * sigma * sigma));
+    for (int k = 0; k <= 2 * REACH; k++) w[k] /= total;
+    for (int i = 0; i < SIDE; i++) {
+        blur_line(x + i * SIDE, 1, w, REACH);
+        blur_line(x + i, SIDE, w, REACH);
+    }
+}
+
+static void render(float *out, const synth_job *j, uint32_t i, const scene *s) {
+    synth_draw d = synth_begin(j->seed, i, 0, "sky");
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++)
+            for (int p = 0; p < FINE * FINE; p++) {
+                float light[BANDS], half = SIDE / 2.0f;
+                float fx = (float)x + ((float)(p % FINE) + 0.5f) / FINE - half;
+                float fy = (float)y + ((float)(p / FINE) + 0.5f) / FINE - half;
+                light_at(s, fx, fy, light);
+                for (int k = 0; k < BANDS; k++)
+                    out[(k * SIDE + y) * SIDE + x] += light[k] / (FINE * FINE);
+            }
+    for (int k = 0; k < BANDS; k++) {
+        float *plane = out + k * SIDE * SIDE;
+        blur(plane, s->seeing);
+        for (int p = 0; p < SIDE * SIDE; p++)
+            plane[p] += (s->sky[k] + 0.05f * sqrtf(plane[p])) * synth_normal(&d);
+    }
+}
+
+// ---- FITS (Pence et al., "Definition of the FITS, version 3.0", 2010) -----------------------------------
+static void card(char *header, int *n, const char *key, const char *value) {
+    char line[CARD + 1];
+    snprintf(line, sizeof line, "%-8s= %20s", key, value);
+    memcpy(header + *n * CARD, line, strlen(line));
+    (*n)++;
+}
+
+static dt_status write_fits(const char *path, const float *x) {
+    size_t n_data = sizeof(float) * SIDE * SIDE * BANDS,
+           n_all = BLOCK + (n_data + BLOCK - 1) / BLOCK * BLOCK;
+    char *file = dt_xcalloc(1, n_all);
+    int n = 0;
+    memset(file, ' ', BLOCK);
+    card(file, &n, "SIMPLE", "T");
+    card(file, &n, "BITPIX", "-32");
+    card(file, &n, "NAXIS", "3");
+    card(file, &n, "NAXIS1", "64");
+    card(file, &n, "NAXIS2", "64");
+    card(file, &n, "NAXIS3", "4");
+    memcpy(file + n * CARD, "END", 3);
+    for (size_t i = 0; i < n_data / sizeof(float); i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        for (int k = 0; k < 4; k++) file[BLOCK + 4 * i + (size_t)k] = (char)(bits >> (24 - 8 * k));
+    }
+    dt_status st = synth_write_file(path, file, n_all);
+    free(file);
+    return st;
+}
+
+static dt_status make(const synth_job *j, uint32_t i) {
+    char path[PATH_MAX];
+    scene s = scene_of(j, i);
+    float *x = dt_xcalloc(SIDE * SIDE * BANDS, sizeof *x);
+    render(x, j, i, &s);
+    snprintf(path, sizeof path, "%s/images/%s/%06u.fits", j->out, s.lens ? "lens" : "other", i);
+    dt_status st = write_fits(path, x);
+    free(x);
+    return st;
+}
+
+static dt_status begin(const synth_job *j) {
+    char text[PATH_MAX];
+    synth_table t;
+    snprintf(text, sizeof text, "%s/images/lens", j->out);
+    DT_TRY(dt_io_mkdir_all(text));
+    snprintf(text, sizeof text, "%s/images/other", j->out);
+    DT_TRY(dt_io_mkdir_all(text));
+    synth_table_init(&t, "name,lens,einstein_radius\n");
+    for (uint32_t i = 0; i < j->n; i++) {
+        scene s = scene_of(j, i);
+        snprintf(text, sizeof text, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens,
+                 (double)s.einstein);
+        synth_table_add(&t, text);
+    }
+    return synth_table_write(&t, j->out, "lens.csv");
+}
+
+const synth_kind synth_lens = {
+    .name = "lens",
+    .help = "gravitational lenses and other galaxies, FITS of 4 bands 64 x 64, and lens.csv",
+    .unit = "galaxies",
+    .default_n = 20000,
+    .begin = begin,
+    .make = make};

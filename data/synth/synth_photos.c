@@ -1,0 +1,162 @@
+// synth_photos.c: textured scenes of ten classes, in the sizes in which photographs come.
+//
+// Sky and ground of fractal noise, and a few objects of one class before them: the class is the object's
+// outline and surface (plain or striped disc, square, triangle, ring, cross), never its colour, size or
+// place. The noise keeps JPEG files as large as photographs are (about 100 KB at 500 x 375).
+// <class>/000017.jpg.
+#include "base/arena.h"
+#include "base/io.h"
+#include "synth.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OCTAVES = 4, MOST_OBJECTS = 4, LATTICE = 64 };
+static const char *const CLASSES[] = {"disc",     "disc-striped",     "square", "square-striped",
+                                      "triangle", "triangle-striped", "ring",   "ring-striped",
+                                      "cross",    "cross-striped"};
+enum { N_CLASSES = sizeof CLASSES / sizeof *CLASSES };
+
+typedef struct object {
+    float x, y, size, cos, sin, colour[3], stripe[3], period;
+} object;
+
+typedef struct photo {
+    int width, height, class, n_objects;
+    float horizon, sky[3], ground[3], rough, light;
+    object objects[MOST_OBJECTS];
+} photo;
+
+static int class_of(const synth_job *j, uint32_t i) {
+    synth_draw d = synth_begin(j->seed, i, 0, "class");
+    return (int)synth_uniform(&d, 0, N_CLASSES);
+}
+
+// Sides as in the common large set of photographs: most 500 x 375, some upright, some smaller or larger.
+static void draw_size(photo *p, synth_draw *d) {
+    float kind = synth_uniform(d, 0, 1);
+    int longer = kind < 0.6f ? 500 : (int)synth_uniform(d, 240, 900);
+    float ratio = synth_uniform(d, 0, 1) < 0.7f ? 0.75f : synth_uniform(d, 0.6f, 1);
+    int shorter = (int)lrintf((float)longer * ratio);
+    bool upright = synth_uniform(d, 0, 1) < 0.25f;
+    p->width = upright ? shorter : longer;
+    p->height = upright ? longer : shorter;
+}
+
+static void draw_colour(float out[3], synth_draw *d, float low, float high) {
+    for (int c = 0; c < 3; c++) out[c] = synth_uniform(d, low, high);
+}
+
+static photo photo_of(const synth_job *j, uint32_t i) {
+    photo p = {.class = class_of(j, i)};
+    synth_draw d = synth_begin(j->seed, i, 0, "photo");
+    draw_size(&p, &d);
+    p.horizon = synth_uniform(&d, 0.2f, 0.7f);
+    p.rough = synth_uniform(&d, 25, 60);
+    p.light = synth_uniform(&d, 0.6f, 1.2f);
+    draw_colour(p.sky, &d, 90, 220);
+    draw_colour(p.ground, &d, 40, 170);
+    p.n_objects = 1 + (int)synth_uniform(&d, 0, MOST_OBJECTS);
+    for (int k = 0; k < p.n_objects; k++) {
+        object *o = &p.objects[k];
+        o->x = synth_uniform(&d, 0.15f, 0.85f);
+        o->y = synth_uniform(&d, 0.15f, 0.85f);
+        o->size = synth_uniform(&d, 0.12f, 0.3f);
+        float turn = synth_uniform(&d, 0, 6.2831853f);
+        o->cos = cosf(turn);
+        o->sin = sinf(turn);
+        o->period = synth_uniform(&d, 0.25f, 0.5f);
+        draw_colour(o->colour, &d, 10, 245);
+        for (int c = 0; c < 3; c++) o->stripe[c] = fmodf(o->colour[c] + 110, 255);
+    }
+    return p;
+}
+
+// u, v in units of the object's size, -1..1.
+static bool is_inside(int shape, float u, float v) {
+    switch (shape) {
+    case 0:
+        return u * u + v * v < 1;
+    case 1:
+        return fabsf(u) < 0.85f && fabsf(v) < 0.85f;
+    case 2:
+        return v > -0.6f && v < 1 - 1.8f * fabsf(u);
+    case 3:
+        return u * u + v * v < 1 && u * u + v * v > 0.3f;
+    default:
+        return (fabsf(u) < 0.3f && fabsf(v) < 1) || (fabsf(v) < 0.3f && fabsf(u) < 1);
+    }
+}
+
+static const float *object_colour(const photo *p, float x, float y) {
+    float side = (float)(p->width < p->height ? p->width : p->height);
+    for (int k = p->n_objects - 1; k >= 0; k--) {
+        const object *o = &p->objects[k];
+        float dx = (x - o->x * (float)p->width) / (o->size * side);
+        float dy = (y - o->y * (float)p->height) / (o->size * side);
+        if (dx * dx + dy * dy > 2) continue;
+        float u = o->cos * dx + o->sin * dy, v = o->cos * dy - o->sin * dx;
+        if (!is_inside(p->class / 2, u, v)) continue;
+        bool stripe = p->class % 2 && fmodf(u + 8, o->period) < o->period / 2;
+        return stripe ? o->stripe : o->colour;
+    }
+    return NULL;
+}
+
+static float fractal(const synth_noise *n, float x, float y) {
+    float sum = 0, weight = 0.5f, scale = 1 / 48.0f;
+    for (int k = 0; k < OCTAVES; k++, weight *= 0.62f, scale *= 2.7f)
+        sum += weight * synth_noise_get(n, x * scale, fmodf(y * scale, LATTICE - 1));
+    return sum;
+}
+
+static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const photo *p) {
+    synth_noise field;
+    synth_draw d = synth_begin(j->seed, i, 0, "grain");
+    synth_noise_init(&field, &d, LATTICE, LATTICE);
+    for (int y = 0; y < p->height; y++)
+        for (int x = 0; x < p->width; x++) {
+            float texture = fractal(&field, (float)x, (float)y);
+            float edge =
+                p->horizon * (float)p->height + 12 * synth_noise_get(&field, (float)x / 40, 3);
+            const float *colour = object_colour(p, (float)x, (float)y);
+            bool sky = !colour && (float)y < edge;
+            if (!colour) colour = sky ? p->sky : p->ground;
+            float grain = p->rough * texture * (sky ? 0.3f : 1) + 4 * synth_normal(&d);
+            for (int c = 0; c < 3; c++) {
+                float v = p->light * colour[c] + grain;
+                *rgb++ = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+            }
+        }
+    synth_noise_fini(&field);
+}
+
+static dt_status make(const synth_job *j, uint32_t i) {
+    char path[PATH_MAX];
+    photo p = photo_of(j, i);
+    uint8_t *rgb = dt_xcalloc((size_t)p.width * (size_t)p.height, 3);
+    render(rgb, j, i, &p);
+    snprintf(path, sizeof path, "%s/%s/%06u.jpg", j->out, CLASSES[p.class], i);
+    dt_status st = synth_write_jpeg(path, rgb, p.width, p.height, 90);
+    free(rgb);
+    return st;
+}
+
+static dt_status begin(const synth_job *j) {
+    char path[PATH_MAX];
+    for (int k = 0; k < N_CLASSES; k++) {
+        snprintf(path, sizeof path, "%s/%s", j->out, CLASSES[k]);
+        DT_TRY(dt_io_mkdir_all(path));
+    }
+    return DT_OK;
+}
+
+const synth_kind synth_photos = {.name = "photos",
+                                 .help =
+                                     "textured scenes of ten classes, JPEG of 500 x 375 and others",
+                                 .unit = "photos",
+                                 .default_n = 10000,
+                                 .begin = begin,
+                                 .make = make};

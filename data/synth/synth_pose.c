@@ -1,0 +1,211 @@
+// synth_pose.c: heads with known yaw, pitch and roll.
+//
+// A head is an ellipsoid with a face painted on it: hair, brows, eyes, nose, mouth, ears, in coordinates
+// of the head. For each pixel the line of sight is turned into those coordinates and meets the ellipsoid or
+// not; light falls from a random side. Skin, hair, size, place and background differ, so that only what is
+// painted tells the angles. images/000017.jpg (160 x 160), and pose.csv with name, yaw, pitch, roll in
+// degrees: x to the right, y up, z to the viewer; yaw turns about y to the viewer's right, pitch about x
+// upwards, roll in the picture clockwise; applied roll, pitch, yaw from the head outwards.
+#include "base/arena.h"
+#include "base/io.h"
+#include "synth.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SIDE = 160, QUALITY = 88 };
+
+typedef struct pose {
+    float yaw, pitch, roll; // degrees
+} pose;
+
+typedef struct vec {
+    float x, y, z;
+} vec;
+
+// Mostly ahead, as people are photographed: the mean of two uniform numbers.
+static pose pose_of(const synth_job *j, uint32_t i) {
+    synth_draw d = synth_begin(j->seed, i, 0, "pose");
+    pose p;
+    p.yaw = synth_uniform(&d, -75, 75) / 2 + synth_uniform(&d, -75, 75) / 2;
+    p.pitch = synth_uniform(&d, -40, 40) / 2 + synth_uniform(&d, -40, 40) / 2;
+    p.roll = synth_uniform(&d, -30, 30) / 2 + synth_uniform(&d, -30, 30) / 2;
+    return p;
+}
+
+typedef struct head {
+    float turn[9]; // rows: picture -> head
+    vec radius, light;
+    float cx, cy, scale; // pixels
+    float skin[3], hair[3], back[2][3], shirt[3];
+    float hair_line, brow, mouth, noise;
+    bool bald;
+} head;
+
+static void product(float out[9], const float a[9], const float b[9]) {
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 3; c++)
+            out[3 * r + c] = a[3 * r] * b[c] + a[3 * r + 1] * b[3 + c] + a[3 * r + 2] * b[6 + c];
+}
+
+// Head -> picture is Ry(yaw) Rx(-pitch) Rz(-roll); its transpose is wanted.
+static void rotation(float m[9], const pose *p) {
+    const float deg = 3.14159265f / 180;
+    float cy = cosf(p->yaw * deg), sy = sinf(p->yaw * deg), cp = cosf(p->pitch * deg);
+    float sp = sinf(p->pitch * deg), cr = cosf(p->roll * deg), sr = sinf(p->roll * deg);
+    const float rz[9] = {cr, sr, 0, -sr, cr, 0, 0, 0, 1};
+    const float rx[9] = {1, 0, 0, 0, cp, sp, 0, -sp, cp};
+    const float ry[9] = {cy, 0, sy, 0, 1, 0, -sy, 0, cy};
+    float inner[9], all[9];
+    product(inner, rx, rz);
+    product(all, ry, inner);
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 3; c++) m[3 * r + c] = all[3 * c + r];
+}
+
+static vec turned(const float m[9], vec v) {
+    return (vec){m[0] * v.x + m[1] * v.y + m[2] * v.z, m[3] * v.x + m[4] * v.y + m[5] * v.z,
+                 m[6] * v.x + m[7] * v.y + m[8] * v.z};
+}
+
+static void draw_head(head *h, const synth_job *j, uint32_t i, const pose *p) {
+    synth_draw d = synth_begin(j->seed, i, 0, "head");
+    float tone = synth_uniform(&d, 0.35f, 1), dark = synth_uniform(&d, 0.05f, 0.6f);
+    rotation(h->turn, p);
+    h->radius = (vec){synth_uniform(&d, 0.7f, 0.8f), 1, synth_uniform(&d, 0.8f, 0.92f)};
+    h->scale = SIDE * synth_uniform(&d, 0.3f, 0.42f);
+    h->cx = SIDE * synth_uniform(&d, 0.44f, 0.56f);
+    h->cy = SIDE * synth_uniform(&d, 0.42f, 0.54f);
+    float side = synth_uniform(&d, -1, 1), up = synth_uniform(&d, -0.2f, 0.9f);
+    float norm = 1 / sqrtf(side * side + up * up + 0.8f);
+    h->light = (vec){side * norm, up * norm, sqrtf(0.8f) * norm};
+    const float skin[3] = {235, 190, 165}, hair[3] = {120, 85, 60};
+    for (int c = 0; c < 3; c++) {
+        h->skin[c] = skin[c] * tone;
+        h->hair[c] = hair[c] * dark * synth_uniform(&d, 0.7f, 1.3f);
+        h->back[0][c] = synth_uniform(&d, 20, 235);
+        h->back[1][c] = synth_uniform(&d, 20, 235);
+        h->shirt[c] = synth_uniform(&d, 20, 235);
+    }
+    h->hair_line = synth_uniform(&d, 0.45f, 0.65f);
+    h->brow = synth_uniform(&d, 0.02f, 0.06f);
+    h->mouth = synth_uniform(&d, 0.12f, 0.22f);
+    h->noise = synth_uniform(&d, 1, 8);
+    h->bald = synth_uniform(&d, 0, 1) < 0.1f;
+}
+
+static float disc(float x, float y, float rx, float ry) { // 1 inside, 0 outside, soft edge
+    float r = x * x / (rx * rx) + y * y / (ry * ry);
+    return r < 0.8f ? 1 : r > 1.2f ? 0 : (1.2f - r) / 0.4f;
+}
+
+static void mix(float out[3], float r, float g, float b, float share) {
+    out[0] += (r - out[0]) * share;
+    out[1] += (g - out[1]) * share;
+    out[2] += (b - out[2]) * share;
+}
+
+// The colour at a point of the head (unit sphere coordinates), x to its left as we see it.
+static void paint(const head *h, vec p, float out[3]) {
+    for (int c = 0; c < 3; c++) out[c] = h->skin[c];
+    if (p.z > 0) {
+        for (int side = -1; side <= 1; side += 2) {
+            float x = p.x - (float)side * 0.34f;
+            mix(out, h->hair[0], h->hair[1], h->hair[2], disc(x, p.y - 0.36f, 0.2f, h->brow));
+            mix(out, 245, 245, 245, disc(x, p.y - 0.2f, 0.15f, 0.075f));
+            mix(out, 30, 30, 40, disc(x, p.y - 0.2f, 0.06f, 0.07f));
+        }
+        // the nose: lit on one side, a shadow below
+        mix(out, h->skin[0] * 0.7f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
+            disc(p.x - 0.07f, p.y + 0.05f, 0.05f, 0.22f));
+        mix(out, h->skin[0] * 0.5f, h->skin[1] * 0.4f, h->skin[2] * 0.4f,
+            disc(p.x, p.y + 0.24f, 0.13f, 0.04f));
+        mix(out, 150, 50, 60, disc(p.x, p.y + 0.48f, h->mouth + 0.12f, 0.06f));
+    }
+    mix(out, h->skin[0] * 0.75f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
+        fabsf(p.x) > 0.5f ? disc(p.z, p.y - 0.1f, 0.14f, 0.24f) : 0); // ears
+    bool hair = p.y > h->hair_line + 0.25f * (p.z - 0.6f) || (p.z < -0.15f && p.y > -0.45f);
+    if (hair && !h->bald) mix(out, h->hair[0], h->hair[1], h->hair[2], 1);
+}
+
+static bool head_pixel(const head *h, float px, float py, float out[3]) {
+    // line of sight: (x, y, t); in head coordinates scaled to the unit sphere
+    vec origin = turned(h->turn, (vec){(px - h->cx) / h->scale, (h->cy - py) / h->scale, 0});
+    vec way = turned(h->turn, (vec){0, 0, 1});
+    origin = (vec){origin.x / h->radius.x, origin.y / h->radius.y, origin.z / h->radius.z};
+    way = (vec){way.x / h->radius.x, way.y / h->radius.y, way.z / h->radius.z};
+    float a = way.x * way.x + way.y * way.y + way.z * way.z;
+    float b = origin.x * way.x + origin.y * way.y + origin.z * way.z;
+    float c = origin.x * origin.x + origin.y * origin.y + origin.z * origin.z - 1;
+    float root = b * b - a * c;
+    if (root < 0) return false;
+    float t = (-b + sqrtf(root)) / a; // nearest to the viewer
+    vec p = {origin.x + way.x * t, origin.y + way.y * t, origin.z + way.z * t};
+    vec light = turned(h->turn, h->light);
+    vec n = {p.x / h->radius.x, p.y / h->radius.y, p.z / h->radius.z};
+    float length = sqrtf(n.x * n.x + n.y * n.y + n.z * n.z);
+    float shade = (n.x * light.x + n.y * light.y + n.z * light.z) / length;
+    paint(h, p, out);
+    for (int k = 0; k < 3; k++) out[k] *= 0.45f + 0.6f * (shade > 0 ? shade : 0);
+    return true;
+}
+
+static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const pose *p) {
+    head h;
+    synth_noise field;
+    draw_head(&h, j, i, p);
+    synth_draw d = synth_begin(j->seed, i, 0, "background");
+    synth_noise_init(&field, &d, 6, 6);
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++) {
+            float out[3], at = 0.5f + 0.5f * synth_noise_get(&field, (float)x / 32, (float)y / 32);
+            for (int c = 0; c < 3; c++) out[c] = h.back[0][c] + (h.back[1][c] - h.back[0][c]) * at;
+            float below = ((float)y - h.cy) / h.scale, across = ((float)x - h.cx) / h.scale;
+            bool neck = below > 0 && fabsf(across) < 0.4f;
+            bool shirt = below > 1.15f && across * across < 1.6f * (below - 1.0f);
+            if (neck) mix(out, h.skin[0] * 0.6f, h.skin[1] * 0.6f, h.skin[2] * 0.6f, 1);
+            if (shirt) mix(out, h.shirt[0], h.shirt[1], h.shirt[2], 1);
+            head_pixel(&h, (float)x + 0.5f, (float)y + 0.5f, out);
+            for (int c = 0; c < 3; c++) {
+                float v = out[c] + h.noise * synth_normal(&d);
+                rgb[(y * SIDE + x) * 3 + c] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+            }
+        }
+    synth_noise_fini(&field);
+}
+
+static dt_status make(const synth_job *j, uint32_t i) {
+    char path[PATH_MAX];
+    pose p = pose_of(j, i);
+    uint8_t *rgb = dt_xcalloc(SIDE * SIDE, 3);
+    render(rgb, j, i, &p);
+    snprintf(path, sizeof path, "%s/images/%06u.jpg", j->out, i);
+    dt_status st = synth_write_jpeg(path, rgb, SIDE, SIDE, QUALITY);
+    free(rgb);
+    return st;
+}
+
+static dt_status begin(const synth_job *j) {
+    char path[PATH_MAX], line[96];
+    synth_table t;
+    snprintf(path, sizeof path, "%s/images", j->out);
+    DT_TRY(dt_io_mkdir_all(path));
+    synth_table_init(&t, "name,yaw,pitch,roll\n");
+    for (uint32_t i = 0; i < j->n; i++) {
+        pose p = pose_of(j, i);
+        snprintf(line, sizeof line, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch,
+                 (double)p.roll);
+        synth_table_add(&t, line);
+    }
+    return synth_table_write(&t, j->out, "pose.csv");
+}
+
+const synth_kind synth_pose = {.name = "pose",
+                               .help =
+                                   "heads, 160 x 160 JPEG, with yaw, pitch and roll in pose.csv",
+                               .unit = "heads",
+                               .default_n = 104052,
+                               .begin = begin,
+                               .make = make};
