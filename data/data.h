@@ -19,6 +19,9 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
 uint32_t dt_data_sample_at(const dt_dataset *d, uint64_t epoch, uint64_t i);
 int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_MAX_WIDTH]);
 
+// dtype and shape of an audio field from the config alone, for `dtrain check` without the data set.
+dt_status dt_data_describe_audio(const dt_config *c, const char *field, dt_field_info *out);
+
 // dtrain pack SRC OUT: raw files -> LMDB (OUT ends in .lmdb) or WebDataset (brace pattern of .tar).
 typedef struct dt_pack_opts {
     const char *source, *out;

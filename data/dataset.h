@@ -42,6 +42,8 @@ typedef struct dt_data {
 typedef struct dt_sample_scratch {
     dt_decoder *decoder;
     dt_resizer *resizer;
+    dt_clipper *clipper;
+    dt_feature_scratch features;
     dt_buffer bytes, augment, pixels;
     uint32_t bad_record; // of the last failure
     // since creation, read by others without a lock

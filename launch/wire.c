@@ -197,6 +197,9 @@ static dt_status read_field(const dt_config *c, const char *name, const dt_cnode
         f->is_image = true;
         f->sample_shape = dt_shape3((int64_t)hw[0], (int64_t)hw[1], channels);
         read_normalize(node, f, (int)channels);
+    } else if (strcmp(kind, "audio") == 0) {
+        DT_TRY(dt_data_describe_audio(c, name, f));
+        read_normalize(node, f, (int)f->sample_shape.d[2]);
     } else if (strcmp(kind, "class") == 0) {
         f->dtype = DT_I32;
         f->n_classes = (int)int_of(node, "classes", 0);

@@ -2,7 +2,8 @@
 //
 // A field is a member's extension, else a metadata column. A member matches when its extension is the
 // name, starts with "name." (fingerprint.bmp) or ends with ".name" (seg.jpg for jpg). An image field
-// whose name matches nothing takes the record's only image, so that `image:` reads any set of images.
+// whose name matches nothing takes the record's only image, so that `image:` reads any set of images; an
+// audio field likewise.
 // A real field takes a column of numbers, a vector field several (`source: [yaw, pitch, roll]`). A class
 // field takes a column; if none has its name, `label` (what packing by folder writes) or `cls`
 // (sets made elsewhere). Its classes are the column's distinct values in sorted order, numbers by value,
@@ -44,12 +45,22 @@ static bool is_image_ext(const char *ext) {
     return false;
 }
 
+static bool is_audio_ext(const char *ext) {
+    static const char *const NAMES[] = {"wav", "flac", "ogg", "mp3", "aiff", "aif", "au", "caf"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (ext_matches(ext, NAMES[i])) return true;
+    return false;
+}
+
+// Members of this name; NULL: of the field's kind.
 static bool mark_exts(resolver *r, const char *name) {
-    bool any = false;
+    bool any = false, audio = r->f->kind == DT_FIELD_AUDIO;
     r->f->is_ext = dt_xcalloc(r->c->n_exts + 1, sizeof(bool));
     for (uint32_t i = 0; i < r->c->n_exts; i++) {
         const char *ext = dt_catalog_str(r->c, r->c->exts[i]);
-        r->f->is_ext[i] = name ? ext_matches(ext, name) : is_image_ext(ext);
+        r->f->is_ext[i] = name    ? ext_matches(ext, name)
+                          : audio ? is_audio_ext(ext)
+                                  : is_image_ext(ext);
         any = any || r->f->is_ext[i];
     }
     if (!any) {
@@ -124,6 +135,8 @@ static dt_status find_source(resolver *r) {
     if (n == 1 && mark_exts(r, name)) return DT_OK;
     if (r->f->kind == DT_FIELD_IMAGE)
         return !given && mark_exts(r, NULL) ? DT_OK : no_source(r, "images", name);
+    if (r->f->kind == DT_FIELD_AUDIO)
+        return !given && mark_exts(r, NULL) ? DT_OK : no_source(r, "sounds", name);
     return find_numbers(r, n);
 }
 
@@ -177,7 +190,8 @@ static dt_status read_size(resolver *r, int n, int64_t *out) {
 static dt_status resolve_image(resolver *r) {
     int64_t size[2];
     DT_TRY(read_size(r, 2, size));
-    int64_t channels = dt_config_int(r->config, key_of(r, "channels"));
+    int64_t channels =
+        dt_config_is_auto(r->config, key_of(r, "channels")) ? 3 : dt_config_int(r->config, r->key);
     if (channels != 1 && channels != 3)
         return dt_config_fail(r->config, key_of(r, "channels"),
                               "images have 1 (grey) or 3 channels");
@@ -192,6 +206,12 @@ static dt_status resolve_image(resolver *r) {
     const dt_cnode *list =
         all && dt_cnode_kind(all) == DT_C_MAP ? dt_cnode_get(all, r->f->name) : NULL;
     return list ? dt_augment_parse(&r->f->augment, list, r->f->name) : DT_OK;
+}
+
+static dt_status resolve_audio(resolver *r) {
+    DT_TRY(dt_audio_field_create(&r->f->audio, r->config, r->f->name));
+    dt_audio_field_describe(r->f->audio, r->info);
+    return read_normalize(r, (int)r->info->sample_shape.d[2]);
 }
 
 // Already 0..classes-1? Then the value is the label.
@@ -258,6 +278,8 @@ static dt_status resolve_field(resolver *r) {
     const char *kind = dt_config_str(r->config, key_of(r, "kind"));
     if (strcmp(kind, "image") == 0)
         r->f->kind = DT_FIELD_IMAGE;
+    else if (strcmp(kind, "audio") == 0)
+        r->f->kind = DT_FIELD_AUDIO;
     else if (strcmp(kind, "class") == 0)
         r->f->kind = DT_FIELD_CLASS;
     else if (strcmp(kind, "real") == 0)
@@ -267,11 +289,13 @@ static dt_status resolve_field(resolver *r) {
     else
         return dt_config_fail(r->config, r->key,
                               "fields of kind %s cannot be loaded yet; expected image, "
-                              "class, real or vector",
+                              "audio, class, real or vector",
                               kind);
     DT_TRY(find_source(r));
     if (r->f->kind == DT_FIELD_IMAGE)
         DT_TRY(resolve_image(r));
+    else if (r->f->kind == DT_FIELD_AUDIO)
+        DT_TRY(resolve_audio(r));
     else if (r->f->kind == DT_FIELD_CLASS)
         DT_TRY(resolve_class(r));
     else
@@ -308,6 +332,7 @@ void dt_fields_fini(dt_fields *f) {
         for (int k = 0; k < f->f[i].n_numbers; k++) free(f->f[i].numbers[k].by_value);
         free(f->f[i].numbers);
         dt_augment_destroy(f->f[i].augment);
+        dt_audio_field_destroy(f->f[i].audio);
     }
     *f = (dt_fields){0};
 }

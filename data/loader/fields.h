@@ -5,12 +5,14 @@
 
 #include "data/augment/augment.h"
 #include "data/catalog/catalog.h"
+#include "field_audio.h"
 
 #include "config/config.h"
 #include "train/batch_source.h"
 
 typedef enum dt_field_kind {
     DT_FIELD_IMAGE,
+    DT_FIELD_AUDIO,
     DT_FIELD_CLASS,
     DT_FIELD_REAL,
     DT_FIELD_VECTOR
@@ -32,7 +34,8 @@ typedef struct dt_field {
     dt_number_source *numbers; // real and vector from columns: one an element; NULL: a member
     int n_numbers;
     size_t sample_bytes;
-    dt_augment *augment; // or NULL
+    dt_augment *augment;   // image; or NULL
+    dt_audio_field *audio; // audio
 } dt_field;
 
 typedef struct dt_fields {

@@ -1,22 +1,28 @@
 // sample.c: from a view index to bytes in a batch slot.
 //
 // For an image: read the member, check its hash, decode (into the slot itself when the size is right),
-// resize, augment in place. For values: a table look-up. Nothing is allocated once a worker's buffers
+// resize, augment in place. For a sound: decode the part that is wanted, compute its features into the
+// slot, augment before and after. For values: a table look-up. Nothing is allocated once a worker's buffers
 // have grown; the three phases are timed, as the trainer tells the user which one holds the step back.
 #include "data/dataset.h"
 
 #include "base/clock.h"
+#include "base/rng.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 void dt_sample_scratch_init(dt_sample_scratch *w) {
-    *w = (dt_sample_scratch){.decoder = dt_decoder_create(), .resizer = dt_resizer_create()};
+    *w = (dt_sample_scratch){.decoder = dt_decoder_create(),
+                             .resizer = dt_resizer_create(),
+                             .clipper = dt_clipper_create()};
 }
 
 void dt_sample_scratch_fini(dt_sample_scratch *w) {
     dt_decoder_destroy(w->decoder);
     dt_resizer_destroy(w->resizer);
+    dt_clipper_destroy(w->clipper);
+    dt_feature_scratch_fini(&w->features);
     dt_buffer_fini(&w->bytes);
     dt_buffer_fini(&w->augment);
     dt_buffer_fini(&w->pixels);
@@ -62,6 +68,36 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
     DT_TRY(decode_bytes(d, w, i, bytes, key, augment, pixels));
     float *out = dst;
     for (size_t k = 0; k < n; k++) out[k] = pixels[k];
+    return DT_OK;
+}
+
+// A training sample is a random part of a longer sound, otherwise it is the middle.
+static dt_status decode_audio(const dt_audio_field *f, dt_sample_scratch *w, dt_span bytes,
+                              const dt_augment_key *key, bool augment, float *dst) {
+    const dt_audio_clip *c = &f->clip;
+    double t = dt_clock_s();
+    float *samples;
+    size_t stride;
+    dt_rng r = {key->seed, key->sample, key->epoch, f->crop_purpose};
+    DT_TRY(dt_features_begin(f->features, &w->features, &samples, &stride));
+    DT_TRY(dt_clipper_run(w->clipper, bytes, c, augment ? dt_rng_u32(&r, 0) : DT_CLIP_CENTRE,
+                          samples, stride));
+    if (!augment || !f->augment) {
+        DT_TRY(dt_features_run(f->features, &w->features, dst));
+        lap(&w->decode_ns, t);
+        return DT_OK;
+    }
+    int64_t rows, columns;
+    size_t channels = (size_t)c->channels;
+    t = lap(&w->decode_ns, t);
+    DT_TRY(dt_audio_augment_samples(f->augment, key, samples, (size_t)c->n_samples, channels,
+                                    stride, &w->augment));
+    t = lap(&w->augment_ns, t);
+    DT_TRY(dt_features_run(f->features, &w->features, dst));
+    t = lap(&w->decode_ns, t);
+    dt_features_shape(f->features, &rows, &columns);
+    dt_audio_augment_features(f->augment, key, dst, (size_t)rows, (size_t)columns, channels);
+    lap(&w->augment_ns, t);
     return DT_OK;
 }
 
@@ -111,8 +147,9 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     DT_TRY(dt_set_read(d->set, record, (uint32_t)member, d->verify, &w->bytes, &bytes));
     lap(&w->read_ns, t);
     count(&w->n_bytes, bytes.n_bytes);
-    dt_status st = f->kind == DT_FIELD_IMAGE ? decode_image(d, w, i, bytes, key, augment, dst)
-                                             : fill_numbers(w, bytes, &d->fields.info[i], dst);
+    dt_status st = f->kind == DT_FIELD_IMAGE   ? decode_image(d, w, i, bytes, key, augment, dst)
+                   : f->kind == DT_FIELD_AUDIO ? decode_audio(f->audio, w, bytes, key, augment, dst)
+                                               : fill_numbers(w, bytes, &d->fields.info[i], dst);
     return st == DT_OK ? st : dt_set_context(d->set, record, (uint32_t)member, st);
 }
 

@@ -85,7 +85,8 @@ void dt_config_take_auto(dt_config *c, const dt_config *stored);
 // The table, for `dtrain keys` and docs/config.md. `prefix` NULL = all.
 typedef struct dt_config_key {
     const char *path, *type, *default_text, *range, *help;
-    bool numeric; // changes numbers
+    bool numeric;     // changes numbers
+    const char *kind; // of the fields that the key belongs to; NULL: all
 } dt_config_key;
 const dt_config_key *dt_config_keys(size_t *n);
 

@@ -330,7 +330,12 @@ static dt_status fill_path(dt_config *c, config_row row, const char *path) {
     return config_put(c, path, n);
 }
 
-// A row with a `*` is filled in for every name that the file has there.
+static bool belongs(config_row row, const dt_cnode *field) {
+    const dt_cnode *kind = dt_cnode_get(field, "kind");
+    return !row.key->kind || (kind && strcmp(kind->text, row.key->kind) == 0);
+}
+
+// A row with a `*` is filled in for every name that the file has there and that it belongs to.
 static dt_status fill_row(dt_config *c, config_row row) {
     const char *star = strstr(row.key->path, ".*.");
     if (!star) return fill_path(c, row, row.key->path);
@@ -338,8 +343,9 @@ static dt_status fill_row(dt_config *c, config_row row) {
         dt_arena_printf(&c->arena, "%.*s", (int)(star - row.key->path), row.key->path);
     const dt_cnode *names = config_find(c, parent);
     for (size_t i = 0; names && i < names->n; i++)
-        DT_TRY(fill_path(c, row,
-                         dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
+        if (belongs(row, names->items[i]))
+            DT_TRY(fill_path(
+                c, row, dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
     return DT_OK;
 }
 
@@ -366,12 +372,20 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
-// Images: one size means a square; moments are one a channel or one for all.
+// Keys of another kind are errors. Images: one size means a square; moments are one a channel or one for all.
 static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
     dt_cnode *size = (dt_cnode *)dt_cnode_get(field, "size");
     const dt_cnode *norm = dt_cnode_get(field, "normalize");
-    int64_t channels = 0;
+    int64_t channels = 3; // auto
     config_parse_int(dt_cnode_get(field, "channels")->text, &channels);
+    for (size_t i = 0; i < field->n; i++) {
+        config_row row;
+        const char *path = dt_arena_printf(&c->arena, "data.fields.%s.%s", name, field->keys[i]);
+        if (config_match_path(path, &row) == MATCH_LEAF && !belongs(row, field))
+            return dt_fail(DT_E_USAGE, "%s: %s is for fields of kind %s; this one is %s",
+                           field->items[i]->key_where, path, row.key->kind,
+                           dt_cnode_get(field, "kind")->text);
+    }
     if (strcmp(dt_cnode_get(field, "kind")->text, "image") != 0) return DT_OK;
     if (size && size->n == 1) config_add_item(&c->arena, size, NULL, size->items[0]);
     for (size_t i = 0; norm && i < norm->n; i++)

@@ -8,20 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N        true
+#define N        1
+#define AUDIO    2
 #define NONE     "none"
 #define REQUIRED "required"
 static const dt_config_key keys[] = {
-#define KEY(path, type, def, range, numeric, help) {path, #type, def, range, help, numeric},
+#define KEY(path, type, def, range, flags, help)                                                   \
+    {path, #type, def, range, help, ((flags)&N) != 0, (flags)&AUDIO ? "audio" : NULL},
 #include "config.def"
 #undef KEY
 };
 static const config_type types[] = {
-#define KEY(path, type, def, range, numeric, help) T_##type,
+#define KEY(path, type, def, range, flags, help) T_##type,
 #include "config.def"
 #undef KEY
 };
 #undef N
+#undef AUDIO
 #undef NONE
 #undef REQUIRED
 

@@ -67,6 +67,20 @@ static inline size_t fixture_bmp(uint8_t *out, int w, int h, int bits, int key) 
     return n;
 }
 
+// A mono WAV of 16 bits; `out` has 44 + 2 n bytes.
+static inline size_t fixture_wav(uint8_t *out, uint32_t rate, const int16_t *samples, size_t n) {
+    uint32_t bytes = (uint32_t)(2 * n), v[] = {16, 1u | 1u << 16, rate, 2 * rate, 2u | 16u << 16};
+    uint32_t all = 36 + bytes;
+    memcpy(out, "RIFF", 4);
+    memcpy(out + 4, &all, 4);
+    memcpy(out + 8, "WAVEfmt ", 8);
+    memcpy(out + 16, v, sizeof v);
+    memcpy(out + 36, "data", 4);
+    memcpy(out + 40, &bytes, 4);
+    memcpy(out + 44, samples, bytes);
+    return 44 + (size_t)bytes;
+}
+
 // fingerprint/S/S__G_Left_F_finger.BMP and iris/S/S_G_L_N.bmp, as the biometric set is laid out.
 static inline void fixture_biometric(const char *root, int subjects, int impressions) {
     static const char *const FINGERS[] = {"thumb", "index", "middle", "ring", "little"};

@@ -1,0 +1,407 @@
+// Fields of kind audio: what is in a batch and what it may depend on; augmentation of sounds; wrong keys.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/rng.h"
+#include "data/augment/augment_audio.h"
+#include "data/decode/audio.h"
+#include "data_fixture.h"
+
+#include <math.h>
+
+enum { N_CLIPS = 24, GLOBAL = 4, N = 400, ROWS = 10, COLUMNS = 11 };
+
+// Clip i is a tone; even ones are 0.5 s at 8 kHz, odd ones 20 ms at 11,025 Hz.
+static size_t clip(uint8_t *wav, int i) {
+    static int16_t x[4000];
+    uint32_t rate = i % 2 ? 11025 : 8000;
+    size_t n = i % 2 ? 220 : 4000;
+    for (size_t k = 0; k < n; k++)
+        x[k] = (int16_t)(8000 * sin((double)k * (0.1 + 0.02 * i)) + (double)(k % 50) * 20);
+    return fixture_wav(wav, rate, x, n);
+}
+
+static const char *write_clips(const char *name) {
+    static uint8_t wav[8100];
+    for (int i = 0; i < N_CLIPS; i++) {
+        size_t n = clip(wav, i);
+        char *path = dt_xprintf("%s/%s/%s/%d.wav", fixture_dir, name, i % 2 ? "short" : "long", i);
+        fixture_write(path, wav, n);
+        free(path);
+    }
+    return fixture_path(name);
+}
+
+#define MEL "features: logmel, n_fft: 80, hop: 40, n_mels: 10, pad: wrap"
+
+static dt_status open_set(dt_dataset **d, const char *path, const char *field, const char *more,
+                          int workers) {
+    char *text = dt_xprintf("run: {name: t, seed: 7}\n"
+                            "data:\n"
+                            "  path: \"%s\"\n"
+                            "  fields:\n"
+                            "    sound: {kind: audio, %s}\n"
+                            "    label: {kind: class}\n"
+                            "%s"
+                            "  split: {unit: record, val: 0.2}\n"
+                            "model: {name: resnet}\n"
+                            "train: {global_batch: 4, micro_batch: 4}\n",
+                            path, field, more);
+    dt_config *c = NULL;
+    dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0);
+    free(text);
+    DT_TRY(st);
+    assert_true(fixture_n_opened < 64);
+    fixture_opened[fixture_n_opened++] = c;
+    return dt_data_open(d, c, NULL, workers, NULL);
+}
+
+static dt_dataset *open_ok(const char *path, const char *field, const char *more, int workers) {
+    dt_dataset *d = NULL;
+    if (open_set(&d, path, field, more, workers) != DT_OK) fail_msg("%s", dt_error_message());
+    return d;
+}
+
+// The field of the samples of `steps` batches, by step and place.
+static float *take(dt_dataset *d, dt_split split, int steps, size_t n, int64_t *sample) {
+    static const int LEAF[] = {0};
+    dt_source_request r = {.split = split,
+                           .augment = split == DT_SPLIT_TRAIN,
+                           .global_batch = GLOBAL,
+                           .micro_batch = GLOBAL,
+                           .leaves = LEAF,
+                           .n_leaves = 1,
+                           .end_step = -1};
+    dt_batch_source *s = NULL;
+    float *out = malloc((size_t)(steps * GLOBAL) * n * sizeof *out);
+    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    for (int64_t step = 0; step < steps; step++) {
+        const dt_batch *b;
+        if (s->get(s, step, 0, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+        memcpy(out + (size_t)(step * GLOBAL) * n, b->field[0], GLOBAL * n * sizeof *out);
+        memcpy(sample + step * GLOBAL, b->sample, GLOBAL * sizeof *sample);
+        s->release(s, b);
+    }
+    s->close(s);
+    return out;
+}
+
+static void test_shapes(void **state) {
+    static const struct {
+        const char *field;
+        int64_t shape[3];
+    } CASES[] = {
+        {MEL, {10, 11, 1}},
+        {"features: waveform", {1, 400, 1}},
+        {"features: waveform, channels: 2", {1, 400, 2}},
+        {"features: spectrogram, n_fft: 60, hop: 20", {31, 21, 1}},
+        {"features: mfcc, n_fft: 80, n_mels: 12, n_mfcc: 7, center: false, channels: 2",
+         {7, 17, 2}},
+        {"n_mels: 20", {20, 7, 1}}, // auto: 256, 64
+    };
+    const char *path = write_clips("shapes");
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char *field = dt_xprintf("rate: 8000, seconds: 0.05, %s", CASES[i].field);
+        dt_dataset *d = open_ok(path, field, "", 1);
+        free(field);
+        const dt_field_info *f = &d->fields[0];
+        assert_int_equal(f->dtype, DT_F32);
+        assert_true(f->is_image);
+        for (int k = 0; k < 3; k++) assert_int_equal(f->sample_shape.d[k], CASES[i].shape[k]);
+        d->close(d);
+    }
+}
+
+// Evaluation takes the middle, resampled and padded, and nothing random.
+static void test_evaluation(void **state) {
+    dt_dataset *d = open_ok(write_clips("eval"), "rate: 8000, seconds: 0.05, " MEL,
+                            "  augment: {sound: [{gain: 6}, {freq_mask: 4}]}\n", 2);
+    dt_feature_opts o = {DT_FEATURE_LOG_MEL, .rate = 8000,    .channels = 1,  .n_samples = N,
+                         .n_fft = 80,        .window = 80,    .hop = 40,      .center = true,
+                         .reflect = true,    .power = 2,      .n_mels = ROWS, .f_max = 4000,
+                         .htk = true,        .decibel = true, .floor = 1e-10, .top_db = 80};
+    dt_audio_clip want = {8000, 1, N, DT_PAD_WRAP};
+    dt_clipper *clipper = dt_clipper_create();
+    dt_feature_scratch w = {.rows = NULL};
+    dt_features *f;
+    assert_int_equal(dt_features_create(&f, &o), DT_OK);
+    int64_t sample[GLOBAL], n_found = 0;
+    float *got = take(d, DT_SPLIT_VAL, 1, ROWS * COLUMNS, sample), out[ROWS * COLUMNS], *x;
+    for (int i = 0; i < N_CLIPS; i++) {
+        static uint8_t wav[8100];
+        size_t n = clip(wav, i), stride;
+        assert_int_equal(dt_features_begin(f, &w, &x, &stride), DT_OK);
+        assert_int_equal(
+            dt_clipper_run(clipper, (dt_span){wav, n}, &want, DT_CLIP_CENTRE, x, stride), DT_OK);
+        assert_int_equal(dt_features_run(f, &w, out), DT_OK);
+        for (int j = 0; j < GLOBAL; j++)
+            n_found += memcmp(out, got + j * ROWS * COLUMNS, sizeof out) == 0;
+    }
+    assert_int_equal(n_found, GLOBAL);
+    free(got);
+    dt_features_destroy(f);
+    dt_feature_scratch_fini(&w);
+    dt_clipper_destroy(clipper);
+    d->close(d);
+}
+
+// Training: the same bits for any number of workers; another part and other draws each epoch.
+static void test_training(void **state) {
+    static const char *const MORE[] = {"", "  augment: {sound: [{noise: [10, 40]}, {gain: [-3, "
+                                           "3]}, {time_shift: 0.2}, {freq_mask: 3}, "
+                                           "{time_mask: 4}]}\n"};
+    const char *path = write_clips("train");
+    enum { STEPS = 15 }; // three epochs
+    for (int m = 0; m < 2; m++) {
+        int64_t sample[2][STEPS * GLOBAL];
+        dt_dataset *d = open_ok(path, "rate: 8000, seconds: 0.05, " MEL, MORE[m], 1);
+        float *one = take(d, DT_SPLIT_TRAIN, STEPS, ROWS * COLUMNS, sample[0]);
+        d->close(d);
+        d = open_ok(path, "rate: 8000, seconds: 0.05, " MEL, MORE[m], 4);
+        float *many = take(d, DT_SPLIT_TRAIN, STEPS, ROWS * COLUMNS, sample[1]);
+        d->close(d);
+        assert_memory_equal(sample[0], sample[1], sizeof sample[0]);
+        assert_memory_equal(one, many, STEPS * GLOBAL * ROWS * COLUMNS * sizeof *one);
+        int n_same = 0, n_other = 0;
+        for (int i = 0; i < STEPS * GLOBAL; i++) {
+            for (int k = 0; k < ROWS * COLUMNS; k++)
+                assert_true(isfinite(one[i * ROWS * COLUMNS + k]));
+            for (int j = 0; j < i; j++)
+                if (sample[0][i] == sample[0][j]) {
+                    bool same = memcmp(one + i * ROWS * COLUMNS, one + j * ROWS * COLUMNS,
+                                       ROWS * COLUMNS * sizeof *one) == 0;
+                    n_same += same;
+                    n_other += !same;
+                }
+        }
+        assert_true(n_other > 10);
+        // without augmentation clips that are too short are always the same
+        assert_true(m == 0 ? n_same > 10 : n_same == 0);
+        free(one);
+        free(many);
+    }
+}
+
+// ---- augmentation --------------------------------------------------------------------------------------
+static dt_status parse(const char *list, bool masks, dt_audio_augment **out) {
+    char *text = dt_xprintf("run: {name: t}\n"
+                            "data: {path: x, fields: {a: {kind: audio}}, augment: {a: %s}}\n"
+                            "model: {name: resnet}\n"
+                            "train: {global_batch: 4, micro_batch: 4}\n",
+                            list);
+    dt_config *c = NULL;
+    dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), NULL, 0);
+    free(text);
+    DT_TRY(st);
+    st = dt_audio_augment_parse(out, dt_cnode_get(dt_config_node(c, "data.augment"), "a"), "a",
+                                masks);
+    dt_config_destroy(c);
+    return st;
+}
+
+enum { LONG = 4000 };
+
+static void apply(const char *list, uint32_t sample, uint32_t epoch, float *x) {
+    dt_audio_augment *a;
+    dt_buffer scratch = {NULL};
+    if (parse(list, true, &a) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_augment_key key = {11, sample, epoch};
+    assert_int_equal(dt_audio_augment_samples(a, &key, x, LONG, 2, LONG, &scratch), DT_OK);
+    dt_audio_augment_destroy(a);
+    dt_buffer_fini(&scratch);
+}
+
+static void tone(float *x) {
+    for (int i = 0; i < 2 * LONG; i++) x[i] = 0.3f * (float)sin(i * 0.21);
+}
+
+static double power(const float *x, const float *y, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += pow((double)x[i] - (y ? (double)y[i] : 0), 2);
+    return sum / n;
+}
+
+static void test_noise(void **state) {
+    static float x[2 * LONG], y[2 * LONG], z[2 * LONG];
+    static const double SNR[] = {0, 20, 40};
+    tone(x);
+    for (int i = 0; i < 3; i++) {
+        char *list = dt_xprintf("[{noise: %g}]", SNR[i]);
+        tone(y);
+        apply(list, 3, 4, y);
+        double got = 10 * log10(power(x, NULL, 2 * LONG) / power(y, x, 2 * LONG));
+        if (fabs(got - SNR[i]) > 0.15) fail_msg("%g dB, not %g", got, SNR[i]);
+        double correlation = 0; // the channels have noises of their own
+        for (int k = 0; k < LONG; k++)
+            correlation += (double)(y[k] - x[k]) * (double)(y[k + LONG] - x[k + LONG]);
+        assert_true(fabs(correlation / LONG / power(y, x, 2 * LONG)) < 0.06);
+        tone(z);
+        apply(list, 3, 5, z);
+        assert_memory_not_equal(y, z, sizeof y);
+        free(list);
+    }
+    // each value is a word of Philox where augment_audio.c says
+    tone(y);
+    apply("[{noise: 0}]", 3, 4, y);
+    uint32_t sums[LONG];
+    for (int i = 0; i < LONG; i++) {
+        uint32_t counter[4] = {(uint32_t)(1 + i / 32 * 8 + i % 8), 3, 4, dt_hash32("augment.a.0")},
+                 out[4];
+        dt_philox4x32(11, counter, out);
+        uint32_t w = out[i % 32 / 8];
+        sums[i] = (w & 255) + (w >> 8 & 255) + (w >> 16 & 255) + (w >> 24);
+    }
+    double scale = ((double)y[5] - (double)x[5]) / ((double)sums[5] - 510);
+    for (int i = 0; i < LONG; i++)
+        assert_true(fabs((double)y[i] - (double)x[i] - ((double)sums[i] - 510) * scale) < 1e-5);
+}
+
+static void test_gain_and_shift(void **state) {
+    static float x[2 * LONG], y[2 * LONG];
+    tone(x);
+    tone(y);
+    apply("[{gain: [6, 6]}]", 0, 0, y);
+    for (int i = 0; i < 2 * LONG; i++) assert_true(fabsf(y[i] - x[i] * 1.9952623f) < 1e-6f);
+    double least = 9, most = 0;
+    for (uint32_t s = 0; s < 200; s++) {
+        tone(y);
+        apply("[{gain: 6}]", s, 0, y);
+        double factor = (double)y[10] / (double)x[10];
+        least = fmin(least, factor), most = fmax(most, factor);
+    }
+    assert_true(least > 0.501 && least < 0.53 && most < 1.996 && most > 1.9);
+    tone(y);
+    apply("[{time_shift: [0.25, 0.25]}]", 0, 0, y);
+    for (int i = 0; i < LONG; i++) assert_true(y[(i + LONG / 4) % LONG] == x[i]);
+    for (int i = 0; i < LONG; i++) assert_true(y[LONG + (i + LONG / 4) % LONG] == x[LONG + i]);
+    tone(y);
+    apply("[{time_shift: [-0.25, -0.25]}]", 0, 0, y);
+    for (int i = 0; i < LONG; i++) assert_true(y[i] == x[(i + LONG / 4) % LONG]);
+}
+
+// Masks cover 0..width whole bands or frames with the mean, at any place.
+static void test_masks(void **state) {
+    enum { H = 12, W = 30, C = 2 };
+    float x[H * W * C];
+    for (int kind = 0; kind < 2; kind++) {
+        dt_audio_augment *a;
+        int limit = kind ? 9 : 5, n = kind ? W : H, most = 0, first = n, last = 0;
+        assert_int_equal(parse(kind ? "[{time_mask: 9}]" : "[{freq_mask: 5}]", true, &a), DT_OK);
+        for (uint32_t s = 0; s < 400; s++) {
+            double mean = 0;
+            for (int i = 0; i < H * W * C; i++) mean += x[i] = (float)(1000 + i);
+            mean /= H * W * C;
+            dt_augment_key key = {5, s, 1};
+            dt_audio_augment_features(a, &key, x, H, W, C);
+            int n_masked = 0;
+            for (int k = 0; k < n; k++) {
+                int covered = 0, of = kind ? H : W;
+                for (int j = 0; j < of; j++)
+                    for (int c = 0; c < C; c++) {
+                        int i = ((kind ? j : k) * W + (kind ? k : j)) * C + c;
+                        covered += fabs((double)x[i] - mean) < 0.01 && x[i] != (float)(1000 + i);
+                        assert_true(x[i] == (float)(1000 + i) || fabs((double)x[i] - mean) < 0.01);
+                    }
+                assert_true(covered == 0 || covered >= of * C - 1); // one value may be the mean
+                if (covered) n_masked++, first = k < first ? k : first, last = k > last ? k : last;
+            }
+            most = n_masked > most ? n_masked : most;
+        }
+        assert_int_equal(most, limit);
+        assert_int_equal(first, 0);
+        assert_int_equal(last, n - 1);
+        dt_audio_augment_destroy(a);
+    }
+}
+
+// ---- what is wrong -------------------------------------------------------------------------------------
+static void test_wrong_keys(void **state) {
+    static const char *const BAD[][3] = {
+        {"seconds: 0.05", "", "needs rate"},
+        {"rate: 8000", "", "needs seconds"},
+        {"rate: 8000, seconds: 0.05, n_fft: 1024", "", "too short to mirror"},
+        {"rate: 8000, seconds: 0.05, n_fft: 262", "", "prime factor"},
+        {"rate: 8000, seconds: 0.05, f_max: 5000", "", "half the rate"},
+        {"rate: 8000, seconds: 0.05, features: melody", "", "waveform"},
+        {"rate: 8000, seconds: 0.05, source: mp4", "", "no sounds 'mp4'"},
+        {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{rotate: 5}]}\n",
+         "unknown augmentation of sounds 'rotate'"},
+        {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{noise: [40, 10]}]}\n",
+         "noise: expected a signal-to-noise"},
+        {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{freq_mask: [1, 2]}]}\n",
+         "freq_mask: expected"},
+        {"rate: 8000, seconds: 0.05, features: waveform", "  augment: {sound: [{time_mask: 3}]}\n",
+         "no bands or frames"},
+        {"rate: 8000, seconds: 0.05, " MEL ", normalize: {mean: [1, 2]}", "",
+         "expected a list of 1 numbers"},
+    };
+    const char *path = write_clips("wrong");
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        dt_dataset *d = NULL;
+        assert_int_equal(open_set(&d, path, BAD[i][0], BAD[i][1], 1), DT_E_USAGE);
+        if (!strstr(dt_error_message(), BAD[i][2]) || !strstr(dt_error_message(), "test.yaml:"))
+            fail_msg("%s", dt_error_message());
+    }
+    // keys of audio on another kind
+    static const char TEXT[] = "run: {name: t}\n"
+                               "data: {path: x, fields: {a: {kind: class, n_mels: 4}}}\n"
+                               "model: {name: resnet}\n"
+                               "train: {global_batch: 4, micro_batch: 4}\n";
+    dt_config *c;
+    assert_int_equal(dt_config_parse(&c, "test.yaml", TEXT, strlen(TEXT), NULL, 0), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "test.yaml:2"));
+    assert_non_null(strstr(dt_error_message(), "data.fields.a.n_mels is for fields of kind audio"));
+}
+
+static void test_cut_member(void **state) {
+    const char *path = write_clips("cut");
+    char *one = dt_xprintf("%s/long/4.wav", path);
+    assert_int_equal(truncate(one, 300), 0);
+    dt_dataset *d = open_ok(path, "rate: 8000, seconds: 0.05, " MEL, "", 1);
+    static const int LEAF[] = {0};
+    dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                           .global_batch = 4,
+                           .micro_batch = 4,
+                           .leaves = LEAF,
+                           .n_leaves = 1,
+                           .end_step = -1};
+    dt_batch_source *s;
+    dt_status st = DT_OK;
+    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    for (int64_t step = 0; step < 12 && st == DT_OK; step++) {
+        const dt_batch *b;
+        st = s->get(s, step, 0, &b, NULL);
+        if (st == DT_OK) s->release(s, b);
+    }
+    assert_int_equal(st, DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "long/4"));
+    assert_non_null(strstr(dt_error_message(), "WAV: cut"));
+    s->close(s);
+    d->close(d);
+    free(one);
+}
+
+static int begin(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int end(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_training),       cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_gain_and_shift), cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_wrong_keys),     cmocka_unit_test(test_cut_member),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
