@@ -2,6 +2,8 @@
 
 #include "launch.h"
 
+#include "data/augment/augment.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +29,13 @@ static void print_key(const dt_config_key *k, bool markdown) {
     printf(" |\n");
 }
 
+// What data.augment.FIELD may list.
+static void print_augmentations(bool markdown) {
+    char text[1024];
+    if (markdown) printf("\n| operation | parameters, defaults | does |\n|---|---|---|\n");
+    for (int i = 0; dt_augment_describe(i, markdown, text, sizeof text); i++) printf("%s\n", text);
+}
+
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "keys", 0, 1, "at most one prefix"));
     const char *prefix = w->n_words ? w->words[0] : "";
@@ -40,6 +49,7 @@ static dt_status run(const launch_words *w) {
         print_key(&keys[i], markdown);
         shown++;
     }
+    if (strcmp(prefix, "data.augment") == 0) print_augmentations(markdown);
     return shown ? DT_OK
                  : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
 }
@@ -48,5 +58,6 @@ const launch_command launch_keys = {.options = options,
                                     .text = "Every key of a config: type, default, range, what it "
                                             "does. `numeric` keys change results;\n"
                                             "a run cannot be resumed with another value of one.\n\n"
-                                            "  dtrain keys train.schedule\n",
+                                            "  dtrain keys train.schedule\n"
+                                            "  dtrain keys data.augment      with the operations\n",
                                     .run = run};

@@ -28,4 +28,8 @@ bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch);
 
+// The i-th operation of the table with its parameters, as a line of a Markdown table or as plain text, into
+// buf; NULL beyond the last.
+const char *dt_augment_describe(int i, bool markdown, char *buf, size_t cap);
+
 #endif

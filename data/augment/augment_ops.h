@@ -1,0 +1,91 @@
+// augment_ops.h: what the files of augment/ share: the table of operations (augment_table.c), an
+// operation with its parameters as parsed, and the image while a list of them walks over it.
+#ifndef DT_DATA_AUGMENT_OPS_H
+#define DT_DATA_AUGMENT_OPS_H
+
+#include "augment.h"
+#include "pixels.h"
+
+#include "base/rng.h"
+
+// ---- parameters ------------------------------------------------------------------------------------
+typedef enum dt_augment_type {
+    DT_AUGMENT_NONE,   // ends the list
+    DT_AUGMENT_REAL,   // a number
+    DT_AUGMENT_WHOLE,  // a whole number
+    DT_AUGMENT_ODD,    // an odd whole number
+    DT_AUGMENT_RANGE,  // [from, to]
+    DT_AUGMENT_EITHER, // a, for [-a, a]; or [from, to]
+    DT_AUGMENT_FACTOR, // a, for [1 - a, 1 + a] but not below 0; or [from, to]
+    DT_AUGMENT_WORD,   // one of `words`; or, where `high` > 0, a number in low..high
+} dt_augment_type;
+
+typedef struct dt_augment_param {
+    const char *name;
+    dt_augment_type type;
+    double low, high;  // of the values
+    double from, to;   // default; `from` NAN: must be given
+    const char *words; // "a|b": the value is the index; beside numbers -1 - index
+} dt_augment_param;
+
+enum { DT_MAX_PARAMS = 7 };
+
+typedef struct dt_value2 {
+    double from, to; // single numbers: twice the same
+} dt_value2;
+
+// ---- operations ------------------------------------------------------------------------------------
+typedef struct dt_canvas dt_canvas;
+typedef struct dt_augment_op dt_augment_op;
+typedef dt_status dt_augment_run(const dt_augment_op *o, const dt_rng *r, dt_canvas *c);
+
+// A line of the table. A word alone in the config takes all defaults; a bare value is the first
+// parameter; a map names them, and may have `p` too.
+typedef struct dt_augment_kind {
+    const char *name, *help;
+    dt_augment_run *run; // NULL: chooses a box before the resize (dt_augment_box)
+    double p;            // default probability
+    bool own_p;          // run() sees to p itself
+    dt_augment_param params[DT_MAX_PARAMS + 1];
+} dt_augment_kind;
+
+extern const dt_augment_kind dt_augment_kinds[]; // a NULL name ends it
+
+struct dt_augment_op {
+    const dt_augment_kind *kind;
+    uint32_t purpose; // of its random numbers: dt_hash32("augment.<field>.<position>")
+    double p;
+    dt_value2 v[DT_MAX_PARAMS];
+};
+
+// ---- the image -------------------------------------------------------------------------------------
+// Geometry waits, so that what follows one another is one resampling: out pixel -> source pixel.
+enum { DT_FILL_ANY = -2 }; // of a border that the map never looks at
+
+struct dt_canvas {
+    dt_image *image;
+    dt_buffer *scratch;
+    const uint8_t *half_normal; // 256 quantiles of |N(0,1)|, times 64
+    dt_map map;
+    dt_border border; // of the map, if it is not the identity
+    bool moves, interpolates;
+};
+
+// Adds n after what waits; `interpolates`: false if n moves whole pixels only.
+dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates);
+// Resamples what waits. Before every operation that reads pixels.
+dt_status dt_canvas_flush(dt_canvas *c);
+
+// ---- draws -----------------------------------------------------------------------------------------
+static inline double dt_draw(const dt_rng *r, uint32_t element, dt_value2 v) {
+    return v.from + (v.to - v.from) * (double)dt_rng_uniform(r, element);
+}
+
+// A rectangle of a share `scale` of the area and of a proportion `ratio` (width to height, evenly in its
+// logarithm), anywhere: draws 4 i .. 4 i + 3 of the i-th of ten tries. False: none fits.
+bool dt_draw_part(const dt_rng *r, dt_value2 scale, dt_value2 ratio, int w, int h, dt_rect *out);
+
+// Policies (augment_policy.c).
+dt_augment_run dt_augment_run_auto, dt_augment_run_rand, dt_augment_run_trivial;
+
+#endif

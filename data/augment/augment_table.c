@@ -1,0 +1,387 @@
+// augment_table.c: the table of operations: names, parameters, defaults, and what each draws and does.
+//
+// A line of dt_augment_kinds is all there is to an operation: the parser, the errors, the table of
+// docs/data.md and `dtrain keys data.augment` come from it. run() draws its parameters from the Philox
+// stream of its place (element numbers are part of what a seed means: they never change) and calls
+// pixels.h. Geometry goes to the canvas, which resamples once for all that follow one another.
+#include "augment_ops.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+// ---- geometry ----------------------------------------------------------------------------------------
+static dt_border border_of(dt_value2 fill) {
+    return (dt_border){.fill = fill.from < 0 ? -1 : (int)fill.from};
+}
+
+static dt_border border_of2(dt_value2 fill, dt_value2 interpolation) {
+    dt_border b = border_of(fill);
+    b.nearest = interpolation.from == 1;
+    return b;
+}
+
+static dt_status run_rotate(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    dt_map m = dt_map_rotate(dt_draw(r, 0, o->v[0]), 1, c->image->width, c->image->height);
+    return dt_canvas_map(c, &m, border_of2(o->v[1], o->v[2]), true);
+}
+
+static dt_status run_shift(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    dt_map m = dt_map_shift(dt_draw(r, 0, o->v[0]) * c->image->width,
+                            dt_draw(r, 1, o->v[0]) * c->image->height);
+    return dt_canvas_map(c, &m, border_of(o->v[1]), true);
+}
+
+static dt_status run_zoom(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    dt_map m = dt_map_rotate(0, dt_draw(r, 0, o->v[0]), c->image->width, c->image->height);
+    return dt_canvas_map(c, &m, border_of(o->v[1]), true);
+}
+
+static dt_status run_crop(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    int pad = (int)o->v[0].from;
+    uint32_t n_places = 2 * (uint32_t)pad + 1;
+    dt_map m = dt_map_shift((double)dt_rng_below(r, 0, n_places) - pad,
+                            (double)dt_rng_below(r, 1, n_places) - pad);
+    return dt_canvas_map(c, &m, border_of(o->v[1]), false);
+}
+
+static dt_status run_flip(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    enum { HORIZONTAL, VERTICAL, BOTH };
+    int axis = (int)o->v[0].from;
+    bool x = axis != VERTICAL && dt_rng_uniform(r, 0) >= 1 - o->p;
+    bool y = axis != HORIZONTAL && dt_rng_uniform(r, 1) >= 1 - o->p;
+    if (!x && !y) return DT_OK;
+    dt_map m = dt_map_flip(x, y, c->image->width, c->image->height);
+    return dt_canvas_map(c, &m, (dt_border){DT_FILL_ANY, false}, false);
+}
+
+static dt_status run_affine(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    int w = c->image->width, h = c->image->height;
+    dt_map m = dt_map_affine(dt_draw(r, 0, o->v[0]), dt_draw(r, 1, o->v[1]) * w,
+                             dt_draw(r, 2, o->v[1]) * h, dt_draw(r, 3, o->v[2]),
+                             dt_draw(r, 4, o->v[3]), dt_draw(r, 5, o->v[4]), w, h);
+    return dt_canvas_map(c, &m, border_of2(o->v[5], o->v[6]), true);
+}
+
+// Each corner moves inwards by up to distortion / 2 of the size.
+static dt_status run_perspective(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    double w = c->image->width, h = c->image->height, reach = o->v[0].from / 2, to[4][2];
+    const double from[4][2] = {{0, 0}, {w, 0}, {w, h}, {0, h}};
+    for (uint32_t i = 0; i < 4; i++) {
+        double dx = reach * w * (double)dt_rng_uniform(r, 2 * i);
+        double dy = reach * h * (double)dt_rng_uniform(r, 2 * i + 1);
+        to[i][0] = from[i][0] > 0 ? w - dx : dx;
+        to[i][1] = from[i][1] > 0 ? h - dy : dy;
+    }
+    dt_map m;
+    if (!dt_map_perspective(&m, from, to)) return DT_OK;
+    return dt_canvas_map(c, &m, border_of2(o->v[1], o->v[2]), true);
+}
+
+// ---- values --------------------------------------------------------------------------------------------
+static dt_status run_brightness(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_brightness(c->image, dt_draw(r, 0, o->v[0]));
+    return DT_OK;
+}
+
+static dt_status run_contrast(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_contrast(c->image, dt_draw(r, 0, o->v[0]));
+    return DT_OK;
+}
+
+static dt_status run_saturation(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_saturation(c->image, dt_draw(r, 0, o->v[0]));
+    return DT_OK;
+}
+
+static dt_status run_hue(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_hue(c->image, dt_draw(r, 0, o->v[0]));
+    return DT_OK;
+}
+
+// The four in random order: 24 orders, the draw's digits in the factorial system.
+static dt_status run_color_jitter(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    static void (*const WHAT[4])(dt_image *, double) = {dt_pixels_brightness, dt_pixels_contrast,
+                                                        dt_pixels_saturation, dt_pixels_hue};
+    uint32_t left[4] = {0, 1, 2, 3}, order = dt_rng_below(r, 4, 24);
+    DT_TRY(dt_canvas_flush(c));
+    for (uint32_t n = 4; n > 0; n--) {
+        uint32_t pick = order % n, k = left[pick];
+        order /= n;
+        for (uint32_t i = pick; i + 1 < n; i++) left[i] = left[i + 1];
+        double none = k == 3 ? 0 : 1;
+        if (o->v[k].from != none || o->v[k].to != none) WHAT[k](c->image, dt_draw(r, k, o->v[k]));
+    }
+    return DT_OK;
+}
+
+static dt_status run_grayscale(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_grey(c->image);
+    return DT_OK;
+}
+
+static dt_status run_invert(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_invert(c->image);
+    return DT_OK;
+}
+
+static dt_status run_solarize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_solarize(c->image, o->v[0].from);
+    return DT_OK;
+}
+
+static dt_status run_posterize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_posterize(c->image, (int)o->v[0].from);
+    return DT_OK;
+}
+
+static dt_status run_equalize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_equalize(c->image);
+    return DT_OK;
+}
+
+static dt_status run_autocontrast(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_pixels_autocontrast(c->image);
+    return DT_OK;
+}
+
+// ---- neighbourhoods, noise, rectangles -----------------------------------------------------------------
+static dt_status run_sharpness(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    return dt_pixels_sharpness(c->image, dt_draw(r, 0, o->v[0]), c->scratch);
+}
+
+static dt_status run_blur(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    return dt_pixels_blur(c->image, (int)o->v[0].from, dt_draw(r, 0, o->v[1]), c->scratch);
+}
+
+// One Philox block gives eight values: a byte picks the quantile, the next one's top bit the sign.
+static dt_status run_noise(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    uint8_t *p = c->image->data;
+    size_t n = (size_t)c->image->width * (size_t)c->image->height * (size_t)c->image->channels;
+    int16_t level[256];
+    for (int i = 0; i < 256; i++)
+        level[i] = (int16_t)lround(c->half_normal[i] / 64.0 * o->v[0].from * 255);
+    for (size_t i = 0; i < n; i += 8) {
+        uint32_t block[4], counter[4] = {(uint32_t)(i / 8), r->slot, r->step, r->purpose};
+        uint8_t bytes[16];
+        dt_philox4x32(r->seed, counter, block);
+        memcpy(bytes, block, sizeof bytes);
+        for (size_t k = 0; k < 8 && i + k < n; k++) {
+            int d = level[bytes[2 * k]], v = p[i + k] + (bytes[2 * k + 1] & 128 ? -d : d);
+            p[i + k] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+        }
+    }
+    return DT_OK;
+}
+
+enum { FILL_MEAN = -1, FILL_RANDOM = -2, FIRST_RANDOM_BLOCK = 1024 };
+
+// Uniform bytes, numbered within the rectangle.
+static void fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
+    size_t c = (size_t)image->channels, n = (size_t)at.w * c;
+    uint32_t block[4], n_blocks = 0;
+    for (int y = 0; y < at.h; y++) {
+        uint8_t *p = image->data + ((size_t)(at.y + y) * (size_t)image->width + (size_t)at.x) * c;
+        for (size_t i = 0; i < n; i += sizeof block) {
+            uint32_t counter[4] = {FIRST_RANDOM_BLOCK + n_blocks++, r->slot, r->step, r->purpose};
+            dt_philox4x32(r->seed, counter, block);
+            memcpy(p + i, block, n - i < sizeof block ? n - i : sizeof block);
+        }
+    }
+}
+
+static void fill(const dt_rng *r, dt_image *image, dt_rect at, dt_value2 with) {
+    uint8_t value[3];
+    if (with.from == FILL_RANDOM) {
+        fill_random(r, image, at);
+        return;
+    }
+    memset(value, with.from < 0 ? 0 : (int)with.from, sizeof value);
+    if (with.from == FILL_MEAN) dt_pixels_mean(image, value);
+    dt_pixels_fill(image, at, value);
+}
+
+static dt_status run_erase(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    dt_rect at;
+    if (dt_draw_part(r, o->v[0], o->v[1], c->image->width, c->image->height, &at))
+        fill(r, c->image, at, o->v[2]);
+    return DT_OK;
+}
+
+// A square whose centre is any pixel; what reaches over the border is lost.
+static dt_status run_cutout(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    DT_TRY(dt_canvas_flush(c));
+    int w = c->image->width, h = c->image->height;
+    int side = (int)lround(o->v[0].from * (w < h ? w : h));
+    int x = (int)dt_rng_below(r, 0, (uint32_t)w) - side / 2;
+    int y = (int)dt_rng_below(r, 1, (uint32_t)h) - side / 2;
+    int right = x + side < w ? x + side : w, bottom = y + side < h ? y + side : h;
+    x = x < 0 ? 0 : x;
+    y = y < 0 ? 0 : y;
+    fill(r, c->image, (dt_rect){x, y, right - x, bottom - y}, o->v[1]);
+    return DT_OK;
+}
+
+// ---- the table -----------------------------------------------------------------------------------------
+#define REAL(name, low, high, value)                                                               \
+    { name, DT_AUGMENT_REAL, low, high, value, value, NULL }
+#define WHOLE(name, low, high, value)                                                              \
+    { name, DT_AUGMENT_WHOLE, low, high, value, value, NULL }
+#define RANGE(name, low, high, from, to)                                                           \
+    { name, DT_AUGMENT_RANGE, low, high, from, to, NULL }
+#define EITHER(name, high, value)                                                                  \
+    { name, DT_AUGMENT_EITHER, -(high), high, -(value), value, NULL }
+#define FACTOR(name, low, high, value)                                                             \
+    { name, DT_AUGMENT_FACTOR, low, high, 1 - (value), 1 + (value), NULL }
+#define INTERPOLATION                                                                              \
+    { "interpolation", DT_AUGMENT_WORD, 0, 0, 0, 0, "bilinear|nearest" }
+#define FILL                                                                                       \
+    { "fill", DT_AUGMENT_WORD, 0, 255, -1, -1, "edge" }
+#define PATCH                                                                                      \
+    { "fill", DT_AUGMENT_WORD, 0, 255, FILL_MEAN, FILL_MEAN, "mean|random" }
+
+const dt_augment_kind dt_augment_kinds[] = {
+    {.name = "random_resized_crop",
+     .help = "a part of the whole image, resized; must be first",
+     .p = 1,
+     .params = {RANGE("scale", 0, 1, 0.08, 1), RANGE("ratio", 0.01, 100, 3.0 / 4, 4.0 / 3)}},
+    {.name = "flip",
+     .help = "each axis on its own with probability p",
+     .run = run_flip,
+     .p = 0.5,
+     .own_p = true,
+     .params = {{"axis", DT_AUGMENT_WORD, 0, 0, NAN, 0, "horizontal|vertical|both"}}},
+    {.name = "crop",
+     .help = "whole pixels: as if padded all around and cut to size",
+     .run = run_crop,
+     .p = 1,
+     .params = {WHOLE("padding", 0, 1024, NAN), FILL}},
+    {.name = "shift",
+     .help = "share of width and height",
+     .run = run_shift,
+     .p = 1,
+     .params = {EITHER("by", 1, NAN), FILL}},
+    {.name = "zoom",
+     .help = "about the centre",
+     .run = run_zoom,
+     .p = 1,
+     .params = {FACTOR("by", 0.1, 10, NAN), FILL}},
+    {.name = "rotate",
+     .help = "about the centre, counter-clockwise",
+     .run = run_rotate,
+     .p = 1,
+     .params = {EITHER("degrees", 180, NAN), FILL, INTERPOLATION}},
+    {.name = "affine",
+     .help = "turn (degrees), shift (share of the size), scale, shears (degrees) about the centre",
+     .run = run_affine,
+     .p = 1,
+     .params = {EITHER("degrees", 180, NAN), EITHER("translate", 1, 0),
+                RANGE("scale", 0.1, 10, 1, 1), EITHER("shear", 80, 0), EITHER("shear_y", 80, 0),
+                FILL, INTERPOLATION}},
+    {.name = "perspective",
+     .help = "each corner moves inwards by up to half of this share of the size",
+     .run = run_perspective,
+     .p = 0.5,
+     .params = {REAL("distortion", 0, 0.95, 0.5), FILL, INTERPOLATION}},
+    {.name = "brightness",
+     .help = "factor on all values",
+     .run = run_brightness,
+     .p = 1,
+     .params = {FACTOR("by", 0, 10, NAN)}},
+    {.name = "contrast",
+     .help = "factor on the distance from the mean grey level",
+     .run = run_contrast,
+     .p = 1,
+     .params = {FACTOR("by", 0, 10, NAN)}},
+    {.name = "saturation",
+     .help = "factor on the distance from the pixel's grey level; colour images",
+     .run = run_saturation,
+     .p = 1,
+     .params = {FACTOR("by", 0, 10, NAN)}},
+    {.name = "hue",
+     .help = "turn of the colour circle; colour images",
+     .run = run_hue,
+     .p = 1,
+     .params = {EITHER("by", 0.5, NAN)}},
+    {.name = "color_jitter",
+     .help = "the four above in random order",
+     .run = run_color_jitter,
+     .p = 1,
+     .params = {FACTOR("brightness", 0, 10, 0), FACTOR("contrast", 0, 10, 0),
+                FACTOR("saturation", 0, 10, 0), EITHER("hue", 0.5, 0)}},
+    {.name = "grayscale", .help = "colour taken away", .run = run_grayscale, .p = 0.1},
+    {.name = "sharpness",
+     .help = "0 smoothed, 1 as it is, 2 sharpened",
+     .run = run_sharpness,
+     .p = 1,
+     .params = {FACTOR("by", 0, 10, NAN)}},
+    {.name = "blur",
+     .help = "Gaussian: taps a side, standard deviation in pixels",
+     .run = run_blur,
+     .p = 0.5,
+     .params = {{"kernel", DT_AUGMENT_ODD, 1, 255, 23, 23, NULL},
+                RANGE("sigma", 0.05, 100, 0.1, 2)}},
+    {.name = "noise",
+     .help = "Gaussian: standard deviation, of a range of 0..1",
+     .run = run_noise,
+     .p = 1,
+     .params = {REAL("deviation", 0, 1, NAN)}},
+    {.name = "invert", .help = "v becomes 255 - v", .run = run_invert, .p = 0.5},
+    {.name = "solarize",
+     .help = "inverts values from the threshold on",
+     .run = run_solarize,
+     .p = 0.5,
+     .params = {REAL("threshold", 0, 256, 128)}},
+    {.name = "posterize",
+     .help = "keeps so many bits of a value",
+     .run = run_posterize,
+     .p = 0.5,
+     .params = {WHOLE("bits", 0, 8, NAN)}},
+    {.name = "equalize", .help = "even histogram, by channel", .run = run_equalize, .p = 0.5},
+    {.name = "autocontrast",
+     .help = "values stretched to 0..255, by channel",
+     .run = run_autocontrast,
+     .p = 0.5},
+    {.name = "erase",
+     .help = "a rectangle: share of the area, width to height; fill: the image's mean, bytes at "
+             "random or a level",
+     .run = run_erase,
+     .p = 0.5,
+     .params = {RANGE("scale", 0, 1, 0.02, 0.33), RANGE("ratio", 0.01, 100, 0.3, 3.3), PATCH}},
+    {.name = "cutout",
+     .help = "a square: share of the shorter side; its centre may be anywhere",
+     .run = run_cutout,
+     .p = 1,
+     .params = {REAL("size", 0, 2, 0.5), PATCH}},
+    {.name = "auto_augment",
+     .help = "Cubuk et al. 2019: a learnt pair of operations, of 25",
+     .run = dt_augment_run_auto,
+     .p = 1,
+     .params = {{"policy", DT_AUGMENT_WORD, 0, 0, 0, 0, "imagenet|cifar10|svhn"},
+                FILL,
+                INTERPOLATION}},
+    {.name = "rand_augment",
+     .help = "Cubuk et al. 2020: n of 14 operations, all at one magnitude of 31",
+     .run = dt_augment_run_rand,
+     .p = 1,
+     .params = {WHOLE("n", 1, 14, 2), WHOLE("magnitude", 0, 30, 9), FILL, INTERPOLATION}},
+    {.name = "trivial_augment",
+     .help = "Müller and Hutter 2021: one of 14 operations at any magnitude",
+     .run = dt_augment_run_trivial,
+     .p = 1,
+     .params = {FILL, INTERPOLATION}},
+    {.name = NULL}};

@@ -1,0 +1,146 @@
+// filter.c: operations that look at neighbours, and rectangles.
+//
+// Blur is separable. Weights are made in double, rounded to 16 fractional bits, and the middle one takes
+// what rounding left over, so that a flat image stays flat. Rows keep 8 fractional bits between the two
+// passes; the sums fit 32 bits without a sign. Both passes run along memory.
+#include "pixels.h"
+
+#include "data/vectorize.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---- sharpness -----------------------------------------------------------------------------------------
+// Interior bytes of a row: smoothed in integers ((s + 6) / 13 is the nearest), blended in floats as
+// colour.c does.
+VECTORIZED static void sharpen_row(const uint8_t *restrict up, const uint8_t *restrict row,
+                                   const uint8_t *restrict down, uint8_t *restrict dst, int n,
+                                   int c, float factor) {
+    for (int i = c; i < n - c; i++) {
+        int s = up[i - c] + up[i] + up[i + c] + row[i - c] + 5 * row[i] + row[i + c] + down[i - c] +
+                down[i] + down[i + c];
+        int base = ((s + 6) * 20165) >> 18; // / 13, exact to 3321
+        float t = (float)base + factor * (float)(row[i] - base);
+        dst[i] = (uint8_t)(t <= 0 ? 0 : t >= 255 ? 255 : (int)t);
+    }
+}
+
+dt_status dt_pixels_sharpness(dt_image *image, double factor, dt_buffer *scratch) {
+    int w = image->width, h = image->height, c = image->channels;
+    size_t stride = (size_t)w * (size_t)c;
+    if (w < 3 || h < 3) return DT_OK;
+    uint8_t *copy = dt_buffer_reserve(scratch, stride * (size_t)h);
+    if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
+    memcpy(copy, image->data, stride * (size_t)h);
+    for (int y = 1; y < h - 1; y++) {
+        const uint8_t *row = copy + (size_t)y * stride;
+        sharpen_row(row - stride, row, row + stride, image->data + (size_t)y * stride, (int)stride,
+                    c, (float)factor);
+    }
+    return DT_OK;
+}
+
+// ---- blur ------------------------------------------------------------------------------------------------
+enum { MAX_HALF = 128, BLUR_BITS = 16 };
+
+// weight[0]: the middle; weight[k]: k to either side.
+static void gauss_weights(int half, double sigma, uint32_t *weight) {
+    double pdf[MAX_HALF + 1], sum = 0;
+    for (int k = 0; k <= half; k++) {
+        pdf[k] = exp(-0.5 * (k / sigma) * (k / sigma));
+        sum += k ? 2 * pdf[k] : pdf[k];
+    }
+    uint32_t sides = 0;
+    for (int k = 1; k <= half; k++) {
+        weight[k] = (uint32_t)lround(pdf[k] / sum * (1 << BLUR_BITS));
+        sides += 2 * weight[k];
+    }
+    weight[0] = (1u << BLUR_BITS) - sides;
+}
+
+// i mirrored into 0..n-1, the border pixel not repeated.
+static int mirror(int i, int n) {
+    int period = 2 * (n - 1);
+    if (n == 1) return 0;
+    i %= period;
+    if (i < 0) i += period;
+    return i < n ? i : period - i;
+}
+
+VECTORIZED static void blur_row(const uint8_t *restrict padded, uint32_t *restrict sums,
+                                uint16_t *restrict dst, int n, int c, int half,
+                                const uint32_t *restrict weight) {
+    const uint8_t *mid = padded + half * c;
+    for (int i = 0; i < n; i++) sums[i] = (1u << 7) + weight[0] * mid[i];
+    for (int k = 1; k <= half; k++) {
+        const uint8_t *a = mid - k * c, *b = mid + k * c;
+        uint32_t w = weight[k];
+        for (int i = 0; i < n; i++) sums[i] += w * (uint32_t)(a[i] + b[i]);
+    }
+    for (int i = 0; i < n; i++) dst[i] = (uint16_t)(sums[i] >> 8); // at most 255 * 256
+}
+
+VECTORIZED static void add_rows(uint32_t *restrict sums, const uint16_t *restrict a,
+                                const uint16_t *restrict b, int n, uint32_t w) {
+    for (int i = 0; i < n; i++) sums[i] += w * ((uint32_t)a[i] + b[i]);
+}
+
+VECTORIZED static void begin_row(uint32_t *restrict sums, const uint16_t *restrict a, int n,
+                                 uint32_t w) {
+    for (int i = 0; i < n; i++) sums[i] = (1u << 23) + w * a[i];
+}
+
+VECTORIZED static void end_row(const uint32_t *restrict sums, uint8_t *restrict dst, int n) {
+    for (int i = 0; i < n; i++) dst[i] = (uint8_t)(sums[i] >> 24);
+}
+
+static void pad_row(const uint8_t *row, int w, int c, int half, uint8_t *padded) {
+    memcpy(padded + half * c, row, (size_t)(w * c));
+    for (int k = 1; k <= half; k++) {
+        memcpy(padded + (half - k) * c, row + mirror(-k, w) * c, (size_t)c);
+        memcpy(padded + (half + w - 1 + k) * c, row + mirror(w - 1 + k, w) * c, (size_t)c);
+    }
+}
+
+dt_status dt_pixels_blur(dt_image *image, int kernel, double sigma, dt_buffer *scratch) {
+    int w = image->width, h = image->height, c = image->channels, n = w * c, half = kernel / 2;
+    if (half > MAX_HALF) half = MAX_HALF;
+    uint32_t weight[MAX_HALF + 1];
+    gauss_weights(half, sigma, weight);
+    while (half > 0 && weight[half] == 0) half--;
+    size_t n_sums = (size_t)n * sizeof(uint32_t), n_rows = (size_t)n * (size_t)h * sizeof(uint16_t);
+    uint8_t *p = dt_buffer_reserve(scratch, n_sums + n_rows + (size_t)((w + 2 * half) * c));
+    if (!p) return dt_fail(DT_E_INTERNAL, "out of memory");
+    uint32_t *sums = (uint32_t *)p;
+    uint16_t *rows = (uint16_t *)(p + n_sums);
+    uint8_t *padded = p + n_sums + n_rows;
+    for (int y = 0; y < h; y++) {
+        pad_row(image->data + (size_t)y * (size_t)n, w, c, half, padded);
+        blur_row(padded, sums, rows + (size_t)y * (size_t)n, n, c, half, weight);
+    }
+    for (int y = 0; y < h; y++) {
+        begin_row(sums, rows + (size_t)y * (size_t)n, n, weight[0]);
+        for (int k = 1; k <= half; k++)
+            add_rows(sums, rows + (size_t)mirror(y - k, h) * (size_t)n,
+                     rows + (size_t)mirror(y + k, h) * (size_t)n, n, weight[k]);
+        end_row(sums, image->data + (size_t)y * (size_t)n, n);
+    }
+    return DT_OK;
+}
+
+// ---- rectangles --------------------------------------------------------------------------------------------
+void dt_pixels_mean(const dt_image *image, uint8_t mean[3]) {
+    uint64_t n = (uint64_t)image->width * (uint64_t)image->height, sum[3] = {0};
+    const uint8_t *p = image->data;
+    for (uint64_t i = 0; i < n; i++)
+        for (int k = 0; k < image->channels; k++) sum[k] += *p++;
+    for (int k = 0; k < image->channels; k++) mean[k] = (uint8_t)((sum[k] + n / 2) / n);
+}
+
+void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]) {
+    size_t c = (size_t)image->channels, stride = (size_t)image->width * c;
+    for (int y = r.y; y < r.y + r.h; y++) {
+        uint8_t *p = image->data + (size_t)y * stride + (size_t)r.x * c;
+        for (int x = 0; x < r.w; x++, p += c) memcpy(p, value, c);
+    }
+}

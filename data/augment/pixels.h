@@ -1,0 +1,73 @@
+// pixels.h: what operations do to pixels, parameters given: images (H,W,C) of bytes, 1 or 3 channels,
+// any size from 1x1. No randomness here; tests compare these with Pillow and torchvision. Each function
+// says how near it comes. `scratch` grows and is reused; DT_E_INTERNAL: out of memory.
+#ifndef DT_DATA_PIXELS_H
+#define DT_DATA_PIXELS_H
+
+#include "data/decode/decode.h"
+
+// ---- geometry (warp.c) -----------------------------------------------------------------------------
+// Output pixel -> source pixel, homogeneous, rows of 3; pixel centres lie at whole numbers.
+typedef struct dt_map {
+    double m[9];
+} dt_map;
+
+// What lies outside, and how between pixels.
+typedef struct dt_border {
+    int fill;     // a grey level, or below 0: edges repeated
+    bool nearest; // else bilinear
+} dt_border;
+
+dt_map dt_map_identity(void);
+// First a, then b, as operations on the image: c(x) = a(b(x)).
+dt_map dt_map_then(const dt_map *a, const dt_map *b);
+// Counter-clockwise by degrees, and scaled, about the centre of a w x h image.
+dt_map dt_map_rotate(double degrees, double scale, int w, int h);
+dt_map dt_map_shift(double dx, double dy); // source = out + (dx, dy)
+dt_map dt_map_flip(bool x, bool y, int w, int h);
+// torchvision's affine: about the centre: shear (degrees), scale, clockwise turn; then a translation.
+dt_map dt_map_affine(double degrees, double dx, double dy, double scale, double shear_x,
+                     double shear_y, int w, int h);
+// x' = x + k (y + 1/2) or y' = y + k (x + 1/2): about the corner, as AutoAugment's.
+dt_map dt_map_shear(double k, bool along_y);
+// Four points of the output show four points of the source (x, y), counted from the corner of the first
+// pixel, in turn around the image. False: no such map.
+bool dt_map_perspective(dt_map *out, const double from[4][2], const double to[4][2]);
+// dst (same size as src, apart from it). `whole`: the map moves whole pixels, flips included.
+// Bilinear with weights of 8 bits, within a level of the exact value; nearest as Pillow's transform.
+void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
+                    uint8_t *dst);
+
+// Left to right in place, a row of scratch; whether that is all that m does to an image of width w.
+dt_status dt_pixels_mirror(dt_image *image, dt_buffer *scratch);
+bool dt_map_is_mirror(const dt_map *m, int w);
+
+// ---- values (colour.c), in place -------------------------------------------------------------------
+// The same bytes as Pillow's ImageEnhance / ImageOps, which torchvision calls; grey images have no
+// colour, so that saturation, hue and grey leave them alone.
+void dt_pixels_brightness(dt_image *image, double factor);
+void dt_pixels_contrast(dt_image *image, double factor); // about the mean luma, rounded
+void dt_pixels_saturation(dt_image *image, double factor);
+// Turns the hue by `turn` (-0.5..0.5 of the circle) at constant value and chroma, exactly, rounded once:
+// within a level of torchvision on tensors. (Pillow's detour through 8-bit hue and saturation is lossy.)
+void dt_pixels_hue(dt_image *image, double turn);
+void dt_pixels_grey(dt_image *image);
+void dt_pixels_invert(dt_image *image);
+void dt_pixels_solarize(dt_image *image, double threshold); // v -> 255 - v from the threshold on
+void dt_pixels_posterize(dt_image *image, int bits);        // keeps the upper bits, 0..8
+void dt_pixels_equalize(dt_image *image);                   // each channel's histogram
+void dt_pixels_autocontrast(dt_image *image);               // each channel to 0..255
+
+// ---- neighbourhoods and rectangles (filter.c), in place ---------------------------------------------
+// Factor 0: smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, border pixels kept; 1: as it was; 2: sharpened.
+// Pillow's bytes.
+dt_status dt_pixels_sharpness(dt_image *image, double factor, dt_buffer *scratch);
+// Gaussian, kernel x kernel taps (odd), mirrored at the borders: torchvision's within a level.
+dt_status dt_pixels_blur(dt_image *image, int kernel, double sigma, dt_buffer *scratch);
+typedef struct dt_rect {
+    int x, y, w, h;
+} dt_rect;
+void dt_pixels_mean(const dt_image *image, uint8_t mean[3]); // of each channel, rounded
+void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]);
+
+#endif
