@@ -254,6 +254,8 @@ static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
     d->n_workers =
         dt_config_is_auto(c, "data.workers") ? rank_workers : (int)dt_config_int(c, "data.workers");
     if (d->n_workers < 1) d->n_workers = 1;
+    d->n_readers =
+        dt_config_is_auto(c, "data.readers") ? -1 : (int)dt_config_int(c, "data.readers");
     d->n_prefetch =
         dt_config_is_auto(c, "data.prefetch") ? 0 : (int)dt_config_int(c, "data.prefetch");
 }

@@ -33,6 +33,7 @@ typedef struct dt_data {
     uint64_t seed;
     bool skip, verify;
     int n_workers, n_prefetch; // n_prefetch 0 = auto
+    int n_readers;             // -1 = auto: only while reads block
     char *skip_log;
     dt_skips skips;
     char *description;
@@ -45,9 +46,14 @@ typedef struct dt_sample_scratch {
     dt_clipper *clipper;
     dt_feature_scratch features;
     dt_buffer bytes, augment, pixels;
-    uint32_t bad_record; // of the last failure
+    const dt_span *given;     // by field: bytes that were read ahead, or NULL
+    uint32_t bad_record;      // being read; after a failure: the bad one
+    uint32_t n_reads, n_slow; // own reads since the loader last looked, and those that blocked
+    uint64_t n_waits;         // dt_thread_waits() as last known
     // since creation, read by others without a lock
-    uint64_t read_ns, decode_ns, augment_ns, n_bytes, n_skipped;
+    uint64_t read_ns, decode_ns, augment_ns, mix_ns;
+    uint64_t n_read, n_bytes, n_decoded, n_augmented, n_skipped;
+    uint64_t since_ns; // of the read in progress, or 0
 } dt_sample_scratch;
 void dt_sample_scratch_init(dt_sample_scratch *w);
 void dt_sample_scratch_fini(dt_sample_scratch *w);
@@ -55,6 +61,17 @@ void dt_sample_scratch_fini(dt_sample_scratch *w);
 // record, reason.
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
                          bool augment, void *const *field, int j);
+
+// The bytes of a member, checked: read ahead, or read now into w->bytes. Valid until the next fetch
+// and while what was read ahead is held. (fetch.c)
+dt_status dt_fetch(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record,
+                   uint32_t member, dt_span *out);
+static inline void dt_counter_add(uint64_t *counter, uint64_t n) { // one writer, any reader
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+static inline uint64_t dt_counter_get(const uint64_t *counter) {
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
 
 // ---- threads and ring (loader.c) -------------------------------------------------------------------
 dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r);

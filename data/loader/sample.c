@@ -28,13 +28,9 @@ void dt_sample_scratch_fini(dt_sample_scratch *w) {
     dt_buffer_fini(&w->pixels);
 }
 
-static void count(uint64_t *counter, uint64_t n) {
-    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED); // one writer
-}
-
 static double lap(uint64_t *counter, double since) {
     double now = dt_clock_s();
-    count(counter, (uint64_t)((now - since) * 1e9));
+    dt_counter_add(counter, (uint64_t)((now - since) * 1e9));
     return now;
 }
 
@@ -52,6 +48,7 @@ static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_
     if (image.data != dst) DT_TRY(dt_resize(w->resizer, &image, crops ? box : NULL, dst, h, wd));
     t = lap(&w->decode_ns, t);
     if (!augment || !f->augment) return DT_OK;
+    dt_counter_add(&w->n_augmented, 1);
     image = (dt_image){dst, wd, h, c};
     dt_status st = dt_augment_apply(f->augment, key, &image, &w->augment);
     lap(&w->augment_ns, t);
@@ -143,10 +140,8 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     const dt_field *f = &d->fields.f[i];
     int64_t member = dt_field_member(f, d->set->catalog, record);
     dt_span bytes;
-    double t = dt_clock_s();
-    DT_TRY(dt_set_read(d->set, record, (uint32_t)member, d->verify, &w->bytes, &bytes));
-    lap(&w->read_ns, t);
-    count(&w->n_bytes, bytes.n_bytes);
+    DT_TRY(dt_fetch(d, w, i, record, (uint32_t)member, &bytes));
+    dt_counter_add(&w->n_decoded, 1);
     dt_status st = f->kind == DT_FIELD_IMAGE   ? decode_image(d, w, i, bytes, key, augment, dst)
                    : f->kind == DT_FIELD_AUDIO ? decode_audio(f->audio, w, bytes, key, augment, dst)
                                                : fill_numbers(w, bytes, &d->fields.info[i], dst);
@@ -162,7 +157,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample
         const dt_field *f = &d->fields.f[i];
         uint32_t record = records[f->part];
         void *dst = (uint8_t *)field[i] + (size_t)j * f->sample_bytes;
-        w->bad_record = record;
+        __atomic_store_n(&w->bad_record, record, __ATOMIC_RELAXED);
         for (int k = 0; k < f->n_numbers; k++)
             ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
         if (f->column >= 0)

@@ -214,28 +214,38 @@ static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
     return DT_OK;
 }
 
-static dt_status read_bytes(dt_set *s, uint32_t shard, const dt_member *m, dt_buffer *scratch) {
+dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes) {
     int fd;
     bool keep;
-    uint8_t *data = dt_buffer_reserve(scratch, m->size ? m->size : 1);
-    if (!data) return dt_fail(DT_E_INTERNAL, "out of memory");
     DT_TRY(shard_fd(s, shard, &fd, &keep));
     dt_status st =
-        dt_io_pread(fd, s->catalog->shards[shard].path, data, m->size, (off_t)m->offset, DT_E_DATA);
+        dt_io_pread(fd, s->catalog->shards[shard].path, dst, n_bytes, (off_t)offset, DT_E_DATA);
     if (!keep) close(fd);
     return st;
+}
+
+dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
+                       dt_span bytes) {
+    const dt_member *m = &s->catalog->members[member];
+    dt_status st = DT_OK;
+    if (bytes.n_bytes == 0)
+        st = dt_fail(DT_E_DATA, "it is empty");
+    else if (verify && m->has_hash && dt_hash64(bytes.data, bytes.n_bytes) != m->hash)
+        st = dt_fail(DT_E_DATA,
+                     "its bytes are not those that were packed (XXH3 differs): the file was "
+                     "changed or the disk is bad; copy or pack it again");
+    return st == DT_OK ? st : dt_set_context(s, record, member, st);
 }
 
 dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
                       dt_span *out) {
     const dt_member *m = &s->catalog->members[member];
-    dt_status st = read_bytes(s, s->catalog->records[record].shard, m, scratch);
-    if (st == DT_OK && m->size == 0) st = dt_fail(DT_E_DATA, "it is empty");
-    if (st == DT_OK && verify && m->has_hash && dt_hash64(scratch->data, m->size) != m->hash)
-        st = dt_fail(DT_E_DATA,
-                     "its bytes are not those that were packed (XXH3 differs): the file was "
-                     "changed or the disk is bad; copy or pack it again");
+    uint8_t *data = dt_buffer_reserve(scratch, m->size ? m->size : 1);
+    if (!data) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st =
+        dt_set_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
     if (st != DT_OK) return dt_set_context(s, record, member, st);
+    DT_TRY(dt_set_check(s, record, member, verify, (dt_span){data, m->size}));
     *out = (dt_span){scratch->data, m->size};
     return DT_OK;
 }

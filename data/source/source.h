@@ -90,6 +90,11 @@ void dt_set_close(dt_set *s);
 // the stored hash. Any thread, each with its own scratch. DT_E_DATA names file, record and member.
 dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
                       dt_span *out);
+// n_bytes at `offset` of a shard, as they are. The message names no record: see dt_set_context.
+dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes);
+// What dt_set_read checks, of bytes that came another way: not empty, and the stored hash.
+dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
+                       dt_span bytes);
 // dt_fail_context with file, record, and the member's extension and offset.
 dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_status code);
 

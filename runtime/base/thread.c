@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 // -- queue -----------------------------------------------------------------------------------
 struct dt_queue {
@@ -275,6 +276,11 @@ int dt_usable_cores(void) {
     double quota = cgroup_cores();
     if (quota < cores) cores = quota <= 1 ? 1 : (int)(quota + 0.999);
     return cores;
+}
+
+uint64_t dt_thread_waits(void) {
+    struct rusage u;
+    return getrusage(RUSAGE_THREAD, &u) == 0 ? (uint64_t)u.ru_nvcsw : 0;
 }
 
 void dt_thread_name(const char *name) {

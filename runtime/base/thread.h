@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct dt_queue dt_queue;
 dt_queue *dt_queue_create(size_t capacity);
@@ -30,6 +31,8 @@ void dt_team_destroy(dt_team *t);
 
 // Cores this process may use: affinity mask, bounded by the cgroup's CPU quota (v1 and v2). >= 1.
 int dt_usable_cores(void);
+// How often this thread has given up its core to wait (not: been pushed off it). A system call.
+uint64_t dt_thread_waits(void);
 void dt_thread_name(const char *name); // for the calling thread, at most 15 characters shown
 
 #endif

@@ -236,6 +236,12 @@ double dt_config_seconds(const dt_config *c, const char *key) {
     return v;
 }
 
+int64_t dt_config_bytes(const dt_config *c, const char *key) {
+    double v = 0;
+    if (!config_parse_bytes(scalar(c, key), &v)) programming_error(key, "not a size");
+    return (int64_t)v;
+}
+
 dt_amount dt_config_amount(const dt_config *c, const char *key) {
     dt_amount v = {0};
     if (!config_parse_amount(scalar(c, key), &v)) programming_error(key, "not an amount");

@@ -43,6 +43,8 @@ bool dt_config_bool(const dt_config *c, const char *key);
 double dt_config_seconds(const dt_config *c,
                          const char *key); // "10s", "500ms", "2m", "1h", plain = s
 
+int64_t dt_config_bytes(const dt_config *c, const char *key); // "500MiB", "20GB", plain = bytes
+
 // "10 steps", "1 epoch", "5%" and the like: a number and a unit.
 typedef enum dt_unit { DT_UNIT_NONE, DT_UNIT_STEPS, DT_UNIT_EPOCHS, DT_UNIT_PERCENT } dt_unit;
 typedef struct dt_amount {

@@ -27,6 +27,8 @@ static const char *type_words(config_type t) {
         return "one of ";
     case T_TIME:
         return "a time such as 10s, 500ms, 2m or 1h";
+    case T_BYTES:
+        return "a size such as 500MiB, 20GB or a number of bytes";
     case T_AMOUNT:
         return "an amount such as 10 steps, 1 epoch or 5%";
     case T_SIZE_HW:
@@ -107,6 +109,8 @@ static bool scalar_fits(config_row row, const dt_cnode *n) {
         return config_range_has_word(range, text);
     case T_TIME:
         return config_parse_time(text, &v) && in_range(range, v);
+    case T_BYTES:
+        return config_parse_bytes(text, &v) && in_range(range, v);
     case T_AMOUNT:
         return config_parse_amount(text, &amount);
     default:

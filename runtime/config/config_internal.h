@@ -50,6 +50,7 @@ typedef enum config_type {
     T_STR,
     T_ENUM,
     T_TIME,
+    T_BYTES,
     T_AMOUNT,
     T_SIZE_HW,
     T_NORM,
@@ -89,6 +90,7 @@ bool config_parse_int(const char *text, int64_t *out);
 bool config_parse_real(const char *text, double *out);
 bool config_parse_bool(const char *text, bool *out);
 bool config_parse_time(const char *text, double *seconds);
+bool config_parse_bytes(const char *text, double *bytes);
 bool config_parse_amount(const char *text, dt_amount *out);
 // The value of a node as one canonical text, the same for equal values however they are written.
 void config_write_canonical(FILE *out, config_type type, const dt_cnode *n);

@@ -79,6 +79,37 @@ bool config_parse_time(const char *text, double *seconds) {
     return false;
 }
 
+// Whole bytes up to 2^53, so that a double holds them.
+bool config_parse_bytes(const char *text, double *bytes) {
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"kB", 1e3},
+                 {"KB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9},
+                 {"TB", 1e12},
+                 {"KiB", 1024},
+                 {"K", 1024},
+                 {"MiB", 1048576},
+                 {"M", 1048576},
+                 {"GiB", 1073741824},
+                 {"G", 1073741824},
+                 {"TiB", 1099511627776},
+                 {"T", 1099511627776}};
+    double value;
+    const char *unit;
+    if (!number_and_unit(text, &value, &unit)) return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(unit, units[i].unit) == 0) {
+            *bytes = floor(value * units[i].bytes);
+            return *bytes >= 0 && *bytes <= 0x1p53;
+        }
+    return false;
+}
+
 bool config_parse_amount(const char *text, dt_amount *out) {
     const char *unit;
     if (!number_and_unit(text, &out->value, &unit) || out->value < 0) return false;
@@ -153,6 +184,8 @@ void config_write_canonical(FILE *out, config_type type, const dt_cnode *n) {
     if (n->kind != DT_C_SCALAR)
         write_any(out, n);
     else if (type == T_TIME && config_parse_time(n->text, &v))
+        fprintf(out, "%.17g,", v);
+    else if (type == T_BYTES && config_parse_bytes(n->text, &v))
         fprintf(out, "%.17g,", v);
     else if (type == T_BOOL && config_parse_bool(n->text, &yes))
         fputs(yes ? "true," : "false,", out);

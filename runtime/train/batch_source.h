@@ -47,15 +47,63 @@ typedef struct dt_batch {
     int64_t *sample; // (n) view index, for reports
 } dt_batch;
 
+// ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------
+// Counters since the source was opened; they only grow. Take two readings and look at the difference.
+typedef enum dt_stage {
+    DT_STAGE_READ,    // bytes of members: file or cache, and their hash
+    DT_STAGE_DECODE,  // bytes -> values of the field's shape
+    DT_STAGE_AUGMENT, // random changes to a sample
+    DT_STAGE_MIX,     // what is done to a whole batch
+    DT_N_STAGES
+} dt_stage;
+
+typedef struct dt_stage_stats {
+    const char *name;
+    double busy_s;  // summed over all threads
+    double wait_s;  // the share of get()'s waiting during which the pipeline did this
+    uint64_t items; // read: members; decode and augment: fields of samples; mix: batches
+    uint64_t bytes; // that went in
+    int threads;    // that may be at it now
+} dt_stage_stats;
+
+// Something that one side fills and another empties.
+typedef struct dt_queue_stats {
+    const char *name;
+    int depth, capacity; // now
+    double depth_s;      // depth integrated over time: difference / seconds = mean depth
+} dt_queue_stats;
+
+typedef struct dt_cache_stats {
+    const char *kind;            // "none", "ram", "shared", "disk"
+    uint64_t n_hits, n_misses;   // of this source: members found and not found
+    uint64_t n_entries, n_bytes; // stored now (shared, disk: by all who share it)
+    uint64_t cap_bytes;
+    bool full;
+} dt_cache_stats;
+
 typedef struct dt_source_stats {
-    uint64_t n_batches, n_samples, n_skipped, n_bytes_read;
-    double read_s, decode_s, augment_s; // summed over workers
-    // How often and how long get() had to wait, by what the pipeline was doing then.
-    uint64_t n_waits;
-    double wait_s, wait_read_s, wait_decode_s;
-    int n_workers, ring_slots;
+    double at_s; // dt_clock_s() of this reading
+    uint64_t n_batches, n_samples, n_skipped;
+    dt_stage_stats stage[DT_N_STAGES];
+    dt_queue_stats encoded; // samples whose bytes readers hold for workers
+    dt_queue_stats batches; // finished batches that wait for get()
+    uint64_t n_waits; // how often and how long get() waited: the pipeline is slower than training
+    double wait_s;
+    double blocked_s; // workers had no free batch slot: training is slower than the pipeline
+    double starved_s; // workers waited for bytes that a reader was fetching
+    int n_workers, max_workers; // threads that decode: now, and as many as tune() can have
+    int n_readers, max_readers;
+    bool
+        reading_ahead; // readers are at work: reads turned out to block, or data.readers asks for it
+    int ring_slots, max_slots;
     size_t ring_bytes;
+    dt_cache_stats cache;
 } dt_source_stats;
+
+// 0: leave as it is. Out of range: as far as it goes.
+typedef struct dt_source_tuning {
+    int workers, readers, slots;
+} dt_source_tuning;
 
 typedef struct dt_batch_source dt_batch_source;
 struct dt_batch_source {
@@ -70,7 +118,10 @@ struct dt_batch_source {
     void (*release)(dt_batch_source *s, const dt_batch *b); // any order; frees the slot
     // Starts prefetching at `step` (drops what is in flight).
     dt_status (*seek)(dt_batch_source *s, int64_t step);
+    // Any thread; takes no lock.
     void (*stats)(dt_batch_source *s, dt_source_stats *out);
+    // While it runs, from one thread at a time. Never changes what is in a batch.
+    void (*tune)(dt_batch_source *s, const dt_source_tuning *t);
     void (*close)(dt_batch_source *s);
 };
 

@@ -49,6 +49,8 @@ static dt_status drain(dt_dataset *d, const dt_source_request *r, double open_s)
     dt_source_stats stats;
     s->stats(s, &stats);
     s->close(s);
+    double busy = 0;
+    for (int i = 0; i < DT_N_STAGES; i++) busy += stats.stage[i].busy_s;
     DT_TRY(st);
     printf("{\"open_s\": %.6f, \"first_batch_s\": %.6f, \"workers\": %d, \"samples_per_s\": %.0f, "
            "\"cpu_us_per_sample\": %.1f, "
@@ -56,11 +58,9 @@ static dt_status drain(dt_dataset *d, const dt_source_request *r, double open_s)
            "%zu, "
            "\"rss_bytes\": %llu}\n",
            open_s, first_s, stats.n_workers, (double)n_samples / elapsed,
-           cpu / (double)n_samples * 1e6,
-           stats.read_s / (stats.read_s + stats.decode_s + stats.augment_s),
-           stats.decode_s / (stats.read_s + stats.decode_s + stats.augment_s),
-           stats.augment_s / (stats.read_s + stats.decode_s + stats.augment_s), stats.ring_bytes,
-           (unsigned long long)dt_rss_bytes());
+           cpu / (double)n_samples * 1e6, stats.stage[DT_STAGE_READ].busy_s / busy,
+           stats.stage[DT_STAGE_DECODE].busy_s / busy, stats.stage[DT_STAGE_AUGMENT].busy_s / busy,
+           stats.ring_bytes, (unsigned long long)dt_rss_bytes());
     return DT_OK;
 }
 

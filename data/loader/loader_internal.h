@@ -1,0 +1,87 @@
+// loader_internal.h: what loader.c (threads and ring), loader_open.c (set-up) and loader_stats.c
+// (counters, tuning, reports) share. Not for others.
+#ifndef DT_DATA_LOADER_INTERNAL_H
+#define DT_DATA_LOADER_INTERNAL_H
+
+#include "ahead.h"
+#include "data/dataset.h"
+
+enum { LOADER_MESSAGE_BYTES = 1024 };
+
+typedef enum slot_state { FREE, FILLING, READY, HELD } slot_state;
+
+typedef struct slot {
+    dt_batch batch; // first: release() gets it back as a slot
+    slot_state state;
+    int64_t q;
+    uint8_t *memory;
+    int n_given, n_left; // samples handed out; samples not finished
+    dt_status status;    // of the first sample that failed
+    char message[LOADER_MESSAGE_BYTES];
+} slot;
+
+typedef struct worker {
+    _Alignas(128) struct loader *loader; // counters of two workers never share a cache line
+    pthread_t thread;
+    int index;
+    bool busy; // at a unit; read by others
+    dt_sample_scratch scratch;
+    uint64_t blocked_ns, starved_ns; // no free slot; waiting for bytes that a reader fetches
+} worker;
+
+typedef struct loader {
+    dt_batch_source base;
+    dt_data *d;
+    dt_source_request r;
+    int *leaves, *position;  // position[leaf] in leaves, or -1
+    const uint32_t *samples; // of the split
+    bool training;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready, idle;
+    slot *slots;
+    int n_slots, n_made, max_slots; // in use, with memory, that can be had
+    size_t slot_bytes;
+    int unit; // samples a worker takes at once
+    slot *filling;
+    int64_t next_q, end_q;
+    int n_busy;
+    bool paused, stopping;
+    const slot
+        *failed; // given out as an error: its lane takes no more, so the others must not wait
+
+    worker *workers;
+    int n_workers, n_started, max_workers; // that may work, whose threads run, that can be had
+    dt_ahead *ahead;
+    // written under the lock, read without
+    uint64_t n_batches, n_samples, n_waits, wait_ns, wait_by_ns[DT_N_STAGES];
+    uint64_t ready_ns, ready_changed_ns; // finished batches, integrated over time
+    int n_ready;
+} loader;
+
+// ---- loader.c ------------------------------------------------------------------------------------
+typedef struct place {
+    uint32_t sample, epoch; // view index
+    float weight;
+} place;
+place loader_place(const loader *l, int64_t step, int leaf, int j);
+void *loader_work(void *worker);
+dt_status loader_get(dt_batch_source *base, int64_t step, int leaf, const dt_batch **out,
+                     double *wait_s);
+void loader_release(dt_batch_source *base, const dt_batch *b);
+dt_status loader_seek(dt_batch_source *base, int64_t step);
+
+// ---- loader_stats.c ------------------------------------------------------------------------------
+void loader_count_ready(loader *l, int change); // under the lock
+void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
+void loader_stats(dt_batch_source *base, dt_source_stats *out);
+void loader_tune(dt_batch_source *base, const dt_source_tuning *t);
+void loader_set_workers(loader *l, int n);
+// Starts threads up to n_workers. Under the lock. Those that cannot be started are done without.
+int loader_start_workers(loader *l);
+// n slots in use, their memory made. Under the lock, or before there are threads. (loader_open.c)
+dt_status loader_grow_ring(loader *l, int n);
+// What the pipeline is at, for a message: "reading FILE (record R) for 31 s".
+void loader_describe(const loader *l, char *text, size_t cap);
+
+#endif

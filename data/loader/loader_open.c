@@ -1,0 +1,229 @@
+// loader_open.c: a loader from a request: order, ring, threads.
+//
+// The ring's slots are made one by one, so that tune() can add some later without holding memory that
+// is not used. Two batches for each lane that may compute at once, and two more, is what a trainer that
+// is fed evenly needs; more helps only where batches take unequal time, and is tried while running.
+#include "loader_internal.h"
+
+#include "base/arena.h"
+#include "base/thread.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    AUTO_RING_BYTES = 256 << 20,
+    MIN_SLOTS = 4,
+    MORE_SLOTS = 4, // times as many may be asked for while running
+    ALIGN = 64,
+    AHEAD_BYTES = 64 << 20,
+    AUTO_READERS = 4, // a worker
+    MIN_READERS = 8,
+    MAX_READERS = 128
+};
+
+static size_t padded(size_t n) {
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static size_t slot_bytes(const loader *l) {
+    size_t n = (size_t)l->r.micro_batch,
+           sum = padded(n * sizeof(float)) + padded(n * sizeof(int64_t));
+    for (int i = 0; i < l->d->fields.n; i++) sum += padded(n * l->d->fields.f[i].sample_bytes);
+    return sum;
+}
+
+static void carve_slot(const loader *l, slot *s, uint8_t *p) {
+    size_t n = (size_t)l->r.micro_batch;
+    for (int i = 0; i < l->d->fields.n; i++) {
+        s->batch.field[i] = p;
+        p += padded(n * l->d->fields.f[i].sample_bytes);
+    }
+    s->batch.weight = (float *)p;
+    p += padded(n * sizeof(float));
+    s->batch.sample = (int64_t *)p;
+}
+
+// Within the memory limit, unless the lanes need more.
+static int auto_slots(const loader *l) {
+    int lanes = dt_usable_cores();
+    if (lanes > l->r.n_leaves) lanes = l->r.n_leaves;
+    int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), n = 2 * (int64_t)lanes + 2;
+    if (n > most) n = most;
+    if (n < lanes + 2) n = lanes + 2;
+    return n < MIN_SLOTS ? MIN_SLOTS : (int)n;
+}
+
+static dt_status make_slot(loader *l, slot *s) {
+    dt_backend *b = l->d->backend;
+    void *p = NULL;
+    if (b)
+        DT_TRY(b->alloc_host(b, &p, l->slot_bytes, "batch ring"));
+    else if (!(p = aligned_alloc(ALIGN, l->slot_bytes)))
+        return dt_fail(DT_E_INTERNAL, "out of memory for a batch of %zu bytes", l->slot_bytes);
+    memset(p, 0, l->slot_bytes);
+    s->memory = p;
+    carve_slot(l, s, p);
+    return DT_OK;
+}
+
+dt_status loader_grow_ring(loader *l, int n) {
+    if (n > l->max_slots) n = l->max_slots;
+    while (l->n_made < n) {
+        DT_TRY(make_slot(l, &l->slots[l->n_made]));
+        __atomic_store_n(&l->n_made, l->n_made + 1, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&l->n_slots, n, __ATOMIC_RELAXED);
+    return DT_OK;
+}
+
+static dt_status make_ring(loader *l) {
+    l->slot_bytes = slot_bytes(l);
+    int n = l->d->n_prefetch > 0 ? l->d->n_prefetch : auto_slots(l);
+    int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), more = (int64_t)MORE_SLOTS * n;
+    if (more > most) more = most;
+    l->max_slots = l->d->n_prefetch > 0 || more < n ? n : (int)more;
+    l->slots = dt_xcalloc((size_t)l->max_slots, sizeof *l->slots);
+    return loader_grow_ring(l, n);
+}
+
+static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
+    const loader *l = ctx;
+    int64_t q = at / l->r.micro_batch;
+    if (q >= l->end_q) return false;
+    *sample = loader_place(l, q / l->r.n_leaves, l->leaves[q % l->r.n_leaves],
+                           (int)(at % l->r.micro_batch))
+                  .sample;
+    return true;
+}
+
+static dt_status make_ahead(loader *l) {
+    int n = l->d->n_readers >= 0 ? l->d->n_readers : AUTO_READERS * l->n_workers;
+    if (l->d->n_readers < 0 && n < MIN_READERS) n = MIN_READERS;
+    if (n > MAX_READERS) n = MAX_READERS;
+    dt_ahead_opts o = {.d = l->d,
+                       .sample_at = sample_at,
+                       .ctx = l,
+                       .start = l->next_q * l->r.micro_batch,
+                       .n_readers = n,
+                       .max_readers = n == 0 ? 0 : MAX_READERS,
+                       .always = l->d->n_readers > 0,
+                       .cap_bytes = AHEAD_BYTES};
+    return dt_ahead_create(&l->ahead, &o);
+}
+
+static dt_status make_workers(loader *l) {
+    int cores = dt_usable_cores();
+    loader_set_workers(l, l->base.n_samples > 0 ? l->d->n_workers : 0);
+    l->max_workers = l->n_workers == 0 || l->n_workers > cores ? l->n_workers : cores;
+    size_t n_bytes = (size_t)(l->max_workers + 1) * sizeof *l->workers;
+    l->workers = aligned_alloc(_Alignof(worker), n_bytes);
+    if (!l->workers) return dt_fail(DT_E_INTERNAL, "out of memory");
+    memset(l->workers, 0, n_bytes);
+    return DT_OK;
+}
+
+static dt_status start(loader *l) {
+    pthread_mutex_lock(&l->lock);
+    int n = loader_start_workers(l);
+    pthread_mutex_unlock(&l->lock);
+    if (n >= l->n_workers) return DT_OK;
+    return dt_fail(DT_E_INTERNAL, "cannot start loader thread %d of %d: lower data.workers", n + 1,
+                   l->n_workers);
+}
+
+static dt_status set_order(loader *l) {
+    const dt_splits *s = &l->d->splits;
+    l->training = l->r.split == DT_SPLIT_TRAIN;
+    l->samples = s->sample[l->r.split];
+    l->base.n_samples = s->n[l->r.split];
+    int64_t n = l->base.n_samples, g = l->r.global_batch;
+    l->base.steps_per_epoch = l->training ? n / g : (n + g - 1) / g;
+    if (l->training && l->base.steps_per_epoch == 0)
+        return dt_fail(
+            DT_E_USAGE,
+            "train.global_batch is %lld, but the training split has only %lld samples: lower it",
+            (long long)g, (long long)n);
+    int64_t end = l->r.end_step;
+    if (!l->training && (end < 0 || end > l->base.steps_per_epoch)) end = l->base.steps_per_epoch;
+    l->next_q = l->r.start_step * l->r.n_leaves;
+    l->end_q = end < 0 ? INT64_MAX / l->r.micro_batch : end * l->r.n_leaves;
+    return DT_OK;
+}
+
+static void take_request(loader *l, const dt_source_request *r) {
+    int n_leaves_total = r->global_batch / r->micro_batch;
+    l->r = *r;
+    l->leaves = dt_xcalloc((size_t)r->n_leaves, sizeof *l->leaves);
+    l->position = dt_xcalloc((size_t)n_leaves_total, sizeof *l->position);
+    for (int i = 0; i < n_leaves_total; i++) l->position[i] = -1;
+    for (int i = 0; i < r->n_leaves; i++) {
+        assert(r->leaves[i] >= 0 && r->leaves[i] < n_leaves_total);
+        l->leaves[i] = r->leaves[i];
+        l->position[r->leaves[i]] = i;
+    }
+    l->r.leaves = l->leaves;
+}
+
+static void close_loader(dt_batch_source *base) {
+    loader *l = base->self;
+    pthread_mutex_lock(&l->lock);
+    l->stopping = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < l->n_started; i++) {
+        pthread_join(l->workers[i].thread, NULL);
+        dt_sample_scratch_fini(&l->workers[i].scratch);
+    }
+    dt_ahead_destroy(l->ahead);
+    for (int i = 0; i < l->n_made; i++)
+        if (l->d->backend)
+            l->d->backend->free_host(l->d->backend, l->slots[i].memory, l->slot_bytes);
+        else
+            free(l->slots[i].memory);
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->ready);
+    pthread_cond_destroy(&l->idle);
+    free(l->slots);
+    free(l->workers);
+    free(l->leaves);
+    free(l->position);
+    free(l);
+}
+
+dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r) {
+    assert(r->micro_batch > 0 && r->global_batch % r->micro_batch == 0 && r->n_leaves > 0);
+    loader *l = dt_xcalloc(1, sizeof *l);
+    l->d = d;
+    take_request(l, r);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&l->idle, NULL);
+    l->base = (dt_batch_source){.self = l,
+                                .n_fields = d->fields.n,
+                                .fields = d->fields.info,
+                                .get = loader_get,
+                                .release = loader_release,
+                                .seek = loader_seek,
+                                .stats = loader_stats,
+                                .tune = loader_tune,
+                                .close = close_loader};
+    dt_status st = set_order(l);
+    if (st == DT_OK) st = make_ring(l);
+    if (st == DT_OK) st = make_workers(l);
+    if (st == DT_OK) st = make_ahead(l);
+    if (st == DT_OK) st = start(l);
+    if (st != DT_OK) {
+        close_loader(&l->base);
+        return st;
+    }
+    *out = &l->base;
+    return DT_OK;
+}

@@ -1,0 +1,159 @@
+// loader_stats.c: what a loader counts, and how it is changed while it runs.
+//
+// Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read
+// without a lock, so looking costs the pipeline nothing. A reading is not of one instant; differences
+// of two readings a second apart are what is meant to be used.
+#include "loader_internal.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+void loader_count_ready(loader *l, int change) {
+    uint64_t now = (uint64_t)(dt_clock_s() * 1e9);
+    dt_counter_add(&l->ready_ns, (uint64_t)l->n_ready * (now - l->ready_changed_ns));
+    __atomic_store_n(&l->ready_changed_ns, now, __ATOMIC_RELAXED);
+    __atomic_store_n(&l->n_ready, l->n_ready + change, __ATOMIC_RELAXED);
+}
+
+static int count(const int *p) {
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static double seconds(uint64_t ns) {
+    return (double)ns * 1e-9;
+}
+
+// Threads that have started; their scratches are whole.
+static int n_started(const loader *l) {
+    return __atomic_load_n(&l->n_started, __ATOMIC_ACQUIRE);
+}
+
+void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
+    for (int k = 0; k < DT_N_STAGES; k++) by[k] = 0;
+    for (int i = 0, n = n_started(l); i < n; i++) {
+        const worker *w = &l->workers[i];
+        by[DT_STAGE_READ] += dt_counter_get(&w->scratch.read_ns) + dt_counter_get(&w->starved_ns);
+        by[DT_STAGE_DECODE] += dt_counter_get(&w->scratch.decode_ns);
+        by[DT_STAGE_AUGMENT] += dt_counter_get(&w->scratch.augment_ns);
+        by[DT_STAGE_MIX] += dt_counter_get(&w->scratch.mix_ns);
+    }
+}
+
+static void add_worker(const worker *w, dt_source_stats *out) {
+    const dt_sample_scratch *s = &w->scratch;
+    dt_stage_stats *read = &out->stage[DT_STAGE_READ], *decode = &out->stage[DT_STAGE_DECODE];
+    out->n_skipped += dt_counter_get(&s->n_skipped);
+    out->blocked_s += seconds(dt_counter_get(&w->blocked_ns));
+    out->starved_s += seconds(dt_counter_get(&w->starved_ns));
+    read->busy_s += seconds(dt_counter_get(&s->read_ns));
+    read->items += dt_counter_get(&s->n_read);
+    read->bytes += dt_counter_get(&s->n_bytes);
+    decode->busy_s += seconds(dt_counter_get(&s->decode_ns));
+    decode->items += dt_counter_get(&s->n_decoded);
+    decode->bytes = read->bytes;
+    out->stage[DT_STAGE_AUGMENT].busy_s += seconds(dt_counter_get(&s->augment_ns));
+    out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
+    out->stage[DT_STAGE_MIX].busy_s += seconds(dt_counter_get(&s->mix_ns));
+}
+
+void loader_stats(dt_batch_source *base, dt_source_stats *out) {
+    static const char *const NAMES[DT_N_STAGES] = {"read", "decode", "augment", "mix"};
+    const loader *l = base->self;
+    *out = (dt_source_stats){.at_s = dt_clock_s(),
+                             .n_batches = dt_counter_get(&l->n_batches),
+                             .n_samples = dt_counter_get(&l->n_samples),
+                             .n_waits = dt_counter_get(&l->n_waits),
+                             .wait_s = seconds(dt_counter_get(&l->wait_ns)),
+                             .n_workers = count(&l->n_workers),
+                             .max_workers = l->max_workers,
+                             .ring_slots = count(&l->n_slots),
+                             .max_slots = l->max_slots,
+                             .ring_bytes = l->slot_bytes * (size_t)count(&l->n_made)};
+    for (int i = 0, n = n_started(l); i < n; i++) add_worker(&l->workers[i], out);
+    dt_ahead_stats a;
+    dt_ahead_get_stats(l->ahead, &a);
+    out->n_readers = a.n_readers;
+    out->max_readers = a.max_readers;
+    out->reading_ahead = a.on;
+    for (int k = 0; k < DT_N_STAGES; k++) {
+        out->stage[k].name = NAMES[k];
+        out->stage[k].wait_s = seconds(dt_counter_get(&l->wait_by_ns[k]));
+        out->stage[k].threads = out->n_workers + (k == DT_STAGE_READ && a.on ? a.n_readers : 0);
+    }
+    out->stage[DT_STAGE_READ].busy_s += seconds(a.busy_ns);
+    out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
+    int n_ready = count(&l->n_ready);
+    double since = out->at_s - seconds(dt_counter_get(&l->ready_changed_ns));
+    out->batches =
+        (dt_queue_stats){"batches", n_ready, out->ring_slots,
+                         seconds(dt_counter_get(&l->ready_ns)) + (since > 0 ? n_ready * since : 0)};
+    out->cache.kind = "none";
+}
+
+// ---- while it runs ---------------------------------------------------------------------------------
+int loader_start_workers(loader *l) {
+    while (l->n_started < l->n_workers) {
+        worker *w = &l->workers[l->n_started];
+        w->loader = l;
+        w->index = l->n_started;
+        dt_sample_scratch_init(&w->scratch);
+        if (pthread_create(&w->thread, NULL, loader_work, w) != 0) {
+            dt_sample_scratch_fini(&w->scratch);
+            break;
+        }
+        __atomic_store_n(&l->n_started, l->n_started + 1, __ATOMIC_RELEASE);
+    }
+    return l->n_started;
+}
+
+static int within(int v, int low, int high) {
+    return v < low ? low : v > high ? high : v;
+}
+
+void loader_set_workers(loader *l, int n) {
+    __atomic_store_n(&l->n_workers, n, __ATOMIC_RELAXED);
+    l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
+}
+
+void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
+    loader *l = base->self;
+    pthread_mutex_lock(&l->lock);
+    if (t->workers > 0 && l->max_workers > 0) {
+        loader_set_workers(l, within(t->workers, 1, l->max_workers));
+        loader_set_workers(l, within(l->n_workers, 1, loader_start_workers(l)));
+    }
+    if (t->slots > 0 && loader_grow_ring(l, within(t->slots, 2, l->max_slots)) != DT_OK)
+        __atomic_store_n(&l->n_slots, l->n_made,
+                         __ATOMIC_RELAXED); // as many as there is memory for
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    if (t->readers > 0) dt_ahead_set_readers(l->ahead, t->readers);
+}
+
+// ---- reports ---------------------------------------------------------------------------------------
+void loader_describe(const loader *l, char *text, size_t cap) {
+    const dt_catalog *c = l->d->set->catalog;
+    dt_ahead_stats a;
+    dt_ahead_get_stats(l->ahead, &a);
+    double now = dt_clock_s(), since = a.since_s;
+    uint32_t record = a.record, busy_record = 0;
+    bool busy = false;
+    for (int i = 0, n = n_started(l); i < n; i++) {
+        const worker *w = &l->workers[i];
+        double s = seconds(dt_counter_get(&w->scratch.since_ns));
+        uint32_t r = __atomic_load_n(&w->scratch.bad_record, __ATOMIC_RELAXED);
+        if (__atomic_load_n(&w->busy, __ATOMIC_RELAXED)) busy = true, busy_record = r;
+        if (s > 0 && (since == 0 || s < since)) since = s, record = r;
+    }
+    const char *what = since > 0 ? "reading " : busy ? "decoding " : NULL;
+    if (!what) {
+        snprintf(text, cap, "the ring is full of batches that other lanes have not taken");
+        return;
+    }
+    if (since == 0) record = busy_record;
+    size_t at = (size_t)snprintf(text, cap, "%s%s (record %s)", what,
+                                 c->shards[c->records[record].shard].path,
+                                 dt_catalog_str(c, c->records[record].key));
+    if (since > 0 && at < cap) snprintf(text + at, cap - at, " for %.0f s", now - since);
+}

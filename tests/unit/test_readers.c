@@ -1,0 +1,360 @@
+// Reading ahead and tuning: batches stay the same whoever reads the bytes and however often threads and
+// slots are changed; the byte ring wraps; readers begin and stop by what reads cost.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "data/loader/ahead.h"
+#include "data_fixture.h"
+
+#include <pthread.h>
+
+enum { GLOBAL = 8, MICRO = 2, N_LEAVES = 4, STEPS = 80 };
+static const int ALL[] = {0, 1, 2, 3};
+static const char *packed;
+
+static dt_batch_source *open_train(dt_dataset *d, int64_t start, int64_t end) {
+    dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                           .augment = true,
+                           .global_batch = GLOBAL,
+                           .micro_batch = MICRO,
+                           .leaves = ALL,
+                           .n_leaves = N_LEAVES,
+                           .start_step = start,
+                           .end_step = end};
+    dt_batch_source *s = NULL;
+    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+static uint64_t take_step(dt_dataset *d, dt_batch_source *s, int64_t step) {
+    uint64_t h = (uint64_t)step;
+    for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+        const dt_batch *b;
+        if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+        h = h * 31 + dt_hash64(b->sample, MICRO * sizeof *b->sample);
+        for (int i = 0; i < d->n_fields; i++) {
+            const dt_field_info *f = &d->fields[i];
+            h = h * 31 + dt_hash64(b->field[i], MICRO * dt_dtype_size(f->dtype) *
+                                                    (size_t)dt_shape_elements(&f->sample_shape));
+        }
+        s->release(s, b);
+    }
+    return h;
+}
+
+static void all_steps(const char *extra, int64_t from, uint64_t out[STEPS]) {
+    dt_dataset *d = fixture_open(packed, extra, 3);
+    dt_batch_source *s = open_train(d, from, STEPS);
+    for (int64_t step = from; step < STEPS; step++) out[step] = take_step(d, s, step);
+    s->close(s);
+    d->close(d);
+}
+
+#define AUGMENT "  augment: {iris: [{flip: horizontal}, {noise: 0.02}]}\n"
+
+static void batches_do_not_depend_on_readers(void **state) {
+    static const char *const SHUFFLES[] = {"global", "block", "none"};
+    for (int k = 0; k < 3; k++) {
+        uint64_t want[STEPS], got[STEPS];
+        char *plain = dt_xprintf(AUGMENT "  shuffle: %s\n  readers: 0\n", SHUFFLES[k]);
+        char *ahead = dt_xprintf(AUGMENT "  shuffle: %s\n  readers: 4\n", SHUFFLES[k]);
+        all_steps(plain, 0, want);
+        all_steps(ahead, 0, got);
+        assert_memory_equal(want, got, sizeof want);
+        all_steps(ahead, 37, got);
+        assert_memory_equal(want + 37, got + 37, sizeof want - 37 * sizeof *want);
+        free(plain), free(ahead);
+    }
+}
+
+static void readers_read_what_workers_use(void **state) {
+    dt_dataset *d = fixture_open(packed, "  readers: 2\n", 2);
+    dt_batch_source *s = open_train(d, 0, -1);
+    dt_source_stats t;
+    for (int64_t step = 0; step < STEPS; step++) take_step(d, s, step);
+    s->stats(s, &t);
+    assert_true(t.reading_ahead);
+    assert_int_equal(t.n_readers, 2);
+    assert_int_equal(t.encoded.capacity, 1024);
+    assert_true(t.encoded.depth_s > 0);
+    assert_true(t.stage[DT_STAGE_READ].items >= STEPS * GLOBAL * 2);
+    assert_true(t.batches.depth_s > 0);
+    s->close(s);
+    d->close(d);
+}
+
+static void seeks_among_readers(void **state) {
+    static const int64_t TO[] = {5, 0, 61, 3, 3, 79, 20, 21, 2};
+    uint64_t want[STEPS];
+    all_steps(AUGMENT, 0, want);
+    dt_dataset *d = fixture_open(packed, AUGMENT "  readers: 3\n", 3);
+    dt_batch_source *s = open_train(d, 0, -1);
+    for (int round = 0; round < 20; round++)
+        for (size_t i = 0; i < sizeof TO / sizeof *TO; i++) {
+            assert_int_equal(s->seek(s, TO[i]), DT_OK);
+            assert_true(take_step(d, s, TO[i]) == want[TO[i]]);
+            if (TO[i] + 1 < STEPS) assert_true(take_step(d, s, TO[i] + 1) == want[TO[i] + 1]);
+        }
+    s->close(s);
+    d->close(d);
+}
+
+typedef struct tuner {
+    dt_batch_source *s;
+    bool stop;
+} tuner;
+
+static void *keep_tuning(void *arg) {
+    tuner *t = arg;
+    static const dt_source_tuning TO[] = {{1, 1, 2}, {9, 5, 9}, {2, 200, 3}, {0, 0, 6}, {3, 2, 1}};
+    for (int i = 0; !__atomic_load_n(&t->stop, __ATOMIC_RELAXED); i++) {
+        dt_source_stats now;
+        t->s->tune(t->s, &TO[i % 5]);
+        t->s->stats(t->s, &now);
+        if (now.n_workers < 1 || now.n_workers > now.max_workers) return NULL;
+        if (now.ring_slots < 2 || now.ring_slots > now.max_slots) return NULL;
+        usleep(300);
+    }
+    return t;
+}
+
+static void batches_do_not_depend_on_tuning(void **state) {
+    uint64_t want[STEPS];
+    all_steps(AUGMENT, 0, want);
+    for (int k = 0; k < 2; k++) {
+        dt_dataset *d = fixture_open(packed, k ? AUGMENT "  readers: 2\n" : AUGMENT, 2);
+        dt_batch_source *s = open_train(d, 0, -1);
+        tuner t = {.s = s};
+        pthread_t thread;
+        void *ok;
+        pthread_create(&thread, NULL, keep_tuning, &t);
+        for (int round = 0; round < 6; round++) {
+            if (round) assert_int_equal(s->seek(s, 0), DT_OK);
+            for (int64_t step = 0; step < STEPS; step++)
+                assert_true(take_step(d, s, step) == want[step]);
+        }
+        __atomic_store_n(&t.stop, true, __ATOMIC_RELAXED);
+        pthread_join(thread, &ok);
+        assert_non_null(ok);
+        s->close(s);
+        d->close(d);
+    }
+}
+
+static void slots_and_workers_change(void **state) {
+    dt_dataset *d = fixture_open(packed, "", 1);
+    dt_batch_source *s = open_train(d, 0, -1);
+    dt_source_stats before, after;
+    s->stats(s, &before);
+    assert_int_equal(before.n_workers, 1);
+    assert_true(before.max_slots > before.ring_slots);
+    s->tune(s, &(dt_source_tuning){.workers = 1000, .slots = before.ring_slots + 1});
+    s->stats(s, &after);
+    assert_int_equal(after.n_workers, after.max_workers);
+    assert_int_equal(after.ring_slots, before.ring_slots + 1);
+    assert_true(after.ring_bytes > before.ring_bytes);
+    // a consumer that takes nothing blocks the workers, and all slots fill
+    double end = dt_clock_s() + 10;
+    do {
+        usleep(1000);
+        s->stats(s, &after);
+    } while (after.batches.depth < after.ring_slots && dt_clock_s() < end);
+    assert_int_equal(after.batches.depth, after.ring_slots);
+    usleep(20000);
+    take_step(d, s, 0);
+    do {
+        usleep(1000);
+        s->stats(s, &after);
+    } while (after.blocked_s == 0 && dt_clock_s() < end);
+    assert_true(after.blocked_s > 0);
+    s->close(s);
+    d->close(d);
+}
+
+// ---- the ring itself -------------------------------------------------------------------------------
+typedef struct walk {
+    const dt_data *d;
+    int64_t end;
+} walk;
+
+static bool walk_at(const void *ctx, int64_t place, uint32_t *sample) {
+    const walk *w = ctx;
+    if (place >= w->end) return false;
+    *sample = (uint32_t)(place % w->d->view.n);
+    return true;
+}
+
+// Until readers have something ready.
+static void wait_for_readers(dt_ahead *a) {
+    dt_ahead_stats t;
+    double end = dt_clock_s() + 10;
+    do dt_ahead_get_stats(a, &t);
+    while (t.n_ready == 0 && dt_clock_s() < end);
+}
+
+static void check_place(const dt_data *d, int64_t place, const dt_span *given, size_t limit) {
+    const uint32_t *records = d->view.record + (place % d->view.n) * d->view.width;
+    dt_buffer scratch = {0};
+    for (int i = 0; i < d->fields.n; i++) {
+        uint32_t record = records[d->fields.f[i].part];
+        int64_t member = dt_field_member(&d->fields.f[i], d->set->catalog, record);
+        bool small = member >= 0 && d->set->catalog->members[member].size <= limit;
+        assert_int_equal(given[i].data != NULL, small);
+        if (!small) continue;
+        dt_span want;
+        assert_int_equal(dt_set_read(d->set, record, (uint32_t)member, true, &scratch, &want),
+                         DT_OK);
+        assert_int_equal(want.n_bytes, given[i].n_bytes);
+        assert_memory_equal(want.data, given[i].data, want.n_bytes);
+    }
+    dt_buffer_fini(&scratch);
+}
+
+// Workers that go on in order, hold several places and give them back in another order.
+static void the_ring_wraps(void **state) {
+    dt_dataset *set = fixture_open(packed, "  shuffle: none\n", 1);
+    const dt_data *d = set->self;
+    // 4 KiB: a few samples; 1700: no fingerprint (534 bytes) is read ahead, every iris (438) is
+    static const size_t CAPS[] = {4096, 1 << 20, 1800};
+    for (int k = 0; k < 3; k++) {
+        walk w = {d, 900};
+        dt_ahead_opts o = {.d = d,
+                           .sample_at = walk_at,
+                           .ctx = &w,
+                           .n_readers = 3,
+                           .max_readers = 3,
+                           .always = true,
+                           .cap_bytes = CAPS[k]};
+        dt_ahead *a;
+        dt_ahead_stats t;
+        int64_t n_given = 0;
+        assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
+        for (int64_t at = 0; at < 900; at += 3) {
+            uint64_t wait = 0;
+            if (at % 60 == 0) wait_for_readers(a);
+            int64_t own = dt_ahead_begin(a, at, at + 3);
+            for (int64_t p = at; p < own; p++)
+                check_place(d, p, dt_ahead_wait(a, p, &wait), CAPS[k] / 4);
+            for (int64_t p = own - 1; p >= at; p--) dt_ahead_release(a, p);
+            n_given += own - at;
+        }
+        dt_ahead_get_stats(a, &t);
+        assert_true(n_given > 10);
+        assert_int_equal(t.n_ready, 0);
+        assert_true(t.n_reads > 0 && t.n_bytes > 0);
+        dt_ahead_destroy(a);
+    }
+    set->close(set);
+}
+
+// Records that lie one behind the other in a tar, taken in stored order, share a read.
+static void neighbours_share_a_read(void **state) {
+    const char *tar = fixture_path("set-000000.tar");
+    fixture_pack(fixture_path("raw/iris"), tar);
+    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: "
+                            "image, size: [8, 16]}\n  shuffle: none\nmodel: {name: fusion}\n"
+                            "train: {global_batch: 8, micro_batch: 2}\n",
+                            tar);
+    dt_config *c = NULL;
+    dt_dataset *set;
+    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
+        dt_data_open(&set, c, NULL, 1, NULL) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    free(text);
+    const dt_data *d = set->self;
+    walk w = {d, d->view.n};
+    dt_ahead_opts o = {.d = d,
+                       .sample_at = walk_at,
+                       .ctx = &w,
+                       .n_readers = 1,
+                       .max_readers = 1,
+                       .always = true,
+                       .cap_bytes = 1 << 20};
+    dt_ahead *a;
+    dt_ahead_stats t;
+    uint64_t wait = 0;
+    assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
+    double end = dt_clock_s() + 10;
+    do dt_ahead_get_stats(a, &t);
+    while (t.n_ready < (int)d->view.n && dt_clock_s() < end);
+    assert_int_equal(dt_ahead_begin(a, 0, d->view.n), d->view.n);
+    for (int64_t p = 0; p < d->view.n; p++) {
+        check_place(d, p, dt_ahead_wait(a, p, &wait), SIZE_MAX);
+        dt_ahead_release(a, p);
+    }
+    assert_int_equal(d->view.n, 60);
+    assert_int_equal(t.n_reads, 2); // 32 places at most
+    dt_ahead_destroy(a);
+    set->close(set);
+    dt_config_destroy(c);
+}
+
+static void reading_ahead_begins_and_ends(void **state) {
+    dt_dataset *set = fixture_open(packed, "", 1);
+    walk w = {set->self, INT64_MAX};
+    dt_ahead_opts o = {.d = set->self,
+                       .sample_at = walk_at,
+                       .ctx = &w,
+                       .n_readers = 2,
+                       .max_readers = 2,
+                       .cap_bytes = 1 << 20};
+    dt_ahead *a;
+    dt_ahead_stats t;
+    assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
+    for (int i = 0; i < 20; i++) dt_ahead_note(a, 32, 3); // preempted now and then
+    dt_ahead_get_stats(a, &t);
+    assert_false(t.on);
+    assert_int_equal(dt_ahead_begin(a, 0, 10), 0); // all its own
+    dt_ahead_note(a, 4, 4);
+    int64_t at = 10;
+    double end = dt_clock_s() + 10;
+    do { // these reads come from memory, and soon the readers know it
+        uint64_t wait = 0;
+        usleep(500);
+        int64_t own = dt_ahead_begin(a, at, at + 2);
+        for (int64_t p = at; p < own; p++) {
+            dt_ahead_wait(a, p, &wait);
+            dt_ahead_release(a, p);
+        }
+        at += 2;
+        dt_ahead_get_stats(a, &t);
+    } while ((t.on || t.n_reads == 0) && dt_clock_s() < end);
+    assert_false(t.on);
+    assert_true(t.n_reads >= 128);
+    dt_ahead_seek(a, 0);
+    dt_ahead_destroy(a);
+    set->close(set);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    fixture_biometric(fixture_path("raw"), 6, 10);
+    packed = fixture_path("set.lmdb");
+    fixture_pack(fixture_path("raw"), packed);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_do_not_depend_on_readers),
+        cmocka_unit_test(readers_read_what_workers_use),
+        cmocka_unit_test(seeks_among_readers),
+        cmocka_unit_test(batches_do_not_depend_on_tuning),
+        cmocka_unit_test(slots_and_workers_change),
+        cmocka_unit_test(the_ring_wraps),
+        cmocka_unit_test(neighbours_share_a_read),
+        cmocka_unit_test(reading_ahead_begins_and_ends),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
