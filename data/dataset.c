@@ -4,6 +4,8 @@
 // the config. Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "dataset.h"
 
+#include "data/catalog/query.h"
+
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -40,6 +42,30 @@ static dt_status open_set(dt_data *d, const dt_config *c) {
     for (size_t i = 0; i < n; i++) items[i] = read_item(list ? dt_cnode_item(path, i) : path);
     dt_status st = dt_set_open_items(&d->set, items, n, &o);
     free(items);
+    return st;
+}
+
+// data.where: what it leaves out is not there for anything that comes after.
+static dt_status apply_where(dt_data *d, const dt_config *c) {
+    dt_catalog *catalog = d->set->catalog;
+    uint64_t n = 0;
+    dt_query *q = NULL;
+    d->n_stored = catalog->n_records;
+    if (!dt_config_has(c, "data.where")) return DT_OK;
+    DT_TRY(dt_query_open(&q, catalog));
+    bool *keep = dt_xcalloc(catalog->n_records + 1, sizeof *keep);
+    dt_status st = dt_query_select(q, dt_config_str(c, "data.where"), keep, &n);
+    if (st == DT_E_USAGE) {
+        char *why = dt_xstrdup(dt_error_message());
+        dt_config_fail(c, "data.where", "data.where: %s", why);
+        free(why);
+    } else if (st == DT_OK && n == 0) {
+        st = dt_config_fail(c, "data.where", "data.where: none of the %u records is left",
+                            d->n_stored);
+    }
+    if (st == DT_OK) dt_catalog_keep(catalog, keep);
+    dt_query_close(q);
+    free(keep);
     return st;
 }
 
@@ -297,12 +323,14 @@ static void close_data(dt_dataset *base) {
 
 static void make_description(dt_data *d) {
     const dt_catalog *c = d->set->catalog;
-    char mixed[64] = "";
+    char mixed[64] = "", stored[40] = "";
+    if (d->n_stored != c->n_records)
+        snprintf(stored, sizeof stored, " of %u (data.where)", d->n_stored);
     if (d->splits.n_mixed)
         snprintf(mixed, sizeof mixed, "; %u span parts of the split and are left out",
                  d->splits.n_mixed);
-    d->description = dt_xprintf("%s %s: %u records, %u samples: train %u, val %u, test %u%s",
-                                d->set->kind, c->shards[0].path, c->n_records, d->view.n,
+    d->description = dt_xprintf("%s %s: %u records%s, %u samples: train %u, val %u, test %u%s",
+                                d->set->kind, c->shards[0].path, c->n_records, stored, d->view.n,
                                 d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed);
 }
 
@@ -317,6 +345,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     pthread_mutex_init(&d->skips.lock, NULL);
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
+    DT_TRY_GOTO(st, apply_where(d, c), out);
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->set->catalog), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, make_splits(d, c), out);

@@ -24,6 +24,7 @@ typedef struct dt_skips {
 typedef struct dt_data {
     dt_dataset base;
     dt_set *set;
+    uint32_t n_stored; // records before data.where
     dt_fields fields;
     dt_view view;
     dt_splits splits;

@@ -329,6 +329,77 @@ void dt_catalog_finish(dt_catalog *c) {
     c->finished = true;
 }
 
+// ---- fewer records -------------------------------------------------------------------------------
+static uint32_t keep_records(dt_catalog *c, const bool *keep) {
+    uint32_t n = 0, n_members = 0;
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        dt_record *x = &c->records[r];
+        if (!keep[r]) continue;
+        memmove(&c->members[n_members], &c->members[x->first_member],
+                x->n_members * sizeof *c->members);
+        c->records[n] = *x;
+        c->records[n++].first_member = n_members;
+        n_members += x->n_members;
+    }
+    c->n_members = n_members;
+    return n;
+}
+
+// Values that are left keep their order, so cells only move down. False: none is left.
+static bool keep_values(dt_column *col, const bool *keep, uint32_t n_records) {
+    uint32_t *rank = dt_xcalloc(col->n_values + 1, sizeof *rank), n = 0, n_values = 0;
+    for (uint32_t r = 0; r < n_records; r++) {
+        if (!keep[r]) continue;
+        col->cell[n++] = col->cell[r];
+        if (col->cell[r] != DT_NO_VALUE) rank[col->cell[r]] = 1;
+    }
+    for (uint32_t v = 0; v < col->n_values; v++) {
+        if (!rank[v]) continue;
+        col->values[n_values] = col->values[v];
+        rank[v] = n_values++;
+    }
+    for (uint32_t r = 0; r < n; r++)
+        if (col->cell[r] != DT_NO_VALUE) col->cell[r] = rank[col->cell[r]];
+    col->n_values = n_values;
+    free(rank);
+    return n_values > 0;
+}
+
+static bool keep_numbers(dt_real_column *col, const bool *keep, uint32_t n_records) {
+    uint32_t n = 0;
+    bool any = false;
+    for (uint32_t r = 0; r < n_records; r++) {
+        if (!keep[r]) continue;
+        col->value[n++] = col->value[r];
+        any = any || !isnan(col->value[r]);
+    }
+    return any;
+}
+
+void dt_catalog_keep(dt_catalog *c, const bool *keep) {
+    uint32_t n = 0;
+    assert(c->finished);
+    for (uint32_t i = 0; i < c->n_columns; i++) {
+        dt_column *col = &c->columns[i];
+        if (keep_values(col, keep, c->n_records)) {
+            c->columns[n++] = *col;
+        } else {
+            free(col->values);
+            free(col->cell);
+        }
+    }
+    c->n_columns = n;
+    n = 0;
+    for (uint32_t i = 0; i < c->n_reals; i++) {
+        if (keep_numbers(&c->reals[i], keep, c->n_records))
+            c->reals[n++] = c->reals[i];
+        else
+            free(c->reals[i].value);
+    }
+    c->n_reals = n;
+    c->n_records = keep_records(c, keep);
+}
+
 // ---- reading -----------------------------------------------------------------------------------------
 int dt_catalog_find_column(const dt_catalog *c, const char *name) {
     for (uint32_t i = 0; i < c->n_columns; i++)

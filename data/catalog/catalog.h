@@ -80,6 +80,9 @@ dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
 // A cell of all records from `first` on.
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value);
 void dt_catalog_finish(dt_catalog *c);
+// After finish: forgets the records with !keep[r], and values and columns that then nobody has. The
+// others keep their order and get new numbers.
+void dt_catalog_keep(dt_catalog *c, const bool *keep);
 
 // ---- reading -------------------------------------------------------------------------------------
 static inline const char *dt_catalog_str(const dt_catalog *c, uint32_t s) {

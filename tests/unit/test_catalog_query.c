@@ -1,0 +1,515 @@
+// Expressions: what they mean, what is wrong with a wrong one; queries on databases, on catalogs, on
+// lists of sets and subsets of shards; a catalog of other bytes is refused; data.where.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/catalog/catalog_db.h"
+#include "data/catalog/expression.h"
+#include "data/catalog/query.h"
+#include "data/source/source.h"
+#include "data_fixture.h"
+
+#include <math.h>
+
+// Ten records: a mixed column, a text that looks like numbers, numbers, and what lacks values.
+//   i        0      1      2     3     4     5     6     7     8     9
+//   label    cat    dog    cat   -     Cat   dog   cat   it's  é     dog
+//   age      5      40     old   5.0   -     9     10    100   007   -3
+//   code     00     01     02    03    04    05    06    07    08    09
+//   subject  0      1      2     0     1     2     0     1     2     0
+//   q        0.0    0.1    0.2   -     0.4   0.5   0.6   0.7   0.8   0.9
+static dt_catalog *ten(void) {
+    static const char *const LABEL[] = {"cat", "dog", "cat",  NULL,       "Cat",
+                                        "dog", "cat", "it's", "\xc3\xa9", "dog"};
+    static const char *const AGE[] = {"5", "40", "old", "5.0", NULL, "9", "10", "100", "007", "-3"};
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x.bin", 100);
+    for (int i = 0; i < 10; i++) {
+        char key[16], code[16], subject[16];
+        snprintf(key, sizeof key, "a_%d/r", i);
+        snprintf(code, sizeof code, "%02d", i);
+        snprintf(subject, sizeof subject, "%d", i % 3);
+        dt_catalog_add_record(c, 0, key);
+        dt_catalog_add_member(c, "jpg", (uint64_t)i, (uint64_t)i, NULL);
+        if (LABEL[i]) dt_catalog_set(c, "label", LABEL[i]);
+        if (AGE[i]) dt_catalog_set(c, "age", AGE[i]);
+        dt_catalog_set(c, "code", code);
+        dt_catalog_set(c, "subject", subject);
+        dt_catalog_set(c, "left \"eye\"", i == 4 ? "a\nb" : "x");
+        if (i != 3) dt_catalog_set_real(c, "q", i / 10.0);
+    }
+    dt_catalog_finish(c);
+    return c;
+}
+
+// The chosen records as digits, or the message.
+static const char *chosen(dt_query *q, const char *expression) {
+    static char out[600];
+    bool keep[64];
+    uint64_t n, found = 0;
+    char *to = out;
+    if (dt_query_select(q, expression, keep, &n) != DT_OK) return dt_error_message();
+    for (uint64_t i = 0; i < dt_query_n_records(q); i++)
+        if (keep[i]) {
+            *to++ = (char)('0' + i);
+            found++;
+        }
+    *to = '\0';
+    assert_int_equal(found, n);
+    uint64_t count;
+    assert_int_equal(dt_query_count(q, expression, &count), DT_OK);
+    assert_int_equal(count, n);
+    return out;
+}
+
+static void what_expressions_mean(void **state) {
+    static const char *const CASES[][2] = {
+        {"label = 'cat'", "026"},
+        {"label == 'cat'", "026"},
+        {"LABEL = 'cat'",
+         "expression, character 1: the set has no column 'LABEL'; it has key, shard, "
+         "bytes, source, label, age, code, subject, left \"eye\", q"},
+        {"label != 'cat'", "145789"},
+        {"label <> 'cat'", "145789"},
+        {"label = 'it''s'", "7"},
+        {"label = '\xc3\xa9'", "8"},
+        {"label in ('cat', 'dog')", "012569"},
+        {"label not in ('cat', 'dog')", "478"},
+        {"label is null", "3"},
+        {"label is not null", "012456789"},
+        {"not label is null", "012456789"},
+        {"label like 'c%'", "0246"},
+        {"label not like 'c%'", "15789"},
+        {"label > 'cat'", "15789"},
+        // text that is a number where a number is asked
+        {"age = 5", "03"},
+        {"age = '5'", "0"},
+        {"age > 9", "167"},
+        {"age >= 9", "1567"},
+        {"age < 9", "0389"},
+        {"not age > 9", "03589"},
+        {"age = 7", "8"},
+        {"age between 5 and 10", "03568"},
+        {"age not between 5 and 10", "179"},
+        {"age in (5, 'old')", "023"},
+        {"10 < age", "17"},
+        {"code = '07'", "7"},
+        {"code = 7", "7"},
+        {"code < '03'", "012"},
+        {"code = '7'", ""},
+        // numbers
+        {"subject = 1", "147"},
+        {"subject = '1'", "147"},
+        {"subject = 1.0", "147"},
+        {"subject < 'abc'", "0123456789"},
+        {"subject = 'abc'", ""},
+        {"subject != 'abc'", "0123456789"},
+        {"subject in (0, 2, 'x')", "0235689"},
+        {"q > 0.4", "56789"},
+        {"q > +4e-1", "56789"},
+        {"q >= .4", "456789"},
+        {"q < -1", ""},
+        {"q = subject", "0"},
+        {"q < subject", "124578"},
+        {"age > subject", "0135678"},
+        {"q is null or q > 0.75", "389"},
+        {"not (q > 0.4)", "0124"},
+        // what binds how
+        {"label='cat' or label='dog' and q > 0.4", "02569"},
+        {"(label='cat' or label='dog') and q > 0.4", "569"},
+        {"not label='cat' and q > 0.4", "5789"},
+        {"NOT label='cat' AND q>0.4", "5789"},
+        {"not not q > 0.4", "56789"},
+        // what every record has
+        {"key like 'a\\_3/%'", "3"},
+        {"key = 'a_5/r'", "5"},
+        {"bytes >= 8", "89"},
+        {"shard = 'x.bin'", "0123456789"},
+        {"source is null", "0123456789"},
+        {"\"left \"\"eye\"\"\" = 'a\nb'", "4"},
+        {"'a' = label or 1 = 'true'",
+         "expression, character 16 ('1 = 'true''): compares no column of "
+         "the set (text is in 'single quotes', names are not)"},
+        {"label = true", ""},
+        // wrong ones
+        {"", "expression, character 1 (its end): expected a column's name"},
+        {"label",
+         "expression, character 6 (its end): expected a comparison: = != < <= > >= in, like, "
+         "between, is null"},
+        {"label = ", "expression, character 9 (its end): expected a value"},
+        {"label = 'cat", "expression, character 9 (''cat'): the closing quote is missing"},
+        {"label = 'cat''", "expression, character 9 (''cat'''): the closing quote is missing"},
+        {"label = cat",
+         "expression, character 9: the set has no column 'cat'; it has key, shard, bytes, "
+         "source, label, age, code, subject, left \"eye\", q"},
+        {"\xc3\xa9\xc3\xa9 = 1 and lable = 1",
+         "expression, character 1: the set has no column '\xc3\xa9\xc3\xa9'; it has key, shard, "
+         "bytes, "
+         "source, label, age, code, subject, left \"eye\", q"},
+        {"q > 1 and lable = 1",
+         "expression, character 11: the set has no column 'lable'; did you mean 'label'?"},
+        {"q > 0.4 subject = 1",
+         "expression, character 9 ('subject'): expected `and`, `or` or the end"},
+        {"q = null",
+         "expression, character 5 ('null'): nothing equals null; write `is null` or `is not "
+         "null`"},
+        {"(q > 1", "expression, character 7 (its end): expected ), and or or"},
+        {"q > 1)", "expression, character 6 (')'): expected `and`, `or` or the end"},
+        {"q in ()", "expression, character 7 (')'): expected a value"},
+        {"q in (1, )", "expression, character 10 (')'): expected a value"},
+        {"q in (1, label)",
+         "expression, character 10 ('label'): expected a number or a text in 'single quotes'"},
+        {"q + 1 > 2", "expression, character 3 ('+'): not part of an expression; see docs/data.md"},
+        {"q > 1; drop table x",
+         "expression, character 6 (';'): not part of an expression; see docs/data.md"},
+        {"q > 1e999",
+         "expression, character 5 ('1e999'): not a number; names that begin with a digit "
+         "want \"quotes\""},
+        {"3d = 1",
+         "expression, character 1 ('3d'): not a number; names that begin with a digit want "
+         "\"quotes\""},
+        {"q between 1 or 2",
+         "expression, character 13 ('or'): expected `and` and the upper value of between"},
+        {"label like q", "expression, character 12 ('q'): expected a pattern in 'single quotes'"},
+    };
+    dt_catalog *c = ten();
+    dt_query *q;
+    assert_int_equal(dt_query_open(&q, c), DT_OK);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const char *got = chosen(q, CASES[i][0]);
+        if (strcmp(got, CASES[i][1]) != 0)
+            fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
+    }
+    dt_query_close(q);
+    dt_catalog_destroy(c);
+}
+
+static void lengths_are_capped(void **state) {
+    dt_expr *e;
+    char *text = dt_xcalloc(1, DT_EXPR_MAX_BYTES + 10);
+    memset(text, ' ', DT_EXPR_MAX_BYTES + 1);
+    assert_int_equal(dt_expr_parse(&e, text), DT_E_USAGE);
+    memset(text, '(', DT_EXPR_MAX_BYTES);
+    text[DT_EXPR_MAX_BYTES] = '\0';
+    assert_int_equal(dt_expr_parse(&e, text), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "nested too deeply"));
+    for (int n = DT_EXPR_MAX_TESTS; n <= DT_EXPR_MAX_TESTS + 1; n++) {
+        text[0] = '\0';
+        char *to = text;
+        for (int i = 0; i < n; i++) to += sprintf(to, "%sa=%d", i ? " or " : "", i);
+        assert_int_equal(dt_expr_parse(&e, text), n == DT_EXPR_MAX_TESTS ? DT_OK : DT_E_USAGE);
+        dt_expr_destroy(e);
+    }
+    for (int n = DT_EXPR_MAX_LITERALS; n <= DT_EXPR_MAX_LITERALS + 1; n++) {
+        char *to = text + sprintf(text, "a in (0");
+        for (int i = 1; i < n; i++) to += sprintf(to, ",%d", i % 10);
+        strcpy(to, ")");
+        assert_int_equal(dt_expr_parse(&e, text), n == DT_EXPR_MAX_LITERALS ? DT_OK : DT_E_USAGE);
+        dt_expr_destroy(e);
+    }
+    free(text);
+}
+
+// ---- sets ------------------------------------------------------------------------------------------
+static dt_set *open_set(const char *const *paths, size_t n) {
+    dt_set *s;
+    if (dt_set_open(&s, paths, n) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+// Packs and writes the database, as pack does.
+static const char *packed(const char *raw, const char *name) {
+    const char *path = fixture_path(name);
+    fixture_pack(raw, path);
+    dt_set *s = open_set(&path, 1);
+    char *db = dt_catalog_db_path(path);
+    if (dt_catalog_db_write(db, s->catalog, NULL, NULL) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    free(db);
+    dt_set_close(s);
+    return path;
+}
+
+static const char *raw, *lmdb, *shards;
+
+static uint64_t ask(const char *const *paths, size_t n, const char *expression, bool *from_files) {
+    dt_query *q;
+    uint64_t count[2], selected;
+    dt_set *s = open_set(paths, n);
+    assert_int_equal(dt_query_open(&q, s->catalog), DT_OK);
+    assert_int_equal(dt_query_n_records(q), s->catalog->n_records);
+    assert_int_equal(dt_query_count(q, expression, &count[0]), DT_OK);
+    bool *keep = dt_xcalloc(s->catalog->n_records, 1);
+    assert_int_equal(dt_query_select(q, expression, keep, &selected), DT_OK);
+    assert_int_equal(selected, count[0]);
+    // each chosen record is of hand Left, each other is not
+    int hand = dt_catalog_find_column(s->catalog, "hand");
+    for (uint32_t r = 0; r < s->catalog->n_records && strcmp(expression, "hand = 'Left'") == 0; r++)
+        assert_int_equal(keep[r], strcmp(dt_catalog_value(s->catalog, hand, r), "Left") == 0);
+    free(keep);
+    dt_query_close(q);
+    dt_set_close(s);
+    assert_int_equal(dt_query_open_files(&q, paths, n), DT_OK);
+    *from_files = q != NULL;
+    if (q) {
+        assert_int_equal(dt_query_count(q, expression, &count[1]), DT_OK);
+        assert_int_equal(count[0], count[1]);
+    }
+    dt_query_close(q);
+    return count[0];
+}
+
+static void sets_lists_and_subsets(void **state) {
+    bool files;
+    const char *one = fixture_path("s-01.tar");
+    const char *folder = fixture_path("raw");
+    assert_int_equal(ask(&lmdb, 1, "hand = 'Left'", &files), 20);
+    assert_true(files);
+    assert_int_equal(ask(&shards, 1, "hand = 'Left'", &files), 20);
+    assert_true(files);
+    uint64_t in_one = ask(&one, 1, "hand = 'Left'", &files);
+    assert_true(files && in_one > 0 && in_one < 20);
+    const char *list[] = {one, lmdb, one};
+    assert_int_equal(ask(list, 3, "hand = 'Left'", &files), 20 + 2 * in_one);
+    assert_true(files);
+    assert_int_equal(ask(&folder, 1, "hand = 'Left'", &files), 20);
+    assert_false(files);
+    const char *mixed[] = {folder, one};
+    assert_int_equal(ask(mixed, 2, "hand = 'Left'", &files), 20 + in_one);
+    assert_false(files);
+    assert_int_equal(ask(mixed, 2, "shard = 's-01.tar' and hand = 'Left'", &files), in_one);
+    assert_int_equal(ask(&lmdb, 1, "subject between 2 and 3", &files), 40);
+    assert_int_equal(ask(&shards, 1, "n is null", &files), 40);
+}
+
+// Columns that only one of the sets has are null in the other.
+static void sets_of_other_columns(void **state) {
+    uint8_t bmp[4096];
+    for (int i = 0; i < 6; i++) {
+        char *path = dt_xprintf("%s/photos/c%d/p%d.bmp", fixture_dir, i % 2, i);
+        fixture_write(path, bmp, fixture_bmp(bmp, 4, 4, 24, i));
+        free(path);
+    }
+    const char *photos = packed(fixture_path("photos"), "photos.tar");
+    const char *both[] = {photos, lmdb};
+    bool files;
+    assert_int_equal(ask(both, 2, "label = 'c1'", &files), 3);
+    assert_int_equal(ask(both, 2, "label is null", &files), 80);
+    assert_int_equal(ask(both, 2, "label = 'c1' or subject = 1", &files), 23);
+    assert_true(files);
+}
+
+static dt_status collect(void *ctx, const dt_cell *cells, int n) {
+    char *to = ctx;
+    for (int i = 0; i < n; i++) {
+        if (cells[i].kind == DT_CELL_NULL) strcat(to, "-");
+        if (cells[i].kind == DT_CELL_INT) sprintf(to + strlen(to), "%d", (int)cells[i].integer);
+        if (cells[i].kind == DT_CELL_TEXT) strcat(to, cells[i].text);
+        strcat(to, i + 1 < n ? "," : ";");
+    }
+    return DT_OK;
+}
+
+static void rows_in_the_order_of_the_files(void **state) {
+    const char *list[] = {fixture_path("s-02.tar"), fixture_path("s-00.tar")};
+    dt_query *q;
+    char text[4096] = "";
+    assert_int_equal(dt_query_open_files(&q, list, 2), DT_OK);
+    assert_non_null(q);
+    int columns[4] = {0, dt_query_find_column(q, "subject"), dt_query_find_column(q, "n"),
+                      dt_query_find_column(q, "shard")};
+    assert_int_equal(dt_query_find_column(q, "subjct"), -1);
+    assert_non_null(strstr(dt_error_message(), "did you mean 'subject'"));
+    assert_int_equal(
+        dt_query_rows(q, "key like '%/4\\_F\\_R\\_8' or key like '%/1\\_\\_M\\_Left\\_i%'", columns,
+                      4, 0, collect, text),
+        DT_OK);
+    assert_string_equal(text, "iris/4/4_F_R_8,4,8,s-02.tar;"
+                              "fingerprint/1/1__M_Left_index_finger,1,-,s-00.tar;");
+    text[0] = '\0';
+    assert_int_equal(dt_query_rows(q, NULL, columns, 1, 3, collect, text), DT_OK);
+    int n = 0;
+    for (const char *p = text; *p; p++) n += *p == ';';
+    assert_int_equal(n, 3);
+    dt_query_close(q);
+}
+
+static void a_catalog_of_other_bytes_is_refused(void **state) {
+    const char *set = packed(raw, "stale.lmdb"), *file = fixture_path("stale.lmdb/data.mdb");
+    size_t n;
+    uint8_t *data = fixture_read(file, &n);
+    dt_query *q = NULL;
+    data[n - 1] ^= 1;
+    fixture_write(file, data, n);
+    assert_int_equal(dt_query_open_files(&q, &set, 1), DT_E_DATA);
+    assert_null(q);
+    assert_non_null(strstr(dt_error_message(), "stale.lmdb/catalog.sqlite: not of the bytes"));
+    dt_set *s = open_set(&set, 1); // scanned, with a warning
+    assert_int_equal(dt_query_open(&q, s->catalog), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "stale.lmdb/catalog.sqlite: not of the bytes"));
+    // without it the set is asked itself
+    assert_int_equal(dt_io_unlink(fixture_path("stale.lmdb/catalog.sqlite")), DT_OK);
+    assert_int_equal(dt_query_open(&q, s->catalog), DT_OK);
+    dt_query_close(q);
+    dt_set_close(s);
+    free(data);
+}
+
+// Damage anywhere is an error, or is in what is not asked for, or changes a value; never a crash.
+static void damage_is_survived(void **state) {
+    const char *set = packed(raw, "hurt.lmdb"), *file = fixture_path("hurt.lmdb/catalog.sqlite");
+    size_t n, n_bad = 0;
+    uint8_t *good = fixture_read(file, &n), *bad = malloc(n);
+    for (size_t i = 0; i < 300; i++) {
+        dt_query *q = NULL;
+        uint64_t count;
+        memcpy(bad, good, n);
+        for (size_t k = 0; k < 8; k++) bad[(i * 7919 + k * 104729) % n] ^= (uint8_t)(1 + i + k);
+        fixture_write(file, bad, i % 4 == 3 ? n * i / 300 : n);
+        dt_status st = dt_query_open_files(&q, &set, 1);
+        if (st == DT_OK && q) st = dt_query_count(q, "hand = 'Left' and subject < 3", &count);
+        if (st != DT_OK) {
+            n_bad++;
+            assert_true(st == DT_E_DATA || st == DT_E_USAGE);
+            assert_true(strlen(dt_error_message()) > 10);
+        }
+        dt_query_close(q);
+    }
+    assert_true(n_bad > 20);
+    free(good), free(bad);
+}
+
+// A column that somebody added with another program is a column.
+static void added_columns(void **state) {
+    const char *set = packed(raw, "more.lmdb"), *file = fixture_path("more.lmdb/catalog.sqlite");
+    sqlite3 *db;
+    bool files;
+    assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "ALTER TABLE metadata ADD COLUMN good;"
+                                  "UPDATE metadata SET good = id % 4 = 0",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(ask(&set, 1, "good = 1", &files), 20);
+}
+
+// ---- data.where ------------------------------------------------------------------------------------
+static dt_status open_where(const char *where, dt_dataset **d, dt_config **cfg) {
+    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  where: \"%s\"\n  fields:\n"
+                            "    image: {kind: image, size: [4, 4]}\n    subject: {kind: class}\n"
+                            "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n",
+                            shards, where);
+    assert_int_equal(dt_config_parse(cfg, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    free(text);
+    return dt_data_open(d, *cfg, NULL, 1, NULL);
+}
+
+static void where_leaves_records_out(void **state) {
+    dt_dataset *d;
+    dt_config *cfg;
+    if (open_where("hand = 'Left' and subject in (2, 4)", &d, &cfg) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 10);
+    assert_int_equal(d->fields[1].n_classes, 2); // of what is left
+    assert_non_null(strstr(d->describe(d), ": 10 records of 80 (data.where), 10 samples"));
+    uint64_t fingerprint = d->fingerprint;
+    d->close(d);
+    dt_config_destroy(cfg);
+    if (open_where("subject in (2, 4)", &d, &cfg) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_int_not_equal(d->fingerprint, fingerprint);
+    d->close(d);
+    dt_config_destroy(cfg);
+}
+
+static void where_that_is_wrong(void **state) {
+    static const char *const CASES[][2] = {
+        {"subject = 99", "t.yaml:4:10: data.where: none of the 80 records is left"},
+        {"subject >",
+         "t.yaml:4:10: data.where: expression, character 10 (its end): expected a value"},
+        {"subjekt = 1", "t.yaml:4:10: data.where: expression, character 1: the set has no column "
+                        "'subjekt'; did you mean 'subject'?"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        dt_dataset *d;
+        dt_config *cfg;
+        assert_int_equal(open_where(CASES[i][0], &d, &cfg), DT_E_USAGE);
+        assert_string_equal(dt_error_message(), CASES[i][1]);
+        dt_config_destroy(cfg);
+    }
+}
+
+// Keeping all changes nothing; keeping some is as if the others had never been there.
+static void keeping_is_as_if_never_added(void **state) {
+    dt_catalog *c = ten(), *few = dt_catalog_create();
+    bool keep[10];
+    uint64_t before = dt_catalog_hash(c);
+    for (int i = 0; i < 10; i++) keep[i] = true;
+    dt_catalog_keep(c, keep);
+    assert_int_equal(dt_catalog_hash(c), before);
+    for (int i = 0; i < 10; i++) keep[i] = i == 1 || i == 3 || i == 7;
+    dt_catalog_keep(c, keep);
+    dt_catalog_add_shard(few, "x.bin", 100);
+    static const char *const LABEL[] = {"dog", NULL, "it's"}, *const AGE[] = {"40", "5.0", "100"};
+    for (int k = 0; k < 3; k++) {
+        int i = 1 + 2 * k + (k == 2 ? 2 : 0);
+        char text[16];
+        snprintf(text, sizeof text, "a_%d/r", i);
+        dt_catalog_add_record(few, 0, text);
+        dt_catalog_add_member(few, "jpg", (uint64_t)i, (uint64_t)i, NULL);
+        if (LABEL[k]) dt_catalog_set(few, "label", LABEL[k]);
+        dt_catalog_set(few, "age", AGE[k]);
+        snprintf(text, sizeof text, "%02d", i);
+        dt_catalog_set(few, "code", text);
+        snprintf(text, sizeof text, "%d", i % 3);
+        dt_catalog_set(few, "subject", text);
+        dt_catalog_set(few, "left \"eye\"", "x");
+        if (i != 3) dt_catalog_set_real(few, "q", i / 10.0);
+    }
+    dt_catalog_finish(few);
+    assert_int_equal(c->n_records, 3);
+    assert_int_equal(c->n_members, 3);
+    assert_int_equal(c->members[c->records[2].first_member].offset, 7);
+    assert_int_equal(dt_catalog_hash(c), dt_catalog_hash(few));
+    for (int i = 0; i < 3; i++) keep[i] = i == 1;
+    dt_catalog_keep(c, keep);
+    assert_int_equal(dt_catalog_find_column(c, "label"), -1);
+    assert_int_equal(dt_catalog_find_real(c, "q"), -1);
+    dt_catalog_destroy(few);
+    dt_catalog_destroy(c);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    raw = fixture_path("raw");
+    fixture_biometric(raw, 4, 10);
+    lmdb = packed(raw, "s.lmdb");
+    shards = packed(raw, "s-{00..02}.tar");
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_expressions_mean),
+        cmocka_unit_test(lengths_are_capped),
+        cmocka_unit_test(sets_lists_and_subsets),
+        cmocka_unit_test(sets_of_other_columns),
+        cmocka_unit_test(rows_in_the_order_of_the_files),
+        cmocka_unit_test(a_catalog_of_other_bytes_is_refused),
+        cmocka_unit_test(damage_is_survived),
+        cmocka_unit_test(added_columns),
+        cmocka_unit_test(where_leaves_records_out),
+        cmocka_unit_test(where_that_is_wrong),
+        cmocka_unit_test(keeping_is_as_if_never_added),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
