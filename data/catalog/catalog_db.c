@@ -52,7 +52,7 @@ static char *named_after(const char *path, size_t n) {
 
 // Bytes before ".tar", ".tar.gz" and the like, or 0: no shard.
 static size_t shard_stem(const char *path) {
-    static const char *const ENDS[] = {".tar", ".tar.gz", ".tgz", ".tar.zst"};
+    static const char *const ENDS[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"};
     size_t n = strlen(path);
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) {
         size_t k = strlen(ENDS[i]);

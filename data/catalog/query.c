@@ -13,7 +13,7 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "data/source/blob.h"
-#include "data/source/source.h"
+#include "data/source/collection.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,18 +31,31 @@ typedef struct group_column {
     bool is_text;
 } group_column;
 
+// Where several sets are mixed, the runs of ids that are of one.
+typedef struct set_run {
+    int64_t first, end;
+    const char *name;
+} set_run;
+
+typedef struct set_runs {
+    set_run *run; // sorted
+    int n;
+} set_runs;
+
 typedef struct group {
     char *path; // of the database; NULL: in memory
     sqlite3 *db;
     group_shard *shards; // sorted by name
     group_column *columns;
     int n_shards, n_columns;
-    int64_t n_ids; // above all ids
+    int64_t n_ids;  // above all ids
+    set_runs *sets; // or NULL
 } group;
 
 typedef struct part {
     int group;
     int64_t first, n; // ids
+    char *set;        // its value in the column `set`, if that is not in the database; or NULL
 } part;
 
 struct dt_query {
@@ -51,6 +64,7 @@ struct dt_query {
     char **columns; // names of all groups, the fixed ones first
     int n_groups, n_parts, n_columns;
     uint64_t n_records;
+    bool has_sets; // some part has `set`
 };
 
 static const struct {
@@ -172,8 +186,22 @@ static dt_status stale(const char *db, const char *file) {
         db, file);
 }
 
-// The shard of a database that is `file`; NULL: it does not know it.
-static dt_status find_shard(dt_query *q, const char *file, uint64_t stamp, int *group_index,
+// What a data file is now.
+typedef struct identity {
+    uint64_t n_bytes, stamp;
+} identity;
+
+static dt_status identify(const char *file, identity *id) {
+    dt_blob b;
+    DT_TRY(dt_blob_open(&b, file));
+    dt_status st = dt_blob_stamp(&b, &id->stamp);
+    id->n_bytes = b.n_bytes;
+    dt_blob_close(&b);
+    return st;
+}
+
+// The shard of a database that is `file`; NULL: it does not know it. id.stamp 0: not known yet.
+static dt_status find_shard(dt_query *q, const char *file, identity id, int *group_index,
                             const group_shard **out) {
     char *path = dt_catalog_db_find(file);
     *out = NULL;
@@ -186,25 +214,21 @@ static dt_status find_shard(dt_query *q, const char *file, uint64_t stamp, int *
         g->n_shards ? bsearch(&want, g->shards, (size_t)g->n_shards, sizeof want, compare_shards)
                     : NULL;
     if (!x) return DT_OK;
-    dt_blob b;
-    DT_TRY(dt_blob_open(&b, file));
-    dt_status st = stamp == 0 ? dt_blob_stamp(&b, &stamp) : DT_OK;
-    uint64_t n_bytes = b.n_bytes;
-    dt_blob_close(&b);
-    DT_TRY(st);
+    if (id.stamp == 0) DT_TRY(identify(file, &id));
     char hex[17];
-    dt_hash_hex(stamp, hex);
-    if (n_bytes != x->n_bytes || strcmp(hex, x->stamp) != 0) return stale(g->path, file);
+    dt_hash_hex(id.stamp, hex);
+    if (id.n_bytes != x->n_bytes || strcmp(hex, x->stamp) != 0) return stale(g->path, file);
     *out = x;
     return DT_OK;
 }
 
-static void add_part(dt_query *q, int g, int64_t first, int64_t n) {
+static void add_part(dt_query *q, int g, int64_t first, int64_t n, const char *set) {
     if ((q->n_parts & (q->n_parts - 1)) == 0)
         q->parts =
             dt_xrealloc(q->parts, (size_t)(q->n_parts ? 2 * q->n_parts : 1) * sizeof *q->parts);
-    q->parts[q->n_parts++] = (part){g, first, n};
+    q->parts[q->n_parts++] = (part){g, first, n, set ? dt_xstrdup(set) : NULL};
     q->n_records += (uint64_t)n;
+    q->has_sets = q->has_sets || set;
 }
 
 static bool has_column(const dt_query *q, const char *name, int from) {
@@ -214,7 +238,7 @@ static bool has_column(const dt_query *q, const char *name, int from) {
 }
 
 static void name_columns(dt_query *q) {
-    int n = DT_QUERY_FIXED;
+    int n = DT_QUERY_FIXED + 1;
     for (int g = 0; g < q->n_groups; g++) n += q->groups[g].n_columns;
     q->columns = dt_xcalloc((size_t)n, sizeof *q->columns);
     for (int i = 0; i < DT_QUERY_FIXED; i++) q->columns[q->n_columns++] = dt_xstrdup(FIXED[i].name);
@@ -222,6 +246,60 @@ static void name_columns(dt_query *q) {
         for (int i = 0; i < q->groups[g].n_columns; i++)
             if (!has_column(q, q->groups[g].columns[i].name, DT_QUERY_FIXED))
                 q->columns[q->n_columns++] = dt_xstrdup(q->groups[g].columns[i].name);
+}
+
+// ---- the column `set` --------------------------------------------------------------------------------
+static bool group_has(const group *g, const char *name) {
+    for (int i = 0; i < g->n_columns; i++)
+        if (strcmp(g->columns[i].name, name) == 0) return true;
+    return false;
+}
+
+static int compare_runs(const void *a, const void *b) {
+    int64_t x = ((const set_run *)a)->first, y = ((const set_run *)b)->first;
+    return x < y ? -1 : x > y;
+}
+
+// dt_set(id): the set that a record is of.
+static void set_of(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
+    const set_runs *s = sqlite3_user_data(ctx);
+    int64_t id = sqlite3_value_int64(argv[0]);
+    int low = 0, high = s->n;
+    while (high - low > 1) {
+        int mid = (low + high) / 2;
+        if (s->run[mid].first <= id)
+            low = mid;
+        else
+            high = mid;
+    }
+    if (s->n == 0 || id < s->run[low].first || id >= s->run[low].end)
+        sqlite3_result_null(ctx);
+    else
+        sqlite3_result_text(ctx, s->run[low].name, -1, SQLITE_STATIC);
+}
+
+static dt_status make_sets(dt_query *q, int index) {
+    group *g = &q->groups[index];
+    g->sets = dt_xcalloc(1, sizeof *g->sets);
+    g->sets->run = dt_xcalloc((size_t)q->n_parts + 1, sizeof *g->sets->run);
+    for (int i = 0; i < q->n_parts; i++) {
+        const part *p = &q->parts[i];
+        if (p->group == index && p->set)
+            g->sets->run[g->sets->n++] = (set_run){p->first, p->first + p->n, p->set};
+    }
+    qsort(g->sets->run, (size_t)g->sets->n, sizeof *g->sets->run, compare_runs);
+    int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC;
+    int rc = sqlite3_create_function(g->db, "dt_set", 1, flags, g->sets, set_of, NULL, NULL);
+    return rc == SQLITE_OK ? DT_OK : damaged(g);
+}
+
+static dt_status finish(dt_query *q) {
+    name_columns(q);
+    if (!q->has_sets) return DT_OK;
+    if (!has_column(q, "set", 0)) q->columns[q->n_columns++] = dt_xstrdup("set");
+    for (int g = 0; g < q->n_groups; g++)
+        if (!group_has(&q->groups[g], "set")) DT_TRY(make_sets(q, g));
+    return DT_OK;
 }
 
 // What no database describes, from the catalog: ids are record numbers.
@@ -238,14 +316,19 @@ typedef struct shard_range {
 
 static dt_status add_shards(dt_query *q, const dt_catalog *c, const shard_range *range, bool *use,
                             bool *any) {
+    int column = dt_catalog_find_column(c, "set"); // which mixing sets has made, or a set's own
     for (uint32_t i = 0; i < c->n_shards; i++) {
         const group_shard *x;
         int g = -1;
-        DT_TRY(find_shard(q, c->shards[i].path, c->shards[i].stamp, &g, &x));
+        identity id = {c->shards[i].n_bytes, c->shards[i].stamp};
+        DT_TRY(find_shard(q, c->shards[i].path, id, &g, &x));
         if (x && x->n != range[i].n) return stale(q->groups[g].path, c->shards[i].path);
         use[i] = !x;
         *any = *any || !x;
-        add_part(q, x ? g : -1, x ? x->first : range[i].first, range[i].n);
+        const char *set = x && column >= 0 && range[i].n > 0 && !group_has(&q->groups[g], "set")
+                              ? dt_catalog_value(c, column, range[i].first)
+                              : NULL;
+        add_part(q, x ? g : -1, x ? x->first : range[i].first, range[i].n, set);
     }
     return DT_OK;
 }
@@ -263,7 +346,7 @@ dt_status dt_query_open(dt_query **out, const dt_catalog *c) {
     if (st == DT_OK && any) st = add_memory(q, c, use, &memory);
     for (int i = 0; i < q->n_parts; i++)
         if (q->parts[i].group < 0) q->parts[i].group = memory;
-    if (st == DT_OK) name_columns(q);
+    if (st == DT_OK) st = finish(q);
     free(range);
     free(use);
     *out = st == DT_OK ? q : NULL;
@@ -271,35 +354,44 @@ dt_status dt_query_open(dt_query **out, const dt_catalog *c) {
     return st;
 }
 
-static dt_status add_file(dt_query *q, const char *path, bool *all) {
-    char *file = dt_io_is_dir(path) ? dt_xprintf("%s/data.mdb", path) : dt_xstrdup(path);
+static dt_status add_file(dt_query *q, const dt_found *f, bool mixed, bool *all) {
     const group_shard *x = NULL;
     int g = -1;
-    dt_status st = dt_io_exists(file) ? find_shard(q, file, 0, &g, &x) : DT_OK;
-    if (st == DT_OK && x) add_part(q, g, x->first, x->n);
-    *all = *all && x;
-    free(file);
-    return st;
+    if (f->is_folder) {
+        *all = false;
+        return DT_OK;
+    }
+    DT_TRY(find_shard(q, f->path, (identity){0}, &g, &x));
+    if (!x)
+        *all = false;
+    else
+        add_part(q, g, x->first, x->n, mixed && !group_has(&q->groups[g], "set") ? f->name : NULL);
+    return DT_OK;
+}
+
+static dt_status collect(dt_found_list *l, const char *const *paths, size_t n, bool *mixed) {
+    for (size_t i = 0; i < n; i++) {
+        dt_set_item item = {paths[i], NULL, 1};
+        DT_TRY(dt_collect(l, &item, (uint32_t)i));
+    }
+    for (size_t i = 1; i < l->n; i++) *mixed = *mixed || strcmp(l->f[i].name, l->f[0].name) != 0;
+    return dt_found_check(l);
 }
 
 dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n_paths) {
     dt_query *q = dt_xcalloc(1, sizeof *q);
-    bool all = n_paths > 0;
-    dt_status st = DT_OK;
+    dt_found_list found = {0};
+    bool mixed = false, all = true;
     *out = NULL;
-    for (size_t i = 0; i < n_paths && st == DT_OK && all; i++) {
-        char **shards = NULL;
-        size_t n = 0;
-        st = dt_expand_shards(paths[i], &shards, &n);
-        for (size_t k = 0; k < n && st == DT_OK && all; k++) st = add_file(q, shards[k], &all);
-        dt_io_free_list(shards, n);
-    }
-    if (st == DT_OK && all) {
-        name_columns(q);
+    dt_status st = collect(&found, paths, n_paths, &mixed);
+    for (size_t i = 0; i < found.n && st == DT_OK && all; i++)
+        st = add_file(q, &found.f[i], mixed, &all);
+    if (st == DT_OK && all) st = finish(q);
+    dt_found_fini(&found);
+    if (st == DT_OK && all)
         *out = q;
-    } else {
+    else
         dt_query_close(q);
-    }
     return st;
 }
 
@@ -315,8 +407,11 @@ void dt_query_close(dt_query *q) {
         free(g->shards);
         free(g->columns);
         sqlite3_close(g->db);
+        if (g->sets) free(g->sets->run);
+        free(g->sets);
         free(g->path);
     }
+    for (int i = 0; i < q->n_parts; i++) free(q->parts[i].set);
     for (int i = 0; i < q->n_columns; i++) free(q->columns[i]);
     free(q->columns);
     free(q->groups);
@@ -379,6 +474,7 @@ static dt_expr_column column_in(const group *g, const char *name, bool *fixed) {
             *fixed = true;
             return (dt_expr_column){FIXED[i].sql, FIXED[i].is_text};
         }
+    if (g->sets && strcmp(name, "set") == 0) return (dt_expr_column){"dt_set(m.id)", true};
     return (dt_expr_column){"NULL", false};
 }
 

@@ -6,7 +6,7 @@
 // stamp says whether the database is of these bytes: one that is not is refused.
 //
 // One thread. Several sets may be asked together: a column that only some of them have is null in the
-// others.
+// others, and `set` names the set of each record, as it does in the catalog of an open set.
 #ifndef DT_DATA_QUERY_H
 #define DT_DATA_QUERY_H
 

@@ -273,8 +273,9 @@ static void sets_lists_and_subsets(void **state) {
     assert_true(files);
     uint64_t in_one = ask(&one, 1, "hand = 'Left'", &files);
     assert_true(files && in_one > 0 && in_one < 20);
-    const char *list[] = {one, lmdb, one};
-    assert_int_equal(ask(list, 3, "hand = 'Left'", &files), 20 + 2 * in_one);
+    const char *two = fixture_path("s-02.tar"), *list[] = {two, lmdb, one};
+    uint64_t in_two = ask(&two, 1, "hand = 'Left'", &files);
+    assert_int_equal(ask(list, 3, "hand = 'Left'", &files), 20 + in_one + in_two);
     assert_true(files);
     assert_int_equal(ask(&folder, 1, "hand = 'Left'", &files), 20);
     assert_false(files);
@@ -301,6 +302,16 @@ static void sets_of_other_columns(void **state) {
     assert_int_equal(ask(both, 2, "label is null", &files), 80);
     assert_int_equal(ask(both, 2, "label = 'c1' or subject = 1", &files), 23);
     assert_true(files);
+    // the column that mixing makes, in databases that know nothing of it
+    assert_int_equal(ask(both, 2, "set = 'photos'", &files), 6);
+    assert_true(files);
+    assert_int_equal(ask(both, 2, "set != 'photos' and hand = 'Left'", &files), 20);
+    const char *three[] = {photos, lmdb, fixture_path("photos-raw.tar")};
+    fixture_pack(fixture_path("photos"), fixture_path("photos-raw.tar"));
+    assert_int_equal(ask(three, 3, "set = 'photos' and label = 'c1'", &files), 3);
+    assert_int_equal(ask(three, 3, "label = 'c1'", &files), 6);
+    assert_int_equal(ask(three, 3, "set in ('photos', 's')", &files), 86);
+    assert_false(files);
 }
 
 static dt_status collect(void *ctx, const dt_cell *cells, int n) {
