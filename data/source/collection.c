@@ -1,13 +1,15 @@
 // collection.c: from paths to data files.
 //
 // A path of data.path is a file, several (braces, wildcards, "::"), or a folder, and a folder is one of
-// many things: an LMDB (data.mdb in it), several LMDBs (LSUN's way: each is a class), shards, or raw
-// files. What it is is told by what lies in it.
+// many things: an LMDB (data.mdb in it), several LMDBs (LSUN's way: each is a class), shards with or
+// without a list of them (index.json), or raw files. What it is is told by what lies in it. A .json file
+// is a list of shards.
 //
 // Files of one item of data.path are one set, called after the item; LMDBs are a set each. The same file
 // twice would count its records twice without a word, so that is an error; files are compared by device
 // and inode, not by name.
 #include "collection.h"
+#include "shard_list.h"
 
 #include "base/arena.h"
 #include "base/io.h"
@@ -47,13 +49,38 @@ static char *set_name(const char *path) {
 
 static void add(dt_found_list *l, uint32_t item, const char *name, bool is_folder, char *path) {
     if ((l->n & (l->n - 1)) == 0) l->f = dt_xrealloc(l->f, (l->n ? l->n * 2 : 1) * sizeof *l->f);
-    l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_folder};
+    l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_folder, -1};
 }
 
 static void add_lmdb(dt_found_list *l, uint32_t item, const char *folder) {
     char *name = set_name(folder);
     add(l, item, name, false, dt_xprintf("%s/data.mdb", folder));
     free(name);
+}
+
+// A file that lists shards; *is_list = false: it is another file.
+static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, const char *list,
+                            bool *is_list) {
+    dt_listing shards = {0};
+    dt_status st = dt_shard_list_read(&shards, list, is_list);
+    for (size_t i = 0; i < shards.n && st == DT_OK; i++) {
+        const dt_listed *s = &shards.shard[i];
+        if (!dt_io_exists(s->path))
+            st = dt_fail(DT_E_DATA, "%s: lists %s, which is not there", list, s->path);
+        add(l, item, s->set ? s->set : name, false, dt_xstrdup(s->path));
+        l->f[l->n - 1].n_records = s->n_records;
+    }
+    dt_shard_list_fini(&shards);
+    return st;
+}
+
+static dt_status add_index_json(dt_found_list *l, uint32_t item, const char *name,
+                                const char *folder, bool *is_list) {
+    char *path = dt_xprintf("%s/index.json", folder);
+    *is_list = false;
+    dt_status st = dt_io_exists(path) ? add_listed(l, item, name, path, is_list) : DT_OK;
+    free(path);
+    return st;
 }
 
 static bool is_lmdb_folder(const char *path) {
@@ -87,6 +114,9 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
         add_lmdb(l, item, path);
         return DT_OK;
     }
+    bool is_list;
+    DT_TRY(add_index_json(l, item, name, path, &is_list));
+    if (is_list) return DT_OK;
     // not a folder of images
     if (ends_with(path, ".lmdb")) return dt_fail(DT_E_DATA, "%s: has no data.mdb in it", path);
     dt_names shards = {0}, lmdbs = {0};
@@ -106,6 +136,14 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
         return dt_fail(DT_E_DATA,
                        "%s: no such data set; make it with `dtrain pack`, or correct data.path",
                        path);
+    if (!dt_io_is_dir(path) && ends_with(path, ".json")) {
+        bool is_list;
+        DT_TRY(add_listed(l, item, name, path, &is_list));
+        return is_list ? DT_OK
+                       : dt_fail(DT_E_DATA,
+                                 "%s: lists no shards: neither wids (shardlist) nor MDS (shards)",
+                                 path);
+    }
     if (!dt_io_is_dir(path)) {
         add(l, item, name, false, dt_xstrdup(path));
         return DT_OK;

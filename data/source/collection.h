@@ -10,6 +10,7 @@ typedef struct dt_found {
     char *name;    // of the set it belongs to, for the column `set`
     uint32_t item; // of data.path
     bool is_folder;
+    int64_t n_records; // that the list of shards says it has; -1: it does not say
 } dt_found;
 
 typedef struct dt_found_list {

@@ -6,17 +6,12 @@
 // how a value is told from other things.
 // Format: caffe.proto (message Datum), Protocol Buffers "Encoding".
 #include "datum.h"
-
-#include <string.h>
-
-enum { WINDOW = 128 };
+#include "peek.h"
 
 typedef struct cursor {
     const dt_blob *b;
     uint64_t at, end;
-    uint8_t window[WINDOW];
-    uint64_t window_at;
-    size_t n_window;
+    dt_peek peek;
 } cursor;
 
 static dt_status no_datum(const cursor *c, const char *what) {
@@ -26,14 +21,7 @@ static dt_status no_datum(const cursor *c, const char *what) {
 
 static dt_status next_byte(cursor *c, uint8_t *out) {
     if (c->at >= c->end) return no_datum(c, "it is cut");
-    if (c->at < c->window_at || c->at >= c->window_at + c->n_window) {
-        uint64_t left = c->end - c->at;
-        c->n_window = left < WINDOW ? (size_t)left : WINDOW;
-        c->window_at = c->at;
-        DT_TRY(dt_blob_read(c->b, c->at, c->window, c->n_window));
-    }
-    *out = c->window[c->at++ - c->window_at];
-    return DT_OK;
+    return dt_peek_read(&c->peek, c->at++, out, 1);
 }
 
 static dt_status varint(cursor *c, uint64_t *out) {
@@ -113,7 +101,11 @@ static dt_status read_field(cursor *c, dt_datum *d) {
 }
 
 dt_status dt_datum_read(const dt_blob *b, uint64_t at, uint64_t n_bytes, dt_datum *out) {
-    cursor c = {.b = b, .at = at, .end = at + n_bytes};
+    cursor c;
+    c.b = b;
+    c.at = at;
+    c.end = at + n_bytes;
+    dt_peek_init(&c.peek, b);
     *out = (dt_datum){.channels = 0};
     if (n_bytes == 0 || at > b->n_bytes || n_bytes > b->n_bytes - at)
         return no_datum(&c, "it is cut");

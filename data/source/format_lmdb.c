@@ -137,7 +137,7 @@ static dt_status add_named(entries *l) {
         last = key;
         n_last = n_key;
         DT_TRY(dt_catalog_add_member(l->s->c, ext, e->offset, e->size, NULL));
-        if (strcmp(ext, "json") == 0) DT_TRY(dt_scan_json_member(l->s, e->offset, e->size));
+        DT_TRY(dt_scan_member(l->s, ext, e->offset, e->size));
     }
     return DT_OK;
 }

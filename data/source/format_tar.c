@@ -5,16 +5,15 @@
 // dotfiles, entries without extension, entries that are no regular files (folders, links) and top-level
 // __x__ are skipped; a repeated extension within a record is an error. Small `json` members and
 // `cls`-like members become metadata columns, so that view, split and class fields work on sets made
-// elsewhere.
+// elsewhere. An index of another program beside the tar spares the walk (tar_index.h).
 #include "source.h"
 #include "tar.h"
+#include "tar_index.h"
 
 #include "base/log.h"
 
 #include <string.h>
 #include <strings.h>
-
-enum { MAX_CLS_BYTES = 20 };
 
 static bool tar_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     size_t n = strlen(path);
@@ -22,29 +21,10 @@ static bool tar_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     return dt_tar_starts(head, n_bytes) || (n >= 4 && strcasecmp(path + n - 4, ".tar") == 0);
 }
 
-static bool is_class_member(const char *ext) {
-    static const char *const NAMES[] = {"cls", "cls2", "index", "inx", "id"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
-        if (strcmp(ext, NAMES[i]) == 0) return true;
-    return false;
-}
-
-static dt_status add_columns(dt_scan *s, const char *ext, uint64_t offset, uint64_t size) {
-    char text[MAX_CLS_BYTES + 1];
-    if (strcmp(ext, "json") == 0) return dt_scan_json_member(s, offset, size);
-    if (!is_class_member(ext) || size > MAX_CLS_BYTES) return DT_OK;
-    DT_TRY(dt_blob_read(s->blob, offset, text, size));
-    text[size] = '\0';
-    char *end = text + strlen(text);
-    while (end > text && strchr(" \t\r\n", end[-1])) *--end = '\0';
-    return dt_catalog_set(s->c, ext, text + strspn(text, " \t\r\n"));
-}
-
-static dt_status scan_entries(dt_scan *s, dt_tar *tar) {
+static dt_status scan_entries(dt_scan *s, uint32_t shard, dt_tar *tar) {
     dt_tar_entry e;
     char last[DT_TAR_MAX_PATH] = "", ext[64];
     bool more = true;
-    uint32_t shard = dt_catalog_add_shard(s->c, s->blob->path, s->blob->n_bytes);
     for (;;) {
         size_t n_key;
         DT_TRY(dt_tar_next(tar, &e, &more));
@@ -56,20 +36,25 @@ static dt_status scan_entries(dt_scan *s, dt_tar *tar) {
             memcpy(last, e.path, n_key + 1);
         }
         DT_TRY(dt_catalog_add_member(s->c, ext, e.offset, e.size, NULL));
-        DT_TRY(add_columns(s, ext, e.offset, e.size));
+        DT_TRY(dt_scan_member(s, ext, e.offset, e.size));
     }
 }
 
 static dt_status tar_scan(dt_scan *s) {
     dt_tar tar;
+    bool used;
+    uint32_t shard = dt_catalog_add_shard(s->c, s->blob->path, s->blob->n_bytes);
+    DT_TRY(dt_tar_index_load(s, shard, &used));
+    if (used) return DT_OK;
     dt_tar_begin(&tar, s->blob);
-    dt_status st = scan_entries(s, &tar);
+    dt_status st = scan_entries(s, shard, &tar);
     if (st == DT_E_DATA && s->lenient && s->c->n_records > 0) {
         dt_warn("%s; the %u records before that are used", dt_error_message(), s->c->n_records);
         s->partial = true;
         return DT_OK;
     }
     if (st == DT_OK && dt_tar_warn_end(&tar)) s->partial = true;
+    if (st == DT_OK) dt_tar_index_compare(s);
     return st;
 }
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_JSON_BYTES = 65536 };
+enum { MAX_JSON_BYTES = 65536, MAX_CLS_BYTES = 20 };
 
 dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes) {
     dt_status st = dt_catalog_set_json(s->c, json, n_bytes);
@@ -18,9 +18,27 @@ dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes) {
     return DT_OK;
 }
 
-dt_status dt_scan_json_member(dt_scan *s, uint64_t offset, uint64_t size) {
+static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
     char text[MAX_JSON_BYTES];
     if (size > sizeof text) return DT_OK;
     DT_TRY(dt_blob_read(s->blob, offset, text, (size_t)size));
     return dt_scan_json(s, text, (size_t)size);
+}
+
+static bool is_class(const char *ext) {
+    static const char *const NAMES[] = {"cls", "cls2", "index", "inx", "id"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (strcmp(ext, NAMES[i]) == 0) return true;
+    return false;
+}
+
+dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t size) {
+    char text[MAX_CLS_BYTES + 1];
+    if (strcmp(ext, "json") == 0) return json_member(s, offset, size);
+    if (!is_class(ext) || size > MAX_CLS_BYTES) return DT_OK;
+    DT_TRY(dt_blob_read(s->blob, offset, text, (size_t)size));
+    text[size] = '\0';
+    char *end = text + strlen(text);
+    while (end > text && strchr(" \t\r\n", end[-1])) *--end = '\0';
+    return dt_catalog_set(s->c, ext, text + strspn(text, " \t\r\n"));
 }

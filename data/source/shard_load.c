@@ -32,7 +32,7 @@
 
 enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, AHEAD = 4, PROGRESS_S = 5 };
 
-static const dt_file_format *const FORMATS[] = {&dt_format_lmdb, &dt_format_tar};
+static const dt_file_format *const FORMATS[] = {&dt_format_mds, &dt_format_lmdb, &dt_format_tar};
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
 
 struct dt_shard_loader {
@@ -140,11 +140,11 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_set
     DT_TRY_GOTO(st, dt_blob_stamp(&b, &j->stamp), out);
     j->n_bytes = b.n_bytes;
     index_path = dt_xprintf("%s.index", j->file ? j->file : j->path);
-    const dt_file_format *f = format_of(j->path, head, n_head);
+    const dt_file_format *f = format_of(j->file ? j->file : j->path, head, n_head);
     if (!f)
         st = dt_fail(DT_E_DATA,
-                     "%s: neither LMDB nor tar (by its first bytes): damaged, or no "
-                     "data file",
+                     "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, "
+                     "or no data file",
                      j->path);
     else
         j->format = f->name;

@@ -68,6 +68,14 @@ static dt_status append_file(opening *o, size_t i) {
     return DT_OK;
 }
 
+// A list of shards that is older than its shards is worth a line.
+static void compare_count(const dt_found *f, uint32_t n) {
+    if (f->n_records >= 0 && f->n_records != n)
+        dt_warn("%s: has %u records, and the list of shards says %lld: it is not the one that was "
+                "listed",
+                f->path, n, (long long)f->n_records);
+}
+
 static bool is_mixed(const opening *o) {
     for (size_t i = 1; i < o->found.n; i++)
         if (strcmp(o->found.f[i].name, o->found.f[0].name) != 0) return true;
@@ -85,6 +93,7 @@ static dt_status append_all(opening *o) {
         else
             DT_TRY(append_file(o, job++));
         if (f->is_folder) o->s->kind = o->s->kind ? "mixed" : "folder";
+        compare_count(f, c->n_records - first);
         for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;
         int column = dt_catalog_find_column(c, "set");
         bool theirs = mixed && column >= 0 && c->n_records > first &&

@@ -37,17 +37,19 @@ typedef struct dt_scan {
 
 typedef struct dt_file_format {
     const char *name;
-    bool (*accepts)(const char *path, const uint8_t *head, size_t n_bytes); // head: up to 512 bytes
+    // By the first bytes (up to 512) and, where those do not tell, the name (of the unpacked file).
+    bool (*accepts)(const char *path, const uint8_t *head, size_t n_bytes);
     // Appends the file as one shard with its records. Any thread.
     dt_status (*scan)(dt_scan *s);
 } dt_file_format;
 
-extern const dt_file_format dt_format_lmdb, dt_format_tar;
+extern const dt_file_format dt_format_lmdb, dt_format_tar, dt_format_mds;
 
 // dt_catalog_set_json for the record added last; a text that is no JSON is counted in `s`.
 dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes);
-// The same for a member of the blob; over 64 KiB it is data, not metadata.
-dt_status dt_scan_json_member(dt_scan *s, uint64_t offset, uint64_t size);
+// What a member adds to the columns of the record added last: the top level of `json` (over 64 KiB it is
+// data, not metadata), the text of `cls` and the like.
+dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t size);
 
 // A folder of raw files: appends their records. (source_folder.c)
 dt_status dt_folder_load(dt_catalog *c, const char *path);

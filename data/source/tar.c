@@ -30,23 +30,7 @@ typedef dt_tar_says overrides;
 
 void dt_tar_begin(dt_tar *t, const dt_blob *blob) {
     *t = (dt_tar){.blob = blob};
-}
-
-// Small reads near each other. A window is read at most once a member.
-static dt_status read_near(dt_tar *t, uint64_t at, void *dst, size_t n_bytes) {
-    if (n_bytes > sizeof t->window || at > t->blob->n_bytes)
-        return dt_blob_read(t->blob, at, dst, n_bytes);
-    if (at < t->window_at || at + n_bytes > t->window_at + t->n_window) {
-        uint64_t left = t->blob->n_bytes - at;
-        size_t n = left < sizeof t->window ? (size_t)left : sizeof t->window;
-        t->n_window = 0;
-        DT_TRY(dt_blob_read(t->blob, at, t->window, n));
-        t->window_at = at;
-        t->n_window = n;
-        if (n_bytes > n) return dt_blob_read(t->blob, at, dst, n_bytes); // says that it is cut
-    }
-    memcpy(dst, t->window + (at - t->window_at), n_bytes);
-    return DT_OK;
+    dt_peek_init(&t->peek, blob);
 }
 
 static dt_status bad(const dt_tar *t, const char *what) {
@@ -146,7 +130,7 @@ static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t
                                 overrides *o) {
     char text[MAX_PAX_BYTES < 65536 ? MAX_PAX_BYTES : 65536];
     if (size > sizeof text) return bad(t, "an extended header of more than 64 KiB");
-    DT_TRY(read_near(t, data_at, text, (size_t)size));
+    DT_TRY(dt_peek_read(&t->peek, data_at, text, (size_t)size));
     if (type == 'x' || type == 'g')
         return parse_pax(text, (size_t)size, o) ? DT_OK : bad(t, "a PAX record that is not one");
     size_t n = strnlen(text, (size_t)size); // GNU 'L'
@@ -189,7 +173,7 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
     *end = t->at == t->blob->n_bytes;
     if (*end) return DT_OK;
     if (t->blob->n_bytes - t->at < DT_TAR_BLOCK) return bad(t, "the file is cut inside a header");
-    DT_TRY(read_near(t, t->at, h, sizeof *h));
+    DT_TRY(dt_peek_read(&t->peek, t->at, h, sizeof *h));
     *end = t->has_end = all_zero(h);
     if (*end) return DT_OK;
     if (!checksum_fits(h))

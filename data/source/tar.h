@@ -2,7 +2,7 @@
 #ifndef DT_DATA_TAR_H
 #define DT_DATA_TAR_H
 
-#include "blob.h"
+#include "peek.h"
 
 #include <stdbool.h>
 
@@ -21,17 +21,13 @@ typedef struct dt_tar_says {
     uint64_t size;
 } dt_tar_says;
 
-enum { DT_TAR_WINDOW = 4096 };
 typedef struct dt_tar {
     const dt_blob *blob;
     uint64_t at; // of the next header
     bool ended;
     bool has_end; // an end mark was there: without one, the file may have been cut between members
     dt_tar_says global;
-    // headers that lie side by side (PAX before each file) are one read
-    uint8_t window[DT_TAR_WINDOW];
-    uint64_t window_at;
-    size_t n_window;
+    dt_peek peek; // headers that lie side by side (PAX before each file) are one read
 } dt_tar;
 
 // Whether the first bytes of a file are a tar header.

@@ -1,0 +1,288 @@
+// format_mds.c: shards of MosaicML Streaming ("MDS", version 2).
+//
+//   u32 n, u32 offset[n + 1], JSON of the columns, samples
+//   a sample: u32 size of each column that has no fixed one, then the columns' bytes in that order
+//
+// Numbers, short texts and the top level of `json` columns become metadata columns; what is stored as
+// bytes becomes a member, a range of the shard: column `image` of encoding jpeg is member image.jpg, of
+// encoding bytes image.<what its first bytes say>, an array image.<type> without its header. A sample has
+// no name: its key is the shard's and its number. Pickles are left out: reading one runs what is in it.
+// Format: mosaicml-streaming, streaming/base/format/mds.
+#include "data/decode/decode.h"
+#include "peek.h"
+#include "source.h"
+
+#include "base/arena.h"
+#include "base/log.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_COLUMNS = 256, MAX_CONFIG_BYTES = 1 << 20, MAX_TEXT = 1024, MAX_NAME = 200 };
+
+typedef struct column {
+    char name[MAX_NAME];
+    char encoding[MAX_NAME];
+    uint32_t size; // 0: each sample says
+} column;
+
+typedef struct shard {
+    dt_scan *s;
+    dt_peek peek;
+    uint32_t n_samples, number, n_columns;
+    column *columns;
+    char *stem; // of the keys
+} shard;
+
+static bool mds_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
+    size_t n = strlen(path);
+    return n >= 4 && strcasecmp(path + n - 4, ".mds") == 0;
+}
+
+static dt_status damaged(const shard *d, const char *what) {
+    return dt_fail(DT_E_DATA, "%s: not a whole MDS shard: %s", d->s->blob->path, what);
+}
+
+static dt_status read_u32(shard *d, uint64_t at, uint32_t *out) {
+    *out = 0;
+    return dt_peek_read(&d->peek, at, out, sizeof *out);
+}
+
+// ---- columns ---------------------------------------------------------------------------------------
+static dt_status read_column(shard *d, json_t *root, size_t i) {
+    column *c = &d->columns[i];
+    json_t *name = json_array_get(json_object_get(root, "column_names"), i);
+    json_t *encoding = json_array_get(json_object_get(root, "column_encodings"), i);
+    json_t *size = json_array_get(json_object_get(root, "column_sizes"), i);
+    if (!json_is_string(name) || !json_is_string(encoding) ||
+        json_string_length(name) >= MAX_NAME || json_string_length(encoding) >= MAX_NAME)
+        return damaged(d, "a column without name or encoding");
+    snprintf(c->name, sizeof c->name, "%s", json_string_value(name));
+    snprintf(c->encoding, sizeof c->encoding, "%s", json_string_value(encoding));
+    json_int_t v = json_is_integer(size) ? json_integer_value(size) : 0;
+    if (v < 0 || v > UINT32_MAX) return damaged(d, "a column size that is none");
+    c->size = (uint32_t)v;
+    return DT_OK;
+}
+
+static dt_status read_columns(shard *d, const char *text, size_t n_bytes) {
+    json_error_t error;
+    json_t *root = json_loadb(text, n_bytes, 0, &error);
+    if (!root) return damaged(d, "its list of columns is not JSON");
+    size_t n = json_array_size(json_object_get(root, "column_names"));
+    dt_status st = n > 0 && n <= MAX_COLUMNS ? DT_OK : damaged(d, "no columns, or more than 256");
+    d->columns = dt_xcalloc(n + 1, sizeof *d->columns);
+    d->n_columns = (uint32_t)n;
+    for (size_t i = 0; i < n && st == DT_OK; i++) st = read_column(d, root, i);
+    json_decref(root);
+    return st;
+}
+
+static dt_status read_head(shard *d) {
+    uint32_t first = 0;
+    const dt_blob *b = d->s->blob;
+    DT_TRY(read_u32(d, 0, &d->n_samples));
+    uint64_t config_at = 4 + 4 * ((uint64_t)d->n_samples + 1);
+    if (config_at > b->n_bytes) return damaged(d, "cut in its offsets");
+    DT_TRY(read_u32(d, 4, &first));
+    if (first < config_at || first > b->n_bytes || first - config_at > MAX_CONFIG_BYTES)
+        return damaged(d, "its first sample is not behind its list of columns");
+    char *text = malloc(first - config_at + 1);
+    if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st = dt_blob_read(b, config_at, text, first - config_at);
+    if (st == DT_OK) st = read_columns(d, text, first - config_at);
+    free(text);
+    return st;
+}
+
+// ---- values ----------------------------------------------------------------------------------------
+static dt_status set_int(shard *d, const column *c, int64_t v) {
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    return dt_catalog_set(d->s->c, c->name, text);
+}
+
+static double half_to_double(uint16_t h) {
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double v = exponent == 31  ? (fraction ? NAN : INFINITY)
+               : exponent == 0 ? ldexp(fraction, -24)
+                               : ldexp(1024 + fraction, exponent - 25);
+    return h >> 15 ? -v : v;
+}
+
+// A number of fixed size; false: the encoding is none of those.
+static bool read_number(const char *encoding, const uint8_t *p, uint32_t n, bool *real, double *r,
+                        int64_t *i) {
+    static const char *const NAMES[] = {"uint8", "uint16",  "uint32",  "uint64",
+                                        "int8",  "int16",   "int32",   "int64",
+                                        "int",   "float16", "float32", "float64"};
+    static const uint8_t SIZES[] = {1, 2, 4, 8, 1, 2, 4, 8, 8, 2, 4, 8};
+    size_t k = 0;
+    while (k < sizeof SIZES && strcmp(NAMES[k], encoding) != 0) k++;
+    if (k == sizeof SIZES || SIZES[k] != n) return false;
+    uint64_t u = 0;
+    float f;
+    memcpy(&u, p, n);
+    *real = k >= 9;
+    if (k < 4) *i = (int64_t)u;
+    if (k >= 4 && k < 9) *i = n == 8 ? (int64_t)u : (int64_t)(u << (64 - 8 * n)) >> (64 - 8 * n);
+    memcpy(&f, p, 4 < n ? 4 : n);
+    if (k == 9) *r = half_to_double((uint16_t)u);
+    if (k == 10) *r = f;
+    if (k == 11) memcpy(r, p, 8);
+    return true;
+}
+
+static dt_status add_number(shard *d, const column *c, uint64_t at, uint32_t n, bool *done) {
+    uint8_t bytes[8] = {0};
+    bool real = false;
+    double r = 0;
+    int64_t i = 0;
+    *done = false;
+    if (n > sizeof bytes) return DT_OK;
+    DT_TRY(dt_peek_read(&d->peek, at, bytes, n));
+    *done = read_number(c->encoding, bytes, n, &real, &r, &i);
+    if (!*done) return DT_OK;
+    return real ? dt_catalog_set_real(d->s->c, c->name, r) : set_int(d, c, i);
+}
+
+static dt_status add_member(shard *d, const column *c, const char *tail, uint64_t at, uint64_t n) {
+    char ext[2 * MAX_NAME + 2];
+    snprintf(ext, sizeof ext, *tail ? "%s.%s" : "%s", c->name, tail);
+    return dt_catalog_add_member(d->s->c, ext, at, n, NULL);
+}
+
+static dt_status add_text(shard *d, const column *c, uint64_t at, uint32_t n) {
+    char text[MAX_TEXT + 1], *end;
+    if (n > MAX_TEXT) return add_member(d, c, "txt", at, n);
+    DT_TRY(dt_peek_read(&d->peek, at, text, n));
+    text[n] = '\0';
+    if (strlen(text) != n) return add_member(d, c, "txt", at, n);
+    bool real = strcmp(c->encoding, "str_float") == 0 || strcmp(c->encoding, "str_decimal") == 0;
+    double v = real ? strtod(text, &end) : 0;
+    return real && end > text && *end == '\0' ? dt_catalog_set_real(d->s->c, c->name, v)
+                                              : dt_catalog_set(d->s->c, c->name, text);
+}
+
+static dt_status add_bytes(shard *d, const column *c, uint64_t at, uint32_t n) {
+    uint8_t head[32] = {0};
+    uint32_t k = n < sizeof head ? n : (uint32_t)sizeof head;
+    DT_TRY(dt_peek_read(&d->peek, at, head, k));
+    const char *told = dt_image_extension(head, k);
+    return add_member(d, c, told ? told : "", at, n);
+}
+
+static dt_status add_json(shard *d, const column *c, uint64_t at, uint32_t n) {
+    char *text = malloc((size_t)n + 1);
+    if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st = dt_blob_read(d->s->blob, at, text, n);
+    if (st == DT_OK && n > 0 && text[strspn(text, " \t\r\n") % n] == '{')
+        st = dt_scan_json(d->s, text, n);
+    free(text);
+    return st == DT_OK ? add_member(d, c, "json", at, n) : st;
+}
+
+// "ndarray", "ndarray:float32", "ndarray:float32:3,4": a header says what the encoding leaves open.
+static dt_status add_array(shard *d, const column *c, uint64_t at, uint32_t n) {
+    static const struct {
+        uint8_t code;
+        const char *name, *tail;
+    } TYPES[] = {{8, "uint8", "u8"},   {9, "int8", "i8"},      {16, "uint16", "u16"},
+                 {17, "int16", "i16"}, {18, "float16", "f16"}, {32, "uint32", "u32"},
+                 {33, "int32", "i32"}, {34, "float32", "f32"}, {64, "uint64", "u64"},
+                 {65, "int64", "i64"}, {66, "float64", "f64"}};
+    const char *type = strchr(c->encoding, ':'), *dims = type ? strchr(type + 1, ':') : NULL;
+    size_t n_type = !type ? 0 : dims ? (size_t)(dims - type - 1) : strlen(type + 1);
+    uint32_t skip = 0;
+    uint8_t b = 0;
+    if (!type) DT_TRY(dt_peek_read(&d->peek, at + skip++, &b, n > 0));
+    size_t k = 0, n_types = sizeof TYPES / sizeof *TYPES;
+    while (k < n_types &&
+           (type ? strncmp(TYPES[k].name, type + 1, n_type) != 0 || strlen(TYPES[k].name) != n_type
+                 : TYPES[k].code != b))
+        k++;
+    if (!dims && skip < n) {
+        DT_TRY(dt_peek_read(&d->peek, at + skip++, &b, 1));
+        skip += (uint32_t)(b >> 2) << (b & 3);
+    }
+    if (k == n_types || skip > n) return damaged(d, "an array that is none");
+    return add_member(d, c, TYPES[k].tail, at + skip, n - skip);
+}
+
+static dt_status add_value(shard *d, const column *c, uint64_t at, uint32_t n) {
+    const char *e = c->encoding;
+    bool done;
+    DT_TRY(add_number(d, c, at, n, &done));
+    if (done) return DT_OK;
+    if (strcmp(e, "str") == 0 || strncmp(e, "str_", 4) == 0) return add_text(d, c, at, n);
+    if (strcmp(e, "jpeg") == 0) return add_member(d, c, "jpg", at, n);
+    if (strcmp(e, "png") == 0) return add_member(d, c, "png", at, n);
+    if (strcmp(e, "bytes") == 0) return add_bytes(d, c, at, n);
+    if (strcmp(e, "json") == 0) return add_json(d, c, at, n);
+    if (strncmp(e, "ndarray", 7) == 0) return add_array(d, c, at, n);
+    return strcmp(e, "pkl") == 0 ? DT_OK : add_member(d, c, e, at, n);
+}
+
+// ---- samples ---------------------------------------------------------------------------------------
+static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
+    char key[1024];
+    uint64_t sizes_at = begin, at = begin;
+    for (uint32_t i = 0; i < d->n_columns; i++) at += d->columns[i].size ? 0 : 4;
+    if (at > end) return damaged(d, "a sample that is cut");
+    snprintf(key, sizeof key, "%s/%06u", d->stem, d->number);
+    DT_TRY(dt_catalog_add_record(d->s->c, 0, key));
+    for (uint32_t i = 0; i < d->n_columns; i++) {
+        uint32_t n = d->columns[i].size;
+        if (n == 0) {
+            DT_TRY(read_u32(d, sizes_at, &n));
+            sizes_at += 4;
+        }
+        if (n > end - at) return damaged(d, "a sample that is cut");
+        DT_TRY(add_value(d, &d->columns[i], at, n));
+        at += n;
+    }
+    return at == end ? DT_OK : damaged(d, "a sample that is longer than its columns");
+}
+
+static dt_status add_samples(shard *d) {
+    uint32_t *offsets = malloc(((size_t)d->n_samples + 1) * sizeof *offsets);
+    if (!offsets) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st =
+        dt_blob_read(d->s->blob, 4, offsets, ((size_t)d->n_samples + 1) * sizeof *offsets);
+    for (; st == DT_OK && d->number < d->n_samples; d->number++) {
+        uint32_t begin = offsets[d->number], end = offsets[d->number + 1];
+        st = end < begin || end > d->s->blob->n_bytes ? damaged(d, "cut in its samples")
+                                                      : add_sample(d, begin, end);
+    }
+    free(offsets);
+    return st;
+}
+
+// Offset columns of pickles are not even looked at; one line says so.
+static void tell_pickles(const shard *d) {
+    for (uint32_t i = 0; i < d->n_columns; i++)
+        if (strcmp(d->columns[i].encoding, "pkl") == 0)
+            dt_warn("%s: column %s holds pickles and is left out", d->s->blob->path,
+                    d->columns[i].name);
+}
+
+static dt_status mds_scan(dt_scan *s) {
+    const char *slash = strrchr(s->blob->path, '/'), *base = slash ? slash + 1 : s->blob->path;
+    const char *dot = strstr(base, ".mds");
+    shard d = {.s = s};
+    dt_peek_init(&d.peek, s->blob);
+    d.stem = dt_xprintf("%.*s", dot ? (int)(dot - base) : (int)strlen(base), base);
+    dt_catalog_add_shard(s->c, s->blob->path, s->blob->n_bytes);
+    dt_status st = read_head(&d);
+    if (st == DT_OK) tell_pickles(&d);
+    if (st == DT_OK) st = add_samples(&d);
+    free(d.columns);
+    free(d.stem);
+    return st;
+}
+
+const dt_file_format dt_format_mds = {"mds", mds_accepts, mds_scan};

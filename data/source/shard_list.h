@@ -1,0 +1,25 @@
+// shard_list.h: lists of shards that other programs keep beside them: wids JSON, MDS index.json.
+#ifndef DT_DATA_SHARD_LIST_H
+#define DT_DATA_SHARD_LIST_H
+
+#include "source.h"
+
+typedef struct dt_listed {
+    char *path;        // heap: relative ones are from the list's folder
+    char *set;         // heap, or NULL: the name of the data set that it is of
+    int64_t n_records; // -1: the list does not say
+} dt_listed;
+
+typedef struct dt_listing {
+    dt_listed *shard;
+    size_t n;
+} dt_listing;
+
+// Appends the shards of a list in `text`, from file `path`; *is_list = false: it is neither of the two.
+// DT_E_DATA: no JSON, or a shard that is no local file or packed in a way that is not read.
+dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text, size_t n_bytes,
+                              bool *is_list);
+dt_status dt_shard_list_read(dt_listing *l, const char *path, bool *is_list);
+void dt_shard_list_fini(dt_listing *l);
+
+#endif

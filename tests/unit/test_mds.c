@@ -1,0 +1,172 @@
+// MDS sets that MosaicML's own writer made (tests/golden/make_mds.py), and shards that are damaged.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/source/source.h"
+#include "data_fixture.h"
+
+static const char *golden(const char *name) {
+    const char *source = getenv("SOURCE");
+    return dt_arena_printf(&fixture_arena, "%s/tests/golden/%s", source ? source : ".", name);
+}
+
+static dt_status open_set(dt_set **out, const char *path) {
+    dt_set_item item = {path, NULL, 1};
+    dt_set_options o = {.cache_dir = fixture_path("cache"), .cache_bytes = 1 << 24};
+    return dt_set_open_items(out, &item, 1, &o);
+}
+
+static dt_set *open_ok(const char *path) {
+    dt_set *s = NULL;
+    if (open_set(&s, path) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+static void expect_text(const dt_set *s, const char *column, uint32_t r, const char *want) {
+    int c = dt_catalog_find_column(s->catalog, column);
+    if (c < 0) fail_msg("no column %s", column);
+    assert_string_equal(dt_catalog_value(s->catalog, c, r), want);
+}
+
+static void expect_real(const dt_set *s, const char *column, uint32_t r, double want) {
+    int c = dt_catalog_find_real(s->catalog, column);
+    if (c < 0) fail_msg("no number column %s", column);
+    assert_true(dt_catalog_real(s->catalog, c, r) == want);
+}
+
+static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *data, size_t n) {
+    const dt_record *rec = &s->catalog->records[r];
+    int e = dt_catalog_find_ext(s->catalog, ext);
+    dt_buffer scratch = {0};
+    dt_span b;
+    if (e < 0) fail_msg("no member %s", ext);
+    for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
+        if (s->catalog->members[m].ext != (uint32_t)e) continue;
+        if (dt_set_read(s, r, m, true, &scratch, &b) != DT_OK) fail_msg("%s", dt_error_message());
+        assert_int_equal(b.n_bytes, n);
+        assert_memory_equal(b.data, data, n);
+        dt_buffer_fini(&scratch);
+        return;
+    }
+    fail_msg("record %u has no member %s", r, ext);
+}
+
+// As make_mds.py has them.
+static void check_sample(dt_set *s, uint32_t i) {
+    char text[2000];
+    uint8_t bytes[64];
+    snprintf(text, sizeof text, "n\xc3\xa4me %u", i);
+    expect_text(s, "name", i, text);
+    snprintf(text, sizeof text, "%lld", i * 1000000007LL - 5);
+    expect_text(s, "n", i, text);
+    snprintf(text, sizeof text, "%d", -(int)i);
+    expect_text(s, "small", i, text);
+    snprintf(text, sizeof text, "1000000000000000000%02u", i);
+    expect_text(s, "code", i, text);
+    expect_real(s, "ratio", i, i / 8.0);
+    expect_real(s, "half", i, i / 4.0);
+    expect_real(s, "price", i, i + 0.25);
+    expect_real(s, "angle", i, i * 1.5);
+    snprintf(text, sizeof text, "p%u", i % 3);
+    expect_text(s, "who", i, text);
+    memset(bytes, (int)i, sizeof bytes);
+    memcpy(bytes, "\xff\xd8\xff", 3);
+    expect_member(s, i, "image.jpg", bytes, 13 + i);
+    memset(bytes, (int)i, sizeof bytes);
+    memcpy(bytes, "\x89PNG\r\n\x1a\n", 8);
+    expect_member(s, i, "thumb.png", bytes, 13);
+    memset(bytes, (int)i, sizeof bytes);
+    memcpy(bytes, "fLaC", 4);
+    expect_member(s, i, "raw.flac", bytes, 4 + i);
+    float vec[4] = {(float)i, (float)i + 1, (float)i + 2, (float)i + 3};
+    expect_member(s, i, "vec.f32", vec, sizeof vec);
+    int16_t any[6];
+    for (int k = 0; k < 6; k++) any[k] = (int16_t)(k + (int)i);
+    expect_member(s, i, "any.i16", any, sizeof any);
+    memset(bytes, (int)i, sizeof bytes);
+    expect_member(s, i, "grid.u8", bytes, 3 * (1 + i % 2));
+    size_t n = 0;
+    for (int k = 0; k < 300; k++) n += (size_t)sprintf(text + n, "long ");
+    n += (size_t)sprintf(text + n, "%u", i);
+    expect_member(s, i, "note.txt", text, n);
+}
+
+static void what_mosaicml_writes(void **state) {
+    uint64_t hash = 0;
+    static const char *const SETS[] = {"mds_plain", "mds_zstd", "mds_plain/index.json",
+                                       "mds_plain/shard.0000{0,1}.mds"};
+    for (size_t k = 0; k < sizeof SETS / sizeof *SETS; k++) {
+        dt_set *s = open_ok(golden(SETS[k]));
+        assert_string_equal(s->kind, "mds");
+        assert_int_equal(s->catalog->n_records, 20);
+        assert_int_equal(s->catalog->n_shards, 2);
+        const char *key = dt_catalog_str(s->catalog, s->catalog->records[3].key);
+        assert_string_equal(key, "shard.00000/000003");
+        for (uint32_t i = 0; i < 20; i++) check_sample(s, i);
+        if (k > 0) assert_true(hash == dt_catalog_hash(s->catalog));
+        hash = dt_catalog_hash(s->catalog);
+        dt_set_close(s);
+    }
+}
+
+static void what_is_not_read_is_said(void **state) {
+    dt_set *s;
+    assert_int_equal(open_set(&s, golden("mds_br")), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "zstd and gz are read"));
+    const char *list = fixture_path("gone/index.json");
+    const char *text = "{\"version\": 2, \"shards\": [{\"format\": \"mds\", \"samples\": 3, "
+                       "\"raw_data\": {\"basename\": \"a.mds\"}, \"zip_data\": null}]}";
+    fixture_write(list, text, strlen(text));
+    assert_int_equal(open_set(&s, fixture_path("gone")), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "a.mds, which is not there"));
+}
+
+static void cuts_and_damage(void **state) {
+    size_t n;
+    uint8_t *good = fixture_read(golden("mds_plain/shard.00001.mds"), &n);
+    uint32_t x = 5, n_bad = 0;
+    for (int i = 0; i < 600; i++) {
+        bool cut = i % 2;
+        x = x * 1664525u + 1013904223u;
+        size_t keep = cut ? (x >> 4) % n : n, at = (x >> 4) % (i % 3 ? 1200 : n);
+        uint8_t *copy = malloc(keep ? keep : 1);
+        memcpy(copy, good, keep);
+        if (!cut) copy[at] ^= (uint8_t)(x >> 24 | 1);
+        dt_blob b;
+        dt_blob_from_memory(&b, "x.mds", copy, keep);
+        dt_scan scan = {.c = dt_catalog_create(), .blob = &b};
+        dt_status st = dt_format_mds.scan(&scan);
+        assert_true(st == DT_E_DATA || (st == DT_OK && !cut));
+        n_bad += st != DT_OK;
+        for (uint32_t m = 0; m < scan.c->n_members; m++)
+            assert_true(scan.c->members[m].offset + scan.c->members[m].size <= keep);
+        dt_catalog_finish(scan.c);
+        dt_catalog_destroy(scan.c);
+        free(copy);
+    }
+    assert_true(n_bad > 350);
+    free(good);
+}
+
+static int begin(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int end(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_mosaicml_writes),
+        cmocka_unit_test(what_is_not_read_is_said),
+        cmocka_unit_test(cuts_and_damage),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
