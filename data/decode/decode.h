@@ -1,17 +1,27 @@
-// decode.h: bytes of an image file -> rows of 8-bit pixels, (H,W,C), grey or RGB.
+// decode.h: bytes of an image file -> rows of pixels, (H,W,C): bytes, grey or RGB, from pictures; bytes
+// or floats of any number of channels from arrays (FITS, NPY). And the resampling that follows.
 #ifndef DT_DATA_DECODE_H
 #define DT_DATA_DECODE_H
 
 #include "data/record.h"
+#include "kinds.h"
 
 #include "base/status.h"
 
-enum { DT_MAX_PIXELS = 64 << 20, DT_MAX_SCANS = 64 }; // decompression bombs end here
+enum {
+    DT_MAX_PIXELS = 64 << 20, // decompression bombs end here
+    DT_MAX_SCANS = 64,
+    DT_MAX_CHANNELS = 64
+};
 
-// Pixels, rows dense. Borrowed: from the decoder's scratch or from where the caller wanted them.
+// Pixels, rows dense. Borrowed: from the decoder's scratch or from where the caller wanted them. They may
+// be a part of a larger image: then left and top say where it lies in that of full_width x full_height.
 typedef struct dt_image {
     uint8_t *data;
-    int width, height, channels; // 1 or 3
+    int width, height, channels;
+    float *real; // floats instead of data, or NULL
+    int left, top, full_width, full_height;
+    double box[4]; // what was asked for: {left, top, right, bottom}, in pixels of the full image
 } dt_image;
 
 // A worker's scratch: nothing is allocated once its buffers have grown to the largest image.
@@ -19,33 +29,61 @@ typedef struct dt_decoder dt_decoder;
 dt_decoder *dt_decoder_create(void);
 void dt_decoder_destroy(dt_decoder *d);
 
-// Decodes `bytes` to `channels` (1 = grey, BT.601 luma; 3 = RGB; alpha is dropped). If the image is
-// want_h x want_w, straight into `dst` (want_h * want_w * channels bytes), else into scratch that the
-// next decode overwrites. DT_E_DATA says what is wrong with the bytes. The kind is told by the first
-// bytes, never by a name.
+// What is wanted of an image.
+typedef struct dt_image_want {
+    int channels;      // pictures: 1 = grey, BT.601 luma; 3 = RGB. Alpha is dropped.
+    int height, width; // of dst, and what the pixels will be resized to; 0: not known
+    void *dst;         // used if the image is height x width and no box is asked for; may be NULL
+    // The part to resize from, asked once the size is known; NULL: all. A decoder may leave out what a
+    // resize of the box to height x width (dt_resize) does not need.
+    void (*box)(const void *ctx, int width, int height, double box[4]);
+    const void *box_ctx;
+} dt_image_want;
+
+// Decodes `bytes`, into want->dst where it fits, else into scratch that the next decode overwrites. The
+// kind is told by the first bytes, never by a name. DT_E_DATA says what is wrong with the bytes.
+dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want,
+                               dt_image *out);
+// The same without a box: the whole image.
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
                           uint8_t *dst, dt_image *out);
-// "bmp", "jpg", "png", … by the first bytes, or NULL.
-const char *dt_image_extension(const uint8_t *head, size_t n_bytes);
 
 // ---- the decoders behind it ------------------------------------------------------------------------
-// Where pixels go once the size is known: dst when it fits, else scratch; checks the limits.
 typedef struct dt_image_sink {
-    int channels, want_h, want_w;
-    uint8_t *dst;
+    const dt_image_want *want;
     dt_buffer *scratch;
 } dt_image_sink;
-dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
 
-dt_status dt_decode_bmp(dt_span bytes, const dt_image_sink *sink, dt_image *out);
-typedef struct dt_jpeg dt_jpeg; // libjpeg's state, reused
-dt_jpeg *dt_jpeg_create(void);
-void dt_jpeg_destroy(dt_jpeg *j);
-dt_status dt_decode_jpeg(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt_image *out);
+// One kind's decoder: `state` is what create made for this worker, or NULL without create.
+typedef struct dt_image_driver {
+    dt_status (*decode)(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out);
+    void *(*create)(void);
+    void (*destroy)(void *state);
+} dt_image_driver;
+extern const dt_image_driver dt_image_bmp, dt_image_jpeg, dt_image_png, dt_image_ppm;
+
+// Once the size is known: checks the limits and sets all of `out` but the pixels' place, the box included.
+dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
+// Where the pixels go: out->width x out->height, which may have become less than the full size.
+dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out);
+// Both, for a whole image.
+dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
 
 // BT.601 luma as libjpeg and Pillow round it.
 static inline uint8_t dt_luma(uint32_t r, uint32_t g, uint32_t b) {
     return (uint8_t)((19595 * r + 38470 * g + 7471 * b + 0x8000) >> 16);
+}
+
+// One pixel of a row of `channels` 1 or 3.
+static inline void dt_put_pixel(uint8_t *row, int64_t x, int channels, uint32_t r, uint32_t g,
+                                uint32_t b) {
+    if (channels == 1) {
+        row[x] = dt_luma(r, g, b);
+        return;
+    }
+    row[3 * x] = (uint8_t)r;
+    row[3 * x + 1] = (uint8_t)g;
+    row[3 * x + 2] = (uint8_t)b;
 }
 
 // ---- resize ------------------------------------------------------------------------------------------
@@ -53,9 +91,11 @@ typedef struct dt_resizer dt_resizer; // coefficients and scratch, reused
 dt_resizer *dt_resizer_create(void);
 void dt_resizer_destroy(dt_resizer *r);
 // Bilinear with antialiasing (a triangle as wide as the scale), the same bytes as Pillow's
-// Image.resize(BILINEAR, box): pixels of `box` {left, top, right, bottom} of src (NULL: all) to
-// (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory.
+// Image.resize(BILINEAR, box): pixels of `box` {left, top, right, bottom} of the full image (NULL: all)
+// to (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory.
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
                     int dst_h, int dst_w);
+// The positions [begin, end) of an axis of `size` that a resize of [low, high) to n_out reads.
+void dt_resize_reach(double low, double high, int n_out, int size, int *begin, int *end);
 
 #endif

@@ -3,7 +3,10 @@
 // A BMP is a 14-byte file header, an info header (12 bytes for OS/2 1, 40 for V3, more for V4 and V5,
 // which only append), bit masks or a palette, and rows padded to 4 bytes, bottom up unless the height
 // is negative. 16- and 32-bit pixels have channel masks, fixed ones when the compression says none.
-// Run-length coding is refused by name.
+//
+// Run-length coding (4 and 8 bits) gives a picture of palette indices first. Places that it jumps over have
+// index 0, as have rows above an early end mark; a run beyond the end of its row is cut there; a file that
+// ends without its mark before the last row does is cut.
 //
 // The header is read into one struct with every offset checked against the bytes; the row loops then
 // run on checked memory. 24 and 32 bits with the usual byte order have their own loops, as those are
@@ -12,15 +15,19 @@
 #include "data/vectorize.h"
 #include "decode.h"
 
+#include "base/arena.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct bmp {
     int64_t width, height; // height > 0
     bool top_down;
     int bits;
+    uint32_t compression;
     const uint8_t *rows;
-    size_t stride;
-    uint32_t mask[3]; // r, g, b for 16 and 32 bits
+    size_t stride, n_bytes; // n_bytes: run-length coded
+    uint32_t mask[3];       // r, g, b for 16 and 32 bits
     uint8_t palette[256][3];
 } bmp;
 
@@ -96,9 +103,8 @@ static dt_status read_header(bmp *b, dt_span s) {
     uint32_t compression = header_bytes == 12 ? BI_RGB : u32_at(s.data + 30);
     uint32_t n_used = header_bytes == 12 ? 0 : u32_at(s.data + 46);
     bool masked = compression == BI_BITFIELDS || compression == BI_ALPHABITFIELDS;
-    if (compression == BI_RLE8 || compression == BI_RLE4)
-        return dt_fail(DT_E_DATA, "BMP: run-length coded; save it uncompressed");
-    if (compression != BI_RGB && !(masked && (b->bits == 16 || b->bits == 32)))
+    bool rle = (compression == BI_RLE8 && b->bits == 8) || (compression == BI_RLE4 && b->bits == 4);
+    if (compression != BI_RGB && !rle && !(masked && (b->bits == 16 || b->bits == 32)))
         return dt_fail(DT_E_DATA, "BMP: compression %u with %d bits", compression, b->bits);
     switch (b->bits) {
     case 1:
@@ -118,8 +124,12 @@ static dt_status read_header(bmp *b, dt_span s) {
     if (b->width <= 0 || b->height <= 0 || b->width > DT_MAX_PIXELS || b->height > DT_MAX_PIXELS)
         return dt_fail(DT_E_DATA, "BMP: %lld x %lld pixels", (long long)b->width,
                        (long long)b->height);
+    b->compression = compression;
     b->stride = (((size_t)b->width * (size_t)b->bits + 31) / 32) * 4;
     if (pixels_at < 14 + header_bytes || pixels_at > s.n_bytes) return cut("pixels");
+    b->rows = s.data + pixels_at;
+    b->n_bytes = s.n_bytes - pixels_at;
+    if (rle) return b->top_down ? dt_fail(DT_E_DATA, "BMP: run-length coded top down") : DT_OK;
     // the padding of the last row may be missing, as some writers leave it out
     size_t row_bytes = ((size_t)b->width * (size_t)b->bits + 7) / 8;
     size_t need = b->stride * ((size_t)b->height - 1) + row_bytes;
@@ -127,7 +137,6 @@ static dt_status read_header(bmp *b, dt_span s) {
         return dt_fail(
             DT_E_DATA, "BMP: cut: %lld x %lld pixels of %d bits need %zu bytes, it has %zu",
             (long long)b->width, (long long)b->height, b->bits, need, s.n_bytes - pixels_at);
-    b->rows = s.data + pixels_at;
     return DT_OK;
 }
 
@@ -147,22 +156,12 @@ VECTORIZED static void row_bytes_grey(const uint8_t *restrict src, uint8_t *rest
         dst[x] = dt_luma(src[step * x + 2], src[step * x + 1], src[step * x]);
 }
 
-static void put_pixel(uint8_t *dst, int x, int channels, uint32_t r, uint32_t g, uint32_t b) {
-    if (channels == 1) {
-        dst[x] = dt_luma(r, g, b);
-        return;
-    }
-    dst[3 * x] = (uint8_t)r;
-    dst[3 * x + 1] = (uint8_t)g;
-    dst[3 * x + 2] = (uint8_t)b;
-}
-
 static void row_palette(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     int per_byte = 8 / b->bits, mask = (1 << b->bits) - 1;
     for (int x = 0; x < b->width; x++) {
         int shift = 8 - b->bits * (x % per_byte + 1);
         const uint8_t *c = b->palette[src[x / per_byte] >> shift & mask];
-        put_pixel(dst, x, channels, c[0], c[1], c[2]);
+        dt_put_pixel(dst, x, channels, c[0], c[1], c[2]);
     }
 }
 
@@ -175,29 +174,113 @@ static uint32_t masked(uint32_t pixel, uint32_t mask) {
 static void row_masks(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     for (int x = 0; x < b->width; x++) {
         uint32_t p = b->bits == 16 ? u16_at(src + 2 * x) : u32_at(src + 4 * x);
-        put_pixel(dst, x, channels, masked(p, b->mask[0]), masked(p, b->mask[1]),
-                  masked(p, b->mask[2]));
+        dt_put_pixel(dst, x, channels, masked(p, b->mask[0]), masked(p, b->mask[1]),
+                     masked(p, b->mask[2]));
     }
 }
 
-dt_status dt_decode_bmp(dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+// ---- run-length coding -------------------------------------------------------------------------------
+typedef struct rle {
+    const uint8_t *p, *end;
+    uint8_t *indices; // top down
+    int64_t x, y;     // y counts from the bottom
+    bool done;
+} rle;
+
+static void put_index(const bmp *b, rle *r, uint8_t index) {
+    if (r->x < b->width) r->indices[(b->height - 1 - r->y) * b->width + r->x] = index;
+    r->x++;
+}
+
+// n pixels: from bytes of their own, or all from one byte (repeat).
+static dt_status put_run(const bmp *b, rle *r, int n, bool repeat) {
+    bool nibbles = b->bits == 4;
+    size_t n_bytes = repeat ? 1 : nibbles ? ((size_t)n + 1) / 2 : (size_t)n;
+    if (n_bytes > (size_t)(r->end - r->p)) return cut("pixels");
+    if (r->y >= b->height)
+        return dt_fail(DT_E_DATA, "BMP: more rows than %lld", (long long)b->height);
+    for (int i = 0; i < n; i++) {
+        uint8_t v = r->p[repeat ? 0 : nibbles ? i / 2 : i];
+        put_index(b, r, !nibbles ? v : i & 1 ? v & 15 : v >> 4);
+    }
+    if (!repeat && (n_bytes & 1) && n_bytes < (size_t)(r->end - r->p)) n_bytes++; // padding
+    r->p += n_bytes;
+    return DT_OK;
+}
+
+static dt_status put_escape(const bmp *b, rle *r, int code) {
+    if (code > 2) return put_run(b, r, code, false);
+    if (code == 0) r->x = 0, r->y++;
+    r->done = code == 1;
+    if (code != 2) return DT_OK;
+    if (r->end - r->p < 2) return cut("pixels");
+    r->x += r->p[0];
+    r->y += r->p[1];
+    r->p += 2;
+    return DT_OK;
+}
+
+static dt_status decode_rle(const bmp *b, uint8_t *indices) {
+    rle r = {.p = b->rows, .end = b->rows + b->n_bytes, .indices = indices};
+    memset(indices, 0, (size_t)b->width * (size_t)b->height);
+    while (!r.done && r.end - r.p >= 2) {
+        int n = r.p[0], code = r.p[1];
+        r.p += n ? 1 : 2;
+        DT_TRY(n ? put_run(b, &r, n, true) : put_escape(b, &r, code));
+    }
+    bool all_rows = r.y >= b->height || (r.y == b->height - 1 && r.x >= b->width);
+    return r.done || all_rows ? DT_OK : cut("pixels");
+}
+
+static void row_indices(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
+    for (int64_t x = 0; x < b->width; x++) {
+        const uint8_t *c = b->palette[src[x]];
+        dt_put_pixel(dst, x, channels, c[0], c[1], c[2]);
+    }
+}
+
+// ---- a file ------------------------------------------------------------------------------------------
+static void *bmp_create(void) {
+    return dt_xcalloc(1, sizeof(dt_buffer));
+}
+
+static void bmp_destroy(void *state) {
+    dt_buffer_fini(state);
+    free(state);
+}
+
+static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
+    bool plain32 =
+        b->bits == 32 && b->mask[0] == 0xff0000 && b->mask[1] == 0xff00 && b->mask[2] == 0xff;
+    if ((b->bits == 24 || plain32) && channels == 3)
+        row_bytes_rgb(src, dst, (int)b->width, b->bits / 8);
+    else if (b->bits == 24 || plain32)
+        row_bytes_grey(src, dst, (int)b->width, b->bits / 8);
+    else if (b->bits <= 8)
+        row_palette(b, src, dst, channels);
+    else
+        row_masks(b, src, dst, channels);
+}
+
+static dt_status bmp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     bmp b = {.rows = NULL};
+    uint8_t *indices = NULL;
+    int c = sink->want->channels;
     DT_TRY(read_header(&b, bytes));
     DT_TRY(dt_image_place(sink, b.width, b.height, out));
-    bool plain32 =
-        b.bits == 32 && b.mask[0] == 0xff0000 && b.mask[1] == 0xff00 && b.mask[2] == 0xff;
-    int c = sink->channels, step = b.bits / 8;
+    if (b.compression == BI_RLE8 || b.compression == BI_RLE4) {
+        indices = dt_buffer_reserve(state, (size_t)b.width * (size_t)b.height);
+        if (!indices) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
+        DT_TRY(decode_rle(&b, indices));
+    }
     for (int64_t y = 0; y < b.height; y++) {
-        const uint8_t *src = b.rows + b.stride * (size_t)(b.top_down ? y : b.height - 1 - y);
         uint8_t *dst = out->data + (size_t)y * (size_t)b.width * (size_t)c;
-        if ((b.bits == 24 || plain32) && c == 3)
-            row_bytes_rgb(src, dst, (int)b.width, step);
-        else if (b.bits == 24 || plain32)
-            row_bytes_grey(src, dst, (int)b.width, step);
-        else if (b.bits <= 8)
-            row_palette(&b, src, dst, c);
+        if (indices)
+            row_indices(&b, indices + y * b.width, dst, c);
         else
-            row_masks(&b, src, dst, c);
+            decode_row(&b, b.rows + b.stride * (size_t)(b.top_down ? y : b.height - 1 - y), dst, c);
     }
     return DT_OK;
 }
+
+const dt_image_driver dt_image_bmp = {bmp_decode, bmp_create, bmp_destroy};

@@ -5,74 +5,92 @@
 // normalised in double, rounded to 22 fractional bits, and applied first along rows, then along
 // columns, each pass rounding to 8 bits: the procedure of Pillow's Image.resize, so the bytes agree
 // with what a model trained under torchvision has seen (tests compare with values that Pillow made).
+// Rows first always; Pillow 13 begins with columns where the height shrinks much more than the width, which
+// changes a byte by one now and then.
 //
-// Only the rows that the vertical pass needs are made. The vertical pass runs along memory and
-// vectorises; the horizontal one works on whole pixels of 1 or 3 channels.
+// Positions are those of the full image, also where only a part of it was decoded: the same weights, the
+// same bytes. Only the rows that the vertical pass needs are made. The loops that matter are in
+// resize_avx2.c; those here are for other machines, for grey, and for rows at the very end of the memory.
 #include "decode.h"
 
 #include "base/arena.h"
 #include "data/vectorize.h"
+#include "resize_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRACTION_BITS = 22 };
-
-// Weights of one axis.
-typedef struct axis {
-    int n_out, n_taps; // taps stored a position
-    dt_buffer first;   // int[n_out][2]: first source position, count
-    dt_buffer weight;  // int32[n_out][n_taps]
-    int in_size;       // what they were made for
-    double low, high;
-} axis;
-
 struct dt_resizer {
-    axis x, y;
-    dt_buffer rows, row_double, sums;
+    const dt_resize_rows *fast; // or NULL
+    dt_resize_axis x, y;
+    dt_buffer rows, row_double;
 };
 
 dt_resizer *dt_resizer_create(void) {
-    return dt_xcalloc(1, sizeof(dt_resizer));
+    dt_resizer *r = dt_xcalloc(1, sizeof *r);
+    r->fast = dt_resize_rows_avx2();
+    return r;
+}
+
+static void axis_fini(dt_resize_axis *a) {
+    dt_buffer_fini(&a->first);
+    dt_buffer_fini(&a->weight);
+    dt_buffer_fini(&a->packed);
+    dt_buffer_fini(&a->offset);
 }
 
 void dt_resizer_destroy(dt_resizer *r) {
     if (!r) return;
-    dt_buffer_fini(&r->x.first);
-    dt_buffer_fini(&r->x.weight);
-    dt_buffer_fini(&r->y.first);
-    dt_buffer_fini(&r->y.weight);
+    axis_fini(&r->x);
+    axis_fini(&r->y);
     dt_buffer_fini(&r->rows);
     dt_buffer_fini(&r->row_double);
-    dt_buffer_fini(&r->sums);
     free(r);
 }
 
+// ---- weights -----------------------------------------------------------------------------------------
 static int clamp_int(int v, int low, int high) {
     return v < low ? low : v > high ? high : v;
 }
 
-static void fill_position(const axis *a, int i, double scale, double support, double *w, int *first,
+// Source positions of output i; the filter's centre.
+static double taps_of(double low, double scale, int i, int size, int *begin, int *end) {
+    double support = scale < 1 ? 1 : scale, center = low + (i + 0.5) * scale;
+    *begin = clamp_int((int)(center - support + 0.5), 0, size - 1);
+    *end = clamp_int((int)(center + support + 0.5), *begin + 1, size);
+    return center;
+}
+
+void dt_resize_reach(double low, double high, int n_out, int size, int *begin, int *end) {
+    int unused;
+    double scale = (high - low) / n_out;
+    taps_of(low, scale, 0, size, begin, &unused);
+    taps_of(low, scale, n_out - 1, size, &unused, end);
+}
+
+static void fill_position(const dt_resize_axis *a, int i, double scale, double *w, int *first,
                           int32_t *weight) {
-    double center = a->low + (i + 0.5) * scale, inverse = 1.0 / (scale < 1 ? 1 : scale), sum = 0;
-    int begin = clamp_int((int)(center - support + 0.5), 0, a->in_size - 1);
-    int end = clamp_int((int)(center + support + 0.5), begin + 1, a->in_size);
+    int begin, end;
+    double center = taps_of(a->low, scale, i, a->in_size, &begin, &end);
+    double inverse = 1.0 / (scale < 1 ? 1 : scale), sum = 0;
     for (int k = begin; k < end; k++) {
         double t = fabs((k - center + 0.5) * inverse);
         w[k - begin] = t < 1 ? 1 - t : 0;
         sum += w[k - begin];
     }
     for (int k = 0; k < end - begin; k++) {
-        double v = (sum != 0 ? w[k] / sum : w[k]) * (1 << FRACTION_BITS);
+        double v = (sum != 0 ? w[k] / sum : w[k]) * (1 << DT_RESIZE_BITS);
         weight[k] = (int32_t)(v + 0.5);
     }
+    for (int k = end - begin; k < a->n_taps; k++) weight[k] = 0;
     first[0] = begin;
     first[1] = end - begin;
 }
 
 // Makes the weights unless they are there already: a data set of one image size makes them once.
-static bool prepare_axis(dt_resizer *r, axis *a, int in_size, double low, double high, int n_out) {
+static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double low, double high,
+                         int n_out, bool packed) {
     if (a->n_out == n_out && a->in_size == in_size && a->low == low && a->high == high) return true;
     double scale = (high - low) / n_out, support = scale < 1 ? 1 : scale;
     a->n_taps = (int)ceil(support) * 2 + 1;
@@ -85,25 +103,29 @@ static bool prepare_axis(dt_resizer *r, axis *a, int in_size, double low, double
     a->in_size = in_size;
     a->low = low;
     a->high = high;
-    for (int i = 0; i < n_out; i++)
-        fill_position(a, i, scale, support, w, first + 2 * i,
-                      weight + (size_t)i * (size_t)a->n_taps);
+    a->max_count = 0;
+    for (int i = 0; i < n_out; i++) {
+        fill_position(a, i, scale, w, first + 2 * i, weight + (size_t)i * (size_t)a->n_taps);
+        if (first[2 * i + 1] > a->max_count) a->max_count = first[2 * i + 1];
+    }
     a->n_out = n_out;
-    return true;
+    if (packed && r->fast && !r->fast->pack(a)) a->n_out = 0;
+    return a->n_out > 0;
 }
 
+// ---- passes ------------------------------------------------------------------------------------------
 static uint8_t clip(int32_t v) {
-    v >>= FRACTION_BITS;
+    v >>= DT_RESIZE_BITS;
     return v < 0 ? 0 : v > 255 ? 255 : (uint8_t)v;
 }
 
-VECTORIZED static void resize_row(const axis *a, const uint8_t *restrict src, uint8_t *restrict dst,
-                                  int channels) {
+VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8_t *restrict src,
+                                  uint8_t *restrict dst, int channels) {
     const int *first = (const int *)a->first.data;
     const int32_t *weight = (const int32_t *)a->weight.data;
-    const int32_t half = 1 << (FRACTION_BITS - 1);
+    const int32_t half = 1 << (DT_RESIZE_BITS - 1);
     for (int i = 0; i < a->n_out; i++, first += 2, weight += a->n_taps) {
-        const uint8_t *p = src + (size_t)first[0] * (size_t)channels;
+        const uint8_t *p = src + (size_t)(first[0] - left) * (size_t)channels;
         if (channels == 1) {
             int32_t s = half;
             for (int k = 0; k < first[1]; k++) s += weight[k] * p[k];
@@ -122,39 +144,66 @@ VECTORIZED static void resize_row(const axis *a, const uint8_t *restrict src, ui
     }
 }
 
-VECTORIZED static void add_row(int32_t *restrict sums, const uint8_t *restrict row, int32_t weight,
-                               size_t n) {
-    for (size_t i = 0; i < n; i++) sums[i] += weight * row[i];
+// 64 columns at a time, so that their sums stay in registers.
+VECTORIZED static void row_down(const uint8_t *restrict rows, const int32_t *restrict weight,
+                                int n_taps, uint8_t *restrict dst, size_t n) {
+    enum { PIECE = 64 };
+    for (size_t x = 0; x < n; x += PIECE) {
+        int32_t sum[PIECE];
+        size_t m = n - x < PIECE ? n - x : PIECE;
+        for (size_t i = 0; i < PIECE; i++) sum[i] = 1 << (DT_RESIZE_BITS - 1);
+        for (int k = 0; k < n_taps; k++) {
+            const uint8_t *row = rows + (size_t)k * n + x;
+            for (size_t i = 0; i < m; i++) sum[i] += weight[k] * row[i];
+        }
+        for (size_t i = 0; i < m; i++) dst[x + i] = clip(sum[i]);
+    }
 }
 
-VECTORIZED static void clip_row(const int32_t *restrict sums, uint8_t *restrict dst, size_t n) {
-    for (size_t i = 0; i < n; i++) dst[i] = clip(sums[i]);
+// Rows [top, bottom) of the full image, across. The fast loop may read a little behind a row, which is
+// in the next one but for the last.
+static void pass_across(const dt_resizer *r, const dt_image *src, int top, int bottom, uint8_t *dst,
+                        size_t n) {
+    int c = src->channels, n_fast = 0, n_rows = bottom - top;
+    size_t stride = (size_t)src->width * (size_t)c;
+    const uint8_t *from = src->data + stride * (size_t)(top - src->top);
+    if (r->fast && c == 3 && r->x.n_taps <= 2 * DT_RESIZE_MAX_PAIRS) {
+        size_t behind = stride * (size_t)(src->top + src->height - bottom);
+        size_t reads = 3 * (size_t)r->x.max_count + 16;
+        n_fast = n_rows;
+        for (; n_fast > 0 && behind < reads; n_fast--) behind += stride;
+        r->fast->across(&r->x, src->left, from, stride, dst, n, n_fast);
+    }
+    for (int y = n_fast; y < n_rows; y++)
+        row_across(&r->x, src->left, from + stride * (size_t)y, dst + n * (size_t)y, c);
+}
+
+static void pass_down(const dt_resizer *r, const uint8_t *rows, int top, uint8_t *dst, int n_out,
+                      size_t n) {
+    const dt_resize_axis *a = &r->y;
+    const int *first = (const int *)a->first.data;
+    const int32_t *weight = (const int32_t *)a->weight.data;
+    bool fast = r->fast && a->n_taps <= 2 * DT_RESIZE_MAX_PAIRS;
+    for (int y = 0; y < n_out; y++, first += 2, weight += a->n_taps, dst += n)
+        (fast ? r->fast->down : row_down)(rows + n * (size_t)(first[0] - top), weight, first[1],
+                                          dst, n);
 }
 
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
                     int dst_h, int dst_w) {
-    const double whole[4] = {0, 0, src->width, src->height};
+    int full_w = src->full_width ? src->full_width : src->width;
+    int full_h = src->full_height ? src->full_height : src->height;
+    const double whole[4] = {0, 0, full_w, full_h};
     if (!box) box = whole;
     size_t n = (size_t)dst_w * (size_t)src->channels;
-    bool ok = prepare_axis(r, &r->x, src->width, box[0], box[2], dst_w) &&
-              prepare_axis(r, &r->y, src->height, box[1], box[3], dst_h);
+    bool ok = prepare_axis(r, &r->x, full_w, box[0], box[2], dst_w, src->channels == 3) &&
+              prepare_axis(r, &r->y, full_h, box[1], box[3], dst_h, false);
     if (!ok) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
     const int *first = (const int *)r->y.first.data;
     int top = first[0], bottom = first[2 * (dst_h - 1)] + first[2 * (dst_h - 1) + 1];
-    uint8_t *rows = dt_buffer_reserve(&r->rows, n * (size_t)(bottom - top));
-    int32_t *sums = (int32_t *)dt_buffer_reserve(&r->sums, n * sizeof *sums);
-    if (!rows || !sums) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
-    size_t stride = (size_t)src->width * (size_t)src->channels;
-    for (int y = top; y < bottom; y++)
-        resize_row(&r->x, src->data + stride * (size_t)y, rows + n * (size_t)(y - top),
-                   src->channels);
-    const int32_t *weight = (const int32_t *)r->y.weight.data;
-    for (int y = 0; y < dst_h; y++) {
-        for (size_t i = 0; i < n; i++) sums[i] = 1 << (FRACTION_BITS - 1);
-        for (int k = 0; k < first[2 * y + 1]; k++)
-            add_row(sums, rows + n * (size_t)(first[2 * y] + k - top),
-                    weight[(size_t)y * (size_t)r->y.n_taps + (size_t)k], n);
-        clip_row(sums, dst + n * (size_t)y, n);
-    }
+    uint8_t *rows = dt_buffer_reserve(&r->rows, n * (size_t)(bottom - top) + DT_RESIZE_SLACK);
+    if (!rows) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
+    pass_across(r, src, top, bottom, rows, n);
+    pass_down(r, rows, top, dst, dst_h, n);
     return DT_OK;
 }

@@ -2,7 +2,7 @@
 //
 // A field is a member's extension, else a metadata column. A member matches when its extension is the
 // name, starts with "name." (fingerprint.bmp) or ends with ".name" (seg.jpg for jpg). An image field
-// whose name matches nothing takes the record's only image, so that `image:` reads any set of images; an
+// whose name matches nothing takes the record's picture, else its array, so that `image:` reads any set; an
 // audio field likewise.
 // A real field takes a column of numbers, a vector field several (`source: [yaw, pitch, roll]`). A class
 // field takes a column; if none has its name, `label` (what packing by folder writes) or `cls`
@@ -11,6 +11,7 @@
 #include "fields.h"
 
 #include "base/arena.h"
+#include "data/decode/kinds.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,29 +39,19 @@ static bool ext_matches(const char *ext, const char *name) {
     return strcmp(ext + n_ext - n, name) == 0 && (n == n_ext || ext[n_ext - n - 1] == '.');
 }
 
-static bool is_image_ext(const char *ext) {
-    static const char *const NAMES[] = {"jpg", "jpeg", "png", "bmp", "ppm", "pgm"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
-        if (ext_matches(ext, NAMES[i])) return true;
-    return false;
+static bool is_of_use(const char *ext, unsigned uses) {
+    const char *dot = strrchr(ext, '.');
+    const dt_kind *k = dt_kind_of_ext(dot ? dot + 1 : ext);
+    return k && (k->uses & uses);
 }
 
-static bool is_audio_ext(const char *ext) {
-    static const char *const NAMES[] = {"wav", "flac", "ogg", "mp3", "aiff", "aif", "au", "caf"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
-        if (ext_matches(ext, NAMES[i])) return true;
-    return false;
-}
-
-// Members of this name; NULL: of the field's kind.
-static bool mark_exts(resolver *r, const char *name) {
-    bool any = false, audio = r->f->kind == DT_FIELD_AUDIO;
+// The extensions called `name`, or (NULL) those of kinds with `uses`; whether there are any.
+static bool mark_exts(resolver *r, const char *name, unsigned uses) {
+    bool any = false;
     r->f->is_ext = dt_xcalloc(r->c->n_exts + 1, sizeof(bool));
     for (uint32_t i = 0; i < r->c->n_exts; i++) {
         const char *ext = dt_catalog_str(r->c, r->c->exts[i]);
-        r->f->is_ext[i] = name    ? ext_matches(ext, name)
-                          : audio ? is_audio_ext(ext)
-                                  : is_image_ext(ext);
+        r->f->is_ext[i] = name ? ext_matches(ext, name) : is_of_use(ext, uses);
         any = any || r->f->is_ext[i];
     }
     if (!any) {
@@ -132,11 +123,14 @@ static dt_status find_source(resolver *r) {
         return dt_config_fail(r->config, key_of(r, "source"),
                               "a list of columns makes a vector field; here expected one name");
     if (r->f->kind == DT_FIELD_CLASS) return find_class(r, name, given);
-    if (n == 1 && mark_exts(r, name)) return DT_OK;
-    if (r->f->kind == DT_FIELD_IMAGE)
-        return !given && mark_exts(r, NULL) ? DT_OK : no_source(r, "images", name);
+    if (n == 1 && mark_exts(r, name, 0)) return DT_OK;
+    if (r->f->kind == DT_FIELD_IMAGE) {
+        bool any =
+            !given && (mark_exts(r, NULL, DT_KIND_PICTURE) || mark_exts(r, NULL, DT_KIND_ARRAY));
+        return any ? DT_OK : no_source(r, "images", name);
+    }
     if (r->f->kind == DT_FIELD_AUDIO)
-        return !given && mark_exts(r, NULL) ? DT_OK : no_source(r, "sounds", name);
+        return !given && mark_exts(r, NULL, DT_KIND_AUDIO) ? DT_OK : no_source(r, "sounds", name);
     return find_numbers(r, n);
 }
 

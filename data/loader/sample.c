@@ -34,6 +34,16 @@ static double lap(uint64_t *counter, double since) {
     return now;
 }
 
+typedef struct box_choice {
+    const dt_augment *augment;
+    const dt_augment_key *key;
+} box_choice;
+
+static void choose_box(const void *ctx, int width, int height, double box[4]) {
+    const box_choice *c = ctx;
+    dt_augment_box(c->augment, c->key, width, height, box);
+}
+
 static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
                               const dt_augment_key *key, bool augment, uint8_t *dst) {
     const dt_field *f = &d->fields.f[i];
@@ -41,11 +51,16 @@ static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_
     int h = (int)size[0], wd = (int)size[1], c = (int)size[2];
     dt_image image;
     double t = dt_clock_s(), box[4];
-    // a crop is taken from the whole image, so that must not lie in the slot it is resized into
+    box_choice choice = {f->augment, key};
     bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
-    DT_TRY(dt_decode_image(w->decoder, bytes, c, h, wd, crops ? NULL : dst, &image));
-    if (crops) dt_augment_box(f->augment, key, image.width, image.height, box);
-    if (image.data != dst) DT_TRY(dt_resize(w->resizer, &image, crops ? box : NULL, dst, h, wd));
+    dt_image_want want = {.channels = c,
+                          .height = h,
+                          .width = wd,
+                          .dst = dst,
+                          .box = crops ? choose_box : NULL,
+                          .box_ctx = &choice};
+    DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
+    if (image.data != dst) DT_TRY(dt_resize(w->resizer, &image, image.box, dst, h, wd));
     t = lap(&w->decode_ns, t);
     if (!augment || !f->augment) return DT_OK;
     dt_counter_add(&w->n_augmented, 1);

@@ -15,6 +15,7 @@
 // becomes '-'.
 #include "raw.h"
 
+#include "data/decode/kinds.h"
 #include "data/source/blob.h"
 #include "data/source/tar.h"
 
@@ -45,11 +46,8 @@ typedef struct lister {
 } lister;
 
 static bool is_data_ext(const char *ext) {
-    static const char *const EXTS[] = {"bmp", "jpg",  "jpeg", "png", "ppm",  "pgm",
-                                       "wav", "flac", "ogg",  "npy", "fits", "mat"};
-    for (size_t i = 0; i < sizeof EXTS / sizeof *EXTS; i++)
-        if (strcasecmp(ext, EXTS[i]) == 0) return true;
-    return false;
+    const dt_kind *k = dt_kind_of_ext(ext);
+    return k && k->uses;
 }
 
 static void add_file(lister *l, const char *path, const char *name, uint64_t offset, uint64_t size,

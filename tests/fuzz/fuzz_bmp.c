@@ -11,10 +11,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static dt_buffer scratch;
     static volatile unsigned sum;
+    static void *state;
+    if (!state) state = dt_image_bmp.create();
     for (int channels = 1; channels <= 3; channels += 2) {
         dt_image image = {NULL, 0, 0, 0};
-        dt_image_sink sink = {.channels = channels, .scratch = &scratch};
-        if (dt_decode_bmp((dt_span){data, n_bytes}, &sink, &image) != DT_OK) continue;
+        dt_image_want want = {.channels = channels};
+        dt_image_sink sink = {&want, &scratch};
+        if (dt_image_bmp.decode(state, (dt_span){data, n_bytes}, &sink, &image) != DT_OK) continue;
         if (image.width <= 0 || image.height <= 0 ||
             (int64_t)image.width * image.height > DT_MAX_PIXELS || image.channels != channels)
             abort();

@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "data/augment/augment.h"
 #include "data/decode/decode.h"
+#include "golden/decode_golden.h"
 #include "golden/resize_golden.h"
 
 #include <math.h>
@@ -235,7 +236,10 @@ static void not_an_image_says_so(void **state) {
     assert_int_equal(decode((const uint8_t *)"hello, world", 12, 3, &image), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "not an image"));
     assert_int_equal(decode((const uint8_t *)"\x89PNG\r\n\x1a\n....", 12, 3, &image), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "png"));
+    assert_non_null(strstr(dt_error_message(), "PNG"));
+    assert_int_equal(decode((const uint8_t *)"GIF89a......", 12, 3, &image), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "gif"));
+    assert_non_null(strstr(dt_error_message(), "jpg"));
 }
 
 static void the_right_size_goes_straight_to_the_slot(void **state) {
@@ -265,6 +269,100 @@ static void resize_agrees_with_pillow(void **state) {
         assert_memory_equal(dst, RESIZE_CASES[i].bytes, (size_t)(w * h * c));
     }
     dt_resizer_destroy(r);
+}
+
+static uint32_t crc32_of(const uint8_t *p, size_t n) {
+    uint32_t crc = ~0u;
+    for (size_t i = 0; i < n; i++) {
+        crc ^= p[i];
+        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+// Sizes at which the fast loops take one, two and many groups of taps, and their edges.
+static void large_resizes_agree_with_pillow(void **state) {
+    dt_resizer *r = dt_resizer_create();
+    for (size_t i = 0; i < sizeof LARGE_RESIZE_CASES / sizeof *LARGE_RESIZE_CASES; i++) {
+        int c = LARGE_RESIZE_CASES[i].channels, w = LARGE_RESIZE_CASES[i].in_w,
+            h = LARGE_RESIZE_CASES[i].in_h;
+        size_t n = (size_t)(LARGE_RESIZE_CASES[i].w * LARGE_RESIZE_CASES[i].h * c);
+        // exact sizes, so that AddressSanitizer sees a step over the edge
+        uint8_t *src = malloc((size_t)(w * h * c)), *dst = malloc(n);
+        for (int y = 0; y < h; y++)
+            for (int x = 0; x < w; x++)
+                for (int k = 0; k < c; k++)
+                    src[(y * w + x) * c + k] =
+                        (uint8_t)(x * 37 + y * 61 + k * 91 + x * y * 13 + (x / 7 + y / 5) % 2 * 90);
+        dt_image image = {src, w, h, c};
+        assert_int_equal(dt_resize(r, &image, LARGE_RESIZE_CASES[i].box, dst,
+                                   LARGE_RESIZE_CASES[i].h, LARGE_RESIZE_CASES[i].w),
+                         DT_OK);
+        if (crc32_of(dst, n) != LARGE_RESIZE_CASES[i].crc) fail_msg("case %zu", i);
+        free(src);
+        free(dst);
+    }
+    dt_resizer_destroy(r);
+}
+
+// ---- files that other programs wrote or read -----------------------------------------------------------
+static void files_decode_as_pillow_reads_them(void **state) {
+    for (size_t i = 0; i < sizeof DECODE_CASES / sizeof *DECODE_CASES; i++)
+        for (int c = 1; c <= 3; c += 2) {
+            dt_image image;
+            if (decode(DECODE_CASES[i].file, DECODE_CASES[i].n, c, &image) != DT_OK)
+                fail_msg("%s: %s", DECODE_CASES[i].name, dt_error_message());
+            assert_int_equal(image.width, DECODE_CASES[i].w);
+            assert_int_equal(image.height, DECODE_CASES[i].h);
+            uint32_t crc = crc32_of(image.data, (size_t)(image.width * image.height * c));
+            if (crc != (c == 3 ? DECODE_CASES[i].crc_rgb : DECODE_CASES[i].crc_grey))
+                fail_msg("%s: other pixels, %d channels", DECODE_CASES[i].name, c);
+        }
+}
+
+// Anything may happen to a file; what must not: a crash, or pixels from a file that ends too early.
+static void files_cut_or_damaged_never_crash(void **state) {
+    uint32_t x = 3;
+    for (size_t i = 0; i < sizeof DECODE_CASES / sizeof *DECODE_CASES; i++) {
+        size_t n = DECODE_CASES[i].n;
+        dt_image image;
+        uint8_t *bad = malloc(n);
+        for (size_t cut = 0; cut < n; cut++) {
+            dt_status st = decode(DECODE_CASES[i].file, cut, 3, &image);
+            assert_true(st == DT_OK || st == DT_E_DATA);
+            // the end mark and what a text or row's padding leaves over may be missing
+            if (cut + 14 < n && st == DT_OK) fail_msg("%s cut at %zu", DECODE_CASES[i].name, cut);
+        }
+        for (int k = 0; k < 300; k++) {
+            memcpy(bad, DECODE_CASES[i].file, n);
+            for (int j = 0; j < 2; j++) {
+                x = x * 1664525u + 1013904223u;
+                bad[(x >> 8) % n] = (uint8_t)(x >> 24);
+            }
+            dt_status st = decode(bad, n, 3, &image);
+            assert_true(st == DT_OK || st == DT_E_DATA);
+        }
+        free(bad);
+    }
+}
+
+// Behind a PNG's checksum nothing changes unseen.
+static void a_changed_png_is_an_error(void **state) {
+    for (size_t i = 0; i < sizeof DECODE_CASES / sizeof *DECODE_CASES; i++) {
+        if (strncmp(DECODE_CASES[i].name, "png", 3) != 0) continue;
+        dt_image image;
+        uint8_t *bad = malloc(DECODE_CASES[i].n);
+        for (size_t at = 16; at + 20 < DECODE_CASES[i].n; at += 3) {
+            memcpy(bad, DECODE_CASES[i].file, DECODE_CASES[i].n);
+            bad[at] ^= 0x10;
+            dt_status st = decode(bad, DECODE_CASES[i].n, 3, &image);
+            // an ancillary chunk may be wrong, the pixels are not
+            if (st == DT_OK)
+                assert_int_equal(crc32_of(image.data, (size_t)(image.width * image.height * 3)),
+                                 DECODE_CASES[i].crc_rgb);
+        }
+        free(bad);
+    }
 }
 
 // ---- augmentation ----------------------------------------------------------------------------------
@@ -323,6 +421,22 @@ static void a_flip_moves_bytes_only(void **state) {
         for (int i = 0; i < 24 && !same; i++) assert_int_equal(a[i], plain[i / 6 * 6 + 5 - i % 6]);
     }
     assert_true(n_flipped > 70 && n_flipped < 130);
+}
+
+static void a_flip_of_colour_moves_pixels(void **state) {
+    enum { N_W = 7, N_H = 3 };
+    uint8_t a[N_W * N_H * 3];
+    int n_flipped = 0;
+    for (uint32_t s = 0; s < 40; s++) {
+        apply("[{flip: horizontal}]", s, 0, a, N_W, N_H, 3);
+        bool flipped = a[0] != 0;
+        n_flipped += flipped;
+        for (int i = 0; i < N_W * N_H * 3; i++) {
+            int x = i / 3 % N_W, from = flipped ? i + 3 * (N_W - 1 - 2 * x) : i;
+            assert_int_equal(a[i], (uint8_t)(from * 7));
+        }
+    }
+    assert_true(n_flipped > 8 && n_flipped < 32);
 }
 
 static void no_turn_is_no_change(void **state) {
@@ -428,8 +542,13 @@ int main(void) {
         cmocka_unit_test(not_an_image_says_so),
         cmocka_unit_test(the_right_size_goes_straight_to_the_slot),
         cmocka_unit_test(resize_agrees_with_pillow),
+        cmocka_unit_test(large_resizes_agree_with_pillow),
+        cmocka_unit_test(files_decode_as_pillow_reads_them),
+        cmocka_unit_test(files_cut_or_damaged_never_crash),
+        cmocka_unit_test(a_changed_png_is_an_error),
         cmocka_unit_test(augmentation_is_a_function_of_its_key),
         cmocka_unit_test(a_flip_moves_bytes_only),
+        cmocka_unit_test(a_flip_of_colour_moves_pixels),
         cmocka_unit_test(no_turn_is_no_change),
         cmocka_unit_test(noise_has_the_deviation_asked_for),
         cmocka_unit_test(a_shift_is_bilinear),

@@ -1,0 +1,154 @@
+// decode_ppm.c: the netpbm formats P1 to P6: bits, grey and RGB, as text or bytes.
+//
+// A header is a magic, then width, height and (but for bits) the largest value, separated by white space
+// and comments from '#' to the end of the line; one white space ends it. Values up to 65535 are scaled to
+// 0..255 and rounded; above 255 they take two bytes, high byte first. In P1 the digits may touch. In bits, 1
+// is black. A value above the largest is an error, a file that ends early too; what follows the first image
+// is not read.
+// Format: the netpbm man pages pbm(5), pgm(5), ppm(5).
+#include "decode.h"
+
+#include <string.h>
+
+typedef struct ppm {
+    const uint8_t *p, *end;
+    int64_t width, height;
+    uint32_t max;
+    bool text, bits;
+    int samples; // a pixel
+} ppm;
+
+static dt_status cut(void) {
+    return dt_fail(DT_E_DATA, "PPM: the file ends before its pixels do");
+}
+
+static bool is_space(uint8_t c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static void skip_space(ppm *m) {
+    while (m->p < m->end) {
+        if (*m->p == '#')
+            while (m->p < m->end && *m->p != '\n' && *m->p != '\r') m->p++;
+        else if (is_space(*m->p))
+            m->p++;
+        else
+            return;
+    }
+}
+
+static dt_status read_number(ppm *m, uint32_t *out) {
+    skip_space(m);
+    if (m->p == m->end) return cut();
+    uint32_t v = 0;
+    const uint8_t *begin = m->p;
+    for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v < 100000000; m->p++)
+        v = v * 10 + (uint32_t)(*m->p - '0');
+    if (m->p == begin) return dt_fail(DT_E_DATA, "PPM: byte 0x%02x where a number must be", *m->p);
+    *out = v;
+    return DT_OK;
+}
+
+static dt_status read_header(ppm *m) {
+    uint32_t width, height;
+    int type = m->p[1] - '0';
+    m->p += 2;
+    if (m->p == m->end) return cut();
+    if (!is_space(*m->p) && *m->p != '#')
+        return dt_fail(DT_E_DATA, "PPM: byte 0x%02x after P%d", *m->p, type);
+    DT_TRY(read_number(m, &width));
+    DT_TRY(read_number(m, &height));
+    m->width = width, m->height = height, m->max = 1;
+    m->text = type <= 3;
+    m->bits = type % 3 == 1;
+    m->samples = type % 3 == 0 ? 3 : 1;
+    if (!m->bits) DT_TRY(read_number(m, &m->max));
+    if (m->max < 1 || m->max > 65535)
+        return dt_fail(DT_E_DATA, "PPM: a largest value of %u; it must be 1..65535", m->max);
+    if (m->text) return DT_OK;
+    if (m->p == m->end) return cut();
+    if (!is_space(*m->p++)) return dt_fail(DT_E_DATA, "PPM: no white space before the pixels");
+    return DT_OK;
+}
+
+// A sample as 0..255.
+static dt_status scale(const ppm *m, uint32_t v, uint32_t *out) {
+    if (v > m->max) return dt_fail(DT_E_DATA, "PPM: value %u above the largest, %u", v, m->max);
+    *out = m->max == 255 ? v : (v * 255 + m->max / 2) / m->max;
+    return DT_OK;
+}
+
+static dt_status read_text_sample(ppm *m, uint32_t *out) {
+    uint32_t v;
+    if (!m->bits) {
+        DT_TRY(read_number(m, &v));
+        return scale(m, v, out);
+    }
+    skip_space(m);
+    if (m->p == m->end) return cut();
+    if (*m->p != '0' && *m->p != '1')
+        return dt_fail(DT_E_DATA, "PPM: byte 0x%02x where 0 or 1 must be", *m->p);
+    *out = *m->p++ == '1' ? 0 : 255;
+    return DT_OK;
+}
+
+static dt_status text_row(ppm *m, uint8_t *dst, int channels) {
+    for (int64_t x = 0; x < m->width; x++) {
+        uint32_t v[3] = {0};
+        for (int c = 0; c < m->samples; c++) DT_TRY(read_text_sample(m, &v[c]));
+        if (m->samples == 1) v[1] = v[2] = v[0];
+        dt_put_pixel(dst, x, channels, v[0], v[1], v[2]);
+    }
+    return DT_OK;
+}
+
+static dt_status byte_row(const ppm *m, const uint8_t *src, uint8_t *dst, int channels) {
+    if (m->max == 255 && m->samples == channels) {
+        memcpy(dst, src, (size_t)m->width * (size_t)channels);
+        return DT_OK;
+    }
+    int wide = m->max > 255;
+    for (int64_t x = 0; x < m->width; x++) {
+        uint32_t v[3] = {0};
+        for (int c = 0; c < m->samples; c++) {
+            const uint8_t *p = src + ((x * m->samples + c) << wide);
+            DT_TRY(scale(m, wide ? (uint32_t)p[0] << 8 | p[1] : p[0], &v[c]));
+        }
+        if (m->samples == 1) v[1] = v[2] = v[0];
+        dt_put_pixel(dst, x, channels, v[0], v[1], v[2]);
+    }
+    return DT_OK;
+}
+
+static void bit_row(const ppm *m, const uint8_t *src, uint8_t *dst, int channels) {
+    for (int64_t x = 0; x < m->width; x++) {
+        int white = src[x / 8] >> (7 - x % 8) & 1 ? 0 : 255;
+        memset(dst + x * channels, white, (size_t)channels);
+    }
+}
+
+static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+    ppm m = {.p = bytes.data, .end = bytes.data + bytes.n_bytes};
+    int channels = sink->want->channels;
+    DT_TRY(read_header(&m));
+    size_t row_bytes =
+        m.bits ? ((size_t)m.width + 7) / 8 : ((size_t)m.width * (size_t)m.samples) << (m.max > 255);
+    // before memory is taken: what is not there cannot be a picture (a text sample has a byte at least)
+    size_t need = m.text ? (size_t)m.width * (size_t)m.samples : row_bytes;
+    if (m.height > 0 && need > (size_t)(m.end - m.p) / (size_t)m.height) return cut();
+    DT_TRY(dt_image_place(sink, m.width, m.height, out));
+    for (int64_t y = 0; y < m.height; y++) {
+        uint8_t *dst = out->data + (size_t)y * (size_t)m.width * (size_t)channels;
+        const uint8_t *src = m.p;
+        if (!m.text) m.p += row_bytes;
+        if (m.text)
+            DT_TRY(text_row(&m, dst, channels));
+        else if (m.bits)
+            bit_row(&m, src, dst, channels);
+        else
+            DT_TRY(byte_row(&m, src, dst, channels));
+    }
+    return DT_OK;
+}
+
+const dt_image_driver dt_image_ppm = {.decode = ppm_decode};

@@ -1,0 +1,30 @@
+// kinds.h: the kinds of files that hold samples. One table (kinds.c) from which packing knows what is
+// data, a field knows what is a picture, and a decoder is picked. A new kind is one line there.
+#ifndef DT_DATA_KINDS_H
+#define DT_DATA_KINDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What a kind can be used as; none: known only so that a message can name it.
+enum { DT_KIND_PICTURE = 1, DT_KIND_AUDIO = 2, DT_KIND_ARRAY = 4 };
+
+typedef struct dt_kind {
+    const char *name;                    // its usual extension
+    unsigned uses;                       // bits of the above
+    const char *exts;                    // separated by spaces, lower case
+    const struct dt_image_driver *image; // decodes it to pixels (decode.h), or NULL
+    const char *magic[6];
+} dt_kind;
+
+// By the first bytes (16 are enough), or NULL. The bytes decide what a file is, never its name.
+const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes);
+// By a file's extension without the dot, in any case, or NULL.
+const dt_kind *dt_kind_of_ext(const char *ext);
+// "JPG, PNG, …": the kinds that decode to images, for messages.
+const char *dt_kind_list_images(char *buf, size_t cap);
+// "jpg", "png", … by the first bytes, or NULL.
+const char *dt_image_extension(const uint8_t *head, size_t n_bytes);
+
+#endif
