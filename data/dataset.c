@@ -16,7 +16,7 @@
 #include <string.h>
 
 static dt_set_item read_item(const dt_cnode *n) {
-    dt_set_item item = {.weight = 1};
+    dt_set_item item = {.weight = 0};
     if (dt_cnode_kind(n) != DT_C_MAP) {
         item.path = dt_cnode_str(n);
         return item;
@@ -234,8 +234,17 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     if (weight) s.real = dt_catalog_find_real(catalog, dt_cnode_str(weight));
     if (weight && s.real < 0) DT_TRY(find_column(d, weight, "data.weight", &s.column));
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
-    uint32_t n = d->splits.n[DT_SPLIT_TRAIN];
-    DT_TRY(dt_weights_make(&d->weights, catalog, &d->view, samples, n, &s));
+    uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
+    if (d->set->is_weighted) {
+        set_of = dt_xcalloc(catalog->n_shards + 1, sizeof *set_of);
+        for (uint32_t i = 0; i < catalog->n_shards; i++) set_of[i] = catalog->shards[i].set;
+        s.set_weight = d->set->weight;
+        s.set_of_shard = set_of;
+        s.n_sets = d->set->n_items;
+    }
+    dt_status st = dt_weights_make(&d->weights, catalog, &d->view, samples, n, &s);
+    free(set_of);
+    DT_TRY(st);
     d->sampler.seed = d->seed;
     d->sampler.n = n;
     d->sampler.cumulative = d->weights;
@@ -275,7 +284,8 @@ static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
                          : strcmp(shuffle, "block") == 0 ? DT_SHUFFLE_BLOCK
                                                          : DT_SHUFFLE_GLOBAL;
     d->seed = (uint64_t)dt_config_int(c, "run.seed");
-    d->skip = strcmp(dt_config_str(c, "data.on_error"), "skip") == 0;
+    d->skip = strcmp(dt_config_str(c, "data.on_error"), "fail") != 0;
+    d->skips.quarantine = strcmp(dt_config_str(c, "data.on_error"), "quarantine") == 0;
     d->verify = dt_config_bool(c, "data.verify");
     d->n_workers =
         dt_config_is_auto(c, "data.workers") ? rank_workers : (int)dt_config_int(c, "data.workers");
@@ -314,9 +324,7 @@ static void close_data(dt_dataset *base) {
     dt_view_fini(&d->view);
     dt_fields_fini(&d->fields);
     dt_set_close(d->set);
-    pthread_mutex_destroy(&d->skips.lock);
-    free(d->skips.seen);
-    free(d->skip_log);
+    dt_skips_close(d);
     free(d->description);
     free(d);
 }
@@ -341,7 +349,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     *out = NULL;
     d->base.self = d;
     d->backend = b;
-    d->skip_log = skip_log ? dt_xstrdup(skip_log) : NULL;
+    d->skips.log_path = skip_log ? dt_xstrdup(skip_log) : NULL;
     pthread_mutex_init(&d->skips.lock, NULL);
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
@@ -350,8 +358,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, make_splits(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
-    d->skips.seen = dt_xcalloc(d->set->catalog->n_records / 8 + 1, 1);
-    d->skips.log_path = d->skip_log;
+    DT_TRY_GOTO(st, dt_skips_open(d), out);
     make_description(d);
     d->base = (dt_dataset){.self = d,
                            .n_fields = d->fields.n,

@@ -13,12 +13,13 @@
 
 #include <pthread.h>
 
-// Records that were skipped: each is listed once.
+// Records that could not be used: each is listed once (skips.c).
 typedef struct dt_skips {
     pthread_mutex_t lock;
-    uint8_t *seen; // by record
-    const char *log_path;
-    uint64_t n;
+    uint8_t *seen;   // a bit a record
+    char *log_path;  // or NULL
+    bool quarantine; // what is listed is not tried again
+    uint64_t n;      // records
 } dt_skips;
 
 typedef struct dt_data {
@@ -35,7 +36,6 @@ typedef struct dt_data {
     bool skip, verify;
     int n_workers, n_prefetch; // n_prefetch 0 = auto
     int n_readers;             // -1 = auto: only while reads block
-    char *skip_log;
     dt_skips skips;
     char *description;
 } dt_data;
@@ -49,6 +49,7 @@ typedef struct dt_sample_scratch {
     dt_buffer bytes, augment, pixels;
     const dt_span *given;     // by field: bytes that were read ahead, or NULL
     uint32_t bad_record;      // being read; after a failure: the bad one
+    uint32_t bad_member;      // of it; UINT32_MAX: none
     uint32_t n_reads, n_slow; // own reads since the loader last looked, and those that blocked
     uint64_t n_waits;         // dt_thread_waits() as last known
     // since creation, read by others without a lock
@@ -62,6 +63,14 @@ void dt_sample_scratch_fini(dt_sample_scratch *w);
 // record, reason.
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
                          bool augment, void *const *field, int j);
+
+// ---- what could not be used (skips.c) ------------------------------------------------------------
+dt_status dt_skips_open(dt_data *d); // reads the lists of the run directory under quarantine
+void dt_skips_close(dt_data *d);
+// Lists the record the first time, whatever the epoch. Any thread.
+void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *reason);
+// Whether a record of the sample is in quarantine, and which.
+bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record);
 
 // The bytes of a member, checked: read ahead, or read now into w->bytes. Valid until the next fetch
 // and while what was read ahead is held. (fetch.c)

@@ -18,8 +18,6 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/io.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/thread.h"
@@ -46,42 +44,24 @@ place loader_place(const loader *l, int64_t step, int leaf, int j) {
     return (place){l->samples[i < n ? i : n - 1], 0, i < n ? 1 : 0};
 }
 
-// The record is listed the first time, whatever the epoch.
-static void note_skip(dt_data *d, uint32_t record, const char *message) {
-    dt_skips *k = &d->skips;
-    pthread_mutex_lock(&k->lock);
-    bool first = !(k->seen[record / 8] & 1u << record % 8);
-    k->seen[record / 8] |= (uint8_t)(1u << record % 8);
-    k->n++;
-    if (first) dt_warn("skipped: %s", message);
-    int fd;
-    if (first && k->log_path && dt_io_open_append(&fd, k->log_path) == DT_OK) {
-        const dt_catalog *c = d->set->catalog;
-        dt_json j;
-        dt_json_init(&j);
-        dt_json_begin_object(&j, NULL);
-        dt_json_string(&j, "file", c->shards[c->records[record].shard].path);
-        dt_json_string(&j, "record", dt_catalog_str(c, c->records[record].key));
-        dt_json_string(&j, "reason", message);
-        dt_json_end_object(&j);
-        dt_json_newline(&j);
-        if (dt_io_write(fd, k->log_path, j.data, j.n_bytes) != DT_OK)
-            dt_warn("%s", dt_error_message());
-        dt_io_close(fd, k->log_path);
-        dt_json_fini(&j);
+// As dt_sample_fill, but what is in quarantine is not tried.
+static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p) {
+    uint32_t record;
+    if (dt_skips_find(l->d, p->sample, &record)) {
+        w->scratch.bad_record = record;
+        return dt_fail(DT_E_DATA, "in quarantine");
     }
-    pthread_mutex_unlock(&k->lock);
+    return dt_sample_fill(l->d, &w->scratch, p->sample, p->epoch, l->r.augment, s->batch.field, j);
 }
 
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p) {
     dt_rng rng = {l->d->seed, p->sample, p->epoch, dt_hash32("data.replace")};
     dt_status st = DT_E_DATA;
     for (uint32_t a = 0; a < MAX_REPLACEMENTS && st == DT_E_DATA; a++) {
-        note_skip(l->d, w->scratch.bad_record, dt_error_message());
+        dt_skips_note(l->d, w->scratch.bad_record, w->scratch.bad_member, dt_error_message());
         dt_counter_add(&w->scratch.n_skipped, 1);
         p->sample = l->samples[dt_rng_below(&rng, a, (uint32_t)l->base.n_samples)];
-        st =
-            dt_sample_fill(l->d, &w->scratch, p->sample, p->epoch, l->r.augment, s->batch.field, j);
+        st = fill_sample(l, w, s, j, p);
     }
     if (!l->training) p->weight = 0;
     return st == DT_E_DATA ? dt_fail_context(st, "%d records in a row cannot be read; the last",
@@ -91,8 +71,7 @@ static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p) {
 
 static dt_status fill(loader *l, worker *w, slot *s, int j) {
     place p = loader_place(l, s->batch.step, s->batch.leaf, j);
-    dt_status st =
-        dt_sample_fill(l->d, &w->scratch, p.sample, p.epoch, l->r.augment, s->batch.field, j);
+    dt_status st = fill_sample(l, w, s, j, &p);
     if (st == DT_E_DATA && l->d->skip) st = fill_replaced(l, w, s, j, &p);
     s->batch.sample[j] = p.sample;
     s->batch.weight[j] = p.weight;

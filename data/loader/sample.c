@@ -155,6 +155,7 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     const dt_field *f = &d->fields.f[i];
     int64_t member = dt_field_member(f, d->set->catalog, record);
     dt_span bytes;
+    w->bad_member = (uint32_t)member;
     DT_TRY(dt_fetch(d, w, i, record, (uint32_t)member, &bytes));
     dt_counter_add(&w->n_decoded, 1);
     dt_status st = f->kind == DT_FIELD_IMAGE   ? decode_image(d, w, i, bytes, key, augment, dst)
@@ -173,6 +174,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample
         uint32_t record = records[f->part];
         void *dst = (uint8_t *)field[i] + (size_t)j * f->sample_bytes;
         __atomic_store_n(&w->bad_record, record, __ATOMIC_RELAXED);
+        w->bad_member = UINT32_MAX;
         for (int k = 0; k < f->n_numbers; k++)
             ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
         if (f->column >= 0)

@@ -151,7 +151,10 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
     s->catalog = dt_catalog_create();
     s->n_items = (uint32_t)n_items;
     s->weight = dt_xcalloc(n_items + 1, sizeof *s->weight);
-    for (size_t i = 0; i < n_items; i++) s->weight[i] = items[i].weight;
+    for (size_t i = 0; i < n_items; i++) {
+        s->weight[i] = items[i].weight > 0 ? items[i].weight : 1;
+        s->is_weighted = s->is_weighted || (items[i].weight > 0 && n_items > 1);
+    }
     dt_status st = collect(&o, items, n_items);
     if (st == DT_OK) {
         allow_descriptors();
@@ -176,7 +179,7 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
 
 dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths) {
     dt_set_item *items = dt_xcalloc(n_paths + 1, sizeof *items);
-    for (size_t i = 0; i < n_paths; i++) items[i] = (dt_set_item){paths[i], NULL, 1};
+    for (size_t i = 0; i < n_paths; i++) items[i] = (dt_set_item){.path = paths[i]};
     dt_status st = dt_set_open_items(out, items, n_paths, NULL);
     free(items);
     return st;

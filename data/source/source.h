@@ -59,7 +59,7 @@ dt_status dt_folder_load(dt_catalog *c, const char *path);
 typedef struct dt_set_item {
     const char *path;
     const char *name; // in the column `set`; NULL: by the path
-    double weight;    // how much it is drawn from, relative to the other items' weights
+    double weight;    // its share of an epoch, relative to the other items'; 0: none was given
 } dt_set_item;
 
 #define DT_SET_CACHE_BYTES (UINT64_C(100) << 30)
@@ -76,7 +76,8 @@ typedef struct dt_set {
     int *fds; // by shard: -1 until first read
     const char *kind;
     uint32_t n_items;
-    double *weight; // by item of data.path: dt_shard.set
+    bool is_weighted; // some item has a weight; those without then have 1
+    double *weight;   // by item of data.path: dt_shard.set
 } dt_set;
 
 // Paths may hold braces, "::" and wildcards; several items mix several sets, and a column `set` then
@@ -84,7 +85,7 @@ typedef struct dt_set {
 // shard that is listed twice.
 dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_items,
                             const dt_set_options *options);
-// The same with weight 1 and default options.
+// The same without weights and with default options.
 dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths);
 void dt_set_close(dt_set *s);
 

@@ -67,7 +67,7 @@ static void check_set(char *text) {
             if (p) *p++ = '\0';
         }
         if (strcmp(word[0], "set") == 0) {
-            dt_set_item item = {word[1], NULL, 1};
+            dt_set_item item = {.path = word[1]};
             st = dt_set_open_items(&s, &item, 1, &o);
         } else if (strcmp(word[0], "error") == 0) {
             assert_int_equal(st, DT_E_DATA);

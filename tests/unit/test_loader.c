@@ -372,6 +372,64 @@ static void skipping_changes_no_other_place(void **state) {
     }
 }
 
+enum { Q_STEPS = 40 };
+
+// The samples of Q_STEPS steps, and how many were replaced.
+static uint64_t order_of(const char *path, const char *log, int64_t *out) {
+    dt_config *c = fixture_config(path, "  on_error: quarantine\n");
+    dt_dataset *d;
+    if (dt_data_open(&d, c, NULL, 3, log) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    for (int64_t step = 0; step < Q_STEPS; step++)
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            const dt_batch *b;
+            if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+            for (int j = 0; j < b->n; j++) out[step * GLOBAL + leaf * MICRO + j] = b->sample[j];
+            s->release(s, b);
+        }
+    dt_source_stats stats;
+    s->stats(s, &stats);
+    s->close(s);
+    d->close(d);
+    dt_config_destroy(c);
+    return stats.n_skipped;
+}
+
+static int n_lines(const char *path, const char *words) {
+    size_t n;
+    char *text = fixture_read(path, &n);
+    int lines = 0;
+    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
+    if (!strstr(text, words)) fail_msg("no %s in %s", words, text);
+    free(text);
+    return lines;
+}
+
+static void quarantine_is_remembered(void **state) {
+    const char *bad = damaged_copy("q.lmdb", "iris/3/3_M_L_3", true);
+    const char *log = fixture_path("run/skipped.rank0");
+    static int64_t order[4][Q_STEPS * GLOBAL];
+    assert_int_equal(dt_io_mkdir_all(fixture_path("run")), DT_OK);
+    assert_int_equal(order_of(packed, fixture_path("none/skipped.rank0"), order[0]), 0);
+    assert_true(order_of(bad, log, order[1]) > 0);
+    assert_int_equal(n_lines(log, "\"offset\":"), 1);
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+    // another rank's list counts too; the record is whole again and still not tried
+    char *good = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", bad);
+    size_t n;
+    void *data = fixture_read(good, &n);
+    fixture_write(to, data, n);
+    assert_true(order_of(bad, fixture_path("run/skipped.rank1"), order[2]) > 0);
+    assert_memory_equal(order[1], order[2], sizeof order[1]);
+    assert_int_equal(n_lines(log, "iris/3/3_M_L_3"), 1);
+    assert_false(dt_io_exists(fixture_path("run/skipped.rank1")));
+    // the list removed: tried again. A line that is cut is no line
+    fixture_write(log, "{\"file\": \"x", 11);
+    assert_int_equal(order_of(bad, log, order[3]), 0);
+    assert_memory_equal(order[0], order[3], sizeof order[0]);
+    free(good), free(to), free(data);
+}
+
 static void an_f32_image_holds_the_same_values(void **state) {
     const dt_batch *b[2];
     dt_batch_source *s[2];
@@ -442,6 +500,7 @@ int main(void) {
         cmocka_unit_test(a_bad_record_is_named),
         cmocka_unit_test(an_error_ends_every_lane),
         cmocka_unit_test(skipping_changes_no_other_place),
+        cmocka_unit_test(quarantine_is_remembered),
         cmocka_unit_test(an_f32_image_holds_the_same_values),
         cmocka_unit_test(wrong_configs_are_named),
     };

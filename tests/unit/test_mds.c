@@ -15,7 +15,7 @@ static const char *golden(const char *name) {
 }
 
 static dt_status open_set(dt_set **out, const char *path) {
-    dt_set_item item = {path, NULL, 1};
+    dt_set_item item = {.path = path};
     dt_set_options o = {.cache_dir = fixture_path("cache"), .cache_bytes = 1 << 24};
     return dt_set_open_items(out, &item, 1, &o);
 }

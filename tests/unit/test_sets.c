@@ -54,7 +54,7 @@ static const char *write_tar(const char *name, const char *prefix, int n) {
 
 static dt_set *open_one(const char *path, const dt_set_options *o) {
     dt_set *s = NULL;
-    dt_set_item item = {path, NULL, 1};
+    dt_set_item item = {.path = path};
     if (dt_set_open_items(&s, &item, 1, o) != DT_OK) fail_msg("%s", dt_error_message());
     return s;
 }
@@ -220,6 +220,9 @@ static void a_config_mixes_sets(void **state) {
         fail_msg("%s", dt_error_message());
     assert_int_equal(d->fields[1].n_classes, 2);
     assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 40);
+    int n_of_a = 0; // 3 of 4 samples of an epoch come from the first
+    for (uint64_t i = 0; i < 40; i++) n_of_a += dt_data_sample_at(d, 0, i) < 20;
+    assert_in_range(n_of_a, 28, 32);
     d->close(d);
     dt_config_destroy(c);
     free(text);
@@ -382,7 +385,7 @@ static void compressed_shards_are_read(void **state) {
     // damaged
     packed.data[packed.n_bytes / 2] ^= 0x55;
     fixture_write(fixture_path("z/bad.tgz"), packed.data, packed.n_bytes);
-    dt_set_item item = {fixture_path("z/bad.tgz"), NULL, 1};
+    dt_set_item item = {fixture_path("z/bad.tgz"), NULL, 0};
     assert_int_equal(dt_set_open_items(&s, &item, 1, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "bad.tgz"));
     assert_int_equal(n_files(unpacked, ".partial"), 0);
@@ -420,7 +423,7 @@ static void the_cache_is_bounded(void **state) {
     dt_set_close(held);
     // more at once than there is room for
     dt_set *s;
-    dt_set_item item = {fixture_path("b/{0..5}.tgz"), NULL, 1};
+    dt_set_item item = {fixture_path("b/{0..5}.tgz"), NULL, 0};
     assert_int_equal(dt_set_open_items(&s, &item, 1, &o), DT_E_STORAGE);
     assert_non_null(strstr(dt_error_message(), "data.cache_gib"));
     dt_buffer_fini(&packed);

@@ -1,0 +1,169 @@
+// skips.c: the records that could not be used: told once, listed in the run directory, and, under
+// data.on_error: quarantine, not tried again.
+//
+// Each rank appends to its own skipped.rank<r>, a JSON line a record: file, record, member, offset,
+// bytes, reason. Under `quarantine` the lines of all ranks are read when the data is opened, so that a
+// run that goes on does not meet them again. Whether a record is tried or known to be bad, its place gets
+// the same replacement (loader.c): nothing else moves.
+#include "data/dataset.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/log.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- what is known ---------------------------------------------------------------------------------
+static bool is_bad(const dt_skips *k, uint32_t record) {
+    return __atomic_load_n(&k->seen[record / 8], __ATOMIC_RELAXED) >> record % 8 & 1;
+}
+
+static bool mark(dt_skips *k, uint32_t record) { // under the lock
+    bool first = !is_bad(k, record);
+    __atomic_fetch_or(&k->seen[record / 8], (uint8_t)(1u << record % 8), __ATOMIC_RELAXED);
+    return first;
+}
+
+bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record) {
+    if (!d->skips.quarantine || dt_counter_get(&d->skips.n) == 0) return false;
+    const uint32_t *r = d->view.record + (size_t)sample * (size_t)d->view.width;
+    for (int k = 0; k < d->view.width; k++) {
+        *record = r[k];
+        if (is_bad(&d->skips, r[k])) return true;
+    }
+    return false;
+}
+
+// ---- the list --------------------------------------------------------------------------------------
+typedef struct line {
+    uint64_t key_hash;
+    json_t *json;
+} line;
+
+static int compare_lines(const void *pa, const void *pb) {
+    const line *a = pa, *b = pb;
+    return a->key_hash < b->key_hash ? -1 : a->key_hash > b->key_hash;
+}
+
+static const char *text_of(json_t *j, const char *key) {
+    const char *s = json_string_value(json_object_get(j, key));
+    return s ? s : "";
+}
+
+// Lines of a file; one that is cut (a kill while it was written) is left out.
+static dt_status read_lines(const char *path, line **all, size_t *n) {
+    char *text, *save = NULL;
+    size_t n_bytes;
+    DT_TRY(dt_io_read_file(&text, &n_bytes, path, 64 << 20, DT_E_STORAGE));
+    for (char *p = strtok_r(text, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
+        json_t *j = json_loads(p, 0, NULL);
+        const char *record = j ? text_of(j, "record") : "";
+        if (!*record) {
+            json_decref(j);
+            continue;
+        }
+        *all = dt_xrealloc(*all, (*n + 1) * sizeof **all);
+        (*all)[(*n)++] = (line){dt_hash64(record, strlen(record)), j};
+    }
+    free(text);
+    return DT_OK;
+}
+
+static void mark_listed(dt_data *d, const line *all, size_t n) {
+    const dt_catalog *c = d->set->catalog;
+    for (uint32_t r = 0; r < c->n_records && n > 0; r++) {
+        line want = {c->records[r].key_hash, NULL};
+        const line *l = bsearch(&want, all, n, sizeof *all, compare_lines);
+        while (l && l > all && l[-1].key_hash == want.key_hash) l--;
+        for (; l && l < all + n && l->key_hash == want.key_hash; l++) {
+            bool same =
+                strcmp(text_of(l->json, "record"), dt_catalog_str(c, c->records[r].key)) == 0 &&
+                strcmp(text_of(l->json, "file"), c->shards[c->records[r].shard].path) == 0;
+            if (same && mark(&d->skips, r)) d->skips.n++;
+        }
+    }
+}
+
+static dt_status read_lists(dt_data *d, const char *folder) {
+    char **names;
+    size_t n_names, n = 0;
+    line *all = NULL;
+    DT_TRY(dt_io_list_dir(&names, &n_names, folder, DT_E_STORAGE));
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < n_names && st == DT_OK; i++) {
+        if (strncmp(names[i], "skipped.", 8) != 0) continue;
+        char *path = dt_xprintf("%s/%s", folder, names[i]);
+        st = read_lines(path, &all, &n);
+        free(path);
+    }
+    if (n > 0) qsort(all, n, sizeof *all, compare_lines);
+    if (st == DT_OK) mark_listed(d, all, n);
+    for (size_t i = 0; i < n; i++) json_decref(all[i].json);
+    free(all);
+    dt_io_free_list(names, n_names);
+    return st;
+}
+
+// ---- for the loader --------------------------------------------------------------------------------
+dt_status dt_skips_open(dt_data *d) {
+    dt_skips *k = &d->skips;
+    k->seen = dt_xcalloc(d->set->catalog->n_records / 8 + 1, 1);
+    const char *slash = k->log_path ? strrchr(k->log_path, '/') : NULL;
+    if (!k->quarantine || !slash) return DT_OK;
+    char *folder = dt_xprintf("%.*s", (int)(slash - k->log_path), k->log_path);
+    dt_status st = dt_io_is_dir(folder) ? read_lists(d, folder) : DT_OK;
+    if (st == DT_OK && k->n > 0)
+        dt_info(
+            "%llu records are in quarantine and not tried (listed in %s/skipped.*; remove those "
+            "files to try again)",
+            (unsigned long long)k->n, folder);
+    free(folder);
+    return st;
+}
+
+void dt_skips_close(dt_data *d) {
+    free(d->skips.seen);
+    free(d->skips.log_path);
+    pthread_mutex_destroy(&d->skips.lock);
+}
+
+static void write_line(const dt_data *d, const char *path, uint32_t record, uint32_t member,
+                       const char *reason) {
+    const dt_catalog *c = d->set->catalog;
+    int fd;
+    dt_json j;
+    if (dt_io_open_append(&fd, path) != DT_OK) {
+        dt_warn("%s", dt_error_message());
+        return;
+    }
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_json_string(&j, "file", c->shards[c->records[record].shard].path);
+    dt_json_string(&j, "record", dt_catalog_str(c, c->records[record].key));
+    if (member < c->n_members) {
+        dt_json_string(&j, "member", dt_catalog_str(c, c->exts[c->members[member].ext]));
+        dt_json_int(&j, "offset", (int64_t)c->members[member].offset);
+        dt_json_int(&j, "bytes", (int64_t)c->members[member].size);
+    }
+    dt_json_string(&j, "reason", reason);
+    dt_json_end_object(&j);
+    dt_json_newline(&j);
+    if (dt_io_write(fd, path, j.data, j.n_bytes) != DT_OK) dt_warn("%s", dt_error_message());
+    dt_io_close(fd, path);
+    dt_json_fini(&j);
+}
+
+void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *reason) {
+    dt_skips *k = &d->skips;
+    pthread_mutex_lock(&k->lock);
+    if (mark(k, record)) {
+        dt_counter_add(&k->n, 1);
+        dt_warn("skipped: %s", reason);
+        if (k->log_path) write_line(d, k->log_path, record, member, reason);
+    }
+    pthread_mutex_unlock(&k->lock);
+}
