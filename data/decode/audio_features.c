@@ -251,8 +251,14 @@ VECTORIZED static void sum_bands(const band *restrict b, size_t n_bands,
     for (size_t m = 0; m < n_bands; m++, out += stride) {
         const dt_lanes *p = power + b[m].first;
         const float *w = weights + b[m].weights;
-        dt_lanes sum = {0};
-        for (int k = 0; k < b[m].n; k++) sum += p[k] * w[k];
+        dt_lanes sum = {0}, odd = {0}; // two chains: the additions' latency is what takes time
+        int k = 0;
+        for (; k + 2 <= b[m].n; k += 2) {
+            sum += p[k] * w[k];
+            odd += p[k + 1] * w[k + 1];
+        }
+        if (k < b[m].n) sum += p[k] * w[k];
+        sum += odd;
         store(&sum, out, n_valid);
     }
 }
@@ -313,8 +319,12 @@ VECTORIZED static void take_logs(float *restrict x, size_t n, float low, float a
 }
 
 VECTORIZED static void limit_below(float *restrict x, size_t n, float range) {
-    float most = x[0];
-    for (size_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+    float lane[DT_LANES], most = x[0];
+    for (size_t l = 0; l < DT_LANES; l++) lane[l] = x[0];
+    for (size_t i = 0; i + DT_LANES <= n; i += DT_LANES)
+        for (size_t l = 0; l < DT_LANES; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+    for (size_t l = 0; l < DT_LANES; l++) most = lane[l] > most ? lane[l] : most;
+    for (size_t i = n - n % DT_LANES; i < n; i++) most = x[i] > most ? x[i] : most;
     for (size_t i = 0; i < n; i++) x[i] = x[i] > most - range ? x[i] : most - range;
 }
 

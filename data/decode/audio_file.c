@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "data/vectorize.h"
 
+#include <endian.h>
 #include <math.h>
 #include <sndfile.h>
 #include <stdlib.h>
@@ -121,8 +122,11 @@ VECTORIZED static void from_u8(const uint8_t *restrict p, size_t n, float *restr
 }
 
 VECTORIZED static void from_s16(const uint8_t *restrict p, size_t n, float *restrict out) {
-    for (size_t i = 0; i < n; i++)
-        out[i] = (float)(int16_t)(uint16_t)(p[2 * i] | p[2 * i + 1] << 8) * (1.0f / 32768);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t v;
+        memcpy(&v, p + 2 * i, sizeof v);
+        out[i] = (float)(int16_t)le16toh(v) * (1.0f / 32768);
+    }
 }
 
 VECTORIZED static void from_s24(const uint8_t *restrict p, size_t n, float *restrict out) {
