@@ -3,7 +3,9 @@
 #include "launch.h"
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "data/catalog/query.h"
 #include "data/source/source.h"
 
 #include <inttypes.h>
@@ -66,17 +68,50 @@ static void print_statistics(const dt_set *s) {
     print_numbers(c);
 }
 
+static void print_step(const dt_query_step *s) {
+    printf("%s", s->made_by ? s->made_by : "made");
+    if (s->command) {
+        printf(": ");
+        dt_text_print(stdout, s->command);
+    }
+    if (s->version) {
+        printf(" (dtrain ");
+        dt_text_print(stdout, s->version);
+        printf(")");
+    }
+    if (s->parent) {
+        printf(", from ");
+        dt_text_print(stdout, s->parent);
+    }
+    printf("\n");
+}
+
+// Where it comes from, if a catalog beside it says so. A catalog that is wrong does not hide the rest.
+static void print_lineage(const launch_words *w) {
+    dt_query *q = NULL;
+    dt_query_step *steps = NULL;
+    int n = 0;
+    dt_status st = dt_query_open_files(&q, w->words, 1);
+    if (st == DT_OK && q) st = dt_query_lineage(q, &steps, &n);
+    if (st != DT_OK) dt_warn("%s", dt_error_message());
+    for (int i = 0; i < n; i++) print_step(&steps[i]);
+    dt_query_free_lineage(steps, n);
+    dt_query_close(q);
+    dt_error_clear();
+}
+
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "data stat", 1, 1000000, "SET"));
     dt_set *s = NULL;
     DT_TRY(dt_set_open(&s, w->words, (size_t)w->n_words));
     print_statistics(s);
+    print_lineage(w);
     dt_set_close(s);
     return DT_OK;
 }
 
 const launch_command launch_data_stat = {
-    .text =
-        "How many records, members of which kind, and the columns with their values or range.\n\n"
-        "  dtrain data stat datasets/biometric.lmdb\n",
+    .text = "How many records, members of which kind, and the columns with their values or range.\n"
+            "If a catalog lies beside the set, also how it was made.\n\n"
+            "  dtrain data stat datasets/biometric.lmdb\n",
     .run = run};

@@ -15,6 +15,7 @@
 #include "data/source/blob.h"
 #include "data/source/collection.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -682,6 +683,76 @@ dt_status dt_query_rows(dt_query *q, const char *expression, const int *columns,
         st = send_run(q, &run, &j);
     }
     dt_expr_destroy(e);
+    return st;
+}
+
+// ---- against the catalog -----------------------------------------------------------------------------
+typedef struct comparison {
+    const dt_catalog *c;
+    int *column, *real; // of the catalog, by cell; -1
+    uint32_t record;
+} comparison;
+
+static bool same_cell(const dt_cell *cell, const char *text, double number) {
+    if (cell->kind == DT_CELL_NULL) return !text && isnan(number);
+    if (text && cell->kind == DT_CELL_TEXT) return strcmp(text, cell->text) == 0;
+    if (text) number = strtod(text, NULL);
+    return cell->kind == DT_CELL_INT    ? (double)cell->integer == number
+           : cell->kind == DT_CELL_REAL ? cell->real == number
+                                        : false;
+}
+
+static dt_status compare_row(void *ctx, const dt_cell *cells, int n) {
+    comparison *x = ctx;
+    const dt_catalog *c = x->c;
+    uint32_t r = x->record++;
+    const char *key = r < c->n_records ? dt_catalog_str(c, c->records[r].key) : "";
+    if (r >= c->n_records || cells[0].kind != DT_CELL_TEXT || strcmp(cells[0].text, key) != 0)
+        return dt_fail(DT_E_DATA, "the catalog has other records than the index: pack again");
+    for (int i = 1; i < n; i++) {
+        const char *text = x->column[i] >= 0 ? dt_catalog_value(c, x->column[i], r) : NULL;
+        double number = x->real[i] >= 0 ? dt_catalog_real(c, x->real[i], r) : NAN;
+        uint32_t name =
+            x->column[i] >= 0 ? c->columns[x->column[i]].name : c->reals[x->real[i]].name;
+        if (!same_cell(&cells[i], text, number))
+            return dt_fail(DT_E_DATA,
+                           "record %s: column %s has one value in the catalog and another in the "
+                           "index (changed by another program, or damaged): pack again",
+                           key, dt_catalog_str(c, name));
+    }
+    return DT_OK;
+}
+
+static dt_status check_integrity(group *g) {
+    sqlite3_stmt *s;
+    if (!g->path) return DT_OK;
+    DT_TRY(prepare(g, &s, "PRAGMA integrity_check(1)"));
+    dt_status st = DT_OK;
+    const char *text =
+        sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    if (!text || strcmp(text, "ok") != 0)
+        st = dt_fail(DT_E_DATA, "%s: damaged: %s: remove it, or pack again", g->path,
+                     text ? text : "unreadable");
+    sqlite3_finalize(s);
+    return st;
+}
+
+dt_status dt_query_check(dt_query *q, const dt_catalog *c) {
+    int cap = 1 + (int)(c->n_columns + c->n_reals), n = 1;
+    int *columns = dt_xcalloc((size_t)cap, 3 * sizeof *columns);
+    comparison x = {c, columns + cap, columns + 2 * cap, 0};
+    dt_status st = DT_OK;
+    for (int i = 0; i < q->n_groups && st == DT_OK; i++) st = check_integrity(&q->groups[i]);
+    for (int i = DT_QUERY_FIXED; i < q->n_columns; i++) {
+        x.column[n] = dt_catalog_find_column(c, q->columns[i]);
+        x.real[n] = dt_catalog_find_real(c, q->columns[i]);
+        columns[n] = i;
+        n += x.column[n] >= 0 || x.real[n] >= 0; // others were added by hand
+    }
+    if (st == DT_OK) st = dt_query_rows(q, NULL, columns, n, 0, compare_row, &x);
+    if (st == DT_OK && x.record != c->n_records)
+        st = dt_fail(DT_E_DATA, "the catalog has other records than the index: pack again");
+    free(columns);
     return st;
 }
 

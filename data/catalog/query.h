@@ -51,6 +51,10 @@ dt_status dt_query_rows(dt_query *q, const char *expression, const int *columns,
                         uint64_t limit, dt_query_row row, void *ctx);
 dt_status dt_query_count(dt_query *q, const char *expression, uint64_t *n);
 
+// Whether the databases are whole and say of each record what the catalog says, which the query was
+// opened with. DT_E_DATA names the first difference.
+dt_status dt_query_check(dt_query *q, const dt_catalog *c);
+
 // Where the first set comes from, oldest step first; *n = 0 where that is not known.
 typedef struct dt_query_step {
     char *made_by, *command, *options, *version, *parent, *parent_hash; // or NULL

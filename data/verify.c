@@ -1,0 +1,203 @@
+// verify.c: every member of every record, by several threads.
+//
+// Records are given out in runs of neighbours, so that each thread reads forward; what is found is
+// sorted at the end and does not depend on the threads. A bad member never stops the others.
+#include "verify.h"
+#include "data/decode/audio.h"
+#include "data/decode/decode.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/thread.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RUN = 16, AUDIO_BLOCK = 16384 };
+
+typedef struct checker {
+    dt_set *set;
+    const dt_verify_opts *o;
+    dt_verify_result *result;
+    uint64_t next;   // record
+    uint64_t n_done; // bytes
+    uint64_t n_total;
+    double begin_s, shown_s;
+    bool terminal;
+    pthread_mutex_t lock; // result
+} checker;
+
+typedef struct worker {
+    dt_buffer bytes;
+    dt_decoder *decoder;
+    dt_audio_file *audio;
+    float *samples;
+    dt_verify_result counts;
+} worker;
+
+// ---- one member ------------------------------------------------------------------------------------
+static bool is_one_of(const char *ext, const char *const *names) {
+    const char *dot = strrchr(ext, '.');
+    for (; *names; names++)
+        if (strcmp(dot ? dot + 1 : ext, *names) == 0) return true;
+    return false;
+}
+
+static dt_status check_audio(worker *w, dt_span bytes) {
+    dt_audio_info info;
+    DT_TRY(dt_audio_file_open(w->audio, bytes, &info));
+    for (int64_t at = 0; at < info.n_samples; at += AUDIO_BLOCK) {
+        int64_t left = info.n_samples - at, n = left < AUDIO_BLOCK ? left : AUDIO_BLOCK;
+        DT_TRY(dt_audio_file_read(w->audio, at, n, 1, w->samples, AUDIO_BLOCK));
+    }
+    return DT_OK;
+}
+
+static dt_status check_json(dt_span bytes) {
+    json_error_t e;
+    json_t *root = json_loadb((const char *)bytes.data, bytes.n_bytes, JSON_DECODE_ANY, &e);
+    json_decref(root);
+    return root ? DT_OK : dt_fail(DT_E_DATA, "not JSON: %s (line %d)", e.text, e.line);
+}
+
+// *known: there was something to decode.
+static dt_status check_structure(worker *w, const char *ext, dt_span bytes, bool *known) {
+    static const char *const SOUNDS[] = {"wav", "flac", "ogg", "oga", NULL};
+    static const char *const IMAGES[] = {"jpg", "jpeg", "bmp", NULL};
+    dt_image image;
+    *known = true;
+    if (is_one_of(ext, SOUNDS)) return check_audio(w, bytes);
+    if (is_one_of(ext, (const char *const[]){"json", NULL})) return check_json(bytes);
+    if (dt_image_extension(bytes.data, bytes.n_bytes) || is_one_of(ext, IMAGES))
+        return dt_decode_image(w->decoder, bytes, 3, 0, 0, NULL, &image);
+    *known = false;
+    return DT_OK;
+}
+
+// The reason without file, record and member, which are told apart from it.
+static char *reason_of(const dt_set *s, uint32_t record, uint32_t member, bool has_context) {
+    char *text = dt_xstrdup(dt_error_message());
+    dt_fail(DT_E_DATA, "%s", "");
+    dt_set_context(s, record, member, DT_E_DATA);
+    size_t n = strlen(dt_error_message());
+    if (has_context && strlen(text) > n) memmove(text, text + n, strlen(text) - n + 1);
+    return text;
+}
+
+static void add_bad(checker *c, uint32_t record, uint32_t member, bool has_context) {
+    dt_bad_member bad = {record, member, reason_of(c->set, record, member, has_context)};
+    pthread_mutex_lock(&c->lock);
+    dt_verify_result *r = c->result;
+    if ((r->n_bad & (r->n_bad - 1)) == 0)
+        r->bad = dt_xrealloc(r->bad, (r->n_bad ? 2 * r->n_bad : 1) * sizeof *r->bad);
+    r->bad[r->n_bad++] = bad;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void check_member(checker *c, worker *w, uint32_t record, uint32_t member) {
+    const dt_catalog *cat = c->set->catalog;
+    const dt_member *m = &cat->members[member];
+    dt_span bytes;
+    bool known = false;
+    w->counts.n_members++;
+    w->counts.n_bytes += m->size;
+    if (dt_set_read(c->set, record, member, true, &w->bytes, &bytes) != DT_OK) {
+        add_bad(c, record, member, true);
+        return;
+    }
+    if (c->o->decode || !m->has_hash) {
+        const char *ext = dt_catalog_str(cat, cat->exts[m->ext]);
+        if (check_structure(w, ext, bytes, &known) != DT_OK) add_bad(c, record, member, false);
+    }
+    w->counts.n_hashed += m->has_hash;
+    w->counts.n_decoded += known;
+    w->counts.n_read += !m->has_hash && !known;
+}
+
+// ---- all of them -----------------------------------------------------------------------------------
+static void show(checker *c, bool last) {
+    double now = dt_clock_s();
+    if (!c->o->progress || (!last && now - c->shown_s < (c->terminal ? 0.1 : 10))) return;
+    if (last && !c->terminal) return;
+    c->shown_s = now;
+    uint64_t done = __atomic_load_n(&c->n_done, __ATOMIC_RELAXED);
+    uint64_t n = __atomic_load_n(&c->next, __ATOMIC_RELAXED), all = c->set->catalog->n_records;
+    double s = now - c->begin_s > 1e-6 ? now - c->begin_s : 1e-6;
+    double left = done ? s / (double)done * (double)(c->n_total - done) : 0;
+    fprintf(stderr, "%sverify %" PRIu64 "/%" PRIu64 " records  %.0f MB/s  ETA %.0f s%s",
+            c->terminal ? "\r" : "", n < all ? n : all, all, (double)done / s / 1e6, left,
+            c->terminal ? "\033[K" : "\n");
+    if (last) fprintf(stderr, "\r\033[K");
+}
+
+static void check_run(checker *c, worker *w, uint32_t first) {
+    const dt_catalog *cat = c->set->catalog;
+    uint64_t n_bytes = 0;
+    for (uint32_t r = first; r - first < RUN && r < cat->n_records; r++) {
+        const dt_record *rec = &cat->records[r];
+        for (uint32_t i = 0; i < rec->n_members; i++) {
+            check_member(c, w, r, rec->first_member + i);
+            n_bytes += cat->members[rec->first_member + i].size;
+        }
+    }
+    __atomic_fetch_add(&c->n_done, n_bytes, __ATOMIC_RELAXED);
+}
+
+static void work(void *arg, int index) {
+    checker *c = arg;
+    worker w = {.decoder = dt_decoder_create(),
+                .audio = dt_audio_file_create(),
+                .samples = dt_xcalloc(AUDIO_BLOCK, sizeof(float))};
+    for (;;) {
+        uint64_t first = __atomic_fetch_add(&c->next, RUN, __ATOMIC_RELAXED);
+        if (first >= c->set->catalog->n_records) break;
+        check_run(c, &w, (uint32_t)first);
+        if (index == 0) show(c, false);
+    }
+    pthread_mutex_lock(&c->lock);
+    c->result->n_members += w.counts.n_members;
+    c->result->n_bytes += w.counts.n_bytes;
+    c->result->n_hashed += w.counts.n_hashed;
+    c->result->n_decoded += w.counts.n_decoded;
+    c->result->n_read += w.counts.n_read;
+    pthread_mutex_unlock(&c->lock);
+    dt_decoder_destroy(w.decoder);
+    dt_audio_file_destroy(w.audio);
+    dt_buffer_fini(&w.bytes);
+    free(w.samples);
+}
+
+static int compare_bad(const void *pa, const void *pb) {
+    const dt_bad_member *a = pa, *b = pb;
+    return a->member < b->member ? -1 : a->member > b->member; // ascending with the record
+}
+
+dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out) {
+    *out = (dt_verify_result){0};
+    checker c = {.set = s, .o = o, .result = out, .terminal = isatty(STDERR_FILENO)};
+    dt_team *team = NULL;
+    for (uint32_t m = 0; m < s->catalog->n_members; m++) c.n_total += s->catalog->members[m].size;
+    c.begin_s = c.shown_s = dt_clock_s();
+    DT_TRY(dt_team_create(&team, o->n_threads, "dt-verify"));
+    pthread_mutex_init(&c.lock, NULL);
+    dt_team_run(team, work, &c);
+    dt_team_destroy(team);
+    show(&c, true);
+    pthread_mutex_destroy(&c.lock);
+    if (out->n_bad > 1) qsort(out->bad, out->n_bad, sizeof *out->bad, compare_bad);
+    for (size_t i = 0; i < out->n_bad; i++)
+        out->n_bad_records += i == 0 || out->bad[i].record != out->bad[i - 1].record;
+    dt_error_clear();
+    return DT_OK;
+}
+
+void dt_verify_result_fini(dt_verify_result *r) {
+    for (size_t i = 0; i < r->n_bad; i++) free(r->bad[i].reason);
+    free(r->bad);
+    *r = (dt_verify_result){0};
+}

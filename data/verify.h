@@ -1,0 +1,32 @@
+// verify.h: reads every record of a set and says which are bad.
+#ifndef DT_DATA_VERIFY_H
+#define DT_DATA_VERIFY_H
+
+#include "data/source/source.h"
+
+typedef struct dt_bad_member {
+    uint32_t record, member; // of the catalog
+    char *reason;
+} dt_bad_member;
+
+typedef struct dt_verify_result {
+    uint64_t n_members, n_bytes;
+    uint64_t n_hashed, n_decoded,
+        n_read; // members whose hash, structure, or mere presence was checked
+    uint64_t n_bad_records;
+    dt_bad_member *bad; // by record and member
+    size_t n_bad;
+} dt_verify_result;
+
+typedef struct dt_verify_opts {
+    int n_threads;
+    bool decode;   // also what has a hash
+    bool progress; // a live line on stderr
+} dt_verify_opts;
+
+// A member with a stored hash is checked against it; of others images, sounds and JSON are decoded
+// whole, and the rest is read. DT_OK also when members are bad: they are in the result. DT_E_INTERNAL.
+dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out);
+void dt_verify_result_fini(dt_verify_result *r);
+
+#endif

@@ -1,0 +1,108 @@
+// data_export.c: dtrain data export SET… OUT: the catalog as CSV or JSON.
+#define _GNU_SOURCE // fopencookie
+
+#include "launch.h"
+
+#include "data_rows.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WHERE, COLUMNS, JSON, LIMIT, OVERWRITE };
+static const launch_option options[] = {
+    [WHERE] = {"--where", "EXPR", "only the records for which this is true"},
+    [COLUMNS] = {"--columns", "A,B", "only these columns"},
+    [JSON] = {"--json", NULL, "OUT is -: a JSON object a line instead of CSV"},
+    [LIMIT] = {"--limit", "N", "at most so many records"},
+    [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
+    {NULL}};
+
+extern const launch_command launch_data_export;
+
+// A FILE whose writes go through base/io.h.
+typedef struct file_sink {
+    const char *path;
+    int fd;
+    dt_status status;
+} file_sink;
+
+static ssize_t sink_write(void *cookie, const char *data, size_t n) {
+    file_sink *s = cookie;
+    if (s->status == DT_OK) s->status = dt_io_write(s->fd, s->path, data, n);
+    return s->status == DT_OK ? (ssize_t)n : 0;
+}
+
+static dt_status format_of(const char *out, bool json, launch_row_format *f) {
+    const char *dot = strrchr(out, '.');
+    if (strcmp(out, "-") == 0)
+        *f = json ? LAUNCH_ROWS_LINES : LAUNCH_ROWS_CSV;
+    else if (dot && strcmp(dot, ".csv") == 0)
+        *f = LAUNCH_ROWS_CSV;
+    else if (dot && strcmp(dot, ".json") == 0)
+        *f = LAUNCH_ROWS_ARRAY;
+    else if (dot && strcmp(dot, ".jsonl") == 0)
+        *f = LAUNCH_ROWS_LINES;
+    else
+        return dt_fail(DT_E_USAGE, "%s: expected a name that ends in .csv, .json or .jsonl, or -",
+                       out);
+    return DT_OK;
+}
+
+// Through a temporary: a file of that name is whole.
+static dt_status write_file(dt_query *q, const char *where, launch_rows *rows, const char *path) {
+    char *partial = dt_xprintf("%s.partial", path);
+    file_sink sink = {.path = partial, .fd = -1};
+    dt_status st = dt_io_create(&sink.fd, partial, false);
+    if (st == DT_OK) {
+        FILE *out = fopencookie(&sink, "w", (cookie_io_functions_t){.write = sink_write});
+        if (out) setvbuf(out, NULL, _IOFBF, 1 << 20);
+        st = out ? launch_write_rows(q, where, rows, out) : dt_fail(DT_E_INTERNAL, "out of memory");
+        if (out) fclose(out);
+        if (sink.status != DT_OK) st = sink.status;
+        if (st == DT_OK) st = dt_io_fsync(sink.fd, partial);
+        dt_status closed = dt_io_close(sink.fd, partial);
+        if (st == DT_OK) st = closed;
+        if (st == DT_OK) st = dt_io_rename(partial, path);
+        if (st != DT_OK) unlink(partial);
+    }
+    free(partial);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    launch_rows rows = {.columns = w->options[COLUMNS]};
+    int limit = 0;
+    dt_set *set;
+    dt_query *q;
+    DT_TRY(launch_expect_words(w, "data export", 2, 1000000, "SET… OUT"));
+    const char *out = w->words[w->n_words - 1];
+    DT_TRY(format_of(out, w->options[JSON] != NULL, &rows.format));
+    DT_TRY(launch_option_int(w, &launch_data_export, LIMIT, 0, &limit));
+    rows.limit = (uint64_t)limit;
+    if (strcmp(out, "-") != 0 && dt_io_exists(out) && !w->options[OVERWRITE])
+        return dt_fail(DT_E_USAGE, "%s exists: choose another name, or --overwrite", out);
+    DT_TRY(launch_open_query(&q, &set, w->words, w->n_words - 1));
+    bool pipe = strcmp(out, "-") == 0;
+    dt_status st = pipe ? launch_write_rows(q, w->options[WHERE], &rows, stdout)
+                        : write_file(q, w->options[WHERE], &rows, out);
+    if (st == DT_OK && !pipe) dt_info("%s: %" PRIu64 " records", out, rows.n);
+    dt_query_close(q);
+    dt_set_close(set);
+    return st;
+}
+
+const launch_command launch_data_export = {
+    .options = options,
+    .text =
+        "Keys, files and all columns of a set's catalog, for a spreadsheet or another program. In "
+        "CSV\n"
+        "control characters are written as \\n, \\x1b and the like, and a backslash is doubled.\n\n"
+        "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
+        "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,source\n",
+    .run = run};

@@ -1,0 +1,123 @@
+// data_verify.c: dtrain data verify SET…: reads all of it and lists what is bad.
+
+#include "launch.h"
+
+#include "data/catalog/query.h"
+#include "data/verify.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/thread.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { THREADS, DECODE, JSON };
+static const launch_option options[] = {
+    [THREADS] = {"--threads", "N", "how many read at once (usable cores)"},
+    [DECODE] = {"--decode", NULL, "decode images, sounds and JSON also where the hash is right"},
+    [JSON] = {"--json", NULL, "bad records as JSON objects, a line each"},
+    {NULL}};
+
+extern const launch_command launch_data_verify;
+
+static void print_text(const dt_catalog *c, const dt_bad_member *b) {
+    const dt_record *r = &c->records[b->record];
+    const dt_member *m = &c->members[b->member];
+    dt_text_print(stdout, c->shards[r->shard].path);
+    putchar('\t');
+    dt_text_print(stdout, dt_catalog_str(c, r->key));
+    putchar('\t');
+    dt_text_print(stdout, dt_catalog_str(c, c->exts[m->ext]));
+    printf("\t%" PRIu64 "\t", m->offset);
+    dt_text_print(stdout, b->reason);
+    putchar('\n');
+}
+
+static void print_json(const dt_catalog *c, const dt_bad_member *b) {
+    const dt_record *r = &c->records[b->record];
+    const dt_member *m = &c->members[b->member];
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_json_string(&j, "file", c->shards[r->shard].path);
+    dt_json_string(&j, "record", dt_catalog_str(c, r->key));
+    dt_json_string(&j, "member", dt_catalog_str(c, c->exts[m->ext]));
+    dt_json_int(&j, "offset", (int64_t)m->offset);
+    dt_json_string(&j, "reason", b->reason);
+    dt_json_end_object(&j);
+    printf("%s\n", j.data);
+    dt_json_fini(&j);
+}
+
+static dt_status report(const launch_words *w, const dt_set *s, const dt_verify_result *r) {
+    for (size_t i = 0; i < r->n_bad; i++)
+        (w->options[JSON] ? print_json : print_text)(s->catalog, &r->bad[i]);
+    dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64
+            " decoded, %" PRIu64 " only read",
+            s->catalog->n_records, r->n_members, (double)r->n_bytes / 1e6, r->n_hashed,
+            r->n_decoded, r->n_read);
+    if (r->n_bad_records == 0) return DT_OK;
+    return dt_fail(DT_E_DATA, "%" PRIu64 " of %u records: bad", r->n_bad_records,
+                   s->catalog->n_records);
+}
+
+// The database beside the data, against the rows that training uses.
+static dt_status check_catalog(const dt_set *s) {
+    dt_query *q;
+    DT_TRY(dt_query_open(&q, s->catalog));
+    dt_status st = dt_query_check(q, s->catalog);
+    dt_query_close(q);
+    return st;
+}
+
+// A file that is cut or damaged is an error, but what is before that place is still looked at.
+static dt_status open_what_can_be(dt_set **s, const launch_words *w, char **broken) {
+    dt_set_options lenient = {.cache_bytes = DT_SET_CACHE_BYTES, .lenient = true};
+    dt_status st = dt_set_open(s, w->words, (size_t)w->n_words);
+    if (st != DT_E_DATA) return st;
+    *broken = strdup(dt_error_message());
+    dt_set_item *items = calloc((size_t)w->n_words, sizeof *items);
+    for (int i = 0; i < w->n_words; i++) items[i] = (dt_set_item){w->words[i], NULL, 1};
+    st = dt_set_open_items(s, items, (size_t)w->n_words, &lenient);
+    free(items);
+    if (st != DT_OK) free(*broken);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    dt_verify_opts o = {.decode = w->options[DECODE] != NULL, .progress = true};
+    dt_verify_result r;
+    dt_set *s;
+    DT_TRY(launch_expect_words(w, "data verify", 1, 1000000, "SET…"));
+    DT_TRY(launch_option_int(w, &launch_data_verify, THREADS, dt_usable_cores(), &o.n_threads));
+    char *broken = NULL;
+    DT_TRY(open_what_can_be(&s, w, &broken));
+    dt_status st = dt_set_verify(s, &o, &r);
+    if (st == DT_OK) {
+        st = report(w, s, &r);
+        if (st == DT_OK && !broken) st = check_catalog(s);
+        dt_verify_result_fini(&r);
+    }
+    if (broken) st = dt_fail(DT_E_DATA, "%s", broken);
+    free(broken);
+    dt_set_close(s);
+    return st;
+}
+
+const launch_command launch_data_verify = {
+    .options = options,
+    .text = "Reads every record, and compares its bytes with the hash that was stored when it was "
+            "packed; of\n"
+            "sets made elsewhere, which have none, images, sounds and JSON are decoded whole. Bad "
+            "members are\n"
+            "listed as file, record, member, offset, reason, separated by tabs; exit 3 if there is "
+            "one. Then\n"
+            "the catalog is compared with the index.\n\n"
+            "  dtrain data verify datasets/biometric.lmdb\n"
+            "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
+    .run = run};

@@ -1,0 +1,190 @@
+// bench_query: what a catalog of a million records costs: to write, to open for training, to ask.
+//
+//   ninja -C build dtrain bench_query && build/bench_query [RECORDS [FOLDER]]
+//
+// Makes a set of so many records (a key of 30 bytes, 4 text and 6 number columns, two members each) in 8
+// shards whose data is not there (nobody reads it), with indexes and catalog, in FOLDER (a temporary).
+// Then times, best of 5: `dtrain data query` as a process, opening the set, a query on the open set with
+// and without its database.
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/rng.h"
+#include "data/catalog/catalog_db.h"
+#include "data/catalog/index_file.h"
+#include "data/catalog/query.h"
+#include "data/source/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SHARDS = 8, REPEATS = 5 };
+static const char *folder;
+
+#define CHECK(expr)                                                                                \
+    do {                                                                                           \
+        if ((expr) != DT_OK) {                                                                     \
+            fprintf(stderr, "bench_query: %s\n", dt_error_message());                              \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static char *path_of(const char *name) {
+    return dt_xprintf("%s/%s", folder, name);
+}
+
+static void add_record(dt_catalog *c, uint32_t shard, uint32_t i, uint32_t in_shard) {
+    static const char *const MODALITY[] = {"iris", "fingerprint", "face"};
+    char key[64], text[32];
+    uint32_t x[4];
+    uint64_t hash = i * UINT64_C(0x9e3779b97f4a7c15);
+    dt_philox4x32(7, (uint32_t[4]){i, 0, 0, 0}, x);
+    snprintf(key, sizeof key, "train/class%03u/image_%010u", x[0] % 1000, i);
+    CHECK(dt_catalog_add_record(c, shard, key));
+    CHECK(dt_catalog_add_member(c, "jpg", 1024 * (uint64_t)in_shard, 900, &hash));
+    CHECK(dt_catalog_add_member(c, "json", 1024 * (uint64_t)in_shard + 900, 100, &hash));
+    snprintf(text, sizeof text, "class%03u", x[0] % 1000);
+    CHECK(dt_catalog_set(c, "label", text));
+    CHECK(dt_catalog_set(c, "modality", MODALITY[x[1] % 3]));
+    snprintf(text, sizeof text, "%u", x[2] % 50000);
+    CHECK(dt_catalog_set(c, "subject", text));
+    CHECK(dt_catalog_set(c, "licence", x[3] % 2 ? "CC BY 4.0" : "CC0"));
+    static const char *const REALS[] = {"quality", "sharpness", "contrast", "entropy"};
+    for (int k = 0; k < 4; k++)
+        CHECK(dt_catalog_set_real(c, REALS[k], (double)(x[k] >> 8) / (1 << 24)));
+    CHECK(dt_catalog_set_real(c, "width", 100 + x[0] % 900));
+    CHECK(dt_catalog_set_real(c, "height", 100 + x[1] % 900));
+}
+
+static void make_set(uint32_t n) {
+    dt_catalog *c = dt_catalog_create();
+    double t = dt_clock_s();
+    for (uint32_t s = 0, i = 0; s < SHARDS; s++) {
+        char name[32];
+        snprintf(name, sizeof name, "m-%06u.tar", s);
+        char *path = path_of(name);
+        uint32_t end = (uint32_t)((uint64_t)n * (s + 1) / SHARDS), first = i;
+        int fd;
+        CHECK(dt_io_create(&fd, path, false));
+        CHECK(dt_io_close(fd, path));
+        CHECK(dt_io_truncate(path, 1024 * (off_t)(end - first) + 20480)); // a hole
+        dt_catalog_add_shard(c, path, 1024 * (uint64_t)(end - first) + 20480);
+        c->shards[s].source_hash = 1;
+        for (; i < end; i++) add_record(c, s, i, i - first);
+        free(path);
+    }
+    printf("rows in memory      %6.2f s\n", dt_clock_s() - t);
+    t = dt_clock_s();
+    dt_catalog_finish(c);
+    printf("finish              %6.2f s\n", dt_clock_s() - t);
+    t = dt_clock_s();
+    uint64_t n_bytes = 0;
+    struct stat st;
+    for (uint32_t s = 0; s < SHARDS; s++) {
+        dt_blob b;
+        uint64_t stamp;
+        CHECK(dt_blob_open(&b, c->shards[s].path));
+        CHECK(dt_blob_stamp(&b, &stamp));
+        dt_blob_close(&b);
+        char *index = dt_xprintf("%s.index", c->shards[s].path);
+        CHECK(dt_index_save(c, s, stamp, index));
+        if (stat(index, &st) == 0) n_bytes += (uint64_t)st.st_size;
+        free(index);
+    }
+    printf("indexes             %6.2f s, %.0f MB\n", dt_clock_s() - t, (double)n_bytes / 1e6);
+    char *set = path_of("m-{000000..000007}.tar"), *db = dt_catalog_db_path(set);
+    t = dt_clock_s();
+    CHECK(dt_catalog_db_write(db, c, NULL, NULL));
+    double s = dt_clock_s() - t;
+    if (stat(db, &st) != 0) exit(1);
+    printf("catalog             %6.2f s, %.0f MB\n", s, (double)st.st_size / 1e6);
+    free(db);
+    free(set);
+    dt_catalog_destroy(c);
+}
+
+// Seconds of a process with its output thrown away.
+static double run_query(const char *expression, const char *option) {
+    const char *dtrain = getenv("DTRAIN");
+    char *set = path_of("m-{000000..000007}.tar");
+    double t = dt_clock_s();
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (!freopen("/dev/null", "w", stdout)) _exit(1);
+        execl(dtrain ? dtrain : "build/dtrain", "dtrain", "data", "query", set, expression, option,
+              (char *)NULL);
+        _exit(127);
+    }
+    int status;
+    if (waitpid(pid, &status, 0) != pid || status != 0) exit(1);
+    free(set);
+    return dt_clock_s() - t;
+}
+
+static void time_process(const char *expression, const char *option) {
+    double best = 1e9;
+    for (int i = 0; i < REPEATS; i++) {
+        double s = run_query(expression, option);
+        if (s < best) best = s;
+    }
+    printf("query %-10s    %6.3f s  %s\n", option, best, expression);
+}
+
+static double time_select(dt_set *s, const char *expression, uint64_t *n) {
+    double t = dt_clock_s();
+    dt_query *q;
+    bool *keep = dt_xcalloc(s->catalog->n_records, 1);
+    CHECK(dt_query_open(&q, s->catalog));
+    CHECK(dt_query_select(q, expression, keep, n));
+    dt_query_close(q);
+    free(keep);
+    return dt_clock_s() - t;
+}
+
+static void time_open(const char *expression) {
+    char *pattern = path_of("m-{000000..000007}.tar"), *db = dt_catalog_db_path(pattern);
+    const char *paths[] = {pattern};
+    double open_s = 1e9, select_s = 1e9, t;
+    uint64_t n, n_memory;
+    dt_set *s;
+    for (int i = 0; i < REPEATS; i++) {
+        t = dt_clock_s();
+        CHECK(dt_set_open(&s, paths, 1));
+        t = dt_clock_s() - t;
+        if (t < open_s) open_s = t;
+        t = time_select(s, expression, &n);
+        if (t < select_s) select_s = t;
+        if (i + 1 < REPEATS) dt_set_close(s);
+    }
+    printf("open the set        %6.2f s, %.0f MB resident\n", open_s, (double)dt_rss_bytes() / 1e6);
+    printf("data.where          %6.2f s, %llu records\n", select_s, (unsigned long long)n);
+    CHECK(dt_io_unlink(db));
+    printf("without a catalog   %6.2f s\n", time_select(s, expression, &n_memory));
+    if (n != n_memory) printf("DIFFERENT: %llu records\n", (unsigned long long)n_memory);
+    dt_set_close(s);
+    free(db);
+    free(pattern);
+}
+
+int main(int argc, char **argv) {
+    char temporary[] = "/tmp/bench-query-XXXXXX";
+    uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 1000000;
+    folder = argc > 2 ? argv[2] : mkdtemp(temporary);
+    if (!folder || n < SHARDS) return 1;
+    CHECK(dt_io_mkdir_all(folder));
+    setvbuf(stdout, NULL, _IOLBF, 0); // processes are forked
+    printf("%u records\n", n);
+    make_set(n);
+    time_process("modality = 'iris' and quality > 0.4", "--count");
+    time_process("subject between 100 and 200 and label like 'class00%'", "--count");
+    time_process("key like '%class007%'", "--count");
+    time_process("quality > 0.999", "--json");
+    time_process("quality > 0.5", "--json");
+    time_open("modality = 'iris' and quality > 0.4");
+    if (argc <= 2) CHECK(dt_io_remove_tree(folder));
+    return 0;
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# dtrain data query|export|verify|stat on sets of two formats: answers that agree with each other and with
+# what Python's sqlite3, csv and json read; weird names; bad records; exit codes.
+# PYTHON names an interpreter with sqlite3; the parts that need one are left out without.
+set -euo pipefail
+dtrain=$(realpath "$DTRAIN")
+python=${PYTHON:-python3}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+expect() { # expect WANT COMMAND…
+    local want=$1 got
+    shift
+    got=$("$@" 2>&1) || fail "$* fails: $got"
+    [ "$got" = "$want" ] || fail "$*: '$got', not '$want'"
+}
+expect_error() { # expect_error CODE TEXT COMMAND…
+    local code=0 want=$1 text=$2 got
+    shift 2
+    got=$("$@" 2>&1) || code=$?
+    [ $code = "$want" ] || fail "$*: exit $code, not $want: $got"
+    grep -qF -- "$text" <<<"$got" || fail "$*: '$got' does not say '$text'"
+}
+
+"$dtrain" synth biometric raw --n 3 --impressions 4 >/dev/null 2>&1
+"$dtrain" pack raw a.lmdb 2>/dev/null
+"$dtrain" pack raw 's-{0..2}.tar' 2>/dev/null
+
+# -- counts agree whatever is asked: LMDB, shards, one shard after the other, the raw folder
+for expr in "subject = 2" "hand = 'Left' and subject in (1, 3)" "n is null or n > 2" "key like 'iris/%'" \
+    "not (hand = 'L')" "bytes > 30000"; do
+    n=$("$dtrain" data query a.lmdb "$expr" --count)
+    [ "$n" -gt 0 ] || fail "'$expr' chooses nothing"
+    expect "$n" "$dtrain" data query 's-{0..2}.tar' "$expr" --count
+    sum=0
+    for i in 0 1 2; do sum=$((sum + $("$dtrain" data query s-$i.tar "$expr" --count))); done
+    [ $sum = "$n" ] || fail "'$expr': $sum in the shards, $n in the set"
+    lines=$("$dtrain" data query a.lmdb "$expr" | wc -l)
+    [ "$lines" = "$n" ] || fail "'$expr': $lines lines, $n counted"
+done
+expect 8 "$dtrain" data query raw "subject = 2" --count
+
+# -- what is printed
+expect $'iris/1/1_M_L_1\t1' "$dtrain" data query a.lmdb "key = 'iris/1/1_M_L_1'" --columns key,subject
+expect '{"key":"iris/1/1_M_L_1","shard":"s-1.tar"}' "$dtrain" data query 's-{0..2}.tar' \
+    "key = 'iris/1/1_M_L_1'" --columns key,shard --json
+[ "$("$dtrain" data query a.lmdb "subject = 1" --limit 3 | wc -l)" = 3 ] || fail "--limit"
+
+# -- wrong questions
+expect_error 2 "did you mean 'subject'" "$dtrain" data query a.lmdb "subjct = 1"
+expect_error 2 "character 11 (its end)" "$dtrain" data query a.lmdb "subject = "
+expect_error 2 "no column 'nothing'" "$dtrain" data query a.lmdb "subject = 1" --columns key,nothing
+expect_error 3 "no such data set" "$dtrain" data query missing.lmdb "a = 1"
+expect_error 2 "SET… EXPR" "$dtrain" data query a.lmdb
+expect_error 2 "did you mean 'query'" "$dtrain" data qury a.lmdb "a = 1"
+
+# -- export
+"$dtrain" data export a.lmdb all.csv 2>/dev/null
+[ "$(wc -l <all.csv)" = 25 ] || fail "export has $(wc -l <all.csv) lines"
+expect_error 2 "exists" "$dtrain" data export a.lmdb all.csv
+"$dtrain" data export a.lmdb all.csv --overwrite --where "subject = 1" 2>/dev/null
+[ "$(wc -l <all.csv)" = 9 ] || fail "export --where"
+expect_error 2 ".csv, .json" "$dtrain" data export a.lmdb all.xls
+expect_error 5 "cannot create" "$dtrain" data export a.lmdb nowhere/all.csv
+expect_error 5 "write" env DTRAIN_FAILPOINT=io:2:enospc "$dtrain" data export a.lmdb full.csv
+[ ! -e full.csv ] && [ ! -e full.csv.partial ] || fail "a failed export leaves something"
+
+# -- weird names: control characters and quotes in keys and values, LMDB and tar made by others
+if "$python" -c 'import sqlite3' 2>/dev/null; then
+    "$python" - <<'END'
+import io, json, tarfile
+with tarfile.open("weird.tar", "w") as t:
+    for i, (key, meta) in enumerate([("a\nb", {"say": 'he said "x, y"', "q": 0.5}), ("tab\there", {"say": "two\nlines"}),
+                                     ("escape\x1b[31m", {"say": "back\\slash", "q": 2.25}), ("plain", {}),
+                                     ("bytes\udcff", {"say": ""})]):
+        for ext, data in [("txt", b"x%d" % i), ("json", json.dumps(meta).encode())]:
+            info = tarfile.TarInfo(f"{key}.{ext}")
+            info.size = len(data)
+            t.addfile(info, io.BytesIO(data))
+END
+    "$dtrain" data ls weird.tar >ls.txt
+    [ "$(wc -l <ls.txt)" = 5 ] || fail "ls of weird names has $(wc -l <ls.txt) lines"
+    ! LC_ALL=C grep -q $'\x1b' ls.txt || fail "ls lets an escape sequence through"
+    expect 2 "$dtrain" data query weird.tar "q > 0.4" --count
+    expect 'a\nb' "$dtrain" data query weird.tar "say = 'he said \"x, y\"'" --columns key
+    expect 1 "$dtrain" data query weird.tar $'key = \'a\nb\'' --count
+    expect 1 "$dtrain" data query weird.tar $'key = \'bytes\xff\'' --count
+    "$dtrain" data export weird.tar weird.csv 2>/dev/null
+    "$dtrain" data export weird.tar weird.json 2>/dev/null
+    "$python" - <<'END'
+import csv, json
+rows = list(csv.DictReader(open("weird.csv", newline="", errors="surrogateescape")))
+assert [r["key"] for r in rows] == ["a\\nb", "tab\\there", "escape\\x1b[31m", "plain", "bytes\udcff"], rows
+assert [r["say"] for r in rows] == ['he said "x, y"', "two\\nlines", "back\\\\slash", "", ""], rows
+assert [r["q"] for r in rows] == ["0.5", "", "2.25", "", ""], rows
+rows = json.load(open("weird.json"))
+assert [r["key"] for r in rows] == ["a\nb", "tab\there", "escape\x1b[31m", "plain", "bytes\ufffd"], rows
+assert [r["say"] for r in rows] == ['he said "x, y"', "two\nlines", "back\\slash", None, ""], rows
+assert [r["q"] for r in rows] == [0.5, None, 2.25, None, None], rows
+END
+    # a line break in a key cannot fake a line of verify either
+    "$dtrain" data verify weird.tar >/dev/null 2>&1 || fail "verify of weird.tar"
+fi
+
+# -- the catalog by sqlite3
+if [ -e s.catalog.sqlite ] && "$python" -c 'import sqlite3' 2>/dev/null; then
+    "$dtrain" data query 's-{0..2}.tar' "subject = 2" --columns key >keys.txt
+    "$python" - <<'END'
+import hashlib, sqlite3
+db = sqlite3.connect("file:s.catalog.sqlite?mode=ro", uri=True)
+assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+assert db.execute("PRAGMA user_version").fetchone() == (1,)
+keys = [k for k, in db.execute("SELECT key FROM catalog WHERE subject = 2 ORDER BY id")]
+assert keys == open("keys.txt").read().split(), keys
+# every member lies where the catalog says
+n = 0
+for path, ext, offset, size, key in db.execute(
+        "SELECT s.path, m.ext, m.offset, m.bytes, r.key FROM members m JOIN records r ON r.id = m.record "
+        "JOIN shards s ON s.id = r.shard"):
+    data = open(path, "rb").read()
+    header = data[offset - 512:offset]
+    assert header[:100].rstrip(b"\0").decode() == f"{key}.{ext}", (key, ext, header[:100])
+    assert int(header[124:135], 8) == size
+    n += 1
+assert n >= 48, n
+lineage = db.execute("SELECT made_by, version FROM lineage").fetchall()
+assert len(lineage) == 1 and lineage[0][0] == "pack" and lineage[0][1], lineage
+END
+    "$dtrain" data stat 's-{0..2}.tar' | grep -q '^pack: ' || fail "stat does not tell the lineage"
+    # the same input, the same catalog
+    cp s.catalog.sqlite first.sqlite
+    "$dtrain" pack raw 's-{0..2}.tar' --overwrite 2>/dev/null
+    cmp s.catalog.sqlite first.sqlite || fail "two packs, two catalogs"
+    # other bytes: refused
+    printf x | dd of=s-1.tar bs=1 seek=100 conv=notrunc 2>/dev/null
+    expect_error 3 "s.catalog.sqlite: not of the bytes" "$dtrain" data query s-1.tar "subject = 2"
+    "$dtrain" pack raw 's-{0..2}.tar' --overwrite 2>/dev/null
+fi
+
+# -- verify: all good; then a flipped byte, found with file, record, offset and reason, by any number of threads
+"$dtrain" data verify a.lmdb 's-{0..2}.tar' >bad.tsv 2>/dev/null || fail "verify of good sets"
+[ ! -s bad.tsv ] || fail "verify lists good records: $(cat bad.tsv)"
+offset=$(grep -abo BM s-2.tar | head -1 | cut -d: -f1)
+printf '\377' | dd of=s-2.tar bs=1 seek=$((offset + 10000)) conv=notrunc 2>/dev/null
+for threads in 1 4; do
+    code=0
+    "$dtrain" data verify 's-{0..2}.tar' --threads $threads >bad$threads.tsv 2>err.txt || code=$?
+    [ $code = 3 ] || fail "verify: exit $code"
+done
+cmp bad1.tsv bad4.tsv || fail "what verify finds depends on threads"
+[ "$(wc -l <bad1.tsv)" = 1 ] || fail "verify: $(cat bad1.tsv)"
+grep -q $'^s-2.tar\t[a-z/0-9A-Z_]*\t[a-z]*.bmp\t'"$offset"$'\tits bytes are not those' bad1.tsv || fail "verify: $(cat bad1.tsv)"
+grep -q "1 of 24 records: bad" err.txt || fail "verify: $(cat err.txt)"
+
+# -- of a set without hashes the structure is looked at
+if [ -e "$SOURCE/../shared/data/trashnet.tar" ]; then
+    head -c 9000000 "$SOURCE/../shared/data/trashnet.tar" >cut.tar
+    begin=$(grep -abo JFIF cut.tar | sed -n 20p | cut -d: -f1)
+    printf '\0\0\0\0' | dd of=cut.tar bs=1 seek=$((begin - 6)) conv=notrunc 2>/dev/null
+    expect_error 3 "the file is cut" "$dtrain" data verify cut.tar
+    "$dtrain" data verify cut.tar >bad.tsv 2>/dev/null || true
+    [ "$(wc -l <bad.tsv)" = 1 ] && grep -q $'\t'$((begin - 6))$'\t' bad.tsv || fail "verify of a cut tar: $(cat bad.tsv)"
+fi
+echo "query, export, verify: as they should be"
