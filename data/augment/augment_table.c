@@ -166,24 +166,9 @@ static dt_status run_blur(const dt_augment_op *o, const dt_rng *r, dt_canvas *c)
     return dt_pixels_blur(c->image, (int)o->v[0].from, dt_draw(r, 0, o->v[1]), c->scratch);
 }
 
-// One Philox block gives eight values: a byte picks the quantile, the next one's top bit the sign.
 static dt_status run_noise(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
     DT_TRY(dt_canvas_flush(c));
-    uint8_t *p = c->image->data;
-    size_t n = (size_t)c->image->width * (size_t)c->image->height * (size_t)c->image->channels;
-    int16_t level[256];
-    for (int i = 0; i < 256; i++)
-        level[i] = (int16_t)lround(c->half_normal[i] / 64.0 * o->v[0].from * 255);
-    for (size_t i = 0; i < n; i += 8) {
-        uint32_t block[4], counter[4] = {(uint32_t)(i / 8), r->slot, r->step, r->purpose};
-        uint8_t bytes[16];
-        dt_philox4x32(r->seed, counter, block);
-        memcpy(bytes, block, sizeof bytes);
-        for (size_t k = 0; k < 8 && i + k < n; k++) {
-            int d = level[bytes[2 * k]], v = p[i + k] + (bytes[2 * k + 1] & 128 ? -d : d);
-            p[i + k] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-        }
-    }
+    dt_pixels_noise(c->image, o->v[0].from, c->half_normal, r);
     return DT_OK;
 }
 

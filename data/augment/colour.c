@@ -30,7 +30,8 @@ static size_t n_bytes(const dt_image *image) {
 // ---- blends --------------------------------------------------------------------------------------------
 static inline uint8_t blend(int base, int v, float factor) {
     float t = (float)base + factor * (float)(v - base);
-    return (uint8_t)(t <= 0 ? 0 : t >= 255 ? 255 : (int)t);
+    t = t > 0 ? t : 0;
+    return (uint8_t)(int)(t < 255 ? t : 255);
 }
 
 VECTORIZED static void blend_level(uint8_t *p, size_t n, int base, float factor) {

@@ -21,7 +21,8 @@ VECTORIZED static void sharpen_row(const uint8_t *restrict up, const uint8_t *re
                 down[i] + down[i + c];
         int base = ((s + 6) * 20165) >> 18; // / 13, exact to 3321
         float t = (float)base + factor * (float)(row[i] - base);
-        dst[i] = (uint8_t)(t <= 0 ? 0 : t >= 255 ? 255 : (int)t);
+        t = t > 0 ? t : 0;
+        dst[i] = (uint8_t)(int)(t < 255 ? t : 255);
     }
 }
 
@@ -128,6 +129,48 @@ dt_status dt_pixels_blur(dt_image *image, int kernel, double sigma, dt_buffer *s
     return DT_OK;
 }
 
+// ---- noise -----------------------------------------------------------------------------------------------
+enum { BLOCKS = 64 };
+
+// dt_philox4x32 on counters (first + i, ...) at once, one array a word (base/rng.h names the generator).
+VECTORIZED static void philox_blocks(const dt_rng *r, uint32_t first, uint32_t w[4][BLOCKS]) {
+    uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        w[0][i] = first + i;
+        w[1][i] = r->slot;
+        w[2][i] = r->step;
+        w[3][i] = r->purpose;
+    }
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (uint32_t i = 0; i < BLOCKS; i++) {
+            uint64_t a = (uint64_t)0xD2511F53u * w[0][i], b = (uint64_t)0xCD9E8D57u * w[2][i];
+            w[0][i] = (uint32_t)(b >> 32) ^ w[1][i] ^ k0;
+            w[2][i] = (uint32_t)(a >> 32) ^ w[3][i] ^ k1;
+            w[1][i] = (uint32_t)b;
+            w[3][i] = (uint32_t)a;
+        }
+}
+
+void dt_pixels_noise(dt_image *image, double deviation, const uint8_t half_normal[256],
+                     const dt_rng *r) {
+    size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
+    uint32_t words[4][BLOCKS];
+    int16_t level[2][256];
+    for (int i = 0; i < 256; i++) {
+        level[0][i] = (int16_t)lround(half_normal[i] / 64.0 * deviation * 255);
+        level[1][i] = (int16_t)-level[0][i];
+    }
+    for (size_t i = 0; i < n; i += 2) { // two values a word
+        size_t word = i / 2, block = word / 4;
+        if (word % (4 * BLOCKS) == 0) philox_blocks(r, (uint32_t)block, words);
+        uint32_t v = words[word % 4][block % BLOCKS];
+        for (size_t k = i; k < i + 2 && k < n; k++, v >>= 16) {
+            int to = image->data[k] + level[v >> 15 & 1][v & 255];
+            image->data[k] = (uint8_t)(to < 0 ? 0 : to > 255 ? 255 : to);
+        }
+    }
+}
+
 // ---- rectangles --------------------------------------------------------------------------------------------
 void dt_pixels_mean(const dt_image *image, uint8_t mean[3]) {
     uint64_t n = (uint64_t)image->width * (uint64_t)image->height, sum[3] = {0};
@@ -139,8 +182,8 @@ void dt_pixels_mean(const dt_image *image, uint8_t mean[3]) {
 
 void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]) {
     size_t c = (size_t)image->channels, stride = (size_t)image->width * c;
-    for (int y = r.y; y < r.y + r.h; y++) {
-        uint8_t *p = image->data + (size_t)y * stride + (size_t)r.x * c;
-        for (int x = 0; x < r.w; x++, p += c) memcpy(p, value, c);
-    }
+    if (r.w <= 0 || r.h <= 0) return;
+    uint8_t *first = image->data + (size_t)r.y * stride + (size_t)r.x * c;
+    for (int x = 0; x < r.w; x++) memcpy(first + (size_t)x * c, value, c);
+    for (int y = 1; y < r.h; y++) memcpy(first + (size_t)y * stride, first, (size_t)r.w * c);
 }

@@ -6,6 +6,8 @@
 
 #include "data/decode/decode.h"
 
+#include "base/rng.h"
+
 // ---- geometry (warp.c) -----------------------------------------------------------------------------
 // Output pixel -> source pixel, homogeneous, rows of 3; pixel centres lie at whole numbers.
 typedef struct dt_map {
@@ -67,6 +69,10 @@ dt_status dt_pixels_blur(dt_image *image, int kernel, double sigma, dt_buffer *s
 typedef struct dt_rect {
     int x, y, w, h;
 } dt_rect;
+// Gaussian noise of a deviation in 0..1 of the range, from r's stream: eight values a Philox block, a byte
+// for the quantile and the next one's top bit for the sign. half_normal: 256 quantiles of |N(0,1)|, * 64.
+void dt_pixels_noise(dt_image *image, double deviation, const uint8_t half_normal[256],
+                     const dt_rng *r);
 void dt_pixels_mean(const dt_image *image, uint8_t mean[3]); // of each channel, rounded
 void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]);
 

@@ -16,7 +16,11 @@
 #include "data/vectorize.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 static const double PI = 3.14159265358979323846;
 
@@ -223,18 +227,50 @@ static inline void sample_pixel(const sampler *sm, int64_t fx, int64_t fy, uint8
     }
 }
 
-// Bilinear for pixels of a row whose four neighbours are inside.
+// Bilinear where all four neighbours are inside; (256 - w) a + w b as 256 a + w (b - a).
+static inline void inside_pixel(const uint8_t *top, const uint8_t *low, int wx, int wy, int c,
+                                uint8_t *out) {
+    for (int i = 0; i < c; i++) {
+        int a = (top[i] << 8) + wx * (top[c + i] - top[i]);
+        int b = (low[i] << 8) + wx * (low[c + i] - low[i]);
+        out[i] = (uint8_t)(((a << 8) + wy * (b - a) + (1 << 15)) >> 16);
+    }
+}
+
+#ifdef __SSE2__
+// The three channels at once. Eight bytes of a row hold both pixels, and reach two beyond the second.
+static inline __m128i blend_pair(const uint8_t *p, int w) {
+    __m128i v = _mm_loadl_epi64((const __m128i *)p), zero = _mm_setzero_si128();
+    __m128i pairs = _mm_unpacklo_epi8(_mm_unpacklo_epi8(v, _mm_srli_epi64(v, 24)), zero);
+    return _mm_madd_epi16(pairs, _mm_set1_epi32((256 - w) | w << 16)); // at most 255 * 256
+}
+
+static inline uint32_t rgb_pixel(const uint8_t *top, const uint8_t *low, int wx, int wy) {
+    const __m128i half = _mm_set1_epi32(1 << 15); // makes the sums signed words, and goes out again
+    __m128i a = _mm_sub_epi32(blend_pair(top, wx), half);
+    __m128i b = _mm_sub_epi32(blend_pair(low, wx), half);
+    __m128i pairs = _mm_unpacklo_epi16(_mm_packs_epi32(a, a), _mm_packs_epi32(b, b));
+    __m128i v = _mm_madd_epi16(pairs, _mm_set1_epi32((256 - wy) | wy << 16));
+    v = _mm_srli_epi32(_mm_add_epi32(v, _mm_set1_epi32((1 << 23) + (1 << 15))), 16);
+    v = _mm_packs_epi32(v, v);
+    return (uint32_t)_mm_cvtsi128_si32(_mm_packus_epi16(v, v));
+}
+#endif
+
 static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, int64_t dx, int64_t dy,
-                                 int n, int c, uint8_t *out) {
+                                 int n, int c, uint8_t *restrict out) {
+    ptrdiff_t stride = (ptrdiff_t)s->width * c;
     for (int x = 0; x < n; x++, fx += dx, fy += dy, out += c) {
-        uint32_t wx = (uint32_t)(fx >> 8 & 255), wy = (uint32_t)(fy >> 8 & 255);
-        const uint8_t *top = s->data + ((fy >> 16) * s->width + (fx >> 16)) * c;
-        const uint8_t *low = top + s->width * c;
-        for (int i = 0; i < c; i++) {
-            uint32_t a = top[i] * (256 - wx) + top[c + i] * wx;
-            uint32_t b = low[i] * (256 - wx) + low[c + i] * wx;
-            out[i] = (uint8_t)((a * (256 - wy) + b * wy + (1u << 15)) >> 16);
+        const uint8_t *top = s->data + (fy >> 16) * stride + (fx >> 16) * c, *low = top + stride;
+        int wx = (int)(fx >> 8 & 255), wy = (int)(fy >> 8 & 255);
+#ifdef __SSE2__
+        if (c == 3 && low + 8 <= s->data + stride * s->height) {
+            uint32_t v = rgb_pixel(top, low, wx, wy);
+            memcpy(out, &v, x + 1 < n ? 4 : 3); // the fourth byte is the next pixel's
+            continue;
         }
+#endif
+        inside_pixel(top, low, wx, wy, c, out);
     }
 }
 
@@ -249,11 +285,13 @@ static inline void nearest_inside(const dt_image *s, int64_t fx, int64_t fy, int
 
 // n bytes at one fraction: a shift without rotation, which is most of what is asked for.
 VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *restrict low,
-                                  uint8_t *restrict dst, int n, int c, uint32_t wx, uint32_t wy) {
+                                  uint8_t *restrict dst, int n, int c, int wx, int wy) {
     for (int i = 0; i < n; i++) {
-        uint32_t a = top[i] * (256 - wx) + top[c + i] * wx;
-        uint32_t b = low[i] * (256 - wx) + low[c + i] * wx;
-        dst[i] = (uint8_t)((a * (256 - wy) + b * wy + (1u << 15)) >> 16);
+        uint16_t a = (uint16_t)(top[i] * (256 - wx) + top[c + i] * wx);
+        uint16_t b = (uint16_t)(low[i] * (256 - wx) + low[c + i] * wx);
+        dst[i] = (uint8_t)(((uint32_t)a * (uint32_t)(256 - wy) + (uint32_t)b * (uint32_t)wy +
+                            (1u << 15)) >>
+                           16);
     }
 }
 
@@ -275,32 +313,54 @@ static void warp_row(const sampler *sm, const int64_t m[6], int y, uint8_t *dst)
             nearest_inside(src, ix, iy, m[0], m[3], end - begin, 3, to);
     } else if (m[0] == 65536 && m[3] == 0) {
         const uint8_t *top = src->data + ((iy >> 16) * w + (ix >> 16)) * c;
-        blend_rows(top, top + w * c, to, (end - begin) * c, c, (uint32_t)(ix >> 8 & 255),
-                   (uint32_t)(iy >> 8 & 255));
+        blend_rows(top, top + w * c, to, (end - begin) * c, c, (int)(ix >> 8 & 255),
+                   (int)(iy >> 8 & 255));
     } else if (c == 1)
         sample_inside(src, ix, iy, m[0], m[3], end - begin, 1, to);
     else
         sample_inside(src, ix, iy, m[0], m[3], end - begin, 3, to);
 }
 
-static int64_t fixed(double v) {
-    const double FAR = 1 << 30; // outside of any image, inside of 16.16 in 64 bits
-    v = v < -FAR ? -FAR : v > FAR ? FAR : v;
-    return (int64_t)floor(v * 65536 + 0.5);
+enum { PIECE = 256 };
+
+// 65536 p / q, rounded down, of n positions: far away what is behind the viewer. Loops of one thing each,
+// which is what vectorises.
+VECTORIZED static void divide_fixed(const double *restrict p, const double *restrict q, int n,
+                                    double *restrict v, int32_t *restrict out) {
+    const double FAR = 20000 * 65536.0; // outside of any image, inside of 16.16
+    for (int i = 0; i < n; i++) v[i] = p[i] * 65536 / q[i] + 0.5;
+    for (int i = 0; i < n; i++) v[i] = v[i] > -FAR ? v[i] : -FAR;
+    for (int i = 0; i < n; i++) v[i] = v[i] < FAR ? v[i] : FAR;
+    for (int i = 0; i < n; i++) out[i] = (int32_t)v[i] - (v[i] < (int32_t)v[i]);
+}
+
+VECTORIZED static void ramp(double first, double step, double least, int n, double *restrict v) {
+    for (int i = 0; i < n; i++) v[i] = first + step * i;
+    for (int i = 0; i < n; i++) v[i] = v[i] > least ? v[i] : least;
+}
+
+// Source places of n pixels of a row, 16.16.
+static void perspective_places(const double m[9], int x, int y, int n, int32_t *fx, int32_t *fy) {
+    double p[PIECE], q[PIECE], v[PIECE];
+    ramp(m[6] * x + m[7] * y + m[8], m[6], 1e-9, n, q);
+    ramp(m[0] * x + m[1] * y + m[2], m[0], -1e30, n, p);
+    divide_fixed(p, q, n, v, fx);
+    ramp(m[3] * x + m[4] * y + m[5], m[3], -1e30, n, p);
+    divide_fixed(p, q, n, v, fy);
 }
 
 static void perspective_row(const sampler *sm, const double m[9], int y, uint8_t *dst) {
+    int32_t fx[PIECE], fy[PIECE];
     int w = sm->src->width, c = sm->src->channels;
-    double x0 = m[1] * y + m[2], y0 = m[4] * y + m[5], z0 = m[7] * y + m[8];
     for (int x = 0; x < w; x++) {
-        double z = z0 + m[6] * x;
-        bool seen = z > 1e-9; // else behind the one who looks
-        int64_t fx = seen ? fixed((x0 + m[0] * x) / z) : fixed(-INFINITY);
-        int64_t fy = seen ? fixed((y0 + m[3] * x) / z) : fixed(-INFINITY);
-        if (!sm->border.nearest && is_inside(sm->src, fx, fy))
-            sample_inside(sm->src, fx, fy, 0, 0, 1, c, dst + x * c);
+        int i = x % PIECE;
+        if (i == 0) perspective_places(m, x, y, w - x < PIECE ? w - x : PIECE, fx, fy);
+        if (sm->border.nearest || !is_inside(sm->src, fx[i], fy[i]))
+            sample_pixel(sm, fx[i], fy[i], dst + x * c);
+        else if (c == 3)
+            sample_inside(sm->src, fx[i], fy[i], 0, 0, 1, 3, dst + 3 * x);
         else
-            sample_pixel(sm, fx, fy, dst + x * c);
+            sample_inside(sm->src, fx[i], fy[i], 0, 0, 1, 1, dst + x);
     }
 }
 
