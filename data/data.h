@@ -22,13 +22,34 @@ int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_
 // dtype and shape of an audio field from the config alone, for `dtrain check` without the data set.
 dt_status dt_data_describe_audio(const dt_config *c, const char *field, dt_field_info *out);
 
-// dtrain pack SRC OUT: raw files -> LMDB (OUT ends in .lmdb) or WebDataset (brace pattern of .tar).
+// dtrain pack SRC OUT: files of a folder, a list or a tar, or an existing set -> LMDB (OUT ends in .lmdb) or
+// WebDataset (.tar, or a pattern of them).
+typedef enum dt_pack_duplicates {
+    DT_DUPLICATES_REPORT, // counted, and named in column duplicate_of
+    DT_DUPLICATES_DROP,   // all but the first left out
+    DT_DUPLICATES_FAIL
+} dt_pack_duplicates;
+
 typedef struct dt_pack_opts {
     const char *source, *out;
     const char *pattern; // "{subject}__{gender}_{hand}_{finger}_{n}.BMP"; several separated by '|';
                          // NULL = known patterns (biometric), else class by folder
+    const char *join;    // CSV or JSON with a row a file, or NULL
+    const char *join_on; // name, stem, key or a column; NULL: whichever fits
+    bool join_strict;
+    dt_pack_duplicates duplicates;
+    const char *where;                   // expression (catalog/expression.h): what is kept; or NULL
+    uint64_t shard_bytes, shard_records; // 0: not said
+    int n_threads;                       // builders of this rank; 0: one a core
     bool progress, overwrite;
+    const char *version; // of dtrain, for the lineage
+    // Several processes that work on one set, on a file system that all see; world_size 0: one. agree is
+    // entered by all: the worst status (each says its own), and the largest *value, come back to all.
+    int rank, world_size;
+    dt_status (*agree)(void *ctx, dt_status mine, int64_t *value);
+    void *ctx;
 } dt_pack_opts;
+// Every rank returns the same status; one that failed alone has said why on its log.
 dt_status dt_data_pack(const dt_pack_opts *o);
 
 // dtrain synth KIND OUT. DT_E_USAGE / DT_E_STORAGE.

@@ -1,33 +1,160 @@
-// cmd_pack.c: dtrain pack SRC OUT
+// cmd_pack.c: dtrain pack SRC OUT, alone or on the ranks of mpirun.
 
 #include "launch.h"
 
+#include "base/arena.h"
+#include "base/log.h"
+#include "comm/comm.h"
 #include "data/data.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
-enum { PATTERN, OVERWRITE };
+enum {
+    PATTERN,
+    JOIN,
+    JOIN_ON,
+    JOIN_STRICT,
+    DUPLICATES,
+    WHERE,
+    SHARD_SIZE,
+    SHARD_RECORDS,
+    THREADS,
+    OVERWRITE
+};
 static const launch_option options[] = {
     [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
-    [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
+    [JOIN] = {"--join", "FILE", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
+    [JOIN_ON] = {"--join-on", "name|stem|key|COLUMN", "what a row is found by (whichever fits)"},
+    [JOIN_STRICT] = {"--join-strict", NULL,
+                     "a file without row, or a row without file, is an error"},
+    [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (report)"},
+    [WHERE] = {"--where", "EXPR",
+               "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
+    [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
+    [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
+    [THREADS] = {"--threads", "N", "threads that read and transform (one a core)"},
+    [OVERWRITE] = {"--overwrite", NULL, "replace OUT, once the new set is whole"},
     {NULL}};
+
+extern const launch_command launch_pack;
+
+// "64MB", "1GiB", "1000000".
+static dt_status option_bytes(const launch_words *w, int option, uint64_t *out) {
+    static const struct {
+        const char *name;
+        double factor;
+    } UNITS[] = {{"", 1},      {"B", 1},      {"kB", 1e3},        {"MB", 1e6},          {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+    const char *text = w->options[option];
+    char *end = NULL;
+    if (!text) return DT_OK;
+    double v = strtod(text, &end);
+    while (*end == ' ') end++;
+    for (size_t i = 0; i < sizeof UNITS / sizeof *UNITS && end > text; i++)
+        if (strcasecmp(end, UNITS[i].name) == 0 && v * UNITS[i].factor >= 1 && v < 1e15) {
+            *out = (uint64_t)(v * UNITS[i].factor);
+            return DT_OK;
+        }
+    return dt_fail(DT_E_USAGE, "%s: '%s' is no size like 64MB or 1GiB", options[option].name, text);
+}
+
+static dt_status option_duplicates(const launch_words *w, dt_pack_duplicates *out) {
+    static const char *const NAMES[] = {"report", "drop", "fail"};
+    const char *text = w->options[DUPLICATES];
+    for (int i = 0; text && i < 3; i++)
+        if (strcmp(text, NAMES[i]) == 0) {
+            *out = (dt_pack_duplicates)i;
+            return DT_OK;
+        }
+    return text ? dt_fail(DT_E_USAGE, "--duplicates: '%s' is not report, drop or fail", text)
+                : DT_OK;
+}
+
+static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
+    int records = 0;
+    DT_TRY(launch_option_int(w, &launch_pack, THREADS, 0, &o->n_threads));
+    DT_TRY(launch_option_int(w, &launch_pack, SHARD_RECORDS, 0, &records));
+    o->shard_records = (uint64_t)records;
+    DT_TRY(option_bytes(w, SHARD_SIZE, &o->shard_bytes));
+    DT_TRY(option_duplicates(w, &o->duplicates));
+    if (!o->join && (o->join_on || o->join_strict))
+        return dt_fail(DT_E_USAGE, "--join-on and --join-strict say something of --join FILE");
+    return DT_OK;
+}
+
+// ---- ranks --------------------------------------------------------------------------------------------
+// Everybody's status at once. Who failed alone says so here; rank 0 has its message said by main.
+static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
+    dt_comm *c = ctx;
+    int64_t both[2] = {mine, *value};
+    if (mine != DT_OK && c->rank > 0) launch_report(mine);
+    DT_TRY(c->all_reduce_max_i64(c, both, 2));
+    *value = both[1];
+    if (both[0] != DT_OK && mine == DT_OK && c->rank == 0)
+        return dt_fail((dt_status)both[0], "another rank failed: see its line");
+    return (dt_status)both[0];
+}
+
+static dt_status pack_on_ranks(dt_pack_opts *o) {
+    dt_comm *c = NULL;
+    DT_TRY(dt_comm_create(&c));
+    dt_log_set_rank(c->rank, c->world_size);
+    c->set_deadline(c, 7 * 86400.0); // ranks wait for each other's shards; a lost one ends the job
+    o->rank = c->rank;
+    o->world_size = c->world_size;
+    o->agree = agree;
+    o->ctx = c;
+    dt_status st = dt_data_pack(o);
+    if (c->rank == 0) launch_report(st); // before the last barrier: see wire.c
+    dt_status last = c->finalize(c);
+    dt_comm_destroy(c);
+    if (st == DT_OK) return last;
+    dt_error_clear();
+    return st;
+}
 
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "pack", 2, 2, "SRC OUT"));
     dt_pack_opts o = {.source = w->words[0],
                       .out = w->words[1],
                       .pattern = w->options[PATTERN],
-                      .progress = isatty(2),
+                      .join = w->options[JOIN],
+                      .join_on = w->options[JOIN_ON],
+                      .where = w->options[WHERE],
+                      .join_strict = w->options[JOIN_STRICT] != NULL,
+                      .version = DTRAIN_VERSION,
+                      .progress = true,
                       .overwrite = w->options[OVERWRITE] != NULL};
-    return dt_data_pack(&o);
+    DT_TRY(read_options(w, &o));
+    return dt_comm_launched() ? pack_on_ranks(&o) : dt_data_pack(&o);
 }
 
 const launch_command launch_pack = {
     .options = options,
     .text =
-        "Raw files (a folder or a tar) into LMDB (OUT ends in .lmdb) or WebDataset shards (OUT is\n"
-        "a pattern of .tar files), with metadata from the paths and a hash of every record.\n\n"
-        "  dtrain pack datasets/biometric-raw datasets/biometric.lmdb\n"
-        "  dtrain pack datasets/biometric-raw 'datasets/biometric-{000000..000003}.tar'\n"
-        "  dtrain pack photos 'photos-{000000..000003}.tar' --pattern '{class}/{name}.jpg'\n",
+        "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb), or\n"
+        "WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of files "
+        "(CSV\n"
+        "whose other columns become metadata, or a path a line), a tar, or an existing set, which "
+        "is\n"
+        "converted or cut into other shards.\n\n"
+        "People: subject, finger and eye from the file names\n"
+        "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
+        "Lenses: FITS cutouts with a table of parameters by stem, 500 MB a shard\n"
+        "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --join lens.csv --join-on stem \\\n"
+        "      --shard-size 500MB\n"
+        "Pipes: 40,000 WAVs in a folder a class, on four processes\n"
+        "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar'\n"
+        "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
+        "  dtrain pack raw/pose/poses.csv datasets/pose.lmdb --duplicates drop\n"
+        "A set of others: from shards to an LMDB, keeping its metadata\n"
+        "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n\n"
+        "The bytes do not depend on threads or ranks. A pack that was killed goes on when the "
+        "same\n"
+        "command runs again; until it is whole the set lies in OUT.partial.\n",
     .run = run};

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-enum { LAUNCH_MAX_OPTIONS = 8 };
+enum { LAUNCH_MAX_OPTIONS = 24 };
 
 typedef struct launch_option {
     const char *name;  // "--json"

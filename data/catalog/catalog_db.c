@@ -126,7 +126,7 @@ static bool skips(const filler *f, uint32_t shard) {
 
 // -?(0|[1-9][0-9]*)([.][0-9]+)? of at most 15 digits: nothing is lost when it becomes a number, but a
 // trailing zero.
-static bool is_decimal(const char *s) {
+bool dt_catalog_is_decimal(const char *s) {
     size_t n = strspn(s + (*s == '-'), "0123456789");
     const char *digits = s + (*s == '-'), *p = digits + n;
     if (n == 0 || (*digits == '0' && n > 1) || strcmp(s, "-0") == 0) return false;
@@ -186,7 +186,7 @@ static void name_columns(filler *f) {
     for (uint32_t k = 0; k < c->n_columns; k++) {
         f->is_number[k] = true;
         for (uint32_t v = 0; v < c->columns[k].n_values && f->is_number[k]; v++)
-            f->is_number[k] = is_decimal(dt_catalog_str(c, c->columns[k].values[v]));
+            f->is_number[k] = dt_catalog_is_decimal(dt_catalog_str(c, c->columns[k].values[v]));
     }
     for (int i = 0; i < n_columns(f); i++) name_column(f, i, column_name(f, i));
 }

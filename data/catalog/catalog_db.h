@@ -67,6 +67,9 @@ dt_status dt_catalog_db_open(sqlite3 **out, const char *path);
 // The tables of a catalog's shards with use[i] (NULL: all) in memory, without members.
 dt_status dt_catalog_db_in_memory(sqlite3 **out, const dt_catalog *c, const bool *use);
 
+// Whether a text is one of the plain decimals that become numbers.
+bool dt_catalog_is_decimal(const char *s);
+
 // ---- for the files of data/catalog ---------------------------------------------------------------------
 // A statement's text and place bound by whether it is UTF-8.
 void dt_catalog_db_bind(sqlite3_stmt *s, int i, const char *text);

@@ -1,13 +1,27 @@
-// pack.c: `dtrain pack`: raw files -> one set that is read fast, checked by hash, and complete.
+// pack.c: `dtrain pack`: files -> one set that is read fast, checked by hash, and complete.
 //
-// Files are listed and named first (raw.c), in the order in which they will be written. A few threads
-// read and hash them into a window of buffers; this thread takes them out in order and hands them to a
-// writer (LMDB or tar), so the output is byte for byte the same whatever the number of threads. Nothing
-// carries a final name before it is whole and on the disk.
+//   list (raw.c)      what there is, named, with its metadata: the same list on every rank
+//   plan (pack_plan.c)     which record in which file, and chunks of work: a function of list and options
+//   build (pack_build.c)   chunks into files, by threads; shard s by rank s mod N, or, for a set of one file,
+//                     runs of chunks by rank, which are then copied behind one another
+//   finish (finish.c) ends of files, duplicates, indexes, catalog: by rank 0, from the journals
+//   publish (work.c)  everything to its place
 //
-// An output that exists is left alone: if its index says that it was made from just these files, the
-// work is done already and that is success; otherwise it is an error, unless overwriting was asked for.
-#include "pack.h"
+// The bytes are a function of source and options. A chunk is composed of its own items only, with nothing
+// of its place in it but page numbers, which are moved; shards and the order of everything come from the
+// plan; so threads, ranks, kills and resumes leave no trace. There is no time and no name of a machine in
+// any file.
+//
+// Until it is published a set lives in OUT.partial. A kill leaves what was written there, with journals of
+// it; the same command checks it by hash and goes on. An output that exists is left alone: if it was made
+// of just these files in just this way, the work is done already and that is success; otherwise it is an
+// error, unless overwriting was asked for, and then the old set stays until the new one is whole.
+#include "duplicates.h"
+#include "finish.h"
+#include "pack_build.h"
+#include "progress.h"
+#include "work.h"
+
 #include "data/catalog/index_file.h"
 
 #include "base/arena.h"
@@ -17,295 +31,455 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-static const dt_packer *const PACKERS[] = {&dt_packer_lmdb, &dt_packer_wds};
-enum { N_PACKERS = sizeof PACKERS / sizeof *PACKERS, MAX_READERS = 8, WINDOW = 32, MESSAGE = 1024 };
+enum { LAYOUT_VERSION = 1, MAX_THREADS = 256 }; // of the bytes that are written
 
-dt_status dt_pack_add_row(dt_catalog *c, uint32_t shard, const dt_raw_item *item) {
-    DT_TRY(dt_catalog_add_record(c, shard, item->key));
-    for (int i = 0; i < item->n_meta; i++)
-        DT_TRY(dt_catalog_set(c, item->column[i], item->value[i]));
+typedef struct packing {
+    const dt_pack_opts *o;
+    int rank, world_size, n_threads;
+    dt_raw raw;
+    dt_plan plan;
+    dt_transform *transform;
+    dt_where *where;
+    dt_compose compose;
+    uint8_t *drop;
+    size_t n_dropped;
+    uint64_t fingerprint;
+    dt_work work;
+    dt_progress progress;
+    // files that this rank builds
+    dt_build_file *files;
+    size_t n_files;
+    double begin_s;
+} packing;
+
+// ---- agreement ----------------------------------------------------------------------------------------
+// All ranks come here. A failure of one is a failure of all; each has its own message, or none.
+static dt_status agree_value(const packing *p, dt_status mine, int64_t *value) {
+    if (p->world_size <= 1) return mine;
+    return p->o->agree(p->o->ctx, mine, value);
+}
+
+static dt_status agree(const packing *p, dt_status mine) {
+    int64_t nothing = 0;
+    return agree_value(p, mine, &nothing);
+}
+
+// ---- what is to be made -------------------------------------------------------------------------------
+// Of options, what changes bytes. Duplicates that are reported or fatal give the same set.
+static char *describe(const packing *p) {
+    const dt_pack_opts *o = p->o;
+    return dt_xprintf("layout %d, %s, %zu files, %zu chunks, limit %llu bytes %llu records, %s, "
+                      "pattern '%s', duplicates %s, where '%s'",
+                      LAYOUT_VERSION, p->plan.format->name, p->plan.n_shards, p->plan.n_chunks,
+                      (unsigned long long)o->shard_bytes, (unsigned long long)o->shard_records,
+                      dt_transform_describe(p->transform), o->pattern ? o->pattern : "",
+                      o->duplicates == DT_DUPLICATES_DROP ? "dropped" : "kept",
+                      o->where ? o->where : "");
+}
+
+static dt_status prepare(packing *p) {
+    const dt_pack_opts *o = p->o;
+    DT_TRY(dt_plan_name(&p->plan, o->out));
+    DT_TRY(dt_transform_create(&p->transform, o));
+    dt_raw_opts r = {.pattern = o->pattern,
+                     .join = o->join,
+                     .join_on = o->join_on,
+                     .join_strict = o->join_strict,
+                     .sorted = p->plan.format->one_file,
+                     .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
+    DT_TRY(dt_raw_list(&p->raw, o->source, &r));
+    if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
+    bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
+    DT_TRY(dt_plan_make(&p->plan, &p->raw, o, in_place));
+    p->plan.described = describe(p);
+    uint64_t parts[2] = {p->raw.hash, dt_hash64(p->plan.described, strlen(p->plan.described))};
+    p->fingerprint = dt_hash64(parts, sizeof parts) | 1; // 0 stands for unknown
+    p->compose = (dt_compose){
+        .raw = &p->raw, .plan = &p->plan, .transform = p->transform, .where = p->where};
     return DT_OK;
 }
 
-dt_status dt_pack_sync_folder(const char *path) {
-    char *dir = dt_xstrdup(path), *slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = '\0';
-    dt_status st = dt_io_fsync_dir(slash ? dir : ".");
-    free(dir);
-    return st;
+static void say_join(const packing *p) {
+    const dt_raw_join *j = &p->raw.join;
+    if (!j->on || p->rank != 0) return;
+    dt_info("%s: %zu of %zu files have a row, by %s", p->o->join, j->n_with, p->raw.n, j->on);
+    if (j->n_without)
+        dt_warn("%s: %zu files have no row, the first is %s (--join-strict makes this an error)",
+                p->o->join, j->n_without, j->first_without);
+    if (j->n_unused)
+        dt_warn("%s: %zu rows have no file, the first is %s (--join-strict makes this an error)",
+                p->o->join, j->n_unused, j->first_unused);
 }
 
-// ---- reading ahead -------------------------------------------------------------------------------
-typedef struct window_slot {
-    dt_buffer bytes;
-    uint64_t hash;
-    bool ready;
-    dt_status status;
-    char message[MESSAGE];
-} window_slot;
-
-typedef struct feed {
-    const dt_raw *raw;
-    pthread_mutex_t lock;
-    pthread_cond_t filled, freed;
-    size_t next, taken; // items given to readers; items the writer is done with
-    bool stopping;
-    window_slot slots[WINDOW];
-    pthread_t threads[MAX_READERS];
-    int n_threads;
-} feed;
-
-static dt_status read_item(const dt_raw_item *item, bool is_tar, dt_buffer *out) {
-    int fd = open(item->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return dt_fail(DT_E_DATA, "%s: cannot open: %s", item->path, strerror(errno));
-    struct stat s;
-    dt_status st = DT_OK;
-    if (fstat(fd, &s) != 0 || (!is_tar && (uint64_t)s.st_size != item->size))
-        st = dt_fail(DT_E_DATA, "%s: changed while it was packed", item->path);
-    uint8_t *p = dt_buffer_reserve(out, item->size ? item->size : 1);
-    if (st == DT_OK && !p) st = dt_fail(DT_E_INTERNAL, "%s: out of memory", item->path);
-    if (st == DT_OK && item->size > 0)
-        st = dt_io_pread(fd, item->path, p, item->size, (off_t)item->offset, DT_E_DATA);
-    out->n_bytes = item->size;
-    close(fd);
-    return st;
-}
-
-static void *read_ahead(void *arg) {
-    feed *f = arg;
-    dt_thread_name("dt-pack");
-    pthread_mutex_lock(&f->lock);
-    while (!f->stopping && f->next < f->raw->n) {
-        if (f->next >= f->taken + WINDOW) {
-            pthread_cond_wait(&f->freed, &f->lock);
-            continue;
-        }
-        size_t i = f->next++;
-        window_slot *s = &f->slots[i % WINDOW];
-        pthread_mutex_unlock(&f->lock);
-        s->status = read_item(&f->raw->items[i], f->raw->is_tar, &s->bytes);
-        if (s->status == DT_OK)
-            s->hash = dt_hash64(s->bytes.data, s->bytes.n_bytes);
-        else
-            snprintf(s->message, sizeof s->message, "%s", dt_error_message());
-        pthread_mutex_lock(&f->lock);
-        s->ready = true;
-        pthread_cond_broadcast(&f->filled);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return NULL;
-}
-
-static dt_status feed_begin(feed *f, const dt_raw *raw) {
-    int n = dt_usable_cores();
-    *f = (feed){.raw = raw};
-    pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->filled, NULL);
-    pthread_cond_init(&f->freed, NULL);
-    if (n > MAX_READERS) n = MAX_READERS;
-    for (; f->n_threads < n; f->n_threads++)
-        if (pthread_create(&f->threads[f->n_threads], NULL, read_ahead, f) != 0) break;
-    return f->n_threads > 0 ? DT_OK : dt_fail(DT_E_INTERNAL, "cannot start a reader thread");
-}
-
-static dt_status feed_take(feed *f, size_t i, window_slot **out) {
-    window_slot *s = &f->slots[i % WINDOW];
-    pthread_mutex_lock(&f->lock);
-    while (!s->ready) pthread_cond_wait(&f->filled, &f->lock);
-    pthread_mutex_unlock(&f->lock);
-    *out = s;
-    return s->status == DT_OK ? DT_OK : dt_fail(s->status, "%s", s->message);
-}
-
-static void feed_return(feed *f, window_slot *s) {
-    pthread_mutex_lock(&f->lock);
-    s->ready = false;
-    f->taken++;
-    pthread_cond_broadcast(&f->freed);
-    pthread_mutex_unlock(&f->lock);
-}
-
-static void feed_end(feed *f) {
-    pthread_mutex_lock(&f->lock);
-    f->stopping = true;
-    pthread_cond_broadcast(&f->freed);
-    pthread_mutex_unlock(&f->lock);
-    for (int i = 0; i < f->n_threads; i++) pthread_join(f->threads[i], NULL);
-    for (int i = 0; i < WINDOW; i++) dt_buffer_fini(&f->slots[i].bytes);
-    pthread_mutex_destroy(&f->lock);
-    pthread_cond_destroy(&f->filled);
-    pthread_cond_destroy(&f->freed);
-}
-
-// ---- progress --------------------------------------------------------------------------------------
-typedef struct progress {
-    bool on, terminal;
-    double begin_s, shown_s;
-    uint64_t n_bytes, total_bytes;
-    size_t n, total;
-} progress;
-
-static void progress_begin(progress *p, const dt_raw *raw, bool on) {
-    *p = (progress){.on = on, .terminal = isatty(STDERR_FILENO), .total = raw->n};
-    for (size_t i = 0; i < raw->n; i++) p->total_bytes += raw->items[i].size;
-    p->begin_s = p->shown_s = dt_clock_s();
-}
-
-static void progress_show(progress *p, uint64_t n_bytes, bool last) {
-    p->n++;
-    p->n_bytes += n_bytes;
-    double now = dt_clock_s(), every = p->terminal ? 0.1 : 10;
-    if (!p->on || (now - p->shown_s < every && !(last && p->terminal))) return;
-    p->shown_s = now;
-    double elapsed = now - p->begin_s > 1e-6 ? now - p->begin_s : 1e-6;
-    double share = p->total_bytes ? (double)p->n_bytes / (double)p->total_bytes : 1;
-    double left = share > 0 ? elapsed / share - elapsed : 0;
-    char bar[31];
-    for (int i = 0; i < 30; i++) bar[i] = i < (int)(share * 30) ? '#' : '.';
-    bar[30] = '\0';
-    fprintf(stderr, "%spack [%s] %zu/%zu files  %.0f files/s  %.0f MB/s  ETA %.0f s%s",
-            p->terminal ? "\r" : "", bar, p->n, p->total, (double)p->n / elapsed,
-            (double)p->n_bytes / elapsed / 1e6, left, p->terminal ? "\033[K" : "\n");
-    if (last && p->terminal) fputc('\n', stderr);
-}
-
-// ---- the whole ---------------------------------------------------------------------------------------
-static void add_member(dt_pack_record *r, const char *ext, dt_span bytes, uint64_t hash) {
-    int at = r->n_members++;
-    for (; at > 0 && strcmp(r->member[at - 1].ext, ext) > 0; at--)
-        r->member[at] = r->member[at - 1];
-    r->member[at].ext = ext;
-    r->member[at].bytes = bytes;
-    r->member[at].hash = hash;
-}
-
-static dt_span text_span(const char *s) {
-    return (dt_span){(const uint8_t *)s, strlen(s)};
-}
-
-static dt_status write_record(const dt_packer *packer, void *self, const dt_raw_item *item,
-                              const window_slot *s) {
-    char cls[16];
-    dt_pack_record r = {.item = item};
-    dt_span meta = text_span(item->meta);
-    add_member(&r, item->ext, (dt_span){s->bytes.data, s->bytes.n_bytes}, s->hash);
-    add_member(&r, "json", meta, dt_hash64(meta.data, meta.n_bytes));
-    if (item->label >= 0) {
-        snprintf(cls, sizeof cls, "%d", item->label);
-        add_member(&r, "cls", text_span(cls), dt_hash64(cls, strlen(cls)));
-    }
-    return packer->add(self, &r);
-}
-
-static dt_status write_all(const dt_packer *packer, void *self, const dt_raw *raw, progress *p) {
-    feed *f = dt_xcalloc(1, sizeof *f);
-    dt_status st = feed_begin(f, raw);
-    for (size_t i = 0; i < raw->n && st == DT_OK; i++) {
-        window_slot *s;
-        st = feed_take(f, i, &s);
-        if (st == DT_OK) st = write_record(packer, self, &raw->items[i], s);
-        if (st == DT_OK) progress_show(p, raw->items[i].size, i + 1 == raw->n);
-        feed_return(f, s);
-    }
-    feed_end(f);
-    free(f);
-    return st;
-}
-
-// Whether any file of `out` is there, and whether all are there, made from this source.
-static dt_status inspect(const dt_packer *packer, const char *out, uint64_t source_hash, bool *any,
-                         bool *same) {
-    char **files;
-    size_t n;
-    *any = dt_io_exists(out);
-    *same = true;
-    DT_TRY(packer->files(out, &files, &n));
+// ---- what is there already ------------------------------------------------------------------------------
+// Whether any file of OUT is there, and whether all are, made in just this way.
+static dt_status inspect(const packing *p, bool *any, bool *same) {
+    char **names;
+    size_t n = 0;
+    DT_TRY(dt_plan_existing(&p->plan, &names, &n));
+    dt_io_free_list(names, n);
+    *any = n > 0 || (p->plan.format->one_file && dt_io_exists(p->plan.out));
+    *same = *any;
     dt_catalog *c = dt_catalog_create();
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < p->plan.n_shards && *same; i++) {
+        char *path = dt_xprintf("%s/%s", p->plan.folder, p->plan.name[i]);
         bool found = false, stale = false;
-        *any = *any || dt_io_exists(files[i]);
-        bool ok = dt_io_exists(files[i]) && dt_index_load(c, files[i], &found, &stale) == DT_OK;
-        *same =
-            *same && ok && found && !stale && c->shards[c->n_shards - 1].source_hash == source_hash;
+        bool ok = dt_io_exists(path) && dt_index_load(c, path, &found, &stale) == DT_OK;
+        *same = ok && found && !stale && c->shards[c->n_shards - 1].source_hash == p->fingerprint;
+        free(path);
     }
     dt_catalog_destroy(c);
-    dt_io_free_list(files, n);
-    *same = *same && n > 0;
+    dt_error_clear();
     return DT_OK;
 }
 
-static dt_status make_parent(const char *out) {
-    char *dir = dt_xstrdup(out), *slash = strrchr(dir, '/');
-    dt_status st = DT_OK;
-    if (slash && slash != dir) {
-        *slash = '\0';
-        st = dt_io_mkdir_all(dir);
+static dt_status say_same(const packing *p) {
+    dt_info("%s is already packed from %s: nothing to do", p->plan.out, p->o->source);
+    return DT_OK;
+}
+
+static dt_status say_other(const packing *p) {
+    return dt_fail(
+        DT_E_USAGE,
+        "%s exists and was made from something else than %s, with other options, or is not "
+        "complete: remove it or pack with --overwrite",
+        p->plan.out, p->o->source);
+}
+
+// Rank 0. *go: there is work to do, and the folder for it is ours.
+static dt_status claim(packing *p, bool *go) {
+    bool any, same, fresh;
+    char text[64];
+    *go = false;
+    DT_TRY(inspect(p, &any, &same));
+    if (any && !p->o->overwrite && !dt_io_exists(p->plan.partial)) // nothing is touched
+        return same ? say_same(p) : say_other(p);
+    DT_TRY(dt_work_open(&p->work, &p->plan));
+    bool published = dt_work_is_publishing(&p->work);
+    if (published) {
+        dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first",
+                p->plan.out);
+        DT_TRY(dt_work_publish(&p->work));
+        DT_TRY(dt_work_remove(&p->work));
+        dt_work_close(&p->work);
+        DT_TRY(dt_work_open(&p->work, &p->plan));
     }
-    free(dir);
+    DT_TRY(inspect(p, &any, &same));
+    if (any && (!p->o->overwrite || (same && published))) {
+        DT_TRY(dt_work_remove(&p->work));
+        return same ? say_same(p) : say_other(p);
+    }
+    snprintf(text, sizeof text, "%016llx\n", (unsigned long long)p->fingerprint);
+    DT_TRY(dt_work_claim(&p->work, text, &fresh));
+    *go = true;
+    return DT_OK;
+}
+
+// Others: the folder is there, and for the same list.
+static dt_status attach(packing *p) {
+    char text[64], *have = NULL;
+    size_t n = 0;
+    dt_work_attach(&p->work, &p->plan);
+    char *path = dt_work_path(&p->work, "made-from");
+    snprintf(text, sizeof text, "%016llx\n", (unsigned long long)p->fingerprint);
+    dt_status st = DT_OK;
+    if (!dt_io_exists(path))
+        st = dt_fail(
+            DT_E_USAGE,
+            "%s: not seen by rank %d: ranks on several hosts need OUT on a file system that "
+            "all share",
+            p->plan.partial, p->rank);
+    else if (dt_io_read_file(&have, &n, path, 4096, DT_E_STORAGE) != DT_OK || strcmp(have, text))
+        st = dt_fail(DT_E_DATA, "%s: rank %d sees other files there than rank 0", p->o->source,
+                     p->rank);
+    free(have);
+    free(path);
     return st;
 }
 
-static dt_status pack(const dt_packer *packer, const dt_pack_opts *o, const dt_raw *raw) {
-    void *self = NULL;
-    progress p;
-    DT_TRY(make_parent(o->out));
-    progress_begin(&p, raw, o->progress);
-    dt_status st = packer->begin(&self, o->out, raw);
-    if (st == DT_OK) st = write_all(packer, self, raw, &p);
-    if (st == DT_OK && o->overwrite) st = packer->remove(o->out);
-    if (st == DT_OK) st = packer->finish(self);
-    if (self) packer->end(self);
-    if (st != DT_OK) return st;
-    double s = dt_clock_s() - p.begin_s;
-    char classes[48] = "", ignored[64] = "";
-    if (raw->n_classes) snprintf(classes, sizeof classes, ", %d classes", raw->n_classes);
-    if (raw->n_ignored)
+// ---- files of this rank ---------------------------------------------------------------------------------
+static void add_file(packing *p, size_t shard, size_t first, size_t n, bool is_part) {
+    dt_build_file *f = &p->files[p->n_files++];
+    uint64_t size = 0;
+    for (size_t i = first; i < first + n; i++) size += p->plan.chunks[i].size;
+    *f = (dt_build_file){.first_chunk = first, .n_chunks = n, .allocate = size};
+    if (is_part) {
+        f->path = dt_xprintf("%s/part-%zu-%zu", p->plan.partial, first, n);
+        f->rows_path = dt_xprintf("%s/part-%zu-%zu.rows", p->plan.partial, first, n);
+        return;
+    }
+    f->path = dt_xprintf("%s/%s", p->work.set, p->plan.name[shard]);
+    // of other ranks' counts the first part has another length: not the same file
+    f->rows_path = p->plan.format->one_file ? dt_xprintf("%s/rows-0-%zu", p->plan.partial, n)
+                                            : dt_xprintf("%s/rows-%zu", p->plan.partial, shard);
+    f->base = p->plan.format->head_bytes;
+    f->allocate += f->base;
+}
+
+static size_t first_of_part(const packing *p, int rank) {
+    return p->plan.n_chunks * (size_t)rank / (size_t)p->world_size;
+}
+
+static void choose_files(packing *p) {
+    p->files = dt_xcalloc(p->plan.n_shards + 1, sizeof *p->files);
+    if (p->plan.format->one_file) {
+        size_t first = first_of_part(p, p->rank), end = first_of_part(p, p->rank + 1);
+        add_file(p, 0, first, end - first, p->rank > 0);
+        return;
+    }
+    for (size_t s = (size_t)p->rank; s < p->plan.n_shards; s += (size_t)p->world_size)
+        add_file(p, s, p->plan.chunk_at[s], p->plan.chunk_at[s + 1] - p->plan.chunk_at[s], false);
+}
+
+static dt_status resume(packing *p) {
+    uint64_t n_checked = 0;
+    size_t n_kept = 0;
+    for (size_t i = 0; i < p->n_files; i++) {
+        dt_build_file *f = &p->files[i];
+        DT_TRY(dt_build_resume(f, &n_checked));
+        for (size_t k = f->first_chunk; k < f->first_chunk + f->n_kept; k++) {
+            const dt_plan_chunk *c = &p->plan.chunks[k];
+            n_kept += c->n;
+            for (size_t m = c->first; m < c->first + c->n; m++)
+                p->progress.kept_bytes += p->raw.items[m].size;
+        }
+    }
+    p->progress.kept = n_kept;
+    atomic_store(&p->progress.done.n_items, n_kept);
+    atomic_store(&p->progress.done.n_bytes, p->progress.kept_bytes);
+    if (n_kept)
+        dt_info("%s: going on: %zu records, %.1f MB, are there and were checked", p->plan.out,
+                n_kept, (double)n_checked / 1e6);
+    return DT_OK;
+}
+
+// ---- duplicates -----------------------------------------------------------------------------------------
+static char *hashes_path(const packing *p, int rank) {
+    return dt_xprintf("%s/hashes-%d", p->plan.partial, rank);
+}
+
+static dt_status read_hashes(const packing *p, uint64_t *hash) {
+    for (int r = 0; r < p->world_size; r++) {
+        char *path = hashes_path(p, r), *data = NULL;
+        size_t n = 0;
+        dt_status st = dt_io_read_file(&data, &n, path, 0, DT_E_STORAGE);
+        if (st == DT_OK && n != p->raw.n * sizeof *hash)
+            st = dt_fail(DT_E_STORAGE, "%s: cut", path);
+        const uint64_t *theirs = (const uint64_t *)(void *)data;
+        for (size_t i = (size_t)r; i < p->raw.n && st == DT_OK; i += (size_t)p->world_size)
+            hash[i] = theirs[i];
+        free(data);
+        free(path);
+        DT_TRY(st);
+    }
+    return DT_OK;
+}
+
+// Leaves all but the first of equal records out. Ranks share the hashing, and come to the same list.
+static dt_status drop_duplicates(packing *p) {
+    uint64_t *hash = dt_xcalloc(p->raw.n, sizeof *hash);
+    uint32_t *first = NULL;
+    dt_status st = dt_duplicates_hash(&p->compose, p->n_threads, p->rank, p->world_size, hash);
+    if (p->world_size > 1) {
+        char *path = hashes_path(p, p->rank);
+        if (st == DT_OK) st = dt_io_write_file(path, hash, p->raw.n * sizeof *hash);
+        free(path);
+        st = agree(p, st);
+        if (st == DT_OK) st = read_hashes(p, hash);
+    }
+    if (st == DT_OK) {
+        p->n_dropped = dt_duplicates_find(hash, &p->raw, &first);
+        p->drop = dt_xcalloc(p->raw.n, 1);
+        for (size_t i = 0; i < p->raw.n; i++) p->drop[i] = first[i] != DT_NO_DUPLICATE;
+        p->compose.drop = p->drop;
+    }
+    free(first);
+    free(hash);
+    return st;
+}
+
+// ---- finishing ------------------------------------------------------------------------------------------
+// A set of one file: each rank's part to its place behind the others. `journals` and the rest for rank 0.
+static dt_status join_parts(packing *p) {
+    uint64_t base = 0;
+    dt_status st = DT_OK;
+    char *data = dt_xprintf("%s/%s", p->work.set, p->plan.name[0]);
+    for (int r = 0; r < p->rank && st == DT_OK; r++) {
+        size_t first = first_of_part(p, r), n = first_of_part(p, r + 1) - first;
+        char *rows = r == 0 ? dt_xprintf("%s/rows-0-%zu", p->plan.partial, n)
+                            : dt_xprintf("%s/part-%zu-%zu.rows", p->plan.partial, first, n);
+        uint64_t end = 0;
+        st = dt_finish_end_of(rows, &end);
+        base += r == 0 && end == 0 ? p->plan.format->head_bytes : end;
+        free(rows);
+    }
+    char *moved = dt_xprintf("%s/moved-%d.rows", p->plan.partial, p->rank);
+    if (st == DT_OK && p->rank > 0)
+        st = dt_finish_move_part(&p->plan, &p->files[0], data, base, moved);
+    free(moved);
+    free(data);
+    return st;
+}
+
+typedef struct ending {
+    packing *p;
+    atomic_size_t next;
+    atomic_int status;
+    atomic_flag said;
+    char message[2048];
+} ending;
+
+static void end_files(void *arg, int worker) {
+    ending *e = arg;
+    packing *p = e->p;
+    for (size_t i;
+         atomic_load(&e->status) == DT_OK && (i = atomic_fetch_add(&e->next, 1)) < p->n_files;) {
+        dt_status st = dt_finish_file(&p->plan, p->files[i].path, &p->files[i].rows_path, 1);
+        if (st == DT_OK || atomic_flag_test_and_set(&e->said)) continue;
+        snprintf(e->message, sizeof e->message, "%s", dt_error_message());
+        atomic_store(&e->status, st);
+    }
+}
+
+// Shards are ended by those who built them, several at once: each waits for the disk.
+static dt_status end_shards(packing *p) {
+    ending e = {.p = p, .said = ATOMIC_FLAG_INIT};
+    dt_team *team = NULL;
+    if (p->n_files == 0) return DT_OK;
+    DT_TRY(dt_team_create(&team, p->n_files < 4 ? (int)p->n_files : 4, "dt-pack-end"));
+    dt_team_run(team, end_files, &e);
+    dt_team_destroy(team);
+    dt_status st = (dt_status)atomic_load(&e.status);
+    return st == DT_OK ? DT_OK : dt_fail(st, "%s", e.message);
+}
+
+// Rank 0: paths of all journals, in order; n_of[s] of them belong to shard s.
+static char **list_journals(const packing *p, size_t **n_of) {
+    size_t n = p->plan.format->one_file ? (size_t)p->world_size : p->plan.n_shards;
+    char **list = dt_xcalloc(n + 1, sizeof *list);
+    *n_of = dt_xcalloc(p->plan.n_shards, sizeof **n_of);
+    for (size_t i = 0; i < n; i++) {
+        (*n_of)[p->plan.format->one_file ? 0 : i]++;
+        if (!p->plan.format->one_file)
+            list[i] = dt_xprintf("%s/rows-%zu", p->plan.partial, i);
+        else
+            list[i] = i == 0 ? dt_xstrdup(p->files[0].rows_path)
+                             : dt_xprintf("%s/moved-%zu.rows", p->plan.partial, i);
+    }
+    return list;
+}
+
+static void say_done(const packing *p, const dt_finish_counts *n) {
+    double s = dt_clock_s() - p->begin_s;
+    char classes[48] = "", ignored[80] = "";
+    if (p->raw.n_classes) snprintf(classes, sizeof classes, ", %d classes", p->raw.n_classes);
+    if (p->raw.n_ignored)
         snprintf(ignored, sizeof ignored, "; %zu files are no samples and were left out",
-                 raw->n_ignored);
-    dt_info("packed %zu records, %.1f MB%s, into %s in %.1f s%s", raw->n,
-            (double)p.total_bytes / 1e6, classes, o->out, s, ignored);
+                 p->raw.n_ignored);
+    dt_info("packed %zu records, %.1f MB%s, into %s in %.1f s (%.0f files/s)%s", n->n_records,
+            (double)n->n_bytes / 1e6, classes, p->plan.pattern, s, (double)p->raw.n / s, ignored);
+    if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
+    if (n->n_duplicates)
+        dt_warn("%zu records repeat others, the first: %s is the same as %s; column duplicate_of "
+                "names them, --duplicates drop leaves them out",
+                n->n_duplicates, p->raw.items[n->twin_b].name, p->raw.items[n->twin_a].name);
+}
+
+static dt_status finish(packing *p, dt_finish_counts *counts) {
+    size_t *n_of, n_journals = p->plan.format->one_file ? (size_t)p->world_size : p->plan.n_shards;
+    char **journals = list_journals(p, &n_of);
+    dt_status st = DT_OK;
+    if (p->plan.format->one_file)
+        st = dt_finish_file(&p->plan, p->files[0].path, journals, n_journals);
+    if (st == DT_OK)
+        st = dt_finish_catalog(&p->work, &p->compose, p->o, journals, n_of, p->fingerprint, counts);
+    if (st == DT_OK) st = dt_work_publish(&p->work);
+    if (st == DT_OK) st = dt_work_remove(&p->work);
+    dt_io_free_list(journals, n_journals);
+    free(n_of);
+    return st;
+}
+
+// ---- the whole ------------------------------------------------------------------------------------------
+static dt_status build(packing *p) {
+    char *shared = p->world_size > 1 ? dt_work_path(&p->work, "progress") : NULL;
+    dt_progress_begin(&p->progress, &p->raw, p->o->progress, shared, p->rank, p->world_size);
+    free(shared);
+    choose_files(p);
+    dt_build b = {.compose = &p->compose,
+                  .files = p->files,
+                  .n_files = p->n_files,
+                  .n_threads = p->n_threads,
+                  .progress = &p->progress.done,
+                  .tick = dt_progress_tick,
+                  .tick_arg = &p->progress};
+    dt_status st = resume(p);
+    if (st == DT_OK) st = dt_build_run(&b);
+    dt_progress_end(&p->progress);
+    if (st == DT_OK && !p->plan.format->one_file) st = end_shards(p);
+    return st;
+}
+
+// After a failure of the disk, what was done is good to go on with, and it is said where it is. After one
+// of the source it is not: mended, it will be another source.
+static dt_status clean_up(packing *p, dt_status st) {
+    if (p->rank != 0 || p->work.lock_fd < 0) return st;
+    char *why = dt_xstrdup(dt_error_message());
+    if (st != DT_E_STORAGE && st != DT_E_PEER) {
+        dt_work_remove(&p->work);
+        dt_fail(st, "%s", why);
+        free(why);
+        return st;
+    }
+    dt_fail(st, "%s; what is done is kept in %s: the same command goes on, or remove it",
+            *why ? why : "another rank failed", p->plan.partial);
+    free(why);
+    return st;
+}
+
+static dt_status pack(packing *p) {
+    bool go = false;
+    int64_t value = 0;
+    dt_finish_counts counts = {0};
+    dt_status st = prepare(p);
+    if (st == DT_OK) say_join(p);
+    if (st == DT_OK && p->rank == 0) st = claim(p, &go);
+    value = go;
+    DT_TRY(agree_value(p, st, &value));
+    if (!value) return DT_OK;
+    if (p->rank != 0) st = attach(p);
+    DT_TRY(agree(p, st));
+    if (p->o->duplicates == DT_DUPLICATES_DROP) DT_TRY(agree(p, drop_duplicates(p)));
+    DT_TRY(agree(p, build(p)));
+    if (p->plan.format->one_file) DT_TRY(agree(p, join_parts(p)));
+    if (p->rank == 0) st = finish(p, &counts);
+    DT_TRY(agree(p, st));
+    if (p->rank == 0) say_done(p, &counts);
     return DT_OK;
 }
 
 dt_status dt_data_pack(const dt_pack_opts *o) {
-    const dt_packer *packer = NULL;
-    char *out = dt_xstrdup(o->out);
-    for (size_t n = strlen(out); n > 1 && out[n - 1] == '/'; n--) out[n - 1] = '\0';
-    dt_pack_opts opts = *o;
-    opts.out = out;
-    for (int i = 0; i < N_PACKERS; i++)
-        if (PACKERS[i]->accepts(out)) packer = PACKERS[i];
-    dt_raw raw = {0};
-    bool any = false, same = false;
-    dt_status st = DT_OK;
-    if (!packer)
-        st = dt_fail(DT_E_USAGE,
-                     "%s: the output ends in .lmdb, or in .tar (with a brace pattern for several "
-                     "shards: name-{000000..000003}.tar)",
-                     out);
-    if (st == DT_OK) st = dt_raw_list(&raw, o->source, o->pattern);
-    if (st == DT_OK) st = inspect(packer, out, raw.hash, &any, &same);
-    if (st == DT_OK && same && !o->overwrite) {
-        dt_info("%s is already packed from %s: nothing to do", out, o->source);
-    } else if (st == DT_OK && any && !o->overwrite) {
-        st = dt_fail(
-            DT_E_USAGE,
-            "%s exists and was made from something else than %s (or is not complete): remove it "
-            "or pack with --overwrite",
-            out, o->source);
-    } else if (st == DT_OK) {
-        st = pack(packer, &opts, &raw);
+    packing p = {.o = o, .raw = {.root_fd = -1}, .work = {.lock_fd = -1}, .rank = o->rank};
+    p.world_size = o->world_size > 0 ? o->world_size : 1;
+    p.n_threads = o->n_threads > 0 ? o->n_threads : dt_usable_cores();
+    if (p.n_threads > MAX_THREADS) p.n_threads = MAX_THREADS;
+    p.begin_s = dt_clock_s();
+    dt_status st = pack(&p);
+    if (st != DT_OK) st = clean_up(&p, st);
+    for (size_t i = 0; i < p.n_files; i++) {
+        free(p.files[i].path);
+        free(p.files[i].rows_path);
     }
-    dt_raw_fini(&raw);
-    free(out);
+    free(p.files);
+    free(p.drop);
+    dt_work_close(&p.work);
+    dt_where_destroy(p.where);
+    dt_transform_destroy(p.transform);
+    dt_plan_fini(&p.plan);
+    dt_raw_fini(&p.raw);
     return st;
 }

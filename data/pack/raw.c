@@ -1,327 +1,238 @@
-// raw.c: finding raw files and naming their records.
+// raw.c: the list of what there is to pack.
 //
-// Files come from a folder (walked in sorted order, no symlinks followed to directories) or from a tar
-// file, which is only listed, never unpacked. Files of kinds that hold no samples (licences, notes) are
-// counted and left out.
-//
-// Two ways to read meaning from names. By pattern: "{subject}__{gender}_…" gives metadata columns, and
-// the first folder names the field, so that fingerprint/7/7__M_Left_index_finger.BMP becomes record
-// "fingerprint/7/7__M_Left_index_finger" with member "fingerprint.bmp". The patterns of known data sets
-// are tried when none is given. By folder: the folder right above a file is its class: columns
-// `label` (its name), and a member `cls` with its number.
+// Where the files are is found first (raw_walk.c, raw_set.c), then what they are called as records and
+// what their names say (raw_name.c), then what tables say (raw_join.c); raw_columns.c holds the columns.
 //
 // Records are sorted by key followed by '.', which is also the order of "key.ext" names: so LMDB, tar
-// and folder give the same records in the same order. A dot inside a stem would end the key early, so it
-// becomes '-'.
+// and folder give the same records in the same order. The list depends on names, sizes and tables
+// alone, so each rank of a parallel pack makes it for itself and comes to the same one.
+#define _GNU_SOURCE
 #include "raw.h"
-
-#include "data/decode/kinds.h"
-#include "data/source/blob.h"
-#include "data/source/tar.h"
+#include "data/source/source.h"
+#include "table.h"
 
 #include "base/hash.h"
 #include "base/io.h"
-#include "base/json.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
-static const char *const KNOWN_PATTERNS =
-    "{subject}__{gender}_{hand}_{finger}_finger.BMP|"
-    "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{hand}_{n}.bmp";
-
-enum { MAX_DEPTH = 32 };
-
-typedef struct lister {
-    dt_raw *raw;
-    size_t cap;
-    dt_hash_stream *hash;
-    const char *tar_path;
-    size_t n_strip; // of names: the folders that all files of a tar share
-} lister;
-
-static bool is_data_ext(const char *ext) {
-    const dt_kind *k = dt_kind_of_ext(ext);
-    return k && k->uses;
+void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
+                int64_t mtime_ns) {
+    dt_raw *r = f->raw;
+    if (r->n == f->cap) {
+        f->cap = f->cap ? f->cap * 2 : 256;
+        r->items = dt_xrealloc(r->items, f->cap * sizeof *r->items);
+    }
+    r->items[r->n] = (dt_raw_item){.name = name,
+                                   .label = -1,
+                                   .offset = offset,
+                                   .size = size,
+                                   .mtime_ns = mtime_ns,
+                                   .row = (uint32_t)r->n};
+    r->n++;
 }
 
-static void add_file(lister *l, const char *path, const char *name, uint64_t offset, uint64_t size,
-                     int64_t mtime_ns) {
-    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
-    const char *dot = strrchr(base, '.');
-    if (base[0] == '.') return;
-    if (!dot || !is_data_ext(dot + 1)) {
-        l->raw->n_ignored++;
-        return;
-    }
-    uint64_t numbers[3] = {offset, size, (uint64_t)mtime_ns};
-    dt_hash_stream_update(l->hash, name, strlen(name) + 1);
-    dt_hash_stream_update(l->hash, numbers, sizeof numbers);
-    if (l->raw->n == l->cap) {
-        l->cap = l->cap ? l->cap * 2 : 256;
-        l->raw->items = dt_xrealloc(l->raw->items, l->cap * sizeof *l->raw->items);
-    }
-    l->raw->items[l->raw->n++] = (dt_raw_item){.path = path,
-                                               .name = dt_arena_strdup(&l->raw->arena, name),
-                                               .label = -1,
-                                               .offset = offset,
-                                               .size = size};
+char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
+    if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET)
+        return dt_xprintf("%s: %s", r->root, item->name);
+    return item->name[0] == '/' ? dt_xstrdup(item->name) : dt_xprintf("%s/%s", r->root, item->name);
 }
 
-static dt_status walk(lister *l, const char *dir, const char *prefix, int depth) {
-    char **names;
-    size_t n;
-    dt_status st = DT_OK;
-    if (depth > MAX_DEPTH) return dt_fail(DT_E_DATA, "%s: folders nested too deeply", dir);
-    DT_TRY(dt_io_list_dir(&names, &n, dir, DT_E_DATA));
-    for (size_t i = 0; i < n && st == DT_OK; i++) {
-        const char *path = dt_arena_printf(&l->raw->arena, "%s/%s", dir, names[i]);
-        const char *name = dt_arena_printf(&l->raw->arena, "%s%s", prefix, names[i]);
-        struct stat s, link;
-        if (lstat(path, &link) != 0 || stat(path, &s) != 0)
-            st = dt_fail(DT_E_DATA, "%s: %s", path, strerror(errno));
-        else if (S_ISDIR(s.st_mode) && !S_ISLNK(link.st_mode) && names[i][0] != '.')
-            st = walk(l, path, dt_arena_printf(&l->raw->arena, "%s/", name), depth + 1);
-        else if (S_ISREG(s.st_mode))
-            add_file(l, path, name, 0, (uint64_t)s.st_size,
-                     (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec);
-    }
-    dt_io_free_list(names, n);
+// ---- reading ------------------------------------------------------------------------------------------
+static dt_status fail_at(const dt_raw *r, const dt_raw_item *item, const char *what) {
+    char *path = dt_raw_path(r, item);
+    dt_status st = dt_fail(DT_E_DATA, "%s: %s", path, what);
+    free(path);
     return st;
 }
 
-static dt_status list_tar(lister *l, const char *path) {
-    dt_blob blob;
-    dt_tar tar;
-    dt_tar_entry *e = dt_xcalloc(1, sizeof *e);
-    struct stat s;
-    bool more = true;
-    dt_status st = dt_blob_open(&blob, path);
-    int64_t mtime = stat(path, &s) == 0 ? (int64_t)s.st_mtim.tv_sec : 0;
-    l->tar_path = dt_arena_strdup(&l->raw->arena, path);
-    l->raw->is_tar = true;
-    dt_tar_begin(&tar, &blob);
-    while (st == DT_OK && more) {
-        st = dt_tar_next(&tar, e, &more);
-        if (st == DT_OK && more && e->is_regular)
-            add_file(l, l->tar_path, e->path, e->offset, e->size, mtime);
-    }
-    if (st == DT_OK) dt_tar_warn_end(&tar);
-    dt_blob_close(&blob);
-    free(e);
-    return st;
+static dt_status cannot(const dt_raw *r, const dt_raw_item *item, const char *what, int err) {
+    char text[160];
+    snprintf(text, sizeof text, "cannot %s: %s", what, strerror(err));
+    return fail_at(r, item, text);
 }
 
-// Bytes of the folders that all names share, up to a '/'.
-static size_t common_folders(const dt_raw *r) {
+// One byte more is asked for than the file should have: a file that has grown shows in the same call.
+static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst,
+                           size_t n_bytes) {
     size_t n = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        const char *a = r->items[0].name, *b = r->items[i].name;
-        size_t same = 0, slash = 0;
-        while (a[same] && a[same] == b[same]) {
-            same++;
-            if (a[same - 1] == '/') slash = same;
-        }
-        if (i == 0 || slash < n) n = slash;
+    uint8_t more;
+    for (;;) {
+        struct iovec v[2] = {{dst + n, n_bytes - n}, {&more, 1}};
+        ssize_t got = readv(fd, v, 2);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return cannot(r, item, "read", errno);
+        n += (size_t)got;
+        if (n > n_bytes || (got == 0 && n < n_bytes))
+            return fail_at(r, item, "changed while it was packed");
+        // a regular file gives all it has: a short read is its end
+        if (n == n_bytes) return DT_OK;
     }
-    return n;
 }
 
-// ---- naming ------------------------------------------------------------------------------------------
-static const char *lower(dt_arena *a, const char *s) {
-    char *out = dt_arena_strdup(a, s);
-    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
-    return out;
+static dt_status read_range(const dt_raw *r, const dt_raw_item *item, int fd, uint64_t at,
+                            void *dst, size_t n_bytes) {
+    dt_status st = dt_io_pread(fd, item->name, dst, n_bytes, (off_t)at, DT_E_DATA);
+    return st == DT_OK ? st : dt_fail_context(st, "%s", r->root);
 }
 
-// The name without extension, dots in its last component replaced.
-static char *stem(dt_arena *a, const char *name) {
-    char *out = dt_arena_strdup(a, name);
-    *strrchr(out, '.') = '\0';
-    char *slash = strrchr(out, '/');
-    for (char *p = slash ? slash + 1 : out; *p; p++)
-        if (*p == '.') *p = '-';
-    return out;
+dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
+                      size_t n_bytes) {
+    if (r->kind == DT_RAW_TAR)
+        return read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
+    int fd = openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return cannot(r, item, "open", errno);
+    dt_status st = at == 0 && n_bytes == item->size ? read_file(r, item, fd, dst, n_bytes)
+                                                    : read_range(r, item, fd, at, dst, n_bytes);
+    close(fd);
+    return st;
 }
 
-static bool is_canonical_int(const char *s) {
-    size_t n = strlen(s);
-    if (n == 0 || n > 15 || (s[0] == '0' && n > 1)) return false;
-    for (; *s; s++)
-        if (!isdigit((unsigned char)*s)) return false;
-    return true;
-}
+// ---- order --------------------------------------------------------------------------------------------
+typedef struct sort_key {
+    const char *tail;
+} sort_key;
 
-static int compare_captures(const void *a, const void *b) {
-    return strcmp(((const dt_capture *)a)->name, ((const dt_capture *)b)->name);
-}
-
-static void set_meta(dt_raw *r, dt_raw_item *item, dt_capture *cap, int n) {
-    const char **column = dt_arena_alloc(&r->arena, (size_t)n * sizeof *column + 1);
-    const char **value = dt_arena_alloc(&r->arena, (size_t)n * sizeof *value + 1);
-    dt_json j;
-    qsort(cap, (size_t)n, sizeof *cap, compare_captures);
-    dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    for (int i = 0; i < n; i++) {
-        column[i] = dt_arena_strdup(&r->arena, cap[i].name);
-        value[i] = dt_arena_strdup(&r->arena, cap[i].value);
-        if (is_canonical_int(value[i]))
-            dt_json_int(&j, column[i], atoll(value[i]));
-        else
-            dt_json_string(&j, column[i], value[i]);
-    }
-    dt_json_end_object(&j);
-    item->meta = dt_arena_strdup(&r->arena, j.data);
-    item->column = column;
-    item->value = value;
-    item->n_meta = n;
-    dt_json_fini(&j);
-}
-
-// Tries the alternatives of `patterns` in order.
-static int match_any(dt_raw *r, const char *patterns, const char *name, dt_capture *cap) {
-    char *copy = dt_arena_strdup(&r->arena, patterns), *save = NULL;
-    for (char *p = strtok_r(copy, "|", &save); p; p = strtok_r(NULL, "|", &save)) {
-        int n = dt_pattern_match(p, name, cap);
-        if (n >= 0) return n;
-    }
-    return -1;
-}
-
-static bool all_match(dt_raw *r, const char *patterns) {
-    dt_capture cap[DT_MAX_CAPTURES];
-    for (size_t i = 0; i < r->n; i++)
-        if (match_any(r, patterns, r->items[i].name, cap) < 0) return false;
-    return r->n > 0;
-}
-
-static dt_status name_by_pattern(lister *l, const char *patterns) {
-    dt_capture cap[DT_MAX_CAPTURES];
-    dt_raw *r = l->raw;
-    for (size_t i = 0; i < r->n; i++) {
-        dt_raw_item *item = &r->items[i];
-        const char *name = item->name + l->n_strip, *slash = strchr(name, '/');
-        int n = match_any(r, patterns, name, cap);
-        if (n < 0)
-            return dt_fail(DT_E_USAGE, "%s: does not match the pattern '%s'", item->name, patterns);
-        const char *ext = lower(&r->arena, strrchr(name, '.') + 1);
-        if (slash) {
-            const char *field = dt_arena_printf(&r->arena, "%.*s", (int)(slash - name), name);
-            ext = dt_arena_printf(&r->arena, "%s.%s", lower(&r->arena, field), ext);
-        }
-        item->ext = ext;
-        item->key = stem(&r->arena, name);
-        set_meta(r, item, cap, n);
-    }
-    return DT_OK;
-}
-
-static int compare_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static dt_status name_by_folder(lister *l) {
-    dt_raw *r = l->raw;
-    const char **labels = dt_arena_alloc(&r->arena, (r->n + 1) * sizeof *labels);
-    const char **sorted = dt_arena_alloc(&r->arena, (r->n + 1) * sizeof *sorted);
-    for (size_t i = 0; i < r->n; i++) {
-        const char *name = r->items[i].name + l->n_strip, *slash = strrchr(name, '/');
-        if (!slash)
-            return dt_fail(
-                DT_E_USAGE,
-                "%s: lies in no class folder; put files in a folder for each class, or give "
-                "--pattern '{label}_{n}.jpg'",
-                r->items[i].name);
-        const char *begin = slash;
-        while (begin > name && begin[-1] != '/') begin--;
-        sorted[i] = labels[i] = dt_arena_printf(&r->arena, "%.*s", (int)(slash - begin), begin);
-    }
-    qsort(sorted, r->n, sizeof *sorted, compare_text);
-    size_t n_classes = 0;
-    for (size_t i = 0; i < r->n; i++)
-        if (i == 0 || strcmp(sorted[i], sorted[n_classes - 1]) != 0)
-            sorted[n_classes++] = sorted[i];
-    r->n_classes = (int)n_classes;
-    for (size_t i = 0; i < r->n; i++) {
-        dt_raw_item *item = &r->items[i];
-        const char **at = bsearch(&labels[i], sorted, n_classes, sizeof *sorted, compare_text);
-        dt_capture cap = {.name = "label"};
-        if (strlen(labels[i]) >= sizeof cap.value)
-            return dt_fail(DT_E_USAGE, "%s: a folder name of more than %d bytes", item->name,
-                           DT_MAX_CAPTURE_BYTES - 1);
-        memcpy(cap.value, labels[i], strlen(labels[i]) + 1);
-        item->label = (int)(at - sorted);
-        item->key = stem(&r->arena, item->name + l->n_strip);
-        item->ext = lower(&r->arena, strrchr(item->name, '.') + 1);
-        set_meta(r, item, &cap, 1);
-    }
-    return DT_OK;
-}
-
-// As "key." would sort: see the top.
-static int compare_items(const void *pa, const void *pb) {
+// As key + tail would sort: see the top.
+static int compare_items(const void *pa, const void *pb, void *arg) {
+    const sort_key *k = arg;
     const unsigned char *a = (const unsigned char *)((const dt_raw_item *)pa)->key;
     const unsigned char *b = (const unsigned char *)((const dt_raw_item *)pb)->key;
+    const unsigned char *tail = (const unsigned char *)k->tail;
     while (*a && *a == *b) a++, b++;
-    int x = *a ? *a : '.', y = *b ? *b : '.';
-    if (x != y) return x - y;
-    return (*a != 0) - (*b != 0);
+    if (!*a && !*b) return 0;
+    bool a_ended = !*a, b_ended = !*b;
+    if (!*a) a = tail;
+    if (!*b) b = tail;
+    while (*a && *a == *b) {
+        a++, b++;
+        if (!*a && !a_ended) a = tail, a_ended = true;
+        if (!*b && !b_ended) b = tail, b_ended = true;
+    }
+    return *a != *b ? *a - *b : a_ended - b_ended;
+}
+
+static int compare_keys(const void *pa, const void *pb) {
+    return strcmp((*(const dt_raw_item *const *)pa)->key, (*(const dt_raw_item *const *)pb)->key);
 }
 
 static dt_status check_keys(const dt_raw *r) {
-    for (size_t i = 1; i < r->n; i++)
-        if (strcmp(r->items[i - 1].key, r->items[i].key) == 0)
-            return dt_fail(DT_E_DATA, "%s and %s would both be record %s: rename one",
-                           r->items[i - 1].name, r->items[i].name, r->items[i].key);
+    const dt_raw_item **by_key = dt_xcalloc(r->n + 1, sizeof *by_key);
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < r->n; i++) by_key[i] = &r->items[i];
+    qsort(by_key, r->n, sizeof *by_key, compare_keys);
+    for (size_t i = 1; i < r->n && st == DT_OK; i++)
+        if (strcmp(by_key[i - 1]->key, by_key[i]->key) == 0)
+            st = dt_fail(DT_E_DATA, "%s: %s and %s would both be record %s: rename one", r->source,
+                         by_key[i - 1]->name, by_key[i]->name, by_key[i]->key);
+    free(by_key);
+    return st;
+}
+
+static uint64_t hash_list(const dt_raw *r) {
+    dt_hash_stream *h = dt_hash_stream_create();
+    for (size_t i = 0; i < r->n; i++) {
+        const dt_raw_item *item = &r->items[i];
+        uint64_t numbers[3] = {item->offset, item->size, (uint64_t)item->mtime_ns};
+        dt_hash_stream_update(h, item->key, strlen(item->key) + 1);
+        dt_hash_stream_update(h, item->name, strlen(item->name) + 1);
+        if (item->ext) dt_hash_stream_update(h, item->ext, strlen(item->ext) + 1);
+        dt_hash_stream_update(h, numbers, sizeof numbers);
+        for (int k = 0; k < r->n_columns; k++) {
+            const dt_raw_column *c = &r->columns[r->by_name[k]];
+            const char *text = "";
+            if (c->kind == DT_RAW_NUMBER)
+                dt_hash_stream_update(h, &c->number[item->row], sizeof *c->number);
+            else if (c->cell[item->row] != DT_NO_VALUE)
+                text = r->values[c->cell[item->row]];
+            dt_hash_stream_update(h, text, strlen(text) + 1);
+        }
+    }
+    for (int k = 0; k < r->n_columns; k++) {
+        const dt_raw_column *c = &r->columns[r->by_name[k]];
+        dt_hash_stream_update(h, c->name, strlen(c->name) + 1);
+    }
+    if (r->set) {
+        uint64_t of_set = dt_catalog_hash(r->set->catalog);
+        dt_hash_stream_update(h, &of_set, sizeof of_set);
+    }
+    uint64_t out = dt_hash_stream_digest(h) | 1; // 0 stands for unknown
+    dt_hash_stream_destroy(h);
+    return out;
+}
+
+// ---- the whole ----------------------------------------------------------------------------------------
+static bool is_list_file(const char *path) {
+    static const char *const EXTS[] = {"csv", "tsv", "txt", "lst", "json", "jsonl"};
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < sizeof EXTS / sizeof *EXTS; i++)
+        if (strcasecmp(dot + 1, EXTS[i]) == 0) return true;
+    return false;
+}
+
+static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table) {
+    bool is_set = false;
+    DT_TRY(dt_raw_is_set(source, &is_set));
+    if (is_set) return dt_raw_find_set(f, source);
+    if (!dt_io_exists(source))
+        return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
+    if (dt_io_is_dir(source)) return dt_raw_find_folder(f, source);
+    return is_list_file(source) ? dt_raw_find_list(f, source, table) : dt_raw_find_tar(f, source);
+}
+
+static dt_status make_list(dt_raw_found *f, const char *source, const dt_raw_opts *o,
+                           dt_table *table) {
+    dt_raw *r = f->raw;
+    if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
+    DT_TRY(find_items(f, source, table));
+    if (r->n == 0)
+        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others)", source, r->n_ignored);
+    if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
+    r->n_rows = r->n;
+    if (r->kind != DT_RAW_SET)
+        DT_TRY(dt_raw_name_items(f, o->pattern, !o->join && !(f->list && f->list->n_columns > 1)));
+    sort_key k = {o->tail ? o->tail : "."};
+    if (r->kind != DT_RAW_SET || o->sorted)
+        qsort_r(r->items, r->n, sizeof *r->items, compare_items, &k);
+    DT_TRY(check_keys(r));
+    if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
+    if (o->join) DT_TRY(dt_raw_join_table(r, o));
+    dt_raw_sort_columns(r);
+    r->hash = hash_list(r);
     return DT_OK;
 }
 
-// Where all files are of one class, its folder is common to them but must stay.
-static void keep_class_folder(lister *l) {
-    const char *name = l->raw->items[0].name;
-    if (l->n_strip == 0 || strchr(name + l->n_strip, '/')) return;
-    l->n_strip--;
-    while (l->n_strip > 0 && name[l->n_strip - 1] != '/') l->n_strip--;
-}
-
-dt_status dt_raw_list(dt_raw *out, const char *source, const char *pattern) {
-    *out = (dt_raw){0};
+dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o) {
+    static const dt_raw_opts DEFAULTS = {0};
+    dt_table table = {0};
+    *out = (dt_raw){.root_fd = -1};
     dt_arena_init(&out->arena);
-    lister l = {.raw = out, .hash = dt_hash_stream_create()};
-    const char *patterns = pattern ? pattern : KNOWN_PATTERNS;
-    dt_status st = pattern ? dt_pattern_check(pattern) : DT_OK;
-    if (st != DT_OK) goto out;
-    if (!dt_io_exists(source))
-        st = dt_fail(DT_E_DATA, "%s: no such folder or tar file", source);
-    else
-        st = dt_io_is_dir(source) ? walk(&l, source, "", 0) : list_tar(&l, source);
-    if (st == DT_OK && out->n == 0)
-        st = dt_fail(DT_E_DATA, "%s: holds no data files (%zu others)", source, out->n_ignored);
-    if (st != DT_OK) goto out;
-    bool by_pattern = pattern || all_match(out, patterns);
-    if (out->is_tar || !by_pattern) l.n_strip = common_folders(out);
-    if (!by_pattern) keep_class_folder(&l);
-    st = by_pattern ? name_by_pattern(&l, patterns) : name_by_folder(&l);
-    if (st == DT_OK) {
-        qsort(out->items, out->n, sizeof *out->items, compare_items);
-        st = check_keys(out);
-    }
-    if (by_pattern) dt_hash_stream_update(l.hash, patterns, strlen(patterns));
-    out->hash = dt_hash_stream_digest(l.hash) | 1; // 0 stands for unknown
-out:
-    dt_hash_stream_destroy(l.hash);
+    out->source = dt_arena_strdup(&out->arena, source);
+    dt_raw_found f = {.raw = out};
+    dt_status st = make_list(&f, source, o ? o : &DEFAULTS, &table);
+    free(f.list_row);
+    dt_table_fini(&table);
     if (st != DT_OK) dt_raw_fini(out);
     return st;
 }
 
 void dt_raw_fini(dt_raw *r) {
+    for (int i = 0; i < r->n_columns; i++) {
+        free(r->columns[i].cell);
+        free(r->columns[i].number);
+    }
+    if (r->root_fd >= 0) close(r->root_fd);
+    dt_set_close(r->set);
+    free(r->values);
+    free(r->value_table);
     free(r->items);
     dt_arena_fini(&r->arena);
-    *r = (dt_raw){0};
+    *r = (dt_raw){.root_fd = -1};
 }

@@ -45,6 +45,12 @@ bool dt_transform_divides(const dt_transform *t) {
     return false;
 }
 
+const char *const *dt_transform_columns(const dt_transform *t) {
+    static const char *const NAMES[] = {"width", "height",  "channels", "samples",
+                                        "rate",  "seconds", NULL};
+    return NAMES;
+}
+
 dt_transform_scratch *dt_transform_scratch_create(void) {
     return dt_xcalloc(1, sizeof(dt_transform_scratch));
 }

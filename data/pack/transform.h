@@ -67,6 +67,10 @@ bool dt_transform_keeps_bytes(const dt_transform *t);
 // Records have suffixes of five digits after a '-'.
 bool dt_transform_divides(const dt_transform *t);
 
+// Every column that records may get, NULL-terminated: what --where may name beside metadata. Number
+// columns, unless the name begins with '='.
+const char *const *dt_transform_columns(const dt_transform *t);
+
 dt_transform_scratch *dt_transform_scratch_create(void);
 void dt_transform_scratch_destroy(dt_transform_scratch *s);
 

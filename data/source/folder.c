@@ -4,20 +4,22 @@
 #include "data/pack/raw.h"
 #include "source.h"
 
-static dt_status add_item(dt_catalog *c, const dt_raw_item *item) {
-    uint32_t shard = dt_catalog_add_shard(c, item->path, item->size);
+#include <stdlib.h>
+
+static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *item) {
+    char *path = dt_raw_path(raw, item);
+    uint32_t shard = dt_catalog_add_shard(c, path, item->size);
+    free(path);
     DT_TRY(dt_catalog_add_record(c, shard, item->key));
     DT_TRY(dt_catalog_add_member(c, item->ext, item->offset, item->size, NULL));
-    for (int i = 0; i < item->n_meta; i++)
-        DT_TRY(dt_catalog_set(c, item->column[i], item->value[i]));
-    return DT_OK;
+    return dt_raw_put_row(raw, item, c);
 }
 
 dt_status dt_folder_load(dt_catalog *c, const char *path) {
     dt_raw raw;
     dt_status st = DT_OK;
     DT_TRY(dt_raw_list(&raw, path, NULL));
-    for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw.items[i]);
+    for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
     dt_raw_fini(&raw);
     return st;
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static const char *advice(int err) {
@@ -62,6 +63,31 @@ dt_status dt_io_create(int *fd, const char *path, bool exclusive) {
 
 dt_status dt_io_open_append(int *fd, const char *path) {
     return open_for_write(fd, path, O_APPEND);
+}
+
+dt_status dt_io_open_update(int *fd, const char *path) {
+    int err = gate();
+    *fd = -1;
+    if (err == 0) {
+        do *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        while (*fd < 0 && errno == EINTR);
+        if (*fd < 0) err = errno;
+    }
+    return err ? storage_error(path, "open", err) : DT_OK;
+}
+
+int dt_io_open_direct(const char *path) {
+    enum { EXT4 = 0xEF53, XFS = 0x58465342 };
+    struct statfs s;
+    if (statfs(path, &s) != 0 || (s.f_type != EXT4 && s.f_type != XFS)) return -1;
+    return open(path, O_WRONLY | O_CLOEXEC | O_DIRECT);
+}
+
+dt_status dt_io_allocate(int fd, const char *path, uint64_t n_bytes) {
+    int err = gate();
+    if (err == 0 && n_bytes > 0 && fallocate(fd, 0, 0, (off_t)n_bytes) != 0) err = errno;
+    if (err == EOPNOTSUPP || err == ENOSYS || err == EINVAL || err == EINTR) err = 0;
+    return err ? storage_error(path, "allocate", err) : DT_OK;
 }
 
 // `at` < 0: at the file's position.
@@ -141,6 +167,14 @@ dt_status dt_io_rename(const char *from, const char *to) {
     int err = gate();
     if (err == 0 && rename(from, to) != 0) err = errno;
     return err ? rename_error(from, to, err) : DT_OK;
+}
+
+dt_status dt_io_exchange(const char *a, const char *b, bool *done) {
+    int err = gate();
+    if (err == 0 && renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) != 0) err = errno;
+    *done = err == 0;
+    if (err == EINVAL || err == ENOSYS || err == ENOTSUP) err = 0;
+    return err ? rename_error(a, b, err) : DT_OK;
 }
 
 dt_status dt_io_unlink(const char *path) {

@@ -308,6 +308,7 @@ static void sets_of_other_columns(void **state) {
     assert_int_equal(ask(both, 2, "set != 'photos' and hand = 'Left'", &files), 20);
     const char *three[] = {photos, lmdb, fixture_path("photos-raw.tar")};
     fixture_pack(fixture_path("photos"), fixture_path("photos-raw.tar"));
+    assert_int_equal(dt_io_unlink(fixture_path("photos-raw.catalog.sqlite")), DT_OK);
     assert_int_equal(ask(three, 3, "set = 'photos' and label = 'c1'", &files), 3);
     assert_int_equal(ask(three, 3, "label = 'c1'", &files), 6);
     assert_int_equal(ask(three, 3, "set in ('photos', 's')", &files), 86);

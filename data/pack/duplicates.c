@@ -1,0 +1,102 @@
+// duplicates.c: equal content by equal size and equal XXH3-64. Two different records of one size agree by
+// chance in one of 2^64 pairs: among a million records, in one set of forty million.
+#include "duplicates.h"
+#include "data/source/source.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/thread.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MESSAGE = 2048, RUN = 16 };
+
+typedef struct entry {
+    uint64_t hash, size;
+    uint32_t item;
+} entry;
+
+static int compare_entries(const void *pa, const void *pb) {
+    const entry *a = pa, *b = pb;
+    if (a->size != b->size) return a->size < b->size ? -1 : 1;
+    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
+    return a->item < b->item ? -1 : a->item > b->item;
+}
+
+size_t dt_duplicates_find(const uint64_t *hash, const dt_raw *raw, uint32_t **first) {
+    entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
+    size_t n = 0, n_twins = 0, leader = 0;
+    *first = dt_xcalloc(raw->n + 1, sizeof **first);
+    for (uint32_t i = 0; i < raw->n; i++) {
+        (*first)[i] = DT_NO_DUPLICATE;
+        if (hash[i]) e[n++] = (entry){hash[i], raw->items[i].size, i};
+    }
+    qsort(e, n, sizeof *e, compare_entries);
+    for (size_t i = 1; i < n; i++) {
+        if (e[i].hash != e[leader].hash || e[i].size != e[leader].size) {
+            leader = i;
+            continue;
+        }
+        (*first)[e[i].item] = e[leader].item;
+        n_twins++;
+    }
+    free(e);
+    return n_twins;
+}
+
+typedef struct job {
+    const dt_compose *c;
+    const uint32_t *items;
+    size_t n;
+    uint64_t *hash;
+    atomic_size_t next;
+    atomic_int status;
+    atomic_flag said;
+    char message[MESSAGE];
+} job;
+
+static void hash_some(void *arg, int worker) {
+    job *j = arg;
+    dt_composer *w = dt_composer_create(j->c);
+    for (size_t at;
+         atomic_load(&j->status) == DT_OK && (at = atomic_fetch_add(&j->next, RUN)) < j->n;)
+        for (size_t i = at; i < at + RUN && i < j->n; i++) {
+            dt_status st = dt_compose_hash(w, j->items[i], &j->hash[j->items[i]]);
+            if (st == DT_OK) continue;
+            if (!atomic_flag_test_and_set(&j->said)) {
+                snprintf(j->message, sizeof j->message, "%s", dt_error_message());
+                atomic_store(&j->status, st);
+            }
+            break;
+        }
+    dt_composer_destroy(w);
+}
+
+dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, int rank, int world_size,
+                             uint64_t *hash) {
+    const dt_raw *raw = c->raw;
+    entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
+    uint32_t *items = dt_xcalloc(raw->n + 1, sizeof *items);
+    job j = {.c = c, .items = items, .hash = hash, .said = ATOMIC_FLAG_INIT};
+    dt_team *team = NULL;
+    for (uint32_t i = 0; i < raw->n; i++) e[i] = (entry){0, raw->items[i].size, i};
+    qsort(e, raw->n, sizeof *e, compare_entries);
+    for (size_t i = 0; i < raw->n; i++) {
+        bool twin =
+            (i > 0 && e[i - 1].size == e[i].size) || (i + 1 < raw->n && e[i + 1].size == e[i].size);
+        if (twin && e[i].item % (uint32_t)world_size == (uint32_t)rank) items[j.n++] = e[i].item;
+    }
+    free(e);
+    dt_status st = dt_team_create(&team, n_threads, "dt-hash");
+    if (st == DT_OK) {
+        dt_team_run(team, hash_some, &j);
+        dt_team_destroy(team);
+        st = (dt_status)atomic_load(&j.status);
+        if (st != DT_OK) dt_fail(st, "%s", j.message);
+    }
+    free(items);
+    return st;
+}

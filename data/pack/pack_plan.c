@@ -1,0 +1,300 @@
+// pack_plan.c: shards and chunks.
+//
+// How many shards: a brace pattern says it (records in runs of nearly equal count); or a limit of
+// records or bytes does, for a pattern with one number to be filled in, photos-%06d.tar or photos-{}.tar.
+// Bytes are those that the records take as they are, with what the format adds; records that are made
+// smaller on the way make smaller shards, as nobody knows their sizes beforehand.
+//
+// A chunk is what one thread builds at a time: 4 MiB of members or 4096 records. It is large enough for
+// the disk and small enough that a few of them are no memory to speak of. A member of 32 MiB or more,
+// stored as is, is a chunk of its own.
+#include "pack_plan.h"
+#include "data/catalog/catalog_db.h"
+#include "data/source/source.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 4 << 20, CHUNK_ITEMS = 4096, GAP_BYTES = 32 << 20, MAX_SHARDS = 1000000 };
+static const uint64_t DEFAULT_SHARD_BYTES = 1000000000;
+
+static const dt_pack_format *const FORMATS[] = {&dt_pack_lmdb, &dt_pack_wds};
+
+// ---- names --------------------------------------------------------------------------------------------
+// The number in a pattern: where it is, what it looks like. digits 0: there is none.
+typedef struct number_place {
+    size_t at, length; // in the pattern
+    int digits;
+    bool is_range;
+} number_place;
+
+static number_place find_number(const char *out) {
+    const char *brace = strchr(out, '{'), *percent = strchr(out, '%');
+    number_place p = {0};
+    if (brace && brace[1] == '}') return (number_place){(size_t)(brace - out), 2, 6, false};
+    if (brace) {
+        const char *end = strchr(brace, '}');
+        return (number_place){(size_t)(brace - out), end ? (size_t)(end - brace) + 1 : 1, 1, true};
+    }
+    int digits = 0, n = 0;
+    if (percent && sscanf(percent, "%%0%2dd%n", &digits, &n) == 1 && n > 0 && digits > 0)
+        p = (number_place){(size_t)(percent - out), (size_t)n, digits, false};
+    else if (percent && percent[1] == 'd')
+        p = (number_place){(size_t)(percent - out), 2, 1, false};
+    return p;
+}
+
+static char *fill_number(const char *out, const number_place *p, size_t i) {
+    return dt_xprintf("%.*s%0*zu%s", (int)p->at, out, p->digits, i, out + p->at + p->length);
+}
+
+// "dir/photos-%06d.tar" -> "dir/photos.tar.partial"
+static char *partial_of(const char *out) {
+    size_t n = strcspn(out, "{%");
+    if (!out[n]) return dt_xprintf("%s.partial", out);
+    while (n > 0 && strchr("-_.", out[n - 1])) n--;
+    bool bare = n == 0 || out[n - 1] == '/';
+    return dt_xprintf("%.*s%s.tar.partial", (int)n, out, bare ? "shards" : "");
+}
+
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return dt_xstrdup(".");
+    return slash == path ? dt_xstrdup("/") : dt_xprintf("%.*s", (int)(slash - path), path);
+}
+
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+dt_status dt_plan_name(dt_plan *p, const char *path) {
+    *p = (dt_plan){.out = dt_xstrdup(path)};
+    for (size_t n = strlen(p->out); n > 1 && p->out[n - 1] == '/'; n--) p->out[n - 1] = '\0';
+    for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++)
+        if (FORMATS[i]->accepts(p->out)) p->format = FORMATS[i];
+    if (!p->format)
+        return dt_fail(
+            DT_E_USAGE,
+            "%s: the output ends in .lmdb, or in .tar (with a pattern for several shards: "
+            "name-{000000..000003}.tar, or name-%%06d.tar with --shard-size)",
+            p->out);
+    p->partial = partial_of(p->out);
+    p->folder = p->format->one_file ? dt_xstrdup(p->out) : folder_of(p->out);
+    number_place number = find_number(base_of(p->out));
+    if (!p->format->one_file && strpbrk(p->out, "{%") && number.digits == 0)
+        return dt_fail(DT_E_USAGE,
+                       "%s: a pattern has one number, in the file's name: "
+                       "name-{000000..000003}.tar, name-%%06d.tar or name-{}.tar",
+                       p->out);
+    return DT_OK;
+}
+
+// Whether a file name is one that the pattern could have made.
+static bool belongs(const dt_plan *p, const char *name) {
+    if (p->format->one_file) return true;
+    const char *base = base_of(p->out);
+    number_place number = find_number(base);
+    if (number.digits == 0) return strcmp(name, base) == 0;
+    for (size_t i = 0; number.is_range && i < p->n_shards; i++)
+        if (strcmp(name, p->name[i]) == 0) return true;
+    if (number.is_range) return false;
+    const char *tail = base + number.at + number.length;
+    size_t n = strlen(name), n_tail = strlen(tail);
+    if (n <= number.at + n_tail || strncmp(name, base, number.at) != 0) return false;
+    if (strcmp(name + n - n_tail, tail) != 0) return false;
+    for (size_t i = number.at; i < n - n_tail; i++)
+        if (!isdigit((unsigned char)name[i])) return false;
+    return true;
+}
+
+static bool is_companion(const dt_plan *p, const char *name) {
+    size_t n = strlen(name);
+    if (n > 6 && strcmp(name + n - 6, ".index") == 0) {
+        char *data = dt_xprintf("%.*s", (int)(n - 6), name);
+        bool yes = belongs(p, data);
+        free(data);
+        return yes;
+    }
+    return p->catalog && strcmp(name, base_of(p->catalog)) == 0;
+}
+
+dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n) {
+    char **all;
+    size_t n_all, kept = 0;
+    *names = NULL;
+    *n = 0;
+    if (!dt_io_is_dir(p->folder)) return DT_OK;
+    DT_TRY(dt_io_list_dir(&all, &n_all, p->folder, DT_E_STORAGE));
+    for (size_t i = 0; i < n_all; i++) {
+        if (belongs(p, all[i]) || is_companion(p, all[i]))
+            all[kept++] = all[i];
+        else
+            free(all[i]);
+    }
+    *names = all;
+    *n = kept;
+    return DT_OK;
+}
+
+// ---- shards -------------------------------------------------------------------------------------------
+static uint64_t estimate(const dt_plan *p, const dt_raw *raw, size_t i) {
+    const dt_raw_item *item = &raw->items[i];
+    return p->format->estimate(item->size, item->label >= 0);
+}
+
+// first[s]: first item of shard s; count + 1 of them.
+static size_t *equal_shards(size_t n, size_t count) {
+    size_t *first = dt_xcalloc(count + 1, sizeof *first);
+    for (size_t s = 0; s <= count; s++) first[s] = n / count * s + n % count * s / count;
+    return first;
+}
+
+static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_bytes,
+                              uint64_t max_records, size_t *count) {
+    size_t *first = NULL, cap = 0;
+    uint64_t bytes = 0, records = 0;
+    *count = 0;
+    for (size_t i = 0; i < raw->n; i++) {
+        uint64_t size = estimate(p, raw, i);
+        if (i == 0 || records == max_records || bytes + size > max_bytes) {
+            if (*count + 2 > cap) first = dt_xrealloc(first, (cap = 2 * cap + 64) * sizeof *first);
+            first[(*count)++] = i;
+            bytes = records = 0;
+        }
+        bytes += size;
+        records++;
+    }
+    first[*count] = raw->n;
+    return first;
+}
+
+static dt_status name_one(dt_plan *p, const dt_pack_opts *o) {
+    if (o->shard_bytes || o->shard_records)
+        return dt_fail(
+            DT_E_USAGE,
+            "%s: one file; --shard-size and --shard-records want a pattern, name-%%06d.tar",
+            p->out);
+    p->name = dt_xcalloc(1, sizeof *p->name);
+    p->name[0] = dt_xstrdup(p->format->one_file ? "data.mdb" : base_of(p->out));
+    p->n_shards = 1;
+    p->pattern = dt_xstrdup(p->out);
+    return DT_OK;
+}
+
+static dt_status name_range(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o) {
+    if (o->shard_bytes || o->shard_records)
+        return dt_fail(DT_E_USAGE,
+                       "%s: the pattern says how many shards; with --shard-size or --shard-records "
+                       "write name-%%06d.tar",
+                       p->out);
+    DT_TRY(dt_expand_shards(p->out, &p->name, &p->n_shards));
+    for (size_t i = 0; i < p->n_shards; i++) {
+        char *full = p->name[i];
+        p->name[i] = dt_xstrdup(base_of(full));
+        free(full);
+    }
+    p->pattern = dt_xstrdup(p->out);
+    if (p->n_shards > raw->n)
+        return dt_fail(DT_E_USAGE, "%s: %zu shards for %zu records", p->out, p->n_shards, raw->n);
+    return DT_OK;
+}
+
+static void name_numbered(dt_plan *p, const number_place *number) {
+    const char *base = base_of(p->out);
+    p->name = dt_xcalloc(p->n_shards, sizeof *p->name);
+    for (size_t i = 0; i < p->n_shards; i++) p->name[i] = fill_number(base, number, i);
+    char range[64];
+    snprintf(range, sizeof range, "{%0*d..%0*zu}", number->digits, 0, number->digits,
+             p->n_shards - 1);
+    size_t at = (size_t)(base - p->out) + number->at;
+    p->pattern = dt_xprintf("%.*s%s%s", (int)at, p->out, range, base + number->at + number->length);
+}
+
+static dt_status make_shards(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, size_t **first) {
+    number_place number = find_number(base_of(p->out));
+    if (p->format->one_file || number.digits == 0) DT_TRY(name_one(p, o));
+    if (p->n_shards == 0 && number.is_range) DT_TRY(name_range(p, raw, o));
+    if (p->n_shards > 0) {
+        *first = equal_shards(raw->n, p->n_shards);
+        return DT_OK;
+    }
+    uint64_t bytes = o->shard_bytes     ? o->shard_bytes
+                     : o->shard_records ? UINT64_MAX
+                                        : DEFAULT_SHARD_BYTES;
+    *first = limited_shards(p, raw, bytes, o->shard_records, &p->n_shards);
+    if (p->n_shards > MAX_SHARDS)
+        return dt_fail(DT_E_USAGE, "%s: %zu shards, more than %d", p->out, p->n_shards, MAX_SHARDS);
+    name_numbered(p, &number);
+    return DT_OK;
+}
+
+// ---- chunks -------------------------------------------------------------------------------------------
+static void add_chunk(dt_plan *p, size_t *cap, const dt_plan_chunk *c) {
+    if (p->n_chunks == *cap) {
+        *cap = 2 * *cap + 64;
+        p->chunks = dt_xrealloc(p->chunks, *cap * sizeof *p->chunks);
+    }
+    p->chunks[p->n_chunks++] = *c;
+}
+
+// Estimates of shards are exact as a rule; an LMDB has whole pages in any case.
+static size_t guess(const dt_plan *p, uint64_t at) {
+    return p->format->one_file ? 0 : (size_t)(at % DT_PACK_PAGE);
+}
+
+static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool keeps_bytes) {
+    size_t cap = 0;
+    p->chunk_at = dt_xcalloc(p->n_shards + 1, sizeof *p->chunk_at);
+    for (size_t s = 0; s < p->n_shards; s++) {
+        uint64_t at = p->format->head_bytes;
+        p->chunk_at[s] = p->n_chunks;
+        dt_plan_chunk c = {.first = first[s], .shard = s, .guess = guess(p, at)};
+        for (size_t i = first[s]; i < first[s + 1]; i++) {
+            uint64_t size = estimate(p, raw, i);
+            bool gap = keeps_bytes && raw->kind != DT_RAW_SET && raw->items[i].size >= GAP_BYTES;
+            bool full =
+                c.n > 0 && (gap || c.has_gap || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
+            if (full) {
+                add_chunk(p, &cap, &c);
+                at += c.size;
+                c = (dt_plan_chunk){.first = i, .shard = s, .guess = guess(p, at)};
+            }
+            c.n++;
+            c.size += size;
+            c.has_gap = gap;
+        }
+        if (c.n > 0) add_chunk(p, &cap, &c);
+    }
+    p->chunk_at[p->n_shards] = p->n_chunks;
+}
+
+dt_status dt_plan_make(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, bool keeps_bytes) {
+    size_t *first = NULL;
+    DT_TRY(make_shards(p, raw, o, &first));
+    make_chunks(p, raw, first, keeps_bytes);
+    free(first);
+    char *db = dt_catalog_db_path(p->pattern);
+    p->catalog = dt_xprintf("%s/%s", p->folder, base_of(db));
+    free(db);
+    return DT_OK;
+}
+
+void dt_plan_fini(dt_plan *p) {
+    for (size_t i = 0; p->name && i < p->n_shards; i++) free(p->name[i]);
+    free(p->name);
+    free(p->folder);
+    free(p->chunk_at);
+    free(p->chunks);
+    free(p->out);
+    free(p->pattern);
+    free(p->partial);
+    free(p->catalog);
+    free(p->described);
+    *p = (dt_plan){0};
+}

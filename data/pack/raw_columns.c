@@ -1,0 +1,205 @@
+// raw_columns.c: the metadata columns of a list of raw items: text by number in a shared dictionary,
+// numbers as doubles.
+//
+// What a table's column is, is told by its values: numbers of which one at least is no whole number make
+// a NUMBER column; everything else, whole numbers among it, is TEXT, as it may well be a class or a
+// person. The json member of a record says the same: numbers with a point there are numbers again for
+// whoever reads the set without its index.
+#include "data/source/source.h"
+#include "raw.h"
+#include "table.h"
+
+#include "base/hash.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t *value_slot(dt_raw *r, const char *text) {
+    uint32_t mask = r->cap_table - 1, i = (uint32_t)dt_hash64(text, strlen(text)) & mask;
+    while (r->value_table[i] && strcmp(r->values[r->value_table[i] - 1], text) != 0)
+        i = (i + 1) & mask;
+    return &r->value_table[i];
+}
+
+static void grow_table(dt_raw *r) {
+    r->cap_table = r->cap_table ? 2 * r->cap_table : 256;
+    free(r->value_table);
+    r->value_table = dt_xcalloc(r->cap_table, sizeof *r->value_table);
+    for (uint32_t i = 0; i < r->n_values; i++) *value_slot(r, r->values[i]) = i + 1;
+}
+
+uint32_t dt_raw_value(dt_raw *r, const char *text) {
+    if (r->n_values * 2 >= r->cap_table) grow_table(r);
+    uint32_t *slot = value_slot(r, text);
+    if (*slot) return *slot - 1;
+    if (r->n_values == r->cap_values) {
+        r->cap_values = r->cap_values ? 2 * r->cap_values : 64;
+        r->values = dt_xrealloc(r->values, r->cap_values * sizeof *r->values);
+    }
+    r->values[r->n_values] = dt_arena_strdup(&r->arena, text);
+    *slot = ++r->n_values;
+    return *slot - 1;
+}
+
+const char *dt_raw_shared(dt_raw *r, const char *text) {
+    uint32_t v = dt_raw_value(r, text); // may move `values`
+    return r->values[v];
+}
+
+dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json,
+                           dt_raw_column **out) {
+    for (int i = 0; i < r->n_columns; i++)
+        if (strcmp(r->columns[i].name, name) == 0) {
+            *out = &r->columns[i];
+            if ((*out)->kind == kind) return DT_OK;
+            return dt_fail(DT_E_DATA,
+                           "%s: column '%s' comes from two places, as a number and as text: rename "
+                           "one",
+                           r->source, name);
+        }
+    if (r->n_columns == DT_MAX_COLUMNS)
+        return dt_fail(DT_E_DATA, "%s: more than %d metadata columns ('%s' is one too many)",
+                       r->source, DT_MAX_COLUMNS, name);
+    dt_raw_column *c = &r->columns[r->n_columns++];
+    *c =
+        (dt_raw_column){.name = dt_arena_strdup(&r->arena, name), .kind = kind, .in_json = in_json};
+    if (kind == DT_RAW_NUMBER) {
+        c->number = dt_xcalloc(r->n_rows, sizeof *c->number);
+        for (size_t i = 0; i < r->n_rows; i++) c->number[i] = NAN;
+    } else {
+        c->cell = dt_xcalloc(r->n_rows, sizeof *c->cell);
+        memset(c->cell, 0xff, r->n_rows * sizeof *c->cell);
+    }
+    *out = c;
+    return DT_OK;
+}
+
+dt_status dt_raw_set_text(dt_raw *r, uint32_t row, const char *column, const char *value) {
+    dt_raw_column *c;
+    DT_TRY(dt_raw_column_of(r, column, DT_RAW_TEXT, true, &c));
+    c->cell[row] = dt_raw_value(r, value);
+    return DT_OK;
+}
+
+void dt_raw_sort_columns(dt_raw *r) {
+    for (int i = 0; i < r->n_columns; i++) {
+        int at = i;
+        for (; at > 0 && strcmp(r->columns[r->by_name[at - 1]].name, r->columns[i].name) > 0; at--)
+            r->by_name[at] = r->by_name[at - 1];
+        r->by_name[at] = i;
+    }
+}
+
+// ---- tables -------------------------------------------------------------------------------------------
+static bool is_whole(const char *s) {
+    size_t n = strlen(s);
+    if (*s == '-') s++, n--;
+    if (n == 0 || n > 15 || (s[0] == '0' && n > 1)) return false;
+    for (; *s; s++)
+        if (!isdigit((unsigned char)*s)) return false;
+    return true;
+}
+
+static bool parse_real(const char *s, double *out) {
+    char *end;
+    if (!isdigit((unsigned char)*s) && *s != '-' && *s != '+' && *s != '.') return false;
+    *out = strtod(s, &end);
+    return end > s && *end == '\0' && isfinite(*out);
+}
+
+static bool is_number_column(const dt_table *t, size_t column) {
+    bool any_real = false;
+    double v;
+    for (size_t i = 0; i < t->n_rows; i++) {
+        const char *s = t->cell[i * t->n_columns + column];
+        if (!s) continue;
+        if (!parse_real(s, &v)) return false;
+        any_real = any_real || !is_whole(s);
+    }
+    return any_real;
+}
+
+static dt_status add_column(dt_raw *r, const dt_table *t, size_t column,
+                            const uint32_t *table_row) {
+    bool nested = t->kind[column] == DT_TABLE_NESTED;
+    dt_raw_column_kind kind = nested                        ? DT_RAW_JSON
+                              : is_number_column(t, column) ? DT_RAW_NUMBER
+                                                            : DT_RAW_TEXT;
+    dt_raw_column *c;
+    dt_status st =
+        dt_raw_column_of(r, t->column[column], kind, t->kind[column] != DT_TABLE_FLAT, &c);
+    if (st != DT_OK) return dt_fail_context(st, "%s", t->path);
+    for (size_t i = 0; i < r->n; i++) {
+        uint32_t row = r->items[i].row, from = table_row[row];
+        const char *s = from == UINT32_MAX ? NULL : t->cell[from * t->n_columns + column];
+        if (!s) continue;
+        if (kind == DT_RAW_NUMBER)
+            parse_real(s, &c->number[row]);
+        else
+            c->cell[row] = dt_raw_value(r, s);
+    }
+    return DT_OK;
+}
+
+dt_status dt_raw_add_table(dt_raw *r, const dt_table *t, const uint32_t *table_row, int skip) {
+    for (size_t k = 0; k < t->n_columns; k++)
+        if ((int)k != skip) DT_TRY(add_column(r, t, k, table_row));
+    return DT_OK;
+}
+
+// ---- what is written ----------------------------------------------------------------------------------
+void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
+    for (int k = 0; k < r->n_columns; k++) {
+        const dt_raw_column *c = &r->columns[r->by_name[k]];
+        if (!c->in_json) continue;
+        if (c->kind == DT_RAW_NUMBER) {
+            double v = c->number[item->row];
+            if (isnan(v)) continue;
+            if (v == floor(v) && fabs(v) < 1e15) { // keeps its point
+                char text[32];
+                snprintf(text, sizeof text, "%.1f", v);
+                dt_json_raw(j, c->name, text);
+            } else {
+                dt_json_real(j, c->name, v);
+            }
+            continue;
+        }
+        uint32_t v = c->cell[item->row];
+        if (v == DT_NO_VALUE) continue;
+        if (c->kind == DT_RAW_JSON)
+            dt_json_raw(j, c->name, r->values[v]);
+        else if (is_whole(r->values[v]) && strcmp(r->values[v], "-0") != 0)
+            dt_json_int(j, c->name, atoll(r->values[v]));
+        else
+            dt_json_string(j, c->name, r->values[v]);
+    }
+}
+
+// Not what was found out about the other records of the old set.
+static dt_status copy_row(const dt_catalog *from, uint32_t record, dt_catalog *c) {
+    for (uint32_t k = 0; k < from->n_columns; k++) {
+        const char *v = dt_catalog_value(from, (int)k, record);
+        const char *name = dt_catalog_str(from, from->columns[k].name);
+        if (v && strcmp(name, "duplicate_of") != 0) DT_TRY(dt_catalog_set(c, name, v));
+    }
+    for (uint32_t k = 0; k < from->n_reals; k++) {
+        double v = dt_catalog_real(from, (int)k, record);
+        if (!isnan(v)) DT_TRY(dt_catalog_set_real(c, dt_catalog_str(from, from->reals[k].name), v));
+    }
+    return DT_OK;
+}
+
+dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
+    if (r->set) DT_TRY(copy_row(r->set->catalog, item->record, c));
+    for (int k = 0; k < r->n_columns; k++) {
+        const dt_raw_column *col = &r->columns[r->by_name[k]];
+        if (col->kind == DT_RAW_NUMBER && !isnan(col->number[item->row]))
+            DT_TRY(dt_catalog_set_real(c, col->name, col->number[item->row]));
+        if (col->kind == DT_RAW_TEXT && col->cell[item->row] != DT_NO_VALUE)
+            DT_TRY(dt_catalog_set(c, col->name, r->values[col->cell[item->row]]));
+    }
+    return DT_OK;
+}

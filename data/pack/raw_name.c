@@ -1,0 +1,209 @@
+// raw_name.c: what files are called as records, and what their names say.
+//
+// Three ways. By pattern: "{subject}__{gender}_…" gives metadata columns, and the first folder names
+// the field, so that fingerprint/7/7__M_Left_index_finger.BMP becomes record
+// "fingerprint/7/7__M_Left_index_finger" with member "fingerprint.bmp". The patterns of known data sets
+// are tried when none is given. By folder: the folder right above a file is its class: column `label`
+// (its name), and a member `cls` with its number. Else, where a list or a joined table says what files
+// are, or no file lies in a folder, a name is a key and no more.
+//
+// A dot inside a stem would end the key early, so it becomes '-'.
+#include "raw.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const KNOWN_PATTERNS =
+    "{subject}__{gender}_{hand}_{finger}_finger.BMP|"
+    "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{hand}_{n}.bmp";
+
+static const char *lower(dt_arena *a, const char *s) {
+    char *out = dt_arena_strdup(a, s);
+    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
+    return out;
+}
+
+static const char *base_of(const char *name) {
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+static const char *dot_of(const char *name) {
+    const char *base = base_of(name), *dot = strrchr(base, '.');
+    return dot == base ? NULL : dot;
+}
+
+// The name without its extension and without "/" or "./" or "../" in front, dots in its last component replaced.
+static const char *key_of(dt_arena *a, const char *name) {
+    for (;;) {
+        if (name[0] == '/')
+            name++;
+        else if (name[0] == '.' && name[1] == '/')
+            name += 2;
+        else if (name[0] == '.' && name[1] == '.' && name[2] == '/')
+            name += 3;
+        else
+            break;
+    }
+    const char *dot = dot_of(name);
+    size_t n = dot ? (size_t)(dot - name) : strlen(name);
+    char *out = dt_arena_alloc(a, n + 1);
+    memcpy(out, name, n);
+    for (char *p = out + (base_of(out) - out); *p; p++)
+        if (*p == '.') *p = '-';
+    return out;
+}
+
+// In lower case; what the first bytes said where the name does not tell. Few differ: they are shared.
+static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field, size_t n_field) {
+    char text[256], *p = text;
+    const char *dot = dot_of(item->name), *ext = item->ext ? item->ext : dot ? dot + 1 : "bin";
+    size_t n = strlen(ext);
+    if (n_field + n + 2 > sizeof text) n_field = 0;
+    if (n + 2 > sizeof text) return lower(&r->arena, ext);
+    memcpy(p, field, n_field);
+    p += n_field;
+    if (n_field) *p++ = '.';
+    memcpy(p, ext, n + 1);
+    for (p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
+    return dt_raw_shared(r, text);
+}
+
+// ---- by pattern ---------------------------------------------------------------------------------------
+// Alternatives of a pattern, taken apart once.
+typedef struct alternatives {
+    char *text, *each[16];
+    int n;
+} alternatives;
+
+static void split_alternatives(alternatives *a, const char *patterns) {
+    char *save = NULL;
+    *a = (alternatives){.text = dt_xstrdup(patterns)};
+    for (char *p = strtok_r(a->text, "|", &save); p && a->n < 16; p = strtok_r(NULL, "|", &save))
+        a->each[a->n++] = p;
+}
+
+static int match_any(const alternatives *a, const char *name, dt_capture *cap) {
+    for (int i = 0; i < a->n; i++) {
+        int n = dt_pattern_match(a->each[i], name, cap);
+        if (n >= 0) return n;
+    }
+    return -1;
+}
+
+static bool all_match(const dt_raw *r, const alternatives *a) {
+    dt_capture cap[DT_MAX_CAPTURES];
+    for (size_t i = 0; i < r->n; i++)
+        if (match_any(a, r->items[i].name, cap) < 0) return false;
+    return r->n > 0;
+}
+
+static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *pattern) {
+    dt_capture cap[DT_MAX_CAPTURES];
+    dt_raw *r = f->raw;
+    for (size_t i = 0; i < r->n; i++) {
+        dt_raw_item *item = &r->items[i];
+        const char *name = item->name + f->n_strip, *slash = strchr(name, '/');
+        int n = match_any(a, name, cap);
+        if (n < 0)
+            return dt_fail(DT_E_USAGE, "%s: does not match the pattern '%s'", item->name, pattern);
+        item->ext = ext_of(r, item, name, slash ? (size_t)(slash - name) : 0);
+        item->key = key_of(&r->arena, name);
+        for (int k = 0; k < n; k++)
+            DT_TRY(dt_raw_set_text(r, item->row, cap[k].name, cap[k].value));
+    }
+    return DT_OK;
+}
+
+// ---- by folder ----------------------------------------------------------------------------------------
+static int compare_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static dt_status class_of(dt_raw *r, const dt_raw_item *item, const char *name, const char **out) {
+    const char *slash = strrchr(name, '/'), *begin = slash;
+    if (!slash)
+        return dt_fail(
+            DT_E_USAGE,
+            "%s: lies in no class folder, and others do; put files in a folder for each "
+            "class, or say what names mean: --pattern '{label}_{n}.jpg', --join labels.csv",
+            item->name);
+    while (begin > name && begin[-1] != '/') begin--;
+    char *label = dt_xprintf("%.*s", (int)(slash - begin), begin);
+    *out = dt_raw_shared(r, label);
+    free(label);
+    return DT_OK;
+}
+
+static dt_status name_by_folder(dt_raw_found *f) {
+    dt_raw *r = f->raw;
+    const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
+    const char **sorted = dt_xcalloc(r->n + 1, sizeof *sorted);
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
+        st = class_of(r, &r->items[i], r->items[i].name + f->n_strip, &labels[i]);
+        sorted[i] = labels[i];
+    }
+    size_t n_classes = 0;
+    if (st == DT_OK) qsort(sorted, r->n, sizeof *sorted, compare_text);
+    for (size_t i = 0; i < r->n && st == DT_OK; i++)
+        if (i == 0 || strcmp(sorted[i], sorted[n_classes - 1]) != 0)
+            sorted[n_classes++] = sorted[i];
+    r->n_classes = (int)n_classes;
+    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
+        const char **at = bsearch(&labels[i], sorted, n_classes, sizeof *sorted, compare_text);
+        r->items[i].label = (int)(at - sorted);
+        st = dt_raw_set_text(r, r->items[i].row, "label", labels[i]);
+    }
+    free(labels);
+    free(sorted);
+    return st;
+}
+
+// Bytes of the folders that all names share, up to a '/'.
+static size_t common_folders(const dt_raw *r) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const char *a = r->items[0].name, *b = r->items[i].name;
+        size_t same = 0, slash = 0;
+        while (a[same] && a[same] == b[same]) {
+            same++;
+            if (a[same - 1] == '/') slash = same;
+        }
+        if (i == 0 || slash < n) n = slash;
+    }
+    return n;
+}
+
+// Where all files are of one class, its folder is common to them but must stay.
+static void keep_class_folder(dt_raw_found *f) {
+    const char *name = f->raw->items[0].name;
+    if (f->n_strip == 0 || strchr(name + f->n_strip, '/')) return;
+    f->n_strip--;
+    while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--;
+}
+
+static bool any_in_folder(const dt_raw_found *f) {
+    for (size_t i = 0; i < f->raw->n; i++)
+        if (strchr(f->raw->items[i].name + f->n_strip, '/')) return true;
+    return false;
+}
+
+dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class) {
+    dt_raw *r = f->raw;
+    alternatives a;
+    split_alternatives(&a, pattern ? pattern : KNOWN_PATTERNS);
+    bool by_pattern = pattern || all_match(r, &a);
+    dt_status st = DT_OK;
+    if (r->kind == DT_RAW_TAR || (by_class && !by_pattern)) f->n_strip = common_folders(r);
+    if (by_pattern) st = name_by_pattern(f, &a, pattern ? pattern : KNOWN_PATTERNS);
+    free(a.text);
+    if (by_pattern) return st;
+    if (by_class) keep_class_folder(f);
+    for (size_t i = 0; i < r->n; i++) {
+        r->items[i].key = key_of(&r->arena, r->items[i].name + f->n_strip);
+        r->items[i].ext = ext_of(r, &r->items[i], "", 0);
+    }
+    return by_class && any_in_folder(f) ? name_by_folder(f) : DT_OK;
+}

@@ -1,0 +1,113 @@
+// raw_set.c: an existing set as the source: its records are re-sharded or converted, with their members
+// and metadata as they are.
+//
+// A tar may be a set or a bag of raw files. It is a set if pack has written it, if consecutive entries
+// share a key (a.jpg, a.json), or if it has members that only sets have (cls, json); else each entry is a
+// raw file. Patterns of several shards, LMDBs and the like are always sets.
+#include "data/catalog/index_file.h"
+#include "data/source/blob.h"
+#include "data/source/collection.h"
+#include "data/source/source.h"
+#include "data/source/tar.h"
+#include "raw.h"
+
+#include "base/io.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcasecmp(s + n - k, tail) == 0;
+}
+
+// A scan that was kept beside a tar is no sign; what pack has written is.
+static bool has_own_index(const char *path) {
+    dt_catalog *c = dt_catalog_create();
+    bool found = false, stale = false;
+    bool own = dt_index_load(c, path, &found, &stale) == DT_OK && found && !stale &&
+               c->n_shards > 0 && c->shards[0].source_hash != 0;
+    dt_catalog_destroy(c);
+    dt_error_clear();
+    return own;
+}
+
+static bool is_set_member(const char *ext) {
+    static const char *const EXTS[] = {"cls", "cls2", "json", "index", "__key__"};
+    for (size_t i = 0; i < sizeof EXTS / sizeof *EXTS; i++)
+        if (strcmp(ext, EXTS[i]) == 0) return true;
+    return false;
+}
+
+// Looks no further than the first entries that tell.
+static dt_status tar_is_set(const char *path, bool *out) {
+    enum { LOOK = 64 };
+    dt_blob blob;
+    dt_tar tar;
+    char last[DT_TAR_MAX_PATH] = "", ext[64];
+    bool more = true;
+    DT_TRY(dt_blob_open(&blob, path));
+    dt_tar_entry *e = dt_xcalloc(1, sizeof *e);
+    dt_status st = DT_OK;
+    dt_tar_begin(&tar, &blob);
+    for (int n = 0; n < LOOK && st == DT_OK && more && !*out; n++) {
+        size_t n_key;
+        st = dt_tar_next(&tar, e, &more);
+        if (st != DT_OK || !more || !e->is_regular) continue;
+        if (!dt_split_key(e->path, &n_key, ext, sizeof ext)) continue;
+        *out = is_set_member(ext) || (strlen(last) == n_key && memcmp(last, e->path, n_key) == 0);
+        memcpy(last, e->path, n_key);
+        last[n_key] = '\0';
+    }
+    dt_blob_close(&blob);
+    free(e);
+    return st;
+}
+
+static dt_status folder_is_set(const char *path, bool *out) {
+    dt_found_list l = {0};
+    dt_set_item item = {.path = path, .weight = 1};
+    dt_status st = dt_collect(&l, &item, 0);
+    *out = st == DT_OK && l.n > 0 && !l.f[0].is_folder;
+    dt_found_fini(&l);
+    return st;
+}
+
+dt_status dt_raw_is_set(const char *path, bool *out) {
+    static const char *const ENDS[] = {".lmdb", ".mdb", ".tgz", ".tar.gz", ".tar.zst"};
+    *out = !dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?["));
+    for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) *out = *out || ends_with(path, ENDS[i]);
+    if (*out || !dt_io_exists(path)) return DT_OK;
+    if (dt_io_is_dir(path)) return folder_is_set(path, out);
+    if (!ends_with(path, ".tar")) return DT_OK;
+    *out = has_own_index(path);
+    return *out ? DT_OK : tar_is_set(path, out);
+}
+
+dt_status dt_raw_find_set(dt_raw_found *f, const char *path) {
+    dt_raw *r = f->raw;
+    r->kind = DT_RAW_SET;
+    r->root = r->source;
+    DT_TRY(dt_set_open(&r->set, &path, 1));
+    const dt_catalog *c = r->set->catalog;
+    int64_t *mtime = dt_xcalloc(c->n_shards + 1, sizeof *mtime);
+    for (uint32_t s = 0; s < c->n_shards; s++) {
+        struct stat info;
+        if (stat(c->shards[s].path, &info) == 0)
+            mtime[s] = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+    }
+    for (uint32_t i = 0; i < c->n_records; i++) {
+        const dt_record *rec = &c->records[i];
+        uint64_t size = 0;
+        for (uint32_t m = 0; m < rec->n_members; m++)
+            size += c->members[rec->first_member + m].size;
+        const char *key = dt_catalog_str(c, rec->key);
+        dt_raw_add(f, key, 0, size, mtime[rec->shard]);
+        r->items[i].key = key;
+        r->items[i].record = i;
+    }
+    free(mtime);
+    return DT_OK;
+}

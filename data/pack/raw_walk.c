@@ -1,0 +1,309 @@
+// raw_walk.c: finding raw files in a folder, a list or a tar.
+//
+// A folder is walked without following symlinks to directories; names come with their kind from
+// readdir, so that one fstatat a file is all, and those are shared by a team of threads, as on a cold
+// or distant disk each waits for the last. A tar is listed, never unpacked. A list is a table: one
+// column names the files, relative to the list; the others become metadata.
+//
+// What is data: by extension; a file with another extension or none, by its first bytes; text (.txt,
+// .csv, .tsv, .dat) if it begins with numbers, so that label tables and notes are left out.
+#define _GNU_SOURCE
+#include "data/decode/kinds.h"
+#include "data/source/blob.h"
+#include "data/source/tar.h"
+#include "raw.h"
+#include "table.h"
+
+#include "base/io.h"
+#include "base/thread.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_DEPTH = 64, SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_RUN = 64 };
+
+static bool is_data_ext(const char *ext) {
+    const dt_kind *k = dt_kind_of_ext(ext);
+    return k && k->uses;
+}
+
+static bool is_text_ext(const char *ext) {
+    return strcasecmp(ext, "txt") == 0 || strcasecmp(ext, "csv") == 0 ||
+           strcasecmp(ext, "tsv") == 0 || strcasecmp(ext, "dat") == 0;
+}
+
+// Nothing but what numbers and their separators are made of ("nan" and "inf" among them).
+static bool looks_numeric(const uint8_t *p, size_t n) {
+    bool digit = false;
+    for (size_t i = 0; i < n; i++) {
+        digit = digit || (p[i] >= '0' && p[i] <= '9');
+        if (!p[i] || !strchr("0123456789+-.eE,; \t\r\nnaifNAIF", p[i])) return false;
+    }
+    return digit;
+}
+
+// Whether a file of other name is data, and what its extension should be. `read`: its first bytes.
+static const char *sniff(const char *ext, const uint8_t *head, size_t n) {
+    if (ext && is_text_ext(ext)) return looks_numeric(head, n) ? ext : NULL;
+    const dt_kind *k = dt_kind_of_bytes(head, n);
+    return k && k->uses ? k->name : NULL;
+}
+
+// ---- folder -------------------------------------------------------------------------------------------
+// The names of a directory that may matter, with their kind. Directories come after, as a list.
+static dt_status walk(dt_raw_found *f, int dir_fd, const char *prefix, int depth);
+
+static dt_status walk_entry(dt_raw_found *f, int dir_fd, const char *prefix, const struct dirent *e,
+                            int depth) {
+    dt_arena *a = &f->raw->arena;
+    unsigned char type = e->d_type;
+    if (e->d_name[0] == '.') return DT_OK;
+    if (type == DT_UNKNOWN ||
+        type == DT_LNK) { // a symlink to a file is a file, to a folder nothing
+        struct stat s;
+        if (fstatat(dir_fd, e->d_name, &s, type == DT_LNK ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+            return dt_fail(DT_E_DATA, "%s/%s%s: %s", f->raw->root, prefix, e->d_name,
+                           strerror(errno));
+        bool link = type == DT_LNK;
+        if (!link && S_ISLNK(s.st_mode)) link = fstatat(dir_fd, e->d_name, &s, 0) == 0;
+        type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) && !link ? DT_DIR : DT_UNKNOWN;
+    }
+    if (type == DT_REG) dt_raw_add(f, dt_arena_printf(a, "%s%s", prefix, e->d_name), 0, 0, 0);
+    if (type != DT_DIR) return DT_OK;
+    int sub = openat(dir_fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (sub < 0)
+        return dt_fail(DT_E_DATA, "%s/%s%s: cannot list: %s", f->raw->root, prefix, e->d_name,
+                       strerror(errno));
+    return walk(f, sub, dt_arena_printf(a, "%s%s/", prefix, e->d_name), depth + 1);
+}
+
+// Closes dir_fd.
+static dt_status walk(dt_raw_found *f, int dir_fd, const char *prefix, int depth) {
+    DIR *dir = depth > MAX_DEPTH ? NULL : fdopendir(dir_fd);
+    if (!dir) {
+        close(dir_fd);
+        return dt_fail(DT_E_DATA, "%s/%s: %s", f->raw->root, prefix,
+                       depth > MAX_DEPTH ? "folders nested too deeply" : strerror(errno));
+    }
+    dt_status st = DT_OK;
+    struct dirent *e;
+    while (st == DT_OK && (errno = 0, e = readdir(dir)))
+        st = walk_entry(f, dir_fd, prefix, e, depth);
+    if (st == DT_OK && errno)
+        st = dt_fail(DT_E_DATA, "%s/%s: cannot list: %s", f->raw->root, prefix, strerror(errno));
+    closedir(dir);
+    return st;
+}
+
+typedef struct stat_job {
+    dt_raw *raw;
+    atomic_size_t next;
+    atomic_int error; // errno
+    atomic_size_t failed;
+} stat_job;
+
+static void stat_some(void *arg, int worker) {
+    stat_job *j = arg;
+    dt_raw *r = j->raw;
+    struct stat s;
+    for (size_t at; (at = atomic_fetch_add(&j->next, STAT_RUN)) < r->n;)
+        for (size_t i = at; i < at + STAT_RUN && i < r->n; i++) {
+            if (fstatat(r->root_fd, r->items[i].name, &s, 0) != 0) {
+                atomic_store(&j->failed, i);
+                atomic_store(&j->error, errno);
+                return;
+            }
+            r->items[i].size = (uint64_t)s.st_size;
+            r->items[i].mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+            if (!S_ISREG(s.st_mode)) r->items[i].row = UINT32_MAX;
+        }
+}
+
+static dt_status stat_all(dt_raw *r) {
+    stat_job j = {.raw = r};
+    int n = dt_usable_cores();
+    dt_team *team = NULL;
+    if (n > MAX_STAT_THREADS) n = MAX_STAT_THREADS;
+    if (r->n < 4 * STAT_RUN) n = 1;
+    DT_TRY(dt_team_create(&team, n, "dt-list"));
+    dt_team_run(team, stat_some, &j);
+    dt_team_destroy(team);
+    if (j.error)
+        return dt_fail(DT_E_DATA, "%s/%s: %s", r->root, r->items[j.failed].name, strerror(j.error));
+    return DT_OK;
+}
+
+// The first bytes of item, however it is stored.
+static size_t read_head(const dt_raw *r, const dt_raw_item *item, uint8_t head[SNIFF_BYTES]) {
+    size_t n = item->size < SNIFF_BYTES ? (size_t)item->size : SNIFF_BYTES;
+    int fd =
+        r->kind == DT_RAW_TAR ? r->root_fd : openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? pread(fd, head, n, (off_t)item->offset) : -1;
+    if (fd >= 0 && fd != r->root_fd) close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
+// Keeps what is data; ext is set where the name does not tell it.
+static void keep_data(dt_raw *r) {
+    uint8_t head[SNIFF_BYTES];
+    size_t n = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        dt_raw_item *item = &r->items[i];
+        const char *slash = strrchr(item->name, '/'), *base = slash ? slash + 1 : item->name;
+        const char *dot = strrchr(base, '.'), *ext = dot && dot != base ? dot + 1 : NULL;
+        bool keep = ext && is_data_ext(ext);
+        if (!keep && item->row != UINT32_MAX) {
+            const char *found = sniff(ext, head, read_head(r, item, head));
+            keep = found != NULL;
+            if (keep && (!ext || strcasecmp(found, ext) != 0)) item->ext = found;
+        }
+        if (!keep) {
+            r->n_ignored++;
+            continue;
+        }
+        r->items[n] = *item;
+        r->items[n].row = (uint32_t)n;
+        n++;
+    }
+    r->n = n;
+}
+
+static dt_status open_root(dt_raw *r, const char *path, int flags) {
+    r->root = dt_arena_strdup(&r->arena, path);
+    r->root_fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    return r->root_fd >= 0 ? DT_OK
+                           : dt_fail(DT_E_DATA, "%s: cannot open: %s", path, strerror(errno));
+}
+
+dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
+    dt_raw *r = f->raw;
+    char *root = dt_arena_strdup(&r->arena, path);
+    for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = '\0';
+    r->kind = DT_RAW_FOLDER;
+    DT_TRY(open_root(r, root, O_DIRECTORY));
+    int fd = openat(r->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return dt_fail(DT_E_DATA, "%s: cannot list: %s", root, strerror(errno));
+    DT_TRY(walk(f, fd, "", 0));
+    DT_TRY(stat_all(r));
+    keep_data(r);
+    return DT_OK;
+}
+
+// ---- tar ----------------------------------------------------------------------------------------------
+dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
+    dt_raw *r = f->raw;
+    dt_blob blob;
+    dt_tar tar;
+    struct stat s = {0};
+    bool more = true;
+    r->kind = DT_RAW_TAR;
+    DT_TRY(open_root(r, path, 0));
+    DT_TRY(dt_blob_open(&blob, r->root));
+    dt_tar_entry *e = dt_xcalloc(1, sizeof *e);
+    dt_status st = DT_OK;
+    fstat(r->root_fd, &s);
+    dt_tar_begin(&tar, &blob);
+    while (st == DT_OK && more) {
+        st = dt_tar_next(&tar, e, &more);
+        const char *slash = strrchr(e->path, '/');
+        if (st == DT_OK && more && e->is_regular && (slash ? slash[1] : e->path[0]) != '.')
+            dt_raw_add(f, dt_arena_strdup(&r->arena, e->path), e->offset, e->size,
+                       (int64_t)s.st_mtim.tv_sec);
+    }
+    if (st == DT_OK) dt_tar_warn_end(&tar);
+    dt_blob_close(&blob);
+    free(e);
+    DT_TRY(st);
+    keep_data(r);
+    return DT_OK;
+}
+
+// ---- list ---------------------------------------------------------------------------------------------
+static int path_column(const dt_table *t) {
+    static const char *const NAMES[] = {"path", "file", "filename", "file_name", "image", "name"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        int c = dt_table_find(t, NAMES[i]);
+        if (c >= 0) return c;
+    }
+    return 0;
+}
+
+// A path a line: no header, no quotes.
+static dt_status read_lines(dt_table *t, const char *path) {
+    char *data = NULL;
+    size_t n = 0;
+    DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
+    dt_arena_init(&t->arena);
+    t->path = dt_arena_strdup(&t->arena, path);
+    t->n_columns = 1;
+    t->column = dt_xcalloc(1, sizeof *t->column);
+    t->column[0] = "path";
+    t->kind = dt_xcalloc(1, sizeof *t->kind);
+    uint32_t line = 0;
+    for (char *at = data, *end; at < data + n; at = end + 1) {
+        end = strchr(at, '\n');
+        if (!end) end = data + n;
+        line++;
+        *end = '\0';
+        if (end > at && end[-1] == '\r') end[-1] = '\0';
+        if (!*at) continue;
+        if ((t->n_rows & (t->n_rows - 1)) == 0) {
+            size_t cap = t->n_rows ? 2 * t->n_rows : 1;
+            t->cell = dt_xrealloc(t->cell, cap * sizeof *t->cell);
+            t->line = dt_xrealloc(t->line, cap * sizeof *t->line);
+        }
+        t->cell[t->n_rows] = dt_arena_strdup(&t->arena, at);
+        t->line[t->n_rows++] = line;
+    }
+    free(data);
+    return DT_OK;
+}
+
+static bool has_ext(const char *path, const char *a, const char *b) {
+    const char *dot = strrchr(path, '.');
+    return dot && (strcasecmp(dot + 1, a) == 0 || strcasecmp(dot + 1, b) == 0);
+}
+
+dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
+    dt_raw *r = f->raw;
+    char *dir = dt_arena_strdup(&r->arena, path), *slash = strrchr(dir, '/');
+    if (slash) slash[slash == dir] = '\0';
+    r->kind = DT_RAW_LIST;
+    DT_TRY(open_root(r, slash ? dir : ".", O_DIRECTORY));
+    DT_TRY(has_ext(path, "txt", "lst") ? read_lines(t, path) : dt_table_read(t, path));
+    f->list = t;
+    f->list_column = path_column(t);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        const char *name = t->cell[i * t->n_columns + (size_t)f->list_column];
+        if (!name)
+            return dt_fail(DT_E_DATA, "%s:%u: no path in column '%s'", path, t->line[i],
+                           t->column[f->list_column]);
+        dt_raw_add(f, dt_arena_strdup(&r->arena, name), 0, 0, 0);
+    }
+    dt_status st = stat_all(r);
+    if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, t->column[f->list_column]);
+    // all that is listed is wanted: the rows stay those of the table
+    f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
+    uint8_t head[SNIFF_BYTES];
+    for (size_t i = 0; i < r->n; i++) {
+        dt_raw_item *item = &r->items[i];
+        const char *base = strrchr(item->name, '/'), *dot = strrchr(base ? base : item->name, '.');
+        if (item->row == UINT32_MAX)
+            return dt_fail(DT_E_DATA, "%s:%u: %s is no file", path, t->line[i], item->name);
+        if (!dot) item->ext = sniff(NULL, head, read_head(r, item, head));
+        if (!dot && !item->ext)
+            return dt_fail(DT_E_DATA,
+                           "%s:%u: %s has no extension, and does not begin like a file "
+                           "that dtrain knows",
+                           path, t->line[i], item->name);
+        item->row = f->list_row[i] = (uint32_t)i;
+    }
+    return DT_OK;
+}

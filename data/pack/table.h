@@ -1,0 +1,42 @@
+// table.h: CSV and JSON tables that users have beside their files: labels, angles, boxes, lists of files.
+#ifndef DT_DATA_TABLE_H
+#define DT_DATA_TABLE_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// PLAIN: text or a number, for json member and catalog alike. NESTED: JSON text of an array or an object,
+// for the json member. FLAT: a number or text taken out of a nested column ("box.0", "angles.yaw"), for
+// the catalog, which has no arrays.
+typedef enum dt_table_kind { DT_TABLE_PLAIN, DT_TABLE_NESTED, DT_TABLE_FLAT } dt_table_kind;
+
+typedef struct dt_table {
+    dt_arena arena;
+    const char *path;
+    size_t n_columns, n_rows;
+    const char **column;
+    dt_table_kind *kind;
+    const char **cell; // row * n_columns + column; NULL: no value (empty, null)
+    uint32_t *line;    // of each row: CSV line, or place in the JSON, from 1
+} dt_table;
+
+// By extension: .json (an array of objects, or an object of objects whose keys become column "name"),
+// .jsonl (an object a line), .tsv, else CSV. DT_E_DATA with path and line; DT_E_USAGE: cannot be opened.
+dt_status dt_table_read(dt_table *t, const char *path);
+void dt_table_fini(dt_table *t);
+
+// RFC 4180: quotes, doubled quotes and line ends inside them, CRLF or LF, a byte-order mark; the first
+// row has the names. `separator` 0: ',' or else ';' or tab, whichever the first line has. Every row has
+// as many fields as the first; empty lines are skipped.
+dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes,
+                             char separator);
+dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes,
+                              bool lines);
+// Column of that name, or -1.
+int dt_table_find(const dt_table *t, const char *name);
+
+#endif

@@ -1,0 +1,280 @@
+// work.c: lock, claim and publish of unfinished work.
+//
+// A set appears whole or not at all. A set of one folder (LMDB) takes its place by one rename, or by an
+// exchange with the old one. Shards are several files, which no system call renames at once, so:
+//
+//   1. all files are written, synced, and named in `publish`, itself synced;
+//   2. files of the old set are moved to old/, so that from here on shards are missing (which readers say)
+//      rather than a mixture of two sets, which would look whole;
+//   3. new files are moved to their places, indexes and catalog before the data they describe;
+//   4. the folder is synced, and OUT.partial with the old set removed.
+//
+// A kill anywhere in 2 and 3 leaves `publish`, and the next pack of whatever kind goes through the same
+// steps first: what still lies in set/ has not been placed. The old set is removed last, so until the
+// new one is complete it could be put back by hand.
+#define _GNU_SOURCE
+#include "work.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char *dt_work_path(const dt_work *w, const char *name) {
+    return dt_xprintf("%s/%s", w->plan->partial, name);
+}
+
+void dt_work_attach(dt_work *w, const dt_plan *plan) {
+    *w = (dt_work){.plan = plan, .lock_fd = -1};
+    w->set = dt_work_path(w, "set");
+}
+
+void dt_work_close(dt_work *w) {
+    if (w->lock_fd >= 0) close(w->lock_fd);
+    free(w->set);
+    *w = (dt_work){.lock_fd = -1};
+}
+
+static char *parent_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return dt_xstrdup(".");
+    return slash == path ? dt_xstrdup("/") : dt_xprintf("%.*s", (int)(slash - path), path);
+}
+
+// ---- lock ---------------------------------------------------------------------------------------------
+// The file that was locked is still the one of that name: not removed by the one who held it before.
+static bool still_there(int fd, const char *path) {
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
+// A replacement that was killed between its two renames: the old set goes back to its place.
+static dt_status put_back(const dt_work *w) {
+    char *old = dt_work_path(w, "old");
+    dt_status st = DT_OK;
+    if (w->plan->format->one_file && dt_io_exists(old) && !dt_io_exists(w->plan->out))
+        st = dt_io_rename_noreplace(old, w->plan->out);
+    free(old);
+    return st;
+}
+
+static dt_status take_lock(dt_work *w, const char *path) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    DT_TRY(dt_io_open_update(&w->lock_fd, path));
+    if (fcntl(w->lock_fd, F_OFD_SETLK, &whole) == 0) return DT_OK;
+    if (errno == EAGAIN || errno == EACCES)
+        return dt_fail(
+            DT_E_USAGE,
+            "%s: another dtrain pack is writing this set; wait for it, or choose another "
+            "OUT",
+            w->plan->out);
+    dt_warn("%s: this file system has no locks (%s): make sure that no second pack writes this set",
+            path, strerror(errno));
+    return DT_OK;
+}
+
+dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
+    dt_work_attach(w, plan);
+    char *path = dt_work_path(w, "lock"), *parent = parent_of(plan->partial);
+    dt_status st = dt_io_mkdir_all(parent);
+    for (int i = 0; i < 100 && st == DT_OK; i++) {
+        if (w->lock_fd >= 0) close(w->lock_fd);
+        w->lock_fd = -1;
+        st = dt_io_mkdir(plan->partial);
+        if (st == DT_OK) st = take_lock(w, path);
+        if (st == DT_OK && still_there(w->lock_fd, path)) break;
+    }
+    if (st == DT_OK) st = put_back(w);
+    free(parent);
+    free(path);
+    return st;
+}
+
+// ---- claim --------------------------------------------------------------------------------------------
+static dt_status clear(const dt_work *w) {
+    char **names;
+    size_t n;
+    dt_status st = dt_io_list_dir(&names, &n, w->plan->partial, DT_E_STORAGE);
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        char *path = dt_work_path(w, names[i]);
+        if (strcmp(names[i], "lock") != 0) st = dt_io_remove_tree(path);
+        free(path);
+    }
+    if (st == DT_OK) dt_io_free_list(names, n);
+    return st;
+}
+
+dt_status dt_work_claim(const dt_work *w, const char *text, bool *fresh) {
+    char *path = dt_work_path(w, "made-from"), *have = NULL;
+    size_t n = 0;
+    dt_status st = DT_OK;
+    bool same = dt_io_exists(path) &&
+                dt_io_read_file(&have, &n, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
+                strcmp(have, text) == 0;
+    dt_error_clear();
+    *fresh = !same;
+    if (!same) st = clear(w);
+    if (st == DT_OK) st = dt_io_mkdir(w->set);
+    if (st == DT_OK && !same) st = dt_io_write_file(path, text, strlen(text));
+    free(have);
+    free(path);
+    return st;
+}
+
+// ---- publish ------------------------------------------------------------------------------------------
+bool dt_work_is_publishing(const dt_work *w) {
+    char *path = dt_work_path(w, "publish");
+    bool yes = dt_io_exists(path);
+    free(path);
+    return yes;
+}
+
+static dt_status move(const char *from_dir, const char *to_dir, const char *name) {
+    char *from = dt_xprintf("%s/%s", from_dir, name), *to = dt_xprintf("%s/%s", to_dir, name);
+    dt_status st = dt_io_rename_noreplace(from, to);
+    free(from);
+    free(to);
+    return st;
+}
+
+static bool lies_in(const char *dir, const char *name) {
+    char *path = dt_xprintf("%s/%s", dir, name);
+    bool yes = dt_io_exists(path);
+    free(path);
+    return yes;
+}
+
+// Names in `publish`, each ended by a NUL.
+static bool is_named(const char *list, size_t n_bytes, const char *name) {
+    for (const char *p = list; p < list + n_bytes; p += strlen(p) + 1)
+        if (strcmp(p, name) == 0) return true;
+    return false;
+}
+
+static dt_status write_list(const dt_work *w) {
+    char *path = dt_work_path(w, "publish"), **names;
+    size_t n;
+    dt_buffer b = {0};
+    DT_TRY(dt_io_list_dir(&names, &n, w->set, DT_E_STORAGE));
+    for (size_t i = 0; i < n; i++) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
+    dt_status st = dt_io_fsync_dir(w->set);
+    if (st == DT_OK) st = dt_io_write_file(path, b.data, b.n_bytes);
+    dt_io_free_list(names, n);
+    dt_buffer_fini(&b);
+    free(path);
+    return st;
+}
+
+static dt_status move_one_away(const dt_work *w, const char *name) {
+    char *old = dt_work_path(w, "old"), *path = dt_xprintf("%s/%s", old, name);
+    dt_status st = dt_io_mkdir(old);
+    if (st == DT_OK && dt_io_exists(path)) st = dt_io_unlink(path); // a kill came in between
+    if (st == DT_OK) st = move(w->plan->folder, old, name);
+    free(path);
+    free(old);
+    return st;
+}
+
+// Step 2. A file in the folder is old unless it is one of ours that has left set/ already.
+static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list) {
+    char **names;
+    size_t n;
+    dt_status st = DT_OK;
+    for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
+        if (lies_in(w->set, p) && lies_in(w->plan->folder, p)) st = move_one_away(w, p);
+    DT_TRY(st);
+    DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old set may have had more shards
+    for (size_t i = 0; i < n && st == DT_OK; i++)
+        if (!is_named(list, n_list, names[i])) st = move_one_away(w, names[i]);
+    dt_io_free_list(names, n);
+    return st;
+}
+
+static bool is_data(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, ".index") != 0 && strcmp(dot, ".sqlite") != 0;
+}
+
+// Step 3.
+static dt_status place_new(const dt_work *w) {
+    char **names;
+    size_t n;
+    DT_TRY(dt_io_list_dir(&names, &n, w->set, DT_E_STORAGE));
+    dt_status st = DT_OK;
+    for (int data = 0; data < 2; data++)
+        for (size_t i = 0; i < n && st == DT_OK; i++)
+            if (is_data(names[i]) == data) st = move(w->set, w->plan->folder, names[i]);
+    dt_io_free_list(names, n);
+    return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
+}
+
+static dt_status publish_files(const dt_work *w) {
+    char *path = dt_work_path(w, "publish"), *list = NULL;
+    size_t n = 0;
+    dt_status st = dt_io_exists(path) ? DT_OK : write_list(w);
+    if (st == DT_OK) st = dt_io_read_file(&list, &n, path, 0, DT_E_STORAGE);
+    if (st == DT_OK) st = move_old_away(w, list, n);
+    if (st == DT_OK) st = place_new(w);
+    free(list);
+    free(path);
+    return st;
+}
+
+// Replacing a set never takes a folder with something else in it.
+static dt_status check_folder(const char *out) {
+    static const char *const OURS[] = {"data.mdb", "data.mdb.index", "lock.mdb", "catalog.sqlite",
+                                       "data.mdb.catalog"};
+    char **names = NULL;
+    size_t n = 0;
+    if (!dt_io_is_dir(out))
+        return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", out);
+    dt_status st = dt_io_list_dir(&names, &n, out, DT_E_STORAGE);
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        bool ours = false;
+        for (size_t k = 0; k < sizeof OURS / sizeof *OURS; k++)
+            ours = ours || strcmp(names[i], OURS[k]) == 0;
+        if (!ours)
+            st = dt_fail(DT_E_USAGE, "%s: holds %s, which is no part of an LMDB: not overwritten",
+                         out, names[i]);
+    }
+    dt_io_free_list(names, n);
+    return st;
+}
+
+// One rename, so there is nothing to go on with. Without an exchange a kill between the two leaves no
+// OUT, the old set in old/, and the new one in set/: whoever packs next puts the old one back first.
+static dt_status publish_folder(const dt_work *w) {
+    char *old = dt_work_path(w, "old");
+    const char *out = w->plan->out;
+    bool done = false;
+    dt_status st = dt_io_fsync_dir(w->set);
+    if (st == DT_OK && dt_io_exists(out)) {
+        st = check_folder(out);
+        if (st == DT_OK) st = dt_io_exchange(w->set, out, &done);
+        if (st == DT_OK && !done) st = dt_io_rename_noreplace(out, old);
+    }
+    if (st == DT_OK && !done) st = dt_io_rename_noreplace(w->set, out);
+    char *parent = parent_of(out);
+    if (st == DT_OK) st = dt_io_fsync_dir(parent);
+    free(parent);
+    free(old);
+    return st;
+}
+
+dt_status dt_work_publish(const dt_work *w) {
+    return w->plan->format->one_file ? publish_folder(w) : publish_files(w);
+}
+
+dt_status dt_work_remove(dt_work *w) {
+    // the lock goes last: while it is there, this is ours
+    DT_TRY(clear(w));
+    return dt_io_remove_tree(w->plan->partial);
+}
