@@ -22,6 +22,16 @@ int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_
 // dtype and shape of an audio field from the config alone, for `dtrain check` without the data set.
 dt_status dt_data_describe_audio(const dt_config *c, const char *field, dt_field_info *out);
 
+// How long one thread takes for a sample of the training split up to and including a stage: reading its
+// members, decoding them, augmenting them. Runs for about `seconds` a stage, in training order. Records
+// that cannot be read are left out. DT_E_DATA when none can.
+typedef struct dt_stage_times {
+    double read_s, decode_s, augment_s; // a sample, each including those before
+    double bytes;                       // read for a sample
+    double sample_bytes;                // of a sample in a batch
+} dt_stage_times;
+dt_status dt_data_time_stages(const dt_dataset *d, double seconds, dt_stage_times *out);
+
 // dtrain pack SRC OUT: files of a folder, a list or a tar, or an existing set -> LMDB (OUT ends in .lmdb) or
 // WebDataset (.tar, or a pattern of them).
 typedef enum dt_pack_duplicates {

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -294,6 +295,9 @@ static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
         dt_config_is_auto(c, "data.readers") ? -1 : (int)dt_config_int(c, "data.readers");
     d->n_prefetch =
         dt_config_is_auto(c, "data.prefetch") ? 0 : (int)dt_config_int(c, "data.prefetch");
+    d->facts.fix_workers = !dt_config_is_auto(c, "data.workers");
+    d->facts.fix_readers = !dt_config_is_auto(c, "data.readers");
+    d->facts.fix_slots = !dt_config_is_auto(c, "data.prefetch");
 }
 
 static int64_t n_samples(const dt_dataset *base, dt_split split) {
@@ -315,6 +319,34 @@ static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_bat
 static const char *describe(const dt_dataset *base) {
     const dt_data *d = base->self;
     return d->description;
+}
+
+static uint64_t available_bytes(void) {
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && kib == 0 && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %llu", &kib);
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
+    const dt_data *d = base->self;
+    const dt_catalog *c = d->set->catalog;
+    uint64_t n_members = 0;
+    *out = d->facts;
+    out->cores = dt_usable_cores();
+    out->free_bytes = available_bytes();
+    out->is_folder = c->n_shards > c->n_records / 2; // a file a record
+    for (uint32_t r = 0; r < c->n_records; r++)
+        for (int i = 0; i < d->fields.n; i++) {
+            bool is_member = d->fields.f[i].column < 0 && !d->fields.f[i].numbers;
+            int64_t m = is_member ? dt_field_member(&d->fields.f[i], c, r) : -1;
+            if (m < 0) continue;
+            n_members++;
+            out->set_bytes += c->members[m].size;
+        }
+    out->member_bytes = n_members ? out->set_bytes / n_members : 0;
 }
 
 static void close_data(dt_dataset *base) {
@@ -368,6 +400,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
                            .records = records,
                            .open = open_split,
                            .describe = describe,
+                           .facts = facts,
                            .close = close_data};
     *out = &d->base;
     return DT_OK;

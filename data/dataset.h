@@ -38,6 +38,7 @@ typedef struct dt_data {
     int n_readers;             // -1 = auto: only while reads block
     dt_skips skips;
     char *description;
+    dt_pipeline_facts facts; // what the config fixes
 } dt_data;
 
 // ---- one sample (sample.c) -----------------------------------------------------------------------

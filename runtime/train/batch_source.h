@@ -136,6 +136,16 @@ typedef struct dt_source_request {
     int64_t start_step, end_step; // [start, end): prefetching stops there; end < 0: never
 } dt_source_request;
 
+// What counters do not say, for whoever judges them (bottleneck.h). Zeros: not known.
+typedef struct dt_pipeline_facts {
+    int cores;                                // that loader threads may use
+    uint64_t set_bytes;                       // of the members that an epoch reads
+    uint64_t free_bytes;                      // memory that a cache could take
+    uint64_t member_bytes;                    // mean size of one
+    bool is_folder;                           // a file is opened for each record
+    bool fix_workers, fix_readers, fix_slots; // given in the config: not to be tuned
+} dt_pipeline_facts;
+
 // A data set that is open: made by data/ from the config, handed to the trainer by launch/.
 typedef struct dt_dataset dt_dataset;
 struct dt_dataset {
@@ -148,7 +158,8 @@ struct dt_dataset {
     // NULL: then no two samples share one.
     int (*records)(const dt_dataset *d, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);
-    const char *(*describe)(const dt_dataset *d); // one line for the log
+    const char *(*describe)(const dt_dataset *d);               // one line for the log
+    void (*facts)(const dt_dataset *d, dt_pipeline_facts *out); // may be NULL
     void (*close)(dt_dataset *d);
 };
 

@@ -1,0 +1,237 @@
+// bottleneck.c: differences of counters become shares of the workers' time, and those a sentence.
+
+#include "train/bottleneck.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SMALL_FILE_BYTES = 64 << 10 };
+static const double ENOUGH = 0.9; // of a stage's or thread's time: it is the limit
+
+typedef struct shares {
+    double seconds, n;                          // between the readings; samples
+    double threads;                             // workers
+    double blocked, starved, busy[DT_N_STAGES]; // of the workers' time
+    double waited;                              // seconds that get() waited
+} shares;
+
+static double part(double x, double of) {
+    return of > 0 ? x / of : 0;
+}
+
+static shares measure(const dt_source_stats *a, const dt_source_stats *b) {
+    shares s = {.seconds = b->at_s - a->at_s, .n = (double)(b->n_samples - a->n_samples)};
+    s.threads = b->n_workers > 0 ? b->n_workers : 1;
+    s.waited = b->wait_s - a->wait_s;
+    double all = s.seconds * s.threads, reader_s = 0;
+    s.blocked = part(b->blocked_s - a->blocked_s, all);
+    s.starved = part(b->starved_s - a->starved_s, all);
+    for (int k = 0; k < DT_N_STAGES; k++)
+        s.busy[k] = part(b->stage[k].busy_s - a->stage[k].busy_s, all);
+    // what readers do is not the workers' time: what is left of it is the workers' own reading
+    double used = s.blocked + s.starved;
+    for (int k = 0; k < DT_N_STAGES; k++) used += s.busy[k];
+    reader_s = used - 1;
+    if (b->reading_ahead && reader_s > 0)
+        s.busy[DT_STAGE_READ] =
+            s.busy[DT_STAGE_READ] > reader_s ? s.busy[DT_STAGE_READ] - reader_s : 0;
+    return s;
+}
+
+static dt_stage costliest(const shares *s, dt_stage first) {
+    dt_stage most = first;
+    for (int k = first; k < DT_N_STAGES; k++)
+        if (s->busy[k] > s->busy[most]) most = (dt_stage)k;
+    return most;
+}
+
+static const char *stage_name(dt_stage k) {
+    static const char *const NAMES[DT_N_STAGES] = {"reading", "decoding", "augmentation", "mixing"};
+    return NAMES[k];
+}
+
+// Samples/s that the workers' computing alone would allow.
+static double cpu_rate(const shares *s, const dt_bottleneck *b) {
+    double cpu = s->busy[DT_STAGE_DECODE] + s->busy[DT_STAGE_AUGMENT] + s->busy[DT_STAGE_MIX];
+    return cpu > 0.01 ? b->rate / cpu : 100 * b->rate;
+}
+
+static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
+                             const dt_pipeline_facts *f) {
+    double cpu = cpu_rate(s, b);
+    b->limit = DT_LIMIT_READ;
+    b->bound = "I/O bound";
+    snprintf(b->what, sizeof b->what,
+             "storage: workers wait %.0f %% of their time for bytes; reads block",
+             100 * (s->starved + s->busy[DT_STAGE_READ]));
+    bool fits = f->set_bytes > 0 && f->set_bytes < f->free_bytes / 2 &&
+                strcmp(after->cache.kind, "none") == 0;
+    if (fits) {
+        b->predicted = cpu;
+        snprintf(b->advice, sizeof b->advice,
+                 "the set (%.1f GB) fits in memory: after the first epoch nothing is read",
+                 (double)f->set_bytes / 1e9);
+        snprintf(b->change, sizeof b->change, "data.cache=ram");
+        return;
+    }
+    int now = after->n_readers > 0 ? after->n_readers : after->n_workers, more = now * 2;
+    double rate = 2 * b->rate < cpu ? 2 * b->rate : cpu;
+    if (more > after->max_readers && after->max_readers > 0) more = after->max_readers;
+    if (more > now) {
+        b->predicted = rate;
+        snprintf(b->advice, sizeof b->advice, "more reads in flight, if the storage can take them");
+        snprintf(b->change, sizeof b->change, "data.readers=%d", more);
+        return;
+    }
+    snprintf(b->advice, sizeof b->advice,
+             "a faster disk or network, smaller files (dtrain pack --resize), or data.cache=disk");
+}
+
+static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
+                           const dt_pipeline_facts *f) {
+    static const dt_limit LIMITS[DT_N_STAGES] = {DT_LIMIT_FILES, DT_LIMIT_DECODE, DT_LIMIT_AUGMENT,
+                                                 DT_LIMIT_MIX};
+    dt_stage most = costliest(s, DT_STAGE_READ);
+    b->bound = "CPU bound";
+    if (f->cores > after->n_workers && after->n_workers < after->max_workers) {
+        int n = f->cores < after->max_workers ? f->cores : after->max_workers;
+        b->limit = DT_LIMIT_WORKERS;
+        b->predicted = b->rate * n / after->n_workers;
+        snprintf(b->what, sizeof b->what,
+                 "%d loader thread%s for %d cores: %s takes most of their time", after->n_workers,
+                 after->n_workers == 1 ? "" : "s", f->cores, stage_name(most));
+        snprintf(b->advice, sizeof b->advice, "a thread a core");
+        snprintf(b->change, sizeof b->change, "data.workers=%d", n);
+        return;
+    }
+    b->limit = LIMITS[most];
+    snprintf(b->what, sizeof b->what, "%s takes %.0f %% of the time of %d threads on %d cores",
+             stage_name(most), 100 * s->busy[most], after->n_workers, f->cores);
+    double without = b->rate / (1 - s->busy[most] < 0.05 ? 0.05 : 1 - s->busy[most]);
+    if (most == DT_STAGE_READ && f->is_folder) {
+        b->predicted = without;
+        snprintf(b->advice, sizeof b->advice,
+                 "a file is opened for each record (%.0f KB): pack them into shards",
+                 (double)f->member_bytes / 1e3);
+        snprintf(b->change, sizeof b->change, "dtrain pack FOLDER 'set-{000000..000015}.tar'");
+    } else if (most == DT_STAGE_READ) {
+        b->predicted = without;
+        snprintf(
+            b->advice, sizeof b->advice,
+            "reading and checking hashes is most of the work: larger batches of it per core, or "
+            "no check");
+        snprintf(b->change, sizeof b->change, "data.verify=false");
+    } else if (most == DT_STAGE_DECODE) {
+        // decoding costs about as the pixels, of which half a side leaves a quarter
+        b->predicted = b->rate / (1 - 0.5 * s->busy[most]);
+        snprintf(
+            b->advice, sizeof b->advice,
+            "store smaller pictures (dtrain pack --resize 256 --encode jpeg:90 halves decoding), "
+            "or add cores");
+    } else {
+        b->predicted = without;
+        snprintf(b->advice, sizeof b->advice,
+                 "%s is the costliest part: leave out its dearest operation, or add cores",
+                 stage_name(most));
+    }
+}
+
+void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
+                        const dt_source_stats *after, const dt_pipeline_facts *facts) {
+    shares s = measure(before, after);
+    *out = (dt_bottleneck){.limit = DT_LIMIT_NONE, .bound = "idle"};
+    if (s.seconds <= 0 || s.n <= 0) {
+        snprintf(out->what, sizeof out->what, "no batch was taken");
+        return;
+    }
+    out->rate = s.n / s.seconds;
+    double working = 1 - s.blocked;
+    out->capacity = out->rate / (working < 0.02 ? 0.02 : working > 1 ? 1 : working);
+    if (s.blocked > 1 - ENOUGH && s.waited < 0.05 * s.seconds) {
+        out->limit = DT_LIMIT_TRAINING;
+        out->bound = "compute bound";
+        snprintf(out->what, sizeof out->what,
+                 "training takes %.0f samples/s; the pipeline could give %.0f and waits %.0f %% of "
+                 "the time",
+                 out->rate, out->capacity, 100 * s.blocked);
+        return;
+    }
+    // shares of the time in which workers were not blocked
+    for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = part(s.busy[k], working);
+    s.starved = part(s.starved, working);
+    double cpu = s.busy[DT_STAGE_DECODE] + s.busy[DT_STAGE_AUGMENT] + s.busy[DT_STAGE_MIX];
+    double reading = s.starved + s.busy[DT_STAGE_READ];
+    if (after->reading_ahead && s.starved > 0.15 && reading > 0.5 * cpu)
+        limited_by_reads(out, &s, after, facts);
+    else
+        limited_by_cpu(out, &s, after, facts);
+}
+
+// ---- tuning ----------------------------------------------------------------------------------------
+enum { WORKERS, READERS, SLOTS, N_KNOBS, NO_KNOB = -1 };
+static const double WINDOW_S = 0.5, GAIN = 1.03;
+
+void dt_tuner_init(dt_tuner *t, dt_batch_source *s, const dt_pipeline_facts *facts) {
+    *t = (dt_tuner){.source = s, .facts = *facts, .knob = NO_KNOB};
+    s->stats(s, &t->at);
+}
+
+// The knob that the bottleneck names, if it may be turned further; else the next that may.
+static int choose(const dt_tuner *t, const dt_source_stats *now, const dt_bottleneck *b) {
+    bool may[N_KNOBS] = {!t->facts.fix_workers && now->n_workers < now->max_workers &&
+                             now->n_workers < t->facts.cores,
+                         !t->facts.fix_readers && now->reading_ahead &&
+                             now->n_readers < now->max_readers,
+                         !t->facts.fix_slots && now->ring_slots < now->max_slots};
+    int first = b->limit == DT_LIMIT_READ ? READERS : WORKERS;
+    for (int i = 0; i < N_KNOBS; i++) {
+        int k = (first + i) % N_KNOBS;
+        if (may[k] && t->n_misses[k] < 2) return k;
+    }
+    return NO_KNOB;
+}
+
+static dt_source_tuning setting(const dt_source_stats *s) {
+    return (dt_source_tuning){s->n_workers, s->n_readers, s->ring_slots};
+}
+
+static void judge(dt_tuner *t, double rate) {
+    if (rate >= GAIN * t->best_rate) {
+        t->n_misses[t->knob] = 0;
+        t->n_changes++;
+    } else {
+        t->n_misses[t->knob]++;
+        t->source->tune(t->source, &t->old);
+    }
+    t->knob = NO_KNOB;
+}
+
+static void try_knob(dt_tuner *t, const dt_source_stats *now, int knob, double rate) {
+    t->old = t->tried = setting(now);
+    t->best_rate = rate;
+    t->knob = knob;
+    if (knob == WORKERS) t->tried.workers++;
+    if (knob == READERS) t->tried.readers = now->n_readers * 2;
+    if (knob == SLOTS) t->tried.slots = now->ring_slots * 2;
+    t->source->tune(t->source, &t->tried);
+}
+
+void dt_tuner_tick(dt_tuner *t) {
+    if (dt_clock_s() - t->at.at_s < WINDOW_S) return;
+    dt_source_stats now;
+    dt_bottleneck b;
+    t->source->stats(t->source, &now);
+    dt_bottleneck_find(&b, &t->at, &now, &t->facts);
+    double waited = now.wait_s - t->at.wait_s, seconds = now.at_s - t->at.at_s;
+    t->at = now;
+    if (b.limit == DT_LIMIT_NONE) return;
+    if (t->knob != NO_KNOB) judge(t, b.rate);
+    if (waited < 0.02 * seconds) { // nobody waits: what is tried later is judged afresh
+        memset(t->n_misses, 0, sizeof t->n_misses);
+        return;
+    }
+    int knob = choose(t, &now, &b);
+    if (knob != NO_KNOB) try_knob(t, &now, knob, b.rate);
+}
