@@ -143,12 +143,13 @@ int64_t dt_metrics_flush(dt_metrics *m) {
 }
 
 // -- the summary ---------------------------------------------------------------------------------
-static void log_verdict(const phase_sums *t) {
+static void log_verdict(const phase_sums *t, const char *data_verdict) {
     double data = ratio(t->data_s, t->step_s), comm = ratio(t->comm_s, t->step_s);
     if (data > data_limit && data - data_limit >= comm - comm_limit)
-        dt_info("limited by data: the step waited %.0f%% of its time for input; more data.workers, "
-                "faster storage or smaller images (dtrain pack) would help",
-                100 * data);
+        dt_info("limited by data: the step waited %.0f%% of its time for input; %s", 100 * data,
+                data_verdict ? data_verdict
+                             : "more data.workers, faster storage or smaller images (dtrain pack) "
+                               "would help");
     else if (comm > comm_limit)
         dt_info("limited by communication: %.0f%% of the step was exposed all-reduce; a larger "
                 "train.global_batch, fewer ranks or a faster network would help",
@@ -167,7 +168,7 @@ static void log_lost(const dt_metrics *m) {
     }
 }
 
-void dt_metrics_summary(dt_metrics *m) {
+void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     if (m->n_steps == 0) return;
     dt_metrics_phase(m, NULL, -1);
@@ -181,7 +182,7 @@ void dt_metrics_summary(dt_metrics *m) {
             100 * ratio(t->comm_s, t->step_s), 100 * ratio(t->other_s, t->step_s));
     if (m->n_skipped) dt_info("%" PRId64 " steps were skipped (overflow)", m->n_skipped);
     log_lost(m);
-    log_verdict(t);
+    log_verdict(t, data_verdict);
 }
 
 void dt_metrics_close(dt_metrics *m) {

@@ -49,8 +49,8 @@ void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_me
 void dt_metrics_phase(dt_metrics *m, const char *what, double fraction);
 int64_t dt_metrics_flush(dt_metrics *m); // to the file; returns metrics.jsonl's size in bytes
 // The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
-// would help. Text to stderr.
-void dt_metrics_summary(dt_metrics *m);
+// would help. data_verdict: what to say if that is data (from the loader's counters), or NULL. To stderr.
+void dt_metrics_summary(dt_metrics *m, const char *data_verdict);
 void dt_metrics_close(dt_metrics *m);
 
 #endif

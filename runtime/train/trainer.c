@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "metrics/metrics.h"
+#include "train/bottleneck.h"
 #include "train/resolve.h"
 #include "train/schedule.h"
 #include "train/session.h"
@@ -38,6 +39,9 @@ typedef struct trainer {
     dt_ckpt *ckpt;       // rank 0
     dt_metrics *metrics; // rank 0
     dt_batch_source *source;
+    dt_tuner tuner;
+    dt_source_stats first; // of the source after the first step: what went before was the start
+    int64_t n_steps;       // of this process
     dt_train_state state;
     bool resumed, forced; // forced: resumed although numeric keys differ
     char *resume_path;    // rank 0
@@ -485,6 +489,31 @@ static dt_status stop_without_step(trainer *t) {
     return leave(t);
 }
 
+// The loader's threads follow the run while it goes on; at the end its counters say what was slow.
+static void watch_source(trainer *t) {
+    if (t->n_steps++ == 0) {
+        dt_pipeline_facts facts = {0};
+        if (t->s.data->facts) t->s.data->facts(t->s.data, &facts);
+        dt_tuner_init(&t->tuner, t->source, &facts);
+        t->source->stats(t->source, &t->first);
+    } else {
+        dt_tuner_tick(&t->tuner);
+    }
+}
+
+static void data_verdict(trainer *t, char *text, size_t cap) {
+    dt_source_stats now;
+    dt_bottleneck b;
+    t->source->stats(t->source, &now);
+    dt_bottleneck_find(&b, &t->first, &now, &t->tuner.facts);
+    bool change = *b.change && b.predicted > 0;
+    size_t at =
+        (size_t)snprintf(text, cap, "%s: %s%s%s", b.bound, b.what, *b.advice ? "; " : "", b.advice);
+    if (change && at < cap)
+        snprintf(text + at, cap - at, "; %s: about %.0f samples/s a rank instead of %.0f", b.change,
+                 b.predicted, b.rate);
+}
+
 static dt_status run_steps(trainer *t) {
     double begin = dt_clock_s();
     while (t->state.step < t->state.total_steps) {
@@ -496,6 +525,7 @@ static dt_status run_steps(trainer *t) {
         t->state.step++;
         double end = dt_clock_s();
         record_step(t, &r, lr, end - begin);
+        watch_source(t);
         begin = end;
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, r.stop, &stop));
@@ -541,7 +571,9 @@ static dt_status finish(trainer *t) {
         dt_io_write_file(path, t->results.data ? t->results.data : "", t->results.n_bytes);
     free(path);
     DT_TRY(st);
-    dt_metrics_summary(t->metrics);
+    char verdict[768] = "";
+    if (t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
+    dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
     if (t->results.n_bytes) fputs(t->results.data, t->s.a.results);
     fflush(t->s.a.results);
     return DT_OK;

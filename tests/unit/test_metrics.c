@@ -203,7 +203,7 @@ static void test_full_disk(void **state) {
     assert_int_equal(count_lines("metrics.jsonl"), 2);
     run_steps(m, 6, 6);
     assert_true(dt_metrics_flush(m) > size);
-    dt_metrics_summary(m);
+    dt_metrics_summary(m, NULL);
     stderr_back();
     dt_metrics_close(m);
     assert_int_equal(count_lines("metrics.jsonl"), 3);
@@ -286,7 +286,7 @@ static void test_plain_lines(void **state) {
     run_steps(m, 1, 25);
     dt_metrics_eval(m, "val", 25, v, 1, NULL);
     dt_metrics_phase(m, "saving", 0.5);
-    dt_metrics_summary(m);
+    dt_metrics_summary(m, NULL);
     dt_metrics_close(m);
     stderr_back();
     char *text = read_text("stderr");
@@ -313,7 +313,7 @@ static char *verdict(double data_s, double comm_s) {
         if (i == 1) r.data_s = r.step_s = 60; // the first step says nothing
         dt_metrics_step(m, &r);
     }
-    dt_metrics_summary(m);
+    dt_metrics_summary(m, NULL);
     dt_metrics_close(m);
     stderr_back();
     char *text = read_text("stderr");
