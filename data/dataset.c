@@ -352,6 +352,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
 static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
     free(d->weights);
+    dt_data_cache_close(d);
     dt_splits_fini(&d->splits);
     dt_view_fini(&d->view);
     dt_fields_fini(&d->fields);
@@ -391,6 +392,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     DT_TRY_GOTO(st, make_splits(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
     DT_TRY_GOTO(st, dt_skips_open(d), out);
+    DT_TRY_GOTO(st, dt_data_cache_configure(d, c), out);
     make_description(d);
     d->base = (dt_dataset){.self = d,
                            .n_fields = d->fields.n,

@@ -4,6 +4,7 @@
 #define DT_DATA_DATASET_H
 
 #include "data.h"
+#include "data/loader/cache.h"
 #include "data/loader/fields.h"
 #include "data/order/sampler.h"
 #include "data/order/split.h"
@@ -22,6 +23,19 @@ typedef struct dt_skips {
     uint64_t n;      // records
 } dt_skips;
 
+// Which fields are kept, and where. (cache_data.c)
+typedef struct dt_data_cache {
+    dt_cache_kind kind;
+    dt_cache *cache; // NULL until a loader opens, and where there is no room
+    uint64_t cap_bytes;
+    char *dir, *run;
+    int n_slots,
+        slot[DT_MAX_FIELDS];    // entry of a record's field: record * n_slots + slot; -1: none
+    bool pixels[DT_MAX_FIELDS]; // decoded, else as stored
+    int n_processes;            // of this host, that share it
+    bool opened;
+} dt_data_cache;
+
 typedef struct dt_data {
     dt_dataset base;
     dt_set *set;
@@ -36,6 +50,7 @@ typedef struct dt_data {
     bool skip, verify;
     int n_workers, n_prefetch; // n_prefetch 0 = auto
     int n_readers;             // -1 = auto: only while reads block
+    dt_data_cache cache;
     dt_skips skips;
     char *description;
     dt_pipeline_facts facts; // what the config fixes
@@ -55,7 +70,7 @@ typedef struct dt_sample_scratch {
     uint64_t n_waits;         // dt_thread_waits() as last known
     // since creation, read by others without a lock
     uint64_t read_ns, decode_ns, augment_ns, mix_ns;
-    uint64_t n_read, n_bytes, n_decoded, n_augmented, n_skipped;
+    uint64_t n_read, n_bytes, n_decoded, n_augmented, n_skipped, n_hits, n_misses;
     uint64_t since_ns; // of the read in progress, or 0
 } dt_sample_scratch;
 void dt_sample_scratch_init(dt_sample_scratch *w);
@@ -73,10 +88,24 @@ void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *rea
 // Whether a record of the sample is in quarantine, and which.
 bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record);
 
-// The bytes of a member, checked: read ahead, or read now into w->bytes. Valid until the next fetch
-// and while what was read ahead is held. (fetch.c)
+// The bytes of a member, checked: cached, read ahead, or read now into w->bytes. Valid until the next
+// fetch and while what was read ahead is held. (fetch.c)
 dt_status dt_fetch(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record,
                    uint32_t member, dt_span *out);
+// Pixels that a field with data.cache_form: decoded had in an earlier epoch, or NULL; and keeping them.
+const uint8_t *dt_fetch_pixels(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record);
+void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
+// Whether a field's value need not be read from its file.
+bool dt_is_cached(const dt_data *d, int field, uint32_t record);
+
+dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
+void dt_data_cache_open(dt_data *d);
+void dt_data_cache_close(dt_data *d);
+size_t dt_data_pixel_bytes(const dt_data *d, int field);
+static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t record) {
+    return record * (uint32_t)d->cache.n_slots + (uint32_t)d->cache.slot[field];
+}
+
 static inline void dt_counter_add(uint64_t *counter, uint64_t n) { // one writer, any reader
     __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }

@@ -95,7 +95,10 @@ static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **ou
 
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, dt_dataset **out) {
-    return dt_data_open(out, c, b, workers, skip_log);
+    const dt_comm *comm = ctx;
+    DT_TRY(dt_data_open(out, c, b, workers, skip_log));
+    if (comm) dt_data_set_processes(*out, comm->local_size);
+    return DT_OK;
 }
 
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
@@ -104,7 +107,8 @@ dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
                              .version = DTRAIN_VERSION,
                              .results = stdout,
                              .build_graph = build_graph,
-                             .open_data = open_data};
+                             .open_data = open_data,
+                             .ctx = comm};
 }
 
 // ---- the comm's life -------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ typedef struct item {
 // A piece of a file that is read at once.
 typedef struct range {
     uint32_t shard, record; // record: for reports
+    int field;              // of the cache's entry, or -1: of the shard
     uint64_t offset;
     size_t n_bytes, at; // at: within the run's block
 } range;
@@ -119,15 +120,16 @@ static void add_ready(dt_ahead *a, int n) {
 
 // ---- what to read ----------------------------------------------------------------------------------
 // Where the member lies in the run's block; joins the last range when it is right behind.
-static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member *m) {
+static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member *m, int field) {
     range *last = r->n_ranges ? &r->ranges[r->n_ranges - 1] : NULL;
     uint64_t end = last ? last->offset + last->n_bytes : 0;
-    if (last && last->shard == shard && m->offset >= end && m->offset - end <= GAP_BYTES) {
+    if (last && field < 0 && last->field < 0 && last->shard == shard && m->offset >= end &&
+        m->offset - end <= GAP_BYTES) {
         last->n_bytes = (size_t)(m->offset + m->size - last->offset);
     } else {
         size_t at = (r->n_bytes + ALIGN - 1) / ALIGN * ALIGN;
         last = &r->ranges[r->n_ranges++];
-        *last = (range){shard, record, m->offset, (size_t)m->size, at};
+        *last = (range){shard, record, field, m->offset, (size_t)m->size, at};
     }
     r->n_bytes = last->at + last->n_bytes;
     return last->at + (size_t)(m->offset - last->offset);
@@ -145,8 +147,10 @@ static bool add_item(const dt_ahead *a, run *r, int64_t place, item *it) {
         int64_t member = dt_field_member(&d->fields.f[i], c, record);
         if (member < 0 || c->members[member].size == 0) continue;
         const dt_member *m = &c->members[member];
+        bool cached = dt_is_cached(d, i, record);
+        if (cached && d->cache.kind != DT_CACHE_DISK) continue;
         if (m->size > a->o.cap_bytes / 4) continue; // the worker reads it
-        r->at[r->n_items][i] = add_range(r, c->records[record].shard, record, m);
+        r->at[r->n_items][i] = add_range(r, c->records[record].shard, record, m, cached ? i : -1);
         it->member[i].n_bytes = (size_t)m->size;
     }
     r->n_items++;
@@ -214,7 +218,11 @@ static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *sl
     double begin = dt_clock_s();
     __atomic_store_n(&w->record, g->record, __ATOMIC_RELAXED);
     set64(&w->since_ns, (uint64_t)(begin * 1e9));
-    dt_status st = dt_set_read_range(a->o.d->set, g->shard, g->offset, a->ring + g->at, g->n_bytes);
+    dt_status st = DT_OK;
+    const dt_data *d = a->o.d;
+    if (g->field < 0 || !dt_cache_load(d->cache.cache, dt_data_cache_entry(d, g->field, g->record),
+                                       a->ring + g->at, g->n_bytes))
+        st = dt_set_read_range(d->set, g->shard, g->offset, a->ring + g->at, g->n_bytes);
     double s = dt_clock_s() - begin;
     set64(&w->since_ns, 0);
     set64(&w->busy_ns, w->busy_ns + (uint64_t)(s * 1e9));

@@ -6,6 +6,7 @@
 #include "loader_internal.h"
 
 #include "base/arena.h"
+#include "base/log.h"
 #include "base/thread.h"
 
 #include <assert.h>
@@ -166,8 +167,21 @@ static void take_request(loader *l, const dt_source_request *r) {
     l->r.leaves = l->leaves;
 }
 
+static void report_cache(loader *l) {
+    dt_source_stats s;
+    loader_stats(&l->base, &s);
+    uint64_t n = s.cache.n_hits + s.cache.n_misses;
+    if (n > 0 && l->training)
+        dt_info("data: cache %s: %.1f %% of %llu look-ups found their bytes; it holds %.1f MiB in "
+                "%llu entries%s",
+                s.cache.kind, 100.0 * (double)s.cache.n_hits / (double)n, (unsigned long long)n,
+                (double)s.cache.n_bytes / 1048576.0, (unsigned long long)s.cache.n_entries,
+                s.cache.full ? " and is full" : "");
+}
+
 static void close_loader(dt_batch_source *base) {
     loader *l = base->self;
+    if (l->ahead) report_cache(l);
     pthread_mutex_lock(&l->lock);
     l->stopping = true;
     pthread_cond_broadcast(&l->work);
@@ -197,6 +211,7 @@ dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_requ
     assert(r->micro_batch > 0 && r->global_batch % r->micro_batch == 0 && r->n_leaves > 0);
     loader *l = dt_xcalloc(1, sizeof *l);
     l->d = d;
+    dt_data_cache_open(d);
     take_request(l, r);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);

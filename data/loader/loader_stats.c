@@ -44,6 +44,8 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     const dt_sample_scratch *s = &w->scratch;
     dt_stage_stats *read = &out->stage[DT_STAGE_READ], *decode = &out->stage[DT_STAGE_DECODE];
     out->n_skipped += dt_counter_get(&s->n_skipped);
+    out->cache.n_hits += dt_counter_get(&s->n_hits);
+    out->cache.n_misses += dt_counter_get(&s->n_misses);
     out->blocked_s += seconds(dt_counter_get(&w->blocked_ns));
     out->starved_s += seconds(dt_counter_get(&w->starved_ns));
     read->busy_s += seconds(dt_counter_get(&s->read_ns));
@@ -55,6 +57,18 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     out->stage[DT_STAGE_AUGMENT].busy_s += seconds(dt_counter_get(&s->augment_ns));
     out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
     out->stage[DT_STAGE_MIX].busy_s += seconds(dt_counter_get(&s->mix_ns));
+}
+
+static void add_cache(const loader *l, dt_source_stats *out) {
+    out->cache.kind = "none";
+    if (!l->d->cache.cache) return;
+    dt_cache_usage u;
+    dt_cache_get_usage(l->d->cache.cache, &u);
+    out->cache.kind = u.kind;
+    out->cache.n_entries = u.n_entries;
+    out->cache.n_bytes = u.n_bytes;
+    out->cache.cap_bytes = u.cap_bytes;
+    out->cache.full = u.full;
 }
 
 void loader_stats(dt_batch_source *base, dt_source_stats *out) {
@@ -88,7 +102,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     out->batches =
         (dt_queue_stats){"batches", n_ready, out->ring_slots,
                          seconds(dt_counter_get(&l->ready_ns)) + (since > 0 ? n_ready * since : 0)};
-    out->cache.kind = "none";
+    add_cache(l, out);
 }
 
 // ---- while it runs ---------------------------------------------------------------------------------

@@ -44,13 +44,18 @@ static void choose_box(const void *ctx, int width, int height, double box[4]) {
     dt_augment_box(c->augment, c->key, width, height, box);
 }
 
-static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
-                              const dt_augment_key *key, bool augment, uint8_t *dst) {
+// Pixels of the field's size, before augmentation. 0 bytes: they are pixels already, from the cache.
+static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
+                               const dt_augment_key *key, bool augment, uint8_t *dst) {
     const dt_field *f = &d->fields.f[i];
     const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
     int h = (int)size[0], wd = (int)size[1], c = (int)size[2];
     dt_image image;
-    double t = dt_clock_s(), box[4];
+    double box[4];
+    if (bytes.n_bytes == 0) {
+        memcpy(dst, bytes.data, (size_t)h * (size_t)wd * (size_t)c);
+        return DT_OK;
+    }
     box_choice choice = {f->augment, key};
     bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
     dt_image_want want = {.channels = c,
@@ -61,10 +66,20 @@ static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_
                           .box_ctx = &choice};
     DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
     if (image.data != dst) DT_TRY(dt_resize(w->resizer, &image, image.box, dst, h, wd));
+    dt_keep_pixels(d, i, w->bad_record, dst);
+    return DT_OK;
+}
+
+static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
+                              const dt_augment_key *key, bool augment, uint8_t *dst) {
+    const dt_field *f = &d->fields.f[i];
+    const int64_t *size = d->fields.info[i].sample_shape.d;
+    double t = dt_clock_s();
+    DT_TRY(decode_pixels(d, w, i, bytes, key, augment, dst));
     t = lap(&w->decode_ns, t);
     if (!augment || !f->augment) return DT_OK;
     dt_counter_add(&w->n_augmented, 1);
-    image = (dt_image){dst, wd, h, c};
+    dt_image image = {dst, (int)size[1], (int)size[0], (int)size[2]};
     dt_status st = dt_augment_apply(f->augment, key, &image, &w->augment);
     lap(&w->augment_ns, t);
     return st;
@@ -154,9 +169,9 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
                              const dt_augment_key *key, bool augment, void *dst) {
     const dt_field *f = &d->fields.f[i];
     int64_t member = dt_field_member(f, d->set->catalog, record);
-    dt_span bytes;
     w->bad_member = (uint32_t)member;
-    DT_TRY(dt_fetch(d, w, i, record, (uint32_t)member, &bytes));
+    dt_span bytes = {dt_fetch_pixels(d, w, i, record), 0};
+    if (!bytes.data) DT_TRY(dt_fetch(d, w, i, record, (uint32_t)member, &bytes));
     dt_counter_add(&w->n_decoded, 1);
     dt_status st = f->kind == DT_FIELD_IMAGE   ? decode_image(d, w, i, bytes, key, augment, dst)
                    : f->kind == DT_FIELD_AUDIO ? decode_audio(f->audio, w, bytes, key, augment, dst)

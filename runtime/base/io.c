@@ -245,6 +245,16 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes) {
     return err ? storage_error(path, "truncate", err) : DT_OK;
 }
 
+dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
+    int err = gate();
+    bool again = err == 0;
+    while (again) {
+        err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
+        again = err == EINTR;
+    }
+    return err ? storage_error(path, "reserve space", err) : DT_OK;
+}
+
 static void directory_of(char out[PATH_MAX], const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash)

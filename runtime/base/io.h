@@ -47,6 +47,9 @@ dt_status dt_io_mkdir(const char *path);       // existing directory is fine
 dt_status dt_io_mkdir_all(const char *path);   // with parents
 dt_status dt_io_remove_tree(const char *path); // missing is fine; never follows symlinks
 dt_status dt_io_truncate(const char *path, off_t n_bytes);
+// Bytes [at, at + n_bytes) of the file, which grows if need be: writing there, also through a map,
+// cannot fail for want of space afterwards. An error where the file system cannot promise that.
+dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
 // Whole file through a temporary beside it: write, fsync, rename, fsync of the directory.
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
 

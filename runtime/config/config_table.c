@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char absent[] = "none"; // no default: told from a default `none` by its address
 #define N        1
 #define AUDIO    2
-#define NONE     "none"
+#define NONE     absent
 #define REQUIRED "required"
 static const dt_config_key keys[] = {
 #define KEY(path, type, def, range, flags, help)                                                   \
@@ -42,7 +43,7 @@ config_row config_get_row(size_t i) {
     return (config_row){&keys[i], types[i]};
 }
 bool config_has_default(const dt_config_key *k) {
-    return strcmp(k->default_text, "none") != 0 && !config_is_required(k);
+    return k->default_text != absent && !config_is_required(k);
 }
 bool config_is_required(const dt_config_key *k) {
     return strcmp(k->default_text, "required") == 0;

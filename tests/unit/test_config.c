@@ -122,7 +122,8 @@ static void test_defaults(void **state) {
     assert_true(n > 50);
     for (size_t i = 0; i < n; i++) {
         if (strstr(keys[i].path, ".*.")) continue;
-        bool want = strcmp(keys[i].default_text, "none") != 0;
+        bool want =
+            strcmp(keys[i].default_text, "none") != 0 || strcmp(keys[i].path, "data.cache") == 0;
         if (dt_config_has(c, keys[i].path) != want) fail_msg("%s", keys[i].path);
         assert_true(strlen(keys[i].help) > 5);
     }
@@ -186,6 +187,27 @@ static void test_wrong_keys(void **state) {
     expect_override_error("run.name.x=3", "unknown key 'run.name.x'");
     expect_override_error("data.split.tset=0.1", "did you mean 'data.split.test'?");
     expect_override_error("data.fields.iris.normalize={mena: [1]}", "expected mean or std");
+}
+
+static void test_bytes(void **state) {
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } good[] = {{"4096", 4096},        {"64KiB", 65536},   {"1.5 MiB", 1572864},
+                {"20GB", 20000000000}, {"2G", 2147483648}, {"1TiB", 1099511627776},
+                {"'16kB'", 16000},     {"0.5M", 524288}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char override[64];
+        snprintf(override, sizeof override, "data.cache_size=%s", good[i].text);
+        dt_config *c = parse(minimal, override);
+        assert_int_equal(dt_config_bytes(c, "data.cache_size"), good[i].bytes);
+        dt_config_destroy(c);
+    }
+    expect_override_error("data.cache_size=20XB", "a size such as 500MiB");
+    expect_override_error("data.cache_size=-1GB", "a size such as 500MiB");
+    expect_override_error("data.cache_size=4000", "at least 4096");
+    expect_override_error("data.cache_size=99999TiB", "a size such as");
+    expect_override_error("data.cache=shard", "shared");
 }
 
 static void test_wrong_values(void **state) {
@@ -420,13 +442,13 @@ static void test_load_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),       cmocka_unit_test(test_shorthands),
-        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_overrides),
-        cmocka_unit_test(test_wrong_keys),   cmocka_unit_test(test_wrong_values),
-        cmocka_unit_test(test_not_yaml),     cmocka_unit_test(test_garbage_is_fast),
-        cmocka_unit_test(test_depth),        cmocka_unit_test(test_dump_round_trip),
-        cmocka_unit_test(test_numeric_hash), cmocka_unit_test(test_difference),
-        cmocka_unit_test(test_load_file),
+        cmocka_unit_test(test_values),          cmocka_unit_test(test_shorthands),
+        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_wrong_keys),      cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_wrong_values),    cmocka_unit_test(test_not_yaml),
+        cmocka_unit_test(test_garbage_is_fast), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_dump_round_trip), cmocka_unit_test(test_numeric_hash),
+        cmocka_unit_test(test_difference),      cmocka_unit_test(test_load_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

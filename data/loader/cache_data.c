@@ -1,0 +1,165 @@
+// cache_data.c: what of a data set is kept in its cache, and under which name.
+//
+// An entry is a record's value of one field: the member's bytes as they are stored, or, where that is
+// asked for and a field is decoded to one size whatever the epoch, its pixels before augmentation. A
+// field that is cut out of its image at random before it has its size keeps the encoded bytes.
+//
+// The cache opens with the first loader, not with the data set: `dtrain check` makes none. Without room
+// for it a run goes on, and says so.
+#include "data/dataset.h"
+#include "data/source/unpack.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_member(const dt_field *f) {
+    return f->is_ext != NULL;
+}
+
+// Its pixels are the same in each epoch until augmentation begins.
+static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
+    double box[4];
+    dt_augment_key key = {0};
+    return f->kind == DT_FIELD_IMAGE && info->dtype == DT_U8 &&
+           !(f->augment && dt_augment_box(f->augment, &key, 1, 1, box));
+}
+
+dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
+    dt_data_cache *k = &d->cache;
+    const char *kind = dt_config_str(c, "data.cache");
+    bool decoded = strcmp(dt_config_str(c, "data.cache_form"), "decoded") == 0;
+    k->kind = strcmp(kind, "ram") == 0      ? DT_CACHE_RAM
+              : strcmp(kind, "shared") == 0 ? DT_CACHE_SHARED
+              : strcmp(kind, "disk") == 0   ? DT_CACHE_DISK
+                                            : DT_CACHE_NONE;
+    k->n_processes = 1;
+    if (k->kind == DT_CACHE_NONE) return DT_OK;
+    if (decoded && k->kind == DT_CACHE_DISK)
+        return dt_config_fail(c, "data.cache_form",
+                              "decoded pixels are kept in memory: data.cache is ram or shared");
+    if (!dt_config_is_auto(c, "data.cache_size"))
+        k->cap_bytes = (uint64_t)dt_config_bytes(c, "data.cache_size");
+    dt_unpack_cache where = {
+        .dir = dt_config_has(c, "data.cache_dir") ? dt_config_str(c, "data.cache_dir") : NULL};
+    char *unpacked = dt_unpack_dir(&where); // <dir>/unpacked
+    if (unpacked) *strrchr(unpacked, '/') = '\0';
+    k->dir = unpacked ? dt_xprintf("%s/records", unpacked) : NULL;
+    free(unpacked);
+    if (k->kind == DT_CACHE_DISK && !k->dir)
+        return dt_config_fail(c, "data.cache", "there is no place for it: set data.cache_dir");
+    k->run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
+    for (int i = 0; i < d->fields.n; i++) {
+        const dt_field *f = &d->fields.f[i];
+        k->slot[i] = is_member(f) ? k->n_slots++ : -1;
+        k->pixels[i] = decoded && has_fixed_pixels(f, &d->fields.info[i]);
+        if (decoded && is_member(f) && !k->pixels[i])
+            dt_info("data.cache_form: %s differs from epoch to epoch before it is augmented; its "
+                    "encoded bytes are kept",
+                    f->name);
+    }
+    if (k->n_slots == 0) k->kind = DT_CACHE_NONE;
+    return DT_OK;
+}
+
+// ---- the name ----------------------------------------------------------------------------------------
+static void mix(uint64_t *h, const void *p, size_t n) {
+    uint64_t both[2] = {*h, dt_hash64(p, n)};
+    *h = dt_hash64(both, sizeof both);
+}
+
+static void mix_files(const dt_catalog *c, uint64_t *h) {
+    for (uint32_t i = 0; i < c->n_shards; i++) {
+        struct stat st = {0};
+        stat(c->shards[i].path, &st);
+        int64_t id[3] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        mix(h, c->shards[i].path, strlen(c->shards[i].path));
+        mix(h, id, sizeof id);
+    }
+}
+
+static bool all_have_hashes(const dt_catalog *c) {
+    for (uint32_t i = 0; i < c->n_members; i++)
+        if (!c->members[i].has_hash) return false;
+    return true;
+}
+
+// Of all that decides what the entries hold. A disk's outlives the run, so another seed or split finds
+// it; where no hashes say what is in the files, their sizes and times do.
+static uint64_t cache_key(const dt_data *d) {
+    const dt_catalog *c = d->set->catalog;
+    uint64_t h = dt_catalog_hash(c);
+    for (int i = 0; i < d->fields.n; i++) {
+        const dt_field_info *info = &d->fields.info[i];
+        bool pixels = d->cache.pixels[i];
+        mix(&h, info->name, strlen(info->name));
+        mix(&h, &d->cache.slot[i], sizeof(int));
+        if (pixels) mix(&h, &info->sample_shape, sizeof info->sample_shape);
+    }
+    if (!all_have_hashes(c)) mix_files(c, &h);
+    if (d->cache.kind == DT_CACHE_SHARED) {
+        mix(&h, d->cache.run, strlen(d->cache.run));
+        mix(&h, &d->base.fingerprint, sizeof d->base.fingerprint);
+        mix(&h, &d->cache.cap_bytes, sizeof d->cache.cap_bytes);
+        mix(&h, &d->cache.n_processes, sizeof d->cache.n_processes);
+    }
+    return h;
+}
+
+// ---- opening -----------------------------------------------------------------------------------------
+size_t dt_data_pixel_bytes(const dt_data *d, int field) {
+    return (size_t)dt_shape_elements(&d->fields.info[field].sample_shape);
+}
+
+static uint64_t total_bytes(const dt_data *d) {
+    const dt_catalog *c = d->set->catalog;
+    uint64_t sum = 0;
+    for (int i = 0; i < d->fields.n; i++)
+        for (uint32_t r = 0; r < c->n_records && d->cache.slot[i] >= 0; r++) {
+            int64_t m = dt_field_member(&d->fields.f[i], c, r);
+            if (m >= 0) sum += d->cache.pixels[i] ? dt_data_pixel_bytes(d, i) : c->members[m].size;
+        }
+    return sum;
+}
+
+void dt_data_cache_open(dt_data *d) {
+    dt_data_cache *k = &d->cache;
+    if (k->kind == DT_CACHE_NONE || k->opened) return;
+    k->opened = true;
+    dt_cache_opts o = {.kind = k->kind,
+                       .key = cache_key(d),
+                       .n_entries = d->set->catalog->n_records * (uint32_t)k->n_slots,
+                       .total_bytes = total_bytes(d),
+                       .cap_bytes = k->cap_bytes,
+                       .n_processes = k->n_processes,
+                       .dir = k->dir};
+    if (dt_cache_open(&k->cache, &o) != DT_OK) {
+        dt_warn("%s: going on without data.cache", dt_error_message());
+        return;
+    }
+    dt_cache_usage u;
+    dt_cache_get_usage(k->cache, &u);
+    dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", u.kind,
+            (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
+            (double)o.total_bytes / 1048576.0,
+            u.n_entries ? "; there is something of an earlier run" : "");
+    if (k->kind == DT_CACHE_RAM && k->n_processes > 1)
+        dt_info("data: each of the %d ranks here keeps a copy; data.cache: shared keeps one",
+                k->n_processes);
+}
+
+void dt_data_set_processes(dt_dataset *base, int n) {
+    dt_data *d = base->self;
+    d->cache.n_processes = n;
+}
+
+void dt_data_cache_close(dt_data *d) {
+    dt_cache_close(d->cache.cache);
+    free(d->cache.dir);
+    free(d->cache.run);
+    d->cache = (dt_data_cache){0};
+}

@@ -1,0 +1,78 @@
+// machine.c: memory that is left.
+//
+// A cgroup counts the page cache of its files as its own, though the kernel would give that up first;
+// so what a cgroup has left is its limit less its use, plus the file pages on its LRU lists (pages of
+// shared memory are on the other lists). Limits of the levels above count as well: a job's cgroup
+// commonly has none while its parent, the allocation, has one.
+#include "base/machine.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool read_number(const char *dir, const char *file, uint64_t *out) {
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    bool ok = fscanf(f, "%" SCNu64, out) == 1; // "max" is no number
+    fclose(f);
+    return ok;
+}
+
+// Sum of the lines "name number" whose name is a or b.
+static uint64_t sum_of(const char *path, const char *a, const char *b, uint64_t unit) {
+    char name[64];
+    uint64_t v, sum = 0;
+    FILE *f = fopen(path, "re");
+    while (f && fscanf(f, "%63s %" SCNu64 "%*[^\n]", name, &v) == 2)
+        if (strcmp(name, a) == 0 || strcmp(name, b) == 0) sum += v * unit;
+    if (f) fclose(f);
+    return sum;
+}
+
+static void bound(dt_memory *m, const char *dir, bool v2) {
+    uint64_t limit, used;
+    char stat[4400];
+    if (!read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &limit) ||
+        !read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes", &used) ||
+        limit >= m->total_bytes)
+        return;
+    snprintf(stat, sizeof stat, "%s/memory.stat", dir);
+    uint64_t files = v2 ? sum_of(stat, "inactive_file", "active_file", 1)
+                        : sum_of(stat, "total_inactive_file", "total_active_file", 1);
+    uint64_t left = limit + files > used ? limit + files - used : 0;
+    if (left > limit) left = limit;
+    m->total_bytes = limit;
+    if (left < m->available_bytes) m->available_bytes = left;
+}
+
+static void bound_by_path(dt_memory *m, const char *mount, const char *path, bool v2) {
+    char dir[4200];
+    snprintf(dir, sizeof dir, "%s%s", mount, path);
+    for (;;) {
+        bound(m, dir, v2);
+        char *slash = strrchr(dir, '/');
+        if (!slash || strlen(dir) <= strlen(mount)) return;
+        *slash = '\0';
+    }
+}
+
+void dt_memory_read(dt_memory *out) {
+    *out = (dt_memory){sum_of("/proc/meminfo", "MemTotal:", "", 1024),
+                       sum_of("/proc/meminfo", "MemAvailable:", "", 1024)};
+    char line[4096];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f)) { // "0::/path" (v2) or "4:memory:/path" (v1)
+        line[strcspn(line, "\n")] = '\0';
+        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = '\0';
+        if (names[1] == '\0')
+            bound_by_path(out, "/sys/fs/cgroup", path, true);
+        else if (strcmp(names + 1, "memory") == 0)
+            bound_by_path(out, "/sys/fs/cgroup/memory", path, false);
+    }
+    if (f) fclose(f);
+}

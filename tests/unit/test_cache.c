@@ -1,0 +1,569 @@
+// Caches: what was stored comes back, whole or not at all, within the limit, whoever shares it and
+// whoever dies; batches are the same with each of them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/machine.h"
+#include "data/dataset.h"
+#include "data_fixture.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { N = 300, MAX_ENTRY = 9000 };
+
+static size_t entry_size(uint32_t e) {
+    return 1 + (e * 2654435761u >> 8) % MAX_ENTRY;
+}
+
+static void make_entry(uint32_t e, uint8_t *out) {
+    for (size_t i = 0; i < entry_size(e); i++) out[i] = (uint8_t)(e * 31 + i * 7 + (i >> 8));
+}
+
+static bool is_entry(uint32_t e, const uint8_t *p) {
+    for (size_t i = 0; i < entry_size(e); i++)
+        if (p[i] != (uint8_t)(e * 31 + i * 7 + (i >> 8))) return false;
+    return true;
+}
+
+static uint64_t total(void) {
+    uint64_t sum = 0;
+    for (uint32_t e = 0; e < N; e++) sum += entry_size(e);
+    return sum;
+}
+
+static dt_cache_opts opts(dt_cache_kind kind, uint64_t cap) {
+    return (dt_cache_opts){.kind = kind,
+                           .key = (uint64_t)getpid() << 20 | 77,
+                           .n_entries = N,
+                           .total_bytes = total(),
+                           .cap_bytes = cap,
+                           .n_processes = 1,
+                           .dir = fixture_path("cache")};
+}
+
+static dt_cache *open_cache(const dt_cache_opts *o) {
+    dt_cache *c;
+    if (dt_cache_open(&c, o) != DT_OK) fail_msg("%s", dt_error_message());
+    return c;
+}
+
+// What the cache gives for an entry, wherever it keeps it.
+static bool get(dt_cache *c, uint32_t e, uint8_t *buf) {
+    const uint8_t *p = dt_cache_find(c, e);
+    if (p) memcpy(buf, p, entry_size(e));
+    return p || dt_cache_load(c, e, buf, entry_size(e));
+}
+
+static void store(dt_cache *c, uint32_t e) {
+    uint8_t buf[MAX_ENTRY + 1];
+    make_entry(e, buf);
+    dt_cache_store(c, e, buf, entry_size(e));
+}
+
+static const dt_cache_kind KINDS[] = {DT_CACHE_RAM, DT_CACHE_SHARED, DT_CACHE_DISK};
+
+static void what_is_stored_comes_back(void **state) {
+    uint8_t buf[MAX_ENTRY + 1];
+    for (int k = 0; k < 3; k++) {
+        dt_cache_opts o = opts(KINDS[k], 0);
+        dt_cache *c = open_cache(&o);
+        for (uint32_t e = 0; e < N; e++) assert_false(dt_cache_has(c, e) || get(c, e, buf));
+        for (uint32_t e = 0; e < N; e += 2) store(c, e);
+        for (uint32_t e = 0; e < N; e += 2) store(c, e); // no effect
+        for (uint32_t e = 0; e < N; e++) {
+            assert_int_equal(dt_cache_has(c, e), e % 2 == 0);
+            assert_int_equal(get(c, e, buf), e % 2 == 0);
+            if (e % 2 == 0) assert_true(is_entry(e, buf));
+        }
+        dt_cache_usage u;
+        dt_cache_get_usage(c, &u);
+        assert_int_equal(u.n_entries, N / 2);
+        assert_false(u.full);
+        dt_cache_close(c);
+    }
+}
+
+static void the_limit_holds(void **state) {
+    uint8_t buf[MAX_ENTRY + 1];
+    const uint64_t cap = 400 << 10;
+    for (int k = 0; k < 3; k++) {
+        dt_cache_opts o = opts(KINDS[k], cap);
+        o.key++;
+        dt_cache *c = open_cache(&o);
+        for (int round = 0; round < 2; round++)
+            for (uint32_t e = 0; e < N; e++) store(c, e);
+        uint64_t n = 0, n_bytes = 0;
+        for (uint32_t e = 0; e < N; e++)
+            if (get(c, e, buf)) {
+                assert_true(is_entry(e, buf));
+                n++;
+                n_bytes += entry_size(e);
+            }
+        dt_cache_usage u;
+        dt_cache_get_usage(c, &u);
+        assert_true(u.full);
+        assert_int_equal(u.n_entries, n);
+        assert_true(n_bytes <= cap);
+        if (n_bytes < cap * 7 / 10) fail_msg("%s: only %zu bytes", u.kind, (size_t)n_bytes);
+        dt_cache_close(c);
+    }
+}
+
+// ---- many at once ----------------------------------------------------------------------------------
+typedef struct crowd {
+    dt_cache *c;
+    uint32_t first;
+} crowd;
+
+static void *fill_and_look(void *arg) {
+    crowd *w = arg;
+    uint8_t buf[MAX_ENTRY + 1];
+    for (int round = 0; round < 4; round++)
+        for (uint32_t i = 0; i < N; i++) {
+            uint32_t e = (w->first + i * 7) % N;
+            if (get(w->c, e, buf)) {
+                if (!is_entry(e, buf)) return NULL;
+            } else {
+                store(w->c, e);
+            }
+        }
+    return w;
+}
+
+static void threads_share_it(void **state) {
+    for (int k = 0; k < 3; k++) {
+        dt_cache_opts o = opts(KINDS[k], 0);
+        o.key += 2;
+        crowd w[4];
+        pthread_t t[4];
+        dt_cache *c = open_cache(&o);
+        for (uint32_t i = 0; i < 4; i++) {
+            w[i] = (crowd){c, i * 11};
+            pthread_create(&t[i], NULL, fill_and_look, &w[i]);
+        }
+        for (int i = 0; i < 4; i++) {
+            void *ok;
+            pthread_join(t[i], &ok);
+            assert_non_null(ok);
+        }
+        uint8_t buf[MAX_ENTRY + 1];
+        for (uint32_t e = 0; e < N; e++) assert_true(get(c, e, buf) && is_entry(e, buf));
+        dt_cache_close(c);
+    }
+}
+
+// Of keys that opts() makes.
+static int n_segments(void) {
+    char **names, prefix[64];
+    size_t n;
+    int found = 0;
+    snprintf(prefix, sizeof prefix, "dtrain-%u-%011x", (unsigned)geteuid(), (unsigned)getpid());
+    assert_int_equal(dt_io_list_dir(&names, &n, "/dev/shm", DT_E_STORAGE), DT_OK);
+    for (size_t i = 0; i < n; i++) found += strncmp(names[i], prefix, strlen(prefix)) == 0;
+    dt_io_free_list(names, n);
+    return found;
+}
+
+// A child that opens the cache, fills its share, waits until all is there and checks it.
+static void be_one_of_four(dt_cache_opts o, int index) {
+    dt_cache *c;
+    uint8_t buf[MAX_ENTRY + 1];
+    if (dt_cache_open(&c, &o) != DT_OK) _exit(10);
+    for (uint32_t e = 0; e < N; e++)
+        if (e % 4 == (uint32_t)index) store(c, e);
+    for (int tries = 0;; tries++) {
+        uint32_t n = 0;
+        for (uint32_t e = 0; e < N; e++) n += get(c, e, buf) && is_entry(e, buf);
+        if (n == N) break;
+        if (tries > 20000) _exit(11);
+        usleep(1000);
+    }
+    dt_cache_usage u;
+    dt_cache_get_usage(c, &u);
+    if (o.kind == DT_CACHE_SHARED && u.n_entries != N) _exit(12); // one copy of each
+    dt_cache_close(c);
+    _exit(0);
+}
+
+static void processes_share_it(void **state) {
+    int before = n_segments();
+    for (int k = 1; k < 3; k++) {
+        dt_cache_opts o = opts(KINDS[k], 0);
+        o.key += 3;
+        o.n_processes = 4;
+        pid_t pids[4];
+        for (int i = 0; i < 4; i++) {
+            pids[i] = fork();
+            if (pids[i] == 0) be_one_of_four(o, i);
+        }
+        for (int i = 0; i < 4; i++) {
+            int rc;
+            assert_int_equal(waitpid(pids[i], &rc, 0), pids[i]);
+            assert_int_equal(rc, 0);
+        }
+    }
+    assert_int_equal(n_segments(), before);
+}
+
+// A filler that is killed in the middle keeps nobody waiting, and its half-written entry from nobody's
+// sight; once all have come, nothing is left to clean up however they end.
+static void a_killed_filler_blocks_nobody(void **state) {
+    int before = n_segments();
+    dt_cache_opts o = opts(DT_CACHE_SHARED, 0);
+    o.key += 4;
+    o.n_processes = 2;
+    dt_cache *c = open_cache(&o);
+    assert_int_equal(n_segments(), before + 1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dt_cache *mine;
+        if (dt_cache_open(&mine, &o) != DT_OK) _exit(1);
+        for (uint32_t round = 0;; round++)
+            for (uint32_t e = 0; e < N / 2; e++) store(mine, e);
+    }
+    while (!dt_cache_has(c, N / 4)) usleep(100);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(n_segments(), before); // the name went when the second one came
+    uint8_t buf[MAX_ENTRY + 1];
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < N; e++) store(c, e);
+    for (uint32_t e = 0; e < N; e++)
+        if (get(c, e, buf)) {
+            assert_true(is_entry(e, buf));
+            n++;
+        }
+    assert_true(n >= N - 1);
+    dt_cache_close(c);
+}
+
+static void what_the_dead_left_is_removed(void **state) {
+    dt_cache_opts o = opts(DT_CACHE_SHARED, 0);
+    o.key += 5;
+    o.n_processes = 9; // more than will come
+    int before = n_segments();
+    pid_t pid = fork();
+    if (pid == 0) {
+        dt_cache *mine;
+        if (dt_cache_open(&mine, &o) != DT_OK) _exit(1);
+        for (uint32_t e = 0; e < N; e++) store(mine, e);
+        kill(getpid(), SIGKILL);
+    }
+    waitpid(pid, NULL, 0);
+    assert_int_equal(n_segments(), before + 1);
+    // one that lives is left alone
+    o.key++;
+    dt_cache *alive = open_cache(&o); // removes the dead one
+    assert_int_equal(n_segments(), before + 1);
+    assert_int_equal(dt_shm_remove_stale(), 0);
+    store(alive, 3);
+    assert_true(dt_cache_has(alive, 3));
+    dt_cache_close(alive);
+    assert_int_equal(n_segments(), before);
+}
+
+// A maker that died before it had finished: an empty file, and one without its mark.
+static void an_unfinished_segment_is_made_again(void **state) {
+    for (int k = 0; k < 2; k++) {
+        dt_shm s;
+        bool fresh;
+        char hex[17], path[64];
+        uint64_t key = (uint64_t)getpid() << 20 | 99;
+        dt_hash_hex(key, hex);
+        snprintf(path, sizeof path, "/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
+        int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+        assert_true(fd >= 0);
+        if (k) assert_int_equal(ftruncate(fd, 1 << 20), 0);
+        close(fd);
+        assert_int_equal(dt_shm_open(&s, key, 1 << 20, 4096, &fresh), DT_OK);
+        assert_true(fresh);
+        dt_shm_ready(&s);
+        dt_shm t;
+        assert_int_equal(dt_shm_open(&t, key, 1 << 20, 4096, &fresh), DT_OK);
+        assert_false(fresh);
+        dt_shm_close(&s);
+        assert_int_equal(access(path, F_OK), 0); // the other one has it
+        dt_shm_close(&t);
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
+    // a file that others can write is not ours
+    char path[64], hex[17];
+    uint64_t key = (uint64_t)getpid() << 20 | 98;
+    dt_shm s;
+    bool fresh;
+    dt_hash_hex(key, hex);
+    snprintf(path, sizeof path, "/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
+    close(open(path, O_RDWR | O_CREAT | O_EXCL, 0600));
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(dt_shm_open(&s, key, 1 << 20, 4096, &fresh), DT_E_STORAGE);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void a_full_file_system_is_no_crash(void **state) {
+    uint8_t buf[MAX_ENTRY + 1];
+    for (int k = 1; k < 3; k++) {
+        dt_cache_opts o = opts(KINDS[k], 0);
+        o.key += 10;
+        dt_cache *c = open_cache(&o);
+        assert_int_equal(dt_failpoint_set(k == 1 ? "io:1:enospc" : "io:40:enospc"), DT_OK);
+        for (uint32_t e = 0; e < N; e++) store(c, e);
+        assert_int_equal(dt_failpoint_set(NULL), DT_OK);
+        dt_cache_usage u;
+        dt_cache_get_usage(c, &u);
+        assert_true(u.full);
+        for (uint32_t e = 0; e < N; e++)
+            if (get(c, e, buf)) assert_true(is_entry(e, buf));
+        dt_cache_close(c);
+    }
+}
+
+// ---- disk ------------------------------------------------------------------------------------------
+static char *only_file(size_t *n_bytes) {
+    char **names, *path = NULL;
+    size_t n;
+    assert_int_equal(dt_io_list_dir(&names, &n, fixture_path("cache"), DT_E_STORAGE), DT_OK);
+    assert_int_equal(n, 1);
+    path = dt_xprintf("%s/%s", fixture_path("cache"), names[0]);
+    dt_io_free_list(names, n);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    *n_bytes = (size_t)st.st_size;
+    return path;
+}
+
+static void a_disk_keeps_it_for_later_runs(void **state) {
+    uint8_t buf[MAX_ENTRY + 1];
+    assert_int_equal(dt_io_remove_tree(fixture_path("cache")), DT_OK);
+    dt_cache_opts o = opts(DT_CACHE_DISK, 0);
+    dt_cache *c = open_cache(&o);
+    for (uint32_t e = 0; e < N; e++) store(c, e);
+    dt_cache_close(c);
+    c = open_cache(&o);
+    dt_cache_usage u;
+    dt_cache_get_usage(c, &u);
+    assert_int_equal(u.n_entries, N);
+    for (uint32_t e = 0; e < N; e++) assert_true(get(c, e, buf) && is_entry(e, buf));
+    dt_cache_close(c);
+    // bytes that are not those that were stored: not there, and stored again
+    size_t n_file;
+    char *path = only_file(&n_file);
+    int fd = open(path, O_RDWR);
+    for (off_t at = 12288; at < (off_t)n_file; at += 5000) {
+        char b;
+        assert_int_equal(pread(fd, &b, 1, at), 1);
+        b ^= 1;
+        assert_int_equal(pwrite(fd, &b, 1, at), 1);
+    }
+    c = open_cache(&o);
+    uint32_t n_bad = 0;
+    for (uint32_t e = 0; e < N; e++) {
+        bool ok = get(c, e, buf);
+        if (ok) assert_true(is_entry(e, buf));
+        n_bad += !ok;
+        if (!ok) store(c, e);
+        assert_true(get(c, e, buf) && is_entry(e, buf));
+    }
+    assert_true(n_bad > 50 && n_bad < N);
+    dt_cache_close(c);
+    // a file that was cut, and one whose head is not ours
+    assert_int_equal(ftruncate(fd, (off_t)n_file / 3), 0);
+    c = open_cache(&o);
+    for (uint32_t e = 0; e < N; e++)
+        if (get(c, e, buf)) assert_true(is_entry(e, buf));
+    dt_cache_close(c);
+    assert_int_equal(pwrite(fd, "garbage", 7, 0), 7);
+    c = open_cache(&o);
+    for (uint32_t e = 0; e < N; e++) assert_false(get(c, e, buf));
+    store(c, 1);
+    assert_true(get(c, 1, buf) && is_entry(1, buf));
+    dt_cache_close(c);
+    close(fd);
+    free(path);
+}
+
+static void other_sets_make_room(void **state) {
+    assert_int_equal(dt_io_remove_tree(fixture_path("cache")), DT_OK);
+    dt_cache_opts o = opts(DT_CACHE_DISK, 7 << 19);
+    dt_cache *c[3];
+    for (int i = 0; i < 2; i++) {
+        o.key++;
+        c[i] = open_cache(&o);
+        for (uint32_t e = 0; e < N; e++) store(c[i], e);
+        usleep(20000);
+    }
+    dt_cache_close(c[0]); // the older one; nobody uses it
+    o.key++;
+    c[2] = open_cache(&o);
+    char **names;
+    size_t n;
+    assert_int_equal(dt_io_list_dir(&names, &n, fixture_path("cache"), DT_E_STORAGE), DT_OK);
+    assert_int_equal(n, 2);
+    dt_io_free_list(names, n);
+    uint8_t buf[MAX_ENTRY + 1];
+    for (uint32_t e = 0; e < N; e++) assert_true(get(c[1], e, buf));
+    dt_cache_close(c[1]);
+    dt_cache_close(c[2]);
+}
+
+// ---- batches ---------------------------------------------------------------------------------------
+enum { GLOBAL = 8, MICRO = 2, N_LEAVES = 4, STEPS = 110 }; // three epochs of 36
+static const char *packed;
+
+static void run_steps(const char *path, const char *extra, uint64_t out[STEPS],
+                      dt_source_stats *stats) {
+    static const int ALL[] = {0, 1, 2, 3};
+    dt_dataset *d = fixture_open(path, extra, 3);
+    dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                           .augment = true,
+                           .global_batch = GLOBAL,
+                           .micro_batch = MICRO,
+                           .leaves = ALL,
+                           .n_leaves = N_LEAVES,
+                           .end_step = STEPS};
+    dt_batch_source *s = NULL;
+    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
+    for (int64_t step = 0; step < STEPS; step++) {
+        out[step] = 0;
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            const dt_batch *b;
+            if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+            out[step] = out[step] * 31 + dt_hash64(b->sample, MICRO * sizeof *b->sample);
+            for (int i = 0; i < d->n_fields; i++) {
+                const dt_field_info *f = &d->fields[i];
+                size_t n_bytes =
+                    MICRO * dt_dtype_size(f->dtype) * (size_t)dt_shape_elements(&f->sample_shape);
+                out[step] = out[step] * 31 + dt_hash64(b->field[i], n_bytes);
+            }
+            s->release(s, b);
+        }
+    }
+    s->stats(s, stats);
+    s->close(s);
+    d->close(d);
+}
+
+#define AUGMENT "  augment: {fingerprint: [{rotate: 10}], iris: [random_resized_crop]}\n"
+
+static void batches_do_not_depend_on_the_cache(void **state) {
+    static const char *const CACHES[] = {
+        "  cache: ram\n",
+        "  cache: ram\n  cache_form: decoded\n",
+        "  cache: shared\n",
+        "  cache: shared\n  cache_form: decoded\n  readers: 2\n",
+        "  cache: shared\n  cache_size: 16KiB\n  readers: 2\n",
+        "  cache: disk\n",
+        "  cache: disk\n  readers: 3\n",
+        "  cache: ram\n  cache_size: 8KiB\n  cache_form: decoded\n  shuffle: global\n",
+    };
+    uint64_t want[STEPS], got[STEPS];
+    dt_source_stats t;
+    assert_int_equal(dt_io_remove_tree(fixture_path("disk")), DT_OK);
+    run_steps(packed, AUGMENT, want, &t);
+    assert_string_equal(t.cache.kind, "none");
+    for (size_t k = 0; k < sizeof CACHES / sizeof *CACHES; k++) {
+        char *extra =
+            dt_xprintf("%s%s  cache_dir: \"%s\"\n", AUGMENT, CACHES[k], fixture_path("disk"));
+        run_steps(packed, extra, got, &t);
+        assert_memory_equal(want, got, sizeof want);
+        bool small = strstr(CACHES[k], "KiB");
+        assert_int_equal(t.cache.full, small);
+        assert_true(t.cache.n_entries > 0 && t.cache.n_bytes > 0);
+        assert_int_equal(t.cache.n_hits + t.cache.n_misses, t.stage[DT_STAGE_DECODE].items);
+        // 42 records of each kind train: read once, and a few twice by workers at the same time
+        if (!small && k != 6) assert_true(t.cache.n_misses >= 84 && t.cache.n_misses < 140);
+        if (k == 6) assert_true(t.cache.n_misses < 40); // an earlier run's
+        if (small) assert_true(t.cache.n_hits > 20 && t.cache.n_misses > 500);
+        free(extra);
+    }
+}
+
+// What does not match its hash never comes into a cache.
+static void a_bad_record_is_not_kept(void **state) {
+    const char *bad = fixture_path("bad.lmdb");
+    char *from = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", bad);
+    char *from_index = dt_xprintf("%s.index", from), *to_index = dt_xprintf("%s.index", to);
+    size_t n, n_index;
+    uint8_t *data = fixture_read(from, &n);
+    void *index = fixture_read(from_index, &n_index);
+    dt_dataset *set = fixture_open(packed, "", 1);
+    const dt_data *d = set->self;
+    uint32_t bad_record = d->view.record[(size_t)d->splits.sample[0][5] * 2 + 1];
+    const dt_record *r = &d->set->catalog->records[bad_record];
+    data[d->set->catalog->members[r->first_member].offset + 80] ^= 4;
+    set->close(set);
+    fixture_write(to, data, n);
+    fixture_write(to_index, index, n_index);
+    uint64_t want[STEPS], got[STEPS];
+    dt_source_stats plain, cached;
+    run_steps(bad, "  on_error: skip\n", want, &plain);
+    assert_true(plain.n_skipped > 10);
+    static const char *const CACHES[] = {"ram", "shared", "disk"};
+    for (int k = 0; k < 3; k++) {
+        char *extra = dt_xprintf("  on_error: skip\n  cache: %s\n  cache_dir: \"%s\"\n", CACHES[k],
+                                 fixture_path("disk2"));
+        run_steps(bad, extra, got, &cached);
+        assert_memory_equal(want, got, sizeof want);
+        assert_int_equal(cached.n_skipped, plain.n_skipped);
+        free(extra);
+    }
+    free(data), free(index), free(from), free(to), free(from_index), free(to_index);
+}
+
+static void wrong_wishes_are_named(void **state) {
+    dt_config *c = fixture_config(packed, "  cache: disk\n  cache_form: decoded\n");
+    dt_dataset *d;
+    assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "test.yaml:"));
+    assert_non_null(strstr(dt_error_message(), "ram or shared"));
+    dt_config_destroy(c);
+}
+
+static void memory_is_known(void **state) {
+    dt_memory m;
+    dt_memory_read(&m);
+    assert_true(m.total_bytes > 64 << 20);
+    assert_true(m.available_bytes > 0 && m.available_bytes <= m.total_bytes);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    fixture_biometric(fixture_path("raw"), 6, 10);
+    packed = fixture_path("set.lmdb");
+    fixture_pack(fixture_path("raw"), packed);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_stored_comes_back),
+        cmocka_unit_test(the_limit_holds),
+        cmocka_unit_test(threads_share_it),
+        cmocka_unit_test(processes_share_it),
+        cmocka_unit_test(a_killed_filler_blocks_nobody),
+        cmocka_unit_test(what_the_dead_left_is_removed),
+        cmocka_unit_test(an_unfinished_segment_is_made_again),
+        cmocka_unit_test(a_full_file_system_is_no_crash),
+        cmocka_unit_test(a_disk_keeps_it_for_later_runs),
+        cmocka_unit_test(other_sets_make_room),
+        cmocka_unit_test(batches_do_not_depend_on_the_cache),
+        cmocka_unit_test(a_bad_record_is_not_kept),
+        cmocka_unit_test(wrong_wishes_are_named),
+        cmocka_unit_test(memory_is_known),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
