@@ -208,9 +208,9 @@ static void report_wait(const loader *l, int64_t q, double waited_s, double *nex
     if (waited_s < *next_s) return;
     char what[LOADER_MESSAGE_BYTES];
     loader_describe(l, what, sizeof what);
-    dt_warn("waiting for data of step %lld for %.0f s: %s", (long long)(q / l->r.n_leaves),
-            waited_s, what);
-    *next_s *= 2;
+    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_leaves),
+            what);
+    *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s;
 }
 
 // Waits until slot q is READY. Under the lock.

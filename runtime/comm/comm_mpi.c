@@ -204,7 +204,8 @@ static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *wh
     return dt_fail(
         DT_E_PEER,
         "%s%s did not take part in %s (%lld elements, collective %llu) for %.3g s: hung, "
-        "stopped or lost; look at its last lines and its host, then run again",
+        "stopped or lost; look at its last lines and its host, then run again (comm.timeout: wait "
+        "longer)",
         names, n_named == MAX_NAMED ? " (and perhaps others)" : "", what, (long long)n,
         (unsigned long long)number, m->deadline_s);
 }

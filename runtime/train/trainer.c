@@ -57,6 +57,14 @@ static bool is_root(const trainer *t) {
     return t->s.comm->rank == 0;
 }
 
+// How long this rank waits for others in a step.
+static void set_patience(trainer *t) {
+    double s = dt_config_is_auto(t->s.config, "comm.timeout")
+                   ? fmax(10.0 * t->slowest_step_s, 30.0)
+                   : dt_config_seconds(t->s.config, "comm.timeout");
+    t->s.comm->set_deadline(t->s.comm, s);
+}
+
 // ---- opening and resuming --------------------------------------------------------------------------
 
 static dt_status open_run_dir(trainer *t) {
@@ -441,7 +449,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
 
 static void record_step(trainer *t, const dt_step_result *r, double lr, double step_s) {
     if (step_s > t->slowest_step_s) t->slowest_step_s = step_s;
-    t->s.comm->set_deadline(t->s.comm, fmax(10.0 * t->slowest_step_s, 30.0));
+    set_patience(t);
     if (!t->metrics) return;
     int64_t done = t->state.step;
     double other = step_s - r->data_s - r->compute_s - r->comm_s;
@@ -515,6 +523,7 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
 }
 
 static dt_status run_steps(trainer *t) {
+    set_patience(t);
     double begin = dt_clock_s();
     while (t->state.step < t->state.total_steps) {
         dt_step_result r;

@@ -1,0 +1,61 @@
+// slow_read.c: a library to preload that makes reads of some files wait, as a slow disk or server does.
+//   SLOW_READ_MATCH  part of the file's name (data.mdb, .tar)
+//   SLOW_READ_US     how long each pread of it takes longer
+//   SLOW_READ_AFTER  the first so many are not slowed (0)
+//   SLOW_READ_COUNT  only so many are slowed (all)
+//   SLOW_READ_RANK   only in this rank (all), by OMPI_COMM_WORLD_RANK
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *match;
+static long us, after, count;
+static atomic_long seen;
+static ssize_t (*real_pread)(int, void *, size_t, off_t);
+
+static long number(const char *name, long otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? atol(text) : otherwise;
+}
+
+__attribute__((constructor)) static void start(void) {
+    const char *only = getenv("SLOW_READ_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    real_pread = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    match = getenv("SLOW_READ_MATCH");
+    us = number("SLOW_READ_US", 0);
+    after = number("SLOW_READ_AFTER", 0);
+    count = number("SLOW_READ_COUNT", LONG_MAX);
+    if (only && *only && (!rank || strcmp(only, rank) != 0)) match = NULL;
+}
+
+static bool is_slow(int fd) {
+    char link[32], path[4096];
+    if (!match || us <= 0) return false;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    if (n <= 0) return false;
+    path[n] = '\0';
+    if (!strstr(path, match)) return false;
+    long i = atomic_fetch_add(&seen, 1) - after;
+    return i >= 0 && i < count;
+}
+
+ssize_t pread(int fd, void *buf, size_t n, off_t at) {
+    if (is_slow(fd)) {
+        struct timespec t = {us / 1000000, us % 1000000 * 1000};
+        while (nanosleep(&t, &t) != 0) continue;
+    }
+    return real_pread(fd, buf, n, at);
+}
+
+ssize_t pread64(int fd, void *buf, size_t n, off_t at) {
+    return pread(fd, buf, n, at);
+}
