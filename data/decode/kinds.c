@@ -32,6 +32,7 @@ static const dt_kind KINDS[] = {
     {"gif", 0, "gif", NULL, {"GIF8"}},
     {"tif", 0, "tif tiff", NULL, {"II*", "MM?*"}},
     {"webp", 0, "webp", NULL, {"RIFF????WEBP"}},
+    {"datum", DT_KIND_PICTURE, "datum", &dt_image_datum, {"\x08?\x10"}}, // Caffe: fields 1 and 2
 };
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS, N_MAGIC = 6 };
 

@@ -211,11 +211,8 @@ static dt_status refuse_pickles(const entries *l) {
 }
 
 static bool names_a_kind(const char *ext) {
-    static const char *const EXTS[] = {"jpg", "jpeg", "png", "bmp", "ppm", "pgm", "wav", "flac"};
     const char *dot = strrchr(ext, '.');
-    for (size_t i = 0; i < sizeof EXTS / sizeof *EXTS; i++)
-        if (strcmp(dot ? dot + 1 : ext, EXTS[i]) == 0) return true;
-    return false;
+    return dt_kind_of_ext(dot ? dot + 1 : ext) != NULL;
 }
 
 // Our keys have extensions. Stems with a dot in them (BasicSR) have not: each value says what it is, and

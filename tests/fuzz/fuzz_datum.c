@@ -1,5 +1,6 @@
-// fuzz_datum.c: any bytes as a Caffe Datum. Must answer, never crash; data and floats of what it accepts
-// lie inside the message.
+// fuzz_datum.c: any bytes as a Caffe Datum, read and decoded. Must answer, never crash; data and floats of
+// what it accepts lie inside the message.
+#include "data/decode/decode.h"
 #include "data/source/datum.h"
 
 #include <stdint.h>
@@ -16,5 +17,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     uint64_t n_floats = d.n_floats * (d.packed ? 4 : 5);
     if (d.n_floats > n_bytes || n_floats > n_bytes || d.float_at > n_bytes - n_floats) abort();
     if (!d.encoded && (d.channels < 1 || d.height < 1 || d.width < 1)) abort();
+    dt_decoder *decoder = dt_decoder_create();
+    dt_image image;
+    for (int channels = 1; channels <= 3; channels += 2)
+        dt_decode_image(decoder, (dt_span){data, n_bytes}, channels, 0, 0, NULL, &image);
+    dt_decoder_destroy(decoder);
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "data/decode/decode.h"
 #include "data/source/datum.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
@@ -184,6 +185,49 @@ static void datum_messages(void **state) {
     assert_int_equal(read_message(&d), DT_E_DATA);
 }
 
+// Planes of blue, green, red and of grey, as bytes and as floats of both kinds, to RGB and to grey.
+static void raw_pixels_decode(void **state) {
+    enum { H = 3, W = 5 };
+    dt_decoder *decoder = dt_decoder_create();
+    for (int kind = 0; kind < 3; kind++)
+        for (int c = 1; c <= 3; c += 2)
+            for (int channels = 1; channels <= 3; channels += 2) {
+                uint8_t plane[3 * H * W], out[3 * H * W];
+                float real[3 * H * W];
+                for (int i = 0; i < c * H * W; i++) plane[i] = (uint8_t)(i * 5);
+                for (int i = 0; i < c * H * W; i++) real[i] = plane[i] + (i % 2 ? 0.4f : -0.4f);
+                real[0] = -7;
+                begin_datum(c, H, W);
+                if (kind == 0) bytes_field(4, plane, (size_t)(c * H * W));
+                if (kind == 1) bytes_field(6, real, (size_t)(c * H * W) * 4);
+                for (int i = 0; i < c * H * W && kind == 2; i++) {
+                    byte(6 << 3 | 5);
+                    memcpy(message + n_message, &real[i], 4);
+                    n_message += 4;
+                }
+                dt_image image;
+                dt_span m = {message, n_message};
+                if (dt_decode_image(decoder, m, channels, H, W, out, &image) != DT_OK)
+                    fail_msg("%s", dt_error_message());
+                assert_int_equal(image.width, W);
+                assert_int_equal(image.height, H);
+                for (int i = 0; i < H * W; i++) {
+                    uint8_t blue = plane[i], green = c == 3 ? plane[H * W + i] : blue;
+                    uint8_t red = c == 3 ? plane[2 * H * W + i] : blue;
+                    if (channels == 1) assert_int_equal(image.data[i], dt_luma(red, green, blue));
+                    if (channels == 1) continue;
+                    assert_int_equal(image.data[3 * i], red);
+                    assert_int_equal(image.data[3 * i + 1], green);
+                    assert_int_equal(image.data[3 * i + 2], blue);
+                }
+            }
+    dt_image image;
+    begin_datum(2, 1, 1), bytes_field(4, "ab", 2);
+    dt_span m = {message, n_message};
+    assert_int_equal(dt_decode_image(decoder, m, 3, 1, 1, NULL, &image), DT_E_DATA);
+    dt_decoder_destroy(decoder);
+}
+
 // ---- others ----------------------------------------------------------------------------------------
 static const uint8_t png[40] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n', 5};
 
@@ -324,6 +368,7 @@ int main(void) {
         cmocka_unit_test(caffe_raw),
         cmocka_unit_test(caffe_encoded),
         cmocka_unit_test(datum_messages),
+        cmocka_unit_test(raw_pixels_decode),
         cmocka_unit_test(lsun_is_one_set_a_folder),
         cmocka_unit_test(ocr_has_texts),
         cmocka_unit_test(basicsr_stems_may_have_dots),
