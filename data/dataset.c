@@ -355,6 +355,7 @@ static void close_data(dt_dataset *base) {
     dt_data_cache_close(d);
     dt_splits_fini(&d->splits);
     dt_view_fini(&d->view);
+    dt_mix_destroy(d->mix);
     dt_fields_fini(&d->fields);
     dt_set_close(d->set);
     dt_skips_close(d);
@@ -388,6 +389,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->set->catalog), out);
+    DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, make_splits(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);

@@ -4,6 +4,7 @@
 #define DT_DATA_DATASET_H
 
 #include "data.h"
+#include "data/augment/mix.h"
 #include "data/loader/cache.h"
 #include "data/loader/fields.h"
 #include "data/order/sampler.h"
@@ -41,6 +42,7 @@ typedef struct dt_data {
     dt_set *set;
     uint32_t n_stored; // records before data.where
     dt_fields fields;
+    dt_mix *mix; // of training batches, or NULL
     dt_view view;
     dt_splits splits;
     uint64_t *weights;   // running sums of the training samples', or NULL

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "data/augment/mix.h"
 #include "data/data.h"
 #include "models/models.h"
 
@@ -81,7 +82,8 @@ static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **ou
                                      .sample_shape = f->sample_shape,
                                      .dtype = f->dtype,
                                      .is_image = f->is_image,
-                                     .n_classes = f->n_classes};
+                                     .n_classes = f->n_classes,
+                                     .soft = f->soft};
         memcpy(fields[i].mean, f->mean, sizeof fields[i].mean);
         memcpy(fields[i].std, f->std, sizeof fields[i].std);
     }
@@ -207,6 +209,7 @@ static dt_status read_field(const dt_config *c, const char *name, const dt_cnode
     } else if (strcmp(kind, "class") == 0) {
         f->dtype = DT_I32;
         f->n_classes = (int)int_of(node, "classes", 0);
+        f->soft = dt_mix_wanted(c);
         if (f->n_classes < 2)
             return dt_fail(DT_E_USAGE, "%s: without the data set, field '%s' needs classes: N",
                            dt_cnode_where(node), name);

@@ -131,7 +131,9 @@ void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field
                       target->name);
         return;
     }
-    dt_value t = dt_input(g, target->name, class ? DT_I32 : DT_F32, shape);
+    bool soft = class && target->soft && a->training;
+    if (soft) shape = dt_shape2(a->batch, target->n_classes);
+    dt_value t = dt_input(g, target->name, class && !soft ? DT_I32 : DT_F32, shape);
     dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(a->batch));
     if (cross_entropy) {
         float smoothing = (float)dt_config_real(a->config, "train.label_smoothing");

@@ -19,6 +19,7 @@ typedef struct dt_model_field {
     bool is_image;
     float mean[64], std[64];
     int n_classes;
+    bool soft; // class: training graphs take shares of the classes, f32 (N, n_classes)
 } dt_model_field;
 
 typedef struct dt_model_args {

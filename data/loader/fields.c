@@ -11,6 +11,7 @@
 #include "fields.h"
 
 #include "base/arena.h"
+#include "data/augment/mix.h"
 #include "data/decode/kinds.h"
 
 #include <math.h>
@@ -227,6 +228,7 @@ static dt_status resolve_class(resolver *r) {
     r->info->dtype = DT_I32;
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;
+    r->info->soft = dt_mix_wanted(r->config);
     r->f->label = dt_xcalloc(col->n_values + 1, sizeof(int32_t));
     bool plain = true;
     for (uint32_t v = 0; v < col->n_values && plain; v++)

@@ -51,7 +51,7 @@ static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *
         w->scratch.bad_record = record;
         return dt_fail(DT_E_DATA, "in quarantine");
     }
-    return dt_sample_fill(l->d, &w->scratch, p->sample, p->epoch, l->r.augment, s->batch.field, j);
+    return dt_sample_fill(l->d, &w->scratch, p->sample, p->epoch, l->r.augment, s->field, j);
 }
 
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p) {
@@ -139,13 +139,36 @@ static dt_status fill_unit(loader *l, worker *w, const unit *u) {
     return st;
 }
 
-static void finish_unit(loader *l, slot *s, int n, dt_status st, const char *message) {
-    if (st != DT_OK && s->status == DT_OK) {
-        s->status = st;
-        snprintf(s->message, sizeof s->message, "%s", message);
-    }
+static void note_status(slot *s, dt_status st) {
+    if (st == DT_OK || s->status != DT_OK) return;
+    s->status = st;
+    snprintf(s->message, sizeof s->message, "%s", dt_error_message());
+}
+
+// What is done to a whole batch, by the worker that finished it.
+static dt_status mix_batch(loader *l, worker *w, slot *s) {
+    double begin = dt_clock_s();
+    dt_mix_batch b = {.step = s->batch.step,
+                      .first = (int64_t)s->batch.leaf * l->r.micro_batch,
+                      .n = s->batch.n,
+                      .field = s->batch.field,
+                      .label = (const int32_t *const *)s->field};
+    dt_status st = dt_mix_run(l->mix, &b, &w->scratch.augment);
+    dt_counter_add(&w->scratch.mix_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
+    return st;
+}
+
+// Under the lock, which is open while the batch is mixed.
+static void finish_unit(loader *l, worker *w, slot *s, int n, dt_status st) {
+    note_status(s, st);
     s->n_left -= n;
     if (s->n_left > 0) return;
+    if (l->mix && s->status == DT_OK) {
+        pthread_mutex_unlock(&l->lock);
+        st = mix_batch(l, w, s);
+        pthread_mutex_lock(&l->lock);
+        note_status(s, st);
+    }
     s->batch.n_valid = 0;
     for (int j = 0; j < s->batch.n; j++) s->batch.n_valid += s->batch.weight[j] > 0;
     s->state = READY;
@@ -170,7 +193,7 @@ void *loader_work(void *arg) {
         dt_status st = fill_unit(l, w, &u);
         __atomic_store_n(&w->busy, false, __ATOMIC_RELAXED);
         pthread_mutex_lock(&l->lock);
-        finish_unit(l, u.s, u.end - u.begin, st, dt_error_message());
+        finish_unit(l, w, u.s, u.end - u.begin, st);
         if (--l->n_busy == 0) pthread_cond_broadcast(&l->idle);
     }
     pthread_mutex_unlock(&l->lock);

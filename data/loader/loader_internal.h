@@ -14,6 +14,8 @@ typedef struct slot {
     dt_batch batch; // first: release() gets it back as a slot
     slot_state state;
     int64_t q;
+    void *
+        field[DT_MAX_FIELDS]; // where samples are written: the batch's, but for classes to be mixed
     uint8_t *memory;
     int n_given, n_left; // samples handed out; samples not finished
     dt_status status;    // of the first sample that failed
@@ -36,6 +38,7 @@ typedef struct loader {
     int *leaves, *position;  // position[leaf] in leaves, or -1
     const uint32_t *samples; // of the split
     bool training;
+    const dt_mix *mix; // or NULL
 
     pthread_mutex_t lock;
     pthread_cond_t work, ready, idle;

@@ -28,18 +28,29 @@ static size_t padded(size_t n) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+// A class field's shares, beside its labels.
+static size_t soft_bytes(const loader *l, int field) {
+    const dt_field_info *f = &l->d->fields.info[field];
+    if (!l->mix || !f->soft) return 0;
+    return padded((size_t)l->r.micro_batch * (size_t)f->n_classes * sizeof(float));
+}
+
 static size_t slot_bytes(const loader *l) {
     size_t n = (size_t)l->r.micro_batch,
            sum = padded(n * sizeof(float)) + padded(n * sizeof(int64_t));
-    for (int i = 0; i < l->d->fields.n; i++) sum += padded(n * l->d->fields.f[i].sample_bytes);
+    for (int i = 0; i < l->d->fields.n; i++)
+        sum += padded(n * l->d->fields.f[i].sample_bytes) + soft_bytes(l, i);
     return sum;
 }
 
 static void carve_slot(const loader *l, slot *s, uint8_t *p) {
     size_t n = (size_t)l->r.micro_batch;
     for (int i = 0; i < l->d->fields.n; i++) {
-        s->batch.field[i] = p;
+        s->field[i] = s->batch.field[i] = p;
         p += padded(n * l->d->fields.f[i].sample_bytes);
+        if (soft_bytes(l, i) == 0) continue;
+        s->batch.field[i] = p;
+        p += soft_bytes(l, i);
     }
     s->batch.weight = (float *)p;
     p += padded(n * sizeof(float));
@@ -137,6 +148,7 @@ static dt_status start(loader *l) {
 static dt_status set_order(loader *l) {
     const dt_splits *s = &l->d->splits;
     l->training = l->r.split == DT_SPLIT_TRAIN;
+    l->mix = l->r.augment ? l->d->mix : NULL;
     l->samples = s->sample[l->r.split];
     l->base.n_samples = s->n[l->r.split];
     int64_t n = l->base.n_samples, g = l->r.global_batch;

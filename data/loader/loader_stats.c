@@ -85,6 +85,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)count(&l->n_made)};
     for (int i = 0, n = n_started(l); i < n; i++) add_worker(&l->workers[i], out);
+    if (l->mix) out->stage[DT_STAGE_MIX].items = out->n_batches;
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);
     out->n_readers = a.n_readers;

@@ -7,7 +7,7 @@
 // of (seed, epoch, slot): never of rank, worker or history.
 //
 // Memory of a batch: one slot of the ring, from the backend's host allocator; fields dense: images u8
-// or f32 (n,H,W,C), class i32 (n), real and vector f32. Slots beyond n_valid (evaluation's tail) repeat the
+// or f32 (n,H,W,C), class i32 (n), or shares f32 (n,classes) where samples were mixed, real and vector f32. Slots beyond n_valid (evaluation's tail) repeat the
 // last valid sample and have weight 0.
 #ifndef DT_TRAIN_BATCH_SOURCE_H
 #define DT_TRAIN_BATCH_SOURCE_H
@@ -29,6 +29,7 @@ typedef struct dt_field_info {
     // metrics are scaled back.
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     int n_classes; // class fields, else 0
+    bool soft; // class: a source opened with `augment` gives shares of the classes, f32 (n_classes)
 } dt_field_info;
 
 static inline float dt_field_mean(const dt_field_info *f, int64_t element) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run.reproducible=elastic: 200 steps give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
-# when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it.
+# when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it. Samples
+# are mixed, so that batches and soft labels are part of it.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 [ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
@@ -22,6 +23,7 @@ for precision in "${precisions[@]}"; do
     reference=
     steps=${STEPS:-200}
     common=(run.reproducible=elastic train.max_steps=$steps train.precision=$precision
+            data.mix.mixup=0.4 data.mix.cutmix=1.0
             checkpoint.every="100000 steps")
     for np in 1 2 3 4 8; do
         mpi $np "$DTRAIN" "$config" "${common[@]}" run.name=$precision-np$np \

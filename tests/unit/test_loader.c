@@ -24,6 +24,7 @@ static uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
         const dt_field_info *f = &d->fields[i];
         size_t bytes =
             (size_t)b->n * (size_t)dt_shape_elements(&f->sample_shape) * dt_dtype_size(f->dtype);
+        if (f->soft) bytes *= (size_t)f->n_classes; // of training
         h = h * 31 + dt_hash64(b->field[i], bytes);
     }
     return h;
@@ -88,6 +89,53 @@ static void batches_do_not_depend_on_workers_or_ranks(void **state) {
     assert_memory_equal(one[41], many[41], sizeof one[0] * (STEPS - 41));
     // and epochs differ, in order and in augmentation
     assert_int_not_equal(one[0][0], one[36][0]);
+    d->close(d);
+}
+
+// Labels become shares; evaluation keeps them.
+static void mixed_batches_do_not_depend_on_workers_or_ranks(void **state) {
+    enum { STEPS = 40 };
+    static uint64_t one[STEPS][N_LEAVES], many[STEPS][N_LEAVES], ranks[STEPS][N_LEAVES];
+    static const char *const MIX = AUGMENT "  mix: {mixup: 0.4, cutmix: 1.0}\n";
+    dt_dataset *d = fixture_open(packed, MIX, 1);
+    hashes(d, ALL, N_LEAVES, 0, STEPS, one);
+    d->close(d);
+    d = fixture_open(packed, MIX, 4);
+    hashes(d, ALL, N_LEAVES, 0, STEPS, many);
+    static const int R0[] = {0}, R1[] = {2, 1, 3};
+    hashes(d, R0, 1, 0, STEPS, ranks);
+    hashes(d, R1, 3, 0, STEPS, ranks);
+    assert_memory_equal(one, many, sizeof one);
+    assert_memory_equal(one, ranks, sizeof one);
+    memset(many, 0, sizeof many);
+    hashes(d, ALL, N_LEAVES, 17, STEPS, many);
+    assert_memory_equal(one[17], many[17], sizeof one[0] * (STEPS - 17));
+
+    const dt_batch *b;
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, R0, 1, 0);
+    int n_classes = s->fields[2].n_classes, n_soft = 0;
+    assert_true(s->fields[2].soft && n_classes > 1);
+    for (int64_t step = 0; step < 10; step++) {
+        assert_int_equal(s->get(s, step, 0, &b, NULL), DT_OK);
+        for (int i = 0; i < MICRO; i++) {
+            const float *share = (const float *)b->field[2] + i * n_classes;
+            float sum = 0;
+            for (int k = 0; k < n_classes; k++) {
+                sum += share[k];
+                n_soft += share[k] > 0 && share[k] < 1;
+            }
+            assert_true(sum == 1);
+        }
+        s->release(s, b);
+    }
+    assert_true(n_soft > 10);
+    s->close(s);
+    s = open_source(d, DT_SPLIT_VAL, R0, 1, 0);
+    assert_int_equal(s->get(s, 0, 0, &b, NULL), DT_OK);
+    for (int i = 0; i < MICRO; i++)
+        assert_in_range(((const int32_t *)b->field[2])[i], 0, n_classes - 1);
+    s->release(s, b);
+    s->close(s);
     d->close(d);
 }
 
@@ -492,6 +540,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_do_not_depend_on_workers_or_ranks),
+        cmocka_unit_test(mixed_batches_do_not_depend_on_workers_or_ranks),
         cmocka_unit_test(an_epoch_has_each_sample_at_most_once),
         cmocka_unit_test(augmentation_changes_with_the_epoch),
         cmocka_unit_test(seek_goes_anywhere),
