@@ -53,7 +53,14 @@ typedef struct dt_pack_opts {
     dt_pack_duplicates duplicates;
     const char *where;                   // expression (catalog/expression.h): what is kept; or NULL
     uint64_t shard_bytes, shard_records; // 0: not said
-    int n_threads;                       // builders of this rank; 0: one a core
+    // what happens to the files before they are stored (transform.h); all 0: stored as they are
+    bool quality;            // figures of quality as columns
+    int resize;              // pictures: most pixels of the short side
+    const char *encode;      // pictures: "jpeg:90", "png"; NULL: keep the kind
+    double segment_s, hop_s; // recordings: cut into segments; hop_s 0: one after the other
+    bool drop_tail, mono;    // recordings
+    int rate;                // recordings: samples/s
+    int n_threads;           // builders of this rank; 0: one a core
     bool progress, overwrite;
     const char *version; // of dtrain, for the lineage
     // Several processes that work on one set, on a file system that all see; world_size 0: one. agree is

@@ -23,6 +23,14 @@ enum {
     WHERE,
     SHARD_SIZE,
     SHARD_RECORDS,
+    QUALITY,
+    RESIZE,
+    ENCODE,
+    SEGMENT,
+    HOP,
+    TAIL,
+    RATE,
+    MONO,
     THREADS,
     OVERWRITE
 };
@@ -37,6 +45,15 @@ static const launch_option options[] = {
                "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
     [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
     [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
+    [QUALITY] = {"--quality", NULL,
+                 "measure sharpness, contrast, entropy, snr, clipping, silence: columns"},
+    [RESIZE] = {"--resize", "PX", "pictures: shrink to this short side"},
+    [ENCODE] = {"--encode", "jpeg[:Q]|png", "pictures: store as this (quality 90)"},
+    [SEGMENT] = {"--segment", "S", "recordings: cut into segments of S seconds"},
+    [HOP] = {"--hop", "S", "a segment begins every S seconds (one after the other)"},
+    [TAIL] = {"--tail", "pad|drop", "what is left at the end (pad: filled with zeros)"},
+    [RATE] = {"--rate", "HZ", "recordings: resample"},
+    [MONO] = {"--mono", NULL, "recordings: mix channels down to one"},
     [THREADS] = {"--threads", "N", "threads that read and transform (one a core)"},
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT, once the new set is whole"},
     {NULL}};
@@ -75,6 +92,32 @@ static dt_status option_duplicates(const launch_words *w, dt_pack_duplicates *ou
                 : DT_OK;
 }
 
+static dt_status option_seconds(const launch_words *w, int option, double *out) {
+    const char *text = w->options[option];
+    char *end = NULL;
+    if (!text) return DT_OK;
+    *out = strtod(text, &end);
+    if (end > text && *end == 's') end++;
+    return end > text && !*end && *out > 0
+               ? DT_OK
+               : dt_fail(DT_E_USAGE, "%s: '%s' is no length like 1.5 (seconds)",
+                         options[option].name, text);
+}
+
+static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
+    const char *tail = w->options[TAIL];
+    o->quality = w->options[QUALITY] != NULL;
+    o->mono = w->options[MONO] != NULL;
+    o->encode = w->options[ENCODE];
+    o->drop_tail = tail && strcmp(tail, "drop") == 0;
+    if (tail && !o->drop_tail && strcmp(tail, "pad") != 0)
+        return dt_fail(DT_E_USAGE, "--tail: '%s' is not pad or drop", tail);
+    DT_TRY(launch_option_int(w, &launch_pack, RESIZE, 0, &o->resize));
+    DT_TRY(launch_option_int(w, &launch_pack, RATE, 0, &o->rate));
+    DT_TRY(option_seconds(w, SEGMENT, &o->segment_s));
+    return option_seconds(w, HOP, &o->hop_s);
+}
+
 static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     int records = 0;
     DT_TRY(launch_option_int(w, &launch_pack, THREADS, 0, &o->n_threads));
@@ -82,6 +125,7 @@ static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     o->shard_records = (uint64_t)records;
     DT_TRY(option_bytes(w, SHARD_SIZE, &o->shard_bytes));
     DT_TRY(option_duplicates(w, &o->duplicates));
+    DT_TRY(read_transform(w, o));
     if (!o->join && (o->join_on || o->join_strict))
         return dt_fail(DT_E_USAGE, "--join-on and --join-strict say something of --join FILE");
     return DT_OK;
@@ -150,6 +194,11 @@ const launch_command launch_pack = {
         "      --shard-size 500MB\n"
         "Pipes: 40,000 WAVs in a folder a class, on four processes\n"
         "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar'\n"
+        "Pipes: segments of half a second at 16 kHz, silent ones left out\n"
+        "  dtrain pack raw/acoustic pipes.lmdb --segment 0.5 --rate 16000 --mono --quality \\\n"
+        "      --where 'silence < 0.5'\n"
+        "Photographs at the size that training wants, which halves decoding\n"
+        "  dtrain pack photos 'photos-%06d.tar' --resize 256 --encode jpeg:90 --shard-size 1GB\n"
         "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
         "  dtrain pack raw/pose/poses.csv datasets/pose.lmdb --duplicates drop\n"
         "A set of others: from shards to an LMDB, keeping its metadata\n"

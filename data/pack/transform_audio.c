@@ -1,0 +1,210 @@
+// transform_audio.c: recordings resampled, mixed down and cut into segments before they are packed.
+//
+// Segment k holds samples [k * hop, k * hop + length) of the resampled recording; the last one, if it is
+// short, is filled with zeros or left out. A recording shorter than a segment is one short segment. Each
+// is a WAV of 16 bits, with its beginning in seconds as column (and in json) `begin_s`. A recording is
+// decoded as a whole: at most 64 Mi samples over its channels, half an hour at 48 kHz mono.
+#include "transform_parts.h"
+
+#include "encode.h"
+#include "quality.h"
+
+#include "base/arena.h"
+#include "data/decode/audio.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXT_BYTES = 128, SUFFIX_BYTES = 16, MOST_SEGMENTS = 100000 };
+
+struct dt_recording_scratch {
+    dt_audio_file *file;
+    dt_resampler *resampler;
+    int from_rate, to_rate; // of the resampler
+    dt_buffer decoded, resampled, segment, power, encoded;
+    char ext[EXT_BYTES];
+};
+
+typedef struct recording {
+    float *x; // (channels, n)
+    int channels, rate;
+    int64_t n;
+} recording;
+
+dt_recording_scratch *dt_recording_scratch_create(void) {
+    dt_recording_scratch *s = dt_xcalloc(1, sizeof *s);
+    s->file = dt_audio_file_create();
+    return s;
+}
+
+void dt_recording_scratch_destroy(dt_recording_scratch *s) {
+    if (!s) return;
+    dt_audio_file_destroy(s->file);
+    dt_resampler_destroy(s->resampler);
+    dt_buffer_fini(&s->decoded);
+    dt_buffer_fini(&s->resampled);
+    dt_buffer_fini(&s->segment);
+    dt_buffer_fini(&s->power);
+    dt_buffer_fini(&s->encoded);
+    free(s);
+}
+
+static float *reserve(dt_buffer *b, int64_t n) {
+    return (float *)(void *)dt_buffer_reserve(b, (size_t)n * sizeof(float));
+}
+
+static dt_status out_of_memory(void) {
+    return dt_fail(DT_E_INTERNAL, "out of memory for a recording");
+}
+
+static dt_status decode(const dt_transform_spec *t, dt_recording_scratch *s, dt_span bytes,
+                        recording *out) {
+    dt_audio_info info;
+    DT_TRY(dt_audio_file_open(s->file, bytes, &info));
+    *out = (recording){
+        .channels = t->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
+    if (out->n * out->channels > DT_AUDIO_MAX_SAMPLES)
+        return dt_fail(DT_E_DATA, "%lld samples of %d channels: more than the limit of %d",
+                       (long long)out->n, out->channels, DT_AUDIO_MAX_SAMPLES);
+    out->x = reserve(&s->decoded, out->n * out->channels);
+    if (!out->x) return out_of_memory();
+    return dt_audio_file_read(s->file, 0, out->n, out->channels, out->x, (size_t)out->n);
+}
+
+static dt_status take_resampler(dt_recording_scratch *s, int from, int to) {
+    if (s->resampler && s->from_rate == from && s->to_rate == to) return DT_OK;
+    dt_resampler_destroy(s->resampler);
+    s->resampler = dt_resampler_create(from, to);
+    s->from_rate = from;
+    s->to_rate = to;
+    return s->resampler ? DT_OK
+                        : dt_fail(DT_E_DATA,
+                                  "%d samples/s cannot become %d: choose a --rate that "
+                                  "divides more evenly",
+                                  from, to);
+}
+
+// The window of all outputs reaches beyond both ends, where samples are 0.
+static dt_status resample(dt_recording_scratch *s, recording *r, int rate) {
+    int64_t begin, end;
+    DT_TRY(take_resampler(s, r->rate, rate));
+    int64_t n = dt_resampler_length(s->resampler, r->n);
+    dt_resampler_window(s->resampler, 0, n, &begin, &end);
+    int64_t before = begin < 0 ? -begin : 0, window = end - begin;
+    float *in = reserve(&s->segment, window), *out = reserve(&s->resampled, n * r->channels);
+    if (!in || !out) return out_of_memory();
+    int64_t first = begin < 0 ? 0 : begin, last = end < r->n ? end : r->n;
+    for (int c = 0; c < r->channels; c++) {
+        memset(in, 0, (size_t)window * sizeof *in);
+        memcpy(in + before, r->x + c * r->n + first, (size_t)(last - first) * sizeof *in);
+        dt_resampler_run(s->resampler, in, 0, n, out + c * n);
+    }
+    *r = (recording){out, r->channels, rate, n};
+    return DT_OK;
+}
+
+// Figures of quality, if they are asked for.
+static dt_status add_quality(const dt_transform_spec *t, dt_recording_scratch *s,
+                             dt_transform_record *r, const recording *a) {
+    dt_audio_quality q;
+    if (!t->quality) return DT_OK;
+    DT_TRY(dt_quality_of_audio(&q, a->x, a->channels, a->n, a->rate, &s->power));
+    dt_transform_add_number(r, "level", q.level);
+    dt_transform_add_number(r, "peak", q.peak);
+    dt_transform_add_number(r, "clipping", q.clipping);
+    dt_transform_add_number(r, "silence", q.silence);
+    dt_transform_add_number(r, "snr", q.snr);
+    dt_transform_add_number(r, "quality", q.quality);
+    return DT_OK;
+}
+
+static void add_shape(dt_transform_record *r, const recording *a) {
+    dt_transform_add_number(r, "channels", a->channels);
+    dt_transform_add_number(r, "samples", (double)a->n);
+    dt_transform_add_number(r, "rate", a->rate);
+    dt_transform_add_number(r, "seconds", (double)a->n / a->rate);
+}
+
+static dt_status store(dt_recording_scratch *s, dt_transform_record *r, int member,
+                       const recording *a) {
+    DT_TRY(dt_encode_wav(&s->encoded, a->x, a->channels, a->n, (size_t)a->n, a->rate));
+    r->member[member].bytes = (dt_span){s->encoded.data, s->encoded.n_bytes};
+    r->member[member].size = s->encoded.n_bytes;
+    r->member[member].ext = s->ext;
+    return DT_OK;
+}
+
+// Segment k: copied out with zeros behind the end.
+static dt_status cut(dt_recording_scratch *s, const recording *a, int64_t begin, int64_t length,
+                     recording *out) {
+    float *x = reserve(&s->segment, length * a->channels);
+    if (!x) return out_of_memory();
+    int64_t have = a->n - begin < length ? a->n - begin : length;
+    memset(x, 0, (size_t)(length * a->channels) * sizeof *x);
+    for (int c = 0; c < a->channels; c++)
+        memcpy(x + c * length, a->x + c * a->n + begin, (size_t)have * sizeof *x);
+    *out = (recording){x, a->channels, a->rate, length};
+    return DT_OK;
+}
+
+static dt_status emit_segments(const dt_transform_spec *t, dt_recording_scratch *s,
+                               dt_transform_record *r, int member, const recording *a,
+                               dt_transform_emit emit, void *arg) {
+    int64_t length = llround(t->segment_s * a->rate);
+    int64_t hop = llround((t->hop_s > 0 ? t->hop_s : t->segment_s) * a->rate);
+    int n_columns = r->n_columns;
+    char suffix[SUFFIX_BYTES];
+    if (length < 1 || hop < 1)
+        return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
+    for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
+        bool is_short = begin + length > a->n;
+        if (is_short && k > 0 && (t->drop_tail || begin + length - hop >= a->n)) break; // all heard
+        if (is_short && t->drop_tail) break;
+        if (k >= MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d segments", MOST_SEGMENTS);
+        recording segment;
+        DT_TRY(cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // as it was heard
+        snprintf(suffix, sizeof suffix, "-%05lld", (long long)k);
+        r->suffix = suffix;
+        r->n_columns = n_columns;
+        r->column[r->n_columns++] = (dt_transform_column){
+            .name = "begin_s", .number = (double)begin / a->rate, .in_json = true};
+        DT_TRY(add_quality(t, s, r, &segment));
+        if (is_short) DT_TRY(cut(s, a, begin, length, &segment)); // zeros do not count as silence
+        add_shape(r, &segment);
+        DT_TRY(store(s, r, member, &segment));
+        DT_TRY(emit(arg, r));
+    }
+    return DT_OK;
+}
+
+static int find_recording(const dt_transform_record *r) {
+    for (int i = 0; i < r->n_members; i++) {
+        const dt_kind *kind = dt_kind_of_bytes(r->member[i].bytes.data, r->member[i].bytes.n_bytes);
+        if (kind && kind->uses & DT_KIND_AUDIO) return i;
+    }
+    return -1;
+}
+
+bool dt_transform_has_recording(const dt_transform_record *r) {
+    return find_recording(r) >= 0;
+}
+
+dt_status dt_transform_recording(const dt_transform_spec *t, dt_recording_scratch *s,
+                                 dt_transform_record *r, dt_transform_emit emit, void *arg) {
+    int member = find_recording(r);
+    assert(member >= 0);
+    recording a;
+    const char *ext = r->member[member].ext, *dot = strrchr(ext, '.');
+    snprintf(s->ext, sizeof s->ext, "%.*swav", dot ? (int)(dot + 1 - ext) : 0, ext);
+    dt_status st = decode(t, s, r->member[member].bytes, &a);
+    if (st == DT_OK && t->rate > 0 && t->rate != a.rate) st = resample(s, &a, t->rate);
+    if (st != DT_OK) return dt_fail_context(st, "member %s", ext);
+    if (t->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
+    add_shape(r, &a);
+    DT_TRY(add_quality(t, s, r, &a));
+    if (dt_transform_changes_recordings(t)) DT_TRY(store(s, r, member, &a));
+    return emit(arg, r);
+}

@@ -1,0 +1,129 @@
+// transform_image.c: pictures resized to a short side and encoded anew before they are packed, and their
+// figures of quality.
+//
+// Smaller files decode faster: photographs of 500 x 375 packed with --resize 256 --encode jpeg:90 load
+// about twice as fast. The long side is scaled alike and rounded down, as torchvision's Resize does.
+// Without --encode a picture that is resized keeps its kind if it is JPEG (quality 95) or PNG, and
+// becomes PNG otherwise. A picture that is already small and of the right kind keeps its bytes. Figures
+// are of the picture as it is stored, before it is encoded.
+#include "transform_parts.h"
+
+#include "encode.h"
+#include "media_info.h"
+#include "quality.h"
+
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXT_BYTES = 128, DEFAULT_QUALITY = 95 };
+
+struct dt_picture_scratch {
+    dt_decoder *decoder;
+    dt_resizer *resizer;
+    dt_buffer small, luma, encoded[DT_TRANSFORM_MAX_MEMBERS];
+    char ext[DT_TRANSFORM_MAX_MEMBERS][EXT_BYTES];
+};
+
+dt_picture_scratch *dt_picture_scratch_create(void) {
+    dt_picture_scratch *s = dt_xcalloc(1, sizeof *s);
+    s->decoder = dt_decoder_create();
+    s->resizer = dt_resizer_create();
+    return s;
+}
+
+void dt_picture_scratch_destroy(dt_picture_scratch *s) {
+    if (!s) return;
+    dt_decoder_destroy(s->decoder);
+    dt_resizer_destroy(s->resizer);
+    dt_buffer_fini(&s->small);
+    dt_buffer_fini(&s->luma);
+    for (int i = 0; i < DT_TRANSFORM_MAX_MEMBERS; i++) dt_buffer_fini(&s->encoded[i]);
+    free(s);
+}
+
+static dt_status shrink(const dt_transform_spec *t, dt_picture_scratch *s, dt_image *m) {
+    int shorter = m->width < m->height ? m->width : m->height;
+    if (t->resize == 0 || shorter <= t->resize) return DT_OK;
+    int w = (int)((int64_t)m->width * t->resize / shorter);
+    int h = (int)((int64_t)m->height * t->resize / shorter);
+    uint8_t *p = dt_buffer_reserve(&s->small, (size_t)w * (size_t)h * (size_t)m->channels);
+    if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a picture");
+    DT_TRY(dt_resize(s->resizer, m, NULL, p, h, w));
+    *m = (dt_image){.data = p, .width = w, .height = h, .channels = m->channels};
+    return DT_OK;
+}
+
+// "iris.bmp" -> "iris.jpg".
+static const char *renamed(char out[EXT_BYTES], const char *ext, const char *kind) {
+    const char *dot = strrchr(ext, '.');
+    snprintf(out, EXT_BYTES, "%.*s%s", dot ? (int)(dot + 1 - ext) : 0, ext, kind);
+    return out;
+}
+
+static dt_status encode(const dt_transform_spec *t, const char *kind, const dt_image *m,
+                        dt_buffer *out, const char **new_kind) {
+    bool jpeg = t->encoding == DT_ENCODE_JPEG ||
+                (t->encoding == DT_ENCODE_KEEP && strcmp(kind, "jpg") == 0);
+    *new_kind = jpeg ? "jpg" : "png";
+    if (!jpeg) return dt_encode_png(out, m);
+    return dt_encode_jpeg(out, m,
+                          t->encoding == DT_ENCODE_JPEG ? t->jpeg_quality : DEFAULT_QUALITY);
+}
+
+static dt_status add_quality(dt_picture_scratch *s, dt_transform_record *r, const dt_image *m) {
+    dt_image_quality q;
+    DT_TRY(dt_quality_of_image(&q, m, &s->luma));
+    dt_transform_add_number(r, "brightness", q.brightness);
+    dt_transform_add_number(r, "contrast", q.contrast);
+    dt_transform_add_number(r, "sharpness", q.sharpness);
+    dt_transform_add_number(r, "entropy", q.entropy);
+    dt_transform_add_number(r, "clipping", q.clipping);
+    dt_transform_add_number(r, "snr", q.snr);
+    dt_transform_add_number(r, "quality", q.quality);
+    return DT_OK;
+}
+
+static bool same_kind(const dt_transform_spec *t, const char *kind) {
+    if (t->encoding == DT_ENCODE_KEEP) return true;
+    return strcmp(kind, t->encoding == DT_ENCODE_JPEG ? "jpg" : "png") == 0;
+}
+
+static dt_status transform(const dt_transform_spec *t, dt_picture_scratch *s,
+                           dt_transform_record *r, int i, const char *kind, bool is_first) {
+    dt_image m;
+    dt_media_info info;
+    bool known = dt_media_info_read(&info, r->member[i].bytes, r->member[i].size);
+    int channels = known && info.channels == 1 ? 1 : 3;
+    DT_TRY(dt_decode_image(s->decoder, r->member[i].bytes, channels, 0, 0, NULL, &m));
+    uint8_t *as_decoded = m.data;
+    DT_TRY(shrink(t, s, &m));
+    if (is_first) {
+        dt_transform_add_number(r, "width", m.width);
+        dt_transform_add_number(r, "height", m.height);
+        dt_transform_add_number(r, "channels", channels);
+        if (t->quality) DT_TRY(add_quality(s, r, &m));
+    }
+    if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // its bytes are what is wanted
+    const char *new_kind;
+    DT_TRY(encode(t, kind, &m, &s->encoded[i], &new_kind));
+    r->member[i].bytes = (dt_span){s->encoded[i].data, s->encoded[i].n_bytes};
+    r->member[i].size = s->encoded[i].n_bytes;
+    r->member[i].ext = renamed(s->ext[i], r->member[i].ext, new_kind);
+    return DT_OK;
+}
+
+dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *s,
+                                dt_transform_record *r) {
+    bool is_first = true;
+    for (int i = 0; i < r->n_members; i++) {
+        const dt_kind *kind = dt_kind_of_bytes(r->member[i].bytes.data, r->member[i].bytes.n_bytes);
+        if (!kind || !(kind->uses & DT_KIND_PICTURE)) continue;
+        dt_status st = transform(t, s, r, i, kind->name, is_first);
+        if (st != DT_OK) return dt_fail_context(st, "member %s", r->member[i].ext);
+        is_first = false;
+    }
+    return DT_OK;
+}

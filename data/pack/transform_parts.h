@@ -1,0 +1,52 @@
+// transform_parts.h: the transforms behind transform.c, one for pictures and one for recordings.
+#ifndef DT_DATA_TRANSFORM_PARTS_H
+#define DT_DATA_TRANSFORM_PARTS_H
+
+#include "transform.h"
+
+typedef enum dt_transform_encoding {
+    DT_ENCODE_KEEP,
+    DT_ENCODE_JPEG,
+    DT_ENCODE_PNG
+} dt_transform_encoding;
+
+typedef struct dt_transform_spec {
+    bool quality; // figures of quality.h as columns
+    // pictures
+    int resize; // short side in pixels; smaller ones stay; 0: no
+    dt_transform_encoding encoding;
+    int jpeg_quality;
+    // recordings
+    double segment_s, hop_s; // 0: no segments
+    bool drop_tail;          // what is shorter than a segment, instead of filling it with zeros
+    int rate;                // samples/s; 0: as they are
+    bool mono;
+} dt_transform_spec;
+
+static inline bool dt_transform_changes_pictures(const dt_transform_spec *s) {
+    return s->resize > 0 || s->encoding != DT_ENCODE_KEEP;
+}
+static inline bool dt_transform_changes_recordings(const dt_transform_spec *s) {
+    return s->segment_s > 0 || s->rate > 0 || s->mono;
+}
+
+// ---- pictures (transform_image.c) ------------------------------------------------------------------
+typedef struct dt_picture_scratch dt_picture_scratch;
+dt_picture_scratch *dt_picture_scratch_create(void);
+void dt_picture_scratch_destroy(dt_picture_scratch *s);
+// Every picture among the record's members, resized and encoded anew, and columns of the first. Bytes
+// live in `s` until the next call. A member that is no picture stays. DT_E_DATA: one cannot be decoded.
+dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *s,
+                                dt_transform_record *r);
+
+// ---- recordings (transform_audio.c) ------------------------------------------------------------------
+typedef struct dt_recording_scratch dt_recording_scratch;
+dt_recording_scratch *dt_recording_scratch_create(void);
+void dt_recording_scratch_destroy(dt_recording_scratch *s);
+// The record's first recording resampled, mixed and cut; emit is called for each segment (once without
+// segments) with the other members as they are. The record must have one.
+bool dt_transform_has_recording(const dt_transform_record *r);
+dt_status dt_transform_recording(const dt_transform_spec *t, dt_recording_scratch *s,
+                                 dt_transform_record *r, dt_transform_emit emit, void *arg);
+
+#endif

@@ -1,0 +1,250 @@
+// What packing may do to files: pictures resized and encoded anew, recordings cut and resampled, figures
+// of quality; the same bytes with one thread and with four; bad options and files are named.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/decode/audio.h"
+#include "data/decode/decode.h"
+#include "data/pack/encode.h"
+#include "data/source/source.h"
+#include "data_fixture.h"
+
+#include <math.h>
+
+static int n_packs;
+
+static dt_set *pack(const char *source, const dt_pack_opts *what) {
+    dt_pack_opts o = *what;
+    char *name = dt_xprintf("set-%d.lmdb", n_packs++);
+    const char *path = fixture_path(name);
+    free(name);
+    o.source = source;
+    o.out = path;
+    if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_set *s = NULL;
+    if (dt_set_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+// Member `ext` of the record.
+static dt_span member(dt_set *s, uint32_t record, const char *ext, dt_buffer *scratch) {
+    const dt_catalog *c = s->catalog;
+    const dt_record *r = &c->records[record];
+    for (uint32_t m = r->first_member; m < r->first_member + r->n_members; m++) {
+        dt_span bytes;
+        if (strcmp(dt_catalog_str(c, c->exts[c->members[m].ext]), ext) != 0) continue;
+        if (dt_set_read(s, record, m, true, scratch, &bytes) != DT_OK)
+            fail_msg("%s", dt_error_message());
+        return bytes;
+    }
+    fail_msg("record %u has no member %s", record, ext);
+    return (dt_span){0};
+}
+
+static double number(const dt_set *s, uint32_t record, const char *column) {
+    int k = dt_catalog_find_real(s->catalog, column);
+    if (k < 0) fail_msg("no column %s", column);
+    return dt_catalog_real(s->catalog, k, record);
+}
+
+// ---- pictures ----------------------------------------------------------------------------------------
+enum { W = 60, H = 45 };
+
+static void pictures_are_resized_and_encoded(void **state) {
+    static const struct {
+        const char *encode, *ext;
+        int resize, w, h;
+        bool exact;
+    } CASES[] = {{"png", "png", 15, 20, 15, true},
+                 {NULL, "png", 15, 20, 15, true},
+                 {"jpeg:95", "jpg", 0, W, H, false},
+                 {"png", "png", 45, W, H, true},
+                 {NULL, "bmp", 100, W, H, true}};
+    uint8_t file[16384], small[W * H * 3];
+    size_t n = fixture_bmp(file, W, H, 24, 77);
+    fixture_write(fixture_path("p/a/1.bmp"), file, n);
+    fixture_write(fixture_path("p/b/2.bmp"), file, n);
+    dt_decoder *d = dt_decoder_create();
+    dt_resizer *resizer = dt_resizer_create();
+    dt_buffer scratch = {0};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        dt_image want, got;
+        dt_set *s = pack(fixture_path("p"),
+                         &(dt_pack_opts){.resize = CASES[i].resize, .encode = CASES[i].encode});
+        assert_int_equal(s->catalog->n_records, 2);
+        assert_true(number(s, 0, "width") == CASES[i].w && number(s, 1, "height") == CASES[i].h);
+        assert_int_equal(dt_decode_image(d, (dt_span){file, n}, 3, 0, 0, NULL, &want), DT_OK);
+        assert_int_equal(dt_resize(resizer, &want, NULL, small, CASES[i].h, CASES[i].w), DT_OK);
+        dt_span bytes = member(s, 1, CASES[i].ext, &scratch);
+        assert_int_equal(dt_decode_image(d, bytes, 3, 0, 0, NULL, &got), DT_OK);
+        assert_int_equal(got.width, CASES[i].w);
+        assert_int_equal(got.height, CASES[i].h);
+        double error = 0;
+        for (int k = 0; k < got.width * got.height * 3; k++) error += abs(got.data[k] - small[k]);
+        if (CASES[i].exact) assert_true(error == 0);
+        assert_true(error / (got.width * got.height * 3) < 4);
+        dt_set_close(s);
+    }
+    dt_buffer_fini(&scratch);
+    dt_decoder_destroy(d);
+    dt_resizer_destroy(resizer);
+}
+
+static void quality_becomes_columns(void **state) {
+    dt_set *s = pack(fixture_path("p"),
+                     &(dt_pack_opts){.quality = true, .where = "brightness > 0 and quality <= 1"});
+    assert_int_equal(s->catalog->n_records, 2);
+    assert_true(number(s, 0, "sharpness") >= 0 && number(s, 0, "entropy") > 1);
+    dt_buffer scratch = {0};
+    member(s, 0, "bmp", &scratch); // stored as it was
+    dt_buffer_fini(&scratch);
+    dt_set_close(s);
+}
+
+// ---- recordings --------------------------------------------------------------------------------------
+enum { RATE = 8000, N = 20000 };
+static float wave[2 * N];
+
+static void write_wave(const char *path, int channels, int rate) {
+    dt_buffer file = {0};
+    for (int c = 0; c < channels; c++)
+        for (int i = 0; i < N; i++)
+            wave[c * N + i] = (float)((i * 7 + c * 1000) % 20000 - 10000) / 32768;
+    assert_int_equal(dt_encode_wav(&file, wave, channels, N, N, rate), DT_OK);
+    fixture_write(path, file.data, file.n_bytes);
+    dt_buffer_fini(&file);
+}
+
+static int64_t read_wave(dt_set *s, uint32_t record, float *out, int channels, int *rate) {
+    dt_buffer scratch = {0};
+    dt_audio_file *f = dt_audio_file_create();
+    dt_audio_info info;
+    assert_int_equal(dt_audio_file_open(f, member(s, record, "wav", &scratch), &info), DT_OK);
+    assert_int_equal(info.channels, channels);
+    assert_int_equal(
+        dt_audio_file_read(f, 0, info.n_samples, channels, out, (size_t)info.n_samples), DT_OK);
+    *rate = info.rate;
+    dt_audio_file_destroy(f);
+    dt_buffer_fini(&scratch);
+    return info.n_samples;
+}
+
+static void recordings_are_cut(void **state) {
+    static float got[2 * N];
+    int rate;
+    write_wave(fixture_path("w/x/1.wav"), 2, RATE);
+    // 2.5 s in segments of 1 s every 0.75 s: 0, 0.75, 1.5 whole, and one of 0.25 s that is new from 2.25 on
+    dt_set *s =
+        pack(fixture_path("w"), &(dt_pack_opts){.segment_s = 1, .hop_s = 0.75, .quality = true});
+    assert_int_equal(s->catalog->n_records, 3);
+    for (uint32_t k = 0; k < 3; k++) {
+        const char *key = dt_catalog_str(s->catalog, s->catalog->records[k].key);
+        char want[32];
+        snprintf(want, sizeof want, "x/1-%05u", k);
+        assert_string_equal(key, want);
+        assert_true(number(s, k, "begin_s") == 0.75 * k);
+        assert_int_equal(read_wave(s, k, got, 2, &rate), RATE);
+        assert_memory_equal(got, wave + k * 6000, RATE * sizeof *got);
+        assert_memory_equal(got + RATE, wave + N + k * 6000, RATE * sizeof *got);
+    }
+    dt_set_close(s);
+    s = pack(fixture_path("w"),
+             &(dt_pack_opts){.segment_s = 1, .quality = true}); // the tail is padded
+    assert_int_equal(s->catalog->n_records, 3);
+    read_wave(s, 2, got, 2, &rate);
+    assert_memory_equal(got, wave + 2 * RATE, RATE / 2 * sizeof *got);
+    for (int i = RATE / 2; i < RATE; i++) assert_true(got[i] == 0);
+    assert_true(number(s, 2, "silence") == 0); // of what was heard
+    dt_set_close(s);
+    s = pack(fixture_path("w"), &(dt_pack_opts){.segment_s = 1, .drop_tail = true});
+    assert_int_equal(s->catalog->n_records, 2);
+    dt_set_close(s);
+}
+
+static void recordings_are_resampled_and_mixed(void **state) {
+    static float got[4 * N];
+    int rate;
+    dt_set *s = pack(fixture_path("w"), &(dt_pack_opts){.mono = true});
+    assert_int_equal(read_wave(s, 0, got, 1, &rate), N);
+    assert_true(fabsf(got[5] - (wave[5] + wave[N + 5]) / 2) < 1.0f / 32768);
+    dt_set_close(s);
+    s = pack(fixture_path("w"), &(dt_pack_opts){.rate = 16000});
+    assert_int_equal(read_wave(s, 0, got, 2, &rate), 2 * N);
+    assert_int_equal(rate, 16000);
+    assert_true(number(s, 0, "rate") == 16000 && number(s, 0, "seconds") == 2.5);
+    dt_set_close(s);
+}
+
+// ---- all ---------------------------------------------------------------------------------------------
+static void threads_do_not_matter(void **state) {
+    char name[64];
+    for (int i = 0; i < 30; i++) {
+        snprintf(name, sizeof name, "m/x/%02d.wav", i);
+        write_wave(fixture_path(name), 1 + i % 2, RATE + i);
+    }
+    size_t n[2];
+    void *bytes[2];
+    for (int k = 0; k < 2; k++) {
+        const char *out = fixture_path(k ? "four.tar" : "one.tar");
+        dt_pack_opts o = {.source = fixture_path("m"),
+                          .out = out,
+                          .n_threads = k ? 4 : 1,
+                          .segment_s = 0.3,
+                          .mono = true,
+                          .quality = true};
+        if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+        bytes[k] = fixture_read(out, &n[k]);
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(bytes[0], bytes[1], n[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
+static void bad_options_and_files_are_named(void **state) {
+    static const struct {
+        dt_pack_opts o;
+        const char *says;
+    } CASES[] = {{{.encode = "webp"}, "--encode"},
+                 {{.encode = "jpeg:0"}, "--encode"},
+                 {{.hop_s = 1}, "--segment"},
+                 {{.rate = 3}, "--rate"}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        dt_pack_opts o = CASES[i].o;
+        o.source = fixture_path("w");
+        o.out = fixture_path("bad.lmdb");
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        assert_non_null(strstr(dt_error_message(), CASES[i].says));
+    }
+    fixture_write(fixture_path("broken/x/1.bmp"), "BM and nothing", 14);
+    dt_pack_opts o = {
+        .source = fixture_path("broken"), .out = fixture_path("broken.lmdb"), .resize = 10};
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "1.bmp"));
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pictures_are_resized_and_encoded),
+        cmocka_unit_test(quality_becomes_columns),
+        cmocka_unit_test(recordings_are_cut),
+        cmocka_unit_test(recordings_are_resampled_and_mixed),
+        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(bad_options_and_files_are_named),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
