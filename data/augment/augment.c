@@ -331,9 +331,22 @@ bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int
 }
 
 // ---- the walk ------------------------------------------------------------------------------------------
+static dt_status flush_real(dt_canvas *c) {
+    dt_image *image = c->image, src = *image;
+    size_t n_bytes = (size_t)image->width * (size_t)image->height * (size_t)image->channels *
+                     sizeof *image->real;
+    src.real = (float *)dt_buffer_reserve(c->scratch, n_bytes);
+    if (!src.real) return dt_fail(DT_E_INTERNAL, "out of memory");
+    memcpy(src.real, image->real, n_bytes);
+    dt_pixels_warp_real(&src, &c->map, c->border, image->real);
+    c->moves = c->interpolates = false;
+    return DT_OK;
+}
+
 dt_status dt_canvas_flush(dt_canvas *c) {
     if (!c->moves) return DT_OK;
     dt_image *image = c->image;
+    if (image->real) return flush_real(c);
     if (!c->interpolates && dt_map_is_mirror(&c->map, image->width)) { // the commonest map of all
         c->moves = false;
         return dt_pixels_mirror(image, c->scratch);
@@ -364,12 +377,21 @@ dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool in
     return DT_OK;
 }
 
+const char *dt_augment_of_bytes(const dt_augment *a) {
+    for (int i = 0; i < a->n_ops; i++)
+        if (!a->ops[i].kind->maps) return a->ops[i].kind->name;
+    return NULL;
+}
+
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch) {
     dt_canvas c = {.image = image, .scratch = scratch, .half_normal = a->half_normal};
     for (int i = 0; i < a->n_ops; i++) {
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = rng_of(o, k);
+        if (image->real && !o->kind->maps)
+            return dt_fail(DT_E_DATA, "augmentation %s works on bytes, this is an array of floats",
+                           o->kind->name);
         if (o->kind->run && happens(o, &r)) DT_TRY(o->kind->run(o, &r, &c));
     }
     return dt_canvas_flush(&c);

@@ -24,7 +24,9 @@ typedef struct dt_augment_key {
 // {left, top, right, bottom}; false otherwise.
 bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height,
                     double box[4]);
-// The other operations, in place on (H,W,C) bytes, through `scratch`.
+// The first operation that cannot change floats (dt_image.real), or NULL: those that move pixels can.
+const char *dt_augment_of_bytes(const dt_augment *a);
+// The other operations, in place on (H,W,C) bytes or floats, through `scratch`.
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch);
 

@@ -46,6 +46,7 @@ typedef struct dt_augment_kind {
     dt_augment_run *run; // NULL: chooses a box before the resize (dt_augment_box)
     double p;            // default probability
     bool own_p;          // run() sees to p itself
+    bool maps;           // moves pixels, whatever they are: works on floats too
     dt_augment_param params[DT_MAX_PARAMS + 1];
 } dt_augment_kind;
 

@@ -40,6 +40,10 @@ bool dt_map_perspective(dt_map *out, const double from[4][2], const double to[4]
 void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
                     uint8_t *dst);
 
+// The same for floats (src->real) of any number of channels, exact where the place is a whole pixel; a
+// border's fill is a value of the image.
+void dt_pixels_warp_real(const dt_image *src, const dt_map *m, dt_border border, float *dst);
+
 // Left to right in place, a row of scratch; whether that is all that m does to an image of width w.
 dt_status dt_pixels_mirror(dt_image *image, dt_buffer *scratch);
 bool dt_map_is_mirror(const dt_map *m, int w);

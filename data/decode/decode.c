@@ -5,6 +5,7 @@
 // common case copies nothing), and fills it. A decoder's state is made at the first file of its kind.
 #include "decode.h"
 
+#include "array.h"
 #include "base/arena.h"
 #include "kinds.h"
 
@@ -50,6 +51,9 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
         return dt_fail(DT_E_DATA,
                        "an image of %lld x %lld pixels: more than the limit of %d million",
                        (long long)width, (long long)height, DT_MAX_PIXELS >> 20);
+    if (width * height * w->channels > 3ll * DT_MAX_PIXELS)
+        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels and %d channels: too large",
+                       (long long)width, (long long)height, w->channels);
     *out = (dt_image){.width = (int)width,
                       .height = (int)height,
                       .channels = w->channels,
@@ -60,20 +64,22 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
     return DT_OK;
 }
 
-dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out) {
+dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32) {
     const dt_image_want *w = s->want;
-    if (w->dst && !w->box && out->width == w->width && out->height == w->height) {
-        out->data = w->dst;
-        return DT_OK;
-    }
-    out->data = dt_buffer_reserve(s->scratch,
-                                  (size_t)out->width * (size_t)out->height * (size_t)w->channels);
-    return out->data ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory for an image");
+    size_t n = (size_t)out->width * (size_t)out->height * (size_t)w->channels;
+    bool fits = w->dst && !w->box && out->width == w->width && out->height == w->height &&
+                dt_array_spec_of(w)->f32 == f32;
+    void *pixels = fits ? w->dst : dt_buffer_reserve(s->scratch, n * (f32 ? sizeof(float) : 1));
+    if (f32)
+        out->real = pixels;
+    else
+        out->data = pixels;
+    return pixels ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory for an image");
 }
 
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
     DT_TRY(dt_image_begin(s, width, height, out));
-    return dt_image_reserve(s, out);
+    return dt_image_reserve(s, out, false);
 }
 
 dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want,
@@ -86,6 +92,9 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
     if (!kind->image)
         return dt_fail(DT_E_DATA, "a %s file: images are %s", kind->name,
                        dt_kind_list_images(known, sizeof known));
+    if (!(kind->uses & DT_KIND_ARRAY) && want->channels != 1 && want->channels != 3)
+        return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d",
+                       kind->name, want->channels);
     dt_image_sink sink = {want, &d->pixels};
     return kind->image->decode(state_of(d, kind->image), bytes, &sink, out);
 }

@@ -31,13 +31,16 @@ void dt_decoder_destroy(dt_decoder *d);
 
 // What is wanted of an image.
 typedef struct dt_image_want {
-    int channels;      // pictures: 1 = grey, BT.601 luma; 3 = RGB. Alpha is dropped.
+    int channels; // pictures: 1 = grey, BT.601 luma; 3 = RGB, alpha is dropped. Arrays: any number.
     int height, width; // of dst, and what the pixels will be resized to; 0: not known
-    void *dst;         // used if the image is height x width and no box is asked for; may be NULL
+    // Used if the image is height x width and no box is asked for; may be NULL. Floats where `array` asks for
+    // them: then bytes of pictures never go there.
+    void *dst;
     // The part to resize from, asked once the size is known; NULL: all. A decoder may leave out what a
     // resize of the box to height x width (dt_resize) does not need.
     void (*box)(const void *ctx, int width, int height, double box[4]);
     const void *box_ctx;
+    const struct dt_array_spec *array; // what to make of arrays (array.h); NULL: bytes
 } dt_image_want;
 
 // Decodes `bytes`, into want->dst where it fits, else into scratch that the next decode overwrites. The
@@ -60,14 +63,15 @@ typedef struct dt_image_driver {
     void *(*create)(void);
     void (*destroy)(void *state);
 } dt_image_driver;
-extern const dt_image_driver dt_image_bmp, dt_image_jpeg, dt_image_png, dt_image_ppm,
-    dt_image_datum;
+extern const dt_image_driver dt_image_bmp, dt_image_jpeg, dt_image_png, dt_image_ppm, dt_image_npy,
+    dt_image_fits, dt_image_datum;
 
 // Once the size is known: checks the limits and sets all of `out` but the pixels' place, the box included.
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
-// Where the pixels go: out->width x out->height, which may have become less than the full size.
-dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out);
-// Both, for a whole image.
+// Where the pixels go, out->data or (f32) out->real: out->width x out->height, which may have become less than
+// the full size.
+dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32);
+// Both, for a whole image of bytes.
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
 
 // BT.601 luma as libjpeg and Pillow round it.
@@ -96,6 +100,9 @@ void dt_resizer_destroy(dt_resizer *r);
 // to (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory.
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
                     int dst_h, int dst_w);
+// The same for floats (src->real, a whole image) of any number of channels: the bits of Pillow's mode F.
+dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst,
+                         int dst_h, int dst_w);
 // The positions [begin, end) of an axis of `size` that a resize of [low, high) to n_out reads.
 void dt_resize_reach(double low, double high, int n_out, int size, int *begin, int *end);
 

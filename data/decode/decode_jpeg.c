@@ -156,7 +156,7 @@ static dt_status begin_region(dt_jpeg *j, const dt_image_sink *sink, dt_image *o
     out->left = (int)left;
     out->width = (int)width;
     if (out->top > 0) jpeg_skip_scanlines(d, (JDIMENSION)out->top);
-    return dt_image_reserve(sink, out);
+    return dt_image_reserve(sink, out, false);
 }
 
 static bool ends_with_marker(dt_span s) {

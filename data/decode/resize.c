@@ -69,31 +69,47 @@ void dt_resize_reach(double low, double high, int n_out, int size, int *begin, i
     taps_of(low, scale, n_out - 1, size, &unused, end);
 }
 
-static void fill_position(const dt_resize_axis *a, int i, double scale, double *w, int *first,
-                          int32_t *weight) {
-    int begin, end;
-    double center = taps_of(a->low, scale, i, a->in_size, &begin, &end);
+void dt_resize_taps(double low, double high, int n_out, int size, int i, double *w, int *begin,
+                    int *end) {
+    double scale = (high - low) / n_out, center = taps_of(low, scale, i, size, begin, end);
     double inverse = 1.0 / (scale < 1 ? 1 : scale), sum = 0;
-    for (int k = begin; k < end; k++) {
-        double t = fabs((k - center + 0.5) * inverse);
-        w[k - begin] = t < 1 ? 1 - t : 0;
-        sum += w[k - begin];
+    int n = *end - *begin;
+    for (int k = 0; k < n; k++) {
+        double t = fabs((k + *begin - center + 0.5) * inverse);
+        w[k] = t < 1 ? 1 - t : 0;
+        sum += w[k];
     }
-    for (int k = 0; k < end - begin; k++) {
-        double v = (sum != 0 ? w[k] / sum : w[k]) * (1 << DT_RESIZE_BITS);
-        weight[k] = (int32_t)(v + 0.5);
-    }
+    for (int k = 0; k < n && sum != 0; k++) w[k] /= sum;
+}
+
+static void fill_position(const dt_resize_axis *a, int i, double *w, int *first, int32_t *weight) {
+    int begin, end;
+    dt_resize_taps(a->low, a->high, a->n_out, a->in_size, i, w, &begin, &end);
+    for (int k = 0; k < end - begin; k++) weight[k] = (int32_t)(w[k] * (1 << DT_RESIZE_BITS) + 0.5);
     for (int k = end - begin; k < a->n_taps; k++) weight[k] = 0;
     first[0] = begin;
     first[1] = end - begin;
+}
+
+static int max_taps(double low, double high, int n_out) {
+    double scale = (high - low) / n_out;
+    return (int)ceil(scale < 1 ? 1 : scale) * 2 + 1;
+}
+
+double *dt_resizer_taps(dt_resizer *r, const double box[4], int dst_w, int dst_h) {
+    int x = max_taps(box[0], box[2], dst_w), y = max_taps(box[1], box[3], dst_h);
+    return (double *)dt_buffer_reserve(&r->row_double, (size_t)(x > y ? x : y) * sizeof(double));
+}
+
+float *dt_resizer_rows(dt_resizer *r, size_t n) {
+    return (float *)dt_buffer_reserve(&r->rows, n * sizeof(float));
 }
 
 // Makes the weights unless they are there already: a data set of one image size makes them once.
 static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double low, double high,
                          int n_out, bool packed) {
     if (a->n_out == n_out && a->in_size == in_size && a->low == low && a->high == high) return true;
-    double scale = (high - low) / n_out, support = scale < 1 ? 1 : scale;
-    a->n_taps = (int)ceil(support) * 2 + 1;
+    a->n_taps = max_taps(low, high, n_out);
     a->n_out = 0;
     int *first = (int *)dt_buffer_reserve(&a->first, (size_t)n_out * 2 * sizeof(int));
     int32_t *weight = (int32_t *)dt_buffer_reserve(&a->weight, (size_t)n_out * (size_t)a->n_taps *
@@ -103,12 +119,12 @@ static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double l
     a->in_size = in_size;
     a->low = low;
     a->high = high;
+    a->n_out = n_out;
     a->max_count = 0;
     for (int i = 0; i < n_out; i++) {
-        fill_position(a, i, scale, w, first + 2 * i, weight + (size_t)i * (size_t)a->n_taps);
+        fill_position(a, i, w, first + 2 * i, weight + (size_t)i * (size_t)a->n_taps);
         if (first[2 * i + 1] > a->max_count) a->max_count = first[2 * i + 1];
     }
-    a->n_out = n_out;
     if (packed && r->fast && !r->fast->pack(a)) a->n_out = 0;
     return a->n_out > 0;
 }
@@ -130,6 +146,12 @@ VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8
             int32_t s = half;
             for (int k = 0; k < first[1]; k++) s += weight[k] * p[k];
             dst[i] = clip(s);
+        } else if (channels != 3) {
+            for (int c = 0; c < channels; c++) {
+                int32_t s = half;
+                for (int k = 0; k < first[1]; k++) s += weight[k] * p[k * channels + c];
+                dst[i * channels + c] = clip(s);
+            }
         } else {
             int32_t s0 = half, s1 = half, s2 = half;
             for (int k = 0; k < first[1]; k++) {
@@ -196,6 +218,10 @@ dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uin
     const double whole[4] = {0, 0, full_w, full_h};
     if (!box) box = whole;
     size_t n = (size_t)dst_w * (size_t)src->channels;
+    if (src->width == dst_w && src->height == dst_h && memcmp(box, whole, sizeof whole) == 0) {
+        memcpy(dst, src->data, n * (size_t)dst_h); // as Pillow's resize to the same size copies
+        return DT_OK;
+    }
     bool ok = prepare_axis(r, &r->x, full_w, box[0], box[2], dst_w, src->channels == 3) &&
               prepare_axis(r, &r->y, full_h, box[1], box[3], dst_h, false);
     if (!ok) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");

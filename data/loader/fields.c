@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "data/augment/mix.h"
 #include "data/decode/kinds.h"
+#include "field_image.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -182,17 +183,23 @@ static dt_status read_size(resolver *r, int n, int64_t *out) {
                                  : "a vector field needs size: [length]");
 }
 
+// Whether the members are arrays, as far as their extensions tell.
+static bool is_of_arrays(const resolver *r) {
+    bool any = false;
+    for (uint32_t i = 0; i < r->c->n_exts; i++)
+        any = any ||
+              (r->f->is_ext[i] && is_of_use(dt_catalog_str(r->c, r->c->exts[i]), DT_KIND_ARRAY));
+    return any;
+}
+
 static dt_status resolve_image(resolver *r) {
     int64_t size[2];
     DT_TRY(read_size(r, 2, size));
     int64_t channels =
         dt_config_is_auto(r->config, key_of(r, "channels")) ? 3 : dt_config_int(r->config, r->key);
-    if (channels != 1 && channels != 3)
-        return dt_config_fail(r->config, key_of(r, "channels"),
-                              "images have 1 (grey) or 3 channels");
+    DT_TRY(dt_array_spec_read(&r->f->array, r->config, r->f->name, (int)channels));
     r->info->is_image = true;
-    r->info->dtype =
-        strcmp(dt_config_str(r->config, key_of(r, "dtype")), "f32") == 0 ? DT_F32 : DT_U8;
+    r->info->dtype = r->f->array.f32 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
     char key[320];
@@ -200,7 +207,14 @@ static dt_status resolve_image(resolver *r) {
     const dt_cnode *all = dt_config_node(r->config, "data.augment");
     const dt_cnode *list =
         all && dt_cnode_kind(all) == DT_C_MAP ? dt_cnode_get(all, r->f->name) : NULL;
-    return list ? dt_augment_parse(&r->f->augment, list, r->f->name) : DT_OK;
+    if (!list) return DT_OK;
+    DT_TRY(dt_augment_parse(&r->f->augment, list, r->f->name));
+    const char *of_bytes = dt_augment_of_bytes(r->f->augment);
+    if (!of_bytes || !r->f->array.f32 || !is_of_arrays(r)) return DT_OK;
+    return dt_config_fail(r->config, key,
+                          "%s works on bytes; an array of floats (dtype: f32) can be moved, not "
+                          "recoloured: flip, crop, shift, zoom, rotate, affine, perspective",
+                          of_bytes);
 }
 
 static dt_status resolve_audio(resolver *r) {

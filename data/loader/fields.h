@@ -5,6 +5,7 @@
 
 #include "data/augment/augment.h"
 #include "data/catalog/catalog.h"
+#include "data/decode/array.h"
 #include "field_audio.h"
 
 #include "config/config.h"
@@ -35,6 +36,7 @@ typedef struct dt_field {
     int n_numbers;
     size_t sample_bytes;
     dt_augment *augment;   // image; or NULL
+    dt_array_spec array;   // image
     dt_audio_field *audio; // audio
 } dt_field;
 

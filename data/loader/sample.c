@@ -44,57 +44,64 @@ static void choose_box(const void *ctx, int width, int height, double box[4]) {
     dt_augment_box(c->augment, c->key, width, height, box);
 }
 
-// Pixels of the field's size, before augmentation. 0 bytes: they are pixels already, from the cache.
-static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
-                               const dt_augment_key *key, bool augment, uint8_t *dst) {
-    const dt_field *f = &d->fields.f[i];
-    const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
-    int h = (int)size[0], wd = (int)size[1], c = (int)size[2];
-    dt_image image;
-    double box[4];
-    if (bytes.n_bytes == 0) {
-        memcpy(dst, bytes.data, (size_t)h * (size_t)wd * (size_t)c);
-        return DT_OK;
-    }
-    box_choice choice = {f->augment, key};
-    bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
-    dt_image_want want = {.channels = c,
-                          .height = h,
-                          .width = wd,
-                          .dst = dst,
-                          .box = crops ? choose_box : NULL,
-                          .box_ctx = &choice};
-    DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
-    if (image.data != dst) DT_TRY(dt_resize(w->resizer, &image, image.box, dst, h, wd));
-    dt_keep_pixels(d, i, w->bad_record, dst);
-    return DT_OK;
-}
-
-static dt_status decode_bytes(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
-                              const dt_augment_key *key, bool augment, uint8_t *dst) {
-    const dt_field *f = &d->fields.f[i];
-    const int64_t *size = d->fields.info[i].sample_shape.d;
+static dt_status augment_image(dt_sample_scratch *w, const dt_field *f, dt_image image,
+                               const dt_augment_key *key) {
+    if (!key || !f->augment) return DT_OK;
     double t = dt_clock_s();
-    DT_TRY(decode_pixels(d, w, i, bytes, key, augment, dst));
-    t = lap(&w->decode_ns, t);
-    if (!augment || !f->augment) return DT_OK;
     dt_counter_add(&w->n_augmented, 1);
-    dt_image image = {dst, (int)size[1], (int)size[0], (int)size[2]};
     dt_status st = dt_augment_apply(f->augment, key, &image, &w->augment);
     lap(&w->augment_ns, t);
     return st;
 }
 
-// An f32 field of a picture of bytes: changed as bytes, then widened.
-static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_span bytes,
-                              const dt_augment_key *key, bool augment, void *dst) {
-    if (d->fields.info[i].dtype == DT_U8) return decode_bytes(d, w, i, bytes, key, augment, dst);
-    size_t n = (size_t)dt_shape_elements(&d->fields.info[i].sample_shape);
-    uint8_t *pixels = dt_buffer_reserve(&w->pixels, n);
-    if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory");
-    DT_TRY(decode_bytes(d, w, i, bytes, key, augment, pixels));
+// Pixels of the field's size, before augmentation: in `bytes`, or, where an array gives floats, in
+// `real`; *is_real says which. No bytes in: they are pixels already, from the cache.
+static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
+                               dt_image_want *want, uint8_t *bytes, float *real, bool *is_real) {
+    double t = dt_clock_s();
+    dt_image image;
+    *is_real = false;
+    if (in.n_bytes == 0) {
+        memcpy(bytes, in.data, dt_data_pixel_bytes(d, i));
+        lap(&w->decode_ns, t);
+        return DT_OK;
+    }
+    DT_TRY(dt_decode_image_part(w->decoder, in, want, &image));
+    *is_real = image.real != NULL;
+    if (*is_real && image.real != real)
+        DT_TRY(dt_resize_real(w->resizer, &image, image.box, real, want->height, want->width));
+    if (!*is_real && image.data != bytes)
+        DT_TRY(dt_resize(w->resizer, &image, image.box, bytes, want->height, want->width));
+    if (!*is_real) dt_keep_pixels(d, i, w->bad_record, bytes);
+    lap(&w->decode_ns, t);
+    return DT_OK;
+}
+
+// A picture of an f32 field is changed as bytes, then widened; an array is changed as floats. `key` NULL:
+// not augmented.
+static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
+                              const dt_augment_key *key, void *dst) {
+    const dt_field *f = &d->fields.f[i];
+    const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
+    size_t n = (size_t)(size[0] * size[1] * size[2]);
+    double box[4];
+    bool is_real;
+    box_choice choice = {f->augment, key};
+    dt_image_want want = {.channels = (int)size[2],
+                          .height = (int)size[0],
+                          .width = (int)size[1],
+                          .dst = dst,
+                          .box_ctx = &choice,
+                          .array = &f->array};
+    if (key && f->augment && dt_augment_box(f->augment, key, 1, 1, box)) want.box = choose_box;
+    uint8_t *bytes = f->array.f32 ? dt_buffer_reserve(&w->pixels, n) : dst;
+    if (!bytes) return dt_fail(DT_E_INTERNAL, "out of memory");
+    DT_TRY(decode_pixels(d, w, i, in, &want, bytes, f->array.f32 ? dst : NULL, &is_real));
+    dt_image image = {bytes, want.width, want.height, want.channels};
+    if (is_real) image.data = NULL, image.real = dst;
+    DT_TRY(augment_image(w, f, image, key));
     float *out = dst;
-    for (size_t k = 0; k < n; k++) out[k] = pixels[k];
+    for (size_t k = 0; f->array.f32 && !is_real && k < n; k++) out[k] = bytes[k];
     return DT_OK;
 }
 
@@ -128,39 +135,10 @@ static dt_status decode_audio(const dt_audio_field *f, dt_sample_scratch *w, dt_
     return DT_OK;
 }
 
-// Raw f32 would have to look like digits in every byte to pass for text: "200 -20\n" is text.
-static bool is_number_text(dt_span bytes) {
-    for (size_t i = 0; i < bytes.n_bytes; i++)
-        if (!bytes.data[i] || !strchr("0123456789+-.eE \t\r\n,[]naifNAIF", bytes.data[i]))
-            return false;
-    return true;
-}
-
-// Numbers as text (separated by spaces, commas, brackets) or, when the size says so, as raw f32.
-static dt_status parse_numbers(dt_sample_scratch *w, dt_span bytes, int64_t n, float *out) {
-    if (bytes.n_bytes == (size_t)n * sizeof(float) && !is_number_text(bytes)) {
-        memcpy(out, bytes.data, bytes.n_bytes);
-        return DT_OK;
-    }
-    char *text = (char *)dt_buffer_reserve(&w->augment, bytes.n_bytes + 1), *end;
-    if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
-    memcpy(text, bytes.data, bytes.n_bytes);
-    text[bytes.n_bytes] = '\0';
-    for (int64_t i = 0; i < n; i++) {
-        text += strspn(text, " \t\r\n,[]");
-        out[i] = strtof(text, &end);
-        if (end == text)
-            return dt_fail(DT_E_DATA, "%lld numbers wanted, %lld found", (long long)n,
-                           (long long)i);
-        text = end;
-    }
-    return DT_OK;
-}
-
 static dt_status fill_numbers(dt_sample_scratch *w, dt_span bytes, const dt_field_info *f,
                               float *dst) {
     int64_t n = dt_shape_elements(&f->sample_shape);
-    DT_TRY(parse_numbers(w, bytes, n, dst));
+    DT_TRY(dt_decode_numbers(bytes, n, dst, &w->augment));
     for (int64_t i = 0; i < n; i++) dst[i] = (dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i);
     return DT_OK;
 }
@@ -173,7 +151,8 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     dt_span bytes = {dt_fetch_pixels(d, w, i, record), 0};
     if (!bytes.data) DT_TRY(dt_fetch(d, w, i, record, (uint32_t)member, &bytes));
     dt_counter_add(&w->n_decoded, 1);
-    dt_status st = f->kind == DT_FIELD_IMAGE   ? decode_image(d, w, i, bytes, key, augment, dst)
+    dt_status st = f->kind == DT_FIELD_IMAGE
+                       ? decode_image(d, w, i, bytes, augment ? key : NULL, dst)
                    : f->kind == DT_FIELD_AUDIO ? decode_audio(f->audio, w, bytes, key, augment, dst)
                                                : fill_numbers(w, bytes, &d->fields.info[i], dst);
     return st == DT_OK ? st : dt_set_context(d->set, record, (uint32_t)member, st);

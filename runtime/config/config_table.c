@@ -11,11 +11,20 @@
 static const char absent[] = "none"; // no default: told from a default `none` by its address
 #define N        1
 #define AUDIO    2
+#define IMAGE    4
 #define NONE     absent
 #define REQUIRED "required"
 static const dt_config_key keys[] = {
 #define KEY(path, type, def, range, flags, help)                                                   \
-    {path, #type, def, range, help, ((flags)&N) != 0, (flags)&AUDIO ? "audio" : NULL},
+    {path,                                                                                         \
+     #type,                                                                                        \
+     def,                                                                                          \
+     range,                                                                                        \
+     help,                                                                                         \
+     ((flags)&N) != 0,                                                                             \
+     (flags)&AUDIO   ? "audio"                                                                     \
+     : (flags)&IMAGE ? "image"                                                                     \
+                     : NULL},
 #include "config.def"
 #undef KEY
 };
@@ -26,6 +35,7 @@ static const config_type types[] = {
 };
 #undef N
 #undef AUDIO
+#undef IMAGE
 #undef NONE
 #undef REQUIRED
 

@@ -1,0 +1,75 @@
+// array.h: arrays of numbers (NPY, FITS) as images and as vectors. A decoder says which planes it has and
+// reads one at a time; bands, stretch, conversion and place are common.
+#ifndef DT_DATA_ARRAY_H
+#define DT_DATA_ARRAY_H
+
+#include "decode.h"
+
+typedef enum dt_stretch { DT_STRETCH_NONE, DT_STRETCH_LINEAR, DT_STRETCH_ASINH } dt_stretch;
+typedef enum dt_range { DT_RANGE_ZSCALE, DT_RANGE_MINMAX, DT_RANGE_GIVEN } dt_range;
+
+// What a field makes of an array.
+typedef struct dt_array_spec {
+    bool f32; // pixels as floats; else bytes: stretched values times 255, others as they are, both
+              // rounded and cut to 0..255
+    bool chw; // NPY of three axes: channels first; else last
+    int n_bands, bands[DT_MAX_CHANNELS]; // planes to take, in this order; 0: all as they come
+    dt_stretch stretch;                  // to 0..1, each channel by itself
+    dt_range range;                      // the values that become 0 and 1
+    double low, high;                    // DT_RANGE_GIVEN
+    double softening;                    // asinh: share of the range below which it is about linear
+} dt_array_spec;
+
+// ---- stretch ---------------------------------------------------------------------------------------
+// The limits that astropy's ZScaleInterval finds with its defaults (the algorithm of IRAF's zscale: a line
+// through up to 1000 sorted samples, outliers rejected, slope divided by a contrast of 0.25) among n
+// values; those that are not finite do not count. `scratch` grows. DT_E_INTERNAL: out of memory.
+dt_status dt_zscale(const float *v, size_t n, dt_buffer *scratch, double limits[2]);
+// v[i] -> 0..1 in place, as astropy's intervals and AsinhStretch (asinh(x / a) / asinh(1 / a); Lupton, Gunn
+// and Szalay 1999); what is not finite becomes 0. DT_STRETCH_NONE does only that.
+dt_status dt_stretch_plane(const dt_array_spec *s, float *v, size_t n, dt_buffer *scratch);
+
+// ---- planes ----------------------------------------------------------------------------------------
+typedef struct dt_planes {
+    const char *format; // for messages
+    int64_t width, height, n;
+    // Plane i of n as width x height floats, rows dense; NaN where the file has no value.
+    dt_status (*read)(void *ctx, int64_t i, float *out);
+    void *ctx;
+} dt_planes;
+
+typedef struct dt_array_scratch {
+    dt_buffer plane, sorted;
+} dt_array_scratch;
+void dt_array_scratch_fini(dt_array_scratch *s);
+
+// The spec that a want implies.
+const dt_array_spec *dt_array_spec_of(const dt_image_want *w);
+// DT_E_DATA if the bands are not there or do not make want->channels.
+dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
+                             dt_image *out);
+
+// ---- NPY -------------------------------------------------------------------------------------------
+enum { DT_NPY_MAX_AXES = 32 };
+typedef struct dt_npy {
+    char kind;    // b, i, u or f
+    int size;     // bytes an element: 1, 2, 4 or 8
+    bool swapped; // the file is big endian
+    int n_axes;
+    int64_t shape[DT_NPY_MAX_AXES], stride[DT_NPY_MAX_AXES]; // stride in elements
+    int64_t n;                                               // elements, all there
+    const uint8_t *data;
+} dt_npy;
+
+bool dt_npy_is(dt_span bytes);
+// Versions 1 to 3; numbers only: object arrays (pickles), records and text are refused.
+dt_status dt_npy_read(dt_span bytes, dt_npy *out);
+// Element at `at` (in elements).
+double dt_npy_get(const dt_npy *a, int64_t at);
+
+// ---- vectors ---------------------------------------------------------------------------------------
+// Exactly n numbers: an NPY array of any shape (in its C order), text (separated by white space, commas,
+// semicolons, brackets), or n raw little-endian floats. DT_E_DATA: other bytes, or another count.
+dt_status dt_decode_numbers(dt_span bytes, int64_t n, float *out, dt_buffer *scratch);
+
+#endif

@@ -1,0 +1,194 @@
+// Fields of arrays: from NPY files in a folder to batches: bands, layout, stretch, augmentation of floats; and
+// the configs that cannot be.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data_fixture.h"
+
+#include "data/augment/pixels.h"
+
+#include <math.h>
+
+enum { BANDS = 4, SIDE = 6, N_FILES = 12 };
+
+static float value(int file, int band, int y, int x) {
+    return (float)(file * 1000 + band * 100 + y * 10 + x);
+}
+
+// (BANDS,SIDE,SIDE) f4 for files a/0.npy, b/1.npy, …
+static void write_arrays(const char *root) {
+    static const char header[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 6, 6), }";
+    for (int i = 0; i < N_FILES; i++) {
+        uint8_t file[128 + BANDS * SIDE * SIDE * 4];
+        memset(file, ' ', 128);
+        memcpy(file, "\x93NUMPY\x01\x00\x76\x00", 10);
+        memcpy(file + 10, header, sizeof header - 1);
+        file[127] = '\n';
+        float *v = (float *)(file + 128);
+        for (int k = 0; k < BANDS * SIDE * SIDE; k++)
+            v[k] = value(i, k / SIDE / SIDE, k / SIDE % SIDE, k % SIDE);
+        char *path = dt_xprintf("%s/%c/%d.npy", root, 'a' + i % 2, i);
+        fixture_write(path, file, sizeof file);
+        free(path);
+    }
+}
+
+static dt_config *config_of(const char *field, const char *augment) {
+    char *text = dt_xprintf("run: {name: t, seed: 7}\ndata:\n  path: \"%s\"\n  fields:\n"
+                            "    image: {kind: image, size: [6, 6]%s}\n"
+                            "    label: {kind: class}\n  workers: 1\n%s"
+                            "model: {name: resnet}\ntrain: {global_batch: 4, micro_batch: 4}\n",
+                            fixture_path("arrays"), field, augment);
+    dt_config *c = NULL;
+    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    free(text);
+    return c;
+}
+
+// The first training batch: n images, and which file each is.
+static void first_batch(const char *field, const char *augment, size_t bytes, void *images,
+                        int files[4]) {
+    dt_config *c = config_of(field, augment);
+    dt_dataset *d;
+    dt_batch_source *s;
+    const dt_batch *b;
+    static const int leaf;
+    if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                           .augment = true,
+                           .global_batch = 4,
+                           .micro_batch = 4,
+                           .leaves = &leaf,
+                           .n_leaves = 1,
+                           .end_step = 1};
+    assert_int_equal(d->open(d, &r, &s), DT_OK);
+    if (s->get(s, 0, 0, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    memcpy(images, b->field[0], bytes);
+    for (int i = 0; i < 4; i++) files[i] = ((const int32_t *)b->field[1])[i];
+    s->release(s, b);
+    s->close(s);
+    d->close(d);
+    dt_config_destroy(c);
+}
+
+static void bands_become_channels(void **state) {
+    float v[4][SIDE][SIDE][2];
+    int label[4];
+    first_batch(", dtype: f32, layout: chw, bands: [2, 0], channels: 2", "", sizeof v, v, label);
+    for (int i = 0; i < 4; i++) {
+        int file = (int)(v[i][0][0][1] / 1000);
+        assert_int_equal(file % 2, label[i]);
+        for (int y = 0; y < SIDE; y++)
+            for (int x = 0; x < SIDE; x++) {
+                assert_true(v[i][y][x][0] == value(file, 2, y, x));
+                assert_true(v[i][y][x][1] == value(file, 0, y, x));
+            }
+    }
+}
+
+static void a_flip_of_floats_moves_pixels(void **state) {
+    float v[4][SIDE][SIDE][4];
+    int label[4], n_flipped = 0;
+    first_batch(", dtype: f32, layout: chw, channels: 4",
+                "  augment: {image: [{flip: horizontal}]}\n", sizeof v, v, label);
+    for (int i = 0; i < 4; i++) {
+        int file = (int)(v[i][0][0][0] / 1000);
+        bool flipped = v[i][0][0][0] > v[i][0][1][0];
+        n_flipped += flipped;
+        for (int k = 0; k < SIDE * SIDE * 4; k++) {
+            int y = k / 4 / SIDE, x = k / 4 % SIDE;
+            assert_true(v[i][y][x][k % 4] == value(file, k % 4, y, flipped ? SIDE - 1 - x : x));
+        }
+    }
+    assert_true(n_flipped > 0 && n_flipped < 4);
+}
+
+static void a_stretch_fills_bytes(void **state) {
+    uint8_t v[4][SIDE][SIDE];
+    int label[4];
+    first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: minmax", "",
+                sizeof v, v, label);
+    for (int i = 0; i < 4; i++)
+        for (int y = 0; y < SIDE; y++)
+            for (int x = 0; x < SIDE; x++)
+                assert_int_equal(v[i][y][x], (int)((y * 10 + x) / 55.0 * 255 + 0.5));
+    first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: [-1, 0]", "",
+                sizeof v, v, label);
+    assert_int_equal(v[0][0][0], 255);
+}
+
+static void expect_refused(const char *field, const char *augment, const char *says) {
+    dt_config *c = config_of(field, augment);
+    dt_dataset *d;
+    assert_int_equal(dt_data_open(&d, c, NULL, 1, NULL), DT_E_USAGE);
+    if (!strstr(dt_error_message(), says)) fail_msg("%s", dt_error_message());
+    assert_non_null(strstr(dt_error_message(), "t.yaml:"));
+    dt_config_destroy(c);
+}
+
+static void wrong_configs_are_named(void **state) {
+    expect_refused(", channels: 4", "", "dtype: f32");
+    expect_refused(", channels: 3, bands: [0, 1]", "", "2 bands, but channels: 3");
+    expect_refused(", channels: 1, bands: [-1]", "", "counted from 0");
+    expect_refused(", channels: 1, range: minmax", "", "stretch");
+    expect_refused(", channels: 1, stretch: asinh, range: [3, 2]", "", "low first");
+    expect_refused(", channels: 1, stretch: asinh, range: most", "", "zscale, minmax");
+    expect_refused(", dtype: f32", "  augment: {image: [flip: both, noise: 0.1]}\n", "noise");
+}
+
+static float at(const dt_image *s, int x, int y, int c) {
+    x = x < 0 ? 0 : x >= s->width ? s->width - 1 : x;
+    y = y < 0 ? 0 : y >= s->height ? s->height - 1 : y;
+    return s->real[(y * s->width + x) * s->channels + c];
+}
+
+static void floats_are_warped_bilinearly(void **state) {
+    enum { N_W = 9, N_H = 7, N_C = 5 };
+    float src[N_W * N_H * N_C], dst[N_W * N_H * N_C];
+    for (int i = 0; i < N_W * N_H * N_C; i++) src[i] = (float)((i * 7919) % 1000) - 300;
+    dt_image image = {NULL, N_W, N_H, N_C, .real = src};
+    dt_map m = dt_map_shift(1.25, -0.5);
+    dt_pixels_warp_real(&image, &m, (dt_border){.fill = -1}, dst);
+    for (int i = 0; i < N_W * N_H * N_C; i++) {
+        int c = i % N_C, x = i / N_C % N_W, y = i / N_C / N_W;
+        double top =
+            0.75 * (double)at(&image, x + 1, y - 1, c) + 0.25 * (double)at(&image, x + 2, y - 1, c);
+        double low =
+            0.75 * (double)at(&image, x + 1, y, c) + 0.25 * (double)at(&image, x + 2, y, c);
+        assert_true(fabs((double)dst[i] - (top + low) / 2) < 1e-3);
+    }
+    dt_pixels_warp_real(&image, &m, (dt_border){.fill = 7}, dst);
+    assert_true(dst[(N_W - 1) * N_C] == 7); // comes from outside
+    m = dt_map_flip(true, true, N_W, N_H);
+    dt_pixels_warp_real(&image, &m, (dt_border){.fill = -2}, dst);
+    for (int i = 0; i < N_W * N_H; i++)
+        for (int c = 0; c < N_C; c++)
+            assert_true(dst[i * N_C + c] == src[(N_W * N_H - 1 - i) * N_C + c]);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    write_arrays(fixture_path("arrays"));
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bands_become_channels),
+        cmocka_unit_test(a_flip_of_floats_moves_pixels),
+        cmocka_unit_test(a_stretch_fills_bytes),
+        cmocka_unit_test(wrong_configs_are_named),
+        cmocka_unit_test(floats_are_warped_bilinearly),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
