@@ -7,8 +7,8 @@
 Makes one-second WAVs of 16 bits once (.cache/bench-acoustic), packs them for dtrain, and reads whole epochs with
 each side in turn, --rounds times: 512 points, hop 160, 64 bands, decibels, batches of 32. Peers read the files
 with soundfile in a DataLoader with 0 to `cores` workers, with the spectrogram made in the worker or, for
-torchaudio, of the whole batch; the best of each counts. dtrain has as many workers as there are cores. Needs
-torch, torchaudio, librosa and soundfile (torchaudio is not needed to run librosa's part).
+torchaudio, of the whole batch; the best of each counts. dtrain has as many workers as there are cores. CPU time a file, in one thread (dtrain:
+all), is told as well: other load on the machine changes it little. Needs torch, torchaudio, librosa and soundfile (torchaudio is not needed to run librosa's part).
 """
 import argparse
 import json
@@ -42,7 +42,6 @@ def peer(a):
     import soundfile
     import torch
     torch.version.cuda = None  # a torchaudio for another CUDA refuses to load; nothing here needs one
-    torch.set_num_threads(a.cores)
     paths = sorted(os.path.join(d, f) for d, _, names in os.walk(a.folder) for f in names if f.endswith(".wav"))
     if a.peer == "librosa":
         import librosa
@@ -68,19 +67,22 @@ def peer(a):
                 x = resample(x)
             return (x if a.peer == "torchaudio-batch" else mel(x)), i % 10
 
-    best = 0
-    for workers in range(a.cores + 1):
+    best, cpu_us = 0, 0
+    for workers, threads in [(0, 1), (0, a.cores)] + [(w, 1) for w in range(1, a.cores + 1)]:
+        torch.set_num_threads(threads)
         loader = torch.utils.data.DataLoader(Files(), batch_size=BATCH, shuffle=True, num_workers=workers, drop_last=True,
                                              persistent_workers=workers > 0, prefetch_factor=4 if workers else None)
         with torch.inference_mode():
             for epoch in range(2):  # the first one warms up
-                begin, n = time.perf_counter(), 0
+                begin, cpu, n = time.perf_counter(), time.process_time(), 0
                 for x, _ in loader:
                     n += len(mel(x)) if a.peer == "torchaudio-batch" else len(x)
                 rate = n / (time.perf_counter() - begin)
-        print(f"  {a.peer}, {workers} workers: {rate:.0f} files/s", file=sys.stderr)
+                if (workers, threads) == (0, 1):
+                    cpu_us = (time.process_time() - cpu) / n * 1e6
+        print(f"  {a.peer}, {workers} workers, {threads} threads: {rate:.0f} files/s", file=sys.stderr)
         best = max(best, rate)
-    print(best)
+    print(json.dumps([best, cpu_us]))
 
 
 def dtrain(a, packed, workers):
@@ -99,7 +101,7 @@ train: {{global_batch: {BATCH}, micro_batch: {BATCH}}}
     cmd = [os.path.join(ROOT, a.build, "bench_loader"), config, f"data.workers={workers}"] + [augment] * a.augment
     r = json.loads(subprocess.run(cmd, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
     print(f"  dtrain, {workers} workers: {r['samples_per_s']:.0f} files/s, {r['cpu_us_per_sample']:.0f} us of CPU each", file=sys.stderr)
-    return r["samples_per_s"]
+    return r["samples_per_s"], r["cpu_us_per_sample"]
 
 
 def main():
@@ -129,11 +131,13 @@ def main():
         for name in ("torchaudio", "torchaudio-batch", "librosa"):
             cmd = [a.python, __file__, "--peer", name, "--folder", a.folder, "--cores", str(a.cores), "--rate", str(a.rate),
                    "--file-rate", str(a.file_rate)]
-            rates.setdefault(name, []).append(float(subprocess.run(cmd, check=True, text=True, stdout=subprocess.PIPE).stdout))
-    ours = statistics.median(rates["dtrain"])
+            rates.setdefault(name, []).append(json.loads(subprocess.run(cmd, check=True, text=True, stdout=subprocess.PIPE).stdout))
+    medians = {name: [statistics.median(v[k] for v in values) for k in (0, 1)] for name, values in rates.items()}
+    ours = medians["dtrain"]
     print(f"{a.files} WAVs of 1 s, {a.file_rate} -> {a.rate} Hz, {a.cores} cores, medians of {a.rounds} rounds")
-    for name, values in rates.items():
-        print(f"| {name} | {statistics.median(values):.0f} files/s | {ours / statistics.median(values):.2f} |")
+    print("| | files/s | dtrain's ratio | CPU a file, one thread | dtrain's ratio |\n|---|---|---|---|---|")
+    for name, (rate, cpu) in medians.items():
+        print(f"| {name} | {rate:.0f} | {ours[0] / rate:.2f} | {cpu:.0f} us | {cpu / ours[1]:.2f} |")
 
 
 if __name__ == "__main__":
