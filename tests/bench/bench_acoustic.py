@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's: workers are the threads
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 N_FFT, HOP, N_MELS, BATCH = 512, 160, 64, 32
 
@@ -45,6 +47,7 @@ def peer(a):
     paths = sorted(os.path.join(d, f) for d, _, names in os.walk(a.folder) for f in names if f.endswith(".wav"))
     if a.peer == "librosa":
         import librosa
+        basis = librosa.filters.mel(sr=a.rate, n_fft=N_FFT, n_mels=N_MELS)  # melspectrogram makes it anew for each file
     else:
         import torchaudio
         mel = torch.nn.Sequential(torchaudio.transforms.MelSpectrogram(a.rate, N_FFT, hop_length=HOP, n_mels=N_MELS),
@@ -60,8 +63,8 @@ def peer(a):
             if a.peer == "librosa":
                 if rate != a.rate:
                     x = librosa.resample(x, orig_sr=rate, target_sr=a.rate)
-                m = librosa.feature.melspectrogram(y=x, sr=a.rate, n_fft=N_FFT, hop_length=HOP, n_mels=N_MELS)
-                return torch.from_numpy(librosa.power_to_db(m)), i % 10
+                power = np.abs(librosa.stft(x, n_fft=N_FFT, hop_length=HOP)) ** 2
+                return torch.from_numpy(librosa.power_to_db(basis @ power)), i % 10
             x = torch.from_numpy(x)
             if resample is not None:
                 x = resample(x)
