@@ -132,16 +132,18 @@ static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
 }
 
 // ---- ranks --------------------------------------------------------------------------------------------
-// Everybody's status at once. Who failed alone says so here; rank 0 has its message said by main.
+// Everybody's status at once. Of those who failed the first one says so: they mostly say the same. Rank 0
+// leaves that to main.
 static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
     dt_comm *c = ctx;
-    int64_t both[2] = {mine, *value};
-    if (mine != DT_OK && c->rank > 0) launch_report(mine);
-    DT_TRY(c->all_reduce_max_i64(c, both, 2));
-    *value = both[1];
-    if (both[0] != DT_OK && mine == DT_OK && c->rank == 0)
-        return dt_fail((dt_status)both[0], "another rank failed: see its line");
-    return (dt_status)both[0];
+    int64_t all[3] = {mine, *value, mine == DT_OK ? 0 : c->world_size - c->rank};
+    DT_TRY(c->all_reduce_max_i64(c, all, 3));
+    *value = all[1];
+    if (all[0] == DT_OK) return DT_OK;
+    bool speaks = c->world_size - c->rank == all[2];
+    if (speaks && c->rank > 0) launch_report(mine);
+    if (!speaks) dt_error_clear();
+    return (dt_status)all[0];
 }
 
 static dt_status pack_on_ranks(dt_pack_opts *o) {

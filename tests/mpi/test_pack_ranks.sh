@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# dtrain pack on 1, 2 and 3 ranks and on several threads: the same bytes; so after ranks were killed, and
+# an error of one rank is an error of all with one line.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
+[ -f "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+cd "$work"
+
+python3 - <<'PY'
+import os
+for i in range(2400):
+    os.makedirs(f"raw/c{i % 3}", exist_ok=True)
+    n = i if i < 1000 else 1900 + i % 300 if i < 2300 else 60000 + i
+    with open(f"raw/c{i % 3}/f{i}.npy", "wb") as f:
+        f.write(i.to_bytes(8, "little") + bytes((i * k * 7919 >> 5) & 255 for k in range(min(n, 3000))) + bytes(max(n - 3000, 0)))
+    if i % 50 == 0:
+        os.link(f"raw/c{i % 3}/f{i}.npy", f"raw/c{i % 3}/copy{i}.npy")
+PY
+
+sum_of() { # everything a set has
+    cat "$@" | sha256sum | cut -c1-16
+}
+lmdb_sum() { sum_of "$1"/data.mdb "$1"/data.mdb.index "$1"/catalog.sqlite; }
+tar_sum() { sum_of "$1"/s-?.tar "$1"/s-?.tar.index "$1"/s.catalog.sqlite; }
+
+pack() { # output, options
+    "$DTRAIN" pack raw "$@" >out 2>log || fail "pack $*: exit $?"
+}
+pack_on() { # ranks, output, options
+    local np=$1
+    shift
+    "${ranks[@]}" "$np" "$DTRAIN" pack raw "$@" >out 2>log || fail "pack $* on $np ranks: exit $?"
+}
+
+mkdir one
+pack one.lmdb --threads 1
+pack 'one/s-{0..4}.tar' --threads 1
+lmdb=$(lmdb_sum one.lmdb) tar=$(tar_sum one)
+for np in 1 2 3; do
+    for threads in 1 2; do
+        name=np$np-$threads
+        mkdir "$name"
+        pack_on $np "$name.lmdb" --threads $threads
+        [ "$(lmdb_sum "$name.lmdb")" = "$lmdb" ] || fail "LMDB of $np ranks, $threads threads has other bytes"
+        pack_on $np "$name/s-{0..4}.tar" --threads $threads
+        [ "$(tar_sum "$name")" = "$tar" ] || fail "shards of $np ranks, $threads threads have other bytes"
+        [ -z "$(ls -d ./*.partial "$name"/*.partial 2>/dev/null)" ] || fail "something is left over"
+    done
+done
+echo "1, 2 and 3 ranks write the same bytes"
+
+# done already: nobody waits for anybody
+pack_on 2 np2-1.lmdb
+grep -q "already packed" log || fail "not found to be done"
+# without twins
+pack one-drop.lmdb --duplicates drop
+pack_on 3 np3-drop.lmdb --duplicates drop
+[ "$(lmdb_sum one-drop.lmdb)" = "$(lmdb_sum np3-drop.lmdb)" ] || fail "--duplicates drop depends on the ranks"
+[ "$(lmdb_sum one-drop.lmdb)" != "$lmdb" ] || fail "--duplicates drop dropped nothing"
+
+# ranks killed at some of their write calls, then another number of ranks goes on
+for n in 9 30 31 33 36 39 42 45; do
+    rc=0
+    DTRAIN_FAILPOINT=io:$n:kill "${ranks[@]}" 2 "$DTRAIN" pack raw killed.lmdb >out 2>log || rc=$?
+    [ ! -e killed.lmdb ] || [ "$(lmdb_sum killed.lmdb)" = "$lmdb" ] || fail "half a set after a kill at call $n"
+done
+pack_on $((RANDOM % 3 + 1)) killed.lmdb
+[ "$(lmdb_sum killed.lmdb)" = "$lmdb" ] || fail "after kills the bytes differ"
+mkdir killed
+for n in 12 25 40 41 44 47; do
+    DTRAIN_FAILPOINT=io:$n:kill "${ranks[@]}" 3 "$DTRAIN" pack raw 'killed/s-{0..4}.tar' >out 2>log || true
+done
+pack_on 2 'killed/s-{0..4}.tar'
+[ "$(tar_sum killed)" = "$tar" ] || fail "after kills the bytes of shards differ"
+
+# what is wrong with the command line or the data is one line, from rank 0, and the right exit code
+wrong() { # exit code, text, arguments
+    local want=$1 text=$2 rc=0
+    shift 2
+    timeout 60 "${ranks[@]}" 3 "$DTRAIN" pack "$@" >out 2>log || rc=$?
+    [ $rc = "$want" ] || fail "exit $rc, not $want: pack $*"
+    [ "$(grep -c "$text" log)" = 1 ] || fail "not one line of '$text': pack $*"
+}
+wrong 2 "exists and was made from something else" raw np2-1.lmdb --duplicates drop
+wrong 3 "no such folder" nowhere x.lmdb
+wrong 2 "the output ends in" raw x.zip
+chmod 000 raw/c1/f100.npy
+[ "$(id -u)" = 0 ] || wrong 3 "f100.npy: cannot open" raw unreadable.lmdb
+chmod 644 raw/c1/f100.npy
+# a rank that cannot write ends the job, and says why
+rc=0
+DTRAIN_FAILPOINT=io:14:enospc timeout 60 "${ranks[@]}" 2 "$DTRAIN" pack raw full.lmdb >out 2>log || rc=$?
+[ $rc = 5 ] || [ $rc = 0 ] || fail "a full disk: exit $rc"
+pack_on 2 full.lmdb
+[ "$(lmdb_sum full.lmdb)" = "$lmdb" ] || fail "after a full disk the bytes differ"
+echo "kills, full disks and wrong words: one line, the same bytes in the end"

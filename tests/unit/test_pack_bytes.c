@@ -1,0 +1,499 @@
+// The bytes of a packed set: the same for any number of threads, after a kill at any moment, by any way
+// there; read by liblmdb; very large, very many, oddly named and repeated records; shards by size.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "data/pack/raw.h"
+#include "data/source/source.h"
+#include "data_fixture.h"
+
+#include <fcntl.h>
+#include <lmdb.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { N_FILES = 3000 };
+static const char *raw; // files of all sizes, in classes
+
+static void make_raw(const char *root) {
+    uint8_t *bytes = malloc(70000);
+    for (uint32_t i = 0; i < 70000; i++) bytes[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (uint32_t i = 0; i < N_FILES; i++) {
+        // small ones go into leaves of an LMDB, others to pages of their own; the last ones are 60 KB
+        size_t n = i < 1500 ? i : i < 2900 ? 1900 + i % 300 : 60000 + i;
+        char *path = dt_xprintf("%s/c%u/%s%u.npy", root, i % 3, i % 7 ? "f" : "long-name-", i);
+        memcpy(bytes, &i, sizeof i);
+        fixture_write(path, bytes, n);
+        free(path);
+    }
+    free(bytes);
+}
+
+static uint64_t file_hash(const char *path) {
+    size_t n;
+    void *data = fixture_read(path, &n);
+    uint64_t h = dt_hash64(data, n);
+    free(data);
+    return h;
+}
+
+// Of data, index and catalog of an LMDB, or of shards 0..1 of a pattern "NAME-{0..1}.tar".
+static uint64_t set_hash(const char *name, bool lmdb) {
+    static const char *const LMDB[] = {"%s.lmdb/data.mdb", "%s.lmdb/data.mdb.index",
+                                       "%s.lmdb/catalog.sqlite"};
+    static const char *const TAR[] = {"%s-0.tar", "%s-1.tar", "%s-1.tar.index"};
+    uint64_t h[3];
+    for (int i = 0; i < 3; i++) {
+        char *file = NULL;
+        const char *form = lmdb ? LMDB[i] : TAR[i];
+        file = dt_xprintf("%s%s", name, strstr(form, "%s") + 2);
+        h[i] = file_hash(fixture_path(file));
+        free(file);
+    }
+    return dt_hash64(h, sizeof h);
+}
+
+static dt_pack_opts options(const char *out, int n_threads) {
+    return (dt_pack_opts){.source = raw, .out = out, .n_threads = n_threads, .version = "test"};
+}
+
+static void must(dt_status st) {
+    if (st != DT_OK) fail_msg("%s", dt_error_message());
+}
+
+static uint64_t good[2]; // tar, lmdb
+
+static void any_number_of_threads(void **state) {
+    static const int THREADS[] = {1, 2, 3, 8};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 4; i++) {
+            char *name = dt_xprintf("t%d", THREADS[i]);
+            char *out = dt_xprintf(k ? "%s.lmdb" : "%s-{0..1}.tar", name);
+            dt_pack_opts o = options(fixture_path(out), THREADS[i]);
+            must(dt_data_pack(&o));
+            uint64_t h = set_hash(name, k);
+            if (i == 0) good[k] = h;
+            assert_int_equal(h, good[k]);
+            free(out);
+            free(name);
+        }
+}
+
+// Killed from outside at moments that nobody chose; in the end the bytes are those of an undisturbed pack.
+static void killed_at_random_moments(void **state) {
+    for (int k = 0; k < 2; k++) {
+        const char *out = fixture_path(k ? "k.lmdb" : "k-{0..1}.tar");
+        unsigned seed = 12345;
+        int n_killed = 0;
+        for (int round = 0; round < 200; round++) {
+            pid_t pid = fork();
+            if (pid == 0) {
+                freopen("/dev/null", "w", stderr);
+                dt_pack_opts o = options(out, 1 + round % 3);
+                _exit(dt_data_pack(&o));
+            }
+            int status;
+            seed = seed * 1103515245 + 12345;
+            usleep(1000 * (1 + seed / 65536 % 25) * (1 + (unsigned)round / 10));
+            kill(pid, SIGKILL);
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            if (WIFEXITED(status)) {
+                assert_int_equal(WEXITSTATUS(status), 0);
+                break;
+            }
+            n_killed++;
+        }
+        assert_true(n_killed > 0);
+        dt_pack_opts o = options(out, 2);
+        must(dt_data_pack(&o));
+        assert_int_equal(set_hash("k", k), good[k]);
+        assert_false(dt_io_exists(fixture_path(k ? "k.lmdb.partial" : "k.tar.partial")));
+    }
+}
+
+// What a kill has left and somebody has changed since is found by its hash.
+static void what_is_kept_is_checked(void **state) {
+    const char *out = fixture_path("c.lmdb"), *data = fixture_path("c.lmdb.partial/set/data.mdb");
+    pid_t pid = fork();
+    if (pid == 0) {
+        dt_failpoint_set("io:20:kill");
+        dt_pack_opts o = options(out, 1);
+        _exit(dt_data_pack(&o));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    char **names;
+    size_t n, n_journal = 0;
+    must(dt_io_list_dir(&names, &n, fixture_path("c.lmdb.partial"), DT_E_DATA));
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(names[i], "rows-", 5) == 0) {
+            char *path = dt_xprintf("c.lmdb.partial/%s", names[i]);
+            free(fixture_read(fixture_path(path), &n_journal));
+            free(path);
+        }
+    dt_io_free_list(names, n);
+    assert_true(n_journal > 100000); // the first chunk was finished
+    int fd = open(data, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "damage", 6, 100000), 6);
+    close(fd);
+    dt_pack_opts o = options(out, 2);
+    must(dt_data_pack(&o));
+    uint64_t h[3] = {file_hash(fixture_path("c.lmdb/data.mdb")),
+                     file_hash(fixture_path("c.lmdb/data.mdb.index")),
+                     file_hash(fixture_path("c.lmdb/catalog.sqlite"))};
+    assert_int_equal(dt_hash64(h, sizeof h), good[1]);
+}
+
+static void two_packs_at_once(void **state) {
+    const char *out = fixture_path("lock.lmdb");
+    assert_int_equal(dt_io_mkdir(fixture_path("lock.lmdb.partial")), DT_OK);
+    int fd = open(fixture_path("lock.lmdb.partial/lock"), O_RDWR | O_CREAT, 0644);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &whole), 0);
+    dt_pack_opts o = options(out, 1);
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "another dtrain pack"));
+    close(fd);
+    must(dt_data_pack(&o));
+}
+
+// liblmdb walks the tree, finds each key, and may write to it.
+static void the_library_reads_it(void **state) {
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_cursor *cursor;
+    MDB_val k, v;
+    MDB_stat stat;
+    const char *path = fixture_path("t1.lmdb");
+    dt_set *s;
+    must(dt_set_open(&s, &path, 1));
+    assert_int_equal(mdb_env_create(&env), 0);
+    mdb_env_set_mapsize(env, 1 << 30);
+    assert_int_equal(mdb_env_open(env, path, MDB_NOTLS, 0644), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, MDB_RDONLY, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, NULL, 0, &dbi), 0);
+    assert_int_equal(mdb_stat(txn, dbi, &stat), 0);
+    assert_int_equal(stat.ms_entries, s->catalog->n_members);
+    assert_true(stat.ms_depth >= 2 && stat.ms_branch_pages > 0 && stat.ms_overflow_pages > 0);
+    assert_int_equal(mdb_cursor_open(txn, dbi, &cursor), 0);
+    size_t n = 0;
+    while (mdb_cursor_get(cursor, &k, &v, MDB_NEXT) == 0) n++;
+    assert_int_equal(n, s->catalog->n_members);
+    mdb_cursor_close(cursor);
+    dt_buffer scratch = {0};
+    for (uint32_t r = 0; r < s->catalog->n_records; r++) {
+        const dt_record *rec = &s->catalog->records[r];
+        for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
+            char *name = dt_xprintf(
+                "%s.%s", dt_catalog_str(s->catalog, rec->key),
+                dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[m].ext]));
+            dt_span bytes = {0};
+            k = (MDB_val){strlen(name), name};
+            assert_int_equal(mdb_get(txn, dbi, &k, &v), 0);
+            assert_int_equal(v.mv_size, s->catalog->members[m].size);
+            if (v.mv_size) must(dt_set_read(s, r, m, true, &scratch, &bytes));
+            assert_int_equal(
+                memcmp(v.mv_data, bytes.n_bytes ? bytes.data : scratch.data, v.mv_size), 0);
+            free(name);
+        }
+    }
+    mdb_txn_abort(txn);
+    dt_buffer_fini(&scratch);
+    dt_set_close(s);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    k = (MDB_val){3, "new"};
+    v = (MDB_val){5, "value"};
+    assert_int_equal(mdb_put(txn, dbi, &k, &v, 0), 0);
+    k = (MDB_val){10, "c1/f1.json"};
+    assert_int_equal(mdb_del(txn, dbi, &k, NULL), 0);
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, MDB_RDONLY, &txn), 0);
+    assert_int_equal(mdb_stat(txn, dbi, &stat), 0);
+    assert_int_equal(stat.ms_entries, n);
+    mdb_txn_abort(txn);
+    mdb_env_close(env);
+}
+
+static uint64_t catalog_hash(const char *path) {
+    dt_set *s;
+    must(dt_set_open(&s, &path, 1));
+    uint64_t h = dt_catalog_hash(s->catalog);
+    dt_set_close(s);
+    return h;
+}
+
+// From shards to an LMDB, to other shards, back: the same records with the same metadata.
+static void conversions_keep_everything(void **state) {
+    const char *a = fixture_path("t1-{0..1}.tar"), *b = fixture_path("conv.lmdb"),
+               *c = fixture_path("conv-%03d.tar");
+    dt_pack_opts o = {.source = a, .out = b};
+    must(dt_data_pack(&o));
+    o = (dt_pack_opts){.source = b, .out = c, .shard_records = 700};
+    must(dt_data_pack(&o));
+    const char *five = fixture_path("conv-{000..004}.tar");
+    assert_true(dt_io_exists(fixture_path("conv-004.tar")));
+    assert_false(dt_io_exists(fixture_path("conv-005.tar")));
+    assert_int_equal(catalog_hash(a), catalog_hash(b));
+    assert_int_equal(catalog_hash(a), catalog_hash(five));
+    assert_int_equal(catalog_hash(a), catalog_hash(fixture_path("t2.lmdb")));
+    // from one tar of one's own too, though it could be a tar of raw files
+    o = (dt_pack_opts){.source = fixture_path("t1-0.tar"), .out = fixture_path("conv2.lmdb")};
+    must(dt_data_pack(&o));
+    assert_int_equal(catalog_hash(fixture_path("conv2.lmdb")),
+                     catalog_hash(fixture_path("t1-0.tar")));
+}
+
+static void shards_by_size_and_count(void **state) {
+    dt_pack_opts o = options(fixture_path("size-{}.tar"), 2);
+    o.shard_bytes = 2000000;
+    must(dt_data_pack(&o));
+    struct stat s;
+    uint32_t n = 0;
+    for (int i = 0;; i++) {
+        char *name = dt_xprintf("size-%06d.tar", i);
+        const char *path = fixture_path(name);
+        free(name);
+        if (stat(path, &s) != 0) break;
+        assert_true(s.st_size <= 2000000 + 10240); // tar rounds up
+        dt_set *set;
+        must(dt_set_open(&set, &path, 1));
+        n += set->catalog->n_records;
+        dt_set_close(set);
+    }
+    assert_int_equal(n, N_FILES);
+    static const char *const WRONG[] = {"one.tar", "w-{0..3}.tar", "w.lmdb"};
+    for (int i = 0; i < 3; i++) {
+        o.out = fixture_path(WRONG[i]);
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    }
+    o = options(fixture_path("w-{0.tar"), 1);
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    o = options(fixture_path("w-{0..9999}.tar"), 1);
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE); // more shards than records
+}
+
+// Fewer shards than before: those that are left over belong to the old set and go with it.
+static void overwriting_leaves_no_shard_of_the_old_set(void **state) {
+    dt_pack_opts o = options(fixture_path("over-%02d.tar"), 2);
+    o.shard_records = 500;
+    must(dt_data_pack(&o));
+    assert_true(dt_io_exists(fixture_path("over-05.tar")));
+    o.shard_records = 1500;
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    o.overwrite = true;
+    must(dt_data_pack(&o));
+    assert_true(dt_io_exists(fixture_path("over-01.tar")));
+    assert_false(dt_io_exists(fixture_path("over-02.tar")));
+    assert_false(dt_io_exists(fixture_path("over-05.tar.index")));
+    assert_false(dt_io_exists(fixture_path("over.tar.partial")));
+}
+
+// 40 MB go from file to file, never through memory as a whole; its neighbours are not harmed.
+static void a_very_large_record(void **state) {
+    static const char *const OUTS[] = {"large.tar", "large.lmdb"};
+    const char *root = fixture_path("large");
+    enum { N = 40 << 20 };
+    uint8_t *bytes = malloc(N);
+    for (size_t i = 0; i < N; i++) bytes[i] = (uint8_t)(i * 2654435761u >> 11);
+    fixture_write(fixture_path("large/x/a.npy"), "small", 5);
+    fixture_write(fixture_path("large/x/b.npy"), bytes, N);
+    fixture_write(fixture_path("large/x/c.npy"), "also small", 10);
+    for (int k = 0; k < 2; k++) {
+        const char *out = fixture_path(OUTS[k]);
+        fixture_pack(root, out);
+        dt_set *s;
+        dt_buffer b = {0};
+        dt_span span;
+        must(dt_set_open(&s, &out, 1));
+        assert_int_equal(s->catalog->n_records, 3);
+        for (uint32_t r = 0; r < 3; r++)
+            for (uint32_t m = 0; m < s->catalog->records[r].n_members; m++)
+                must(dt_set_read(s, r, s->catalog->records[r].first_member + m, true, &b, &span));
+        const dt_record *rec = &s->catalog->records[1];
+        uint32_t m = rec->first_member;
+        while (s->catalog->members[m].size != N) m++;
+        assert_int_equal(s->catalog->members[m].hash, dt_hash64(bytes, N));
+        must(dt_set_read(s, 1, m, true, &b, &span));
+        assert_memory_equal(span.data, bytes, N);
+        dt_buffer_fini(&b);
+        dt_set_close(s);
+    }
+    free(bytes);
+}
+
+static void odd_names(void **state) {
+    static const char *const NAMES[] = {"line\nbreak", "quote\"s, and commas", "tab\there",
+                                        "\xc3\xbc", "not utf-8 \xff\xfe"};
+    char *longest = dt_xprintf("%0240d", 7);
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        char *path = dt_xprintf("%s/odd/k\n1/%s.npy", fixture_dir, NAMES[i]);
+        fixture_write(path, NAMES[i], strlen(NAMES[i]));
+        free(path);
+    }
+    char *path = dt_xprintf("%s/odd/k\n1/%s.npy", fixture_dir, longest);
+    fixture_write(path, "long", 4);
+    free(path);
+    free(longest);
+    fixture_pack(fixture_path("odd"), fixture_path("odd.tar"));
+    fixture_pack(fixture_path("odd"), fixture_path("odd.lmdb"));
+    assert_int_equal(catalog_hash(fixture_path("odd.tar")), catalog_hash(fixture_path("odd.lmdb")));
+    // the same without index: what the headers say
+    assert_int_equal(dt_io_unlink(fixture_path("odd.tar.index")), DT_OK);
+    const char *out = fixture_path("odd.tar");
+    dt_set *s;
+    must(dt_set_open(&s, &out, 1));
+    assert_int_equal(s->catalog->n_records, 6);
+    dt_set_close(s);
+}
+
+static void none_and_one(void **state) {
+    assert_int_equal(dt_io_mkdir_all(fixture_path("none/x")), DT_OK);
+    dt_pack_opts o = {.source = fixture_path("none"), .out = fixture_path("none.tar")};
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "holds no data files"));
+    assert_false(dt_io_exists(fixture_path("none.tar.partial")));
+    fixture_write(fixture_path("none/x/a.npy"), "1", 1);
+    must(dt_data_pack(&o));
+    o.out = fixture_path("none.lmdb");
+    must(dt_data_pack(&o));
+    assert_int_equal(catalog_hash(fixture_path("none.tar")), catalog_hash(o.out));
+}
+
+static void equal_contents(void **state) {
+    static const char *const NAMES[] = {"a", "b", "c", "d", "e"};
+    static const char *const TEXTS[] = {"same", "else", "same", "more text", "same"};
+    for (int i = 0; i < 5; i++) {
+        char *path = dt_xprintf("%s/twins/x/%s.npy", fixture_dir, NAMES[i]);
+        fixture_write(path, TEXTS[i], strlen(TEXTS[i]));
+        free(path);
+    }
+    const char *out = fixture_path("twins.lmdb");
+    dt_pack_opts o = {.source = fixture_path("twins"), .out = out};
+    must(dt_data_pack(&o));
+    dt_set *s;
+    must(dt_set_open(&s, &out, 1));
+    int column = dt_catalog_find_column(s->catalog, "duplicate_of");
+    assert_true(column >= 0);
+    static const char *const WANT[] = {NULL, NULL, "x/a", NULL, "x/a"};
+    for (uint32_t i = 0; i < 5; i++) {
+        const char *v = dt_catalog_value(s->catalog, column, i);
+        assert_true(v ? WANT[i] && strcmp(v, WANT[i]) == 0 : !WANT[i]);
+    }
+    dt_set_close(s);
+    o.duplicates = DT_DUPLICATES_FAIL;
+    o.out = fixture_path("twins2.lmdb");
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "x/c.npy is the same as x/a.npy"));
+    assert_false(dt_io_exists(o.out));
+    assert_false(dt_io_exists(fixture_path("twins2.lmdb.partial")));
+    o.duplicates = DT_DUPLICATES_DROP;
+    must(dt_data_pack(&o));
+    must(dt_set_open(&s, &o.out, 1));
+    assert_int_equal(s->catalog->n_records, 3);
+    assert_int_equal(dt_catalog_find_column(s->catalog, "duplicate_of"), -1);
+    dt_set_close(s);
+    // of a set too, where the hashes are known
+    o.source = out;
+    o.out = fixture_path("twins3.tar");
+    must(dt_data_pack(&o));
+    must(dt_set_open(&s, &o.out, 1));
+    assert_int_equal(s->catalog->n_records, 3);
+    dt_set_close(s);
+}
+
+static uint32_t kept(const char *source, const char *out, const char *where, dt_status want) {
+    dt_pack_opts o = {
+        .source = source, .out = fixture_path(out), .where = where, .overwrite = true};
+    dt_status st = dt_data_pack(&o);
+    if (st != want) fail_msg("%s: %s", where, dt_error_message());
+    if (st != DT_OK) return 0;
+    dt_set *s;
+    must(dt_set_open(&s, &o.out, 1));
+    uint32_t n = s->catalog->n_records;
+    dt_set_close(s);
+    return n;
+}
+
+static void records_that_are_dropped_by_expression(void **state) {
+    fixture_biometric(fixture_path("people"), 4, 10);
+    const char *p = fixture_path("people");
+    assert_int_equal(kept(p, "w.lmdb", "subject = 2", DT_OK), 20);
+    assert_int_equal(kept(p, "w.lmdb", "subject > 2 and width = 16", DT_OK), 20);
+    assert_int_equal(kept(p, "w.lmdb", "finger is null", DT_OK), 40);
+    assert_int_equal(kept(p, "w.lmdb", "key like 'iris/%' and bytes > 10 and n <= 3", DT_OK), 12);
+    assert_int_equal(kept(p, "w.lmdb", "source like '%Left_index%'", DT_OK), 4);
+    assert_int_equal(kept(p, "w.lmdb", "gender in ('F')", DT_OK), 20);
+    kept(p, "w2.lmdb", "subject = 77", DT_E_DATA);
+    kept(p, "w2.lmdb", "subjct = 7", DT_E_USAGE);
+    kept(p, "w2.lmdb", "subject = ", DT_E_USAGE);
+    assert_false(dt_io_exists(fixture_path("w2.lmdb.partial")));
+    // from a set: its columns
+    assert_int_equal(
+        kept(fixture_path("w.lmdb"), "w3.tar", "gender = 'F' and hand = 'Left'", DT_OK), 5);
+}
+
+static void records_of_several_kinds_of_metadata(void **state) {
+    fixture_biometric(fixture_path("meta"), 2, 2);
+    static const char TABLE[] = "stem,score,box,site\n1_M_L_1,0.25,7,north\n2_M_L_2,1,8,south\n";
+    fixture_write(fixture_path("meta.csv"), TABLE, strlen(TABLE));
+    const char *out = fixture_path("meta.lmdb");
+    dt_pack_opts o = {.source = fixture_path("meta"), .out = out, .join = fixture_path("meta.csv")};
+    must(dt_data_pack(&o));
+    for (int without = 0; without < 2; without++) { // the json members say the same as the index
+        dt_set *s;
+        if (without)
+            assert_int_equal(dt_io_unlink(fixture_path("meta.lmdb/data.mdb.index")), DT_OK);
+        must(dt_set_open(&s, &out, 1));
+        const dt_catalog *c = s->catalog;
+        int site = dt_catalog_find_column(c, "site"), score = dt_catalog_find_real(c, "score");
+        assert_true(site >= 0 && score >= 0 && dt_catalog_find_column(c, "box") >= 0);
+        uint32_t r = 0;
+        while (strcmp(dt_catalog_str(c, c->records[r].key), "iris/2/2_M_L_2") != 0) r++;
+        assert_string_equal(dt_catalog_value(c, site, r), "south");
+        assert_true(dt_catalog_real(c, score, r) == 1);
+        assert_true(dt_catalog_real(c, score, 0) != dt_catalog_real(c, score, 0));
+        dt_set_close(s);
+    }
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    raw = fixture_path("raw");
+    make_raw(raw);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_threads),
+        cmocka_unit_test(killed_at_random_moments),
+        cmocka_unit_test(what_is_kept_is_checked),
+        cmocka_unit_test(two_packs_at_once),
+        cmocka_unit_test(conversions_keep_everything),
+        cmocka_unit_test(the_library_reads_it),
+        cmocka_unit_test(shards_by_size_and_count),
+        cmocka_unit_test(overwriting_leaves_no_shard_of_the_old_set),
+        cmocka_unit_test(a_very_large_record),
+        cmocka_unit_test(odd_names),
+        cmocka_unit_test(none_and_one),
+        cmocka_unit_test(equal_contents),
+        cmocka_unit_test(records_that_are_dropped_by_expression),
+        cmocka_unit_test(records_of_several_kinds_of_metadata),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,253 @@
+// Tables: CSV by RFC 4180 with the line of every mistake, JSON with nested values, and joining them to
+// files.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/pack/raw.h"
+#include "data/pack/table.h"
+#include "data_fixture.h"
+
+static dt_status parse(dt_table *t, const char *text) {
+    return dt_table_parse_csv(t, "t.csv", text, strlen(text), 0);
+}
+
+static const char *cell(const dt_table *t, size_t row, const char *column) {
+    int c = dt_table_find(t, column);
+    assert_true(c >= 0);
+    return t->cell[row * t->n_columns + (size_t)c];
+}
+
+static void quotes_line_ends_and_separators(void **state) {
+    dt_table t;
+    assert_int_equal(parse(&t, "\xef\xbb\xbf"
+                               "a,\"b \"\"x\"\"\"\r\n1,\"two\r\nlines, and \"\"more\"\"\"\r\n"
+                               "\r\n,last"),
+                     DT_OK);
+    assert_int_equal(t.n_columns, 2);
+    assert_int_equal(t.n_rows, 2);
+    assert_string_equal(t.column[1], "b \"x\"");
+    assert_string_equal(cell(&t, 0, "b \"x\""), "two\r\nlines, and \"more\"");
+    assert_null(cell(&t, 1, "a"));
+    assert_string_equal(cell(&t, 1, "b \"x\""), "last");
+    assert_int_equal(t.line[0], 2);
+    assert_int_equal(t.line[1], 5);
+    dt_table_fini(&t);
+    assert_int_equal(parse(&t, "a;b,c\n1;2,3\n"), DT_OK); // a comma goes first
+    assert_string_equal(t.column[0], "a;b");
+    dt_table_fini(&t);
+    assert_int_equal(parse(&t, "a;b\n1;2\n"), DT_OK);
+    assert_string_equal(cell(&t, 0, "b"), "2");
+    dt_table_fini(&t);
+    assert_int_equal(parse(&t, "a,b\r1,2\r3,4"), DT_OK);
+    assert_int_equal(t.n_rows, 2);
+    dt_table_fini(&t);
+}
+
+static void mistakes_have_lines(void **state) {
+    static const char *const WRONG[][2] = {
+        {"a,b\n1,2\n3\n", "t.csv:3: 1 fields"},
+        {"a,b\n1,2,3\n", "t.csv:2: 3 fields"},
+        {"a,b\n1,\"x\"y\n", "t.csv:2: text behind a closing quote"},
+        {"a,b\n1,2\n3,\"x\ny", "t.csv:3: a quote that is never closed"},
+        {"a,a\n1,2\n", "two columns are called 'a'"},
+        {"a,\n1,2\n", "column 2 has no name"},
+        {"", "empty"},
+    };
+    dt_table t;
+    for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+        assert_int_equal(parse(&t, WRONG[i][0]), DT_E_DATA);
+        if (!strstr(dt_error_message(), WRONG[i][1]))
+            fail_msg("%s: not '%s'", dt_error_message(), WRONG[i][1]);
+    }
+    assert_int_equal(dt_table_parse_csv(&t, "t.csv", "a,b\n1,\0\n", 8, 0), DT_E_DATA);
+}
+
+static void json_keeps_and_flattens_what_is_nested(void **state) {
+    static const char TEXT[] =
+        "[{\"name\":\"a\",\"box\":[1,2.5],\"angles\":{\"yaw\":1.5,\"deep\":{\"x\":1}},\"ok\":true},"
+        "{\"name\":\"b\",\"box\":[3,4],\"angles\":{\"yaw\":-2},\"tags\":[\"x\",1],\"none\":null}]";
+    dt_table t;
+    dt_status st = dt_table_parse_json(&t, "t.json", TEXT, strlen(TEXT), false);
+    if (st != DT_OK) fail_msg("%s", dt_error_message());
+    assert_string_equal(cell(&t, 0, "ok"), "true");
+    assert_string_equal(cell(&t, 0, "box"), "[1,2.5]");
+    assert_int_equal(t.kind[dt_table_find(&t, "box")], DT_TABLE_NESTED);
+    assert_string_equal(cell(&t, 0, "box.1"), "2.5");
+    assert_string_equal(cell(&t, 1, "angles.yaw"), "-2");
+    assert_int_equal(t.kind[dt_table_find(&t, "angles.yaw")], DT_TABLE_FLAT);
+    assert_int_equal(dt_table_find(&t, "angles.deep"), -1);
+    assert_int_equal(dt_table_find(&t, "tags.0"), -1);
+    assert_null(cell(&t, 1, "none"));
+    dt_table_fini(&t);
+    static const char BY_NAME[] = "{\"a.jpg\":{\"n\":3},\"b.jpg\":{\"n\":4}}";
+    assert_int_equal(dt_table_parse_json(&t, "t.json", BY_NAME, strlen(BY_NAME), false), DT_OK);
+    assert_string_equal(cell(&t, 1, "name"), "b.jpg");
+    assert_string_equal(cell(&t, 1, "n"), "4");
+    dt_table_fini(&t);
+    assert_int_equal(dt_table_parse_json(&t, "t.json", "[1,", 3, false), DT_E_DATA);
+    assert_int_equal(dt_table_parse_json(&t, "t.json", "[]", 2, false), DT_E_DATA);
+}
+
+// ---- joining ------------------------------------------------------------------------------------------
+static void write_text(const char *name, const char *text) {
+    fixture_write(fixture_path(name), text, strlen(text));
+}
+
+static const char *make_files(void) {
+    write_text("files/p/a.npy", "1");
+    write_text("files/p/b.npy", "22");
+    write_text("files/q/c.npy", "333");
+    return fixture_path("files");
+}
+
+static double number(const dt_raw *r, size_t item, const char *column) {
+    for (int i = 0; i < r->n_columns; i++)
+        if (strcmp(r->columns[i].name, column) == 0)
+            return r->columns[i].number[r->items[item].row];
+    fail_msg("no column %s", column);
+    return 0;
+}
+
+static void rows_find_their_files(void **state) {
+    static const struct {
+        const char *text, *on, *used;
+    } WAYS[] = {
+        {"file,yaw\np/a.npy,1.5\nq/c.npy,-2\n", NULL, "name"},
+        {"file,yaw\na.npy,1.5\nc.npy,-2\n", NULL, "name"},
+        {"x,yaw\na,1.5\nc,-2\n", NULL, "stem"},
+        {"x,yaw\np/a,1.5\nq/c,-2\n", NULL, "key"},
+        {"yaw,key\n1.5,p/a\n-2,q/c\n", "key", "key"},
+    };
+    const char *files = make_files();
+    for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++) {
+        write_text("join.csv", WAYS[i].text);
+        dt_raw_opts o = {.join = fixture_path("join.csv"), .join_on = WAYS[i].on};
+        dt_raw r;
+        if (dt_raw_list(&r, files, &o) != DT_OK) fail_msg("%zu: %s", i, dt_error_message());
+        assert_string_equal(r.join.on, WAYS[i].used);
+        assert_int_equal(r.join.n_with, 2);
+        assert_int_equal(r.join.n_without, 1);
+        assert_string_equal(r.join.first_without, "p/b.npy");
+        assert_true(number(&r, 0, "yaw") == 1.5 && number(&r, 2, "yaw") == -2);
+        assert_true(number(&r, 1, "yaw") != number(&r, 1, "yaw"));
+        dt_json j;
+        dt_json_init(&j);
+        dt_json_begin_object(&j, NULL);
+        dt_raw_put_json(&r, &r.items[2], &j);
+        dt_json_end_object(&j);
+        assert_string_equal(j.data, "{\"yaw\":-2.0}"); // a number with a point is one again
+        dt_json_fini(&j);
+        dt_raw_fini(&r);
+    }
+}
+
+static void a_join_by_a_column_of_the_names(void **state) {
+    const char *files = make_files();
+    write_text("people.csv", "age,who\n31,p\n40,q\n22,nobody\n");
+    dt_raw_opts o = {
+        .pattern = "{who}/{n}.npy", .join = fixture_path("people.csv"), .join_on = "who"};
+    dt_raw r;
+    if (dt_raw_list(&r, files, &o) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_int_equal(r.join.n_with, 3);
+    assert_int_equal(r.join.n_unused, 1);
+    assert_non_null(strstr(r.join.first_unused, "nobody"));
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_raw_put_json(&r, &r.items[2], &j);
+    dt_json_end_object(&j);
+    assert_string_equal(j.data, "{\"age\":40,\"n\":\"c\",\"who\":\"q\"}");
+    dt_json_fini(&j);
+    dt_raw_fini(&r);
+    o.join_strict = true;
+    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "1 rows have no file"));
+    o.join_on = "whom";
+    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_USAGE);
+}
+
+static void joins_that_are_wrong(void **state) {
+    const char *files = make_files();
+    dt_raw_opts o = {.join = fixture_path("join.csv")};
+    dt_raw r;
+    write_text("join.csv", "file,v\na.npy,1\nb.npy,2\na.npy,3\n");
+    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "join.csv:4: a second row for 'a.npy'"));
+    write_text("join.csv", "file,v\nx.npy,1\n");
+    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "no file of"));
+    o.join = fixture_path("missing.csv");
+    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_USAGE);
+}
+
+// ---- lists ----------------------------------------------------------------------------------------------
+static void a_list_names_files_and_says_what_they_are(void **state) {
+    make_files();
+    write_text("files/list.csv", "label,path,x\ncat,p/a.npy,0.5\ndog,./q/c.npy,1\n");
+    dt_raw r;
+    if (dt_raw_list(&r, fixture_path("files/list.csv"), NULL) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    assert_int_equal(r.n, 2);
+    assert_string_equal(r.items[1].key, "q/c");
+    assert_int_equal(r.items[1].size, 3);
+    assert_true(number(&r, 1, "x") == 1);
+    assert_int_equal(r.items[1].label, -1);
+    dt_raw_fini(&r);
+    write_text("files/list.txt", "p/a.npy\r\nq/c.npy\n\n");
+    assert_int_equal(dt_raw_list(&r, fixture_path("files/list.txt"), NULL), DT_OK);
+    assert_int_equal(r.n, 2);
+    assert_int_equal(r.n_classes, 2); // as in a folder
+    dt_raw_fini(&r);
+    write_text("files/list.txt", "p/a.npy\np/missing.npy\n");
+    assert_int_equal(dt_raw_list(&r, fixture_path("files/list.txt"), NULL), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "p/missing.npy"));
+}
+
+static void what_is_data_is_told_by_name_or_bytes(void **state) {
+    uint8_t bmp[4096];
+    size_t n = fixture_bmp(bmp, 4, 4, 24, 1);
+    fixture_write(fixture_path("mixed/scan001"), bmp, n);
+    fixture_write(fixture_path("mixed/picture.raw"), bmp, n);
+    write_text("mixed/numbers.txt", "1.5 2\n-3e4 nan\n");
+    write_text("mixed/README.txt", "hello\n");
+    write_text("mixed/labels.csv", "file,label\nx,1\n");
+    write_text("mixed/tool.gif", "GIF89a");
+    dt_raw r;
+    if (dt_raw_list(&r, fixture_path("mixed"), NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_int_equal(r.n, 3);
+    assert_int_equal(r.n_ignored, 3);
+    assert_int_equal(r.n_classes, 0); // no folders, no classes
+    assert_string_equal(r.items[0].key, "numbers");
+    assert_string_equal(r.items[0].ext, "txt");
+    assert_string_equal(r.items[1].ext, "bmp");
+    assert_string_equal(r.items[2].ext, "bmp");
+    dt_raw_fini(&r);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quotes_line_ends_and_separators),
+        cmocka_unit_test(mistakes_have_lines),
+        cmocka_unit_test(json_keeps_and_flattens_what_is_nested),
+        cmocka_unit_test(rows_find_their_files),
+        cmocka_unit_test(a_join_by_a_column_of_the_names),
+        cmocka_unit_test(joins_that_are_wrong),
+        cmocka_unit_test(a_list_names_files_and_says_what_they_are),
+        cmocka_unit_test(what_is_data_is_told_by_name_or_bytes),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
