@@ -37,10 +37,11 @@ enum {
 static const launch_option options[] = {
     [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
     [JOIN] = {"--join", "FILE", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
-    [JOIN_ON] = {"--join-on", "name|stem|key|COLUMN", "what a row is found by (whichever fits)"},
+    [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
                      "a file without row, or a row without file, is an error"},
-    [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (report)"},
+    [DUPLICATES] = {"--duplicates", "HOW",
+                    "records of equal content: report, drop or fail (report)"},
     [WHERE] = {"--where", "EXPR",
                "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
     [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
@@ -189,20 +190,21 @@ const launch_command launch_pack = {
         "whose other columns become metadata, or a path a line), a tar, or an existing set, which "
         "is\n"
         "converted or cut into other shards.\n\n"
-        "People: subject, finger and eye from the file names\n"
+        "People: subject, hand, finger and eye from the file names\n"
         "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
-        "Lenses: FITS cutouts with a table of parameters by stem, 500 MB a shard\n"
-        "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --join lens.csv --join-on stem \\\n"
-        "      --shard-size 500MB\n"
-        "Pipes: 40,000 WAVs in a folder a class, on four processes\n"
-        "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar'\n"
+        "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"
+        "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --pattern '{label}/{id}.fits' \\\n"
+        "      --join raw/lens/lens.csv --shard-size 500MB\n"
+        "Pipes: 40,000 WAVs whose names say all, on four processes\n"
+        "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar' \\\n"
+        "      --pattern 'leak{leak}_{pipe}_{rate}_{n}.wav'\n"
         "Pipes: segments of half a second at 16 kHz, silent ones left out\n"
         "  dtrain pack raw/acoustic pipes.lmdb --segment 0.5 --rate 16000 --mono --quality \\\n"
         "      --where 'silence < 0.5'\n"
         "Photographs at the size that training wants, which halves decoding\n"
         "  dtrain pack photos 'photos-%06d.tar' --resize 256 --encode jpeg:90 --shard-size 1GB\n"
         "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
-        "  dtrain pack raw/pose/poses.csv datasets/pose.lmdb --duplicates drop\n"
+        "  dtrain pack raw/pose datasets/pose.lmdb --join raw/pose/pose.csv --duplicates drop\n"
         "A set of others: from shards to an LMDB, keeping its metadata\n"
         "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n\n"
         "The bytes do not depend on threads or ranks. A pack that was killed goes on when the "

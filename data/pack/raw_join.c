@@ -1,6 +1,6 @@
 // raw_join.c: joining a table to the files: which row speaks of which file.
 //
-// A row is looked up by one column of the table, a file by its name ("ok/a.wav", or "a.wav"), its stem
+// A row is looked up by one column of the table, a file by its name ("ok/a.wav" or "a.wav"), its stem
 // ("a"), its key ("ok/a"), or a metadata column that it has already. If nobody says which, the first of
 // name, stem and key under which most files find a row is taken. Two rows for one file are an error:
 // whichever were taken, it could be the wrong one.
@@ -60,7 +60,6 @@ static const char *lookup_name(const dt_raw *r, const dt_raw_item *item, const c
     if (strcmp(on, "key") == 0) return item->key;
     if (strcmp(on, "name") == 0) return item->name;
     const char *base = base_of(item->name), *dot = strrchr(base, '.');
-    if (strcmp(on, "base") == 0) return base;
     size_t n = dot && dot != base ? (size_t)(dot - base) : strlen(base);
     buf->n_bytes = 0;
     dt_buffer_append(buf, base, n);
@@ -68,13 +67,13 @@ static const char *lookup_name(const dt_raw *r, const dt_raw_item *item, const c
     return (const char *)buf->data;
 }
 
-// "name" is the name with or without its folders, whichever the table has.
+// "name" is as much of the path as the table has: images/ok/a.wav, ok/a.wav, or a.wav.
 static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item *item,
                          const char *on, const dt_raw_column *column, dt_buffer *buf) {
     const char *key = lookup_name(r, item, on, column, buf);
     uint32_t row = key ? *find_slot(x, key) : 0;
-    if (row == 0 && !column && strcmp(on, "name") == 0)
-        row = *find_slot(x, lookup_name(r, item, "base", NULL, buf));
+    bool by_name = !column && strcmp(on, "name") == 0;
+    while (by_name && row == 0 && (key = strchr(key, '/'))) row = *find_slot(x, ++key);
     return row - 1; // none: UINT32_MAX
 }
 
@@ -107,29 +106,40 @@ static int table_column(const dt_table *t, const char *on) {
     return c < 0 ? 0 : c;
 }
 
+// A row that was found by name speaks of one file.
+static dt_status check_single(const dt_raw *r, const row_index *x, uint32_t row,
+                              const uint32_t *user) {
+    return dt_fail(DT_E_DATA,
+                   "%s:%u: '%s' fits %s and %s: write as much of the path as tells them apart",
+                   x->t->path, x->t->line[row], row_key(x, row), r->items[user[0]].name,
+                   r->items[user[1]].name);
+}
+
 static dt_status match_rows(dt_raw *r, const row_index *x, const char *on,
                             const dt_raw_column *column, uint32_t *table_row) {
-    uint8_t *used = dt_xcalloc(x->t->n_rows + 1, 1);
+    uint32_t *user = dt_xcalloc(x->t->n_rows + 1, sizeof *user); // item + 1
+    bool by_name = !column && strcmp(on, "name") == 0;
     dt_buffer buf = {0};
-    for (size_t i = 0; i < r->n; i++) {
+    dt_status st = DT_OK;
+    for (uint32_t i = 0; i < r->n && st == DT_OK; i++) {
         uint32_t row = find_row(x, r, &r->items[i], on, column, &buf);
         table_row[r->items[i].row] = row;
         r->join.n_with += row != UINT32_MAX;
-        if (row != UINT32_MAX)
-            used[row] = 1;
-        else if (r->join.n_without++ == 0)
-            r->join.first_without = r->items[i].name;
+        if (row == UINT32_MAX && r->join.n_without++ == 0) r->join.first_without = r->items[i].name;
+        if (row == UINT32_MAX) continue;
+        if (by_name && user[row]) st = check_single(r, x, row, (uint32_t[]){user[row] - 1, i});
+        user[row] = i + 1;
     }
-    for (size_t i = 0; i < x->t->n_rows; i++) {
-        if (used[i]) continue;
+    for (size_t i = 0; i < x->t->n_rows && st == DT_OK; i++) {
+        if (user[i]) continue;
         const char *key = row_key(x, (uint32_t)i);
         if (r->join.n_unused++ == 0)
             r->join.first_unused =
                 dt_arena_printf(&r->arena, "line %u, '%s'", x->t->line[i], key ? key : "");
     }
-    free(used);
+    free(user);
     dt_buffer_fini(&buf);
-    return DT_OK;
+    return st;
 }
 
 static dt_status check_matches(const dt_raw *r, const dt_raw_opts *o, const dt_table *t) {

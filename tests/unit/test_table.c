@@ -177,6 +177,11 @@ static void joins_that_are_wrong(void **state) {
     write_text("join.csv", "file,v\na.npy,1\nb.npy,2\na.npy,3\n");
     assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "join.csv:4: a second row for 'a.npy'"));
+    write_text("files/q/a.npy", "4444");
+    write_text("join.csv", "file,v\na.npy,1\n");
+    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "'a.npy' fits p/a.npy and q/a.npy"));
+    unlink(fixture_path("files/q/a.npy"));
     write_text("join.csv", "file,v\nx.npy,1\n");
     assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "no file of"));
