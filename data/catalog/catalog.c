@@ -1,12 +1,13 @@
 // catalog.c: rows of a data set in memory.
 //
 // Strings lie in one buffer and are named by their offset. Values, extensions and column names are
-// interned (equal strings have one offset) through a small open-addressing table, keys are not: they
-// are distinct anyway. While a catalog is built a cell is the offset of its value; finish() sorts the
-// distinct values of each column and turns cells into indexes.
+// interned: equal strings have one number, found through a small open-addressing table. Keys are not, as
+// they are distinct anyway. While a catalog is built a cell is the number of its value; finish() sorts
+// the distinct values of each column and turns cells into indexes.
 //
 // index_file.c has the format on disk.
 #include "catalog.h"
+#include "catalog_bulk.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -21,8 +22,8 @@
 
 dt_catalog *dt_catalog_create(void) {
     dt_catalog *c = dt_xcalloc(1, sizeof *c);
-    c->cap_interned = 256;
-    c->intern = dt_xcalloc(c->cap_interned, sizeof *c->intern);
+    c->cap_intern = 256;
+    c->intern = dt_xcalloc(c->cap_intern, sizeof *c->intern);
     return c;
 }
 
@@ -40,6 +41,7 @@ void dt_catalog_destroy(dt_catalog *c) {
     free(c->shards);
     free(c->records);
     free(c->members);
+    free(c->interned);
     free(c->intern);
     dt_buffer_fini(&c->strings);
     free(c);
@@ -59,27 +61,60 @@ static uint32_t add_string(dt_catalog *c, const char *s) {
     return at;
 }
 
+static const char *interned(const dt_catalog *c, uint32_t id) {
+    return dt_catalog_str(c, c->interned[id]);
+}
+
 static uint32_t *intern_slot(dt_catalog *c, const char *s) {
-    uint32_t mask = c->cap_interned - 1, i = (uint32_t)dt_hash64(s, strlen(s)) & mask;
-    while (c->intern[i] && strcmp(dt_catalog_str(c, c->intern[i] - 1), s) != 0) i = (i + 1) & mask;
+    uint32_t mask = c->cap_intern - 1, i = (uint32_t)dt_hash64(s, strlen(s)) & mask;
+    while (c->intern[i] && strcmp(interned(c, c->intern[i] - 1), s) != 0) i = (i + 1) & mask;
     return &c->intern[i];
 }
 
-static uint32_t intern(dt_catalog *c, const char *s) {
-    if (c->n_interned * 2 >= c->cap_interned) {
-        uint32_t *old = c->intern, n_old = c->cap_interned;
-        c->cap_interned *= 2;
-        c->intern = dt_xcalloc(c->cap_interned, sizeof *c->intern);
-        for (uint32_t i = 0; i < n_old; i++)
-            if (old[i]) *intern_slot(c, dt_catalog_str(c, old[i] - 1)) = old[i];
-        free(old);
+uint32_t dt_catalog_intern(dt_catalog *c, const char *s) {
+    if (c->n_interned * 2 >= c->cap_intern) {
+        c->cap_intern *= 2;
+        free(c->intern);
+        c->intern = dt_xcalloc(c->cap_intern, sizeof *c->intern);
+        for (uint32_t i = 0; i < c->n_interned; i++) *intern_slot(c, interned(c, i)) = i + 1;
     }
     uint32_t *slot = intern_slot(c, s);
     if (!*slot) {
-        *slot = add_string(c, s) + 1;
-        c->n_interned++;
+        c->interned = grow(c->interned, &c->cap_interned, c->n_interned, sizeof *c->interned);
+        c->interned[c->n_interned] = add_string(c, s);
+        *slot = ++c->n_interned;
     }
     return *slot - 1;
+}
+
+static uint32_t intern_string(dt_catalog *c, const char *s) {
+    uint32_t id = dt_catalog_intern(c, s); // may move the list
+    return c->interned[id];
+}
+
+static void *grow_by(void *p, uint32_t *cap, uint32_t n, uint32_t more, size_t size) {
+    uint64_t need = (uint64_t)n + more;
+    if (need <= *cap) return p;
+    *cap = need > UINT32_MAX / 3 ? (uint32_t)need : (uint32_t)(need * 3 / 2);
+    return dt_xrealloc(p, *cap * size);
+}
+
+dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n) {
+    c->records = grow_by(c->records, &c->cap_records, c->n_records, n, sizeof *c->records);
+    c->n_records += n;
+    return c->records + c->n_records - n;
+}
+
+dt_member *dt_catalog_new_members(dt_catalog *c, uint32_t n) {
+    c->members = grow_by(c->members, &c->cap_members, c->n_members, n, sizeof *c->members);
+    c->n_members += n;
+    return c->members + c->n_members - n;
+}
+
+uint32_t dt_catalog_add_strings(dt_catalog *c, const char *strings, uint32_t n_bytes) {
+    uint32_t at = (uint32_t)c->strings.n_bytes;
+    dt_buffer_append(&c->strings, strings, n_bytes);
+    return at;
 }
 
 uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes) {
@@ -107,17 +142,16 @@ static dt_record *last_record(dt_catalog *c) {
     return &c->records[c->n_records - 1];
 }
 
-static dt_status ext_index(dt_catalog *c, const char *ext, uint32_t *out) {
-    uint32_t s = intern(c, ext);
+dt_status dt_catalog_ext(dt_catalog *c, const char *path, const char *ext, uint32_t *out) {
+    uint32_t s = intern_string(c, ext);
     for (uint32_t i = 0; i < c->n_exts; i++)
         if (c->exts[i] == s) {
             *out = i;
             return DT_OK;
         }
     if (c->n_exts == DT_MAX_EXTENSIONS)
-        return dt_fail(DT_E_DATA, "%s: record %s: more than %d different extensions",
-                       c->shards[last_record(c)->shard].path,
-                       dt_catalog_str(c, last_record(c)->key), DT_MAX_EXTENSIONS);
+        return dt_fail(DT_E_DATA, "%s: more than %d different extensions, .%s among them", path,
+                       DT_MAX_EXTENSIONS, ext);
     c->exts[c->n_exts] = s;
     *out = c->n_exts++;
     return DT_OK;
@@ -127,7 +161,7 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
                                 const uint64_t *hash) {
     dt_record *r = last_record(c);
     uint32_t e = 0;
-    DT_TRY(ext_index(c, ext, &e));
+    DT_TRY(dt_catalog_ext(c, c->shards[r->shard].path, ext, &e));
     for (uint32_t i = 0; i < r->n_members; i++)
         if (c->members[r->first_member + i].ext == e)
             return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", c->shards[r->shard].path,
@@ -150,27 +184,33 @@ static void fit_cells(const dt_catalog *c, dt_column *col) {
     col->cap_cells = cap;
 }
 
+dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, uint32_t **out) {
+    int i = dt_catalog_find_column(c, column);
+    if (i < 0) {
+        if (c->n_columns == DT_MAX_COLUMNS)
+            return dt_fail(DT_E_DATA, "%s: more than %d metadata columns, %s among them", path,
+                           DT_MAX_COLUMNS, column);
+        i = (int)c->n_columns++;
+        c->columns[i] = (dt_column){.name = intern_string(c, column)};
+    }
+    fit_cells(c, &c->columns[i]);
+    *out = c->columns[i].cell;
+    return DT_OK;
+}
+
+dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
+    uint32_t *cell;
+    DT_TRY(dt_catalog_cells(c, c->shards[last_record(c)->shard].path, column, &cell));
+    cell[c->n_records - 1] = dt_catalog_intern(c, value);
+    return DT_OK;
+}
+
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column,
                               const char *value) {
     if (first == c->n_records) return DT_OK;
     DT_TRY(dt_catalog_set(c, column, value));
     uint32_t *cell = c->columns[dt_catalog_find_column(c, column)].cell;
     for (uint32_t r = first; r + 1 < c->n_records; r++) cell[r] = cell[c->n_records - 1];
-    return DT_OK;
-}
-
-dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
-    dt_record *r = last_record(c);
-    int i = dt_catalog_find_column(c, column);
-    if (i < 0) {
-        if (c->n_columns == DT_MAX_COLUMNS)
-            return dt_fail(DT_E_DATA, "%s: record %s: more than %d metadata columns",
-                           c->shards[r->shard].path, dt_catalog_str(c, r->key), DT_MAX_COLUMNS);
-        i = (int)c->n_columns++;
-        c->columns[i] = (dt_column){.name = intern(c, column)};
-    }
-    fit_cells(c, &c->columns[i]);
-    c->columns[i].cell[c->n_records - 1] = intern(c, value);
     return DT_OK;
 }
 
@@ -182,19 +222,25 @@ static void fit_reals(const dt_catalog *c, dt_real_column *col) {
     col->cap_cells = cap;
 }
 
-dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value) {
-    dt_record *r = last_record(c);
+dt_status dt_catalog_numbers(dt_catalog *c, const char *path, const char *column, double **out) {
     int i = dt_catalog_find_real(c, column);
     if (i < 0) {
         if (c->n_reals == DT_MAX_COLUMNS)
-            return dt_fail(DT_E_DATA, "%s: record %s: more than %d number columns",
-                           c->shards[r->shard].path, dt_catalog_str(c, r->key), DT_MAX_COLUMNS);
+            return dt_fail(DT_E_DATA, "%s: more than %d number columns, %s among them", path,
+                           DT_MAX_COLUMNS, column);
         i = (int)c->n_reals++;
-        c->reals[i] = (dt_real_column){.name = intern(c, column)};
+        c->reals[i] = (dt_real_column){.name = intern_string(c, column)};
     }
     fit_reals(c, &c->reals[i]);
+    *out = c->reals[i].value;
+    return DT_OK;
+}
+
+dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value) {
+    double *at;
+    DT_TRY(dt_catalog_numbers(c, c->shards[last_record(c)->shard].path, column, &at));
     // one NaN and one zero: equal values have equal bytes
-    c->reals[i].value[c->n_records - 1] = isnan(value) ? NAN : value == 0 ? 0 : value;
+    at[c->n_records - 1] = isnan(value) ? NAN : value == 0 ? 0 : value;
     return DT_OK;
 }
 
@@ -236,7 +282,7 @@ dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes) {
 // ---- finish: sorted distinct values ----------------------------------------------------------------
 typedef struct sort_value {
     const char *text;
-    uint32_t string;
+    uint32_t id;
     double number;
     bool is_number;
 } sort_value;
@@ -255,49 +301,40 @@ static int compare_values(const void *pa, const void *pb) {
     return strcmp(a->text, b->text);
 }
 
-static int compare_u32(const void *pa, const void *pb) {
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
-static uint32_t *distinct_strings(const dt_catalog *c, const dt_column *col, uint32_t *n) {
-    uint32_t *all = dt_xcalloc(c->n_records + 1, sizeof *all), n_all = 0, n_out = 0;
-    for (uint32_t r = 0; r < c->n_records; r++)
-        if (col->cell[r] != DT_NO_VALUE && (n_all == 0 || all[n_all - 1] != col->cell[r]))
-            all[n_all++] = col->cell[r];
-    qsort(all, n_all, sizeof *all, compare_u32);
-    for (uint32_t i = 0; i < n_all; i++)
-        if (n_out == 0 || all[n_out - 1] != all[i]) all[n_out++] = all[i];
-    *n = n_out;
-    return all;
+// An index gives the values of a column in their order, so that of one file there is nothing to sort.
+static void sort_values(sort_value *v, uint32_t n) {
+    uint32_t sorted = 1;
+    while (sorted < n && compare_values(&v[sorted - 1], &v[sorted]) < 0) sorted++;
+    if (sorted < n) qsort(v, n, sizeof *v, compare_values);
 }
 
 static void finish_column(dt_catalog *c, dt_column *col) {
     fit_cells(c, col);
-    uint32_t n, *strings = distinct_strings(c, col, &n);
-    sort_value *v = dt_xcalloc(n + 1, sizeof *v);
-    for (uint32_t i = 0; i < n; i++) {
-        v[i] = (sort_value){.text = dt_catalog_str(c, strings[i]), .string = strings[i]};
-        v[i].is_number = parse_number(v[i].text, &v[i].number);
+    uint32_t *rank = dt_xcalloc(c->n_interned + 1, sizeof *rank), n = 0; // by id
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        if (col->cell[r] == DT_NO_VALUE || rank[col->cell[r]]) continue;
+        rank[col->cell[r]] = 1;
+        n++;
     }
-    qsort(v, n, sizeof *v, compare_values);
-    // string offset -> rank, through a table over the sorted offsets
-    uint32_t *rank = dt_xcalloc(n + 1, sizeof *rank);
+    sort_value *v = dt_xcalloc(n + 1, sizeof *v);
+    uint32_t at = 0;
+    for (uint32_t id = 0; id < c->n_interned && at < n; id++) {
+        if (!rank[id]) continue;
+        v[at] = (sort_value){.text = interned(c, id), .id = id};
+        v[at].is_number = parse_number(v[at].text, &v[at].number);
+        at++;
+    }
+    sort_values(v, n);
     col->values = dt_xcalloc(n + 1, sizeof *col->values);
     col->n_values = n;
     for (uint32_t i = 0; i < n; i++) {
-        col->values[i] = v[i].string;
-        uint32_t *at = bsearch(&v[i].string, strings, n, sizeof *strings, compare_u32);
-        rank[at - strings] = i;
+        col->values[i] = c->interned[v[i].id];
+        rank[v[i].id] = i;
     }
-    for (uint32_t r = 0; r < c->n_records; r++) {
-        if (col->cell[r] == DT_NO_VALUE) continue;
-        uint32_t *at = bsearch(&col->cell[r], strings, n, sizeof *strings, compare_u32);
-        col->cell[r] = rank[at - strings];
-    }
+    for (uint32_t r = 0; r < c->n_records; r++)
+        if (col->cell[r] != DT_NO_VALUE) col->cell[r] = rank[col->cell[r]];
     free(rank);
     free(v);
-    free(strings);
 }
 
 // Number columns whose name is also that of a text column join it.
@@ -316,7 +353,7 @@ static void fold_reals(dt_catalog *c) {
         fit_cells(c, col);
         for (uint32_t r = 0; r < c->n_records; r++)
             if (col->cell[r] == DT_NO_VALUE && !isnan(real->value[r]))
-                col->cell[r] = intern(c, dt_real_text(text, real->value[r]));
+                col->cell[r] = dt_catalog_intern(c, dt_real_text(text, real->value[r]));
         free(real->value);
     }
     c->n_reals = n;
@@ -327,6 +364,9 @@ void dt_catalog_finish(dt_catalog *c) {
     fold_reals(c);
     for (uint32_t i = 0; i < c->n_columns; i++) finish_column(c, &c->columns[i]);
     c->finished = true;
+    free(c->intern);
+    free(c->interned);
+    c->intern = c->interned = NULL;
 }
 
 // ---- fewer records -------------------------------------------------------------------------------

@@ -56,8 +56,9 @@ typedef struct dt_catalog {
     dt_buffer strings; // NUL-terminated, one after another
     // building only
     uint32_t cap_shards, cap_records, cap_members;
-    uint32_t *intern; // hash table of string offsets + 1
-    uint32_t n_interned, cap_interned;
+    uint32_t *interned; // strings by id
+    uint32_t *intern;   // hash table of ids + 1
+    uint32_t n_interned, cap_interned, cap_intern;
     bool finished;
 } dt_catalog;
 

@@ -31,6 +31,7 @@ dt_status dt_catalog_db_fail(sqlite3 *db, const char *path, dt_status code, cons
 void dt_catalog_db_bind(sqlite3_stmt *s, int i, const char *text) {
     const char *p = text;
     size_t n;
+    while ((signed char)*p > 0) p++; // ASCII
     while (*p && (n = dt_text_utf8_length(p)) > 0) p += n;
     if (*p)
         sqlite3_bind_blob(s, i, text, (int)strlen(text), SQLITE_STATIC);
@@ -515,7 +516,8 @@ dt_status dt_catalog_db_in_memory(sqlite3 **out, const dt_catalog *c, const bool
     f->c = c;
     f->use = use;
     *out = NULL;
-    f->rc = sqlite3_open_v2(":memory:", &f->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+    f->rc = sqlite3_open_v2(":memory:", &f->db,
+                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (f->rc == SQLITE_OK) fill(f);
     run(f, "COMMIT");
     dt_status st = DT_OK;

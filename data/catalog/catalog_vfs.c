@@ -180,7 +180,7 @@ int dt_catalog_vfs_open(sqlite3 **out, const char *path, bool write) {
     pthread_once(&once, register_vfs);
     first_failure = DT_OK;
     int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-    return sqlite3_open_v2(path, out, flags, NAME);
+    return sqlite3_open_v2(path, out, flags | SQLITE_OPEN_NOMUTEX, NAME);
 }
 
 dt_status dt_catalog_vfs_status(void) {

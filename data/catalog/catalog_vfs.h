@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 // Opens `path`: write = a new file (what was there is emptied), to be closed whole or thrown away;
-// otherwise an existing one, read only. *out is for sqlite3_close also on failure.
+// otherwise an existing one, read only. For one thread at a time. *out is for sqlite3_close also on failure.
 // SQLite code; dt_catalog_vfs_status() has the message when the cause was the file.
 int dt_catalog_vfs_open(sqlite3 **out, const char *path, bool write);
 // The first failure of a file since this thread's last dt_catalog_vfs_open, its message still in place;

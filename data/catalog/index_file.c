@@ -14,6 +14,7 @@
 // The reader trusts nothing: every count is checked against the bytes that are left before it is used,
 // every string against the string buffer, every member against the data file.
 #include "index_file.h"
+#include "catalog_bulk.h"
 #include "data/source/blob.h"
 
 #include "base/arena.h"
@@ -224,58 +225,133 @@ static dt_status read_reals(reader *r, file_real *reals) {
     return DT_OK;
 }
 
-static dt_status append_record(reader *r, const uint8_t *exts, const uint8_t *rec,
-                               const uint8_t *mem, uint32_t shard, const file_column *cols,
-                               const file_real *reals, uint32_t i) {
-    const char *key = string_at(r, u32_at(rec, 0));
-    if (!key) return damaged(r, "a key is outside the strings");
-    DT_TRY(dt_catalog_add_record(r->c, shard, key));
-    for (uint32_t m = 0; m < u32_at(rec, 1); m++) {
-        const uint8_t *p = mem + 32 * (uint64_t)m;
-        uint32_t e = u32_at(p, 0);
-        const char *ext = e < r->n_exts ? string_at(r, u32_at(exts, e)) : NULL;
-        uint64_t offset = u64_at(p, 1), size = u64_at(p, 2), hash = u64_at(p, 3);
-        if (!ext) return damaged(r, "a member without extension");
-        if (offset > r->data_bytes || size > r->data_bytes - offset)
-            return damaged(r, "a member is outside the data file");
-        DT_TRY(dt_catalog_add_member(r->c, ext, offset, size, u32_at(p, 1) & 1 ? &hash : NULL));
+// Only a column that has a value is one.
+static bool any_cell(const file_column *col, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (u32_at(col->cells, i) != DT_NO_VALUE) return true;
+    return false;
+}
+
+static dt_status append_column(reader *r, const file_column *col, uint32_t first) {
+    uint32_t *id = dt_xcalloc((size_t)col->n_values + 1, sizeof *id), *cell = NULL;
+    dt_status st = DT_OK;
+    if (any_cell(col, r->n_records)) st = dt_catalog_cells(r->c, r->data_path, col->name, &cell);
+    for (uint32_t v = 0; cell && v < col->n_values && st == DT_OK; v++) {
+        const char *text = string_at(r, u32_at(col->values, v));
+        if (text)
+            id[v] = dt_catalog_intern(r->c, text);
+        else
+            st = damaged(r, "a value is outside the strings");
     }
-    for (uint32_t k = 0; k < r->n_columns; k++) {
-        uint32_t v = u32_at(cols[k].cells, i);
+    for (uint32_t i = 0; cell && i < r->n_records && st == DT_OK; i++) {
+        uint32_t v = u32_at(col->cells, i);
         if (v == DT_NO_VALUE) continue;
-        const char *text = v < cols[k].n_values ? string_at(r, u32_at(cols[k].values, v)) : NULL;
-        if (!text) return damaged(r, "a cell is outside its column");
-        DT_TRY(dt_catalog_set(r->c, cols[k].name, text));
+        if (v < col->n_values)
+            cell[first + i] = id[v];
+        else
+            st = damaged(r, "a cell is outside its column");
     }
-    for (uint32_t k = 0; k < r->n_reals; k++) {
-        double v;
-        memcpy(&v, reals[k].values + 8 * (uint64_t)i, 8);
-        if (!isnan(v)) DT_TRY(dt_catalog_set_real(r->c, reals[k].name, v));
+    free(id);
+    return st;
+}
+
+static dt_status append_real(reader *r, const file_real *real, uint32_t first) {
+    double *to = NULL, v;
+    for (uint32_t i = 0; i < r->n_records; i++) {
+        memcpy(&v, real->values + 8 * (uint64_t)i, 8);
+        if (isnan(v)) continue;
+        if (!to) DT_TRY(dt_catalog_numbers(r->c, r->data_path, real->name, &to));
+        to[first + i] = v == 0 ? 0 : v; // one zero
     }
     return DT_OK;
+}
+
+// Which extension of the catalog each of the file's is, as far as it is used.
+typedef struct ext_map {
+    const uint8_t *exts;
+    uint32_t to[DT_MAX_EXTENSIONS];
+} ext_map;
+
+static dt_status map_ext(reader *r, ext_map *map, uint32_t e, uint32_t *out) {
+    const char *ext = e < r->n_exts ? string_at(r, u32_at(map->exts, e)) : NULL;
+    if (!ext) return damaged(r, "a member without extension");
+    if (map->to[e] == UINT32_MAX) DT_TRY(dt_catalog_ext(r->c, r->data_path, ext, &map->to[e]));
+    *out = map->to[e];
+    return DT_OK;
+}
+
+static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, const uint8_t *p,
+                                dt_member *to) {
+    for (uint32_t m = 0; m < rec->n_members; m++, p += 32) {
+        uint32_t ext = 0;
+        uint64_t offset = u64_at(p, 1), size = u64_at(p, 2);
+        bool has_hash = u32_at(p, 1) & 1;
+        DT_TRY(map_ext(r, map, u32_at(p, 0), &ext));
+        if (offset > r->data_bytes || size > r->data_bytes - offset)
+            return damaged(r, "a member is outside the data file");
+        for (uint32_t i = 0; i < m; i++)
+            if (to[i].ext == ext)
+                return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", r->data_path,
+                               dt_catalog_str(r->c, rec->key),
+                               dt_catalog_str(r->c, r->c->exts[ext]));
+        to[m] = (dt_member){.ext = ext,
+                            .has_hash = has_hash,
+                            .offset = offset,
+                            .size = size,
+                            .hash = has_hash ? u64_at(p, 3) : 0};
+    }
+    return DT_OK;
+}
+
+// Records and members. What was there before stays valid when this fails half-way; who opens a set then
+// throws the whole catalog away.
+static dt_status append_records(reader *r, ext_map *map, uint32_t shard) {
+    dt_catalog *c = r->c;
+    const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
+    const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
+    if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
+    if ((uint64_t)c->n_records + r->n_records >= UINT32_MAX ||
+        (uint64_t)c->n_members + r->n_members >= UINT32_MAX ||
+        c->strings.n_bytes + r->n_string_bytes > UINT32_MAX - (1u << 20))
+        return dt_fail(DT_E_DATA, "%s: more records than a catalog holds (4 GiB of keys)",
+                       r->data_path);
+    uint32_t base = dt_catalog_add_strings(c, r->strings, r->n_string_bytes), used = 0;
+    uint32_t first_member = c->n_members;
+    dt_record *to = dt_catalog_new_records(c, r->n_records);
+    dt_member *members = dt_catalog_new_members(c, r->n_members);
+    memset(to, 0, r->n_records * sizeof *to);
+    for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
+        uint32_t key = u32_at(rec, 0), n = u32_at(rec, 1);
+        if (key >= r->n_string_bytes) return damaged(r, "a key is outside the strings");
+        if (n > r->n_members - used) return damaged(r, "more members than it says");
+        const char *text = r->strings + key;
+        to[i] = (dt_record){.key = base + key,
+                            .shard = shard,
+                            .first_member = first_member + used,
+                            .n_members = n,
+                            .key_hash = dt_hash64(text, strlen(text))};
+        DT_TRY(append_members(r, map, &to[i], mem + 32 * (uint64_t)used, members + used));
+        used += n;
+    }
+    return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
 }
 
 static dt_status append_rows(reader *r, uint64_t stamp, uint64_t source_hash) {
     file_column cols[DT_MAX_COLUMNS];
     file_real reals[DT_MAX_COLUMNS];
-    const uint8_t *exts = take(r, 4 * (uint64_t)r->n_exts);
-    if (!exts) return damaged(r, "cut in the extensions");
+    ext_map map = {.exts = take(r, 4 * (uint64_t)r->n_exts)};
+    if (!map.exts) return damaged(r, "cut in the extensions");
+    memset(map.to, 0xff, sizeof map.to);
     DT_TRY(read_columns(r, cols));
     DT_TRY(read_reals(r, reals));
-    const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
-    const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
-    if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
     uint32_t shard = dt_catalog_add_shard(r->c, r->data_path, r->data_bytes);
+    uint32_t first = r->c->n_records;
     r->c->shards[shard].source_hash = source_hash;
     r->c->shards[shard].stamp = stamp;
-    uint64_t used = 0;
-    for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
-        uint32_t n = u32_at(rec, 1);
-        if (n > r->n_members - used) return damaged(r, "more members than it says");
-        DT_TRY(append_record(r, exts, rec, mem + 32 * used, shard, cols, reals, i));
-        used += n;
-    }
-    return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
+    DT_TRY(append_records(r, &map, shard));
+    for (uint32_t k = 0; k < r->n_columns; k++) DT_TRY(append_column(r, &cols[k], first));
+    for (uint32_t k = 0; k < r->n_reals; k++) DT_TRY(append_real(r, &reals[k], first));
+    return DT_OK;
 }
 
 // Header, hash, and whether it describes this data file.

@@ -5,7 +5,7 @@
 // Makes a set of so many records (a key of 30 bytes, 4 text and 6 number columns, two members each) in 8
 // shards whose data is not there (nobody reads it), with indexes and catalog, in FOLDER (a temporary).
 // Then times, best of 5: `dtrain data query` as a process, opening the set, a query on the open set with
-// and without its database.
+// and without its database. Wall and CPU seconds: the second do not care who else is on the machine.
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,6 +33,38 @@ static const char *folder;
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
+
+// Wall and CPU seconds.
+typedef struct cost {
+    double wall_s, cpu_s;
+} cost;
+
+static double seconds_of(const struct rusage *u) {
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) * 1e-6;
+}
+
+static cost now(void) {
+    struct rusage self, children;
+    getrusage(RUSAGE_SELF, &self);
+    getrusage(RUSAGE_CHILDREN, &children);
+    return (cost){dt_clock_s(), seconds_of(&self) + seconds_of(&children)};
+}
+
+static cost since(cost begin) {
+    cost end = now();
+    return (cost){end.wall_s - begin.wall_s, end.cpu_s - begin.cpu_s};
+}
+
+static void print(const char *what, cost c, const char *more) {
+    printf("%-18s %7.3f s wall %7.3f s CPU  %s\n", what, c.wall_s, c.cpu_s, more);
+}
+
+static const cost FOREVER = {1e9, 1e9};
+
+static cost best_of(cost a, cost b) {
+    return (cost){a.wall_s < b.wall_s ? a.wall_s : b.wall_s, a.cpu_s < b.cpu_s ? a.cpu_s : b.cpu_s};
+}
 
 static char *path_of(const char *name) {
     return dt_xprintf("%s/%s", folder, name);
@@ -60,58 +93,69 @@ static void add_record(dt_catalog *c, uint32_t shard, uint32_t i, uint32_t in_sh
     CHECK(dt_catalog_set_real(c, "height", 100 + x[1] % 900));
 }
 
+static void add_shard(dt_catalog *c, uint32_t s, uint32_t first, uint32_t end) {
+    char name[32];
+    int fd;
+    snprintf(name, sizeof name, "m-%06u.tar", s);
+    char *path = path_of(name);
+    uint64_t n_bytes = 1024 * (uint64_t)(end - first) + 20480;
+    CHECK(dt_io_create(&fd, path, false));
+    CHECK(dt_io_close(fd, path));
+    CHECK(dt_io_truncate(path, (off_t)n_bytes)); // a hole
+    dt_catalog_add_shard(c, path, n_bytes);
+    c->shards[s].source_hash = 1;
+    for (uint32_t i = first; i < end; i++) add_record(c, s, i, i - first);
+    free(path);
+}
+
+static uint64_t save_index(dt_catalog *c, uint32_t s) {
+    struct stat st;
+    dt_blob b;
+    uint64_t stamp;
+    CHECK(dt_blob_open(&b, c->shards[s].path));
+    CHECK(dt_blob_stamp(&b, &stamp));
+    dt_blob_close(&b);
+    char *index = dt_xprintf("%s.index", c->shards[s].path);
+    CHECK(dt_index_save(c, s, stamp, index));
+    uint64_t n_bytes = stat(index, &st) == 0 ? (uint64_t)st.st_size : 0;
+    free(index);
+    return n_bytes;
+}
+
 static void make_set(uint32_t n) {
     dt_catalog *c = dt_catalog_create();
-    double t = dt_clock_s();
-    for (uint32_t s = 0, i = 0; s < SHARDS; s++) {
-        char name[32];
-        snprintf(name, sizeof name, "m-%06u.tar", s);
-        char *path = path_of(name);
-        uint32_t end = (uint32_t)((uint64_t)n * (s + 1) / SHARDS), first = i;
-        int fd;
-        CHECK(dt_io_create(&fd, path, false));
-        CHECK(dt_io_close(fd, path));
-        CHECK(dt_io_truncate(path, 1024 * (off_t)(end - first) + 20480)); // a hole
-        dt_catalog_add_shard(c, path, 1024 * (uint64_t)(end - first) + 20480);
-        c->shards[s].source_hash = 1;
-        for (; i < end; i++) add_record(c, s, i, i - first);
-        free(path);
-    }
-    printf("rows in memory      %6.2f s\n", dt_clock_s() - t);
-    t = dt_clock_s();
+    char text[64];
+    cost t = now();
+    for (uint32_t s = 0; s < SHARDS; s++)
+        add_shard(c, s, (uint32_t)((uint64_t)n * s / SHARDS),
+                  (uint32_t)((uint64_t)n * (s + 1) / SHARDS));
+    print("rows in memory", since(t), "");
+    t = now();
     dt_catalog_finish(c);
-    printf("finish              %6.2f s\n", dt_clock_s() - t);
-    t = dt_clock_s();
+    print("finish", since(t), "");
+    t = now();
     uint64_t n_bytes = 0;
-    struct stat st;
-    for (uint32_t s = 0; s < SHARDS; s++) {
-        dt_blob b;
-        uint64_t stamp;
-        CHECK(dt_blob_open(&b, c->shards[s].path));
-        CHECK(dt_blob_stamp(&b, &stamp));
-        dt_blob_close(&b);
-        char *index = dt_xprintf("%s.index", c->shards[s].path);
-        CHECK(dt_index_save(c, s, stamp, index));
-        if (stat(index, &st) == 0) n_bytes += (uint64_t)st.st_size;
-        free(index);
-    }
-    printf("indexes             %6.2f s, %.0f MB\n", dt_clock_s() - t, (double)n_bytes / 1e6);
+    for (uint32_t s = 0; s < SHARDS; s++) n_bytes += save_index(c, s);
+    snprintf(text, sizeof text, "%.0f MB", (double)n_bytes / 1e6);
+    print("indexes", since(t), text);
     char *set = path_of("m-{000000..000007}.tar"), *db = dt_catalog_db_path(set);
-    t = dt_clock_s();
+    struct stat st;
+    t = now();
     CHECK(dt_catalog_db_write(db, c, NULL, NULL));
-    double s = dt_clock_s() - t;
+    t = since(t);
     if (stat(db, &st) != 0) exit(1);
-    printf("catalog             %6.2f s, %.0f MB\n", s, (double)st.st_size / 1e6);
+    snprintf(text, sizeof text, "%.0f MB", (double)st.st_size / 1e6);
+    print("catalog", t, text);
     free(db);
     free(set);
     dt_catalog_destroy(c);
 }
 
-// Seconds of a process with its output thrown away.
-static double run_query(const char *expression, const char *option) {
+// A process with its output thrown away.
+static cost run_query(const char *expression, const char *option) {
     const char *dtrain = getenv("DTRAIN");
     char *set = path_of("m-{000000..000007}.tar");
-    double t = dt_clock_s();
+    cost t = now();
     pid_t pid = fork();
     if (pid == 0) {
         if (!freopen("/dev/null", "w", stdout)) _exit(1);
@@ -122,49 +166,48 @@ static double run_query(const char *expression, const char *option) {
     int status;
     if (waitpid(pid, &status, 0) != pid || status != 0) exit(1);
     free(set);
-    return dt_clock_s() - t;
+    return since(t);
 }
 
 static void time_process(const char *expression, const char *option) {
-    double best = 1e9;
-    for (int i = 0; i < REPEATS; i++) {
-        double s = run_query(expression, option);
-        if (s < best) best = s;
-    }
-    printf("query %-10s    %6.3f s  %s\n", option, best, expression);
+    cost best = FOREVER;
+    char what[32];
+    for (int i = 0; i < REPEATS; i++) best = best_of(best, run_query(expression, option));
+    snprintf(what, sizeof what, "query %s", option);
+    print(what, best, expression);
 }
 
-static double time_select(dt_set *s, const char *expression, uint64_t *n) {
-    double t = dt_clock_s();
+static cost time_select(dt_set *s, const char *expression, uint64_t *n) {
+    cost t = now();
     dt_query *q;
     bool *keep = dt_xcalloc(s->catalog->n_records, 1);
     CHECK(dt_query_open(&q, s->catalog));
     CHECK(dt_query_select(q, expression, keep, n));
     dt_query_close(q);
     free(keep);
-    return dt_clock_s() - t;
+    return since(t);
 }
 
 static void time_open(const char *expression) {
-    char *pattern = path_of("m-{000000..000007}.tar"), *db = dt_catalog_db_path(pattern);
+    char *pattern = path_of("m-{000000..000007}.tar"), *db = dt_catalog_db_path(pattern), text[64];
     const char *paths[] = {pattern};
-    double open_s = 1e9, select_s = 1e9, t;
+    cost open = FOREVER, select = FOREVER, t;
     uint64_t n, n_memory;
     dt_set *s;
     for (int i = 0; i < REPEATS; i++) {
-        t = dt_clock_s();
+        t = now();
         CHECK(dt_set_open(&s, paths, 1));
-        t = dt_clock_s() - t;
-        if (t < open_s) open_s = t;
-        t = time_select(s, expression, &n);
-        if (t < select_s) select_s = t;
+        open = best_of(open, since(t));
+        select = best_of(select, time_select(s, expression, &n));
         if (i + 1 < REPEATS) dt_set_close(s);
     }
-    printf("open the set        %6.2f s, %.0f MB resident\n", open_s, (double)dt_rss_bytes() / 1e6);
-    printf("data.where          %6.2f s, %llu records\n", select_s, (unsigned long long)n);
+    snprintf(text, sizeof text, "%.0f MB resident", (double)dt_rss_bytes() / 1e6);
+    print("open the set", open, text);
+    snprintf(text, sizeof text, "%llu records", (unsigned long long)n);
+    print("data.where", select, text);
     CHECK(dt_io_unlink(db));
-    printf("without a catalog   %6.2f s\n", time_select(s, expression, &n_memory));
-    if (n != n_memory) printf("DIFFERENT: %llu records\n", (unsigned long long)n_memory);
+    t = time_select(s, expression, &n_memory);
+    print("without a catalog", t, n == n_memory ? "" : "DIFFERENT");
     dt_set_close(s);
     free(db);
     free(pattern);
