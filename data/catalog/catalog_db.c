@@ -5,6 +5,8 @@
 // looks at all records anyway (a million take 0.2 s), and an index on each column would double the file
 // and the time to pack.
 #include "catalog_db.h"
+#include "catalog_columns.h"
+#include "catalog_table.h"
 #include "catalog_vfs.h"
 
 #include "base/arena.h"
@@ -15,13 +17,12 @@
 #include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum { APPLICATION_ID = 0x44546361, VERSION = 1, MAX_NAMES = 2 * DT_MAX_COLUMNS };
+enum { APPLICATION_ID = 0x44546361, VERSION = 1 };
 
 dt_status dt_catalog_db_fail(sqlite3 *db, const char *path, dt_status code, const char *doing) {
     if (dt_catalog_vfs_status() != DT_OK) return dt_catalog_vfs_status();
@@ -97,11 +98,10 @@ char *dt_catalog_db_find(const char *shard) {
 typedef struct filler {
     sqlite3 *db;
     const dt_catalog *c;
-    const bool *use;                // by shard, or NULL
-    const char *const *sources;     // by record, or NULL
-    char column[MAX_NAMES][160];    // of `metadata`, text columns first
-    bool is_number[DT_MAX_COLUMNS]; // text columns that hold nothing but decimals
-    int rc;                         // first failure
+    const bool *use;            // by shard, or NULL
+    const char *const *sources; // by record, or NULL
+    dt_sql_columns columns;     // of `metadata`
+    int rc;                     // first failure
 } filler;
 
 static void run(filler *f, const char *sql) {
@@ -125,83 +125,19 @@ static bool skips(const filler *f, uint32_t shard) {
     return f->use && !f->use[shard];
 }
 
-// -?(0|[1-9][0-9]*)([.][0-9]+)? of at most 15 digits: nothing is lost when it becomes a number, but a
-// trailing zero.
-bool dt_catalog_is_decimal(const char *s) {
-    size_t n = strspn(s + (*s == '-'), "0123456789");
-    const char *digits = s + (*s == '-'), *p = digits + n;
-    if (n == 0 || (*digits == '0' && n > 1) || strcmp(s, "-0") == 0) return false;
-    if (*p == '.') {
-        size_t m = strspn(p + 1, "0123456789");
-        if (m == 0) return false;
-        n += m;
-        p += 1 + m;
-    }
-    return *p == '\0' && n <= 15;
-}
-
-static bool is_taken(const filler *f, int n, const char *name) {
-    if (strcasecmp(name, "id") == 0) return true;
-    for (int i = 0; i < n; i++)
-        if (strcasecmp(f->column[i], name) == 0) return true;
-    return false;
-}
-
-// SQL names know no case and must be UTF-8; a number behind them makes them distinct.
-static void name_column(filler *f, int i, const char *name) {
-    char base[140], *to = base;
-    for (const char *p = name; *p && to + 5 < base + sizeof base;) {
-        size_t n = dt_text_utf8_length(p);
-        if (n == 0) {
-            *to++ = '?';
-            p++;
-        } else {
-            memcpy(to, p, n);
-            to += n;
-            p += n;
-        }
-    }
-    *to = '\0';
-    snprintf(f->column[i], sizeof *f->column, "%s", *base ? base : "column");
-    for (int k = 2; is_taken(f, i, f->column[i]); k++)
-        snprintf(f->column[i], sizeof *f->column, "%s_%d", *base ? base : "column", k);
-}
-
-static int n_columns(const filler *f) {
-    return (int)(f->c->n_columns + f->c->n_reals);
-}
-
-static const char *column_name(const filler *f, int i) {
-    const dt_catalog *c = f->c;
-    uint32_t k = (uint32_t)i;
-    return dt_catalog_str(c,
-                          k < c->n_columns ? c->columns[k].name : c->reals[k - c->n_columns].name);
-}
-
-static bool is_number(const filler *f, int i) {
-    return (uint32_t)i >= f->c->n_columns || f->is_number[i];
-}
-
-static void name_columns(filler *f) {
-    const dt_catalog *c = f->c;
-    for (uint32_t k = 0; k < c->n_columns; k++) {
-        f->is_number[k] = true;
-        for (uint32_t v = 0; v < c->columns[k].n_values && f->is_number[k]; v++)
-            f->is_number[k] = dt_catalog_is_decimal(dt_catalog_str(c, c->columns[k].values[v]));
-    }
-    for (int i = 0; i < n_columns(f); i++) name_column(f, i, column_name(f, i));
-}
-
 static const char TABLES[] =
     "CREATE TABLE shards(id INTEGER PRIMARY KEY, path TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " stamp TEXT, first_record INTEGER NOT NULL, n_records INTEGER NOT NULL);"
+    "CREATE TABLE columns(name TEXT NOT NULL, column_name TEXT NOT NULL, kind TEXT NOT NULL);"
+    "CREATE TABLE lineage(step INTEGER PRIMARY KEY, made_by TEXT, command TEXT, options TEXT,"
+    " version TEXT, parent TEXT, parent_hash TEXT);";
+
+// In memory these are the catalog itself.
+static const char ROWS[] =
     "CREATE TABLE records(id INTEGER PRIMARY KEY, key TEXT NOT NULL, shard INTEGER NOT NULL,"
     " row INTEGER NOT NULL, bytes INTEGER NOT NULL, hash INTEGER, source TEXT);"
     "CREATE TABLE members(record INTEGER NOT NULL, ext TEXT NOT NULL, offset INTEGER NOT NULL,"
     " bytes INTEGER NOT NULL, hash INTEGER, PRIMARY KEY(record, ext)) WITHOUT ROWID;"
-    "CREATE TABLE columns(name TEXT NOT NULL, column_name TEXT NOT NULL, kind TEXT NOT NULL);"
-    "CREATE TABLE lineage(step INTEGER PRIMARY KEY, made_by TEXT, command TEXT, options TEXT,"
-    " version TEXT, parent TEXT, parent_hash TEXT);"
     "CREATE TABLE facts(name TEXT PRIMARY KEY, value) WITHOUT ROWID;";
 
 static const char VIEW[] =
@@ -212,8 +148,9 @@ static const char VIEW[] =
 static void create_metadata(filler *f) {
     sqlite3_str *sql = sqlite3_str_new(f->db);
     sqlite3_str_appendall(sql, "CREATE TABLE metadata(id INTEGER PRIMARY KEY");
-    for (int i = 0; i < n_columns(f); i++)
-        sqlite3_str_appendf(sql, ", \"%w\" %s", f->column[i], is_number(f, i) ? "NUMERIC" : "TEXT");
+    for (int i = 0; i < f->columns.n; i++)
+        sqlite3_str_appendf(sql, ", \"%w\" %s", f->columns.column[i].sql,
+                            f->columns.column[i].is_number ? "NUMERIC" : "TEXT");
     sqlite3_str_appendall(sql, ")");
     char *text = sqlite3_str_finish(sql);
     run(f, text ? text : "");
@@ -222,10 +159,10 @@ static void create_metadata(filler *f) {
 
 static void fill_columns(filler *f) {
     sqlite3_stmt *s = prepare(f, "INSERT INTO columns VALUES(?, ?, ?)");
-    for (int i = 0; i < n_columns(f) && f->rc == SQLITE_OK; i++) {
-        dt_catalog_db_bind(s, 1, column_name(f, i));
-        dt_catalog_db_bind(s, 2, f->column[i]);
-        dt_catalog_db_bind(s, 3, is_number(f, i) ? "number" : "text");
+    for (int i = 0; i < f->columns.n && f->rc == SQLITE_OK; i++) {
+        dt_catalog_db_bind(s, 1, f->columns.column[i].name);
+        dt_catalog_db_bind(s, 2, f->columns.column[i].sql);
+        dt_catalog_db_bind(s, 3, f->columns.column[i].is_number ? "number" : "text");
         step(f, s);
     }
     sqlite3_finalize(s);
@@ -281,7 +218,6 @@ static void fill_records(filler *f) {
         const dt_record *r = &c->records[i];
         uint64_t n_bytes = 0, hash;
         row = i > 0 && c->records[i - 1].shard == r->shard ? row + 1 : 0;
-        if (skips(f, r->shard)) continue;
         for (uint32_t m = 0; m < r->n_members; m++) n_bytes += c->members[r->first_member + m].size;
         sqlite3_bind_int64(s, 1, i);
         dt_catalog_db_bind(s, 2, dt_catalog_str(c, r->key));
@@ -321,7 +257,7 @@ static void fill_members(filler *f) {
 static sqlite3_stmt *prepare_metadata(filler *f) {
     sqlite3_str *sql = sqlite3_str_new(f->db);
     sqlite3_str_appendall(sql, "INSERT INTO metadata VALUES(?");
-    for (int i = 0; i < n_columns(f); i++) sqlite3_str_appendall(sql, ", ?");
+    for (int i = 0; i < f->columns.n; i++) sqlite3_str_appendall(sql, ", ?");
     sqlite3_str_appendall(sql, ")");
     char *text = sqlite3_str_finish(sql);
     sqlite3_stmt *s = prepare(f, text ? text : "");
@@ -334,7 +270,6 @@ static void fill_metadata(filler *f) {
     const dt_catalog *c = f->c;
     sqlite3_stmt *s = prepare_metadata(f);
     for (uint32_t r = 0; r < c->n_records && f->rc == SQLITE_OK; r++) {
-        if (skips(f, c->records[r].shard)) continue;
         int at = 1;
         sqlite3_bind_int64(s, at++, r);
         for (uint32_t k = 0; k < c->n_columns; k++, at++) {
@@ -395,15 +330,21 @@ static void fill_lineage(filler *f, const dt_lineage *l) {
     sqlite3_finalize(s);
 }
 
-static void fill(filler *f) {
+// What is a table also where the rows are read from the catalog.
+static void begin(filler *f) {
     assert(f->c->finished);
-    name_columns(f);
+    dt_sql_columns_make(&f->columns, f->c);
     run(f, "BEGIN");
     run(f, TABLES);
-    create_metadata(f);
-    run(f, VIEW);
     fill_columns(f);
     fill_shards(f);
+}
+
+static void fill(filler *f) {
+    begin(f);
+    run(f, ROWS);
+    create_metadata(f);
+    run(f, VIEW);
     fill_records(f);
     fill_metadata(f);
 }
@@ -518,8 +459,9 @@ dt_status dt_catalog_db_in_memory(sqlite3 **out, const dt_catalog *c, const bool
     *out = NULL;
     f->rc = sqlite3_open_v2(":memory:", &f->db,
                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (f->rc == SQLITE_OK) fill(f);
+    if (f->rc == SQLITE_OK) begin(f);
     run(f, "COMMIT");
+    if (f->rc == SQLITE_OK) f->rc = dt_catalog_table_create(f->db, c, use, &f->columns);
     dt_status st = DT_OK;
     if (f->rc == SQLITE_OK) {
         *out = f->db;

@@ -107,7 +107,7 @@ END
 fi
 
 # -- the catalog by sqlite3
-if [ -e s.catalog.sqlite ] && "$python" -c 'import sqlite3' 2>/dev/null; then
+if "$python" -c 'import sqlite3' 2>/dev/null; then
     "$dtrain" data query 's-{0..2}.tar' "subject = 2" --columns key >keys.txt
     "$python" - <<'END'
 import hashlib, sqlite3
