@@ -64,7 +64,7 @@ static dt_status read_shape(dt_site *s, bn_state *st, const dt_value_info *x) {
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_own_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->lanes = dt_simd_get()->width;
-    st->simd = dt_simd_get()->bn;
+    st->simd = dt_simd_get()->bn[st->type];
     st->flat = d->n == 2;
     st->channels = d->d[1];
     st->n_blocks = (d->d[1] + st->lanes - 1) / st->lanes;
@@ -92,6 +92,7 @@ static dt_status check_pool(dt_site *s, const bn_state *st) {
         if (w->kernel[i] != 2 || w->stride[i] != 2 || w->pad_begin[i] || w->pad_end[i])
             return dt_own_fail(s, "only 2x2 pooling with stride 2 and no padding can be fused");
     if (st->flat) return dt_own_fail(s, "pooling wants (N,C,H,W)");
+    if (st->residual) return dt_own_fail(s, "a pool behind a residual is not fused");
     return DT_OK;
 }
 
@@ -134,6 +135,7 @@ static dt_status prepare_backward(dt_site *s) {
     int y_at = dt_pos_out(s, 0), argmax_at = dt_pos_out(s, 3), dy_at = dt_pos_grad(s, 0);
     bn_state *st = dt_own_prepare(s, sizeof(*st));
     if (!x) return dt_own_fail(s, "the backward node lacks x");
+    st->residual = dres != NULL;
     DT_TRY(dt_own_type(s, &st->type,
                        (const dt_value_info *[]){x, dt_site_in(s, dy_at), dt_site_out(s, 0), dres},
                        4));
@@ -214,8 +216,8 @@ static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
     int64_t n = st->height * st->width < PIVOT_PIXELS ? st->height * st->width : PIVOT_PIXELS;
     double sums[2 * DT_SIMD_MAX_WIDTH];
     memset(b->pivot, 0, sizeof(b->pivot));
-    st->simd->stats[st->type](offset(st, c->x, block * st->height * st->width * st->lanes), n,
-                              b->pivot, sums);
+    st->simd->stats(offset(st, c->x, block * st->height * st->width * st->lanes), n, b->pivot,
+                    sums);
     for (int l = 0; l < st->lanes; l++) b->pivot[l] = (float)(sums[l] / (double)n);
 }
 
@@ -223,7 +225,7 @@ static void sum_pieces_forward(const bn_call *c, bn_block *b, int64_t block, int
                                int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->stats[c->st->type](p.x, p.n_rows * p.width, b->pivot, p.sums);
+        c->st->simd->stats(p.x, p.n_rows * p.width, b->pivot, p.sums);
     }
 }
 
@@ -260,7 +262,7 @@ static void write_pieces_forward(const bn_call *c, bn_block *b, int64_t block, i
                                  int64_t end) {
     for (int64_t i = end - 1; i >= begin; i--) {
         dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->forward[c->st->type](&p);
+        c->st->simd->forward(&p);
     }
 }
 
@@ -278,7 +280,7 @@ static void sum_pieces_backward(const bn_call *c, bn_block *b, int64_t block, in
                                 int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->backward_sums[c->st->type](&p);
+        c->st->simd->backward_sums(&p);
     }
 }
 
@@ -304,7 +306,7 @@ static void write_pieces_backward(const bn_call *c, bn_block *b, int64_t block, 
                                   int64_t end) {
     for (int64_t i = end - 1; i >= begin; i--) {
         dt_bn_piece p = piece_of(c, b, block, i);
-        c->st->simd->backward[c->st->type](&p);
+        c->st->simd->backward(&p);
     }
 }
 

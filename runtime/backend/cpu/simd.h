@@ -62,10 +62,10 @@ typedef struct dt_bn_piece {
 } dt_bn_piece;
 typedef struct dt_simd_bn {
     // sums[0..w) = sum(x - pivot), sums[w..2w) = sum((x - pivot)^2) over n_pixels
-    void (*stats[DT_ROW_TYPES])(const void *x, int64_t n_pixels, const float *pivot, double *sums);
-    void (*forward[DT_ROW_TYPES])(const dt_bn_piece *p);
-    void (*backward_sums[DT_ROW_TYPES])(const dt_bn_piece *p);
-    void (*backward[DT_ROW_TYPES])(const dt_bn_piece *p);
+    void (*stats)(const void *x, int64_t n_pixels, const float *pivot, double *sums);
+    void (*forward)(const dt_bn_piece *p);
+    void (*backward_sums)(const dt_bn_piece *p);
+    void (*backward)(const dt_bn_piece *p);
 } dt_simd_bn;
 
 // ---- pooling: one channel block of one image -------------------------------------------------------
@@ -114,7 +114,7 @@ typedef struct dt_simd_slab {
 typedef struct dt_simd {
     int width;
     const dt_simd_elementwise *elementwise;
-    const dt_simd_bn *bn;
+    const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
     const dt_simd_slab *slab;
 } dt_simd;
@@ -124,7 +124,7 @@ const dt_simd *dt_simd_of(dt_cpu_isa isa); // for tests; the caller knows that t
 
 #define DT_SIMD_DECLARE(isa)                                                                       \
     extern const dt_simd_elementwise dt_simd_elementwise_##isa;                                    \
-    extern const dt_simd_bn dt_simd_bn_##isa;                                                      \
+    extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
     extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
     extern const dt_simd_slab dt_simd_slab_##isa;
 DT_SIMD_DECLARE(generic)
