@@ -120,7 +120,7 @@ static dt_status measure(bench *b) {
                            .n_leaves = b->n_leaves,
                            .end_step = -1};
     b->data->facts(b->data, &b->facts);
-    dt_status st = dt_data_time_stages(b->data, 1, &b->times);
+    dt_status st = dt_data_time_stages(b->data, b->seconds < 4 ? b->seconds / 4.0 : 1, &b->times);
     if (st == DT_OK) st = b->data->open(b->data, &r, &b->source);
     free(leaves);
     DT_TRY(st);

@@ -40,6 +40,13 @@ static shares measure(const dt_source_stats *a, const dt_source_stats *b) {
     return s;
 }
 
+// Whether a read takes longer than the page cache and a busy core explain: the storage is what is slow.
+static bool reads_block(const dt_source_stats *a, const dt_source_stats *b) {
+    const dt_stage_stats *x = &a->stage[DT_STAGE_READ], *y = &b->stage[DT_STAGE_READ];
+    double items = (double)(y->items - x->items), bytes = (double)(y->bytes - x->bytes);
+    return y->busy_s - x->busy_s > 200e-6 * items + 2e-9 * bytes;
+}
+
 static dt_stage costliest(const shares *s, dt_stage first) {
     dt_stage most = first;
     for (int k = first; k < DT_N_STAGES; k++)
@@ -163,7 +170,7 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
     s.starved = part(s.starved, working);
     double cpu = s.busy[DT_STAGE_DECODE] + s.busy[DT_STAGE_AUGMENT] + s.busy[DT_STAGE_MIX];
     double reading = s.starved + s.busy[DT_STAGE_READ];
-    if (after->reading_ahead && s.starved > 0.15 && reading > 0.5 * cpu)
+    if (reads_block(before, after) && reading > 0.5 * cpu)
         limited_by_reads(out, &s, after, facts);
     else
         limited_by_cpu(out, &s, after, facts);

@@ -39,6 +39,8 @@ static void run_model(model *m, double s) {
     dt_source_stats *x = &m->now;
     x->at_s += s;
     x->n_samples += (uint64_t)n;
+    x->stage[DT_STAGE_READ].items += (uint64_t)n;
+    x->stage[DT_STAGE_READ].bytes += (uint64_t)n * 100000;
     x->stage[DT_STAGE_READ].busy_s += n * (m->read_us + m->wait_us) * 1e-6;
     x->stage[DT_STAGE_DECODE].busy_s += n * m->decode_us * 1e-6;
     x->stage[DT_STAGE_AUGMENT].busy_s += n * m->augment_us * 1e-6;
@@ -94,7 +96,8 @@ static void costly_stages_are_named(void **state) {
     assert_int_equal(b.limit, DT_LIMIT_AUGMENT);
     assert_true(fabs(b.predicted - 4e6 / 920) < 50); // without it
     m = PHOTOS;
-    m.read_us = 3000;
+    m.read_us = 300;
+    m.decode_us = m.augment_us = 50;
     dt_pipeline_facts folder = FACTS;
     folder.is_folder = true;
     b = judge(m, &folder);
