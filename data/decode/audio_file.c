@@ -1,8 +1,7 @@
 // audio_file.c: the samples of WAV files, and through libsndfile of FLAC, Ogg, AIFF and others.
 //
-// WAV is what most sets are made of, and it is so simple that opening one through libsndfile costs more
-// than decoding a second of it (three times at 16 kHz; tests/bench/bench_audio.c): RIFF chunks are
-// walked here with every length checked, and integers of 8 to 32 bits or floats are converted. WAV in
+// WAV is what most sets are made of, and libsndfile allocates at each open; it is so simple that RIFF
+// chunks are walked here with every length checked, and integers of 8 to 32 bits or floats are converted. WAV in
 // other codings (A-law, ADPCM), RF64 and big-endian RIFX go to libsndfile as FLAC and Ogg do, from
 // memory. What libsndfile is given must begin like a format named in MAGIC: its parsers of old formats
 // that recognise themselves in almost anything stay out of reach.

@@ -85,9 +85,9 @@ def bench(dtrain, path, words=(), slow_us=0, seconds=2, options=()):
 def cases(cores):
     """(name, expected, kind, extra lines under data:, words, delay in us, options)"""
     heavy = {
-        "blur": "[{gaussian_blur: {kernel: 23, sigma: [3, 5]}}]",
-        "rand": "[{gaussian_blur: {kernel: 15, sigma: [2, 4]}}, {rotate: 20}, {noise: 0.1}]",
-        "jitter": "[{color_jitter: {brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1}}, {gaussian_blur: {kernel: 31, sigma: [4, 6]}}]",
+        "blur": "[{blur: {kernel: 23, sigma: [3, 5], p: 1}}]",
+        "rand": "[{blur: {kernel: 15, sigma: [2, 4], p: 1}}, {rotate: 20}, {noise: 0.1}]",
+        "jitter": "[{color_jitter: {brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1}}, {blur: {kernel: 31, sigma: [4, 6], p: 1}}]",
     }
     # 18 slow disks
     for kind, us, readers in itertools.product(("photos", "pose", "acoustic"), (10000, 20000, 40000), (1, 2)):
