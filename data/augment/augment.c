@@ -304,9 +304,13 @@ bool dt_draw_part(const dt_rng *r, dt_value2 scale, dt_value2 ratio, int w, int 
     return false;
 }
 
+bool dt_augment_crops(const dt_augment *a) {
+    return a->n_ops > 0 && !a->ops[0].kind->run;
+}
+
 bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height,
                     double box[4]) {
-    if (a->n_ops == 0 || a->ops[0].kind->run) return false;
+    if (!dt_augment_crops(a)) return false;
     const dt_augment_op *o = &a->ops[0];
     dt_rng r = rng_of(o, k);
     if (!happens(o, &r)) return false;

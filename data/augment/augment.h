@@ -20,8 +20,10 @@ typedef struct dt_augment_key {
     uint32_t sample, epoch; // view index
 } dt_augment_key;
 
-// If the list starts with random_resized_crop: the part of the decoded image to resize from, as
-// {left, top, right, bottom}; false otherwise.
+// Whether the list starts with random_resized_crop.
+bool dt_augment_crops(const dt_augment *a);
+// If it does, and happens (p): the part of the decoded image to resize from, as {left, top, right, bottom};
+// false otherwise.
 bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height,
                     double box[4]);
 // The first operation that cannot change floats (dt_image.real), or NULL: those that move pixels can.

@@ -23,10 +23,8 @@ static bool is_member(const dt_field *f) {
 
 // Its pixels are the same in each epoch until augmentation begins.
 static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
-    double box[4];
-    dt_augment_key key = {0};
     return f->kind == DT_FIELD_IMAGE && info->dtype == DT_U8 &&
-           !(f->augment && dt_augment_box(f->augment, &key, 1, 1, box));
+           !(f->augment && dt_augment_crops(f->augment));
 }
 
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
@@ -98,7 +96,10 @@ static uint64_t cache_key(const dt_data *d) {
         bool pixels = d->cache.pixels[i];
         mix(&h, info->name, strlen(info->name));
         mix(&h, &d->cache.slot[i], sizeof(int));
-        if (pixels) mix(&h, &info->sample_shape, sizeof info->sample_shape);
+        if (!pixels) continue;
+        mix(&h, &info->sample_shape, sizeof info->sample_shape);
+        mix(&h, &d->fields.f[i].fit, sizeof(dt_fit));
+        if (d->fields.f[i].fit.kind == DT_FIT_PAD) mix(&h, info->mean, sizeof info->mean);
     }
     if (!all_have_hashes(c)) mix_files(c, &h);
     if (d->cache.kind == DT_CACHE_SHARED) {

@@ -202,6 +202,7 @@ static dt_status resolve_image(resolver *r) {
     r->info->dtype = r->f->array.f32 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
+    DT_TRY(dt_fit_read(&r->f->fit, r->config, r->f->name, (int)size[1], (int)size[0]));
     char key[320];
     snprintf(key, sizeof key, "data.augment.%s", r->f->name);
     const dt_cnode *all = dt_config_node(r->config, "data.augment");

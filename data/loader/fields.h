@@ -4,6 +4,7 @@
 #define DT_DATA_FIELDS_H
 
 #include "data/augment/augment.h"
+#include "data/augment/fit.h"
 #include "data/catalog/catalog.h"
 #include "data/decode/array.h"
 #include "field_audio.h"
@@ -37,6 +38,7 @@ typedef struct dt_field {
     size_t sample_bytes;
     dt_augment *augment;   // image; or NULL
     dt_array_spec array;   // image
+    dt_fit fit;            // image
     dt_audio_field *audio; // audio
 } dt_field;
 

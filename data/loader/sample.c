@@ -34,14 +34,20 @@ static double lap(uint64_t *counter, double since) {
     return now;
 }
 
-typedef struct box_choice {
-    const dt_augment *augment;
-    const dt_augment_key *key;
-} box_choice;
+// What part of a picture is resized: a random one, or what the field's fit says.
+typedef struct part {
+    const dt_field *f;
+    const dt_augment_key *key; // NULL: nothing random
+    int width, height;         // of the field
+    bool is_random;
+} part;
 
 static void choose_box(const void *ctx, int width, int height, double box[4]) {
-    const box_choice *c = ctx;
-    dt_augment_box(c->augment, c->key, width, height, box);
+    const part *p = ctx;
+    if (p->is_random)
+        dt_augment_box(p->f->augment, p->key, width, height, box);
+    else
+        dt_fit_box(&p->f->fit, p->width, p->height, width, height, box);
 }
 
 static dt_status augment_image(dt_sample_scratch *w, const dt_field *f, dt_image image,
@@ -54,11 +60,34 @@ static dt_status augment_image(dt_sample_scratch *w, const dt_field *f, dt_image
     return st;
 }
 
+// `image` to the size of `to`: bytes or floats, as `image` has.
+static dt_status resize(dt_sample_scratch *w, const dt_image *image, const dt_image *to) {
+    if (image->real)
+        return dt_resize_real(w->resizer, image, image->box, to->real, to->height, to->width);
+    return dt_resize(w->resizer, image, image->box, to->data, to->height, to->width);
+}
+
+// The whole of `image` in the middle of `to`, bars of the field's mean where it does not reach.
+static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_field_info *info,
+                       dt_image *to) {
+    dt_rect at = dt_fit_place(to->width, to->height, image->full_width, image->full_height);
+    dt_image small = {.width = at.w, .height = at.h, .channels = to->channels};
+    size_t n = (size_t)at.w * (size_t)at.h * (size_t)to->channels;
+    small.data = dt_buffer_reserve(&w->augment, n * (image->real ? sizeof(float) : 1));
+    if (!small.data) return dt_fail(DT_E_INTERNAL, "out of memory");
+    if (image->real) small.real = (float *)small.data;
+    DT_TRY(resize(w, image, &small));
+    dt_fit_frame(&small, at, info->mean, info->dtype == DT_F32 ? 1 : 255, to);
+    return DT_OK;
+}
+
 // Pixels of the field's size, before augmentation: in `bytes`, or, where an array gives floats, in
 // `real`; *is_real says which. No bytes in: they are pixels already, from the cache.
 static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
                                dt_image_want *want, uint8_t *bytes, float *real, bool *is_real) {
     double t = dt_clock_s();
+    const part *p = want->box_ctx;
+    dt_image to = {bytes, want->width, want->height, want->channels, .real = real};
     dt_image image;
     *is_real = false;
     if (in.n_bytes == 0) {
@@ -68,10 +97,11 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt
     }
     DT_TRY(dt_decode_image_part(w->decoder, in, want, &image));
     *is_real = image.real != NULL;
-    if (*is_real && image.real != real)
-        DT_TRY(dt_resize_real(w->resizer, &image, image.box, real, want->height, want->width));
-    if (!*is_real && image.data != bytes)
-        DT_TRY(dt_resize(w->resizer, &image, image.box, bytes, want->height, want->width));
+    bool is_there = *is_real ? image.real == real : image.data == bytes;
+    if (!is_there && p->f->fit.kind == DT_FIT_PAD && !p->is_random)
+        DT_TRY(frame(w, &image, &d->fields.info[i], &to));
+    else if (!is_there)
+        DT_TRY(resize(w, &image, &to));
     if (!*is_real) dt_keep_pixels(d, i, w->bad_record, bytes);
     lap(&w->decode_ns, t);
     return DT_OK;
@@ -86,14 +116,15 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
     size_t n = (size_t)(size[0] * size[1] * size[2]);
     double box[4];
     bool is_real;
-    box_choice choice = {f->augment, key};
+    part p = {f, key, (int)size[1], (int)size[0], false};
+    p.is_random = key && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
     dt_image_want want = {.channels = (int)size[2],
                           .height = (int)size[0],
                           .width = (int)size[1],
                           .dst = dst,
-                          .box_ctx = &choice,
+                          .box = p.is_random || f->fit.kind == DT_FIT_CROP ? choose_box : NULL,
+                          .box_ctx = &p,
                           .array = &f->array};
-    if (key && f->augment && dt_augment_box(f->augment, key, 1, 1, box)) want.box = choose_box;
     uint8_t *bytes = f->array.f32 ? dt_buffer_reserve(&w->pixels, n) : dst;
     if (!bytes) return dt_fail(DT_E_INTERNAL, "out of memory");
     DT_TRY(decode_pixels(d, w, i, in, &want, bytes, f->array.f32 ? dst : NULL, &is_real));

@@ -87,6 +87,8 @@ for mode, name in ((I.NEAREST, "nearest"), (I.BILINEAR, "bilinear")):
         case("perspective_" + name,
              lambda i, *t: F.perspective(i, [[0, 0], [29, 0], [29, 21], [0, 21]],
                                          [list(t[k:k + 2]) for k in (0, 2, 4, 6)], mode, 0), *to, channels=(3,))
+for short, h, w in ((20, 16, 18), (22, 22, 22), (9, 7, 5), (40, 25, 33)):  # evaluation: Resize, CenterCrop
+    case("fit", lambda i, s, *hw: F.center_crop(F.resize(i, s, I.BILINEAR), hw), short, h, w)
 case("flip_x", F.hflip)
 case("flip_y", F.vflip)
 

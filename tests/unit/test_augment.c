@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "data/augment/augment.h"
 #include "data/augment/augment_ops.h"
+#include "data/augment/fit.h"
 #include "data/augment/pixels.h"
 #include "golden/golden.h"
 
@@ -140,36 +141,6 @@ static void do_flip_y(const call *k) {
     warp(k, &m, true);
 }
 
-// Share of bytes that are equal, and that differ by at most one level; the largest difference.
-static const struct {
-    const char *name;
-    void (*run)(const call *k);
-    double equal, within_one;
-    int worst;
-} CALLS[] = {
-    {"brightness", do_brightness, 1, 1, 0},
-    {"contrast", do_contrast, 1, 1, 0},
-    {"saturation", do_saturation, 1, 1, 0},
-    {"sharpness", do_sharpness, 1, 1, 0},
-    {"hue", do_hue, 0.7, 1, 1},
-    {"grayscale", do_grayscale, 1, 1, 0},
-    {"invert", do_invert, 1, 1, 0},
-    {"solarize", do_solarize, 1, 1, 0},
-    {"posterize", do_posterize, 1, 1, 0},
-    {"equalize", do_equalize, 1, 1, 0},
-    {"autocontrast", do_autocontrast, 1, 1, 0},
-    {"blur", do_blur, 0.99, 1, 1},
-    {"rotate_nearest", do_rotate, 1, 1, 0},
-    {"affine_nearest", do_affine, 1, 1, 0},
-    {"perspective_nearest", do_perspective, 0.99, 0.99, 255}, // a few lie on the line between two
-    {"rotate_bilinear", do_rotate, 0.4, 0.99, 2},             // Pillow drops fractions, we round
-    {"affine_bilinear", do_affine, 0.4, 0.99, 2},
-    {"perspective_bilinear", do_perspective, 0.4, 0.99, 2},
-    {"flip_x", do_flip_x, 1, 1, 0},
-    {"flip_y", do_flip_y, 1, 1, 0},
-};
-enum { N_CALLS = sizeof CALLS / sizeof *CALLS };
-
 static dt_image golden_image(const char *name, uint8_t *buf, size_t cap) {
     int i = dt_safetensors_find(goldens, name);
     if (i < 0) fail_msg("no golden '%s'", name);
@@ -201,6 +172,51 @@ static void compare(const char *name, const uint8_t *got, const uint8_t *want, s
                  (double)n_near / (double)n, most);
 }
 
+// "fit C SHORT H W": another size than the source's.
+static void check_fit(const char *name, double short_side, int h, int w) {
+    static uint8_t src[30 * 22 * 3], got[40 * 40 * 3], want[sizeof got];
+    dt_resizer *r = dt_resizer_create();
+    dt_fit fit = {DT_FIT_CROP, (int)short_side};
+    double box[4];
+    dt_image image = golden_image(name[4] == '3' ? "src3" : "src1", src, sizeof src);
+    dt_image wanted = golden_image(name, want, sizeof want);
+    assert_true(wanted.width == w && wanted.height == h);
+    dt_fit_box(&fit, w, h, image.width, image.height, box);
+    assert_int_equal(dt_resize(r, &image, box, got, h, w), DT_OK);
+    compare(name, got, want, (size_t)(w * h * image.channels), 1, 1, 0);
+    dt_resizer_destroy(r);
+}
+
+// Share of bytes that are equal, and that differ by at most one level; the largest difference.
+static const struct {
+    const char *name;
+    void (*run)(const call *k);
+    double equal, within_one;
+    int worst;
+} CALLS[] = {
+    {"brightness", do_brightness, 1, 1, 0},
+    {"contrast", do_contrast, 1, 1, 0},
+    {"saturation", do_saturation, 1, 1, 0},
+    {"sharpness", do_sharpness, 1, 1, 0},
+    {"hue", do_hue, 0.7, 1, 1},
+    {"grayscale", do_grayscale, 1, 1, 0},
+    {"invert", do_invert, 1, 1, 0},
+    {"solarize", do_solarize, 1, 1, 0},
+    {"posterize", do_posterize, 1, 1, 0},
+    {"equalize", do_equalize, 1, 1, 0},
+    {"autocontrast", do_autocontrast, 1, 1, 0},
+    {"blur", do_blur, 0.99, 1, 1},
+    {"rotate_nearest", do_rotate, 1, 1, 0},
+    {"affine_nearest", do_affine, 1, 1, 0},
+    {"perspective_nearest", do_perspective, 0.99, 0.99, 255}, // a few lie on the line between two
+    {"rotate_bilinear", do_rotate, 0.4, 0.99, 2},             // Pillow drops fractions, we round
+    {"affine_bilinear", do_affine, 0.4, 0.99, 2},
+    {"perspective_bilinear", do_perspective, 0.4, 0.99, 2},
+    {"flip_x", do_flip_x, 1, 1, 0},
+    {"flip_y", do_flip_y, 1, 1, 0},
+};
+enum { N_CALLS = sizeof CALLS / sizeof *CALLS };
+
 static void check_golden(const char *name) {
     static uint8_t got[30 * 22 * 3], want[sizeof got];
     int i = 0, c;
@@ -208,9 +224,15 @@ static void check_golden(const char *name) {
     while (i < N_CALLS &&
            (strlen(CALLS[i].name) != n_name || strncmp(CALLS[i].name, name, n_name) != 0))
         i++;
-    if (i == N_CALLS) fail_msg("golden '%s' has no call", name);
     char *end;
     c = (int)strtol(name + n_name, &end, 10);
+    if (strncmp(name, "fit ", 4) == 0) {
+        double short_side = strtod(end, &end);
+        int h = (int)strtol(end, &end, 10);
+        check_fit(name, short_side, h, (int)strtol(end, &end, 10));
+        return;
+    }
+    if (i == N_CALLS) fail_msg("golden '%s' has no call", name);
     dt_image image = golden_image(c == 3 ? "src3" : "src1", got, sizeof got);
     golden_image(name, want, sizeof want);
     call k = {.image = &image, .nearest = strstr(name, "nearest") != NULL};
@@ -232,6 +254,27 @@ static void pixels_agree_with_torchvision(void **state) {
         n_checked++;
     }
     assert_true(n_checked > 50);
+}
+
+static void fits_are_where_they_should_be(void **state) {
+    double box[4];
+    dt_fit fit = {DT_FIT_CROP, 0};
+    dt_fit_box(&fit, 10, 10, 300, 200, box); // the largest centred part
+    assert_true(box[0] == 50 && box[1] == 0 && box[2] == 250 && box[3] == 200);
+    dt_fit_box(&fit, 30, 10, 300, 200, box);
+    assert_true(box[0] == 0 && box[1] == 50 && box[2] == 300 && box[3] == 150);
+    fit.short_side = 16;
+    for (int w = 1; w < 40; w++) // never outside, whatever the shape
+        for (int h = 1; h < 40; h++) {
+            dt_fit_box(&fit, 16, 9, w, h, box);
+            assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= w && box[3] <= h);
+            assert_true(box[0] < box[2] && box[1] < box[3]);
+            dt_rect r = dt_fit_place(16, 9, w, h);
+            assert_true(r.x >= 0 && r.y >= 0 && r.w >= 1 && r.h >= 1);
+            assert_true(r.x + r.w <= 16 && r.y + r.h <= 9 && (r.w == 16 || r.h == 9));
+        }
+    dt_fit_box(&(dt_fit){DT_FIT_PAD, 0}, 4, 4, 7, 5, box);
+    assert_true(box[0] == 0 && box[1] == 0 && box[2] == 7 && box[3] == 5);
 }
 
 static void a_rectangle_takes_its_mean(void **state) {
@@ -667,6 +710,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pixels_agree_with_torchvision),
+        cmocka_unit_test(fits_are_where_they_should_be),
         cmocka_unit_test(a_rectangle_takes_its_mean),
         cmocka_unit_test(rand_augment_is_torchvisions),
         cmocka_unit_test(trivial_augment_is_torchvisions),

@@ -508,6 +508,47 @@ static void an_f32_image_holds_the_same_values(void **state) {
     }
 }
 
+// Irises are 16 x 8 with pixel (x, y) = (key, x, y): what lies where tells the part.
+static void check_fit(const char *field, bool is_real, int w, int first, const int bar[3]) {
+    dt_config *c;
+    dt_dataset *d;
+    const dt_batch *b;
+    char *text = dt_xprintf(
+        "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, %s}\n    "
+        "subject: {kind: class}\nmodel: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+        packed, field);
+    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    free(text);
+    if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    static const int R0[] = {0};
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, R0, 1, 0);
+    assert_int_equal(s->get(s, 0, 0, &b, NULL), DT_OK);
+    for (int i = 0; i < MICRO * 8 * w * 3; i++) {
+        int x = i / 3 % w + first, y = i / 3 / w % 8, k = i % 3;
+        float got =
+            is_real ? ((const float *)b->field[0])[i] : (float)((const uint8_t *)b->field[0])[i];
+        if (x < 0 || x >= 16)
+            assert_true(got == (float)bar[k]);
+        else if (k > 0)
+            assert_true(got == (float)(k == 1 ? x : y));
+    }
+    s->release(s, b);
+    s->close(s);
+    d->close(d);
+    dt_config_destroy(c);
+}
+
+static void a_picture_of_another_shape_is_made_to_fit(void **state) {
+    check_fit("size: [8, 8], fit: crop", false, 8, 4, NULL);
+    check_fit("size: [8, 10], fit: crop, short_side: 10", false, 0, 0, NULL); // resized: opens
+    check_fit("size: [8, 8], fit: crop, short_side: 8", false, 8, 4, NULL);
+    check_fit("size: [8, 16], fit: crop", false, 16, 0, NULL);
+    check_fit("size: [8, 24], fit: pad, normalize: {mean: [0.5, 0.2, 0.1]}", false, 24, -4,
+              (const int[3]){128, 51, 26});
+    check_fit("size: [8, 24], fit: pad, dtype: f32, normalize: {mean: [9, 8, 7]}", true, 24, -4,
+              (const int[3]){9, 8, 7});
+}
+
 static void wrong_configs_are_named(void **state) {
     dt_config *c = NULL;
     char *text = dt_xprintf(
@@ -551,6 +592,7 @@ int main(void) {
         cmocka_unit_test(skipping_changes_no_other_place),
         cmocka_unit_test(quarantine_is_remembered),
         cmocka_unit_test(an_f32_image_holds_the_same_values),
+        cmocka_unit_test(a_picture_of_another_shape_is_made_to_fit),
         cmocka_unit_test(wrong_configs_are_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
