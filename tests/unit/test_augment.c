@@ -419,6 +419,22 @@ static void a_flip_moves_bytes_only(void **state) {
     assert_true(n_often > 165 && n_often < 195);
 }
 
+static void a_flip_of_colour_moves_pixels(void **state) {
+    enum { N_W = 7, N_H = 3 };
+    uint8_t a[N_W * N_H * 3];
+    int n_flipped = 0;
+    for (uint32_t s = 0; s < 40; s++) {
+        apply("[{flip: horizontal}]", s, 0, a, N_W, N_H, 3);
+        bool flipped = a[0] != 0;
+        n_flipped += flipped;
+        for (int i = 0; i < N_W * N_H * 3; i++) {
+            int x = i / 3 % N_W, from = flipped ? i + 3 * (N_W - 1 - 2 * x) : i;
+            assert_int_equal(a[i], (uint8_t)(from * 7));
+        }
+    }
+    assert_true(n_flipped > 8 && n_flipped < 32);
+}
+
 static void no_turn_is_no_change(void **state) {
     uint8_t a[9 * 7 * 3];
     apply(
@@ -718,6 +734,7 @@ int main(void) {
         cmocka_unit_test(augmentation_is_a_function_of_its_key),
         cmocka_unit_test(draws_do_not_change),
         cmocka_unit_test(a_flip_moves_bytes_only),
+        cmocka_unit_test(a_flip_of_colour_moves_pixels),
         cmocka_unit_test(no_turn_is_no_change),
         cmocka_unit_test(noise_has_the_deviation_asked_for),
         cmocka_unit_test(a_shift_is_bilinear),

@@ -1,5 +1,4 @@
-// Decoders against pictures made here, cut and damaged at every byte; resize against Pillow; what
-// augmentation may and may not depend on.
+// Decoders against pictures made here and by others, cut and damaged at every byte; resize against Pillow.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,16 +6,10 @@
 
 #include <cmocka.h>
 
-#include "base/arena.h"
-#include "base/hash.h"
-#include "base/rng.h"
-#include "config/config.h"
-#include "data/augment/augment.h"
 #include "data/decode/decode.h"
 #include "golden/decode_golden.h"
 #include "golden/resize_golden.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -365,159 +358,6 @@ static void a_changed_png_is_an_error(void **state) {
     }
 }
 
-// ---- augmentation ----------------------------------------------------------------------------------
-static dt_config *config;
-
-static dt_status parse(const char *list, dt_augment **out) {
-    char *text =
-        dt_xprintf("run: {name: t}\n"
-                   "data: {path: x, fields: {a: {kind: image, size: [4, 4]}}, augment: {a: %s}}\n"
-                   "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-                   list);
-    *out = NULL;
-    dt_config_destroy(config);
-    config = NULL;
-    dt_status st = dt_config_parse(&config, "t.yaml", text, strlen(text), NULL, 0);
-    free(text);
-    if (st != DT_OK) return st;
-    return dt_augment_parse(out, dt_cnode_get(dt_config_node(config, "data.augment"), "a"), "a");
-}
-
-static void apply(const char *list, uint32_t sample, uint32_t epoch, uint8_t *pixels, int w, int h,
-                  int c) {
-    dt_augment *a;
-    dt_buffer scratch = {0};
-    if (parse(list, &a) != DT_OK) fail_msg("%s", dt_error_message());
-    for (int i = 0; i < w * h * c; i++) pixels[i] = (uint8_t)(i * 7);
-    dt_image image = {pixels, w, h, c};
-    dt_augment_key key = {11, sample, epoch};
-    assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
-    dt_buffer_fini(&scratch);
-    dt_augment_destroy(a);
-}
-
-static const char *const ALL = "[{rotate: 10}, {shift: 0.1}, {flip: both}, {zoom: 0.2}, {crop: 2}, "
-                               "{brightness: 0.3}, {contrast: 0.3}, {noise: 0.05}]";
-
-static void augmentation_is_a_function_of_its_key(void **state) {
-    uint8_t a[20 * 16 * 3], b[sizeof a], c[sizeof a];
-    apply(ALL, 5, 2, a, 20, 16, 3);
-    apply(ALL, 5, 2, b, 20, 16, 3);
-    assert_memory_equal(a, b, sizeof a);
-    apply(ALL, 6, 2, c, 20, 16, 3);
-    assert_memory_not_equal(a, c, sizeof a);
-    apply(ALL, 5, 3, c, 20, 16, 3);
-    assert_memory_not_equal(a, c, sizeof a);
-}
-
-static void a_flip_moves_bytes_only(void **state) {
-    uint8_t a[6 * 4], plain[6 * 4];
-    int n_flipped = 0;
-    for (int i = 0; i < 24; i++) plain[i] = (uint8_t)(i * 7);
-    for (uint32_t s = 0; s < 200; s++) {
-        apply("[{flip: horizontal}]", s, 0, a, 6, 4, 1);
-        bool same = memcmp(a, plain, sizeof a) == 0;
-        n_flipped += !same;
-        for (int i = 0; i < 24 && !same; i++) assert_int_equal(a[i], plain[i / 6 * 6 + 5 - i % 6]);
-    }
-    assert_true(n_flipped > 70 && n_flipped < 130);
-}
-
-static void a_flip_of_colour_moves_pixels(void **state) {
-    enum { N_W = 7, N_H = 3 };
-    uint8_t a[N_W * N_H * 3];
-    int n_flipped = 0;
-    for (uint32_t s = 0; s < 40; s++) {
-        apply("[{flip: horizontal}]", s, 0, a, N_W, N_H, 3);
-        bool flipped = a[0] != 0;
-        n_flipped += flipped;
-        for (int i = 0; i < N_W * N_H * 3; i++) {
-            int x = i / 3 % N_W, from = flipped ? i + 3 * (N_W - 1 - 2 * x) : i;
-            assert_int_equal(a[i], (uint8_t)(from * 7));
-        }
-    }
-    assert_true(n_flipped > 8 && n_flipped < 32);
-}
-
-static void no_turn_is_no_change(void **state) {
-    uint8_t a[9 * 7 * 3];
-    apply("[{rotate: 0}, {shift: 0}, {zoom: 0}, {noise: 0}]", 1, 1, a, 9, 7, 3);
-    for (int i = 0; i < (int)sizeof a; i++) assert_int_equal(a[i], (uint8_t)(i * 7));
-}
-
-static void noise_has_the_deviation_asked_for(void **state) {
-    dt_augment *a;
-    dt_buffer scratch = {0};
-    static uint8_t p[100 * 100];
-    memset(p, 128, sizeof p);
-    assert_int_equal(parse("[{noise: 0.05}]", &a), DT_OK);
-    dt_image image = {p, 100, 100, 1};
-    dt_augment_key key = {11, 0, 0};
-    assert_int_equal(dt_augment_apply(a, &key, &image, &scratch), DT_OK);
-    double sum = 0, squares = 0;
-    for (int i = 0; i < 10000; i++) sum += p[i] - 128, squares += (p[i] - 128) * (p[i] - 128);
-    assert_true(sum / 1e4 > -0.5 && sum / 1e4 < 0.5);
-    assert_true(squares / 1e4 > 11.5 * 11.5 && squares / 1e4 < 14 * 14); // 0.05 * 255 = 12.75
-    dt_buffer_fini(&scratch);
-    dt_augment_destroy(a);
-}
-
-// The plain formula with clamping everywhere, which the fast paths must equal.
-static void a_shift_is_bilinear(void **state) {
-    enum { N_W = 23, N_H = 17, N_C = 3 };
-    uint8_t got[N_W * N_H * N_C], src[sizeof got];
-    for (int i = 0; i < (int)sizeof src; i++) src[i] = (uint8_t)(i * 7);
-    for (uint32_t sample = 0; sample < 20; sample++) {
-        apply("[{shift: 0.3}]", sample, 4, got, N_W, N_H, N_C);
-        dt_rng r = {.seed = 11, .slot = sample, .step = 4, .purpose = dt_hash32("augment.a.0")};
-        int64_t tx = llround((-0.3 + 0.6 * (double)dt_rng_uniform(&r, 0)) * N_W * 65536);
-        int64_t ty = llround((-0.3 + 0.6 * (double)dt_rng_uniform(&r, 1)) * N_H * 65536);
-        for (int i = 0; i < (int)sizeof got; i++) {
-            int64_t fx = i / N_C % N_W * 65536 + tx, fy = i / N_C / N_W * 65536 + ty, p[4];
-            for (int k = 0; k < 4; k++) {
-                int64_t x = (fx >> 16) + k % 2, y = (fy >> 16) + k / 2;
-                x = x < 0 ? 0 : x >= N_W ? N_W - 1 : x;
-                y = y < 0 ? 0 : y >= N_H ? N_H - 1 : y;
-                p[k] = src[(y * N_W + x) * N_C + i % N_C];
-            }
-            int64_t wx = fx >> 8 & 255, wy = fy >> 8 & 255;
-            int64_t a = p[0] * (256 - wx) + p[1] * wx, b = p[2] * (256 - wx) + p[3] * wx;
-            assert_int_equal(got[i], (a * (256 - wy) + b * wy + 32768) >> 16);
-        }
-    }
-}
-
-static void a_resized_crop_stays_inside(void **state) {
-    dt_augment *a;
-    assert_int_equal(parse("[random_resized_crop, {flip: horizontal}]", &a), DT_OK);
-    double area = 0;
-    for (uint32_t s = 0; s < 500; s++) {
-        double box[4];
-        dt_augment_key key = {11, s, 0};
-        assert_true(dt_augment_box(a, &key, 50, 40, box));
-        assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= 50 && box[3] <= 40);
-        assert_true(box[2] > box[0] && box[3] > box[1]);
-        area += (box[2] - box[0]) * (box[3] - box[1]) / 2000 / 500;
-    }
-    assert_true(area > 0.4 && area < 0.65); // mean of 0.08..1
-    dt_augment_destroy(a);
-}
-
-static void wrong_augmentations_are_named(void **state) {
-    dt_augment *a;
-    static const char *const BAD[][2] = {{"[{fliip: horizontal}]", "unknown augmentation 'fliip'"},
-                                         {"[{rotate: 500}]", "degrees"},
-                                         {"[{flip: sideways}]", "horizontal"},
-                                         {"[{flip: both}, random_resized_crop]", "first"},
-                                         {"[[1]]", "one augmentation"},
-                                         {"{rotate: 1}", "list"}};
-    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
-        assert_int_equal(parse(BAD[i][0], &a), DT_E_USAGE);
-        if (!strstr(dt_error_message(), BAD[i][1]) || !strstr(dt_error_message(), "t.yaml:2"))
-            fail_msg("%s", dt_error_message());
-    }
-}
-
 static int set_up(void **state) {
     decoder = dt_decoder_create();
     return 0;
@@ -525,7 +365,6 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     dt_decoder_destroy(decoder);
-    dt_config_destroy(config);
     return 0;
 }
 
@@ -546,14 +385,6 @@ int main(void) {
         cmocka_unit_test(files_decode_as_pillow_reads_them),
         cmocka_unit_test(files_cut_or_damaged_never_crash),
         cmocka_unit_test(a_changed_png_is_an_error),
-        cmocka_unit_test(augmentation_is_a_function_of_its_key),
-        cmocka_unit_test(a_flip_moves_bytes_only),
-        cmocka_unit_test(a_flip_of_colour_moves_pixels),
-        cmocka_unit_test(no_turn_is_no_change),
-        cmocka_unit_test(noise_has_the_deviation_asked_for),
-        cmocka_unit_test(a_shift_is_bilinear),
-        cmocka_unit_test(a_resized_crop_stays_inside),
-        cmocka_unit_test(wrong_augmentations_are_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
