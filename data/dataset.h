@@ -65,6 +65,7 @@ typedef struct dt_sample_scratch {
     dt_clipper *clipper;
     dt_feature_scratch features;
     dt_buffer bytes, augment, pixels;
+    struct dt_hash_stream *hash;
     const dt_span *given;     // by field: bytes that were read ahead, or NULL
     uint32_t bad_record;      // being read; after a failure: the bad one
     uint32_t bad_member;      // of it; UINT32_MAX: none
@@ -94,6 +95,11 @@ bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record);
 // fetch and while what was read ahead is held. (fetch.c)
 dt_status dt_fetch(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record,
                    uint32_t member, dt_span *out);
+// The same in two parts: the last n_payload bytes to `dst`, what is before them to w->bytes, where there
+// is room for all. Only where dt_can_fetch_apart: neither cached nor read ahead.
+bool dt_can_fetch_apart(const dt_data *d, const dt_sample_scratch *w, int field);
+dt_status dt_fetch_apart(const dt_data *d, dt_sample_scratch *w, uint32_t record, uint32_t member,
+                         void *dst, size_t n_payload, size_t *n_head);
 // Pixels that a field with data.cache_form: decoded had in an earlier epoch, or NULL; and keeping them.
 const uint8_t *dt_fetch_pixels(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record);
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);

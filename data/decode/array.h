@@ -71,5 +71,8 @@ double dt_npy_get(const dt_npy *a, int64_t at);
 // Exactly n numbers: an NPY array of any shape (in its C order), text (separated by white space, commas,
 // semicolons, brackets), or n raw little-endian floats. DT_E_DATA: other bytes, or another count.
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, float *out, dt_buffer *scratch);
+// Whether the values behind the first n_head bytes, which lie at `v`, are the numbers as they are. Of `bytes`
+// only the first n_head have values.
+bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v);
 
 #endif

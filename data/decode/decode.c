@@ -99,6 +99,12 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
     return kind->image->decode(state_of(d, kind->image), bytes, &sink, out);
 }
 
+bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
+    const dt_kind *kind = dt_kind_of_bytes(bytes.data, n_head);
+    return kind && kind->image && kind->image->is_raw && !want->box &&
+           kind->image->is_raw(bytes, n_head, want);
+}
+
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
                           uint8_t *dst, dt_image *out) {
     dt_image_want want = {.channels = channels, .height = want_h, .width = want_w, .dst = dst};

@@ -51,6 +51,10 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
                           uint8_t *dst, dt_image *out);
 
+// Whether decoding would only copy what lies behind the first n_head of `bytes`: then that can be read to
+// where it belongs. Memory is there for all of them, their values only for the first n_head.
+bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want);
+
 // ---- the decoders behind it ------------------------------------------------------------------------
 typedef struct dt_image_sink {
     const dt_image_want *want;
@@ -62,6 +66,9 @@ typedef struct dt_image_driver {
     dt_status (*decode)(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out);
     void *(*create)(void);
     void (*destroy)(void *state);
+    // Whether what lies behind the first n_head bytes is just what decoding would give. Only they are there.
+    // NULL: never.
+    bool (*is_raw)(dt_span bytes, size_t n_head, const dt_image_want *want);
 } dt_image_driver;
 extern const dt_image_driver dt_image_bmp, dt_image_jpeg, dt_image_png, dt_image_ppm, dt_image_npy,
     dt_image_fits, dt_image_datum;

@@ -75,4 +75,12 @@ static dt_status npy_decode(void *state, dt_span bytes, const dt_image_sink *sin
     return dt_planes_to_image(sink, &p, state, out);
 }
 
-const dt_image_driver dt_image_npy = {npy_decode, npy_create, npy_destroy};
+static bool npy_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
+    const dt_array_spec *spec = dt_array_spec_of(want);
+    npy_view v;
+    return dt_npy_read(bytes, &v.a) == DT_OK && v.a.data == bytes.data + n_head &&
+           view_of(&v, spec->chw) == DT_OK && is_as_wanted(&v, spec, want->channels) &&
+           v.width == want->width && v.height == want->height;
+}
+
+const dt_image_driver dt_image_npy = {npy_decode, npy_create, npy_destroy, npy_is_raw};

@@ -52,6 +52,23 @@ static dt_status read_npy(dt_span s, int64_t n, float *out) {
     return DT_OK;
 }
 
+bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v) {
+    size_t n_bytes = bytes.n_bytes - n_head;
+    if (n_head == 0)
+        return !dt_npy_is((dt_span){(const uint8_t *)v, n_bytes}) &&
+               !is_text((dt_span){(const uint8_t *)v, n_bytes});
+    dt_npy a;
+    if (dt_npy_read(bytes, &a) != DT_OK || a.data != bytes.data + n_head || a.kind != 'f' ||
+        a.size != 4 || a.swapped || (size_t)a.n * sizeof(float) != n_bytes)
+        return false;
+    int64_t dense = 1;
+    for (int k = a.n_axes - 1; k >= 0; k--) {
+        if (a.shape[k] > 1 && a.stride[k] != dense) return false;
+        dense *= a.shape[k];
+    }
+    return true;
+}
+
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, float *out, dt_buffer *scratch) {
     if (dt_npy_is(bytes)) return read_npy(bytes, n, out);
     if (is_text(bytes)) return read_text(bytes, n, out, scratch);

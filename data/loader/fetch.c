@@ -3,19 +3,40 @@
 // From the cache; else from what readers fetched ahead; else the worker reads, and notes how long that
 // took: reads that block are what turns reading ahead on. The hash is checked here, on the thread that
 // decodes next, so that the bytes come into its core's cache once; and once in memory they are trusted.
+//
+// Members that may hold just what the batch wants, behind a short head (uncompressed pictures, vectors),
+// are read in two parts: the head to scratch, the rest to its place in the batch. If the head then says
+// otherwise, the parts are joined in scratch and decoded as any other.
 #include "ahead.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
+
+enum { PIECE_BYTES = 256 << 10 }; // read and hashed at once: in L2 when it is hashed
+
+// A worker's own read: timed, and seen from outside while it lasts.
+static void begin_read(dt_sample_scratch *w, double now) {
+    if (w->n_reads == 0) w->n_waits = dt_thread_waits();
+    __atomic_store_n(&w->since_ns, (uint64_t)(now * 1e9), __ATOMIC_RELAXED);
+}
+
+static void end_read(dt_sample_scratch *w, double begin, size_t n_bytes) {
+    __atomic_store_n(&w->since_ns, 0, __ATOMIC_RELAXED);
+    w->n_reads++;
+    w->n_slow += dt_ahead_is_slow(dt_clock_s() - begin, n_bytes, &w->n_waits);
+}
+
+static void count_read(dt_sample_scratch *w, double begin, size_t n_bytes) {
+    dt_counter_add(&w->read_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
+    dt_counter_add(&w->n_read, 1);
+    dt_counter_add(&w->n_bytes, n_bytes);
+}
 
 static dt_status read_now(const dt_data *d, dt_sample_scratch *w, uint32_t record, uint32_t member,
                           double begin, dt_span *out) {
-    const dt_member *m = &d->set->catalog->members[member];
-    if (w->n_reads == 0) w->n_waits = dt_thread_waits();
-    __atomic_store_n(&w->since_ns, (uint64_t)(begin * 1e9), __ATOMIC_RELAXED);
+    begin_read(w, begin);
     dt_status st = dt_set_read(d->set, record, member, d->verify, &w->bytes, out);
-    __atomic_store_n(&w->since_ns, 0, __ATOMIC_RELAXED);
-    w->n_reads++;
-    w->n_slow += dt_ahead_is_slow(dt_clock_s() - begin, (size_t)m->size, &w->n_waits);
+    end_read(w, begin, (size_t)d->set->catalog->members[member].size);
     return st;
 }
 
@@ -62,9 +83,49 @@ dt_status dt_fetch(const dt_data *d, dt_sample_scratch *w, int field, uint32_t r
             dt_cache_store(d->cache.cache, dt_data_cache_entry(d, field, record), out->data,
                            n_bytes);
     }
-    dt_counter_add(&w->read_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
-    dt_counter_add(&w->n_read, 1);
-    dt_counter_add(&w->n_bytes, n_bytes);
+    count_read(w, begin, n_bytes);
+    return DT_OK;
+}
+
+// ---- without a copy --------------------------------------------------------------------------------
+bool dt_can_fetch_apart(const dt_data *d, const dt_sample_scratch *w, int field) {
+    return !keeps_bytes(d, field) && !(w->given && w->given[field].data);
+}
+
+static dt_status read_piece(const dt_data *d, dt_sample_scratch *w, uint32_t shard, uint64_t at,
+                            void *dst, size_t n_bytes, bool hash) {
+    DT_TRY(dt_set_read_range(d->set, shard, at, dst, n_bytes));
+    if (hash) dt_hash_stream_update(w->hash, dst, n_bytes);
+    return DT_OK;
+}
+
+static dt_status read_apart(const dt_data *d, dt_sample_scratch *w, uint32_t shard,
+                            const dt_member *m, uint8_t *dst, size_t n_payload, bool hash) {
+    size_t n_head = (size_t)m->size - n_payload;
+    if (n_head > 0) DT_TRY(read_piece(d, w, shard, m->offset, w->bytes.data, n_head, hash));
+    for (size_t at = 0; at < n_payload; at += PIECE_BYTES) {
+        size_t n = n_payload - at < PIECE_BYTES ? n_payload - at : PIECE_BYTES;
+        DT_TRY(read_piece(d, w, shard, m->offset + n_head + at, dst + at, n, hash));
+    }
+    return DT_OK;
+}
+
+dt_status dt_fetch_apart(const dt_data *d, dt_sample_scratch *w, uint32_t record, uint32_t member,
+                         void *dst, size_t n_payload, size_t *n_head) {
+    const dt_member *m = &d->set->catalog->members[member];
+    bool hash = d->verify && m->has_hash;
+    double begin = dt_clock_s();
+    *n_head = (size_t)m->size - n_payload;
+    if (!dt_buffer_reserve(&w->bytes, (size_t)m->size))
+        return dt_fail(DT_E_INTERNAL, "out of memory");
+    if (hash) dt_hash_stream_reset(w->hash);
+    begin_read(w, begin);
+    dt_status st =
+        read_apart(d, w, d->set->catalog->records[record].shard, m, dst, n_payload, hash);
+    end_read(w, begin, (size_t)m->size);
+    if (st != DT_OK) return dt_set_context(d->set, record, member, st);
+    if (hash) DT_TRY(dt_set_check_hash(d->set, record, member, dt_hash_stream_digest(w->hash)));
+    count_read(w, begin, (size_t)m->size);
     return DT_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/rng.h"
 
 #include <stdlib.h>
@@ -15,13 +16,15 @@
 void dt_sample_scratch_init(dt_sample_scratch *w) {
     *w = (dt_sample_scratch){.decoder = dt_decoder_create(),
                              .resizer = dt_resizer_create(),
-                             .clipper = dt_clipper_create()};
+                             .clipper = dt_clipper_create(),
+                             .hash = dt_hash_stream_create()};
 }
 
 void dt_sample_scratch_fini(dt_sample_scratch *w) {
     dt_decoder_destroy(w->decoder);
     dt_resizer_destroy(w->resizer);
     dt_clipper_destroy(w->clipper);
+    dt_hash_stream_destroy(w->hash);
     dt_feature_scratch_fini(&w->features);
     dt_buffer_fini(&w->bytes);
     dt_buffer_fini(&w->augment);
@@ -82,7 +85,7 @@ static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_fie
 }
 
 // Pixels of the field's size, before augmentation: in `bytes`, or, where an array gives floats, in
-// `real`; *is_real says which. No bytes in: they are pixels already, from the cache.
+// `real`; *is_real says which. No bytes in: they are pixels already, from the cache or in their place.
 static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
                                dt_image_want *want, uint8_t *bytes, float *real, bool *is_real) {
     double t = dt_clock_s();
@@ -91,7 +94,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt
     dt_image image;
     *is_real = false;
     if (in.n_bytes == 0) {
-        memcpy(bytes, in.data, dt_data_pixel_bytes(d, i));
+        if (in.data != bytes) memcpy(bytes, in.data, dt_data_pixel_bytes(d, i));
         lap(&w->decode_ns, t);
         return DT_OK;
     }
@@ -169,9 +172,60 @@ static dt_status decode_audio(const dt_audio_field *f, dt_sample_scratch *w, dt_
 static dt_status fill_numbers(dt_sample_scratch *w, dt_span bytes, const dt_field_info *f,
                               float *dst) {
     int64_t n = dt_shape_elements(&f->sample_shape);
-    DT_TRY(dt_decode_numbers(bytes, n, dst, &w->augment));
-    for (int64_t i = 0; i < n; i++) dst[i] = (dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i);
+    if (bytes.n_bytes > 0) DT_TRY(dt_decode_numbers(bytes, n, dst, &w->augment));
+    bool plain = true;
+    for (int64_t i = 0; i < n && i < DT_MAX_NORMALIZE; i++)
+        plain = plain && f->mean[i] == 0 && f->std[i] == 1;
+    for (int64_t i = 0; i < n && !plain; i++)
+        dst[i] = (dst[i] - dt_field_mean(f, i)) / dt_field_std(f, i);
     return DT_OK;
+}
+
+// Whether the member's bytes may be, behind a short head, those of the batch.
+static bool may_be_raw(const dt_data *d, const dt_sample_scratch *w, int i, uint64_t size,
+                       const dt_augment_key *key, bool augment) {
+    enum { MAX_HEAD = 4096 };
+    const dt_field *f = &d->fields.f[i];
+    double box[4];
+    if (size < f->sample_bytes || size - f->sample_bytes > MAX_HEAD || !dt_can_fetch_apart(d, w, i))
+        return false;
+    if (f->kind != DT_FIELD_IMAGE) return f->kind != DT_FIELD_AUDIO;
+    bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
+    return !f->array.f32 && !crops && f->fit.kind != DT_FIT_CROP;
+}
+
+// bytes->n_bytes 0: what is wanted lies in dst already.
+static dt_status fetch_raw(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
+                           uint32_t member, void *dst, dt_span *bytes) {
+    const dt_field *f = &d->fields.f[i];
+    const int64_t *size = d->fields.info[i].sample_shape.d;
+    size_t n_head;
+    DT_TRY(dt_fetch_apart(d, w, record, member, dst, f->sample_bytes, &n_head));
+    *bytes = (dt_span){w->bytes.data, n_head + f->sample_bytes}; // only the head is there
+    dt_image_want want = {.channels = (int)size[2],
+                          .height = (int)size[0],
+                          .width = (int)size[1],
+                          .dst = dst,
+                          .array = &f->array};
+    bool raw = f->kind == DT_FIELD_IMAGE ? dt_image_is_raw(*bytes, n_head, &want)
+                                         : dt_numbers_are_raw(*bytes, n_head, dst);
+    if (!raw) {
+        memcpy(w->bytes.data + n_head, dst, f->sample_bytes);
+        return DT_OK;
+    }
+    *bytes = (dt_span){dst, 0};
+    if (f->kind == DT_FIELD_IMAGE) dt_keep_pixels(d, i, record, dst);
+    return DT_OK;
+}
+
+static dt_status fetch(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
+                       uint32_t member, const dt_augment_key *key, bool augment, void *dst,
+                       dt_span *bytes) {
+    *bytes = (dt_span){dt_fetch_pixels(d, w, i, record), 0};
+    if (bytes->data) return DT_OK;
+    if (may_be_raw(d, w, i, d->set->catalog->members[member].size, key, augment))
+        return fetch_raw(d, w, i, record, member, dst, bytes);
+    return dt_fetch(d, w, i, record, member, bytes);
 }
 
 static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
@@ -179,8 +233,8 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     const dt_field *f = &d->fields.f[i];
     int64_t member = dt_field_member(f, d->set->catalog, record);
     w->bad_member = (uint32_t)member;
-    dt_span bytes = {dt_fetch_pixels(d, w, i, record), 0};
-    if (!bytes.data) DT_TRY(dt_fetch(d, w, i, record, (uint32_t)member, &bytes));
+    dt_span bytes;
+    DT_TRY(fetch(d, w, i, record, (uint32_t)member, key, augment, dst, &bytes));
     dt_counter_add(&w->n_decoded, 1);
     dt_status st = f->kind == DT_FIELD_IMAGE
                        ? decode_image(d, w, i, bytes, augment ? key : NULL, dst)

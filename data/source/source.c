@@ -236,17 +236,21 @@ dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *ds
     return st;
 }
 
+dt_status dt_set_check_hash(const dt_set *s, uint32_t record, uint32_t member, uint64_t hash) {
+    const dt_member *m = &s->catalog->members[member];
+    if (!m->has_hash || hash == m->hash) return DT_OK;
+    dt_status st =
+        dt_fail(DT_E_DATA, "its bytes are not those that were packed (XXH3 differs): the file was "
+                           "changed or the disk is bad; copy or pack it again");
+    return dt_set_context(s, record, member, st);
+}
+
 dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
                        dt_span bytes) {
-    const dt_member *m = &s->catalog->members[member];
-    dt_status st = DT_OK;
     if (bytes.n_bytes == 0)
-        st = dt_fail(DT_E_DATA, "it is empty");
-    else if (verify && m->has_hash && dt_hash64(bytes.data, bytes.n_bytes) != m->hash)
-        st = dt_fail(DT_E_DATA,
-                     "its bytes are not those that were packed (XXH3 differs): the file was "
-                     "changed or the disk is bad; copy or pack it again");
-    return st == DT_OK ? st : dt_set_context(s, record, member, st);
+        return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "it is empty"));
+    if (!verify || !s->catalog->members[member].has_hash) return DT_OK;
+    return dt_set_check_hash(s, record, member, dt_hash64(bytes.data, bytes.n_bytes));
 }
 
 dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,

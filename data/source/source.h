@@ -98,6 +98,8 @@ dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *ds
 // What dt_set_read checks, of bytes that came another way: not empty, and the stored hash.
 dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
                        dt_span bytes);
+// The same where the caller has the XXH3 of the bytes.
+dt_status dt_set_check_hash(const dt_set *s, uint32_t record, uint32_t member, uint64_t hash);
 // dt_fail_context with file, record, and the member's extension and offset.
 dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_status code);
 

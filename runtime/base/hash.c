@@ -1,6 +1,7 @@
 // hash.c: thin cover of libxxhash, and CRC32C by the CPU's instruction or by table.
 #include "base/hash.h"
 #include "base/arena.h"
+#include "base/hash_avx2.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,34 +11,60 @@
 uint32_t dt_hash32(const char *name) {
     return XXH32(name, strlen(name), 0);
 }
+
+static bool is_wide(void) {
+#if defined(__x86_64__)
+    return hash_avx2_is_built && __builtin_cpu_supports("avx2");
+#else
+    return false;
+#endif
+}
+
 uint64_t dt_hash64(const void *data, size_t n_bytes) {
-    return XXH3_64bits(data, n_bytes);
+    enum { SHORT = 240 }; // up to here XXH3 has no vector code
+    return n_bytes > SHORT && is_wide() ? hash_avx2(data, n_bytes) : XXH3_64bits(data, n_bytes);
 }
 
 // XXH3's state wants 64-byte alignment, which XXH3_createState gives.
 struct dt_hash_stream {
-    XXH3_state_t *state;
+    bool wide;
+    void *state;
 };
 
 dt_hash_stream *dt_hash_stream_create(void) {
     dt_hash_stream *h = dt_xcalloc(1, sizeof *h);
-    h->state = XXH3_createState();
+    h->wide = is_wide();
+    h->state = h->wide ? hash_avx2_create() : XXH3_createState();
     if (!h->state) abort();
-    XXH3_64bits_reset(h->state);
+    dt_hash_stream_reset(h);
     return h;
 }
 
+void dt_hash_stream_reset(dt_hash_stream *h) {
+    if (h->wide)
+        hash_avx2_reset(h->state);
+    else
+        XXH3_64bits_reset(h->state);
+}
+
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) {
-    if (n_bytes) XXH3_64bits_update(h->state, data, n_bytes);
+    if (n_bytes == 0) return;
+    if (h->wide)
+        hash_avx2_update(h->state, data, n_bytes);
+    else
+        XXH3_64bits_update(h->state, data, n_bytes);
 }
 
 uint64_t dt_hash_stream_digest(const dt_hash_stream *h) {
-    return XXH3_64bits_digest(h->state);
+    return h->wide ? hash_avx2_digest(h->state) : XXH3_64bits_digest(h->state);
 }
 
 void dt_hash_stream_destroy(dt_hash_stream *h) {
     if (!h) return;
-    XXH3_freeState(h->state);
+    if (h->wide)
+        hash_avx2_destroy(h->state);
+    else
+        XXH3_freeState(h->state);
     free(h);
 }
 

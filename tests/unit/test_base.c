@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 static char dir[64];
 
@@ -139,6 +140,23 @@ static void test_rng(void **state) {
     assert_true(fabs(sum / n) < 0.01 && fabs(squares / n - 1) < 0.02);
     assert_true(fabs(uniform / n - 0.5) < 0.005);
     for (int k = 0; k < 7; k++) assert_in_range(seen[k], n / 7 - 1000, n / 7 + 1000);
+}
+
+// Whatever the CPU: the library's values, at once and in pieces.
+static void test_hash_is_the_librarys(void **state) {
+    static uint8_t data[70000];
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * 131 ^ i >> 8);
+    dt_hash_stream *h = dt_hash_stream_create();
+    for (size_t n = 0; n < sizeof data - 64; n += n < 3000 ? 1 : 1237) {
+        const uint8_t *p = data + n % 61;
+        uint64_t want = XXH3_64bits(p, n);
+        assert_true(dt_hash64(p, n) == want);
+        dt_hash_stream_reset(h);
+        for (size_t at = 0, piece = 1; at < n; at += piece, piece = piece * 5 % 1021 + 1)
+            dt_hash_stream_update(h, p + at, n - at < piece ? n - at : piece);
+        assert_true(dt_hash_stream_digest(h) == want);
+    }
+    dt_hash_stream_destroy(h);
 }
 
 static void test_hash(void **state) {
@@ -479,6 +497,7 @@ int main(void) {
         cmocka_unit_test(test_philox),
         cmocka_unit_test(test_rng),
         cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_hash_is_the_librarys),
         cmocka_unit_test(test_clock),
         cmocka_unit_test_setup_teardown(test_io_files, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_io_pread, make_dir, remove_dir),

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "data/source/source.h"
+#include "data/source/tar.h"
 #include "data_fixture.h"
 
 #include <pthread.h>
@@ -549,6 +550,114 @@ static void a_picture_of_another_shape_is_made_to_fit(void **state) {
               (const int[3]){9, 8, 7});
 }
 
+// ---- uncompressed records --------------------------------------------------------------------------
+enum { RAW_W = 9, RAW_H = 7, RAW_BYTES = RAW_W * RAW_H * 3, RAW_N = 24, VEC_N = 50 };
+
+static void tar_member(FILE *f, const char *name, const void *data, size_t n) {
+    uint8_t head[DT_TAR_MAX_HEADER], zeros[512] = {0};
+    size_t n_head;
+    assert_int_equal(dt_tar_write_header(head, &n_head, name, n), DT_OK);
+    assert_int_equal(fwrite(head, 1, n_head, f), n_head);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    fwrite(zeros, 1, (512 - n % 512) % 512, f);
+}
+
+static size_t npy_head(char *out, const char *descr, const char *shape) {
+    char text[119];
+    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                     descr, shape);
+    memcpy(out, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memset(out + 10, ' ', 118);
+    memcpy(out + 10, text, (size_t)n);
+    out[127] = '\n';
+    return 128;
+}
+
+// Pictures that lie in their file as in the batch, and others of about that size that only look so; vectors
+// raw, as NPY, and as text that is as long as raw would be.
+static const char *make_raw_tar(void) {
+    static const char *const HEADS[] = {"P6\n9 7\n255\n", "P6 # a comment\n9\n7 255 ",
+                                        "P5\n27 7\n255\n", "P6\n7 9\n255\n", "P6\n9 7\n254\n"};
+    const char *path = fixture_path("raw.tar");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int i = 0; i < RAW_N; i++) {
+        char name[32], picture[RAW_BYTES + 256], vec[VEC_N * 4 + 256];
+        size_t n = 0, n_vec = 0;
+        if (i % 6 == 5)
+            n = npy_head(picture, "|u1", "(7, 9, 3)");
+        else
+            n = (size_t)sprintf(picture, "%s", HEADS[i % 6]);
+        for (int k = 0; k < RAW_BYTES; k++) picture[n++] = (char)((i * 37 + k * 11) % 250);
+        if (i % 3 == 0) n_vec = npy_head(vec, "<f4", i % 2 ? "(50,)" : "(5, 10)");
+        for (int k = 0; k < VEC_N; k++) {
+            float v = (float)(i * 100 + k) / 7;
+            if (i % 3 == 2)
+                n_vec += (size_t)sprintf(vec + n_vec, "%03d ", (i * 7 + k) % 1000);
+            else
+                memcpy(vec + n_vec, &v, 4), n_vec += 4;
+        }
+        snprintf(name, sizeof name, "%02d.ppm", i); // told by its bytes
+        tar_member(f, name, picture, n);
+        snprintf(name, sizeof name, "%02d.vec", i);
+        tar_member(f, name, vec, n_vec);
+    }
+    static const char END[1024];
+    fwrite(END, 1, sizeof END, f);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static void raw_records_are_read_to_their_place(void **state) {
+    const char *tar = make_raw_tar();
+    static const char *const HOW[] = {"readers: 0", "readers: 2", "cache: ram",
+                                      "augment: {image: [{flip: horizontal}]}"};
+    static uint8_t pictures[4][RAW_N][RAW_BYTES];
+    static float vectors[4][RAW_N][VEC_N];
+    for (int k = 0; k < 4; k++) {
+        dt_config *c;
+        dt_dataset *d;
+        char *text = dt_xprintf(
+            "run: {name: t}\ndata:\n  path: \"%s\"\n  shuffle: none\n  write_index: false\n  "
+            "fields:\n"
+            "    image: {kind: image, size: [7, 9]}\n    vec: {kind: vector, size: 50}\n  %s\n"
+            "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+            tar, HOW[k]);
+        if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
+            dt_data_open(&d, c, NULL, 2, NULL) != DT_OK)
+            fail_msg("%s", dt_error_message());
+        free(text);
+        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+        for (int64_t step = 0; step < RAW_N / GLOBAL; step++)
+            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+                const dt_batch *b;
+                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                for (int j = 0; j < MICRO; j++) {
+                    memcpy(pictures[k][b->sample[j]], (uint8_t *)b->field[0] + j * RAW_BYTES,
+                           RAW_BYTES);
+                    memcpy(vectors[k][b->sample[j]], (float *)b->field[1] + j * VEC_N, VEC_N * 4);
+                }
+                s->release(s, b);
+            }
+        s->close(s);
+        d->close(d);
+        dt_config_destroy(c);
+    }
+    assert_memory_equal(pictures[0], pictures[1], sizeof pictures[0]);
+    assert_memory_equal(pictures[0], pictures[2], sizeof pictures[0]);
+    for (int k = 1; k < 4; k++) assert_memory_equal(vectors[0], vectors[k], sizeof vectors[0]);
+    int n_mirrored = 0;
+    for (int i = 0; i < RAW_N; i++) {
+        for (int k = 0; k < RAW_BYTES && i % 6 % 4 < 2 && i % 6 != 4; k++)
+            assert_int_equal(pictures[0][i][k], (i * 37 + k * 11) % 250);
+        for (int k = 0; k < VEC_N; k++)
+            assert_true(vectors[0][i][k] ==
+                        (i % 3 == 2 ? (float)((i * 7 + k) % 1000) : (float)(i * 100 + k) / 7));
+        n_mirrored += memcmp(pictures[0][i], pictures[3][i], RAW_BYTES) != 0;
+    }
+    assert_true(n_mirrored > 4 && n_mirrored < 20);
+}
+
 static void wrong_configs_are_named(void **state) {
     dt_config *c = NULL;
     char *text = dt_xprintf(
@@ -593,6 +702,7 @@ int main(void) {
         cmocka_unit_test(quarantine_is_remembered),
         cmocka_unit_test(an_f32_image_holds_the_same_values),
         cmocka_unit_test(a_picture_of_another_shape_is_made_to_fit),
+        cmocka_unit_test(raw_records_are_read_to_their_place),
         cmocka_unit_test(wrong_configs_are_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

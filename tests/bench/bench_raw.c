@@ -1,0 +1,254 @@
+// bench_raw.c: uncompressed records from the page cache, against plain reads of the same bytes.
+//
+//   bench_raw [THREADS [FOLDER]]
+//
+// Makes a set of pictures (PPM, 224 x 224 x 3: 147 KiB) with hashes and one of vectors (f32, 64 KiB),
+// without. Then, in turn, for rounds of a second each: THREADS threads that pread the same ranges in the
+// same order into a ring of the same size, and the loader with THREADS workers, data.verify off and on.
+// Prints a JSON line a set: GB/s of each and the loader's share of plain reading, medians of the rounds;
+// by the clock, and by the CPU time of the threads that read (which a busy machine
+// changes less).
+#define _GNU_SOURCE // RUSAGE_THREAD
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "data/dataset.h"
+#include "data/source/tar.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { SIDE = 224, N_PICTURES = 3000, FLOATS = 16384, N_VECTORS = 6000, MICRO = 16, ROUNDS = 9 };
+static const double SECONDS = 0.5;
+
+// ---- the sets --------------------------------------------------------------------------------------
+static void fill_noise(uint8_t *p, size_t n, uint32_t seed) {
+    for (size_t i = 0; i < n; i++) p[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24);
+}
+
+static dt_status make_pictures(const char *folder) {
+    uint8_t *ppm = dt_xcalloc(64 + SIDE * SIDE * 3, 1);
+    char *raw = dt_xprintf("%s/raw", folder), *tar = dt_xprintf("%s/pictures.tar", folder);
+    dt_status st = dt_io_mkdir_all(raw);
+    size_t n_head = (size_t)sprintf((char *)ppm, "P6\n%d %d\n255\n", SIDE, SIDE);
+    for (int i = 0; i < N_PICTURES && st == DT_OK; i++) {
+        char *path = dt_xprintf("%s/%05d.ppm", raw, i);
+        fill_noise(ppm + n_head, SIDE * SIDE * 3, (uint32_t)i);
+        int fd;
+        st = dt_io_create(&fd, path, false);
+        if (st == DT_OK) st = dt_io_write(fd, path, ppm, n_head + SIDE * SIDE * 3);
+        if (st == DT_OK) st = dt_io_close(fd, path);
+        free(path);
+    }
+    dt_pack_opts o = {.source = raw, .out = tar};
+    if (st == DT_OK) st = dt_data_pack(&o);
+    if (st == DT_OK) st = dt_io_remove_tree(raw);
+    free(raw), free(tar), free(ppm);
+    return st;
+}
+
+static dt_status make_vectors(const char *folder) {
+    size_t n_bytes = FLOATS * sizeof(float), n_head;
+    uint8_t head[DT_TAR_MAX_HEADER], end[1024] = {0}, *v = dt_xcalloc(n_bytes, 1);
+    char *tar = dt_xprintf("%s/vectors.tar", folder);
+    int fd;
+    dt_status st = dt_io_create(&fd, tar, false);
+    for (int i = 0; i < N_VECTORS && st == DT_OK; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%05d.vec", i);
+        fill_noise(v, n_bytes, (uint32_t)i);
+        st = dt_tar_write_header(head, &n_head, name, n_bytes);
+        if (st == DT_OK) st = dt_io_write(fd, tar, head, n_head);
+        if (st == DT_OK) st = dt_io_write(fd, tar, v, n_bytes);
+    }
+    if (st == DT_OK) st = dt_io_write(fd, tar, end, sizeof end);
+    if (st == DT_OK) st = dt_io_close(fd, tar);
+    free(tar), free(v);
+    return st;
+}
+
+static dt_status open_set(dt_dataset **out, dt_config **c, const char *folder, bool pictures,
+                          int threads, bool verify) {
+    char *text = dt_xprintf("run: {name: bench}\ndata:\n  path: %s/%s.tar\n  fields: {%s}\n  "
+                            "workers: %d\n  verify: %s\n"
+                            "model: {name: fusion}\ntrain: {global_batch: %d, micro_batch: %d}\n",
+                            folder, pictures ? "pictures" : "vectors",
+                            pictures ? "ppm: {kind: image, size: [224, 224]}"
+                                     : "vec: {kind: vector, size: 16384}",
+                            threads, verify ? "true" : "false", MICRO, MICRO);
+    dt_status st = dt_config_parse(c, "bench", text, strlen(text), NULL, 0);
+    free(text);
+    return st == DT_OK ? dt_data_open(out, *c, NULL, threads, NULL) : st;
+}
+
+// ---- plain reading ---------------------------------------------------------------------------------
+typedef struct plain_reader {
+    const dt_data *d;
+    int fd;
+    uint8_t *ring;
+    size_t record_bytes, n_ring; // places in the ring
+    int64_t next, n_bytes;
+    double until;
+} plain_reader;
+
+static void *read_plain(void *arg) {
+    plain_reader *p = arg;
+    const dt_catalog *c = p->d->set->catalog;
+    while (dt_clock_s() < p->until) {
+        int64_t i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED);
+        uint64_t n = p->d->sampler.n;
+        uint32_t s =
+            p->d->splits
+                .sample[0][dt_sampler_index(&p->d->sampler, (uint64_t)i / n, (uint64_t)i % n)];
+        const dt_member *m = &c->members[c->records[p->d->view.record[s]].first_member];
+        uint8_t *to = p->ring + (size_t)i % p->n_ring * p->record_bytes;
+        if (pread(p->fd, to, m->size, (off_t)m->offset) != (ssize_t)m->size) abort();
+        __atomic_fetch_add(&p->n_bytes, (int64_t)m->size, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+// Bytes a second, by the clock and by CPU time.
+typedef struct speed {
+    double wall, cpu;
+} speed;
+
+static double cpu_of(int who) {
+    struct rusage u;
+    getrusage(who, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+// Of the threads that read: not of this one, which takes the batches.
+static double cpu_s(void) {
+    return cpu_of(RUSAGE_SELF) - cpu_of(RUSAGE_THREAD);
+}
+
+static speed plain_rate(const dt_data *d, int threads, int n_slots) {
+    plain_reader p = {.d = d, .n_ring = (size_t)n_slots * MICRO};
+    pthread_t t[256];
+    p.record_bytes = (d->set->catalog->members[0].size + 4095) / 4096 * 4096;
+    p.fd = open(d->set->catalog->shards[0].path, O_RDONLY);
+    p.ring = dt_xcalloc(p.n_ring, p.record_bytes);
+    memset(p.ring, 1, p.n_ring * p.record_bytes);
+    double begin = dt_clock_s(), cpu = cpu_s();
+    p.until = begin + SECONDS;
+    for (int i = 0; i < threads; i++) pthread_create(&t[i], NULL, read_plain, &p);
+    for (int i = 0; i < threads; i++) pthread_join(t[i], NULL);
+    double n = (double)p.n_bytes;
+    speed v = {n / (dt_clock_s() - begin), n / (cpu_s() - cpu)};
+    free(p.ring);
+    close(p.fd);
+    return v;
+}
+
+// ---- the loader ------------------------------------------------------------------------------------
+typedef struct running {
+    dt_config *c;
+    dt_dataset *d;
+    dt_batch_source *s;
+    int64_t step;
+    int n_slots;
+} running;
+
+static dt_status start(running *r, const char *folder, bool pictures, int threads, bool verify) {
+    static const int LEAF = 0;
+    dt_source_request q = {.global_batch = MICRO,
+                           .micro_batch = MICRO,
+                           .leaves = &LEAF,
+                           .n_leaves = 1,
+                           .end_step = -1};
+    DT_TRY(open_set(&r->d, &r->c, folder, pictures, threads, verify));
+    DT_TRY(r->d->open(r->d, &q, &r->s));
+    dt_source_stats t;
+    r->s->stats(r->s, &t);
+    r->n_slots = t.ring_slots;
+    return DT_OK;
+}
+
+static dt_status rate(running *r, speed *out) {
+    dt_source_stats t;
+    DT_TRY(r->s->seek(r->s, r->step)); // what was made while others ran does not count
+    r->s->stats(r->s, &t);
+    uint64_t before = t.stage[DT_STAGE_READ].bytes;
+    double begin = dt_clock_s(), cpu = cpu_s();
+    while (dt_clock_s() < begin + SECONDS) {
+        const dt_batch *b;
+        DT_TRY(r->s->get(r->s, r->step++, 0, &b, NULL));
+        r->s->release(r->s, b);
+    }
+    r->s->stats(r->s, &t);
+    double n = (double)(t.stage[DT_STAGE_READ].bytes - before);
+    *out = (speed){n / (dt_clock_s() - begin), n / (cpu_s() - cpu)};
+    while (t.batches.depth < t.ring_slots) { // and its threads sleep while others run
+        usleep(1000);
+        r->s->stats(r->s, &t);
+    }
+    return DT_OK;
+}
+
+static void stop(running *r) {
+    r->s->close(r->s);
+    r->d->close(r->d);
+    dt_config_destroy(r->c);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double v[ROUNDS]) {
+    qsort(v, ROUNDS, sizeof *v, by_value);
+    return v[ROUNDS / 2];
+}
+
+static dt_status bench(const char *folder, bool pictures, int threads) {
+    double wall[3][ROUNDS], share[3][ROUNDS], cpu_share[3][ROUNDS];
+    running r[2] = {0};
+    for (int k = 0; k < 2; k++) DT_TRY(start(&r[k], folder, pictures, threads, k == 1));
+    const dt_data *d = r[0].d->self;
+    plain_rate(d, threads, r[0].n_slots); // into the page cache
+    for (int i = 0; i < ROUNDS; i++) {
+        speed v[3] = {plain_rate(d, threads, r[0].n_slots)};
+        for (int k = 0; k < 2; k++) DT_TRY(rate(&r[k], &v[1 + k]));
+        for (int k = 0; k < 3; k++) {
+            wall[k][i] = v[k].wall;
+            share[k][i] = v[k].wall / v[0].wall;
+            cpu_share[k][i] = v[k].cpu / v[0].cpu;
+        }
+    }
+    printf("{\"set\": \"%s\", \"threads\": %d, \"plain_gb_s\": %.2f, \"loader_gb_s\": %.2f, "
+           "\"loader_verify_gb_s\": %.2f, \"share\": %.3f, \"share_verify\": %.3f, \"cpu_share\": "
+           "%.3f, \"cpu_share_verify\": %.3f}\n",
+           pictures ? "pictures, 147 KiB" : "vectors, 64 KiB", threads, median(wall[0]) * 1e-9,
+           median(wall[1]) * 1e-9, median(wall[2]) * 1e-9, median(share[1]), median(share[2]),
+           median(cpu_share[1]), median(cpu_share[2]));
+    fflush(stdout);
+    stop(&r[0]);
+    stop(&r[1]);
+    return DT_OK;
+}
+
+int main(int argc, char **argv) {
+    int threads = argc > 1 ? atoi(argv[1]) : 1;
+    char made[] = "/tmp/bench-raw-XXXXXX";
+    const char *folder = argc > 2 ? argv[2] : mkdtemp(made);
+    dt_status st = folder && threads > 0 && threads <= 256 ? DT_OK : DT_E_USAGE;
+    char *tar = dt_xprintf("%s/vectors.tar", folder ? folder : "");
+    if (st == DT_OK && !dt_io_exists(tar)) {
+        st = make_pictures(folder);
+        if (st == DT_OK) st = make_vectors(folder);
+    }
+    for (int k = 1; k >= 0 && st == DT_OK; k--) st = bench(folder, k == 1, threads);
+    if (st != DT_OK) fprintf(stderr, "bench_raw: %s\n", dt_error_message());
+    if (argc <= 2 && folder) dt_io_remove_tree(folder);
+    free(tar);
+    return (int)st;
+}
