@@ -47,7 +47,9 @@ static dt_status tar_scan(dt_scan *s) {
     DT_TRY(dt_tar_index_load(s, shard, &used));
     if (used) return DT_OK;
     dt_tar_begin(&tar, s->blob);
+    s->peek = &tar.peek;
     dt_status st = scan_entries(s, shard, &tar);
+    s->peek = NULL;
     if (st == DT_E_DATA && s->lenient && s->c->n_records > 0) {
         dt_warn("%s; the %u records before that are used", dt_error_message(), s->c->n_records);
         s->partial = true;

@@ -18,10 +18,15 @@ dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes) {
     return DT_OK;
 }
 
+static dt_status read_member(const dt_scan *s, uint64_t offset, void *dst, uint64_t size) {
+    return s->peek ? dt_peek_read(s->peek, offset, dst, (size_t)size)
+                   : dt_blob_read(s->blob, offset, dst, (size_t)size);
+}
+
 static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
     char text[MAX_JSON_BYTES];
     if (size > sizeof text) return DT_OK;
-    DT_TRY(dt_blob_read(s->blob, offset, text, (size_t)size));
+    DT_TRY(read_member(s, offset, text, size));
     return dt_scan_json(s, text, (size_t)size);
 }
 
@@ -36,7 +41,7 @@ dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t 
     char text[MAX_CLS_BYTES + 1];
     if (strcmp(ext, "json") == 0) return json_member(s, offset, size);
     if (!is_class(ext) || size > MAX_CLS_BYTES) return DT_OK;
-    DT_TRY(dt_blob_read(s->blob, offset, text, (size_t)size));
+    DT_TRY(read_member(s, offset, text, size));
     text[size] = '\0';
     char *end = text + strlen(text);
     while (end > text && strchr(" \t\r\n", end[-1])) *--end = '\0';

@@ -6,6 +6,7 @@
 
 #include "blob.h"
 #include "data/catalog/catalog.h"
+#include "peek.h"
 
 // ---- names ---------------------------------------------------------------------------------------
 typedef struct dt_names {
@@ -28,7 +29,8 @@ bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext);
 typedef struct dt_scan {
     dt_catalog *c;
     const dt_blob *blob;
-    bool lenient; // what lies before a damaged place is used, with a warning
+    bool lenient;  // what lies before a damaged place is used, with a warning
+    dt_peek *peek; // of the blob, if the scanner has one: metadata members often lie in it
     // out
     bool partial;        // something was left out, so that the rows are not kept as an index
     uint32_t n_bad;      // records whose metadata could not be read
