@@ -15,7 +15,9 @@ static dt_status check(dt_config *c, dt_comm *comm, bool print_graph) {
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields = 0;
     dt_dataset *probe = NULL;
-    if (a.open_data(a.ctx, c, NULL, 1, NULL, &probe) == DT_OK) {
+    dt_status st = a.open_data(a.ctx, c, NULL, 1, NULL, &probe);
+    if (st == DT_E_USAGE) return st; // the config asks for what the set does not have
+    if (st == DT_OK) {
         probe->close(probe);
     } else {
         dt_warn("%s; the graph is checked without the data", dt_error_message());

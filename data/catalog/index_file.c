@@ -319,7 +319,7 @@ static dt_status append_records(reader *r, ext_map *map, uint32_t shard) {
     uint32_t first_member = c->n_members;
     dt_record *to = dt_catalog_new_records(c, r->n_records);
     dt_member *members = dt_catalog_new_members(c, r->n_members);
-    memset(to, 0, r->n_records * sizeof *to);
+    if (r->n_records > 0) memset(to, 0, r->n_records * sizeof *to);
     for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
         uint32_t key = u32_at(rec, 0), n = u32_at(rec, 1);
         if (key >= r->n_string_bytes) return damaged(r, "a key is outside the strings");

@@ -58,6 +58,28 @@ expect_error 3 "no such data set" "$dtrain" data query missing.lmdb "a = 1"
 expect_error 2 "SET… EXPR" "$dtrain" data query a.lmdb
 expect_error 2 "did you mean 'query'" "$dtrain" data qury a.lmdb "a = 1"
 
+# -- data.where: a run uses what it leaves, checks it, and does not go on with another
+cat >where.yaml <<'END'
+run: {name: t}
+device: {kind: cpu, threads: 1}
+data:
+  path: a.lmdb
+  where: "subject in (1, 2)"
+  view: {pairs: {fields: [fingerprint, iris], within: subject}}
+  fields:
+    fingerprint: {kind: image, channels: 1, size: [32, 32]}
+    iris: {kind: image, channels: 3, size: [32, 32]}
+    subject: {kind: class}
+  split: {unit: sample, val: 0.1, test: 0.1}
+model: {name: fusion}
+train: {epochs: 1, max_steps: 1, global_batch: 4, micro_batch: 4, precision: fp32}
+END
+out=$("$dtrain" where.yaml 2>&1) || fail "a run with data.where: $out"
+grep -qF "16 records of 24 (data.where), 32 samples" <<<"$out" || fail "data.where is not in: $out"
+expect_error 2 'data.where was "subject in (1, 2)"' "$dtrain" where.yaml "data.where=subject = 1"
+expect_error 2 "did you mean 'subject'" "$dtrain" check where.yaml "data.where=subjct = 1"
+expect_error 2 "none of the 24 records" "$dtrain" where.yaml run.name=u "data.where=subject > 100"
+
 # -- export
 "$dtrain" data export a.lmdb all.csv 2>/dev/null
 [ "$(wc -l <all.csv)" = 25 ] || fail "export has $(wc -l <all.csv) lines"
