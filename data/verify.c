@@ -41,13 +41,6 @@ typedef struct worker {
 } worker;
 
 // ---- one member ------------------------------------------------------------------------------------
-static bool is_one_of(const char *ext, const char *const *names) {
-    const char *dot = strrchr(ext, '.');
-    for (; *names; names++)
-        if (strcmp(dot ? dot + 1 : ext, *names) == 0) return true;
-    return false;
-}
-
 static dt_status check_audio(worker *w, dt_span bytes) {
     dt_audio_info info;
     DT_TRY(dt_audio_file_open(w->audio, bytes, &info));
@@ -67,16 +60,13 @@ static dt_status check_json(dt_span bytes) {
 
 // *known: there was something to decode.
 static dt_status check_structure(worker *w, const char *ext, dt_span bytes, bool *known) {
-    static const char *const SOUNDS[] = {"wav", "flac", "ogg", "oga", NULL};
-    static const char *const IMAGES[] = {"jpg", "jpeg", "bmp", NULL};
-    dt_image image;
-    *known = true;
-    if (is_one_of(ext, SOUNDS)) return check_audio(w, bytes);
-    if (is_one_of(ext, (const char *const[]){"json", NULL})) return check_json(bytes);
-    if (dt_image_extension(bytes.data, bytes.n_bytes) || is_one_of(ext, IMAGES))
-        return dt_decode_image(w->decoder, bytes, 3, 0, 0, NULL, &image);
-    *known = false;
-    return DT_OK;
+    const char *dot = strrchr(ext, '.'), *name = dot ? dot + 1 : ext;
+    const dt_kind *kind = dt_kind_of_ext(name);
+    *known = strcmp(name, "json") == 0;
+    if (*known) return check_json(bytes);
+    *known = kind && (kind->image || kind->uses & DT_KIND_AUDIO);
+    if (!*known) return DT_OK;
+    return kind->image ? dt_decode_check(w->decoder, bytes) : check_audio(w, bytes);
 }
 
 // The reason without file, record and member, which are told apart from it.

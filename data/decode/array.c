@@ -40,11 +40,10 @@ static void put_bytes(const float *v, size_t n, float factor, uint8_t *out, int 
     }
 }
 
-dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
-                             dt_image *out) {
+static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
+                      dt_image *out) {
     const dt_array_spec *spec = dt_array_spec_of(sink->want);
     int channels = sink->want->channels;
-    DT_TRY(check_bands(spec, p, channels));
     DT_TRY(dt_image_begin(sink, p->width, p->height, out));
     DT_TRY(dt_image_reserve(sink, out, spec->f32));
     size_t n = (size_t)p->width * (size_t)p->height;
@@ -60,4 +59,16 @@ dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_a
                       channels);
     }
     return DT_OK;
+}
+
+dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
+                             dt_image *out) {
+    dt_image_want want = *sink->want;
+    dt_image_sink natural = {&want, sink->scratch};
+    if (want.channels > 0) {
+        DT_TRY(check_bands(dt_array_spec_of(&want), p, want.channels));
+        return fill(sink, p, s, out);
+    }
+    want.channels = p->n < DT_MAX_CHANNELS ? (int)p->n : DT_MAX_CHANNELS;
+    return fill(&natural, p, s, out);
 }

@@ -105,6 +105,15 @@ bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
            kind->image->is_raw(bytes, n_head, want);
 }
 
+dt_status dt_decode_check(dt_decoder *d, dt_span bytes) {
+    const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
+    dt_npy array;
+    dt_image image;
+    if (dt_npy_is(bytes)) return dt_npy_read(bytes, &array);
+    dt_image_want want = {.channels = kind && kind->uses & DT_KIND_ARRAY ? 0 : 3};
+    return dt_decode_image_part(d, bytes, &want, &image);
+}
+
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
                           uint8_t *dst, dt_image *out) {
     dt_image_want want = {.channels = channels, .height = want_h, .width = want_w, .dst = dst};

@@ -31,7 +31,9 @@ void dt_decoder_destroy(dt_decoder *d);
 
 // What is wanted of an image.
 typedef struct dt_image_want {
-    int channels; // pictures: 1 = grey, BT.601 luma; 3 = RGB, alpha is dropped. Arrays: any number.
+    // Pictures: 1 = grey, BT.601 luma; 3 = RGB, alpha is dropped. Arrays: as many as there are bands, or 0: any
+    // number, of which the first DT_MAX_CHANNELS are taken.
+    int channels;
     int height, width; // of dst, and what the pixels will be resized to; 0: not known
     // Used if the image is height x width and no box is asked for; may be NULL. Floats where `array` asks for
     // them: then bytes of pictures never go there.
@@ -50,6 +52,9 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
 // The same without a box: the whole image.
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
                           uint8_t *dst, dt_image *out);
+// Whether `bytes` decode, whatever the field: pictures and FITS as a whole, NPY by its header and size (it may
+// be a vector). DT_E_DATA otherwise.
+dt_status dt_decode_check(dt_decoder *d, dt_span bytes);
 
 // Whether decoding would only copy what lies behind the first n_head of `bytes`: then that can be read to
 // where it belongs. Memory is there for all of them, their values only for the first n_head.

@@ -1,0 +1,49 @@
+// fuzz_image.h: what the fuzz targets of image formats share: any bytes through one kind's decoder must give
+// pixels within the limits, all of them written (their sum is read, for the memory sanitizers), or DT_E_DATA.
+#ifndef DT_FUZZ_IMAGE_H
+#define DT_FUZZ_IMAGE_H
+
+#include "data/decode/array.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline void fuzz_check(const dt_image *m) {
+    static volatile double total;
+    double sum = 0;
+    if (m->width <= 0 || m->height <= 0 || (int64_t)m->width * m->height > DT_MAX_PIXELS ||
+        m->left < 0 || m->top < 0 || m->left + m->width > m->full_width ||
+        m->top + m->height > m->full_height || (m->data != NULL) == (m->real != NULL))
+        abort();
+    size_t n = (size_t)m->width * (size_t)m->height * (size_t)m->channels;
+    for (size_t i = 0; i < n; i++) sum += m->real ? (double)m->real[i] : m->data[i];
+    total = sum;
+    (void)total;
+}
+
+// One decode with a want; true if there was an image.
+static inline bool fuzz_decode(const dt_image_driver *driver, const uint8_t *data, size_t n_bytes,
+                               const dt_image_want *want) {
+    static dt_buffer scratch;
+    static void *state;
+    static const dt_image_driver *of;
+    if (of != driver) state = driver->create ? driver->create() : NULL, of = driver;
+    dt_image image = {.data = NULL};
+    dt_image_sink sink = {want, &scratch};
+    dt_status st = driver->decode(state, (dt_span){data, n_bytes}, &sink, &image);
+    if (st != DT_OK && st != DT_E_DATA) abort();
+    if (st == DT_OK) fuzz_check(&image);
+    return st == DT_OK;
+}
+
+// Grey and colour.
+static inline void fuzz_picture(const dt_image_driver *driver, const uint8_t *data,
+                                size_t n_bytes) {
+    for (int channels = 1; channels <= 3; channels += 2) {
+        dt_image_want want = {.channels = channels};
+        fuzz_decode(driver, data, n_bytes, &want);
+    }
+}
+
+#endif

@@ -1,0 +1,11 @@
+// fuzz_ppm.c: any bytes as one of the netpbm formats.
+#include "fuzz_image.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
+    if (n_bytes < 2 || data[0] != 'P' || data[1] < '1' || data[1] > '6')
+        return 0; // told by kinds.c
+    fuzz_picture(&dt_image_ppm, data, n_bytes);
+    return 0;
+}
