@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXT_BYTES = 128, SUFFIX_BYTES = 16, MOST_SEGMENTS = 100000 };
+enum { EXT_BYTES = 128, SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };
 
 struct dt_recording_scratch {
     dt_audio_file *file;
