@@ -8,7 +8,7 @@ cc -O1 -shared -fPIC -o "$work/counter.so" "$SOURCE/tests/fault/malloc_counter.c
 small_data "$work"
 for steps in 12 60; do
     MALLOC_COUNTER_OUT=$work/count.$steps LD_PRELOAD=$work/counter.so \
-        "$DTRAIN" "$(small_config "$work")" run.name=steps$steps train.max_steps=$steps >/dev/null 2>"$work/log.$steps" ||
+        "$DTRAIN" "$(small_config "$work")" run.name=steps$steps train.max_steps=$steps data.workers=1 data.readers=0 data.prefetch=8 >/dev/null 2>"$work/log.$steps" ||
         { cat "$work/log.$steps"; exit 1; }
 done
 read -r _ own12 _ library12 <"$work/count.12"
