@@ -102,13 +102,13 @@ static void *grow_by(void *p, uint32_t *cap, uint32_t n, uint32_t more, size_t s
 dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n) {
     c->records = grow_by(c->records, &c->cap_records, c->n_records, n, sizeof *c->records);
     c->n_records += n;
-    return c->records + c->n_records - n;
+    return n ? c->records + c->n_records - n : c->records;
 }
 
 dt_member *dt_catalog_new_members(dt_catalog *c, uint32_t n) {
     c->members = grow_by(c->members, &c->cap_members, c->n_members, n, sizeof *c->members);
     c->n_members += n;
-    return c->members + c->n_members - n;
+    return n ? c->members + c->n_members - n : c->members;
 }
 
 uint32_t dt_catalog_add_strings(dt_catalog *c, const char *strings, uint32_t n_bytes) {

@@ -330,7 +330,8 @@ static dt_status append_records(reader *r, ext_map *map, uint32_t shard) {
                             .first_member = first_member + used,
                             .n_members = n,
                             .key_hash = dt_hash64(text, strlen(text))};
-        DT_TRY(append_members(r, map, &to[i], mem + 32 * (uint64_t)used, members + used));
+        DT_TRY(append_members(r, map, &to[i], mem + 32 * (uint64_t)used,
+                              members ? members + used : NULL));
         used += n;
     }
     return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
