@@ -57,6 +57,7 @@ static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p) {
     dt_rng rng = {l->d->seed, p->sample, p->epoch, dt_hash32("data.replace")};
     dt_status st = DT_E_DATA;
+    w->scratch.given = NULL; // the bytes of the sample that was meant
     for (uint32_t a = 0; a < MAX_REPLACEMENTS && st == DT_E_DATA; a++) {
         dt_skips_note(l->d, w->scratch.bad_record, w->scratch.bad_member, dt_error_message());
         dt_counter_add(&w->scratch.n_skipped, 1);
