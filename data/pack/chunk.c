@@ -1,4 +1,4 @@
-// chunk.c: memory of a chunk. It grows to the largest and stays; 4 MiB and a record more is usual.
+// chunk.c: memory of a chunk. It grows to the largest and stays; 1 MiB and a record more is usual.
 #include "chunk.h"
 
 #include <assert.h>
@@ -20,7 +20,8 @@ void dt_chunk_reset(dt_chunk *c, size_t begin) {
     c->begin = begin;
     c->n_bytes = 0;
     c->has_gap = c->has_leaf = false;
-    c->gap_bytes = 0;
+    c->gap_bytes = c->gap_hash = 0;
+    c->gap_at = 0;
     c->rows.n_bytes = c->marks.n_bytes = 0;
     c->n_records = c->n_members = 0;
     c->gap_hash_at[0] = c->gap_hash_at[1] = 0;
@@ -30,7 +31,7 @@ dt_status dt_chunk_reserve(dt_chunk *c, size_t n_bytes) {
     // a page at either end: for `begin`, and so that a write may be rounded up to whole pages
     size_t need = c->n_bytes + n_bytes + 2 * DT_PACK_PAGE;
     if (need <= c->cap_bytes) return DT_OK;
-    size_t cap = c->cap_bytes ? c->cap_bytes : (size_t)5 << 20;
+    size_t cap = c->cap_bytes ? c->cap_bytes : (size_t)3 << 20;
     while (cap < need) cap += cap / 2;
     cap = (cap + DT_PACK_PAGE - 1) / DT_PACK_PAGE * DT_PACK_PAGE;
     uint8_t *room = aligned_alloc(DT_PACK_PAGE, cap);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAGIC = 0x4c4e524a, N_HEAD = 9 }; // "JRNL"
+enum { MAGIC = 0x4c4e524a, N_HEAD = 13 }; // "JRNL"
 
 // ---- rows ---------------------------------------------------------------------------------------------
 static void put(dt_chunk *c, const void *data, size_t n) {
@@ -63,6 +63,7 @@ dt_status dt_row_put(dt_chunk *c, const dt_row *r, int gap_member) {
 }
 
 void dt_row_set_gap_hash(dt_chunk *c, uint64_t hash) {
+    c->gap_hash = hash;
     for (int i = 0; i < 2; i++)
         if (c->gap_hash_at[i]) memcpy(c->rows.data + c->gap_hash_at[i], &hash, sizeof hash);
 }
@@ -146,8 +147,10 @@ static uint64_t frame_hash(const uint64_t head[N_HEAD - 1], const void *body, si
 
 dt_status dt_journal_append(int fd, const char *path, const dt_chunk *c) {
     size_t n_body = c->rows.n_bytes + c->marks.n_bytes;
+    uint64_t gap_bytes = c->has_gap ? c->gap_bytes : 0;
     uint64_t head[N_HEAD] = {MAGIC,        c->index,     c->base,         dt_chunk_end(c),
-                             c->n_records, c->n_members, c->rows.n_bytes, c->marks.n_bytes};
+                             c->n_records, c->n_members, c->rows.n_bytes, c->marks.n_bytes,
+                             c->gap_at,    gap_bytes,    c->gap_hash,     c->hash};
     dt_buffer b = {0};
     dt_buffer_append(&b, head, sizeof head);
     dt_buffer_append(&b, c->rows.data, c->rows.n_bytes);
@@ -178,6 +181,10 @@ dt_status dt_journal_read(dt_journal *j, const char *path) {
                                               .n_bytes = head[3],
                                               .n_records = head[4],
                                               .n_members = head[5],
+                                              .gap_at = head[8],
+                                              .gap_bytes = head[9],
+                                              .gap_hash = head[10],
+                                              .hash = head[11],
                                               .rows = body,
                                               .n_rows = (size_t)head[6],
                                               .marks = body + head[6],

@@ -4,7 +4,8 @@
 // journal is what makes an interrupted pack go on, and what the index and the catalog are made of at the
 // end, so the rows of a large set are never all in memory while it is built.
 //
-//   frame: u64 MAGIC, chunk, base, n_bytes, n_records, n_members, n_rows, n_marks, XXH3 of all else
+//   frame: u64 MAGIC, chunk, base, n_bytes, n_records, n_members, n_rows, n_marks, gap_at, gap_bytes,
+//          gap_hash, XXH3 of the chunk without its gap, XXH3 of all else
 //          rows (n_rows bytes), marks (n_marks bytes)
 //   row:   u64 item, source_hash; u16 n_members, n_columns; suffix
 //          a member: extension, u64 offset (from the chunk's beginning), size, hash
@@ -40,6 +41,7 @@ bool dt_row_next(const uint8_t *rows, size_t n_bytes, size_t *at, dt_row *out);
 
 typedef struct dt_frame {
     uint64_t chunk, base, n_bytes, n_records, n_members;
+    uint64_t gap_at, gap_bytes, gap_hash, hash; // of its bytes in the file; gap_bytes 0: no gap
     const uint8_t *rows, *marks;
     size_t n_rows, n_marks;
 } dt_frame;

@@ -3,8 +3,8 @@
 // A packed set is written once and is often larger than memory. Through the page cache each byte is
 // copied, a page is allocated for it (which costs more than the copy), and the flush at the end waits for
 // all of it. So whole pages are written directly from the chunk's memory, which has the same place
-// within a page as the file, and only the first and last bytes of a chunk, which share their page with
-// its neighbours, go through the cache. The two never touch the same page. Where the file system is not
+// within a page as the file; a page that two chunks share is written by the second (pack_build.c), so that
+// only ends of files go through the cache. The two ways never touch the same page. Where the file system is not
 // known to do this well (network, FUSE, memory), everything is written the ordinary way.
 #include "outfile.h"
 

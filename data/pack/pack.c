@@ -103,9 +103,13 @@ static dt_status prepare(packing *p) {
     return DT_OK;
 }
 
-static void say_join(const packing *p) {
+static void say_list(const packing *p) {
     const dt_raw_join *j = &p->raw.join;
-    if (!j->on || p->rank != 0) return;
+    if (p->rank != 0) return;
+    if (p->raw.n_empty)
+        dt_warn("%s: %zu files are empty and were left out, the first is %s", p->o->source,
+                p->raw.n_empty, p->raw.first_empty);
+    if (!j->on) return;
     dt_info("%s: %zu of %zu files have a row, by %s", p->o->join, j->n_with, p->raw.n, j->on);
     if (j->n_without)
         dt_warn("%s: %zu files have no row, the first is %s (--join-strict makes this an error)",
@@ -446,7 +450,7 @@ static dt_status pack(packing *p) {
     int64_t value = 0;
     dt_finish_counts counts = {0};
     dt_status st = prepare(p);
-    if (st == DT_OK) say_join(p);
+    if (st == DT_OK) say_list(p);
     if (st == DT_OK && p->rank == 0) st = claim(p, &go);
     value = go;
     DT_TRY(agree_value(p, st, &value));

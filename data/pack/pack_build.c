@@ -8,7 +8,7 @@
 // the plan. Nobody waits for a slow neighbour while there is memory for another chunk; as memory is
 // given out in the order of the chunks, the one that all wait for always has some.
 //
-// There are as many builders as cores, and two writers beside them, who mostly wait for the disk.
+// There are as many builders as cores, and four writers beside them, who mostly wait for the disk.
 #include "pack_build.h"
 
 #include "base/arena.h"
@@ -24,13 +24,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_BUILDERS = 256, N_WRITERS = 2, N_SPARE = 4, MESSAGE = 2048, GAP_PIECE = 1 << 20 };
+enum { MAX_BUILDERS = 256, N_WRITERS = 4, N_SPARE = 8, MESSAGE = 2048, GAP_PIECE = 1 << 20 };
+
+// The bytes at the end of a chunk that do not fill a page: the next one writes them with its own, so that
+// each page is written once, whole. -1: not known, as after a gap; then the page goes through the cache.
+typedef struct carry {
+    int n;
+    uint8_t bytes[DT_PACK_PAGE];
+} carry;
 
 typedef struct open_file {
     dt_build_file *f;
     dt_outfile out;
     int rows_fd;
     uint64_t end;   // of the chunks that have a place
+    carry carry;    // of the last of them
     size_t placed;  // chunks that have one
     size_t written; // chunks whose bytes and frame are out
 } open_file;
@@ -38,6 +46,8 @@ typedef struct open_file {
 // A chunk's memory, and what it is about.
 typedef struct slot {
     dt_chunk chunk;
+    carry carry;     // of the chunk before
+    bool gives_tail; // the next chunk writes what is behind the last whole page
     size_t file;
     struct slot *next; // in a list
 } slot;
@@ -96,6 +106,7 @@ static dt_status open_files(builder *w) {
         o->rows_fd = o->out.fd = o->out.direct_fd = -1;
         o->placed = o->written = o->f->n_kept;
         o->end = o->f->n_kept ? o->f->kept_end : o->f->base;
+        o->carry.n = o->end % DT_PACK_PAGE ? -1 : 0;
         w->n_wanted += o->f->n_chunks - o->f->n_kept;
     }
     return DT_OK;
@@ -150,6 +161,23 @@ static slot *take_work(builder *w) {
     return s;
 }
 
+// `c`, of the bytes before the chunk, becomes that of those after it: the last n. Pages of formats with
+// page numbers are whole, so nothing here is still to be relocated.
+static void make_carry(carry *c, const dt_chunk *chunk, int n) {
+    size_t have = chunk->n_bytes - (chunk->has_gap ? chunk->gap_at : 0);
+    if (n == 0) {
+        c->n = 0;
+    } else if (have >= (size_t)n) {
+        memcpy(c->bytes, dt_chunk_data(chunk, chunk->n_bytes - (size_t)n), (size_t)n);
+        c->n = n;
+    } else if (c->n == n - (int)have && !chunk->has_gap) { // it did not fill the page
+        memcpy(c->bytes + c->n, dt_chunk_data(chunk, 0), have);
+        c->n = n;
+    } else {
+        c->n = -1;
+    }
+}
+
 // Gives places to all chunks whose turn it is.
 static void place_chunks(builder *w) { // locked
     while (w->n_placed < w->b->n_files) {
@@ -161,8 +189,11 @@ static void place_chunks(builder *w) { // locked
         slot *s = take_chunk(&w->built, o->f->first_chunk + o->placed);
         if (!s) return;
         s->chunk.base = o->end;
+        s->carry = o->carry;
         o->end += dt_chunk_end(&s->chunk);
         o->placed++;
+        make_carry(&o->carry, &s->chunk, (int)(o->end % DT_PACK_PAGE));
+        s->gives_tail = o->carry.n > 0 && o->placed < o->f->n_chunks;
         add_last(&w->ready, s);
     }
 }
@@ -210,18 +241,42 @@ static dt_status copy_gap(const builder *w, const open_file *o, dt_chunk *c, uin
     return st;
 }
 
-static dt_status write_chunk(const builder *w, const open_file *o, dt_chunk *c) {
-    w->b->compose->plan->format->relocate(c);
-    if (c->n_bytes == 0) return DT_OK;
-    if (!c->has_gap) {
-        DT_TRY(dt_chunk_shift(c, (size_t)(c->base % DT_PACK_PAGE)));
-        return dt_outfile_write(&o->out, dt_chunk_data(c, 0), c->n_bytes, c->base);
+static dt_status write_whole(const open_file *o, slot *s) {
+    dt_chunk *c = &s->chunk;
+    size_t begin = (size_t)(c->base % DT_PACK_PAGE), n = c->n_bytes;
+    DT_TRY(dt_chunk_shift(c, begin));
+    c->hash = dt_hash64(dt_chunk_data(c, 0), c->n_bytes);
+    if (s->gives_tail) { // nothing is left of a chunk that does not end its page
+        size_t tail = (size_t)((c->base + n) % DT_PACK_PAGE);
+        n = tail < n ? n - tail : 0;
     }
+    if (n == 0) return DT_OK;
+    if (s->carry.n != (int)begin) return dt_outfile_write(&o->out, dt_chunk_data(c, 0), n, c->base);
+    memcpy(c->room, s->carry.bytes, begin);
+    return dt_outfile_write(&o->out, c->room, begin + n, c->base - begin);
+}
+
+static dt_status write_with_gap(const builder *w, const open_file *o, slot *s) {
+    dt_chunk *c = &s->chunk;
     uint64_t behind = c->base + c->gap_at + c->gap_bytes;
+    c->hash = dt_hash64(dt_chunk_data(c, 0), c->n_bytes);
+    if (s->carry.n > 0)
+        DT_TRY(dt_outfile_write(&o->out, s->carry.bytes, (size_t)s->carry.n,
+                                c->base - (uint64_t)s->carry.n));
     DT_TRY(dt_outfile_write(&o->out, dt_chunk_data(c, 0), c->gap_at, c->base));
     DT_TRY(copy_gap(w, o, c, c->base + c->gap_at));
     if (c->n_bytes == c->gap_at) return DT_OK;
     return dt_outfile_write(&o->out, dt_chunk_data(c, c->gap_at), c->n_bytes - c->gap_at, behind);
+}
+
+static dt_status write_chunk(const builder *w, const open_file *o, slot *s) {
+    w->b->compose->plan->format->relocate(&s->chunk);
+    if (s->chunk.n_bytes > 0) return s->chunk.has_gap ? write_with_gap(w, o, s) : write_whole(o, s);
+    // an empty one (all were left out) hands on what it was given
+    if (s->carry.n > 0 && !s->gives_tail)
+        return dt_outfile_write(&o->out, s->carry.bytes, (size_t)s->carry.n,
+                                s->chunk.base - (uint64_t)s->carry.n);
+    return DT_OK;
 }
 
 static void count(const builder *w, const dt_chunk *c) {
@@ -260,7 +315,7 @@ static void *write_chunks(void *arg) {
         }
         open_file *o = &w->files[s->file];
         pthread_mutex_unlock(&w->lock);
-        dt_status st = write_chunk(w, o, &s->chunk);
+        dt_status st = write_chunk(w, o, s);
         pthread_mutex_lock(&w->lock);
         if (st == DT_OK) {
             add_first(&w->written, s);
@@ -335,35 +390,32 @@ dt_status dt_build_run(const dt_build *b) {
 }
 
 // ---- what an earlier run left -------------------------------------------------------------------------
-static dt_status check_frame(const dt_frame *f, int fd, const char *path, uint64_t *n_checked,
-                             bool *good) {
-    dt_buffer b = {0};
-    dt_row row;
-    size_t at = 0;
-    dt_status st = DT_OK;
-    *good = true;
-    while (*good && st == DT_OK && dt_row_next(f->rows, f->n_rows, &at, &row)) {
-        for (int i = 0; i < row.n_members && *good; i++) {
-            const dt_row_member *m = &row.member[i];
-            // in pieces: a member may be larger than memory
-            dt_hash_stream *h = dt_hash_stream_create();
-            for (uint64_t done = 0; done < m->size && *good;) {
-                size_t n = m->size - done < GAP_PIECE ? (size_t)(m->size - done) : GAP_PIECE;
-                uint8_t *p = dt_buffer_reserve(&b, n);
-                *good = p && dt_io_pread(fd, path, p, n, (off_t)(f->base + m->offset + done),
-                                         DT_E_STORAGE) == DT_OK;
-                if (*good) dt_hash_stream_update(h, p, n);
-                done += n;
-            }
-            *good = *good && dt_hash_stream_digest(h) == m->hash;
-            *n_checked += m->size;
-            dt_hash_stream_destroy(h);
-        }
+// XXH3 of a range of the file, in pieces, added to h. False: it cannot be read.
+static bool hash_range(dt_hash_stream *h, int fd, const char *path, uint64_t at, uint64_t n_bytes,
+                       uint8_t *piece) {
+    for (uint64_t done = 0; done < n_bytes;) {
+        size_t n = n_bytes - done < GAP_PIECE ? (size_t)(n_bytes - done) : GAP_PIECE;
+        if (dt_io_pread(fd, path, piece, n, (off_t)(at + done), DT_E_STORAGE) != DT_OK)
+            return false;
+        dt_hash_stream_update(h, piece, n);
+        done += n;
     }
-    *good = *good && at == f->n_rows;
+    return true;
+}
+
+static bool check_frame(const dt_frame *f, int fd, const char *path, uint8_t *piece) {
+    dt_hash_stream *h = dt_hash_stream_create(), *gap = dt_hash_stream_create();
+    uint64_t before = f->gap_bytes ? f->gap_at : f->n_bytes, after = f->gap_at + f->gap_bytes;
+    bool good = hash_range(h, fd, path, f->base, before, piece);
+    if (good && f->gap_bytes)
+        good = hash_range(gap, fd, path, f->base + f->gap_at, f->gap_bytes, piece) &&
+               dt_hash_stream_digest(gap) == f->gap_hash &&
+               hash_range(h, fd, path, f->base + after, f->n_bytes - after, piece);
+    good = good && (f->n_bytes == 0 || dt_hash_stream_digest(h) == f->hash);
+    dt_hash_stream_destroy(h);
+    dt_hash_stream_destroy(gap);
     dt_error_clear();
-    dt_buffer_fini(&b);
-    return st;
+    return good;
 }
 
 dt_status dt_build_resume(dt_build_file *f, uint64_t *n_checked) {
@@ -372,19 +424,22 @@ dt_status dt_build_resume(dt_build_file *f, uint64_t *n_checked) {
     int fd = -1;
     uint64_t end = f->base;
     size_t n_bytes = 0;
+    uint8_t *piece = malloc(GAP_PIECE);
     f->n_kept = 0;
+    if (!piece) st = dt_fail(DT_E_INTERNAL, "out of memory");
     if (st == DT_OK && j.n_frames > 0) st = dt_io_open_update(&fd, f->path);
     for (size_t i = 0; st == DT_OK && i < j.n_frames && i < f->n_chunks; i++) {
         const dt_frame *x = &j.frames[i];
         bool good = x->chunk == f->first_chunk + i && x->base == end;
-        if (good) st = check_frame(x, fd, f->path, n_checked, &good);
-        if (!good || st != DT_OK) break;
+        if (!good || !check_frame(x, fd, f->path, piece)) break;
+        *n_checked += x->n_bytes;
         end += x->n_bytes;
         f->n_kept = i + 1;
         f->kept_end = end;
         n_bytes = (size_t)((const char *)x->marks + x->n_marks - j.data);
     }
     if (fd >= 0) close(fd);
+    free(piece);
     // frames that are not believed go, so that new ones follow the last good one
     if (st == DT_OK && dt_io_exists(f->rows_path))
         st = dt_io_truncate(f->rows_path, (off_t)n_bytes);

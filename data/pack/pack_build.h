@@ -38,7 +38,7 @@ typedef struct dt_build {
 } dt_build;
 dt_status dt_build_run(const dt_build *b);
 
-// Finds out what of a file is there and whole: every record that its journal names is read back and
+// Finds out what of a file is there and whole: every chunk that its journal names is read back and
 // checked by hash. *n_checked counts their bytes. DT_E_STORAGE.
 dt_status dt_build_resume(dt_build_file *f, uint64_t *n_checked);
 

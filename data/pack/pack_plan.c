@@ -5,8 +5,8 @@
 // Bytes are those that the records take as they are, with what the format adds; records that are made
 // smaller on the way make smaller shards, as nobody knows their sizes beforehand.
 //
-// A chunk is what one thread builds at a time: 4 MiB of members or 4096 records. It is large enough for
-// the disk and small enough that a few of them are no memory to speak of. A member of 32 MiB or more,
+// A chunk is what one thread builds at a time: 1 MiB of members or 4096 records: large enough for the
+// disk, small enough for the cache, and a few of them are no memory to speak of. A member of 32 MiB or more,
 // stored as is, is a chunk of its own.
 #include "pack_plan.h"
 #include "data/catalog/catalog_db.h"
@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 4 << 20, CHUNK_ITEMS = 4096, GAP_BYTES = 32 << 20, MAX_SHARDS = 1000000 };
+enum { CHUNK_BYTES = 1 << 20, CHUNK_ITEMS = 4096, GAP_BYTES = 32 << 20, MAX_SHARDS = 1000000 };
 static const uint64_t DEFAULT_SHARD_BYTES = 1000000000;
 
 static const dt_pack_format *const FORMATS[] = {&dt_pack_lmdb, &dt_pack_wds};

@@ -193,7 +193,8 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_raw_opt
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
     DT_TRY(find_items(f, source, table));
     if (r->n == 0)
-        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others)", source, r->n_ignored);
+        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
+                       r->n_ignored, r->n_empty);
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
     if (r->kind != DT_RAW_SET)

@@ -59,7 +59,9 @@ typedef struct dt_raw {
         *items; // sorted by key; those of a set in its own order unless sorted was asked for
     size_t n;
     size_t n_ignored; // files that are no data (licences, notes)
-    int n_classes;    // class by folder, else 0
+    size_t n_empty;   // files of data kinds without a byte, left out
+    const char *first_empty;
+    int n_classes; // class by folder, else 0
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;
     int by_name[DT_MAX_COLUMNS]; // columns in the order of their names

@@ -159,6 +159,10 @@ static void keep_data(dt_raw *r) {
         const char *slash = strrchr(item->name, '/'), *base = slash ? slash + 1 : item->name;
         const char *dot = strrchr(base, '.'), *ext = dot && dot != base ? dot + 1 : NULL;
         bool keep = ext && is_data_ext(ext);
+        if (keep && item->size == 0 && item->row != UINT32_MAX) { // holds nothing to learn from
+            if (r->n_empty++ == 0) r->first_empty = item->name;
+            continue;
+        }
         if (!keep && item->row != UINT32_MAX) {
             const char *found = sniff(ext, head, read_head(r, item, head));
             keep = found != NULL;
@@ -297,6 +301,8 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
         const char *base = strrchr(item->name, '/'), *dot = strrchr(base ? base : item->name, '.');
         if (item->row == UINT32_MAX)
             return dt_fail(DT_E_DATA, "%s:%u: %s is no file", path, t->line[i], item->name);
+        if (item->size == 0)
+            return dt_fail(DT_E_DATA, "%s:%u: %s is empty", path, t->line[i], item->name);
         if (!dot) item->ext = sniff(NULL, head, read_head(r, item, head));
         if (!dot && !item->ext)
             return dt_fail(DT_E_DATA,

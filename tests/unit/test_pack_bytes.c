@@ -27,7 +27,7 @@ static void make_raw(const char *root) {
     for (uint32_t i = 0; i < 70000; i++) bytes[i] = (uint8_t)(i * 2654435761u >> 13);
     for (uint32_t i = 0; i < N_FILES; i++) {
         // small ones go into leaves of an LMDB, others to pages of their own; the last ones are 60 KB
-        size_t n = i < 1500 ? i : i < 2900 ? 1900 + i % 300 : 60000 + i;
+        size_t n = i < 1500 ? i + 4 : i < 2900 ? 1900 + i % 300 : 60000 + i;
         char *path = dt_xprintf("%s/c%u/%s%u.npy", root, i % 3, i % 7 ? "f" : "long-name-", i);
         memcpy(bytes, &i, sizeof i);
         fixture_write(path, bytes, n);
@@ -123,7 +123,7 @@ static void what_is_kept_is_checked(void **state) {
     const char *out = fixture_path("c.lmdb"), *data = fixture_path("c.lmdb.partial/set/data.mdb");
     pid_t pid = fork();
     if (pid == 0) {
-        dt_failpoint_set("io:20:kill");
+        dt_failpoint_set("io:26:kill");
         dt_pack_opts o = options(out, 1);
         _exit(dt_data_pack(&o));
     }
@@ -140,7 +140,7 @@ static void what_is_kept_is_checked(void **state) {
             free(path);
         }
     dt_io_free_list(names, n);
-    assert_true(n_journal > 100000); // the first chunk was finished
+    assert_true(n_journal > 10000); // the first chunk was finished
     int fd = open(data, O_WRONLY);
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, "damage", 6, 100000), 6);
@@ -362,6 +362,8 @@ static void none_and_one(void **state) {
     assert_int_equal(dt_data_pack(&o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "holds no data files"));
     assert_false(dt_io_exists(fixture_path("none.tar.partial")));
+    fixture_write(fixture_path("none/x/empty.npy"), "", 0);
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
     fixture_write(fixture_path("none/x/a.npy"), "1", 1);
     must(dt_data_pack(&o));
     o.out = fixture_path("none.lmdb");
