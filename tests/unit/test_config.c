@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char minimal[] = "run: {name: r}\n"
                               "data: {path: d.lmdb}\n"
@@ -313,9 +314,9 @@ static void test_garbage_is_fast(void **state) {
         memcpy(text, cases[i].head, n);
         for (; n + unit <= cap; n += unit) memcpy(text + n, cases[i].unit, unit);
         dt_config *c = NULL;
-        double start = dt_clock_s();
+        clock_t start = clock(); // the processor's: what others do on the machine does not count
         assert_int_equal(dt_config_parse(&c, "f", text, n, NULL, 0), DT_E_USAGE);
-        if (dt_clock_s() - start > 1.0) fail_msg("%s took a second", cases[i].unit);
+        if (clock() - start > CLOCKS_PER_SEC) fail_msg("%s took a second", cases[i].unit);
         assert_in_range(strlen(dt_error_message()), 10, 400);
     }
     dt_config *c = NULL;
