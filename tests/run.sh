@@ -9,12 +9,12 @@ launch/packages.sh --tests
 mkdir -p .cache
 . launch/mpi_env.sh
 
-# The other side's own readers (TensorBoard, safetensors, lmdb, webdataset), from PyPI where it can be
+# The other side's own readers (TensorBoard, safetensors, lmdb, webdataset, wids), from PyPI where it can be
 # reached; without them the tests that need them say so and are skipped.
 venv=$PWD/.cache/tests-venv
 if [ -z "${PYTHON:-}" ]; then
     if [ -e "$venv/complete" ] || { python3 -m venv "$venv" &&
-        "$venv/bin/pip" -q install numpy safetensors tensorboard setuptools lmdb webdataset && touch "$venv/complete"; } >"$PWD/.cache/venv.log" 2>&1; then
+        "$venv/bin/pip" -q install numpy safetensors tensorboard setuptools lmdb webdataset wids && touch "$venv/complete"; } >"$PWD/.cache/venv.log" 2>&1; then
         export PYTHON=$venv/bin/python
     else
         echo "python: no PyPI packages (.cache/venv.log says why); the tests that need them are skipped"
