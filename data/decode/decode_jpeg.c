@@ -37,7 +37,7 @@
 
 #include <jerror.h>
 
-enum { MARGIN = 2 };
+enum { MARGIN = 2, ROWS_A_CALL = 16 };
 
 typedef struct dt_jpeg {
     struct jpeg_decompress_struct d;
@@ -175,8 +175,11 @@ static dt_status read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink,
     size_t stride = (size_t)out->width * (size_t)channels;
     while (d->output_scanline < end) {
         uint8_t *dst = out->data + stride * (d->output_scanline - (JDIMENSION)out->top);
-        JSAMPROW to = cmyk ? row : dst;
-        jpeg_read_scanlines(d, &to, 1);
+        JSAMPROW to[ROWS_A_CALL] = {row};
+        JDIMENSION n = cmyk ? 1 : end - d->output_scanline;
+        if (n > ROWS_A_CALL) n = ROWS_A_CALL;
+        for (JDIMENSION i = 0; i < n && !cmyk; i++) to[i] = dst + stride * i;
+        jpeg_read_scanlines(d, to, n);
         if (cmyk) cmyk_to_pixels(row, dst, out->width, channels, d->saw_Adobe_marker);
     }
     if (end < d->output_height && ends_with_marker(bytes)) {

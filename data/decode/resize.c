@@ -182,33 +182,36 @@ VECTORIZED static void row_down(const uint8_t *restrict rows, const int32_t *res
     }
 }
 
-// Rows [top, bottom) of the full image, across. The fast loop may read a little behind a row, which is
-// in the next one but for the last.
-static void pass_across(const dt_resizer *r, const dt_image *src, int top, int bottom, uint8_t *dst,
-                        size_t n) {
-    int c = src->channels, n_fast = 0, n_rows = bottom - top;
-    size_t stride = (size_t)src->width * (size_t)c;
-    const uint8_t *from = src->data + stride * (size_t)(top - src->top);
-    if (r->fast && c == 3 && r->x.n_taps <= 2 * DT_RESIZE_MAX_PAIRS) {
-        size_t behind = stride * (size_t)(src->top + src->height - bottom);
-        size_t reads = 3 * (size_t)r->x.max_count + 16;
-        n_fast = n_rows;
-        for (; n_fast > 0 && behind < reads; n_fast--) behind += stride;
-        r->fast->across(&r->x, src->left, from, stride, dst, n, n_fast);
-    }
-    for (int y = n_fast; y < n_rows; y++)
-        row_across(&r->x, src->left, from + stride * (size_t)y, dst + n * (size_t)y, c);
+typedef struct passes {
+    const dt_resizer *r;
+    const dt_image *src;
+    size_t stride, n; // of a row of src, of dst
+    int n_fast;       // rows of src that have enough memory behind them for the fast loop
+    uint8_t *rows;    // those that are across, from `top` on
+    int top, made;
+} passes;
+
+static void begin_passes(passes *p, dt_resizer *r) {
+    const dt_image *src = p->src;
+    if (!r->fast || src->channels != 3 || r->x.n_taps > 2 * DT_RESIZE_MAX_PAIRS) return;
+    size_t reads = 3 * (size_t)r->x.max_count + 16, behind = 0;
+    p->n_fast = src->height;
+    for (; p->n_fast > 0 && behind < reads; p->n_fast--) behind += p->stride;
+    r->fast->place(&r->x, src->left);
 }
 
-static void pass_down(const dt_resizer *r, const uint8_t *rows, int top, uint8_t *dst, int n_out,
-                      size_t n) {
-    const dt_resize_axis *a = &r->y;
-    const int *first = (const int *)a->first.data;
-    const int32_t *weight = (const int32_t *)a->weight.data;
-    bool fast = r->fast && a->n_taps <= 2 * DT_RESIZE_MAX_PAIRS;
-    for (int y = 0; y < n_out; y++, first += 2, weight += a->n_taps, dst += n)
-        (fast ? r->fast->down : row_down)(rows + n * (size_t)(first[0] - top), weight, first[1],
-                                          dst, n);
+// Rows up to `end` of the full image, across. They are made right before they are needed, so that they are
+// still near.
+static void make_rows(passes *p, int end) {
+    for (; p->made < end; p->made++) {
+        int y = p->made - p->src->top;
+        const uint8_t *from = p->src->data + p->stride * (size_t)y;
+        uint8_t *to = p->rows + p->n * (size_t)(p->made - p->top);
+        if (y < p->n_fast)
+            p->r->fast->across(&p->r->x, from, to);
+        else
+            row_across(&p->r->x, p->src->left, from, to, p->src->channels);
+    }
 }
 
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
@@ -229,7 +232,14 @@ dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uin
     int top = first[0], bottom = first[2 * (dst_h - 1)] + first[2 * (dst_h - 1) + 1];
     uint8_t *rows = dt_buffer_reserve(&r->rows, n * (size_t)(bottom - top) + DT_RESIZE_SLACK);
     if (!rows) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
-    pass_across(r, src, top, bottom, rows, n);
-    pass_down(r, rows, top, dst, dst_h, n);
+    passes p = {r, src, (size_t)src->width * (size_t)src->channels, n, 0, rows, top, top};
+    begin_passes(&p, r);
+    const int32_t *weight = (const int32_t *)r->y.weight.data;
+    bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS;
+    for (int y = 0; y < dst_h; y++, first += 2, weight += r->y.n_taps, dst += n) {
+        make_rows(&p, first[0] + first[1]);
+        (fast ? r->fast->down : row_down)(rows + n * (size_t)(first[0] - top), weight, first[1],
+                                          dst, n);
+    }
     return DT_OK;
 }

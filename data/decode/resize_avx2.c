@@ -89,61 +89,77 @@ AVX2 static inline __attribute__((always_inline)) void row_across(const uint8_t 
     }
 }
 
-AVX2 static void across(const dt_resize_axis *a, int left, const uint8_t *src, size_t src_stride,
-                        uint8_t *dst, size_t dst_stride, int n_rows) {
+static void place(dt_resize_axis *a, int left) {
     const int *first = (const int *)a->first.data;
-    const __m256i *w = (const __m256i *)a->packed.data;
     int32_t *at = (int32_t *)a->offset.data;
-    int groups = groups_of(a), n_fours = (a->n_out + 3) / 4;
-    for (int i = 0; i < 4 * n_fours; i++) // those that are too many read where the last one does
+    int n = (a->n_out + 3) / 4 * 4;
+    for (int i = 0; i < n; i++) // those that are too many read where the last one does
         at[i] = 3 * (first[2 * (i < a->n_out ? i : a->n_out - 1)] - left);
-    for (int y = 0; y < n_rows; y++, src += src_stride, dst += dst_stride) {
-        if (groups == 1) // the usual ones, unrolled
-            row_across(src, at, w, n_fours, dst, 1);
-        else if (groups == 2)
-            row_across(src, at, w, n_fours, dst, 2);
-        else
-            row_across(src, at, w, n_fours, dst, groups);
-    }
 }
 
-AVX2 static inline __m256i interleave(const uint8_t *a, const uint8_t *b) {
-    __m128i x = _mm_loadl_epi64((const __m128i *)a), y = _mm_loadl_epi64((const __m128i *)b);
-    return _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(x, y));
+AVX2 static void across(const dt_resize_axis *a, const uint8_t *src, uint8_t *dst) {
+    const __m256i *w = (const __m256i *)a->packed.data;
+    const int32_t *at = (const int32_t *)a->offset.data;
+    int groups = groups_of(a), n_fours = (a->n_out + 3) / 4;
+    if (groups == 1) // the usual ones, unrolled
+        row_across(src, at, w, n_fours, dst, 1);
+    else if (groups == 2)
+        row_across(src, at, w, n_fours, dst, 2);
+    else
+        row_across(src, at, w, n_fours, dst, groups);
 }
 
-AVX2 static inline __m128i round_off(__m256i high, __m256i low) {
+// 16 columns of n_pairs pairs of rows.
+AVX2 static inline __attribute__((always_inline)) void columns(const uint8_t *rows, size_t n,
+                                                               const __m256i (*w)[2], int n_taps,
+                                                               int n_pairs, uint8_t *dst) {
     const __m256i half = _mm256_set1_epi32(1 << (DT_RESIZE_BITS - 1));
-    __m256i s = _mm256_add_epi32(_mm256_slli_epi32(high, LOW_BITS), _mm256_add_epi32(low, half));
-    s = _mm256_srai_epi32(s, DT_RESIZE_BITS);
-    return _mm_packs_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-}
-
-// 16 columns.
-AVX2 static inline void columns(const uint8_t *rows, size_t n, const __m256i (*w)[2], int n_taps,
-                                uint8_t *dst) {
-    __m256i h0 = _mm256_setzero_si256(), h1 = h0, l0 = h0, l1 = h0;
-    for (int k = 0; k < n_taps; k += 2) {
-        const uint8_t *a = rows + (size_t)k * n, *b = k + 1 < n_taps ? a + n : a;
-        __m256i v0 = interleave(a, b), v1 = interleave(a + 8, b + 8);
-        h0 = _mm256_add_epi32(h0, _mm256_madd_epi16(v0, w[k / 2][0]));
-        h1 = _mm256_add_epi32(h1, _mm256_madd_epi16(v1, w[k / 2][0]));
-        l0 = _mm256_add_epi32(l0, _mm256_madd_epi16(v0, w[k / 2][1]));
-        l1 = _mm256_add_epi32(l1, _mm256_madd_epi16(v1, w[k / 2][1]));
+    __m256i h0 = _mm256_setzero_si256(), h1 = h0, l0 = half, l1 = half;
+    for (int k = 0; k < n_pairs; k++) {
+        const uint8_t *p = rows + 2 * (size_t)k * n;
+        __m128i a = _mm_loadu_si128((const __m128i *)p);
+        __m128i b = 2 * k + 1 < n_taps ? _mm_loadu_si128((const __m128i *)(p + n)) : a;
+        __m256i v0 = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
+        __m256i v1 = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
+        h0 = _mm256_add_epi32(h0, _mm256_madd_epi16(v0, w[k][0]));
+        h1 = _mm256_add_epi32(h1, _mm256_madd_epi16(v1, w[k][0]));
+        l0 = _mm256_add_epi32(l0, _mm256_madd_epi16(v0, w[k][1]));
+        l1 = _mm256_add_epi32(l1, _mm256_madd_epi16(v1, w[k][1]));
     }
-    _mm_storeu_si128((__m128i *)dst, _mm_packus_epi16(round_off(h0, l0), round_off(h1, l1)));
+    h0 = _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(h0, LOW_BITS), l0), DT_RESIZE_BITS);
+    h1 = _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(h1, LOW_BITS), l1), DT_RESIZE_BITS);
+    h0 = _mm256_packs_epi32(h0, h1); // lanes: columns 0-3 and 8-11, 4-7 and 12-15
+    __m128i v = _mm_packus_epi16(_mm256_castsi256_si128(h0), _mm256_extracti128_si256(h0, 1));
+    _mm_storeu_si128((__m128i *)dst, _mm_shuffle_epi32(v, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 
 AVX2 static void down(const uint8_t *rows, const int32_t *weight, int n_taps, uint8_t *dst,
                       size_t n) {
     __m256i w[DT_RESIZE_MAX_PAIRS][2];
-    for (int k = 0; k < n_taps; k += 2) {
-        int32_t a = weight[k], b = k + 1 < n_taps ? weight[k + 1] : 0;
-        w[k / 2][0] = _mm256_set1_epi32(a >> LOW_BITS | (b >> LOW_BITS) << 16);
-        w[k / 2][1] = _mm256_set1_epi32((a & LOW_MASK) | (b & LOW_MASK) << 16);
+    int n_pairs = (n_taps + 1) / 2;
+    for (int k = 0; k < n_pairs; k++) {
+        int32_t a = weight[2 * k], b = 2 * k + 1 < n_taps ? weight[2 * k + 1] : 0;
+        w[k][0] = _mm256_set1_epi32(a >> LOW_BITS | (b >> LOW_BITS) << 16);
+        w[k][1] = _mm256_set1_epi32((a & LOW_MASK) | (b & LOW_MASK) << 16);
     }
     size_t x = 0;
-    for (; x + 16 <= n; x += 16) columns(rows + x, n, (const __m256i(*)[2])w, n_taps, dst + x);
+    const __m256i(*v)[2] = (const __m256i(*)[2])w;
+#define COLUMNS(n_pairs_)                                                                          \
+    for (; x + 16 <= n; x += 16) columns(rows + x, n, v, n_taps, n_pairs_, dst + x)
+    switch (n_pairs) { // the usual ones, their weights in registers
+    case 1:
+        COLUMNS(1);
+        break;
+    case 2:
+        COLUMNS(2);
+        break;
+    case 3:
+        COLUMNS(3);
+        break;
+    default:
+        COLUMNS(n_pairs);
+    }
+#undef COLUMNS
     for (; x < n; x++) {
         int32_t s = 1 << (DT_RESIZE_BITS - 1);
         for (int k = 0; k < n_taps; k++) s += weight[k] * rows[(size_t)k * n + x];
@@ -152,7 +168,7 @@ AVX2 static void down(const uint8_t *rows, const int32_t *weight, int n_taps, ui
 }
 
 const dt_resize_rows *dt_resize_rows_avx2(void) {
-    static const dt_resize_rows ROWS = {across, down, pack};
+    static const dt_resize_rows ROWS = {pack, place, across, down};
     return dt_cpu_isa_get() >= DT_CPU_AVX2 ? &ROWS : NULL;
 }
 

@@ -21,14 +21,15 @@ typedef struct dt_resize_axis {
 } dt_resize_axis;
 
 typedef struct dt_resize_rows {
-    // RGB rows: src[y] -> dst[y], n_out pixels, for n_rows rows; `left`: source position of src's first
-    // pixel. Reads up to 3 * max_count + 16 bytes behind a row of src, writes DT_RESIZE_SLACK behind one of dst.
-    void (*across)(const dt_resize_axis *a, int left, const uint8_t *src, size_t src_stride,
-                   uint8_t *dst, size_t dst_stride, int n_rows);
-    // n bytes of one row from n_taps rows at `rows`, each n bytes long. Touches nothing else.
-    void (*down)(const uint8_t *rows, const int32_t *weight, int n_taps, uint8_t *dst, size_t n);
     // Makes a->packed; false: out of memory.
     bool (*pack)(dt_resize_axis *a);
+    // Before rows of an image; `left`: source position of a row's first pixel.
+    void (*place)(dt_resize_axis *a, int left);
+    // An RGB row to n_out pixels. Reads up to 3 * max_count + 16 bytes behind src, writes DT_RESIZE_SLACK behind
+    // dst.
+    void (*across)(const dt_resize_axis *a, const uint8_t *src, uint8_t *dst);
+    // n bytes of one row from n_taps rows at `rows`, each n bytes long. Touches nothing else.
+    void (*down)(const uint8_t *rows, const int32_t *weight, int n_taps, uint8_t *dst, size_t n);
 } dt_resize_rows;
 
 // ---- of resize.c, for resize_real.c ----------------------------------------------------------------

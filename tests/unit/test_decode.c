@@ -6,7 +6,11 @@
 
 #include <cmocka.h>
 
+#include "base/arena.h"
+#include "base/io.h"
 #include "data/decode/decode.h"
+#include "data/source/blob.h"
+#include "data/source/tar.h"
 #include "golden/decode_golden.h"
 #include "golden/resize_golden.h"
 
@@ -264,13 +268,19 @@ static void resize_agrees_with_pillow(void **state) {
     dt_resizer_destroy(r);
 }
 
-static uint32_t crc32_of(const uint8_t *p, size_t n) {
-    uint32_t crc = ~0u;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= p[i];
-        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+static uint32_t crc32_more(uint32_t crc, const uint8_t *p, size_t n) {
+    static uint32_t table[256];
+    for (uint32_t i = 0; i < 256 && !table[255]; i++) {
+        table[i] = i;
+        for (int k = 0; k < 8; k++) table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xedb88320u : 0);
     }
+    crc = ~crc;
+    for (size_t i = 0; i < n; i++) crc = crc >> 8 ^ table[(crc ^ p[i]) & 255];
     return ~crc;
+}
+
+static uint32_t crc32_of(const uint8_t *p, size_t n) {
+    return crc32_more(0, p, n);
 }
 
 // Sizes at which the fast loops take one, two and many groups of taps, and their edges.
@@ -311,6 +321,49 @@ static void files_decode_as_pillow_reads_them(void **state) {
             if (crc != (c == 3 ? DECODE_CASES[i].crc_rgb : DECODE_CASES[i].crc_grey))
                 fail_msg("%s: other pixels, %d channels", DECODE_CASES[i].name, c);
         }
+}
+
+// All pictures of a real set, one after another, where the data is there: the CRC of the pixels that
+// Pillow 13 gives (its JPEG library is the same).
+static void real_sets_decode_as_pillow_reads_them(void **state) {
+    static const struct {
+        const char *tar;
+        int n, channels;
+        uint32_t crc;
+    } SETS[] = {{"mnist_png.tar", 10000, 3, 0xda95cad7},
+                {"mnist_png.tar", 10000, 1, 0xf08db4a8},
+                {"trashnet.tar", 300, 3, 0x0642ffbc}};
+    static dt_tar_entry e;
+    dt_buffer bytes = {0};
+    const char *source = getenv("SOURCE");
+    for (int k = 0; k < 3; k++) {
+        char *path = dt_xprintf("%s/../shared/data/%s", source ? source : ".", SETS[k].tar);
+        if (!dt_io_exists(path)) skip();
+        dt_blob blob;
+        dt_tar tar;
+        bool more = true;
+        uint32_t crc = 0;
+        int n = 0;
+        assert_int_equal(dt_blob_open(&blob, path), DT_OK);
+        dt_tar_begin(&tar, &blob);
+        while (dt_tar_next(&tar, &e, &more) == DT_OK && more) {
+            uint8_t *p = dt_buffer_reserve(&bytes, e.size + 1);
+            assert_int_equal(dt_blob_read(&blob, e.offset, p, e.size), DT_OK);
+            const dt_kind *kind = dt_kind_of_bytes(p, e.size);
+            dt_image m;
+            if (!e.is_regular || !kind || !(kind->uses & DT_KIND_PICTURE)) continue;
+            if (dt_decode_image(decoder, (dt_span){p, e.size}, SETS[k].channels, 0, 0, NULL, &m) !=
+                DT_OK)
+                fail_msg("%s: %s", e.path, dt_error_message());
+            crc = crc32_more(crc, m.data, (size_t)m.width * (size_t)m.height * (size_t)m.channels);
+            n++;
+        }
+        assert_int_equal(n, SETS[k].n);
+        assert_int_equal(crc, SETS[k].crc);
+        dt_blob_close(&blob);
+        free(path);
+    }
+    dt_buffer_fini(&bytes);
 }
 
 // Anything may happen to a file; what must not: a crash, or pixels from a file that ends too early.
@@ -383,6 +436,7 @@ int main(void) {
         cmocka_unit_test(resize_agrees_with_pillow),
         cmocka_unit_test(large_resizes_agree_with_pillow),
         cmocka_unit_test(files_decode_as_pillow_reads_them),
+        cmocka_unit_test(real_sets_decode_as_pillow_reads_them),
         cmocka_unit_test(files_cut_or_damaged_never_crash),
         cmocka_unit_test(a_changed_png_is_an_error),
     };
