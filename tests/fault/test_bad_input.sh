@@ -49,25 +49,39 @@ expect 0 "" "$DTRAIN" "$config" data.path="$tars" run.name=tar train.max_steps=2
 truncate -s $(($(stat -c %s "$work/small-000001.tar") / 2)) "$work/small-000001.tar"
 expect 3 "small-000001.tar" "$DTRAIN" "$config" data.path="$tars" run.name=d3
 
-# images that are none (random bytes, a PNG by name only, an empty file) and one that is cut: file, record
-# and reason; or skipped, counted and listed
+# images that are none (random bytes, a PNG by name only) and one that is cut: file, record and reason; or
+# skipped, counted and listed
+bad_record() { # data set, path of the record's file, the record's file and field as messages name them, run's suffix
+    local path=$1 record
+    record=$(basename "$2" | sed 's/\..*$//; s/_[0-9]*$//')
+    expect 3 "$3|$record" "$DTRAIN" "$config" data.path="$path" run.name="bad$4"
+    expect 0 "skipped|record iris/|$record" "$DTRAIN" "$config" data.path="$path" run.name="skip$4" data.on_error=skip train.max_steps=20
+    grep -qs "$record" "$work/runs/skip$4"/skipped* || { echo "FAILED: the skipped record is not listed in the run"; failed=1; }
+}
 images=($(find "$work/raw/iris" -type f | sort | head -4))
-for i in 0 1 2 3; do
+for i in 0 1 2; do
     rm -rf "$work/rawbad" "$work/bad.lmdb"
     cp -r "$work/raw" "$work/rawbad"
     bad=$work/rawbad/${images[$i]#"$work/raw/"}
     case $i in
     0) head -c 4000 /dev/urandom >"$bad" ;;
     1) printf '\211PNG\r\n\032\nand then nothing that PNG knows' >"$bad" ;;
-    2) : >"$bad" ;;
-    3) truncate -s 5000 "$bad" ;;
+    2) truncate -s 5000 "$bad" ;;
     esac
-    "$DTRAIN" pack "$work/rawbad" "$work/bad.lmdb" >/dev/null 2>&1 || true
-    record=$(basename "$bad" | sed 's/\.[^.]*$//; s/_[0-9]*$//')
-    expect 3 "bad.lmdb/data.mdb: record iris/|$record" "$DTRAIN" "$config" data.path="$work/bad.lmdb" run.name=bad$i
-    expect 0 "skipped|record iris/|$record" "$DTRAIN" "$config" data.path="$work/bad.lmdb" run.name=skip$i data.on_error=skip train.max_steps=20
-    grep -qs "$record" "$work/runs/skip$i"/skipped* || { echo "FAILED: the skipped record is not listed in the run"; failed=1; }
+    expect 0 "" "$DTRAIN" pack "$work/rawbad" "$work/bad.lmdb"
+    bad_record "$work/bad.lmdb" "$bad" "bad.lmdb/data.mdb: record iris/" $i
 done
+# a file of no bytes: pack leaves it out and says so; where another tool packed it, it is a bad record
+bad=$work/rawbad/${images[3]#"$work/raw/"}
+: >"$bad"
+expect 0 "empty|$(basename "$bad")" "$DTRAIN" pack "$work/rawbad" "$work/bad2.lmdb"
+"$DTRAIN" pack "$work/raw" "$work/whole.tar" >/dev/null 2>&1 || { echo "FAILED: pack to tar"; failed=1; }
+mkdir "$work/members"
+tar -C "$work/members" -xf "$work/whole.tar"
+member=$(cd "$work/members" && find iris -type f ! -name '*.json' | sort | head -1)
+: >"$work/members/$member"
+(cd "$work/members" && tar --sort=name -cf "$work/empty.tar" *)
+bad_record "$work/empty.tar" "$member" "empty.tar: record iris/" 3
 
 # -- storage: before any step
 : >"$work/file"
