@@ -338,7 +338,10 @@ static void real_sets_decode_as_pillow_reads_them(void **state) {
     const char *source = getenv("SOURCE");
     for (int k = 0; k < 3; k++) {
         char *path = dt_xprintf("%s/../shared/data/%s", source ? source : ".", SETS[k].tar);
-        if (!dt_io_exists(path)) skip();
+        if (!dt_io_exists(path)) {
+            free(path);
+            skip();
+        }
         dt_blob blob;
         dt_tar tar;
         bool more = true;
