@@ -122,8 +122,86 @@ typedef struct dt_optimizer_args {
 
 enum { DT_CHUNK = 65536 }; // elements; norms and shards are made of whole chunks
 
+// ---- a device of its own ---------------------------------------------------------------------------
+// On the CPU everything runs in the calling thread and memory is the host's. A device has memory that
+// the host must not touch, runs what is put into streams, and replays captured streams as graphs:
+// alloc, copy_to_device and copy_to_host then mean its memory and wait for the copy; reorder and the
+// kernels' run() only queue work on dt_run.stream, and dt_run.step, the packed copies and all tensors
+// are device memory. What differs from step to step is read from device memory (dt_device_step), so
+// that a captured graph serves every step.
+//
+// Numbers that a step leaves behind, in pinned host memory once its stream has got that far.
+typedef struct dt_step_numbers {
+    double loss, weight; // sums over the global batch
+    double grad_norm;    // after division by weight and loss scale, before clipping
+    float loss_scale;    // that this step used
+    int32_t finite;      // 0: nothing was committed
+    int32_t stop, drop;  // ranks that want to stop, ranks that gave the step up
+    int64_t step;        // echoes dt_device_step.step: written last, so a poll may watch it
+} dt_step_numbers;
+
+// Written by the host into pinned memory and copied to the device in front of a step.
+typedef struct dt_device_step {
+    dt_step_block block; // of the micro-batch that runs (slot and step are set before each)
+    float lr;
+    float want_stop;
+    int64_t step; // 0-based
+    int64_t t;    // 1 at the first step (bias correction), counted without skipped steps
+} dt_device_step;
+
+// The end of a step as one piece of device work: norm over fixed chunks, finite flag, clipping, optimizer,
+// running statistics, loss scale. Offsets in elements of the gradient slab.
+typedef struct dt_commit_rule {
+    int64_t buffer, stat, count; // buffer = (1 - momentum) buffer + momentum * stat / n_leaves
+    float momentum;
+} dt_commit_rule;
+typedef struct dt_commit_args {
+    dt_optimizer_args
+        optimizer; // segments, slabs and constants; lr, t, grad_scale come from the device
+    int64_t n_trained;
+    int64_t loss_at, weight_at, stop_at, drop_at;
+    const dt_commit_rule *rules;
+    int n_rules;
+    float *buffer; // slab of running statistics
+    int n_leaves;  // M
+    float clip_norm;
+    // fp16: scale * 2 after growth_interval finite steps, * 0.5 after one that is not; 0: no scaling.
+    int growth_interval;
+    const dt_device_step *step; // device memory
+    float *loss_scale;          // device memory: {scale, clean steps}; in the checkpoint
+    dt_step_numbers *numbers;   // pinned host memory
+} dt_commit_args;
+
+typedef struct dt_device {
+    int index; // of the device among those this process sees
+    dt_status (*stream_create)(struct dt_backend *b, void **stream);
+    void (*stream_destroy)(struct dt_backend *b, void *stream);
+    // Waits for all work of the stream; the device's first error, if any, with what to do.
+    dt_status (*synchronize)(struct dt_backend *b, void *stream);
+    bool (*stream_done)(struct dt_backend *b, void *stream); // never blocks
+    // What is queued on `stream` from now on waits for all that is queued on `on` now. Capturable.
+    void (*stream_wait)(struct dt_backend *b, void *stream, void *on);
+    // Queued; host memory must come from alloc_host and stay until the stream has passed.
+    void (*copy_in)(struct dt_backend *b, void *dst, const void *host, size_t n_bytes,
+                    void *stream);
+    void (*copy_out)(struct dt_backend *b, void *host, const void *src, size_t n_bytes,
+                     void *stream);
+    void (*add)(struct dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
+    // Between begin and end, what is queued on the stream (and on streams forked from it by stream_wait and
+    // joined again) is recorded instead of run. end fails when something could not be captured: then the
+    // caller runs the work uncaptured and says so in the log.
+    dt_status (*capture_begin)(struct dt_backend *b, void *stream);
+    dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
+    void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);
+    void (*graph_destroy)(struct dt_backend *b, void *graph);
+    dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
+    void (*commit_run)(struct dt_backend *b, void *commit, const float *grad, void *stream);
+    void (*commit_destroy)(struct dt_backend *b, void *commit);
+} dt_device;
+
 typedef struct dt_backend {
-    const char *name; // "cpu", "cuda"
+    const char *name;        // "cpu", "cuda"
+    const dt_device *device; // NULL: the CPU
     void *self;
     int threads;
     bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // natively fast

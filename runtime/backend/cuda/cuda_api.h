@@ -1,0 +1,135 @@
+// cuda_api.h: the table of everything that this backend asks of CUDA, cuDNN and cuBLASLt.
+//
+// The backend's own code (layouts, plans, order of launches, capture, commit) is plain C over this table
+// and knows no CUDA header. cuda_api_real.cu fills it with the libraries. tests/cuda/ fills it with a
+// machine that only pretends: device memory is host memory behind a guard, own kernels run on the host
+// (kernel.h), convolutions and products are naive loops, a captured stream is a list that is played back.
+// So what runs on a GPU is checked on machines without one, except the libraries themselves; those are asked
+// whether they have an engine for every graph of every model (cuda_support.c), which needs no device.
+//
+// Calls return 0 or an error code that error_text explains; they are asynchronous where CUDA's are.
+// Streams, events, graphs and plans are opaque. One thread uses a table at a time, except alloc_host.
+#ifndef DT_BACKEND_CUDA_CUDA_API_H
+#define DT_BACKEND_CUDA_CUDA_API_H
+
+#include "graph/attrs.h"
+#include "graph/tensor.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum dt_cuda_kernel {
+#define CUDA_OWN_KERNEL(name, args) DT_K_##name,
+#include "backend/cuda/cuda_own_kernels.def"
+#undef CUDA_OWN_KERNEL
+    DT_K_COUNT
+} dt_cuda_kernel;
+
+typedef struct dt_cuda_grid {
+    int64_t blocks;   // one-dimensional
+    int threads;      // a block: a multiple of 32, at most 1024
+    int shared_bytes; // dynamic shared memory
+} dt_cuda_grid;
+
+// ---- cuDNN: what one plan computes, in our own words. cuda_dnn.c turns it into descriptors. ---------
+// All activations NHWC, 16-byte aligned; weights KRSC. Computes in fp32 (TF32 only where `tf32`).
+typedef enum dt_dnn_kind {
+    DT_DNN_CONV_FWD,   // y = act(conv(x, w) + bias)   ptr: x w y [bias f32]
+    DT_DNN_CONV_DGRAD, // dx                            ptr: dy w dx
+    DT_DNN_CONV_WGRAD, // dw, f32                       ptr: x dy dw
+    DT_DNN_SDPA_FWD,   // y, lse                        ptr: q k v y lse
+    DT_DNN_SDPA_BWD // dq, dk, dv                    ptr: q k v y dy lse dq dk dv, dq32 (zeroed f32)
+} dt_dnn_kind;
+typedef struct dt_dnn_desc {
+    dt_dnn_kind kind;
+    dt_dtype type; // of activations and packed weights
+    bool deterministic, tf32;
+    int64_t n, c, h, w, k, out_h, out_w; // convolution
+    dt_window win;
+    int groups;
+    dt_act act;
+    bool bias;
+    int64_t heads, tq, tk,
+        d; // attention: (n, heads, t, d); strides of q, k, v, y in elements for n, head, t
+    int64_t stride_q[3], stride_k[3], stride_v[3], stride_y[3];
+    float scale;
+} dt_dnn_desc;
+
+// ---- cuBLASLt ---------------------------------------------------------------------------------------
+// Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched with strides in elements.
+typedef enum dt_gemm_epilogue {
+    DT_GEMM_NONE,
+    DT_GEMM_BIAS, // + bias (n)
+    DT_GEMM_BIAS_RELU,
+    DT_GEMM_BIAS_GELU, // what cuBLASLt calls GELU is the tanh form: inference only, where asked for
+    DT_GEMM_BIAS_GRAD  // also bias = column sums of b's rows (gradient of a bias), f32
+} dt_gemm_epilogue;
+typedef struct dt_gemm_desc {
+    int64_t m, n, k, lda, ldb, ldd, batch, stride_a, stride_b, stride_d;
+    bool trans_a, trans_b;
+    dt_dtype type, out_type; // of a and b; of d
+    dt_dtype bias_type;
+    dt_gemm_epilogue epilogue;
+    float alpha, beta;
+    bool tf32, deterministic;
+} dt_gemm_desc;
+
+typedef struct dt_cuda_device_info {
+    char name[128];
+    int major, minor, n_sm, pci_bus, numa_node;
+    size_t total_bytes, free_bytes;
+    int driver, runtime; // 13000
+    bool nvlink;
+} dt_cuda_device_info;
+
+typedef struct dt_cuda_api dt_cuda_api;
+struct dt_cuda_api {
+    void *self;
+    const char *(*error_text)(dt_cuda_api *a, int error);
+    const char *(*versions)(
+        dt_cuda_api *a); // "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.2, NCCL 2.28.9"
+    int (*device_count)(dt_cuda_api *a, int *n);
+    int (*device_use)(dt_cuda_api *a, int index);
+    int (*device_info)(dt_cuda_api *a, int index, dt_cuda_device_info *out);
+
+    int (*alloc)(dt_cuda_api *a, void **p, size_t n_bytes);
+    int (*free)(dt_cuda_api *a, void *p);
+    int (*alloc_host)(dt_cuda_api *a, void **p, size_t n_bytes); // pinned
+    int (*free_host)(dt_cuda_api *a, void *p);
+    int (*copy)(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int to_device,
+                void *stream);
+    int (*zero)(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream);
+
+    int (*stream_create)(dt_cuda_api *a, void **stream);
+    int (*stream_destroy)(dt_cuda_api *a, void *stream);
+    int (*stream_synchronize)(dt_cuda_api *a, void *stream); // NULL: the device
+    int (*stream_query)(dt_cuda_api *a, void *stream, bool *done);
+    int (*event_create)(dt_cuda_api *a, void **event, bool timed);
+    int (*event_destroy)(dt_cuda_api *a, void *event);
+    int (*event_record)(dt_cuda_api *a, void *event, void *stream);
+    int (*event_wait)(dt_cuda_api *a, void *event, void *stream); // the stream waits, not the host
+    int (*event_ms)(dt_cuda_api *a, void *begin, void *end, float *ms);
+
+    int (*capture_begin)(dt_cuda_api *a, void *stream);
+    int (*capture_end)(dt_cuda_api *a, void *stream, void **graph); // instantiated
+    int (*graph_launch)(dt_cuda_api *a, void *graph, void *stream);
+    int (*graph_destroy)(dt_cuda_api *a, void *graph);
+
+    // args: the kernel's struct, copied; its size is that of the entry in cuda_own_kernels.def
+    int (*launch)(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream);
+
+    // Plans. choices: how many engines there are; choice: which of them. cuDNN's order of preference.
+    int (*dnn_plan)(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan,
+                    size_t *workspace_bytes);
+    int (*dnn_choices)(dt_cuda_api *a, const dt_dnn_desc *d, int *n);
+    int (*dnn_run)(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream);
+    int (*dnn_destroy)(dt_cuda_api *a, void *plan);
+    int (*gemm_plan)(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan,
+                     size_t *workspace_bytes);
+    int (*gemm_choices)(dt_cuda_api *a, const dt_gemm_desc *d, int *n);
+    int (*gemm_run)(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, void *bias,
+                    void *workspace, void *stream);
+    int (*gemm_destroy)(dt_cuda_api *a, void *plan);
+};
+
+#endif

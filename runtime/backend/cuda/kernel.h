@@ -1,0 +1,56 @@
+// kernel.h: how an own kernel is written once and runs on a device and, for tests, on the host.
+//
+// A kernel is a block of threads that goes through phases: in a phase every thread does its share, between
+// two phases the block waits. On the device a phase is each thread's own code followed by __syncthreads;
+// on the host it is a loop over the threads. What one phase leaves for the next lies in shared memory.
+// Written so, a kernel has no warp shuffles; sums over a block are trees over shared memory, in an order that
+// does not depend on the device, which is what promises the same bits from run to run. (Where a profile
+// shows that shuffles matter, DT_DEVICE_ONLY code may replace a phase, and the op tests compare the two.)
+//
+//   typedef struct relu_args { const void *x; void *y; int64_t n; int type; } relu_args;
+//   DT_KERNEL(relu_fwd, relu_args) {
+//       DT_THREADS(t) {
+//           for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < a->n; i += DT_GRID * DT_BLOCK_DIM)
+//               dt_put(a->y, a->type, i, fmaxf(dt_get(a->x, a->type, i), 0.0f));
+//       }
+//   }
+//
+// Kernels live in kernels/<op>_kernels.h, C and CUDA C++ at once: no C++ features, no C features that C++
+// lacks (designated initialisers, restrict, _Bool, implicit void * casts). kernels.cu includes them all for
+// the device; the test's machine includes the same files for the host. cuda_own_kernels.def lists them.
+#ifndef DT_BACKEND_CUDA_KERNEL_H
+#define DT_BACKEND_CUDA_KERNEL_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define DT_FN static __device__ __forceinline__
+#define DT_KERNEL(name, args_t)                                                                    \
+    static __device__ __forceinline__ void name##_body(const args_t *a);                           \
+    __global__ void name(const __grid_constant__ args_t a) {                                       \
+        name##_body(&a);                                                                           \
+    }                                                                                              \
+    static __device__ __forceinline__ void name##_body(const args_t *a)
+#define DT_THREADS(t)                                                                              \
+    for (int t = (int)threadIdx.x, dt_go_ = 1; dt_go_; dt_go_ = 0, __syncthreads())
+#define DT_BLOCK              ((int64_t)blockIdx.x)
+#define DT_GRID               ((int64_t)gridDim.x)
+#define DT_BLOCK_DIM          ((int)blockDim.x)
+#define DT_SHARED(type, x, n) __shared__ type x[n]
+#else
+typedef struct dt_host_block { // set by the machine that pretends, one block after another
+    int64_t block, grid;
+    int block_dim;
+} dt_host_block;
+#define DT_FN                   static inline __attribute__((unused))
+#define DT_KERNEL(name, args_t) void name##_host(const args_t *a, const dt_host_block *dt_b)
+#define DT_THREADS(t)           for (int t = 0; t < dt_b->block_dim; t++)
+#define DT_BLOCK                (dt_b->block)
+#define DT_GRID                 (dt_b->grid)
+#define DT_BLOCK_DIM            (dt_b->block_dim)
+#define DT_SHARED(type, x, n)   type x[n]
+#endif
+
+#endif
