@@ -9,10 +9,10 @@ command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 # bytes of the cache in the address space of each rank: "Rss Pss Shared" in KiB, summed
 share_of() {
     local pids=("$@")
-    for p in "${pids[@]}"; do cat "/proc/$p/smaps" 2>/dev/null; done |
+    for p in "${pids[@]}"; do cat "/proc/$p/smaps" 2>/dev/null || true; done |
         awk '/^[0-9a-f]+-[0-9a-f]+ /{mine = /\/dev\/shm\/dtrain-/} mine && /^Rss:/{r += $2} mine && /^Pss:/{p += $2} END{print r + 0, p + 0}'
 }
-segments() { find /dev/shm -name "dtrain-$(id -u)-*" 2>/dev/null | wc -l; }
+segments() { { find /dev/shm -name "dtrain-$(id -u)-*" 2>/dev/null || true; } | wc -l; }
 
 small_data "$work" 8 6
 config=$(small_config "$work" 8)

@@ -43,9 +43,13 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     # before step 0, while the ranks still find each other: kept, and answered after the first step
     "${launcher[@]}" "$DTRAIN" "$config" "${common[@]}" run.name=early >/dev/null 2>"$work/log" &
     pid=$!
-    until [ "$(wc -w <"/proc/$pid/task/$pid/children")" = 2 ] && grep -qs dtrain_mpi /proc/$(cut -d' ' -f1 "/proc/$pid/task/$pid/children")/maps; do
-        sleep 0.01
-    done
+    both_ranks_know_mpi() {
+        local pids p
+        read -ra pids <"/proc/$pid/task/$pid/children" || true # no newline at its end
+        [ ${#pids[@]} = 2 ] || return 1
+        for p in "${pids[@]}"; do grep -qs dtrain_mpi "/proc/$p/maps" || return 1; done
+    }
+    until both_ranks_know_mpi; do sleep 0.01; done
     kill -USR1 $pid
     rc=0
     wait $pid || rc=$?
