@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.reproducible=elastic on the full-size fusion network: the hash of model.safetensors after STEPS
 # steps on 1, 2, 3, 4 and 8 ranks, in fp32 and, where the CPU has it, bf16.
-#   STEPS=200 tests/bench/bench_elastic.sh [BUILD]
+#   STEPS=200 NPS="1 2 3 4 8" tests/bench/bench_elastic.sh [BUILD]
 # Needs datasets/biometric.lmdb (launch/quickstart.sh makes it). With two cores 200 steps take about half
 # an hour a precision.
 set -euo pipefail
@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 precisions=(fp32)
 grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
 for precision in "${precisions[@]}"; do
-    for np in 1 2 3 4 8; do
+    for np in ${NPS:-1 2 3 4 8}; do
         begin=$(date +%s)
         OMP_WAIT_POLICY=passive mpi $np "$build/dtrain" configs/fusion.yaml run.dir="$work" run.name=$precision-$np \
             run.reproducible=elastic train.precision=$precision train.max_steps="${STEPS:-20}" \
