@@ -24,6 +24,7 @@
 #ifndef DT_BACKEND_BACKEND_H
 #define DT_BACKEND_BACKEND_H
 
+#include "backend/step_block.h"
 #include "graph/ir.h"
 
 typedef enum dt_layout_kind { DT_DENSE, DT_NHWC, DT_BLOCKED } dt_layout_kind;
@@ -42,14 +43,6 @@ int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
 const char *dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c"
 
-// ---- the step block: what changes from step to step, never baked into kernels ----------------------
-typedef struct dt_step_block {
-    uint64_t seed;
-    uint32_t step;    // optimizer step
-    uint32_t slot;    // global-batch slot of this micro-batch's first sample
-    float loss_scale; // multiplies the loss gradient (1 without fp16)
-} dt_step_block;
-
 // ---- packed parameters -----------------------------------------------------------------------------
 // A copy of one or several parameters in the form a kernel wants (blocked, bf16, BN folded in).
 // Requests with equal `key` share one copy, across nodes and plans.
@@ -58,7 +51,9 @@ typedef struct dt_pack_request {
     int n_params;
     dt_value params[6]; // graph values (PARAM or BUFFER)
     size_t n_bytes;
-    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads);
+    // On a device: device memory, queued on `stream`. CPU: stream is NULL.
+    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
+                 void *stream);
     const void *ctx; // lives as long as the site
 } dt_pack_request;
 
@@ -120,35 +115,15 @@ typedef struct dt_optimizer_args {
     int64_t t; // 1 at the first step (bias correction)
 } dt_optimizer_args;
 
-enum { DT_CHUNK = 65536 }; // elements; norms and shards are made of whole chunks
-
 // ---- a device of its own ---------------------------------------------------------------------------
 // On the CPU everything runs in the calling thread and memory is the host's. A device has memory that
 // the host must not touch, runs what is put into streams, and replays captured streams as graphs:
 // alloc, copy_to_device and copy_to_host then mean its memory and wait for the copy; reorder and the
 // kernels' run() only queue work on dt_run.stream, and dt_run.step, the packed copies and all tensors
 // are device memory. What differs from step to step is read from device memory (dt_device_step), so
-// that a captured graph serves every step.
+// that a captured graph serves every step. Stream NULL is the device's own, for work outside steps
+// (loading, packing, evaluation): alloc, copy_to_device and copy_to_host wait for it.
 //
-// Numbers that a step leaves behind, in pinned host memory once its stream has got that far.
-typedef struct dt_step_numbers {
-    double loss, weight; // sums over the global batch
-    double grad_norm;    // after division by weight and loss scale, before clipping
-    float loss_scale;    // that this step used
-    int32_t finite;      // 0: nothing was committed
-    int32_t stop, drop;  // ranks that want to stop, ranks that gave the step up
-    int64_t step;        // echoes dt_device_step.step: written last, so a poll may watch it
-} dt_step_numbers;
-
-// Written by the host into pinned memory and copied to the device in front of a step.
-typedef struct dt_device_step {
-    dt_step_block block; // of the micro-batch that runs (slot and step are set before each)
-    float lr;
-    float want_stop;
-    int64_t step; // 0-based
-    int64_t t;    // 1 at the first step (bias correction), counted without skipped steps
-} dt_device_step;
-
 // The end of a step as one piece of device work: norm over fixed chunks, finite flag, clipping, optimizer,
 // running statistics, loss scale. Offsets in elements of the gradient slab.
 typedef struct dt_commit_rule {
@@ -165,11 +140,11 @@ typedef struct dt_commit_args {
     float *buffer; // slab of running statistics
     int n_leaves;  // M
     float clip_norm;
-    // fp16: scale * 2 after growth_interval finite steps, * 0.5 after one that is not; 0: no scaling.
+    // fp16: scale * 2 after growth_interval finite steps (at most 2^24), * 0.5 after one that is not,
+    // which is skipped; 0: no scaling, and a step that is not finite halts (step_block.h).
     int growth_interval;
-    const dt_device_step *step; // device memory
-    float *loss_scale;          // device memory: {scale, clean steps}; in the checkpoint
-    dt_step_numbers *numbers;   // pinned host memory
+    dt_device_step *step;     // device memory
+    dt_step_numbers *numbers; // pinned host memory: DT_NUMBERS_RING of them
 } dt_commit_args;
 
 typedef struct dt_device {

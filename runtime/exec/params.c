@@ -21,7 +21,8 @@ typedef struct packed_copy {
     void *memory;
     int n_params;
     const float *dense[6]; // into master or buffer
-    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads);
+    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
+                 void *stream);
     const void *ctx;
 } packed_copy;
 
@@ -230,15 +231,25 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts) {
         before += c->n_bytes;
         int owner = (int)((double)middle / (double)p->packs->total_bytes * n_parts);
         if (owner >= n_parts) owner = n_parts - 1;
-        if (owner == part) c->pack(c->ctx, c->dense, c->memory, 1);
+        if (owner == part) c->pack(c->ctx, c->dense, c->memory, 1, NULL);
+    }
+}
+
+static void repack(dt_params *p, int threads, void *stream) {
+    for (int i = 0; i < p->packs->n; i++) {
+        const packed_copy *c = &p->packs->items[i];
+        c->pack(c->ctx, c->dense, c->memory, threads, stream);
     }
 }
 
 void dt_params_repack(dt_params *p, int threads) {
-    for (int i = 0; i < p->packs->n; i++) {
-        const packed_copy *c = &p->packs->items[i];
-        c->pack(c->ctx, c->dense, c->memory, threads);
-    }
+    repack(p, threads, NULL);
+    // an error of the device stays with it: the first step reports it
+    if (p->backend->device) p->backend->device->synchronize(p->backend, NULL);
+}
+
+void dt_params_repack_queue(dt_params *p, void *stream) {
+    repack(p, 1, stream);
 }
 
 dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n) {

@@ -14,6 +14,9 @@
 // share one dt_params; it takes the entries by name. Packed copies are made by dt_params_repack
 // after each commit, before any exec runs: a step never packs.
 //
+// On a device all slabs and packed copies are its memory: the host reads and writes them through the
+// backend's copies only.
+//
 // Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs;
 // commit and repack from one thread (or a team dividing chunks) while no exec runs.
 #ifndef DT_EXEC_PARAMS_H
@@ -66,8 +69,10 @@ int dt_params_find_stat(const dt_params *p, const char *name);
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
                                   int *id);
 void *dt_params_packed(const dt_params *p, int id);
-// Brings all packed copies up to date with master and buffers.
+// Brings all packed copies up to date with master and buffers. On a device: waits until they are.
 void dt_params_repack(dt_params *p, int threads);
+// The same, queued on a stream of the device.
+void dt_params_repack_queue(dt_params *p, void *stream);
 // The share `part` of n_parts of the same work, so that a team can divide it (one thread each).
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // Optimizer segments: adjacent entries with the same decay merged. Heap, caller frees.

@@ -44,7 +44,8 @@ static float fold_gain(const float *scale, const float *var, int64_t i, float ep
 }
 
 // dense: weight, or weight, scale, var
-static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads) {
+static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
+                        void *stream) {
     const dt_weight_pack *p = ctx;
     const float *w = dense[0];
     (void)threads;
@@ -61,7 +62,8 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
 }
 
 // dense: scale, shift, mean, var[, bias]
-static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads) {
+static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads,
+                      void *stream) {
     const dt_weight_pack *p = ctx;
     float *to = packed;
     (void)threads;
