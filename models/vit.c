@@ -23,16 +23,7 @@ static dt_init xavier(int64_t in, int64_t out) {
     return (dt_init){DT_INIT_UNIFORM, sqrtf(6.0f / (float)(in + out))};
 }
 
-// (N,T,3D)[part] -> (N,heads,T,D/heads)
-static dt_value take_heads(const vit *m, dt_value qkv, int part) {
-    static const int perm[4] = {0, 2, 1, 3};
-    dt_value x = dt_slice(m->g, qkv, 2, part * m->dim, (part + 1) * m->dim);
-    x = dt_reshape(m->g, x, dt_shape4(m->batch, m->tokens, m->heads, m->dim / m->heads));
-    return dt_transpose(m->g, x, perm);
-}
-
 static dt_value attention(const vit *m, const char *module, dt_value x) {
-    static const int perm[4] = {0, 2, 1, 3};
     dt_graph *g = m->g;
     int64_t d = m->dim;
     dt_value w =
@@ -41,10 +32,7 @@ static dt_value attention(const vit *m, const char *module, dt_value x) {
                           (dt_init){DT_INIT_ZERO, 0}, false);
     dt_value qkv = dt_linear_with(g, join(m, module, "in_proj"), x, w, b);
     float scale = 1.0f / sqrtf((float)d / (float)m->heads);
-    dt_value heads[3]; // one after another: made-up names follow the order of the calls
-    for (int i = 0; i < 3; i++) heads[i] = take_heads(m, qkv, i);
-    dt_value y = dt_sdpa(g, heads[0], heads[1], heads[2], scale);
-    y = dt_reshape(g, dt_transpose(g, y, perm), dt_shape3(m->batch, m->tokens, d));
+    dt_value y = dt_sdpa_packed(g, join(m, module, "sdpa"), qkv, (int)m->heads, scale);
     y = dt_linear(g, join(m, module, "out_proj"), y, d, true);
     dt_param_set_init(g, join(m, module, "out_proj.bias"), (dt_init){DT_INIT_ZERO, 0});
     return y;

@@ -70,6 +70,7 @@ typedef union dt_attrs {
     } reshape;
     struct {
         float scale;
+        int heads; // of a packed input; 0: q, k and v are apart
     } sdpa;
     struct {
         float smoothing; // cross_entropy

@@ -55,6 +55,8 @@ dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape); // one -1 is infer
 dt_value dt_softmax(dt_graph *g, dt_value x);                 // last dim
 // q (N,H,Tq,D), k and v (N,H,Tk,D) -> (N,H,Tq,D); softmax(scale q k^T) v
 dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale);
+// The same from one projection: qkv (N,T,3*heads*D), q first, heads within each -> (N,T,heads*D)
+dt_value dt_sdpa_packed(dt_graph *g, const char *name, dt_value qkv, int heads, float scale);
 // ids (…) i32, table (V,D) -> (…,D)
 dt_value dt_embedding(dt_graph *g, dt_value ids, dt_value table);
 

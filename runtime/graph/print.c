@@ -93,6 +93,7 @@ static void put_attrs(text *t, const dt_node *n) {
         break;
     case DT_OP_sdpa:
         put(t, " scale %g", (double)a->sdpa.scale);
+        if (a->sdpa.heads) put(t, " packed, %d heads", a->sdpa.heads);
         break;
     case DT_OP_cross_entropy:
         if (a->loss.smoothing > 0.0f) put(t, " smoothing %g", (double)a->loss.smoothing);

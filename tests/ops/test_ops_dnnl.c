@@ -252,34 +252,62 @@ static void test_matmul(void **state) {
 // ---- attention -------------------------------------------------------------------------------------
 typedef struct sdpa_arg {
     dt_shape q, k;
+    bool packed; // q = k, in one tensor (N,T,3*H*D)
 } sdpa_arg;
 
 static dt_value build_sdpa(dt_graph *g, dt_dtype t, const void *arg) {
     const sdpa_arg *a = arg;
+    const float scale = 1.7f / sqrtf((float)a->q.d[3]);
+    if (a->packed) {
+        const dt_shape s = dt_shape3(a->q.d[0], a->q.d[2], 3 * a->q.d[1] * a->q.d[3]);
+        return dt_sdpa_packed(g, "sdpa", dt_input(g, "qkv", t, s), (int)a->q.d[1], scale);
+    }
     return dt_sdpa(g, dt_input(g, "q", t, a->q), dt_input(g, "k", t, a->k),
-                   dt_input(g, "v", t, a->k), 1.7f / sqrtf((float)a->q.d[3]));
+                   dt_input(g, "v", t, a->k), scale);
 }
 
-static void ref_sdpa(const op_data *d) {
-    const dt_shape *q = op_in_shape(d, 0), *k = op_in_shape(d, 1);
-    const int64_t heads = q->d[0] * q->d[1], tq = q->d[2], tk = k->d[2], dim = q->d[3];
+// One head of one sample; rows are ld elements apart.
+static void ref_head(const double *q, const double *k, const double *v, double *y, double *lse,
+                     const int64_t size[3], const int64_t ld[3], double scale) {
+    const int64_t tq = size[0], tk = size[1], dim = size[2];
     double *s = dt_xcalloc((size_t)tk, sizeof *s);
-    for (int64_t i = 0; i < heads * tq; i++) {
-        const double *kv = op_in(d, 1) + i / tq * tk * dim, *vv = op_in(d, 2) + i / tq * tk * dim;
-        double sum = 0, *y = op_out(d, 0) + i * dim;
+    for (int64_t i = 0; i < tq; i++) {
+        double sum = 0;
         for (int64_t j = 0; j < tk; j++) {
             s[j] = 0;
-            for (int64_t e = 0; e < dim; e++) s[j] += op_in(d, 0)[i * dim + e] * kv[j * dim + e];
-            s[j] = exp(s[j] * (double)d->node->attrs.sdpa.scale);
+            for (int64_t e = 0; e < dim; e++) s[j] += q[i * ld[0] + e] * k[j * ld[1] + e];
+            s[j] = exp(s[j] * scale);
             sum += s[j];
         }
         for (int64_t e = 0; e < dim; e++) {
-            y[e] = 0;
-            for (int64_t j = 0; j < tk; j++) y[e] += s[j] / sum * vv[j * dim + e];
+            y[i * ld[2] + e] = 0;
+            for (int64_t j = 0; j < tk; j++) y[i * ld[2] + e] += s[j] / sum * v[j * ld[1] + e];
         }
-        op_out(d, 1)[i] = log(sum);
+        lse[i] = log(sum);
     }
     free(s);
+}
+
+static void ref_sdpa(const op_data *d) {
+    const dt_shape *q = op_in_shape(d, 0);
+    const double scale = (double)d->node->attrs.sdpa.scale;
+    const int64_t packed = d->node->attrs.sdpa.heads, n = q->d[0];
+    if (packed) {
+        const int64_t t = q->d[1], row = q->d[2], all = row / 3, dim = all / packed;
+        for (int64_t i = 0; i < n * packed; i++) {
+            const double *x = op_in(d, 0) + i / packed * t * row + i % packed * dim;
+            ref_head(x, x + all, x + 2 * all,
+                     op_out(d, 0) + i / packed * t * all + i % packed * dim, op_out(d, 1) + i * t,
+                     (int64_t[]){t, t, dim}, (int64_t[]){row, row, all}, scale);
+        }
+        return;
+    }
+    const int64_t tq = q->d[2], tk = op_in_shape(d, 1)->d[2], dim = q->d[3];
+    for (int64_t i = 0; i < n * q->d[1]; i++) {
+        ref_head(op_in(d, 0) + i * tq * dim, op_in(d, 1) + i * tk * dim, op_in(d, 2) + i * tk * dim,
+                 op_out(d, 0) + i * tq * dim, op_out(d, 1) + i * tq, (int64_t[]){tq, tk, dim},
+                 (int64_t[]){dim, dim, dim}, scale);
+    }
 }
 
 static void test_sdpa(void **state) {
@@ -287,7 +315,10 @@ static void test_sdpa(void **state) {
     const sdpa_arg args[] = {{dt_shape4(2, 3, 7, 16), dt_shape4(2, 3, 7, 16)},
                              {dt_shape4(1, 2, 5, 8), dt_shape4(1, 2, 37, 8)},
                              {dt_shape4(1, 1, 1, 64), dt_shape4(1, 1, 3, 64)},
-                             {dt_shape4(1, 2, 33, 12), dt_shape4(1, 2, 33, 12)}};
+                             {dt_shape4(1, 2, 33, 12), dt_shape4(1, 2, 33, 12)},
+                             {dt_shape4(2, 3, 7, 16), dt_shape4(2, 3, 7, 16), true},
+                             {dt_shape4(1, 2, 33, 12), dt_shape4(1, 2, 33, 12), true},
+                             {dt_shape4(3, 1, 17, 64), dt_shape4(3, 1, 17, 64), true}};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
         const op_row row = {.name = "sdpa",
                             .arg = &args[i],

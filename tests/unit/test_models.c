@@ -201,6 +201,23 @@ static void resnet_fuses_residuals(void **state) {
     dt_graph_destroy(g);
 }
 
+// Nothing is cut, transposed or joined between the projections of an attention.
+static void attention_is_packed(void **state) {
+    dt_graph *g = make_photo("name: vit, layers: 3", 32, 10, true, DT_F32);
+    assert_int_equal(count_op(g, DT_OP_sdpa, false), 3);
+    assert_int_equal(count_op(g, DT_OP_sdpa, true), 3);
+    assert_int_equal(count_op(g, DT_OP_transpose, false), 2); // patches to tokens, their gradient
+    assert_int_equal(count_op(g, DT_OP_slice, false), 3); // class token; gradients of the concat
+    const dt_node *n =
+        &g->nodes[dt_graph_find_node(g, "encoder.layers.encoder_layer_1.self_attention.sdpa")];
+    dt_shape qkv = dt_shape3(2, 5, 3 * 768), y = dt_shape3(2, 5, 768), lse = dt_shape3(2, 12, 5);
+    assert_int_equal(n->n_in, 1);
+    assert_true(dt_shape_equal(&g->values[n->in[0]].shape, &qkv));
+    assert_true(dt_shape_equal(&g->values[n->out[0]].shape, &y));
+    assert_true(dt_shape_equal(&g->values[n->out[1]].shape, &lse));
+    dt_graph_destroy(g);
+}
+
 static void low_precision_reaches_the_ends(void **state) {
     dt_graph *g = make_fusion("cross_attention", true, DT_BF16);
     for (int i = 0; i < g->n_nodes; i++) {
@@ -247,6 +264,7 @@ int main(void) {
         cmocka_unit_test(fusion_is_fused),
         cmocka_unit_test(inference_folds),
         cmocka_unit_test(resnet_fuses_residuals),
+        cmocka_unit_test(attention_is_packed),
         cmocka_unit_test(low_precision_reaches_the_ends),
         cmocka_unit_test(errors_name_what_lacks),
     };

@@ -13,6 +13,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/dnnl_weights.h"
 #include "backend/cpu/simd_rows.h"
+#include "backend/sdpa_view.h"
 #include "base/arena.h"
 
 #include <omp.h>
@@ -22,7 +23,7 @@ enum { QK, PV, DY_V, DS_K, DST_Q, PT_DY, N_OPS };
 
 typedef struct sdpa_state {
     dt_dnnl_op *op[N_OPS];
-    int64_t heads, tq, tk, dim, dim_v;
+    dt_sdpa_view view;
     int type;
     size_t size;                          // of an activation element
     size_t at_s, at_dp, at_p, at_ds, end; // in a thread's scratch
@@ -36,12 +37,30 @@ static void destroy(dt_site *s) {
     s->state = NULL;
 }
 
+// (rows, cols) of scores, one row after another.
 static dt_dnnl_tensor matrix(dt_dtype t, int64_t rows, int64_t cols) {
     return dt_dnnl_dense(t, 2, (int64_t[]){rows, cols});
 }
 static dt_dnnl_tensor transposed(dt_dtype t, int64_t rows, int64_t cols) {
     return (dt_dnnl_tensor){
         .format = DT_DNNL_STRIDED, .type = t, .n = 2, .d = {rows, cols}, .stride = {1, rows}};
+}
+// A head's rows in place: (rows, dim), and their transpose (dim, rows).
+static dt_dnnl_tensor head_rows(const sdpa_state *st, dt_dtype t, const dt_sdpa_place *p,
+                                int64_t rows) {
+    return (dt_dnnl_tensor){.format = DT_DNNL_STRIDED,
+                            .type = t,
+                            .n = 2,
+                            .d = {rows, st->view.dim},
+                            .stride = {p->row, 1}};
+}
+static dt_dnnl_tensor head_cols(const sdpa_state *st, dt_dtype t, const dt_sdpa_place *p,
+                                int64_t rows) {
+    return (dt_dnnl_tensor){.format = DT_DNNL_STRIDED,
+                            .type = t,
+                            .n = 2,
+                            .d = {st->view.dim, rows},
+                            .stride = {1, p->row}};
 }
 
 static dt_status create(dt_site *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor b,
@@ -56,31 +75,28 @@ static dt_status create(dt_site *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor 
     return DT_OK;
 }
 
-static dt_status start(dt_site *s, const dt_value_info *q, const dt_value_info *k,
-                       const dt_value_info *v) {
+static dt_status start(dt_site *s) {
     sdpa_state *st = s->state = dt_xcalloc(1, sizeof *st);
+    const dt_node *node = s->node;
     s->inplace_in = -1;
     s->n_packs = 0;
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
-    if (q->dtype != k->dtype || q->dtype != v->dtype ||
-        (q->dtype != DT_F32 && q->dtype != DT_BF16)) {
-        return dt_site_fail(s, "wants q, k and v all f32 or all bf16");
-    }
-    st->heads = q->shape.d[0] * q->shape.d[1];
-    st->tq = q->shape.d[2];
-    st->tk = k->shape.d[2];
-    st->dim = q->shape.d[3];
-    st->dim_v = v->shape.d[3];
-    st->type = q->dtype == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32;
-    st->size = dt_dtype_size(q->dtype);
-    return create(s, QK, matrix(q->dtype, st->tq, st->dim), transposed(k->dtype, st->dim, st->tk),
-                  matrix(DT_F32, st->tq, st->tk), s->node->attrs.sdpa.scale);
+    for (int i = 0; i < node->n_in; i++) s->in_layout[i] = dt_dense();
+    for (int i = 0; i < node->n_out; i++) s->out_layout[i] = dt_dense();
+    const dt_dtype t = dt_site_in(s, 0)->dtype;
+    st->view = dt_sdpa_view_of(s->graph, node);
+    bool same = t == DT_F32 || t == DT_BF16;
+    for (int i = 1; i < (st->view.packed ? 1 : 3); i++) same &= dt_site_in(s, i)->dtype == t;
+    if (!same) return dt_site_fail(s, "wants q, k and v all f32 or all bf16");
+    st->type = t == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32;
+    st->size = dt_dtype_size(t);
+    const dt_sdpa_view *v = &st->view;
+    return create(s, QK, head_rows(st, t, &v->part[0], v->tq), head_cols(st, t, &v->part[1], v->tk),
+                  matrix(DT_F32, v->tq, v->tk), node->attrs.sdpa.scale);
 }
 
 static void place_scratch(dt_site *s, bool backward) {
     sdpa_state *st = s->state;
-    const size_t scores = (size_t)(st->tq * st->tk);
+    const size_t scores = (size_t)(st->view.tq * st->view.tk);
     st->at_dp = st->at_s + dt_align64(scores * sizeof(float));
     st->at_p = st->at_dp + (backward ? dt_align64(scores * sizeof(float)) : 0);
     st->at_ds = st->at_p + dt_align64(scores * st->size);
@@ -89,18 +105,19 @@ static void place_scratch(dt_site *s, bool backward) {
 }
 
 static int threads_of(const dt_site *s, const sdpa_state *st) {
-    return st->heads < s->threads ? (int)st->heads : s->threads;
+    const int64_t heads = st->view.n * st->view.heads;
+    return heads < s->threads ? (int)heads : s->threads;
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status prepare(dt_site *s) {
-    const dt_value_info *v = dt_site_in(s, 2);
-    dt_status status = start(s, dt_site_in(s, 0), dt_site_in(s, 1), v);
+    const dt_dtype t = dt_site_in(s, 0)->dtype;
+    dt_status status = start(s);
     sdpa_state *st = s->state;
+    const dt_sdpa_view *v = &st->view;
     if (status == DT_OK) {
-        status =
-            create(s, PV, matrix(v->dtype, st->tq, st->tk), matrix(v->dtype, st->tk, st->dim_v),
-                   matrix(v->dtype, st->tq, st->dim_v), 1.0f);
+        status = create(s, PV, matrix(t, v->tq, v->tk), head_rows(st, t, &v->part[2], v->tk),
+                        head_rows(st, t, &v->y, v->tq), 1.0f);
     }
     if (status == DT_OK)
         place_scratch(s, false);
@@ -109,33 +126,35 @@ static dt_status prepare(dt_site *s) {
     return status;
 }
 
+// Part `i` (q, k, v) of a head among the inputs or gradients; NULL where there is none.
+static char *part_at(const sdpa_state *st, const void *const *tensors, int i, int64_t head) {
+    char *p = (char *)tensors[st->view.packed ? 0 : i];
+    return p ? p + (size_t)dt_sdpa_at(&st->view, &st->view.part[i], head) * st->size : NULL;
+}
+
 static void head_forward(const sdpa_state *st, const dt_run *r, int lane, char *scratch,
                          int64_t head) {
-    const size_t q_bytes = (size_t)(st->tq * st->dim) * st->size;
-    const size_t k_bytes = (size_t)(st->tk * st->dim) * st->size;
-    const size_t v_bytes = (size_t)(st->tk * st->dim_v) * st->size;
-    const size_t y_bytes = (size_t)(st->tq * st->dim_v) * st->size;
-    const char *q = (const char *)r->in[0] + (size_t)head * q_bytes;
-    const char *k = (const char *)r->in[1] + (size_t)head * k_bytes;
-    const char *v = (const char *)r->in[2] + (size_t)head * v_bytes;
+    const dt_sdpa_view *w = &st->view;
+    const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
+    const char *v = part_at(st, r->in, 2, head);
+    char *y = (char *)r->out[0] + (size_t)dt_sdpa_at(w, &w->y, head) * st->size;
     float *scores = (float *)(scratch + st->at_s);
     char *p = scratch + st->at_p;
-    float *lse = r->out[1] ? (float *)r->out[1] + head * st->tq : NULL;
+    float *lse = r->out[1] ? (float *)r->out[1] + head * w->tq : NULL;
     dt_dnnl_op_run(st->op[QK], lane, (const void *[]){q, k, scores}, scratch);
-    for (int64_t i = 0; i < st->tq; i++) {
-        const float l = dt_simd_rows_get()->attend[st->type](p + (size_t)(i * st->tk) * st->size,
-                                                             scores + i * st->tk, st->tk);
+    for (int64_t i = 0; i < w->tq; i++) {
+        const float l = dt_simd_rows_get()->attend[st->type](p + (size_t)(i * w->tk) * st->size,
+                                                             scores + i * w->tk, w->tk);
         if (lse) lse[i] = l;
     }
-    dt_dnnl_op_run(st->op[PV], lane,
-                   (const void *[]){p, v, (char *)r->out[0] + (size_t)head * y_bytes}, scratch);
+    dt_dnnl_op_run(st->op[PV], lane, (const void *[]){p, v, y}, scratch);
 }
 
 static void run(const dt_site *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     const int threads = threads_of(s, st);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t head = 0; head < st->heads; head++) {
+    for (int64_t head = 0; head < st->view.n * st->view.heads; head++) {
         const int t = omp_get_thread_num() % threads;
         head_forward(st, r, r->lane * s->threads + t, (char *)r->scratch + st->end * (size_t)t,
                      head);
@@ -147,23 +166,25 @@ const dt_kernel dt_cpu_sdpa = {prepare, run, destroy};
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status build_backward(dt_site *s) {
     const dt_node *n = s->node;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < n->n_fwd_in; i++) {
         if (n->in[i] == DT_NONE) return dt_site_fail(s, "the gradient reads q, k and v");
     }
     if (n->in[n->n_fwd_in + 1] == DT_NONE)
         return dt_site_fail(s, "the gradient reads the saved lse");
-    DT_TRY(start(s, dt_site_in(s, 0), dt_site_in(s, 1), dt_site_in(s, 2)));
+    DT_TRY(start(s));
     const sdpa_state *st = s->state;
+    const dt_sdpa_view *v = &st->view;
+    const dt_sdpa_place *q = &v->part[0], *k = &v->part[1];
     const dt_dtype t = dt_site_in(s, 0)->dtype;
     const float scale = n->attrs.sdpa.scale;
-    DT_TRY(create(s, DY_V, matrix(t, st->tq, st->dim_v), transposed(t, st->dim_v, st->tk),
-                  matrix(DT_F32, st->tq, st->tk), 1.0f));
-    DT_TRY(create(s, DS_K, matrix(t, st->tq, st->tk), matrix(t, st->tk, st->dim),
-                  matrix(t, st->tq, st->dim), scale));
-    DT_TRY(create(s, DST_Q, transposed(t, st->tk, st->tq), matrix(t, st->tq, st->dim),
-                  matrix(t, st->tk, st->dim), scale));
-    DT_TRY(create(s, PT_DY, transposed(t, st->tk, st->tq), matrix(t, st->tq, st->dim_v),
-                  matrix(t, st->tk, st->dim_v), 1.0f));
+    DT_TRY(create(s, DY_V, head_rows(st, t, &v->y, v->tq), head_cols(st, t, &v->part[2], v->tk),
+                  matrix(DT_F32, v->tq, v->tk), 1.0f));
+    DT_TRY(create(s, DS_K, matrix(t, v->tq, v->tk), head_rows(st, t, k, v->tk),
+                  head_rows(st, t, q, v->tq), scale));
+    DT_TRY(create(s, DST_Q, transposed(t, v->tk, v->tq), head_rows(st, t, q, v->tq),
+                  head_rows(st, t, k, v->tk), scale));
+    DT_TRY(create(s, PT_DY, transposed(t, v->tk, v->tq), head_rows(st, t, &v->y, v->tq),
+                  head_rows(st, t, &v->part[2], v->tk), 1.0f));
     place_scratch(s, true);
     return DT_OK;
 }
@@ -177,36 +198,35 @@ static dt_status prepare_bwd(dt_site *s) {
 static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scratch,
                           int64_t head) {
     const sdpa_state *st = s->state;
-    const size_t q_at = (size_t)(head * st->tq * st->dim) * st->size;
-    const size_t k_at = (size_t)(head * st->tk * st->dim) * st->size;
-    const size_t v_at = (size_t)(head * st->tk * st->dim_v) * st->size;
-    const size_t y_at = (size_t)(head * st->tq * st->dim_v) * st->size;
-    const char *q = (const char *)r->in[0] + q_at, *k = (const char *)r->in[1] + k_at;
-    const char *v = (const char *)r->in[2] + v_at;
-    const float *lse = (const float *)r->in[s->node->n_fwd_in + 1] + head * st->tq;
-    const char *dy = (const char *)r->in[s->node->n_fwd_in + s->node->n_fwd_out] + y_at;
+    const dt_sdpa_view *w = &st->view;
+    const dt_node *n = s->node;
+    const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
+    const char *v = part_at(st, r->in, 2, head);
+    const float *lse = (const float *)r->in[n->n_fwd_in + 1] + head * w->tq;
+    const char *dy = (const char *)r->in[n->n_fwd_in + n->n_fwd_out] +
+                     (size_t)dt_sdpa_at(w, &w->y, head) * st->size;
     float *scores = (float *)(scratch + st->at_s), *dp = (float *)(scratch + st->at_dp);
     char *p = scratch + st->at_p, *ds = scratch + st->at_ds;
     dt_dnnl_op_run(st->op[QK], lane, (const void *[]){q, k, scores}, scratch);
     dt_dnnl_op_run(st->op[DY_V], lane, (const void *[]){dy, v, dp}, scratch);
-    for (int64_t i = 0; i < st->tq; i++) {
-        const size_t at = (size_t)(i * st->tk) * st->size;
-        dt_simd_rows_get()->attend_bwd[st->type](p + at, ds + at, scores + i * st->tk,
-                                                 dp + i * st->tk, lse[i], st->tk);
+    for (int64_t i = 0; i < w->tq; i++) {
+        const size_t at = (size_t)(i * w->tk) * st->size;
+        dt_simd_rows_get()->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk,
+                                                 dp + i * w->tk, lse[i], w->tk);
     }
-    char *const out[3] = {r->out[0], r->out[1], r->out[2]};
-    if (out[0]) dt_dnnl_op_run(st->op[DS_K], lane, (const void *[]){ds, k, out[0] + q_at}, scratch);
-    if (out[1])
-        dt_dnnl_op_run(st->op[DST_Q], lane, (const void *[]){ds, q, out[1] + k_at}, scratch);
-    if (out[2])
-        dt_dnnl_op_run(st->op[PT_DY], lane, (const void *[]){p, dy, out[2] + v_at}, scratch);
+    const void *const *out = (const void *const *)r->out;
+    const char *dq = part_at(st, out, 0, head), *dk = part_at(st, out, 1, head);
+    const char *dv = part_at(st, out, 2, head);
+    if (dq) dt_dnnl_op_run(st->op[DS_K], lane, (const void *[]){ds, k, dq}, scratch);
+    if (dk) dt_dnnl_op_run(st->op[DST_Q], lane, (const void *[]){ds, q, dk}, scratch);
+    if (dv) dt_dnnl_op_run(st->op[PT_DY], lane, (const void *[]){p, dy, dv}, scratch);
 }
 
 static void run_bwd(const dt_site *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     const int threads = threads_of(s, st);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t head = 0; head < st->heads; head++) {
+    for (int64_t head = 0; head < st->view.n * st->view.heads; head++) {
         const int t = omp_get_thread_num() % threads;
         head_backward(s, r, r->lane * s->threads + t, (char *)r->scratch + st->end * (size_t)t,
                       head);
