@@ -5,7 +5,8 @@
 // machine that only pretends: device memory is host memory behind a guard, own kernels run on the host
 // (kernel.h), convolutions and products are naive loops, a captured stream is a list that is played back.
 // So what runs on a GPU is checked on machines without one, except the libraries themselves; those are asked
-// whether they have an engine for every graph of every model (cuda_support.c), which needs no device.
+// whether they have an engine for every graph of every model (tests/cuda/test_dnn_support.c), which needs
+// no device.
 //
 // Calls return 0 or an error code that error_text explains; they are asynchronous where CUDA's are.
 // Streams, events, graphs and plans are opaque. One thread uses a table at a time, except alloc_host.
@@ -34,15 +35,17 @@ typedef struct dt_cuda_grid {
 // ---- cuDNN: what one plan computes, in our own words. cuda_dnn.c turns it into descriptors. ---------
 // All activations NHWC, 16-byte aligned; weights KRSC. Computes in fp32 (TF32 only where `tf32`).
 typedef enum dt_dnn_kind {
-    DT_DNN_CONV_FWD,   // y = act(conv(x, w) + bias)   ptr: x w y [bias f32]
+    DT_DNN_CONV_FWD,   // y = act(conv(x, w) + bias)   ptr: x w y [bias]
     DT_DNN_CONV_DGRAD, // dx                            ptr: dy w dx
-    DT_DNN_CONV_WGRAD, // dw, f32                       ptr: x dy dw
+    DT_DNN_CONV_WGRAD, // dw                            ptr: x dy dw
     DT_DNN_SDPA_FWD,   // y, lse                        ptr: q k v y lse
-    DT_DNN_SDPA_BWD // dq, dk, dv                    ptr: q k v y dy lse dq dk dv, dq32 (zeroed f32)
+    DT_DNN_SDPA_BWD    // dq, dk, dv                    ptr: q k v y dy lse dq dk dv
+    //  and f32 scratch: dq32 (n,heads,tq,d), zeroed before each run; sum (n,heads,tq)
 } dt_dnn_kind;
 typedef struct dt_dnn_desc {
     dt_dnn_kind kind;
-    dt_dtype type; // of activations and packed weights
+    // Of all but lse and scratch. bias and dw too: cuDNN has precompiled engines for nothing else.
+    dt_dtype type;
     bool deterministic, tf32;
     int64_t n, c, h, w, k, out_h, out_w; // convolution
     dt_window win;
@@ -54,6 +57,9 @@ typedef struct dt_dnn_desc {
     int64_t stride_q[3], stride_k[3], stride_v[3], stride_y[3];
     float scale;
 } dt_dnn_desc;
+// One line that names every field; buf of DT_DESC_TEXT (cuda_desc.h); returns buf. Equal text, equal plan.
+const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf);
+bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b);
 
 // ---- cuBLASLt ---------------------------------------------------------------------------------------
 // Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched with strides in elements.

@@ -1,0 +1,141 @@
+// cuda_desc.c: see cuda_desc.h.
+//
+// One place says which convolution a node is, so that the kernels, the check of support without a device and
+// the file of choices cannot disagree.
+//
+// cuDNN is not asked for attention in fp32, or with head sizes that are no multiples of 8 or above 128: its
+// engines have none of them on some device.
+#include "backend/cuda/cuda_desc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kind_names[] = {"conv_fwd", "conv_dgrad", "conv_wgrad", "sdpa_fwd",
+                                         "sdpa_bwd"};
+
+static const char *act_name(dt_act a) {
+    return a == DT_ACT_RELU ? " relu" : a == DT_ACT_GELU ? " gelu" : "";
+}
+
+const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
+    const dt_window *w = &d->win;
+    const char *end[2] = {d->deterministic ? " deterministic" : "", d->tf32 ? " tf32" : ""};
+    if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
+        int at = snprintf(buf, DT_DESC_TEXT, "%s %s n%lld heads%lld %lldx%lldx%lld scale%.9g",
+                          kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n,
+                          (long long)d->heads, (long long)d->tq, (long long)d->tk, (long long)d->d,
+                          (double)d->scale);
+        const int64_t *const strides[4] = {d->stride_q, d->stride_k, d->stride_v, d->stride_y};
+        for (int i = 0; i < 4; i++)
+            at += snprintf(buf + at, DT_DESC_TEXT - (size_t)at, " %lld,%lld,%lld",
+                           (long long)strides[i][0], (long long)strides[i][1],
+                           (long long)strides[i][2]);
+        snprintf(buf + at, DT_DESC_TEXT - (size_t)at, "%s%s", end[0], end[1]);
+        return buf;
+    }
+    snprintf(buf, DT_DESC_TEXT,
+             "%s %s n%lld c%lld %lldx%lld k%lld %lldx%lld window %dx%d stride %d,%d dilation %d,%d "
+             "pad %d,%d,%d,%d groups %d%s%s%s%s",
+             kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c,
+             (long long)d->h, (long long)d->w, (long long)d->k, (long long)d->out_h,
+             (long long)d->out_w, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1],
+             w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1], w->pad_end[0],
+             w->pad_end[1], d->groups, d->bias ? " bias" : "", act_name(d->act), end[0], end[1]);
+    return buf;
+}
+
+bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b) {
+    char x[DT_DESC_TEXT], y[DT_DESC_TEXT];
+    return a->kind == b->kind && a->type == b->type && a->n == b->n &&
+           strcmp(dt_dnn_desc_print(a, x), dt_dnn_desc_print(b, y)) == 0;
+}
+
+const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
+    static const char *const epilogue[] = {"", " bias", " bias relu", " bias gelu", " bias_grad"};
+    snprintf(buf, DT_DESC_TEXT,
+             "gemm %s->%s %lldx%lldx%lld batch %lld ld %lld,%lld,%lld stride %lld,%lld,%lld%s%s "
+             "alpha %.9g beta %.9g%s%s%s%s%s",
+             dt_dtype_name(d->type), dt_dtype_name(d->out_type), (long long)d->m, (long long)d->n,
+             (long long)d->k, (long long)d->batch, (long long)d->lda, (long long)d->ldb,
+             (long long)d->ldd, (long long)d->stride_a, (long long)d->stride_b,
+             (long long)d->stride_d, d->trans_a ? " ta" : "", d->trans_b ? " tb" : "",
+             (double)d->alpha, (double)d->beta, epilogue[d->epilogue],
+             d->epilogue == DT_GEMM_NONE ? "" : " ",
+             d->epilogue == DT_GEMM_NONE ? "" : dt_dtype_name(d->bias_type),
+             d->deterministic ? " deterministic" : "", d->tf32 ? " tf32" : "");
+    return buf;
+}
+
+// ---- nodes -----------------------------------------------------------------------------------------
+static const dt_value_info *info(const dt_graph *g, dt_value v) {
+    return v == DT_NONE ? NULL : &g->values[v];
+}
+
+static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_dnn_desc *out) {
+    const int y_at = n->backward ? n->n_fwd_in + n->n_fwd_out : 0;
+    const dt_value_info *x = info(g, n->in[0]), *w = info(g, n->in[1]);
+    const dt_value_info *y = n->backward ? info(g, n->in[y_at]) : info(g, n->out[0]);
+    if (!x) x = info(g, n->out[0]); // backward without a weight gradient
+    if (!w) w = info(g, n->out[1]);
+    base.type = y->dtype;
+    base.n = x->shape.d[0];
+    base.c = x->shape.d[1];
+    base.h = x->shape.d[2];
+    base.w = x->shape.d[3];
+    base.k = w->shape.d[0];
+    base.out_h = y->shape.d[2];
+    base.out_w = y->shape.d[3];
+    base.win = n->attrs.conv2d.win;
+    base.groups = n->attrs.conv2d.groups;
+    if (!n->backward) {
+        base.kind = DT_DNN_CONV_FWD;
+        base.act = n->attrs.conv2d.act;
+        base.bias = (n->n_in > 2 && n->in[2] != DT_NONE) || n->attrs.conv2d.fold_bn;
+        out[0] = base;
+        return 1;
+    }
+    int count = 0;
+    for (int i = 0; i < 2; i++) {
+        if (n->out[i] == DT_NONE) continue;
+        base.kind = i == 0 ? DT_DNN_CONV_DGRAD : DT_DNN_CONV_WGRAD;
+        out[count++] = base;
+    }
+    return count;
+}
+
+static int sdpa_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_dnn_desc *out) {
+    const dt_shape *q = &g->values[n->in[0]].shape, *k = &g->values[n->in[1]].shape;
+    base.kind = n->backward ? DT_DNN_SDPA_BWD : DT_DNN_SDPA_FWD;
+    base.type = g->values[n->in[0]].dtype;
+    base.n = q->d[0];
+    base.heads = q->d[1];
+    base.tq = q->d[2];
+    base.tk = k->d[2];
+    base.d = q->d[3];
+    base.scale = n->attrs.sdpa.scale;
+    for (int i = 0; i < 4; i++) { // dense (n, heads, t, d)
+        int64_t *s = i == 0   ? base.stride_q
+                     : i == 1 ? base.stride_k
+                     : i == 2 ? base.stride_v
+                              : base.stride_y;
+        s[2] = base.d;
+        s[1] = (i == 0 || i == 3 ? base.tq : base.tk) * base.d;
+        s[0] = base.heads * s[1];
+    }
+    out[0] = base;
+    return 1;
+}
+
+int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands,
+                       dt_dnn_desc out[DT_NODE_DESCS]) {
+    const dt_dnn_desc base = {
+        .deterministic = demands.deterministic, .tf32 = demands.tf32, .groups = 1};
+    if (n->op == DT_OP_conv2d) return conv_descs(g, n, base, out);
+    if (n->op == DT_OP_sdpa) return sdpa_descs(g, n, base, out);
+    return 0;
+}
+
+bool dt_cuda_dnn_serves(const dt_dnn_desc *d) {
+    if (d->kind != DT_DNN_SDPA_FWD && d->kind != DT_DNN_SDPA_BWD) return true;
+    return d->type != DT_F32 && d->d % 8 == 0 && d->d <= 128;
+}

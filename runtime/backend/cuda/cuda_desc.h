@@ -1,0 +1,26 @@
+// cuda_desc.h: what nodes ask of cuDNN, and descriptions as text. Text is how plans are shared, how choices
+// are kept in files, and how messages name a plan.
+#ifndef DT_BACKEND_CUDA_DESC_H
+#define DT_BACKEND_CUDA_DESC_H
+
+#include "backend/cuda/cuda_api.h"
+#include "graph/ir.h"
+
+enum { DT_DESC_TEXT = 320, DT_NODE_DESCS = 2 };
+
+// What the kernels demand of every engine.
+typedef struct dt_cuda_demands {
+    bool deterministic, tf32;
+} dt_cuda_demands;
+
+// The convolutions that node n (conv2d, forward or backward) needs: forward one, backward those of the
+// gradients it makes. With DT_DNN_SDPA_* those of an sdpa node. Returns how many (0: another op).
+int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands,
+                       dt_dnn_desc out[DT_NODE_DESCS]);
+// False for what cuDNN is not asked to do: the own kernels serve it.
+bool dt_cuda_dnn_serves(const dt_dnn_desc *d);
+
+// buf of DT_DESC_TEXT; returns buf.
+const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf);
+
+#endif
