@@ -7,6 +7,8 @@
 // engines have none of them on some device.
 #include "backend/cuda/cuda_desc.h"
 
+#include "backend/sdpa_view.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -104,23 +106,21 @@ static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_
 }
 
 static int sdpa_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_dnn_desc *out) {
-    const dt_shape *q = &g->values[n->in[0]].shape, *k = &g->values[n->in[1]].shape;
+    const dt_sdpa_view v = dt_sdpa_view_of(g, n);
+    const dt_sdpa_place *const place[4] = {&v.part[0], &v.part[1], &v.part[2], &v.y};
+    int64_t *const stride[4] = {base.stride_q, base.stride_k, base.stride_v, base.stride_y};
     base.kind = n->backward ? DT_DNN_SDPA_BWD : DT_DNN_SDPA_FWD;
     base.type = g->values[n->in[0]].dtype;
-    base.n = q->d[0];
-    base.heads = q->d[1];
-    base.tq = q->d[2];
-    base.tk = k->d[2];
-    base.d = q->d[3];
+    base.n = v.n;
+    base.heads = v.heads;
+    base.tq = v.tq;
+    base.tk = v.tk;
+    base.d = v.dim;
     base.scale = n->attrs.sdpa.scale;
-    for (int i = 0; i < 4; i++) { // dense (n, heads, t, d)
-        int64_t *s = i == 0   ? base.stride_q
-                     : i == 1 ? base.stride_k
-                     : i == 2 ? base.stride_v
-                              : base.stride_y;
-        s[2] = base.d;
-        s[1] = (i == 0 || i == 3 ? base.tq : base.tk) * base.d;
-        s[0] = base.heads * s[1];
+    for (int i = 0; i < 4; i++) {
+        stride[i][0] = place[i]->batch;
+        stride[i][1] = place[i]->head;
+        stride[i][2] = place[i]->row;
     }
     out[0] = base;
     return 1;
