@@ -121,8 +121,8 @@ typedef struct dt_optimizer_args {
 // alloc, copy_to_device and copy_to_host then mean its memory and wait for the copy; reorder and the
 // kernels' run() only queue work on dt_run.stream, and dt_run.step, the packed copies and all tensors
 // are device memory. What differs from step to step is read from device memory (dt_device_step), so
-// that a captured graph serves every step. Stream NULL is the device's own, for work outside steps
-// (loading, packing, evaluation): alloc, copy_to_device and copy_to_host wait for it.
+// that a captured graph serves every step. The device has a stream of its own for work outside
+// steps (loading, packing, evaluation): copy_to_device and copy_to_host wait for it.
 //
 // The end of a step as one piece of device work: norm over fixed chunks, finite flag, clipping, optimizer,
 // running statistics, loss scale. Offsets in elements of the gradient slab.
@@ -148,7 +148,11 @@ typedef struct dt_commit_args {
 } dt_commit_args;
 
 typedef struct dt_device {
-    int index; // of the device among those this process sees
+    int index;                      // of the device among those this process sees
+    void *stream;                   // its own
+    const struct dt_nccl_api *nccl; // cuda/nccl_api.h; NULL: no NCCL
+    // Bytes that could still be allocated, and all of the device's.
+    void (*memory)(struct dt_backend *b, size_t *free_bytes, size_t *total_bytes);
     dt_status (*stream_create)(struct dt_backend *b, void **stream);
     void (*stream_destroy)(struct dt_backend *b, void *stream);
     // Waits for all work of the stream; the device's first error, if any, with what to do.

@@ -35,6 +35,7 @@ struct dt_exec {
     const float *grad; // the slab that the gradient pointers refer to now
     float *staging;    // dense f32 copy of a graph output
     size_t staging_bytes;
+    dt_step_block *device_step; // device: where args->step is uploaded to
 };
 
 static const void *resolve(const dt_exec *e, const dt_ref *ref) {
@@ -104,6 +105,8 @@ dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int lane) {
     dt_status st = b->alloc(b, (void **)&e->slab, plan->slab_bytes + 64, "activations");
     if (st == DT_OK && e->staging_bytes)
         st = b->alloc(b, (void **)&e->staging, e->staging_bytes, "graph outputs");
+    if (st == DT_OK && b->device)
+        st = b->alloc(b, (void **)&e->device_step, sizeof *e->device_step, "step block");
     if (st != DT_OK) {
         dt_exec_destroy(e);
         return st;
@@ -118,6 +121,7 @@ void dt_exec_destroy(dt_exec *e) {
     dt_backend *b = e->plan->backend;
     if (e->slab) b->free(b, e->slab, e->plan->slab_bytes + 64);
     if (e->staging) b->free(b, e->staging, e->staging_bytes);
+    if (e->device_step) b->free(b, e->device_step, sizeof *e->device_step);
     dt_arena_fini(&e->arena);
     free(e);
 }
@@ -133,6 +137,11 @@ void dt_exec_bind_index(dt_exec *e, int index, const void *data) {
         if (e->input_patches[i].offset == index) *e->input_patches[i].where = data;
 }
 
+size_t dt_exec_input_bytes(const dt_exec *e, int index) {
+    const dt_value_info *v = &e->plan->graph->values[e->plan->inputs[index]];
+    return (size_t)dt_shape_elements(&v->shape) * dt_dtype_size(v->dtype);
+}
+
 bool dt_exec_bind(dt_exec *e, const char *name, const void *data) {
     int i = dt_exec_input_index(e, name);
     if (i >= 0) dt_exec_bind_index(e, i, data);
@@ -146,13 +155,28 @@ static void use_grad_slab(dt_exec *e, float *grad) {
     e->grad = grad;
 }
 
-static void run_step(dt_exec *e, int k, const dt_exec_args *a) {
+// The step block as the kernels see it.
+static const dt_step_block *step_block(dt_exec *e, const dt_exec_args *a) {
+    dt_backend *b = e->plan->backend;
+    if (!b->device) return &a->step;
+    if (a->device_step) return a->device_step;
+    b->copy_to_device(b, e->device_step, &a->step, sizeof a->step);
+    return e->device_step;
+}
+
+static void *own_stream(const dt_exec *e) {
+    const dt_device *d = e->plan->backend->device;
+    return d ? d->stream : NULL;
+}
+
+static void run_step(dt_exec *e, int k, const dt_exec_args *a, const dt_step_block *step) {
     const dt_plan *p = e->plan;
     const dt_step *s = &p->steps[k];
     const step_pointers *t = &e->steps[k];
+    void *stream = a->stream ? a->stream : own_stream(e);
     if (!s->kernel) {
         p->backend->reorder(p->backend, p->opts.threads, &p->graph->values[s->value].shape,
-                            t->in[0], s->type, s->from, t->out[0], s->type, s->to, NULL);
+                            t->in[0], s->type, s->from, t->out[0], s->type, s->to, stream);
         return;
     }
     dt_run r = {.in = t->in,
@@ -161,7 +185,8 @@ static void run_step(dt_exec *e, int k, const dt_exec_args *a) {
                 .scratch = e->slab + p->activation_bytes,
                 .lane = e->lane,
                 .accumulate = a->accumulate ? ~0ull : s->adds,
-                .step = &a->step};
+                .step = step,
+                .stream = stream};
     s->kernel->run(&s->site, &r);
 }
 
@@ -174,8 +199,9 @@ static void after_step(const dt_exec *e, int k, const dt_exec_args *a) {
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
     use_grad_slab(e, a->grad);
+    const dt_step_block *step = step_block(e, a);
     for (int k = 0; k < e->plan->n_steps; k++) {
-        run_step(e, k, a);
+        run_step(e, k, a, step);
         after_step(e, k, a);
     }
 }
@@ -184,7 +210,7 @@ void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
 // -------------------------------------------------------------------------------------------
 
 static bool all_finite(const dt_exec *e, const dt_value_info *v, const void *data, size_t n_bytes) {
-    if (v->dtype != DT_F32 && v->dtype != DT_BF16) return true;
+    if (!dt_dtype_is_float(v->dtype)) return true;
     void *host = dt_xcalloc(1, n_bytes + 1);
     e->plan->backend->copy_to_host(e->plan->backend, host, data, n_bytes);
     bool finite = true;
@@ -192,8 +218,9 @@ static bool all_finite(const dt_exec *e, const dt_value_info *v, const void *dat
         const float *x = host;
         for (size_t i = 0; i < n_bytes / 4; i++) finite = finite && isfinite(x[i]);
     } else {
-        const uint16_t *x = host; // bf16: exponent all ones = infinity or NaN
-        for (size_t i = 0; i < n_bytes / 2; i++) finite = finite && (x[i] & 0x7f80) != 0x7f80;
+        const uint16_t *x = host; // exponent all ones = infinity or NaN
+        const uint16_t ones = v->dtype == DT_BF16 ? 0x7f80 : 0x7c00;
+        for (size_t i = 0; i < n_bytes / 2; i++) finite = finite && (x[i] & ones) != ones;
     }
     free(host);
     return finite;
@@ -203,9 +230,12 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
     const dt_graph *g = e->plan->graph;
     use_grad_slab(e, a->grad);
     const char *bad = NULL;
+    dt_backend *b = e->plan->backend;
+    const dt_step_block *step = step_block(e, a);
     for (int k = 0; k < e->plan->n_steps; k++) {
-        run_step(e, k, a);
+        run_step(e, k, a, step);
         after_step(e, k, a);
+        if (a->stream) b->device->synchronize(b, a->stream);
         const dt_step *s = &e->plan->steps[k];
         for (int i = 0; !bad && s->kernel && i < s->n_out; i++) {
             dt_value v = s->site.node->out[i];
@@ -233,7 +263,7 @@ int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t c
         const void *data = resolve(e, &f->ref);
         if (!data) return -1;
         p->backend->reorder(p->backend, 1, &info->shape, data, info->dtype, f->layout, e->staging,
-                            DT_F32, dt_dense(), NULL);
+                            DT_F32, dt_dense(), own_stream(e));
         p->backend->copy_to_host(p->backend, out, e->staging, (size_t)n * sizeof(float));
         return n;
     }

@@ -2,6 +2,11 @@
 //
 // A lane of the trainer owns one exec per plan. dt_exec_run allocates nothing, takes no lock and
 // writes only its own slab and the gradient slab it is given.
+//
+// On a device a run only queues work on its stream, so a captured stream may be filled by one. All
+// memory is the device's: inputs, slabs, and the step block too, which the caller keeps there and
+// changes from step to step (device_step). Without one the exec uploads args->step to a block of its own
+// and waits for that copy: simple, for whoever runs once in a while.
 #ifndef DT_EXEC_EXEC_H
 #define DT_EXEC_EXEC_H
 
@@ -20,9 +25,12 @@ bool dt_exec_bind(dt_exec *e, const char *name, const void *data);
 int dt_exec_input_index(const dt_exec *e,
                         const char *name); // or -1; then bind by index, no strings
 void dt_exec_bind_index(dt_exec *e, int index, const void *data);
+size_t dt_exec_input_bytes(const dt_exec *e, int index);
 
 typedef struct dt_exec_args {
     dt_step_block step;
+    const dt_step_block *device_step; // device only: the step block in its memory, or NULL
+    void *stream;                     // device only; NULL: the device's own
     float *grad;     // gradient slab; NULL for inference graphs with neither GRAD nor STAT
     bool accumulate; // add to the slab (false: the first micro-batch overwrites it)
     // After the node that finishes gradient i of graph->grads (all its producers done); NULL =
@@ -35,10 +43,11 @@ typedef struct dt_exec_args {
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *args);
 // The same, checking every result: returns the name of the first value that is not finite (borrowed
-// from the graph), or NULL. Slow; for replaying a bad step.
+// from the graph), or NULL. Slow, and waits for a device; for replaying a bad step.
 const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *args);
 
-// Copies a named graph output, dense f32, into out (cap elements); returns its element count or -1.
+// Copies a named graph output, dense f32, into out (cap elements, the host's); returns its element
+// count or -1. On a device: of a run on the device's own stream.
 int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t cap);
 
 #endif

@@ -243,9 +243,10 @@ static void repack(dt_params *p, int threads, void *stream) {
 }
 
 void dt_params_repack(dt_params *p, int threads) {
-    repack(p, threads, NULL);
-    // an error of the device stays with it: the first step reports it
-    if (p->backend->device) p->backend->device->synchronize(p->backend, NULL);
+    const dt_device *d = p->backend->device;
+    repack(p, threads, d ? d->stream : NULL);
+    if (d)
+        d->synchronize(p->backend, d->stream); // an error stays with it: the first step reports it
 }
 
 void dt_params_repack_queue(dt_params *p, void *stream) {

@@ -61,6 +61,21 @@ static dt_step *new_step(dt_plan *p, int n_in, int n_out) {
 // ---- values that exist before the first step
 // ---------------------------------------------------------
 
+// Constants lie in the graph's arena; a device gets copies.
+static dt_status place_constant(dt_plan *p, const dt_value_info *info, dt_ref *ref) {
+    dt_backend *b = p->backend;
+    ref->place = DT_P_CONST;
+    ref->data = info->data;
+    if (!b->device) return DT_OK;
+    size_t n_bytes = (size_t)dt_shape_elements(&info->shape) * dt_dtype_size(info->dtype);
+    void *copy = NULL;
+    DT_TRY(b->alloc(b, &copy, n_bytes, "constants"));
+    b->copy_to_device(b, copy, info->data, n_bytes);
+    ref->data = copy;
+    p->uploads[p->n_uploads++] = (dt_ref){DT_P_CONST, .offset = (int64_t)n_bytes, .data = copy};
+    return DT_OK;
+}
+
 static dt_status place_fixed_value(dt_plan *p, dt_value v) {
     const dt_value_info *info = &p->graph->values[v];
     dt_ref ref = {.place = DT_P_NONE};
@@ -74,8 +89,7 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
         p->inputs[p->n_inputs++] = v;
         break;
     case DT_V_CONST:
-        ref.place = DT_P_CONST;
-        ref.data = info->data;
+        DT_TRY(place_constant(p, info, &ref));
         break;
     case DT_V_PARAM:
     case DT_V_BUFFER:
@@ -300,6 +314,7 @@ dt_status dt_plan_create(dt_plan **out, const dt_graph *g, dt_params *params,
     p->form_of = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
     p->last_read = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
     p->inputs = dt_arena_alloc(&p->arena, sizeof(dt_value) * (size_t)(g->n_values + 1));
+    p->uploads = dt_arena_alloc(&p->arena, sizeof(dt_ref) * (size_t)(g->n_values + 1));
     dt_status st = fill_plan(p);
     if (st != DT_OK) {
         dt_plan_destroy(p);
@@ -314,6 +329,8 @@ void dt_plan_destroy(dt_plan *p) {
     for (int k = 0; k < p->n_steps; k++)
         if (p->steps[k].kernel && p->steps[k].kernel->destroy)
             p->steps[k].kernel->destroy(&p->steps[k].site);
+    for (int i = 0; i < p->n_uploads; i++)
+        p->backend->free(p->backend, (void *)p->uploads[i].data, (size_t)p->uploads[i].offset);
     free(p->steps);
     free(p->buffers);
     free(p->forms);

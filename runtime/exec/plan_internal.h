@@ -18,7 +18,7 @@ typedef struct dt_ref {
     dt_place place;
     int buffer;       // SLAB: index into plan->buffers
     int64_t offset;   // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
-    const void *data; // CONST
+    const void *data; // CONST: where it lies (on a device: the plan's copy)
 } dt_ref;
 
 // A piece of the activation slab with a lifetime in steps.
@@ -66,6 +66,8 @@ struct dt_plan {
     int *last_read; // by value: index of the last node that reads it, n_nodes for outputs, or -1
     dt_value *inputs;
     int n_inputs;
+    dt_ref *uploads; // device: the constants' copies, offset = bytes
+    int n_uploads;
     size_t slab_bytes; // activations, then scratch
     size_t activation_bytes, scratch_bytes, unshared_bytes;
     int n_reorders, n_inplace;

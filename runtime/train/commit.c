@@ -22,10 +22,10 @@ static dt_status find_rules(struct dt_stepper *s) {
         if (buffer < 0 || stat < 0)
             return dt_fail(DT_E_INTERNAL, "graph '%s': no place for the running statistic '%s'",
                            g->name, g->values[u->buffer].name);
-        s->rules[s->n_rules++] = (buffer_rule){.buffer = s->o.params->buffers[buffer].offset,
-                                               .stat = s->o.params->stats[stat].offset,
-                                               .count = s->o.params->buffers[buffer].count,
-                                               .momentum = u->momentum};
+        s->rules[s->n_rules++] = (dt_commit_rule){.buffer = s->o.params->buffers[buffer].offset,
+                                                  .stat = s->o.params->stats[stat].offset,
+                                                  .count = s->o.params->buffers[buffer].count,
+                                                  .momentum = u->momentum};
     }
     return DT_OK;
 }
@@ -96,7 +96,7 @@ static void repack_part(void *arg, int worker) {
 static void move_running_statistics(struct dt_stepper *s) {
     float inverse = 1.0f / (float)s->o.lanes->n_leaves;
     for (int i = 0; i < s->n_rules; i++) {
-        const buffer_rule *r = &s->rules[i];
+        const dt_commit_rule *r = &s->rules[i];
         float *buffer = s->o.params->buffer + r->buffer;
         const float *stat = s->o.params->grads[0] + r->stat;
         for (int64_t k = 0; k < r->count; k++)

@@ -9,6 +9,7 @@
 #include "train/evaluate.h"
 
 #include "base/arena.h"
+#include "train/device_inputs.h"
 #include "train/verification.h"
 
 #include <math.h>
@@ -26,7 +27,8 @@ typedef struct eval_lane {
     float *embedding;
     int field_input[DT_MAX_FIELDS];
     int weight_input;
-    double *confusion; // (K, K) or NULL
+    dt_device_inputs inputs; // on a device
+    double *confusion;       // (K, K) or NULL
     dt_status status;
     char message[1024];
 } eval_lane;
@@ -95,18 +97,34 @@ static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, in
     }
 }
 
+static void bind_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b) {
+    if (e->o.params->backend->device) {
+        dt_device_inputs_copy(&l->inputs, b, NULL);
+        return;
+    }
+    for (int f = 0; f < e->source->n_fields; f++)
+        if (l->field_input[f] >= 0) dt_exec_bind_index(l->exec, l->field_input[f], b->field[f]);
+    if (l->weight_input >= 0) dt_exec_bind_index(l->exec, l->weight_input, b->weight);
+}
+
+// An element of the slab, which may be a device's.
+static double read_element(const dt_evaluator *e, const eval_lane *l, int64_t at) {
+    dt_backend *b = e->o.params->backend;
+    float x = 0;
+    b->copy_to_host(b, &x, l->slab + at, sizeof x);
+    return (double)x;
+}
+
 static dt_status run_batch(dt_evaluator *e, eval_lane *l, int64_t step, int leaf, int64_t index) {
     const dt_batch *b = NULL;
     double wait_s = 0.0;
     DT_TRY(e->source->get(e->source, step, leaf, &b, &wait_s));
-    for (int f = 0; f < e->source->n_fields; f++)
-        if (l->field_input[f] >= 0) dt_exec_bind_index(l->exec, l->field_input[f], b->field[f]);
-    if (l->weight_input >= 0) dt_exec_bind_index(l->exec, l->weight_input, b->weight);
+    bind_batch(e, l, b);
     dt_exec_args args = {.step = {.loss_scale = 1.0f}, .grad = l->slab};
     dt_exec_run(l->exec, &args);
     double *row = e->by_batch + index * e->n_columns;
-    row[0] = (double)l->slab[e->loss_at];
-    row[1] = (double)l->slab[e->weight_at];
+    row[0] = read_element(e, l, e->loss_at);
+    row[1] = read_element(e, l, e->weight_at);
     if (e->n_classes > 0) {
         dt_exec_output(l->exec, "logits", l->logits, e->o.batch * e->n_classes);
         score_classes(e, l, b, row);
@@ -356,7 +374,12 @@ static dt_status create_lane(dt_evaluator *e, int i) {
     l->embedding = dt_xcalloc(rows * (size_t)e->n_embedding + 1, sizeof(float));
     if (e->o.confusion && k > 0 && k <= CONFUSION_CLASSES)
         l->confusion = dt_xcalloc(k * k, sizeof(double));
-    return dt_exec_create(&l->exec, e->o.plan, i);
+    DT_TRY(dt_exec_create(&l->exec, e->o.plan, i));
+    dt_backend *b = e->o.params->backend;
+    if (!b->device) return DT_OK;
+    DT_TRY(dt_device_inputs_init(&l->inputs, b, l->exec, e->o.fields, e->o.n_fields));
+    dt_device_inputs_bind(&l->inputs, l->exec);
+    return DT_OK;
 }
 
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts) {
@@ -386,6 +409,7 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts)
 void dt_evaluator_destroy(dt_evaluator *e) {
     if (!e) return;
     for (int i = 0; i < e->o.n_lanes; i++) {
+        dt_device_inputs_fini(&e->lanes[i].inputs);
         dt_exec_destroy(e->lanes[i].exec);
         free(e->lanes[i].logits);
         free(e->lanes[i].embedding);

@@ -23,7 +23,9 @@ typedef struct dt_evaluator_opts {
     dt_params *params;     // with at least n_lanes gradient slabs (the loss goes there)
     dt_team *team;         // of at least n_lanes
     int n_lanes, leaf_threads;
-    int batch;      // samples of a batch
+    int batch;                   // samples of a batch
+    const dt_field_info *fields; // of the data set: on a device their memory is taken at the start
+    int n_fields;
     bool verify;    // eer and auc from all pairs of embeddings
     bool confusion; // matrix[label][predicted]
     bool errors;    // the logits are numbers: mae and rmse, in the field's units

@@ -113,7 +113,7 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
         p = stored->precision;
     else if (dt_config_is_auto(c, "train.precision"))
         p = b->supports_dtype(b, DT_BF16) ? "bf16" : "fp32";
-    if (strcmp(p, "fp16") == 0)
+    if (strcmp(p, "fp16") == 0 && !b->supports_dtype(b, DT_F16))
         return dt_config_fail(c, "train.precision", "fp16 needs a GPU; on the %s use bf16 or fp32",
                               b->name);
     snprintf(out->precision, sizeof out->precision, "%s", p);
@@ -125,7 +125,9 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
 }
 
 dt_dtype dt_resolved_dtype(const dt_resolved *r) {
-    return strcmp(r->precision, "bf16") == 0 ? DT_BF16 : DT_F32;
+    return strcmp(r->precision, "bf16") == 0   ? DT_BF16
+           : strcmp(r->precision, "fp16") == 0 ? DT_F16
+                                               : DT_F32;
 }
 
 // The answer to one key as text; NULL past the last. The one list of keys with answers.

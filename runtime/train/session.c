@@ -7,12 +7,16 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "comm/comm_nccl.h"
+#include "train/memory_report.h"
 #include "train/resolve.h"
 #include "train/signals.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { CONNECT_S = 120 }; // until all ranks have opened their device
 
 // ---- config ----------------------------------------------------------------------------------------
 
@@ -61,6 +65,19 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
 
 // ---- parts -----------------------------------------------------------------------------------------
 
+// A device divides its own work, and needs a comm for its memory.
+static dt_status open_device(dt_session *s) {
+    if (!s->backend->device) return DT_OK;
+    if (!dt_config_is_auto(s->config, "device.lanes") &&
+        dt_config_int(s->config, "device.lanes") > 1)
+        return dt_config_fail(s->config, "device.lanes",
+                              "a GPU computes one micro-batch at a time: "
+                              "use auto or 1");
+    s->resolved.lanes = 1;
+    if (s->comm->world_size == 1) return DT_OK;
+    return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm, CONNECT_S);
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves, answers,
@@ -70,6 +87,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .deterministic =
                                 strcmp(dt_config_str(s->config, "run.reproducible"), "off") != 0};
     DT_TRY(dt_backend_create(&s->backend, s->resolved.device, &opts));
+    DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
     DT_TRY(dt_lane_plan_create(&s->lanes, s->elastic, s->comm->rank, s->comm->world_size,
                                s->resolved.lanes, s->n_leaves));
@@ -86,20 +104,55 @@ static void add_tensor(dt_session *s, char *name, const char *file, const dt_par
     s->tensors[s->n_tensors++] = (dt_ckpt_tensor){name, file, e->shape, slab + e->offset};
 }
 
+static float *host_copy_of(const dt_session *s, float *slab, int64_t n) {
+    return s->backend->device && slab ? dt_xcalloc((size_t)n + 1, sizeof(float)) : slab;
+}
+
 static void list_tensors(dt_session *s) {
     dt_params *p = s->params;
+    s->host_master = host_copy_of(s, p->master, p->n_trained);
+    s->host_moment1 = host_copy_of(s, p->moment1, p->n_trained);
+    s->host_moment2 = host_copy_of(s, p->moment2, p->n_trained);
+    s->host_buffer = host_copy_of(s, p->buffer, p->n_buffer);
     size_t n = (size_t)(3 * p->n_entries + p->n_buffers);
     s->tensors = dt_xcalloc(n + 1, sizeof *s->tensors);
     for (int i = 0; i < p->n_entries; i++)
-        add_tensor(s, dt_xstrdup(p->entries[i].name), "model", &p->entries[i], p->master);
+        add_tensor(s, dt_xstrdup(p->entries[i].name), "model", &p->entries[i], s->host_master);
     for (int i = 0; i < p->n_buffers; i++)
-        add_tensor(s, dt_xstrdup(p->buffers[i].name), "model", &p->buffers[i], p->buffer);
+        add_tensor(s, dt_xstrdup(p->buffers[i].name), "model", &p->buffers[i], s->host_buffer);
     s->n_model_tensors = s->n_tensors;
-    float *moments[2] = {p->moment1, p->moment2};
+    float *moments[2] = {s->host_moment1, s->host_moment2};
     for (int m = 0; m < 2; m++)
         for (int i = 0; moments[m] && i < p->n_entries; i++)
             add_tensor(s, dt_xprintf("moment%d.%s", m + 1, p->entries[i].name), "optimizer",
                        &p->entries[i], moments[m]);
+}
+
+typedef void (*copy_fn)(dt_backend *b, void *dst, const void *src, size_t n_bytes);
+
+static void copy_slab(dt_session *s, float *slab, float *host, int64_t n, bool to_device) {
+    if (!slab || n == 0) return;
+    copy_fn copy = to_device ? s->backend->copy_to_device : s->backend->copy_to_host;
+    copy(s->backend, to_device ? slab : host, to_device ? host : slab, sizeof(float) * (size_t)n);
+}
+
+static void copy_slabs(dt_session *s, bool with_optimizer, bool to_device) {
+    dt_params *p = s->params;
+    if (!s->backend->device) return;
+    copy_slab(s, p->master, s->host_master, p->n_trained, to_device);
+    copy_slab(s, p->buffer, s->host_buffer, p->n_buffer, to_device);
+    if (!with_optimizer) return;
+    copy_slab(s, p->moment1, s->host_moment1, p->n_trained, to_device);
+    copy_slab(s, p->moment2, s->host_moment2, p->n_trained, to_device);
+}
+
+void dt_session_pull(dt_session *s) {
+    copy_slabs(s, true, false);
+}
+
+void dt_session_set_deadline(dt_session *s, double seconds) {
+    s->comm->set_deadline(s->comm, seconds);
+    if (s->device_comm) s->device_comm->set_deadline(s->device_comm, seconds);
 }
 
 static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_fields, int batch,
@@ -139,6 +192,9 @@ static dt_status make_stepper(dt_session *s) {
     int64_t bucket =
         dt_config_is_auto(c, "comm.bucket") ? 25 << 20 : dt_config_int(c, "comm.bucket") << 10;
     dt_stepper_opts o = {.comm = s->comm,
+                         .device_comm = s->device_comm,
+                         .loss_scaling = dt_resolved_dtype(&s->resolved) == DT_F16,
+                         .uncaptured = !dt_config_bool(c, "device.capture"),
                          .graph = s->graph,
                          .plan = s->plan,
                          .params = s->params,
@@ -171,6 +227,7 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
     dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
     DT_TRY(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts));
+    DT_TRY(dt_memory_check(s));
     if (training) DT_TRY(make_stepper(s));
     return DT_OK;
 }
@@ -188,6 +245,8 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                            .n_lanes = s->lanes->n_lanes,
                            .leaf_threads = s->resolved.leaf_threads,
                            .batch = s->eval_batch,
+                           .fields = s->data->fields,
+                           .n_fields = s->data->n_fields,
                            .verify =
                                split_is_disjoint(c) || asks_for(c, "eer") || asks_for(c, "auc"),
                            .confusion = asks_for(c, "confusion"),
@@ -218,7 +277,7 @@ dt_status dt_session_broadcast_text(dt_comm *c, char **text) {
 
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json) {
     dt_comm *c = s->comm;
-    dt_params *p = s->params;
+    const dt_params *p = s->params;
     int n = with_optimizer ? s->n_tensors : s->n_model_tensors;
     if (c->rank == 0) {
         char *text = NULL;
@@ -230,14 +289,25 @@ dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, 
     }
     if (c->world_size > 1) {
         size_t n_bytes = (size_t)p->n_trained * sizeof(float);
-        DT_TRY(c->broadcast_bytes(c, p->master, n_bytes, 0));
+        DT_TRY(c->broadcast_bytes(c, s->host_master, n_bytes, 0));
         if (p->n_buffer > 0)
-            DT_TRY(c->broadcast_bytes(c, p->buffer, (size_t)p->n_buffer * sizeof(float), 0));
-        if (with_optimizer && p->moment1) DT_TRY(c->broadcast_bytes(c, p->moment1, n_bytes, 0));
-        if (with_optimizer && p->moment2) DT_TRY(c->broadcast_bytes(c, p->moment2, n_bytes, 0));
+            DT_TRY(c->broadcast_bytes(c, s->host_buffer, (size_t)p->n_buffer * sizeof(float), 0));
+        if (with_optimizer && p->moment1)
+            DT_TRY(c->broadcast_bytes(c, s->host_moment1, n_bytes, 0));
+        if (with_optimizer && p->moment2)
+            DT_TRY(c->broadcast_bytes(c, s->host_moment2, n_bytes, 0));
     }
-    dt_params_repack(p, 1);
+    copy_slabs(s, with_optimizer, true);
+    dt_params_repack(s->params, 1);
     return DT_OK;
+}
+
+static void free_host_copies(dt_session *s) {
+    if (!s->backend || !s->backend->device) return;
+    free(s->host_master);
+    free(s->host_moment1);
+    free(s->host_moment2);
+    free(s->host_buffer);
 }
 
 void dt_session_close(dt_session *s) {
@@ -247,6 +317,9 @@ void dt_session_close(dt_session *s) {
     if (s->data) s->data->close(s->data);
     for (int i = 0; i < s->n_tensors; i++) free((char *)s->tensors[i].name);
     free(s->tensors);
+    free_host_copies(s);
+    if (s->device_comm && s->agreed) s->device_comm->finalize(s->device_comm);
+    dt_comm_destroy_nccl(s->device_comm);
     // packed copies belong to params, their recipes to plans: params first
     dt_params_destroy(s->params);
     dt_plan_destroy(s->plan);

@@ -16,7 +16,9 @@ typedef struct dt_session {
     dt_trainer_args a;
     dt_config *config;
     dt_comm *comm;
-    char *given; // config as given, autos unresolved
+    dt_comm *device_comm; // several ranks on devices: for their memory
+    bool agreed;          // the run ended in the same way on all ranks: close() may talk to them
+    char *given;          // config as given, autos unresolved
     dt_resolved resolved;
     bool elastic;
     int micro_batch, global_batch, n_leaves, eval_batch;
@@ -31,6 +33,8 @@ typedef struct dt_session {
     dt_evaluator *evaluator;
     dt_ckpt_tensor *tensors; // model's first, then the optimizer's
     int n_tensors, n_model_tensors;
+    // Where tensors points to: the parameters' slabs, or on a device the host's copies of them.
+    float *host_master, *host_moment1, *host_moment2, *host_buffer;
 } dt_session;
 
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.
@@ -40,6 +44,10 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
 // Graphs, parameters and plans. training: with gradients, moments and a stepper.
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
 dt_status dt_session_make_evaluator(dt_session *s);
+// Brings `tensors` up to date with the device, in front of a save. The stepper must be drained.
+void dt_session_pull(dt_session *s);
+// How long other ranks are waited for.
+void dt_session_set_deadline(dt_session *s, double seconds);
 // Backend, library and ISA, without what depends on the rank count. Heap.
 char *dt_session_environment(const dt_session *s);
 // Metric names in whose terms lower is better.

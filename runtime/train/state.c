@@ -59,6 +59,13 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_string(j, "data_fingerprint", hex);
     dt_json_int(j, "metrics_offset", s->metrics_offset);
     build_resolved(&s->resolved, j);
+    if (s->loss_scale > 0) {
+        dt_json_begin_object(j, "scaler");
+        dt_json_real(j, "scale", s->loss_scale);
+        dt_json_int(j, "clean_steps", s->clean_steps);
+        dt_json_int(j, "skipped", s->n_skipped);
+        dt_json_end_object(j);
+    }
     dt_json_begin_array(j, "history");
     for (int i = 0; i < s->n_history; i++) {
         dt_json_begin_object(j, NULL);
@@ -116,6 +123,16 @@ static void read_resolved(reader *r, dt_resolved *out) {
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 
+// Not there without loss scaling.
+static void read_scaler(reader *r, dt_train_state *s) {
+    reader inner = {json_object_get(r->object, "scaler"), NULL};
+    if (!inner.object) return;
+    s->loss_scale = read_real(&inner, "scale");
+    s->clean_steps = read_int(&inner, "clean_steps");
+    s->n_skipped = read_int(&inner, "skipped");
+    if (inner.bad && !r->bad) r->bad = inner.bad;
+}
+
 static void read_history(reader *r, dt_train_state *s) {
     const json_t *list = json_object_get(r->object, "history");
     if (!json_is_array(list) && !r->bad) r->bad = "history";
@@ -148,6 +165,7 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
     s->metrics_offset = read_int(&r, "metrics_offset");
     read_resolved(&r, &s->resolved);
+    read_scaler(&r, s);
     read_history(&r, s);
     s->best_step = read_int(&r, "best_step");
     s->best_value = read_real(&r, "best_value");

@@ -34,6 +34,9 @@ typedef struct dt_train_state {
     uint64_t data_fingerprint;
     int64_t metrics_offset;
     dt_resolved resolved;
+    // Loss scaling (fp16): the scale, finite steps since it changed, steps skipped. Scale 0: none.
+    double loss_scale;
+    int64_t clean_steps, n_skipped;
     dt_eval_point *history;
     int n_history;
     int64_t best_step; // -1: none

@@ -164,7 +164,8 @@ static dt_status reduce(struct dt_stepper *s, double *comm_s) {
 
 dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
                          dt_step_result *out) {
-    *out = (dt_step_result){0};
+    if (s->device) return device_step_run(s->device, step, lr, want_stop, out);
+    *out = (dt_step_result){.step = step};
     double begin = dt_clock_s();
     s->step = step;
     s->want_stop = want_stop;
@@ -185,8 +186,18 @@ dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
     return DT_OK;
 }
 
+dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out) {
+    *out = (dt_step_result){.step = -1};
+    return s->device ? device_step_drain(s->device, out) : DT_OK;
+}
+
+dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler) {
+    return s->device ? device_step_set_scaler(s->device, scaler) : DT_OK;
+}
+
 dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *leaf, char *name, size_t cap) {
     *leaf = -1;
+    if (s->device) return device_step_find_bad(s->device, step, leaf, name, cap);
     s->step = step;
     s->want_stop = false;
     DT_TRY(s->source->seek(s->source, step));
@@ -227,10 +238,11 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .first_bytes = s->o.first_bucket_bytes,
                          .bucket_bytes = s->o.bucket_bytes,
                          .n_lanes = s->o.lanes->n_lanes,
-                         .thread = s->o.comm_thread,
+                         .thread = s->o.comm_thread && !s->backend->device,
                          .add = add_slab_range,
                          .add_ctx = s->backend};
-    dt_status st = dt_buckets_create(&s->buckets, s->o.comm, &o);
+    dt_comm *c = s->backend->device ? s->o.device_comm : s->o.comm;
+    dt_status st = dt_buckets_create(&s->buckets, c, &o);
     free(grad_end);
     return st;
 }
@@ -266,6 +278,7 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
     }
     if (st == DT_OK) st = create_buckets(s);
     if (st == DT_OK) st = commit_init(s);
+    if (st == DT_OK && s->backend->device) st = device_step_create(s);
     if (st != DT_OK) {
         dt_stepper_destroy(s);
         return st;
@@ -276,6 +289,7 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
 
 void dt_stepper_destroy(dt_stepper *s) {
     if (!s) return;
+    device_step_destroy(s->device);
     dt_buckets_destroy(s->buckets);
     for (int i = 0; i < s->o.lanes->n_lanes; i++) dt_exec_destroy(s->lanes[i].exec);
     dt_team_destroy(s->team);
@@ -285,7 +299,8 @@ void dt_stepper_destroy(dt_stepper *s) {
     free(s);
 }
 
-void dt_stepper_set_source(dt_stepper *s, dt_batch_source *source) {
+dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source) {
+    if (s->device) return device_step_set_source(s->device, source);
     s->source = source;
     for (int i = 0; source && i < s->o.lanes->n_lanes; i++) {
         step_lane *l = &s->lanes[i];
@@ -293,6 +308,7 @@ void dt_stepper_set_source(dt_stepper *s, dt_batch_source *source) {
             l->field_input[f] = dt_exec_input_index(l->exec, source->fields[f].name);
         l->weight_input = dt_exec_input_index(l->exec, "weight");
     }
+    return DT_OK;
 }
 
 dt_team *dt_stepper_team(dt_stepper *s) {

@@ -8,6 +8,10 @@
 // carries the ranks' wish to stop, so agreeing on a signal costs nothing. A step that is not finite
 // commits nothing. Nothing is allocated, locked or logged in dt_stepper_run.
 //
+// On a device the whole step is queued on its streams and dt_stepper_run comes back while it still runs:
+// what it returns are the numbers of the step before (step_device.c). dt_step_result.step says whose they
+// are; dt_stepper_drain waits for the rest. On the CPU nothing is ever left to drain.
+//
 // Threads: called from the thread that owns the comm, which is also lane 0.
 #ifndef DT_TRAIN_STEP_H
 #define DT_TRAIN_STEP_H
@@ -34,25 +38,43 @@ typedef struct dt_stepper_opts {
     dt_optimizer_args optimizer; // kind and constants; the rest is filled in
     int64_t first_bucket_bytes, bucket_bytes;
     bool comm_thread; // a progress thread instead of polling between nodes
+    // Devices: the comm for their memory, NULL where this process is alone; scale the loss (fp16).
+    dt_comm *device_comm;
+    bool loss_scaling;
+    bool uncaptured; // no graphs: every step is queued call by call
     // Asked before each leaf, from its lane: true gives the step up (run.grace is over). NULL: never.
     bool (*give_up)(void);
 } dt_stepper_opts;
 
+// Dynamic loss scaling: part of a checkpoint. Zeros: there is none.
+typedef struct dt_scaler {
+    float scale;
+    int32_t clean_steps; // since it last changed
+    int64_t n_skipped;   // steps that overflowed: they are not counted in the bias correction
+} dt_scaler;
+
 typedef struct dt_step_result {
+    int64_t step; // whose numbers these are; -1: there are none yet
     double loss, grad_norm;
-    bool finite;  // false: nothing was committed
-    bool dropped; // a rank gave the step up: nothing was committed, the figures mean nothing
-    bool stop;    // a rank wants to stop
+    bool finite;      // false: nothing was committed
+    bool skipped;     // not finite, and the loss scale was lowered: go on
+    bool dropped;     // a rank gave the step up: nothing was committed, the figures mean nothing
+    bool stop;        // a rank wants to stop
+    dt_scaler scaler; // after the step
     double data_s, compute_s, comm_s, commit_s, total_s;
 } dt_step_result;
 
 dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts);
 void dt_stepper_destroy(dt_stepper *s);
 // The training source; may be changed between steps.
-void dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
-// step: 0-based. want_stop: this rank got a signal.
+dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
+// step: 0-based, ascending. want_stop: this rank got a signal.
 dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
                          dt_step_result *out);
+// Waits for the last step that was run; out->step = -1 when its numbers are known already.
+dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
+// Before the first step, with loss_scaling: as it was in a checkpoint. Otherwise it starts at 2^16.
+dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler);
 // Replays this rank's leaves of a bad step with checks: the leaf and the name of the first tensor that
 // is not finite, or leaf -1. The source is sought back to `step`. Slow.
 dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *leaf, char *name, size_t cap);

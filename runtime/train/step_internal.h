@@ -1,4 +1,4 @@
-// step_internal.h: what step.c (compute, reduce) and commit.c share.
+// step_internal.h: what step.c (compute, reduce), commit.c and step_device.c share.
 #ifndef DT_TRAIN_STEP_INTERNAL_H
 #define DT_TRAIN_STEP_INTERNAL_H
 
@@ -19,12 +19,6 @@ typedef struct step_lane {
     char message[MESSAGE_BYTES];
 } step_lane;
 
-// A running statistic: buffer = (1 - momentum) * buffer + momentum * stat / n_leaves.
-typedef struct buffer_rule {
-    int64_t buffer, stat, count; // element offsets
-    float momentum;
-} buffer_rule;
-
 struct dt_stepper {
     dt_stepper_opts o;
     dt_backend *backend;
@@ -38,8 +32,9 @@ struct dt_stepper {
     int64_t n_chunks;
     dt_segment *segments;
     int n_segments;
-    buffer_rule *rules;
+    dt_commit_rule *rules;
     int n_rules;
+    struct device_step *device; // NULL: the CPU
     // the step in flight
     int64_t step;
     bool want_stop;
@@ -48,6 +43,17 @@ struct dt_stepper {
     float *add_to;
     const float *add_from;
 };
+
+// step_device.c: the same step, queued on a device's streams. create is called last.
+dt_status device_step_create(struct dt_stepper *s);
+void device_step_destroy(struct device_step *v);
+dt_status device_step_set_source(struct device_step *v, dt_batch_source *source);
+dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool want_stop,
+                          dt_step_result *out);
+dt_status device_step_drain(struct device_step *v, dt_step_result *out);
+dt_status device_step_set_scaler(struct device_step *v, const dt_scaler *scaler);
+dt_status device_step_find_bad(struct device_step *v, int64_t step, int *leaf, char *name,
+                               size_t cap);
 
 // commit.c
 dt_status commit_init(struct dt_stepper *s);

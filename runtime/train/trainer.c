@@ -62,7 +62,7 @@ static void set_patience(trainer *t) {
     double s = dt_config_is_auto(t->s.config, "comm.timeout")
                    ? fmax(10.0 * t->slowest_step_s, 30.0)
                    : dt_config_seconds(t->s.config, "comm.timeout");
-    t->s.comm->set_deadline(t->s.comm, s);
+    dt_session_set_deadline(&t->s, s);
 }
 
 // ---- opening and resuming --------------------------------------------------------------------------
@@ -209,7 +209,12 @@ static dt_status plan_length(trainer *t) {
 
 static dt_status load_weights(trainer *t) {
     dt_session *s = &t->s;
-    if (t->resumed) return dt_session_load(s, t->resume_path, true, NULL);
+    if (t->resumed) {
+        DT_TRY(dt_session_load(s, t->resume_path, true, NULL));
+        dt_scaler scaler = {(float)t->state.loss_scale, (int32_t)t->state.clean_steps,
+                            t->state.n_skipped};
+        return dt_stepper_set_scaler(s->stepper, &scaler);
+    }
     dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
     dt_params_repack(s->params, 1);
     return DT_OK;
@@ -275,8 +280,7 @@ static dt_status open_source(trainer *t) {
                            .start_step = t->state.step,
                            .end_step = t->state.total_steps};
     DT_TRY(t->s.data->open(t->s.data, &r, &t->source));
-    dt_stepper_set_source(t->s.stepper, t->source);
-    return DT_OK;
+    return dt_stepper_set_source(t->s.stepper, t->source);
 }
 
 static void describe_run(const trainer *t) {
@@ -305,6 +309,7 @@ static dt_status open_training(trainer *t) {
     if (t->resumed) DT_TRY(check_resumed(t));
     DT_TRY(plan_length(t));
     DT_TRY(dt_session_build(s, s->data->fields, s->data->n_fields, true));
+    if (s->backend->device) DT_TRY(dt_session_make_evaluator(s)); // its memory too, before step 0
     DT_TRY(load_weights(t));
     fill_state(t);
     DT_TRY(open_reports(t));
@@ -331,9 +336,10 @@ static dt_status wait_for_save(trainer *t, bool must_hold) {
 // back after the next step.
 static dt_status save(trainer *t, bool best) {
     t->saved_step = t->state.step;
-    t->s.comm->set_deadline(t->s.comm, DISK_DEADLINE_S);
+    dt_session_set_deadline(&t->s, DISK_DEADLINE_S);
     if (!is_root(t)) return DT_OK;
     DT_TRY(wait_for_save(t, false));
+    dt_session_pull(&t->s);
     dt_metrics_phase(t->metrics, "saving", 0.0);
     t->state.metrics_offset = dt_metrics_flush(t->metrics);
     dt_state_build(&t->state, &t->json);
@@ -493,6 +499,8 @@ static dt_status leave(trainer *t) {
 static dt_status stop_without_step(trainer *t) {
     if (is_root(t))
         dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->state.step);
+    dt_step_result behind; // what was queued behind it did nothing
+    DT_TRY(dt_stepper_drain(t->s.stepper, &behind));
     if (t->saved_step != t->state.step) DT_TRY(save(t, false));
     return leave(t);
 }
@@ -522,22 +530,65 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
                  b.predicted, b.rate);
 }
 
+static double rate_at(const trainer *t, int64_t step) {
+    return dt_schedule_lr(&t->schedule, step, t->history, t->state.n_history);
+}
+
+// Whether something follows the first `done` steps that needs their numbers and a quiet device.
+static bool is_due(const trainer *t, int64_t done) {
+    return done == t->state.total_steps || done == t->stop_at ||
+           dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
+}
+
+static void note_skipped(trainer *t, const dt_step_result *r) {
+    if (is_root(t))
+        dt_info("step %lld overflowed in fp16 and was skipped; the loss scale is %g now",
+                (long long)r->step, (double)r->scaler.scale);
+}
+
+// The numbers of the next step in line: state.step counts steps whose numbers are known. *finished: r is
+// a step's, which is now part of the state.
+static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s, bool *finished) {
+    *finished = r->step >= 0 && (r->finite || r->skipped);
+    if (!*finished) return DT_OK;
+    t->state.step = r->step + 1;
+    t->state.loss_scale = (double)r->scaler.scale;
+    t->state.clean_steps = r->scaler.clean_steps;
+    t->state.n_skipped = r->scaler.n_skipped;
+    if (r->skipped)
+        note_skipped(t, r);
+    else
+        record_step(t, r, rate_at(t, r->step), step_s);
+    watch_source(t);
+    return DT_OK;
+}
+
+// On the CPU a step's numbers are there when it has run. A device is one step ahead of them, except where
+// something is due: then the steps that are under way are waited for first.
 static dt_status run_steps(trainer *t) {
     set_patience(t);
     double begin = dt_clock_s();
+    bool asked = false; // to stop, by any rank
+    int64_t queued = t->state.step;
     while (t->state.step < t->state.total_steps) {
         dt_step_result r;
-        double lr = dt_schedule_lr(&t->schedule, t->state.step, t->history, t->state.n_history);
-        DT_TRY(dt_stepper_run(t->s.stepper, t->state.step, lr, dt_signals_pending(), &r));
-        if (r.dropped) return stop_without_step(t);
-        if (!r.finite) return report_bad_step(t, &r);
-        t->state.step++;
+        bool settle = queued > t->state.step && (asked || is_due(t, queued));
+        if (settle)
+            DT_TRY(dt_stepper_drain(t->s.stepper, &r));
+        else
+            DT_TRY(
+                dt_stepper_run(t->s.stepper, queued, rate_at(t, queued), dt_signals_pending(), &r));
+        queued += !settle;
+        if (r.step >= 0 && r.dropped) return stop_without_step(t);
+        if (r.step >= 0 && !r.finite && !r.skipped) return report_bad_step(t, &r);
         double end = dt_clock_s();
-        record_step(t, &r, lr, end - begin);
-        watch_source(t);
+        bool finished = false;
+        DT_TRY(take_numbers(t, &r, end - begin, &finished));
         begin = end;
+        asked |= finished && r.stop;
+        if (!finished || t->state.step < queued) continue;
         bool stop = false, busy = t->eval_every || t->save_every;
-        DT_TRY(after_step(t, r.stop, &stop));
+        DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
@@ -563,7 +614,7 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    t->s.comm->set_deadline(t->s.comm, DISK_DEADLINE_S);
+    dt_session_set_deadline(&t->s, DISK_DEADLINE_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(save(t, best));
@@ -631,6 +682,8 @@ static dt_status train(trainer *t) {
 }
 
 static void close_trainer(trainer *t) {
+    t->s.agreed = t->outcome->agreed;
+    if (t->s.stepper) dt_stepper_set_source(t->s.stepper, NULL); // a device may still be reading
     if (t->source) t->source->close(t->source);
     if (t->metrics) dt_metrics_close(t->metrics);
     if (t->ckpt) dt_ckpt_close(t->ckpt);

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "train/memory_report.h"
 #include "train/resolve.h"
 #include "train/session.h"
 
@@ -85,18 +86,12 @@ dt_status dt_trainer_eval(const dt_trainer_args *a, const char *which, dt_split 
 
 // ---- dtrain check ----------------------------------------------------------------------------------
 
-static void print_bytes(FILE *out, const char *what, size_t n_bytes) {
-    fprintf(out, "  %-28s %9.1f MiB\n", what, (double)n_bytes / 1048576.0);
-}
-
 static void print_report(const dt_session *s, FILE *out) {
     const dt_params *p = s->params;
     int64_t n = 0;
     for (int i = 0; i < p->n_entries; i++) n += p->entries[i].count;
-    dt_plan_report train, eval;
+    dt_plan_report train;
     dt_plan_report_get(s->plan, &train);
-    dt_plan_report_get(s->eval_plan, &eval);
-    size_t lanes = (size_t)s->lanes->n_lanes;
     fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", s->graph->name,
             (long long)n, p->n_entries, p->n_buffers);
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d lane%s of %d thread%s, %s, %s\n",
@@ -106,14 +101,7 @@ static void print_report(const dt_session *s, FILE *out) {
             s->backend->describe(s->backend));
     fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_steps, train.n_reorders,
             train.n_inplace);
-    fprintf(out, "memory of a rank:\n");
-    print_bytes(out, "weights", dt_params_bytes(p, "master"));
-    print_bytes(out, "packed weights", dt_params_bytes(p, "packed"));
-    print_bytes(out, "moments", dt_params_bytes(p, "moments"));
-    print_bytes(out, "gradients", dt_params_bytes(p, "gradients"));
-    print_bytes(out, "activations", lanes * train.activation_bytes);
-    print_bytes(out, "scratch", lanes * train.scratch_bytes);
-    print_bytes(out, "evaluation", lanes * (eval.activation_bytes + eval.scratch_bytes));
+    dt_memory_print(s, out);
 }
 
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,

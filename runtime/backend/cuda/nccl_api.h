@@ -1,0 +1,33 @@
+// nccl_api.h: the table of everything that comm_nccl.c asks of NCCL. The module dtrain_cuda.so fills it with
+// the library (nccl_api_real.c); tests fill it with one that only pretends, between threads.
+//
+// Communicators are non-blocking: a call may answer DT_NCCL_BUSY, and async_error then says BUSY until the
+// library is through with it. Work is queued on the given stream. All sums are in place, f32.
+#ifndef DT_BACKEND_CUDA_NCCL_API_H
+#define DT_BACKEND_CUDA_NCCL_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DT_NCCL_OK = 0, DT_NCCL_BUSY = 7, DT_NCCL_ID_BYTES = 128 };
+
+typedef struct dt_nccl_api dt_nccl_api;
+struct dt_nccl_api {
+    void *self;
+    const char *(*error_text)(const dt_nccl_api *a, void *comm, int error); // comm may be NULL
+    int (*unique_id)(const dt_nccl_api *a, void *id);                       // DT_NCCL_ID_BYTES
+    // On the calling thread's current device. *comm is set at once and usable when async_error says OK.
+    int (*init)(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank);
+    int (*async_error)(const dt_nccl_api *a, void *comm, int *state);
+    int (*all_reduce)(const dt_nccl_api *a, void *comm, float *data, int64_t n, void *stream);
+    int (*broadcast)(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
+                     void *stream);
+    int (*send)(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
+                void *stream);
+    int (*recv)(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from, void *stream);
+    int (*finalize)(const dt_nccl_api *a, void *comm); // BUSY until what was queued is done
+    int (*destroy)(const dt_nccl_api *a, void *comm);  // after finalize
+    int (*abort)(const dt_nccl_api *a, void *comm);    // ends kernels that wait, frees
+};
+
+#endif

@@ -1,0 +1,286 @@
+// comm_nccl.c: see the header. Communicators are non-blocking, so that a peer that never comes is a
+// deadline here and not a hang: after every call the library is asked until it is through. Queueing takes
+// microseconds; only the first call between two ranks takes long, and the self-test makes those.
+
+#include "comm/comm_nccl.h"
+
+#include "backend/cuda/nccl_api.h"
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct nccl_self {
+    const dt_nccl_api *api;
+    void *comm; // NULL after finalize or abort
+    dt_backend *b;
+    void *main, *side;
+    bool forked; // the side stream has work that the main stream does not wait for yet
+    double deadline_s;
+} nccl_self;
+
+// ---- errors ----------------------------------------------------------------------------------------
+
+static void give_up(nccl_self *n) {
+    if (n->comm) n->api->abort(n->api, n->comm);
+    n->comm = NULL;
+}
+
+static dt_status fail_call(dt_comm *c, const char *what, int error) {
+    nccl_self *n = c->self;
+    dt_status st = dt_fail(DT_E_PEER, "rank %d: NCCL %s failed: %s", c->rank, what,
+                           n->api->error_text(n->api, n->comm, error));
+    give_up(n);
+    return st;
+}
+
+static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
+    give_up(c->self);
+    return dt_fail(DT_E_PEER,
+                   "rank %d: %s did not finish within %.0f s: another rank is gone or hangs (its "
+                   "own line says why). The same command goes on from the last checkpoint",
+                   c->rank, what, waited_s);
+}
+
+// Until the library is through with a call that it answered with `result`.
+static dt_status settle(dt_comm *c, const char *what, int result) {
+    nccl_self *n = c->self;
+    double begin = dt_clock_s();
+    while (result == DT_NCCL_BUSY) {
+        int state = DT_NCCL_OK;
+        result = n->api->async_error(n->api, n->comm, &state);
+        if (result == DT_NCCL_OK) result = state;
+        double waited_s = dt_clock_s() - begin;
+        if (result != DT_NCCL_BUSY) break;
+        if (waited_s > n->deadline_s) return fail_deadline(c, what, waited_s);
+        if (waited_s > 1e-3) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return result == DT_NCCL_OK ? DT_OK : fail_call(c, what, result);
+}
+
+static dt_status check_alive(dt_comm *c) {
+    if (((nccl_self *)c->self)->comm) return DT_OK;
+    return dt_fail(DT_E_PEER, "rank %d: the GPUs' communicator was aborted", c->rank);
+}
+
+dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    int state = DT_NCCL_OK, error = n->api->async_error(n->api, n->comm, &state);
+    if (error != DT_NCCL_OK) return fail_call(c, "while a step runs", error);
+    if (state != DT_NCCL_OK && state != DT_NCCL_BUSY)
+        return fail_call(c, "while a step runs", state);
+    return waited_s > n->deadline_s ? fail_deadline(c, "a step", waited_s) : DT_OK;
+}
+
+// ---- the table -------------------------------------------------------------------------------------
+
+static dt_status nccl_progress(dt_comm *c) {
+    return dt_comm_nccl_watch(c, 0);
+}
+
+static dt_status nccl_all_reduce_start(dt_comm *c, float *data, int64_t count, dt_request *r) {
+    nccl_self *n = c->self;
+    r->id = -1;
+    DT_TRY(check_alive(c));
+    n->b->device->stream_wait(n->b, n->side, n->main);
+    n->forked = true;
+    r->id = 0;
+    return settle(c, "all-reduce", n->api->all_reduce(n->api, n->comm, data, count, n->side));
+}
+
+static dt_status nccl_wait(dt_comm *c, dt_request *r) {
+    nccl_self *n = c->self;
+    r->id = -1;
+    if (n->forked) n->b->device->stream_wait(n->b, n->main, n->side);
+    n->forked = false;
+    return DT_OK;
+}
+
+static dt_status nccl_all_reduce_f32(dt_comm *c, float *data, int64_t count) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    return settle(c, "all-reduce", n->api->all_reduce(n->api, n->comm, data, count, n->main));
+}
+
+static dt_status nccl_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int root) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    return settle(c, "broadcast", n->api->broadcast(n->api, n->comm, data, n_bytes, root, n->main));
+}
+
+static dt_status nccl_send_f32(dt_comm *c, const float *data, int64_t count, int to) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    return settle(c, "send", n->api->send(n->api, n->comm, data, count, to, n->main));
+}
+
+static dt_status nccl_recv_f32(dt_comm *c, float *data, int64_t count, int from) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    return settle(c, "receive", n->api->recv(n->api, n->comm, data, count, from, n->main));
+}
+
+static void nccl_set_deadline(dt_comm *c, double seconds) {
+    ((nccl_self *)c->self)->deadline_s = seconds;
+}
+
+static void nccl_abort(dt_comm *c, int exit_code) {
+    give_up(c->self);
+}
+
+static dt_status nccl_finalize(dt_comm *c) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    DT_TRY(settle(c, "finalize", n->api->finalize(n->api, n->comm)));
+    int error = n->api->destroy(n->api, n->comm);
+    n->comm = NULL;
+    return error == DT_NCCL_OK ? DT_OK
+                               : dt_fail(DT_E_PEER, "rank %d: NCCL destroy failed: %s", c->rank,
+                                         n->api->error_text(n->api, NULL, error));
+}
+
+static dt_status host_only(void) {
+    return dt_fail(DT_E_INTERNAL, "this collective belongs to the host's comm");
+}
+static dt_status nccl_barrier(dt_comm *c) {
+    return host_only();
+}
+static dt_status nccl_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
+    return host_only();
+}
+static dt_status nccl_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
+    return host_only();
+}
+static dt_status nccl_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
+    return host_only();
+}
+
+// ---- the self-test ---------------------------------------------------------------------------------
+
+enum { TEST_ELEMENTS = 4099 }; // a prime: no rank count divides it
+
+// Small whole numbers: any order of adding gives the same f32.
+static float test_value(int rank, int64_t i) {
+    return (float)((rank + 1) * (1 + i % 13));
+}
+
+static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const char *what) {
+    for (int64_t i = 0; i < TEST_ELEMENTS; i++) {
+        float want = (float)(factor * (1 + i % 13));
+        if (x[i] != want)
+            return dt_fail(
+                DT_E_PEER,
+                "rank %d: the GPUs' %s gave %g where %g was sent: NCCL or a link between "
+                "GPUs is broken (NCCL_DEBUG=INFO shows which it took)",
+                c->rank, what, (double)x[i], (double)want);
+    }
+    return DT_OK;
+}
+
+static dt_status run_test(dt_comm *c, float *device, float *host) {
+    nccl_self *n = c->self;
+    dt_backend *b = n->b;
+    size_t n_bytes = TEST_ELEMENTS * sizeof(float);
+    for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = test_value(c->rank, i);
+    b->copy_to_device(b, device, host, n_bytes);
+    DT_TRY(nccl_all_reduce_f32(c, device, TEST_ELEMENTS));
+    DT_TRY(b->device->synchronize(b, n->main));
+    b->copy_to_host(b, host, device, n_bytes);
+    int64_t sum = (int64_t)c->world_size * (c->world_size + 1) / 2;
+    DT_TRY(compare_test(c, host, sum, "sum"));
+    // down the line from rank to rank, then to all from the last
+    for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = c->rank ? 0.0f : test_value(0, i);
+    b->copy_to_device(b, device, host, n_bytes);
+    if (c->rank > 0) DT_TRY(nccl_recv_f32(c, device, TEST_ELEMENTS, c->rank - 1));
+    if (c->rank + 1 < c->world_size) DT_TRY(nccl_send_f32(c, device, TEST_ELEMENTS, c->rank + 1));
+    DT_TRY(nccl_broadcast_bytes(c, device, n_bytes, c->world_size - 1));
+    DT_TRY(b->device->synchronize(b, n->main));
+    b->copy_to_host(b, host, device, n_bytes);
+    return compare_test(c, host, 1, "send and broadcast");
+}
+
+static dt_status self_test(dt_comm *c) {
+    nccl_self *n = c->self;
+    dt_backend *b = n->b;
+    float *device = NULL, *host = dt_xcalloc(TEST_ELEMENTS, sizeof *host);
+    dt_status st = b->alloc(b, (void **)&device, TEST_ELEMENTS * sizeof *device, "NCCL test");
+    if (st == DT_OK) st = b->device->stream_create(b, &n->main);
+    if (st == DT_OK) st = run_test(c, device, host);
+    if (n->main) b->device->stream_destroy(b, n->main);
+    n->main = NULL;
+    if (device) b->free(b, device, TEST_ELEMENTS * sizeof *device);
+    free(host);
+    return st;
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+
+void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side) {
+    nccl_self *n = c->self;
+    n->main = main;
+    n->side = side;
+}
+
+static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
+    nccl_self *n = c->self;
+    // the error of rank 0 travels with the id: the others must not wait for it in vain
+    struct {
+        int error;
+        char id[DT_NCCL_ID_BYTES];
+    } card = {0};
+    if (c->rank == 0) card.error = n->api->unique_id(n->api, card.id);
+    DT_TRY(boot->broadcast_bytes(boot, &card, sizeof card, 0));
+    if (card.error) return fail_call(c, "unique id", card.error);
+    int result = n->api->init(n->api, &n->comm, c->world_size, card.id, c->rank);
+    return settle(c, "init", result);
+}
+
+dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, double deadline_s) {
+    *out = NULL;
+    if (!b->device || !b->device->nccl)
+        return dt_fail(DT_E_USAGE,
+                       "%d ranks with a GPU each need NCCL, and this module was built without it: "
+                       "install libnccl2 and build again, or run one rank",
+                       boot->world_size);
+    dt_comm *c = dt_xcalloc(1, sizeof *c);
+    nccl_self *n = dt_xcalloc(1, sizeof *n);
+    *n = (nccl_self){.api = b->device->nccl, .b = b, .deadline_s = deadline_s};
+    *c = (dt_comm){.name = "nccl",
+                   .self = n,
+                   .rank = boot->rank,
+                   .world_size = boot->world_size,
+                   .local_rank = boot->local_rank,
+                   .local_size = boot->local_size,
+                   .barrier = nccl_barrier,
+                   .broadcast_bytes = nccl_broadcast_bytes,
+                   .all_gather_bytes = nccl_all_gather_bytes,
+                   .all_reduce_f32 = nccl_all_reduce_f32,
+                   .all_reduce_f64 = nccl_all_reduce_f64,
+                   .all_reduce_max_i64 = nccl_all_reduce_max_i64,
+                   .all_reduce_start = nccl_all_reduce_start,
+                   .progress = nccl_progress,
+                   .wait = nccl_wait,
+                   .send_f32 = nccl_send_f32,
+                   .recv_f32 = nccl_recv_f32,
+                   .set_deadline = nccl_set_deadline,
+                   .abort = nccl_abort,
+                   .finalize = nccl_finalize};
+    dt_status st = connect_ranks(c, boot);
+    if (st == DT_OK) st = self_test(c);
+    if (st != DT_OK) {
+        dt_comm_destroy_nccl(c);
+        return st;
+    }
+    *out = c;
+    return DT_OK;
+}
+
+void dt_comm_destroy_nccl(dt_comm *c) {
+    if (!c) return;
+    give_up(c->self);
+    free(c->self);
+    free(c);
+}

@@ -1,0 +1,81 @@
+// memory_report.c: one list of kinds, for the report and for the check.
+//
+// Parameters are allocated before plans, so when the check runs, the first rows are taken already and only
+// the rest must fit into what is free.
+
+#include "train/memory_report.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+enum { MAX_ROWS = 10 };
+
+typedef struct memory_row {
+    const char *kind;
+    size_t n_bytes;
+    bool taken; // when dt_memory_check runs
+} memory_row;
+
+static size_t input_bytes(const dt_graph *g) {
+    size_t sum = 0;
+    for (dt_value v = 0; g && v < g->n_values; v++)
+        if (g->values[v].kind == DT_V_INPUT)
+            sum +=
+                (size_t)dt_shape_elements(&g->values[v].shape) * dt_dtype_size(g->values[v].dtype);
+    return sum;
+}
+
+static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
+    const dt_params *p = s->params;
+    dt_plan_report train = {0}, eval = {0};
+    if (s->plan) dt_plan_report_get(s->plan, &train);
+    if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
+    size_t lanes = (size_t)s->lanes->n_lanes;
+    int n = 0;
+    rows[n++] = (memory_row){"weights", dt_params_bytes(p, "master"), true};
+    rows[n++] = (memory_row){"packed weights", dt_params_bytes(p, "packed"), true};
+    rows[n++] = (memory_row){"moments", dt_params_bytes(p, "moments"), true};
+    rows[n++] = (memory_row){"gradients", dt_params_bytes(p, "gradients"), true};
+    rows[n++] = (memory_row){"activations", lanes * train.activation_bytes, false};
+    rows[n++] = (memory_row){"scratch", lanes * train.scratch_bytes, false};
+    rows[n++] =
+        (memory_row){"evaluation", lanes * (eval.activation_bytes + eval.scratch_bytes), false};
+    if (s->backend->device) // two of the training's, one of the evaluation's
+        rows[n++] =
+            (memory_row){"batches", 2 * input_bytes(s->graph) + input_bytes(s->eval_graph), false};
+    return n;
+}
+
+void dt_memory_print(const dt_session *s, FILE *out) {
+    memory_row rows[MAX_ROWS];
+    int n = list_rows(s, rows);
+    fprintf(out, "memory of a rank:\n");
+    for (int i = 0; i < n; i++)
+        fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
+}
+
+dt_status dt_memory_check(const dt_session *s) {
+    memory_row rows[MAX_ROWS];
+    size_t free_bytes = 0, total_bytes = 0, missing = 0, sum = 0;
+    if (!s->backend->device) return DT_OK;
+    int n = list_rows(s, rows);
+    s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
+    char text[512] = "";
+    for (int i = 0; i < n; i++) {
+        sum += rows[i].n_bytes;
+        if (!rows[i].taken) missing += rows[i].n_bytes;
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
+                 (double)rows[i].n_bytes / 1048576.0);
+    }
+    if (missing <= free_bytes) return DT_OK;
+    return dt_fail(
+        DT_E_USAGE,
+        "this network does not fit the GPU: %.1f MiB in all (%s) of %.1f MiB, of which "
+        "%.1f are free now and %.1f more are needed. Lower train.micro_batch (activations, "
+        "scratch, batches; results change) or eval.batch (evaluation)%s",
+        (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
+        (double)free_bytes / 1048576.0, (double)missing / 1048576.0,
+        s->elastic ? ", or take run.reproducible=resume (one slab of gradients)" : "");
+}

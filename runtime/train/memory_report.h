@@ -1,0 +1,14 @@
+// memory_report.h: what a rank's memory goes to, by kind, and which setting changes it. dtrain check prints
+// it; training on a device compares it with what the device has before anything large is taken, so that a
+// network that does not fit is one line in front of step 0 and not a failure somewhere later.
+#ifndef DT_TRAIN_MEMORY_REPORT_H
+#define DT_TRAIN_MEMORY_REPORT_H
+
+#include "train/session.h"
+
+// After graphs, parameters and plans are made.
+void dt_memory_print(const dt_session *s, FILE *out);
+// Before execs and steppers are made. DT_E_USAGE with every kind in one line; nothing on the CPU.
+dt_status dt_memory_check(const dt_session *s);
+
+#endif

@@ -1,0 +1,498 @@
+// step_device.c: a step on a device, queued whole and read one step late.
+//
+//   copy stream   | batch j -> inputs[j % 2] |   (waits for the computing of j - 2)
+//   main stream   | step block | micro-batch j ........ reduce | commit | packing |
+//   side stream                     | bucket | bucket |            (between fork and join)
+//
+// The host gets a batch, queues its copy, the step block and the work, and comes back for the next while
+// the device still runs: it is one micro-batch ahead, which keeps the device busy as long as a batch
+// arrives in less time than one is computed. It never waits for a stream inside a step. Two flags in pinned
+// memory tell it how far the device is: the numbers that a commit writes (read while the next step runs),
+// and whether the copy stream is empty, which says that the buffers of the next copy are free and the
+// batch before may go back to the loader.
+//
+// Because the numbers are late, what they decide is decided on the device: a step that is not finite, or
+// that a rank gave up, is not committed, nor is any behind it (dt_device_step.halted), so that the state
+// is still that in front of the bad step when the host hears of it. With loss scaling a step that is
+// not finite is only skipped.
+//
+// A piece of work (micro-batch, perhaps with reduction and commit) is recorded at its second use and
+// replayed as a graph from then on: pieces differ in gradient slab, adding or overwriting, which of the two
+// input buffers they read, and whether the commit follows. The first step always runs uncaptured, which
+// loads kernels and opens connections. All that differs from step to step is in the step block, which
+// is copied in front of the piece. Where recording fails the work is queued uncaptured, with one line in
+// the log. The same kernels run in the same order either way, so bits are the same.
+//
+// One lane: a device divides its own work.
+
+#include "train/step_internal.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/comm_nccl.h"
+#include "train/device_inputs.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    WORDS_RING = 4,
+    SPINS = 2000,
+    NAP_NS = 20000,
+    GROWTH_INTERVAL = 2000,
+    FIRST_SCALE = 1 << 16
+};
+
+// What the host writes in front of a micro-batch. Pinned.
+typedef struct host_words {
+    dt_device_step step;
+    float marks[2]; // ranks that want to stop, ranks that gave up: into the slab's spare elements
+} host_words;
+
+typedef struct piece {
+    int slab; // -1: no micro-batch, only what follows
+    int buffer;
+    bool accumulate, commit;
+} piece;
+
+typedef struct recording {
+    piece piece;
+    void *graph;
+} recording;
+
+struct device_step {
+    struct dt_stepper *s;
+    dt_backend *b;
+    const dt_device *d;
+    void *main, *copy, *side;
+    dt_device_inputs inputs[2];
+    const dt_batch *held; // its copy may be under way
+    dt_device_step *step; // device memory
+    host_words *words;
+    dt_step_numbers *numbers;
+    void *commit;
+    recording *recordings;
+    int n_recordings;
+    bool captures;
+    int64_t n_leaves; // micro-batches queued since the beginning
+    int64_t n_steps;  // steps queued since the beginning
+    int64_t newest;   // last step queued
+    int n_unread;     // steps queued whose numbers nobody has read
+    float last_scale; // of the numbers read last
+    double wait_s;
+};
+
+// ---- waiting ---------------------------------------------------------------------------------------
+
+// Polls until *counter is `value` or, counter NULL, until the stream is empty. Watches the peers.
+static dt_status wait_until(struct device_step *v, void *stream, const int64_t *counter,
+                            int64_t value) {
+    double begin = dt_clock_s();
+    for (int i = 0;; i++) {
+        if (counter && __atomic_load_n(counter, __ATOMIC_ACQUIRE) == value) return DT_OK;
+        if (v->d->stream_done(v->b, stream)) {
+            if (!counter || __atomic_load_n(counter, __ATOMIC_ACQUIRE) == value) return DT_OK;
+            DT_TRY(v->d->synchronize(v->b, stream)); // the device's error
+            return dt_fail(DT_E_INTERNAL, "the device finished step %lld without its numbers",
+                           (long long)value);
+        }
+        if (i < SPINS) continue;
+        if (v->s->o.device_comm)
+            DT_TRY(dt_comm_nccl_watch(v->s->o.device_comm, dt_clock_s() - begin));
+        const struct timespec nap = {.tv_nsec = NAP_NS};
+        nanosleep(&nap, NULL);
+    }
+}
+
+static void release_held(struct device_step *v) {
+    if (v->held) v->s->source->release(v->s->source, v->held);
+    v->held = NULL;
+}
+
+// ---- pieces ----------------------------------------------------------------------------------------
+
+static void on_grad(void *ctx, int grad_index) {
+    struct device_step *v = ctx;
+    dt_buckets_ready(v->s->buckets, 0, grad_index);
+}
+
+static void poll_buckets(void *ctx) {
+    struct device_step *v = ctx;
+    dt_status st = dt_buckets_poll(v->s->buckets);
+    if (st != DT_OK && v->s->poll_status == DT_OK) v->s->poll_status = st;
+}
+
+static dt_status queue_piece(struct device_step *v, const piece *p) {
+    struct dt_stepper *s = v->s;
+    bool reduces = p->commit && s->buckets;
+    if (reduces) dt_buckets_begin(s->buckets, s->lane_slabs);
+    if (p->slab >= 0) {
+        dt_exec_args args = {.device_step = &v->step->block,
+                             .stream = v->main,
+                             .grad = s->o.params->grads[p->slab],
+                             .accumulate = p->accumulate,
+                             .on_grad = reduces ? on_grad : NULL,
+                             .poll = reduces ? poll_buckets : NULL,
+                             .ctx = v};
+        dt_device_inputs_bind(&v->inputs[p->buffer], s->lanes[0].exec);
+        dt_exec_run(s->lanes[0].exec, &args);
+        DT_TRY(s->poll_status);
+    }
+    if (!p->commit) return DT_OK;
+    double exposed_s = 0;
+    if (reduces) DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
+    v->d->commit_run(v->b, v->commit, s->o.params->grads[0], v->main);
+    dt_params_repack_queue(s->o.params, v->main);
+    return DT_OK;
+}
+
+static recording *find_recording(struct device_step *v, const piece *p) {
+    for (int i = 0; i < v->n_recordings; i++) {
+        const piece *q = &v->recordings[i].piece;
+        if (q->slab == p->slab && q->buffer == p->buffer && q->accumulate == p->accumulate &&
+            q->commit == p->commit)
+            return &v->recordings[i];
+    }
+    return NULL;
+}
+
+static void capture_failed(struct device_step *v) {
+    v->captures = false;
+    dt_warn("steps are not captured as a graph, which costs host time: %s", dt_error_message());
+}
+
+// NULL when it could not be recorded (*st DT_OK), or when queueing failed.
+static recording *record(struct device_step *v, const piece *p, dt_status *st) {
+    *st = DT_OK;
+    if (v->d->capture_begin(v->b, v->main) != DT_OK) {
+        capture_failed(v);
+        return NULL;
+    }
+    *st = queue_piece(v, p);
+    char message[MESSAGE_BYTES] = "";
+    if (*st != DT_OK) snprintf(message, sizeof message, "%s", dt_error_message());
+    void *graph = NULL;
+    dt_status ended = v->d->capture_end(v->b, v->main, &graph);
+    if (*st != DT_OK) {
+        if (graph) v->d->graph_destroy(v->b, graph);
+        dt_fail(*st, "%s", message);
+        return NULL;
+    }
+    if (ended != DT_OK) {
+        capture_failed(v);
+        return NULL;
+    }
+    v->recordings =
+        dt_xrealloc(v->recordings, sizeof *v->recordings * (size_t)(v->n_recordings + 1));
+    v->recordings[v->n_recordings] = (recording){*p, graph};
+    return &v->recordings[v->n_recordings++];
+}
+
+static dt_status run_piece(struct device_step *v, const piece *p) {
+    recording *r = NULL;
+    if (v->captures && v->n_steps > 0) {
+        r = find_recording(v, p);
+        dt_status st = DT_OK;
+        if (!r) r = record(v, p, &st);
+        DT_TRY(st);
+    }
+    if (!r) return queue_piece(v, p);
+    v->d->graph_launch(v->b, r->graph, v->main);
+    return DT_OK;
+}
+
+// ---- a micro-batch ---------------------------------------------------------------------------------
+
+static host_words *next_words(struct device_step *v) {
+    return &v->words[v->n_leaves % WORDS_RING];
+}
+
+static void queue_marks(struct device_step *v, host_words *w, int slab, float stop, float drop) {
+    w->marks[0] = stop;
+    w->marks[1] = drop;
+    float *at = v->s->o.params->grads[slab] + v->s->stop_at;
+    v->d->copy_in(v->b, at, w->marks, sizeof w->marks, v->main);
+}
+
+// The device may be at work on the micro-batch before this one, but not on the one before that.
+static dt_status make_room(struct device_step *v) {
+    DT_TRY(wait_until(v, v->copy, NULL, 0));
+    release_held(v);
+    return DT_OK;
+}
+
+static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) {
+    struct dt_stepper *s = v->s;
+    double wait_s = 0;
+    DT_TRY(make_room(v));
+    DT_TRY(s->source->get(s->source, s->step, leaf, &v->held, &wait_s));
+    v->wait_s += wait_s;
+    p->buffer = (int)(v->n_leaves % 2);
+    host_words *w = next_words(v);
+    w->step = (dt_device_step){.step = s->step,
+                               .lr = (float)lr,
+                               .block = {.seed = s->o.seed,
+                                         .step = (uint32_t)s->step,
+                                         .slot = (uint32_t)leaf * (uint32_t)s->o.micro_batch}};
+    dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
+    v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
+    if (!p->accumulate) {
+        bool first = leaf == s->o.lanes->lanes[0].leaf_begin;
+        queue_marks(v, w, p->slab, first && s->want_stop ? 1.0f : 0.0f, 0.0f);
+    }
+    v->d->stream_wait(v->b, v->main, v->copy);
+    v->d->stream_wait(v->b, v->copy, v->main); // the next copy but one writes what this one reads
+    v->n_leaves++;
+    return run_piece(v, p);
+}
+
+// Instead of a micro-batch: the slab says that its content is void, and is reduced all the same. The step
+// block must say which step this is, as no micro-batch may have.
+static dt_status give_up(struct device_step *v, int slab) {
+    DT_TRY(make_room(v));
+    host_words *w = next_words(v);
+    w->step = (dt_device_step){.step = v->s->step};
+    v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
+    queue_marks(v, w, slab, 1.0f, 1.0f);
+    v->d->stream_wait(v->b, v->copy, v->main);
+    v->n_leaves++;
+    return DT_OK;
+}
+
+static bool wants_to_give_up(const struct device_step *v) {
+    return v->s->o.give_up && v->s->o.give_up();
+}
+
+// ---- a step ----------------------------------------------------------------------------------------
+
+static dt_status run_leaves(struct device_step *v, double lr) {
+    const dt_lane_share *share = &v->s->o.lanes->lanes[0];
+    int slab = share->first_slab;
+    for (int leaf = share->leaf_begin; leaf < share->leaf_end; leaf++) {
+        if (wants_to_give_up(v)) {
+            DT_TRY(give_up(v, slab));
+            return queue_piece(v, &(piece){.slab = -1, .commit = true});
+        }
+        piece p = {.slab = slab,
+                   .accumulate = leaf > share->leaf_begin,
+                   .commit = leaf + 1 == share->leaf_end};
+        DT_TRY(run_leaf(v, &p, leaf, lr));
+    }
+    return DT_OK;
+}
+
+static dt_status run_transfers(struct device_step *v) {
+    const dt_lane_plan *plan = v->s->o.lanes;
+    float **slabs = v->s->o.params->grads;
+    int64_t n = v->s->o.params->n_grad;
+    dt_comm *c = v->s->o.device_comm;
+    for (int i = 0; i < plan->n_transfers; i++) {
+        const dt_transfer *t = &plan->transfers[i];
+        if (t->kind == DT_TRANSFER_SEND) DT_TRY(c->send_f32(c, slabs[t->a], n, t->peer));
+        if (t->kind == DT_TRANSFER_RECV) DT_TRY(c->recv_f32(c, slabs[t->b], n, t->peer));
+        if (t->kind != DT_TRANSFER_SEND) v->d->add(v->b, slabs[t->a], slabs[t->b], n, v->main);
+    }
+    if (plan->world_size > 1) DT_TRY(c->broadcast_bytes(c, slabs[0], (size_t)n * sizeof(float), 0));
+    return DT_OK;
+}
+
+static dt_status run_actions(struct device_step *v, double lr) {
+    const dt_lane_share *share = &v->s->o.lanes->lanes[0];
+    float **slabs = v->s->o.params->grads + share->first_slab;
+    for (int i = 0; i < share->n_actions; i++) {
+        const dt_tree_action *a = &share->actions[i];
+        if (a->kind != DT_TREE_LEAF) {
+            v->d->add(v->b, slabs[a->a], slabs[a->b], v->s->o.params->n_grad, v->main);
+        } else if (wants_to_give_up(v)) {
+            DT_TRY(give_up(v, share->first_slab + a->a));
+        } else {
+            piece p = {.slab = share->first_slab + a->a};
+            DT_TRY(run_leaf(v, &p, a->leaf, lr));
+        }
+    }
+    DT_TRY(run_transfers(v));
+    return run_piece(v, &(piece){.slab = -1, .commit = true});
+}
+
+static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
+    int64_t step = v->newest - v->n_unread + 1;
+    const dt_step_numbers *n = &v->numbers[step % DT_NUMBERS_RING];
+    DT_TRY(wait_until(v, v->main, &n->step, step));
+    v->n_unread--;
+    v->last_scale = n->loss_scale;
+    *out = (dt_step_result){.step = step,
+                            .loss = n->loss / n->weight,
+                            .grad_norm = n->grad_norm,
+                            .finite = n->finite,
+                            .skipped = !n->finite && !n->halted,
+                            .dropped = n->drop > 0,
+                            .stop = n->stop > 0};
+    if (v->s->o.loss_scaling)
+        out->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
+    return DT_OK;
+}
+
+dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool want_stop,
+                          dt_step_result *out) {
+    double begin = dt_clock_s();
+    struct dt_stepper *s = v->s;
+    *out = (dt_step_result){.step = -1};
+    assert(v->n_unread == 0 || step == v->newest + 1);
+    s->step = step;
+    s->want_stop = want_stop;
+    s->poll_status = DT_OK;
+    v->wait_s = 0;
+    __atomic_store_n(&v->numbers[step % DT_NUMBERS_RING].step, -1, __ATOMIC_RELEASE);
+    DT_TRY(s->o.lanes->elastic ? run_actions(v, lr) : run_leaves(v, lr));
+    v->newest = step;
+    v->n_unread++;
+    v->n_steps++;
+    if (v->n_unread > 1) DT_TRY(read_numbers(v, out));
+    out->total_s = dt_clock_s() - begin;
+    out->data_s = v->wait_s;
+    out->compute_s = out->total_s - out->data_s;
+    return DT_OK;
+}
+
+dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
+    double begin = dt_clock_s();
+    if (v->n_unread == 0) return DT_OK;
+    DT_TRY(read_numbers(v, out));
+    out->total_s = out->compute_s = dt_clock_s() - begin;
+    return DT_OK;
+}
+
+// ---- replaying a bad step --------------------------------------------------------------------------
+
+dt_status device_step_find_bad(struct device_step *v, int64_t step, int *leaf, char *name,
+                               size_t cap) {
+    struct dt_stepper *s = v->s;
+    DT_TRY(v->d->synchronize(v->b, v->main));
+    DT_TRY(make_room(v));
+    v->n_unread = 0; // what was queued behind the bad step did nothing
+    DT_TRY(s->source->seek(s->source, step));
+    dt_device_inputs_bind(&v->inputs[0], s->lanes[0].exec);
+    for (int i = 0; i < s->o.lanes->n_rank_leaves; i++) {
+        int at = s->o.lanes->leaves[i];
+        const dt_batch *batch = NULL;
+        double wait_s = 0;
+        DT_TRY(s->source->get(s->source, step, at, &batch, &wait_s));
+        dt_device_inputs_copy(&v->inputs[0], batch, NULL);
+        dt_exec_args args = {.step = {.seed = s->o.seed,
+                                      .step = (uint32_t)step,
+                                      .slot = (uint32_t)at * (uint32_t)s->o.micro_batch,
+                                      .loss_scale = v->last_scale},
+                             .grad = s->o.params->grads[0]};
+        const char *bad = dt_exec_run_checked(s->lanes[0].exec, &args);
+        s->source->release(s->source, batch);
+        if (!bad || (*leaf >= 0 && *leaf < at)) continue;
+        *leaf = at;
+        snprintf(name, cap, "%s", bad);
+    }
+    return DT_OK;
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+
+dt_status device_step_set_scaler(struct device_step *v, const dt_scaler *scaler) {
+    dt_device_step first = {.block = {.loss_scale = scaler->scale},
+                            .clean_steps = scaler->clean_steps,
+                            .n_skipped = scaler->n_skipped};
+    if (first.block.loss_scale == 0)
+        first.block.loss_scale = v->s->o.loss_scaling ? FIRST_SCALE : 1;
+    v->last_scale = first.block.loss_scale;
+    v->b->copy_to_device(v->b, v->step, &first, sizeof first);
+    return DT_OK;
+}
+
+static void forget_recordings(struct device_step *v) {
+    for (int i = 0; i < v->n_recordings; i++) v->d->graph_destroy(v->b, v->recordings[i].graph);
+    v->n_recordings = 0;
+}
+
+// NULL takes the source away: its batches are given back, nothing reads its memory any more.
+dt_status device_step_set_source(struct device_step *v, dt_batch_source *source) {
+    dt_status st = v->d->synchronize(v->b, v->main);
+    if (st == DT_OK) st = v->d->synchronize(v->b, v->copy);
+    release_held(v);
+    v->s->source = source;
+    if (!source) return st;
+    DT_TRY(st);
+    forget_recordings(v);
+    for (int i = 0; i < 2; i++) {
+        dt_device_inputs_fini(&v->inputs[i]);
+        DT_TRY(dt_device_inputs_init(&v->inputs[i], v->b, v->s->lanes[0].exec, source->fields,
+                                     source->n_fields));
+    }
+    return DT_OK;
+}
+
+static dt_status create_commit(struct device_step *v) {
+    const struct dt_stepper *s = v->s;
+    dt_commit_args a = {.optimizer = s->optimizer,
+                        .n_trained = s->o.params->n_trained,
+                        .loss_at = s->loss_at,
+                        .weight_at = s->weight_at,
+                        .stop_at = s->stop_at,
+                        .drop_at = s->drop_at,
+                        .rules = s->rules,
+                        .n_rules = s->n_rules,
+                        .buffer = s->o.params->buffer,
+                        .n_leaves = s->o.lanes->n_leaves,
+                        .clip_norm = s->o.clip_norm,
+                        .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
+                        .step = v->step,
+                        .numbers = v->numbers};
+    return v->d->commit_create(v->b, &a, &v->commit);
+}
+
+static dt_status create_parts(struct device_step *v) {
+    dt_backend *b = v->b;
+    DT_TRY(v->d->stream_create(b, &v->main));
+    DT_TRY(v->d->stream_create(b, &v->copy));
+    DT_TRY(b->alloc(b, (void **)&v->step, sizeof *v->step, "step block"));
+    DT_TRY(b->alloc_host(b, (void **)&v->words, sizeof *v->words * WORDS_RING, "step blocks"));
+    DT_TRY(b->alloc_host(b, (void **)&v->numbers, sizeof *v->numbers * DT_NUMBERS_RING, "numbers"));
+    if (v->s->o.device_comm) {
+        DT_TRY(v->d->stream_create(b, &v->side));
+        dt_comm_nccl_set_streams(v->s->o.device_comm, v->main, v->side);
+    }
+    DT_TRY(device_step_set_scaler(v, &(dt_scaler){0}));
+    return create_commit(v);
+}
+
+dt_status device_step_create(struct dt_stepper *s) {
+    assert(s->o.lanes->n_lanes == 1);
+    if (s->o.comm->world_size > 1 && !s->o.device_comm)
+        return dt_fail(DT_E_USAGE,
+                       "several ranks on '%s' need NCCL, which this build does not have",
+                       s->backend->name);
+    struct device_step *v = s->device = dt_xcalloc(1, sizeof *v);
+    v->s = s;
+    v->b = s->backend;
+    v->d = s->backend->device;
+    v->captures = !s->o.uncaptured;
+    return create_parts(v);
+}
+
+void device_step_destroy(struct device_step *v) {
+    if (!v) return;
+    dt_backend *b = v->b;
+    if (v->main) v->d->synchronize(b, v->main);
+    if (v->copy) v->d->synchronize(b, v->copy);
+    forget_recordings(v); // before the communicators that they use
+    free(v->recordings);
+    if (v->commit) v->d->commit_destroy(b, v->commit);
+    for (int i = 0; i < 2; i++) dt_device_inputs_fini(&v->inputs[i]);
+    if (v->step) b->free(b, v->step, sizeof *v->step);
+    if (v->words) b->free_host(b, v->words, sizeof *v->words * WORDS_RING);
+    if (v->numbers) b->free_host(b, v->numbers, sizeof *v->numbers * DT_NUMBERS_RING);
+    if (v->main) v->d->stream_destroy(b, v->main);
+    if (v->copy) v->d->stream_destroy(b, v->copy);
+    if (v->side) v->d->stream_destroy(b, v->side);
+    free(v);
+}
