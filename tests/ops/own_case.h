@@ -7,6 +7,10 @@
 #define DT_TESTS_OPS_OWN_CASE_H
 
 #include "backend/cpu/cpu_backend.h"
+#include "own_types.h"
+#ifdef DT_ROWS_CUDA
+#include "cuda/device_run.h"
+#endif
 
 #include <math.h>
 #include <stdio.h>
@@ -66,6 +70,8 @@ static double case_get(dt_dtype t, const void *p, int64_t i) {
         u = (uint32_t)((const uint16_t *)p)[i] << 16;
         memcpy(&f, &u, 4);
         return f;
+    case DT_F16:
+        return test_f16_to_f64(((const uint16_t *)p)[i]);
     case DT_I32:
         return ((const int32_t *)p)[i];
     case DT_U8:
@@ -79,6 +85,9 @@ static void case_set(dt_dtype t, void *p, int64_t i, double v) {
     switch (t) {
     case DT_BF16:
         ((uint16_t *)p)[i] = case_to_bf16(v);
+        break;
+    case DT_F16:
+        ((uint16_t *)p)[i] = test_f64_to_f16(v);
         break;
     case DT_I32:
         ((int32_t *)p)[i] = (int32_t)v;
@@ -95,7 +104,9 @@ static void case_set(dt_dtype t, void *p, int64_t i, double v) {
 static int64_t case_place(dt_layout l, const dt_shape *s, int64_t i) {
     if (l.kind == DT_DENSE) return i;
     int64_t plane = s->d[2] * s->d[3], p = i % plane, c = i / plane % s->d[1];
-    int64_t n = i / plane / s->d[1], blocks = (s->d[1] + l.block - 1) / l.block;
+    int64_t n = i / plane / s->d[1];
+    if (l.kind == DT_NHWC) return (n * plane + p) * s->d[1] + c;
+    int64_t blocks = (s->d[1] + l.block - 1) / l.block;
     return ((n * blocks + c / l.block) * plane + p) * l.block + c % l.block;
 }
 
@@ -140,6 +151,10 @@ static double *case_unlay(const char *p, dt_layout l, dt_dtype t, const dt_shape
     return dense;
 }
 
+#ifdef DT_ROWS_CUDA
+static dt_backend *case_backend; // one for all rows; the program ends with it
+#endif
+
 // ---- one call of one kernel ------------------------------------------------------------------------
 enum { CASE_MAX = 24 };
 typedef struct case_call {
@@ -168,11 +183,16 @@ static void case_run_kernel(case_call *c, const own_case *row, const dt_kernel *
                         .in_layout = c->in_layout,
                         .out_layout = c->out_layout,
                         .inplace_in = -1};
-    int block = dt_cpu_block() ? dt_cpu_block() : 8;
+#ifdef DT_ROWS_CUDA
+    c->site.backend = case_backend;
+    const dt_layout image_layout = {DT_NHWC, 0};
+#else
+    const dt_layout image_layout = dt_blocked(dt_cpu_block() ? dt_cpu_block() : 8);
+#endif
     for (int i = 0; i < n->n_in; i++) {
         const dt_value_info *v = dt_site_in(&c->site, i);
         bool image = v && v->shape.n == 4 && v->kind == DT_V_TEMP;
-        c->in_layout[i] = blocked && image ? dt_blocked(block) : dt_dense();
+        c->in_layout[i] = blocked && image ? image_layout : dt_dense();
     }
     if (k->prepare(&c->site) != DT_OK) fail_msg("%s: %s", row->name, dt_error_message());
     for (int i = 0; i < n->n_in; i++) {
@@ -193,7 +213,12 @@ static void case_run_kernel(case_call *c, const own_case *row, const dt_kernel *
                 .scratch = c->scratch,
                 .accumulate = accumulate,
                 .step = &own_case_step};
+#ifdef DT_ROWS_CUDA
+    const char *wrong = device_run_kernel(case_backend, k, &c->site, &r, scratch + 64);
+    if (wrong) fail_msg("%s: %s", row->name, wrong);
+#else
     k->run(&c->site, &r);
+#endif
     for (int i = 0; i < 64; i++)
         if (((unsigned char *)c->scratch)[scratch + (size_t)i] != 0xff)
             fail_msg("%s: wrote behind the scratch", row->name);
@@ -260,7 +285,7 @@ static void case_data_free(case_data *d) {
 }
 
 static double case_tolerance(const own_case *c, dt_dtype type) {
-    return (c->tolerance != 0 ? c->tolerance : 2e-6) + (type == DT_BF16 ? 1e-2 : 0);
+    return (c->tolerance != 0 ? c->tolerance : 2e-6) + (type != DT_F32 ? 1e-2 : 0);
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
@@ -445,6 +470,19 @@ static void case_run_typed(const own_case *c, const dt_kernel *fwd, const dt_ker
 // Runs the row on the current ISA; fails the cmocka test on a difference.
 static void own_case_run(const own_case *c) {
     const dt_kernel *fwd = NULL, *bwd = NULL;
+#ifdef DT_ROWS_CUDA
+    const int n_types = 3;
+    if (!case_backend &&
+        fake_cuda_backend(&case_backend, &(dt_backend_opts){.threads = 1}) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    fwd = case_backend->kernel(case_backend, c->op, false);
+    bwd = case_backend->kernel(case_backend, c->op, true);
+    if (!fwd || (c->grad_in && !bwd)) {
+        printf("not on CUDA yet: %s\n", c->name);
+        return;
+    }
+#else
+    const int n_types = 2;
 #define CPU_KERNEL(op_, f, b)                                                                      \
     if (c->op == DT_OP_##op_) fwd = &f, bwd = &b;
 #define CPU_KERNEL_FORWARD(op_, f)                                                                 \
@@ -452,9 +490,10 @@ static void own_case_run(const own_case *c) {
 #include "backend/cpu/cpu_kernels.def"
 #undef CPU_KERNEL
 #undef CPU_KERNEL_FORWARD
-    for (int t = 0; t < (c->f32_only ? 1 : 2); t++)
+#endif
+    for (int t = 0; t < (c->f32_only ? 1 : n_types); t++)
         for (int blocked = 0; blocked < 2; blocked++)
-            case_run_typed(c, fwd, bwd, t ? DT_BF16 : DT_F32, blocked);
+            case_run_typed(c, fwd, bwd, (dt_dtype)t, blocked);
 }
 
 #endif

@@ -15,9 +15,15 @@
 //       }
 //   }
 //
+// In DT_THREADS `continue` ends a thread's phase; `break` and `return` must not leave it, and every thread
+// of a block must reach it. The host runs threads and blocks forwards in one launch and backwards in the
+// next, and fills shared memory with NaN first: what depends on an order that nothing promises shows as
+// different bits.
+//
 // Kernels live in kernels/<op>_kernels.h, C and CUDA C++ at once: no C++ features, no C features that C++
-// lacks (designated initialisers, restrict, _Bool, implicit void * casts). kernels.cu includes them all for
-// the device; the test's machine includes the same files for the host. cuda_own_kernels.def lists them.
+// lacks (designated initialisers, compound literals, restrict, _Bool, implicit void * casts).
+// kernels/all_kernels.h includes them all, for the device in kernels.cu and for the host in the test's
+// machine; an op's host side includes its own for the structs. cuda_own_kernels.def lists the kernels.
 #ifndef DT_BACKEND_CUDA_KERNEL_H
 #define DT_BACKEND_CUDA_KERNEL_H
 
@@ -29,7 +35,7 @@
 #define DT_FN static __device__ __forceinline__
 #define DT_KERNEL(name, args_t)                                                                    \
     static __device__ __forceinline__ void name##_body(const args_t *a);                           \
-    __global__ void name(const __grid_constant__ args_t a) {                                       \
+    static __global__ void name(const __grid_constant__ args_t a) {                                \
         name##_body(&a);                                                                           \
     }                                                                                              \
     static __device__ __forceinline__ void name##_body(const args_t *a)
@@ -39,18 +45,32 @@
 #define DT_GRID               ((int64_t)gridDim.x)
 #define DT_BLOCK_DIM          ((int)blockDim.x)
 #define DT_SHARED(type, x, n) __shared__ type x[n]
+// dt_cuda_grid.shared_bytes of it, one array a kernel
+#define DT_SHARED_DYNAMIC(type, x)                                                                 \
+    extern __shared__ __align__(16) unsigned char dt_dynamic_[];                                   \
+    type *x = (type *)dt_dynamic_
 #else
 typedef struct dt_host_block { // set by the machine that pretends, one block after another
     int64_t block, grid;
     int block_dim;
+    int backwards; // last thread first
+    void *shared;  // dynamic shared memory
 } dt_host_block;
-#define DT_FN                   static inline __attribute__((unused))
-#define DT_KERNEL(name, args_t) void name##_host(const args_t *a, const dt_host_block *dt_b)
-#define DT_THREADS(t)           for (int t = 0; t < dt_b->block_dim; t++)
-#define DT_BLOCK                (dt_b->block)
-#define DT_GRID                 (dt_b->grid)
-#define DT_BLOCK_DIM            (dt_b->block_dim)
-#define DT_SHARED(type, x, n)   type x[n]
+#define DT_FN static inline __attribute__((unused))
+#define DT_KERNEL(name, args_t)                                                                    \
+    static inline                                                                                  \
+        __attribute__((unused)) void name##_host(const args_t *a, const dt_host_block *dt_b)
+#define DT_THREADS(t)                                                                              \
+    for (int dt_i_ = 0, t; dt_i_ < dt_b->block_dim &&                                              \
+                           (t = dt_b->backwards ? dt_b->block_dim - 1 - dt_i_ : dt_i_, 1);         \
+         dt_i_++)
+#define DT_BLOCK     (dt_b->block)
+#define DT_GRID      (dt_b->grid)
+#define DT_BLOCK_DIM (dt_b->block_dim)
+#define DT_SHARED(type, x, n)                                                                      \
+    type x[n];                                                                                     \
+    memset(x, 0xff, sizeof x)
+#define DT_SHARED_DYNAMIC(type, x) type *x = (type *)dt_b->shared
 #endif
 
 #endif

@@ -1,0 +1,252 @@
+// cuda_backend.c: CUDA's table: memory, copies, streams, capture, and which kernels serve which op.
+//
+// Memory comes from the device directly: what asks for it (parameter slabs, activations, packed copies,
+// slots) asks a few times a lifetime, in big pieces. All of it is zeroed before alloc returns. Copies that
+// wait go through no stream and do not wait for other streams: who copies results out has synchronised.
+//
+// Errors of queued work are remembered (see cuda_backend.h): CUDA reports them late in any case.
+#include "backend/cuda/cuda_backend.h"
+
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dt_cuda_check(dt_cuda *c, int error, const char *where) {
+    if (!error || c->error) return;
+    c->error = error;
+    snprintf(c->error_where, sizeof c->error_where, "%s", where);
+}
+
+dt_status dt_cuda_status(dt_cuda *c) {
+    if (!c->error) return DT_OK;
+    return dt_fail(DT_E_INTERNAL,
+                   "cuda device %d (%s): %s: %s; set CUDA_LAUNCH_BLOCKING=1 and run again to see "
+                   "which kernel, and look for Xid lines in the kernel's log (dmesg)",
+                   c->index, c->info.name, c->error_where, c->api->error_text(c->api, c->error));
+}
+
+static bool supports_dtype(const dt_backend *b, dt_dtype t) {
+    return t != DT_BF16 || dt_cuda_self(b)->info.major >= 8;
+}
+
+static const char *describe(const dt_backend *b) {
+    return dt_cuda_self(b)->text;
+}
+
+// ---- memory ----------------------------------------------------------------------------------------
+static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+    dt_cuda *c = dt_cuda_self(b);
+    *p = NULL;
+    int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64);
+    if (e) {
+        dt_cuda_device_info now = {{0}};
+        c->api->device_info(c->api, c->index, &now);
+        return dt_fail(
+            DT_E_INTERNAL,
+            "out of memory on cuda device %d: %.1f MB for %s, %.1f MB free of %.1f (%s); "
+            "lower train.micro_batch",
+            c->index, (double)n_bytes / 1e6, what, (double)now.free_bytes / 1e6,
+            (double)now.total_bytes / 1e6, c->api->error_text(c->api, e));
+    }
+    e = c->api->zero(c->api, *p, n_bytes ? n_bytes : 64, NULL);
+    if (!e) e = c->api->stream_synchronize(c->api, NULL);
+    dt_cuda_check(c, e, what);
+    return dt_cuda_status(c);
+}
+
+static void release(dt_backend *b, void *p, size_t n_bytes) {
+    (void)n_bytes;
+    dt_cuda *c = dt_cuda_self(b);
+    if (p) dt_cuda_check(c, c->api->free(c->api, p), "free");
+}
+
+static dt_status alloc_host(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+    dt_cuda *c = dt_cuda_self(b);
+    *p = NULL;
+    const int e = c->api->alloc_host(c->api, p, n_bytes ? n_bytes : 64);
+    if (e)
+        return dt_fail(DT_E_INTERNAL, "no pinned memory: %.1f MB for %s (%s); raise ulimit -l",
+                       (double)n_bytes / 1e6, what, c->api->error_text(c->api, e));
+    memset(*p, 0, n_bytes ? n_bytes : 64);
+    return DT_OK;
+}
+
+static void free_host(dt_backend *b, void *p, size_t n_bytes) {
+    (void)n_bytes;
+    dt_cuda *c = dt_cuda_self(b);
+    if (p) dt_cuda_check(c, c->api->free_host(c->api, p), "free of pinned memory");
+}
+
+static void copy_to_device(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
+    dt_cuda *c = dt_cuda_self(b);
+    if (n_bytes)
+        dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 1, NULL), "copy to the device");
+}
+
+static void copy_to_host(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
+    dt_cuda *c = dt_cuda_self(b);
+    if (n_bytes)
+        dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 0, NULL), "copy to the host");
+}
+
+// ---- streams ---------------------------------------------------------------------------------------
+static dt_status stream_create(dt_backend *b, void **stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    dt_cuda_check(c, c->api->stream_create(c->api, stream), "creating a stream");
+    return dt_cuda_status(c);
+}
+
+static void stream_destroy(dt_backend *b, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    if (stream) dt_cuda_check(c, c->api->stream_destroy(c->api, stream), "destroying a stream");
+}
+
+static dt_status synchronize(dt_backend *b, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    dt_cuda_check(c, c->api->stream_synchronize(c->api, stream), "waiting for the device");
+    return dt_cuda_status(c);
+}
+
+static bool stream_done(dt_backend *b, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    bool done = false;
+    const int e = c->api->stream_query(c->api, stream, &done);
+    dt_cuda_check(c, e, "asking the device");
+    return done || e; // the error comes out of synchronize
+}
+
+static void stream_wait(dt_backend *b, void *stream, void *on) {
+    dt_cuda *c = dt_cuda_self(b);
+    // one event serves all: a wait is for what it holds when the wait is queued
+    dt_cuda_check(c, c->api->event_record(c->api, c->event, on), "recording an event");
+    dt_cuda_check(c, c->api->event_wait(c->api, c->event, stream), "waiting for an event");
+}
+
+static void copy_in(dt_backend *b, void *dst, const void *host, size_t n_bytes, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    if (n_bytes)
+        dt_cuda_check(c, c->api->copy(c->api, dst, host, n_bytes, 1, stream), "queueing a copy in");
+}
+
+static void copy_out(dt_backend *b, void *host, const void *src, size_t n_bytes, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    if (n_bytes)
+        dt_cuda_check(c, c->api->copy(c->api, host, src, n_bytes, 0, stream),
+                      "queueing a copy out");
+}
+
+// ---- capture ---------------------------------------------------------------------------------------
+static dt_status capture_begin(dt_backend *b, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    DT_TRY(dt_cuda_status(c));
+    const int e = c->api->capture_begin(c->api, stream);
+    return e ? dt_fail(DT_E_INTERNAL, "cuda: capture does not begin: %s",
+                       c->api->error_text(c->api, e))
+             : DT_OK;
+}
+
+// What fails only because it was captured is forgotten: the caller runs the same work uncaptured.
+static dt_status capture_end(dt_backend *b, void *stream, void **graph) {
+    dt_cuda *c = dt_cuda_self(b);
+    *graph = NULL;
+    const int e = c->api->capture_end(c->api, stream, graph);
+    const int first = c->error ? c->error : e;
+    if (!first) return DT_OK;
+    if (*graph) c->api->graph_destroy(c->api, *graph);
+    *graph = NULL;
+    c->error = 0;
+    return dt_fail(DT_E_INTERNAL, "cuda: the step cannot be captured: %s%s%s", c->error_where,
+                   c->error_where[0] ? ": " : "", c->api->error_text(c->api, first));
+}
+
+static void graph_launch(dt_backend *b, void *graph, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    dt_cuda_check(c, c->api->graph_launch(c->api, graph, stream), "launching a captured step");
+}
+
+static void graph_destroy(dt_backend *b, void *graph) {
+    dt_cuda *c = dt_cuda_self(b);
+    if (graph) dt_cuda_check(c, c->api->graph_destroy(c->api, graph), "destroying a graph");
+}
+
+// ---- kernels ---------------------------------------------------------------------------------------
+static const dt_kernel *const forward_kernels[DT_OP_COUNT] = {
+#define CUDA_KERNEL(op, forward, backward) [DT_OP_##op] = &forward,
+#define CUDA_KERNEL_FORWARD(op, forward)   [DT_OP_##op] = &forward,
+#include "backend/cuda/cuda_kernels.def"
+#undef CUDA_KERNEL
+#undef CUDA_KERNEL_FORWARD
+};
+
+static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
+#define CUDA_KERNEL(op, forward, backward) [DT_OP_##op] = &backward,
+#define CUDA_KERNEL_FORWARD(op, forward)
+#include "backend/cuda/cuda_kernels.def"
+#undef CUDA_KERNEL
+#undef CUDA_KERNEL_FORWARD
+};
+
+static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
+    (void)b;
+    return backward ? backward_kernels[op] : forward_kernels[op];
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+static void destroy(dt_backend *b) {
+    dt_cuda *c = dt_cuda_self(b);
+    if (c->event) c->api->event_destroy(c->api, c->event);
+    free(c);
+    free(b);
+}
+
+static const dt_device device_table = {.stream_create = stream_create,
+                                       .stream_destroy = stream_destroy,
+                                       .synchronize = synchronize,
+                                       .stream_done = stream_done,
+                                       .stream_wait = stream_wait,
+                                       .copy_in = copy_in,
+                                       .copy_out = copy_out,
+                                       .capture_begin = capture_begin,
+                                       .capture_end = capture_end,
+                                       .graph_launch = graph_launch,
+                                       .graph_destroy = graph_destroy};
+
+dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, int index,
+                                 const dt_backend_opts *opts) {
+    *out = NULL;
+    dt_cuda *c = dt_xcalloc(1, sizeof *c);
+    *c = (dt_cuda){.api = api, .index = index, .deterministic = opts->deterministic};
+    dt_cuda_check(c, api->device_use(api, index), "using the device");
+    if (!c->error)
+        dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
+    if (!c->error) dt_cuda_check(c, api->event_create(api, &c->event, false), "creating an event");
+    const dt_status status = dt_cuda_status(c);
+    if (status != DT_OK) {
+        free(c);
+        return status;
+    }
+    c->device = device_table;
+    c->device.index = index;
+    snprintf(c->text, sizeof c->text, "cuda %d: %s, sm_%d%d, %.0f GB, %s", index, c->info.name,
+             c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9, api->versions(api));
+    dt_backend *b = dt_xcalloc(1, sizeof *b);
+    *b = (dt_backend){.name = "cuda",
+                      .device = &c->device,
+                      .self = c,
+                      .threads = opts->threads < 1 ? 1 : opts->threads,
+                      .supports_dtype = supports_dtype,
+                      .describe = describe,
+                      .alloc = alloc,
+                      .free = release,
+                      .alloc_host = alloc_host,
+                      .free_host = free_host,
+                      .copy_to_device = copy_to_device,
+                      .copy_to_host = copy_to_host,
+                      .kernel = kernel,
+                      .reorder = dt_cuda_reorder,
+                      .destroy = destroy};
+    *out = b;
+    return DT_OK;
+}

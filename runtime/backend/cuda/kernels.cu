@@ -1,0 +1,19 @@
+// kernels.cu: all own kernels for the device, and how one is launched by number (cuda_real.h).
+#include "backend/cuda/cuda_real.h"
+#include "backend/cuda/kernels/all_kernels.h"
+
+#include <cuda_runtime.h>
+
+static const void *const kernels[] = {
+#define CUDA_OWN_KERNEL(name, args_t) (const void *)name,
+#include "backend/cuda/cuda_own_kernels.def"
+#undef CUDA_OWN_KERNEL
+};
+
+extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g,
+                                   const void *args, void *stream) {
+    (void)a;
+    void *params[] = {(void *)args};
+    return cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params,
+                            (size_t)g.shared_bytes, (cudaStream_t)stream);
+}

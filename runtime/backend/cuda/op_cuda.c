@@ -1,0 +1,75 @@
+// op_cuda.c: what the <op>_cuda.c files share (see cuda_backend.h), and reorders.
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels/reorder_kernels.h"
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes) {
+    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_cuda_layout(dt_site_in(s, i));
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_cuda_layout(dt_site_out(s, i));
+    s->scratch_bytes = 0;
+    s->inplace_in = -1;
+    s->n_packs = 0;
+    return s->state = dt_xcalloc(1, n_state_bytes ? n_state_bytes : 1);
+}
+
+void dt_cuda_destroy(dt_site *s) {
+    free(s->state);
+    s->state = NULL;
+}
+
+dt_status dt_cuda_type(dt_site *s, int *type, const dt_value_info *const *infos, int n) {
+    *type = -1;
+    for (int i = 0; i < n; i++) {
+        if (!infos[i]) continue;
+        if (!dt_dtype_is_float(infos[i]->dtype) || (*type >= 0 && (int)infos[i]->dtype != *type))
+            return dt_cuda_fail(s, "%s is %s here: only tensors that are all f32, bf16 or f16",
+                                infos[i]->name, dt_dtype_name(infos[i]->dtype));
+        *type = infos[i]->dtype;
+    }
+    return DT_OK;
+}
+
+dt_cuda_grid dt_cuda_grid_flat(const dt_cuda *c, int64_t n) {
+    const int64_t most = (int64_t)c->info.n_sm * 8, want = (n + 2047) / 2048;
+    return (dt_cuda_grid){.blocks = want < 1 ? 1 : want < most ? want : most, .threads = 256};
+}
+
+void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream) {
+    static const char *const names[] = {
+#define CUDA_OWN_KERNEL(name, args_t) #name,
+#include "backend/cuda/cuda_own_kernels.def"
+#undef CUDA_OWN_KERNEL
+    };
+    const int e = c->api->launch(c->api, k, g, args, stream);
+    if (!e) return;
+    char where[96];
+    snprintf(where, sizeof where, "launching kernel %s (%lld blocks of %d)", names[k],
+             (long long)g.blocks, g.threads);
+    dt_cuda_check(c, e, where);
+}
+
+void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const void *src,
+                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
+                     dt_layout dst_layout, void *stream) {
+    (void)threads;
+    dt_cuda *c = dt_cuda_self(b);
+    dt_reorder_args a = {.src = src, .dst = dst, .src_type = src_type, .dst_type = dst_type};
+    const int64_t n = dt_shape_elements(shape);
+    if (dt_layout_equal(src_layout, dst_layout) || shape->n < 3) {
+        a.n = n;
+        dt_cuda_launch(c, DT_K_reorder_flat, dt_cuda_grid_flat(c, n), &a, stream);
+        return;
+    }
+    const int64_t channels = shape->d[1], pixels = n / (shape->d[0] * channels);
+    a.n = shape->d[0];
+    a.n_rows = src_layout.kind == DT_DENSE ? channels : pixels;
+    a.n_cols = src_layout.kind == DT_DENSE ? pixels : channels;
+    const int64_t tiles = ((a.n_rows + DT_REORDER_TILE - 1) / DT_REORDER_TILE) *
+                          ((a.n_cols + DT_REORDER_TILE - 1) / DT_REORDER_TILE);
+    dt_cuda_launch(c, DT_K_reorder_planes,
+                   (dt_cuda_grid){.blocks = a.n * tiles, .threads = DT_REORDER_THREADS}, &a,
+                   stream);
+}

@@ -1,0 +1,110 @@
+// device_run.h: runs one kernel of the CUDA backend on the pretending machine for the op tests' harnesses,
+// which keep their tensors, with a canary behind each, in host memory: they are copied to the device with
+// the canaries, the kernel runs, and all of it is copied back. It runs twice, queued and as a captured
+// graph that is played back, from the same beginning: the bits must be equal.
+#ifndef DT_TESTS_CUDA_DEVICE_RUN_H
+#define DT_TESTS_CUDA_DEVICE_RUN_H
+
+#include "base/arena.h"
+#include "fake_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICE_CANARY = 64, DEVICE_TENSORS = 64 };
+
+typedef struct device_tensor {
+    char *host, *device;
+    size_t n_bytes;
+    bool out;
+} device_tensor;
+
+typedef struct device_run {
+    dt_backend *backend;
+    device_tensor t[DEVICE_TENSORS];
+    int n;
+} device_run;
+
+static inline void *device_add(device_run *d, const void *host, size_t n_bytes, bool out) {
+    if (!host) return NULL;
+    device_tensor *t = &d->t[d->n++];
+    *t = (device_tensor){.host = (char *)host, .n_bytes = n_bytes, .out = out};
+    if (d->n > DEVICE_TENSORS ||
+        d->backend->alloc(d->backend, (void **)&t->device, n_bytes, "a test's tensor") != DT_OK)
+        abort();
+    return t->device;
+}
+
+static inline void device_upload(device_run *d) {
+    for (int i = 0; i < d->n; i++)
+        d->backend->copy_to_device(d->backend, d->t[i].device, d->t[i].host, d->t[i].n_bytes);
+}
+
+static inline size_t device_bytes(const dt_value_info *v, dt_layout l) {
+    return dt_layout_bytes(l, v->dtype, &v->shape) + DEVICE_CANARY;
+}
+
+static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_site *s,
+                                    const dt_run *r) {
+    const dt_device *dev = d->backend->device;
+    void *graph;
+    device_upload(d);
+    DT_TRY(dev->capture_begin(d->backend, r->stream));
+    k->run(s, r);
+    DT_TRY(dev->capture_end(d->backend, r->stream, &graph));
+    dev->graph_launch(d->backend, graph, r->stream);
+    const dt_status status = dev->synchronize(d->backend, r->stream);
+    dev->graph_destroy(d->backend, graph);
+    return status;
+}
+
+// `h` points to host memory: tensors in site->in_layout and out_layout with DEVICE_CANARY bytes behind each,
+// scratch with n_scratch bytes in all; h->packed is device memory already. NULL, or what went wrong.
+static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, const dt_site *s,
+                                            const dt_run *h, size_t n_scratch) {
+    device_run *d = dt_xcalloc(1, sizeof *d);
+    d->backend = b;
+    const void *in[32] = {NULL};
+    void *out[32] = {NULL};
+    for (int i = 0; i < s->node->n_in; i++)
+        if (h->in[i])
+            in[i] = device_add(d, h->in[i], device_bytes(dt_site_in(s, i), s->in_layout[i]), false);
+    for (int i = 0; i < s->node->n_out; i++)
+        if (h->out[i])
+            out[i] =
+                device_add(d, h->out[i], device_bytes(dt_site_out(s, i), s->out_layout[i]), true);
+    dt_run r = *h;
+    r.in = in;
+    r.out = out;
+    r.scratch = device_add(d, h->scratch, n_scratch, true);
+    r.step = device_add(d, h->step, sizeof *h->step, false);
+    const char *wrong = NULL;
+    if (b->device->stream_create(b, &r.stream) != DT_OK) abort();
+    char *first[DEVICE_TENSORS] = {NULL};
+    device_upload(d);
+    k->run(s, &r);
+    if (b->device->synchronize(b, r.stream) != DT_OK) wrong = dt_error_message();
+    for (int i = 0; i < d->n; i++) {
+        first[i] = malloc(d->t[i].n_bytes);
+        b->copy_to_host(b, first[i], d->t[i].device, d->t[i].n_bytes);
+        if (!d->t[i].out && memcmp(first[i], d->t[i].host, d->t[i].n_bytes))
+            wrong = "the kernel wrote to an input";
+    }
+    if (!wrong && device_play(d, k, s, &r) != DT_OK) wrong = dt_error_message();
+    for (int i = 0; i < d->n; i++) {
+        device_tensor *t = &d->t[i];
+        char *again = malloc(t->n_bytes);
+        b->copy_to_host(b, again, t->device, t->n_bytes);
+        if (!wrong && t->out && t->host != h->scratch && memcmp(first[i], again, t->n_bytes))
+            wrong = "the captured kernel gives other bits";
+        if (t->out) memcpy(t->host, again, t->n_bytes);
+        b->free(b, t->device, t->n_bytes);
+        free(again);
+        free(first[i]);
+    }
+    b->device->stream_destroy(b, r.stream);
+    free(d);
+    return wrong;
+}
+
+#endif

@@ -1,0 +1,866 @@
+// fake_cuda.c: memory, streams, events and graphs of the pretending machine (see fake_cuda.h).
+//
+// A stream is a track: a list of pieces of work, of which the first `done` have run. An event is a place on
+// a track; a wait is a piece of work that first runs the event's track up to that place. A captured stream
+// has, while it is captured, a second track, which belongs to the graph; a graph that is launched is one
+// piece of work that runs the graph's first track from the beginning, and the others as far as it waits
+// for them. So live streams and graphs run by the same rule.
+#include "fake_cuda.h"
+
+#include "backend/cuda/kernels/all_kernels.h"
+#include "base/arena.h"
+#include "fake_math.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MAX_PTR = 12, N_CHOICES = 3, CANARY_BYTE = 0xca };
+
+typedef enum work_kind {
+    W_LAUNCH,
+    W_COPY,
+    W_ZERO,
+    W_WAIT,
+    W_RECORD,
+    W_GRAPH,
+    W_DNN,
+    W_GEMM
+} work_kind;
+
+typedef struct track track;
+typedef struct graph graph;
+typedef struct event event;
+typedef struct work {
+    work_kind kind;
+    dt_cuda_kernel k;
+    dt_cuda_grid grid;
+    void *args;
+    char *dst;
+    const char *src;
+    size_t n_bytes;
+    int direction;
+    track *on; // W_WAIT
+    int64_t upto;
+    event *ev;
+    graph *g;
+    fake_plan plan;
+    void *ptr[MAX_PTR];
+} work;
+
+struct track {
+    work *items;
+    int64_t base, n, cap,
+        done; // places count from the beginning of the track; items[0] is place `base`
+    track *next;
+};
+
+struct graph {
+    track *tracks; // the origin is the last of the list
+    track *origin;
+    int refs;
+    graph *next;
+};
+
+typedef struct stream {
+    track *live, *captured;
+    bool alive;
+    struct stream *next;
+} stream;
+
+struct event {
+    track *on;
+    int64_t place;
+    uint64_t capture; // 0: not of a capture
+    double us;
+    bool alive, timed;
+    event *next;
+};
+
+typedef struct block {
+    char *base, *p;
+    size_t n_mapped, n_bytes;
+    bool pinned, alive;
+    struct block *next;
+} block;
+
+typedef struct plan {
+    fake_plan f;
+    bool alive;
+    struct plan *next;
+} plan;
+
+typedef struct machine {
+    dt_cuda_api api;
+    fake_cuda_opts o;
+    int device;
+    block *blocks;
+    stream *streams;
+    track *tracks; // of all streams there ever were
+    event *events;
+    graph *graphs;
+    plan *plans;
+    size_t used;
+    int open; // how often device memory has been opened
+    uint64_t launches;
+    double us;
+    uint64_t capture, n_captures; // the one that runs, 0: none
+    stream *origin;
+    graph *recording;
+    int capture_error;
+    fake_cuda_call *log;
+    size_t n_log, cap_log;
+    char fail_call[32];
+    int fail_after, fail_error;
+} machine;
+
+static machine *of(dt_cuda_api *a) {
+    return a->self;
+}
+
+__attribute__((noreturn, format(printf, 1, 2))) static void breach(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "the pretending machine: ");
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+    abort();
+}
+
+// ---- the log, and calls that are told to fail ------------------------------------------------------
+static int note(machine *m, const char *call, const char *what, size_t n_bytes, stream *s) {
+    if (m->n_log == m->cap_log) {
+        m->cap_log = m->cap_log ? 2 * m->cap_log : 256;
+        m->log = dt_xrealloc(m->log, m->cap_log * sizeof *m->log);
+    }
+    m->log[m->n_log++] = (fake_cuda_call){call, what, n_bytes, s, s && s->captured};
+    if (!m->fail_error || strcmp(call, m->fail_call) || m->fail_after-- > 0) return 0;
+    const int e = m->fail_error;
+    m->fail_error = 0;
+    return e;
+}
+
+const fake_cuda_call *fake_cuda_log(dt_cuda_api *a, size_t *n) {
+    *n = of(a)->n_log;
+    return of(a)->log;
+}
+void fake_cuda_log_clear(dt_cuda_api *a) {
+    of(a)->n_log = 0;
+}
+void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error) {
+    snprintf(of(a)->fail_call, sizeof of(a)->fail_call, "%s", call);
+    of(a)->fail_after = after;
+    of(a)->fail_error = error;
+}
+size_t fake_cuda_bytes(dt_cuda_api *a) {
+    return of(a)->used;
+}
+
+static const char *error_text(dt_cuda_api *a, int e) {
+    (void)a;
+    switch (e) {
+    case 0:
+        return "no error";
+    case FAKE_INVALID:
+        return "invalid argument";
+    case FAKE_OUT_OF_MEMORY:
+        return "out of memory";
+    case FAKE_NOT_CAPTURABLE:
+        return "operation not permitted when stream is capturing";
+    case FAKE_CAPTURE_INVALID:
+        return "operation failed due to a previous error during capture";
+    case FAKE_CAPTURE_UNJOINED:
+        return "capture has unjoined work";
+    case FAKE_CAPTURE_ISOLATION:
+        return "dependency on uncaptured work in another stream";
+    default:
+        return "an error that the test asked for";
+    }
+}
+
+static const char *versions(dt_cuda_api *a) {
+    (void)a;
+    return "no CUDA: a machine that pretends";
+}
+static int device_count(dt_cuda_api *a, int *n) {
+    *n = of(a)->o.n_devices;
+    return note(of(a), "device_count", "", 0, NULL);
+}
+static int device_use(dt_cuda_api *a, int index) {
+    of(a)->device = index;
+    return note(of(a), "device_use", "", 0, NULL);
+}
+static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
+    machine *m = of(a);
+    *out = (dt_cuda_device_info){.major = 9,
+                                 .n_sm = 3, // few and odd: loops over the grid go round
+                                 .pci_bus = 1 + index,
+                                 .total_bytes = m->o.total_bytes,
+                                 .free_bytes = m->o.total_bytes - m->used,
+                                 .driver = 13000,
+                                 .runtime = 13000};
+    snprintf(out->name, sizeof out->name, "pretending machine");
+    return note(m, "device_info", "", 0, NULL);
+}
+
+// ---- memory ----------------------------------------------------------------------------------------
+static void set_access(machine *m, int access) {
+    for (block *b = m->blocks; b; b = b->next)
+        if (b->alive && !b->pinned) mprotect(b->base + 4096, b->n_mapped - 8192, access);
+}
+static void open_memory(machine *m) {
+    if (m->open++ == 0) set_access(m, PROT_READ | PROT_WRITE);
+}
+static void close_memory(machine *m) {
+    if (--m->open == 0) set_access(m, PROT_NONE);
+}
+
+static block *find_block(machine *m, const void *p, size_t n) {
+    for (block *b = m->blocks; b; b = b->next)
+        if (b->alive && (const char *)p >= b->p && (const char *)p + n <= b->p + b->n_bytes)
+            return b;
+    return NULL;
+}
+
+// What may not happen in a capture makes it invalid.
+static int forbid_in_capture(machine *m) {
+    if (!m->capture) return 0;
+    m->capture_error = FAKE_CAPTURE_INVALID;
+    return FAKE_NOT_CAPTURABLE;
+}
+
+static int add_block(machine *m, void **p, size_t n, bool pinned) {
+    const size_t rounded = (n + 255) / 256 * 256, pages = (rounded + 4095) / 4096 * 4096 + 8192;
+    char *base = mmap(NULL, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return FAKE_OUT_OF_MEMORY;
+    mprotect(base + 4096, pages - 8192, PROT_READ | PROT_WRITE);
+    memset(base + 4096, CANARY_BYTE, pages - 8192);
+    block *b = dt_xcalloc(1, sizeof *b);
+    *b = (block){.base = base,
+                 .p = base + pages - 4096 - rounded,
+                 .n_mapped = pages,
+                 .n_bytes = n,
+                 .pinned = pinned,
+                 .alive = true,
+                 .next = m->blocks};
+    m->blocks = b;
+    memset(b->p, 0xff, n);
+    if (!pinned && !m->open) mprotect(base + 4096, pages - 8192, PROT_NONE);
+    *p = b->p;
+    return 0;
+}
+
+static int alloc(dt_cuda_api *a, void **p, size_t n) {
+    machine *m = of(a);
+    int e = note(m, "alloc", "", n, NULL);
+    if (!e) e = forbid_in_capture(m);
+    if (!e && (!n || m->used + n > m->o.total_bytes)) e = n ? FAKE_OUT_OF_MEMORY : FAKE_INVALID;
+    if (!e) e = add_block(m, p, n, false);
+    if (!e) m->used += n;
+    return e;
+}
+
+static void run_all(machine *m);
+
+static int drop_block(machine *m, void *p, bool pinned) {
+    block *b = m->blocks;
+    while (b && !(b->alive && b->p == p && b->pinned == pinned)) b = b->next;
+    if (!b) return FAKE_INVALID;
+    run_all(m);
+    mprotect(b->base + 4096, b->n_mapped - 8192, PROT_READ | PROT_WRITE);
+    for (char *c = b->base + 4096; c < b->base + b->n_mapped - 4096; c++) {
+        if (c == b->p) c += b->n_bytes;
+        if (c < b->base + b->n_mapped - 4096 && (unsigned char)*c != CANARY_BYTE)
+            breach("memory of %zu bytes was written outside, at byte %td", b->n_bytes, c - b->p);
+    }
+    munmap(b->base, b->n_mapped);
+    b->alive = false;
+    if (!pinned) m->used -= b->n_bytes;
+    return 0;
+}
+
+static int free_device(dt_cuda_api *a, void *p) {
+    machine *m = of(a);
+    int e = note(m, "free", "", 0, NULL);
+    if (!e) e = forbid_in_capture(m);
+    return e ? e : drop_block(m, p, false);
+}
+static int alloc_host(dt_cuda_api *a, void **p, size_t n) {
+    machine *m = of(a);
+    int e = note(m, "alloc_host", "", n, NULL);
+    if (!e) e = forbid_in_capture(m);
+    return e ? e : add_block(m, p, n, true);
+}
+static int free_host(dt_cuda_api *a, void *p) {
+    machine *m = of(a);
+    int e = note(m, "free_host", "", 0, NULL);
+    if (!e) e = forbid_in_capture(m);
+    return e ? e : drop_block(m, p, true);
+}
+
+// ---- work ------------------------------------------------------------------------------------------
+static void push(machine *m, track *t, const work *w) {
+    (void)m;
+    if (t->n == t->cap) {
+        t->cap = t->cap ? 2 * t->cap : 64;
+        t->items = dt_xrealloc(t->items, (size_t)t->cap * sizeof *t->items);
+    }
+    t->items[t->n++] = *w;
+}
+
+static track *add_track(track **list) {
+    track *t = dt_xcalloc(1, sizeof *t);
+    t->next = *list;
+    return *list = t;
+}
+
+static void drop_items(track *t) {
+    for (int64_t i = 0; i < t->n; i++) free(t->items[i].args);
+    t->base += t->n;
+    t->n = t->done = 0;
+}
+
+static void drop_graph(graph *g) {
+    if (--g->refs) return;
+    while (g->tracks) {
+        track *t = g->tracks;
+        g->tracks = t->next;
+        drop_items(t);
+        free(t->items);
+        free(t);
+    }
+}
+
+#define CUDA_OWN_KERNEL(name, args_t)                                                              \
+    static void run_##name(const void *args, const dt_host_block *b) {                             \
+        name##_host((const args_t *)args, b);                                                      \
+    }
+#include "backend/cuda/cuda_own_kernels.def"
+#undef CUDA_OWN_KERNEL
+static const struct {
+    const char *name;
+    size_t args_bytes;
+    void (*run)(const void *, const dt_host_block *);
+} own_kernels[] = {
+#define CUDA_OWN_KERNEL(name, args_t) {#name, sizeof(args_t), run_##name},
+#include "backend/cuda/cuda_own_kernels.def"
+#undef CUDA_OWN_KERNEL
+};
+
+static void run_launch(machine *m, const work *w) {
+    const bool backwards = m->launches++ & 1;
+    dt_host_block b = {.grid = w->grid.blocks,
+                       .block_dim = w->grid.threads,
+                       .backwards = backwards,
+                       .shared = NULL};
+    const size_t shared = (size_t)w->grid.shared_bytes;
+    if (shared && posix_memalign(&b.shared, 64, (shared + 63) / 64 * 64)) abort();
+    for (int64_t i = 0; i < b.grid; i++) {
+        b.block = backwards ? b.grid - 1 - i : i;
+        if (shared) memset(b.shared, 0xff, shared);
+        own_kernels[w->k].run(w->args, &b);
+    }
+    free(b.shared);
+    m->us += 2;
+}
+
+static void run_copy(machine *m, const work *w) {
+    const char *host = w->direction == 1 ? w->src : w->direction == 0 ? w->dst : NULL;
+    if (host && !find_block(m, host, w->n_bytes))
+        breach("pinned memory of a queued copy is gone before the copy ran");
+    memcpy(w->dst, w->src, w->n_bytes);
+    m->us += 1 + (double)w->n_bytes / 1e5;
+}
+
+static void run_track(machine *m, track *t, int64_t upto);
+
+static void run_graph(machine *m, graph *g) {
+    for (track *t = g->tracks; t; t = t->next) t->done = 0;
+    run_track(m, g->origin, g->origin->n);
+    for (track *t = g->tracks; t; t = t->next) t->done = 0;
+}
+
+static void run_work(machine *m, const work *w) {
+    switch (w->kind) {
+    case W_LAUNCH:
+        run_launch(m, w);
+        break;
+    case W_COPY:
+        run_copy(m, w);
+        break;
+    case W_ZERO:
+        memset(w->dst, 0, w->n_bytes);
+        m->us += 1;
+        break;
+    case W_WAIT:
+        run_track(m, w->on, w->upto);
+        break;
+    case W_RECORD:
+        w->ev->us = m->us;
+        break;
+    case W_GRAPH:
+        run_graph(m, w->g);
+        drop_graph(w->g);
+        break;
+    case W_DNN:
+        fake_dnn_run(&w->plan, w->ptr);
+        m->us += w->plan.choice == 1 ? 5 : 10 + w->plan.choice;
+        break;
+    case W_GEMM:
+        fake_gemm_run(&w->plan, w->ptr);
+        m->us += w->plan.choice == 1 ? 5 : 10 + w->plan.choice;
+        break;
+    }
+}
+
+// Places of a graph's tracks start at 0: base stays 0 there.
+static void run_track(machine *m, track *t, int64_t upto) {
+    open_memory(m);
+    while (t->base + t->done < upto) {
+        const work w = t->items[t->done++];
+        run_work(m, &w);
+    }
+    close_memory(m);
+}
+
+// A live track whose work has all run is emptied.
+static void run_live(machine *m, track *t) {
+    run_track(m, t, t->base + t->n);
+    drop_items(t);
+}
+
+static void run_all(machine *m) {
+    for (track *t = m->tracks; t; t = t->next)
+        if (t->n) run_live(m, t);
+}
+
+static void queue(machine *m, stream *s, const work *w) {
+    push(m, s->captured ? s->captured : s->live, w);
+}
+
+// ---- copies and launches ---------------------------------------------------------------------------
+static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direction, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    int e = note(m, "copy", direction == 1 ? "in" : direction == 0 ? "out" : "within", n, s);
+    if (!e && !s) e = forbid_in_capture(m);
+    if (e) return e;
+    const block *d = find_block(m, dst, n), *f = find_block(m, src, n);
+    const bool dst_device = d && !d->pinned, src_device = f && !f->pinned;
+    if (dst_device != (direction != 0) || src_device != (direction != 1)) {
+        fprintf(stderr, "copy of %zu bytes: memory is not where the direction says\n", n);
+        return FAKE_INVALID;
+    }
+    if (s && ((direction == 1 && !f) || (direction == 0 && !d)))
+        breach("a queued copy of %zu bytes is not with pinned memory", n);
+    const work w = {.kind = W_COPY, .dst = dst, .src = src, .n_bytes = n, .direction = direction};
+    if (s) {
+        queue(m, s, &w);
+        return 0;
+    }
+    open_memory(m); // waits for no stream
+    memcpy(dst, src, n);
+    close_memory(m);
+    return 0;
+}
+
+static int zero(dt_cuda_api *a, void *dst, size_t n, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    int e = note(m, "zero", "", n, s);
+    if (!e && !s) e = forbid_in_capture(m);
+    if (e) return e;
+    const block *d = find_block(m, dst, n);
+    if (!d || d->pinned) return FAKE_INVALID;
+    const work w = {.kind = W_ZERO, .dst = dst, .n_bytes = n};
+    if (s) {
+        queue(m, s, &w);
+        return 0;
+    }
+    open_memory(m);
+    memset(dst, 0, n);
+    close_memory(m);
+    return 0;
+}
+
+static bool is_mapped(uintptr_t p) {
+    unsigned char in_core;
+    return mincore((void *)(p / 4096 * 4096), 4096, &in_core) == 0;
+}
+
+// Words of the arguments that are addresses of ordinary host memory.
+static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
+    for (size_t i = 0; i + 8 <= own_kernels[k].args_bytes; i += 8) {
+        uintptr_t p;
+        memcpy(&p, (const char *)args + i, 8);
+        if (p < 0x10000 || p >> 47 || find_block(m, (void *)p, 0)) continue;
+        if (is_mapped(p))
+            breach("kernel %s: its argument at byte %zu is host memory that is not pinned",
+                   own_kernels[k].name, i);
+    }
+}
+
+static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    const int e = note(m, "launch", own_kernels[k].name, 0, s);
+    if (e) return e;
+    if (!s) breach("kernel %s is launched on no stream", own_kernels[k].name);
+    if (g.blocks < 1 || g.blocks > INT32_MAX || g.threads < 32 || g.threads > 1024 ||
+        g.threads % 32 || g.shared_bytes < 0 || g.shared_bytes > 227 * 1024)
+        return FAKE_INVALID;
+    check_args(m, k, args);
+    work w = {
+        .kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, own_kernels[k].args_bytes)};
+    memcpy(w.args, args, own_kernels[k].args_bytes);
+    queue(m, s, &w);
+    return 0;
+}
+
+// ---- streams and events ----------------------------------------------------------------------------
+static int stream_create(dt_cuda_api *a, void **st) {
+    machine *m = of(a);
+    const int e = note(m, "stream_create", "", 0, NULL);
+    if (e) return e;
+    stream *s = dt_xcalloc(1, sizeof *s);
+    *s = (stream){.live = add_track(&m->tracks), .alive = true, .next = m->streams};
+    *st = m->streams = s;
+    return 0;
+}
+
+static int stream_destroy(dt_cuda_api *a, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    const int e = note(m, "stream_destroy", "", 0, s);
+    if (e) return e;
+    if (!s->alive || s->captured) return FAKE_INVALID;
+    s->alive = false; // CUDA too runs what is queued
+    return 0;
+}
+
+static int stream_synchronize(dt_cuda_api *a, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    int e = note(m, "stream_synchronize", "", 0, s);
+    if (!e && (!s || s->captured)) e = forbid_in_capture(m);
+    if (e) return e;
+    if (s)
+        run_live(m, s->live);
+    else
+        run_all(m);
+    return 0;
+}
+
+static int stream_query(dt_cuda_api *a, void *st, bool *done) {
+    machine *m = of(a);
+    stream *s = st;
+    int e = note(m, "stream_query", "", 0, s);
+    if (!e && s->captured) e = forbid_in_capture(m);
+    if (e) return e;
+    track *t = s->live;
+    if (t->done < t->n) run_track(m, t, t->base + t->done + 1);
+    *done = t->done == t->n;
+    if (*done) drop_items(t);
+    return 0;
+}
+
+static int event_create(dt_cuda_api *a, void **ev, bool timed) {
+    machine *m = of(a);
+    const int e = note(m, "event_create", "", 0, NULL);
+    if (e) return e;
+    event *v = dt_xcalloc(1, sizeof *v);
+    *v = (event){.alive = true, .timed = timed, .next = m->events};
+    *ev = m->events = v;
+    return 0;
+}
+
+static int event_destroy(dt_cuda_api *a, void *ev) {
+    const int e = note(of(a), "event_destroy", "", 0, NULL);
+    if (!e) ((event *)ev)->alive = false;
+    return e;
+}
+
+static int event_record(dt_cuda_api *a, void *ev, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    event *v = ev;
+    const int e = note(m, "event_record", "", 0, s);
+    if (e) return e;
+    track *t = s->captured ? s->captured : s->live;
+    if (v->timed && !s->captured) push(m, t, &(work){.kind = W_RECORD, .ev = v});
+    v->on = t;
+    v->place = t->base + t->n;
+    v->capture = s->captured ? m->capture : 0;
+    return 0;
+}
+
+static int event_wait(dt_cuda_api *a, void *ev, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    event *v = ev;
+    const int e = note(m, "event_wait", "", 0, s);
+    if (e || !v->on) return e;
+    if (v->capture && v->capture != m->capture) return FAKE_INVALID; // of a capture that is over
+    if (!v->capture && s->captured) {
+        m->capture_error = FAKE_CAPTURE_INVALID;
+        return FAKE_CAPTURE_ISOLATION;
+    }
+    if (v->capture && !s->captured) s->captured = add_track(&m->recording->tracks); // joins
+    queue(m, s, &(work){.kind = W_WAIT, .on = v->on, .upto = v->place});
+    return 0;
+}
+
+static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
+    const int e = note(of(a), "event_ms", "", 0, NULL);
+    if (e) return e;
+    const event *b = begin, *f = end;
+    if (!b->timed || !f->timed || !b->on || !f->on) return FAKE_INVALID;
+    if (b->on->base + b->on->done < b->place || f->on->base + f->on->done < f->place)
+        return 600; // not ready
+    *ms = (float)((f->us - b->us) * 1e-3);
+    return 0;
+}
+
+// ---- graphs ----------------------------------------------------------------------------------------
+static int capture_begin(dt_cuda_api *a, void *st) {
+    machine *m = of(a);
+    stream *s = st;
+    const int e = note(m, "capture_begin", "", 0, s);
+    if (e) return e;
+    if (m->capture) return FAKE_INVALID;
+    graph *g = dt_xcalloc(1, sizeof *g);
+    g->refs = 1;
+    g->next = m->graphs;
+    m->graphs = m->recording = g;
+    m->capture = ++m->n_captures;
+    m->capture_error = 0;
+    m->origin = s;
+    s->captured = g->origin = add_track(&g->tracks);
+    return 0;
+}
+
+// How far the origin's waits reach, without running anything.
+static void reach(track *t, int64_t upto) {
+    while (t->done < upto) {
+        const work *w = &t->items[t->done++];
+        if (w->kind == W_WAIT) reach(w->on, w->upto);
+    }
+}
+
+static int capture_end(dt_cuda_api *a, void *st, void **out) {
+    machine *m = of(a);
+    int e = note(m, "capture_end", "", 0, st);
+    *out = NULL;
+    if (!m->capture || m->origin != st) return FAKE_INVALID;
+    graph *g = m->recording;
+    for (stream *s = m->streams; s; s = s->next) s->captured = NULL;
+    m->capture = 0;
+    m->recording = NULL;
+    if (!e) e = m->capture_error;
+    reach(g->origin, g->origin->n);
+    for (track *t = g->tracks; t; t = t->next) {
+        if (t->done < t->n && !e) e = FAKE_CAPTURE_UNJOINED;
+        t->done = 0;
+    }
+    if (e)
+        drop_graph(g);
+    else
+        *out = g;
+    return e;
+}
+
+static int graph_launch(dt_cuda_api *a, void *graph_, void *st) {
+    machine *m = of(a);
+    graph *g = graph_;
+    const int e = note(m, "graph_launch", "", 0, st);
+    if (e) return e;
+    if (((stream *)st)->captured) return forbid_in_capture(m);
+    if (!g->refs) return FAKE_INVALID;
+    g->refs++;
+    queue(m, st, &(work){.kind = W_GRAPH, .g = g});
+    return 0;
+}
+
+static int graph_destroy(dt_cuda_api *a, void *graph_) {
+    const int e = note(of(a), "graph_destroy", "", 0, NULL);
+    if (e) return e;
+    if (!((graph *)graph_)->refs) return FAKE_INVALID;
+    drop_graph(graph_); // what has been launched still runs
+    return 0;
+}
+
+// ---- plans -----------------------------------------------------------------------------------------
+static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspace_bytes) {
+    if (f->choice < 0 || f->choice >= N_CHOICES) return FAKE_INVALID;
+    plan *p = dt_xcalloc(1, sizeof *p);
+    *p = (plan){.f = *f, .alive = true, .next = m->plans};
+    *out = m->plans = p;
+    *workspace_bytes = (size_t)f->choice * 1024;
+    return 0;
+}
+
+static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, int n_ptr,
+                    void *workspace, void *st) {
+    const plan *p = plan_;
+    if (!p->alive) return FAKE_INVALID;
+    if (!st) breach("a plan runs on no stream");
+    const size_t need = (size_t)p->f.choice * 1024;
+    const block *w = need ? find_block(m, workspace, need) : NULL;
+    if (need && (!w || w->pinned))
+        breach("a plan's workspace is not %zu bytes of the device", need);
+    work item = {.kind = kind, .plan = p->f};
+    for (int i = 0; i < n_ptr; i++) {
+        const block *b = ptr[i] ? find_block(m, ptr[i], 1) : NULL;
+        if (ptr[i] && (!b || b->pinned)) breach("tensor %d of a plan is not on the device", i);
+        if (ptr[i] && kind == W_DNN && (uintptr_t)ptr[i] % 16)
+            breach("tensor %d of a plan is not 16-byte aligned", i);
+        item.ptr[i] = ptr[i];
+    }
+    queue(m, st, &item);
+    return 0;
+}
+
+static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out, size_t *bytes) {
+    const int e = note(of(a), "dnn_plan", "", 0, NULL);
+    return e ? e : add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
+}
+static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
+    (void)d;
+    *n = N_CHOICES;
+    return note(of(a), "dnn_choices", "", 0, NULL);
+}
+static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
+    const int e = note(of(a), "dnn_run", fake_dnn_name(&((plan *)p)->f), 0, st);
+    return e ? e
+             : run_plan(of(a), W_DNN, p, ptr, fake_dnn_pointers(&((plan *)p)->f), workspace, st);
+}
+static int plan_destroy(machine *m, plan *p, const char *call) {
+    const int e = note(m, call, "", 0, NULL);
+    if (e) return e;
+    if (!p->alive) return FAKE_INVALID;
+    p->alive = false;
+    return 0;
+}
+static int dnn_destroy(dt_cuda_api *a, void *p) {
+    return plan_destroy(of(a), p, "dnn_destroy");
+}
+static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **out, size_t *bytes) {
+    const int e = note(of(a), "gemm_plan", "", 0, NULL);
+    return e ? e : add_plan(of(a), &(fake_plan){.gemm = *d, .choice = choice}, out, bytes);
+}
+static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
+    (void)d;
+    *n = N_CHOICES;
+    return note(of(a), "gemm_choices", "", 0, NULL);
+}
+static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, void *bias,
+                    void *workspace, void *st) {
+    const int e = note(of(a), "gemm_run", "", 0, st);
+    void *const ptr[] = {(void *)A, (void *)B, D, bias};
+    return e ? e : run_plan(of(a), W_GEMM, p, ptr, 4, workspace, st);
+}
+static int gemm_destroy(dt_cuda_api *a, void *p) {
+    return plan_destroy(of(a), p, "gemm_destroy");
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+static const dt_cuda_api table = {.error_text = error_text,
+                                  .versions = versions,
+                                  .device_count = device_count,
+                                  .device_use = device_use,
+                                  .device_info = device_info,
+                                  .alloc = alloc,
+                                  .free = free_device,
+                                  .alloc_host = alloc_host,
+                                  .free_host = free_host,
+                                  .copy = copy,
+                                  .zero = zero,
+                                  .stream_create = stream_create,
+                                  .stream_destroy = stream_destroy,
+                                  .stream_synchronize = stream_synchronize,
+                                  .stream_query = stream_query,
+                                  .event_create = event_create,
+                                  .event_destroy = event_destroy,
+                                  .event_record = event_record,
+                                  .event_wait = event_wait,
+                                  .event_ms = event_ms,
+                                  .capture_begin = capture_begin,
+                                  .capture_end = capture_end,
+                                  .graph_launch = graph_launch,
+                                  .graph_destroy = graph_destroy,
+                                  .launch = launch,
+                                  .dnn_plan = dnn_plan,
+                                  .dnn_choices = dnn_choices,
+                                  .dnn_run = dnn_run,
+                                  .dnn_destroy = dnn_destroy,
+                                  .gemm_plan = gemm_plan,
+                                  .gemm_choices = gemm_choices,
+                                  .gemm_run = gemm_run,
+                                  .gemm_destroy = gemm_destroy};
+
+dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts) {
+    machine *m = dt_xcalloc(1, sizeof *m);
+    m->api = table;
+    m->api.self = m;
+    if (opts) m->o = *opts;
+    if (!m->o.n_devices) m->o.n_devices = 1;
+    if (!m->o.total_bytes) m->o.total_bytes = 1u << 30;
+    return &m->api;
+}
+
+#define DROP_LIST(type, list, text)                                                                \
+    while (list) {                                                                                 \
+        type *x_ = list;                                                                           \
+        list = x_->next;                                                                           \
+        if (x_->alive) n++, fprintf(stderr, "not given back: %s\n", text);                         \
+        free(x_);                                                                                  \
+    }
+
+int fake_cuda_destroy(dt_cuda_api *a) {
+    machine *m = of(a);
+    int n = 0;
+    run_all(m);
+    for (block *b = m->blocks; b; b = b->next) {
+        if (!b->alive) continue;
+        n++;
+        fprintf(stderr, "not given back: %s memory of %zu bytes\n", b->pinned ? "pinned" : "device",
+                b->n_bytes);
+        drop_block(m, b->p, b->pinned);
+    }
+    DROP_LIST(block, m->blocks, "memory")
+    DROP_LIST(stream, m->streams, "a stream")
+    DROP_LIST(event, m->events, "an event")
+    DROP_LIST(plan, m->plans, "a plan")
+    while (m->graphs) {
+        graph *g = m->graphs;
+        m->graphs = g->next;
+        if (g->refs) n++, fprintf(stderr, "not given back: a graph\n"), g->refs = 1, drop_graph(g);
+        free(g);
+    }
+    while (m->tracks) {
+        track *t = m->tracks;
+        m->tracks = t->next;
+        free(t->items);
+        free(t);
+    }
+    free(m->log);
+    free(m);
+    return n;
+}
+
+static void (*backend_destroy)(dt_backend *b);
+static void destroy_with_machine(dt_backend *b) {
+    dt_cuda_api *api = dt_cuda_self(b)->api;
+    backend_destroy(b);
+    if (fake_cuda_destroy(api)) breach("the backend left things behind");
+}
+
+dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts) {
+    DT_TRY(dt_cuda_backend_create(out, fake_cuda_create(NULL), 0, opts));
+    backend_destroy = (*out)->destroy;
+    (*out)->destroy = destroy_with_machine;
+    return DT_OK;
+}

@@ -1,0 +1,57 @@
+// fake_cuda.h: a machine that only pretends to have CUDA devices, for tests on machines without one.
+//
+// It fills dt_cuda_api. It is stricter than a real device where that finds mistakes:
+//   - device memory is not accessible to the host (a touch is a segmentation fault), lies between guard
+//     pages, starts as NaN bytes and has a canary behind it that free checks;
+//   - queued work runs as late as it may: when somebody waits for it, or a query lets it go on one piece a
+//     call. A stream runs alone until it meets a wait, and then only what it waits for is run: a missing wait
+//     shows as stale data. Own kernels run with threads and blocks forwards and backwards by turns;
+//   - queued copies must be from and to pinned memory, which must still be there when they run;
+//   - an own kernel's arguments must not point to ordinary host memory;
+//   - while a stream is captured, what CUDA forbids fails as there (allocating, waiting, an unjoined fork).
+// A breach of these rules that CUDA would not report is printed and aborts the test.
+//
+// cuDNN's and cuBLASLt's part are naive loops in f32. Each has three choices that give the same result;
+// the second is the fastest by the machine's own clock (event_ms), which counts work and no time.
+#ifndef DT_TESTS_CUDA_FAKE_CUDA_H
+#define DT_TESTS_CUDA_FAKE_CUDA_H
+
+#include "backend/cuda/cuda_backend.h"
+
+typedef struct fake_cuda_opts {
+    int n_devices;      // 0: one
+    size_t total_bytes; // of each; 0: 1 GiB
+} fake_cuda_opts;
+
+// Error codes, CUDA's own numbers.
+enum {
+    FAKE_OUT_OF_MEMORY = 2,
+    FAKE_INVALID = 1,
+    FAKE_NOT_CAPTURABLE = 900,
+    FAKE_CAPTURE_INVALID = 901,
+    FAKE_CAPTURE_UNJOINED = 904,
+    FAKE_CAPTURE_ISOLATION = 905
+};
+
+dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts);
+// Number of things that were not given back (each is printed); a test asserts 0.
+int fake_cuda_destroy(dt_cuda_api *a);
+
+// A backend on a machine of its own; destroying the backend destroys the machine and aborts on a leak.
+dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts);
+
+// ---- what was asked of it, in order ----------------------------------------------------------------
+typedef struct fake_cuda_call {
+    const char *call; // the table's field: "alloc", "copy", "launch", "event_wait"
+    const char *what; // launch: the kernel's name; else ""
+    size_t n_bytes;   // alloc, copy, zero
+    void *stream;
+    bool captured; // recorded into a graph
+} fake_cuda_call;
+const fake_cuda_call *fake_cuda_log(dt_cuda_api *a, size_t *n); // until the next call or clear
+void fake_cuda_log_clear(dt_cuda_api *a);
+// The (after + 1)-th call from now on of this field fails with `error`.
+void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
+size_t fake_cuda_bytes(dt_cuda_api *a); // of device memory in use
+
+#endif

@@ -1,0 +1,263 @@
+// fake_math.c: convolution, attention and matrix products of the pretending machine. Operands are widened to
+// f32 first, so that the inner loops run over contiguous floats and a whole small network trains in seconds.
+#include "fake_math.h"
+
+#include "backend/cuda/kernels/kernel_math.h"
+#include "base/arena.h"
+
+#include <stdlib.h>
+
+static float *widen(const void *p, int type, int64_t n) {
+    float *x = dt_xcalloc((size_t)n + 1, sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = dt_get(p, type, i);
+    return x;
+}
+
+static float activate(dt_act act, float x) {
+    if (act == DT_ACT_RELU) return x < 0 ? 0 : x;
+    if (act == DT_ACT_GELU) return 0.5f * x * erfcf(-x * 0.70710678f);
+    return x;
+}
+
+// ---- convolution: x (n,h,w,c), w (k,r,s,c/groups), y (n,oh,ow,k) -----------------------------------
+typedef struct conv {
+    const dt_dnn_desc *d;
+    int64_t kg, cg; // channels of a group
+} conv;
+
+// Row and column of the input that output (o) and tap (t) meet; false outside.
+static bool meets(const dt_window *w, int axis, int64_t out, int64_t tap, int64_t size,
+                  int64_t *in) {
+    *in = out * w->stride[axis] - w->pad_begin[axis] + tap * w->dilation[axis];
+    return *in >= 0 && *in < size;
+}
+
+typedef void (*conv_fn)(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, float *const *t);
+
+static void visit(const conv *c, conv_fn fn, float *const *t) {
+    const dt_dnn_desc *d = c->d;
+    for (int64_t n = 0; n < d->n; n++)
+        for (int64_t p = 0; p < d->out_h; p++)
+            for (int64_t q = 0; q < d->out_w; q++)
+                for (int64_t r = 0; r < d->win.kernel[0]; r++)
+                    for (int64_t s = 0; s < d->win.kernel[1]; s++) {
+                        int64_t h, w;
+                        if (!meets(&d->win, 0, p, r, d->h, &h) ||
+                            !meets(&d->win, 1, q, s, d->w, &w))
+                            continue;
+                        fn(c, ((n * d->h + h) * d->w + w) * d->c,
+                           ((n * d->out_h + p) * d->out_w + q) * d->k, r * d->win.kernel[1] + s, t);
+                    }
+}
+
+// t: x, w as (tap, c/groups, k), y
+static void tap_forward(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, float *const *t) {
+    for (int64_t g = 0; g < c->d->groups; g++)
+        for (int64_t i = 0; i < c->cg; i++) {
+            const float x = t[0][x_at + g * c->cg + i];
+            const float *w = t[1] + (tap * c->cg + i) * c->d->k + g * c->kg;
+            float *y = t[2] + y_at + g * c->kg;
+            for (int64_t k = 0; k < c->kg; k++) y[k] += x * w[k];
+        }
+}
+// t: dx, w, dy
+static void tap_dgrad(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, float *const *t) {
+    for (int64_t g = 0; g < c->d->groups; g++)
+        for (int64_t i = 0; i < c->cg; i++) {
+            const float *w = t[1] + (tap * c->cg + i) * c->d->k + g * c->kg;
+            const float *dy = t[2] + y_at + g * c->kg;
+            float sum = 0;
+            for (int64_t k = 0; k < c->kg; k++) sum += dy[k] * w[k];
+            t[0][x_at + g * c->cg + i] += sum;
+        }
+}
+// t: x, dw, dy
+static void tap_wgrad(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, float *const *t) {
+    for (int64_t g = 0; g < c->d->groups; g++)
+        for (int64_t i = 0; i < c->cg; i++) {
+            const float x = t[0][x_at + g * c->cg + i];
+            float *w = t[1] + (tap * c->cg + i) * c->d->k + g * c->kg;
+            const float *dy = t[2] + y_at + g * c->kg;
+            for (int64_t k = 0; k < c->kg; k++) w[k] += x * dy[k];
+        }
+}
+
+static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
+    const conv c = {d, d->k / d->groups, d->c / d->groups};
+    const int64_t taps = (int64_t)d->win.kernel[0] * d->win.kernel[1], per_k = taps * c.cg;
+    const int64_t nx = d->n * d->h * d->w * d->c, ny = d->n * d->out_h * d->out_w * d->k;
+    const bool fwd = d->kind == DT_DNN_CONV_FWD, dgrad = d->kind == DT_DNN_CONV_DGRAD;
+    const void *x = dgrad ? NULL : ptr[0], *w = fwd || dgrad ? ptr[1] : NULL;
+    const void *dy = fwd ? NULL : dgrad ? ptr[0] : ptr[1];
+    float *t[3] = {x ? widen(x, d->type, nx) : dt_xcalloc((size_t)nx + 1, sizeof(float)),
+                   dt_xcalloc((size_t)(d->k * per_k) + 1, sizeof(float)),
+                   dy ? widen(dy, d->type, ny) : dt_xcalloc((size_t)ny + 1, sizeof(float))};
+    for (int64_t k = 0; w && k < d->k; k++)
+        for (int64_t i = 0; i < per_k; i++) t[1][i * d->k + k] = dt_get(w, d->type, k * per_k + i);
+    visit(&c, fwd ? tap_forward : dgrad ? tap_dgrad : tap_wgrad, t);
+    if (fwd)
+        for (int64_t i = 0; i < ny; i++) {
+            const float b = d->bias ? ((const float *)ptr[3])[i % d->k] : 0;
+            dt_put(ptr[2], d->type, i, activate(d->act, t[2][i] + b));
+        }
+    else if (dgrad)
+        for (int64_t i = 0; i < nx; i++) dt_put(ptr[2], d->type, i, t[0][i]);
+    else
+        for (int64_t k = 0; k < d->k; k++)
+            for (int64_t i = 0; i < per_k; i++)
+                ((float *)ptr[2])[k * per_k + i] = t[1][i * d->k + k];
+    for (int i = 0; i < 3; i++) free(t[i]);
+}
+
+// ---- attention -------------------------------------------------------------------------------------
+static int64_t at(const int64_t *stride, int64_t n, int64_t h, int64_t t) {
+    return n * stride[0] + h * stride[1] + t * stride[2];
+}
+
+// p = softmax(scale q k^T) of one query; returns log of the sum of exponentials.
+static float attend(const dt_dnn_desc *d, const void *q, const void *k, int64_t n, int64_t h,
+                    int64_t i, float *p) {
+    float top = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < d->tk; j++) {
+        float s = 0;
+        for (int64_t e = 0; e < d->d; e++)
+            s += dt_get(q, d->type, at(d->stride_q, n, h, i) + e) *
+                 dt_get(k, d->type, at(d->stride_k, n, h, j) + e);
+        p[j] = s * d->scale;
+        top = fmaxf(top, p[j]);
+    }
+    for (int64_t j = 0; j < d->tk; j++) sum += p[j] = expf(p[j] - top);
+    for (int64_t j = 0; j < d->tk; j++) p[j] /= sum;
+    return top + logf(sum);
+}
+
+static void sdpa_forward(const dt_dnn_desc *d, void *const *ptr) { // q k v y lse
+    float *p = dt_xcalloc((size_t)d->tk + 1, sizeof *p);
+    for (int64_t row = 0; row < d->n * d->heads * d->tq; row++) {
+        const int64_t i = row % d->tq, h = row / d->tq % d->heads, n = row / d->tq / d->heads;
+        const float lse = attend(d, ptr[0], ptr[1], n, h, i, p);
+        if (ptr[4]) ((float *)ptr[4])[row] = lse;
+        for (int64_t e = 0; e < d->d; e++) {
+            float y = 0;
+            for (int64_t j = 0; j < d->tk; j++)
+                y += p[j] * dt_get(ptr[2], d->type, at(d->stride_v, n, h, j) + e);
+            dt_put(ptr[3], d->type, at(d->stride_y, n, h, i) + e, y);
+        }
+    }
+    free(p);
+}
+
+// One head: dq, dk, dv as dense floats (t, d).
+static void sdpa_head(const dt_dnn_desc *d, void *const *ptr, int64_t n, int64_t h, float *dq,
+                      float *dk, float *dv, float *p) {
+    for (int64_t i = 0; i < d->tq; i++) {
+        attend(d, ptr[0], ptr[1], n, h, i, p);
+        float dot = 0; // sum of dy * y = sum of p * dp
+        for (int64_t e = 0; e < d->d; e++)
+            dot += dt_get(ptr[4], d->type, at(d->stride_y, n, h, i) + e) *
+                   dt_get(ptr[3], d->type, at(d->stride_y, n, h, i) + e);
+        for (int64_t j = 0; j < d->tk; j++) {
+            float dp = 0;
+            for (int64_t e = 0; e < d->d; e++) {
+                const float g = dt_get(ptr[4], d->type, at(d->stride_y, n, h, i) + e);
+                dp += g * dt_get(ptr[2], d->type, at(d->stride_v, n, h, j) + e);
+                dv[j * d->d + e] += p[j] * g;
+            }
+            const float ds = p[j] * (dp - dot) * d->scale;
+            for (int64_t e = 0; e < d->d; e++) {
+                dq[i * d->d + e] += ds * dt_get(ptr[1], d->type, at(d->stride_k, n, h, j) + e);
+                dk[j * d->d + e] += ds * dt_get(ptr[0], d->type, at(d->stride_q, n, h, i) + e);
+            }
+        }
+    }
+}
+
+static void sdpa_backward(const dt_dnn_desc *d, void *const *ptr) { // q k v y dy lse dq dk dv dq32
+    float *p = dt_xcalloc((size_t)d->tk + 1, sizeof *p);
+    for (int64_t n = 0; n < d->n; n++)
+        for (int64_t h = 0; h < d->heads; h++) {
+            float *dq = dt_xcalloc((size_t)(d->tq * d->d) + 1, sizeof *dq);
+            float *dk = dt_xcalloc((size_t)(d->tk * d->d) + 1, sizeof *dk);
+            float *dv = dt_xcalloc((size_t)(d->tk * d->d) + 1, sizeof *dv);
+            sdpa_head(d, ptr, n, h, dq, dk, dv, p);
+            for (int64_t i = 0; i < d->tq * d->d; i++)
+                dt_put(ptr[6], d->type, at(d->stride_q, n, h, i / d->d) + i % d->d, dq[i]);
+            for (int64_t i = 0; i < d->tk * d->d; i++) {
+                dt_put(ptr[7], d->type, at(d->stride_k, n, h, i / d->d) + i % d->d, dk[i]);
+                dt_put(ptr[8], d->type, at(d->stride_v, n, h, i / d->d) + i % d->d, dv[i]);
+            }
+            free(dq), free(dk), free(dv);
+        }
+    free(p);
+}
+
+const char *fake_dnn_name(const fake_plan *p) {
+    static const char *const names[] = {[DT_DNN_CONV_FWD] = "conv_fwd",
+                                        [DT_DNN_CONV_DGRAD] = "conv_dgrad",
+                                        [DT_DNN_CONV_WGRAD] = "conv_wgrad",
+                                        [DT_DNN_SDPA_FWD] = "sdpa_fwd",
+                                        [DT_DNN_SDPA_BWD] = "sdpa_bwd"};
+    return names[p->dnn.kind];
+}
+
+int fake_dnn_pointers(const fake_plan *p) {
+    switch (p->dnn.kind) {
+    case DT_DNN_CONV_FWD:
+        return p->dnn.bias ? 4 : 3;
+    case DT_DNN_SDPA_FWD:
+        return 5;
+    case DT_DNN_SDPA_BWD:
+        return 10;
+    default:
+        return 3;
+    }
+}
+
+void fake_dnn_run(const fake_plan *p, void *const *ptr) {
+    if (p->dnn.kind == DT_DNN_SDPA_FWD)
+        sdpa_forward(&p->dnn, ptr);
+    else if (p->dnn.kind == DT_DNN_SDPA_BWD)
+        sdpa_backward(&p->dnn, ptr);
+    else
+        run_conv(&p->dnn, ptr);
+}
+
+// ---- matrix product --------------------------------------------------------------------------------
+static void gemm_one(const dt_gemm_desc *g, int64_t batch, void *const *ptr, float *row) {
+    const int64_t a0 = batch * g->stride_a, b0 = batch * g->stride_b, d0 = batch * g->stride_d;
+    float *b = dt_xcalloc((size_t)(g->k * g->n) + 1, sizeof *b);
+    for (int64_t k = 0; k < g->k; k++)
+        for (int64_t j = 0; j < g->n; j++)
+            b[k * g->n + j] =
+                dt_get(ptr[1], g->type, b0 + (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
+    for (int64_t i = 0; i < g->m; i++) {
+        float a_sum = 0;
+        memset(row, 0, (size_t)g->n * sizeof *row);
+        for (int64_t k = 0; k < g->k; k++) {
+            const float a =
+                dt_get(ptr[0], g->type, a0 + (g->trans_a ? k * g->lda + i : i * g->lda + k));
+            a_sum += a;
+            for (int64_t j = 0; j < g->n; j++) row[j] += a * b[k * g->n + j];
+        }
+        if (g->epilogue == DT_GEMM_BIAS_GRAD) ((float *)ptr[3])[i] = a_sum;
+        for (int64_t j = 0; j < g->n; j++) {
+            float x = g->alpha * row[j];
+            if (g->beta != 0) x += g->beta * dt_get(ptr[2], g->out_type, d0 + i * g->ldd + j);
+            if (g->epilogue == DT_GEMM_BIAS || g->epilogue == DT_GEMM_BIAS_RELU ||
+                g->epilogue == DT_GEMM_BIAS_GELU)
+                x += dt_get(ptr[3], g->bias_type, j);
+            if (g->epilogue == DT_GEMM_BIAS_RELU) x = x < 0 ? 0 : x;
+            if (g->epilogue == DT_GEMM_BIAS_GELU)
+                x = 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+            dt_put(ptr[2], g->out_type, d0 + i * g->ldd + j, x);
+        }
+    }
+    free(b);
+}
+
+void fake_gemm_run(const fake_plan *p, void *const *ptr) {
+    float *row = dt_xcalloc((size_t)p->gemm.n + 1, sizeof *row);
+    for (int64_t i = 0; i < (p->gemm.batch ? p->gemm.batch : 1); i++)
+        gemm_one(&p->gemm, i, ptr, row);
+    free(row);
+}

@@ -1,0 +1,20 @@
+// fake_math.h: what the pretending machine computes in the place of cuDNN and cuBLASLt: naive loops, sums
+// in f32 in a fixed order, results rounded once to the tensor's type.
+#ifndef DT_TESTS_CUDA_FAKE_MATH_H
+#define DT_TESTS_CUDA_FAKE_MATH_H
+
+#include "backend/cuda/cuda_api.h"
+
+typedef struct fake_plan {
+    dt_dnn_desc dnn;
+    dt_gemm_desc gemm;
+    int choice;
+} fake_plan;
+
+const char *fake_dnn_name(const fake_plan *p);
+int fake_dnn_pointers(const fake_plan *p); // how many tensors dnn_run gets
+void fake_dnn_run(const fake_plan *p, void *const *ptr);
+// ptr: A, B, D, bias
+void fake_gemm_run(const fake_plan *p, void *const *ptr);
+
+#endif
