@@ -28,6 +28,9 @@
 // A column of text whose values are all plain decimal numbers (-12, 0.5; not 007, 1e5) is stored as
 // numbers, so that comparing does what one means. Text that is not UTF-8 is a BLOB.
 //
+// Each page ends in a checksum, in bytes that SQLite reserves (catalog_vfs.c): damage is told when a page
+// is read. Columns may be added with any program; the file is then one without checksums.
+//
 // The same rows and lineage give the same bytes (with one version of SQLite): page size, order of
 // insertion and everything else is fixed, and there is no time in it. The file's own times say when.
 #ifndef DT_DATA_CATALOG_DB_H

@@ -9,24 +9,36 @@
 // file is written under a temporary name in one transaction; if anything fails it is thrown away, which
 // is what the journal would have been for. Reading is pread; a read that fails leaves its message, as
 // SQLite's own "disk I/O error" names neither file nor cause.
+//
+// SQLite's pages have no checksums, so a flipped bit is another value and nobody knows. A page that we
+// write ends in 8 bytes that SQLite leaves alone ("reserved"): XXH3-64 of the rest and the page's number. A
+// file whose first page has the right ones is *checked*: so must be every page that is read. Another
+// program that changes such a file always changes its first page, and not the checksum; then, and with
+// files of before, nothing is checked, and the caller knows.
 #include "catalog_vfs.h"
 
+#include "base/arena.h"
+#include "base/hash.h"
 #include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_PATH = 4096, SECTOR_BYTES = 4096 };
+enum { MAX_PATH = 4096, SECTOR_BYTES = 4096, HEADER_BYTES = 100, SUM_BYTES = 8 };
 static const char NAME[] = "dtrain";
 
 typedef struct catalog_file {
     sqlite3_file base;
     int write_fd, read_fd; // write_fd -1: read only
+    int page_bytes;        // of a file that is read and checked; else 0
+    uint8_t *page;         // scratch of writing
+    int cap_page;
     char path[MAX_PATH];
 } catalog_file;
 
@@ -41,12 +53,23 @@ static int note(dt_status st, int code) {
 static int close_file(sqlite3_file *f) {
     catalog_file *c = (catalog_file *)f;
     if (c->read_fd >= 0) close(c->read_fd);
+    free(c->page);
+    c->page = NULL;
     return c->write_fd < 0 ? SQLITE_OK
                            : note(dt_io_close(c->write_fd, c->path), SQLITE_IOERR_CLOSE);
 }
 
-static int read_file(sqlite3_file *f, void *to, int n, sqlite3_int64 at) {
-    catalog_file *c = (catalog_file *)f;
+static uint64_t sum_of(const uint8_t *page, int n, sqlite3_int64 at) {
+    uint64_t number = (uint64_t)(at / n) + 1;
+    return dt_hash64(page, (size_t)(n - SUM_BYTES)) + number * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static bool is_whole(const uint8_t *page, int n, sqlite3_int64 at) {
+    uint64_t sum = sum_of(page, n, at);
+    return memcmp(page + n - SUM_BYTES, &sum, SUM_BYTES) == 0;
+}
+
+static int read_bytes(catalog_file *c, void *to, int n, sqlite3_int64 at) {
     for (int done = 0; done < n;) {
         ssize_t got = pread(c->read_fd, (char *)to + done, (size_t)(n - done), at + done);
         if (got < 0 && errno == EINTR) continue;
@@ -62,10 +85,41 @@ static int read_file(sqlite3_file *f, void *to, int n, sqlite3_int64 at) {
     return SQLITE_OK;
 }
 
+static int read_file(sqlite3_file *f, void *to, int n, sqlite3_int64 at) {
+    catalog_file *c = (catalog_file *)f;
+    int rc = read_bytes(c, to, n, at);
+    if (rc != SQLITE_OK || n != c->page_bytes || is_whole(to, n, at)) return rc;
+    dt_status st = dt_fail(DT_E_DATA,
+                           "%s: damaged catalog: the page at offset %lld is not as it was written; "
+                           "remove the file (the set is then asked without), or pack again",
+                           c->path, (long long)at);
+    return note(st, SQLITE_CORRUPT);
+}
+
+// Whether the first page has the checksum that we write.
+static void find_checksums(catalog_file *c) {
+    uint8_t head[HEADER_BYTES] = {0};
+    dt_status before = first_failure;
+    if (read_bytes(c, head, sizeof head, 0) != SQLITE_OK || head[20] != SUM_BYTES) return;
+    int n = head[16] << 8 | head[17]; // a power of two from 512 to 32768; 1: 65536
+    if (n == 1) n = 65536;
+    uint8_t *page = n >= 512 ? dt_xcalloc((size_t)n, 1) : NULL;
+    if (page && read_bytes(c, page, n, 0) == SQLITE_OK && is_whole(page, n, 0)) c->page_bytes = n;
+    free(page);
+    first_failure = before;
+}
+
 static int write_file(sqlite3_file *f, const void *data, int n, sqlite3_int64 at) {
     catalog_file *c = (catalog_file *)f;
     if (c->write_fd < 0) return SQLITE_READONLY;
-    return note(dt_io_pwrite(c->write_fd, c->path, data, (size_t)n, at), SQLITE_IOERR_WRITE);
+    if (n > c->cap_page) {
+        c->page = dt_xrealloc(c->page, (size_t)n);
+        c->cap_page = n;
+    }
+    memcpy(c->page, data, (size_t)n);
+    uint64_t sum = sum_of(c->page, n, at);
+    memcpy(c->page + n - SUM_BYTES, &sum, SUM_BYTES);
+    return note(dt_io_pwrite(c->write_fd, c->path, c->page, (size_t)n, at), SQLITE_IOERR_WRITE);
 }
 
 static int truncate_file(sqlite3_file *f, sqlite3_int64 n_bytes) {
@@ -126,6 +180,8 @@ static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int fl
     catalog_file *c = (catalog_file *)f;
     c->base.pMethods = NULL;
     c->write_fd = c->read_fd = -1;
+    c->page_bytes = c->cap_page = 0;
+    c->page = NULL;
     if (!name || !(flags & SQLITE_OPEN_MAIN_DB))
         return SQLITE_CANTOPEN; // no temporaries, no journal
     snprintf(c->path, sizeof c->path, "%s", name);
@@ -141,6 +197,7 @@ static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int fl
         return note(dt_fail(DT_E_DATA, "%s: cannot open: %s", c->path, strerror(err)),
                     SQLITE_CANTOPEN);
     }
+    if (!write) find_checksums(c);
     c->base.pMethods = &METHODS;
     if (out) *out = write ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY;
     return SQLITE_OK;
@@ -180,7 +237,17 @@ int dt_catalog_vfs_open(sqlite3 **out, const char *path, bool write) {
     pthread_once(&once, register_vfs);
     first_failure = DT_OK;
     int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-    return sqlite3_open_v2(path, out, flags | SQLITE_OPEN_NOMUTEX, NAME);
+    int rc = sqlite3_open_v2(path, out, flags | SQLITE_OPEN_NOMUTEX, NAME);
+    int reserved = SUM_BYTES;
+    if (rc == SQLITE_OK && write)
+        rc = sqlite3_file_control(*out, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
+    return rc;
+}
+
+bool dt_catalog_vfs_is_checked(sqlite3 *db) {
+    catalog_file *c = NULL;
+    int rc = sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &c);
+    return rc == SQLITE_OK && c && c->base.pMethods == &METHODS && c->page_bytes > 0;
 }
 
 dt_status dt_catalog_vfs_status(void) {

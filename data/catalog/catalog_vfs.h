@@ -11,6 +11,8 @@
 // otherwise an existing one, read only. For one thread at a time. *out is for sqlite3_close also on failure.
 // SQLite code; dt_catalog_vfs_status() has the message when the cause was the file.
 int dt_catalog_vfs_open(sqlite3 **out, const char *path, bool write);
+// Whether every page that is read is held against its checksum: a file that we wrote and nobody changed.
+bool dt_catalog_vfs_is_checked(sqlite3 *db);
 // The first failure of a file since this thread's last dt_catalog_vfs_open, its message still in place;
 // DT_OK when there was none. Ask after sqlite3_close, which closes the file.
 dt_status dt_catalog_vfs_status(void);

@@ -9,7 +9,10 @@
 //            a number column: u32 name, 0, f64 value[n_records] (NaN: none)
 //            a record: u32 key, n_members
 //            a member: u32 ext, flags (1 = has a hash), u64 offset, size, hash
-// All little-endian. data_bytes and stamp tell whether the data file is the one described.
+// All little-endian. data_bytes and stamp tell whether the data file is the one described. An index that
+// packing wrote (source_hash is not 0) is of the file as long as its size is: it has the hash of every
+// member, so what was damaged or changed since is told record by record, where a scan would take the bytes as they
+// are.
 //
 // The reader trusts nothing: every count is checked against the bytes that are left before it is used,
 // every string against the string buffer, every member against the data file.
@@ -20,6 +23,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/log.h"
 
 #include <assert.h>
 #include <math.h>
@@ -373,7 +377,8 @@ static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_
         return dt_fail(DT_E_DATA,
                        "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
                        r->data_path, (unsigned long long)n_data, (unsigned long long)r->data_bytes);
-    *stale = n_data != r->data_bytes || stamp != u64_at(*fixed, 1);
+    bool packed = u64_at(*fixed, 2) != 0;
+    *stale = n_data != r->data_bytes || (!packed && stamp != u64_at(*fixed, 1));
     return DT_OK;
 }
 
@@ -384,6 +389,10 @@ dt_status dt_index_check(const char *data_path, const char *index_path, const vo
     const uint8_t *fixed = NULL;
     DT_TRY(open_index(&r, data, n_bytes, n_data, stamp, &fixed, stale));
     *source_hash = u64_at(fixed, 2);
+    if (!*stale && stamp != u64_at(fixed, 1))
+        dt_warn("%s: changed since it was packed: records that are not as they were are refused; "
+                "pack it again, or remove %s to take them as they are",
+                data_path, index_path);
     return DT_OK;
 }
 

@@ -2,7 +2,8 @@
 // of the data. Loading appends to a catalog, so a set of many shards is one catalog in memory.
 //
 // An index knows which bytes it describes (size and dt_blob_stamp), so that one of another file is told
-// and not believed. index_file.c has the format.
+// and not believed; one that packing wrote is believed by size, as it has every member's hash. index_file.c
+// has the format.
 #ifndef DT_DATA_INDEX_FILE_H
 #define DT_DATA_INDEX_FILE_H
 
@@ -22,7 +23,7 @@ dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index
                          const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
                          bool *stale);
 // Only whether the index is whole and describes the data file, and what it was packed from (0: an index
-// that was made by scanning).
+// that was made by scanning). Warns when a packed file has changed within its size.
 dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,
                          size_t n_bytes, uint64_t n_data, uint64_t stamp, bool *stale,
                          uint64_t *source_hash);

@@ -4,8 +4,12 @@
 // keep the order in which the files were given, so the i-th record of all parts is record i of the
 // catalog that opens the same files. Expressions are parsed once and become SQL once a group, as the
 // same name may be text here, a number there, and unknown to a third.
+//
+// A database that another program changed, or an old one, has no checksums that hold (catalog_vfs.c): it
+// is compared with the indexes before it is asked, so that it says of a record what training reads.
 #include "query.h"
 #include "catalog_db.h"
+#include "catalog_vfs.h"
 #include "expression.h"
 
 #include "base/arena.h"
@@ -49,8 +53,9 @@ typedef struct group {
     group_shard *shards; // sorted by name
     group_column *columns;
     int n_shards, n_columns;
-    int64_t n_ids;  // above all ids
-    set_runs *sets; // or NULL
+    int64_t n_ids;   // above all ids
+    bool is_checked; // its pages are held against checksums; always so in memory
+    set_runs *sets;  // or NULL
 } group;
 
 typedef struct part {
@@ -174,6 +179,7 @@ static dt_status group_of(dt_query *q, char *path, int *out) {
     g->path = path;
     *out = q->n_groups - 1;
     DT_TRY(dt_catalog_db_open(&g->db, path));
+    g->is_checked = dt_catalog_vfs_is_checked(g->db);
     return read_group(g);
 }
 
@@ -307,6 +313,7 @@ static dt_status finish(dt_query *q) {
 static dt_status add_memory(dt_query *q, const dt_catalog *c, const bool *use, int *out) {
     group *g = add_group(q);
     *out = q->n_groups - 1;
+    g->is_checked = true;
     DT_TRY(dt_catalog_db_in_memory(&g->db, c, use));
     return read_group(g);
 }
@@ -334,6 +341,12 @@ static dt_status add_shards(dt_query *q, const dt_catalog *c, const shard_range 
     return DT_OK;
 }
 
+static bool is_checked(const dt_query *q) {
+    for (int i = 0; i < q->n_groups; i++)
+        if (!q->groups[i].is_checked) return false;
+    return true;
+}
+
 dt_status dt_query_open(dt_query **out, const dt_catalog *c) {
     dt_query *q = dt_xcalloc(1, sizeof *q);
     shard_range *range = dt_xcalloc(c->n_shards + 1, sizeof *range);
@@ -348,6 +361,7 @@ dt_status dt_query_open(dt_query **out, const dt_catalog *c) {
     for (int i = 0; i < q->n_parts; i++)
         if (q->parts[i].group < 0) q->parts[i].group = memory;
     if (st == DT_OK) st = finish(q);
+    if (st == DT_OK && !is_checked(q)) st = dt_query_check(q, c);
     free(range);
     free(use);
     *out = st == DT_OK ? q : NULL;
@@ -387,6 +401,7 @@ dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n
     dt_status st = collect(&found, paths, n_paths, &mixed);
     for (size_t i = 0; i < found.n && st == DT_OK && all; i++)
         st = add_file(q, &found.f[i], mixed, &all);
+    all = all && is_checked(q);
     if (st == DT_OK && all) st = finish(q);
     dt_found_fini(&found);
     if (st == DT_OK && all)
@@ -753,7 +768,9 @@ dt_status dt_query_check(dt_query *q, const dt_catalog *c) {
     if (st == DT_OK && x.record != c->n_records)
         st = dt_fail(DT_E_DATA, "the catalog has other records than the index: pack again");
     free(columns);
-    return st;
+    const char *path = q->n_groups > 0 && q->groups[0].path ? q->groups[0].path : "catalog";
+    return st == DT_E_DATA && !strstr(dt_error_message(), path) ? dt_fail_context(st, "%s", path)
+                                                                : st;
 }
 
 // ---- lineage ---------------------------------------------------------------------------------------

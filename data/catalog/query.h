@@ -3,7 +3,8 @@
 // A query runs in SQLite on the databases that lie beside the data (catalog_db.h): the data files are
 // not read, nor their indexes. Shards without one (sets made by others) are put into a database in
 // memory from the catalog that opening them gave. Each shard is found in its database by name, and its
-// stamp says whether the database is of these bytes: one that is not is refused.
+// stamp says whether the database is of these bytes: one that is not is refused. Its pages have
+// checksums; where those do not hold because somebody changed it, its rows are compared with the set's.
 //
 // One thread. Several sets may be asked together: a column that only some of them have is null in the
 // others, and `set` names the set of each record, as it does in the catalog of an open set.
@@ -16,8 +17,8 @@ typedef struct dt_query dt_query;
 
 // On the records of an open set, whose catalog outlives the query.
 dt_status dt_query_open(dt_query **out, const dt_catalog *c);
-// On data files by path (LMDB folders, shards), if every one has a database; *out = NULL when one has
-// not, and the set must be opened for the above.
+// On data files by path (LMDB folders, shards), if every one has a database with checksums; *out = NULL
+// when one has not, and the set must be opened for the above.
 dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n_paths);
 void dt_query_close(dt_query *q);
 uint64_t dt_query_n_records(const dt_query *q);

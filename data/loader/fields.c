@@ -90,8 +90,8 @@ static const char *source_name(resolver *r, size_t i, size_t *n) {
 static dt_status no_source(resolver *r, const char *what, const char *name) {
     char has[512];
     return dt_config_fail(r->config, r->prefix,
-                          "the data set has no %s '%s': %s; name one with `source:`", what, name,
-                          what_it_has(r->c, has, sizeof has));
+                          "the data set has no %s '%s': %s; name one with `source:` (%s)", what,
+                          name, what_it_has(r->c, has, sizeof has), r->c->shards[0].path);
 }
 
 static dt_status find_class(resolver *r, const char *name, bool given) {

@@ -173,21 +173,30 @@ static void shards_join(void **state) {
 
 static void an_index_of_other_bytes_is_stale(void **state) {
     const char *data = fixture_path("old.tar"), *index = fixture_path("old.tar.index");
-    uint64_t stamp = write_data(data);
-    dt_catalog *c = small(data), *back = dt_catalog_create();
-    bool found, stale;
-    c->shards[0].source_hash = 5; // packed, and so never shorter than it was
-    dt_catalog_finish(c);
-    assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
-    uint8_t bytes[100] = {9};
-    fixture_write(data, bytes, sizeof bytes);
-    assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
-    assert_true(found && stale);
-    assert_int_equal(back->n_records, 0);
-    fixture_write(data, bytes, 50);
-    assert_int_equal(dt_index_load(back, data, &found, &stale), DT_E_DATA);
-    dt_catalog_destroy(back);
-    dt_catalog_destroy(c);
+    for (int packed = 0; packed < 2; packed++) {
+        uint64_t stamp = write_data(data);
+        dt_catalog *c = small(data), *back = dt_catalog_create();
+        uint32_t n = c->n_records;
+        bool found, stale;
+        c->shards[0].source_hash = packed ? 5 : 0;
+        dt_catalog_finish(c);
+        assert_int_equal(dt_index_save(c, 0, stamp, index), DT_OK);
+        uint8_t bytes[101] = {9};
+        // a scanned file is scanned again; of a packed one, hashes say what has changed
+        fixture_write(data, bytes, 100);
+        assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+        assert_true(found && stale == !packed);
+        assert_int_equal(back->n_records, packed ? n : 0);
+        // longer: another file
+        fixture_write(data, bytes, 101);
+        assert_int_equal(dt_index_load(back, data, &found, &stale), DT_OK);
+        assert_true(found && stale);
+        // shorter: a packed one never was
+        fixture_write(data, bytes, 50);
+        assert_int_equal(dt_index_load(back, data, &found, &stale), packed ? DT_E_DATA : DT_OK);
+        dt_catalog_destroy(back);
+        dt_catalog_destroy(c);
+    }
 }
 
 static void no_records_and_one(void **state) {
