@@ -73,7 +73,7 @@ static dt_status choose_columns(writer *w, const dt_query *q) {
 // ---- cells -----------------------------------------------------------------------------------------
 static void put_cell(FILE *out, const dt_cell *c) {
     char text[DT_REAL_CHARS];
-    if (c->kind == DT_CELL_INT) fprintf(out, "%" PRId64, c->integer);
+    if (c->kind == DT_CELL_INT) fputs(dt_int_text(text, c->integer), out);
     if (c->kind == DT_CELL_REAL) fputs(dt_real_text(text, c->real), out);
     if (c->kind == DT_CELL_TEXT) dt_text_print(out, c->text);
 }

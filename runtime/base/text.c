@@ -45,6 +45,11 @@ size_t dt_text_utf8_length(const char *text) {
 void dt_text_print(FILE *out, const char *text) {
     static const char LETTERS[] = "\a\b\t\n\v\f\r", NAMES[] = "abtnvfr";
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        size_t n = 0; // letters that stand for themselves
+        while (p[n] >= 0x20 && p[n] < 0x7f && p[n] != '\\') n++;
+        if (n > 0) fwrite(p, 1, n, out);
+        p += n;
+        if (!*p) break;
         const char *at = strchr(LETTERS, *p);
         if (at)
             fprintf(out, "\\%c", NAMES[at - LETTERS]);

@@ -105,7 +105,8 @@ typedef struct shared {
 } shared;
 
 static shared *told;
-static bool verbose;
+static bool verbose, leaked;
+static char folder[256];
 
 static void count(atomic_ullong *c, uint64_t n) {
     atomic_fetch_add_explicit(c, n, memory_order_relaxed);
@@ -612,7 +613,7 @@ static void make_folder(const char *root) {
 }
 
 // Process `p` of `n`: its share of every row, from where its seat says.
-static void work(int p, int n, uint64_t n_records, const char *folder) {
+static void work(int p, int n, uint64_t n_records) {
     seat *s = &told->seats[p];
     char *root = dt_xprintf("%s/%d", folder, p);
     dt_log_set_level(DT_LOG_ERROR);
@@ -637,11 +638,11 @@ static void work(int p, int n, uint64_t n_records, const char *folder) {
     free(root);
 }
 
-static pid_t start(int p, int n, uint64_t n_records, const char *folder) {
+static pid_t start(int p, int n, uint64_t n_records) {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        work(p, n, n_records, folder);
+        work(p, n, n_records);
         exit(0);
     }
     return pid;
@@ -654,22 +655,23 @@ static void crashed(int p, int n) {
     s->group++;
 }
 
-static void run_all(int n, uint64_t n_records, const char *folder) {
+static void run_all(int n, uint64_t n_records) {
     pid_t pid[MAX_PROCESSES];
     int n_running = n, status;
-    for (int p = 0; p < n; p++) pid[p] = start(p, n, n_records, folder);
+    for (int p = 0; p < n; p++) pid[p] = start(p, n, n_records);
     while (n_running > 0) {
         pid_t ended = wait(&status);
         int p = 0;
         while (p < n && pid[p] != ended) p++;
         if (p == n) continue;
-        if (told->seats[p].row == N_ROWS && status == 0) {
+        if (told->seats[p].row == N_ROWS) { // a sanitizer ends it with another status
+            leaked = leaked || status != 0;
             n_running--;
             continue;
         }
         if (WIFEXITED(status) && WEXITSTATUS(status) == 2) exit(2); // the bench itself
         crashed(p, n);
-        pid[p] = start(p, n, n_records, folder);
+        pid[p] = start(p, n, n_records);
     }
 }
 
@@ -705,7 +707,7 @@ static bool print_table(void) {
     return bad;
 }
 
-static void run_one(int i, uint64_t group, const char *folder) {
+static void run_one(int i, uint64_t group) {
     reader *r = dt_xcalloc(1, sizeof *r);
     if (i < 0 || i >= N_ROWS) exit(2);
     printf("%s, group %llu\n", ROWS[i].what, (unsigned long long)group);
@@ -722,18 +724,19 @@ int main(int argc, char **argv) {
     bool only = argc == 4 && strcmp(argv[1], "--only") == 0;
     uint64_t n_records = argc > 1 && !only ? strtoull(argv[1], NULL, 10) : 1000000;
     int n = argc > 2 && !only ? atoi(argv[2]) : 2;
-    char *folder = dt_xprintf("%s/dtrain-mutate-XXXXXX", argc > 3 && !only ? argv[3] : "/dev/shm");
+    snprintf(folder, sizeof folder, "%s/dtrain-mutate-XXXXXX",
+             argc > 3 && !only ? argv[3] : "/dev/shm");
     if (n < 1 || n > MAX_PROCESSES || n_records < 1 || !mkdtemp(folder)) return 2;
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (told == MAP_FAILED) return 2;
     if (only) {
-        run_one(atoi(argv[2]), strtoull(argv[3], NULL, 10), folder);
+        run_one(atoi(argv[2]), strtoull(argv[3], NULL, 10));
         return print_table();
     }
     double begin = dt_clock_s();
-    run_all(n, n_records, folder);
+    run_all(n, n_records);
     CHECK(dt_io_remove_tree(folder));
-    bool bad = print_table();
+    bool bad = print_table() || leaked;
     printf("%.0f s, %d processes\n", dt_clock_s() - begin, n);
     return bad;
 }

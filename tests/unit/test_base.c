@@ -18,6 +18,7 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -444,6 +445,53 @@ static void test_team(void **state) {
     assert_in_range(dt_usable_cores(), 1, 1 << 20);
 }
 
+// The fast way and printf's must agree.
+static void shortest_texts(void **state) {
+    static const double SOME[] = {0,
+                                  -0.0,
+                                  1,
+                                  0.1,
+                                  0.5,
+                                  1.0 / 3,
+                                  1e-4,
+                                  99999.5,
+                                  1e14,
+                                  1e15,
+                                  1e-5,
+                                  5e-5,
+                                  1e-320,
+                                  1e308,
+                                  123.456,
+                                  0.3,
+                                  2.5,
+                                  1e13,
+                                  -7,
+                                  -0.07,
+                                  0.0009999999999999999,
+                                  0.09999999999999999,
+                                  9.999999999999998,
+                                  4503599627370497.5};
+    uint64_t x = 1, n_some = sizeof SOME / sizeof *SOME;
+    for (uint64_t i = 0; i < 300000; i++) {
+        char text[DT_REAL_CHARS], want[DT_REAL_CHARS];
+        x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        double v = ldexp((double)(int64_t)x, (int)(x >> 7 & 63) - 80);
+        if (i % 3 == 1) v = (double)(x >> 40) / (1 << 24);
+        if (i % 3 == 2) v = (double)(int64_t)(x >> 20) / 1000 - 1e9;
+        if (i < n_some) v = SOME[i];
+        for (int digits = 15; digits <= 17; digits++) {
+            snprintf(want, sizeof want, "%.*g", digits, v);
+            if (strtod(want, NULL) == v) break;
+        }
+        assert_string_equal(dt_real_text(text, v), want);
+        snprintf(want, sizeof want, "%" PRId64, (int64_t)x >> (i % 64));
+        assert_string_equal(dt_int_text(text, (int64_t)x >> (i % 64)), want);
+    }
+    char text[DT_INT_CHARS];
+    assert_string_equal(dt_int_text(text, INT64_MIN), "-9223372036854775808");
+    assert_string_equal(dt_int_text(text, 0), "0");
+}
+
 // -- json ----------------------------------------------------------------------------------------
 static void test_json(void **state) {
     dt_json j;
@@ -511,6 +559,7 @@ int main(void) {
         cmocka_unit_test(test_queue),
         cmocka_unit_test(test_team),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(shortest_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
