@@ -2,6 +2,8 @@
 //
 //   bench_open [SHARDS [RECORDS [RUNS]]]        default: 100 shards of 1000 records, 7 runs
 //
+// and the same from the middle of an epoch on, where the batch must be the very next one.
+//
 // Writes the shards (JPEG of 128 x 128 and a cls member, each with a PAX header in front as Python's
 // tarfile writes them) to a temporary folder, then starts itself again for each run and prints the median
 // and the largest wall time from fork to the first batch of 32 in hand, and the least CPU time: shards without indexes, with
@@ -34,7 +36,16 @@ static void die(const char *what) {
 }
 
 // ---- the child -------------------------------------------------------------------------------------
-static int first_batch(const char *path, const char *cache, const char *write_index) {
+static void check_order(const dt_dataset *d, const dt_batch_source *s, const dt_batch *b) {
+    for (int j = 0; j < b->n; j++) {
+        uint64_t i = (uint64_t)(b->step % s->steps_per_epoch) * 32 + (uint64_t)j;
+        uint64_t epoch = (uint64_t)(b->step / s->steps_per_epoch);
+        if (b->sample[j] != dt_data_sample_at(d, epoch, i)) die("not the next sample");
+    }
+}
+
+// `resume`: a run that has done seven epochs and a half.
+static int first_batch(const char *path, const char *cache, const char *write_index, bool resume) {
     char *text = dt_xprintf("run: {name: t}\n"
                             "data:\n"
                             "  path: \"%s\"\n"
@@ -59,8 +70,10 @@ static int first_batch(const char *path, const char *cache, const char *write_in
                            .micro_batch = 32,
                            .end_step = -1,
                            .augment = true};
+    if (resume) r.start_step = d->n_samples(d, DT_SPLIT_TRAIN) / 32 * 15 / 2;
     if (d->open(d, &r, &s) != DT_OK) die("loader");
-    if (s->get(s, 0, 0, &b, NULL) != DT_OK) die("batch");
+    if (s->get(s, r.start_step, 0, &b, NULL) != DT_OK) die("batch");
+    check_order(d, s, b);
     if (write(STDOUT_FILENO, "x", 1) != 1) return 1;
     _exit(0);
 }
@@ -93,13 +106,12 @@ static int compare(const void *a, const void *b) {
 }
 
 // `before`: a shell command that makes the state that is measured, or NULL.
-static void measure(const char *what, const char *path, bool write_index, const char *before,
-                    int runs) {
+static void measure_from(bool resume, const char *what, const char *path, bool write_index,
+                         const char *before, int runs) {
     double s[64], cpu = 0, least = 1e9;
     char *cache = dt_xprintf("%s/cache", dir);
-    char *argv[] = {
-        "bench_open", "--child", (char *)(uintptr_t)path, cache, write_index ? "true" : "false",
-        NULL};
+    char *argv[] = {"bench_open", resume ? "--resume" : "--child", (char *)(uintptr_t)path,
+                    cache,        write_index ? "true" : "false",  NULL};
     if (!before) run_child(argv, &cpu); // warm
     for (int i = 0; i < runs; i++) {
         if (before && system(before) != 0) die(before);
@@ -110,6 +122,11 @@ static void measure(const char *what, const char *path, bool write_index, const 
     printf("%-44s median %6.0f ms  largest %6.0f ms\n", what, 1e3 * s[runs / 2], 1e3 * s[runs - 1]);
     fflush(stdout);
     free(cache);
+}
+
+static void measure(const char *what, const char *path, bool write_index, const char *before,
+                    int runs) {
+    measure_from(false, what, path, write_index, before, runs);
 }
 
 // ---- shards ----------------------------------------------------------------------------------------
@@ -209,7 +226,9 @@ static void make_folder(int n_files) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 5 && strcmp(argv[1], "--child") == 0) return first_batch(argv[2], argv[3], argv[4]);
+    bool resume = argc == 5 && strcmp(argv[1], "--resume") == 0;
+    if (resume || (argc == 5 && strcmp(argv[1], "--child") == 0))
+        return first_batch(argv[2], argv[3], argv[4], resume);
     int n_shards = argc > 1 ? atoi(argv[1]) : 100, n_records = argc > 2 ? atoi(argv[2]) : 1000;
     int runs = argc > 3 ? atoi(argv[3]) : 7, n_files = n_shards * n_records;
     if (n_shards < 10 || n_records < 4 || runs < 1 || runs > 64) return 2;
@@ -226,6 +245,8 @@ int main(int argc, char **argv) {
     measure("no index, and it is written", shards, true, no_index, runs);
     measure("no index, not written", shards, false, no_index, runs);
     measure("index", shards, true, NULL, runs);
+    measure_from(true, "index, from the middle of epoch 8", shards, true, NULL, runs);
+    measure_from(true, "no index, from the middle of epoch 8", shards, false, no_index, runs);
     measure("10 shards of gzip, first time", packed, true, no_cache, runs < 3 ? runs : 3);
     measure("10 shards of gzip, again", packed, true, NULL, runs);
     printf("%d raw files:\n", n_files);
