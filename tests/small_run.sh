@@ -6,6 +6,7 @@
 #   mpi NP COMMAND …       on NP ranks
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
 #   wait_for_step RUN      returns when the run's metrics show a step
+#   children PID           its child processes in one line; fails when it is gone
 #   hash RUN               of the last checkpoint's weights
 #   sanitized              true for a program built with AddressSanitizer or ThreadSanitizer
 #   fail WORD …            shows the end of the log, says so and ends the test
@@ -82,6 +83,8 @@ wait_for_step() {
     done
     fail "run $1 made no step in 30 s"
 }
+
+children() { cat "/proc/$1/task/$1/children"; }
 
 hash() { # RUN directory: hash of the newest checkpoint's weights
     local newest

@@ -13,7 +13,8 @@ common=(train.global_batch=8 train.max_steps="$steps" checkpoint.every="7 steps"
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 newest_step() { # of the run that is being killed
-    { ls "$work/runs/killed/checkpoints" 2>/dev/null || true; } | sed -n 's/^step-0*//p' | sort -n | tail -1
+    local all=$work/runs/killed/checkpoints
+    [ ! -d "$all" ] || find "$all" -maxdepth 1 -name 'step-*' -printf '%f\n' | sed 's/^step-0*//' | sort -n | tail -1
 }
 
 begin=$(now_ms)

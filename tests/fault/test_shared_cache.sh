@@ -9,10 +9,16 @@ command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 # bytes of the cache in the address space of each rank: "Rss Pss Shared" in KiB, summed
 share_of() {
     local pids=("$@")
-    for p in "${pids[@]}"; do cat "/proc/$p/smaps" 2>/dev/null || true; done |
+    for p in "${pids[@]}"; do # one that ended meanwhile holds nothing
+        cat "/proc/$p/smaps" 2>/dev/null || ! kill -0 "$p" 2>/dev/null || fail "cannot read the maps of rank $p"
+    done |
         awk '/^[0-9a-f]+-[0-9a-f]+ /{mine = /\/dev\/shm\/dtrain-/} mine && /^Rss:/{r += $2} mine && /^Pss:/{p += $2} END{print r + 0, p + 0}'
 }
-segments() { { find /dev/shm -name "dtrain-$(id -u)-*" 2>/dev/null || true; } | wc -l; }
+segments() ( # counted in a subshell of its own
+    shopt -s nullglob
+    all=("/dev/shm/dtrain-$(id -u)-"*)
+    echo ${#all[@]}
+)
 
 small_data "$work" 8 6
 config=$(small_config "$work" 8)
@@ -25,7 +31,8 @@ pid=$!
 wait_for_step cached
 best="0 0"
 while kill -0 $pid 2>/dev/null; do
-    read -ra pids <"/proc/$pid/task/$pid/children" || true # no newline at its end
+    list=$(children $pid 2>/dev/null) || break # it has ended
+    read -ra pids <<<"$list"
     now=$(share_of "${pids[@]}")
     [ "${now#* }" -le "${best#* }" ] || best=$now
     sleep 0.05

@@ -44,8 +44,9 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     "${launcher[@]}" "$DTRAIN" "$config" "${common[@]}" run.name=early >/dev/null 2>"$work/log" &
     pid=$!
     both_ranks_know_mpi() {
-        local pids p
-        read -ra pids <"/proc/$pid/task/$pid/children" || true # no newline at its end
+        local list pids p
+        list=$(children $pid) || fail "the job ended before its ranks found each other"
+        read -ra pids <<<"$list"
         [ ${#pids[@]} = 2 ] || return 1
         for p in "${pids[@]}"; do grep -qs dtrain_mpi "/proc/$p/maps" || return 1; done
     }

@@ -68,7 +68,9 @@ pack_on $((RANDOM % 3 + 1)) killed.lmdb
 [ "$(lmdb_sum killed.lmdb)" = "$lmdb" ] || fail "after kills the bytes differ"
 mkdir killed
 for n in 12 25 40 41 44 47; do
-    DTRAIN_FAILPOINT=io:$n:kill "${ranks[@]}" 3 "$DTRAIN" pack raw 'killed/s-{0..4}.tar' >out 2>log || true
+    rc=0
+    DTRAIN_FAILPOINT=io:$n:kill "${ranks[@]}" 3 "$DTRAIN" pack raw 'killed/s-{0..4}.tar' >out 2>log || rc=$?
+    [ $rc != 0 ] || [ "$(tar_sum killed)" = "$tar" ] || fail "a pack that was killed at call $n says it is done"
 done
 pack_on 2 'killed/s-{0..4}.tar'
 [ "$(tar_sum killed)" = "$tar" ] || fail "after kills the bytes of shards differ"
