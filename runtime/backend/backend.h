@@ -173,6 +173,11 @@ typedef struct dt_device {
     dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
     void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);
     void (*graph_destroy)(struct dt_backend *b, void *graph);
+    // Which engine of a library does which piece of work, as lines of text (heap). Complete once all plans
+    // are made. Engines differ in their sums' order: ranks and resumed runs must take the same, so rank 0's are
+    // given to the others (and a checkpoint's to all) before plans are made.
+    char *(*choices)(struct dt_backend *b);
+    void (*take_choices)(struct dt_backend *b, const char *text);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
     void (*commit_run)(struct dt_backend *b, void *commit, const float *grad, void *stream);
     void (*commit_destroy)(struct dt_backend *b, void *commit);
@@ -218,6 +223,10 @@ typedef struct dt_backend {
 typedef struct dt_backend_opts {
     int threads;        // most threads one kernel may use (a lane's share)
     bool deterministic; // only kernels whose bits repeat
+    // CUDA
+    bool tf32;                // fp32 products may round what they read to 10 bits
+    bool untimed;             // the libraries' favourite engines: nothing is timed
+    const char *cache_folder; // where chosen engines are kept between runs; NULL: nowhere
 } dt_backend_opts;
 
 // kind "cpu", "cuda" or "auto". DT_E_USAGE when it is not there, saying what is missing.

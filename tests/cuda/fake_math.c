@@ -97,7 +97,7 @@ static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
     visit(&c, fwd ? tap_forward : dgrad ? tap_dgrad : tap_wgrad, t);
     if (fwd)
         for (int64_t i = 0; i < ny; i++) {
-            const float b = d->bias ? ((const float *)ptr[3])[i % d->k] : 0;
+            const float b = d->bias ? dt_get(ptr[3], d->type, i % d->k) : 0;
             dt_put(ptr[2], d->type, i, activate(d->act, t[2][i] + b));
         }
     else if (dgrad)
@@ -105,7 +105,7 @@ static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
     else
         for (int64_t k = 0; k < d->k; k++)
             for (int64_t i = 0; i < per_k; i++)
-                ((float *)ptr[2])[k * per_k + i] = t[1][i * d->k + k];
+                dt_put(ptr[2], d->type, k * per_k + i, t[1][i * d->k + k]);
     for (int i = 0; i < 3; i++) free(t[i]);
 }
 
@@ -172,7 +172,8 @@ static void sdpa_head(const dt_dnn_desc *d, void *const *ptr, int64_t n, int64_t
     }
 }
 
-static void sdpa_backward(const dt_dnn_desc *d, void *const *ptr) { // q k v y dy lse dq dk dv dq32
+static void sdpa_backward(const dt_dnn_desc *d,
+                          void *const *ptr) { // q k v y dy lse dq dk dv dq32 sum
     float *p = dt_xcalloc((size_t)d->tk + 1, sizeof *p);
     for (int64_t n = 0; n < d->n; n++)
         for (int64_t h = 0; h < d->heads; h++) {
@@ -207,7 +208,7 @@ int fake_dnn_pointers(const fake_plan *p) {
     case DT_DNN_SDPA_FWD:
         return 5;
     case DT_DNN_SDPA_BWD:
-        return 10;
+        return 11;
     default:
         return 3;
     }
@@ -231,24 +232,17 @@ static void gemm_one(const dt_gemm_desc *g, int64_t batch, void *const *ptr, flo
             b[k * g->n + j] =
                 dt_get(ptr[1], g->type, b0 + (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
     for (int64_t i = 0; i < g->m; i++) {
-        float a_sum = 0;
         memset(row, 0, (size_t)g->n * sizeof *row);
         for (int64_t k = 0; k < g->k; k++) {
             const float a =
                 dt_get(ptr[0], g->type, a0 + (g->trans_a ? k * g->lda + i : i * g->lda + k));
-            a_sum += a;
             for (int64_t j = 0; j < g->n; j++) row[j] += a * b[k * g->n + j];
         }
-        if (g->epilogue == DT_GEMM_BIAS_GRAD) ((float *)ptr[3])[i] = a_sum;
         for (int64_t j = 0; j < g->n; j++) {
             float x = g->alpha * row[j];
             if (g->beta != 0) x += g->beta * dt_get(ptr[2], g->out_type, d0 + i * g->ldd + j);
-            if (g->epilogue == DT_GEMM_BIAS || g->epilogue == DT_GEMM_BIAS_RELU ||
-                g->epilogue == DT_GEMM_BIAS_GELU)
-                x += dt_get(ptr[3], g->bias_type, j);
+            if (g->epilogue != DT_GEMM_NONE) x += dt_get(ptr[3], g->bias_type, j);
             if (g->epilogue == DT_GEMM_BIAS_RELU) x = x < 0 ? 0 : x;
-            if (g->epilogue == DT_GEMM_BIAS_GELU)
-                x = 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
             dt_put(ptr[2], g->out_type, d0 + i * g->ldd + j, x);
         }
     }

@@ -66,9 +66,7 @@ bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b);
 typedef enum dt_gemm_epilogue {
     DT_GEMM_NONE,
     DT_GEMM_BIAS, // + bias (n)
-    DT_GEMM_BIAS_RELU,
-    DT_GEMM_BIAS_GELU, // what cuBLASLt calls GELU is the tanh form: inference only, where asked for
-    DT_GEMM_BIAS_GRAD  // also bias = column sums of b's rows (gradient of a bias), f32
+    DT_GEMM_BIAS_RELU
 } dt_gemm_epilogue;
 typedef struct dt_gemm_desc {
     int64_t m, n, k, lda, ldb, ldd, batch, stride_a, stride_b, stride_d;

@@ -7,6 +7,7 @@
 // Errors of queued work are remembered (see cuda_backend.h): CUDA reports them late in any case.
 #include "backend/cuda/cuda_backend.h"
 
+#include "backend/cuda/cuda_plans.h"
 #include "base/arena.h"
 
 #include <stdio.h>
@@ -193,9 +194,30 @@ static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
     return backward ? backward_kernels[op] : forward_kernels[op];
 }
 
+// ---- chosen engines --------------------------------------------------------------------------------
+static char *choices(dt_backend *b) {
+    dt_cuda *c = dt_cuda_self(b);
+    dt_cuda_plans_save(c->plans);
+    return dt_cuda_plans_text(c->plans);
+}
+
+static void take_choices(dt_backend *b, const char *text) {
+    dt_cuda_plans_take(dt_cuda_self(b)->plans, text);
+}
+
+static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
+    char machine[256];
+    snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %d, %s", c->info.name,
+             c->info.major, c->info.minor, c->info.n_sm, c->info.driver, c->api->versions(c->api));
+    const dt_cuda_plans_opts o = {
+        .machine = machine, .folder = opts->cache_folder, .no_timing = opts->untimed};
+    return dt_cuda_plans_create(&c->plans, c->api, &o);
+}
+
 // ---- life ------------------------------------------------------------------------------------------
 static void destroy(dt_backend *b) {
     dt_cuda *c = dt_cuda_self(b);
+    dt_cuda_plans_destroy(c->plans);
     if (c->event) c->api->event_destroy(c->api, c->event);
     free(c);
     free(b);
@@ -211,18 +233,22 @@ static const dt_device device_table = {.stream_create = stream_create,
                                        .capture_begin = capture_begin,
                                        .capture_end = capture_end,
                                        .graph_launch = graph_launch,
-                                       .graph_destroy = graph_destroy};
+                                       .graph_destroy = graph_destroy,
+                                       .choices = choices,
+                                       .take_choices = take_choices};
 
 dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, int index,
                                  const dt_backend_opts *opts) {
     *out = NULL;
     dt_cuda *c = dt_xcalloc(1, sizeof *c);
-    *c = (dt_cuda){.api = api, .index = index, .deterministic = opts->deterministic};
+    *c = (dt_cuda){
+        .api = api, .index = index, .deterministic = opts->deterministic, .tf32 = opts->tf32};
     dt_cuda_check(c, api->device_use(api, index), "using the device");
     if (!c->error)
         dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
     if (!c->error) dt_cuda_check(c, api->event_create(api, &c->event, false), "creating an event");
-    const dt_status status = dt_cuda_status(c);
+    dt_status status = dt_cuda_status(c);
+    if (status == DT_OK) status = make_plans(c, opts);
     if (status != DT_OK) {
         free(c);
         return status;

@@ -13,9 +13,10 @@ typedef struct dt_cuda {
     dt_cuda_api *api;
     int index; // of the device
     dt_cuda_device_info info;
-    bool deterministic;
-    void *event; // of stream_wait
-    int error;   // the first, and what was being done
+    bool deterministic, tf32;
+    struct dt_cuda_plans *plans; // cuda_plans.h
+    void *event;                 // of stream_wait
+    int error;                   // the first, and what was being done
     char error_where[160];
     dt_device device;
     char text[256];

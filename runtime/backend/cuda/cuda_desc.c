@@ -53,7 +53,7 @@ bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b) {
 }
 
 const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
-    static const char *const epilogue[] = {"", " bias", " bias relu", " bias gelu", " bias_grad"};
+    static const char *const epilogue[] = {"", " bias", " bias relu"};
     snprintf(buf, DT_DESC_TEXT,
              "gemm %s->%s %lldx%lldx%lld batch %lld ld %lld,%lld,%lld stride %lld,%lld,%lld%s%s "
              "alpha %.9g beta %.9g%s%s%s%s%s",

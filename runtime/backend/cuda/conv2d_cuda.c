@@ -1,0 +1,209 @@
+// conv2d_cuda.c: convolution through cuDNN, NHWC, with own kernels where cuDNN has no engine.
+//
+// Forward: y = act(conv(x, packed w) + packed bias); with fold_bn the packed copies carry the batch norm that
+// follows. Backward: dx from the same packed weight (forward and backward share it); dw leaves cuDNN packed and
+// in the activations' type, in scratch, and goes from there into the dense f32 slab, overwriting or adding
+// (cuDNN has no precompiled engine that writes it in f32); db is a sum over dy's rows by an own kernel.
+//
+// Scratch of the backward site: [ workspace | packed dw | partial sums of db ]
+#include "backend/cuda/cuda_desc.h"
+#include "backend/cuda/kernels/conv_kernels.h"
+#include "backend/cuda/weights_cuda.h"
+
+#include <stdlib.h>
+
+// One direction: cuDNN's plan, or NULL for the own kernel.
+typedef struct conv_op {
+    dt_dnn_desc desc;
+    const dt_cuda_plan *plan;
+} conv_op;
+
+typedef struct conv_state {
+    conv_op forward, data, weights; // desc.n 0: not wanted
+    dt_cuda_pack *pack, *bias_pack;
+    dt_shape weight;
+    bool has_bias; // backward: a bias gradient is wanted
+    size_t at_dw, at_db;
+} conv_state;
+
+static void destroy(dt_site *s) {
+    conv_state *st = s->state;
+    if (!st) return;
+    dt_cuda_pack_destroy(st->pack);
+    dt_cuda_pack_destroy(st->bias_pack);
+    dt_cuda_destroy(s);
+}
+
+static dt_cuda_fold fold_of(const dt_node *n) {
+    return (dt_cuda_fold){.on = n->attrs.conv2d.fold_bn,
+                          .scale = n->attrs.conv2d.bn_scale,
+                          .shift = n->attrs.conv2d.bn_shift,
+                          .mean = n->attrs.conv2d.bn_mean,
+                          .var = n->attrs.conv2d.bn_var,
+                          .eps = n->attrs.conv2d.bn_eps};
+}
+
+static size_t workspace_of(const conv_op *op) {
+    return op->plan ? dt_cuda_align(op->plan->workspace_bytes) : 0;
+}
+
+static dt_status plan(dt_site *s, conv_op *op, const dt_dnn_desc *d) {
+    op->desc = *d;
+    return dt_cuda_plan_dnn(dt_cuda_of(s)->plans, d, &op->plan);
+}
+
+static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
+    int type;
+    return dt_cuda_type(s, &type, (const dt_value_info *[]){x, y}, 2);
+}
+
+// An input of the graph, too, is read NHWC: the plan reorders it.
+static const dt_layout nhwc = {DT_NHWC, 0};
+
+static dt_cuda_demands demands_of(const dt_site *s) {
+    const dt_cuda *c = dt_cuda_of(s);
+    return (dt_cuda_demands){.deterministic = c->deterministic, .tf32 = c->tf32};
+}
+
+// ---- running one direction -------------------------------------------------------------------------
+static void run_own(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void *w, const void *y,
+                    const void *bias, void *out, void *stream) {
+    const dt_conv_args a = {.x = x,
+                            .w = w,
+                            .y = y,
+                            .bias = bias,
+                            .out = out,
+                            .n = d->n,
+                            .h = d->h,
+                            .width = d->w,
+                            .c = d->c,
+                            .k = d->k,
+                            .out_h = d->out_h,
+                            .out_w = d->out_w,
+                            .rows = d->win.kernel[0],
+                            .cols = d->win.kernel[1],
+                            .stride = {d->win.stride[0], d->win.stride[1]},
+                            .dilation = {d->win.dilation[0], d->win.dilation[1]},
+                            .pad = {d->win.pad_begin[0], d->win.pad_begin[1]},
+                            .groups = d->groups,
+                            .type = d->type,
+                            .act = d->act};
+    if (d->kind == DT_DNN_CONV_WGRAD) {
+        const int64_t n = d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1];
+        dt_cuda_launch(c, DT_K_conv_wgrad, (dt_cuda_grid){.blocks = n, .threads = DT_CONV_THREADS},
+                       &a, stream);
+        return;
+    }
+    const bool fwd = d->kind == DT_DNN_CONV_FWD;
+    const int64_t n = d->n * (fwd ? d->out_h * d->out_w * d->k : d->h * d->w * d->c);
+    dt_cuda_launch(c, fwd ? DT_K_conv_fwd : DT_K_conv_dgrad,
+                   (dt_cuda_grid){.blocks = (n + DT_CONV_THREADS - 1) / DT_CONV_THREADS < 65536
+                                                ? (n + DT_CONV_THREADS - 1) / DT_CONV_THREADS
+                                                : 65536,
+                                  .threads = DT_CONV_THREADS},
+                   &a, stream);
+}
+
+static void run_plan(dt_cuda *c, const conv_op *op, void *const *ptr, const dt_run *r) {
+    dt_cuda_check(c, c->api->dnn_run(c->api, op->plan->plan, ptr, r->scratch, r->stream),
+                  "running a convolution");
+}
+
+// ---- forward ---------------------------------------------------------------------------------------
+static dt_status prepare(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0), *w = dt_site_in(s, 1), *y = dt_site_out(s, 0);
+    const bool bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
+    const dt_cuda_fold fold = fold_of(s->node);
+    dt_dnn_desc d[DT_NODE_DESCS];
+    conv_state *st = dt_cuda_prepare(s, sizeof *st);
+    s->in_layout[0] = s->out_layout[0] = nhwc;
+    DT_TRY(check_types(s, x, y));
+    dt_cuda_node_descs(s->graph, s->node, demands_of(s), d);
+    DT_TRY(plan(s, &st->forward, &d[0]));
+    if (fold.on || !dt_cuda_pack_is_copy(w, x->dtype))
+        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, &fold);
+    if (fold.on || (bias && x->dtype != DT_F32))
+        st->bias_pack =
+            dt_cuda_pack_bias(s, bias ? s->node->in[2] : DT_NONE, w->shape.d[0], x->dtype, &fold);
+    s->scratch_bytes = workspace_of(&st->forward);
+    return DT_OK;
+}
+
+static void run(const dt_site *s, const dt_run *r) {
+    const conv_state *st = s->state;
+    const void *w = st->pack ? r->packed[0] : r->in[1];
+    const void *bias = !st->forward.desc.bias ? NULL
+                       : st->bias_pack        ? r->packed[st->pack != NULL]
+                                              : r->in[2];
+    void *const ptr[4] = {(void *)r->in[0], (void *)w, r->out[0], (void *)bias};
+    if (st->forward.plan)
+        run_plan(dt_cuda_of(s), &st->forward, ptr, r);
+    else
+        run_own(dt_cuda_of(s), &st->forward.desc, r->in[0], w, NULL, bias, r->out[0], r->stream);
+}
+
+const dt_kernel dt_cuda_conv2d = {prepare, run, destroy};
+
+// ---- backward --------------------------------------------------------------------------------------
+static dt_status prepare_bwd(dt_site *s) {
+    const dt_node *n = s->node;
+    const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
+    const dt_value_info *w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1);
+    dt_dnn_desc d[DT_NODE_DESCS];
+    conv_state *st = dt_cuda_prepare(s, sizeof *st);
+    s->in_layout[0] = s->out_layout[0] = s->in_layout[dt_cuda_pos_grad(s, 0)] = nhwc;
+    if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn)
+        return dt_cuda_fail(
+            s, "a fused activation or batch norm has no gradient; fuse for inference only");
+    DT_TRY(check_types(s, dt_site_in(s, 0), dy));
+    const int count = dt_cuda_node_descs(s->graph, n, demands_of(s), d);
+    for (int i = 0; i < count; i++)
+        DT_TRY(plan(s, d[i].kind == DT_DNN_CONV_DGRAD ? &st->data : &st->weights, &d[i]));
+    st->weight = w->shape;
+    st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
+    if (st->data.desc.n && !dt_cuda_pack_is_copy(w, dy->dtype))
+        st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL);
+    st->at_dw = workspace_of(&st->data);
+    if (workspace_of(&st->weights) > st->at_dw) st->at_dw = workspace_of(&st->weights);
+    st->at_db = st->at_dw;
+    if (st->weights.desc.n)
+        st->at_db += dt_cuda_align((size_t)dt_shape_elements(&w->shape) * dt_dtype_size(dy->dtype));
+    s->scratch_bytes = st->at_db;
+    if (st->has_bias)
+        s->scratch_bytes +=
+            dt_cuda_column_bytes(dy->shape.d[0] * dy->shape.d[2] * dy->shape.d[3], dy->shape.d[1]);
+    return DT_OK;
+}
+
+static void run_bwd(const dt_site *s, const dt_run *r) {
+    const conv_state *st = s->state;
+    dt_cuda *c = dt_cuda_of(s);
+    const int dy_at = dt_cuda_pos_grad(s, 0);
+    const void *dy = r->in[dy_at];
+    const dt_value_info *info = dt_site_in(s, dy_at);
+    if (st->weights.desc.n) {
+        void *dw = (char *)r->scratch + st->at_dw;
+        void *const ptr[3] = {(void *)r->in[0], (void *)dy, dw};
+        if (st->weights.plan)
+            run_plan(c, &st->weights, ptr, r);
+        else
+            run_own(c, &st->weights.desc, r->in[0], NULL, dy, NULL, dw, r->stream);
+        dt_cuda_store_weight_grad(c, &st->weight, dw, info->dtype, r->out[1],
+                                  r->accumulate >> 1 & 1, r->stream);
+    }
+    if (st->has_bias)
+        dt_cuda_sum_columns(c, dy, info->dtype,
+                            info->shape.d[0] * info->shape.d[2] * info->shape.d[3],
+                            info->shape.d[1], r->out[2], r->accumulate >> 2 & 1,
+                            (char *)r->scratch + st->at_db, r->stream);
+    if (st->data.desc.n) {
+        const void *w = st->pack ? r->packed[0] : r->in[1];
+        void *const ptr[3] = {(void *)dy, (void *)w, r->out[0]};
+        if (st->data.plan)
+            run_plan(c, &st->data, ptr, r);
+        else
+            run_own(c, &st->data.desc, NULL, w, dy, NULL, r->out[0], r->stream);
+    }
+}
+
+const dt_kernel dt_cuda_conv2d_bwd = {prepare_bwd, run_bwd, destroy};

@@ -1,0 +1,52 @@
+// cuda_plans.h: plans of cuDNN and cuBLASLt: one for all sites that describe the same work, and which of the
+// engines on offer it uses.
+//
+// The first time a description is asked for, the engines that the library likes best (at most DT_PLAN_TRIES) are
+// run a few times on memory of their own and the fastest stays: its number is the choice. Choices are text,
+// a line each, "number <tab> description", so that rank 0's can be given to all ranks, kept in checkpoints and
+// in a file for the next run on the same kind of machine. A choice that is given is obeyed and nothing is timed.
+//
+// One thread, outside steps: everything here belongs to the making of plans.
+#ifndef DT_BACKEND_CUDA_PLANS_H
+#define DT_BACKEND_CUDA_PLANS_H
+
+#include "backend/cuda/cuda_api.h"
+#include "base/status.h"
+
+enum { DT_PLAN_TRIES = 10 };
+
+typedef struct dt_cuda_plans dt_cuda_plans;
+
+// A plan with its place in the table; lives as long as the plans it came from.
+typedef struct dt_cuda_plan {
+    void *plan;
+    size_t workspace_bytes;
+    int choice, n_choices;
+} dt_cuda_plan;
+
+typedef struct dt_cuda_plans_opts {
+    // What choices depend on besides the description: library versions, driver, device. Names the file.
+    const char *machine;
+    const char *folder; // of the file of choices; NULL: none
+    bool no_timing;     // the library's favourite
+} dt_cuda_plans_opts;
+
+dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
+                               const dt_cuda_plans_opts *opts);
+// Writes the file if there are new choices. NULL is fine.
+void dt_cuda_plans_destroy(dt_cuda_plans *p);
+
+// *out NULL with DT_OK: the library has no engine for it.
+dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
+dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
+
+// All choices made or taken so far, sorted; heap. And the reverse: lines that cannot be read are skipped;
+// returns how many were taken. Descriptions that have a plan keep it.
+char *dt_cuda_plans_text(const dt_cuda_plans *p);
+int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
+// Writes the file now, if there are new choices (destroy does it too). A failure is one warning.
+void dt_cuda_plans_save(dt_cuda_plans *p);
+// "41 plans: 12 timed in 3.1 s, 29 as chosen before"; borrowed.
+const char *dt_cuda_plans_summary(dt_cuda_plans *p);
+
+#endif

@@ -1,0 +1,124 @@
+// weights_kernels.h: parameters between their dense f32 slabs and what convolutions and products read and write:
+// packed copies (KRSC, low precision, a batch norm folded in), weight gradients back into the slab, and
+// sums over rows for the gradients of biases.
+//
+// A weight is (n_out, n_in, n_taps) in the slab (KCRS; a linear's has one tap) and (n_out, n_taps, n_in) packed.
+#ifndef DT_WEIGHTS_KERNELS_H
+#define DT_WEIGHTS_KERNELS_H
+
+#include "backend/cuda/kernels/kernel_math.h"
+
+typedef struct dt_pack_args {
+    const float *x, *scale, *shift, *mean, *var; // x: weight or bias; scale NULL: nothing is folded
+    void *out;
+    int64_t n_out, n_in, n_taps;
+    float eps;
+    int type;
+} dt_pack_args;
+
+DT_KERNEL(pack_weight, dt_pack_args) {
+    DT_THREADS(t) {
+        const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps;
+        for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
+            const int64_t k = i / per_out, tap = i % per_out / a->n_in, c = i % a->n_in;
+            float x = a->x[k * per_out + c * a->n_taps + tap];
+            if (a->scale) x *= a->scale[k] / sqrtf(a->var[k] + a->eps);
+            dt_put(a->out, a->type, i, x);
+        }
+    }
+}
+
+// x NULL: no bias of its own.
+DT_KERNEL(pack_bias, dt_pack_args) {
+    DT_THREADS(t) {
+        for (int64_t k = DT_BLOCK * DT_BLOCK_DIM + t; k < a->n_out; k += DT_GRID * DT_BLOCK_DIM) {
+            float x = a->x ? a->x[k] : 0.0f;
+            if (a->scale)
+                x = (x - a->mean[k]) * (a->scale[k] / sqrtf(a->var[k] + a->eps)) + a->shift[k];
+            dt_put(a->out, a->type, k, x);
+        }
+    }
+}
+
+typedef struct dt_weight_grad_args {
+    const void *packed;
+    float *slab;
+    int64_t n_out, n_in, n_taps;
+    int type, add;
+} dt_weight_grad_args;
+
+DT_KERNEL(weight_grad, dt_weight_grad_args) {
+    DT_THREADS(t) {
+        const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps;
+        for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
+            const int64_t k = i / per_out, c = i % per_out / a->n_taps, tap = i % a->n_taps;
+            const float x = dt_get(a->packed, a->type, k * per_out + tap * a->n_in + c);
+            a->slab[i] = a->add ? a->slab[i] + x : x;
+        }
+    }
+}
+
+// out[c] (+)= sum over rows of x[r][c]. First each block sums a run of rows of 32 columns into partial, then
+// the runs are added in order: the tree depends on the shape alone.
+enum { DT_COLUMNS = 32, DT_COLUMN_LANES = 8 }; // threads of a block: their product
+
+typedef struct dt_column_sum_args {
+    const void *x;
+    float *partial, *out; // (n_runs, n_cols)
+    int64_t n_rows, n_cols, rows_a_run, n_runs;
+    int type, add;
+} dt_column_sum_args;
+
+// A block a run and DT_COLUMNS columns.
+DT_KERNEL(column_sum_runs, dt_column_sum_args) {
+    DT_SHARED(float, sum, DT_COLUMNS *DT_COLUMN_LANES);
+    const int64_t tiles = (a->n_cols + DT_COLUMNS - 1) / DT_COLUMNS;
+    const int64_t run = DT_BLOCK / tiles, col = DT_BLOCK % tiles * DT_COLUMNS;
+    DT_THREADS(t) {
+        const int64_t c = col + t % DT_COLUMNS, begin = run * a->rows_a_run;
+        int64_t end = begin + a->rows_a_run;
+        float s = 0.0f;
+        if (end > a->n_rows) end = a->n_rows;
+        if (c < a->n_cols)
+            for (int64_t r = begin + t / DT_COLUMNS; r < end; r += DT_COLUMN_LANES)
+                s += dt_get(a->x, a->type, r * a->n_cols + c);
+        sum[t] = s;
+    }
+    DT_THREADS(t) {
+        if (t < DT_COLUMNS && col + t < a->n_cols) {
+            float s = 0.0f;
+            for (int lane = 0; lane < DT_COLUMN_LANES; lane++) s += sum[lane * DT_COLUMNS + t];
+            a->partial[run * a->n_cols + col + t] = s;
+        }
+    }
+}
+
+DT_KERNEL(column_sum, dt_column_sum_args) {
+    DT_THREADS(t) {
+        for (int64_t c = DT_BLOCK * DT_BLOCK_DIM + t; c < a->n_cols; c += DT_GRID * DT_BLOCK_DIM) {
+            float s = 0.0f;
+            for (int64_t run = 0; run < a->n_runs; run++) s += a->partial[run * a->n_cols + c];
+            a->out[c] = a->add ? a->out[c] + s : s;
+        }
+    }
+}
+
+// x = gelu(x + bias) over rows, in place: the exact GELU, which cuBLASLt's epilogue is not.
+typedef struct dt_bias_gelu_args {
+    void *x;
+    const void *bias; // NULL: none
+    int64_t n, n_cols;
+    int type, bias_type;
+} dt_bias_gelu_args;
+
+DT_KERNEL(bias_gelu, dt_bias_gelu_args) {
+    DT_THREADS(t) {
+        for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < a->n; i += DT_GRID * DT_BLOCK_DIM) {
+            float x = dt_get(a->x, a->type, i);
+            if (a->bias) x += dt_get(a->bias, a->bias_type, i % a->n_cols);
+            dt_put(a->x, a->type, i, 0.5f * x * erfcf(x * -0.70710678118654752f));
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,180 @@
+// linear_cuda.c: y = act(x W^T + b) by cuBLASLt over x flattened to (rows, I), DENSE.
+//
+// Forward adds bias and ReLU in the product's epilogue; GELU (inference only, exact) is an own kernel behind it,
+// because cuBLASLt's is the tanh form. Backward: dx = dy W, dW = dy^T x straight into the f32 slab, overwriting
+// or adding; db is a sum over dy's rows. A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
+//
+// Scratch of the backward site: [ workspace | masked dy | partial sums of db ]
+#include "backend/cuda/kernels/relu_kernels.h"
+#include "backend/cuda/kernels/weights_kernels.h"
+#include "backend/cuda/weights_cuda.h"
+
+#include <stdlib.h>
+
+typedef struct linear_state {
+    const dt_cuda_plan *forward, *data, *weights, *weights_add;
+    dt_cuda_pack *pack, *bias_pack;
+    int64_t rows, n_in, n_out;
+    bool has_bias, masked, gelu;
+    int type;
+    size_t at_dy, at_db;
+} linear_state;
+
+static void destroy(dt_site *s) {
+    linear_state *st = s->state;
+    if (!st) return;
+    dt_cuda_pack_destroy(st->pack);
+    dt_cuda_pack_destroy(st->bias_pack);
+    dt_cuda_destroy(s);
+}
+
+static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_info *w) {
+    linear_state *st = dt_cuda_prepare(s, sizeof *st);
+    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    st->n_out = w->shape.d[0];
+    st->n_in = w->shape.d[1];
+    st->rows = dt_shape_elements(&x->shape) / st->n_in;
+    return st;
+}
+
+static dt_gemm_desc product(const dt_site *s, dt_dtype type, int64_t m, int64_t n, int64_t k) {
+    const dt_cuda *c = dt_cuda_of(s);
+    return (dt_gemm_desc){.m = m,
+                          .n = n,
+                          .k = k,
+                          .lda = k,
+                          .ldb = n,
+                          .ldd = n,
+                          .batch = 1,
+                          .type = type,
+                          .out_type = type,
+                          .bias_type = type,
+                          .alpha = 1.0f,
+                          .tf32 = c->tf32,
+                          .deterministic = c->deterministic};
+}
+
+static dt_status plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+    DT_TRY(dt_cuda_plan_gemm(dt_cuda_of(s)->plans, d, out));
+    if (!*out) return dt_cuda_fail(s, "cuBLASLt has no product for it");
+    if (s->scratch_bytes < dt_cuda_align((*out)->workspace_bytes))
+        s->scratch_bytes = dt_cuda_align((*out)->workspace_bytes);
+    return DT_OK;
+}
+
+static void run_product(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
+                        void *d, const void *bias, const dt_run *r) {
+    dt_cuda *c = dt_cuda_of(s);
+    dt_cuda_check(c,
+                  c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, r->scratch, r->stream),
+                  "running a product");
+}
+
+// ---- forward ---------------------------------------------------------------------------------------
+static dt_status prepare(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+    linear_state *st = start(s, x, dt_site_in(s, 1));
+    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
+    st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
+    st->gelu = s->node->attrs.linear.act == DT_ACT_GELU;
+    const bool relu = s->node->attrs.linear.act == DT_ACT_RELU;
+    // cuBLASLt has no epilogue of ReLU alone here: a bias of zeros is packed for it
+    const bool bias = (st->has_bias && !st->gelu) || relu;
+    dt_gemm_desc d = product(s, x->dtype, st->rows, st->n_out, st->n_in);
+    d.trans_b = true;
+    d.ldb = st->n_in;
+    if (bias) d.epilogue = relu ? DT_GEMM_BIAS_RELU : DT_GEMM_BIAS;
+    DT_TRY(plan(s, &d, &st->forward));
+    if (!dt_cuda_pack_is_copy(dt_site_in(s, 1), x->dtype))
+        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL);
+    if ((relu && !st->has_bias) || (st->has_bias && x->dtype != DT_F32))
+        st->bias_pack = dt_cuda_pack_bias(s, st->has_bias ? s->node->in[2] : DT_NONE, st->n_out,
+                                          x->dtype, NULL);
+    return DT_OK;
+}
+
+static void run(const dt_site *s, const dt_run *r) {
+    const linear_state *st = s->state;
+    const void *w = st->pack ? r->packed[0] : r->in[1];
+    const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
+    run_product(s, st->forward, r->in[0], w, r->out[0], st->gelu ? NULL : bias, r);
+    if (!st->gelu) return;
+    dt_cuda *c = dt_cuda_of(s);
+    const dt_bias_gelu_args a = {.x = r->out[0],
+                                 .bias = bias,
+                                 .n = st->rows * st->n_out,
+                                 .n_cols = st->n_out,
+                                 .type = st->type,
+                                 .bias_type = st->type};
+    dt_cuda_launch(c, DT_K_bias_gelu, dt_cuda_grid_flat(c, a.n), &a, r->stream);
+}
+
+const dt_kernel dt_cuda_linear = {prepare, run, destroy};
+
+// ---- backward --------------------------------------------------------------------------------------
+static dt_status plan_backward(dt_site *s, linear_state *st, dt_dtype type) {
+    const dt_node *n = s->node;
+    if (n->out[0] != DT_NONE) {
+        const dt_gemm_desc d = product(s, type, st->rows, st->n_in, st->n_out);
+        DT_TRY(plan(s, &d, &st->data));
+    }
+    if (n->out[1] != DT_NONE) {
+        dt_gemm_desc d = product(s, type, st->n_out, st->n_in, st->rows);
+        d.trans_a = true;
+        d.lda = st->n_out;
+        d.out_type = DT_F32;
+        DT_TRY(plan(s, &d, &st->weights));
+        d.beta = 1.0f;
+        DT_TRY(plan(s, &d, &st->weights_add));
+    }
+    return DT_OK;
+}
+
+static dt_status prepare_bwd(dt_site *s) {
+    const dt_node *n = s->node;
+    const int y = dt_cuda_pos_out(s, 0);
+    const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
+    linear_state *st = start(s, n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0),
+                             n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1));
+    if (n->attrs.linear.act == DT_ACT_GELU || (n->attrs.linear.act && n->in[y] == DT_NONE))
+        return dt_cuda_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
+                               "its output; fuse GELU for inference only");
+    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){dy, dt_site_in(s, 0)}, 2));
+    st->masked = n->attrs.linear.act == DT_ACT_RELU;
+    st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
+    DT_TRY(plan_backward(s, st, dy->dtype));
+    if (st->data && !dt_cuda_pack_is_copy(dt_site_in(s, 1), dy->dtype))
+        st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL);
+    st->at_dy = s->scratch_bytes;
+    st->at_db = st->at_dy;
+    if (st->masked)
+        st->at_db += dt_cuda_align((size_t)(st->rows * st->n_out) * dt_dtype_size(dy->dtype));
+    s->scratch_bytes = st->at_db + (st->has_bias ? dt_cuda_column_bytes(st->rows, st->n_out) : 0);
+    return DT_OK;
+}
+
+static void run_bwd(const dt_site *s, const dt_run *r) {
+    const linear_state *st = s->state;
+    dt_cuda *c = dt_cuda_of(s);
+    const void *dy = r->in[dt_cuda_pos_grad(s, 0)];
+    if (st->masked) {
+        const dt_relu_args a = {.x = r->in[dt_cuda_pos_out(s, 0)],
+                                .dy = dy,
+                                .out = (char *)r->scratch + st->at_dy,
+                                .n = st->rows * st->n_out,
+                                .type = st->type};
+        dt_cuda_launch(c, DT_K_relu_bwd, dt_cuda_grid_flat(c, a.n), &a, r->stream);
+        dy = a.out;
+    }
+    if (st->weights)
+        run_product(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
+                    r->out[1], NULL, r);
+    if (st->has_bias)
+        dt_cuda_sum_columns(c, dy, (dt_dtype)st->type, st->rows, st->n_out, r->out[2],
+                            r->accumulate >> 2 & 1, (char *)r->scratch + st->at_db, r->stream);
+    if (st->data)
+        run_product(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL, r);
+}
+
+const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, destroy};
