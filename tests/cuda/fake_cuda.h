@@ -12,7 +12,8 @@
 // A breach of these rules that CUDA would not report is printed and aborts the test.
 //
 // cuDNN's and cuBLASLt's part are naive loops in f32. Each has three choices that give the same result;
-// the second is the fastest by the machine's own clock (event_ms), which counts work and no time.
+// the second is the fastest by the machine's own clock (event_ms), which counts work and no time. With
+// FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for anything: own kernels serve its ops.
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
 #define DT_TESTS_CUDA_FAKE_CUDA_H
 
