@@ -1,7 +1,8 @@
 // device_run.h: runs one kernel of the CUDA backend on the pretending machine for the op tests' harnesses,
 // which keep their tensors, with a canary behind each, in host memory: they are copied to the device with
 // the canaries, the kernel runs, and all of it is copied back. It runs twice, queued and as a captured
-// graph that is played back, from the same beginning: the bits must be equal.
+// graph that is played back with threads in the opposite order, from the same beginning: the bits must be
+// equal.
 #ifndef DT_TESTS_CUDA_DEVICE_RUN_H
 #define DT_TESTS_CUDA_DEVICE_RUN_H
 
@@ -81,6 +82,7 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, c
     const char *wrong = NULL;
     if (b->device->stream_create(b, &r.stream) != DT_OK) abort();
     char *first[DEVICE_TENSORS] = {NULL};
+    fake_cuda_order(dt_cuda_self(b)->api, 0);
     device_upload(d);
     k->run(s, &r);
     if (b->device->synchronize(b, r.stream) != DT_OK) wrong = dt_error_message();
@@ -90,6 +92,7 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, c
         if (!d->t[i].out && memcmp(first[i], d->t[i].host, d->t[i].n_bytes))
             wrong = "the kernel wrote to an input";
     }
+    fake_cuda_order(dt_cuda_self(b)->api, 1);
     if (!wrong && device_play(d, k, s, &r) != DT_OK) wrong = dt_error_message();
     for (int i = 0; i < d->n; i++) {
         device_tensor *t = &d->t[i];

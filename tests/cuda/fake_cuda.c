@@ -108,6 +108,8 @@ typedef struct machine {
     double us;
     uint64_t capture, n_captures; // the one that runs, 0: none
     stream *origin;
+    stream null_stream; // its live track stands for CUDA's default stream
+    int order;          // of threads and blocks: 0 forwards, 1 backwards, -1 mixed
     graph *recording;
     int capture_error;
     fake_cuda_call *log;
@@ -154,6 +156,9 @@ void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error) {
     snprintf(of(a)->fail_call, sizeof of(a)->fail_call, "%s", call);
     of(a)->fail_after = after;
     of(a)->fail_error = error;
+}
+void fake_cuda_order(dt_cuda_api *a, int order) {
+    of(a)->order = order;
 }
 size_t fake_cuda_bytes(dt_cuda_api *a) {
     return of(a)->used;
@@ -351,7 +356,8 @@ static const struct {
 };
 
 static void run_launch(machine *m, const work *w) {
-    const bool backwards = m->launches++ & 1;
+    const uint32_t mix = (uint32_t)++m->launches * 2654435761u;
+    const bool backwards = m->order < 0 ? mix >> 31 != 0 : m->order != 0;
     dt_host_block b = {.grid = w->grid.blocks,
                        .block_dim = w->grid.threads,
                        .backwards = backwards,
@@ -437,8 +443,18 @@ static void run_all(machine *m) {
         if (t->n) run_live(m, t);
 }
 
-static void queue(machine *m, stream *s, const work *w) {
+// The default stream is not captured, and work for it in the middle of a capture is a mistake.
+static int queue(machine *m, stream *s, const work *w) {
+    if (!s) {
+        const int e = forbid_in_capture(m);
+        if (e) {
+            free(w->args);
+            return e;
+        }
+        s = &m->null_stream;
+    }
     push(m, s->captured ? s->captured : s->live, w);
+    return 0;
 }
 
 // ---- copies and launches ---------------------------------------------------------------------------
@@ -457,11 +473,9 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direct
     if (s && ((direction == 1 && !f) || (direction == 0 && !d)))
         breach("a queued copy of %zu bytes is not with pinned memory", n);
     const work w = {.kind = W_COPY, .dst = dst, .src = src, .n_bytes = n, .direction = direction};
-    if (s) {
-        queue(m, s, &w);
-        return 0;
-    }
-    open_memory(m); // waits for no stream
+    if (s) return queue(m, s, &w);
+    run_live(m, m->null_stream.live); // and for no other stream
+    open_memory(m);
     memcpy(dst, src, n);
     close_memory(m);
     return 0;
@@ -471,19 +485,10 @@ static int zero(dt_cuda_api *a, void *dst, size_t n, void *st) {
     machine *m = of(a);
     stream *s = st;
     int e = note(m, "zero", "", n, s);
-    if (!e && !s) e = forbid_in_capture(m);
     if (e) return e;
     const block *d = find_block(m, dst, n);
     if (!d || d->pinned) return FAKE_INVALID;
-    const work w = {.kind = W_ZERO, .dst = dst, .n_bytes = n};
-    if (s) {
-        queue(m, s, &w);
-        return 0;
-    }
-    open_memory(m);
-    memset(dst, 0, n);
-    close_memory(m);
-    return 0;
+    return queue(m, s, &(work){.kind = W_ZERO, .dst = dst, .n_bytes = n});
 }
 
 static bool is_mapped(uintptr_t p) {
@@ -508,7 +513,6 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
     stream *s = st;
     const int e = note(m, "launch", own_kernels[k].name, 0, s);
     if (e) return e;
-    if (!s) breach("kernel %s is launched on no stream", own_kernels[k].name);
     if (g.blocks < 1 || g.blocks > INT32_MAX || g.threads < 32 || g.threads > 1024 ||
         g.threads % 32 || g.shared_bytes < 0 || g.shared_bytes > 227 * 1024)
         return FAKE_INVALID;
@@ -516,8 +520,7 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
     work w = {
         .kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, own_kernels[k].args_bytes)};
     memcpy(w.args, args, own_kernels[k].args_bytes);
-    queue(m, s, &w);
-    return 0;
+    return queue(m, s, &w);
 }
 
 // ---- streams and events ----------------------------------------------------------------------------
@@ -556,7 +559,7 @@ static int stream_synchronize(dt_cuda_api *a, void *st) {
 
 static int stream_query(dt_cuda_api *a, void *st, bool *done) {
     machine *m = of(a);
-    stream *s = st;
+    stream *s = st ? st : &m->null_stream;
     int e = note(m, "stream_query", "", 0, s);
     if (!e && s->captured) e = forbid_in_capture(m);
     if (e) return e;
@@ -585,7 +588,7 @@ static int event_destroy(dt_cuda_api *a, void *ev) {
 
 static int event_record(dt_cuda_api *a, void *ev, void *st) {
     machine *m = of(a);
-    stream *s = st;
+    stream *s = st ? st : &m->null_stream;
     event *v = ev;
     const int e = note(m, "event_record", "", 0, s);
     if (e) return e;
@@ -599,7 +602,7 @@ static int event_record(dt_cuda_api *a, void *ev, void *st) {
 
 static int event_wait(dt_cuda_api *a, void *ev, void *st) {
     machine *m = of(a);
-    stream *s = st;
+    stream *s = st ? st : &m->null_stream;
     event *v = ev;
     const int e = note(m, "event_wait", "", 0, s);
     if (e || !v->on) return e;
@@ -609,8 +612,7 @@ static int event_wait(dt_cuda_api *a, void *ev, void *st) {
         return FAKE_CAPTURE_ISOLATION;
     }
     if (v->capture && !s->captured) s->captured = add_track(&m->recording->tracks); // joins
-    queue(m, s, &(work){.kind = W_WAIT, .on = v->on, .upto = v->place});
-    return 0;
+    return queue(m, s, &(work){.kind = W_WAIT, .on = v->on, .upto = v->place});
 }
 
 static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
@@ -677,11 +679,10 @@ static int graph_launch(dt_cuda_api *a, void *graph_, void *st) {
     graph *g = graph_;
     const int e = note(m, "graph_launch", "", 0, st);
     if (e) return e;
-    if (((stream *)st)->captured) return forbid_in_capture(m);
+    if (st && ((stream *)st)->captured) return forbid_in_capture(m);
     if (!g->refs) return FAKE_INVALID;
     g->refs++;
-    queue(m, st, &(work){.kind = W_GRAPH, .g = g});
-    return 0;
+    return queue(m, st, &(work){.kind = W_GRAPH, .g = g});
 }
 
 static int graph_destroy(dt_cuda_api *a, void *graph_) {
@@ -706,7 +707,6 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
                     void *workspace, void *st) {
     const plan *p = plan_;
     if (!p->alive) return FAKE_INVALID;
-    if (!st) breach("a plan runs on no stream");
     const size_t need = (size_t)p->f.choice * 1024;
     const block *w = need ? find_block(m, workspace, need) : NULL;
     if (need && (!w || w->pinned))
@@ -719,8 +719,7 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
             breach("tensor %d of a plan is not 16-byte aligned", i);
         item.ptr[i] = ptr[i];
     }
-    queue(m, st, &item);
-    return 0;
+    return queue(m, st, &item);
 }
 
 static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out, size_t *bytes) {
@@ -805,6 +804,8 @@ dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts) {
     machine *m = dt_xcalloc(1, sizeof *m);
     m->api = table;
     m->api.self = m;
+    m->null_stream = (stream){.live = add_track(&m->tracks), .alive = true};
+    m->order = -1;
     if (opts) m->o = *opts;
     if (!m->o.n_devices) m->o.n_devices = 1;
     if (!m->o.total_bytes) m->o.total_bytes = 1u << 30;
@@ -859,7 +860,7 @@ static void destroy_with_machine(dt_backend *b) {
 }
 
 dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts) {
-    DT_TRY(dt_cuda_backend_create(out, fake_cuda_create(NULL), 0, opts));
+    DT_TRY(dt_cuda_backend_create(out, fake_cuda_create(NULL), NULL, 0, opts));
     backend_destroy = (*out)->destroy;
     (*out)->destroy = destroy_with_machine;
     return DT_OK;

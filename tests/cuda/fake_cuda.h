@@ -5,7 +5,8 @@
 //     pages, starts as NaN bytes and has a canary behind it that free checks;
 //   - queued work runs as late as it may: when somebody waits for it, or a query lets it go on one piece a
 //     call. A stream runs alone until it meets a wait, and then only what it waits for is run: a missing wait
-//     shows as stale data. Own kernels run with threads and blocks forwards and backwards by turns;
+//     shows as stale data. Own kernels run with threads and blocks forwards or backwards;
+//   - the default stream (NULL) is CUDA's: copies that wait, wait for it and for no other stream;
 //   - queued copies must be from and to pinned memory, which must still be there when they run;
 //   - an own kernel's arguments must not point to ordinary host memory;
 //   - while a stream is captured, what CUDA forbids fails as there (allocating, waiting, an unjoined fork).
@@ -53,6 +54,8 @@ const fake_cuda_call *fake_cuda_log(dt_cuda_api *a, size_t *n); // until the nex
 void fake_cuda_log_clear(dt_cuda_api *a);
 // The (after + 1)-th call from now on of this field fails with `error`.
 void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
+// How own kernels run their threads and blocks: 0 forwards, 1 backwards, -1 (default) by turns.
+void fake_cuda_order(dt_cuda_api *a, int order);
 size_t fake_cuda_bytes(dt_cuda_api *a); // of device memory in use
 
 #endif

@@ -2,7 +2,8 @@
 //
 // Memory comes from the device directly: what asks for it (parameter slabs, activations, packed copies,
 // slots) asks a few times a lifetime, in big pieces. All of it is zeroed before alloc returns. Copies that
-// wait go through no stream and do not wait for other streams: who copies results out has synchronised.
+// wait, wait for the device's own stream first and for no other: who copies out what other streams make has
+// synchronised with them.
 //
 // Errors of queued work are remembered (see cuda_backend.h): CUDA reports them late in any case.
 #include "backend/cuda/cuda_backend.h"
@@ -82,14 +83,24 @@ static void free_host(dt_backend *b, void *p, size_t n_bytes) {
 
 static void copy_to_device(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
     dt_cuda *c = dt_cuda_self(b);
-    if (n_bytes)
-        dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 1, NULL), "copy to the device");
+    if (!n_bytes) return;
+    dt_cuda_check(c, c->api->stream_synchronize(c->api, c->device.stream), "copy to the device");
+    dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 1, NULL), "copy to the device");
 }
 
 static void copy_to_host(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
     dt_cuda *c = dt_cuda_self(b);
-    if (n_bytes)
-        dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 0, NULL), "copy to the host");
+    if (!n_bytes) return;
+    dt_cuda_check(c, c->api->stream_synchronize(c->api, c->device.stream), "copy to the host");
+    dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 0, NULL), "copy to the host");
+}
+
+static void memory(dt_backend *b, size_t *free_bytes, size_t *total_bytes) {
+    dt_cuda *c = dt_cuda_self(b);
+    dt_cuda_device_info now = c->info;
+    dt_cuda_check(c, c->api->device_info(c->api, c->index, &now), "asking for the device");
+    *free_bytes = now.free_bytes;
+    *total_bytes = now.total_bytes;
 }
 
 // ---- streams ---------------------------------------------------------------------------------------
@@ -215,15 +226,20 @@ static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
 }
 
 // ---- life ------------------------------------------------------------------------------------------
-static void destroy(dt_backend *b) {
-    dt_cuda *c = dt_cuda_self(b);
-    dt_cuda_plans_destroy(c->plans);
+static void close_device(dt_cuda *c) {
+    if (c->plans) dt_cuda_plans_destroy(c->plans);
+    if (c->device.stream) c->api->stream_destroy(c->api, c->device.stream);
     if (c->event) c->api->event_destroy(c->api, c->event);
     free(c);
+}
+
+static void destroy(dt_backend *b) {
+    close_device(dt_cuda_self(b));
     free(b);
 }
 
-static const dt_device device_table = {.stream_create = stream_create,
+static const dt_device device_table = {.memory = memory,
+                                       .stream_create = stream_create,
                                        .stream_destroy = stream_destroy,
                                        .synchronize = synchronize,
                                        .stream_done = stream_done,
@@ -235,10 +251,14 @@ static const dt_device device_table = {.stream_create = stream_create,
                                        .graph_launch = graph_launch,
                                        .graph_destroy = graph_destroy,
                                        .choices = choices,
-                                       .take_choices = take_choices};
+                                       .take_choices = take_choices,
+                                       .add = dt_cuda_slab_add,
+                                       .commit_create = dt_cuda_commit_create,
+                                       .commit_run = dt_cuda_commit_run,
+                                       .commit_destroy = dt_cuda_commit_destroy};
 
-dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, int index,
-                                 const dt_backend_opts *opts) {
+dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl,
+                                 int index, const dt_backend_opts *opts) {
     *out = NULL;
     dt_cuda *c = dt_xcalloc(1, sizeof *c);
     *c = (dt_cuda){
@@ -247,14 +267,17 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, int index,
     if (!c->error)
         dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
     if (!c->error) dt_cuda_check(c, api->event_create(api, &c->event, false), "creating an event");
+    c->device = device_table;
+    c->device.index = index;
+    c->device.nccl = nccl;
+    if (!c->error)
+        dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");
     dt_status status = dt_cuda_status(c);
     if (status == DT_OK) status = make_plans(c, opts);
     if (status != DT_OK) {
-        free(c);
+        close_device(c);
         return status;
     }
-    c->device = device_table;
-    c->device.index = index;
     snprintf(c->text, sizeof c->text, "cuda %d: %s, sm_%d%d, %.0f GB, %s", index, c->info.name,
              c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9, api->versions(api));
     dt_backend *b = dt_xcalloc(1, sizeof *b);

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_api.h"
+#include "backend/cuda/nccl_api.h"
 
 typedef struct dt_cuda {
     dt_cuda_api *api;
@@ -22,9 +23,9 @@ typedef struct dt_cuda {
     char text[256];
 } dt_cuda;
 
-// A backend on device `index` of the table's. The table must outlive it.
-dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, int index,
-                                 const dt_backend_opts *opts);
+// A backend on device `index` of the table's. The tables must outlive it; nccl may be NULL.
+dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl,
+                                 int index, const dt_backend_opts *opts);
 static inline dt_cuda *dt_cuda_self(const dt_backend *b) {
     return (dt_cuda *)b->self;
 }
@@ -64,6 +65,12 @@ void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *ar
 void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const void *src,
                      dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                      dt_layout dst_layout, void *stream);
+
+// ---- slabs (see dt_device) -------------------------------------------------------------------------
+void dt_cuda_slab_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
+dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **commit);
+void dt_cuda_commit_run(dt_backend *b, void *commit, const float *grad, void *stream);
+void dt_cuda_commit_destroy(dt_backend *b, void *commit);
 
 #define CUDA_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;
 #define CUDA_KERNEL_FORWARD(op, forward)   extern const dt_kernel forward;

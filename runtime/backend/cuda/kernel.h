@@ -45,6 +45,8 @@
 #define DT_GRID               ((int64_t)gridDim.x)
 #define DT_BLOCK_DIM          ((int)blockDim.x)
 #define DT_SHARED(type, x, n) __shared__ type x[n]
+// What was written so far is seen by the host before what is written next.
+#define DT_FENCE_SYSTEM() __threadfence_system()
 // dt_cuda_grid.shared_bytes of it, one array a kernel
 #define DT_SHARED_DYNAMIC(type, x)                                                                 \
     extern __shared__ __align__(16) unsigned char dt_dynamic_[];                                   \
@@ -71,6 +73,7 @@ typedef struct dt_host_block { // set by the machine that pretends, one block af
     type x[n];                                                                                     \
     memset(x, 0xff, sizeof x)
 #define DT_SHARED_DYNAMIC(type, x) type *x = (type *)dt_b->shared
+#define DT_FENCE_SYSTEM()          __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
 
 #endif

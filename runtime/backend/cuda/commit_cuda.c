@@ -1,0 +1,128 @@
+// commit_cuda.c: the end of a step as device work (see dt_commit_args and commit_kernels.h), and the sum of
+// two slabs. All memory is taken when the commit is made; running it queues four launches.
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels/commit_kernels.h"
+#include "base/arena.h"
+
+#include <stdlib.h>
+
+typedef struct commit {
+    int64_t n, n_chunks;
+    int n_rules;
+    size_t n_bytes;
+    char *memory; // partial, segments, rules, verdict
+    double *partial;
+    dt_commit_decide_args decide;
+    dt_commit_optimize_args optimize;
+    dt_commit_buffers_args buffers;
+} commit;
+
+static size_t round_up(size_t n) {
+    return (n + 255) / 256 * 256;
+}
+
+// Segments and rules, as the kernels want them, into `host`, which is laid out as the device's memory.
+static void fill_tables(const dt_commit_args *a, dt_commit_segment *segments,
+                        dt_commit_buffer *rules) {
+    for (int i = 0; i < a->optimizer.n_segments; i++) {
+        const dt_segment *g = &a->optimizer.segments[i];
+        segments[i] = (dt_commit_segment){.offset = g->offset,
+                                          .length = g->length,
+                                          .lr_scale = g->lr_scale,
+                                          .decay = g->decay,
+                                          .frozen = g->frozen};
+    }
+    for (int i = 0; i < a->n_rules; i++) {
+        const dt_commit_rule *r = &a->rules[i];
+        rules[i] = (dt_commit_buffer){
+            .buffer = r->buffer, .stat = r->stat, .count = r->count, .momentum = r->momentum};
+    }
+}
+
+static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdict *verdict) {
+    const dt_optimizer_args *o = &a->optimizer;
+    c->decide = (dt_commit_decide_args){.partial = c->partial,
+                                        .n_chunks = c->n_chunks,
+                                        .loss_at = a->loss_at,
+                                        .weight_at = a->weight_at,
+                                        .stop_at = a->stop_at,
+                                        .drop_at = a->drop_at,
+                                        .clip_norm = a->clip_norm,
+                                        .beta1 = o->beta1,
+                                        .beta2 = o->beta2,
+                                        .growth_interval = a->growth_interval,
+                                        .step = a->step,
+                                        .numbers = a->numbers,
+                                        .verdict = (dt_commit_verdict *)verdict};
+    c->optimize.verdict = verdict;
+    c->optimize.n_segments = o->n_segments;
+    c->optimize.sgd = o->kind == DT_OPTIMIZER_SGD;
+    c->optimize.nesterov = o->nesterov;
+    c->optimize.master = o->master;
+    c->optimize.moment1 = o->moment1;
+    c->optimize.moment2 = o->moment2;
+    c->optimize.beta1 = o->beta1;
+    c->optimize.beta2 = o->beta2;
+    c->optimize.eps = o->eps;
+    c->optimize.momentum = o->momentum;
+    c->buffers.verdict = verdict;
+    c->buffers.buffer = a->buffer;
+    c->buffers.inverse = 1.0f / (float)a->n_leaves;
+}
+
+dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **out) {
+    commit *c = dt_xcalloc(1, sizeof *c);
+    c->n = a->n_trained;
+    c->n_chunks = (c->n + DT_CHUNK - 1) / DT_CHUNK;
+    c->n_rules = a->n_rules;
+    const size_t partial_bytes = round_up((size_t)c->n_chunks * sizeof(double));
+    const size_t segment_bytes =
+        round_up((size_t)a->optimizer.n_segments * sizeof(dt_commit_segment));
+    const size_t rule_bytes = round_up((size_t)a->n_rules * sizeof(dt_commit_buffer));
+    c->n_bytes = partial_bytes + segment_bytes + rule_bytes + round_up(sizeof(dt_commit_verdict));
+    const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
+    if (status != DT_OK) {
+        free(c);
+        return status;
+    }
+    char *host = dt_xcalloc(1, c->n_bytes), *segments = c->memory + partial_bytes;
+    char *rules = segments + segment_bytes;
+    fill_tables(a, (dt_commit_segment *)(host + partial_bytes),
+                (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
+    b->copy_to_device(b, c->memory, host, c->n_bytes);
+    free(host);
+    c->partial = (double *)c->memory;
+    c->optimize.segments = (const dt_commit_segment *)segments;
+    c->buffers.rules = (const dt_commit_buffer *)rules;
+    fill_args(c, a, (const dt_commit_verdict *)(rules + rule_bytes));
+    *out = c;
+    return DT_OK;
+}
+
+void dt_cuda_commit_run(dt_backend *b, void *commit_, const float *grad, void *stream) {
+    dt_cuda *cuda = dt_cuda_self(b);
+    commit *c = commit_;
+    const dt_slab_squares_args squares = {.x = grad, .n = c->n, .partial = c->partial};
+    dt_cuda_grid g = {.blocks = c->n_chunks, .threads = DT_COMMIT_THREADS};
+    if (c->n_chunks) dt_cuda_launch(cuda, DT_K_slab_squares, g, &squares, stream);
+    c->decide.slab = c->buffers.slab = c->optimize.grad = grad;
+    g.blocks = 1;
+    dt_cuda_launch(cuda, DT_K_commit_decide, g, &c->decide, stream);
+    g.blocks = (c->n + DT_COMMIT_PIECE - 1) / DT_COMMIT_PIECE;
+    if (g.blocks) dt_cuda_launch(cuda, DT_K_commit_optimize, g, &c->optimize, stream);
+    g.blocks = c->n_rules;
+    if (g.blocks) dt_cuda_launch(cuda, DT_K_commit_buffers, g, &c->buffers, stream);
+}
+
+void dt_cuda_commit_destroy(dt_backend *b, void *commit_) {
+    commit *c = commit_;
+    if (!c) return;
+    b->free(b, c->memory, c->n_bytes);
+    free(c);
+}
+
+void dt_cuda_slab_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream) {
+    dt_cuda *c = dt_cuda_self(b);
+    const dt_slab_add_args a = {.dst = dst, .src = src, .n = n};
+    if (n) dt_cuda_launch(c, DT_K_slab_add, dt_cuda_grid_flat(c, n), &a, stream);
+}

@@ -1,0 +1,282 @@
+// commit_kernels.h: the end of a step, on the device and in four launches: sums of squares by chunk, the
+// decision (one block), the optimizer, running statistics.
+//
+// The decision reads the chunk sums, the step's own sums in the slab and the device step; it leaves in a
+// verdict what the two other kernels need, so that none of it goes through the host: whether to commit at
+// all, the factor for gradients, the learning rate, the bias corrections. The order of every sum is fixed:
+// within a chunk a tree, over chunks their order.
+//
+// Arithmetic of the optimizers is that of the CPU backend (simd_slab.c), which follows torch.optim.
+#ifndef DT_COMMIT_KERNELS_H
+#define DT_COMMIT_KERNELS_H
+
+#include "backend/cuda/kernels/kernel_math.h"
+
+enum { DT_COMMIT_THREADS = 256, DT_COMMIT_PIECE = 8192 };
+
+typedef struct dt_slab_add_args {
+    float *dst;
+    const float *src;
+    int64_t n;
+} dt_slab_add_args;
+
+// Slabs are 64-byte aligned; the last elements may not fill a vector.
+DT_KERNEL(slab_add, dt_slab_add_args) {
+    DT_THREADS(t) {
+        const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
+        for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
+            float x[8], y[8];
+            dt_get8_part(a->dst, DT_F32, i, a->n, 0.0f, x);
+            dt_get8_part(a->src, DT_F32, i, a->n, 0.0f, y);
+            for (int k = 0; k < 8; k++) x[k] += y[k];
+            dt_put8_part(a->dst, DT_F32, i, a->n, x);
+        }
+    }
+}
+
+typedef struct dt_slab_squares_args {
+    const float *x;
+    int64_t n;
+    double *partial; // a chunk each
+} dt_slab_squares_args;
+
+// A block a chunk, of DT_COMMIT_THREADS threads.
+DT_KERNEL(slab_squares, dt_slab_squares_args) {
+    DT_SHARED(double, sum, DT_COMMIT_THREADS);
+    const int64_t begin = DT_BLOCK * DT_CHUNK;
+    const int64_t end = begin + DT_CHUNK < a->n ? begin + DT_CHUNK : a->n;
+    DT_THREADS(t) {
+        double s = 0;
+        for (int64_t i = begin + t * 8; i < end; i += DT_COMMIT_THREADS * 8) {
+            float x[8];
+            dt_get8_part(a->x, DT_F32, i, end, 0.0f, x);
+            for (int k = 0; k < 8; k++) s += (double)x[k] * (double)x[k];
+        }
+        sum[t] = s;
+    }
+    for (int half = DT_COMMIT_THREADS / 2; half; half /= 2) DT_THREADS(t) {
+            if (t < half) sum[t] += sum[t + half];
+        }
+    DT_THREADS(t) {
+        if (t == 0) a->partial[DT_BLOCK] = sum[0];
+    }
+}
+
+// ---- the decision ----------------------------------------------------------------------------------
+typedef struct dt_commit_verdict {
+    int commit; // 0: leave everything as it is
+    int first;  // the first step of all: moments start
+    float grad_scale, lr;
+    float bias1, inv_sqrt_bias2; // 1 - beta1^t; 1 / sqrt(1 - beta2^t)
+} dt_commit_verdict;
+
+typedef struct dt_commit_decide_args {
+    const float *slab;
+    const double *partial;
+    int64_t n_chunks;
+    int64_t loss_at, weight_at, stop_at, drop_at;
+    float clip_norm, beta1, beta2;
+    int growth_interval;
+    dt_device_step *step;
+    dt_step_numbers *numbers; // ring, pinned host memory
+    dt_commit_verdict *verdict;
+} dt_commit_decide_args;
+
+DT_FN int dt_commit_finite(double x) {
+    return x - x == 0;
+}
+
+// Loss scaling after a step that was not finite, or halting where it cannot help.
+DT_FN void dt_commit_back_off(const dt_commit_decide_args *a, dt_device_step *s) {
+    if (a->growth_interval <= 0 || s->block.loss_scale <= 1.0f) {
+        s->halted = 1;
+        return;
+    }
+    s->block.loss_scale *= 0.5f;
+    s->clean_steps = 0;
+    s->n_skipped++;
+}
+
+DT_FN void dt_commit_grow(const dt_commit_decide_args *a, dt_device_step *s) {
+    if (a->growth_interval <= 0 || ++s->clean_steps < a->growth_interval) return;
+    s->clean_steps = 0;
+    if (s->block.loss_scale < 16777216.0f) s->block.loss_scale *= 2.0f;
+}
+
+DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
+    dt_device_step *s = a->step;
+    dt_step_numbers *out = a->numbers + s->step % DT_NUMBERS_RING;
+    dt_commit_verdict v;
+    const float scale = s->block.loss_scale;
+    const int64_t t = s->step + 1 - s->n_skipped;
+    const double weight = (double)a->slab[a->weight_at], loss = (double)a->slab[a->loss_at];
+    const double norm = sqrt(squares) / (weight * (double)scale);
+    double clip = 1.0;
+    out->loss = loss;
+    out->weight = weight;
+    out->grad_norm = norm;
+    out->loss_scale = scale;
+    out->finite = dt_commit_finite(loss / weight) && dt_commit_finite(norm);
+    out->stop = (int)a->slab[a->stop_at];
+    out->drop = (int)a->slab[a->drop_at];
+    v.commit = !s->halted && !out->drop && out->finite;
+    if (a->clip_norm > 0.0f && norm > (double)a->clip_norm)
+        clip = (double)a->clip_norm / (norm + 1e-6);
+    v.first = t <= 1;
+    v.grad_scale = (float)(clip / (weight * (double)scale));
+    v.lr = s->lr;
+    v.bias1 = (float)(1 - pow((double)a->beta1, (double)t));
+    v.inv_sqrt_bias2 = (float)(1 / sqrt(1 - pow((double)a->beta2, (double)t)));
+    *a->verdict = v;
+    if (!s->halted) {
+        if (out->drop)
+            s->halted = 1;
+        else if (!out->finite)
+            dt_commit_back_off(a, s);
+        else
+            dt_commit_grow(a, s);
+    }
+    out->next_scale = s->block.loss_scale;
+    out->clean_steps = s->clean_steps;
+    out->halted = s->halted;
+    out->n_skipped = s->n_skipped;
+    DT_FENCE_SYSTEM();
+    *(volatile int64_t *)&out->step = s->step;
+}
+
+// One block of DT_COMMIT_THREADS threads.
+DT_KERNEL(commit_decide, dt_commit_decide_args) {
+    DT_SHARED(double, part, DT_COMMIT_THREADS);
+    DT_SHARED(double, sum, 1);
+    DT_THREADS(t) {
+        if (t == 0) sum[0] = 0;
+    }
+    for (int64_t c = 0; c < a->n_chunks; c += DT_COMMIT_THREADS) {
+        DT_THREADS(t) {
+            part[t] = c + t < a->n_chunks ? a->partial[c + t] : 0;
+        }
+        DT_THREADS(t) {
+            if (t) continue;
+            double s = sum[0];
+            for (int k = 0; k < DT_COMMIT_THREADS; k++) s += part[k];
+            sum[0] = s;
+        }
+    }
+    DT_THREADS(t) {
+        if (t == 0) dt_commit_decide(a, sum[0]);
+    }
+}
+
+// ---- the optimizer ---------------------------------------------------------------------------------
+typedef struct dt_commit_segment {
+    int64_t offset, length;
+    float lr_scale, decay;
+    int frozen;
+} dt_commit_segment;
+
+typedef struct dt_commit_optimize_args {
+    const dt_commit_verdict *verdict;
+    const dt_commit_segment *segments; // ascending
+    int n_segments;
+    int sgd, nesterov;
+    float *master, *moment1, *moment2;
+    const float *grad;
+    float beta1, beta2, eps, momentum;
+} dt_commit_optimize_args;
+
+DT_FN void dt_commit_adamw(const dt_commit_optimize_args *a, const dt_commit_verdict *v,
+                           const dt_commit_segment *g, int64_t i, int64_t end) {
+    float p[8], m[8], q[8], d[8];
+    const float lr = v->lr * g->lr_scale, keep = (float)(1 - (double)lr * (double)g->decay);
+    const float step_size = (float)((double)lr / (double)v->bias1);
+    dt_get8_part(a->master, DT_F32, i, end, 0.0f, p);
+    dt_get8_part(a->moment1, DT_F32, i, end, 0.0f, m);
+    dt_get8_part(a->moment2, DT_F32, i, end, 0.0f, q);
+    dt_get8_part(a->grad, DT_F32, i, end, 0.0f, d);
+    for (int k = 0; k < 8; k++) {
+        const float x = d[k] * v->grad_scale;
+        m[k] = m[k] + (x - m[k]) * (1.0f - a->beta1);
+        q[k] = q[k] * a->beta2 + (x * x) * (1.0f - a->beta2);
+        p[k] = p[k] * keep - (m[k] * step_size) / (sqrtf(q[k]) * v->inv_sqrt_bias2 + a->eps);
+    }
+    dt_put8_part(a->master, DT_F32, i, end, p);
+    dt_put8_part(a->moment1, DT_F32, i, end, m);
+    dt_put8_part(a->moment2, DT_F32, i, end, q);
+}
+
+DT_FN void dt_commit_sgd(const dt_commit_optimize_args *a, const dt_commit_verdict *v,
+                         const dt_commit_segment *g, int64_t i, int64_t end) {
+    float p[8], m[8], d[8];
+    const float lr = v->lr * g->lr_scale;
+    const int moments = a->momentum != 0.0f;
+    dt_get8_part(a->master, DT_F32, i, end, 0.0f, p);
+    dt_get8_part(a->grad, DT_F32, i, end, 0.0f, d);
+    if (moments) dt_get8_part(a->moment1, DT_F32, i, end, 0.0f, m);
+    for (int k = 0; k < 8; k++) {
+        float x = d[k] * v->grad_scale + p[k] * g->decay;
+        if (moments) {
+            m[k] = v->first ? x : m[k] * a->momentum + x;
+            x = a->nesterov ? x + m[k] * a->momentum : m[k];
+        }
+        p[k] = p[k] - x * lr;
+    }
+    dt_put8_part(a->master, DT_F32, i, end, p);
+    if (moments) dt_put8_part(a->moment1, DT_F32, i, end, m);
+}
+
+// A block a piece of DT_COMMIT_PIECE elements. Segments begin at multiples of 16.
+DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
+    const dt_commit_verdict v = *a->verdict;
+    const int64_t begin = DT_BLOCK * DT_COMMIT_PIECE, end = begin + DT_COMMIT_PIECE;
+    int low = 0, high = a->n_segments; // the first segment that ends behind `begin`
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (a->segments[middle].offset + a->segments[middle].length > begin)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    for (int i = low; v.commit && i < a->n_segments; i++) {
+        const dt_commit_segment g = a->segments[i];
+        const int64_t from = g.offset > begin ? g.offset : begin;
+        const int64_t to = g.offset + g.length < end ? g.offset + g.length : end;
+        if (g.offset >= end) break;
+        if (g.frozen) continue;
+        DT_THREADS(t) {
+            for (int64_t k = from + t * 8; k < to; k += DT_BLOCK_DIM * 8) {
+                if (a->sgd)
+                    dt_commit_sgd(a, &v, &g, k, to);
+                else
+                    dt_commit_adamw(a, &v, &g, k, to);
+            }
+        }
+    }
+}
+
+// ---- running statistics ----------------------------------------------------------------------------
+typedef struct dt_commit_buffer {
+    int64_t buffer, stat, count;
+    float momentum;
+} dt_commit_buffer;
+
+typedef struct dt_commit_buffers_args {
+    const dt_commit_verdict *verdict;
+    const dt_commit_buffer *rules;
+    const float *slab;
+    float *buffer;
+    float inverse; // 1 / leaves
+} dt_commit_buffers_args;
+
+// A block a rule.
+DT_KERNEL(commit_buffers, dt_commit_buffers_args) {
+    const dt_commit_buffer r = a->rules[DT_BLOCK];
+    const int commit = a->verdict->commit;
+    DT_THREADS(t) {
+        float *b = a->buffer + r.buffer;
+        const float *s = a->slab + r.stat;
+        for (int64_t i = t; commit && i < r.count; i += DT_BLOCK_DIM)
+            b[i] = (1.0f - r.momentum) * b[i] + r.momentum * (s[i] * a->inverse);
+    }
+}
+
+#endif

@@ -1,0 +1,268 @@
+// test_commit_cuda.c: the end of a step as device work against the CPU backend's slab arithmetic, over
+// several steps: optimizer, clipping, running statistics; then loss scaling, skipped and halted steps.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "fake_cuda.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 3 * DT_CHUNK + 4096, TAIL = 64, STAT = N, LOSS = N + 32, GRAD = N + TAIL, BUFFERS = 32 };
+
+static const dt_segment segments[] = {{0, 16, 1, 0.1f, false},
+                                      {16, 70000, 1, 0, false},
+                                      {70016, 64, 0.5f, 0.2f, true},
+                                      {70080, N - 70080, 2, 0.05f, false}};
+static const dt_commit_rule rules[] = {{0, STAT, 5, 0.1f}, {16, STAT + 16, 9, 0.3f}};
+
+typedef struct rig {
+    dt_backend *cpu, *gpu;
+    dt_commit_args a;
+    void *commit, *stream;
+    float *grad;
+    dt_device_step *step; // device
+    dt_step_numbers *numbers;
+    float *slab[4], *buffer, *host_grad; // the CPU's master, moments
+} rig;
+
+static float *device_floats(dt_backend *b, const float *from, int64_t n) {
+    float *p;
+    assert_int_equal(b->alloc(b, (void **)&p, (size_t)n * 4, "test"), DT_OK);
+    if (from) b->copy_to_device(b, p, from, (size_t)n * 4);
+    return p;
+}
+
+static void fill(float *x, int64_t n, uint32_t slot) {
+    const dt_rng r = {.seed = 3, .slot = slot};
+    for (int64_t i = 0; i < n; i++) x[i] = 2 * dt_rng_uniform(&r, (uint32_t)i) - 1;
+}
+
+static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float scale) {
+    memset(r, 0, sizeof *r);
+    assert_int_equal(dt_backend_create_cpu(&r->cpu, &(dt_backend_opts){.threads = 1}), DT_OK);
+    assert_int_equal(fake_cuda_backend(&r->gpu, &(dt_backend_opts){.threads = 1}), DT_OK);
+    for (int i = 0; i < 3; i++) r->slab[i] = calloc(N, 4);
+    fill(r->slab[0], N, 1);
+    r->buffer = calloc(BUFFERS, 4);
+    fill(r->buffer, BUFFERS, 2);
+    r->host_grad = calloc(GRAD, 4);
+    o.segments = segments;
+    o.n_segments = 4;
+    r->a = (dt_commit_args){.optimizer = o,
+                            .n_trained = N,
+                            .loss_at = LOSS,
+                            .weight_at = LOSS + 1,
+                            .stop_at = LOSS + 2,
+                            .drop_at = LOSS + 3,
+                            .rules = rules,
+                            .n_rules = 2,
+                            .n_leaves = 4,
+                            .clip_norm = clip,
+                            .growth_interval = growth};
+    r->a.optimizer.master = device_floats(r->gpu, r->slab[0], N);
+    r->a.optimizer.moment1 = device_floats(r->gpu, NULL, N);
+    r->a.optimizer.moment2 = device_floats(r->gpu, NULL, N);
+    r->a.buffer = device_floats(r->gpu, r->buffer, BUFFERS);
+    r->grad = device_floats(r->gpu, NULL, GRAD);
+    const dt_device_step first = {.block = {.seed = 1, .loss_scale = scale}};
+    assert_int_equal(r->gpu->alloc(r->gpu, (void **)&r->step, sizeof first, "step"), DT_OK);
+    r->gpu->copy_to_device(r->gpu, r->step, &first, sizeof first);
+    assert_int_equal(r->gpu->alloc_host(r->gpu, (void **)&r->numbers,
+                                        DT_NUMBERS_RING * sizeof *r->numbers, "numbers"),
+                     DT_OK);
+    r->a.step = r->step;
+    r->a.numbers = r->numbers;
+    assert_int_equal(r->gpu->device->commit_create(r->gpu, &r->a, &r->commit), DT_OK);
+    assert_int_equal(r->gpu->device->stream_create(r->gpu, &r->stream), DT_OK);
+}
+
+static void tear_down(rig *r) {
+    dt_backend *g = r->gpu;
+    g->device->commit_destroy(g, r->commit);
+    g->device->stream_destroy(g, r->stream);
+    float *const device[] = {r->a.optimizer.master, r->a.optimizer.moment1, r->a.optimizer.moment2,
+                             r->a.buffer, r->grad};
+    for (int i = 0; i < 5; i++) g->free(g, device[i], 0);
+    g->free(g, r->step, sizeof *r->step);
+    g->free_host(g, r->numbers, 0);
+    g->destroy(g);
+    r->cpu->destroy(r->cpu);
+    for (int i = 0; i < 3; i++) free(r->slab[i]);
+    free(r->buffer);
+    free(r->host_grad);
+}
+
+static const dt_step_numbers *run_step(rig *r, int64_t step, float lr) {
+    dt_backend *g = r->gpu;
+    dt_device_step host;
+    g->copy_to_host(g, &host, r->step, sizeof host);
+    host.step = step;
+    host.lr = lr;
+    g->copy_to_device(g, r->step, &host, DT_HOST_STEP_BYTES);
+    g->copy_to_device(g, r->grad, r->host_grad, (size_t)GRAD * 4);
+    g->device->commit_run(g, r->commit, r->grad, r->stream);
+    assert_int_equal(g->device->synchronize(g, r->stream), DT_OK);
+    const dt_step_numbers *n = &r->numbers[step % DT_NUMBERS_RING];
+    assert_int_equal(n->step, step);
+    return n;
+}
+
+// The same step by the CPU's functions, as train/commit.c does it.
+static double cpu_step(rig *r, int64_t step, float lr, float scale) {
+    double partial[N / DT_CHUNK + 1], sum = 0;
+    r->cpu->slab_sum_squares(r->cpu, r->host_grad, N, partial, 0, N / DT_CHUNK + 1);
+    for (int i = 0; i < N / DT_CHUNK + 1; i++) sum += partial[i];
+    const double weight = (double)r->host_grad[LOSS + 1] * (double)scale;
+    const double norm = sqrt(sum) / weight;
+    double clip = 1;
+    if (r->a.clip_norm > 0 && norm > (double)r->a.clip_norm)
+        clip = (double)r->a.clip_norm / (norm + 1e-6);
+    dt_optimizer_args o = r->a.optimizer;
+    o.master = r->slab[0], o.moment1 = r->slab[1], o.moment2 = r->slab[2];
+    o.grad = r->host_grad;
+    o.grad_scale = (float)(clip / weight);
+    o.lr = lr;
+    o.t = step + 1;
+    r->cpu->slab_optimize(r->cpu, &o, 0, N);
+    for (int i = 0; i < 2; i++)
+        for (int64_t k = 0; k < rules[i].count; k++) {
+            float *b = &r->buffer[rules[i].buffer + k];
+            *b = (1 - rules[i].momentum) * *b +
+                 rules[i].momentum * (r->host_grad[rules[i].stat + k] * 0.25f);
+        }
+    return norm;
+}
+
+static void compare(dt_backend *b, const float *device, const float *want, int64_t n,
+                    double tolerance) {
+    float *got = malloc((size_t)n * 4);
+    b->copy_to_host(b, got, device, (size_t)n * 4);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - (double)want[i]) <= tolerance * (1 + fabs((double)want[i]))))
+            fail_msg("element %ld: %.9g, not %.9g", (long)i, (double)got[i], (double)want[i]);
+    free(got);
+}
+
+static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
+    rig r;
+    set_up(&r, o, clip, 0, scale);
+    for (int64_t step = 0; step < 4; step++) {
+        fill(r.host_grad, GRAD, 10 + (uint32_t)step);
+        for (int64_t i = 0; i < N; i++) r.host_grad[i] *= scale;
+        r.host_grad[LOSS] = 96;
+        r.host_grad[LOSS + 1] = 32;
+        r.host_grad[LOSS + 2] = step == 2 ? 3 : 0;
+        r.host_grad[LOSS + 3] = 0;
+        const float lr = 0.01f / (float)(step + 1);
+        const dt_step_numbers *n = run_step(&r, step, lr);
+        const double norm = cpu_step(&r, step, lr, scale);
+        assert_true(fabs(n->grad_norm - norm) < 1e-12 * norm);
+        assert_true(n->loss == 96 && n->weight == 32 && n->finite && !n->halted);
+        assert_int_equal(n->stop, step == 2 ? 3 : 0);
+        compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 1e-6);
+        compare(r.gpu, r.a.optimizer.moment1, r.slab[1], N, 1e-6);
+        compare(r.gpu, r.a.optimizer.moment2, r.slab[2], N, 1e-6);
+        compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 1e-6);
+    }
+    tear_down(&r);
+}
+
+static void test_optimizers(void **state) {
+    (void)state;
+    const dt_optimizer_args adamw = {
+        .kind = DT_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f};
+    check_optimizer(adamw, 0, 1);
+    check_optimizer(adamw, 0.5f, 1024);
+    dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_SGD, .momentum = 0.9f};
+    check_optimizer(sgd, 0, 1);
+    sgd.nesterov = true;
+    check_optimizer(sgd, 1, 1);
+    sgd.momentum = 0;
+    check_optimizer(sgd, 0, 1);
+}
+
+static void gradients(rig *r, float first, float drop) {
+    fill(r->host_grad, GRAD, 5);
+    r->host_grad[7] = first;
+    r->host_grad[LOSS] = 1;
+    r->host_grad[LOSS + 1] = 1;
+    r->host_grad[LOSS + 2] = 0;
+    r->host_grad[LOSS + 3] = drop;
+}
+
+static void test_loss_scale(void **state) {
+    (void)state;
+    rig r;
+    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_SGD};
+    set_up(&r, sgd, 0, 2, 4);
+    gradients(&r, INFINITY, 0);
+    const dt_step_numbers *n = run_step(&r, 0, 0.1f); // skipped
+    assert_true(!n->finite && !n->halted && n->loss_scale == 4 && n->next_scale == 2);
+    assert_int_equal(n->n_skipped, 1);
+    compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 0);
+    compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 0);
+    gradients(&r, 1, 0);
+    n = run_step(&r, 1, 0.1f);
+    assert_true(n->finite && n->next_scale == 2 && n->clean_steps == 1);
+    n = run_step(&r, 2, 0.1f);
+    assert_true(n->finite && n->next_scale == 4 && n->clean_steps == 0);
+    gradients(&r, NAN, 0);
+    for (int64_t step = 3; step < 5; step++) n = run_step(&r, step, 0.1f);
+    assert_true(n->next_scale == 1 && !n->halted);
+    n = run_step(&r, 5, 0.1f); // scaling cannot help
+    assert_true(n->halted && n->n_skipped == 3);
+    float *before = malloc((size_t)N * 4);
+    r.gpu->copy_to_host(r.gpu, before, r.a.optimizer.master, (size_t)N * 4);
+    gradients(&r, 1, 0);
+    n = run_step(&r, 6, 0.1f); // sticky
+    assert_true(n->halted && n->finite);
+    compare(r.gpu, r.a.optimizer.master, before, N, 0);
+    free(before);
+    tear_down(&r);
+}
+
+static void test_halt(void **state) {
+    (void)state;
+    rig r;
+    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_SGD};
+    set_up(&r, sgd, 0, 0, 1);
+    gradients(&r, 1, 2); // two ranks gave the step up
+    const dt_step_numbers *n = run_step(&r, 0, 0.1f);
+    assert_true(n->halted && n->drop == 2 && n->finite);
+    compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 0);
+    tear_down(&r);
+    set_up(&r, sgd, 0, 0, 1);
+    gradients(&r, NAN, 0);
+    n = run_step(&r, 0, 0.1f); // no scaling: halts at once
+    assert_true(n->halted && !n->finite && n->n_skipped == 0);
+    compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 0);
+    tear_down(&r);
+}
+
+static void test_add(void **state) {
+    (void)state;
+    rig r;
+    set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_SGD}, 0, 0, 1);
+    r.gpu->device->add(r.gpu, r.a.optimizer.moment1, r.a.optimizer.master, N - 3, r.stream);
+    assert_int_equal(r.gpu->device->synchronize(r.gpu, r.stream), DT_OK);
+    memset(r.slab[0] + N - 3, 0, 12);
+    compare(r.gpu, r.a.optimizer.moment1, r.slab[0], N, 0);
+    tear_down(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_halt),
+        cmocka_unit_test(test_add),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
