@@ -9,7 +9,8 @@
 // ids from VIRTUAL_ID on. All descriptors of a graph live as long as it does.
 //
 // Which configurations count: none that sums in low precision, none that rounds fp32 inputs (tensor cores on
-// fp32 are TF32) unless asked, only deterministic ones where asked. Fallback engines come last.
+// fp32 are TF32) unless asked, only deterministic ones where asked. Fallback engines come
+// after the heuristics', and behind the favourite what cuDNN compiles at run time comes last: a second each.
 //
 // Graphs
 //   CONV_FWD    conv [-> + bias] [-> relu | gelu]
@@ -471,6 +472,16 @@ static void ask_heuristics(dt_cudnn *c, dnn_graph *g, cudnnBackendHeurMode_t mod
     cudnnBackendDestroyDescriptor(h);
 }
 
+// The favourite, what is precompiled, the rest: each in cuDNN's order.
+static void put_compiled_last(dnn_graph *g) {
+    dnn_config sorted[MAX_CONFIGS];
+    int n = 0;
+    for (int runtime = 0; runtime < 2; runtime++)
+        for (int i = 1; i < g->n_configs; i++)
+            if (g->config[i].runtime == runtime) sorted[n++] = g->config[i];
+    memcpy(g->config + 1, sorted, (size_t)n * sizeof *sorted);
+}
+
 static void destroy_graph(dnn_graph *g) {
     for (int i = 0; i < g->n_configs; i++) {
         cudnnBackendDestroyDescriptor(g->config[i].config);
@@ -517,6 +528,7 @@ static int graph_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_graph **out) {
     }
     ask_heuristics(c, g, CUDNN_HEUR_MODE_A);
     ask_heuristics(c, g, CUDNN_HEUR_MODE_FALLBACK);
+    put_compiled_last(g);
     g->next = c->graphs;
     c->graphs = g;
     *out = g;

@@ -13,6 +13,14 @@ extern "C" {
 int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args,
                         void *stream);
 
+// cuda_real_libs.c: fills dnn_* and gemm_*. The libraries are opened with the first plan, on the device in use
+// then; close after the last plan is gone.
+void dt_cuda_real_libraries(dt_cuda_api *a);
+void dt_cuda_real_libraries_close(void);
+// Text of an error that came from them, else NULL; "cuDNN 9.19.0, cuBLASLt 13.1.0".
+const char *dt_cuda_real_library_error(int error);
+void dt_cuda_real_library_versions(char *text, size_t cap);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,260 @@
+// cuda_gemm.c: cuBLASLt's descriptors for row-major products. See cuda_gemm.h.
+//
+// cuBLASLt is column-major. A row-major matrix read column by column is its transpose, so d = op(a) op(b) is
+// asked as d' = op(b)' op(a)': b is cuBLASLt's A, a its B, m and n change places, leading dimensions stay. The
+// bias, one a column of d, is then one a row of d', which is what the epilogue adds.
+//
+// Sums are in fp32: partial sums of split products must not be stored in the output's type, and of the ways
+// to add them those stay that keep an order, so that a product gives the same bits each time (all algorithms
+// do then, with one stream a handle). fp32 is fp32 unless TF32 is asked for.
+//
+// The algorithms of a description are kept for the life of the context.
+#include "backend/cuda/cuda_gemm.h"
+
+#include "backend/cuda/cuda_desc.h"
+
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20, ALIGNMENT = 64 };
+
+typedef struct gemm_parts {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, d; // cuBLASLt's: a is our b
+} gemm_parts;
+
+typedef struct gemm_list {
+    struct gemm_list *next;
+    char text[DT_DESC_TEXT];
+    cublasLtMatmulHeuristicResult_t result[MAX_ALGORITHMS];
+    int n;
+} gemm_list;
+
+struct dt_cublas {
+    cublasLtHandle_t handle;
+    gemm_list *lists;
+};
+
+struct dt_cublas_plan {
+    gemm_parts parts;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+    float alpha, beta;
+    bool bias;
+};
+
+static int code_of(cublasStatus_t s) {
+    return s == CUBLAS_STATUS_SUCCESS ? 0 : DT_CUBLAS_ERROR + (int)s;
+}
+
+const char *dt_cublas_error_text(int error) {
+    return cublasLtGetStatusString((cublasStatus_t)(error - DT_CUBLAS_ERROR));
+}
+
+int dt_cublas_version(void) {
+    return (int)cublasLtGetVersion();
+}
+
+// ---- descriptors -----------------------------------------------------------------------------------
+static cudaDataType_t data_type(dt_dtype t) {
+    return t == DT_BF16 ? CUDA_R_16BF : t == DT_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+static void destroy_parts(gemm_parts *p) {
+    if (p->op) cublasLtMatmulDescDestroy(p->op);
+    if (p->a) cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b) cublasLtMatrixLayoutDestroy(p->b);
+    if (p->d) cublasLtMatrixLayoutDestroy(p->d);
+    *p = (gemm_parts){0};
+}
+
+// A column-major matrix, batched where there is more than one.
+static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t rows, int64_t cols,
+                             int64_t ld, int64_t batch, int64_t stride) {
+    const int32_t count = (int32_t)batch;
+    cublasStatus_t s =
+        cublasLtMatrixLayoutCreate(out, data_type(type), (uint64_t)rows, (uint64_t)cols, ld);
+    if (s || batch <= 1) return s;
+    s = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                         sizeof count);
+    if (s) return s;
+    return cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &stride, sizeof stride);
+}
+
+static cublasStatus_t operation(cublasLtMatmulDesc_t *out, const dt_gemm_desc *d) {
+    const cublasComputeType_t compute =
+        d->type == DT_F32 && d->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasOperation_t a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasStatus_t s = cublasLtMatmulDescCreate(out, compute, CUDA_R_32F);
+    if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
+    if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
+    if (s || d->epilogue == DT_GEMM_NONE) return s;
+    const cublasLtEpilogue_t epilogue =
+        d->epilogue == DT_GEMM_BIAS ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
+    const cudaDataType_t type = data_type(d->bias_type);
+    // the heuristics look at it; each run sets its own
+    const void *const not_null = (const void *)(uintptr_t)4096;
+    s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &not_null,
+                                       sizeof not_null);
+    if (s) return s;
+    s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                       sizeof epilogue);
+    if (s) return s;
+    return cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
+                                          sizeof type);
+}
+
+static cublasStatus_t make_parts(gemm_parts *p, const dt_gemm_desc *d) {
+    *p = (gemm_parts){0};
+    cublasStatus_t s = operation(&p->op, d);
+    if (!s)
+        s = layout(&p->a, d->type, d->trans_b ? d->k : d->n, d->trans_b ? d->n : d->k, d->ldb,
+                   d->batch, d->stride_b);
+    if (!s)
+        s = layout(&p->b, d->type, d->trans_a ? d->m : d->k, d->trans_a ? d->k : d->m, d->lda,
+                   d->batch, d->stride_a);
+    if (!s) s = layout(&p->d, d->out_type, d->n, d->m, d->ldd, d->batch, d->stride_d);
+    if (s) destroy_parts(p);
+    return s;
+}
+
+// ---- heuristics ------------------------------------------------------------------------------------
+static cublasStatus_t preference(cublasLtMatmulPreference_t *out) {
+    static const cublasLtMatmulPreferenceAttributes_t alignments[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint64_t workspace = WORKSPACE;
+    const uint32_t alignment = ALIGNMENT;
+    const uint32_t sums =
+        CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasStatus_t s = cublasLtMatmulPreferenceCreate(out);
+    if (!s)
+        s = cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                 &workspace, sizeof workspace);
+    if (!s)
+        s = cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                 &sums, sizeof sums);
+    for (int i = 0; !s && i < 4; i++)
+        s = cublasLtMatmulPreferenceSetAttribute(*out, alignments[i], &alignment, sizeof alignment);
+    return s;
+}
+
+static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
+    gemm_parts p;
+    cublasLtMatmulPreference_t wish = NULL;
+    int n = 0;
+    cublasStatus_t s = make_parts(&p, d);
+    if (s) return s;
+    s = preference(&wish);
+    if (!s)
+        s = cublasLtMatmulAlgoGetHeuristic(c->handle, p.op, p.a, p.b, p.d, p.d, wish,
+                                           MAX_ALGORITHMS, l->result, &n);
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED) { // none is no error
+        s = CUBLAS_STATUS_SUCCESS;
+        n = 0;
+    }
+    for (int i = 0; !s && i < n; i++)
+        if (l->result[i].state == CUBLAS_STATUS_SUCCESS) l->result[l->n++] = l->result[i];
+    if (wish) cublasLtMatmulPreferenceDestroy(wish);
+    destroy_parts(&p);
+    return s;
+}
+
+static int list_of(dt_cublas *c, const dt_gemm_desc *d, gemm_list **out) {
+    char text[DT_DESC_TEXT];
+    dt_gemm_desc_print(d, text);
+    for (gemm_list *l = c->lists; l; l = l->next) {
+        if (strcmp(l->text, text) == 0) {
+            *out = l;
+            return 0;
+        }
+    }
+    gemm_list *l = calloc(1, sizeof *l);
+    if (!l) abort();
+    memcpy(l->text, text, sizeof text);
+    const cublasStatus_t s = ask(c, d, l);
+    if (s) {
+        free(l);
+        return code_of(s);
+    }
+    l->next = c->lists;
+    c->lists = l;
+    *out = l;
+    return 0;
+}
+
+// ---- public ----------------------------------------------------------------------------------------
+int dt_cublas_open(dt_cublas **out) {
+    dt_cublas *c = calloc(1, sizeof *c);
+    if (!c) abort();
+    const cublasStatus_t s = cublasLtCreate(&c->handle);
+    if (s) {
+        free(c);
+        c = NULL;
+    }
+    *out = c;
+    return code_of(s);
+}
+
+void dt_cublas_close(dt_cublas *c) {
+    if (!c) return;
+    while (c->lists) {
+        gemm_list *l = c->lists;
+        c->lists = l->next;
+        free(l);
+    }
+    cublasLtDestroy(c->handle);
+    free(c);
+}
+
+int dt_cublas_choices(dt_cublas *c, const dt_gemm_desc *d, int *n) {
+    gemm_list *l = NULL;
+    *n = 0;
+    const int code = list_of(c, d, &l);
+    if (code == 0) *n = l->n;
+    return code;
+}
+
+int dt_cublas_plan_create(dt_cublas *c, const dt_gemm_desc *d, int choice, dt_cublas_plan **out,
+                          size_t *workspace_bytes) {
+    gemm_list *l = NULL;
+    *out = NULL;
+    const int code = list_of(c, d, &l);
+    if (code) return code;
+    if (choice < 0 || choice >= l->n) return code_of(CUBLAS_STATUS_INVALID_VALUE);
+    dt_cublas_plan *p = calloc(1, sizeof *p);
+    if (!p) abort();
+    const cublasStatus_t s = make_parts(&p->parts, d);
+    if (s) {
+        free(p);
+        return code_of(s);
+    }
+    p->algorithm = l->result[choice].algo;
+    p->workspace_bytes = *workspace_bytes = l->result[choice].workspaceSize;
+    p->alpha = d->alpha;
+    p->beta = d->beta;
+    p->bias = d->epilogue != DT_GEMM_NONE;
+    *out = p;
+    return 0;
+}
+
+void dt_cublas_plan_destroy(dt_cublas_plan *p) {
+    if (!p) return;
+    destroy_parts(&p->parts);
+    free(p);
+}
+
+int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D,
+                  const void *bias, void *workspace, void *stream) {
+    if (p->bias) {
+        const cublasStatus_t s = cublasLtMatmulDescSetAttribute(
+            p->parts.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+        if (s) return code_of(s);
+    }
+    return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b,
+                                  &p->beta, D, p->parts.d, D, p->parts.d, &p->algorithm, workspace,
+                                  p->workspace_bytes, (cudaStream_t)stream));
+}

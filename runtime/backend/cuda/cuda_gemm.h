@@ -1,0 +1,36 @@
+// cuda_gemm.h: dt_gemm_desc as a plan of cuBLASLt, for the real table.
+//
+// Errors are 0 or DT_CUBLAS_ERROR + cuBLAS's status. A context belongs to one thread at a time.
+#ifndef DT_BACKEND_CUDA_GEMM_H
+#define DT_BACKEND_CUDA_GEMM_H
+
+#include "backend/cuda/cuda_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DT_CUBLAS_ERROR = 0x200000 };
+
+typedef struct dt_cublas dt_cublas;
+typedef struct dt_cublas_plan dt_cublas_plan;
+
+int dt_cublas_open(dt_cublas **out); // on the current device
+void dt_cublas_close(dt_cublas *c);  // NULL is fine; plans must be gone
+const char *dt_cublas_error_text(int error);
+int dt_cublas_version(void); // 130100
+
+// How many algorithms the heuristics offer, the favourite first.
+int dt_cublas_choices(dt_cublas *c, const dt_gemm_desc *d, int *n);
+int dt_cublas_plan_create(dt_cublas *c, const dt_gemm_desc *d, int choice, dt_cublas_plan **out,
+                          size_t *workspace_bytes);
+void dt_cublas_plan_destroy(dt_cublas_plan *p);
+// Queues on the stream. bias: NULL without an epilogue that reads one.
+int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D,
+                  const void *bias, void *workspace, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,259 @@
+// test_cuda_plans.c: choosing engines on the pretending machine, whose second engine is the fastest by its own
+// clock: sharing, timing, choices as text, the file of choices and what is wrong with it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fake_cuda.h"
+
+#include "backend/cuda/cuda_plans.h"
+#include "base/arena.h"
+#include "base/io.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const dt_dnn_desc conv = {.kind = DT_DNN_CONV_FWD,
+                                 .type = DT_BF16,
+                                 .n = 1,
+                                 .c = 4,
+                                 .h = 5,
+                                 .w = 5,
+                                 .k = 3,
+                                 .out_h = 3,
+                                 .out_w = 3,
+                                 .groups = 1,
+                                 .bias = true,
+                                 .win = {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}}};
+static const dt_dnn_desc attention = {.kind = DT_DNN_SDPA_BWD,
+                                      .type = DT_F16,
+                                      .n = 1,
+                                      .heads = 2,
+                                      .tq = 3,
+                                      .tk = 5,
+                                      .d = 8,
+                                      .stride_q = {48, 24, 8},
+                                      .stride_k = {80, 40, 8},
+                                      .stride_v = {80, 40, 8},
+                                      .stride_y = {48, 24, 8},
+                                      .scale = 0.5f};
+static const dt_gemm_desc product = {.m = 3,
+                                     .n = 4,
+                                     .k = 5,
+                                     .lda = 5,
+                                     .ldb = 4,
+                                     .ldd = 4,
+                                     .batch = 1,
+                                     .type = DT_F32,
+                                     .out_type = DT_F32,
+                                     .bias_type = DT_F32,
+                                     .epilogue = DT_GEMM_BIAS,
+                                     .alpha = 1.0f};
+
+static dt_cuda_plans *open_plans(dt_cuda_api *api, const char *machine, const char *folder) {
+    dt_cuda_plans *p = NULL;
+    const dt_cuda_plans_opts o = {.machine = machine, .folder = folder};
+    assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
+    return p;
+}
+
+static int count_calls(dt_cuda_api *api, const char *call) {
+    size_t n = 0;
+    int count = 0;
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    for (size_t i = 0; i < n; i++) count += strcmp(log[i].call, call) == 0;
+    return count;
+}
+
+static int choice_of_conv(dt_cuda_plans *p) {
+    const dt_cuda_plan *plan = NULL;
+    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
+    assert_non_null(plan);
+    return plan->choice;
+}
+
+static void test_the_fastest_stays_and_is_shared(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    const dt_cuda_plan *a = NULL, *b = NULL, *c = NULL;
+    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &a), DT_OK);
+    assert_int_equal(a->choice, 1);
+    assert_int_equal(a->n_choices, 3);
+    assert_int_equal(count_calls(api, "dnn_plan"), 3);
+    assert_int_equal(count_calls(api, "dnn_destroy"), 2);
+    assert_int_equal(count_calls(api, "free"), 1);
+    const dt_dnn_desc same = conv;
+    assert_int_equal(dt_cuda_plan_dnn(p, &same, &b), DT_OK);
+    assert_ptr_equal(a, b);
+    dt_dnn_desc other = conv;
+    other.win.pad_end[1] = 1;
+    other.out_w = 4;
+    assert_int_equal(dt_cuda_plan_dnn(p, &other, &b), DT_OK);
+    assert_ptr_not_equal(a, b);
+    assert_int_equal(dt_cuda_plan_gemm(p, &product, &c), DT_OK);
+    assert_int_equal(c->choice, 1);
+    assert_int_equal(dt_cuda_plan_dnn(p, &attention, &c), DT_OK);
+    assert_int_equal(c->choice, 1);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+static void test_nothing_is_timed_where_that_is_wanted(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = NULL;
+    const dt_cuda_plans_opts o = {.machine = "m", .no_timing = true};
+    assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
+    assert_int_equal(choice_of_conv(p), 0);
+    assert_int_equal(count_calls(api, "dnn_run"), 0);
+    char *text = dt_cuda_plans_text(p);
+    assert_string_equal(text, ""); // a favourite is no choice
+    free(text);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+static void test_given_choices_are_obeyed(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    const dt_cuda_plan *plan = NULL;
+    choice_of_conv(p);
+    assert_int_equal(dt_cuda_plan_gemm(p, &product, &plan), DT_OK);
+    char *text = dt_cuda_plans_text(p);
+    assert_non_null(strstr(text, "1\tconv_fwd bf16 n1 c4 5x5 k3 3x3 window 3x3"));
+    assert_non_null(strstr(text, "1\tgemm f32->f32 3x4x5"));
+    dt_cuda_plans_destroy(p);
+    text[0] = '2'; // as if another rank had found it faster
+    p = open_plans(api, "m", NULL);
+    assert_int_equal(dt_cuda_plans_take(p, text), 2);
+    fake_cuda_log_clear(api);
+    assert_int_equal(choice_of_conv(p), 2);
+    assert_int_equal(count_calls(api, "dnn_plan"), 1);
+    assert_int_equal(count_calls(api, "dnn_run"), 0);
+    char *again = dt_cuda_plans_text(p); // what was given is handed on, used or not
+    assert_string_equal(text, again);
+    free(again);
+    dt_cuda_plans_destroy(p);
+
+    // an engine that is not there any more: chosen anew; lines that are none: skipped
+    text[0] = '7';
+    p = open_plans(api, "m", NULL);
+    char *mess = dt_xprintf("x\n-1\tconv\n3 no tab\n\t\n%s99999\tbig\n5", text);
+    assert_int_equal(dt_cuda_plans_take(p, mess), 2);
+    assert_int_equal(choice_of_conv(p), 1);
+    free(mess);
+    free(text);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+static void test_no_memory_for_timing_is_no_error(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
+    assert_int_equal(choice_of_conv(p), 0);
+    char *text = dt_cuda_plans_text(p);
+    assert_string_equal(text, "");
+    free(text);
+    dt_cuda_plans_destroy(p);
+    p = open_plans(api, "m", NULL);
+    fake_cuda_fail(api, "dnn_run", 10, FAKE_INVALID); // the second engine's first run
+    assert_int_not_equal(choice_of_conv(p), 1);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+static void test_what_cudnn_does_not_do(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    const dt_cuda_plan *plan = (void *)1;
+    dt_dnn_desc d = attention;
+    d.type = DT_F32;
+    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    assert_null(plan);
+    assert_int_equal(count_calls(api, "dnn_choices"), 0);
+    setenv("FAKE_CUDA_NO_DNN", "1", 1);
+    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
+    assert_null(plan);
+    unsetenv("FAKE_CUDA_NO_DNN");
+    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK); // it is remembered
+    assert_null(plan);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+// ---- the file --------------------------------------------------------------------------------------
+// Whether conv is timed by a fresh start on `machine`.
+static bool timed(const char *machine, const char *folder) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, machine, folder);
+    assert_int_equal(choice_of_conv(p), 1);
+    const bool ran = count_calls(api, "dnn_run") > 0;
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+    return ran;
+}
+
+static char *only_file(const char *folder) {
+    char **names = NULL;
+    size_t n = 0;
+    assert_int_equal(dt_io_list_dir(&names, &n, folder, DT_E_STORAGE), DT_OK);
+    assert_int_equal(n, 1);
+    char *path = dt_xprintf("%s/%s", folder, names[0]);
+    dt_io_free_list(names, n);
+    return path;
+}
+
+static void test_choices_are_kept_in_a_file(void **state) {
+    char base[] = "/tmp/dtrain_plans.XXXXXX";
+    assert_non_null(mkdtemp(base));
+    char *folder = dt_xprintf("%s/not/yet/there", base), *good = NULL;
+    size_t n = 0;
+    assert_true(timed("H200, cuDNN 9", folder));
+    assert_false(timed("H200, cuDNN 9", folder));
+    char *path = only_file(folder);
+    assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
+    assert_true(strncmp(good, "dtrain engines 1 ", 17) == 0);
+    // every flipped byte and every length is noticed, and mended by the next run
+    for (size_t i = 0; i < n; i += 1 + n / 25) {
+        good[i] ^= 1;
+        assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
+        good[i] ^= 1;
+        assert_true(timed("H200, cuDNN 9", folder));
+        assert_false(timed("H200, cuDNN 9", folder));
+        assert_int_equal(dt_io_write_file(path, good, i), DT_OK);
+        assert_true(timed("H200, cuDNN 9", folder));
+    }
+    // another machine has a file of its own, and does not take one that was renamed
+    char *second = dt_xprintf("%s.other", path);
+    assert_int_equal(dt_io_rename(path, second), DT_OK);
+    assert_true(timed("B200, cuDNN 9", folder));
+    assert_false(timed("B200, cuDNN 9", folder));
+    assert_true(timed("H200, cuDNN 9", folder));
+    free(second);
+    free(path);
+    free(good);
+    free(folder);
+    assert_int_equal(dt_io_remove_tree(base), DT_OK);
+}
+
+static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
+    assert_true(timed("m", "/dev/null/engines"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_fastest_stays_and_is_shared),
+        cmocka_unit_test(test_nothing_is_timed_where_that_is_wanted),
+        cmocka_unit_test(test_given_choices_are_obeyed),
+        cmocka_unit_test(test_no_memory_for_timing_is_no_error),
+        cmocka_unit_test(test_what_cudnn_does_not_do),
+        cmocka_unit_test(test_choices_are_kept_in_a_file),
+        cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
