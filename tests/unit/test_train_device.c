@@ -1,0 +1,733 @@
+// The stepper of devices, on the CPU's kernels dressed up as a device (lazy_device.h): the same bits as the
+// CPU's stepper, captured or not, accumulated or not, along the tree, and between ranks over a pretended
+// NCCL; numbers one step late; a bad or dropped step stops all behind it; loss scaling; nothing allocated
+// and nothing waited for inside a step.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lazy_device.h"
+
+#include "backend/cuda/nccl_api.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "comm/comm_nccl.h"
+#include "models/models.h"
+#include "train/step.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { MICRO = 2, LEAVES = 4, STEPS = 6, H = 16, W = 16, CLASSES = 5, MAX_RANKS = 4, SLOTS = 2 };
+
+// ---- a pretended NCCL between threads --------------------------------------------------------------
+
+typedef struct message {
+    float *data;
+    int64_t n;
+    struct message *next;
+} message;
+
+typedef struct group {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int world_size, n_arrived;
+    int64_t round;
+    float *data[MAX_RANKS];
+    message *box[MAX_RANKS][MAX_RANKS]; // [from][to], oldest first
+    char card[256];                     // boot's broadcast
+    int64_t cards;
+    bool silent; // nobody ever connects
+} group;
+
+typedef struct fake_nccl {
+    dt_nccl_api api; // first
+    group *g;
+    int rank;
+    dt_backend *b;
+    bool aborted;
+} fake_nccl;
+
+static fake_nccl *nccl_of(const dt_nccl_api *a) {
+    return (fake_nccl *)a;
+}
+
+static void group_wait(group *g) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 60;
+    if (pthread_cond_timedwait(&g->changed, &g->lock, &until)) abort();
+}
+
+// The last to arrive does the work.
+static void meet(fake_nccl *f, float *data, int64_t n, int root) {
+    group *g = f->g;
+    pthread_mutex_lock(&g->lock);
+    g->data[f->rank] = data;
+    int64_t round = g->round;
+    if (++g->n_arrived == g->world_size) {
+        for (int64_t i = 0; i < n; i++) {
+            float sum = g->data[0][i];
+            for (int r = 1; r < g->world_size; r++) sum += g->data[r][i];
+            if (root >= 0) sum = g->data[root][i];
+            for (int r = 0; r < g->world_size; r++) g->data[r][i] = sum;
+        }
+        g->n_arrived = 0;
+        g->round++;
+        pthread_cond_broadcast(&g->changed);
+    }
+    while (g->round == round) group_wait(g);
+    pthread_mutex_unlock(&g->lock);
+}
+
+typedef struct nccl_call {
+    fake_nccl *f;
+    float *data;
+    int64_t n;
+    int root, peer;
+} nccl_call;
+
+static void run_meet(dt_backend *b, void *arg) {
+    const nccl_call *c = arg;
+    meet(c->f, c->data, c->n, c->root);
+}
+
+static void run_send(dt_backend *b, void *arg) {
+    const nccl_call *c = arg;
+    group *g = c->f->g;
+    message *m = dt_xcalloc(1, sizeof *m);
+    m->n = c->n;
+    m->data = malloc(sizeof(float) * (size_t)c->n);
+    memcpy(m->data, c->data, sizeof(float) * (size_t)c->n);
+    pthread_mutex_lock(&g->lock);
+    message **at = &g->box[c->f->rank][c->peer];
+    while (*at) at = &(*at)->next;
+    *at = m;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void run_recv(dt_backend *b, void *arg) {
+    const nccl_call *c = arg;
+    group *g = c->f->g;
+    pthread_mutex_lock(&g->lock);
+    message **at = &g->box[c->peer][c->f->rank];
+    while (!*at) group_wait(g);
+    message *m = *at;
+    *at = m->next;
+    pthread_mutex_unlock(&g->lock);
+    if (m->n != c->n) abort();
+    memcpy(c->data, m->data, sizeof(float) * (size_t)c->n);
+    free(m->data);
+    free(m);
+}
+
+static const char *nccl_error_text(const dt_nccl_api *a, void *comm, int error) {
+    return "pretended error";
+}
+static int nccl_unique_id(const dt_nccl_api *a, void *id) {
+    memset(id, 7, DT_NCCL_ID_BYTES);
+    return DT_NCCL_OK;
+}
+static int nccl_init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
+    assert_int_equal(((const char *)id)[3], 7);
+    *comm = nccl_of(a);
+    return DT_NCCL_BUSY;
+}
+static int nccl_async_error(const dt_nccl_api *a, void *comm, int *state) {
+    *state = nccl_of(a)->g->silent ? DT_NCCL_BUSY : DT_NCCL_OK;
+    return DT_NCCL_OK;
+}
+static int nccl_all_reduce(const dt_nccl_api *a, void *comm, float *data, int64_t n, void *stream) {
+    nccl_call c = {.f = nccl_of(a), .data = data, .n = n, .root = -1};
+    lazy_queue(c.f->b, stream, run_meet, &c, sizeof c);
+    return DT_NCCL_BUSY;
+}
+static int nccl_broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
+                          void *stream) {
+    nccl_call c = {.f = nccl_of(a), .data = data, .n = (int64_t)n_bytes / 4, .root = root};
+    lazy_queue(c.f->b, stream, run_meet, &c, sizeof c);
+    return DT_NCCL_OK;
+}
+static int nccl_send(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
+                     void *stream) {
+    nccl_call c = {.f = nccl_of(a), .data = (float *)data, .n = n, .peer = to};
+    lazy_queue(c.f->b, stream, run_send, &c, sizeof c);
+    return DT_NCCL_OK;
+}
+static int nccl_recv(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from,
+                     void *stream) {
+    nccl_call c = {.f = nccl_of(a), .data = data, .n = n, .peer = from};
+    lazy_queue(c.f->b, stream, run_recv, &c, sizeof c);
+    return DT_NCCL_OK;
+}
+static int nccl_end(const dt_nccl_api *a, void *comm) {
+    return DT_NCCL_OK;
+}
+static int nccl_abort(const dt_nccl_api *a, void *comm) {
+    nccl_of(a)->aborted = true;
+    return DT_NCCL_OK;
+}
+
+static void fake_nccl_init(fake_nccl *f, group *g, int rank) {
+    *f = (fake_nccl){.api = {.error_text = nccl_error_text,
+                             .unique_id = nccl_unique_id,
+                             .init = nccl_init,
+                             .async_error = nccl_async_error,
+                             .all_reduce = nccl_all_reduce,
+                             .broadcast = nccl_broadcast,
+                             .send = nccl_send,
+                             .recv = nccl_recv,
+                             .finalize = nccl_end,
+                             .destroy = nccl_end,
+                             .abort = nccl_abort},
+                     .g = g,
+                     .rank = rank};
+}
+
+// The host's comm: only what connecting needs.
+static dt_status boot_broadcast(dt_comm *c, void *data, size_t n_bytes, int root) {
+    group *g = c->self;
+    assert_true(n_bytes <= sizeof g->card && root == 0);
+    pthread_mutex_lock(&g->lock);
+    if (c->rank == 0) {
+        memcpy(g->card, data, n_bytes);
+        g->cards++;
+        pthread_cond_broadcast(&g->changed);
+    }
+    while (!g->cards) group_wait(g);
+    memcpy(data, g->card, n_bytes);
+    pthread_mutex_unlock(&g->lock);
+    return DT_OK;
+}
+
+// ---- a source of known images ----------------------------------------------------------------------
+
+static const char yaml[] =
+    "run: {name: device}\n"
+    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"
+    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"
+    "model: {name: fusion}\n"
+    "train: {global_batch: 8, micro_batch: 2}\n";
+
+typedef struct known_source {
+    dt_batch_source base;
+    dt_field_info fields[3];
+    dt_backend *b;
+    dt_batch batch[SLOTS];
+    bool held[SLOTS];
+    int64_t bad_step; // of this step leaf 2 has an infinite weight
+} known_source;
+
+static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
+    b->step = step;
+    b->leaf = leaf;
+    for (int f = 0; f < 2; f++) {
+        dt_rng r = {
+            .seed = 5, .step = (uint32_t)step, .slot = (uint32_t)leaf, .purpose = 1u + (uint32_t)f};
+        int64_t n = MICRO * H * W * (f ? 3 : 1);
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)b->field[f])[i] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)i) * 255);
+    }
+    for (int i = 0; i < MICRO; i++) {
+        ((int32_t *)b->field[2])[i] = (int32_t)((step * 7 + leaf * 3 + i) % CLASSES);
+        b->weight[i] = step == s->bad_step && leaf == 2 ? INFINITY : 1.0f;
+    }
+}
+
+static dt_status get(dt_batch_source *b, int64_t step, int leaf, const dt_batch **out,
+                     double *wait_s) {
+    known_source *s = b->self;
+    int i = 0;
+    while (i < SLOTS && s->held[i]) i++;
+    assert_true(i < SLOTS); // a stepper that holds all slots would wait for ever
+    s->held[i] = true;
+    fill_batch(s, &s->batch[i], step, leaf);
+    *out = &s->batch[i];
+    return DT_OK;
+}
+
+static void release(dt_batch_source *b, const dt_batch *batch) {
+    known_source *s = b->self;
+    int i = (int)(batch - s->batch);
+    assert_true(s->held[i]);
+    s->held[i] = false;
+    for (int f = 0; f < 2; f++) memset(batch->field[f], 0xee, MICRO * H * W); // whoever still reads
+}
+
+static dt_status seek(dt_batch_source *b, int64_t step) {
+    return DT_OK;
+}
+
+static known_source *make_source(dt_backend *b) {
+    known_source *s = dt_xcalloc(1, sizeof *s);
+    s->b = b;
+    s->bad_step = -1;
+    s->fields[0] = (dt_field_info){
+        .name = "left", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 1), .is_image = true};
+    s->fields[1] = (dt_field_info){
+        .name = "right", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 3), .is_image = true};
+    s->fields[2] = (dt_field_info){.name = "who", .dtype = DT_I32, .n_classes = CLASSES};
+    s->base = (dt_batch_source){.self = s,
+                                .n_fields = 3,
+                                .fields = s->fields,
+                                .get = get,
+                                .release = release,
+                                .seek = seek};
+    for (int i = 0; i < SLOTS; i++) {
+        size_t sizes[3] = {MICRO * H * W, MICRO * H * W * 3, MICRO * sizeof(int32_t)};
+        for (int f = 0; f < 3; f++) b->alloc_host(b, &s->batch[i].field[f], sizes[f], "batch");
+        b->alloc_host(b, (void **)&s->batch[i].weight, MICRO * sizeof(float), "batch");
+        s->batch[i].n = s->batch[i].n_valid = MICRO;
+    }
+    return s;
+}
+
+static void drop_source(known_source *s) {
+    size_t sizes[3] = {MICRO * H * W, MICRO * H * W * 3, MICRO * sizeof(int32_t)};
+    for (int i = 0; i < SLOTS; i++) {
+        assert_false(s->held[i]);
+        for (int f = 0; f < 3; f++) s->b->free_host(s->b, s->batch[i].field[f], sizes[f]);
+        s->b->free_host(s->b, s->batch[i].weight, MICRO * sizeof(float));
+    }
+    free(s);
+}
+
+// ---- a stepper -------------------------------------------------------------------------------------
+
+typedef struct setting {
+    bool cpu, elastic, uncaptured, scaled, one_leaf;
+    float clip;
+    group *g; // NULL: alone
+    int rank, world_size;
+} setting;
+
+typedef struct bench {
+    dt_config *config;
+    dt_graph *graph;
+    dt_backend *b;
+    dt_comm *self, *comm, *device_comm;
+    dt_lane_plan *lanes;
+    dt_params *params;
+    dt_plan *plan;
+    dt_stepper *stepper;
+    known_source *source;
+    fake_nccl nccl;
+} bench;
+
+static __thread int patience; // leaves until a step is given up
+
+static bool give_up(void) {
+    return patience-- <= 0;
+}
+
+static void make_graph(bench *b) {
+    dt_model_field fields[3] = {
+        {.name = "left", .sample_shape = dt_shape3(H, W, 1), .dtype = DT_U8, .is_image = true},
+        {.name = "right", .sample_shape = dt_shape3(H, W, 3), .dtype = DT_U8, .is_image = true},
+        {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
+    for (int f = 0; f < 2; f++)
+        for (int i = 0; i < 64; i++) {
+            fields[f].mean[i] = 0.5f;
+            fields[f].std[i] = 0.25f;
+        }
+    assert_int_equal(dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, NULL, 0), DT_OK);
+    dt_model_args a = {
+        .config = b->config, .fields = fields, .n_fields = 3, .batch = MICRO, .training = true};
+    assert_int_equal(dt_model_graph(&b->graph, &a, DT_F32), DT_OK);
+}
+
+static void make_comms(bench *b, const setting *s) {
+    assert_int_equal(dt_comm_create_self(&b->self), DT_OK);
+    b->comm = b->self;
+    if (!s->g) return;
+    b->nccl.b = b->b;
+    b->comm = dt_xcalloc(1, sizeof *b->comm);
+    *b->comm = (dt_comm){.self = s->g,
+                         .rank = s->rank,
+                         .world_size = s->world_size,
+                         .broadcast_bytes = boot_broadcast};
+    assert_int_equal(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, 30), DT_OK);
+}
+
+static void make_bench(bench *b, const setting *s) {
+    *b = (bench){0};
+    make_graph(b);
+    dt_backend_opts o = {.threads = 1, .deterministic = true};
+    if (s->g) fake_nccl_init(&b->nccl, s->g, s->rank);
+    assert_int_equal(s->cpu ? dt_backend_create_cpu(&b->b, &o)
+                            : lazy_backend_create(&b->b, s->g ? &b->nccl.api : NULL),
+                     DT_OK);
+    make_comms(b, s);
+    int n_leaves = s->one_leaf ? 1 : LEAVES;
+    assert_int_equal(
+        dt_lane_plan_create(&b->lanes, s->elastic, b->comm->rank, b->comm->world_size, 1, n_leaves),
+        DT_OK);
+    assert_int_equal(dt_params_create(&b->params, b->graph, b->b, 2, b->lanes->n_slabs), DT_OK);
+    dt_plan_opts plan = {.threads = 1, .n_lanes = 1};
+    assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
+    dt_stepper_opts so = {
+        .comm = b->comm,
+        .graph = b->graph,
+        .plan = b->plan,
+        .params = b->params,
+        .lanes = b->lanes,
+        .leaf_threads = 1,
+        .team_threads = 1,
+        .micro_batch = MICRO,
+        .seed = 11,
+        .clip_norm = s->clip,
+        .weight_decay = 0.01f,
+        .optimizer = {.kind = DT_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},
+        .first_bucket_bytes = 1 << 16,
+        .bucket_bytes = 1 << 20,
+        .device_comm = b->device_comm,
+        .loss_scaling = s->scaled,
+        .uncaptured = s->uncaptured,
+        .give_up = give_up};
+    patience = 1 << 30;
+    assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);
+    dt_params_init(b->params, 3);
+    dt_params_repack(b->params, 1);
+    b->source = make_source(b->b);
+    assert_int_equal(dt_stepper_set_source(b->stepper, &b->source->base), DT_OK);
+}
+
+static void drop_bench(bench *b) {
+    dt_stepper_set_source(b->stepper, NULL);
+    drop_source(b->source);
+    dt_stepper_destroy(b->stepper);
+    if (b->device_comm) {
+        assert_int_equal(b->device_comm->finalize(b->device_comm), DT_OK);
+        dt_comm_destroy_nccl(b->device_comm);
+        free(b->comm);
+    }
+    dt_params_destroy(b->params);
+    dt_plan_destroy(b->plan);
+    dt_lane_plan_destroy(b->lanes);
+    dt_comm_destroy(b->self);
+    b->b->destroy(b->b);
+    dt_graph_destroy(b->graph);
+    dt_config_destroy(b->config);
+}
+
+// All numbers of the steps [first, end), in order.
+static void run_steps(bench *b, int64_t first, int64_t end, dt_step_result *out) {
+    int64_t known = first;
+    for (int64_t step = first; step <= end; step++) {
+        dt_step_result r;
+        if (step < end)
+            assert_int_equal(dt_stepper_run(b->stepper, step, 0.003, false, &r), DT_OK);
+        else
+            assert_int_equal(dt_stepper_drain(b->stepper, &r), DT_OK);
+        if (r.step < 0) continue;
+        assert_int_equal(r.step, known);
+        out[known++ - first] = r;
+    }
+    assert_int_equal(known, end);
+}
+
+typedef struct outcome {
+    double loss[STEPS], norm[STEPS];
+    float *master, *buffer;
+    size_t n_master, n_buffer;
+} outcome;
+
+static void keep(outcome *o, const bench *b, const dt_step_result *r, int n) {
+    for (int i = 0; i < n; i++) {
+        assert_true(r[i].finite);
+        o->loss[i] = r[i].loss;
+        o->norm[i] = r[i].grad_norm;
+    }
+    o->n_master = sizeof(float) * (size_t)b->params->n_trained;
+    o->n_buffer = sizeof(float) * (size_t)b->params->n_buffer;
+    o->master = malloc(o->n_master);
+    o->buffer = malloc(o->n_buffer);
+    memcpy(o->master, b->params->master, o->n_master);
+    memcpy(o->buffer, b->params->buffer, o->n_buffer);
+}
+
+static outcome train(const setting *s) {
+    bench b;
+    outcome o;
+    dt_step_result r[STEPS];
+    make_bench(&b, s);
+    run_steps(&b, 0, STEPS, r);
+    keep(&o, &b, r, STEPS);
+    drop_bench(&b);
+    return o;
+}
+
+static void drop(outcome *o) {
+    free(o->master);
+    free(o->buffer);
+}
+
+static void assert_same(const outcome *a, const outcome *b) {
+    assert_memory_equal(a->loss, b->loss, sizeof a->loss);
+    assert_memory_equal(a->norm, b->norm, sizeof a->norm);
+    assert_memory_equal(a->master, b->master, a->n_master);
+    assert_memory_equal(a->buffer, b->buffer, a->n_buffer);
+}
+
+// ---- one rank --------------------------------------------------------------------------------------
+
+static void test_bits_of_the_cpu(void **state) {
+    for (int k = 0; k < 4; k++) {
+        setting s = {.cpu = true, .elastic = k % 2, .one_leaf = k / 2, .clip = 0.5f};
+        outcome cpu = train(&s);
+        s.cpu = false;
+        outcome captured = train(&s);
+        s.uncaptured = true;
+        outcome plain = train(&s);
+        assert_same(&cpu, &captured);
+        assert_same(&cpu, &plain);
+        assert_true(cpu.loss[STEPS - 1] < cpu.loss[0]);
+        drop(&cpu);
+        drop(&captured);
+        drop(&plain);
+    }
+}
+
+static void test_quiet_steps(void **state) {
+    bench b;
+    dt_step_result r[20];
+    make_bench(&b, &(setting){0});
+    run_steps(&b, 0, 3, r);
+    lazy_self *l = lazy(b.b);
+    int waits = l->n_waits, allocs = l->n_allocs, launches = l->n_launches;
+    run_steps(&b, 3, 20, r);
+    assert_int_equal(l->n_waits, waits);
+    assert_int_equal(l->n_allocs, allocs);
+    assert_int_equal(l->n_launches - launches, 17 * LEAVES);
+    drop_bench(&b);
+}
+
+static void test_numbers_are_late(void **state) {
+    bench b;
+    dt_step_result r;
+    make_bench(&b, &(setting){0});
+    assert_int_equal(dt_stepper_run(b.stepper, 0, 0.01, false, &r), DT_OK);
+    assert_int_equal(r.step, -1);
+    assert_int_equal(dt_stepper_run(b.stepper, 1, 0.01, true, &r), DT_OK);
+    assert_true(r.step == 0 && !r.stop);
+    assert_int_equal(dt_stepper_run(b.stepper, 2, 0.01, false, &r), DT_OK);
+    assert_true(r.step == 1 && r.stop);
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    assert_true(r.step == 2 && !r.stop && r.finite);
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    assert_int_equal(r.step, -1);
+    drop_bench(&b);
+}
+
+static void test_refused_capture(void **state) {
+    setting s = {.clip = 0.5f};
+    outcome captured = train(&s), o;
+    bench b;
+    dt_step_result r[STEPS];
+    make_bench(&b, &s);
+    lazy(b.b)->refuses_capture = true;
+    dt_log_set_level(DT_LOG_ERROR);
+    run_steps(&b, 0, STEPS, r);
+    assert_int_equal(lazy(b.b)->n_launches, 0);
+    keep(&o, &b, r, STEPS);
+    assert_same(&captured, &o);
+    drop_bench(&b);
+    drop(&captured);
+    drop(&o);
+}
+
+static void test_bad_step(void **state) {
+    bench b, good;
+    dt_step_result r, kept[3];
+    make_bench(&b, &(setting){0});
+    make_bench(&good, &(setting){0});
+    run_steps(&good, 0, 3, kept);
+    b.source->bad_step = 3;
+    for (int step = 0; step < 4; step++)
+        assert_int_equal(dt_stepper_run(b.stepper, step, 0.003, false, &r), DT_OK);
+    assert_true(r.step == 2 && r.finite);
+    assert_int_equal(dt_stepper_run(b.stepper, 4, 0.003, false, &r), DT_OK);
+    assert_true(r.step == 3 && !r.finite && !r.skipped && !r.dropped);
+    int leaf = -1;
+    char name[64];
+    assert_int_equal(dt_stepper_find_bad(b.stepper, 3, &leaf, name, sizeof name), DT_OK);
+    assert_int_equal(leaf, 2);
+    assert_string_equal(name, "loss");
+    size_t n = sizeof(float) * (size_t)b.params->n_trained;
+    assert_memory_equal(b.params->master, good.params->master, n);
+    assert_memory_equal(b.params->moment2, good.params->moment2, n);
+    assert_memory_equal(b.params->buffer, good.params->buffer,
+                        sizeof(float) * (size_t)b.params->n_buffer);
+    drop_bench(&b);
+    drop_bench(&good);
+}
+
+static void test_dropped_step(void **state) {
+    for (int k = 0; k < 6; k++) {
+        bench b, good;
+        dt_step_result r, kept[3];
+        setting s = {.elastic = k % 2};
+        make_bench(&b, &s);
+        make_bench(&good, &s);
+        run_steps(&good, 0, 3, kept);
+        run_steps(&b, 0, 3, kept);
+        patience = k / 2 * 3 / 2; // 0, 1, 3 of the 4 leaves
+        assert_int_equal(dt_stepper_run(b.stepper, 3, 0.003, true, &r), DT_OK);
+        patience = 1 << 30;
+        assert_int_equal(dt_stepper_run(b.stepper, 4, 0.003, false, &r), DT_OK);
+        assert_true(r.step == 3 && r.dropped && r.stop);
+        assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+        assert_memory_equal(b.params->master, good.params->master,
+                            sizeof(float) * (size_t)b.params->n_trained);
+        drop_bench(&b);
+        drop_bench(&good);
+    }
+}
+
+// ---- loss scaling ----------------------------------------------------------------------------------
+
+static void test_scaling(void **state) {
+    bench b;
+    dt_step_result r[8];
+    setting s = {.clip = 0.5f};
+    outcome plain = train(&s), scaled;
+    s.scaled = true;
+    scaled = train(&s); // a power of two changes no bit while nothing overflows
+    assert_same(&plain, &scaled);
+    make_bench(&b, &s);
+    dt_scaler at = {.scale = 1024, .clean_steps = 1998, .n_skipped = 3};
+    assert_int_equal(dt_stepper_set_scaler(b.stepper, &at), DT_OK);
+    b.source->bad_step = 4;
+    run_steps(&b, 0, 8, r);
+    assert_true(r[0].scaler.scale == 1024 && r[0].scaler.clean_steps == 1999);
+    assert_true(r[1].scaler.scale == 2048 && r[1].scaler.clean_steps == 0);
+    assert_true(r[4].skipped && !r[4].finite && r[4].scaler.scale == 1024);
+    assert_int_equal(r[4].scaler.n_skipped, 4);
+    assert_true(r[5].finite && r[7].finite && r[7].scaler.clean_steps == 3);
+    drop_bench(&b);
+    make_bench(&b, &s); // it cannot go below 1: then the step is bad
+    at.scale = 1;
+    assert_int_equal(dt_stepper_set_scaler(b.stepper, &at), DT_OK);
+    b.source->bad_step = 0;
+    run_steps(&b, 0, 1, r);
+    assert_true(!r[0].finite && !r[0].skipped);
+    drop_bench(&b);
+    drop(&plain);
+    drop(&scaled);
+}
+
+// Stopped after three steps and taken up by another stepper: as if nothing had been.
+static void test_resume(void **state) {
+    setting s = {.scaled = true};
+    outcome whole = train(&s), o;
+    bench a, b;
+    dt_step_result r[STEPS];
+    make_bench(&a, &s);
+    make_bench(&b, &s);
+    run_steps(&a, 0, 3, r);
+    size_t n = sizeof(float) * (size_t)a.params->n_trained;
+    memcpy(b.params->master, a.params->master, n);
+    memcpy(b.params->moment1, a.params->moment1, n);
+    memcpy(b.params->moment2, a.params->moment2, n);
+    memcpy(b.params->buffer, a.params->buffer, sizeof(float) * (size_t)a.params->n_buffer);
+    dt_params_repack(b.params, 1);
+    assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[2].scaler), DT_OK);
+    run_steps(&b, 3, STEPS, r + 3);
+    keep(&o, &b, r, STEPS);
+    assert_same(&whole, &o);
+    drop_bench(&a);
+    drop_bench(&b);
+    drop(&whole);
+    drop(&o);
+}
+
+// ---- ranks -----------------------------------------------------------------------------------------
+
+typedef struct rank_job {
+    setting s;
+    outcome o;
+} rank_job;
+
+static void *rank_main(void *arg) {
+    rank_job *j = arg;
+    j->o = train(&j->s);
+    return NULL;
+}
+
+static void run_ranks(rank_job *jobs, int n, const setting *s) {
+    group g = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .world_size = n};
+    pthread_t threads[MAX_RANKS];
+    for (int r = 0; r < n; r++) {
+        jobs[r].s = *s;
+        jobs[r].s.g = &g;
+        jobs[r].s.rank = r;
+        jobs[r].s.world_size = n;
+        assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &jobs[r]), 0);
+    }
+    for (int r = 0; r < n; r++) pthread_join(threads[r], NULL);
+    for (int r = 1; r < n; r++) assert_same(&jobs[0].o, &jobs[r].o);
+}
+
+static void test_ranks(void **state) {
+    rank_job jobs[MAX_RANKS], again[MAX_RANKS];
+    for (int elastic = 0; elastic < 2; elastic++) {
+        setting s = {.elastic = elastic, .clip = 0.5f};
+        outcome alone = train(&s);
+        for (int n = 2; n <= 4; n += 1 + !elastic) {
+            run_ranks(jobs, n, &s);
+            s.uncaptured = true;
+            run_ranks(again, n, &s);
+            s.uncaptured = false;
+            assert_same(&jobs[0].o, &again[0].o);
+            if (elastic) assert_same(&alone, &jobs[0].o);
+            for (int i = 0; i < STEPS; i++)
+                assert_float_equal(jobs[0].o.loss[i], alone.loss[i], 1e-4 * alone.loss[i]);
+            for (int r = 0; r < n; r++) {
+                drop(&jobs[r].o);
+                drop(&again[r].o);
+            }
+        }
+        drop(&alone);
+    }
+}
+
+// A peer that never comes: an error after the deadline, and no hang.
+static void test_missing_peer(void **state) {
+    group g = {.lock = PTHREAD_MUTEX_INITIALIZER,
+               .changed = PTHREAD_COND_INITIALIZER,
+               .world_size = 2,
+               .silent = true};
+    fake_nccl f;
+    dt_backend *b;
+    dt_comm *c;
+    fake_nccl_init(&f, &g, 0);
+    assert_int_equal(lazy_backend_create(&b, &f.api), DT_OK);
+    f.b = b;
+    dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
+    double begin = dt_clock_s();
+    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, 0.2), DT_E_PEER);
+    assert_true(f.aborted && dt_clock_s() - begin < 5);
+    assert_non_null(strstr(dt_error_message(), "did not finish within"));
+    b->destroy(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits_of_the_cpu),
+                                       cmocka_unit_test(test_quiet_steps),
+                                       cmocka_unit_test(test_numbers_are_late),
+                                       cmocka_unit_test(test_refused_capture),
+                                       cmocka_unit_test(test_bad_step),
+                                       cmocka_unit_test(test_dropped_step),
+                                       cmocka_unit_test(test_scaling),
+                                       cmocka_unit_test(test_resume),
+                                       cmocka_unit_test(test_ranks),
+                                       cmocka_unit_test(test_missing_peer)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
