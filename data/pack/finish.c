@@ -272,6 +272,30 @@ static void put_option(dt_json *j, dt_buffer *command, const char *name, const c
     free(word);
 }
 
+static void put_number(dt_json *j, dt_buffer *command, const char *name, double value) {
+    char text[DT_REAL_CHARS];
+    if (value != 0) put_option(j, command, name, dt_real_text(text, value));
+}
+
+static void put_flag(dt_json *j, dt_buffer *command, const char *name, bool value) {
+    if (!value) return;
+    dt_json_bool(j, name, true);
+    dt_buffer_append(command, " --", 3);
+    dt_buffer_append(command, name, strlen(name));
+}
+
+// What is done to the files: the options of transform.h.
+static void put_transform(dt_json *j, dt_buffer *command, const dt_pack_opts *o) {
+    put_number(j, command, "resize", o->resize);
+    if (o->encode) put_option(j, command, "encode", o->encode);
+    put_number(j, command, "segment", o->segment_s);
+    put_number(j, command, "hop", o->hop_s);
+    if (o->drop_tail) put_option(j, command, "tail", "drop");
+    put_number(j, command, "rate", o->rate);
+    put_flag(j, command, "mono", o->mono);
+    put_flag(j, command, "quality", o->quality);
+}
+
 static dt_status write_database(const filler *f, const dt_pack_opts *o, uint64_t fingerprint) {
     static const char *const DUPLICATES[] = {"report", "drop", "report"};
     const char *slash = strrchr(f->w->plan->catalog, '/');
@@ -286,6 +310,7 @@ static dt_status write_database(const filler *f, const dt_pack_opts *o, uint64_t
     if (o->pattern) put_option(&j, &command, "pattern", o->pattern);
     if (o->join) put_option(&j, &command, "join", o->join);
     if (o->join_on) put_option(&j, &command, "join-on", o->join_on);
+    put_transform(&j, &command, o);
     if (o->where) put_option(&j, &command, "where", o->where);
     if (o->duplicates == DT_DUPLICATES_DROP)
         put_option(&j, &command, "duplicates", DUPLICATES[o->duplicates]);
