@@ -78,15 +78,58 @@ static dt_status open_device(dt_session *s) {
     return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm, CONNECT_S);
 }
 
+// Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
+static char *engine_folder(const dt_config *c) {
+    if (dt_config_has(c, "data.cache_dir")) return dt_xstrdup(dt_config_str(c, "data.cache_dir"));
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (xdg && *xdg) return dt_xprintf("%s/dtrain", xdg);
+    return home && *home ? dt_xprintf("%s/.cache/dtrain", home) : NULL;
+}
+
+static bool chooses(const dt_session *s) {
+    return s->backend->device && s->backend->device->choices;
+}
+
+char *dt_session_engines(const dt_session *s) {
+    return chooses(s) ? s->backend->device->choices(s->backend) : NULL;
+}
+
+// Engines are chosen while plans are made. Two engines differ in the order of their sums, so all ranks take
+// rank 0's: it makes its plans while the others wait here, and gives its choices when it is done.
+static dt_status take_engines(dt_session *s) {
+    char *text = NULL;
+    if (!chooses(s) || s->comm->rank == 0 || s->comm->world_size == 1) return DT_OK;
+    dt_status st = dt_session_broadcast_text(s->comm, &text);
+    if (st == DT_OK && text) s->backend->device->take_choices(s->backend, text);
+    free(text);
+    return st;
+}
+
+static dt_status give_engines(dt_session *s) {
+    if (!chooses(s) || s->comm->rank != 0) return DT_OK;
+    char *text = s->backend->device->choices(s->backend); // keeps them on disk too
+    dt_status st = dt_session_broadcast_text(s->comm, &text);
+    free(text);
+    return st;
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves, answers,
                               stored ? stored->world_size : 0));
     omp_set_num_threads(s->resolved.leaf_threads);
+    char *cache = engine_folder(s->config);
     dt_backend_opts opts = {.threads = s->resolved.leaf_threads,
                             .deterministic =
-                                strcmp(dt_config_str(s->config, "run.reproducible"), "off") != 0};
-    DT_TRY(dt_backend_create(&s->backend, s->resolved.device, &opts));
+                                strcmp(dt_config_str(s->config, "run.reproducible"), "off") != 0,
+                            .tf32 = dt_config_bool(s->config, "device.tf32"),
+                            .untimed = !dt_config_bool(s->config, "device.time_engines"),
+                            .cache_folder = cache};
+    dt_status created = dt_backend_create(&s->backend, s->resolved.device, &opts);
+    free(cache);
+    DT_TRY(created);
+    if (stored && stored->engines && chooses(s))
+        s->backend->device->take_choices(s->backend, stored->engines);
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
     DT_TRY(dt_lane_plan_create(&s->lanes, s->elastic, s->comm->rank, s->comm->world_size,
@@ -225,8 +268,10 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
                             training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
     list_tensors(s);
     dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
+    DT_TRY(take_engines(s));
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
     DT_TRY(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts));
+    DT_TRY(give_engines(s));
     DT_TRY(dt_memory_check(s));
     if (training) DT_TRY(make_stepper(s));
     return DT_OK;

@@ -50,6 +50,8 @@ void dt_session_pull(dt_session *s);
 void dt_session_set_deadline(dt_session *s, double seconds);
 // Backend, library and ISA, without what depends on the rank count. Heap.
 char *dt_session_environment(const dt_session *s);
+// The backend's chosen engines as text (heap); NULL when it chooses none.
+char *dt_session_engines(const dt_session *s);
 // Metric names in whose terms lower is better.
 bool dt_metric_lower_is_better(const char *name);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.

@@ -30,6 +30,7 @@ typedef struct dt_train_state {
     int world_size;
     char *config;      // YAML as given (autos unresolved): what a resume is compared with
     char *environment; // backend, ISA, library
+    char *engines;     // chosen by timing (dt_device.choices); NULL: the backend chooses none
     char *version;     // of dtrain
     uint64_t data_fingerprint;
     int64_t metrics_offset;

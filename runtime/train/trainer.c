@@ -230,6 +230,8 @@ static void fill_state(trainer *t) {
     free(st->version);
     st->version = dt_xstrdup(s->a.version);
     if (!st->environment) st->environment = dt_session_environment(s);
+    free(st->engines);
+    st->engines = dt_session_engines(s);
     st->data_fingerprint = s->data->fingerprint;
     st->resolved = s->resolved;
     t->history = dt_xrealloc(t->history, sizeof(double) * (size_t)(st->n_history + 1));

@@ -22,6 +22,7 @@ static void fill(dt_train_state *s) {
     s->world_size = 3;
     s->config = dt_xstrdup("run: {name: \"ä\"}\n");
     s->environment = dt_xstrdup("cpu, oneDNN");
+    s->engines = dt_xstrdup("3\tconv_fwd bf16 n1\n");
     s->version = dt_xstrdup("0.1.0");
     s->data_fingerprint = UINT64_MAX;
     s->metrics_offset = 1ll << 40;
@@ -49,6 +50,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(b.metrics_offset, 1ll << 40);
     assert_string_equal(b.config, a.config);
     assert_string_equal(b.environment, a.environment);
+    assert_string_equal(b.engines, a.engines);
     assert_memory_equal(&b.resolved, &a.resolved, sizeof a.resolved);
     assert_int_equal(b.n_history, 2);
     assert_true(b.history[0].step == 70 && b.history[0].value == 0.1);

@@ -306,19 +306,24 @@ static int by_text(const void *a, const void *b) {
     return strcmp((*(plan_entry *const *)a)->text, (*(plan_entry *const *)b)->text);
 }
 
-char *dt_cuda_plans_text(const dt_cuda_plans *p) {
+// chosen_only: without favourites that were never timed.
+static char *lines_of(const dt_cuda_plans *p, bool chosen_only) {
     size_t n = 0, at = 0;
-    for (const plan_entry *e = p->entries; e; e = e->next) n += e->chosen;
+    for (const plan_entry *e = p->entries; e; e = e->next) n++;
     const plan_entry **list = dt_xcalloc(n + 1, sizeof *list);
     n = 0;
     for (const plan_entry *e = p->entries; e; e = e->next)
-        if (e->chosen) list[n++] = e;
+        if (e->chosen || (!chosen_only && e->plan.plan)) list[n++] = e;
     qsort(list, n, sizeof *list, by_text);
     char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
     for (size_t i = 0; i < n; i++)
         at += (size_t)sprintf(text + at, "%d\t%s\n", list[i]->choice, list[i]->text);
     free(list);
     return text;
+}
+
+char *dt_cuda_plans_text(const dt_cuda_plans *p) {
+    return lines_of(p, false);
 }
 
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
@@ -392,7 +397,7 @@ static void read_file(dt_cuda_plans *p) {
 
 void dt_cuda_plans_save(dt_cuda_plans *p) {
     if (!p->path || !p->dirty) return;
-    char *lines = dt_cuda_plans_text(p);
+    char *lines = lines_of(p, true);
     char *body = dt_xprintf("%s\n%s", p->machine, lines), hex[17];
     dt_hash_hex(dt_hash64(body, strlen(body)), hex);
     char *all = dt_xprintf("%s%s\n%s", file_head, hex, body);
@@ -419,7 +424,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     p->machine = dt_xstrdup(opts->machine);
     for (char *c = p->machine; *c; c++)
         if (*c == '\n') *c = ' ';
-    if (opts->folder) {
+    if (opts->folder && !opts->no_timing) {
         char hex[17];
         dt_hash_hex(dt_hash64(p->machine, strlen(p->machine)), hex);
         p->path = dt_xprintf("%s/engines-%s.txt", opts->folder, hex);
