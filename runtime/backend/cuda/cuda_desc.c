@@ -3,8 +3,8 @@
 // One place says which convolution a node is, so that the kernels, the check of support without a device and
 // the file of choices cannot disagree.
 //
-// cuDNN is not asked for attention in fp32, or with head sizes that are no multiples of 8 or above 128: its
-// engines have none of them on some device.
+// cuDNN is not asked for attention in fp32, with head sizes that are no multiples of 8 or above 128, or of one
+// query to one key: its engines have none of them on some device.
 #include "backend/cuda/cuda_desc.h"
 
 #include "backend/sdpa_view.h"
@@ -137,5 +137,5 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
 
 bool dt_cuda_dnn_serves(const dt_dnn_desc *d) {
     if (d->kind != DT_DNN_SDPA_FWD && d->kind != DT_DNN_SDPA_BWD) return true;
-    return d->type != DT_F32 && d->d % 8 == 0 && d->d <= 128;
+    return d->type != DT_F32 && d->d % 8 == 0 && d->d <= 128 && d->tq * d->tk > 1;
 }

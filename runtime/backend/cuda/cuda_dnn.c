@@ -18,7 +18,10 @@
 //   SDPA_FWD    cuDNN's unified operation with statistics
 //   SDPA_BWD    the 18 operations in which cuDNN recognises flash attention's backward (the unified operation
 //               for backward is refused by 9.19): rowsum(dy*y), P = exp(scale q k' - lse), dv = P' dy,
-//               dS = P (dy v' - rowsum) scale, dk = dS' q, dq32 += dS k, dq = dq32
+//               dS = P (dy v' - rowsum) scale, dk = dS' q, dq32 += dS k, dq = dq32. That sum is in no order;
+//               deterministic: dq = dS k, for which cuDNN keeps dS in its workspace (no note of an engine tells
+//               the two apart, so the graph must)
+// Attention needs cuDNN 9.16: versions before it give wrong gradients where tk is no multiple of 128.
 //
 // Rejected: cudnn-frontend (C++, and these five graphs are all that is needed); the older cudnnConvolution*
 // calls (deprecated, no fused bias and activation in bf16).
@@ -29,7 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VIRTUAL_ID = 1000, MAX_DESCRIPTORS = 96, MAX_OPS = 20, MAX_CONFIGS = 96, MAX_TENSORS = 16 };
+enum { VIRTUAL_ID = 1000, DQ32_ID = 10, SDPA_VERSION = 91600 };
+enum { MAX_DESCRIPTORS = 96, MAX_OPS = 20, MAX_CONFIGS = 96, MAX_TENSORS = 16 };
 
 typedef cudnnBackendDescriptor_t descriptor;
 
@@ -352,7 +356,6 @@ static void build_sdpa_backward(dnn_graph *g) {
     descriptor dq = heads_of(g, t, 7, d->tq, d->stride_q, false);
     descriptor dk = heads_of(g, t, 8, d->tk, d->stride_k, false);
     descriptor dv = heads_of(g, t, 9, d->tk, d->stride_v, false);
-    descriptor dq32 = heads_of(g, f32, 10, d->tq, dense, false);
     descriptor row_sum = row_numbers(g, 11);
     descriptor scale = scalar(g, 12), one = scalar(g, 13);
 
@@ -383,6 +386,11 @@ static void build_sdpa_backward(dnn_graph *g) {
 
     descriptor k = heads_of(g, t, 0, d->tk, d->stride_k, false);
     reshape(g, kt, k);
+    if (d->deterministic) {
+        product(g, ds, k, dq);
+        return;
+    }
+    descriptor dq32 = heads_of(g, f32, DQ32_ID, d->tq, dense, false);
     product(g, ds, k, dq32);
     pointwise(g, CUDNN_POINTWISE_IDENTITY, dq32, NULL, dq);
 }
@@ -575,6 +583,9 @@ void dt_cudnn_close(dt_cudnn *c) {
 int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n) {
     dnn_graph *g = NULL;
     *n = 0;
+    if ((d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) &&
+        cudnnGetVersion() < SDPA_VERSION)
+        return 0;
     const int code = graph_of(c, d, &g);
     if (code == 0) *n = g->n_configs;
     return code;
@@ -643,14 +654,12 @@ int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspac
     float scale = g->desc.scale, one = 1.0f;
     int64_t ids[MAX_TENSORS];
     void *data[MAX_TENSORS];
+    const bool no_dq32 = g->desc.kind == DT_DNN_SDPA_BWD && g->desc.deterministic;
     int n = 0;
-    for (; n < g->n_ptr; n++) {
-        ids[n] = n + 1;
-        data[n] = ptr[n];
-    }
-    for (int i = 0; i < g->n_scalars; i++, n++) {
-        ids[n] = n + 1;
-        data[n] = i == 0 ? &scale : &one;
+    for (int i = 0; i < g->n_ptr + g->n_scalars; i++) {
+        if (no_dq32 && i + 1 == DQ32_ID) continue;
+        ids[n] = i + 1;
+        data[n++] = i < g->n_ptr ? ptr[i] : i == g->n_ptr ? (void *)&scale : (void *)&one;
     }
     descriptor v = NULL;
     cudnnStatus_t s = note(cudnnSetStream(c->handle, stream), "cudnnSetStream");

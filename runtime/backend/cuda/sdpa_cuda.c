@@ -128,7 +128,8 @@ static dt_status prepare_bwd(dt_site *s) {
     const size_t rows = (size_t)(v->n * v->heads * (v->tq > v->tk ? v->tq : v->tk));
     st->at_dq32 = s->scratch_bytes;
     st->dq32_bytes = rows_bytes(st) * (size_t)v->dim;
-    st->at_sum = st->at_dq32 + (st->plan ? dt_cuda_align(st->dq32_bytes) : 0);
+    if (!st->plan || st->desc.deterministic) st->dq32_bytes = 0;
+    st->at_sum = st->at_dq32 + dt_cuda_align(st->dq32_bytes);
     st->at_unwanted = st->at_sum + rows_bytes(st);
     bool unwanted = false;
     for (int i = 0; i < 3 && !v->packed; i++) unwanted |= n->out[i] == DT_NONE;
@@ -157,10 +158,11 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
                                grad[0],
                                grad[1],
                                grad[2],
-                               scratch + st->at_dq32,
+                               st->dq32_bytes ? scratch + st->at_dq32 : NULL,
                                scratch + st->at_sum};
-        dt_cuda_check(c, c->api->zero(c->api, ptr[9], st->dq32_bytes, r->stream),
-                      "clearing attention's sums");
+        if (ptr[9])
+            dt_cuda_check(c, c->api->zero(c->api, ptr[9], st->dq32_bytes, r->stream),
+                          "clearing attention's sums");
         run_plan(c, st, ptr, r);
         return;
     }
