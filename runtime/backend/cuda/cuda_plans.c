@@ -79,10 +79,6 @@ static size_t even(size_t n) {
 // Bytes of each pointer of a run; returns how many pointers there are.
 static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     const size_t size = dt_dtype_size(d->type);
-    const size_t x = (size_t)(d->n * d->h * d->w * d->c) * size;
-    const size_t y = (size_t)(d->n * d->out_h * d->out_w * d->k) * size;
-    const size_t w =
-        (size_t)(d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1]) * size;
     if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
         const int64_t rows = d->tq > d->tk ? d->tq : d->tk;
         // the strides of packed q, k, v reach over three times a tensor's own elements
@@ -94,6 +90,10 @@ static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
         n[10] = numbers;
         return d->kind == DT_DNN_SDPA_FWD ? 5 : 11;
     }
+    const size_t x = (size_t)(d->n * d->h * d->w * d->c) * size;
+    const size_t y = (size_t)(d->n * d->out_h * d->out_w * d->k) * size;
+    const size_t w =
+        (size_t)(d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1]) * size;
     const bool fwd = d->kind == DT_DNN_CONV_FWD, dgrad = d->kind == DT_DNN_CONV_DGRAD;
     n[0] = dgrad ? y : x;
     n[1] = fwd || dgrad ? w : y;
