@@ -1,8 +1,9 @@
 // dnnl_weights.c: packing of parameters and placing of weight gradients (see dnnl_weights.h).
 //
-// The key of a packed copy hashes the parameters' names, oneDNN's descriptor and what was folded:
-// so forward and backward-data, training and evaluation share a copy wherever the format is the
-// same. Everything that packing needs (reorder, folded copy, scratchpad) is made with the request;
+// The key of a packed copy hashes the parameters' names, how the dense weight is read, oneDNN's descriptor
+// and what was folded: so forward and backward-data, training and evaluation share a copy wherever the
+// format is the same. How it is read belongs to it: forward and backward of a square linear layer want one
+// descriptor, but of the matrix and its transpose. Everything that packing needs (reorder, folded copy, scratchpad) is made with the request;
 // a pack function runs on one thread at a time and allocates nothing.
 #include "backend/cpu/dnnl_weights.h"
 
@@ -22,10 +23,13 @@ struct dt_weight_pack {
     void *scratch;
 };
 
-static uint64_t pack_key(const dt_site *s, const dt_pack_request *r, uint64_t md, bool fold,
-                         float eps) {
+// dense: how the weight is read, or NULL
+static uint64_t pack_key(const dt_site *s, const dt_pack_request *r, const dt_dnnl_tensor *dense,
+                         uint64_t md, bool fold, float eps) {
     uint64_t h[10] = {md, (uint64_t)fold, (uint64_t)r->n_params, 0};
     memcpy(&h[3], &eps, sizeof eps);
+    if (dense && dense->format == DT_DNNL_STRIDED)
+        h[0] ^= dt_hash64(dense->stride, (size_t)dense->n * sizeof *dense->stride);
     for (int i = 0; i < r->n_params; i++) {
         const char *name = s->graph->values[r->params[i]].name;
         h[4 + i] = dt_hash64(name, strlen(name));
@@ -96,7 +100,7 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
     }
-    r->key = pack_key(s, r, dt_dnnl_md_hash(md), p->fold, p->eps);
+    r->key = pack_key(s, r, dense, dt_dnnl_md_hash(md), p->fold, p->eps);
     r->pack = pack_weight;
     r->ctx = p;
     return DT_OK;
@@ -113,7 +117,7 @@ dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_re
     *r = (dt_pack_request){.n_params = 4 + p->has_bias,
                            .params = {fold->scale, fold->shift, fold->mean, fold->var, bias},
                            .n_bytes = (size_t)n * sizeof(float)};
-    r->key = pack_key(s, r, 0x62696173 /* "bias": no descriptor */, true, p->eps);
+    r->key = pack_key(s, r, NULL, 0x62696173 /* "bias": no descriptor */, true, p->eps);
     r->pack = pack_bias;
     r->ctx = p;
     return DT_OK;
