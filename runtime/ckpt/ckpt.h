@@ -58,6 +58,17 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
 // Fills tensors by name; shapes must match; every tensor must be found. state_json heap, caller frees.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
 
+// ---- weights that another program saved --------------------------------------------------------------
+typedef struct dt_ckpt_import_opts {
+    const char *const *keep; // tensors, or modules of such, that are left as they are
+    int n_keep;
+} dt_ckpt_import_opts;
+// Fills tensors by name from any safetensors file of F32, BF16 or F16; *n_taken: how many. All of them
+// must be there in their shapes (but those to keep), else DT_E_CKPT naming them and nothing is changed;
+// what else the file has is named in a warning. DT_E_USAGE: a name to keep that the model does not have.
+dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors,
+                         int n_tensors, int *n_taken);
+
 // ---- for `dtrain ckpt` ---------------------------------------------------------------------------
 typedef struct dt_ckpt_info {
     int64_t step;

@@ -320,18 +320,10 @@ dt_status dt_session_broadcast_text(dt_comm *c, char **text) {
     return n > 0 ? c->broadcast_bytes(c, *text, (size_t)n, 0) : DT_OK;
 }
 
-dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json) {
+// Rank 0's weights on all ranks, packed for the kernels.
+static dt_status share_weights(dt_session *s, bool with_optimizer) {
     dt_comm *c = s->comm;
     const dt_params *p = s->params;
-    int n = with_optimizer ? s->n_tensors : s->n_model_tensors;
-    if (c->rank == 0) {
-        char *text = NULL;
-        DT_TRY(dt_ckpt_load(path, s->tensors, n, &text));
-        if (state_json)
-            *state_json = text;
-        else
-            free(text);
-    }
     if (c->world_size > 1) {
         size_t n_bytes = (size_t)p->n_trained * sizeof(float);
         DT_TRY(c->broadcast_bytes(c, s->host_master, n_bytes, 0));
@@ -345,6 +337,50 @@ dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, 
     copy_slabs(s, with_optimizer, true);
     dt_params_repack(s->params, 1);
     return DT_OK;
+}
+
+// model.init, whose name and meaning the message carries.
+static dt_status import_weights(dt_session *s) {
+    const dt_config *c = s->config;
+    const dt_cnode *keep =
+        dt_config_has(c, "model.init_keep") ? dt_config_node(c, "model.init_keep") : NULL;
+    bool list = keep && dt_cnode_kind(keep) == DT_C_LIST;
+    int n = keep ? list ? (int)dt_cnode_size(keep) : 1 : 0, n_taken = 0;
+    const char **names = dt_xcalloc((size_t)n + 1, sizeof *names);
+    for (int i = 0; i < n; i++)
+        names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
+    const char *path = dt_config_str(c, "model.init");
+    dt_status st = dt_ckpt_import(path, &(dt_ckpt_import_opts){names, n}, s->tensors,
+                                  s->n_model_tensors, &n_taken);
+    free(names);
+    if (st != DT_OK) return dt_fail_context(st, "model.init");
+    dt_info("model.init: %d of %d tensors from %s", n_taken, s->n_model_tensors, path);
+    return DT_OK;
+}
+
+dt_status dt_session_init_weights(dt_session *s) {
+    dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
+    if (!dt_config_has(s->config, "model.init")) {
+        dt_params_repack(s->params, 1);
+        return DT_OK;
+    }
+    copy_slabs(s, false, false); // the host's copy has what the file leaves as it is
+    if (s->comm->rank == 0) DT_TRY(import_weights(s));
+    return share_weights(s, false);
+}
+
+dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json) {
+    dt_comm *c = s->comm;
+    int n = with_optimizer ? s->n_tensors : s->n_model_tensors;
+    if (c->rank == 0) {
+        char *text = NULL;
+        DT_TRY(dt_ckpt_load(path, s->tensors, n, &text));
+        if (state_json)
+            *state_json = text;
+        else
+            free(text);
+    }
+    return share_weights(s, with_optimizer);
 }
 
 static void free_host_copies(dt_session *s) {

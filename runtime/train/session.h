@@ -54,6 +54,8 @@ char *dt_session_environment(const dt_session *s);
 char *dt_session_engines(const dt_session *s);
 // Metric names in whose terms lower is better.
 bool dt_metric_lower_is_better(const char *name);
+// First weights: from the seed, or of the file that model.init names (read by rank 0), on all ranks.
+dt_status dt_session_init_weights(dt_session *s);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.
 // state_json: NULL, or heap text on rank 0 (NULL elsewhere).
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json);

@@ -215,9 +215,7 @@ static dt_status load_weights(trainer *t) {
                             t->state.n_skipped};
         return dt_stepper_set_scaler(s->stepper, &scaler);
     }
-    dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
-    dt_params_repack(s->params, 1);
-    return DT_OK;
+    return dt_session_init_weights(s);
 }
 
 static void fill_state(trainer *t) {

@@ -115,6 +115,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
         fprintf(out, "data: %s\n", s.data->describe(s.data));
     }
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
+    if (st == DT_OK) st = dt_session_init_weights(&s); // model.init fits, or says what does not
     if (st == DT_OK && print_graph) {
         dt_graph_print(s.graph, out);
         dt_plan_print(s.plan, out);

@@ -1,0 +1,291 @@
+// test_golden_torchvision.c: ResNets and Vision Transformers beside torchvision's (make_torchvision.py): the
+// same weights and images give the same logits, gradients and, after five steps of SGD with momentum or
+// AdamW, the same parameters and running statistics; and a state dict that torchvision saved loads.
+//
+// What a tensor is compared by: its norm, a dot product with a formula, eight elements. Tolerances are
+// relative to the norm (norm and dot product) and to the largest of the elements, and a few times what
+// PyTorch's own float32 differs from its float64 (make_torchvision.py --float32).
+//
+// GOLDEN_TORCHVISION=FILE runs the full-size cases of `make_torchvision.py --full FILE` instead.
+
+#include "golden_network.h"
+
+enum { PROBES = 8, STEPS = 5 };
+
+typedef struct tolerances {
+    double logits, loss, sums, elements; // sums: norms and dot products of gradients and of results
+} tolerances;
+
+typedef struct network_case {
+    const char *name, *model;
+    dt_optimizer_kind optimizer;
+    int batch, side, classes;
+    tolerances tol;
+} network_case;
+
+static const network_case small[] = {
+    {"resnet18", "name: resnet, depth: 18", DT_OPTIMIZER_SGD, 4, 64, 10, {2e-5, 1e-3, 1e-3, 2e-3}},
+    {"resnet50", "name: resnet, depth: 50", DT_OPTIMIZER_SGD, 4, 64, 10, {2e-5, 1e-2, 2e-2, 5e-2}},
+    {"vit",
+     "name: vit, patch: 8, dim: 64, heads: 4, layers: 3",
+     DT_OPTIMIZER_ADAMW,
+     4,
+     32,
+     10,
+     {1e-5, 1e-5, 1e-3, 5e-3}},
+};
+static const network_case full[] = {
+    {"resnet18_224",
+     "name: resnet, depth: 18",
+     DT_OPTIMIZER_SGD,
+     4,
+     224,
+     1000,
+     {2e-5, 1e-3, 5e-3, 5e-2}},
+    {"resnet34_224",
+     "name: resnet, depth: 34",
+     DT_OPTIMIZER_SGD,
+     4,
+     224,
+     1000,
+     {2e-5, 1e-3, 5e-3, 5e-2}},
+    {"resnet50_224",
+     "name: resnet, depth: 50",
+     DT_OPTIMIZER_SGD,
+     4,
+     224,
+     1000,
+     {2e-5, 1e-3, 5e-3, 5e-2}},
+    {"vit_b_16", "name: vit", DT_OPTIMIZER_ADAMW, 2, 224, 1000, {1e-5, 1e-4, 1e-3, 2e-2}},
+};
+
+static dt_optimizer_args optimizer_of(dt_optimizer_kind kind) {
+    return kind == DT_OPTIMIZER_SGD
+               ? (dt_optimizer_args){.kind = kind, .lr = 2e-3f, .momentum = 0.9f}
+               : (dt_optimizer_args){
+                     .kind = kind, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f};
+}
+
+static void yaml_of(char *text, size_t cap, const char *model, int batch, int side, int classes) {
+    snprintf(text, cap,
+             "run: {name: golden}\n"
+             "data: {path: none, fields: {image: {kind: image, size: [%d, %d]},\n"
+             "  class: {kind: class, classes: %d}}}\n"
+             "model: {%s}\n"
+             "train: {global_batch: %d, micro_batch: %d}\n",
+             side, side, classes, model, batch, batch);
+}
+
+// Compares a tensor with its ten golden numbers; keeps the largest errors in worst.
+static void compare_tensor(const dt_safetensors *file, const network_case *c, const char *group,
+                           const dt_param_entry *e, const float *slab, double factor,
+                           tolerances *worst) {
+    char prefix[64], what[320];
+    snprintf(prefix, sizeof prefix, "%s/%s", c->name, group);
+    snprintf(what, sizeof what, "%s of %s (%s)", group, e->name, c->name);
+    const float *want = golden_find(file, prefix, e->name, NULL), *x = slab + e->offset;
+    if (!want) fail_msg("no golden numbers: %s", what);
+    double norm = 0, dot = 0, largest = 1e-12;
+    for (int64_t i = 0; i < e->count; i++) {
+        double v = (double)x[i] * factor;
+        norm += v * v;
+        dot += v * (2 * golden_mixed(i, 7) - 1);
+    }
+    // A gradient that is nothing but rounding (the bias of keys) is compared with its kind's size.
+    double scale = fmax((double)want[0], 1e-7 * sqrt((double)e->count));
+    double sums = fmax(fabs(sqrt(norm) - (double)want[0]), fabs(dot - (double)want[1])) / scale;
+    double elements = 0;
+    for (int i = 0; i < PROBES; i++) largest = fmax(largest, fabs((double)want[2 + i]));
+    largest = fmax(largest, scale / sqrt((double)e->count));
+    for (int i = 0; i < PROBES; i++)
+        elements =
+            fmax(elements,
+                 fabs((double)x[(e->count / PROBES) * i] * factor - (double)want[2 + i]) / largest);
+    worst->sums = fmax(worst->sums, sums);
+    worst->elements = fmax(worst->elements, elements);
+    if (!(sums <= c->tol.sums) || !(elements <= c->tol.elements))
+        fail_msg("%s: norm %g and dot product %g, golden %g and %g (error %.2g, allowed %.2g); "
+                 "elements differ by %.2g of the largest, allowed %.2g",
+                 what, sqrt(norm), dot, (double)want[0], (double)want[1], sums, c->tol.sums,
+                 elements, c->tol.elements);
+}
+
+static void compare_logits(const dt_safetensors *file, const network_case *c, const dt_exec *e,
+                           tolerances *worst) {
+    int64_t n = (int64_t)c->batch * c->classes;
+    float *logits = malloc((size_t)n * sizeof *logits);
+    assert_int_equal(dt_exec_output(e, "logits", logits, n), n);
+    const float *want = golden_find(file, c->name, "logits", NULL);
+    double largest = 0, error = 0;
+    for (int64_t i = 0; i < n; i++) {
+        largest = fmax(largest, fabs((double)want[i]));
+        error = fmax(error, fabs((double)logits[i] - (double)want[i]));
+    }
+    worst->logits = error / largest;
+    golden_compare("logits", logits, want, n, c->tol.logits);
+    free(logits);
+}
+
+static void run_case(const dt_safetensors *file, const network_case *c, int threads) {
+    char yaml[1024];
+    yaml_of(yaml, sizeof yaml, c->model, c->batch, c->side, c->classes);
+    dt_model_field fields[2] = {golden_image_field("image", c->side, c->side, 3),
+                                {.name = "class", .dtype = DT_I32, .n_classes = c->classes}};
+    golden_network n;
+    golden_network_create(&n, yaml, fields, 2, c->batch, true, DT_F32, threads);
+    dt_params *p = n.params;
+    golden_fill_weights(p);
+    uint8_t *image = golden_u8((int64_t)c->batch * c->side * c->side * 3, 1);
+    int32_t label[16];
+    float weight[16];
+    for (int i = 0; i < c->batch; i++) {
+        label[i] = (int32_t)(golden_mixed(i, 3) * c->classes);
+        weight[i] = 1;
+    }
+    assert_true(dt_exec_bind(n.exec, "image", image) && dt_exec_bind(n.exec, "class", label));
+    assert_true(dt_exec_bind(n.exec, "weight", weight));
+    const float *losses = golden_find(file, c->name, "losses", NULL);
+    if (!losses) fail_msg("no golden losses of %s", c->name);
+    tolerances worst = {0}, after = {0};
+    for (int step = 0; step < STEPS; step++) {
+        float loss = golden_network_step(&n, step, c->batch, optimizer_of(c->optimizer));
+        worst.loss = fmax(worst.loss, fabs((double)(loss - losses[step])) / (double)losses[step]);
+        if (step == 0) {
+            compare_logits(file, c, n.exec, &worst);
+            for (int i = 0; i < p->n_entries; i++)
+                compare_tensor(file, c, "grad", &p->entries[i], p->grads[0], 1.0 / c->batch,
+                               &worst);
+        }
+        golden_compare("loss", &loss, &losses[step], 1, c->tol.loss);
+    }
+    for (int i = 0; i < p->n_entries; i++)
+        compare_tensor(file, c, "after", &p->entries[i], p->master, 1, &after);
+    for (int i = 0; i < p->n_buffers; i++)
+        compare_tensor(file, c, "after", &p->buffers[i], p->buffer, 1, &after);
+    print_message("%s: logits %.1e, losses %.1e; gradients: norms %.1e, elements %.1e; after %d "
+                  "steps: norms %.1e, elements %.1e\n",
+                  c->name, worst.logits, worst.loss, worst.sums, worst.elements, STEPS, after.sums,
+                  after.elements);
+    free(image);
+    golden_network_destroy(&n);
+}
+
+static void networks_are_torchvisions(void **state) {
+    (void)state;
+    dt_safetensors *file = golden_open("torchvision.safetensors");
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) run_case(file, &small[i], 2);
+    dt_safetensors_close(file);
+}
+
+static void full_size(void **state) {
+    (void)state;
+    dt_safetensors *file = NULL;
+    golden_ok(dt_safetensors_open(&file, getenv("GOLDEN_TORCHVISION")));
+    for (size_t i = 0; i < sizeof full / sizeof *full; i++) run_case(file, &full[i], 2);
+    dt_safetensors_close(file);
+}
+
+// ---- a state dict of torchvision -------------------------------------------------------------------
+enum { NARROW_BATCH = 3, NARROW_SIDE = 32, NARROW_CLASSES = 7, MAX_TENSORS = 128 };
+
+static void narrow_create(golden_network *n, int classes) {
+    char yaml[1024];
+    yaml_of(yaml, sizeof yaml, "name: resnet, depth: 10, width: 4", NARROW_BATCH, NARROW_SIDE,
+            classes);
+    dt_model_field fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
+                                {.name = "class", .dtype = DT_I32, .n_classes = classes}};
+    golden_network_create(n, yaml, fields, 2, NARROW_BATCH, false, DT_F32, 1);
+}
+
+static int tensors_of(dt_params *p, dt_ckpt_tensor *tensors) {
+    int n = 0;
+    for (int i = 0; i < p->n_entries; i++)
+        tensors[n++] = (dt_ckpt_tensor){p->entries[i].name, "model", p->entries[i].shape,
+                                        p->master + p->entries[i].offset};
+    for (int i = 0; i < p->n_buffers; i++)
+        tensors[n++] = (dt_ckpt_tensor){p->buffers[i].name, "model", p->buffers[i].shape,
+                                        p->buffer + p->buffers[i].offset};
+    return n;
+}
+
+static dt_status import(golden_network *n, const char *keep, int *n_taken) {
+    char path[4096];
+    const char *source = getenv("SOURCE");
+    dt_ckpt_tensor tensors[MAX_TENSORS];
+    snprintf(path, sizeof path, "%s/tests/golden/resnet_small.safetensors", source ? source : ".");
+    return dt_ckpt_import(path, &(dt_ckpt_import_opts){&keep, keep != NULL}, tensors,
+                          tensors_of(n->params, tensors), n_taken);
+}
+
+static void a_state_dict_loads(void **state) {
+    (void)state;
+    golden_network n;
+    int n_taken = 0;
+    narrow_create(&n, NARROW_CLASSES);
+    golden_ok(import(&n, NULL, &n_taken));
+    assert_int_equal(n_taken, n.params->n_entries + n.params->n_buffers);
+    dt_params_repack(n.params, 1);
+    uint8_t *image = golden_u8(NARROW_BATCH * NARROW_SIDE * NARROW_SIDE * 3, 1);
+    int32_t label[NARROW_BATCH] = {0};
+    float weight[NARROW_BATCH] = {0};
+    assert_true(dt_exec_bind(n.exec, "image", image) && dt_exec_bind(n.exec, "class", label));
+    assert_true(dt_exec_bind(n.exec, "weight", weight));
+    dt_exec_run(n.exec, &(dt_exec_args){.step = {.loss_scale = 1}, .grad = n.params->grads[0]});
+    float logits[NARROW_BATCH * NARROW_CLASSES];
+    assert_int_equal(dt_exec_output(n.exec, "logits", logits, NARROW_BATCH * NARROW_CLASSES),
+                     NARROW_BATCH * NARROW_CLASSES);
+    dt_safetensors *file = golden_open("torchvision.safetensors");
+    golden_compare("logits", logits, golden_find(file, "narrow", "logits", NULL),
+                   NARROW_BATCH * NARROW_CLASSES, 1e-5);
+    dt_safetensors_close(file);
+    free(image);
+    golden_network_destroy(&n);
+}
+
+static void other_classes_want_a_word(void **state) {
+    (void)state;
+    golden_network n;
+    int n_taken = 0;
+    narrow_create(&n, 5);
+    const dt_param_entry *fc = &n.params->entries[dt_params_find(n.params, "fc.weight", false)];
+    const dt_param_entry *conv =
+        &n.params->entries[dt_params_find(n.params, "conv1.weight", false)];
+    float head = n.params->master[fc->offset], stem = n.params->master[conv->offset];
+    assert_int_equal(import(&n, NULL, &n_taken), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "'fc.weight' is (7,32), this model wants (5,32)"));
+    assert_non_null(strstr(dt_error_message(), "model.init_keep=fc"));
+    assert_true(n.params->master[conv->offset] == stem); // nothing was changed
+    assert_int_equal(import(&n, "head", &n_taken), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "head"));
+    golden_ok(import(&n, "fc", &n_taken));
+    assert_int_equal(n_taken, n.params->n_entries + n.params->n_buffers - 2);
+    assert_true(n.params->master[fc->offset] == head);
+    assert_true(n.params->master[conv->offset] != stem);
+    golden_network_destroy(&n);
+}
+
+static void missing_tensors_are_named(void **state) {
+    (void)state;
+    char yaml[1024];
+    dt_model_field fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
+                                {.name = "class", .dtype = DT_I32, .n_classes = NARROW_CLASSES}};
+    golden_network n;
+    int n_taken = 0;
+    yaml_of(yaml, sizeof yaml, "name: resnet, depth: 18, width: 4", NARROW_BATCH, NARROW_SIDE,
+            NARROW_CLASSES);
+    golden_network_create(&n, yaml, fields, 2, NARROW_BATCH, false, DT_F32, 1);
+    assert_int_equal(import(&n, NULL, &n_taken), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "layer1.1.conv1.weight"));
+    assert_non_null(strstr(dt_error_message(), "more"));
+    assert_null(strchr(dt_error_message(), '\n'));
+    golden_network_destroy(&n);
+}
+
+int main(void) {
+    const struct CMUnitTest by_hand[] = {cmocka_unit_test(full_size)};
+    if (getenv("GOLDEN_TORCHVISION")) return cmocka_run_group_tests(by_hand, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(networks_are_torchvisions), cmocka_unit_test(a_state_dict_loads),
+        cmocka_unit_test(other_classes_want_a_word), cmocka_unit_test(missing_tensors_are_named)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
