@@ -318,7 +318,8 @@ static void test_sdpa(void **state) {
                              {dt_shape4(1, 2, 33, 12), dt_shape4(1, 2, 33, 12)},
                              {dt_shape4(2, 3, 7, 16), dt_shape4(2, 3, 7, 16), true},
                              {dt_shape4(1, 2, 33, 12), dt_shape4(1, 2, 33, 12), true},
-                             {dt_shape4(3, 1, 17, 64), dt_shape4(3, 1, 17, 64), true},{dt_shape4(4, 4, 17, 16), dt_shape4(4, 4, 17, 16), true}};
+                             {dt_shape4(3, 1, 17, 64), dt_shape4(3, 1, 17, 64), true},
+                             {dt_shape4(4, 4, 17, 16), dt_shape4(4, 4, 17, 16), true}};
     for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
         const op_row row = {.name = "sdpa",
                             .arg = &args[i],

@@ -1,0 +1,273 @@
+#!/usr/bin/env bash
+# What only a machine with a GPU can show: tests/gpu/run.sh [OUT_DIR]
+#
+# Builds dtrain for the GPU that is there (or takes BUNDLE=dtrain.tar.gz, or DTRAIN=path of a built program), runs
+# every op test on the device, compares a training curve with the CPU's, measures beside PyTorch, and writes
+# OUT_DIR/report.md and report.json (default: gpu-report/). At most TOTAL_S (540) seconds: the sections stand in
+# the order of their worth, each has a limit of its own, none ends the others; what did not run is named
+# with its reason. Logs of all sections lie beside the report.
+#
+#   TOTAL_S=540       seconds for all
+#   SECTIONS="a b"    only these
+#   BUNDLE, DTRAIN    what to test instead of building; op tests need a build tree (TESTS=dir)
+#   PYTHON            a Python with torch and torchvision, for the peer
+#
+# Exit: 0 all ran and passed · 1 a section failed or ran out of time · 2 wrong use · 77 there is no GPU: only the
+# report that says so was written.
+#
+# This script itself has not run on a device yet; without one it is tested by tests/unit/test_gpu_run.sh.
+set -uo pipefail
+self=$(realpath "$0")
+root=$(dirname "$(dirname "$(dirname "$self")")")
+cd "$root" || exit 2
+
+ORDER="device build ops curve bench bits start sanitizer"
+limit_of() {
+    case $1 in
+    device) echo 20 ;; build) echo 240 ;; ops) echo 100 ;; curve) echo 60 ;;
+    bench) echo 300 ;; bits) echo 60 ;; start) echo 40 ;; sanitizer) echo 90 ;;
+    esac
+}
+what_of() {
+    case $1 in
+    device) echo "which GPU, driver and libraries" ;;
+    build) echo "dtrain and dtrain_cuda.so for this GPU, and the tests" ;;
+    ops) echo "every op test on the device, against references and finite differences" ;;
+    curve) echo "20 steps of the fusion network in fp32, losses within 1e-3 of the CPU's" ;;
+    bench) echo "training steps beside PyTorch (tests/bench/bench_gpu.py)" ;;
+    bits) echo "the same bits from run to run, and after a stop and a resume" ;;
+    start) echo "from the command to the first step, plans cached" ;;
+    sanitizer) echo "compute-sanitizer over the op tests of own kernels" ;;
+    esac
+}
+
+fact() { echo "fact: $1 = $2"; } # a line of the report
+skip() {
+    echo "not run: $*"
+    exit 77
+}
+has_gpu() {
+    command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '
+}
+dtrain_path() {
+    if [ -n "${DTRAIN:-}" ]; then echo "$DTRAIN"; elif [ -e "$out/program" ]; then cat "$out/program"; else echo build-gpu/dtrain; fi
+}
+need_dtrain() {
+    [ -x "$(dtrain_path)" ] || skip "there is no dtrain: section build did not make one"
+}
+tests_dir() { echo "${TESTS:-build-gpu}"; }
+
+# ---- the sections, each run by a process of its own ------------------------------------------------
+section_device() {
+    has_gpu || skip "there is no GPU: nvidia-smi lists none"
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader | head -1 >"$out/gpu.txt" || return 1
+    fact gpu "$(cat "$out/gpu.txt")"
+    fact cores "$(nproc)"
+    command -v nvcc >/dev/null && fact nvcc "$(nvcc --version | sed -n 's/.*release //p')"
+    return 0
+}
+
+section_build() {
+    if [ -n "${DTRAIN:-}" ]; then
+        fact program "$DTRAIN"
+    elif [ -n "${BUNDLE:-}" ]; then
+        mkdir -p "$out/bundle" && tar -xzf "$BUNDLE" -C "$out/bundle" || return 1
+        find "$(realpath "$out/bundle")" -type f -name dtrain -perm -u+x | head -1 >"$out/program"
+        fact bundle "$BUNDLE, $(du -m "$BUNDLE" | cut -f1) MiB"
+    else
+        launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
+    fi
+    "$(dtrain_path)" info || return 1
+    "$(dtrain_path)" info | grep -qi "cuda" || { echo "dtrain info says nothing of CUDA"; return 1; }
+}
+
+section_ops() {
+    local t rc=0 n=0
+    for t in "$(tests_dir)"/test_ops_*_cuda; do
+        [ -x "$t" ] || continue
+        n=$((n + 1))
+        # the harness takes the module's backend instead of the pretending machine
+        SOURCE=$root DTRAIN_TEST_DEVICE=real "$t" >"$out/$(basename "$t").log" 2>&1 || { rc=1; fact "failed in $(basename "$t")" "$(grep -c 'FAILED  ]' "$out/$(basename "$t").log") tests"; }
+        fact "$(basename "$t")" "$(grep -c '\[       OK' "$out/$(basename "$t").log") tests passed"
+    done
+    [ $n -gt 0 ] || skip "no op tests for the device in $(tests_dir) (a bundle has none: set TESTS to a build tree)"
+    return $rc
+}
+
+fusion_data() {
+    [ -e "$out/biometric.done" ] || { "$(dtrain_path)" synth biometric "$out/raw" --n 8 >/dev/null && "$(dtrain_path)" pack "$out/raw" "$out/biometric.lmdb" >/dev/null && touch "$out/biometric.done"; }
+}
+fusion() { # device, name, overrides: 20 steps
+    local device=$1 name=$2
+    shift 2
+    "$(dtrain_path)" configs/fusion.yaml "data.path=$out/biometric.lmdb" data.fields.subject.classes=8 "run.dir=$out/runs" "run.name=$name" \
+        "device.kind=$device" train.max_steps=20 train.precision=fp32 "metrics.sinks=[jsonl]" "eval.every=1000 steps" "$@"
+}
+losses() { grep '"kind":"step"' "$out/runs/$1/metrics.jsonl" | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
+
+section_curve() {
+    need_dtrain
+    fusion_data || return 1
+    rm -rf "$out/runs/cpu" "$out/runs/gpu"
+    fusion cpu cpu && fusion cuda gpu || return 1
+    paste <(losses cpu) <(losses gpu) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
+        END { printf "fact: largest difference of %d losses = %.2e\n", n, worst; exit !(n == 20 && worst <= 1e-3) }'
+}
+
+section_bench() {
+    need_dtrain
+    local python=${PYTHON:-python3} side=both rc
+    "$python" -c 'import torch, torchvision; assert torch.cuda.is_available()' 2>/dev/null || { side=dtrain; fact peer "not run: $python has no torch and torchvision that see the GPU (set PYTHON)"; }
+    rm -f "$out/bench.jsonl"
+    "$python" tests/bench/bench_gpu.py --dtrain "$(realpath "$(dtrain_path)")" --python "$(command -v "$python")" --side $side \
+        --seconds $((SECTION_S - 70)) --limit 70 --out "$out/bench.jsonl"
+    rc=$?
+    "$python" - "$out/bench.jsonl" <<'PY'
+import json, sys
+for line in open(sys.argv[1]):
+    r = json.loads(line)
+    text = r.get("not_run", "")
+    for side in ("dtrain", "eager", "compiled"):
+        s = r.get(side)
+        if s:
+            text += f"{side} " + (f"{s['samples_per_s']:.0f}/s" if "failed" not in s else "FAILED (" + s["failed"][:120] + ")") + ", "
+    if "ratio" in r:
+        text += f"ratio {r['ratio']:.2f} (goal {r['target']})"
+    if "memory_ratio" in r:
+        text += f", memory {r['memory_ratio']:.2f} of the peer's"
+    print(f"fact: {r['name']} = {text.rstrip(', ')}")
+PY
+    return $rc
+}
+
+section_bits() {
+    need_dtrain
+    fusion_data || return 1
+    rm -rf "$out/runs"/bits*
+    fusion cuda bits1 && fusion cuda bits2 || return 1
+    fusion cuda bits3 run.stop_at=7
+    [ $? -eq 75 ] || { echo "run.stop_at did not end with 75"; return 1; }
+    fusion cuda bits3 || return 1
+    local r rc=0
+    for r in bits2 bits3; do
+        if cmp -s "$out/runs/bits1/checkpoints/step-00000020/model.safetensors" "$out/runs/$r/checkpoints/step-00000020/model.safetensors"; then
+            fact "$r" "the same bits"
+        else
+            fact "$r" "OTHER BITS"
+            rc=1
+        fi
+    done
+    return $rc
+}
+
+section_start() {
+    need_dtrain
+    fusion_data || return 1
+    local run begin end
+    for run in first cached; do # the first one fills the cache of plans if nothing did yet
+        rm -rf "$out/runs/start"
+        begin=$(date +%s%N)
+        fusion cuda start train.max_steps=1 "checkpoint.every=1000 steps" || return 1
+        end=$(date +%s%N)
+        fact "command to the end of one step, $run" "$(((end - begin) / 1000000)) ms"
+    done
+}
+
+section_sanitizer() {
+    command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer on this machine"
+    [ -x "$(tests_dir)/test_ops_own_cuda" ] || skip "no op tests for the device in $(tests_dir)"
+    SOURCE=$root DTRAIN_TEST_DEVICE=real compute-sanitizer --error-exitcode 9 "$(tests_dir)/test_ops_own_cuda"
+}
+
+# ---- one section, called by the main part under `timeout` -------------------------------------------
+if [ "${1:-}" = --section ]; then
+    out=$3
+    "section_$2"
+    exit
+fi
+
+# ---- all of them -----------------------------------------------------------------------------------------
+case ${1:-} in
+-h | --help)
+    sed -n '2,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$self"
+    exit 0
+    ;;
+-*)
+    echo "run.sh: unknown option $1; see --help" >&2
+    exit 2
+    ;;
+esac
+out=${1:-gpu-report}
+mkdir -p "$out" && out=$(realpath "$out") || exit 2
+rm -f "$out"/report.* "$out/program"
+total=${TOTAL_S:-540}
+begin=$(date +%s)
+left() { echo $((total - ($(date +%s) - begin))); }
+json_text() { sed 's/\\/\\\\/g; s/"/\\"/g; s/\t/ /g' | tr -d '\000-\037'; }
+gpu=no
+has_gpu && gpu=yes
+failed=0
+table="" json="" details=""
+
+run_section() {
+    local name=$1 limit seconds rc=0 state why="" begun log=$out/$1.log facts line
+    limit=$(limit_of "$name")
+    [ "$limit" -gt $(($(left) - 5)) ] && limit=$(($(left) - 5))
+    begun=$(date +%s)
+    if [ $gpu = no ]; then
+        echo "not run: there is no GPU on this machine" >"$log"
+        rc=77
+    elif [ "$limit" -lt 5 ]; then
+        echo "not run: the $total s were spent" >"$log"
+        rc=76
+    else
+        echo "== $name: $(what_of "$name") (at most $limit s)" >&2
+        SECTION_S=$limit timeout -k 5 "$limit" "$self" --section "$name" "$out" >"$log" 2>&1 || rc=$?
+    fi
+    seconds=$(($(date +%s) - begun))
+    case $rc in
+    0) state=passed ;;
+    76 | 77) state="not run" why=$(sed -n 's/^not run: //p' "$log" | tail -1) ;;
+    124 | 137) state="out of time" why="ended after $limit s" ;;
+    *) state=FAILED why="exit $rc: $(grep -v '^fact: ' "$log" | grep -v '^$' | tail -1 | cut -c1-200)" ;;
+    esac
+    [ "$state" = passed ] || { [ "$state" = "not run" ] && [ $rc = 77 ]; } || failed=1
+    echo "   $name: $state${why:+ ($why)}, $seconds s" >&2
+    table+="| $name | $(what_of "$name") | $state${why:+: ${why//|/\\|}} | $seconds |"$'\n'
+    facts="" details+=$'\n'"## $name"$'\n'
+    while IFS= read -r line; do
+        line=${line#fact: }
+        details+="- ${line%% = *}: ${line#* = }"$'\n'
+        facts+="${facts:+, }\"$(json_text <<<"${line%% = *}")\": \"$(json_text <<<"${line#* = }")\""
+    done < <(grep '^fact: ' "$log")
+    json+="${json:+, }{\"section\": \"$name\", \"state\": \"$state\", \"why\": \"$(json_text <<<"$why")\", \"seconds\": $seconds, \"facts\": {$facts}}"
+}
+
+write_report() {
+    {
+        echo "# dtrain on a GPU"
+        echo
+        echo "$(date -u +%Y-%m-%dT%H:%MZ), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(cat "$out/gpu.txt" 2>/dev/null || echo "no GPU")"
+        [ $gpu = yes ] || printf '\n**There is no GPU on this machine: nothing below has run.**\n'
+        printf '\n| section | what it shows | state | seconds |\n|---|---|---|---|\n%s' "$table"
+        printf '%s' "$details"
+    } >"$out/report.md"
+    printf '{"gpu": %s, "total_s": %s, "seconds": %s, "failed": %s, "sections": [%s]%s}\n' \
+        "$([ $gpu = yes ] && echo true || echo false)" "$total" "$(($(date +%s) - begin))" \
+        "$([ $failed = 0 ] && echo false || echo true)" "$json" \
+        "$([ -s "$out/bench.jsonl" ] && printf ', "bench": [%s]' "$(paste -sd, "$out/bench.jsonl")")" >"$out/report.json"
+}
+
+for name in ${SECTIONS:-$ORDER}; do
+    [ -n "$(limit_of "$name")" ] || { echo "run.sh: no section $name; there are: $ORDER" >&2; exit 2; }
+done
+for name in ${SECTIONS:-$ORDER}; do
+    run_section "$name"
+    write_report # after each: a machine that is taken away leaves what was done
+done
+echo "report: $out/report.md" >&2
+if [ $gpu = no ]; then
+    echo "run.sh: there is no GPU on this machine (nvidia-smi lists none): nothing was run" >&2
+    exit 77
+fi
+exit $failed

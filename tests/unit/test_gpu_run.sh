@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# tests/gpu/run.sh without a GPU: it says so, writes a report and exits 77; with a pretended nvidia-smi and a
+# pretended dtrain the sections run, fail, skip and run out of time as they should, and the report says all of it.
+set -euo pipefail
+run=${SOURCE:?}/tests/gpu/run.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "$*"; exit 1; }
+json() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"r": r, "s": {x["section"]: x for x in r["sections"]}}))' "$@"; }
+
+mkdir "$work/none" "$work/bin"
+printf '#!/bin/sh\nexit 9\n' >"$work/none/nvidia-smi" # a driver without a device
+chmod +x "$work/none/nvidia-smi"
+rc=0
+PATH=$work/none:$PATH "$run" "$work/report" 2>"$work/err" || rc=$?
+[ $rc = 77 ] || fail "no GPU: exit $rc, not 77"
+grep -q "no GPU on this machine" "$work/err" || fail "no GPU: not said"
+grep -q "nothing below has run" "$work/report/report.md" || fail "no GPU: the report does not say so"
+[ "$(json "$work/report/report.json" 'r["gpu"], {x["state"] for x in r["sections"]}, len(r["sections"])')" = "(False, {'not run'}, 8)" ] || fail "no GPU: report.json"
+
+cat >"$work/bin/nvidia-smi" <<'SH'
+#!/bin/sh
+case $1 in -L) echo "GPU 0: Pretended" ;; *) echo "Pretended \"GPU\", 1.0, 1 MiB, 1 MHz, 1 W" ;; esac
+SH
+cat >"$work/bin/dtrain" <<'SH'
+#!/bin/sh
+case $1 in info) echo "cuda: pretended" ;; synth) sleep 100 ;; *) exit 1 ;; esac
+SH
+chmod +x "$work/bin"/*
+rc=0
+PATH=$work/bin:$PATH DTRAIN=$work/bin/dtrain TESTS=$work TOTAL_S=14 SECTIONS="device build ops curve bits" "$run" "$work/report" 2>"$work/err" || rc=$?
+[ $rc = 1 ] || fail "a pretended GPU: exit $rc, not 1: $(cat "$work/err")"
+got=$(json "$work/report/report.json" '[s[n]["state"] for n in ("device", "build", "ops", "curve", "bits")]')
+[ "$got" = "['passed', 'passed', 'not run', 'out of time', 'not run']" ] || fail "states: $got"
+got=$(json "$work/report/report.json" 's["bits"]["why"], "Pretended" in s["device"]["facts"]["gpu"], r["failed"]')
+[ "$got" = "('the 14 s were spent', True, True)" ] || fail "report: $got"
+grep -q "| curve .*out of time" "$work/report/report.md" || fail "report.md"
+
+rc=0
+SECTIONS=nonesuch "$run" "$work/report" 2>"$work/err" || rc=$?
+[ $rc = 2 ] && grep -q "there are: device build" "$work/err" || fail "an unknown section: exit $rc"
+echo "tests/gpu/run.sh says what ran and what did not"
