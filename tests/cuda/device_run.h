@@ -12,6 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+// The pretending machine, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the GPU that is there.
+static inline dt_status device_backend(dt_backend **out, const dt_backend_opts *opts) {
+    const char *device = getenv("DTRAIN_TEST_DEVICE");
+    return device && strcmp(device, "real") == 0 ? dt_backend_create(out, "cuda", opts)
+                                                 : fake_cuda_backend(out, opts);
+}
+
 enum { DEVICE_CANARY = 64, DEVICE_TENSORS = 64 };
 
 typedef struct device_tensor {

@@ -472,8 +472,7 @@ static void own_case_run(const own_case *c) {
     const dt_kernel *fwd = NULL, *bwd = NULL;
 #ifdef DT_ROWS_CUDA
     const int n_types = 3;
-    if (!case_backend &&
-        fake_cuda_backend(&case_backend, &(dt_backend_opts){.threads = 1}) != DT_OK)
+    if (!case_backend && device_backend(&case_backend, &(dt_backend_opts){.threads = 1}) != DT_OK)
         fail_msg("%s", dt_error_message());
     fwd = case_backend->kernel(case_backend, c->op, false);
     bwd = case_backend->kernel(case_backend, c->op, true);
