@@ -115,9 +115,7 @@ static void warn_of_extra(const dt_safetensors *s, const char *path, const dt_ck
         for (int i = 0; i < n && !known; i++) known = strcmp(tensors[i].name, name) == 0;
         if (!known) list_name(&extra, name);
     }
-    if (extra.n > 0)
-        dt_warn("%s: %d tensors are not of this model and stay out: %s", path, extra.n,
-                list_text(&extra));
+    if (extra.n > 0) dt_warn("%s: not of this model, and left out: %s", path, list_text(&extra));
 }
 
 static float from_bits(uint32_t u) {
