@@ -3,7 +3,7 @@
 
 1. Includes never point upward or sideways: launch -> {models, data} -> train -> {exec, comm, ckpt,
    metrics} -> backend -> graph -> config -> base; models use graph, config and base only.
-2. Source file names are unique in the repository.
+2. Source file names are unique in the repository, but for run.sh, which starts the tests of its folder.
 3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
    that defines its X macro also includes it.
 4. No file names a path of somebody's machine, and only launch/ calls exit().
@@ -74,7 +74,7 @@ def check_unique_names(paths):
     seen = {}
     for path in paths:
         name = os.path.basename(path)
-        if path.endswith(SOURCE + (".sh", ".py")) and name != "__init__.py":
+        if path.endswith(SOURCE + (".sh", ".py")) and name not in ("__init__.py", "run.sh"):
             if name in seen:
                 yield f"{path}: the name is taken by {seen[name]}"
             seen[name] = path
