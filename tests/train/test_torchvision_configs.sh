@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# configs/resnet50.yaml and configs/vit.yaml: `check` takes them as they are; small ones train on made-up
+# photographs, with all augmentation; a run begins with another run's weights (model.init), and with the head
+# left out where the classes differ.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+for name in resnet50 vit; do
+    "$DTRAIN" check "$SOURCE/configs/$name.yaml" >"$work/out" 2>"$work/log" || fail "check $name: exit $?"
+done
+"$DTRAIN" synth photos "$work/photos" --n 60 >/dev/null 2>"$work/log" || fail "synth: exit $?"
+"$DTRAIN" pack "$work/photos" "$work/photos-{000000..000001}.tar" >/dev/null 2>"$work/log" || fail "pack: exit $?"
+
+small=(run.dir="$work/runs" data.path="$work/photos-{000000..000001}.tar" 'data.fields.image={size: [32, 32], short_side: 36}'
+    data.fields.class.classes=10 data.split.val=0.2 train.global_batch=8 train.micro_batch=4 train.max_steps=4
+    train.precision=fp32 'train.schedule={warmup: 2 steps}' 'metrics.sinks=[jsonl]')
+config=$SOURCE/configs/vit.yaml
+train "${small[@]}" model.patch=8 model.dim=48 model.heads=3 model.layers=2
+config=$SOURCE/configs/resnet50.yaml
+train "${small[@]}" model.width=8 train.optimizer.lr=0.05
+weights=$(ls -d "$work"/runs/resnet50/checkpoints/step-*4)/model.safetensors
+
+# no step of learning: what was loaded is what is saved
+train "${small[@]}" model.width=8 run.name=again model.init="$weights" train.optimizer.lr=0 train.max_steps=1
+grep -q "model.init: 267 of 267 tensors" "$work/runs/again/log" || fail "not all tensors are said to be loaded"
+"$DTRAIN" ckpt diff "$work/runs/resnet50" "$work/runs/again" >"$work/out" 2>&1 || true
+grep -q "running_mean" "$work/out" || fail "ckpt diff does not compare"
+! grep -q "model.safetensors .*weight" "$work/out" || fail "the run did not begin with the weights of the file: $(grep -m1 "model.safetensors .*weight" "$work/out")"
+
+rc=0
+"$DTRAIN" "$config" "${small[@]}" model.width=8 run.name=other data.fields.class.classes=12 model.init="$weights" >"$work/out" 2>"$work/log" || rc=$?
+[ $rc = 4 ] && grep -q "model.init_keep=fc" "$work/log" || fail "another number of classes: exit $rc"
+train "${small[@]}" model.width=8 run.name=other data.fields.class.classes=12 model.init="$weights" model.init_keep=fc
+grep -q "model.init: 265 of 267 tensors" "$work/runs/other/log" || fail "the head is not left out"
+echo "ResNet-50 and ViT: configs, small runs, and weights of another run"
