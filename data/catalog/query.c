@@ -753,7 +753,7 @@ static dt_status check_integrity(group *g) {
 }
 
 dt_status dt_query_check(dt_query *q, const dt_catalog *c) {
-    int cap = 1 + (int)(c->n_columns + c->n_reals), n = 1;
+    int cap = 1 + q->n_columns, n = 1;
     int *columns = dt_xcalloc((size_t)cap, 3 * sizeof *columns);
     comparison x = {c, columns + cap, columns + 2 * cap, 0};
     dt_status st = DT_OK;
