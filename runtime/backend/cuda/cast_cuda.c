@@ -1,0 +1,60 @@
+// cast_cuda.c: host side of cast (any layout; its gradient is a cast) and of image normalisation: pixels
+// (N,H,W,C), u8 or f32, to NHWC activations (kernels/convert_kernels.h).
+#include "backend/cuda/kernels/convert_kernels.h"
+#include "backend/cuda/own_cuda.h"
+
+static dt_cuda_grid grid_of(int64_t n) {
+    const int64_t blocks = (n + 4095) / 4096;
+    return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
+}
+
+static dt_status prepare_cast(dt_site *s) {
+    const dt_layout layout = s->in_layout[0];
+    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+    dt_convert_args *a = dt_cuda_prepare(s, sizeof *a);
+    if (!dt_dtype_is_float(y->dtype) || (!dt_dtype_is_float(x->dtype) && x->dtype != DT_U8))
+        return dt_cuda_fail(s, "no cast from %s to %s", dt_dtype_name(x->dtype),
+                            dt_dtype_name(y->dtype));
+    a->from = x->dtype, a->to = y->dtype;
+    a->n = dt_shape_elements(&x->shape);
+    s->in_layout[0] = s->out_layout[0] = layout;
+    s->inplace_in = x->dtype == y->dtype ? 0 : -1;
+    return DT_OK;
+}
+
+static dt_status prepare_normalize(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+    dt_convert_args *a = dt_cuda_prepare(s, sizeof *a);
+    const bool is_f32 = x->dtype == DT_F32;
+    if ((x->dtype != DT_U8 && !is_f32) || x->shape.n != 4 || !dt_dtype_is_float(y->dtype) ||
+        x->shape.d[3] > DT_NORMALIZE_CHANNELS)
+        return dt_cuda_fail(s, "wants u8 or f32 (N,H,W,C) with at most %d channels",
+                            (int)DT_NORMALIZE_CHANNELS);
+    a->from = x->dtype, a->to = y->dtype;
+    a->n = dt_shape_elements(&x->shape);
+    a->channels = (int)x->shape.d[3];
+    for (int c = 0; c < a->channels; c++) {
+        const double std = s->node->attrs.image_normalize.std[c];
+        const float mean = s->node->attrs.image_normalize.mean[c];
+        a->scale[c] = (float)(1.0 / (is_f32 ? std : 255.0 * std));
+        a->shift[c] = is_f32 ? mean : (float)(-(double)mean / std);
+    }
+    s->in_layout[0] = dt_dense(); // (N,H,W,C) as it comes
+    s->out_layout[0] = (dt_layout){DT_NHWC, 0};
+    return DT_OK;
+}
+
+static void run_with(const dt_site *s, const dt_run *r, dt_cuda_kernel k) {
+    dt_convert_args a = *(const dt_convert_args *)s->state;
+    a.x = r->in[0], a.out = r->out[0];
+    dt_cuda_launch(dt_cuda_of(s), k, grid_of(a.n), &a, r->stream);
+}
+static void run_cast(const dt_site *s, const dt_run *r) {
+    if (r->in[0] != r->out[0]) run_with(s, r, DT_K_cast_fwd);
+}
+static void run_normalize(const dt_site *s, const dt_run *r) {
+    run_with(s, r, DT_K_normalize);
+}
+
+const dt_kernel dt_cuda_cast = {prepare_cast, run_cast, dt_cuda_destroy};
+const dt_kernel dt_cuda_image_normalize = {prepare_normalize, run_normalize, dt_cuda_destroy};

@@ -1,0 +1,273 @@
+// copy_cuda.c: host side of the ops that only move elements: concat, slice and its gradient, transpose,
+// reshape (kernels/copy_kernels.h).
+//
+// Concat and slice keep the layout of their (first) input: in NHWC memory the axes are (N,H,W,C).
+//
+// Transpose reads whatever layout there is. When the memory already holds the result, in DENSE or in NHWC order
+// (dimension 1 innermost; three dimensions too), nothing moves: the output takes over the input. So an image
+// that becomes tokens, (N,C,H,W) -> (N,C,HW) -> (N,HW,C), and its gradient on the way back, cost nothing:
+// reshape keeps NHWC as long as N and C stay.
+#include "backend/cuda/kernels/copy_kernels.h"
+#include "backend/cuda/own_cuda.h"
+
+// Physical dimensions, outermost first, of a tensor of n dimensions.
+static int memory_axis(dt_layout l, int n, int position) {
+    if (l.kind != DT_NHWC || n < 3 || position == 0) return position;
+    return position == n - 1 ? 1 : position + 1;
+}
+
+// The widest piece that divides all the bits that were or-ed together.
+static int piece_of(uint64_t bits) {
+    return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
+}
+
+// ---- joins -----------------------------------------------------------------------------------------
+// parts in bytes (run, pitch, at; x or NULL); outer rows of `whole` bytes.
+static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_join_part *parts,
+                 int n_parts, void *stream) {
+    for (int first = 0; first < n_parts; first += DT_JOIN_PARTS) {
+        const int end = first + DT_JOIN_PARTS < n_parts ? first + DT_JOIN_PARTS : n_parts;
+        dt_join_args a = {.out = out};
+        uint64_t bits = (uint64_t)(uintptr_t)out | (uint64_t)whole;
+        for (int i = first; i < end; i++)
+            bits |= (uint64_t)(uintptr_t)parts[i].x |
+                    (uint64_t)(parts[i].run | parts[i].pitch | parts[i].at);
+        a.piece = piece_of(bits);
+        a.whole = whole / a.piece;
+        int64_t blocks = 0;
+        for (int i = first; i < end; i++) {
+            if (!parts[i].run || !outer) continue;
+            dt_join_part p = {.x = parts[i].x,
+                              .run = parts[i].run / a.piece,
+                              .pitch = parts[i].pitch / a.piece,
+                              .at = parts[i].at / a.piece,
+                              .begin = blocks,
+                              .n = parts[i].run / a.piece * outer};
+            blocks += (p.n + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
+            a.part[a.n_parts++] = p;
+        }
+        if (blocks)
+            dt_cuda_launch(c, DT_K_join_runs, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a,
+                           stream);
+    }
+}
+
+void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream) {
+    // rows of 16 bytes where they fit, so that an odd length does not make all pieces small
+    const int64_t even = n_bytes / 16 * 16;
+    join(c, out, 1, even, &(dt_join_part){.x = x, .run = even, .pitch = even}, 1, stream);
+    join(c, (char *)out + even, 1, n_bytes - even,
+         &(dt_join_part){
+             .x = (const char *)x + even, .run = n_bytes - even, .pitch = n_bytes - even},
+         1, stream);
+}
+
+typedef struct runs {
+    int64_t outer, step; // step: bytes of one step along the axis
+} runs;
+static runs runs_of(const dt_value_info *v, dt_layout l, int axis) {
+    runs r = {1, (int64_t)dt_dtype_size(v->dtype)};
+    bool behind = false;
+    for (int p = 0; p < v->shape.n; p++) {
+        const int a = memory_axis(l, v->shape.n, p);
+        if (a == axis)
+            behind = true;
+        else if (behind)
+            r.step *= v->shape.d[a];
+        else
+            r.outer *= v->shape.d[a];
+    }
+    return r;
+}
+
+static dt_status prepare_concat(dt_site *s) {
+    dt_layout layout = s->in_layout[0];
+    dt_cuda_prepare(s, 0);
+    for (int i = 0; i < s->node->n_in; i++)
+        if (dt_site_in(s, i)->kind != DT_V_TEMP) layout = dt_dense();
+    for (int i = 0; i < s->node->n_in; i++) {
+        if (dt_site_in(s, i)->dtype != dt_site_out(s, 0)->dtype)
+            return dt_cuda_fail(s, "%s has another element type", dt_site_in(s, i)->name);
+        s->in_layout[i] = layout;
+    }
+    s->out_layout[0] = layout;
+    return DT_OK;
+}
+
+static void run_concat(const dt_site *s, const dt_run *r) {
+    enum { MOST = 64 };
+    dt_join_part parts[MOST];
+    const int axis = s->node->attrs.concat.axis;
+    int64_t at = 0, outer = 1;
+    for (int i = 0; i < s->node->n_in && i < MOST; i++) {
+        const dt_value_info *x = dt_site_in(s, i);
+        const runs k = runs_of(x, s->out_layout[0], axis);
+        const int64_t run = k.step * x->shape.d[axis];
+        parts[i] = (dt_join_part){.x = r->in[i], .run = run, .pitch = run, .at = at};
+        at += run, outer = k.outer;
+    }
+    join(dt_cuda_of(s), r->out[0], outer, at, parts, s->node->n_in, r->stream);
+}
+
+static dt_status prepare_slice(dt_site *s) {
+    const int at = s->node->backward ? dt_cuda_pos_grad(s, 0) : 0;
+    const dt_layout layout = s->in_layout[at];
+    dt_cuda_prepare(s, 0);
+    if (!dt_site_out(s, 0) || dt_site_out(s, 0)->dtype != dt_site_in(s, at)->dtype)
+        return dt_cuda_fail(s, "the output has another element type");
+    s->in_layout[at] = s->out_layout[0] = layout;
+    return DT_OK;
+}
+
+static void run_slice(const dt_site *s, const dt_run *r) {
+    const int axis = s->node->attrs.slice.axis;
+    const dt_value_info *x = dt_site_in(s, 0);
+    const runs k = runs_of(x, s->out_layout[0], axis);
+    const int64_t begin = s->node->attrs.slice.begin * k.step;
+    const int64_t run = s->node->attrs.slice.end * k.step - begin;
+    const dt_join_part part = {
+        .x = (const char *)r->in[0] + begin, .run = run, .pitch = x->shape.d[axis] * k.step};
+    join(dt_cuda_of(s), r->out[0], k.outer, run, &part, 1, r->stream);
+}
+
+static void run_slice_bwd(const dt_site *s, const dt_run *r) {
+    const int axis = s->node->attrs.slice.axis;
+    const dt_value_info *dx = dt_site_out(s, 0);
+    const runs k = runs_of(dx, s->out_layout[0], axis);
+    const int64_t begin = s->node->attrs.slice.begin * k.step;
+    const int64_t end = s->node->attrs.slice.end * k.step, whole = dx->shape.d[axis] * k.step;
+    const dt_join_part parts[3] = {
+        {.run = begin},
+        {.x = r->in[dt_cuda_pos_grad(s, 0)], .run = end - begin, .pitch = end - begin, .at = begin},
+        {.run = whole - end, .at = end}};
+    join(dt_cuda_of(s), r->out[0], k.outer, whole, parts, 3, r->stream);
+}
+
+const dt_kernel dt_cuda_concat = {prepare_concat, run_concat, dt_cuda_destroy};
+const dt_kernel dt_cuda_slice = {prepare_slice, run_slice, dt_cuda_destroy};
+const dt_kernel dt_cuda_slice_bwd = {prepare_slice, run_slice_bwd, dt_cuda_destroy};
+
+// ---- transpose -------------------------------------------------------------------------------------
+typedef struct permutation {
+    int n;                     // merged dimensions, in the order of out's memory
+    int64_t size[DT_MAX_DIMS]; // elements
+    int64_t step[DT_MAX_DIMS]; // elements in x's memory for one step along each
+    int64_t n_bytes;
+    int element;
+} permutation;
+
+static permutation merge(const dt_value_info *x, dt_layout from, dt_layout to, const int *perm) {
+    permutation m = {.element = (int)dt_dtype_size(x->dtype)};
+    int64_t stride[DT_MAX_DIMS], at = 1;
+    for (int p = x->shape.n - 1; p >= 0; p--) {
+        const int axis = memory_axis(from, x->shape.n, p);
+        stride[axis] = at, at *= x->shape.d[axis];
+    }
+    m.n_bytes = at * m.element;
+    for (int p = 0; p < x->shape.n; p++) {
+        const int axis = perm[memory_axis(to, x->shape.n, p)], last = m.n - 1;
+        const int64_t size = x->shape.d[axis], step = stride[axis];
+        if (size == 1) continue;
+        if (last >= 0 && m.step[last] == step * size)
+            m.size[last] *= size, m.step[last] = step;
+        else
+            m.size[m.n] = size, m.step[m.n++] = step;
+    }
+    if (m.n == 0) m.n = 1, m.size[0] = 1, m.step[0] = 1;
+    return m;
+}
+
+static dt_status prepare_transpose(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+    const dt_layout layout = s->in_layout[0], nhwc = {DT_NHWC, 0};
+    const int *perm = s->node->attrs.transpose.perm;
+    permutation *m = dt_cuda_prepare(s, sizeof *m);
+    if (x->dtype != y->dtype) return dt_cuda_fail(s, "cannot change the element type");
+    s->in_layout[0] = layout;
+    s->out_layout[0] = dt_dense();
+    *m = merge(x, layout, dt_dense(), perm);
+    if (m->n > 1 && y->shape.n >= 3 && y->shape.n <= 4 && y->kind == DT_V_TEMP) {
+        const permutation other = merge(x, layout, nhwc, perm);
+        if (other.n == 1) *m = other, s->out_layout[0] = nhwc;
+    }
+    if (m->n == 1) s->inplace_in = 0;
+    return DT_OK;
+}
+
+static void run_runs(dt_cuda *c, const permutation *m, const dt_run *r) {
+    dt_permute_args a = {.x = r->in[0], .out = r->out[0], .n = m->n};
+    const int last = m->n - 1;
+    uint64_t bits = (uint64_t)(uintptr_t)a.x | (uint64_t)(uintptr_t)a.out |
+                    (uint64_t)(m->size[last] * m->element);
+    for (int i = 0; i < last; i++) bits |= (uint64_t)(m->step[i] * m->element);
+    a.piece = piece_of(bits);
+    for (int i = 0; i < last; i++)
+        a.size[i] = m->size[i], a.step[i] = m->step[i] * m->element / a.piece;
+    a.size[last] = m->size[last] * m->element / a.piece, a.step[last] = 1;
+    a.count = m->n_bytes / a.piece;
+    const int64_t blocks = (a.count + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
+    dt_cuda_launch(c, DT_K_permute, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a,
+                   r->stream);
+}
+
+static void run_planes(dt_cuda *c, const permutation *m, const dt_run *r) {
+    dt_planes_args a = {.p = {.x = r->in[0], .out = r->out[0], .n = m->n, .piece = m->element}};
+    int64_t to[DT_MAX_DIMS], at = 1, planes = 1;
+    int fast = m->n - 2, k = 0;
+    for (int i = m->n - 1; i >= 0; i--) {
+        to[i] = at, at *= m->size[i];
+        if (m->step[i] == 1) fast = i;
+    }
+    for (int i = 0; i < m->n - 1; i++) {
+        if (i == fast) continue;
+        a.p.size[k] = m->size[i], a.p.step[k] = m->step[i], a.to[k++] = to[i];
+        planes *= m->size[i];
+    }
+    const int order[2] = {fast, m->n - 1};
+    for (int i = 0; i < 2; i++, k++) {
+        a.p.size[k] = m->size[order[i]], a.p.step[k] = m->step[order[i]];
+        a.to[k] = to[order[i]];
+    }
+    const int64_t tile = DT_PERMUTE_TILE;
+    const dt_cuda_grid g = {.blocks = planes * ((a.p.size[k - 2] + tile - 1) / tile) *
+                                      ((a.p.size[k - 1] + tile - 1) / tile),
+                            .threads = 256};
+    dt_cuda_launch(c, DT_K_permute_planes, g, &a, r->stream);
+}
+
+static void run_transpose(const dt_site *s, const dt_run *r) {
+    const permutation *m = s->state;
+    dt_cuda *c = dt_cuda_of(s);
+    if (!m->n_bytes || r->out[0] == r->in[0]) return;
+    if (m->n == 1)
+        dt_cuda_copy(c, r->out[0], r->in[0], m->n_bytes, r->stream);
+    else if (m->step[m->n - 1] == 1)
+        run_runs(c, m, r);
+    else
+        run_planes(c, m, r);
+}
+
+// ---- reshape ---------------------------------------------------------------------------------------
+// Whether NHWC memory of x is NHWC memory of y as well.
+static bool keeps_channels(const dt_shape *x, const dt_shape *y) {
+    return x->n >= 3 && y->n >= 3 && y->n <= 4 && x->d[0] == y->d[0] && x->d[1] == y->d[1];
+}
+
+static dt_status prepare_reshape(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+    const dt_layout layout = s->in_layout[0];
+    permutation *m = dt_cuda_prepare(s, sizeof *m);
+    if (x->dtype != y->dtype) return dt_cuda_fail(s, "cannot change the element type");
+    m->n = 1, m->n_bytes = dt_shape_elements(&x->shape) * (int64_t)dt_dtype_size(x->dtype);
+    s->in_layout[0] = s->out_layout[0] = dt_dense();
+    if (layout.kind == DT_NHWC && keeps_channels(&x->shape, &y->shape) && y->kind == DT_V_TEMP)
+        s->in_layout[0] = s->out_layout[0] = layout;
+    else if (layout.kind == DT_NHWC &&
+             dt_shape_elements(&x->shape) == x->shape.d[0] * x->shape.d[1])
+        s->in_layout[0] = layout; // one pixel: the same memory in both orders
+    s->inplace_in = 0;
+    return DT_OK;
+}
+
+const dt_kernel dt_cuda_transpose = {prepare_transpose, run_transpose, dt_cuda_destroy};
+const dt_kernel dt_cuda_reshape = {prepare_reshape, run_transpose, dt_cuda_destroy};

@@ -1,0 +1,51 @@
+// dropout_cuda.c: host side of dropout, forward and backward, in place (kernels/dropout_kernels.h).
+#include "backend/cuda/kernels/dropout_kernels.h"
+#include "backend/cuda/own_cuda.h"
+#include "base/hash.h"
+
+enum { BLOCK_ELEMENTS = 2048 };
+
+typedef struct dropout_state {
+    dt_dropout_args a; // without pointers
+    int in_at;
+    bool nhwc;
+} dropout_state;
+
+static dt_status prepare_at(dt_site *s, int in_at, const char *name) {
+    const dt_layout layout = s->in_layout[in_at];
+    const dt_value_info *x = dt_site_in(s, in_at);
+    dropout_state *st = dt_cuda_prepare(s, sizeof *st);
+    dt_dropout_args *a = &st->a;
+    DT_TRY(dt_cuda_type(s, &a->type, (const dt_value_info *[]){x, dt_site_out(s, 0)}, 2));
+    const int64_t n = dt_shape_elements(&x->shape);
+    st->in_at = in_at;
+    st->nhwc = layout.kind == DT_NHWC;
+    a->samples = x->shape.n ? x->shape.d[0] : n;
+    a->per_sample = a->samples ? n / a->samples : 0;
+    a->tiles = (a->per_sample + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
+    if (st->nhwc) a->channels = x->shape.d[1], a->pixels = a->per_sample / a->channels;
+    a->purpose = dt_hash32(name);
+    a->p = s->node->attrs.dropout.p;
+    s->in_layout[in_at] = s->out_layout[0] = layout;
+    s->inplace_in = in_at;
+    return DT_OK;
+}
+static dt_status prepare_forward(dt_site *s) {
+    return prepare_at(s, 0, s->node->name);
+}
+static dt_status prepare_backward(dt_site *s) {
+    return prepare_at(s, dt_cuda_pos_grad(s, 0), s->graph->nodes[s->node->forward].name);
+}
+
+static void run(const dt_site *s, const dt_run *r) {
+    const dropout_state *st = s->state;
+    dt_dropout_args a = st->a;
+    a.x = r->in[st->in_at], a.out = r->out[0], a.step = r->step;
+    const dt_cuda_grid g = {.blocks = a.samples * a.tiles, .threads = BLOCK_ELEMENTS / 8};
+    if (g.blocks)
+        dt_cuda_launch(dt_cuda_of(s), st->nhwc ? DT_K_dropout_nhwc : DT_K_dropout, g, &a,
+                       r->stream);
+}
+
+const dt_kernel dt_cuda_dropout = {prepare_forward, run, dt_cuda_destroy};
+const dt_kernel dt_cuda_dropout_bwd = {prepare_backward, run, dt_cuda_destroy};

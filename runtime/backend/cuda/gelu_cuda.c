@@ -1,0 +1,56 @@
+// gelu_cuda.c: host side of the elementwise ops that are one kernel: GELU and scale; what they share
+// with others (dt_map_*). Any layout, in place.
+#include "backend/cuda/own_cuda.h"
+
+dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace) {
+    const dt_layout layout = s->in_layout[x_at];
+    const dt_value_info *x = dt_site_in(s, x_at), *d = d_at < 0 ? NULL : dt_site_in(s, d_at);
+    dt_map_state *st = dt_cuda_prepare(s, sizeof *st);
+    if (!x || (d_at >= 0 && !d)) return dt_cuda_fail(s, "an operand is missing");
+    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, d, dt_site_out(s, 0)}, 3));
+    st->n = dt_shape_elements(&x->shape);
+    st->x_at = x_at, st->d_at = d_at;
+    s->in_layout[x_at] = s->out_layout[0] = layout;
+    if (d) s->in_layout[d_at] = layout;
+    s->inplace_in = inplace;
+    return DT_OK;
+}
+
+void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k) {
+    const dt_map_state *st = s->state;
+    const dt_map_args a = {.x = r->in[st->x_at],
+                           .d = st->d_at < 0 ? NULL : r->in[st->d_at],
+                           .out = r->out[0],
+                           .n = st->n,
+                           .type = st->type,
+                           .alpha = st->alpha};
+    dt_cuda *c = dt_cuda_of(s);
+    dt_cuda_launch(c, k, dt_cuda_grid_flat(c, st->n), &a, r->stream);
+}
+
+static dt_status prepare_forward(dt_site *s) {
+    return dt_map_prepare(s, 0, -1, 0);
+}
+static dt_status prepare_backward(dt_site *s) {
+    const int dy_at = dt_cuda_pos_grad(s, 0);
+    return dt_map_prepare(s, 0, dy_at, dy_at);
+}
+static dt_status prepare_scale(dt_site *s) {
+    DT_TRY(dt_map_prepare(s, 0, -1, 0));
+    ((dt_map_state *)s->state)->alpha = s->node->attrs.scale.alpha;
+    return DT_OK;
+}
+
+static void run_gelu(const dt_site *s, const dt_run *r) {
+    dt_map_run(s, r, DT_K_gelu_fwd);
+}
+static void run_gelu_bwd(const dt_site *s, const dt_run *r) {
+    dt_map_run(s, r, DT_K_gelu_bwd);
+}
+static void run_scale(const dt_site *s, const dt_run *r) {
+    dt_map_run(s, r, DT_K_scale_fwd);
+}
+
+const dt_kernel dt_cuda_gelu = {prepare_forward, run_gelu, dt_cuda_destroy};
+const dt_kernel dt_cuda_gelu_bwd = {prepare_backward, run_gelu_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_scale = {prepare_scale, run_scale, dt_cuda_destroy};

@@ -1,0 +1,114 @@
+// add_kernels.h: y = a + b, where b has a's shape (elementwise, any layout, in place) or is its last
+// dimensions and is repeated over the first: a matrix (outer, inner) plus a row. Backward of the latter sums
+// the rows of dy: column by column in the order of the rows within a thread, then a tree over the block's row
+// lanes, then, where a column's rows were divided among blocks, their sums in order.
+//
+// Moves: same shape 3nE; a row 2nE; sums nE and, divided in c chunks, 8c bytes a column more.
+#ifndef DT_ADD_KERNELS_H
+#define DT_ADD_KERNELS_H
+
+#include "backend/cuda/kernels/block_math.h"
+
+DT_FN float dt_sum_of(const dt_map_args *a, float x, float d) {
+    (void)a;
+    return x + d;
+}
+DT_MAP_KERNEL(add_same, dt_sum_of, 1)
+
+typedef struct dt_add_args {
+    dt_cols c;
+    const void *x, *row; // backward: x is dy
+    void *out;           // backward, one chunk: the sums, of type row_type
+    float *partial;      // backward: (n_chunks, padded), or NULL: straight to out
+    int type, row_type;
+    int accumulate;
+} dt_add_args;
+
+DT_FN void dt_add_row_thread(const dt_add_args *a, const dt_cols_share *s, int T, int V) {
+    float b[8];
+    for (int k = 0; k < 8; k++) b[k] = k < s->left ? dt_get(a->row, a->row_type, s->col + k) : 0.0f;
+    for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
+        const int64_t i = r * a->c.cols + s->col, j = i + s->step * a->c.cols;
+        const int two = r + s->step < s->end;
+        const dt_raw8 x0 = dt_fetch8_row(a->x, T, V, i, s->left);
+        const dt_raw8 x1 = two ? dt_fetch8_row(a->x, T, V, j, s->left) : x0;
+        float x[8];
+        dt_unpack8_row(T, V, &x0, x);
+        for (int k = 0; k < 8; k++) x[k] += b[k];
+        dt_put8_row(a->out, T, V, i, s->left, x);
+        if (!two) continue;
+        dt_unpack8_row(T, V, &x1, x);
+        for (int k = 0; k < 8; k++) x[k] += b[k];
+        dt_put8_row(a->out, T, V, j, s->left, x);
+    }
+}
+DT_KERNEL(add_row, dt_add_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_add_row_thread(a, &s, T, V));
+    }
+}
+
+DT_FN void dt_sum_rows_thread(const dt_add_args *a, const dt_cols_share *s, float sum[8], int T,
+                              int V) {
+    float x[8];
+    for (int k = 0; k < 8; k++) sum[k] = 0.0f;
+    for (int64_t r = s->row; r < s->end; r += 4 * s->step) {
+        dt_raw8 raw[4];
+        for (int u = 0; u < 4; u++)
+            if (r + u * s->step < s->end)
+                raw[u] = dt_fetch8_row(a->x, T, V, (r + u * s->step) * a->c.cols + s->col, s->left);
+        for (int u = 0; u < 4; u++) {
+            if (r + u * s->step >= s->end) continue;
+            dt_unpack8_row(T, V, &raw[u], x);
+            for (int k = 0; k < 8; k++) sum[k] += x[k];
+        }
+    }
+}
+DT_FN void dt_sum_rows_store(const dt_add_args *a, int64_t col, float value) {
+    if (a->accumulate) value += ((const float *)a->out)[col];
+    dt_put(a->out, a->row_type, col, value);
+}
+// Blocks of 256 threads.
+DT_KERNEL(sum_rows, dt_add_args) {
+    DT_SHARED(float, sums, 8 * 256);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        float sum[8];
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_sum_rows_thread(a, &s, sum, T, V));
+        for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];
+    }
+    DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,
+            for (int k = 0; k < 8; k++) sums[k * 256 + t] +=
+            sums[k * 256 + t + (half << a->c.tx_log2)]);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        if (s.lane == 0 && s.left > 0) {
+            for (int k = 0; k < 8; k++) {
+                if (a->partial)
+                    a->partial[s.chunk * a->c.padded + s.col + k] = sums[k * 256 + t];
+                else if (k < s.left)
+                    dt_sum_rows_store(a, s.col + k, sums[k * 256 + t]);
+            }
+        }
+    }
+}
+// partial (n_chunks, padded) -> out; 32 columns a block of 32 x 32 threads.
+DT_KERNEL(sum_chunks, dt_add_args) {
+    DT_SHARED(float, sums, 1024);
+    DT_THREADS(t) {
+        const int64_t col = DT_BLOCK * 32 + t % 32;
+        float sum = 0.0f;
+        if (col < a->c.cols)
+            for (int64_t i = t / 32; i < a->c.n_chunks; i += 32)
+                sum += a->partial[i * a->c.padded + col];
+        sums[t] = sum;
+    }
+    DT_TREE(t, half, 32, 32, sums[t] += sums[t + half * 32]);
+    DT_THREADS(t) {
+        const int64_t col = DT_BLOCK * 32 + t;
+        if (t < 32 && col < a->c.cols) dt_sum_rows_store(a, col, sums[t]);
+    }
+}
+
+#endif

@@ -1,0 +1,531 @@
+// batch_norm_kernels.h: batch norm with fused residual, ReLU and 2x2 max-pool over NHWC, that is over a matrix
+// of pixels and channels; (N,C) is the same matrix with N pixels.
+//
+//   forward    bn_stats      x -> per chunk of pixels and channel: mean and sum of squares about it
+//              bn_finish     chunks -> mean, gain, shift of each channel; saved and STAT outputs
+//              bn_apply      y = relu((x - mean) gain + shift + residual), or bn_apply_pool
+//   backward   bn_bwd_sums   sum(g), sum(g (x - mean)) per chunk, or _pool; writes dresidual = g
+//              bn_bwd_finish dscale, dshift; the constants of the second pass
+//              bn_bwd_apply  dx = gain g - k1 - k2 (x - mean), or _pool
+//
+// g is dy behind the ReLU. Without residual the mask is made again from x, mean, gain and shift, by the
+// instructions of the forward pass, which saves reading y twice; behind a residual the first pass reads y and
+// the second pass reads the g that the first has written as dresidual. With a pool g goes where argmax says.
+//
+// Statistics: a thread sums about the first value that it sees, threads and chunks are combined as (mean, sum of
+// squares about the mean) by Chan, Golub, LeVeque 1979, relative to x's first pixel. So neither a mean far from
+// zero nor an outlier costs digits. Chunks are combined in double. The second passes walk in the opposite
+// direction, so that they begin with what the first passes have left in the cache.
+//
+// Moves, n elements of E bytes: forward 2nE read + nE written, + nE with residual; with pool 2nE + nE/4 + n/4.
+// Backward: 4nE + nE; behind a residual and ReLU 5nE + 2nE; with pool (2n + n/2) E + n/2 read + nE written.
+// What of x and dy still lies in the second-level cache in the second pass comes off that.
+#ifndef DT_BATCH_NORM_KERNELS_H
+#define DT_BATCH_NORM_KERNELS_H
+
+#include "backend/cuda/kernels/block_math.h"
+
+enum { DT_BN_THREADS = 256 }; // of the passes over x; bn_finish, bn_bwd_finish: 1024
+typedef enum dt_bn_mask {
+    DT_BN_NONE, // g = dy
+    DT_BN_OF_X, // dy where the normalised x is above zero
+    DT_BN_OF_Y  // dy where y is above zero
+} dt_bn_mask;
+
+typedef struct dt_bn_args {
+    dt_cols c; // rows: pixels; with pool: windows
+    const void *x, *residual, *y, *dy;
+    const uint8_t *argmax_in;
+    void *out, *dresidual; // out: y or dx
+    uint8_t *argmax;
+    float *partial;                             // (n_chunks, 2, padded)
+    float *consts;                              // (5, padded): mean, gain, shift; backward k1, k2
+    const float *mean, *invstd, *scale, *shift; // first backward pass: saved ones and parameters
+    int type, relu, mask;
+    // pool
+    int64_t height, width, out_h, out_w;
+    dt_quot across, down; // windows a row, rows of windows an image
+} dt_bn_args;
+
+typedef struct dt_bn_finish_args {
+    dt_cols c;     // of the first pass
+    int64_t count; // values a channel
+    const void *x;
+    const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
+    float *consts, *saved_mean, *saved_invstd;
+    float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
+    int type, training, add1, add2;
+    float eps;
+} dt_bn_finish_args;
+
+// ---- statistics ------------------------------------------------------------------------------------
+typedef struct dt_bn_moments {
+    float n, mean[8], m2[8];
+} dt_bn_moments;
+
+DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_moments *m, int T,
+                              int V) {
+    float pivot[8], first[8], sum[8], sq[8], x[8];
+    const int64_t step = s->step * a->c.cols;
+    m->n = 0.0f;
+    for (int k = 0; k < 8; k++) m->mean[k] = m->m2[k] = sum[k] = sq[k] = 0.0f;
+    if (s->row >= s->end) return;
+    dt_get8_row(a->x, T, V, s->col, s->left, pivot);
+    dt_get8_row(a->x, T, V, s->row * a->c.cols + s->col, s->left, first);
+    for (int64_t r = s->row; r < s->end; r += 4 * s->step) {
+        dt_raw8 raw[4];
+        for (int u = 0; u < 4; u++)
+            if (r + u * s->step < s->end)
+                raw[u] = dt_fetch8_row(a->x, T, V, r * a->c.cols + s->col + u * step, s->left);
+        for (int u = 0; u < 4; u++) {
+            if (r + u * s->step >= s->end) continue;
+            dt_unpack8_row(T, V, &raw[u], x);
+            for (int k = 0; k < 8; k++) {
+                const float e = x[k] - first[k];
+                sum[k] += e, sq[k] += e * e;
+            }
+        }
+    }
+    const int64_t n = (s->end - s->row + s->step - 1) / s->step;
+    m->n = (float)n;
+    for (int k = 0; k < 8; k++) {
+        const float d = sum[k] / m->n;
+        m->mean[k] = (first[k] - pivot[k]) + d;
+        m->m2[k] = sq[k] - sum[k] * d;
+    }
+}
+
+DT_KERNEL(bn_stats, dt_bn_args) {
+    DT_SHARED(float, count, DT_BN_THREADS);
+    DT_SHARED(float, mean, 8 * DT_BN_THREADS);
+    DT_SHARED(float, m2, 8 * DT_BN_THREADS);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        dt_bn_moments m;
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_stats_thread(a, &s, &m, T, V));
+        count[t] = m.n;
+        for (int k = 0; k < 8; k++)
+            mean[k * DT_BN_THREADS + t] = m.mean[k], m2[k * DT_BN_THREADS + t] = m.m2[k];
+    }
+    DT_TREE(
+        t, half, DT_BN_THREADS >> a->c.tx_log2, 1 << a->c.tx_log2,
+        const int o = t + (half << a->c.tx_log2);
+        const float na = count[t], nb = count[o]; if (nb > 0.0f) {
+            const float share = nb / (na + nb);
+            for (int k = 0; k < 8; k++) {
+                const int i = k * DT_BN_THREADS + t, j = k * DT_BN_THREADS + o;
+                const float d = mean[j] - mean[i];
+                mean[i] += d * share;
+                m2[i] += m2[j] + d * d * (na * share);
+            }
+            count[t] = na + nb;
+        });
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        if (s.lane == 0 && s.left > 0) {
+            float *to = a->partial + s.chunk * 2 * a->c.padded + s.col;
+            for (int k = 0; k < 8; k++) {
+                to[k] = mean[k * DT_BN_THREADS + t];
+                to[a->c.padded + k] = m2[k * DT_BN_THREADS + t];
+            }
+        }
+    }
+}
+
+// 32 channels a block of 32 x 32 threads.
+DT_KERNEL(bn_finish, dt_bn_finish_args) {
+    DT_SHARED(double, sum, 1024);
+    DT_SHARED(double, sq, 1024);
+    DT_THREADS(t) {
+        const int64_t col = DT_BLOCK * 32 + t % 32;
+        double s = 0, q = 0;
+        if (a->training && col < a->c.cols) {
+            for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
+                const float *p = a->partial + i * 2 * a->c.padded + col;
+                const int64_t left = a->c.rows - i * a->c.chunk_rows;
+                const double n = (double)(left < a->c.chunk_rows ? left : a->c.chunk_rows);
+                const double m = p[0];
+                s += n * m, q += n * m * m + p[a->c.padded];
+            }
+        }
+        sum[t] = s, sq[t] = q;
+    }
+    DT_TREE(t, half, 32, 32, sum[t] += sum[t + half * 32]; sq[t] += sq[t + half * 32]);
+    DT_THREADS(t) {
+        const int64_t col = DT_BLOCK * 32 + t;
+        if (t < 32 && col < a->c.padded) {
+            float *mean_to = a->consts + col, *gain_to = mean_to + a->c.padded;
+            float *shift_to = gain_to + a->c.padded;
+            *mean_to = *gain_to = *shift_to = 0.0f;
+            if (col < a->c.cols) {
+                const double n = (double)a->count;
+                double mean, var;
+                if (a->training) {
+                    const double d = sum[t] / n;
+                    mean = (double)dt_get(a->x, a->type, col) + d;
+                    var = sq[t] / n - d * d;
+                    if (var < 0) var = 0;
+                    if (a->out1) dt_store_sum(a->out1, col, a->add1, mean);
+                    if (a->out2)
+                        dt_store_sum(a->out2, col, a->add2, n > 1 ? var * n / (n - 1) : var);
+                } else {
+                    mean = a->mean_in[col], var = a->var_in[col];
+                }
+                // The backward pass makes the gain again from the f32 that is saved.
+                const float invstd = (float)(1 / sqrt(var + (double)a->eps));
+                *mean_to = (float)mean;
+                *gain_to = a->scale[col] * invstd;
+                // what rounding took from the mean goes into the shift
+                *shift_to =
+                    (float)((double)a->shift[col] - (mean - (double)*mean_to) * (double)*gain_to);
+                if (a->saved_mean) a->saved_mean[col] = *mean_to;
+                if (a->saved_invstd) a->saved_invstd[col] = invstd;
+            }
+        }
+    }
+}
+
+// ---- forward ---------------------------------------------------------------------------------------
+DT_FN float dt_bn_normal(float x, float mean, float gain, float shift) {
+    return fmaf(x - mean, gain, shift);
+}
+
+DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V, int R) {
+    float mean[8], gain[8], shift[8], x[8], d[8];
+    if (s->row >= s->end) return;
+    dt_col8(a->consts, s->col, mean);
+    dt_col8(a->consts + a->c.padded, s->col, gain);
+    dt_col8(a->consts + 2 * a->c.padded, s->col, shift);
+    const int64_t step = s->step * a->c.cols;
+    for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
+        const int64_t i = r * a->c.cols + s->col;
+        const int n = r + s->step < s->end ? 2 : 1;
+        dt_raw8 raw[2], res[2];
+        raw[0] = dt_fetch8_row(a->x, T, V, i, s->left);
+        raw[1] = n > 1 ? dt_fetch8_row(a->x, T, V, i + step, s->left) : raw[0];
+        res[0] = R ? dt_fetch8_row(a->residual, T, V, i, s->left) : raw[0];
+        res[1] = R && n > 1 ? dt_fetch8_row(a->residual, T, V, i + step, s->left) : raw[0];
+        for (int u = 0; u < 2; u++) {
+            if (u >= n) continue;
+            dt_unpack8_row(T, V, &raw[u], x);
+            dt_unpack8_row(T, V, &res[u], d);
+            for (int k = 0; k < 8; k++) {
+                x[k] = dt_bn_normal(x[k], mean[k], gain[k], shift[k]);
+                if (R) x[k] += d[k];
+                if (a->relu) x[k] = x[k] < 0.0f ? 0.0f : x[k]; // NaN passes
+            }
+            dt_put8_row(a->out, T, V, i + u * step, s->left, x);
+        }
+    }
+}
+DT_KERNEL(bn_apply, dt_bn_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        if (a->residual)
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, &s, T, V, 1));
+        else
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, &s, T, V, 0));
+    }
+}
+
+// First element of window w's upper left pixel, before the channel; its row and column.
+DT_FN int64_t dt_bn_window(const dt_bn_args *a, int64_t w, int64_t *row, int64_t *col) {
+    const int64_t line = dt_div(a->across, w), image = dt_div(a->down, line);
+    *col = 2 * (w - line * a->across.d);
+    *row = 2 * (line - image * a->down.d);
+    return ((image * a->height + *row) * a->width + *col) * a->c.cols;
+}
+
+DT_FN void dt_bn_fetch_window(const dt_bn_args *a, const dt_cols_share *s, int64_t at, int T, int V,
+                              dt_raw8 raw[4]) {
+    const int64_t pixel = a->c.cols, line = a->width * a->c.cols;
+    for (int p = 0; p < 4; p++)
+        raw[p] = dt_fetch8_row(a->x, T, V, at + s->col + p % 2 * pixel + p / 2 * line, s->left);
+}
+
+DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V) {
+    float mean[8], gain[8], shift[8], x[8], best[8];
+    int index[8];
+    if (s->row >= s->end) return;
+    dt_col8(a->consts, s->col, mean);
+    dt_col8(a->consts + a->c.padded, s->col, gain);
+    dt_col8(a->consts + 2 * a->c.padded, s->col, shift);
+    for (int64_t w = s->row; w < s->end; w += s->step) {
+        int64_t row, col;
+        dt_raw8 raw[4];
+        dt_bn_fetch_window(a, s, dt_bn_window(a, w, &row, &col), T, V, raw);
+        for (int p = 0; p < 4; p++) {
+            dt_unpack8_row(T, V, &raw[p], x);
+            for (int k = 0; k < 8; k++) {
+                const float v = dt_bn_normal(x[k], mean[k], gain[k], shift[k]);
+                const int more = p == 0 || v > best[k];
+                best[k] = more ? v : best[k];
+                index[k] = more ? p : index[k];
+            }
+        }
+        for (int k = 0; k < 8 && a->relu; k++)
+            if (best[k] <= 0.0f) best[k] = 0.0f, index[k] = 255;
+        const int64_t o = w * a->c.cols + s->col;
+        dt_put8_row(a->out, T, V, o, s->left, best);
+        if (a->argmax) dt_put8_bytes(a->argmax + o, V, s->left, index);
+    }
+}
+DT_KERNEL(bn_apply_pool, dt_bn_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_pool_thread(a, &s, T, V));
+    }
+}
+
+// ---- backward, first pass --------------------------------------------------------------------------
+typedef struct dt_bn_sums {
+    float g[8], gx[8];
+} dt_bn_sums;
+
+DT_FN void dt_bn_mask_g(int mask, float g[8], const float x[8], const float y[8],
+                        const float mean[8], const float gain[8], const float shift[8]) {
+    for (int k = 0; k < 8; k++) {
+        if (mask == DT_BN_OF_X && !(dt_bn_normal(x[k], mean[k], gain[k], shift[k]) > 0.0f))
+            g[k] = 0.0f;
+        if (mask == DT_BN_OF_Y && !(y[k] > 0.0f)) g[k] = 0.0f;
+    }
+}
+
+DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int T,
+                             int V, int M) {
+    float mean[8], gain[8], shift[8], x[8], g[8], y[8];
+    for (int k = 0; k < 8; k++) sums->g[k] = sums->gx[k] = 0.0f;
+    if (s->row >= s->end) return;
+    dt_param8(a->mean, s->col, s->left, mean);
+    if (M == DT_BN_OF_X) {
+        dt_param8(a->scale, s->col, s->left, gain);
+        dt_param8(a->invstd, s->col, s->left, x);
+        dt_param8(a->shift, s->col, s->left, shift);
+    }
+    for (int k = 0; k < 8; k++) {
+        if (M == DT_BN_OF_X)
+            gain[k] *= x[k];
+        else
+            gain[k] = shift[k] = 0.0f;
+    }
+    const int64_t step = s->step * a->c.cols;
+    for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
+        const int64_t i = r * a->c.cols + s->col;
+        const int n = r + s->step < s->end ? 2 : 1;
+        dt_raw8 rx[2], rg[2], ry[2];
+        for (int u = 0; u < 2; u++) {
+            const int64_t j = u < n ? i + step * u : i;
+            rx[u] = dt_fetch8_row(a->x, T, V, j, s->left);
+            rg[u] = dt_fetch8_row(a->dy, T, V, j, s->left);
+            ry[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, j, s->left) : rx[u];
+        }
+        for (int u = 0; u < 2; u++) {
+            if (u >= n) continue;
+            dt_unpack8_row(T, V, &rx[u], x);
+            dt_unpack8_row(T, V, &rg[u], g);
+            dt_unpack8_row(T, V, &ry[u], y);
+            dt_bn_mask_g(M, g, x, y, mean, gain, shift);
+            for (int k = 0; k < 8; k++) {
+                sums->g[k] += g[k];
+                sums->gx[k] += g[k] * (x[k] - mean[k]);
+            }
+            if (a->dresidual) dt_put8_row(a->dresidual, T, V, i + step * u, s->left, g);
+        }
+    }
+}
+
+DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums,
+                                  int T, int V) {
+    float mean[8], x[8], g[8], own[8];
+    int index[8];
+    for (int k = 0; k < 8; k++) sums->g[k] = sums->gx[k] = 0.0f;
+    if (s->row >= s->end) return;
+    dt_param8(a->mean, s->col, s->left, mean);
+    for (int64_t w = s->row; w < s->end; w += s->step) {
+        int64_t row, col;
+        dt_raw8 raw[4];
+        const int64_t o = w * a->c.cols + s->col;
+        dt_bn_fetch_window(a, s, dt_bn_window(a, w, &row, &col), T, V, raw);
+        dt_get8_bytes(a->argmax_in + o, V, s->left, index);
+        dt_get8_row(a->dy, T, V, o, s->left, g);
+        for (int k = 0; k < 8; k++) own[k] = mean[k];
+        for (int p = 0; p < 4; p++) {
+            dt_unpack8_row(T, V, &raw[p], x);
+            for (int k = 0; k < 8; k++) own[k] = index[k] == p ? x[k] : own[k];
+        }
+        for (int k = 0; k < 8; k++) {
+            g[k] = index[k] == 255 ? 0.0f : g[k];
+            sums->g[k] += g[k];
+            sums->gx[k] += g[k] * (own[k] - mean[k]);
+        }
+    }
+}
+
+// Sums of a block's threads -> partial of its chunk.
+#define DT_BN_SUM_BLOCK(THREAD)                                                                    \
+    DT_SHARED(float, total, 16 * DT_BN_THREADS);                                                   \
+    DT_THREADS(t) {                                                                                \
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                      \
+        dt_bn_sums sums;                                                                           \
+        THREAD;                                                                                    \
+        for (int k = 0; k < 8; k++) {                                                              \
+            total[k * DT_BN_THREADS + t] = sums.g[k];                                              \
+            total[(8 + k) * DT_BN_THREADS + t] = sums.gx[k];                                       \
+        }                                                                                          \
+    }                                                                                              \
+    DT_TREE(t, half, DT_BN_THREADS >> a->c.tx_log2, 1 << a->c.tx_log2,                             \
+            for (int k = 0; k < 16; k++) total[k * DT_BN_THREADS + t] +=                           \
+            total[k * DT_BN_THREADS + t + (half << a->c.tx_log2)]);                                \
+    DT_THREADS(t) {                                                                                \
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                      \
+        if (s.lane == 0 && s.left > 0) {                                                           \
+            float *to = a->partial + s.chunk * 2 * a->c.padded + s.col;                            \
+            for (int k = 0; k < 8; k++) {                                                          \
+                to[k] = total[k * DT_BN_THREADS + t];                                              \
+                to[a->c.padded + k] = total[(8 + k) * DT_BN_THREADS + t];                          \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+DT_KERNEL(bn_bwd_sums, dt_bn_args) {
+    DT_BN_SUM_BLOCK(if (a->mask == DT_BN_NONE)
+                        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                                      dt_bn_sums_thread(a, &s, &sums, T, V, DT_BN_NONE));
+                    else if (a->mask == DT_BN_OF_X)
+                        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                                      dt_bn_sums_thread(a, &s, &sums, T, V, DT_BN_OF_X));
+                    else DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                                       dt_bn_sums_thread(a, &s, &sums, T, V, DT_BN_OF_Y)))
+}
+DT_KERNEL(bn_bwd_sums_pool,
+          dt_bn_args){DT_BN_SUM_BLOCK(DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                                                    dt_bn_sums_pool_thread(a, &s, &sums, T, V)))}
+
+// mean_in, var_in: saved mean and 1/std. 32 channels a block of 32 x 32 threads.
+DT_KERNEL(bn_bwd_finish, dt_bn_finish_args) {
+    DT_SHARED(double, g, 1024);
+    DT_SHARED(double, gx, 1024);
+    DT_THREADS(t) {
+        const int64_t col = DT_BLOCK * 32 + t % 32;
+        double s = 0, q = 0;
+        if (col < a->c.cols) {
+            for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
+                const float *p = a->partial + i * 2 * a->c.padded + col;
+                s += (double)p[0], q += (double)p[a->c.padded];
+            }
+        }
+        g[t] = s, gx[t] = q;
+    }
+    DT_TREE(t, half, 32, 32, g[t] += g[t + half * 32]; gx[t] += gx[t + half * 32]);
+    DT_THREADS(t) {
+        const int64_t col = DT_BLOCK * 32 + t;
+        if (t < 32 && col < a->c.padded) {
+            const int64_t next = a->c.padded;
+            float *to = a->consts + col;
+            for (int k = 0; k < 5; k++) to[k * next] = 0.0f;
+            if (col < a->c.cols) {
+                const double invstd = a->var_in[col], gain = (double)a->scale[col] * invstd;
+                const double n = (double)a->count;
+                to[0] = a->mean_in[col];
+                to[next] = a->scale[col] * a->var_in[col];
+                to[2 * next] = a->shift ? a->shift[col] : 0.0f;
+                to[3 * next] = (float)(gain * g[t] / n);
+                to[4 * next] = (float)(gain * invstd * invstd * gx[t] / n);
+                if (a->out1) dt_store_sum(a->out1, col, a->add1, gx[t] * invstd);
+                if (a->out2) dt_store_sum(a->out2, col, a->add2, g[t]);
+            }
+        }
+    }
+}
+
+// ---- backward, second pass -------------------------------------------------------------------------
+typedef struct dt_bn_consts {
+    float mean[8], gain[8], shift[8], k1[8], k2[8];
+} dt_bn_consts;
+DT_FN void dt_bn_read_consts(const dt_bn_args *a, int64_t col, dt_bn_consts *c) {
+    dt_col8(a->consts, col, c->mean);
+    dt_col8(a->consts + a->c.padded, col, c->gain);
+    dt_col8(a->consts + 2 * a->c.padded, col, c->shift);
+    dt_col8(a->consts + 3 * a->c.padded, col, c->k1);
+    dt_col8(a->consts + 4 * a->c.padded, col, c->k2);
+}
+DT_FN float dt_bn_slope(const dt_bn_consts *c, int k, float g, float x) {
+    return c->gain[k] * g - c->k1[k] - c->k2[k] * (x - c->mean[k]);
+}
+
+DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V, int M) {
+    dt_bn_consts c;
+    float x[8], g[8], y[8];
+    if (s->row >= s->end) return;
+    dt_bn_read_consts(a, s->col, &c);
+    const int64_t step = s->step * a->c.cols;
+    for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
+        const int64_t i = r * a->c.cols + s->col;
+        const int n = r + s->step < s->end ? 2 : 1;
+        dt_raw8 rx[2], rg[2], ry[2];
+        for (int u = 0; u < 2; u++) {
+            const int64_t j = u < n ? i + step * u : i;
+            rx[u] = dt_fetch8_row(a->x, T, V, j, s->left);
+            rg[u] = dt_fetch8_row(a->dy, T, V, j, s->left);
+            ry[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, j, s->left) : rx[u];
+        }
+        for (int u = 0; u < 2; u++) {
+            if (u >= n) continue;
+            dt_unpack8_row(T, V, &rx[u], x);
+            dt_unpack8_row(T, V, &rg[u], g);
+            dt_unpack8_row(T, V, &ry[u], y);
+            dt_bn_mask_g(M, g, x, y, c.mean, c.gain, c.shift);
+            for (int k = 0; k < 8; k++) x[k] = dt_bn_slope(&c, k, g[k], x[k]);
+            dt_put8_row(a->out, T, V, i + step * u, s->left, x);
+        }
+    }
+}
+DT_KERNEL(bn_bwd_apply, dt_bn_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        if (a->mask == DT_BN_NONE)
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, &s, T, V, DT_BN_NONE));
+        else if (a->mask == DT_BN_OF_X)
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, &s, T, V, DT_BN_OF_X));
+        else
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, &s, T, V, DT_BN_OF_Y));
+    }
+}
+
+// Windows here cover the whole image: those of an odd last row or column have no pooled value, and g = 0.
+DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V) {
+    dt_bn_consts c;
+    float x[8], g[8];
+    int index[8];
+    if (s->row >= s->end) return;
+    dt_bn_read_consts(a, s->col, &c);
+    const int64_t pixel = a->c.cols, line = a->width * a->c.cols;
+    for (int64_t w = s->row; w < s->end; w += s->step) {
+        int64_t row, col;
+        const int64_t at = dt_bn_window(a, w, &row, &col) + s->col;
+        for (int k = 0; k < 8; k++) g[k] = 0.0f, index[k] = 255;
+        if (row / 2 < a->out_h && col / 2 < a->out_w) {
+            const int64_t image = dt_div(a->down, dt_div(a->across, w));
+            const int64_t o =
+                ((image * a->out_h + row / 2) * a->out_w + col / 2) * a->c.cols + s->col;
+            dt_get8_row(a->dy, T, V, o, s->left, g);
+            dt_get8_bytes(a->argmax_in + o, V, s->left, index);
+        }
+        for (int p = 0; p < 4; p++) {
+            if (row + p / 2 >= a->height || col + p % 2 >= a->width) continue;
+            const int64_t i = at + p % 2 * pixel + p / 2 * line;
+            dt_get8_row(a->x, T, V, i, s->left, x);
+            for (int k = 0; k < 8; k++)
+                x[k] = dt_bn_slope(&c, k, index[k] == p ? g[k] : 0.0f, x[k]);
+            dt_put8_row(a->out, T, V, i, s->left, x);
+        }
+    }
+}
+DT_KERNEL(bn_bwd_apply_pool, dt_bn_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_pool_thread(a, &s, T, V));
+    }
+}
+
+#endif

@@ -1,0 +1,287 @@
+// block_math.h: how the threads of a block share elements, columns and rows, and how they sum.
+//
+// Everything here is bound by memory, so a thread moves sixteen bytes at a time (eight elements of f32 are
+// two such pieces), asks for two or four pieces before it uses the first, and the element type is a constant
+// of the loop (DT_TYPED), not a branch in it.
+//
+//   elements   dt_map: n elements in order, whatever the layout            DT_MAP_KERNEL
+//   columns    a matrix (rows, cols), e.g. the pixels and channels of NHWC: a thread keeps eight columns and
+//              walks down the rows of its block's chunk, so what belongs to a column stays in registers
+//                  block = chunk * tiles + tile
+//                  thread = row lane * tx + column piece      (tx pieces of 8 columns, a power of two)
+//   rows       `group` threads (a power of two) share one row
+//
+// Sums are trees over shared memory: in each level the lower half adds the upper half. Which numbers meet
+// depends on shapes alone, never on the device or on timing.
+#ifndef DT_BLOCK_MATH_H
+#define DT_BLOCK_MATH_H
+
+#include "backend/cuda/kernels/kernel_math.h"
+
+// ---- one copy of a statement for each element type, T being its constant ---------------------------
+#define DT_TYPED(T, type, ...)                                                                     \
+    do {                                                                                           \
+        if ((type) == DT_F32) {                                                                    \
+            const int T = DT_F32;                                                                  \
+            __VA_ARGS__;                                                                           \
+        } else if ((type) == DT_BF16) {                                                            \
+            const int T = DT_BF16;                                                                 \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            const int T = DT_F16;                                                                  \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
+// The same, and V: whether rows begin and end at multiples of eight elements. Rows that do not are rare and
+// get one copy for all types, element by element.
+#define DT_TYPED_ROWS(T, V, type, whole, ...)                                                      \
+    do {                                                                                           \
+        if (!(whole)) {                                                                            \
+            const int T = (type), V = 0;                                                           \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            const int V = 1;                                                                       \
+            DT_TYPED(T, type, __VA_ARGS__);                                                        \
+        }                                                                                          \
+    } while (0)
+
+// ---- a thread's own variables that live through several phases -------------------------------------
+// DT_PRIVATE(float, sum, 8); ... DT_THREADS(t) { DT_MINE(sum, t)[k] += x; }   registers on a device
+#ifdef __CUDACC__
+#define DT_PRIVATE(type, x, n) type x[1][n]
+#define DT_MINE(x, t)          ((void)(t), (x)[0])
+#else
+enum { DT_MOST_THREADS = 1024 };
+#define DT_PRIVATE(type, x, n) type x[DT_MOST_THREADS][n]
+#define DT_MINE(x, t)          ((x)[t])
+#endif
+
+// ---- trees -----------------------------------------------------------------------------------------
+// for each thread t and level of a tree over `group` threads (a power of two that divides the block), from
+// group / 2 down to 1: the statement, which lets t take what t + HALF * stride holds. Threads whose place in
+// the group is below HALF * stride take part. Within a warp the levels need no barrier of the block.
+#ifdef __CUDACC__
+#define DT_TREE(t, HALF, group, stride, ...)                                                       \
+    for (int HALF = (group) / 2; HALF > 0; HALF /= 2) {                                            \
+        const int t = (int)threadIdx.x;                                                            \
+        if ((t & ((group) * (stride)-1)) < HALF * (stride)) {                                      \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+        if (HALF * (stride) > 32)                                                                  \
+            __syncthreads();                                                                       \
+        else                                                                                       \
+            __syncwarp();                                                                          \
+    }                                                                                              \
+    __syncthreads()
+#else
+#define DT_TREE(t, HALF, group, stride, ...)                                                       \
+    for (int HALF = (group) / 2; HALF > 0; HALF /= 2) DT_THREADS(t)                                \
+    if ((t & ((group) * (stride)-1)) < HALF * (stride)) {                                          \
+        __VA_ARGS__;                                                                               \
+    }
+#endif
+
+// ---- eight elements, fetched now and used later ----------------------------------------------------
+typedef struct dt_raw8 {
+    dt_vec16 a, b; // b: second half of f32
+} dt_raw8;
+
+DT_FN dt_raw8 dt_fetch8(const void *p, int T, int64_t i) {
+    dt_raw8 r;
+    if (T == DT_F32) {
+        r.a = dt_load16((const float *)p + i);
+        r.b = dt_load16((const float *)p + i + 4);
+    } else {
+        r.a = r.b = dt_load16((const uint16_t *)p + i);
+    }
+    return r;
+}
+DT_FN void dt_unpack8(int T, const dt_raw8 *r, float x[8]) {
+    for (int k = 0; k < 4; k++) {
+        if (T == DT_F32) {
+            x[k] = dt_of_bits(r->a.w[k]), x[4 + k] = dt_of_bits(r->b.w[k]);
+        } else if (T == DT_BF16) {
+            x[2 * k] = dt_of_bits(r->a.w[k] << 16);
+            x[2 * k + 1] = dt_of_bits(r->a.w[k] & 0xffff0000u);
+        } else {
+            x[2 * k] = dt_f16_to_f32((uint16_t)r->a.w[k]);
+            x[2 * k + 1] = dt_f16_to_f32((uint16_t)(r->a.w[k] >> 16));
+        }
+    }
+}
+// Eight elements of a row of which `left` are there; V as in DT_TYPED_ROWS. The others read as zero.
+DT_FN dt_raw8 dt_fetch8_row(const void *p, int T, int V, int64_t i, int64_t left) {
+    if (V) return dt_fetch8(p, T, i);
+    dt_raw8 r;
+    for (int k = 0; k < 4; k++) {
+        r.a.w[k] = dt_bits_of(k < left ? dt_get(p, T, i + k) : 0.0f);
+        r.b.w[k] = dt_bits_of(4 + k < left ? dt_get(p, T, i + 4 + k) : 0.0f);
+    }
+    return r;
+}
+DT_FN void dt_unpack8_row(int T, int V, const dt_raw8 *r, float x[8]) {
+    dt_unpack8(V ? T : (int)DT_F32, r, x);
+}
+DT_FN void dt_get8_row(const void *p, int T, int V, int64_t i, int64_t left, float x[8]) {
+    const dt_raw8 r = dt_fetch8_row(p, T, V, i, left);
+    dt_unpack8_row(T, V, &r, x);
+}
+DT_FN void dt_put8_row(void *p, int T, int V, int64_t i, int64_t left, const float x[8]) {
+    if (V) {
+        dt_put8(p, T, i, x);
+        return;
+    }
+    for (int k = 0; k < 8; k++)
+        if (k < left) dt_put(p, T, i + k, x[k]);
+}
+
+// Eight bytes of a row; those that are not there read as 255.
+DT_FN void dt_put8_bytes(uint8_t *to, int V, int64_t left, const int x[8]) {
+    if (V) {
+        uint64_t all = 0;
+        for (int k = 0; k < 8; k++) all |= (uint64_t)(uint8_t)x[k] << 8 * k;
+        memcpy(to, &all, 8);
+        return;
+    }
+    for (int k = 0; k < 8; k++)
+        if (k < left) to[k] = (uint8_t)x[k];
+}
+DT_FN void dt_get8_bytes(const uint8_t *from, int V, int64_t left, int x[8]) {
+    if (V) {
+        uint64_t all;
+        memcpy(&all, from, 8);
+        for (int k = 0; k < 8; k++) x[k] = (int)(all >> 8 * k & 255);
+        return;
+    }
+    for (int k = 0; k < 8; k++) x[k] = k < left ? from[k] : 255;
+}
+
+// ---- division by a constant of the launch ----------------------------------------------------------
+// Exact for 0 <= n < 2^31, d >= 1: n * ceil(2^shift / d) >> shift with shift = 31 + ceil(log2 d).
+typedef struct dt_quot {
+    uint32_t mul, d;
+    int shift;
+} dt_quot;
+DT_FN int64_t dt_div(dt_quot q, int64_t n) {
+    return (int64_t)((uint64_t)(uint32_t)n * q.mul >> q.shift);
+}
+#ifndef __CUDACC__
+static inline __attribute__((unused)) dt_quot dt_quot_of(int64_t d) {
+    int log = 0;
+    while ((int64_t)1 << log < d) log++;
+    const uint64_t mul = (((uint64_t)1 << (31 + log)) + (uint64_t)d - 1) / (uint64_t)d;
+    const dt_quot q = {(uint32_t)mul, (uint32_t)d, 31 + log};
+    return q;
+}
+#endif
+
+// ---- elements --------------------------------------------------------------------------------------
+typedef struct dt_map_args {
+    const void *x, *d; // d: the second operand, or NULL
+    void *out;         // may be x or d
+    int64_t n;
+    int type;
+    float alpha;
+} dt_map_args;
+
+// One element piece `i_` of out = f(a, x, d); `reads_d` is a constant.
+#define DT_MAP_APPLY(f, reads_d, T, rx, rd, i_)                                                    \
+    do {                                                                                           \
+        float x_[8], d_[8];                                                                        \
+        dt_unpack8(T, &(rx), x_);                                                                  \
+        dt_unpack8(T, &(rd), d_);                                                                  \
+        for (int k = 0; k < 8; k++) x_[k] = f(a, x_[k], (reads_d) ? d_[k] : 0.0f);                 \
+        dt_put8(a->out, T, i_, x_);                                                                \
+    } while (0)
+#define DT_MAP_LOOP(f, reads_d, T, t)                                                              \
+    do {                                                                                           \
+        const int64_t n_ = a->n / 8, step_ = DT_GRID * DT_BLOCK_DIM;                               \
+        for (int64_t v_ = DT_BLOCK * DT_BLOCK_DIM + t; v_ < n_; v_ += 2 * step_) {                 \
+            const int64_t i_ = 8 * v_, j_ = 8 * (v_ + step_);                                      \
+            const int two_ = v_ + step_ < n_;                                                      \
+            const dt_raw8 x0_ = dt_fetch8(a->x, T, i_);                                            \
+            const dt_raw8 d0_ = (reads_d) ? dt_fetch8(a->d, T, i_) : x0_;                          \
+            const dt_raw8 x1_ = two_ ? dt_fetch8(a->x, T, j_) : x0_;                               \
+            const dt_raw8 d1_ = two_ && (reads_d) ? dt_fetch8(a->d, T, j_) : x0_;                  \
+            DT_MAP_APPLY(f, reads_d, T, x0_, d0_, i_);                                             \
+            if (two_) DT_MAP_APPLY(f, reads_d, T, x1_, d1_, j_);                                   \
+        }                                                                                          \
+        if (DT_BLOCK == 0 && t < a->n % 8) {                                                       \
+            const int64_t i_ = 8 * n_ + t;                                                         \
+            const float d_ = (reads_d) ? dt_get(a->d, T, i_) : 0.0f;                               \
+            dt_put(a->out, T, i_, f(a, dt_get(a->x, T, i_), d_));                                  \
+        }                                                                                          \
+    } while (0)
+// Kernel `name`: out[i] = f(a, x[i], d[i]), f being a DT_FN of (const dt_map_args *, float, float).
+#define DT_MAP_KERNEL(name, f, reads_d)                                                            \
+    DT_KERNEL(name, dt_map_args) {                                                                 \
+        DT_THREADS(t) {                                                                            \
+            DT_TYPED(T, a->type, DT_MAP_LOOP(f, reads_d, T, t));                                   \
+        }                                                                                          \
+    }
+
+// ---- columns ---------------------------------------------------------------------------------------
+typedef struct dt_cols {
+    int64_t rows, cols;
+    int64_t chunk_rows; // rows of a block
+    int64_t n_chunks;
+    int64_t padded; // cols rounded up to whole tiles: stride of per-column floats in scratch
+    int tx_log2;    // pieces of 8 columns a tile
+    int tiles;
+    int whole; // cols % 8 == 0
+} dt_cols;
+typedef struct dt_cols_share {
+    int64_t col, left; // left: columns from col on that exist (may be <= 0)
+    int64_t row, end;  // row, row + step, ... < end
+    int64_t chunk;
+    int step, lane, tx;
+} dt_cols_share;
+
+DT_FN dt_cols_share dt_cols_of(const dt_cols *c, int64_t block, int block_dim, int t) {
+    dt_cols_share s;
+    const int64_t tile = block % c->tiles;
+    s.tx = 1 << c->tx_log2;
+    s.chunk = block / c->tiles;
+    s.lane = t >> c->tx_log2;
+    s.step = block_dim >> c->tx_log2;
+    s.col = (tile * s.tx + (t & (s.tx - 1))) * 8;
+    s.left = c->cols - s.col;
+    s.row = s.chunk * c->chunk_rows + s.lane;
+    s.end = (s.chunk + 1) * c->chunk_rows;
+    if (s.end > c->rows) s.end = c->rows;
+    if (s.left <= 0) s.end = 0;
+    return s;
+}
+
+// Eight per-column floats of scratch (padded, 16-byte aligned).
+DT_FN void dt_col8(const float *p, int64_t col, float x[8]) {
+    dt_get8(p, DT_F32, col, x);
+}
+// Eight of a dense f32 parameter, of which `left` exist; any alignment.
+DT_FN void dt_param8(const float *p, int64_t col, int64_t left, float x[8]) {
+    for (int k = 0; k < 8; k++) x[k] = k < left ? p[col + k] : 0.0f;
+}
+DT_FN void dt_store_sum(float *to, int64_t i, int add, double value) {
+    to[i] = add ? to[i] + (float)value : (float)value;
+}
+
+// ---- rows ------------------------------------------------------------------------------------------
+typedef struct dt_rows {
+    int64_t rows, n; // n: elements a row
+    int group;       // threads a row
+    int whole;       // n % 8 == 0
+} dt_rows;
+typedef struct dt_rows_share {
+    int64_t row; // -1: none
+    int lane;    // of the group
+} dt_rows_share;
+DT_FN dt_rows_share dt_rows_of(const dt_rows *r, int64_t block, int block_dim, int t) {
+    dt_rows_share s;
+    s.row = block * (block_dim / r->group) + t / r->group;
+    s.lane = t & (r->group - 1);
+    if (s.row >= r->rows) s.row = -1;
+    return s;
+}
+
+#endif

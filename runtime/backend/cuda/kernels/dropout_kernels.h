@@ -1,0 +1,76 @@
+// dropout_kernels.h: y = keep ? x / (1 - p) : 0, and the same function of dy backward. The mask is made again from
+// (seed, step, slot, name, element within the sample in NCHW order), with the CPU's bits (base/rng.h), so it
+// is never stored. Seed, step and slot are read from the step block on the device: a captured graph serves
+// every step.
+//
+//   dropout        DENSE, or a sample's elements in logical order: two Philox blocks make eight elements
+//   dropout_nhwc   4-d images, channels fastest: a Philox block an element
+//
+// Moves 2nE.
+#ifndef DT_DROPOUT_KERNELS_H
+#define DT_DROPOUT_KERNELS_H
+
+#include "backend/cuda/kernels/block_math.h"
+
+typedef struct dt_dropout_args {
+    const void *x;
+    void *out;
+    const dt_step_block *step;
+    int64_t samples, per_sample;
+    int64_t tiles;            // blocks a sample
+    int64_t channels, pixels; // nhwc
+    uint32_t purpose;
+    int type;
+    float p;
+} dt_dropout_args;
+
+DT_FN void dt_dropout_8(const dt_dropout_args *a, uint32_t sample, int64_t first, float x[8]) {
+    const float gain = 1.0f / (1.0f - a->p);
+    float u[8];
+    for (int h = 0; h < 2; h++)
+        dt_uniform4(a->step->seed, a->step->slot + sample, a->step->step, a->purpose,
+                    (uint32_t)(first / 4 + h), u + 4 * h);
+    for (int k = 0; k < 8; k++) x[k] *= u[k] >= a->p ? gain : 0.0f;
+}
+// A block has 2048 elements of one sample.
+DT_KERNEL(dropout, dt_dropout_args) {
+    DT_THREADS(t) {
+        const int64_t sample = DT_BLOCK / a->tiles;
+        const int64_t i = (DT_BLOCK % a->tiles * DT_BLOCK_DIM + t) * 8, left = a->per_sample - i;
+        if (left > 0) {
+            const int64_t at = sample * a->per_sample + i;
+            float x[8];
+            if (a->per_sample % 8 == 0) {
+                dt_get8(a->x, a->type, at, x);
+                dt_dropout_8(a, (uint32_t)sample, i, x);
+                dt_put8(a->out, a->type, at, x);
+            } else {
+                dt_get8_row(a->x, a->type, 0, at, left, x);
+                dt_dropout_8(a, (uint32_t)sample, i, x);
+                dt_put8_row(a->out, a->type, 0, at, left, x);
+            }
+        }
+    }
+}
+DT_KERNEL(dropout_nhwc, dt_dropout_args) {
+    DT_THREADS(t) {
+        const int64_t sample = DT_BLOCK / a->tiles;
+        const float gain = 1.0f / (1.0f - a->p);
+        for (int k = 0; k < 8; k++) {
+            const int64_t i = (DT_BLOCK % a->tiles * 8 + k) * DT_BLOCK_DIM + t;
+            if (i >= a->per_sample) continue;
+            const int64_t at = sample * a->per_sample + i, pixel = i / a->channels;
+            const uint32_t element = (uint32_t)((i - pixel * a->channels) * a->pixels + pixel);
+            float u[4];
+            dt_uniform4(a->step->seed, a->step->slot + (uint32_t)sample, a->step->step, a->purpose,
+                        element / 4, u);
+            const float own = element % 4 == 0   ? u[0]
+                              : element % 4 == 1 ? u[1]
+                              : element % 4 == 2 ? u[2]
+                                                 : u[3];
+            dt_put(a->out, a->type, at, dt_get(a->x, a->type, at) * (own >= a->p ? gain : 0.0f));
+        }
+    }
+}
+
+#endif

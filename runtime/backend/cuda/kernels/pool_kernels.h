@@ -1,0 +1,192 @@
+// pool_kernels.h: max and average pooling over NHWC, any window, and global mean pooling (N,P,C) <-> (N,C). A
+// thread has eight channels of a pixel: of the pooled image forward, of the big one backward, where it gathers
+// from the windows that hold it (no atomics, sums in f32 in the order of the windows).
+//
+// Moves, big image n elements, pooled image m: max forward nE read, mE + m written; backward mE + m read, nE
+// written; average the same without the m bytes of argmax. Overlapping windows meet in the cache.
+// Global: nE and little else.
+#ifndef DT_POOL_KERNELS_H
+#define DT_POOL_KERNELS_H
+
+#include "backend/cuda/kernels/block_math.h"
+
+typedef struct dt_pool_args {
+    dt_cols c; // rows: pixels of the image that is written; global: pixels of one image
+    const void *x;
+    void *out;
+    uint8_t *argmax; // forward; may be NULL
+    const uint8_t *argmax_in;
+    int type, max, count_padding;
+    int64_t big_h, big_w, small_h, small_w;
+    int kernel[2], stride[2], pad[2], pad_end[2];
+    dt_quot across, down; // of the image that is written
+} dt_pool_args;
+
+DT_FN void dt_pool_place(const dt_pool_args *a, int64_t pixel, int64_t *image, int *row, int *col) {
+    const int64_t line = dt_div(a->across, pixel);
+    *image = dt_div(a->down, line);
+    *col = (int)(pixel - line * a->across.d);
+    *row = (int)(line - *image * a->down.d);
+}
+DT_FN int dt_least(int a, int b) {
+    return a < b ? a : b;
+}
+DT_FN int dt_most(int a, int b) {
+    return a > b ? a : b;
+}
+
+// Elements that an average divides by. With padding counted the window is clipped to the padded image, as
+// PyTorch does.
+DT_FN float dt_pool_divisor(const dt_pool_args *a, int top, int left) {
+    const int h = (int)a->big_h, w = (int)a->big_w;
+    int row1 = top + a->kernel[0], col1 = left + a->kernel[1];
+    if (a->count_padding)
+        return (float)((dt_least(row1, h + a->pad_end[0]) - top) *
+                       (dt_least(col1, w + a->pad_end[1]) - left));
+    row1 = dt_least(row1, h), col1 = dt_least(col1, w);
+    return (float)((row1 - dt_most(top, 0)) * (col1 - dt_most(left, 0)));
+}
+
+DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int T, int V, int M) {
+    float x[8], y[8];
+    int index[8];
+    for (int64_t p = s->row; p < s->end; p += s->step) {
+        int64_t image;
+        int row, col, first = 1;
+        dt_pool_place(a, p, &image, &row, &col);
+        const int top = row * a->stride[0] - a->pad[0], left = col * a->stride[1] - a->pad[1];
+        const int row1 = dt_least(top + a->kernel[0], (int)a->big_h);
+        const int col1 = dt_least(left + a->kernel[1], (int)a->big_w);
+        for (int k = 0; k < 8; k++) y[k] = 0.0f, index[k] = 0;
+        for (int r = dt_most(top, 0); r < row1; r++) {
+            for (int q = dt_most(left, 0); q < col1; q++) {
+                const int64_t i = ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col;
+                dt_get8_row(a->x, T, V, i, s->left, x);
+                for (int k = 0; k < 8; k++) {
+                    if (M) {
+                        const int more = first || x[k] > y[k] || x[k] != x[k];
+                        y[k] = more ? x[k] : y[k];
+                        index[k] = more ? (r - top) * a->kernel[1] + q - left : index[k];
+                    } else {
+                        y[k] += x[k];
+                    }
+                }
+                first = 0;
+            }
+        }
+        const int64_t o = p * a->c.cols + s->col;
+        const float share = M ? 1.0f : 1.0f / dt_pool_divisor(a, top, left);
+        for (int k = 0; k < 8; k++) y[k] *= share;
+        dt_put8_row(a->out, T, V, o, s->left, y);
+        if (M && a->argmax) dt_put8_bytes(a->argmax + o, V, s->left, index);
+    }
+}
+DT_KERNEL(pool_fwd, dt_pool_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        if (a->max)
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_pool_fwd_thread(a, &s, T, V, 1));
+        else
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_pool_fwd_thread(a, &s, T, V, 0));
+    }
+}
+
+// First and last pooled row (or column) whose window holds `at` of the big image.
+DT_FN void dt_pool_span(const dt_pool_args *a, int d, int at, int size, int *first, int *last) {
+    const int reach = at + a->pad[d] - a->kernel[d];
+    *first = reach < 0 ? 0 : reach / a->stride[d] + 1;
+    *last = dt_least((at + a->pad[d]) / a->stride[d], size - 1);
+}
+DT_FN void dt_pool_bwd_thread(const dt_pool_args *a, const dt_cols_share *s, int T, int V, int M) {
+    float d[8], sum[8];
+    int index[8];
+    for (int64_t p = s->row; p < s->end; p += s->step) {
+        int64_t image;
+        int row, col, r0, r1, q0, q1;
+        dt_pool_place(a, p, &image, &row, &col);
+        dt_pool_span(a, 0, row, (int)a->small_h, &r0, &r1);
+        dt_pool_span(a, 1, col, (int)a->small_w, &q0, &q1);
+        for (int k = 0; k < 8; k++) sum[k] = 0.0f;
+        for (int r = r0; r <= r1; r++) {
+            for (int q = q0; q <= q1; q++) {
+                const int top = r * a->stride[0] - a->pad[0], left = q * a->stride[1] - a->pad[1];
+                const int64_t i = ((image * a->small_h + r) * a->small_w + q) * a->c.cols + s->col;
+                dt_get8_row(a->x, T, V, i, s->left, d);
+                if (M) {
+                    const int mine = (row - top) * a->kernel[1] + col - left;
+                    dt_get8_bytes(a->argmax_in + i, V, s->left, index);
+                    for (int k = 0; k < 8; k++) sum[k] += index[k] == mine ? d[k] : 0.0f;
+                } else {
+                    const float share = 1.0f / dt_pool_divisor(a, top, left);
+                    for (int k = 0; k < 8; k++) sum[k] += d[k] * share;
+                }
+            }
+        }
+        dt_put8_row(a->out, T, V, p * a->c.cols + s->col, s->left, sum);
+    }
+}
+DT_KERNEL(pool_bwd, dt_pool_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        if (a->max)
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_pool_bwd_thread(a, &s, T, V, 1));
+        else
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_pool_bwd_thread(a, &s, T, V, 0));
+    }
+}
+
+// ---- global: a block has a tile of channels of one image; c.rows: its pixels, c.n_chunks: images ----
+DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, int64_t image, float sum[8],
+                         int T, int V) {
+    float x[8];
+    for (int k = 0; k < 8; k++) sum[k] = 0.0f;
+    if (s->left <= 0) return;
+    for (int64_t p = s->lane; p < a->c.rows; p += 2 * s->step) {
+        const int64_t i = (image * a->c.rows + p) * a->c.cols + s->col;
+        const int two = p + s->step < a->c.rows;
+        const dt_raw8 x0 = dt_fetch8_row(a->x, T, V, i, s->left);
+        const dt_raw8 x1 = two ? dt_fetch8_row(a->x, T, V, i + s->step * a->c.cols, s->left) : x0;
+        dt_unpack8_row(T, V, &x0, x);
+        for (int k = 0; k < 8; k++) sum[k] += x[k];
+        dt_unpack8_row(T, V, &x1, x);
+        for (int k = 0; k < 8 && two; k++) sum[k] += x[k];
+    }
+}
+DT_KERNEL(global_pool_fwd, dt_pool_args) {
+    DT_SHARED(float, sums, 8 * 256);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        float sum[8];
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_global_sum(a, &s, s.chunk, sum, T, V));
+        for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];
+    }
+    DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,
+            for (int k = 0; k < 8; k++) sums[k * 256 + t] +=
+            sums[k * 256 + t + (half << a->c.tx_log2)]);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        if (s.lane == 0) {
+            for (int k = 0; k < 8; k++)
+                if (k < s.left)
+                    dt_put(a->out, a->type, s.chunk * a->c.cols + s.col + k,
+                           sums[k * 256 + t] / (float)a->c.rows);
+        }
+    }
+}
+DT_FN void dt_global_fill(const dt_pool_args *a, const dt_cols_share *s, int64_t image, int T,
+                          int V) {
+    float d[8];
+    if (s->left <= 0) return;
+    dt_get8_row(a->x, T, V, image * a->c.cols + s->col, s->left, d);
+    for (int k = 0; k < 8; k++) d[k] /= (float)a->c.rows;
+    for (int64_t p = s->lane; p < a->c.rows; p += s->step)
+        dt_put8_row(a->out, T, V, (image * a->c.rows + p) * a->c.cols + s->col, s->left, d);
+}
+DT_KERNEL(global_pool_bwd, dt_pool_args) {
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_global_fill(a, &s, s.chunk, T, V));
+    }
+}
+
+#endif

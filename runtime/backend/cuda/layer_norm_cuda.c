@@ -1,0 +1,98 @@
+// layer_norm_cuda.c: host side of layer norm over the last dimension, DENSE (kernels/layer_norm_kernels.h).
+// Outputs of the forward node: y, and for the backward node the rows' mean and 1/std.
+#include "backend/cuda/kernels/layer_norm_kernels.h"
+#include "backend/cuda/own_cuda.h"
+
+// Blocks of the backward pass, each with its own sums: two an H100's or H200's multiprocessor, but a number of
+// the shapes alone.
+enum { SUM_BLOCKS = 264 };
+
+typedef struct ln_state {
+    int type, threads;
+    dt_rows r;
+    int64_t n_blocks;
+} ln_state;
+
+static dt_status prepare_at(dt_site *s, const dt_value_info *dy) {
+    const dt_value_info *x = dt_site_in(s, 0);
+    ln_state *st = dt_cuda_prepare(s, sizeof *st);
+    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    if (!x || x->shape.n < 1) return dt_cuda_fail(s, "wants (…,D)");
+    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0)}, 3));
+    const int64_t n = x->shape.d[x->shape.n - 1];
+    st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
+    // backward a thread keeps the sums of its columns
+    while (st->r.group < 1024 && (int64_t)st->r.group * 8 * DT_LN_PIECES < n) st->r.group *= 2;
+    st->threads = st->r.group > 256 ? st->r.group : 256;
+    return DT_OK;
+}
+
+static dt_status prepare_forward(dt_site *s) {
+    DT_TRY(prepare_at(s, NULL));
+    s->inplace_in = 0;
+    return DT_OK;
+}
+
+static dt_cuda_grid grid_of(const ln_state *st) {
+    const int64_t a_block = st->threads / st->r.group, n = (st->r.rows + a_block - 1) / a_block;
+    return (dt_cuda_grid){.blocks = n > 0 ? n : 1, .threads = st->threads};
+}
+
+static void run_forward(const dt_site *s, const dt_run *r) {
+    const ln_state *st = s->state;
+    const dt_layer_norm_args a = {.r = st->r,
+                                  .x = r->in[0],
+                                  .scale = r->in[1],
+                                  .shift = r->in[2],
+                                  .out = r->out[0],
+                                  .mean = r->out[1],
+                                  .invstd = r->out[2],
+                                  .type = st->type,
+                                  .eps = s->node->attrs.layer_norm.eps};
+    dt_cuda_launch(dt_cuda_of(s), DT_K_ln_fwd, grid_of(st), &a, r->stream);
+}
+
+static dt_status prepare_backward(dt_site *s) {
+    const int mean_at = dt_cuda_pos_out(s, 1), dy_at = dt_cuda_pos_grad(s, 0);
+    DT_TRY(prepare_at(s, dt_site_in(s, dy_at)));
+    ln_state *st = s->state;
+    if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE ||
+        s->node->in[mean_at + 1] == DT_NONE)
+        return dt_cuda_fail(s, "the gradient reads x, scale, mean and 1/std");
+    if (st->r.n > (int64_t)st->r.group * 8 * DT_LN_PIECES)
+        return dt_cuda_fail(s, "rows of more than %d elements", 1024 * 8 * DT_LN_PIECES);
+    const int64_t all = grid_of(st).blocks;
+    st->n_blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;
+    s->scratch_bytes = (size_t)(st->n_blocks * 2 * st->r.n) * sizeof(float);
+    s->inplace_in = dy_at;
+    return DT_OK;
+}
+
+static void run_backward(const dt_site *s, const dt_run *r) {
+    const ln_state *st = s->state;
+    const int mean_at = dt_cuda_pos_out(s, 1);
+    dt_cuda *c = dt_cuda_of(s);
+    const dt_layer_norm_args a = {.r = st->r,
+                                  .x = r->in[0],
+                                  .dy = r->in[dt_cuda_pos_grad(s, 0)],
+                                  .scale = r->in[1],
+                                  .mean_in = r->in[mean_at],
+                                  .invstd_in = r->in[mean_at + 1],
+                                  .out = r->out[0],
+                                  .partial = r->scratch,
+                                  .dscale = r->out[1],
+                                  .dshift = r->out[2],
+                                  .n_blocks = st->n_blocks,
+                                  .type = st->type,
+                                  .add_scale = (int)(r->accumulate >> 1 & 1),
+                                  .add_shift = (int)(r->accumulate >> 2 & 1)};
+    const dt_cuda_grid g = {.blocks = st->n_blocks, .threads = st->threads};
+    dt_cuda_launch(c, DT_K_ln_bwd, g, &a, r->stream);
+    if (!a.dscale && !a.dshift) return;
+    const dt_cuda_grid last = {.blocks = (2 * st->r.n + 31) / 32, .threads = 1024};
+    dt_cuda_launch(c, DT_K_ln_bwd_finish, last, &a, r->stream);
+}
+
+const dt_kernel dt_cuda_layer_norm = {prepare_forward, run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_layer_norm_bwd = {prepare_backward, run_backward, dt_cuda_destroy};

@@ -1,0 +1,77 @@
+// loss_cuda.c: host side of cross-entropy, BCE with logits, MSE and smooth L1, in f32 and DENSE
+// (kernels/loss_kernels.h; the contract is that of cpu/loss_cpu.c).
+//
+//   forward   in  x (N,…), target, weight (N)       out STAT sum weight[n] loss_n, STAT sum weight[n]
+//   backward  in  x, target, weight, …              out dx, the gradient of the sum times loss_scale
+#include "backend/cuda/kernels/loss_kernels.h"
+#include "backend/cuda/own_cuda.h"
+
+typedef struct loss_state {
+    int kind;
+    dt_rows r;
+    float smoothing, beta;
+} loss_state;
+
+static dt_status prepare(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0), *target = dt_site_in(s, 1), *w = dt_site_in(s, 2);
+    loss_state *st = dt_cuda_prepare(s, sizeof *st);
+    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
+        dt_shape_elements(&w->shape) != x->shape.d[0])
+        return dt_cuda_fail(s, "wants f32 values (N,...) and f32 weights (N)");
+    const int64_t rows = x->shape.d[0], n = rows ? dt_shape_elements(&x->shape) / rows : 0;
+    const dt_op op = s->node->op;
+    const bool soft = target->dtype == DT_F32;
+    const bool classes = op == DT_OP_cross_entropy && target->dtype == DT_I32;
+    if ((!soft && !classes) || dt_shape_elements(&target->shape) != (classes ? rows : rows * n))
+        return dt_cuda_fail(s, "the target %s has the wrong type or shape", target->name);
+    st->kind = classes                     ? DT_LOSS_CLASSES
+               : op == DT_OP_cross_entropy ? DT_LOSS_DISTRIBUTIONS
+               : op == DT_OP_bce           ? DT_LOSS_BCE
+               : op == DT_OP_mse           ? DT_LOSS_MSE
+                                           : DT_LOSS_SMOOTH_L1;
+    st->r = dt_rows_make(rows, n);
+    st->smoothing = s->node->attrs.loss.smoothing;
+    st->beta = s->node->attrs.loss.beta;
+    if (!s->node->backward) s->scratch_bytes = (size_t)rows * sizeof(double);
+    return DT_OK;
+}
+
+static dt_loss_args args_of(const dt_site *s, const dt_run *r) {
+    const loss_state *st = s->state;
+    return (dt_loss_args){.r = st->r,
+                          .x = r->in[0],
+                          .target = r->in[1],
+                          .classes = r->in[1],
+                          .weight = r->in[2],
+                          .step = r->step,
+                          .kind = st->kind,
+                          .smoothing = st->smoothing,
+                          .beta = st->beta};
+}
+
+static void run_forward(const dt_site *s, const dt_run *r) {
+    dt_cuda *c = dt_cuda_of(s);
+    dt_loss_args a = args_of(s, r);
+    a.losses = r->scratch;
+    a.loss = r->out[0], a.add_loss = (int)(r->accumulate & 1);
+    a.weight_sum = r->out[1], a.add_weight = (int)(r->accumulate >> 1 & 1);
+    dt_cuda_launch(c, DT_K_loss_rows, dt_rows_grid(&a.r), &a, r->stream);
+    dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &a,
+                   r->stream);
+}
+
+static void run_backward(const dt_site *s, const dt_run *r) {
+    dt_loss_args a = args_of(s, r);
+    a.dx = r->out[0];
+    dt_cuda_launch(dt_cuda_of(s), DT_K_loss_bwd, dt_rows_grid(&a.r), &a, r->stream);
+}
+
+#define LOSS(name)                                                                                 \
+    const dt_kernel dt_cuda_##name = {prepare, run_forward, dt_cuda_destroy};                      \
+    const dt_kernel dt_cuda_##name##_bwd = {prepare, run_backward, dt_cuda_destroy}
+LOSS(cross_entropy);
+LOSS(bce);
+LOSS(mse);
+LOSS(smooth_l1);

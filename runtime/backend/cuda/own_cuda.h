@@ -1,0 +1,69 @@
+// own_cuda.h: what host sides of own kernels share: how matrices are divided among blocks (see
+// kernels/block_math.h), elementwise ops, copies. Sizes follow from
+// shapes alone, not from the device: partial sums are the same bits everywhere.
+#ifndef DT_BACKEND_CUDA_OWN_H
+#define DT_BACKEND_CUDA_OWN_H
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels/block_math.h"
+
+// Columns in pieces of 8, for blocks of 256 threads. About `blocks` blocks, none with fewer than
+// `thread_rows` rows a thread unless there are no more.
+static inline dt_cols dt_cols_make(int64_t rows, int64_t cols, int64_t blocks,
+                                   int64_t thread_rows) {
+    dt_cols c = {.rows = rows, .cols = cols, .whole = cols % 8 == 0};
+    const int64_t pieces = (cols + 7) / 8;
+    while (c.tx_log2 < 5 && 1 << c.tx_log2 < pieces) c.tx_log2++;
+    c.tiles = (int)((pieces + (1 << c.tx_log2) - 1) >> c.tx_log2);
+    c.padded = (int64_t)c.tiles * 8 << c.tx_log2;
+    const int64_t lanes = 256 >> c.tx_log2, least = lanes * thread_rows;
+    int64_t chunks = blocks / c.tiles;
+    if (chunks > rows / least) chunks = rows / least;
+    if (chunks < 1) chunks = 1;
+    c.chunk_rows = (rows + chunks - 1) / chunks;
+    c.chunk_rows = (c.chunk_rows + lanes - 1) / lanes * lanes;
+    if (c.chunk_rows < 1) c.chunk_rows = 1;
+    c.n_chunks = rows > 0 ? (rows + c.chunk_rows - 1) / c.chunk_rows : 1;
+    return c;
+}
+static inline dt_cuda_grid dt_cols_grid(const dt_cols *c) {
+    return (dt_cuda_grid){.blocks = c->n_chunks * c->tiles, .threads = 256};
+}
+
+// For elementwise passes: each thread takes up to `most` rows, fewer where that leaves the device empty.
+static inline dt_cols dt_cols_flow(int64_t rows, int64_t cols, int64_t most) {
+    dt_cols c = dt_cols_make(rows, cols, INT64_MAX / 2, 1);
+    const int64_t lanes = 256 >> c.tx_log2, units = (rows + lanes - 1) / lanes * c.tiles;
+    int64_t each = units / 1024;
+    each = each < 1 ? 1 : each > most ? most : each;
+    c.chunk_rows = lanes * each;
+    c.n_chunks = rows > 0 ? (rows + c.chunk_rows - 1) / c.chunk_rows : 1;
+    return c;
+}
+
+// Rows of n elements, in blocks of 256 threads: about 8 elements a thread and turn.
+static inline dt_rows dt_rows_make(int64_t rows, int64_t n) {
+    dt_rows r = {.rows = rows, .n = n, .group = 8, .whole = n % 8 == 0};
+    while (r.group < 256 && r.group * 32 < n) r.group *= 2;
+    return r;
+}
+static inline dt_cuda_grid dt_rows_grid(const dt_rows *r) {
+    const int64_t a_block = 256 / r->group, blocks = (r->rows + a_block - 1) / a_block;
+    return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
+}
+
+// ---- elementwise: dt_map_args with one or two operands ---------------------------------------------
+typedef struct dt_map_state {
+    int type, x_at, d_at; // positions of the operands; d_at < 0: one
+    int64_t n;
+    float alpha;
+} dt_map_state;
+// Operands and output 0 in the layout of the first operand and of one float type; output 0 may take over
+// operand `inplace`. The state is a dt_map_state.
+dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace);
+void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k);
+
+// ---- copies (copy_cuda.c) --------------------------------------------------------------------------
+void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream);
+
+#endif

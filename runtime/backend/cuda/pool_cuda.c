@@ -1,0 +1,101 @@
+// pool_cuda.c: host side of max and average pooling, any window, and global mean pooling, all NHWC
+// (kernels/pool_kernels.h).
+#include "backend/cuda/kernels/pool_kernels.h"
+#include "backend/cuda/own_cuda.h"
+
+enum { FLOW_ROWS = 4 };
+
+typedef struct pool_state {
+    dt_pool_args a; // without pointers
+    dt_cuda_grid grid;
+} pool_state;
+
+// x: the bigger image (forward x, backward dx); y: the pooled one.
+static dt_status read_window(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
+    pool_state *st = dt_cuda_prepare(s, sizeof *st);
+    dt_pool_args *a = &st->a;
+    const dt_window *w = &s->node->attrs.pool.win;
+    if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "pooling wants (N,C,H,W)");
+    DT_TRY(dt_cuda_type(s, &a->type, (const dt_value_info *[]){x, y}, 2));
+    for (int i = 0; i < 2; i++) {
+        if (w->kernel[i] < 1 || w->pad_begin[i] >= w->kernel[i] || w->dilation[i] > 1)
+            return dt_cuda_fail(s,
+                                "pooling window %dx%d is not supported: padding smaller than "
+                                "the window, no dilation",
+                                w->kernel[0], w->kernel[1]);
+        a->kernel[i] = w->kernel[i], a->stride[i] = w->stride[i];
+        a->pad[i] = w->pad_begin[i], a->pad_end[i] = w->pad_end[i];
+    }
+    a->max = s->node->op == DT_OP_max_pool;
+    a->count_padding = s->node->attrs.pool.count_include_pad;
+    a->big_h = x->shape.d[2], a->big_w = x->shape.d[3];
+    a->small_h = y->shape.d[2], a->small_w = y->shape.d[3];
+    const dt_shape *written = s->node->backward ? &x->shape : &y->shape;
+    const int64_t pixels = written->d[0] * written->d[2] * written->d[3];
+    if (pixels >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 pixels");
+    a->c = dt_cols_flow(pixels, x->shape.d[1], FLOW_ROWS);
+    a->down = dt_quot_of(written->d[2]);
+    a->across = dt_quot_of(written->d[3]);
+    st->grid = dt_cols_grid(&a->c);
+    return DT_OK;
+}
+
+static dt_status prepare_forward(dt_site *s) {
+    return read_window(s, dt_site_in(s, 0), dt_site_out(s, 0));
+}
+static dt_status prepare_backward(dt_site *s) {
+    DT_TRY(read_window(s, dt_site_out(s, 0), dt_site_in(s, dt_cuda_pos_grad(s, 0))));
+    if (s->node->op == DT_OP_max_pool && s->node->in[dt_cuda_pos_out(s, 1)] == DT_NONE)
+        return dt_cuda_fail(s, "the backward node lacks argmax");
+    return DT_OK;
+}
+
+static void run_forward(const dt_site *s, const dt_run *r) {
+    const pool_state *st = s->state;
+    dt_pool_args a = st->a;
+    a.x = r->in[0], a.out = r->out[0];
+    a.argmax = a.max && s->node->n_out > 1 ? r->out[1] : NULL;
+    dt_cuda_launch(dt_cuda_of(s), DT_K_pool_fwd, st->grid, &a, r->stream);
+}
+static void run_backward(const dt_site *s, const dt_run *r) {
+    const pool_state *st = s->state;
+    dt_pool_args a = st->a;
+    a.x = r->in[dt_cuda_pos_grad(s, 0)], a.out = r->out[0];
+    a.argmax_in = a.max ? r->in[dt_cuda_pos_out(s, 1)] : NULL;
+    dt_cuda_launch(dt_cuda_of(s), DT_K_pool_bwd, st->grid, &a, r->stream);
+}
+
+const dt_kernel dt_cuda_max_pool = {prepare_forward, run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_max_pool_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_avg_pool = {prepare_forward, run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_avg_pool_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+
+// ---- global pooling --------------------------------------------------------------------------------
+static dt_status prepare_global(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
+    pool_state *st = dt_cuda_prepare(s, sizeof *st);
+    dt_pool_args *a = &st->a;
+    if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "global pooling wants (N,C,H,W)");
+    DT_TRY(dt_cuda_type(s, &a->type, (const dt_value_info *[]){x, y}, 2));
+    const int64_t pixels = x->shape.d[2] * x->shape.d[3];
+    a->c = dt_cols_make(pixels, x->shape.d[1], 1, 1); // a chunk an image, all of its pixels
+    a->c.n_chunks = x->shape.d[0];
+    st->grid = dt_cols_grid(&a->c);
+    return DT_OK;
+}
+static dt_status prepare_global_forward(dt_site *s) {
+    return prepare_global(s, dt_site_in(s, 0), dt_site_out(s, 0));
+}
+static dt_status prepare_global_backward(dt_site *s) {
+    return prepare_global(s, dt_site_out(s, 0), dt_site_in(s, dt_cuda_pos_grad(s, 0)));
+}
+static void run_global(const dt_site *s, const dt_run *r) {
+    const pool_state *st = s->state;
+    const bool backward = s->node->backward;
+    dt_pool_args a = st->a;
+    a.x = r->in[backward ? dt_cuda_pos_grad(s, 0) : 0], a.out = r->out[0];
+    dt_cuda_launch(dt_cuda_of(s), backward ? DT_K_global_pool_bwd : DT_K_global_pool_fwd, st->grid,
+                   &a, r->stream);
+}
+
+const dt_kernel dt_cuda_global_pool = {prepare_global_forward, run_global, dt_cuda_destroy};
+const dt_kernel dt_cuda_global_pool_bwd = {prepare_global_backward, run_global, dt_cuda_destroy};
