@@ -82,7 +82,7 @@ struct event {
 typedef struct block {
     char *base, *p;
     size_t n_mapped, n_bytes;
-    bool pinned, alive;
+    bool pinned;
     struct block *next;
 } block;
 
@@ -214,7 +214,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
 // ---- memory ----------------------------------------------------------------------------------------
 static void set_access(machine *m, int access) {
     for (block *b = m->blocks; b; b = b->next)
-        if (b->alive && !b->pinned) mprotect(b->base + 4096, b->n_mapped - 8192, access);
+        if (!b->pinned) mprotect(b->base + 4096, b->n_mapped - 8192, access);
 }
 static void open_memory(machine *m) {
     if (m->open++ == 0) set_access(m, PROT_READ | PROT_WRITE);
@@ -225,7 +225,7 @@ static void close_memory(machine *m) {
 
 static block *find_block(machine *m, const void *p, size_t n) {
     for (block *b = m->blocks; b; b = b->next)
-        if (b->alive && (const char *)p >= b->p && (const char *)p + n <= b->p + b->n_bytes)
+        if ((const char *)p >= b->p && (const char *)p + n <= b->p + b->n_bytes)
             return b;
     return NULL;
 }
@@ -249,7 +249,6 @@ static int add_block(machine *m, void **p, size_t n, bool pinned) {
                  .n_mapped = pages,
                  .n_bytes = n,
                  .pinned = pinned,
-                 .alive = true,
                  .next = m->blocks};
     m->blocks = b;
     memset(b->p, 0xff, n);
@@ -271,8 +270,9 @@ static int alloc(dt_cuda_api *a, void **p, size_t n) {
 static void run_all(machine *m);
 
 static int drop_block(machine *m, void *p, bool pinned) {
-    block *b = m->blocks;
-    while (b && !(b->alive && b->p == p && b->pinned == pinned)) b = b->next;
+    block **at = &m->blocks;
+    while (*at && !((*at)->p == p && (*at)->pinned == pinned)) at = &(*at)->next;
+    block *b = *at;
     if (!b) return FAKE_INVALID;
     run_all(m);
     mprotect(b->base + 4096, b->n_mapped - 8192, PROT_READ | PROT_WRITE);
@@ -282,8 +282,9 @@ static int drop_block(machine *m, void *p, bool pinned) {
             breach("memory of %zu bytes was written outside, at byte %td", b->n_bytes, c - b->p);
     }
     munmap(b->base, b->n_mapped);
-    b->alive = false;
     if (!pinned) m->used -= b->n_bytes;
+    *at = b->next;
+    free(b);
     return 0;
 }
 
@@ -826,14 +827,13 @@ int fake_cuda_destroy(dt_cuda_api *a) {
     machine *m = of(a);
     int n = 0;
     run_all(m);
-    for (block *b = m->blocks; b; b = b->next) {
-        if (!b->alive) continue;
+    while (m->blocks) {
+        block *b = m->blocks;
         n++;
         fprintf(stderr, "not given back: %s memory of %zu bytes\n", b->pinned ? "pinned" : "device",
                 b->n_bytes);
         drop_block(m, b->p, b->pinned);
     }
-    DROP_LIST(block, m->blocks, "memory")
     DROP_LIST(stream, m->streams, "a stream")
     DROP_LIST(event, m->events, "an event")
     DROP_LIST(plan, m->plans, "a plan")

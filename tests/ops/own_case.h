@@ -103,7 +103,7 @@ static void case_set(dt_dtype t, void *p, int64_t i, double v) {
 // Where logical element i of a tensor lies.
 static int64_t case_place(dt_layout l, const dt_shape *s, int64_t i) {
     if (l.kind == DT_DENSE) return i;
-    int64_t plane = s->d[2] * s->d[3], p = i % plane, c = i / plane % s->d[1];
+    int64_t plane = s->d[2] * (s->n > 3 ? s->d[3] : 1), p = i % plane, c = i / plane % s->d[1];
     int64_t n = i / plane / s->d[1];
     if (l.kind == DT_NHWC) return (n * plane + p) * s->d[1] + c;
     int64_t blocks = (s->d[1] + l.block - 1) / l.block;
@@ -186,12 +186,14 @@ static void case_run_kernel(case_call *c, const own_case *row, const dt_kernel *
 #ifdef DT_ROWS_CUDA
     c->site.backend = case_backend;
     const dt_layout image_layout = {DT_NHWC, 0};
+    const int image_dims = 3; // dimension 1 innermost: tokens may lie so
 #else
+    const int image_dims = 4;
     const dt_layout image_layout = dt_blocked(dt_cpu_block() ? dt_cpu_block() : 8);
 #endif
     for (int i = 0; i < n->n_in; i++) {
         const dt_value_info *v = dt_site_in(&c->site, i);
-        bool image = v && v->shape.n == 4 && v->kind == DT_V_TEMP;
+        bool image = v && v->kind == DT_V_TEMP && v->shape.n >= image_dims && v->shape.n <= 4;
         c->in_layout[i] = blocked && image ? image_layout : dt_dense();
     }
     if (k->prepare(&c->site) != DT_OK) fail_msg("%s: %s", row->name, dt_error_message());

@@ -367,8 +367,8 @@ static void ref_layer_norm(const op_data *d) {
 
 static void test_rows(void **state) {
     (void)state;
-    const dt_shape shapes[] = {dt_shape2(3, 5), dt_shape3(2, 3, 64), dt_shape2(7, 197),
-                               dt_shape2(1, 16)};
+    const dt_shape shapes[] = {dt_shape2(3, 5),  dt_shape3(2, 3, 64), dt_shape2(7, 197),
+                               dt_shape2(1, 16), dt_shape2(2, 5000),  dt_shape2(8500, 16)};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const op_row softmax = {.name = "softmax",
                                 .arg = &shapes[i],

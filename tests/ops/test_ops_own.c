@@ -161,6 +161,8 @@ static void test_add(void **state) {
     own_case_run(&c);
     c.in_shape[1] = S3(1, 17, 20);
     own_case_run(&c);
+    c.in_shape[0] = c.out_shape[0] = S3(33, 50, 16), c.in_shape[1] = S1(16); // many rows
+    own_case_run(&c);
 }
 static void test_normalize(void **state) {
     const int channels[] = {1, 3, 4};
@@ -268,7 +270,7 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bool trainin
         c.compare_out = 1;
     } else {
         c.grad_in = 7u | (residual ? 32 : 0);
-        c.save_in = 3, c.save_out = 6u | (pool ? 8 : relu ? 1 : 0);
+        c.save_in = 7, c.save_out = 6u | (pool ? 8 : relu ? 1 : 0);
     }
     own_case_run(&c);
 }
@@ -306,7 +308,7 @@ static void test_bn_big(void **state) {
     c.attrs.batch_norm.eps = 1e-5f, c.attrs.batch_norm.training = 1;
     c.attrs.batch_norm.relu = c.attrs.batch_norm.pool = 1;
     c.attrs.batch_norm.win = (dt_window)WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
-    c.grad_in = 7, c.save_in = 3, c.save_out = 14;
+    c.grad_in = 7, c.save_in = 7, c.save_out = 14;
     own_case_run(&c);
     c.in_shape[0] = S4(1, 16, 61, 66), c.out_shape[0] = c.out_shape[3] = S4(1, 16, 30, 33);
     own_case_run(&c);
@@ -377,8 +379,8 @@ static bool fill_distinct(const own_case *c, int i, double *x) {
     return true;
 }
 
-static void run_pool(dt_op op, dt_window w, bool include_pad) {
-    dt_shape x = S4(2, 20, 9, 11), y = x;
+static void run_pool(dt_op op, int64_t channels, dt_window w, bool include_pad) {
+    dt_shape x = S4(2, channels, 9, 11), y = x;
     for (int i = 0; i < 2; i++)
         y.d[2 + i] = (x.d[2 + i] + w.pad_begin[i] + w.pad_end[i] - w.kernel[i]) / w.stride[i] + 1;
     own_case c = {.name = op == DT_OP_max_pool ? "max_pool" : "avg_pool",
@@ -405,9 +407,11 @@ static void test_pool(void **state) {
                                  WINDOW(3, 2, 1, 1, 1, 0, 0, 1), WINDOW(9, 11, 1, 1, 0, 0, 0, 0),
                                  WINDOW(5, 3, 3, 2, 2, 1, 1, 0)};
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
-        run_pool(DT_OP_max_pool, windows[i], false);
-        run_pool(DT_OP_avg_pool, windows[i], false);
-        run_pool(DT_OP_avg_pool, windows[i], true);
+        run_pool(DT_OP_max_pool, 20, windows[i], false);
+        run_pool(DT_OP_avg_pool, 20, windows[i], false);
+        run_pool(DT_OP_avg_pool, 20, windows[i], true);
+        run_pool(DT_OP_max_pool, 16, windows[i], false);
+        run_pool(DT_OP_avg_pool, 16, windows[i], false);
     }
 }
 
@@ -474,6 +478,10 @@ static void test_transpose(void **state) {
         {S2(33, 17), {1, 0}},
         {S4(2, 20, 5, 7), {0, 2, 3, 1}},
         {S4(3, 1, 1, 20), {3, 2, 1, 0}},
+        {S4(2, 3, 32, 8), {2, 0, 1, 3}},
+        {S3(3, 40, 70), {0, 2, 1}},
+        {S3(3, 6, 70), {2, 1, 0}},
+        {S4(2, 5, 7, 20), {0, 3, 1, 2}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         own_case c = {.name = "transpose",
@@ -505,6 +513,12 @@ static void test_reshape(void **state) {
                   .compare_out = 1,
                   .reference = ref_copy};
     own_case_run(&c);
+    c.out_shape[0] = S3(2, 20, 35);
+    own_case_run(&c);
+    c.in_shape[0] = S3(2, 20, 35), c.out_shape[0] = S4(2, 20, 7, 5);
+    own_case_run(&c);
+    c.in_shape[0] = S4(5, 7, 1, 1), c.out_shape[0] = S2(5, 7);
+    own_case_run(&c);
 }
 static void test_concat_slice(void **state) {
     own_case c = {.name = "concat",
@@ -532,7 +546,7 @@ static void test_concat_slice(void **state) {
         int64_t begin, end;
     } rows[] = {
         {S4(2, 48, 3, 5), 1, 16, 32}, {S4(2, 20, 3, 5), 1, 3, 9}, {S4(4, 32, 3, 5), 0, 1, 3},
-        {S2(3, 10), 1, 0, 10},        {S3(3, 4, 5), 2, 4, 5},
+        {S2(3, 10), 1, 0, 10},        {S3(3, 4, 5), 2, 4, 5},     {S4(2, 20, 6, 5), 2, 1, 4},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         own_case s = {.name = "slice",
@@ -578,6 +592,8 @@ static void test_embedding(void **state) {
                   .save_in = 1,
                   .fill = fill_ids,
                   .reference = ref_embedding};
+    own_case_run(&c);
+    c.in_shape[0] = S2(3, 200), c.out_shape[0] = S3(3, 200, 21);
     own_case_run(&c);
 }
 
@@ -646,6 +662,9 @@ static void test_losses(void **state) {
     run_loss(DT_OP_cross_entropy, S2(5, 45), true, 0, 0);
     run_loss(DT_OP_cross_entropy, S2(5, 7), true, 0.1f, 0);
     run_loss(DT_OP_cross_entropy, S2(4, 19), false, 0.2f, 0);
+    run_loss(DT_OP_cross_entropy, S2(3, 1000), true, 0.1f, 0);
+    run_loss(DT_OP_cross_entropy, S2(2, 9000), false, 0.1f, 0);
+    run_loss(DT_OP_mse, S2(3, 64), false, 0, 0);
     run_loss(DT_OP_bce, S2(4, 19), false, 0, 0);
     run_loss(DT_OP_mse, S3(4, 3, 6), false, 0, 0);
     run_loss(DT_OP_smooth_l1, S2(4, 19), false, 0, 1.5f);

@@ -8,7 +8,8 @@
 //         255 = the pooled value was clipped to zero by the ReLU
 //       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C)
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
-// y > 0), and argmax when a pool is; gives dx, dscale, dshift, dresidual.
+// y > 0), and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
+// nothing and lets a backend make the mask from x instead of reading y.
 #include "op_util.h"
 
 #include <stdio.h>
@@ -72,7 +73,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     } else if (a->batch_norm.relu) {
         save_out |= 1u << Y;
     }
-    return dt_grad_default(ctx, id, 1u << X | 1u << SCALE, save_out, 0);
+    return dt_grad_default(ctx, id, 1u << X | 1u << SCALE | 1u << SHIFT, save_out, 0);
 }
 
 DT_OP_DEFINE(batch_norm, infer, grad);
