@@ -33,12 +33,17 @@
 
 #ifdef __CUDACC__
 #define DT_FN static __device__ __forceinline__
-#define DT_KERNEL(name, args_t)                                                                    \
+#define DT_KERNEL_AS(name, args_t, bounds)                                                         \
     static __device__ __forceinline__ void name##_body(const args_t *a);                           \
-    static __global__ void name(const __grid_constant__ args_t a) {                                \
+    static __global__ void bounds name(const __grid_constant__ args_t a) {                         \
         name##_body(&a);                                                                           \
     }                                                                                              \
     static __device__ __forceinline__ void name##_body(const args_t *a)
+#define DT_KERNEL(name, args_t) DT_KERNEL_AS(name, args_t, )
+// With what the compiler needs to know to spare registers: a block has at most `threads` threads, and at
+// least `blocks` blocks should fit on a multiprocessor. Blocks of more than 256 threads must say so.
+#define DT_KERNEL_BOUND(name, args_t, threads, blocks)                                             \
+    DT_KERNEL_AS(name, args_t, __launch_bounds__(threads, blocks))
 #define DT_THREADS(t)                                                                              \
     for (int t = (int)threadIdx.x, dt_go_ = 1; dt_go_; dt_go_ = 0, __syncthreads())
 #define DT_BLOCK              ((int64_t)blockIdx.x)
@@ -62,6 +67,7 @@ typedef struct dt_host_block { // set by the machine that pretends, one block af
 #define DT_KERNEL(name, args_t)                                                                    \
     static inline                                                                                  \
         __attribute__((unused)) void name##_host(const args_t *a, const dt_host_block *dt_b)
+#define DT_KERNEL_BOUND(name, args_t, threads, blocks) DT_KERNEL(name, args_t)
 #define DT_THREADS(t)                                                                              \
     for (int dt_i_ = 0, t; dt_i_ < dt_b->block_dim &&                                              \
                            (t = dt_b->backwards ? dt_b->block_dim - 1 - dt_i_ : dt_i_, 1);         \

@@ -94,7 +94,7 @@ DT_KERNEL(sum_rows, dt_add_args) {
     }
 }
 // partial (n_chunks, padded) -> out; 32 columns a block of 32 x 32 threads.
-DT_KERNEL(sum_chunks, dt_add_args) {
+DT_KERNEL_BOUND(sum_chunks, dt_add_args, 1024, 1) {
     DT_SHARED(float, sums, 1024);
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t % 32;

@@ -67,17 +67,18 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
                               int V) {
     float pivot[8], first[8], sum[8], sq[8], x[8];
     const int64_t step = s->step * a->c.cols;
+    const int U = V ? T == DT_F32 ? 2 : 4 : 1; // rows in flight: what the registers hold
     m->n = 0.0f;
     for (int k = 0; k < 8; k++) m->mean[k] = m->m2[k] = sum[k] = sq[k] = 0.0f;
     if (s->row >= s->end) return;
     dt_get8_row(a->x, T, V, s->col, s->left, pivot);
     dt_get8_row(a->x, T, V, s->row * a->c.cols + s->col, s->left, first);
-    for (int64_t r = s->row; r < s->end; r += 4 * s->step) {
+    for (int64_t r = s->row; r < s->end; r += U * s->step) {
         dt_raw8 raw[4];
-        for (int u = 0; u < 4; u++)
+        for (int u = 0; u < U; u++)
             if (r + u * s->step < s->end)
                 raw[u] = dt_fetch8_row(a->x, T, V, r * a->c.cols + s->col + u * step, s->left);
-        for (int u = 0; u < 4; u++) {
+        for (int u = 0; u < U; u++) {
             if (r + u * s->step >= s->end) continue;
             dt_unpack8_row(T, V, &raw[u], x);
             for (int k = 0; k < 8; k++) {
@@ -95,7 +96,7 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     }
 }
 
-DT_KERNEL(bn_stats, dt_bn_args) {
+DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
     DT_SHARED(float, count, DT_BN_THREADS);
     DT_SHARED(float, mean, 8 * DT_BN_THREADS);
     DT_SHARED(float, m2, 8 * DT_BN_THREADS);
@@ -133,7 +134,7 @@ DT_KERNEL(bn_stats, dt_bn_args) {
 }
 
 // 32 channels a block of 32 x 32 threads.
-DT_KERNEL(bn_finish, dt_bn_finish_args) {
+DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
     DT_SHARED(double, sum, 1024);
     DT_SHARED(double, sq, 1024);
     DT_THREADS(t) {
@@ -218,7 +219,7 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, int T
         }
     }
 }
-DT_KERNEL(bn_apply, dt_bn_args) {
+DT_KERNEL_BOUND(bn_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         if (a->residual)
@@ -270,7 +271,7 @@ DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, int T,
         if (a->argmax) dt_put8_bytes(a->argmax + o, V, s->left, index);
     }
 }
-DT_KERNEL(bn_apply_pool, dt_bn_args) {
+DT_KERNEL_BOUND(bn_apply_pool, dt_bn_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_pool_thread(a, &s, T, V));
@@ -309,17 +310,18 @@ DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
             gain[k] = shift[k] = 0.0f;
     }
     const int64_t step = s->step * a->c.cols;
-    for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
+    const int U = V && T != DT_F32 ? 2 : 1;
+    for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
-        const int n = r + s->step < s->end ? 2 : 1;
+        const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         dt_raw8 rx[2], rg[2], ry[2];
-        for (int u = 0; u < 2; u++) {
+        for (int u = 0; u < U; u++) {
             const int64_t j = u < n ? i + step * u : i;
             rx[u] = dt_fetch8_row(a->x, T, V, j, s->left);
             rg[u] = dt_fetch8_row(a->dy, T, V, j, s->left);
             ry[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, j, s->left) : rx[u];
         }
-        for (int u = 0; u < 2; u++) {
+        for (int u = 0; u < U; u++) {
             if (u >= n) continue;
             dt_unpack8_row(T, V, &rx[u], x);
             dt_unpack8_row(T, V, &rg[u], g);
@@ -387,22 +389,24 @@ DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, d
         }                                                                                          \
     }
 
-DT_KERNEL(bn_bwd_sums, dt_bn_args) {
-    DT_BN_SUM_BLOCK(if (a->mask == DT_BN_NONE)
-                        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                                      dt_bn_sums_thread(a, &s, &sums, T, V, DT_BN_NONE));
-                    else if (a->mask == DT_BN_OF_X)
-                        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                                      dt_bn_sums_thread(a, &s, &sums, T, V, DT_BN_OF_X));
-                    else DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                                       dt_bn_sums_thread(a, &s, &sums, T, V, DT_BN_OF_Y)))
+DT_FN void dt_bn_sums_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums) {
+    if (a->mask == DT_BN_NONE)
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_NONE));
+    else if (a->mask == DT_BN_OF_X)
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_X));
+    else
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_Y));
 }
-DT_KERNEL(bn_bwd_sums_pool,
-          dt_bn_args){DT_BN_SUM_BLOCK(DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                                                    dt_bn_sums_pool_thread(a, &s, &sums, T, V)))}
+DT_KERNEL_BOUND(bn_bwd_sums, dt_bn_args, 256, 3) {
+    DT_BN_SUM_BLOCK(dt_bn_sums_any(a, &s, &sums));
+}
+DT_KERNEL_BOUND(bn_bwd_sums_pool, dt_bn_args, 256, 2) {
+    DT_BN_SUM_BLOCK(
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, &s, &sums, T, V)));
+}
 
 // mean_in, var_in: saved mean and 1/std. 32 channels a block of 32 x 32 threads.
-DT_KERNEL(bn_bwd_finish, dt_bn_finish_args) {
+DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
     DT_SHARED(double, g, 1024);
     DT_SHARED(double, gx, 1024);
     DT_THREADS(t) {
@@ -459,17 +463,18 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, int T, 
     if (s->row >= s->end) return;
     dt_bn_read_consts(a, s->col, &c);
     const int64_t step = s->step * a->c.cols;
-    for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
+    const int U = V && T != DT_F32 ? 2 : 1;
+    for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
-        const int n = r + s->step < s->end ? 2 : 1;
+        const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         dt_raw8 rx[2], rg[2], ry[2];
-        for (int u = 0; u < 2; u++) {
+        for (int u = 0; u < U; u++) {
             const int64_t j = u < n ? i + step * u : i;
             rx[u] = dt_fetch8_row(a->x, T, V, j, s->left);
             rg[u] = dt_fetch8_row(a->dy, T, V, j, s->left);
             ry[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, j, s->left) : rx[u];
         }
-        for (int u = 0; u < 2; u++) {
+        for (int u = 0; u < U; u++) {
             if (u >= n) continue;
             dt_unpack8_row(T, V, &rx[u], x);
             dt_unpack8_row(T, V, &rg[u], g);
@@ -480,7 +485,7 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, int T, 
         }
     }
 }
-DT_KERNEL(bn_bwd_apply, dt_bn_args) {
+DT_KERNEL_BOUND(bn_bwd_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         if (a->mask == DT_BN_NONE)
@@ -521,7 +526,7 @@ DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, in
         }
     }
 }
-DT_KERNEL(bn_bwd_apply_pool, dt_bn_args) {
+DT_KERNEL_BOUND(bn_bwd_apply_pool, dt_bn_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_pool_thread(a, &s, T, V));

@@ -50,7 +50,7 @@
 // DT_PRIVATE(float, sum, 8); ... DT_THREADS(t) { DT_MINE(sum, t)[k] += x; }   registers on a device
 #ifdef __CUDACC__
 #define DT_PRIVATE(type, x, n) type x[1][n]
-#define DT_MINE(x, t)          ((void)(t), (x)[0])
+#define DT_MINE(x, t)          ((x)[(t)*0])
 #else
 enum { DT_MOST_THREADS = 1024 };
 #define DT_PRIVATE(type, x, n) type x[DT_MOST_THREADS][n]
@@ -215,7 +215,7 @@ typedef struct dt_map_args {
     } while (0)
 // Kernel `name`: out[i] = f(a, x[i], d[i]), f being a DT_FN of (const dt_map_args *, float, float).
 #define DT_MAP_KERNEL(name, f, reads_d)                                                            \
-    DT_KERNEL(name, dt_map_args) {                                                                 \
+    DT_KERNEL_BOUND(name, dt_map_args, 256, 4) {                                                   \
         DT_THREADS(t) {                                                                            \
             DT_TYPED(T, a->type, DT_MAP_LOOP(f, reads_d, T, t));                                   \
         }                                                                                          \

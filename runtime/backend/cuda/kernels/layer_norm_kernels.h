@@ -54,7 +54,7 @@ DT_FN void dt_ln_write_thread(const dt_layer_norm_args *a, const dt_rows_share *
     }
 }
 
-DT_KERNEL(ln_fwd, dt_layer_norm_args) {
+DT_KERNEL_BOUND(ln_fwd, dt_layer_norm_args, 1024, 1) {
     DT_SHARED(float, sum, 1024);
     DT_SHARED(float, square, 1024);
     DT_THREADS(t) {
@@ -121,7 +121,7 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
 }
 
 // Threads a block: at least 256 and a group. A block takes every n_blocks-th bunch of rows.
-DT_KERNEL(ln_bwd, dt_layer_norm_args) {
+DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
     DT_SHARED(float, sum_g, 1024);
     DT_SHARED(float, sum_gx, 1024);
     DT_SHARED(float, total, 8 * 1024);
@@ -166,7 +166,7 @@ DT_KERNEL(ln_bwd, dt_layer_norm_args) {
 }
 
 // 32 of the 2n sums a block of 32 x 32 threads.
-DT_KERNEL(ln_bwd_finish, dt_layer_norm_args) {
+DT_KERNEL_BOUND(ln_bwd_finish, dt_layer_norm_args, 1024, 1) {
     DT_SHARED(float, sum, 1024);
     DT_THREADS(t) {
         const int64_t i = DT_BLOCK * 32 + t % 32;

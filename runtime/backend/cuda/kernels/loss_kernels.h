@@ -111,7 +111,7 @@ DT_KERNEL(loss_rows, dt_loss_args) {
 }
 
 // One block of 1024 threads.
-DT_KERNEL(loss_finish, dt_loss_args) {
+DT_KERNEL_BOUND(loss_finish, dt_loss_args, 1024, 1) {
     DT_SHARED(double, loss, 1024);
     DT_SHARED(double, weight, 1024);
     DT_THREADS(t) {
