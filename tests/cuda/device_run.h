@@ -66,6 +66,34 @@ static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_
     return status;
 }
 
+// Runs it with output 0 in the memory of the input that site->inplace_in names. What comes of it in t[i] must be
+// first[i]; `skip` is the scratch.
+static inline const char *device_in_place(device_run *d, const dt_kernel *k, const dt_site *s,
+                                          const dt_run *r, const void *host_in, char *const *first,
+                                          const void *skip) {
+    const int at = s->inplace_in;
+    const size_t n = device_bytes(dt_site_in(s, at), s->in_layout[at]);
+    if (!r->out[0] || n != device_bytes(dt_site_out(s, 0), s->out_layout[0])) return NULL;
+    const void *in[32];
+    memcpy(in, r->in, sizeof in);
+    in[at] = r->out[0];
+    dt_run again = *r;
+    again.in = in;
+    device_upload(d);
+    d->backend->copy_to_device(d->backend, r->out[0], host_in, n);
+    k->run(s, &again);
+    if (d->backend->device->synchronize(d->backend, r->stream) != DT_OK) return dt_error_message();
+    const char *wrong = NULL;
+    for (int i = 0; i < d->n; i++) {
+        if (!d->t[i].out || d->t[i].host == skip) continue;
+        char *got = malloc(d->t[i].n_bytes);
+        d->backend->copy_to_host(d->backend, got, d->t[i].device, d->t[i].n_bytes);
+        if (memcmp(got, first[i], d->t[i].n_bytes)) wrong = "the kernel gives other bits in place";
+        free(got);
+    }
+    return wrong;
+}
+
 // `h` points to host memory: tensors in site->in_layout and out_layout with DEVICE_CANARY bytes behind each,
 // scratch with n_scratch bytes in all; h->packed is device memory already. NULL, or what went wrong.
 static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, const dt_site *s,
@@ -107,9 +135,15 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, c
         b->copy_to_host(b, again, t->device, t->n_bytes);
         if (!wrong && t->out && t->host != h->scratch && memcmp(first[i], again, t->n_bytes))
             wrong = "the captured kernel gives other bits";
-        if (t->out) memcpy(t->host, again, t->n_bytes);
-        b->free(b, t->device, t->n_bytes);
+        memcpy(first[i], again, t->n_bytes);
         free(again);
+    }
+    if (!wrong && s->inplace_in >= 0)
+        wrong = device_in_place(d, k, s, &r, h->in[s->inplace_in], first, h->scratch);
+    for (int i = 0; i < d->n; i++) {
+        device_tensor *t = &d->t[i];
+        if (t->out) memcpy(t->host, first[i], t->n_bytes);
+        b->free(b, t->device, t->n_bytes);
         free(first[i]);
     }
     b->device->stream_destroy(b, r.stream);

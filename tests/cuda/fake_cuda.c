@@ -225,8 +225,7 @@ static void close_memory(machine *m) {
 
 static block *find_block(machine *m, const void *p, size_t n) {
     for (block *b = m->blocks; b; b = b->next)
-        if ((const char *)p >= b->p && (const char *)p + n <= b->p + b->n_bytes)
-            return b;
+        if ((const char *)p >= b->p && (const char *)p + n <= b->p + b->n_bytes) return b;
     return NULL;
 }
 

@@ -159,11 +159,11 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
     const void *dy = r->in[dt_cuda_pos_grad(s, 0)];
     if (st->masked) {
-        const dt_relu_args a = {.x = r->in[dt_cuda_pos_out(s, 0)],
-                                .dy = dy,
-                                .out = (char *)r->scratch + st->at_dy,
-                                .n = st->rows * st->n_out,
-                                .type = st->type};
+        const dt_map_args a = {.x = r->in[dt_cuda_pos_out(s, 0)],
+                               .d = dy,
+                               .out = (char *)r->scratch + st->at_dy,
+                               .n = st->rows * st->n_out,
+                               .type = st->type};
         dt_cuda_launch(c, DT_K_relu_bwd, dt_cuda_grid_flat(c, a.n), &a, r->stream);
         dy = a.out;
     }

@@ -52,7 +52,7 @@ static inline dt_cuda_grid dt_rows_grid(const dt_rows *r) {
     return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
 }
 
-// ---- elementwise: dt_map_args with one or two operands ---------------------------------------------
+// ---- elementwise (elementwise_cuda.c): dt_map_args with one or two operands ------------------------
 typedef struct dt_map_state {
     int type, x_at, d_at; // positions of the operands; d_at < 0: one
     int64_t n;

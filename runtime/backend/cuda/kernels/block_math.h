@@ -141,7 +141,11 @@ DT_FN void dt_put8_bytes(uint8_t *to, int V, int64_t left, const int x[8]) {
     if (V) {
         uint64_t all = 0;
         for (int k = 0; k < 8; k++) all |= (uint64_t)(uint8_t)x[k] << 8 * k;
+#ifdef __CUDACC__
+        *(unsigned long long *)to = all; // a multiple of eight bytes from an aligned beginning
+#else
         memcpy(to, &all, 8);
+#endif
         return;
     }
     for (int k = 0; k < 8; k++)
@@ -150,7 +154,11 @@ DT_FN void dt_put8_bytes(uint8_t *to, int V, int64_t left, const int x[8]) {
 DT_FN void dt_get8_bytes(const uint8_t *from, int V, int64_t left, int x[8]) {
     if (V) {
         uint64_t all;
+#ifdef __CUDACC__
+        all = *(const unsigned long long *)from;
+#else
         memcpy(&all, from, 8);
+#endif
         for (int k = 0; k < 8; k++) x[k] = (int)(all >> 8 * k & 255);
         return;
     }

@@ -1,40 +1,23 @@
 // relu_kernels.h: y = max(x, 0); backward reads y: dx = y > 0 ? dy : 0. NaN passes. Elementwise: any
 // layout, in place.
+//
+// Moves (E bytes an element, n elements): forward 2nE, backward 3nE.
 #ifndef DT_RELU_KERNELS_H
 #define DT_RELU_KERNELS_H
 
-#include "backend/cuda/kernels/kernel_math.h"
+#include "backend/cuda/kernels/block_math.h"
 
-typedef struct dt_relu_args {
-    const void *x, *dy; // backward: x is the forward's y
-    void *out;
-    int64_t n;
-    int type;
-} dt_relu_args;
-
-DT_KERNEL(relu_fwd, dt_relu_args) {
-    DT_THREADS(t) {
-        const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
-        for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
-            float x[8];
-            dt_get8_part(a->x, a->type, i, a->n, 0.0f, x);
-            for (int k = 0; k < 8; k++) x[k] = x[k] < 0.0f ? 0.0f : x[k];
-            dt_put8_part(a->out, a->type, i, a->n, x);
-        }
-    }
+DT_FN float dt_relu_of(const dt_map_args *a, float x, float d) {
+    (void)a, (void)d;
+    return x < 0.0f ? 0.0f : x;
+}
+// y: the forward's output
+DT_FN float dt_relu_slope(const dt_map_args *a, float y, float d) {
+    (void)a;
+    return y > 0.0f ? d : 0.0f;
 }
 
-DT_KERNEL(relu_bwd, dt_relu_args) {
-    DT_THREADS(t) {
-        const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
-        for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
-            float y[8], d[8];
-            dt_get8_part(a->x, a->type, i, a->n, 0.0f, y);
-            dt_get8_part(a->dy, a->type, i, a->n, 0.0f, d);
-            for (int k = 0; k < 8; k++) d[k] = y[k] > 0.0f ? d[k] : 0.0f;
-            dt_put8_part(a->out, a->type, i, a->n, d);
-        }
-    }
-}
+DT_MAP_KERNEL(relu_fwd, dt_relu_of, 0)
+DT_MAP_KERNEL(relu_bwd, dt_relu_slope, 1)
 
 #endif

@@ -1,5 +1,5 @@
-// gelu_cuda.c: host side of the elementwise ops that are one kernel: GELU and scale; what they share
-// with others (dt_map_*). Any layout, in place.
+// elementwise_cuda.c: host side of the ops that are one kernel over elements: ReLU, GELU and scale; what they
+// share with others (dt_map_*). Any layout, in place.
 #include "backend/cuda/own_cuda.h"
 
 dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace) {
@@ -31,9 +31,13 @@ void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k) {
 static dt_status prepare_forward(dt_site *s) {
     return dt_map_prepare(s, 0, -1, 0);
 }
-static dt_status prepare_backward(dt_site *s) {
+static dt_status prepare_gelu_bwd(dt_site *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
     return dt_map_prepare(s, 0, dy_at, dy_at);
+}
+static dt_status prepare_relu_bwd(dt_site *s) {
+    const int dy_at = dt_cuda_pos_grad(s, 0);
+    return dt_map_prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
 }
 static dt_status prepare_scale(dt_site *s) {
     DT_TRY(dt_map_prepare(s, 0, -1, 0));
@@ -41,16 +45,18 @@ static dt_status prepare_scale(dt_site *s) {
     return DT_OK;
 }
 
-static void run_gelu(const dt_site *s, const dt_run *r) {
-    dt_map_run(s, r, DT_K_gelu_fwd);
-}
-static void run_gelu_bwd(const dt_site *s, const dt_run *r) {
-    dt_map_run(s, r, DT_K_gelu_bwd);
-}
-static void run_scale(const dt_site *s, const dt_run *r) {
-    dt_map_run(s, r, DT_K_scale_fwd);
-}
+#define RUN(name)                                                                                  \
+    static void run_##name(const dt_site *s, const dt_run *r) {                                    \
+        dt_map_run(s, r, DT_K_##name);                                                             \
+    }
+RUN(relu_fwd)
+RUN(relu_bwd)
+RUN(gelu_fwd)
+RUN(gelu_bwd)
+RUN(scale_fwd)
 
-const dt_kernel dt_cuda_gelu = {prepare_forward, run_gelu, dt_cuda_destroy};
-const dt_kernel dt_cuda_gelu_bwd = {prepare_backward, run_gelu_bwd, dt_cuda_destroy};
-const dt_kernel dt_cuda_scale = {prepare_scale, run_scale, dt_cuda_destroy};
+const dt_kernel dt_cuda_relu = {prepare_forward, run_relu_fwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_relu_bwd = {prepare_relu_bwd, run_relu_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_gelu = {prepare_forward, run_gelu_fwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_gelu_bwd = {prepare_gelu_bwd, run_gelu_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_scale = {prepare_scale, run_scale_fwd, dt_cuda_destroy};

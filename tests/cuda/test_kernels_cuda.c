@@ -1,0 +1,257 @@
+// test_kernels_cuda.c: own kernels called directly on the host, with grids that the backend would not choose: what
+// the op tests' rows do not reach. NaN must come through, loops must go round, numbers must be the CPU's.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/cuda/kernels/all_kernels.h"
+#include "backend/cuda/own_cuda.h"
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// Runs a kernel over its grid, threads in either order.
+#define RUN(kernel, args, n_blocks, n_threads)                                                     \
+    for (int64_t b_ = 0; b_ < (n_blocks); b_++)                                                    \
+    kernel##_host((args), &(dt_host_block){.block = b_,                                            \
+                                           .grid = (n_blocks),                                     \
+                                           .block_dim = (n_threads),                               \
+                                           .backwards = (int)(b_ & 1)})
+
+static void *aligned(size_t n) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, n + 64)) abort();
+    memset(p, 0xff, n + 64);
+    return p;
+}
+
+// Every quotient of every divisor that a shape may have, at the ends and around multiples.
+static void test_quotients(void **state) {
+    (void)state;
+    for (int64_t d = 1; d < 100000; d += d < 3000 ? 1 : 997) {
+        const dt_quot q = dt_quot_of(d);
+        const int64_t most = INT32_MAX, last = most / d * d;
+        const int64_t n[] = {0, 1, d - 1, d, d + 1, 7 * d - 1, 7 * d, last - 1, last, most};
+        for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+            if (n[i] <= most && dt_div(q, n[i]) != n[i] / d)
+                fail_msg("%lld / %lld: %lld", (long long)n[i], (long long)d,
+                         (long long)dt_div(q, n[i]));
+    }
+}
+
+// A grid that is too small for the tensor goes round, and the rest behind the last eight is there.
+static void test_map_loop(void **state) {
+    (void)state;
+    enum { N = 5003 };
+    for (int type = DT_F32; type <= DT_F16; type++) {
+        void *x = aligned(N * 4), *y = aligned(N * 4);
+        for (int i = 0; i < N; i++) dt_put(x, type, i, (float)(i % 97 - 48));
+        const dt_map_args a = {.x = x, .out = y, .n = N, .type = type, .alpha = 2.0f};
+        RUN(scale_fwd, &a, 2, 64);
+        for (int i = 0; i < N; i++) assert_true(dt_get(y, type, i) == 2.0f * (float)(i % 97 - 48));
+        free(x), free(y);
+    }
+}
+
+static void test_nan_elementwise(void **state) {
+    (void)state;
+    for (int at = 0; at < 21; at++) {
+        float *x = aligned(21 * 4), *y = aligned(21 * 4);
+        for (int i = 0; i < 21; i++) x[i] = i == at ? NAN : -1.0f;
+        const dt_map_args a = {.x = x, .out = y, .n = 21, .type = DT_F32};
+        RUN(relu_fwd, &a, 1, 32);
+        for (int i = 0; i < 21; i++) assert_true(i == at ? isnan(y[i]) : y[i] == 0.0f);
+        RUN(gelu_fwd, &a, 1, 32);
+        assert_true(isnan(y[at]) && !isnan(y[at ? 0 : 1]));
+        free(x), free(y);
+    }
+}
+
+// A NaN anywhere in a row reaches all of it; a row that is partly -inf does not become NaN.
+static void test_nan_softmax(void **state) {
+    (void)state;
+    enum { N = 75 };
+    float *x = aligned(N * 4), *y = aligned(N * 4);
+    const dt_softmax_args a = {.r = dt_rows_make(1, N), .x = x, .out = y, .type = DT_F32};
+    for (int at = 0; at < N; at++) {
+        for (int i = 0; i < N; i++) x[i] = i == at ? NAN : i % 3 ? -INFINITY : (float)i;
+        RUN(softmax_fwd, &a, 1, 256);
+        for (int i = 0; i < N; i++) assert_true(isnan(y[i]));
+        for (int i = 0; i < N; i++) x[i] = i == at ? 1.0f : -INFINITY;
+        RUN(softmax_fwd, &a, 1, 256);
+        for (int i = 0; i < N; i++) assert_true(y[i] == (i == at ? 1.0f : 0.0f));
+    }
+    free(x), free(y);
+}
+
+static void test_nan_pool(void **state) {
+    (void)state;
+    enum { C = 8 };
+    float *x = aligned(4 * C * 4), *y = aligned(C * 4);
+    dt_pool_args a = {.c = dt_cols_make(1, C, 1, 1),
+                      .x = x,
+                      .out = y,
+                      .type = DT_F32,
+                      .max = 1,
+                      .big_h = 2,
+                      .big_w = 2,
+                      .small_h = 1,
+                      .small_w = 1,
+                      .kernel = {2, 2},
+                      .stride = {2, 2},
+                      .across = dt_quot_of(1),
+                      .down = dt_quot_of(1)};
+    for (int p = 0; p < 4; p++) {
+        for (int i = 0; i < 4 * C; i++) x[i] = (float)i;
+        x[p * C + 3] = NAN;
+        RUN(pool_fwd, &a, 1, 256);
+        assert_true(isnan(y[3]) && y[4] == (float)(3 * C + 4));
+    }
+    free(x), free(y);
+}
+
+// Neither ReLU nor a pool's loser hides NaN statistics.
+static void test_nan_batch_norm(void **state) {
+    (void)state;
+    enum { C = 8, PIXELS = 4 };
+    float *x = aligned(PIXELS * C * 4), *y = aligned(PIXELS * C * 4), *consts = aligned(5 * C * 4);
+    uint8_t *argmax = aligned(C);
+    for (int which = 0; which < 3; which++) {
+        for (int i = 0; i < PIXELS * C; i++) x[i] = 0;
+        for (int i = 0; i < 5 * C; i++) consts[i] = i == which * C + 3 ? NAN : 0;
+        dt_bn_args a = {.c = dt_cols_make(PIXELS, C, 1, 1),
+                        .x = x,
+                        .out = y,
+                        .argmax = argmax,
+                        .consts = consts,
+                        .type = DT_F32,
+                        .relu = 1,
+                        .height = 2,
+                        .width = 2,
+                        .across = dt_quot_of(1),
+                        .down = dt_quot_of(1)};
+        RUN(bn_apply, &a, 1, 256);
+        for (int p = 0; p < PIXELS; p++) assert_true(isnan(y[p * C + 3]) && y[p * C + 4] == 0);
+        a.c = dt_cols_make(1, C, 1, 1);
+        RUN(bn_apply_pool, &a, 1, 256);
+        assert_true(isnan(y[3]) && y[4] == 0);
+    }
+    free(x), free(y), free(consts), free(argmax);
+}
+
+// A class outside 0..K-1 makes the loss and its gradient NaN; with weight 0 nothing of the sample is read.
+static void test_loss_edges(void **state) {
+    (void)state;
+    enum { N = 4, K = 10 };
+    float *x = aligned(N * K * 4), *dx = aligned(N * K * 4), loss = 0, sum = 0;
+    const float weight[N] = {1, 0, 2, 0};
+    double losses[N];
+    const dt_step_block step = {.loss_scale = 4.0f};
+    for (int i = 0; i < N * K; i++) x[i] = i / K % 2 ? NAN : (float)(i % 7);
+    for (int bad = 0; bad < 2; bad++) {
+        const int32_t classes[N] = {bad ? K : 3, -5, 2, 99};
+        dt_loss_args a = {.r = dt_rows_make(N, K),
+                          .x = x,
+                          .weight = weight,
+                          .classes = classes,
+                          .losses = losses,
+                          .loss = &loss,
+                          .weight_sum = &sum,
+                          .step = &step};
+        RUN(loss_rows, &a, dt_rows_grid(&a.r).blocks, 256);
+        RUN(loss_finish, &a, 1, 1024);
+        assert_true(bad ? isnan(loss) : loss > 0 && loss < 100);
+        assert_true(sum == 3.0f);
+        a.dx = dx;
+        RUN(loss_bwd, &a, dt_rows_grid(&a.r).blocks, 256);
+        assert_true(bad ? isnan(dx[0]) : !isnan(dx[0]));
+        for (int i = 0; i < N * K; i++)
+            if (i / K % 2) assert_true(dx[i] == 0.0f);
+        assert_false(isnan(dx[2 * K + 1]));
+    }
+    free(x), free(dx);
+}
+
+// The mask in NHWC order and in pieces of eight is the CPU's, element by element.
+static void test_dropout_bits(void **state) {
+    (void)state;
+    enum { N = 3, C = 12, P = 35, ALL = N * C * P };
+    float *x = aligned(ALL * 4), *y = aligned(ALL * 4);
+    const dt_step_block step = {.seed = 0xfeedfacecafebeefu, .slot = 9, .step = 77};
+    for (int i = 0; i < ALL; i++) x[i] = 1.0f;
+    dt_dropout_args a = {.x = x,
+                         .out = y,
+                         .step = &step,
+                         .samples = N,
+                         .per_sample = C * P,
+                         .tiles = 1,
+                         .channels = C,
+                         .pixels = P,
+                         .purpose = 123,
+                         .type = DT_F32,
+                         .p = 0.4f};
+    for (int nhwc = 0; nhwc < 2; nhwc++) {
+        if (nhwc)
+            RUN(dropout_nhwc, &a, N, 256);
+        else
+            RUN(dropout, &a, N, 256);
+        for (int i = 0; i < ALL; i++) {
+            const int n = i / (C * P), e = i % (C * P);
+            const dt_rng r = {step.seed, step.slot + (uint32_t)n, step.step, 123};
+            const int at = nhwc ? n * C * P + e % P * C + e / P : i;
+            const float want = dt_rng_uniform(&r, (uint32_t)e) >= 0.4f ? 1 / (1 - 0.4f) : 0;
+            assert_true(y[at] == want);
+        }
+    }
+    free(x), free(y);
+}
+
+// Values near 1000 and one pixel far away, which comes first and is the pivot of all: mean and variance are right
+// to 1e-5 of the deviation.
+static void test_outlier_first(void **state) {
+    (void)state;
+    enum { C = 16, ROWS = 4096 };
+    float *x = aligned(ROWS * C * 4);
+    double mean = 0, var = 0;
+    for (int i = 0; i < ROWS; i++)
+        for (int c = 0; c < C; c++) x[i * C + c] = i ? 1000 + (float)(i * 7 % 5) / 8 : -1e6f;
+    for (int i = 0; i < ROWS; i++) mean += (double)x[i * C] / ROWS;
+    for (int i = 0; i < ROWS; i++) var += pow((double)x[i * C] - mean, 2) / ROWS;
+    dt_bn_args a = {.c = dt_cols_make(ROWS, C, 512, 4), .x = x, .type = DT_F32};
+    a.partial = aligned((size_t)(a.c.n_chunks * 2 * a.c.padded) * 4);
+    a.consts = aligned((size_t)a.c.padded * 5 * 4);
+    const float one[C] = {1}, zero[C] = {0};
+    float saved[2][C];
+    RUN(bn_stats, &a, a.c.n_chunks * a.c.tiles, 256);
+    const dt_bn_finish_args f = {.c = a.c,
+                                 .count = ROWS,
+                                 .x = x,
+                                 .partial = a.partial,
+                                 .scale = one,
+                                 .shift = zero,
+                                 .consts = a.consts,
+                                 .saved_mean = saved[0],
+                                 .saved_invstd = saved[1],
+                                 .type = DT_F32,
+                                 .training = 1,
+                                 .eps = 1e-5f};
+    RUN(bn_finish, &f, 1, 1024);
+    assert_true(fabs((double)saved[0][0] - mean) < 1e-5 * sqrt(var));
+    assert_true(fabs(1 / ((double)saved[1][0] * (double)saved[1][0]) / var - 1) < 1e-5);
+    free(x), free(a.partial), free(a.consts);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quotients),       cmocka_unit_test(test_map_loop),
+        cmocka_unit_test(test_nan_elementwise), cmocka_unit_test(test_nan_softmax),
+        cmocka_unit_test(test_nan_pool),        cmocka_unit_test(test_nan_batch_norm),
+        cmocka_unit_test(test_loss_edges),      cmocka_unit_test(test_dropout_bits),
+        cmocka_unit_test(test_outlier_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
