@@ -2,6 +2,7 @@
 
 #include "launch.h"
 
+#include "base/module.h"
 #include "base/thread.h"
 #include "models/models.h"
 
@@ -22,13 +23,13 @@ static void print_backend(const char *kind) {
     b->destroy(b);
 }
 
+static void print_line(const char *line) {
+    printf("device   %s\n", line);
+}
+
 static void print_module(const char *name, const char *why_missing) {
     char path[PATH_MAX + 64] = "";
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    path[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(path, '/');
-    if (slash) snprintf(slash + 1, sizeof path - (size_t)(slash + 1 - path), "%s", name);
-    if (access(path, R_OK) == 0)
+    if (dt_module_find(name, path, sizeof path) == DT_OK && path[0])
         printf("module   %s\n", path);
     else
         printf("module   %s: not there; %s\n", name, why_missing);
@@ -39,7 +40,8 @@ static dt_status run(const launch_words *w) {
     printf("dtrain   %s\n", DTRAIN_VERSION);
     printf("cores    %d usable of %ld\n", dt_usable_cores(), sysconf(_SC_NPROCESSORS_ONLN));
     print_backend("cpu");
-    print_backend("cuda");
+    if (dt_backend_print_devices(print_line) != DT_OK) print_line(dt_error_message());
+    print_module("dtrain_cuda.so", "build with -DDTRAIN_CUDA=ON to use GPUs");
     print_module("dtrain_mpi.so", "install libopenmpi-dev and build again to use more ranks");
     int n = 0;
     const dt_model *models = dt_models(&n);
@@ -47,7 +49,6 @@ static dt_status run(const launch_words *w) {
     return DT_OK;
 }
 
-const launch_command launch_info = {
-    .text =
-        "Version, usable cores, backends and their libraries, modules, models.\n\n  dtrain info\n",
-    .run = run};
+const launch_command launch_info = {.text = "Version, usable cores, backends, GPUs and their "
+                                            "libraries, modules, models.\n\n  dtrain info\n",
+                                    .run = run};

@@ -1,7 +1,14 @@
 // backend.c: what all backends share: layout arithmetic, the error helper of kernels, and the
-// choice of a backend by name. The CPU backend is linked in; a CUDA module would be loaded here.
+// choice of a backend by name. The CPU backend is linked in; CUDA is the module dtrain_cuda.so, which is loaded
+// when a GPU is asked for, or for `auto` when there is a driver. What can be missing is looked at in the order
+// in which a user would mend it: driver, module, the module's libraries, driver version, device.
 #include "backend/backend.h"
 
+#include "base/log.h"
+#include "base/module.h"
+
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,12 +54,63 @@ dt_status dt_site_fail(const dt_site *s, const char *fmt, ...) {
                    dt_op_name(s->node->op), s->node->backward ? " backward" : "", shapes, text);
 }
 
+// ---- CUDA ------------------------------------------------------------------------------------------
+static bool has_driver(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY); // stays: the module needs it
+    return driver != NULL;
+}
+
+static dt_status load_cuda(const dt_cuda_module **out) {
+    char path[PATH_MAX + 64];
+    const char *no_driver = has_driver() ? "" : "no NVIDIA driver (libcuda.so.1 does not load)";
+    DT_TRY(dt_module_find("dtrain_cuda.so", path, sizeof path));
+    if (!path[0])
+        return dt_fail(
+            DT_E_USAGE,
+            "device.kind: cuda: %s%sno CUDA module in this build (dtrain_cuda.so): build "
+            "with -DDTRAIN_CUDA=ON, or use device.kind=cpu",
+            no_driver, *no_driver ? ", and " : "");
+    if (*no_driver)
+        return dt_fail(DT_E_USAGE,
+                       "device.kind: cuda: %s: install the driver, in a container start it with "
+                       "GPUs (--gpus all), or use device.kind=cpu",
+                       no_driver);
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module)
+        return dt_fail(DT_E_USAGE,
+                       "device.kind: cuda: %s does not load: %s; install the library that is "
+                       "named, or put its folder into LD_LIBRARY_PATH",
+                       path, dlerror());
+    const dt_cuda_module *table = dlsym(module, DT_CUDA_MODULE_SYMBOL);
+    if (!table || table->abi != DT_CUDA_MODULE_ABI)
+        return dt_fail(DT_E_USAGE, "device.kind: cuda: %s is of another build: build it again",
+                       path);
+    *out = table;
+    return DT_OK;
+}
+
+static dt_status create_cuda(dt_backend **out, const dt_backend_opts *opts) {
+    const dt_cuda_module *module = NULL;
+    DT_TRY(load_cuda(&module));
+    return module->create(out, opts);
+}
+
+dt_status dt_backend_print_devices(void (*print)(const char *line)) {
+    const dt_cuda_module *module = NULL;
+    DT_TRY(load_cuda(&module));
+    return module->print_devices(print);
+}
+
 dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts) {
     *out = NULL;
-    if (!strcmp(kind, "cpu") || !strcmp(kind, "auto")) return dt_backend_create_cpu(out, opts);
-    if (!strcmp(kind, "cuda")) {
-        return dt_fail(DT_E_USAGE, "device.kind: cuda: no CUDA module in this build; "
-                                   "use device.kind=cpu or device.kind=auto");
-    }
-    return dt_fail(DT_E_USAGE, "device.kind: '%s' is not a backend; use cpu, cuda or auto", kind);
+    if (!strcmp(kind, "cpu")) return dt_backend_create_cpu(out, opts);
+    if (!strcmp(kind, "cuda")) return create_cuda(out, opts);
+    if (strcmp(kind, "auto"))
+        return dt_fail(DT_E_USAGE, "device.kind: '%s' is not a backend; use cpu, cuda or auto",
+                       kind);
+    if (!has_driver()) return dt_backend_create_cpu(out, opts);
+    if (create_cuda(out, opts) == DT_OK) return DT_OK;
+    dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s",
+            dt_error_message());
+    return dt_backend_create_cpu(out, opts);
 }

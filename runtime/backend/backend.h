@@ -224,14 +224,29 @@ typedef struct dt_backend_opts {
     int threads;        // most threads one kernel may use (a lane's share)
     bool deterministic; // only kernels whose bits repeat
     // CUDA
-    bool tf32;                // fp32 products may round what they read to 10 bits
-    bool untimed;             // the libraries' favourite engines: nothing is timed
-    const char *cache_folder; // where chosen engines are kept between runs; NULL: nowhere
+    int local_rank, local_size; // of this process on its host: which device is its own
+    bool tf32;                  // fp32 products may round what they read to 10 bits
+    bool untimed;               // the libraries' favourite engines: nothing is timed
+    const char *cache_folder;   // where chosen engines are kept between runs; NULL: nowhere
 } dt_backend_opts;
 
-// kind "cpu", "cuda" or "auto". DT_E_USAGE when it is not there, saying what is missing.
+// kind "cpu", "cuda" or "auto". DT_E_USAGE when it is not there, saying what is missing. auto is CUDA where
+// there is a driver with a device and the module loads, else the CPU; it warns where there is a driver but
+// CUDA cannot be used.
 dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
 dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
+
+// A line for each device, and for what the module is made of, to print; DT_E_USAGE as dt_backend_create.
+dt_status dt_backend_print_devices(void (*print)(const char *line));
+
+// What dtrain_cuda.so exports, under this name. abi: DT_CUDA_MODULE_ABI of the program.
+enum { DT_CUDA_MODULE_ABI = 1 };
+typedef struct dt_cuda_module {
+    int abi;
+    dt_status (*create)(dt_backend **out, const dt_backend_opts *opts);
+    dt_status (*print_devices)(void (*print)(const char *line));
+} dt_cuda_module;
+#define DT_CUDA_MODULE_SYMBOL "dt_cuda_module_table"
 
 // Helper for kernels: fails with node name, op and input shapes in front of the text.
 dt_status dt_site_fail(const dt_site *s, const char *fmt, ...)

@@ -7,12 +7,13 @@
 // MPI is loaded (no PMI in sight) and after (MPI started as a singleton).
 #include "comm/comm.h"
 
+#include "base/module.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool has_env(const char *name) {
     const char *v = getenv(name);
@@ -46,38 +47,26 @@ static dt_status fail_singletons(int world_size, int expected) {
         expected, world_size);
 }
 
-// Folder of the executable, without the last slash.
-static dt_status find_exe_dir(char dir[PATH_MAX]) {
-    ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
-    if (n <= 0) return dt_fail(DT_E_INTERNAL, "/proc/self/exe cannot be read: is /proc mounted?");
-    dir[n] = 0;
-    char *slash = strrchr(dir, '/');
-    if (slash) *slash = 0;
-    return DT_OK;
-}
-
 static dt_status load_module(const char *name, dt_comm **out) {
-    static const char *const places[] = {"", "/../lib/dtrain"};
-    char dir[PATH_MAX], path[PATH_MAX + 64];
-    DT_TRY(find_exe_dir(dir));
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, sizeof path, "%s%s/%s", dir, places[i], name);
-        if (access(path, R_OK) != 0) continue;
-        // global: the MPI library's own plug-ins look for its symbols
-        void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-        if (!module)
-            return dt_fail(DT_E_USAGE, "%s does not load: %s; is the MPI library installed here?",
-                           path, dlerror());
-        dt_status (*create)(dt_comm **) = NULL;
-        *(void **)&create = dlsym(module, "dt_comm_module_create");
-        if (!create)
-            return dt_fail(DT_E_INTERNAL, "%s has no dt_comm_module_create: rebuild", path);
-        return create(out);
+    char path[PATH_MAX + 64], dir[PATH_MAX];
+    DT_TRY(dt_module_find(name, path, sizeof path));
+    if (!path[0]) {
+        DT_TRY(dt_module_exe_dir(dir, sizeof dir));
+        return dt_fail(DT_E_USAGE,
+                       "started by an MPI launcher, but %s is neither in %s nor in "
+                       "%s/../lib/dtrain: install libopenmpi-dev and build again, or run without "
+                       "mpirun",
+                       name, dir, dir);
     }
-    return dt_fail(DT_E_USAGE,
-                   "started by an MPI launcher, but %s is neither in %s nor in %s/../lib/dtrain: "
-                   "install libopenmpi-dev and build again, or run without mpirun",
-                   name, dir, dir);
+    // global: the MPI library's own plug-ins look for its symbols
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!module)
+        return dt_fail(DT_E_USAGE, "%s does not load: %s; is the MPI library installed here?", path,
+                       dlerror());
+    dt_status (*create)(dt_comm **) = NULL;
+    *(void **)&create = dlsym(module, "dt_comm_module_create");
+    if (!create) return dt_fail(DT_E_INTERNAL, "%s has no dt_comm_module_create: rebuild", path);
+    return create(out);
 }
 
 dt_status dt_comm_create(dt_comm **out) {

@@ -120,6 +120,8 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     omp_set_num_threads(s->resolved.leaf_threads);
     char *cache = engine_folder(s->config);
     dt_backend_opts opts = {.threads = s->resolved.leaf_threads,
+                            .local_rank = s->comm->local_rank,
+                            .local_size = s->comm->local_size,
                             .deterministic =
                                 strcmp(dt_config_str(s->config, "run.reproducible"), "off") != 0,
                             .tf32 = dt_config_bool(s->config, "device.tf32"),

@@ -202,7 +202,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     machine *m = of(a);
     *out = (dt_cuda_device_info){.major = 9,
                                  .n_sm = 3, // few and odd: loops over the grid go round
-                                 .pci_bus = 1 + index,
+                                 .numa_node = -1,
                                  .total_bytes = m->o.total_bytes,
                                  .free_bytes = m->o.total_bytes - m->used,
                                  .driver = 13000,
@@ -501,8 +501,9 @@ static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
     for (size_t i = 0; i + 8 <= own_kernels[k].args_bytes; i += 8) {
         uintptr_t p;
         memcpy(&p, (const char *)args + i, 8);
-        // a small number beside another, or beside padding, may look like an address
-        if (p >> 40 == 0 || (uint32_t)p < 0x10000 || p >> 47 || find_block(m, (void *)p, 0))
+        // a small number beside another, or beside padding, may look like an address; heaps, stacks and
+        // mappings lie above these
+        if (p < 0x500000000000 || (uint32_t)p < 0x10000 || p >> 47 || find_block(m, (void *)p, 0))
             continue;
         if (is_mapped(p))
             breach("kernel %s: its argument at byte %zu is host memory that is not pinned",

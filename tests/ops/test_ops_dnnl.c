@@ -435,10 +435,8 @@ static void test_backend(void **state) {
     (void)state;
     dt_backend *b;
     const dt_backend_opts opts = {.threads = 1};
-    assert_int_equal(dt_backend_create(&b, "cuda", &opts), DT_E_USAGE);
-    assert_non_null(strstr(dt_error_message(), "no CUDA module in this build"));
     assert_int_equal(dt_backend_create(&b, "tpu", &opts), DT_E_USAGE);
-    assert_int_equal(dt_backend_create(&b, "auto", &opts), DT_OK);
+    assert_int_equal(dt_backend_create(&b, "cpu", &opts), DT_OK);
     assert_string_equal(b->name, "cpu");
     assert_true(b->supports_dtype(b, DT_F32) && !b->supports_dtype(b, DT_F16));
     const size_t sizes[] = {0, 1, 4096, 1 << 20, 5 << 20};

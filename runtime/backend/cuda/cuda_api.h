@@ -80,7 +80,9 @@ typedef struct dt_gemm_desc {
 
 typedef struct dt_cuda_device_info {
     char name[128];
-    int major, minor, n_sm, pci_bus, numa_node;
+    int major, minor, n_sm;
+    char pci[16];  // "0000:1b:00.0", lower case, as in /sys/bus/pci/devices
+    int numa_node; // -1: unknown
     size_t total_bytes, free_bytes;
     int driver, runtime; // 13000
     bool nvlink;
@@ -100,7 +102,8 @@ struct dt_cuda_api {
     int (*free)(dt_cuda_api *a, void *p);
     int (*alloc_host)(dt_cuda_api *a, void **p, size_t n_bytes); // pinned
     int (*free_host)(dt_cuda_api *a, void *p);
-    int (*copy)(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int to_device,
+    // direction: 1 to the device, 0 from it, 2 within it. Stream NULL: the copy is done on return.
+    int (*copy)(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction,
                 void *stream);
     int (*zero)(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream);
 

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Packs the built program to run on another machine: launch/bundle.sh BUILD_DIR VERSION. The archive
+# BUILD_DIR/dtrain-VERSION-linux-<arch>.tar.gz has the program, its modules, the libraries it needs that a bare
+# system lacks, configs and docs. Not in it: the C library, the NVIDIA driver, CUDA's libraries, Open MPI
+# (it must be the one that mpirun is of).
+set -euo pipefail
+build=$(cd "$1" && pwd); version=$2
+source=$(cd "$(dirname "$0")/.." && pwd)
+name=dtrain-$version-linux-$(uname -m)
+stage=$build/bundle/$name
+rm -rf "$build/bundle"; mkdir -p "$stage/lib"
+for file in dtrain dtrain_mpi.so dtrain_cuda.so; do
+    [ -e "$build/$file" ] && install -m 755 "$build/$file" "$stage/$file" || true
+done
+ldd "$stage/dtrain" | awk '/=> \// {print $1, $3}' | while read -r soname path; do
+    case $soname in
+    libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | ld-linux* | libresolv.so.*) ;;
+    libstdc++.so.* | libgcc_s.so.*) ;; # every system has them, and CUDA's libraries need the system's
+    libcuda* | libcud* | libcublas* | libnccl* | libnvrtc* | libmpi* | libopen-*) ;;
+    *) install -m 644 "$path" "$stage/lib/$soname" ;;
+    esac
+done
+strip -g "$stage"/dtrain "$stage"/*.so "$stage"/lib/*
+cp -r "$source/configs" "$source/LICENSE" "$source/README.md" "$stage/"
+tar -C "$build/bundle" -czf "$build/$name.tar.gz" "$name"
+bytes=$(stat -c %s "$build/$name.tar.gz")
+[ "$bytes" -lt $((40 << 20)) ] || { echo "bundle: $bytes bytes is more than 40 MiB" >&2; exit 1; }
+echo "bundle: $build/$name.tar.gz, $((bytes >> 10)) KiB, $(ls "$stage/lib" | wc -l) libraries"

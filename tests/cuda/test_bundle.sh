@@ -1,0 +1,19 @@
+#!/bin/bash
+# The bundle runs from another folder, with an empty environment, on its own libraries.
+set -eu
+command -v strip >/dev/null || { echo "skipped: strip is not there"; exit 77; }
+if ldd "$DTRAIN" | grep -q "libasan\|libtsan"; then echo "skipped: a build with sanitizers is not bundled"; exit 77; fi
+tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
+"$SOURCE/launch/bundle.sh" "$BUILD" test
+tar -C "$tmp" -xzf "$BUILD"/dtrain-test-*.tar.gz
+rm -rf "$BUILD"/dtrain-test-*.tar.gz "$BUILD/bundle"
+cd "$tmp"/dtrain-test-*
+env -i ./dtrain info | grep -q "^dtrain "
+env -i ./dtrain check configs/fusion.yaml >/dev/null
+# all that is in lib/ is found there, also by the libraries among themselves
+wrong=$(env -i /usr/bin/ldd ./dtrain | awk '/=> \// {print $1, $3}' | while read -r name path; do
+    [ ! -e "lib/$name" ] || [ "$(realpath "$path")" = "$(realpath "lib/$name")" ] || echo "$name is $path"
+done)
+[ -z "$wrong" ] || { echo "$wrong"; exit 1; }
+! env -i /usr/bin/ldd ./dtrain | grep "not found"
+! readelf -d dtrain dtrain_*.so | grep -i "r.*path" | grep "$BUILD"

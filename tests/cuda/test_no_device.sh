@@ -1,0 +1,34 @@
+#!/bin/bash
+# Asking for CUDA where it is not: what is missing is said in one line and the exit code is 2, without a driver
+# (with the module and without) and with a driver that does not start; auto computes on the CPU.
+set -eu
+if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then echo "skipped: this machine has a driver"; exit 77; fi
+tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
+failed=0
+
+# expect NAME TEXT COMMAND…: exit code 2 and TEXT in the one line of error
+expect() {
+    local name=$1 text=$2 rc=0; shift 2
+    "$@" >"$tmp/out" 2>&1 || rc=$?
+    if [ $rc != 2 ] || ! grep -q "$text" "$tmp/out" || [ "$(grep -c error "$tmp/out")" != 1 ]; then
+        echo "FAILED $name: exit $rc"; cat "$tmp/out"; failed=1
+    fi
+}
+
+mkdir "$tmp/bare"; cp "$DTRAIN" "$tmp/bare/dtrain" # no module beside it
+run=(configs/fusion.yaml device.kind=cuda "run.dir=$tmp/run")
+cd "$SOURCE"
+expect "no driver, no module" "no NVIDIA driver.*and no CUDA module" "$tmp/bare/dtrain" "${run[@]}"
+if [ -e "$BUILD/dtrain_cuda.so" ]; then
+    expect "no driver" "no NVIDIA driver (libcuda.so.1" "$DTRAIN" "${run[@]}"
+    stub=$(ls /usr/local/cuda/lib64/stubs/libcuda.so /usr/local/cuda/targets/*/lib/stubs/libcuda.so 2>/dev/null | head -1)
+    if [ -n "$stub" ]; then # loads the module with all its libraries; every symbol is resolved
+        ln -s "$stub" "$tmp/libcuda.so.1"
+        expect "a driver that does not start" "does not start" env LD_LIBRARY_PATH="$tmp" "$DTRAIN" "${run[@]}"
+        LD_LIBRARY_PATH=$tmp "$DTRAIN" info | grep -q "device .*does not start" || { echo "FAILED info"; failed=1; }
+        cp "$DTRAIN" "$tmp/dtrain"; echo no module >"$tmp/dtrain_cuda.so"
+        expect "a damaged module" "does not load" env LD_LIBRARY_PATH="$tmp" "$tmp/dtrain" "${run[@]}"
+    fi
+fi
+"$DTRAIN" info | grep -q "^device .*no NVIDIA driver" || { echo "FAILED info names no driver"; failed=1; }
+exit $failed
