@@ -71,7 +71,7 @@ dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
 // step: 0-based, ascending. want_stop: this rank got a signal.
 dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
                          dt_step_result *out);
-// Waits for the last step that was run; out->step = -1 when its numbers are known already.
+// Waits for the last step that was run, to its end; out->step = -1 when its numbers are known already.
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
 // Before the first step, with loss_scaling: as it was in a checkpoint. Otherwise it starts at 2^16.
 dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler);

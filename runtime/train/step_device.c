@@ -362,6 +362,8 @@ dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
     double begin = dt_clock_s();
     if (v->n_unread == 0) return DT_OK;
     DT_TRY(read_numbers(v, out));
+    DT_TRY(v->d->synchronize(v->b, v->main)); // the optimizer may follow the numbers
+    release_held(v);
     out->total_s = out->compute_s = dt_clock_s() - begin;
     return DT_OK;
 }

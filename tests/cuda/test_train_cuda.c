@@ -1,0 +1,139 @@
+// Training on the pretending machine: the fusion network at a small size gives the CPU's curve in fp32, a
+// curve near it in bf16 and fp16; the same bits from run to run, captured or not, after a resume, and along
+// the tree; a step allocates nothing, waits for nothing and
+// copies the bytes of a batch, a step block and two marks.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fake_cuda.h"
+
+#define STEPS  20
+#define MICRO  4
+#define LEAVES 2
+#define RATE   0.001
+#include "unit/device_bench.h"
+
+static dt_status create_device(bench *b, const setting *s) {
+    return fake_cuda_backend(&b->b, &(dt_backend_opts){.threads = 1, .deterministic = true});
+}
+
+static void join_ranks(bench *b, const setting *s) {
+    fail();
+}
+
+enum { SHORT = 4 };
+
+static void compare_curves(const outcome *a, const outcome *b, int n, double tolerance) {
+    for (int i = 0; i < n; i++)
+        if (!(fabs(a->loss[i] - b->loss[i]) <= tolerance))
+            fail_msg("step %d: %.9g, %.9g", i, a->loss[i], b->loss[i]);
+}
+
+static void test_curve_of_the_cpu(void **state) {
+    setting s = {.cpu = true, .clip = 0.5f};
+    outcome cpu = train(&s);
+    s.cpu = false;
+    outcome device = train(&s);
+    compare_curves(&cpu, &device, STEPS, 1e-3);
+    drop(&cpu);
+    drop(&device);
+}
+
+// Captured, not captured, along the tree: f32, bf16, and f16 with a scaled loss.
+static void test_bits_and_precision(void **state) {
+    setting s = {.clip = 0.5f, .n_steps = SHORT};
+    outcome full = train(&s);
+    s.uncaptured = true;
+    outcome plain = train(&s);
+    assert_same(&full, &plain);
+    s.uncaptured = false;
+    s.elastic = true; // two leaves: ((a) + (b)) either way
+    outcome tree = train(&s);
+    assert_same(&full, &tree);
+    s.elastic = false;
+    s.low = DT_BF16;
+    outcome bf16 = train(&s);
+    compare_curves(&full, &bf16, SHORT, 0.05);
+    s.low = DT_F16;
+    s.scaled = true;
+    outcome fp16 = train(&s);
+    compare_curves(&full, &fp16, SHORT, 0.02);
+    drop(&full);
+    drop(&plain);
+    drop(&tree);
+    drop(&bf16);
+    drop(&fp16);
+}
+
+static void copy_slab(bench *to, float *dst, const bench *from, const float *src, int64_t n) {
+    float *x = read_slab(from, src, sizeof(float) * (size_t)n);
+    to->b->copy_to_device(to->b, dst, x, sizeof(float) * (size_t)n);
+    free(x);
+}
+
+// Stopped after two steps and taken up on another machine: as if nothing had been.
+static void test_resume(void **state) {
+    setting s = {.low = DT_F16, .scaled = true, .n_steps = 4};
+    outcome whole = train(&s), o = {0};
+    bench a, b;
+    dt_step_result r[4];
+    make_bench(&a, &s);
+    make_bench(&b, &s);
+    run_steps(&a, 0, 2, r);
+    dt_params *p = a.params, *q = b.params;
+    copy_slab(&b, q->master, &a, p->master, p->n_trained);
+    copy_slab(&b, q->moment1, &a, p->moment1, p->n_trained);
+    copy_slab(&b, q->moment2, &a, p->moment2, p->n_trained);
+    copy_slab(&b, q->buffer, &a, p->buffer, p->n_buffer);
+    dt_params_repack(q, 1);
+    assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[1].scaler), DT_OK);
+    run_steps(&b, 2, 4, r + 2);
+    keep(&o, &b, r, 4);
+    assert_same(&whole, &o);
+    drop_bench(&a);
+    drop_bench(&b);
+    drop(&whole);
+    drop(&o);
+}
+
+// From the third step on: one graph a micro-batch; no allocation, no wait, no launch outside a graph.
+static void test_quiet_steps(void **state) {
+    bench b;
+    dt_step_result r;
+    make_bench(&b, &(setting){0});
+    dt_cuda_api *api = dt_cuda_self(b.b)->api;
+    for (int step = 0; step < 3; step++)
+        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+    fake_cuda_log_clear(api);
+    for (int step = 3; step < 6; step++)
+        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+    size_t n = 0, n_bytes = 0;
+    int n_graphs = 0;
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    for (size_t i = 0; i < n; i++) {
+        static const char *const allowed[] = {"copy", "graph_launch", "event_record", "event_wait",
+                                              "stream_query"};
+        bool known = false;
+        for (size_t k = 0; k < sizeof allowed / sizeof *allowed; k++)
+            known |= strcmp(log[i].call, allowed[k]) == 0;
+        if (!known) fail_msg("%s %s inside a step", log[i].call, log[i].what);
+        n_graphs += strcmp(log[i].call, "graph_launch") == 0;
+        if (strcmp(log[i].call, "copy") == 0) n_bytes += log[i].n_bytes;
+    }
+    size_t batch = MICRO * (H * W * 4 + sizeof(int32_t) + sizeof(float));
+    assert_int_equal(n_graphs, 3 * LEAVES);
+    assert_int_equal(n_bytes, 3 * (LEAVES * (batch + DT_HOST_STEP_BYTES) + 2 * sizeof(float)));
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    drop_bench(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_curve_of_the_cpu), cmocka_unit_test(test_bits_and_precision),
+        cmocka_unit_test(test_resume), cmocka_unit_test(test_quiet_steps)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

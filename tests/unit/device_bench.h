@@ -1,0 +1,291 @@
+// device_bench.h: the fusion network at a small size, a source of known images and a stepper, on the CPU or on
+// a device that the including test makes; trains some steps and keeps losses, norms and weights.
+#ifndef DT_TESTS_DEVICE_BENCH_H
+#define DT_TESTS_DEVICE_BENCH_H
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "comm/comm_nccl.h"
+#include "models/models.h"
+#include "train/step.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef STEPS
+#define STEPS  6
+#define MICRO  2
+#define LEAVES 4
+#define RATE   0.003
+#endif
+enum { H = 16, W = 16, CLASSES = 5, SLOTS = 2 };
+
+// ---- a source of known images ----------------------------------------------------------------------
+
+static const char yaml[] =
+    "run: {name: device}\n"
+    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"
+    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"
+    "model: {name: fusion}\n"
+    "train: {global_batch: 8, micro_batch: 2}\n";
+
+typedef struct known_source {
+    dt_batch_source base;
+    dt_field_info fields[3];
+    dt_backend *b;
+    dt_batch batch[SLOTS];
+    bool held[SLOTS];
+    int64_t bad_step; // of this step leaf 2 has an infinite weight
+} known_source;
+
+static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
+    b->step = step;
+    b->leaf = leaf;
+    for (int f = 0; f < 2; f++) {
+        dt_rng r = {
+            .seed = 5, .step = (uint32_t)step, .slot = (uint32_t)leaf, .purpose = 1u + (uint32_t)f};
+        int64_t n = MICRO * H * W * (f ? 3 : 1);
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)b->field[f])[i] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)i) * 255);
+    }
+    for (int i = 0; i < MICRO; i++) {
+        ((int32_t *)b->field[2])[i] = (int32_t)((step * 7 + leaf * 3 + i) % CLASSES);
+        b->weight[i] = step == s->bad_step && leaf == 2 ? INFINITY : 1.0f;
+    }
+}
+
+static dt_status get(dt_batch_source *b, int64_t step, int leaf, const dt_batch **out,
+                     double *wait_s) {
+    known_source *s = b->self;
+    int i = 0;
+    while (i < SLOTS && s->held[i]) i++;
+    assert_true(i < SLOTS); // a stepper that holds all slots would wait for ever
+    s->held[i] = true;
+    fill_batch(s, &s->batch[i], step, leaf);
+    *out = &s->batch[i];
+    return DT_OK;
+}
+
+static void release(dt_batch_source *b, const dt_batch *batch) {
+    known_source *s = b->self;
+    int i = (int)(batch - s->batch);
+    assert_true(s->held[i]);
+    s->held[i] = false;
+    for (int f = 0; f < 2; f++) memset(batch->field[f], 0xee, MICRO * H * W); // whoever still reads
+}
+
+static dt_status seek(dt_batch_source *b, int64_t step) {
+    return DT_OK;
+}
+
+static known_source *make_source(dt_backend *b) {
+    known_source *s = dt_xcalloc(1, sizeof *s);
+    s->b = b;
+    s->bad_step = -1;
+    s->fields[0] = (dt_field_info){
+        .name = "left", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 1), .is_image = true};
+    s->fields[1] = (dt_field_info){
+        .name = "right", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 3), .is_image = true};
+    s->fields[2] = (dt_field_info){.name = "who", .dtype = DT_I32, .n_classes = CLASSES};
+    s->base = (dt_batch_source){.self = s,
+                                .n_fields = 3,
+                                .fields = s->fields,
+                                .get = get,
+                                .release = release,
+                                .seek = seek};
+    for (int i = 0; i < SLOTS; i++) {
+        size_t sizes[3] = {MICRO * H * W, MICRO * H * W * 3, MICRO * sizeof(int32_t)};
+        for (int f = 0; f < 3; f++) b->alloc_host(b, &s->batch[i].field[f], sizes[f], "batch");
+        b->alloc_host(b, (void **)&s->batch[i].weight, MICRO * sizeof(float), "batch");
+        s->batch[i].n = s->batch[i].n_valid = MICRO;
+    }
+    return s;
+}
+
+static void drop_source(known_source *s) {
+    size_t sizes[3] = {MICRO * H * W, MICRO * H * W * 3, MICRO * sizeof(int32_t)};
+    for (int i = 0; i < SLOTS; i++) {
+        assert_false(s->held[i]);
+        for (int f = 0; f < 3; f++) s->b->free_host(s->b, s->batch[i].field[f], sizes[f]);
+        s->b->free_host(s->b, s->batch[i].weight, MICRO * sizeof(float));
+    }
+    free(s);
+}
+
+// ---- a stepper -------------------------------------------------------------------------------------
+
+typedef struct setting {
+    bool cpu, elastic, uncaptured, scaled, one_leaf;
+    dt_dtype low; // F32 unless said otherwise
+    float clip;
+    int n_steps; // 0: STEPS
+    void *g;     // several ranks: what join_ranks knows them by
+    int rank, world_size;
+} setting;
+
+typedef struct bench {
+    dt_config *config;
+    dt_graph *graph;
+    dt_backend *b;
+    dt_comm *self, *comm, *device_comm;
+    dt_lane_plan *lanes;
+    dt_params *params;
+    dt_plan *plan;
+    dt_stepper *stepper;
+    known_source *source;
+    void *nccl; // of join_ranks
+} bench;
+
+// The device under test; the comms of a setting with `g`. Given by the file that includes this one.
+static dt_status create_device(bench *b, const setting *s);
+static void join_ranks(bench *b, const setting *s);
+
+static __thread int patience; // leaves until a step is given up
+
+static bool give_up(void) {
+    return patience-- <= 0;
+}
+
+static void make_graph(bench *b, dt_dtype low) {
+    dt_model_field fields[3] = {
+        {.name = "left", .sample_shape = dt_shape3(H, W, 1), .dtype = DT_U8, .is_image = true},
+        {.name = "right", .sample_shape = dt_shape3(H, W, 3), .dtype = DT_U8, .is_image = true},
+        {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
+    for (int f = 0; f < 2; f++)
+        for (int i = 0; i < 64; i++) {
+            fields[f].mean[i] = 0.5f;
+            fields[f].std[i] = 0.25f;
+        }
+    assert_int_equal(dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, NULL, 0), DT_OK);
+    dt_model_args a = {
+        .config = b->config, .fields = fields, .n_fields = 3, .batch = MICRO, .training = true};
+    assert_int_equal(dt_model_graph(&b->graph, &a, low), DT_OK);
+}
+
+static void make_bench(bench *b, const setting *s) {
+    *b = (bench){0};
+    make_graph(b, s->low);
+    dt_backend_opts o = {.threads = 1, .deterministic = true};
+    assert_int_equal(s->cpu ? dt_backend_create_cpu(&b->b, &o) : create_device(b, s), DT_OK);
+    assert_int_equal(dt_comm_create_self(&b->self), DT_OK);
+    b->comm = b->self;
+    if (s->g) join_ranks(b, s);
+    int n_leaves = s->one_leaf ? 1 : LEAVES;
+    assert_int_equal(
+        dt_lane_plan_create(&b->lanes, s->elastic, b->comm->rank, b->comm->world_size, 1, n_leaves),
+        DT_OK);
+    assert_int_equal(dt_params_create(&b->params, b->graph, b->b, 2, b->lanes->n_slabs), DT_OK);
+    dt_plan_opts plan = {.threads = 1, .n_lanes = 1};
+    assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
+    dt_stepper_opts so = {
+        .comm = b->comm,
+        .graph = b->graph,
+        .plan = b->plan,
+        .params = b->params,
+        .lanes = b->lanes,
+        .leaf_threads = 1,
+        .team_threads = 1,
+        .micro_batch = MICRO,
+        .seed = 11,
+        .clip_norm = s->clip,
+        .weight_decay = 0.01f,
+        .optimizer = {.kind = DT_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},
+        .first_bucket_bytes = 1 << 16,
+        .bucket_bytes = 1 << 20,
+        .device_comm = b->device_comm,
+        .loss_scaling = s->scaled,
+        .uncaptured = s->uncaptured,
+        .give_up = give_up};
+    patience = 1 << 30;
+    assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);
+    dt_params_init(b->params, 3);
+    dt_params_repack(b->params, 1);
+    b->source = make_source(b->b);
+    assert_int_equal(dt_stepper_set_source(b->stepper, &b->source->base), DT_OK);
+}
+
+static void drop_bench(bench *b) {
+    dt_stepper_set_source(b->stepper, NULL);
+    drop_source(b->source);
+    dt_stepper_destroy(b->stepper);
+    if (b->device_comm) {
+        assert_int_equal(b->device_comm->finalize(b->device_comm), DT_OK);
+        dt_comm_destroy_nccl(b->device_comm);
+        free(b->comm);
+    }
+    free(b->nccl);
+    dt_params_destroy(b->params);
+    dt_plan_destroy(b->plan);
+    dt_lane_plan_destroy(b->lanes);
+    dt_comm_destroy(b->self);
+    b->b->destroy(b->b);
+    dt_graph_destroy(b->graph);
+    dt_config_destroy(b->config);
+}
+
+// All numbers of the steps [first, end), in order.
+static void run_steps(bench *b, int64_t first, int64_t end, dt_step_result *out) {
+    int64_t known = first;
+    for (int64_t step = first; step <= end; step++) {
+        dt_step_result r;
+        if (step < end)
+            assert_int_equal(dt_stepper_run(b->stepper, step, RATE, false, &r), DT_OK);
+        else
+            assert_int_equal(dt_stepper_drain(b->stepper, &r), DT_OK);
+        if (r.step < 0) continue;
+        assert_int_equal(r.step, known);
+        out[known++ - first] = r;
+    }
+    assert_int_equal(known, end);
+}
+
+typedef struct outcome {
+    double loss[STEPS], norm[STEPS];
+    float *master, *buffer;
+    size_t n_master, n_buffer;
+} outcome;
+
+static float *read_slab(const bench *b, const float *slab, size_t n_bytes) {
+    float *x = malloc(n_bytes);
+    b->b->copy_to_host(b->b, x, slab, n_bytes);
+    return x;
+}
+
+static void keep(outcome *o, const bench *b, const dt_step_result *r, int n) {
+    for (int i = 0; i < n; i++) {
+        assert_true(r[i].finite);
+        o->loss[i] = r[i].loss;
+        o->norm[i] = r[i].grad_norm;
+    }
+    o->n_master = sizeof(float) * (size_t)b->params->n_trained;
+    o->n_buffer = sizeof(float) * (size_t)b->params->n_buffer;
+    o->master = read_slab(b, b->params->master, o->n_master);
+    o->buffer = read_slab(b, b->params->buffer, o->n_buffer);
+}
+
+static outcome train(const setting *s) {
+    bench b;
+    outcome o = {0};
+    dt_step_result r[STEPS];
+    make_bench(&b, s);
+    int n = s->n_steps ? s->n_steps : STEPS;
+    run_steps(&b, 0, n, r);
+    keep(&o, &b, r, n);
+    drop_bench(&b);
+    return o;
+}
+
+static void drop(outcome *o) {
+    free(o->master);
+    free(o->buffer);
+}
+
+static void assert_same(const outcome *a, const outcome *b) {
+    assert_memory_equal(a->loss, b->loss, sizeof a->loss);
+    assert_memory_equal(a->norm, b->norm, sizeof a->norm);
+    assert_memory_equal(a->master, b->master, a->n_master);
+    assert_memory_equal(a->buffer, b->buffer, a->n_buffer);
+}
+
+#endif
