@@ -31,6 +31,9 @@ static void fill(dt_train_state *s) {
     strcpy(s->resolved.device, "cpu");
     dt_state_add_eval(s, 70, 0.1);
     dt_state_add_eval(s, 140, NAN);
+    s->loss_scale = 32768;
+    s->clean_steps = 17;
+    s->n_skipped = 2;
     s->best_step = 70;
     s->best_value = 0.1;
 }
@@ -52,6 +55,7 @@ static void test_round_trip(void **state) {
     assert_string_equal(b.environment, a.environment);
     assert_string_equal(b.engines, a.engines);
     assert_memory_equal(&b.resolved, &a.resolved, sizeof a.resolved);
+    assert_true(b.loss_scale == 32768 && b.clean_steps == 17 && b.n_skipped == 2);
     assert_int_equal(b.n_history, 2);
     assert_true(b.history[0].step == 70 && b.history[0].value == 0.1);
     assert_true(b.history[1].step == 140 && isnan(b.history[1].value));
