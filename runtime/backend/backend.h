@@ -189,6 +189,7 @@ typedef struct dt_backend {
     void *self;
     int threads;
     bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // natively fast
+    bool (*computes_dtype)(const struct dt_backend *b, dt_dtype t); // at all
     // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"
     const char *(*describe)(const struct dt_backend *b);
 

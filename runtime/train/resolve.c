@@ -113,9 +113,13 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
         p = stored->precision;
     else if (dt_config_is_auto(c, "train.precision"))
         p = b->supports_dtype(b, DT_BF16) ? "bf16" : "fp32";
-    if (strcmp(p, "fp16") == 0 && !b->supports_dtype(b, DT_F16))
+    if (strcmp(p, "fp16") == 0 && !b->computes_dtype(b, DT_F16))
         return dt_config_fail(c, "train.precision", "fp16 needs a GPU; on the %s use bf16 or fp32",
                               b->name);
+    if (strcmp(p, "bf16") == 0 && !b->computes_dtype(b, DT_BF16))
+        return dt_config_fail(
+            c, "train.precision",
+            "bf16 needs a CPU with AVX-512 or a GPU; this is %s: use fp32 or auto", b->describe(b));
     snprintf(out->precision, sizeof out->precision, "%s", p);
     DT_TRY(comm->broadcast_bytes(comm, out->precision, sizeof out->precision, 0));
     if (strcmp(out->precision, "bf16") == 0 && !b->supports_dtype(b, DT_BF16))

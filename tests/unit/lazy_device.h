@@ -459,6 +459,7 @@ static inline dt_status lazy_backend_create(dt_backend **out, const struct dt_nc
                       .self = l,
                       .threads = 1,
                       .supports_dtype = lazy_supports,
+                      .computes_dtype = lazy_supports,
                       .describe = lazy_describe,
                       .alloc = lazy_alloc,
                       .free = lazy_free,

@@ -56,6 +56,12 @@ static bool supports_dtype(const dt_backend *b, dt_dtype t) {
     return t == DT_BF16 ? dt_cpu_has_bf16() : t != DT_F16;
 }
 
+// oneDNN computes in bf16 from AVX-512 on, without the instructions for it slowly.
+static bool computes_dtype(const dt_backend *b, dt_dtype t) {
+    (void)b;
+    return t == DT_BF16 ? dt_cpu_isa_get() == DT_CPU_AVX512 : t != DT_F16;
+}
+
 static const char *describe(const dt_backend *b) {
     return ((const cpu_self *)b->self)->text;
 }
@@ -132,6 +138,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .self = self,
                       .threads = opts->threads < 1 ? 1 : opts->threads,
                       .supports_dtype = supports_dtype,
+                      .computes_dtype = computes_dtype,
                       .describe = describe,
                       .alloc = alloc,
                       .free = release,
