@@ -103,6 +103,7 @@ dt_status dt_fetch_apart(const dt_data *d, dt_sample_scratch *w, uint32_t record
 // Pixels that a field with data.cache_form: decoded had in an earlier epoch, or NULL; and keeping them.
 const uint8_t *dt_fetch_pixels(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record);
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
+bool dt_keeps_pixels(const dt_data *d, int field);
 // Whether a field's value need not be read from its file.
 bool dt_is_cached(const dt_data *d, int field, uint32_t record);
 

@@ -3,7 +3,7 @@
 // A list becomes an array of operations with their numbers; augment_table.c says what there is. A sample
 // walks the array. Geometric operations that follow one another are composed into one map and the image
 // is resampled once: sharper and faster than one pass each. A map that only flips or moves whole pixels
-// copies bytes. random_resized_crop stands first and chooses the part of the decoded image that is
+// copies bytes; a flip that comes right after the resize is left to it. random_resized_crop stands first and chooses the part of the decoded image that is
 // resized at all (Szegedy et al., "Going deeper with convolutions", 2014, as torchvision does it).
 //
 // Randomness: Philox with key = seed and counter = (draw, sample, epoch, hash of
@@ -387,10 +387,31 @@ const char *dt_augment_of_bytes(const dt_augment *a) {
     return NULL;
 }
 
+// The operation that dt_augment_mirrors speaks of, or -1: the first that happens, unless the next one that
+// happens would be composed with it, which rounds otherwise than one after the other.
+static int find_mirror(const dt_augment *a, const dt_augment_key *k) {
+    int found = -1;
+    for (int i = 0; i < a->n_ops; i++) {
+        const dt_augment_op *o = &a->ops[i];
+        dt_rng r = rng_of(o, k);
+        if (!o->kind->run || !happens(o, &r)) continue;
+        if (found >= 0) return o->kind->maps || o->kind->may_map ? -1 : found;
+        if (!dt_augment_is_mirror(o, &r)) return -1;
+        found = i;
+    }
+    return found;
+}
+
+bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k) {
+    return find_mirror(a, k) >= 0;
+}
+
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch) {
     dt_canvas c = {.image = image, .scratch = scratch, .half_normal = a->half_normal};
+    int done = image->mirrored ? find_mirror(a, k) : -1;
     for (int i = 0; i < a->n_ops; i++) {
+        if (i == done) continue;
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = rng_of(o, k);
         if (image->real && !o->kind->maps)

@@ -28,7 +28,10 @@ bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int
                     double box[4]);
 // The first operation that cannot change floats (dt_image.real), or NULL: those that move pixels can.
 const char *dt_augment_of_bytes(const dt_augment *a);
-// The other operations, in place on (H,W,C) bytes or floats, through `scratch`.
+// Whether what this sample gets begins with a flip left to right that a resize may do on its way
+// (dt_resize_mirrored, image->mirrored): the bytes in the end are the same.
+bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k);
+// The other operations, in place on (H,W,C) bytes or floats, through `scratch`. image->mirrored: but that flip.
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch);
 

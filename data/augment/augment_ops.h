@@ -47,6 +47,7 @@ typedef struct dt_augment_kind {
     double p;            // default probability
     bool own_p;          // run() sees to p itself
     bool maps;           // moves pixels, whatever they are: works on floats too
+    bool may_map;        // one of several things, some of which move pixels
     dt_augment_param params[DT_MAX_PARAMS + 1];
 } dt_augment_kind;
 
@@ -76,6 +77,9 @@ struct dt_canvas {
 dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates);
 // Resamples what waits. Before every operation that reads pixels.
 dt_status dt_canvas_flush(dt_canvas *c);
+
+// Whether the draws make o a flip left to right, and nothing else.
+bool dt_augment_is_mirror(const dt_augment_op *o, const dt_rng *r);
 
 // ---- draws -----------------------------------------------------------------------------------------
 static inline double dt_draw(const dt_rng *r, uint32_t element, dt_value2 v) {

@@ -45,14 +45,26 @@ static dt_status run_crop(const dt_augment_op *o, const dt_rng *r, dt_canvas *c)
     return dt_canvas_map(c, &m, border_of(o->v[1]), false);
 }
 
-static dt_status run_flip(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+static void draw_flip(const dt_augment_op *o, const dt_rng *r, bool *x, bool *y) {
     enum { HORIZONTAL, VERTICAL, BOTH };
     int axis = (int)o->v[0].from;
-    bool x = axis != VERTICAL && dt_rng_uniform(r, 0) >= 1 - o->p;
-    bool y = axis != HORIZONTAL && dt_rng_uniform(r, 1) >= 1 - o->p;
+    *x = axis != VERTICAL && dt_rng_uniform(r, 0) >= 1 - o->p;
+    *y = axis != HORIZONTAL && dt_rng_uniform(r, 1) >= 1 - o->p;
+}
+
+static dt_status run_flip(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    bool x, y;
+    draw_flip(o, r, &x, &y);
     if (!x && !y) return DT_OK;
     dt_map m = dt_map_flip(x, y, c->image->width, c->image->height);
     return dt_canvas_map(c, &m, (dt_border){DT_FILL_ANY, false}, false);
+}
+
+bool dt_augment_is_mirror(const dt_augment_op *o, const dt_rng *r) {
+    bool x, y;
+    if (o->kind->run != run_flip) return false;
+    draw_flip(o, r, &x, &y);
+    return x && !y;
 }
 
 static dt_status run_affine(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
@@ -363,6 +375,7 @@ const dt_augment_kind dt_augment_kinds[] = {
     {.name = "auto_augment",
      .help = "Cubuk et al. 2019: a learnt pair of operations, of 25",
      .run = dt_augment_run_auto,
+     .may_map = true,
      .p = 1,
      .params = {{"policy", DT_AUGMENT_WORD, 0, 0, 0, 0, "imagenet|cifar10|svhn"},
                 FILL,
@@ -370,11 +383,13 @@ const dt_augment_kind dt_augment_kinds[] = {
     {.name = "rand_augment",
      .help = "Cubuk et al. 2020: n of 14 operations, all at one magnitude of 31",
      .run = dt_augment_run_rand,
+     .may_map = true,
      .p = 1,
      .params = {WHOLE("n", 1, 14, 2), WHOLE("magnitude", 0, 30, 9), FILL, INTERPOLATION}},
     {.name = "trivial_augment",
      .help = "Müller and Hutter 2021: one of 14 operations at any magnitude",
      .run = dt_augment_run_trivial,
+     .may_map = true,
      .p = 1,
      .params = {FILL, INTERPOLATION}},
     {.name = NULL}};

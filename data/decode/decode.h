@@ -22,6 +22,7 @@ typedef struct dt_image {
     float *real; // floats instead of data, or NULL
     int left, top, full_width, full_height;
     double box[4]; // what was asked for: {left, top, right, bottom}, in pixels of the full image
+    bool mirrored; // dt_augment_mirrors asked for it, and it is done (dt_resize_mirrored)
 } dt_image;
 
 // A worker's scratch: nothing is allocated once its buffers have grown to the largest image.
@@ -112,7 +113,10 @@ void dt_resizer_destroy(dt_resizer *r);
 // to (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory.
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
                     int dst_h, int dst_w);
-// The same for floats (src->real, a whole image) of any number of channels: the bits of Pillow's mode F.
+// The same, left and right exchanged, at no cost.
+dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
+                             int dst_h, int dst_w);
+// The same as dt_resize for floats (src->real, a whole image) of any number of channels: the bits of Pillow's mode F.
 dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst,
                          int dst_h, int dst_w);
 // The positions [begin, end) of an axis of `size` that a resize of [low, high) to n_out reads.

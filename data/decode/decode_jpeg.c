@@ -37,7 +37,7 @@
 
 #include <jerror.h>
 
-enum { MARGIN = 2, ROWS_A_CALL = 16 };
+enum { MARGIN = 2 };
 
 typedef struct dt_jpeg {
     struct jpeg_decompress_struct d;
@@ -45,7 +45,8 @@ typedef struct dt_jpeg {
     struct jpeg_progress_mgr progress;
     jmp_buf back;
     char message[JMSG_LENGTH_MAX];
-    dt_buffer row; // CMYK, or one that nobody wants
+    dt_buffer row;      // CMYK, or one that nobody wants
+    dt_buffer pointers; // to rows
 } dt_jpeg;
 
 static void fatal(j_common_ptr info) {
@@ -79,7 +80,6 @@ static void *jpeg_create(void) {
     jpeg_create_decompress(&j->d);
     j->d.client_data = j;
     j->progress.progress_monitor = on_progress;
-    j->d.progress = &j->progress;
     return j;
 }
 
@@ -87,6 +87,7 @@ static void jpeg_destroy_state(void *state) {
     dt_jpeg *j = state;
     jpeg_destroy_decompress(&j->d);
     dt_buffer_fini(&j->row);
+    dt_buffer_fini(&j->pointers);
     free(j);
 }
 
@@ -171,23 +172,21 @@ static dt_status read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink,
     int channels = sink->want->channels;
     JDIMENSION end = (JDIMENSION)(out->top + out->height);
     uint8_t *row = dt_buffer_reserve(&j->row, 4 * (size_t)d->output_width);
-    if (!row) return dt_fail(DT_E_INTERNAL, "out of memory");
+    JSAMPROW *to = (JSAMPROW *)dt_buffer_reserve(&j->pointers, (size_t)out->height * sizeof *to);
+    if (!row || !to) return dt_fail(DT_E_INTERNAL, "out of memory");
     size_t stride = (size_t)out->width * (size_t)channels;
+    for (int y = 0; y < out->height; y++) to[y] = cmyk ? row : out->data + stride * (size_t)y;
     while (d->output_scanline < end) {
-        uint8_t *dst = out->data + stride * (d->output_scanline - (JDIMENSION)out->top);
-        JSAMPROW to[ROWS_A_CALL] = {row};
-        JDIMENSION n = cmyk ? 1 : end - d->output_scanline;
-        if (n > ROWS_A_CALL) n = ROWS_A_CALL;
-        for (JDIMENSION i = 0; i < n && !cmyk; i++) to[i] = dst + stride * i;
-        jpeg_read_scanlines(d, to, n);
-        if (cmyk) cmyk_to_pixels(row, dst, out->width, channels, d->saw_Adobe_marker);
+        JDIMENSION y = d->output_scanline - (JDIMENSION)out->top;
+        jpeg_read_scanlines(d, to + y, cmyk ? 1 : end - d->output_scanline);
+        if (cmyk)
+            cmyk_to_pixels(row, out->data + stride * y, out->width, channels, d->saw_Adobe_marker);
     }
     if (end < d->output_height && ends_with_marker(bytes)) {
         jpeg_abort_decompress(d);
         return DT_OK;
     }
-    JSAMPROW to = row;
-    while (d->output_scanline < d->output_height) jpeg_read_scanlines(d, &to, 1);
+    while (d->output_scanline < d->output_height) jpeg_read_scanlines(d, &row, 1);
     jpeg_finish_decompress(d);
     return DT_OK;
 }
@@ -197,6 +196,7 @@ static dt_status decode(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt
     int channels = sink->want->channels;
     jpeg_mem_src(d, bytes.data, bytes.n_bytes);
     jpeg_read_header(d, TRUE);
+    d->progress = jpeg_has_multiple_scans(d) ? &j->progress : NULL; // asked for every row
     bool cmyk = d->jpeg_color_space == JCS_CMYK || d->jpeg_color_space == JCS_YCCK;
     d->out_color_space = cmyk ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     DT_TRY(plan(j, sink, out));

@@ -9,8 +9,11 @@
 // changes a byte by one now and then.
 //
 // Positions are those of the full image, also where only a part of it was decoded: the same weights, the
-// same bytes. Only the rows that the vertical pass needs are made. The loops that matter are in
-// resize_avx2.c; those here are for other machines, for grey, and for rows at the very end of the memory.
+// same bytes. Only the rows that the vertical pass needs are made, and they live in a window of a few, so
+// that they stay in the nearest cache. The loops that matter are in resize_avx2.c; those here are for other
+// machines, for grey, and for rows at the very end of the memory.
+//
+// A mirrored result costs nothing: output position i takes the weights of the last but i.
 #include "decode.h"
 
 #include "base/arena.h"
@@ -83,8 +86,8 @@ void dt_resize_taps(double low, double high, int n_out, int size, int i, double 
 }
 
 static void fill_position(const dt_resize_axis *a, int i, double *w, int *first, int32_t *weight) {
-    int begin, end;
-    dt_resize_taps(a->low, a->high, a->n_out, a->in_size, i, w, &begin, &end);
+    int begin, end, of = a->mirror ? a->n_out - 1 - i : i;
+    dt_resize_taps(a->low, a->high, a->n_out, a->in_size, of, w, &begin, &end);
     for (int k = 0; k < end - begin; k++) weight[k] = (int32_t)(w[k] * (1 << DT_RESIZE_BITS) + 0.5);
     for (int k = end - begin; k < a->n_taps; k++) weight[k] = 0;
     first[0] = begin;
@@ -107,8 +110,10 @@ float *dt_resizer_rows(dt_resizer *r, size_t n) {
 
 // Makes the weights unless they are there already: a data set of one image size makes them once.
 static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double low, double high,
-                         int n_out, bool packed) {
-    if (a->n_out == n_out && a->in_size == in_size && a->low == low && a->high == high) return true;
+                         int n_out, bool mirror) {
+    if (a->n_out == n_out && a->in_size == in_size && a->low == low && a->high == high &&
+        a->mirror == mirror)
+        return true;
     a->n_taps = max_taps(low, high, n_out);
     a->n_out = 0;
     int *first = (int *)dt_buffer_reserve(&a->first, (size_t)n_out * 2 * sizeof(int));
@@ -119,14 +124,15 @@ static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double l
     a->in_size = in_size;
     a->low = low;
     a->high = high;
+    a->mirror = mirror;
     a->n_out = n_out;
     a->max_count = 0;
+    a->is_packed = false;
     for (int i = 0; i < n_out; i++) {
         fill_position(a, i, w, first + 2 * i, weight + (size_t)i * (size_t)a->n_taps);
         if (first[2 * i + 1] > a->max_count) a->max_count = first[2 * i + 1];
     }
-    if (packed && r->fast && !r->fast->pack(a)) a->n_out = 0;
-    return a->n_out > 0;
+    return true;
 }
 
 // ---- passes ------------------------------------------------------------------------------------------
@@ -167,79 +173,120 @@ VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8
 }
 
 // 64 columns at a time, so that their sums stay in registers.
-VECTORIZED static void row_down(const uint8_t *restrict rows, const int32_t *restrict weight,
-                                int n_taps, uint8_t *restrict dst, size_t n) {
+VECTORIZED static void row_down(const uint8_t *restrict rows, size_t stride,
+                                const int32_t *restrict weight, int n_taps, uint8_t *restrict dst,
+                                size_t n) {
     enum { PIECE = 64 };
     for (size_t x = 0; x < n; x += PIECE) {
         int32_t sum[PIECE];
         size_t m = n - x < PIECE ? n - x : PIECE;
         for (size_t i = 0; i < PIECE; i++) sum[i] = 1 << (DT_RESIZE_BITS - 1);
         for (int k = 0; k < n_taps; k++) {
-            const uint8_t *row = rows + (size_t)k * n + x;
+            const uint8_t *row = rows + (size_t)k * stride + x;
             for (size_t i = 0; i < m; i++) sum[i] += weight[k] * row[i];
         }
         for (size_t i = 0; i < m; i++) dst[x + i] = clip(sum[i]);
     }
 }
 
+enum { WINDOW = 16 }; // rows that are made before those still needed move to the front
+
 typedef struct passes {
-    const dt_resizer *r;
+    dt_resizer *r;
     const dt_image *src;
-    size_t stride, n; // of a row of src, of dst
-    int n_fast;       // rows of src that have enough memory behind them for the fast loop
-    uint8_t *rows;    // those that are across, from `top` on
-    int top, made;
+    size_t src_stride;
+    int n_fast;    // rows of src that have enough memory behind them for the fast loop; 0: none
+    uint8_t *rows; // the window: rows of the full image, across, from `top` on
+    size_t stride; // of one
+    int top, made, bottom, capacity;
 } passes;
 
-static void begin_passes(passes *p, dt_resizer *r) {
+static bool begin_passes(passes *p, int top, int bottom, size_t n) {
     const dt_image *src = p->src;
-    if (!r->fast || src->channels != 3 || r->x.n_taps > 2 * DT_RESIZE_MAX_PAIRS) return;
+    dt_resizer *r = p->r;
+    p->src_stride = (size_t)src->width * (size_t)src->channels;
+    p->stride = n + DT_RESIZE_SLACK;
+    p->top = p->made = top;
+    p->bottom = bottom;
+    p->capacity = r->y.max_count + WINDOW;
+    p->rows = dt_buffer_reserve(&r->rows, p->stride * (size_t)p->capacity);
+    if (!p->rows) return false;
+    if (!r->fast || src->channels != 3 || r->x.n_taps > 2 * DT_RESIZE_MAX_PAIRS) return true;
+    if (!r->x.is_packed && !r->fast->pack(&r->x)) return false;
+    r->x.is_packed = true;
     size_t reads = 3 * (size_t)r->x.max_count + 16, behind = 0;
     p->n_fast = src->height;
-    for (; p->n_fast > 0 && behind < reads; p->n_fast--) behind += p->stride;
+    for (; p->n_fast > 0 && behind < reads; p->n_fast--) behind += p->src_stride;
     r->fast->place(&r->x, src->left);
+    return true;
 }
 
-// Rows up to `end` of the full image, across. They are made right before they are needed, so that they are
-// still near.
-static void make_rows(passes *p, int end) {
-    for (; p->made < end; p->made++) {
-        int y = p->made - p->src->top;
-        const uint8_t *from = p->src->data + p->stride * (size_t)y;
-        uint8_t *to = p->rows + p->n * (size_t)(p->made - p->top);
-        if (y < p->n_fast)
-            p->r->fast->across(&p->r->x, from, to);
-        else
-            row_across(&p->r->x, p->src->left, from, to, p->src->channels);
+// The next row, or two, across.
+static void make_row(passes *p) {
+    int y = p->made - p->src->top;
+    const uint8_t *from = p->src->data + p->src_stride * (size_t)y;
+    uint8_t *to = p->rows + p->stride * (size_t)(p->made - p->top);
+    if (y >= p->n_fast) {
+        row_across(&p->r->x, p->src->left, from, to, p->src->channels);
+        p->made++;
+        return;
     }
+    bool two = y + 1 < p->n_fast && p->made + 1 < p->bottom;
+    const uint8_t *both[2] = {from, two ? from + p->src_stride : from};
+    uint8_t *to_both[2] = {to, two ? to + p->stride : to};
+    p->r->fast->across(&p->r->x, both, to_both);
+    p->made += 1 + two;
 }
 
-dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
-                    int dst_h, int dst_w) {
+// Rows first..end - 1 of the full image, across; both never fall. They are made right before they are needed, so that
+// they are still near.
+static const uint8_t *make_rows(passes *p, int first, int end) {
+    if (end + 1 - p->top > p->capacity) { // one more may be made than is asked for
+        if (p->made > first)
+            memmove(p->rows, p->rows + p->stride * (size_t)(first - p->top),
+                    p->stride * (size_t)(p->made - first));
+        else
+            p->made = first;
+        p->top = first;
+    }
+    while (p->made < end) make_row(p);
+    return p->rows + p->stride * (size_t)(first - p->top);
+}
+
+static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4], bool mirror,
+                        uint8_t *dst, int dst_h, int dst_w) {
     int full_w = src->full_width ? src->full_width : src->width;
     int full_h = src->full_height ? src->full_height : src->height;
     const double whole[4] = {0, 0, full_w, full_h};
     if (!box) box = whole;
     size_t n = (size_t)dst_w * (size_t)src->channels;
-    if (src->width == dst_w && src->height == dst_h && memcmp(box, whole, sizeof whole) == 0) {
+    if (!mirror && src->width == dst_w && src->height == dst_h &&
+        memcmp(box, whole, sizeof whole) == 0) {
         memcpy(dst, src->data, n * (size_t)dst_h); // as Pillow's resize to the same size copies
         return DT_OK;
     }
-    bool ok = prepare_axis(r, &r->x, full_w, box[0], box[2], dst_w, src->channels == 3) &&
+    bool ok = prepare_axis(r, &r->x, full_w, box[0], box[2], dst_w, mirror) &&
               prepare_axis(r, &r->y, full_h, box[1], box[3], dst_h, false);
     if (!ok) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
-    const int *first = (const int *)r->y.first.data;
-    int top = first[0], bottom = first[2 * (dst_h - 1)] + first[2 * (dst_h - 1) + 1];
-    uint8_t *rows = dt_buffer_reserve(&r->rows, n * (size_t)(bottom - top) + DT_RESIZE_SLACK);
-    if (!rows) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
-    passes p = {r, src, (size_t)src->width * (size_t)src->channels, n, 0, rows, top, top};
-    begin_passes(&p, r);
+    const int *first = (const int *)r->y.first.data, *last = first + 2 * (dst_h - 1);
+    passes p = {.r = r, .src = src};
+    if (!begin_passes(&p, first[0], last[0] + last[1], n))
+        return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
     const int32_t *weight = (const int32_t *)r->y.weight.data;
     bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS;
     for (int y = 0; y < dst_h; y++, first += 2, weight += r->y.n_taps, dst += n) {
-        make_rows(&p, first[0] + first[1]);
-        (fast ? r->fast->down : row_down)(rows + n * (size_t)(first[0] - top), weight, first[1],
-                                          dst, n);
+        const uint8_t *rows = make_rows(&p, first[0], first[0] + first[1]);
+        (fast ? r->fast->down : row_down)(rows, p.stride, weight, first[1], dst, n);
     }
     return DT_OK;
+}
+
+dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
+                    int dst_h, int dst_w) {
+    return resize(r, src, box, false, dst, dst_h, dst_w);
+}
+
+dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
+                             int dst_h, int dst_w) {
+    return resize(r, src, box, true, dst, dst_h, dst_w);
 }

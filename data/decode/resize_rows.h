@@ -16,8 +16,10 @@ typedef struct dt_resize_axis {
     dt_buffer first;              // int[n_out][2]: first source position, count
     dt_buffer weight;             // int32[n_out][n_taps], 0 behind the count
     dt_buffer packed, offset;     // what the vector kernel made of them; its scratch
-    int in_size;                  // what they were made for
+    bool is_packed;
+    int in_size; // what they were made for
     double low, high;
+    bool mirror; // output 0 is the last one
 } dt_resize_axis;
 
 typedef struct dt_resize_rows {
@@ -25,11 +27,12 @@ typedef struct dt_resize_rows {
     bool (*pack)(dt_resize_axis *a);
     // Before rows of an image; `left`: source position of a row's first pixel.
     void (*place)(dt_resize_axis *a, int left);
-    // An RGB row to n_out pixels. Reads up to 3 * max_count + 16 bytes behind src, writes DT_RESIZE_SLACK behind
-    // dst.
-    void (*across)(const dt_resize_axis *a, const uint8_t *src, uint8_t *dst);
-    // n bytes of one row from n_taps rows at `rows`, each n bytes long. Touches nothing else.
-    void (*down)(const uint8_t *rows, const int32_t *weight, int n_taps, uint8_t *dst, size_t n);
+    // Two RGB rows (they may be the same) to n_out pixels each. Reads up to 3 * max_count + 16 bytes behind a
+    // src, writes DT_RESIZE_SLACK behind a dst.
+    void (*across)(const dt_resize_axis *a, const uint8_t *const src[2], uint8_t *const dst[2]);
+    // n bytes of one row from n_taps rows at `rows`, a stride apart. Touches nothing else.
+    void (*down)(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps,
+                 uint8_t *dst, size_t n);
 } dt_resize_rows;
 
 // ---- of resize.c, for resize_real.c ----------------------------------------------------------------

@@ -44,7 +44,7 @@ static bool keeps_bytes(const dt_data *d, int field) {
     return d->cache.cache && d->cache.slot[field] >= 0 && !d->cache.pixels[field];
 }
 
-static bool keeps_pixels(const dt_data *d, int field) {
+bool dt_keeps_pixels(const dt_data *d, int field) {
     return d->cache.cache && d->cache.slot[field] >= 0 && d->cache.pixels[field];
 }
 
@@ -130,19 +130,19 @@ dt_status dt_fetch_apart(const dt_data *d, dt_sample_scratch *w, uint32_t record
 }
 
 const uint8_t *dt_fetch_pixels(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record) {
-    if (!keeps_pixels(d, field)) return NULL;
+    if (!dt_keeps_pixels(d, field)) return NULL;
     const uint8_t *p = dt_cache_find(d->cache.cache, dt_data_cache_entry(d, field, record));
     dt_counter_add(p ? &w->n_hits : &w->n_misses, 1);
     return p;
 }
 
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels) {
-    if (keeps_pixels(d, field))
+    if (dt_keeps_pixels(d, field))
         dt_cache_store(d->cache.cache, dt_data_cache_entry(d, field, record), pixels,
                        dt_data_pixel_bytes(d, field));
 }
 
 bool dt_is_cached(const dt_data *d, int field, uint32_t record) {
-    return (keeps_bytes(d, field) || keeps_pixels(d, field)) &&
+    return (keeps_bytes(d, field) || dt_keeps_pixels(d, field)) &&
            dt_cache_has(d->cache.cache, dt_data_cache_entry(d, field, record));
 }

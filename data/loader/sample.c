@@ -63,11 +63,12 @@ static dt_status augment_image(dt_sample_scratch *w, const dt_field *f, dt_image
     return st;
 }
 
-// `image` to the size of `to`: bytes or floats, as `image` has.
+// `image` to the size of `to`: bytes or floats, as `image` has; mirrored if `to` says so.
 static dt_status resize(dt_sample_scratch *w, const dt_image *image, const dt_image *to) {
     if (image->real)
         return dt_resize_real(w->resizer, image, image->box, to->real, to->height, to->width);
-    return dt_resize(w->resizer, image, image->box, to->data, to->height, to->width);
+    return (to->mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, image, image->box, to->data,
+                                                           to->height, to->width);
 }
 
 // The whole of `image` in the middle of `to`, bars of the field's mean where it does not reach.
@@ -84,28 +85,35 @@ static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_fie
     return DT_OK;
 }
 
-// Pixels of the field's size, before augmentation: in `bytes`, or, where an array gives floats, in
-// `real`; *is_real says which. No bytes in: they are pixels already, from the cache or in their place.
+// Pixels of the field's size, before augmentation (but for a flip: to->mirrored): in to->data, or, where an
+// array gives floats, in to->real; what is not used becomes NULL. No bytes in: they are pixels already, from
+// the cache or in their place.
 static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
-                               dt_image_want *want, uint8_t *bytes, float *real, bool *is_real) {
+                               dt_image_want *want, dt_image *to) {
     double t = dt_clock_s();
     const part *p = want->box_ctx;
-    dt_image to = {bytes, want->width, want->height, want->channels, .real = real};
+    float *real = to->real;
     dt_image image;
-    *is_real = false;
+    to->real = NULL;
     if (in.n_bytes == 0) {
-        if (in.data != bytes) memcpy(bytes, in.data, dt_data_pixel_bytes(d, i));
+        if (in.data != to->data) memcpy(to->data, in.data, dt_data_pixel_bytes(d, i));
         lap(&w->decode_ns, t);
         return DT_OK;
     }
     DT_TRY(dt_decode_image_part(w->decoder, in, want, &image));
-    *is_real = image.real != NULL;
-    bool is_there = *is_real ? image.real == real : image.data == bytes;
+    if (image.real) to->real = real;
+    bool is_there = to->real ? image.real == real : image.data == to->data;
     if (!is_there && p->f->fit.kind == DT_FIT_PAD && !p->is_random)
-        DT_TRY(frame(w, &image, &d->fields.info[i], &to));
-    else if (!is_there)
-        DT_TRY(resize(w, &image, &to));
-    if (!*is_real) dt_keep_pixels(d, i, w->bad_record, bytes);
+        DT_TRY(frame(w, &image, &d->fields.info[i], to));
+    else if (!is_there) {
+        to->mirrored = !to->real && p->key && p->f->augment && !dt_keeps_pixels(d, i) &&
+                       dt_augment_mirrors(p->f->augment, p->key);
+        DT_TRY(resize(w, &image, to));
+    }
+    if (to->real)
+        to->data = NULL;
+    else
+        dt_keep_pixels(d, i, w->bad_record, to->data);
     lap(&w->decode_ns, t);
     return DT_OK;
 }
@@ -118,7 +126,6 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
     const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
     size_t n = (size_t)(size[0] * size[1] * size[2]);
     double box[4];
-    bool is_real;
     part p = {f, key, (int)size[1], (int)size[0], false};
     p.is_random = key && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
     dt_image_want want = {.channels = (int)size[2],
@@ -130,12 +137,12 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
                           .array = &f->array};
     uint8_t *bytes = f->array.f32 ? dt_buffer_reserve(&w->pixels, n) : dst;
     if (!bytes) return dt_fail(DT_E_INTERNAL, "out of memory");
-    DT_TRY(decode_pixels(d, w, i, in, &want, bytes, f->array.f32 ? dst : NULL, &is_real));
-    dt_image image = {bytes, want.width, want.height, want.channels};
-    if (is_real) image.data = NULL, image.real = dst;
+    dt_image image = {bytes, want.width, want.height, want.channels,
+                      .real = f->array.f32 ? dst : NULL};
+    DT_TRY(decode_pixels(d, w, i, in, &want, &image));
     DT_TRY(augment_image(w, f, image, key));
     float *out = dst;
-    for (size_t k = 0; f->array.f32 && !is_real && k < n; k++) out[k] = bytes[k];
+    for (size_t k = 0; f->array.f32 && !image.real && k < n; k++) out[k] = bytes[k];
     return DT_OK;
 }
 

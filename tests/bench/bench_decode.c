@@ -86,8 +86,9 @@ static dt_status run(worker *w, int way, int i, int round) {
     DT_TRY(dt_decode_image_part(w->decoder, images[i], &want, &image));
     if (way == 3) return DT_OK;
     if (way == 2) choose(&c, image.full_width, image.full_height, image.box);
-    DT_TRY(dt_resize(w->resizer, &image, image.box, w->slot, SIDE, SIDE));
-    dt_image slot = {w->slot, SIDE, SIDE, 3};
+    dt_image slot = {w->slot, SIDE, SIDE, 3, .mirrored = dt_augment_mirrors(w->augment, &c.key)};
+    DT_TRY((slot.mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, &image, image.box, w->slot,
+                                                            SIDE, SIDE));
     return dt_augment_apply(w->augment, &c.key, &slot, &w->scratch);
 }
 

@@ -638,7 +638,9 @@ static size_t random_list(const dt_rng *r, uint32_t *e, char *list, size_t cap) 
     return at + (size_t)snprintf(list + at, cap - at, "]");
 }
 
+// Twice the same; also if the flip that comes first is there already, as a resize leaves it.
 static void any_list_on_any_size(void **state) {
+    int n_mirrored = 0;
     static const int SIZES[] = {1, 2, 3, 4, 5, 7, 16, 31, 64};
     for (uint32_t round = 0; round < 3000; round++) {
         dt_rng r = {.seed = 99, .slot = round, .purpose = 1};
@@ -657,6 +659,11 @@ static void any_list_on_any_size(void **state) {
         double box[4];
         if (dt_augment_box(a, &key, w, h, box))
             assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= w && box[3] <= h);
+        if (dt_augment_mirrors(a, &key)) {
+            assert_int_equal(dt_pixels_mirror(&image2, &scratch), DT_OK);
+            image2.mirrored = true;
+            n_mirrored++;
+        }
         assert_int_equal(dt_augment_apply(a, &key, &image, &own), DT_OK);
         assert_int_equal(dt_augment_apply(a, &key, &image2, &scratch), DT_OK);
         if (memcmp(p, again, n) != 0)
@@ -666,6 +673,7 @@ static void any_list_on_any_size(void **state) {
         free(again);
         dt_augment_destroy(a);
     }
+    assert_true(n_mirrored > 20);
 }
 
 // ---- config and docs -----------------------------------------------------------------------------------

@@ -251,6 +251,25 @@ static void the_right_size_goes_straight_to_the_slot(void **state) {
 }
 
 // ---- resize ----------------------------------------------------------------------------------------
+// Weights of a grey image serve for a colour one of its size, and a mirror image of the same size is one.
+static void a_resizer_keeps_its_weights(void **state) {
+    dt_resizer *kept = dt_resizer_create(), *fresh = dt_resizer_create();
+    uint8_t src[40 * 30 * 3], dst[20 * 17 * 3], expected[20 * 17 * 3];
+    for (size_t i = 0; i < sizeof src; i++) src[i] = (uint8_t)(i * i >> 3);
+    dt_image grey = {src, 40, 30, 1}, colour = {src, 40, 30, 3};
+    assert_int_equal(dt_resize(kept, &grey, NULL, dst, 17, 20), DT_OK);
+    assert_int_equal(dt_resize(kept, &colour, NULL, dst, 17, 20), DT_OK);
+    assert_int_equal(dt_resize(fresh, &colour, NULL, expected, 17, 20), DT_OK);
+    assert_memory_equal(dst, expected, sizeof dst);
+    uint8_t same[40 * 30 * 3];
+    assert_int_equal(dt_resize_mirrored(kept, &colour, NULL, same, 30, 40), DT_OK);
+    for (int y = 0; y < 30; y++)
+        for (int x = 0; x < 40; x++)
+            assert_memory_equal(same + (y * 40 + x) * 3, src + (y * 40 + 39 - x) * 3, 3);
+    dt_resizer_destroy(kept);
+    dt_resizer_destroy(fresh);
+}
+
 static void resize_agrees_with_pillow(void **state) {
     dt_resizer *r = dt_resizer_create();
     for (size_t i = 0; i < sizeof RESIZE_CASES / sizeof *RESIZE_CASES; i++) {
@@ -283,6 +302,12 @@ static uint32_t crc32_of(const uint8_t *p, size_t n) {
     return crc32_more(0, p, n);
 }
 
+static void is_mirrored(const uint8_t *a, const uint8_t *b, int w, int h, int c) {
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++)
+            assert_memory_equal(a + (y * w + x) * c, b + (y * w + w - 1 - x) * c, (size_t)c);
+}
+
 // Sizes at which the fast loops take one, two and many groups of taps, and their edges.
 static void large_resizes_agree_with_pillow(void **state) {
     dt_resizer *r = dt_resizer_create();
@@ -302,6 +327,12 @@ static void large_resizes_agree_with_pillow(void **state) {
                                    LARGE_RESIZE_CASES[i].h, LARGE_RESIZE_CASES[i].w),
                          DT_OK);
         if (crc32_of(dst, n) != LARGE_RESIZE_CASES[i].crc) fail_msg("case %zu", i);
+        uint8_t *mirrored = malloc(n);
+        assert_int_equal(dt_resize_mirrored(r, &image, LARGE_RESIZE_CASES[i].box, mirrored,
+                                            LARGE_RESIZE_CASES[i].h, LARGE_RESIZE_CASES[i].w),
+                         DT_OK);
+        is_mirrored(mirrored, dst, LARGE_RESIZE_CASES[i].w, LARGE_RESIZE_CASES[i].h, c);
+        free(mirrored);
         free(src);
         free(dst);
     }
@@ -437,6 +468,7 @@ int main(void) {
         cmocka_unit_test(not_an_image_says_so),
         cmocka_unit_test(the_right_size_goes_straight_to_the_slot),
         cmocka_unit_test(resize_agrees_with_pillow),
+        cmocka_unit_test(a_resizer_keeps_its_weights),
         cmocka_unit_test(large_resizes_agree_with_pillow),
         cmocka_unit_test(files_decode_as_pillow_reads_them),
         cmocka_unit_test(real_sets_decode_as_pillow_reads_them),
