@@ -52,7 +52,7 @@ static void copy_from_the_stack(void) {
 }
 static void pass_host_memory(void) {
     dt_backend *b = open_backend();
-    float *p, *host = calloc(64, 4);
+    float *p, host[64] = {0};
     b->alloc(b, (void **)&p, 256, "test");
     b->device->add(b, p, host, 64, b->device->stream);
 }
