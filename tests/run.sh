@@ -30,14 +30,15 @@ run_suite() { # build directory, ctest arguments
 
 if [ "${1:-all}" != quick ]; then
     # fewer kills and steps: these programs are slow, and the release build does all of them below
-    launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
+    launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
     KILLS=6 STEPS=60 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
         LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
         run_suite build-asan -E 'mpi/test_elastic|cuda/test_dnn_support|unit/test_(structure|docs|format)' # cuDNN leaks
     # what has threads: the parts by themselves, then a whole run with lanes, loader and checkpoints
-    launch/build.sh build-tsan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
+    threaded="base bucket ckpt loader metrics pack sets train_lanes train_step tree"
+    TARGETS="dtrain dtrain_mpi $(printf 'test_%s ' $threaded)" launch/build.sh build-tsan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
     STEPS=8 TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
-        run_suite build-tsan -R 'unit/test_(base|bucket|ckpt|loader|metrics|pack|sets|train_lanes|train_step|tree)$|train/test_lanes'
+        run_suite build-tsan -R "unit/test_(${threaded// /|})$|train/test_lanes"
 fi
 launch/build.sh build -DDTRAIN_TESTS=ON
 run_suite build
