@@ -47,21 +47,6 @@ struct own_case {
 static const dt_step_block own_case_step = {0x1234567890abcdefu, 17, 40, 8.0f};
 
 // ---- tensors ---------------------------------------------------------------------------------------
-static inline uint64_t case_next(uint64_t *s) { // splitmix64
-    uint64_t z = *s += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static uint16_t case_to_bf16(double v) {
-    float f = (float)v;
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    if (f != f) return 0x7fc0;
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
 static double case_get(dt_dtype t, const void *p, int64_t i) {
     uint32_t u;
     float f;

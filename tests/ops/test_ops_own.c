@@ -1,6 +1,5 @@
 // test_ops_own.c: rows for the CPU backend's own kernels (see own_case.h), once an ISA that the machine
-// has: the program runs itself in children with ONEDNN_MAX_CPU_ISA set, because the ISA is fixed at
-// its first use.
+// has (each_isa.h). What is about the CPU alone, slabs and values at the edges, is in test_ops_cpu.c.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,14 +7,12 @@
 
 #include <cmocka.h>
 
+#include "each_isa.h"
 #include "own_case.h"
 
 #include "backend/cpu/simd.h"
 #include "base/hash.h"
 #include "base/rng.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define S0() ((dt_shape){.n = 0})
 #define S1   dt_shape1
@@ -670,181 +667,17 @@ static void test_losses(void **state) {
     run_loss(DT_OP_smooth_l1, S2(4, 19), false, 0, 1.5f);
 }
 
-#ifndef DT_ROWS_CUDA // what follows is about the CPU
-// ---- slabs -----------------------------------------------------------------------------------------
-enum { SLAB = 131 };
-
-static void init_slab(float *p, float *m, float *v, float *g) {
-    for (int i = 0; i < SLAB; i++) {
-        p[i] = sinf((float)i), g[i] = cosf(3 * (float)i);
-        m[i] = 0.1f * sinf(5 * (float)i), v[i] = 0.01f * (float)(i % 7);
-    }
-}
-
-// t = 3 of torch.optim.AdamW and SGD, written out in double; segment 2 is frozen, 0 does not decay.
-static void test_optimizers(void **state) {
-    const dt_segment segments[] = {
-        {0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
-    for (int kind = 0; kind < 4; kind++) {
-        float p[SLAB], m[SLAB], v[SLAB], g[SLAB], p0[SLAB], m0[SLAB], v0[SLAB];
-        init_slab(p, m, v, g);
-        init_slab(p0, m0, v0, g);
-        dt_optimizer_args a = {.kind = kind ? DT_OPTIMIZER_SGD : DT_OPTIMIZER_ADAMW,
-                               .segments = segments,
-                               .n_segments = 3,
-                               .master = p,
-                               .moment1 = m,
-                               .moment2 = v,
-                               .grad = g,
-                               .grad_scale = 0.25f,
-                               .lr = 0.01f,
-                               .beta1 = 0.9f,
-                               .beta2 = 0.999f,
-                               .eps = 1e-8f,
-                               .momentum = kind == 3 ? 0 : 0.9f,
-                               .nesterov = kind == 2,
-                               .t = 3};
-        dt_cpu_slab_optimize(NULL, &a, 0, 60); // two shares, cut inside a segment
-        dt_cpu_slab_optimize(NULL, &a, 60, SLAB);
-        for (int i = 0; i < SLAB; i++) {
-            const dt_segment *s = i < 40 ? &segments[0] : i >= 48 && i < 85 ? &segments[1] : NULL;
-            double x = p0[i], gr = 0.25 * g[i], mm = m0[i], vv = v0[i];
-            if (s && kind == 0) {
-                double lr = 0.01 * (double)s->lr_scale;
-                x -= lr * (double)s->decay * x;
-                mm = 0.9 * mm + 0.1 * gr, vv = 0.999 * vv + 0.001 * gr * gr;
-                x -= lr * (mm / (1 - pow(0.9, 3))) / (sqrt(vv / (1 - pow(0.999, 3))) + 1e-8);
-            } else if (s) {
-                gr += (double)s->decay * x;
-                if (kind != 3) mm = 0.9 * mm + gr, gr = kind == 2 ? gr + 0.9 * mm : mm;
-                x -= 0.01 * (double)s->lr_scale * gr;
-            }
-            assert_true(fabs(x - p[i]) < 1e-6);
-            assert_true(fabs(mm - m[i]) < 1e-6);
-            assert_true(fabs(vv - v[i]) < 1e-6);
-        }
-    }
-}
-
-static void test_sums(void **state) {
-    enum { N = DT_CHUNK + 1000 };
-    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
-    double want[2] = {0, 0}, got[2];
-    for (int i = 0; i < N; i++) {
-        x[i] = sinf((float)i), y[i] = (float)i;
-        want[i / DT_CHUNK] += (double)x[i] * x[i];
-    }
-    dt_cpu_slab_sum_squares(NULL, x, N, got, 0, 2);
-    for (int c = 0; c < 2; c++) assert_true(fabs(got[c] / want[c] - 1) < 1e-12);
-    dt_cpu_slab_add(NULL, y, x, 5, N - 3);
-    for (int i = 0; i < N; i++)
-        assert_true(y[i] == (i >= 5 && i < N - 3 ? (float)i + x[i] : (float)i));
-    x[DT_CHUNK + 7] = NAN;
-    dt_cpu_slab_sum_squares(NULL, x, N, got, 0, 2);
-    assert_true(!isnan(got[0]) && isnan(got[1]));
-    free(x);
-    free(y);
-}
-
-// ---- values at the edges ---------------------------------------------------------------------------
-static float from_bits(uint32_t u) {
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
-// Exactly nearest even, denormals and infinities included; NaN stays NaN; back is exact.
-static void test_bf16_rounding(void **state) {
-    enum { N = 4096 + 5 };
-    static float x[N], back[N];
-    static uint16_t h[N];
-    uint64_t seed = 3;
-    for (int i = 0; i < N; i++) x[i] = from_bits((uint32_t)case_next(&seed));
-    for (int i = 0; i < 256; i++) // ties, up and down, and both zeros
-        x[i] = from_bits((uint32_t)i << 24 | 0x8000u | (i & 1 ? 0x10000u : 0));
-    x[256] = INFINITY, x[257] = -INFINITY, x[258] = 0.0f, x[259] = -0.0f, x[260] = 1e-45f;
-    x[261] = from_bits(0x7f7fffff), x[262] = from_bits(0x7fffffff), x[263] = from_bits(0xff800001);
-    dt_simd_get()->elementwise->to_bf16(h, x, N);
-    dt_simd_get()->elementwise->to_f32(back, h, N);
-    for (int i = 0; i < N; i++) {
-        uint32_t u = (uint32_t)h[i] << 16;
-        if (isnan(x[i])) {
-            assert_true(isnan(back[i]));
-            continue;
-        }
-        assert_int_equal(h[i], case_to_bf16((double)x[i]));
-        assert_memory_equal(&u, &back[i], 4);
-    }
-}
-
-// A NaN must reach the loss, or a diverged run goes on unseen.
-static void test_nan(void **state) {
-    const dt_simd *simd = dt_simd_get();
-    for (int at = 0; at < 21; at++) {
-        float x[21] = {0}, y[21];
-        x[at] = NAN;
-        simd->elementwise->relu[0](y, x, 21);
-        assert_true(isnan(y[at]));
-        simd->elementwise->gelu[0](y, x, 21);
-        assert_true(isnan(y[at]));
-        assert_true(isnan(simd->slab->row_max(x, 21)));
-        assert_true(isnan(simd->slab->row_sum_exp(x, 0, 21)));
-    }
-    float x[4 * DT_SIMD_MAX_WIDTH] = {0}, y[DT_SIMD_MAX_WIDTH];
-    const dt_window w = WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
-    for (int k = 0; k < 4; k++) {
-        dt_pool_image p = {.in_h = 2, .in_w = 2, .out_h = 1, .out_w = 1, .win = &w, .x = x, .y = y};
-        x[k * simd->width + 3] = NAN;
-        simd->pool->max[0](&p);
-        assert_true(isnan(y[3]) && y[4] == 0);
-        x[k * simd->width + 3] = 0;
-    }
-}
-
-// bf16 batch norm rounds without looking for NaN: those that reach it, even with all mantissa bits set,
-// must not wrap round to zero. Neither a pool's loser nor ReLU may hide the statistics' NaN.
-static void test_nan_batch_norm(void **state) {
-    const dt_simd *simd = dt_simd_get();
-    const uint32_t all_ones = 0xffffffffu;
-    float constant[DT_SIMD_MAX_WIDTH] = {0}, zero[DT_SIMD_MAX_WIDTH] = {0};
-    uint16_t x[4 * DT_SIMD_MAX_WIDTH] = {0}, y[4 * DT_SIMD_MAX_WIDTH];
-    uint8_t argmax[DT_SIMD_MAX_WIDTH];
-    memcpy(&constant[3], &all_ones, 4);
-    for (int pool = 0; pool < 2; pool++)
-        for (int which = 0; which < 3; which++) {
-            dt_bn_piece p = {.n_rows = 2, .width = 2, .relu = true, .pool = pool, .x = x, .y = y};
-            p.argmax = argmax;
-            p.mean = which == 0 ? constant : zero, p.gain = which == 1 ? constant : zero;
-            p.shift = which == 2 ? constant : zero;
-            simd->bn[DT_ROW_BF16]->forward(&p);
-            for (int k = 0; k < (pool ? 1 : 4); k++) {
-                assert_true((y[k * simd->width + 3] & 0x7fff) > 0x7f80);
-                assert_true(y[k * simd->width + 4] == 0);
-            }
-            p.dy = x, p.dx = y, p.k1 = p.k2 = p.shift;
-            simd->bn[DT_ROW_BF16]->backward(&p);
-            for (int k = 0; k < 4; k++) assert_true((y[k * simd->width + 3] & 0x7fff) > 0x7f80);
-        }
-}
-
-#endif
-
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu),           cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_scale),          cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_cast),           cmocka_unit_test(test_add),
-        cmocka_unit_test(test_normalize),      cmocka_unit_test(test_bn),
-        cmocka_unit_test(test_bn_big),         cmocka_unit_test(test_bn_far_mean),
-        cmocka_unit_test(test_pool),           cmocka_unit_test(test_global_pool),
-        cmocka_unit_test(test_transpose),      cmocka_unit_test(test_reshape),
-        cmocka_unit_test(test_concat_slice),   cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_relu),         cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_scale),        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_cast),         cmocka_unit_test(test_add),
+        cmocka_unit_test(test_normalize),    cmocka_unit_test(test_bn),
+        cmocka_unit_test(test_bn_big),       cmocka_unit_test(test_bn_far_mean),
+        cmocka_unit_test(test_pool),         cmocka_unit_test(test_global_pool),
+        cmocka_unit_test(test_transpose),    cmocka_unit_test(test_reshape),
+        cmocka_unit_test(test_concat_slice), cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_losses),
-#ifndef DT_ROWS_CUDA
-        cmocka_unit_test(test_optimizers),     cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_bf16_rounding),  cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_nan_batch_norm),
-#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
@@ -857,24 +690,6 @@ int main(void) {
 }
 #else
 int main(void) {
-    const char *isas[] = {"SSE41", "AVX2", "AVX512_CORE"};
-    int failed = 0;
-    for (int i = 0; i < 3; i++) {
-        if (i == 1 && !__builtin_cpu_supports("avx2")) break;
-        if (i == 2 && !__builtin_cpu_supports("avx512bw")) break;
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) {
-            setenv("ONEDNN_MAX_CPU_ISA", isas[i], 1);
-            int rc = run_all();
-            if ((int)dt_cpu_isa_get() != i) rc = 1; // the variable did not steer the ISA
-            exit(rc != 0);
-        }
-        int status = 1;
-        waitpid(child, &status, 0);
-        printf("%s: %s\n", isas[i], status == 0 ? "ok" : "FAILED");
-        failed += status != 0;
-    }
-    return failed != 0;
+    return run_each_isa(run_all);
 }
 #endif
