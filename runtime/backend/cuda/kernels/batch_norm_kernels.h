@@ -292,9 +292,29 @@ DT_FN void dt_bn_mask_g(int mask, float g[8], const float x[8], const float y[8]
     }
 }
 
+// Both backward passes read rows of x, dy and, for its mask, y: up to two are fetched before the first is used.
+typedef struct dt_bn_rows {
+    dt_raw8 x[2], g[2], y[2];
+} dt_bn_rows;
+DT_FN void dt_bn_fetch(const dt_bn_args *a, dt_bn_rows *rows, int u, int T, int V, int M,
+                       int64_t at, int64_t left) {
+    rows->x[u] = dt_fetch8_row(a->x, T, V, at, left);
+    rows->g[u] = dt_fetch8_row(a->dy, T, V, at, left);
+    rows->y[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, at, left) : rows->x[u];
+}
+// x and the masked gradient of row u.
+DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, const float mean[8],
+                      const float gain[8], const float shift[8], float x[8], float g[8]) {
+    float y[8];
+    dt_unpack8_row(T, V, &rows->x[u], x);
+    dt_unpack8_row(T, V, &rows->g[u], g);
+    dt_unpack8_row(T, V, &rows->y[u], y);
+    dt_bn_mask_g(M, g, x, y, mean, gain, shift);
+}
+
 DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int T,
                              int V, int M) {
-    float mean[8], gain[8], shift[8], x[8], g[8], y[8];
+    float mean[8], gain[8], shift[8], x[8], g[8];
     for (int k = 0; k < 8; k++) sums->g[k] = sums->gx[k] = 0.0f;
     if (s->row >= s->end) return;
     dt_param8(a->mean, s->col, s->left, mean);
@@ -314,19 +334,12 @@ DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
         const int n = U > 1 && r + s->step < s->end ? 2 : 1;
-        dt_raw8 rx[2], rg[2], ry[2];
-        for (int u = 0; u < U; u++) {
-            const int64_t j = u < n ? i + step * u : i;
-            rx[u] = dt_fetch8_row(a->x, T, V, j, s->left);
-            rg[u] = dt_fetch8_row(a->dy, T, V, j, s->left);
-            ry[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, j, s->left) : rx[u];
-        }
+        dt_bn_rows rows;
+        for (int u = 0; u < U; u++)
+            dt_bn_fetch(a, &rows, u, T, V, M, u < n ? i + step * u : i, s->left);
         for (int u = 0; u < U; u++) {
             if (u >= n) continue;
-            dt_unpack8_row(T, V, &rx[u], x);
-            dt_unpack8_row(T, V, &rg[u], g);
-            dt_unpack8_row(T, V, &ry[u], y);
-            dt_bn_mask_g(M, g, x, y, mean, gain, shift);
+            dt_bn_read(&rows, u, T, V, M, mean, gain, shift, x, g);
             for (int k = 0; k < 8; k++) {
                 sums->g[k] += g[k];
                 sums->gx[k] += g[k] * (x[k] - mean[k]);
@@ -459,7 +472,7 @@ DT_FN float dt_bn_slope(const dt_bn_consts *c, int k, float g, float x) {
 
 DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V, int M) {
     dt_bn_consts c;
-    float x[8], g[8], y[8];
+    float x[8], g[8];
     if (s->row >= s->end) return;
     dt_bn_read_consts(a, s->col, &c);
     const int64_t step = s->step * a->c.cols;
@@ -467,19 +480,12 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, int T, 
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
         const int n = U > 1 && r + s->step < s->end ? 2 : 1;
-        dt_raw8 rx[2], rg[2], ry[2];
-        for (int u = 0; u < U; u++) {
-            const int64_t j = u < n ? i + step * u : i;
-            rx[u] = dt_fetch8_row(a->x, T, V, j, s->left);
-            rg[u] = dt_fetch8_row(a->dy, T, V, j, s->left);
-            ry[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, j, s->left) : rx[u];
-        }
+        dt_bn_rows rows;
+        for (int u = 0; u < U; u++)
+            dt_bn_fetch(a, &rows, u, T, V, M, u < n ? i + step * u : i, s->left);
         for (int u = 0; u < U; u++) {
             if (u >= n) continue;
-            dt_unpack8_row(T, V, &rx[u], x);
-            dt_unpack8_row(T, V, &rg[u], g);
-            dt_unpack8_row(T, V, &ry[u], y);
-            dt_bn_mask_g(M, g, x, y, c.mean, c.gain, c.shift);
+            dt_bn_read(&rows, u, T, V, M, c.mean, c.gain, c.shift, x, g);
             for (int k = 0; k < 8; k++) x[k] = dt_bn_slope(&c, k, g[k], x[k]);
             dt_put8_row(a->out, T, V, i + step * u, s->left, x);
         }
