@@ -1,4 +1,5 @@
-// fake_cuda.c: memory, streams, events and graphs of the pretending machine (see fake_cuda.h).
+// fake_cuda.c: streams, events and graphs of the pretending machine (see fake_cuda.h; fake_memory.h,
+// fake_math.h).
 //
 // A stream is a track: a list of pieces of work, of which the first `done` have run. An event is a place on
 // a track; a wait is a piece of work that first runs the event's track up to that place. A captured stream
@@ -10,14 +11,15 @@
 #include "backend/cuda/kernels/all_kernels.h"
 #include "base/arena.h"
 #include "fake_math.h"
+#include "fake_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/mman.h> // mincore
 #include <unistd.h>
 
-enum { MAX_PTR = 12, N_CHOICES = 3, CANARY_BYTE = 0xca };
+enum { MAX_PTR = 12, N_CHOICES = 3 };
 
 typedef enum work_kind {
     W_LAUNCH,
@@ -79,13 +81,6 @@ struct event {
     event *next;
 };
 
-typedef struct block {
-    char *base, *p;
-    size_t n_mapped, n_bytes;
-    bool pinned;
-    struct block *next;
-} block;
-
 typedef struct plan {
     fake_plan f;
     bool alive;
@@ -96,14 +91,13 @@ typedef struct machine {
     dt_cuda_api api;
     fake_cuda_opts o;
     int device;
-    block *blocks;
+    fake_memory memory;
     stream *streams;
     track *tracks; // of all streams there ever were
     event *events;
     graph *graphs;
     plan *plans;
     size_t used;
-    int open; // how often device memory has been opened
     uint64_t launches;
     double us;
     uint64_t capture, n_captures; // the one that runs, 0: none
@@ -120,16 +114,6 @@ typedef struct machine {
 
 static machine *of(dt_cuda_api *a) {
     return a->self;
-}
-
-__attribute__((noreturn, format(printf, 1, 2))) static void breach(const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    fprintf(stderr, "the pretending machine: ");
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\n");
-    va_end(ap);
-    abort();
 }
 
 // ---- the log, and calls that are told to fail ------------------------------------------------------
@@ -212,23 +196,6 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
 }
 
 // ---- memory ----------------------------------------------------------------------------------------
-static void set_access(machine *m, int access) {
-    for (block *b = m->blocks; b; b = b->next)
-        if (!b->pinned) mprotect(b->base + 4096, b->n_mapped - 8192, access);
-}
-static void open_memory(machine *m) {
-    if (m->open++ == 0) set_access(m, PROT_READ | PROT_WRITE);
-}
-static void close_memory(machine *m) {
-    if (--m->open == 0) set_access(m, PROT_NONE);
-}
-
-static block *find_block(machine *m, const void *p, size_t n) {
-    for (block *b = m->blocks; b; b = b->next)
-        if ((const char *)p >= b->p && (const char *)p + n <= b->p + b->n_bytes) return b;
-    return NULL;
-}
-
 // What may not happen in a capture makes it invalid.
 static int forbid_in_capture(machine *m) {
     if (!m->capture) return 0;
@@ -237,23 +204,9 @@ static int forbid_in_capture(machine *m) {
 }
 
 static int add_block(machine *m, void **p, size_t n, bool pinned) {
-    const size_t rounded = (n + 255) / 256 * 256, pages = (rounded + 4095) / 4096 * 4096 + 8192;
-    char *base = mmap(NULL, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) return FAKE_OUT_OF_MEMORY;
-    mprotect(base + 4096, pages - 8192, PROT_READ | PROT_WRITE);
-    memset(base + 4096, CANARY_BYTE, pages - 8192);
-    block *b = dt_xcalloc(1, sizeof *b);
-    *b = (block){.base = base,
-                 .p = base + pages - 4096 - rounded,
-                 .n_mapped = pages,
-                 .n_bytes = n,
-                 .pinned = pinned,
-                 .next = m->blocks};
-    m->blocks = b;
-    memset(b->p, 0xff, n);
-    if (!pinned && !m->open) mprotect(base + 4096, pages - 8192, PROT_NONE);
-    *p = b->p;
-    return 0;
+    fake_block *b = fake_memory_add(&m->memory, n, pinned);
+    *p = b ? b->p : NULL;
+    return b ? 0 : FAKE_OUT_OF_MEMORY;
 }
 
 static int alloc(dt_cuda_api *a, void **p, size_t n) {
@@ -269,21 +222,11 @@ static int alloc(dt_cuda_api *a, void **p, size_t n) {
 static void run_all(machine *m);
 
 static int drop_block(machine *m, void *p, bool pinned) {
-    block **at = &m->blocks;
-    while (*at && !((*at)->p == p && (*at)->pinned == pinned)) at = &(*at)->next;
-    block *b = *at;
+    fake_block *b = fake_memory_at(&m->memory, p, pinned);
     if (!b) return FAKE_INVALID;
     run_all(m);
-    mprotect(b->base + 4096, b->n_mapped - 8192, PROT_READ | PROT_WRITE);
-    for (char *c = b->base + 4096; c < b->base + b->n_mapped - 4096; c++) {
-        if (c == b->p) c += b->n_bytes;
-        if (c < b->base + b->n_mapped - 4096 && (unsigned char)*c != CANARY_BYTE)
-            breach("memory of %zu bytes was written outside, at byte %td", b->n_bytes, c - b->p);
-    }
-    munmap(b->base, b->n_mapped);
     if (!pinned) m->used -= b->n_bytes;
-    *at = b->next;
-    free(b);
+    fake_memory_drop(&m->memory, b);
     return 0;
 }
 
@@ -375,8 +318,8 @@ static void run_launch(machine *m, const work *w) {
 
 static void run_copy(machine *m, const work *w) {
     const char *host = w->direction == 1 ? w->src : w->direction == 0 ? w->dst : NULL;
-    if (host && !find_block(m, host, w->n_bytes))
-        breach("pinned memory of a queued copy is gone before the copy ran");
+    if (host && !fake_memory_find(&m->memory, host, w->n_bytes))
+        fake_breach("pinned memory of a queued copy is gone before the copy ran");
     memcpy(w->dst, w->src, w->n_bytes);
     m->us += 1 + (double)w->n_bytes / 1e5;
 }
@@ -424,12 +367,12 @@ static void run_work(machine *m, const work *w) {
 
 // Places of a graph's tracks start at 0: base stays 0 there.
 static void run_track(machine *m, track *t, int64_t upto) {
-    open_memory(m);
+    fake_memory_open(&m->memory);
     while (t->base + t->done < upto) {
         const work w = t->items[t->done++];
         run_work(m, &w);
     }
-    close_memory(m);
+    fake_memory_close(&m->memory);
 }
 
 // A live track whose work has all run is emptied.
@@ -464,20 +407,21 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direct
     int e = note(m, "copy", direction == 1 ? "in" : direction == 0 ? "out" : "within", n, s);
     if (!e && !s) e = forbid_in_capture(m);
     if (e) return e;
-    const block *d = find_block(m, dst, n), *f = find_block(m, src, n);
+    const fake_block *d = fake_memory_find(&m->memory, dst, n),
+                     *f = fake_memory_find(&m->memory, src, n);
     const bool dst_device = d && !d->pinned, src_device = f && !f->pinned;
     if (dst_device != (direction != 0) || src_device != (direction != 1)) {
         fprintf(stderr, "copy of %zu bytes: memory is not where the direction says\n", n);
         return FAKE_INVALID;
     }
     if (s && ((direction == 1 && !f) || (direction == 0 && !d)))
-        breach("a queued copy of %zu bytes is not with pinned memory", n);
+        fake_breach("a queued copy of %zu bytes is not with pinned memory", n);
     const work w = {.kind = W_COPY, .dst = dst, .src = src, .n_bytes = n, .direction = direction};
     if (s) return queue(m, s, &w);
     run_live(m, m->null_stream.live); // and for no other stream
-    open_memory(m);
+    fake_memory_open(&m->memory);
     memcpy(dst, src, n);
-    close_memory(m);
+    fake_memory_close(&m->memory);
     return 0;
 }
 
@@ -486,7 +430,7 @@ static int zero(dt_cuda_api *a, void *dst, size_t n, void *st) {
     stream *s = st;
     int e = note(m, "zero", "", n, s);
     if (e) return e;
-    const block *d = find_block(m, dst, n);
+    const fake_block *d = fake_memory_find(&m->memory, dst, n);
     if (!d || d->pinned) return FAKE_INVALID;
     return queue(m, s, &(work){.kind = W_ZERO, .dst = dst, .n_bytes = n});
 }
@@ -503,11 +447,12 @@ static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
         memcpy(&p, (const char *)args + i, 8);
         // a small number beside another, or beside padding, may look like an address; heaps, stacks and
         // mappings lie above these
-        if (p < 0x500000000000 || (uint32_t)p < 0x10000 || p >> 47 || find_block(m, (void *)p, 0))
+        if (p < 0x500000000000 || (uint32_t)p < 0x10000 || p >> 47 ||
+            fake_memory_find(&m->memory, (void *)p, 0))
             continue;
         if (is_mapped(p))
-            breach("kernel %s: its argument at byte %zu is host memory that is not pinned",
-                   own_kernels[k].name, i);
+            fake_breach("kernel %s: its argument at byte %zu is host memory that is not pinned",
+                        own_kernels[k].name, i);
     }
 }
 
@@ -711,15 +656,15 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
     const plan *p = plan_;
     if (!p->alive) return FAKE_INVALID;
     const size_t need = (size_t)p->f.choice * 1024;
-    const block *w = need ? find_block(m, workspace, need) : NULL;
+    const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
     if (need && (!w || w->pinned))
-        breach("a plan's workspace is not %zu bytes of the device", need);
+        fake_breach("a plan's workspace is not %zu bytes of the device", need);
     work item = {.kind = kind, .plan = p->f};
     for (int i = 0; i < n_ptr; i++) {
-        const block *b = ptr[i] ? find_block(m, ptr[i], 1) : NULL;
-        if (ptr[i] && (!b || b->pinned)) breach("tensor %d of a plan is not on the device", i);
+        const fake_block *b = ptr[i] ? fake_memory_find(&m->memory, ptr[i], 1) : NULL;
+        if (ptr[i] && (!b || b->pinned)) fake_breach("tensor %d of a plan is not on the device", i);
         if (ptr[i] && kind == W_DNN && (uintptr_t)ptr[i] % 16)
-            breach("tensor %d of a plan is not 16-byte aligned", i);
+            fake_breach("tensor %d of a plan is not 16-byte aligned", i);
         item.ptr[i] = ptr[i];
     }
     return queue(m, st, &item);
@@ -827,8 +772,8 @@ int fake_cuda_destroy(dt_cuda_api *a) {
     machine *m = of(a);
     int n = 0;
     run_all(m);
-    while (m->blocks) {
-        block *b = m->blocks;
+    while (m->memory.blocks) {
+        fake_block *b = m->memory.blocks;
         n++;
         fprintf(stderr, "not given back: %s memory of %zu bytes\n", b->pinned ? "pinned" : "device",
                 b->n_bytes);
@@ -858,7 +803,7 @@ static void (*backend_destroy)(dt_backend *b);
 static void destroy_with_machine(dt_backend *b) {
     dt_cuda_api *api = dt_cuda_self(b)->api;
     backend_destroy(b);
-    if (fake_cuda_destroy(api)) breach("the backend left things behind");
+    if (fake_cuda_destroy(api)) fake_breach("the backend left things behind");
 }
 
 dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts) {
