@@ -120,13 +120,15 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// Whether any file of OUT is there, and whether all are, made in just this way.
+// Whether any data of OUT is there, and whether all of it is, made in just this way. A catalog or an index
+// whose data is gone is nothing to keep: it is replaced with the set.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
-    size_t n = 0;
+    size_t n = 0, n_data = 0;
     DT_TRY(dt_plan_existing(&p->plan, &names, &n));
+    for (size_t i = 0; i < n; i++) n_data += !dt_plan_is_companion(&p->plan, names[i]);
     dt_io_free_list(names, n);
-    *any = n > 0 || (p->plan.format->one_file && dt_io_exists(p->plan.out));
+    *any = n_data > 0 || (p->plan.format->one_file && n == 0 && dt_io_exists(p->plan.out));
     *same = *any;
     dt_catalog *c = dt_catalog_create();
     for (size_t i = 0; i < p->plan.n_shards && *same; i++) {

@@ -113,7 +113,7 @@ static bool belongs(const dt_plan *p, const char *name) {
     return true;
 }
 
-static bool is_companion(const dt_plan *p, const char *name) {
+bool dt_plan_is_companion(const dt_plan *p, const char *name) {
     size_t n = strlen(name);
     if (n > 6 && strcmp(name + n - 6, ".index") == 0) {
         char *data = dt_xprintf("%.*s", (int)(n - 6), name);
@@ -121,6 +121,7 @@ static bool is_companion(const dt_plan *p, const char *name) {
         free(data);
         return yes;
     }
+    if (p->format->one_file && strcmp(name, "lock.mdb") == 0) return true; // a reader's
     return p->catalog && strcmp(name, base_of(p->catalog)) == 0;
 }
 
@@ -132,7 +133,7 @@ dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n) {
     if (!dt_io_is_dir(p->folder)) return DT_OK;
     DT_TRY(dt_io_list_dir(&all, &n_all, p->folder, DT_E_STORAGE));
     for (size_t i = 0; i < n_all; i++) {
-        if (belongs(p, all[i]) || is_companion(p, all[i]))
+        if (belongs(p, all[i]) || dt_plan_is_companion(p, all[i]))
             all[kept++] = all[i];
         else
             free(all[i]);

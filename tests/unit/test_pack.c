@@ -156,6 +156,27 @@ static void what_exists_is_left_alone(void **state) {
     dt_set_close(s);
 }
 
+// The data was removed by hand: a catalog and indexes without it keep nobody from packing again.
+static void a_catalog_alone_is_replaced(void **state) {
+    static const char *const OUTS[] = {"gone.lmdb", "gone-{00..01}.tar"};
+    static const char *const DATA[] = {"gone.lmdb/data.mdb", "gone-00.tar", "gone-01.tar"};
+    for (int k = 0; k < 2; k++) fixture_pack(raw, fixture_path(OUTS[k]));
+    for (int k = 0; k < 3; k++) assert_int_equal(unlink(fixture_path(DATA[k])), 0);
+    fixture_biometric(fixture_path("raw3"), 2, 3);
+    for (int k = 0; k < 2; k++) {
+        dt_pack_opts o = {.source = fixture_path("raw3"), .out = fixture_path(OUTS[k])};
+        assert_int_equal(dt_data_pack(&o), DT_OK);
+        dt_set *s;
+        assert_int_equal(dt_set_open(&s, &o.out, 1), DT_OK);
+        assert_int_equal(s->catalog->n_records, 12);
+        dt_set_close(s);
+    }
+    // one shard is left: that is a set that lacks one, and not ours to remove
+    assert_int_equal(unlink(fixture_path("gone-00.tar")), 0);
+    dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[1])};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+}
+
 static bool complete(const char *out) {
     dt_set *s;
     if (dt_set_open(&s, &out, 1) != DT_OK) return false;
@@ -339,6 +360,7 @@ int main(void) {
         cmocka_unit_test(a_damaged_index_or_cut_data_is_an_error),
         cmocka_unit_test(a_missing_shard_is_named),
         cmocka_unit_test(what_exists_is_left_alone),
+        cmocka_unit_test(a_catalog_alone_is_replaced),
         cmocka_unit_test(killed_anywhere),
         cmocka_unit_test(a_full_disk_is_said_and_leaves_no_half_set),
         cmocka_unit_test(classes_come_from_folders),
