@@ -9,12 +9,13 @@ launch/packages.sh --tests
 mkdir -p .cache
 . launch/mpi_env.sh
 
-# The other side's own readers (TensorBoard, safetensors, lmdb, webdataset, wids), from PyPI where it can be
+# The other side's own readers (TensorBoard, safetensors, lmdb, webdataset, wids, cuobjdump), from PyPI where it can be
 # reached; without them the tests that need them say so and are skipped.
 venv=$PWD/.cache/tests-venv
 if [ -z "${PYTHON:-}" ]; then
-    if [ -e "$venv/complete" ] || { python3 -m venv "$venv" &&
-        "$venv/bin/pip" -q install numpy safetensors tensorboard setuptools lmdb webdataset wids && touch "$venv/complete"; } >"$PWD/.cache/venv.log" 2>&1; then
+    wheels="numpy safetensors tensorboard setuptools lmdb webdataset wids nvidia-cuda-cuobjdump"
+    if [ "$(cat "$venv/complete" 2>/dev/null)" = "$wheels" ] || { python3 -m venv "$venv" &&
+        "$venv/bin/pip" -q install $wheels && echo "$wheels" >"$venv/complete"; } >"$PWD/.cache/venv.log" 2>&1; then
         export PYTHON=$venv/bin/python
     else
         echo "python: no PyPI packages (.cache/venv.log says why); the tests that need them are skipped"
@@ -40,5 +41,13 @@ if [ "${1:-all}" != quick ]; then
     STEPS=8 TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
         run_suite build-tsan -R "unit/test_(${threaded// /|})$|train/test_lanes"
 fi
-launch/build.sh build -DDTRAIN_TESTS=ON
+# The CUDA module must build where there is an nvcc; DTRAIN_CUDA=OFF|AUTO|ON tests/run.sh decides otherwise.
+nvcc=${CUDACXX:-$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)}
+cuda=${DTRAIN_CUDA:-$([ -n "$nvcc" ] && echo ON || echo AUTO)}
+echo "release build: DTRAIN_CUDA=$cuda (${nvcc:-no nvcc})"
+launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA="$cuda" | tee .cache/build.log
+if grep -q 'warning' .cache/build.log; then
+    echo "run.sh: the release build warns" >&2
+    exit 1
+fi
 run_suite build

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The module holds every own kernel as machine code for each architecture that it was configured for, and as
 # PTX for those to come: sm_80, 90, 100, 120 and PTX where nothing else was asked for (cmake/cuda.cmake).
-# cuobjdump comes with the toolkit; Triton's Python package has one too.
+# cuobjdump comes with the toolkit and as a Python package.
 set -eu
 module=$BUILD/dtrain_cuda.so
 [ -e "$module" ] || { echo "skipped: dtrain_cuda.so was not built"; exit 77; }
@@ -9,12 +9,15 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$BUILD/CMakeCache.txt"; }
 about=$(ls "$BUILD"/CMakeFiles/*/CMakeCUDACompiler.cmake)
 nvcc=$(sed -n 's/^set(CMAKE_CUDA_COMPILER "\(.*\)")/\1/p' "$about")
 version=$(sed -n 's/^set(CMAKE_CUDA_COMPILER_VERSION "\(.*\)")/\1/p' "$about")
+python=${PYTHON:-python3}
+# of the packages nvidia-cuda-cuobjdump and triton
+wheel() { "$python" -c 'import importlib.util as u, sys; print(u.find_spec(sys.argv[1]).submodule_search_locations[0])' "$1" 2>/dev/null || true; }
 dump=
 for candidate in "$(dirname "$(realpath "$nvcc")")/cuobjdump" "$(command -v cuobjdump || true)" \
-    "$("${PYTHON:-python3}" -c 'import importlib.util as u; print(u.find_spec("triton").submodule_search_locations[0])' 2>/dev/null)/backends/nvidia/bin/cuobjdump"; do
+    "$(wheel nvidia)"/*/bin/cuobjdump "$(wheel triton)/backends/nvidia/bin/cuobjdump"; do
     if [ -x "$candidate" ]; then dump=$candidate; break; fi
 done
-[ -n "$dump" ] || { echo "skipped: no cuobjdump beside nvcc, in PATH or in $("${PYTHON:-python3}" -V 2>&1)"; exit 77; }
+[ -n "$dump" ] || { echo "skipped: no cuobjdump beside nvcc, in PATH or among $python's packages"; exit 77; }
 
 list=$(cached DTRAIN_CUDA_ARCHITECTURES)
 if [ -z "$list" ]; then
@@ -24,7 +27,7 @@ case $list in *native* | *all*) echo "skipped: DTRAIN_CUDA_ARCHITECTURES=$list n
 
 # a "sm kernel" line for each kernel of each ELF file; a "ptx kernel" line for each kernel that PTX has
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
-"$dump" -symbols "$module" | awk '/^arch = / {arch = $3} /STT_FUNC.*STO_ENTRY/ {print arch, $NF}' >"$tmp/have"
+"$dump" -symbols "$module" | awk '/^arch = / {arch = $3} /^(STT_)?FUNC .*ENTRY / {print arch, $NF}' >"$tmp/have"
 "$dump" -ptx "$module" | grep -a '\.entry' | sed 's/.*\.entry *\([A-Za-z0-9_$]*\).*/ptx \1/' >>"$tmp/have"
 sed -n 's/^CUDA_OWN_KERNEL(\([a-z0-9_]*\), *\([a-z0-9_]*\))$/\1 \2/p' "$SOURCE/runtime/backend/cuda/cuda_own_kernels.def" >"$tmp/kernels"
 [ "$(grep -c '^CUDA_OWN_KERNEL' "$SOURCE/runtime/backend/cuda/cuda_own_kernels.def")" = "$(wc -l <"$tmp/kernels")" ]
