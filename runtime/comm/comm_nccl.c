@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -65,14 +66,30 @@ static dt_status check_alive(dt_comm *c) {
     return dt_fail(DT_E_PEER, "rank %d: the GPUs' communicator was aborted", c->rank);
 }
 
-dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {
+static dt_status watch(dt_comm *c, const char *what, double waited_s) {
     nccl_self *n = c->self;
+    char doing[48];
+    snprintf(doing, sizeof doing, "while %s runs", what);
     DT_TRY(check_alive(c));
     int state = DT_NCCL_OK, error = n->api->async_error(n->api, n->comm, &state);
-    if (error != DT_NCCL_OK) return fail_call(c, "while a step runs", error);
-    if (state != DT_NCCL_OK && state != DT_NCCL_BUSY)
-        return fail_call(c, "while a step runs", state);
-    return waited_s > n->deadline_s ? fail_deadline(c, "a step", waited_s) : DT_OK;
+    if (error != DT_NCCL_OK) return fail_call(c, doing, error);
+    if (state != DT_NCCL_OK && state != DT_NCCL_BUSY) return fail_call(c, doing, state);
+    return waited_s > n->deadline_s ? fail_deadline(c, what, waited_s) : DT_OK;
+}
+
+dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {
+    return watch(c, "a step", waited_s);
+}
+
+// Until the main stream is empty: a peer that does not come must not hang the device and us with it.
+static dt_status drain(dt_comm *c, const char *what) {
+    nccl_self *n = c->self;
+    const double begin = dt_clock_s();
+    while (!n->b->device->stream_done(n->b, n->main)) {
+        DT_TRY(watch(c, what, dt_clock_s() - begin));
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return n->b->device->synchronize(n->b, n->main); // the device's error
 }
 
 // ---- the table -------------------------------------------------------------------------------------
@@ -187,7 +204,7 @@ static dt_status run_test(dt_comm *c, float *device, float *host) {
     for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = test_value(c->rank, i);
     b->copy_to_device(b, device, host, n_bytes);
     DT_TRY(nccl_all_reduce_f32(c, device, TEST_ELEMENTS));
-    DT_TRY(b->device->synchronize(b, n->main));
+    DT_TRY(drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
     int64_t sum = (int64_t)c->world_size * (c->world_size + 1) / 2;
     DT_TRY(compare_test(c, host, sum, "sum"));
@@ -197,7 +214,7 @@ static dt_status run_test(dt_comm *c, float *device, float *host) {
     if (c->rank > 0) DT_TRY(nccl_recv_f32(c, device, TEST_ELEMENTS, c->rank - 1));
     if (c->rank + 1 < c->world_size) DT_TRY(nccl_send_f32(c, device, TEST_ELEMENTS, c->rank + 1));
     DT_TRY(nccl_broadcast_bytes(c, device, n_bytes, c->world_size - 1));
-    DT_TRY(b->device->synchronize(b, n->main));
+    DT_TRY(drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
     return compare_test(c, host, 1, "send and broadcast");
 }

@@ -10,7 +10,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { ALIGN_BYTES = 64 };
+// What follows the buffers is scratch, in which cuBLASLt's workspace must lie at a multiple of 256.
+enum { ALIGN_BYTES = 64, ALIGN_TOTAL = 256 };
 
 static _Thread_local const dt_buffer *sort_base; // qsort has no context argument
 
@@ -76,5 +77,5 @@ size_t dt_memory_assign(dt_buffer *buffers, int n) {
     assert(memory_is_disjoint(buffers, n));
     free(order);
     free(placed);
-    return total;
+    return (total + ALIGN_TOTAL - 1) / ALIGN_TOTAL * ALIGN_TOTAL;
 }

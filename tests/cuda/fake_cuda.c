@@ -13,6 +13,7 @@
 #include "fake_math.h"
 #include "fake_memory.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,7 @@ typedef struct machine {
     fake_cuda_opts o;
     int device;
     fake_memory memory;
+    pthread_t thread; // that has chosen it
     stream *streams;
     track *tracks; // of all streams there ever were
     event *events;
@@ -118,6 +120,9 @@ static machine *of(dt_cuda_api *a) {
 
 // ---- the log, and calls that are told to fail ------------------------------------------------------
 static int note(machine *m, const char *call, const char *what, size_t n_bytes, stream *s) {
+    // another thread would be on device 0
+    if (m->thread && m->thread != pthread_self() && strcmp(call, "alloc_host"))
+        fake_breach("%s by a thread that has not chosen the device", call);
     if (m->n_log == m->cap_log) {
         m->cap_log = m->cap_log ? 2 * m->cap_log : 256;
         m->log = dt_xrealloc(m->log, m->cap_log * sizeof *m->log);
@@ -180,6 +185,7 @@ static int device_count(dt_cuda_api *a, int *n) {
 }
 static int device_use(dt_cuda_api *a, int index) {
     of(a)->device = index;
+    of(a)->thread = pthread_self();
     return note(of(a), "device_use", "", 0, NULL);
 }
 static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
@@ -659,12 +665,16 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
     const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
     if (need && (!w || w->pinned))
         fake_breach("a plan's workspace is not %zu bytes of the device", need);
+    if (need && (uintptr_t)workspace % 256) // cublasLtMatmul asks for it
+        fake_breach("a plan's workspace is not 256-byte aligned");
     work item = {.kind = kind, .plan = p->f};
     for (int i = 0; i < n_ptr; i++) {
         const fake_block *b = ptr[i] ? fake_memory_find(&m->memory, ptr[i], 1) : NULL;
         if (ptr[i] && (!b || b->pinned)) fake_breach("tensor %d of a plan is not on the device", i);
-        if (ptr[i] && kind == W_DNN && (uintptr_t)ptr[i] % 16)
-            fake_breach("tensor %d of a plan is not 16-byte aligned", i);
+        // what cuda_dnn.c and cuda_gemm.c promise to the heuristics
+        const uintptr_t align = kind == W_DNN || i == 3 ? 16 : 64;
+        if (ptr[i] && (uintptr_t)ptr[i] % align)
+            fake_breach("tensor %d of a plan is not %d-byte aligned", i, (int)align);
         item.ptr[i] = ptr[i];
     }
     return queue(m, st, &item);

@@ -65,6 +65,7 @@ static void group_wait(group *g) {
 // The last to arrive does the work.
 static void meet(fake_nccl *f, float *data, int64_t n, int root) {
     group *g = f->g;
+    if (f->aborted) return; // ends what waits
     pthread_mutex_lock(&g->lock);
     g->data[f->rank] = data;
     int64_t round = g->round;
@@ -467,6 +468,36 @@ static void test_missing_peer(void **state) {
     b->destroy(b);
 }
 
+static bool never_done(dt_backend *b, void *stream) {
+    return false;
+}
+static dt_status hangs(dt_backend *b, void *stream) {
+    abort();
+}
+
+// A peer that comes and then does not take part: the device waits for ever, the host until the deadline.
+static void test_hanging_peer(void **state) {
+    group g = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .world_size = 2};
+    fake_nccl f;
+    dt_backend *b = NULL;
+    dt_comm *c = NULL;
+    fake_nccl_init(&f, &g, 0);
+    assert_int_equal(lazy_backend_create(&b, &f.api), DT_OK);
+    f.b = b;
+    const dt_device *device = b->device;
+    dt_device hanging = *device;
+    hanging.stream_done = never_done;
+    hanging.synchronize = hangs;
+    b->device = &hanging;
+    dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
+    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, 0.2), DT_E_PEER);
+    assert_true(f.aborted);
+    assert_non_null(strstr(dt_error_message(), "the test of NCCL did not finish within"));
+    b->device = device;
+    b->destroy(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits_of_the_cpu),
                                        cmocka_unit_test(test_quiet_steps),
@@ -477,6 +508,7 @@ int main(void) {
                                        cmocka_unit_test(test_scaling),
                                        cmocka_unit_test(test_resume),
                                        cmocka_unit_test(test_ranks),
-                                       cmocka_unit_test(test_missing_peer)};
+                                       cmocka_unit_test(test_missing_peer),
+                                       cmocka_unit_test(test_hanging_peer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,8 +48,10 @@ static int device_count(dt_cuda_api *a, int *n) {
     return done(cudaGetDeviceCount(n));
 }
 
+static int used; // the process has one device
 static int device_use(dt_cuda_api *a, int index) {
     (void)a;
+    used = index;
     return done(cudaSetDevice(index));
 }
 
@@ -106,9 +108,11 @@ static int free_device(dt_cuda_api *a, void *p) {
     (void)a;
     return done(cudaFree(p));
 }
+// A thread begins on device 0 whatever the others use, and would open that one for the sake of a pinned page.
 static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
     (void)a;
-    return done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
+    const int e = done(cudaSetDevice(used));
+    return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
 }
 static int free_host(dt_cuda_api *a, void *p) {
     (void)a;
@@ -120,8 +124,11 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int 
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice,
                                                 cudaMemcpyDeviceToDevice};
     (void)a;
-    if (!stream) return done(cudaMemcpy(dst, src, n_bytes, kinds[direction]));
-    return done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], (cudaStream_t)stream));
+    int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], (cudaStream_t)stream));
+    // cudaMemcpy would not do: it returns when pageable memory has been read, which may be before it has been
+    // written, and streams that do not wait for the default stream would see what was there before.
+    if (!e && !stream) e = done(cudaStreamSynchronize(NULL));
+    return e;
 }
 static int zero(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream) {
     (void)a;
@@ -245,9 +252,10 @@ static dt_status count_devices(int *n) {
 }
 
 static void (*destroy_backend)(dt_backend *b);
+static int n_backends;
 static void destroy_with_libraries(dt_backend *b) {
     destroy_backend(b);
-    dt_cuda_real_libraries_close();
+    if (--n_backends == 0) dt_cuda_real_libraries_close();
 }
 
 static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
@@ -256,9 +264,19 @@ static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     DT_TRY(count_devices(&n));
     DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size,
                                  getenv("CUDA_VISIBLE_DEVICES")));
-    if (!device_info(NULL, index, &info)) dt_cuda_bind_cores(info.pci);
+    if (!device_info(NULL, index, &info)) {
+        dt_cuda_bind_cores(info.pci);
+        if (!device_use(NULL, index) &&
+            dt_cuda_real_kernel_missing() == cudaErrorNoKernelImageForDevice)
+            return dt_fail(
+                DT_E_USAGE,
+                "device.kind: cuda: %s is sm_%d%d, for which this module has no code: build with "
+                "-DDTRAIN_CUDA_ARCHITECTURES=%d%d",
+                info.name, info.major, info.minor, info.major, info.minor);
+    }
     DT_TRY(dt_cuda_backend_create(out, real_api(), dt_nccl_api_real(), index, opts));
     destroy_backend = (*out)->destroy;
+    n_backends++;
     (*out)->destroy = destroy_with_libraries;
     return DT_OK;
 }

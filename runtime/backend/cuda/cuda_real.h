@@ -12,6 +12,8 @@ extern "C" {
 // kernels.cu
 int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args,
                         void *stream);
+// 0, or why own kernels do not run on the device in use.
+int dt_cuda_real_kernel_missing(void);
 
 // cuda_real_libs.c: fills dnn_* and gemm_*. The libraries are opened with the first plan, on the device in use
 // then; close after the last plan is gone.

@@ -17,3 +17,10 @@ extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_gri
     return cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params,
                             (size_t)g.shared_bytes, (cudaStream_t)stream);
 }
+
+extern "C" int dt_cuda_real_kernel_missing(void) {
+    cudaFuncAttributes about;
+    const cudaError_t e = cudaFuncGetAttributes(&about, kernels[0]);
+    if (e != cudaSuccess) cudaGetLastError();
+    return e;
+}
