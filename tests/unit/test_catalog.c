@@ -137,7 +137,7 @@ static void shards_join(void **state) {
     dt_catalog *all = dt_catalog_create();
     bool found, stale;
     for (int k = 0; k < 3; k++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "s%d.tar", k);
         const char *data = fixture_path(name);
         uint64_t stamp = write_data(data);

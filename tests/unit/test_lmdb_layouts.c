@@ -114,7 +114,7 @@ static void caffe_raw(void **state) {
     for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 7);
     db_begin(dir, NULL);
     for (int i = 0; i < 4; i++) {
-        char key[32];
+        char key[48];
         snprintf(key, sizeof key, "%08d_dir/img%d.jpg", i, i);
         begin_datum(3, 40, 50);
         bytes_field(4, pixels, sizeof pixels);

@@ -396,7 +396,7 @@ static void the_cache_is_bounded(void **state) {
     dt_buffer packed = {0};
     const char *cache = fixture_path("small"), *unpacked = fixture_path("small/unpacked");
     dt_set_options o = {.cache_dir = cache, .write_index = true};
-    char name[32], prefix[8];
+    char name[32], prefix[16];
     for (int i = 0; i < 6; i++) {
         snprintf(name, sizeof name, "b/%d.tgz", i);
         snprintf(prefix, sizeof prefix, "p%d-", i);

@@ -102,7 +102,7 @@ static void the_same_rows_as_by_walking(void **state) {
     for (int v = 0; v < 2; v++)
         for (int with = 0; with <= LONG; with++)
             for (int variant = 0; variant < 2; variant++) {
-                char folder[16];
+                char folder[40];
                 bool used;
                 uint32_t n;
                 snprintf(folder, sizeof folder, "f%d%d%d", v, with, variant);
