@@ -46,11 +46,21 @@ const char *dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c"
 // ---- packed parameters -----------------------------------------------------------------------------
 // A copy of one or several parameters in the form a kernel wants (blocked, bf16, BN folded in).
 // Requests with equal `key` share one copy, across nodes and plans.
+
+// What a copy is when it is one parameter in another type and perhaps another order: the (n_out, n_in,
+// n_taps) of the slab as (n_out, n_taps, n_in). A device's optimizer writes such a copy in the pass that
+// writes the parameter; pack() serves what else changes parameters.
+typedef struct dt_pack_form {
+    int type;              // dt_dtype
+    uint32_t n_in, n_taps; // n_taps 0: the copy is something else
+} dt_pack_form;
+
 typedef struct dt_pack_request {
     uint64_t key; // hash of parameter names + library descriptor + backend version of the packing
     int n_params;
     dt_value params[6]; // graph values (PARAM or BUFFER)
     size_t n_bytes;
+    dt_pack_form form;
     // On a device: device memory, queued on `stream`. CPU: stream is NULL.
     void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
                  void *stream);
@@ -130,6 +140,11 @@ typedef struct dt_commit_rule {
     int64_t buffer, stat, count; // buffer = (1 - momentum) buffer + momentum * stat / n_leaves
     float momentum;
 } dt_commit_rule;
+typedef struct dt_commit_copy {
+    int64_t offset, count; // of the parameter in its slab
+    void *packed;
+    dt_pack_form form;
+} dt_commit_copy;
 typedef struct dt_commit_args {
     dt_optimizer_args
         optimizer; // segments, slabs and constants; lr, t, grad_scale come from the device
@@ -137,8 +152,10 @@ typedef struct dt_commit_args {
     int64_t loss_at, weight_at, stop_at, drop_at;
     const dt_commit_rule *rules;
     int n_rules;
-    float *buffer; // slab of running statistics
-    int n_leaves;  // M
+    float *buffer;                // slab of running statistics
+    int n_leaves;                 // M
+    const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
+    int n_copies;
     float clip_norm;
     // fp16: scale * 2 after growth_interval finite steps (at most 2^24), * 0.5 after one that is not,
     // which is skipped; 0: no scaling, and a step that is not finite halts (step_block.h).

@@ -21,6 +21,9 @@ typedef struct packed_copy {
     void *memory;
     int n_params;
     const float *dense[6]; // into master or buffer
+    dt_pack_form form;
+    bool in_step; // a graph with gradients reads it
+    bool taken;   // the optimizer keeps it up to date
     void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
                  void *stream);
     const void *ctx;
@@ -29,7 +32,7 @@ typedef struct packed_copy {
 struct dt_params_packs {
     packed_copy *items;
     int n, cap;
-    size_t total_bytes;
+    size_t total_bytes, step_bytes; // of all; of those in a step
 };
 
 static int64_t align_up(int64_t n) {
@@ -189,18 +192,27 @@ static dt_status resolve_dense(const dt_params *p, const dt_value_info *v, const
     return DT_OK;
 }
 
+static void read_in_step(struct dt_params_packs *packs, int id, const dt_graph *g) {
+    packed_copy *c = &packs->items[id];
+    if (g->n_grads == 0 || c->in_step) return;
+    c->in_step = true;
+    packs->step_bytes += c->n_bytes;
+}
+
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
                                   int *id) {
     struct dt_params_packs *packs = p->packs;
     for (int i = 0; i < packs->n; i++) {
         if (packs->items[i].key == r->key && packs->items[i].n_bytes == r->n_bytes) {
             *id = i;
+            read_in_step(packs, i, g);
             return DT_OK;
         }
     }
     packed_copy c = {.key = r->key,
                      .n_bytes = r->n_bytes,
                      .n_params = r->n_params,
+                     .form = r->form,
                      .pack = r->pack,
                      .ctx = r->ctx};
     assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
@@ -215,6 +227,7 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
     packs->total_bytes += r->n_bytes;
     packs->items[packs->n] = c;
     *id = packs->n++;
+    read_in_step(packs, *id, g);
     return DT_OK;
 }
 
@@ -227,30 +240,52 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts) {
     size_t before = 0;
     for (int i = 0; i < p->packs->n; i++) {
         const packed_copy *c = &p->packs->items[i];
+        if (!c->in_step) continue;
         size_t middle = before + c->n_bytes / 2;
         before += c->n_bytes;
-        int owner = (int)((double)middle / (double)p->packs->total_bytes * n_parts);
+        int owner = (int)((double)middle / (double)p->packs->step_bytes * n_parts);
         if (owner >= n_parts) owner = n_parts - 1;
         if (owner == part) c->pack(c->ctx, c->dense, c->memory, 1, NULL);
     }
 }
 
-static void repack(dt_params *p, int threads, void *stream) {
-    for (int i = 0; i < p->packs->n; i++) {
-        const packed_copy *c = &p->packs->items[i];
-        c->pack(c->ctx, c->dense, c->memory, threads, stream);
-    }
-}
-
 void dt_params_repack(dt_params *p, int threads) {
     const dt_device *d = p->backend->device;
-    repack(p, threads, d ? d->stream : NULL);
+    for (int i = 0; i < p->packs->n; i++) {
+        const packed_copy *c = &p->packs->items[i];
+        c->pack(c->ctx, c->dense, c->memory, threads, d ? d->stream : NULL);
+    }
     if (d)
         d->synchronize(p->backend, d->stream); // an error stays with it: the first step reports it
 }
 
 void dt_params_repack_queue(dt_params *p, void *stream) {
-    repack(p, 1, stream);
+    for (int i = 0; i < p->packs->n; i++) {
+        const packed_copy *c = &p->packs->items[i];
+        if (c->in_step && !c->taken) c->pack(c->ctx, c->dense, c->memory, 1, stream);
+    }
+}
+
+// The copy of exactly this entry that the optimizer can write, or NULL.
+static packed_copy *writable_copy(const dt_params *p, const dt_param_entry *e) {
+    for (int i = 0; i < p->packs->n; i++) {
+        packed_copy *c = &p->packs->items[i];
+        if (c->form.n_taps && c->dense[0] == p->master + e->offset) return c;
+    }
+    return NULL;
+}
+
+dt_commit_copy *dt_params_take_copies(dt_params *p, int *n) {
+    dt_commit_copy *copies = dt_xcalloc((size_t)p->n_entries + 1, sizeof *copies);
+    *n = 0;
+    for (int i = 0; i < p->n_entries; i++) {
+        const dt_param_entry *e = &p->entries[i];
+        packed_copy *c = writable_copy(p, e);
+        if (!c) continue;
+        c->taken = true;
+        copies[(*n)++] = (dt_commit_copy){e->offset, e->count, c->memory, c->form};
+    }
+    return copies;
 }
 
 dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n) {

@@ -11,8 +11,10 @@
 //   buffers                    : [ b0 | b1 | … ]   (batch-norm running statistics)
 //
 // Plans refer to parameters by entry id. Several plans (training, evaluation, other image sizes)
-// share one dt_params; it takes the entries by name. Packed copies are made by dt_params_repack
-// after each commit, before any exec runs: a step never packs.
+// share one dt_params; it takes the entries by name. Packed copies are brought up to date between steps,
+// never in one. Behind a commit that is those which a graph with gradients reads, a device's optimizer
+// writing most of them itself (dt_params_take_copies); the others, such as weights with a batch norm
+// folded in, wait for the next evaluation, which begins with dt_params_repack.
 //
 // On a device all slabs and packed copies are its memory: the host reads and writes them through the
 // backend's copies only.
@@ -71,9 +73,14 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers. On a device: waits until they are.
 void dt_params_repack(dt_params *p, int threads);
-// The same, queued on a stream of the device.
+// Behind a commit, queued on a stream of the device: those that training reads and the optimizer has not
+// written.
 void dt_params_repack_queue(dt_params *p, void *stream);
-// The share `part` of n_parts of the same work, so that a team can divide it (one thread each).
+// The packed copies that a device's optimizer can write, one a parameter, as dt_commit_args wants them; from
+// now on dt_params_repack_queue leaves them to it. Heap, caller frees.
+dt_commit_copy *dt_params_take_copies(dt_params *p, int *n);
+// Behind a commit on the CPU, so that a team can divide it (one thread each): the share `part` of n_parts of those
+// that training reads.
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // Optimizer segments: adjacent entries with the same decay merged. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n);

@@ -315,6 +315,7 @@ static dt_status sum_embeddings(dt_evaluator *e, const dt_dataset *data, dt_spli
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out) {
     *out = (dt_eval_result){0};
     DT_TRY(open_source(e, data, split));
+    dt_params_repack(e->o.params, 1);
     prepare_tables(e);
     out->n_samples = e->n_samples;
     dt_status st = DT_OK;

@@ -41,7 +41,7 @@ typedef struct dt_eval_result {
 
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts);
 void dt_evaluator_destroy(dt_evaluator *e);
-// Collective; all ranks get the values. Fini the result afterwards.
+// Brings the packed weights up to date first. Collective; all ranks get the values. Fini the result afterwards.
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out);
 void dt_eval_result_fini(dt_eval_result *r);
 double dt_eval_result_get(const dt_eval_result *r, const char *name); // NaN when it is not there

@@ -435,21 +435,27 @@ dt_status device_step_set_source(struct device_step *v, dt_batch_source *source)
 
 static dt_status create_commit(struct device_step *v) {
     const struct dt_stepper *s = v->s;
-    dt_commit_args a = {.optimizer = s->optimizer,
-                        .n_trained = s->o.params->n_trained,
-                        .loss_at = s->loss_at,
-                        .weight_at = s->weight_at,
-                        .stop_at = s->stop_at,
-                        .drop_at = s->drop_at,
-                        .rules = s->rules,
-                        .n_rules = s->n_rules,
-                        .buffer = s->o.params->buffer,
-                        .n_leaves = s->o.lanes->n_leaves,
-                        .clip_norm = s->o.clip_norm,
-                        .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
-                        .step = v->step,
-                        .numbers = v->numbers};
-    return v->d->commit_create(v->b, &a, &v->commit);
+    int n_copies;
+    dt_commit_copy *copies = dt_params_take_copies(s->o.params, &n_copies);
+    const dt_commit_args a = {.optimizer = s->optimizer,
+                              .n_trained = s->o.params->n_trained,
+                              .loss_at = s->loss_at,
+                              .weight_at = s->weight_at,
+                              .stop_at = s->stop_at,
+                              .drop_at = s->drop_at,
+                              .rules = s->rules,
+                              .n_rules = s->n_rules,
+                              .buffer = s->o.params->buffer,
+                              .n_leaves = s->o.lanes->n_leaves,
+                              .copies = copies,
+                              .n_copies = n_copies,
+                              .clip_norm = s->o.clip_norm,
+                              .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
+                              .step = v->step,
+                              .numbers = v->numbers};
+    const dt_status status = v->d->commit_create(v->b, &a, &v->commit);
+    free(copies);
+    return status;
 }
 
 static dt_status create_parts(struct device_step *v) {

@@ -1,5 +1,5 @@
 // test_commit_cuda.c: the end of a step as device work against the CPU backend's slab arithmetic, over
-// several steps: optimizer, clipping, running statistics; then loss scaling, skipped and halted steps.
+// several steps: optimizer, clipping, packed copies, running statistics; then loss scaling, skipped and halted steps.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "backend/cuda/kernels/kernel_math.h"
 #include "base/rng.h"
 #include "fake_cuda.h"
 
@@ -22,9 +23,20 @@ static const dt_segment segments[] = {{0, 16, 1, 0.1f, false},
                                       {70080, N - 70080, 2, 0.05f, false}};
 static const dt_commit_rule rules[] = {{0, STAT, 5, 0.1f}, {16, STAT + 16, 9, 0.3f}};
 
+// Copies of parameters: with a gap behind, permuted, frozen, over pieces and chunks.
+#define COPIES 6
+static const dt_commit_copy copies[COPIES] = {{0, 13, NULL, {DT_BF16, 1, 1}},
+                                              {32, 40 * 27, NULL, {DT_F16, 3, 9}},
+                                              {70016, 64, NULL, {DT_BF16, 1, 1}},
+                                              {70096, 20000, NULL, {DT_F16, 20, 1}},
+                                              {102400, 4608 * 9, NULL, {DT_F32, 64, 9}},
+                                              {N - 512, 512, NULL, {DT_BF16, 1, 4}}};
+enum { LONGEST_COPY = 4608 * 9 };
+
 typedef struct rig {
     dt_backend *cpu, *gpu;
     dt_commit_args a;
+    dt_commit_copy copies[COPIES];
     void *commit, *stream;
     float *grad;
     dt_device_step *step; // device
@@ -77,6 +89,18 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     assert_int_equal(r->gpu->alloc_host(r->gpu, (void **)&r->numbers,
                                         DT_NUMBERS_RING * sizeof *r->numbers, "numbers"),
                      DT_OK);
+    char *poison = malloc(LONGEST_COPY * 4);
+    memset(poison, 0xab, LONGEST_COPY * 4);
+    memcpy(r->copies, copies, sizeof copies);
+    for (int i = 0; i < COPIES; i++) {
+        const size_t n_bytes =
+            (size_t)copies[i].count * dt_dtype_size((dt_dtype)copies[i].form.type);
+        assert_int_equal(r->gpu->alloc(r->gpu, &r->copies[i].packed, n_bytes, "copy"), DT_OK);
+        r->gpu->copy_to_device(r->gpu, r->copies[i].packed, poison, n_bytes);
+    }
+    free(poison);
+    r->a.copies = r->copies;
+    r->a.n_copies = COPIES;
     r->a.step = r->step;
     r->a.numbers = r->numbers;
     assert_int_equal(r->gpu->device->commit_create(r->gpu, &r->a, &r->commit), DT_OK);
@@ -90,6 +114,7 @@ static void tear_down(rig *r) {
     float *const device[] = {r->a.optimizer.master, r->a.optimizer.moment1, r->a.optimizer.moment2,
                              r->a.buffer, r->grad};
     for (int i = 0; i < 5; i++) g->free(g, device[i], 0);
+    for (int i = 0; i < COPIES; i++) g->free(g, r->copies[i].packed, 0);
     g->free(g, r->step, sizeof *r->step);
     g->free_host(g, r->numbers, 0);
     g->destroy(g);
@@ -150,6 +175,28 @@ static void compare(dt_backend *b, const float *device, const float *want, int64
     free(got);
 }
 
+// Each copy has the bits of the master, converted and permuted; those of a frozen parameter, and all when nothing
+// was ever committed, those that it had before.
+static void compare_copies(rig *r, bool committed) {
+    static float master[N];
+    static char got[LONGEST_COPY * 4], want[LONGEST_COPY * 4];
+    r->gpu->copy_to_host(r->gpu, master, r->a.optimizer.master, sizeof master);
+    for (int i = 0; i < COPIES; i++) {
+        const dt_commit_copy *c = &r->copies[i];
+        const uint32_t per_out = c->form.n_in * c->form.n_taps;
+        const size_t n_bytes = (size_t)c->count * dt_dtype_size((dt_dtype)c->form.type);
+        memset(want, 0xab, n_bytes);
+        for (int64_t k = 0; committed && c->offset != 70016 && k < c->count; k++) {
+            const int64_t out = k / per_out, in = k % per_out / c->form.n_taps;
+            const int64_t tap = k % c->form.n_taps;
+            dt_put(want, c->form.type, out * per_out + tap * c->form.n_in + in,
+                   master[c->offset + k]);
+        }
+        r->gpu->copy_to_host(r->gpu, got, c->packed, n_bytes);
+        if (memcmp(got, want, n_bytes)) fail_msg("copy %d", i);
+    }
+}
+
 static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
     rig r;
     set_up(&r, o, clip, 0, scale);
@@ -170,6 +217,7 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
         compare(r.gpu, r.a.optimizer.moment1, r.slab[1], N, 1e-6);
         compare(r.gpu, r.a.optimizer.moment2, r.slab[2], N, 1e-6);
         compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 1e-6);
+        compare_copies(&r, true);
     }
     tear_down(&r);
 }
@@ -208,6 +256,7 @@ static void test_loss_scale(void **state) {
     assert_int_equal(n->n_skipped, 1);
     compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 0);
     compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 0);
+    compare_copies(&r, false);
     gradients(&r, 1, 0);
     n = run_step(&r, 1, 0.1f);
     assert_true(n->finite && n->next_scale == 2 && n->clean_steps == 1);
@@ -224,6 +273,7 @@ static void test_loss_scale(void **state) {
     n = run_step(&r, 6, 0.1f); // sticky
     assert_true(n->halted && n->finite);
     compare(r.gpu, r.a.optimizer.master, before, N, 0);
+    compare_copies(&r, true);
     free(before);
     tear_down(&r);
 }

@@ -1,7 +1,7 @@
 // Training on the pretending machine: the fusion network at a small size gives the CPU's curve in fp32, a
 // curve near it in bf16 and fp16; the same bits from run to run, captured or not, after a resume, and along
 // the tree; a step allocates nothing, waits for nothing and
-// copies the bytes of a batch, a step block and two marks.
+// copies the bytes of a batch, a step block and two marks; the optimizer writes the packed copies.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "exec/plan_internal.h"
 #include "fake_cuda.h"
 
 #define STEPS  20
@@ -131,9 +132,52 @@ static void test_quiet_steps(void **state) {
     drop_bench(&b);
 }
 
+// Every packed copy, one behind the other.
+static char *read_copies(const bench *b, size_t *n) {
+    char *all = NULL;
+    *n = 0;
+    for (int i = 0; i < b->plan->n_steps; i++) {
+        const dt_step *s = &b->plan->steps[i];
+        for (int k = 0; s->kernel && k < s->site.n_packs; k++) {
+            const size_t n_bytes = s->site.packs[k].n_bytes;
+            all = dt_xrealloc(all, *n + n_bytes);
+            b->b->copy_to_host(b->b, all + *n, dt_params_packed(b->params, s->pack_ids[k]),
+                               n_bytes);
+            *n += n_bytes;
+        }
+    }
+    return all;
+}
+
+// The optimizer writes the packed copies: the step has no pack kernels, and packing once more changes nothing.
+static void test_copies_of_the_optimizer(void **state) {
+    bench b;
+    dt_step_result r[3];
+    make_bench(&b, &(setting){.low = DT_BF16});
+    dt_cuda_api *api = dt_cuda_self(b.b)->api;
+    size_t n = 0, n_first = 0, n_copies = 0, n_again = 0;
+    char *first = read_copies(&b, &n_first);
+    fake_cuda_log_clear(api);
+    run_steps(&b, 0, 3, r);
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(log[i].what, "pack_", 5) == 0) fail_msg("%s inside a step", log[i].what);
+    char *copies = read_copies(&b, &n_copies);
+    dt_params_repack(b.params, 1);
+    char *again = read_copies(&b, &n_again);
+    assert_true(n_first > 100000 && n_copies == n_first && n_again == n_first);
+    assert_memory_not_equal(first, copies, n_first);
+    assert_memory_equal(copies, again, n_first);
+    free(first);
+    free(copies);
+    free(again);
+    drop_bench(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_curve_of_the_cpu), cmocka_unit_test(test_bits_and_precision),
-        cmocka_unit_test(test_resume), cmocka_unit_test(test_quiet_steps)};
+        cmocka_unit_test(test_resume), cmocka_unit_test(test_quiet_steps),
+        cmocka_unit_test(test_copies_of_the_optimizer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

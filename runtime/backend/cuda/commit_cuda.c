@@ -21,17 +21,41 @@ static size_t round_up(size_t n) {
     return (n + 255) / 256 * 256;
 }
 
-// Segments and rules, as the kernels want them, into `host`, which is laid out as the device's memory.
-static void fill_tables(const dt_commit_args *a, dt_commit_segment *segments,
-                        dt_commit_buffer *rules) {
+static dt_commit_segment part_of(const dt_segment *g, int64_t offset, int64_t end) {
+    return (dt_commit_segment){.offset = offset,
+                               .length = end - offset,
+                               .lr_scale = g->lr_scale,
+                               .decay = g->decay,
+                               .frozen = g->frozen};
+}
+
+// Segments as the kernel wants them: divided so that a parameter with a copy is one of its own, with the gap
+// behind it, where the next parameter or the segment's end is.
+static int divide_segments(const dt_commit_args *a, dt_commit_segment *out) {
+    int n = 0, at = 0;
     for (int i = 0; i < a->optimizer.n_segments; i++) {
         const dt_segment *g = &a->optimizer.segments[i];
-        segments[i] = (dt_commit_segment){.offset = g->offset,
-                                          .length = g->length,
-                                          .lr_scale = g->lr_scale,
-                                          .decay = g->decay,
-                                          .frozen = g->frozen};
+        const int64_t end = g->offset + g->length;
+        int64_t from = g->offset;
+        for (; at < a->n_copies && a->copies[at].offset < end; at++) {
+            const dt_commit_copy *c = &a->copies[at];
+            int64_t behind = (c->offset + c->count + 15) / 16 * 16;
+            if (behind > end) behind = end;
+            if (c->offset > from) out[n++] = part_of(g, from, c->offset);
+            out[n] = part_of(g, c->offset, behind);
+            out[n].packed = c->packed;
+            out[n].count = c->count;
+            out[n].type = c->form.type;
+            out[n].n_in = c->form.n_in;
+            out[n++].n_taps = c->form.n_taps;
+            from = behind;
+        }
+        if (end > from) out[n++] = part_of(g, from, end);
     }
+    return n;
+}
+
+static void fill_rules(const dt_commit_args *a, dt_commit_buffer *rules) {
     for (int i = 0; i < a->n_rules; i++) {
         const dt_commit_rule *r = &a->rules[i];
         rules[i] = (dt_commit_buffer){
@@ -55,7 +79,6 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
                                         .numbers = a->numbers,
                                         .verdict = (dt_commit_verdict *)verdict};
     c->optimize.verdict = verdict;
-    c->optimize.n_segments = o->n_segments;
     c->optimize.sgd = o->kind == DT_OPTIMIZER_SGD;
     c->optimize.nesterov = o->nesterov;
     c->optimize.master = o->master;
@@ -77,7 +100,7 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->n_rules = a->n_rules;
     const size_t partial_bytes = round_up((size_t)c->n_chunks * sizeof(double));
     const size_t segment_bytes =
-        round_up((size_t)a->optimizer.n_segments * sizeof(dt_commit_segment));
+        round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(dt_commit_segment));
     const size_t rule_bytes = round_up((size_t)a->n_rules * sizeof(dt_commit_buffer));
     c->n_bytes = partial_bytes + segment_bytes + rule_bytes + round_up(sizeof(dt_commit_verdict));
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
@@ -87,8 +110,8 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     }
     char *host = dt_xcalloc(1, c->n_bytes), *segments = c->memory + partial_bytes;
     char *rules = segments + segment_bytes;
-    fill_tables(a, (dt_commit_segment *)(host + partial_bytes),
-                (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
+    c->optimize.n_segments = divide_segments(a, (dt_commit_segment *)(host + partial_bytes));
+    fill_rules(a, (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
     b->copy_to_device(b, c->memory, host, c->n_bytes);
     free(host);
     c->partial = (double *)c->memory;

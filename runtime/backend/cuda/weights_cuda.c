@@ -96,6 +96,8 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_site *s, dt_value weight, dt_dtype type,
     if (p->fold) {
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
+    } else {
+        r->form = (dt_pack_form){type, (uint32_t)p->n_in, (uint32_t)p->n_taps};
     }
     r->key = key_of(s, r, p, 0x6b727363 /* "krsc" */);
     return p;
@@ -113,6 +115,7 @@ dt_cuda_pack *dt_cuda_pack_bias(dt_site *s, dt_value bias, int64_t n, dt_dtype t
         for (int i = 0; i < 4; i++) r->params[r->n_params++] = params[i];
     }
     if (p->has_bias) r->params[r->n_params++] = bias;
+    if (p->has_bias && !p->fold) r->form = (dt_pack_form){type, 1, 1};
     r->key = key_of(s, r, p, 0x62696173 /* "bias" */);
     return p;
 }

@@ -6,6 +6,10 @@
 // all, the factor for gradients, the learning rate, the bias corrections. The order of every sum is fixed:
 // within a chunk a tree, over chunks their order.
 //
+// The optimizer also writes the packed copy of each parameter that has one in a plain form (dt_pack_form), with
+// the bits that pack_weight and pack_bias (weights_kernels.h) would give: what is not committed leaves the
+// copies alone, too.
+//
 // Arithmetic of the optimizers is that of the CPU backend (simd_slab.c), which follows torch.optim.
 #ifndef DT_COMMIT_KERNELS_H
 #define DT_COMMIT_KERNELS_H
@@ -172,6 +176,11 @@ typedef struct dt_commit_segment {
     int64_t offset, length;
     float lr_scale, decay;
     int frozen;
+    // The packed copy of the one parameter that the segment then is; NULL: none.
+    void *packed;
+    int64_t count; // elements of the parameter; behind them is a gap
+    int type;
+    uint32_t n_in, n_taps;
 } dt_commit_segment;
 
 typedef struct dt_commit_optimize_args {
@@ -185,11 +194,10 @@ typedef struct dt_commit_optimize_args {
 } dt_commit_optimize_args;
 
 DT_FN void dt_commit_adamw(const dt_commit_optimize_args *a, const dt_commit_verdict *v,
-                           const dt_commit_segment *g, int64_t i, int64_t end) {
-    float p[8], m[8], q[8], d[8];
+                           const dt_commit_segment *g, int64_t i, int64_t end, float p[8]) {
+    float m[8], q[8], d[8];
     const float lr = v->lr * g->lr_scale, keep = (float)(1 - (double)lr * (double)g->decay);
     const float step_size = (float)((double)lr / (double)v->bias1);
-    dt_get8_part(a->master, DT_F32, i, end, 0.0f, p);
     dt_get8_part(a->moment1, DT_F32, i, end, 0.0f, m);
     dt_get8_part(a->moment2, DT_F32, i, end, 0.0f, q);
     dt_get8_part(a->grad, DT_F32, i, end, 0.0f, d);
@@ -199,17 +207,15 @@ DT_FN void dt_commit_adamw(const dt_commit_optimize_args *a, const dt_commit_ver
         q[k] = q[k] * a->beta2 + (x * x) * (1.0f - a->beta2);
         p[k] = p[k] * keep - (m[k] * step_size) / (sqrtf(q[k]) * v->inv_sqrt_bias2 + a->eps);
     }
-    dt_put8_part(a->master, DT_F32, i, end, p);
     dt_put8_part(a->moment1, DT_F32, i, end, m);
     dt_put8_part(a->moment2, DT_F32, i, end, q);
 }
 
 DT_FN void dt_commit_sgd(const dt_commit_optimize_args *a, const dt_commit_verdict *v,
-                         const dt_commit_segment *g, int64_t i, int64_t end) {
-    float p[8], m[8], d[8];
+                         const dt_commit_segment *g, int64_t i, int64_t end, float p[8]) {
+    float m[8], d[8];
     const float lr = v->lr * g->lr_scale;
     const int moments = a->momentum != 0.0f;
-    dt_get8_part(a->master, DT_F32, i, end, 0.0f, p);
     dt_get8_part(a->grad, DT_F32, i, end, 0.0f, d);
     if (moments) dt_get8_part(a->moment1, DT_F32, i, end, 0.0f, m);
     for (int k = 0; k < 8; k++) {
@@ -220,8 +226,25 @@ DT_FN void dt_commit_sgd(const dt_commit_optimize_args *a, const dt_commit_verdi
         }
         p[k] = p[k] - x * lr;
     }
-    dt_put8_part(a->master, DT_F32, i, end, p);
     if (moments) dt_put8_part(a->moment1, DT_F32, i, end, m);
+}
+
+// Elements at .. at+7 of the parameter into its copy.
+DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[8]) {
+    if (g->n_in == 1 || g->n_taps == 1) {
+        dt_put8_part(g->packed, g->type, at, g->count, p);
+        return;
+    }
+    const uint32_t per_out = g->n_in * g->n_taps, rest = (uint32_t)at % per_out;
+    uint32_t out = (uint32_t)at / per_out, c = rest / g->n_taps, tap = rest % g->n_taps;
+    for (int k = 0; k < 8 && at + k < g->count; k++) {
+        dt_put(g->packed, g->type, (int64_t)out * per_out + tap * g->n_in + c, p[k]);
+        if (++tap < g->n_taps) continue;
+        tap = 0;
+        if (++c < g->n_in) continue;
+        c = 0;
+        out++;
+    }
 }
 
 // A block a piece of DT_COMMIT_PIECE elements. Segments begin at multiples of 16.
@@ -244,10 +267,14 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
         if (g.frozen) continue;
         DT_THREADS(t) {
             for (int64_t k = from + t * 8; k < to; k += DT_BLOCK_DIM * 8) {
+                float p[8];
+                dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
                 if (a->sgd)
-                    dt_commit_sgd(a, &v, &g, k, to);
+                    dt_commit_sgd(a, &v, &g, k, to, p);
                 else
-                    dt_commit_adamw(a, &v, &g, k, to);
+                    dt_commit_adamw(a, &v, &g, k, to, p);
+                dt_put8_part(a->master, DT_F32, k, to, p);
+                if (g.packed) dt_commit_pack(&g, k - g.offset, p);
             }
         }
     }
