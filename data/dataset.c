@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/thread.h"
 
 #include <math.h>
@@ -321,22 +322,17 @@ static const char *describe(const dt_dataset *base) {
     return d->description;
 }
 
-static uint64_t available_bytes(void) {
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && kib == 0 && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %llu", &kib);
-    if (f) fclose(f);
-    return kib * 1024;
-}
-
 static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     const dt_data *d = base->self;
     const dt_catalog *c = d->set->catalog;
     uint64_t n_members = 0;
     *out = d->facts;
     out->cores = dt_usable_cores();
-    out->free_bytes = available_bytes();
+    dt_memory memory;
+    dt_memory_read(&memory);
+    out->free_bytes = memory.available_bytes;
+    out->decoded_bytes = dt_data_decoded_bytes(d);
+    out->n_processes = d->cache.n_processes;
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
     for (uint32_t r = 0; r < c->n_records; r++)
         for (int i = 0; i < d->fields.n; i++) {

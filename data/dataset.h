@@ -109,6 +109,9 @@ bool dt_is_cached(const dt_data *d, int field, uint32_t record);
 
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
 void dt_data_cache_open(dt_data *d);
+// What a cache in memory with data.cache_form: decoded would take, where that leaves nothing to decode; 0
+// where it would not, or is there.
+uint64_t dt_data_decoded_bytes(const dt_data *d);
 void dt_data_cache_close(dt_data *d);
 size_t dt_data_pixel_bytes(const dt_data *d, int field);
 static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t record) {

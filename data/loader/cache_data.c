@@ -127,6 +127,26 @@ static uint64_t total_bytes(const dt_data *d) {
     return sum;
 }
 
+uint64_t dt_data_decoded_bytes(const dt_data *d) {
+    const dt_catalog *c = d->set->catalog;
+    uint64_t sum = 0, n_pixels = 0;
+    for (int i = 0; i < d->fields.n; i++) {
+        const dt_field *f = &d->fields.f[i];
+        bool pixels = has_fixed_pixels(f, &d->fields.info[i]);
+        if (!is_member(f)) continue;
+        if (d->cache.pixels[i] || f->kind == DT_FIELD_AUDIO ||
+            (f->kind == DT_FIELD_IMAGE && !pixels))
+            return 0;
+        for (uint32_t r = 0; r < c->n_records; r++) {
+            int64_t m = dt_field_member(f, c, r);
+            if (m < 0) continue;
+            sum += pixels ? dt_data_pixel_bytes(d, i) : c->members[m].size;
+            n_pixels += pixels;
+        }
+    }
+    return n_pixels ? sum : 0;
+}
+
 void dt_data_cache_open(dt_data *d) {
     dt_data_cache *k = &d->cache;
     if (k->kind == DT_CACHE_NONE || k->opened) return;

@@ -9,6 +9,8 @@
 
 enum { SMALL_FILE_BYTES = 64 << 10 };
 static const double ENOUGH = 0.9; // of a stage's or thread's time: it is the limit
+// Of a sample's time, at least, when its pixels are cached: to look them up, copy them, hand them on.
+static const double CACHED_LEFT = 0.05;
 
 typedef struct shares {
     double seconds, n;                          // between the readings; samples
@@ -96,6 +98,23 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
              "a faster disk or network, smaller files (dtrain pack --resize), or data.cache=disk");
 }
 
+// Whether the pixels of all pictures can be kept instead: what is left is to copy and change them.
+static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
+                           const dt_pipeline_facts *f) {
+    int n = f->n_processes > 1 ? f->n_processes : 1;
+    if (f->decoded_bytes == 0 || f->decoded_bytes >= f->free_bytes / 2 ||
+        strcmp(after->cache.kind, "disk") == 0)
+        return false;
+    double left = 1 - s->busy[DT_STAGE_READ] - s->busy[DT_STAGE_DECODE] - s->starved;
+    b->predicted = b->rate / (left < CACHED_LEFT ? CACHED_LEFT : left);
+    snprintf(b->advice, sizeof b->advice,
+             "the decoded set (%.2f GB) fits in memory: after the first epoch nothing is decoded",
+             (double)f->decoded_bytes / 1e9);
+    snprintf(b->change, sizeof b->change, "data.cache=%s data.cache_form=decoded",
+             n > 1 ? "shared" : "ram");
+    return true;
+}
+
 static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
                            const dt_pipeline_facts *f) {
     static const dt_limit LIMITS[DT_N_STAGES] = {DT_LIMIT_FILES, DT_LIMIT_DECODE, DT_LIMIT_AUGMENT,
@@ -130,6 +149,8 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
             "reading and checking hashes is most of the work: larger batches of it per core, or "
             "no check");
         snprintf(b->change, sizeof b->change, "data.verify=false");
+    } else if (most == DT_STAGE_DECODE && advise_decoded(b, s, after, f)) {
+        // said
     } else if (most == DT_STAGE_DECODE) {
         // decoding costs about as the pixels, of which half a side leaves a quarter
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);

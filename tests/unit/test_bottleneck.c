@@ -105,6 +105,24 @@ static void costly_stages_are_named(void **state) {
     assert_non_null(strstr(b.change, "dtrain pack"));
 }
 
+static void pixels_are_kept_where_they_fit(void **state) {
+    dt_pipeline_facts f = FACTS;
+    f.decoded_bytes = 400 << 20;
+    dt_bottleneck b = judge(PHOTOS, &f);
+    assert_int_equal(b.limit, DT_LIMIT_DECODE);
+    assert_string_equal(b.change, "data.cache=ram data.cache_form=decoded");
+    assert_true(fabs(b.predicted - 4e6 / 80) < 500); // augmentation is what is left
+    f.n_processes = 8;
+    assert_string_equal(judge(PHOTOS, &f).change, "data.cache=shared data.cache_form=decoded");
+    model light = PHOTOS;
+    light.augment_us = 0; // pixels are to be copied still
+    assert_true(judge(light, &f).predicted < 4e6 / 40);
+    f.decoded_bytes = 600 << 20; // more than half of what is free
+    assert_null(strstr(judge(PHOTOS, &f).change, "decoded"));
+    f.decoded_bytes = 0; // it is kept already, or is not the same in every epoch
+    assert_null(strstr(judge(PHOTOS, &f).change, "decoded"));
+}
+
 static void threads_are_asked_for_while_cores_are_free(void **state) {
     model m = PHOTOS;
     m.workers = 1;
@@ -227,6 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_is_the_limit),
         cmocka_unit_test(costly_stages_are_named),
+        cmocka_unit_test(pixels_are_kept_where_they_fit),
         cmocka_unit_test(threads_are_asked_for_while_cores_are_free),
         cmocka_unit_test(slow_storage_is_named),
         cmocka_unit_test(no_batches_is_no_verdict),

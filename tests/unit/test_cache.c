@@ -528,6 +528,29 @@ static void wrong_wishes_are_named(void **state) {
     dt_config_destroy(c);
 }
 
+static void what_pixels_would_take_is_known(void **state) {
+    static const struct {
+        const char *extra;
+        bool can;
+    } CASES[] = {{"", true},
+                 {"  cache: ram\n", true},
+                 {"  cache: ram\n  cache_form: decoded\n", false}, // they are kept already
+                 {AUGMENT, false}};                                // one differs by epoch
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        dt_dataset *d = fixture_open(packed, CASES[k].extra, 1);
+        const dt_data *data = d->self;
+        dt_pipeline_facts f;
+        uint64_t want = 0;
+        d->facts(d, &f);
+        for (int i = 0; i < 2; i++) // half of the records have the one, half the other
+            want += data->set->catalog->n_records / 2 *
+                    (uint64_t)dt_shape_elements(&d->fields[i].sample_shape);
+        assert_int_equal(f.decoded_bytes, CASES[k].can ? want : 0);
+        assert_true(f.free_bytes > 0 && f.n_processes == 1);
+        d->close(d);
+    }
+}
+
 static void memory_is_known(void **state) {
     dt_memory m;
     dt_memory_read(&m);
@@ -563,6 +586,7 @@ int main(void) {
         cmocka_unit_test(batches_do_not_depend_on_the_cache),
         cmocka_unit_test(a_bad_record_is_not_kept),
         cmocka_unit_test(wrong_wishes_are_named),
+        cmocka_unit_test(what_pixels_would_take_is_known),
         cmocka_unit_test(memory_is_known),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
