@@ -28,13 +28,13 @@ struct dt_exec {
     const dt_plan *plan;
     int lane;
     dt_arena arena;
+    dt_slab memory; // of the three that follow, in one piece
     char *slab;
     step_pointers *steps;
     pointer_patch *grad_patches, *input_patches;
     int n_grad_patches, n_input_patches;
-    const float *grad; // the slab that the gradient pointers refer to now
-    float *staging;    // dense f32 copy of a graph output
-    size_t staging_bytes;
+    const float *grad;          // the slab that the gradient pointers refer to now
+    float *staging;             // dense f32 copy of a graph output
     dt_step_block *device_step; // device: where args->step is uploaded to
 };
 
@@ -96,17 +96,17 @@ dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int lane) {
     dt_arena_init(&e->arena);
     e->plan = plan;
     e->lane = lane;
+    size_t staging_bytes = 0;
     for (int i = 0; i < plan->graph->n_outputs; i++) {
         const dt_value_info *v = &plan->graph->values[plan->graph->outputs[i].value];
         size_t n_bytes = (size_t)dt_shape_elements(&v->shape) * sizeof(float);
-        if (n_bytes > e->staging_bytes) e->staging_bytes = n_bytes;
+        if (n_bytes > staging_bytes) staging_bytes = n_bytes;
     }
-    dt_backend *b = plan->backend;
-    dt_status st = b->alloc(b, (void **)&e->slab, plan->slab_bytes + 64, "activations");
-    if (st == DT_OK && e->staging_bytes)
-        st = b->alloc(b, (void **)&e->staging, e->staging_bytes, "graph outputs");
-    if (st == DT_OK && b->device)
-        st = b->alloc(b, (void **)&e->device_step, sizeof *e->device_step, "step block");
+    dt_slab_add(&e->memory, (void **)&e->slab, plan->slab_bytes + 64);
+    dt_slab_add(&e->memory, (void **)&e->staging, staging_bytes);
+    dt_slab_add(&e->memory, (void **)&e->device_step,
+                plan->backend->device ? sizeof *e->device_step : 0);
+    const dt_status st = dt_slab_take(&e->memory, plan->backend, "activations");
     if (st != DT_OK) {
         dt_exec_destroy(e);
         return st;
@@ -118,10 +118,7 @@ dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int lane) {
 
 void dt_exec_destroy(dt_exec *e) {
     if (!e) return;
-    dt_backend *b = e->plan->backend;
-    if (e->slab) b->free(b, e->slab, e->plan->slab_bytes + 64);
-    if (e->staging) b->free(b, e->staging, e->staging_bytes);
-    if (e->device_step) b->free(b, e->device_step, sizeof *e->device_step);
+    dt_slab_drop(&e->memory);
     dt_arena_fini(&e->arena);
     free(e);
 }

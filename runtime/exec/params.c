@@ -32,6 +32,9 @@ typedef struct packed_copy {
 struct dt_params_packs {
     packed_copy *items;
     int n, cap;
+    int n_placed;   // of the items, the first ones
+    dt_slab *slabs; // one a plan that brought new ones
+    int n_slabs;
     size_t total_bytes, step_bytes; // of all; of those in a step
 };
 
@@ -80,9 +83,9 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
     }
 }
 
-static dt_status alloc_slab(dt_params *p, float **slab, int64_t n, const char *what) {
+static void add_slab(dt_params *p, float **slab, int64_t n) {
     if (n == 0) n = ALIGN_ELEMENTS;
-    return p->backend->alloc(p->backend, (void **)slab, (size_t)n * sizeof(float), what);
+    dt_slab_add(&p->slab, (void **)slab, (size_t)n * sizeof(float));
 }
 
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
@@ -92,17 +95,14 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
     p->backend = b;
     p->packs = dt_xcalloc(1, sizeof *p->packs);
     fill_entries(p, g);
-    dt_status st = alloc_slab(p, &p->master, p->n_trained, "master weights");
-    if (st == DT_OK) st = alloc_slab(p, &p->buffer, p->n_buffer, "buffers");
-    if (st == DT_OK && n_moments > 0)
-        st = alloc_slab(p, &p->moment1, p->n_trained, "first moments");
-    if (st == DT_OK && n_moments > 1)
-        st = alloc_slab(p, &p->moment2, p->n_trained, "second moments");
+    add_slab(p, &p->master, p->n_trained);
+    add_slab(p, &p->buffer, p->n_buffer);
+    if (n_moments > 0) add_slab(p, &p->moment1, p->n_trained);
+    if (n_moments > 1) add_slab(p, &p->moment2, p->n_trained);
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
-    for (int i = 0; st == DT_OK && i < n_grad_slabs; i++) {
-        st = alloc_slab(p, &p->grads[i], p->n_grad, "gradients");
-        if (st == DT_OK) p->n_grads++;
-    }
+    p->n_grads = n_grad_slabs;
+    for (int i = 0; i < n_grad_slabs; i++) add_slab(p, &p->grads[i], p->n_grad);
+    const dt_status st = dt_slab_take(&p->slab, b, "weights, moments and gradients");
     if (st != DT_OK) {
         dt_params_destroy(p);
         return st;
@@ -111,22 +111,13 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
     return DT_OK;
 }
 
-static void free_slab(dt_params *p, float *slab, int64_t n) {
-    if (n == 0) n = ALIGN_ELEMENTS;
-    if (slab) p->backend->free(p->backend, slab, (size_t)n * sizeof(float));
-}
-
 void dt_params_destroy(dt_params *p) {
     if (!p) return;
-    for (int i = 0; i < p->packs->n; i++)
-        p->backend->free(p->backend, p->packs->items[i].memory, p->packs->items[i].n_bytes);
+    for (int i = 0; i < p->packs->n_slabs; i++) dt_slab_drop(&p->packs->slabs[i]);
+    free(p->packs->slabs);
     free(p->packs->items);
     free(p->packs);
-    for (int i = 0; i < p->n_grads; i++) free_slab(p, p->grads[i], p->n_grad);
-    free_slab(p, p->master, p->n_trained);
-    free_slab(p, p->moment1, p->n_trained);
-    free_slab(p, p->moment2, p->n_trained);
-    free_slab(p, p->buffer, p->n_buffer);
+    dt_slab_drop(&p->slab);
     dt_arena_fini(&p->arena);
     free(p);
 }
@@ -219,7 +210,6 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
     for (int i = 0; i < r->n_params; i++)
         if (r->params[i] != DT_NONE)
             DT_TRY(resolve_dense(p, &g->values[r->params[i]], &c.dense[i]));
-    DT_TRY(p->backend->alloc(p->backend, &c.memory, r->n_bytes, "packed weights"));
     if (packs->n == packs->cap) {
         packs->cap = packs->cap ? packs->cap * 2 : 64;
         packs->items = dt_xrealloc(packs->items, sizeof(packed_copy) * (size_t)packs->cap);
@@ -229,6 +219,19 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
     *id = packs->n++;
     read_in_step(packs, *id, g);
     return DT_OK;
+}
+
+dt_status dt_params_place_packs(dt_params *p) {
+    struct dt_params_packs *packs = p->packs;
+    if (packs->n_placed == packs->n) return DT_OK;
+    packs->slabs = dt_xrealloc(packs->slabs, sizeof *packs->slabs * (size_t)(packs->n_slabs + 1));
+    dt_slab *slab = &packs->slabs[packs->n_slabs++];
+    *slab = (dt_slab){0};
+    for (; packs->n_placed < packs->n; packs->n_placed++) {
+        packed_copy *c = &packs->items[packs->n_placed];
+        dt_slab_add(slab, &c->memory, c->n_bytes);
+    }
+    return dt_slab_take(slab, p->backend, "packed weights");
 }
 
 void *dt_params_packed(const dt_params *p, int id) {

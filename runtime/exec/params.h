@@ -16,15 +16,15 @@
 // writing most of them itself (dt_params_take_copies); the others, such as weights with a batch norm
 // folded in, wait for the next evaluation, which begins with dt_params_repack.
 //
-// On a device all slabs and packed copies are its memory: the host reads and writes them through the
-// backend's copies only.
+// All of these lie in one allocation, and the packed copies of a plan in another. On a device they are its
+// memory: the host reads and writes them through the backend's copies only.
 //
 // Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs;
 // commit and repack from one thread (or a team dividing chunks) while no exec runs.
 #ifndef DT_EXEC_PARAMS_H
 #define DT_EXEC_PARAMS_H
 
-#include "backend/backend.h"
+#include "backend/slab.h"
 
 typedef struct dt_param_entry {
     const char *name;
@@ -53,6 +53,7 @@ typedef struct dt_params {
     float *master, *moment1, *moment2, *buffer;
     float **grads; // gradient slabs
     int n_grads;
+    dt_slab slab;                  // where all of them lie
     struct dt_params_packs *packs; // internal
     dt_arena arena;
 } dt_params;
@@ -67,9 +68,11 @@ void dt_params_init(dt_params *p, uint64_t seed);
 // Entry id of a PARAM (buffer = false) or BUFFER by name, or -1.
 int dt_params_find(const dt_params *p, const char *name, bool buffer);
 int dt_params_find_stat(const dt_params *p, const char *name);
-// Registers (or finds) a packed copy; returns its id. Called when plans are made.
+// Registers (or finds) a packed copy; returns its id. Called when plans are made, and at the end of a plan
+// place_packs, which gives memory to those that have none yet.
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
                                   int *id);
+dt_status dt_params_place_packs(dt_params *p);
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers. On a device: waits until they are.
 void dt_params_repack(dt_params *p, int threads);

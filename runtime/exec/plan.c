@@ -61,18 +61,23 @@ static dt_step *new_step(dt_plan *p, int n_in, int n_out) {
 // ---- values that exist before the first step
 // ---------------------------------------------------------
 
+static size_t dense_bytes(const dt_value_info *v) {
+    return (size_t)dt_shape_elements(&v->shape) * dt_dtype_size(v->dtype);
+}
+
 // Constants lie in the graph's arena; a device gets copies.
-static dt_status place_constant(dt_plan *p, const dt_value_info *info, dt_ref *ref) {
+static dt_status copy_constants(dt_plan *p) {
+    const dt_graph *g = p->graph;
     dt_backend *b = p->backend;
-    ref->place = DT_P_CONST;
-    ref->data = info->data;
     if (!b->device) return DT_OK;
-    size_t n_bytes = (size_t)dt_shape_elements(&info->shape) * dt_dtype_size(info->dtype);
-    void *copy = NULL;
-    DT_TRY(b->alloc(b, &copy, n_bytes, "constants"));
-    b->copy_to_device(b, copy, info->data, n_bytes);
-    ref->data = copy;
-    p->uploads[p->n_uploads++] = (dt_ref){DT_P_CONST, .offset = (int64_t)n_bytes, .data = copy};
+    p->constant = dt_arena_alloc(&p->arena, sizeof(void *) * (size_t)(g->n_values + 1));
+    for (dt_value v = 0; v < g->n_values; v++)
+        if (g->values[v].kind == DT_V_CONST)
+            dt_slab_add(&p->constants, &p->constant[v], dense_bytes(&g->values[v]));
+    DT_TRY(dt_slab_take(&p->constants, b, "constants"));
+    for (dt_value v = 0; v < g->n_values; v++)
+        if (p->constant[v])
+            b->copy_to_device(b, p->constant[v], g->values[v].data, dense_bytes(&g->values[v]));
     return DT_OK;
 }
 
@@ -89,7 +94,8 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
         p->inputs[p->n_inputs++] = v;
         break;
     case DT_V_CONST:
-        DT_TRY(place_constant(p, info, &ref));
+        ref.place = DT_P_CONST;
+        ref.data = p->backend->device ? p->constant[v] : info->data;
         break;
     case DT_V_PARAM:
     case DT_V_BUFFER:
@@ -286,6 +292,7 @@ static void find_finished_grads(dt_plan *p) {
 static dt_status fill_plan(dt_plan *p) {
     const dt_graph *g = p->graph;
     for (dt_value v = 0; v < g->n_values; v++) p->form_of[v] = -1;
+    DT_TRY(copy_constants(p));
     for (dt_value v = 0; v < g->n_values; v++) DT_TRY(place_fixed_value(p, v));
     find_last_reads(p);
     for (int n = 0; n < g->n_nodes; n++)
@@ -297,7 +304,7 @@ static dt_status fill_plan(dt_plan *p) {
     find_finished_grads(p);
     p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers);
     p->slab_bytes = p->activation_bytes + p->scratch_bytes;
-    return DT_OK;
+    return dt_params_place_packs(p->params);
 }
 
 dt_status dt_plan_create(dt_plan **out, const dt_graph *g, dt_params *params,
@@ -314,7 +321,6 @@ dt_status dt_plan_create(dt_plan **out, const dt_graph *g, dt_params *params,
     p->form_of = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
     p->last_read = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
     p->inputs = dt_arena_alloc(&p->arena, sizeof(dt_value) * (size_t)(g->n_values + 1));
-    p->uploads = dt_arena_alloc(&p->arena, sizeof(dt_ref) * (size_t)(g->n_values + 1));
     dt_status st = fill_plan(p);
     if (st != DT_OK) {
         dt_plan_destroy(p);
@@ -329,8 +335,7 @@ void dt_plan_destroy(dt_plan *p) {
     for (int k = 0; k < p->n_steps; k++)
         if (p->steps[k].kernel && p->steps[k].kernel->destroy)
             p->steps[k].kernel->destroy(&p->steps[k].site);
-    for (int i = 0; i < p->n_uploads; i++)
-        p->backend->free(p->backend, (void *)p->uploads[i].data, (size_t)p->uploads[i].offset);
+    dt_slab_drop(&p->constants);
     free(p->steps);
     free(p->buffers);
     free(p->forms);

@@ -66,8 +66,8 @@ struct dt_plan {
     int *last_read; // by value: index of the last node that reads it, n_nodes for outputs, or -1
     dt_value *inputs;
     int n_inputs;
-    dt_ref *uploads; // device: the constants' copies, offset = bytes
-    int n_uploads;
+    dt_slab constants; // device: their copies
+    void **constant;   // by value: where in it
     size_t slab_bytes; // activations, then scratch
     size_t activation_bytes, scratch_bytes, unshared_bytes;
     int n_reorders, n_inplace;

@@ -2,26 +2,28 @@
 // field is one number a sample or a share of every class, whichever the graph was built for.
 #include "train/device_inputs.h"
 
-#include <stdio.h>
-
-static dt_status add_input(dt_device_inputs *d, const dt_exec *e, int i, const char *name) {
+static void add_input(dt_device_inputs *d, dt_slab *slab, const dt_exec *e, int i,
+                      const char *name) {
     d->input[i] = dt_exec_input_index(e, name);
-    if (d->input[i] < 0) return DT_OK;
+    if (d->input[i] < 0) return;
     d->n_bytes[i] = dt_exec_input_bytes(e, d->input[i]);
-    return d->backend->alloc(d->backend, &d->data[i], d->n_bytes[i], "batches");
+    dt_slab_add(slab, &d->data[i], d->n_bytes[i]);
 }
 
-dt_status dt_device_inputs_init(dt_device_inputs *d, dt_backend *b, const dt_exec *e,
+dt_status dt_device_inputs_init(dt_device_inputs *sets, int n_sets, dt_backend *b, const dt_exec *e,
                                 const dt_field_info *fields, int n_fields) {
-    *d = (dt_device_inputs){.backend = b, .n_fields = n_fields};
-    for (int i = 0; i < n_fields; i++) DT_TRY(add_input(d, e, i, fields[i].name));
-    return add_input(d, e, n_fields, "weight");
+    for (int k = 0; k < n_sets; k++)
+        sets[k] = (dt_device_inputs){.backend = b, .n_fields = n_fields};
+    for (int k = 0; k < n_sets; k++) {
+        for (int i = 0; i < n_fields; i++) add_input(&sets[k], &sets->slab, e, i, fields[i].name);
+        add_input(&sets[k], &sets->slab, e, n_fields, "weight");
+    }
+    return dt_slab_take(&sets->slab, b, "batches");
 }
 
-void dt_device_inputs_fini(dt_device_inputs *d) {
-    for (int i = 0; d->backend && i <= d->n_fields; i++)
-        if (d->data[i]) d->backend->free(d->backend, d->data[i], d->n_bytes[i]);
-    *d = (dt_device_inputs){0};
+void dt_device_inputs_fini(dt_device_inputs *sets, int n_sets) {
+    dt_slab_drop(&sets->slab);
+    for (int k = 0; k < n_sets; k++) sets[k] = (dt_device_inputs){0};
 }
 
 void dt_device_inputs_bind(const dt_device_inputs *d, dt_exec *e) {

@@ -378,7 +378,7 @@ static dt_status create_lane(dt_evaluator *e, int i) {
     DT_TRY(dt_exec_create(&l->exec, e->o.plan, i));
     dt_backend *b = e->o.params->backend;
     if (!b->device) return DT_OK;
-    DT_TRY(dt_device_inputs_init(&l->inputs, b, l->exec, e->o.fields, e->o.n_fields));
+    DT_TRY(dt_device_inputs_init(&l->inputs, 1, b, l->exec, e->o.fields, e->o.n_fields));
     dt_device_inputs_bind(&l->inputs, l->exec);
     return DT_OK;
 }
@@ -410,7 +410,7 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts)
 void dt_evaluator_destroy(dt_evaluator *e) {
     if (!e) return;
     for (int i = 0; i < e->o.n_lanes; i++) {
-        dt_device_inputs_fini(&e->lanes[i].inputs);
+        dt_device_inputs_fini(&e->lanes[i].inputs, 1);
         dt_exec_destroy(e->lanes[i].exec);
         free(e->lanes[i].logits);
         free(e->lanes[i].embedding);

@@ -425,12 +425,9 @@ dt_status device_step_set_source(struct device_step *v, dt_batch_source *source)
     if (!source) return st;
     DT_TRY(st);
     forget_recordings(v);
-    for (int i = 0; i < 2; i++) {
-        dt_device_inputs_fini(&v->inputs[i]);
-        DT_TRY(dt_device_inputs_init(&v->inputs[i], v->b, v->s->lanes[0].exec, source->fields,
-                                     source->n_fields));
-    }
-    return DT_OK;
+    dt_device_inputs_fini(v->inputs, 2);
+    return dt_device_inputs_init(v->inputs, 2, v->b, v->s->lanes[0].exec, source->fields,
+                                 source->n_fields);
 }
 
 static dt_status create_commit(struct device_step *v) {
@@ -495,7 +492,7 @@ void device_step_destroy(struct device_step *v) {
     forget_recordings(v); // before the communicators that they use
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);
-    for (int i = 0; i < 2; i++) dt_device_inputs_fini(&v->inputs[i]);
+    dt_device_inputs_fini(v->inputs, 2);
     if (v->step) b->free(b, v->step, sizeof *v->step);
     if (v->words) b->free_host(b, v->words, sizeof *v->words * WORDS_RING);
     if (v->numbers) b->free_host(b, v->numbers, sizeof *v->numbers * DT_NUMBERS_RING);
