@@ -8,6 +8,7 @@
 // for them. So live streams and graphs run by the same rule.
 #include "fake_cuda.h"
 
+#include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/all_kernels.h"
 #include "base/arena.h"
 #include "fake_math.h"
@@ -704,6 +705,27 @@ static int plan_destroy(machine *m, plan *p, const char *call) {
 static int dnn_destroy(dt_cuda_api *a, void *p) {
     return plan_destroy(of(a), p, "dnn_destroy");
 }
+// A plan's text: its choice and its description.
+static int dnn_text(dt_cuda_api *a, void *p, char **text) {
+    const plan *of_plan = p;
+    char desc[DT_DESC_TEXT];
+    const int e = note(of(a), "dnn_text", "", 0, NULL);
+    *text =
+        e ? NULL
+          : dt_xprintf("fake %d %s", of_plan->f.choice, dt_dnn_desc_print(&of_plan->f.dnn, desc));
+    return e;
+}
+static int dnn_restore(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **out,
+                       size_t *bytes) {
+    char desc[DT_DESC_TEXT];
+    int choice = -1, at = 0;
+    const int e = note(of(a), "dnn_restore", "", 0, NULL);
+    if (e) return e;
+    if (sscanf(text, "fake %d %n", &choice, &at) < 1 || !at ||
+        strcmp(text + at, dt_dnn_desc_print(d, desc)) != 0)
+        return FAKE_INVALID;
+    return add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
+}
 static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **out, size_t *bytes) {
     const int e = note(of(a), "gemm_plan", "", 0, NULL);
     return e ? e : add_plan(of(a), &(fake_plan){.gemm = *d, .choice = choice}, out, bytes);
@@ -753,6 +775,8 @@ static const dt_cuda_api table = {.error_text = error_text,
                                   .dnn_choices = dnn_choices,
                                   .dnn_run = dnn_run,
                                   .dnn_destroy = dnn_destroy,
+                                  .dnn_text = dnn_text,
+                                  .dnn_restore = dnn_restore,
                                   .gemm_plan = gemm_plan,
                                   .gemm_choices = gemm_choices,
                                   .gemm_run = gemm_run,

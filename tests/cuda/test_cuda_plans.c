@@ -1,5 +1,5 @@
 // test_cuda_plans.c: choosing engines on the pretending machine, whose second engine is the fastest by its own
-// clock: sharing, timing, choices as text, the file of choices and what is wrong with it.
+// clock: sharing, timing, choices as text, the files of choices and of finished plans and what is wrong with them.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,9 @@
 
 #include "fake_cuda.h"
 
+#include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_plans.h"
+#include "backend/cuda/plan_file.h"
 #include "base/arena.h"
 #include "base/io.h"
 
@@ -70,6 +72,20 @@ static int count_calls(dt_cuda_api *api, const char *call) {
     return count;
 }
 
+// The one file whose name begins so; NULL: there is none.
+static char *file_in(const char *folder, const char *begin) {
+    char **names = NULL, *path = NULL;
+    size_t n = 0;
+    assert_int_equal(dt_io_list_dir(&names, &n, folder, DT_E_STORAGE), DT_OK);
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(names[i], begin, strlen(begin)) != 0) continue;
+        assert_null(path);
+        path = dt_xprintf("%s/%s", folder, names[i]);
+    }
+    dt_io_free_list(names, n);
+    return path;
+}
+
 static int choice_of_conv(dt_cuda_plans *p) {
     const dt_cuda_plan *plan = NULL;
     assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
@@ -116,7 +132,16 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
     assert_true(strncmp(text, "0\tconv_fwd", 10) == 0);
     free(text);
     dt_cuda_plans_destroy(p);
-    assert_int_equal(rmdir(folder), 0); // empty
+    char *plans = file_in(folder, "plans-"); // no choices are kept, but plans are
+    assert_null(file_in(folder, "engines-"));
+    fake_cuda_log_clear(api);
+    assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
+    assert_int_equal(choice_of_conv(p), 0);
+    assert_int_equal(count_calls(api, "dnn_restore"), 1);
+    assert_int_equal(count_calls(api, "dnn_choices"), 0);
+    dt_cuda_plans_destroy(p);
+    free(plans);
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
@@ -198,16 +223,6 @@ static bool timed(const char *machine, const char *folder) {
     return ran;
 }
 
-static char *only_file(const char *folder) {
-    char **names = NULL;
-    size_t n = 0;
-    assert_int_equal(dt_io_list_dir(&names, &n, folder, DT_E_STORAGE), DT_OK);
-    assert_int_equal(n, 1);
-    char *path = dt_xprintf("%s/%s", folder, names[0]);
-    dt_io_free_list(names, n);
-    return path;
-}
-
 static void test_choices_are_kept_in_a_file(void **state) {
     char base[] = "/tmp/dtrain_plans.XXXXXX";
     assert_non_null(mkdtemp(base));
@@ -215,7 +230,7 @@ static void test_choices_are_kept_in_a_file(void **state) {
     size_t n = 0;
     assert_true(timed("H200, cuDNN 9", folder));
     assert_false(timed("H200, cuDNN 9", folder));
-    char *path = only_file(folder);
+    char *path = file_in(folder, "engines-");
     assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
     assert_true(strncmp(good, "dtrain engines 1 ", 17) == 0);
     // every flipped byte and every length is noticed, and mended by the next run
@@ -229,16 +244,111 @@ static void test_choices_are_kept_in_a_file(void **state) {
         assert_true(timed("H200, cuDNN 9", folder));
     }
     // another machine has a file of its own, and does not take one that was renamed
-    char *second = dt_xprintf("%s.other", path);
-    assert_int_equal(dt_io_rename(path, second), DT_OK);
-    assert_true(timed("B200, cuDNN 9", folder));
-    assert_false(timed("B200, cuDNN 9", folder));
-    assert_true(timed("H200, cuDNN 9", folder));
-    free(second);
+    assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
+    char *other_folder = dt_xprintf("%s/other", base);
+    assert_true(timed("B200, cuDNN 9", other_folder));
+    char *other = file_in(other_folder, "engines-");
+    assert_int_equal(dt_io_write_file(other, good, n), DT_OK);
+    assert_true(timed("B200, cuDNN 9", other_folder));
+    assert_false(timed("B200, cuDNN 9", other_folder));
+    assert_false(timed("H200, cuDNN 9", folder));
+    free(other);
+    free(other_folder);
     free(path);
     free(good);
     free(folder);
     assert_int_equal(dt_io_remove_tree(base), DT_OK);
+}
+
+// What a start on `machine` does for conv, whose choice is `text` (NULL: the file's): 'r' restores the plan, 'm'
+// makes that of the choice, 't' times them all.
+static char start(const char *machine, const char *folder, const char *text) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, machine, folder);
+    if (text) assert_int_equal(dt_cuda_plans_take(p, text), 1);
+    assert_int_equal(choice_of_conv(p), text ? atoi(text) : 1);
+    const bool asked = count_calls(api, "dnn_choices") > 0;
+    const char did = count_calls(api, "dnn_run") ? 't' : asked ? 'm' : 'r';
+    assert_int_equal(count_calls(api, "dnn_plan"), did == 't' ? 3 : did == 'm');
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+    return did;
+}
+
+static void test_finished_plans_are_kept_in_a_file(void **state) {
+    char folder[] = "/tmp/dtrain_plans.XXXXXX", desc[DT_DESC_TEXT];
+    assert_non_null(mkdtemp(folder));
+    char *good = NULL;
+    size_t n = 0;
+    assert_int_equal(start("H200", folder, NULL), 't');
+    assert_int_equal(start("H200", folder, NULL), 'r');
+    char *path = file_in(folder, "plans-");
+    assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
+    assert_true(strncmp(good, "dtrain plans 1 ", 15) == 0);
+    // damage costs the making of plans, not the choice
+    for (size_t i = 0; i < n; i += 1 + n / 25) {
+        good[i] ^= 1;
+        assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
+        good[i] ^= 1;
+        assert_int_equal(start("H200", folder, NULL), 'm');
+        assert_int_equal(start("H200", folder, NULL), 'r');
+        assert_int_equal(dt_io_write_file(path, good, i), DT_OK);
+        assert_int_equal(start("H200", folder, NULL), 'm');
+    }
+    // another choice is made, and kept then
+    char *text = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
+    assert_int_equal(start("H200", folder, text), 'm');
+    assert_int_equal(start("H200", folder, text), 'r');
+    free(text);
+    free(path);
+    free(good);
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+}
+
+// A sound file whose plans the library does not take (another graph): one is made, and replaces it.
+static void test_a_plan_that_is_refused_is_made_anew(void **state) {
+    char folder[] = "/tmp/dtrain_plans.XXXXXX", desc[DT_DESC_TEXT];
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(start("H200", folder, NULL), 't');
+    const dt_plan_file f = {.what = "plans 1",
+                            .machine = "H200",
+                            .path = dt_plan_file_path(folder, "plans 1", "H200"),
+                            .then = ""};
+    dt_dnn_desc_print(&conv, desc);
+    static const char *const texts[] = {"fake 1 something else", "", "\t\t"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char *lines = dt_xprintf("no line\n1\t%s\n1\t%s\t%s\n5\tother\tx\n", desc, desc, texts[i]);
+        dt_plan_file_write(&f, lines);
+        free(lines);
+        assert_int_equal(start("H200", folder, NULL), 'm');
+        assert_int_equal(start("H200", folder, NULL), 'r');
+        char *now = dt_plan_file_read(&f);
+        assert_non_null(strstr(now, "\n5\tother\tx\n")); // what this run did not need stays
+        free(now);
+    }
+    free(f.path);
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+}
+
+// Rank 0 chooses and keeps; another rank, opened before that, has its choices and finds its plans.
+static void test_other_ranks_find_the_plans(void **state) {
+    char folder[] = "/tmp/dtrain_plans.XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    dt_cuda_api *a = fake_cuda_create(NULL), *b = fake_cuda_create(NULL);
+    dt_cuda_plans *first = open_plans(a, "m", folder), *second = open_plans(b, "m", folder);
+    choice_of_conv(first);
+    dt_cuda_plans_save(first);
+    char *text = dt_cuda_plans_text(first);
+    assert_int_equal(dt_cuda_plans_take(second, text), 1);
+    assert_int_equal(choice_of_conv(second), 1);
+    assert_int_equal(count_calls(b, "dnn_restore"), 1);
+    assert_int_equal(count_calls(b, "dnn_plan"), 0);
+    free(text);
+    dt_cuda_plans_destroy(first);
+    dt_cuda_plans_destroy(second);
+    assert_int_equal(fake_cuda_destroy(a), 0);
+    assert_int_equal(fake_cuda_destroy(b), 0);
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
 static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
@@ -253,6 +363,9 @@ int main(void) {
         cmocka_unit_test(test_no_memory_for_timing_is_no_error),
         cmocka_unit_test(test_what_cudnn_does_not_do),
         cmocka_unit_test(test_choices_are_kept_in_a_file),
+        cmocka_unit_test(test_finished_plans_are_kept_in_a_file),
+        cmocka_unit_test(test_a_plan_that_is_refused_is_made_anew),
+        cmocka_unit_test(test_other_ranks_find_the_plans),
         cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,11 @@
 // plan, and a plan runs on a set of (id, pointer). A description always gives the same graph, so graphs and
 // their lists are kept for the life of the context: choosing among ten configurations asks once.
 //
+// A finished plan has a text, cuDNN's JSON with the machine code of what was compiled in it. A plan made of
+// that text needs neither heuristics nor compiler. cuDNN refuses the text of another version or architecture;
+// that it belongs to the graph that would be built today is ours to see: everything that a graph's descriptors
+// are told is hashed, and the hash stands before the JSON.
+//
 // Ids are positions in the caller's pointer array + 1. What lies between two operations is virtual and gets
 // ids from VIRTUAL_ID on. All descriptors of a graph live as long as it does.
 //
@@ -26,6 +31,8 @@
 // Rejected: cudnn-frontend (C++, and these five graphs are all that is needed); the older cudnnConvolution*
 // calls (deprecated, no fused bias and activation in bf16).
 #include "backend/cuda/cuda_dnn.h"
+
+#include "base/hash.h"
 
 #include <cudnn.h>
 #include <stdio.h>
@@ -56,6 +63,8 @@ typedef struct dnn_graph {
     int n_ptr;   // caller's pointers; ids 1 … n_ptr
     float scale; // host scalars, passed by value: ids n_ptr+1 (scale) and n_ptr+2 (one)
     int n_scalars;
+    uint64_t hash; // of all that the descriptors were told
+    bool asked;    // for configurations
     dnn_config config[MAX_CONFIGS];
     int n_configs;
     cudnnStatus_t status; // first failure
@@ -101,20 +110,45 @@ int dt_cudnn_version(void) {
 }
 
 // ---- descriptors: the first failure is kept, later calls do nothing ---------------------------------
+static uint64_t place_of(const dnn_graph *g, descriptor d) {
+    for (int i = 0; i < g->n_made; i++)
+        if (g->made[i] == d) return (uint64_t)i;
+    return MAX_DESCRIPTORS;
+}
+
+// Into the graph's hash: which descriptor is told what. Descriptors count by their place, not their address.
+static void mix(dnn_graph *g, uint64_t at, int name, cudnnBackendAttributeType_t type, int64_t n,
+                const void *value) {
+    uint64_t words[MAX_OPS + 4] = {g->hash, at, (uint64_t)name, (uint64_t)type};
+    const size_t size = type == CUDNN_TYPE_INT64     ? sizeof(int64_t)
+                        : type == CUDNN_TYPE_BOOLEAN ? sizeof(bool)
+                                                     : sizeof(float); // numbers and enums
+    for (int64_t i = 0; i < n && i < MAX_OPS; i++) {
+        if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
+            words[i + 4] = place_of(g, ((const descriptor *)value)[i]);
+        else
+            memcpy(&words[i + 4], (const char *)value + size * (size_t)i, size);
+    }
+    g->hash = dt_hash64(words, sizeof words);
+}
+
 static descriptor make(dnn_graph *g, cudnnBackendDescriptorType_t type) {
     descriptor d = NULL;
     if (g->status != CUDNN_STATUS_SUCCESS) return NULL;
     g->status = g->n_made < MAX_DESCRIPTORS
                     ? note(cudnnBackendCreateDescriptor(type, &d), "creating a descriptor")
                     : CUDNN_STATUS_INTERNAL_ERROR;
-    if (g->status == CUDNN_STATUS_SUCCESS) g->made[g->n_made++] = d;
+    if (g->status != CUDNN_STATUS_SUCCESS) return d;
+    mix(g, (uint64_t)g->n_made, (int)type, 0, 0, NULL);
+    g->made[g->n_made++] = d;
     return d;
 }
 
 static void set(dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name,
                 cudnnBackendAttributeType_t type, int64_t n, const void *value) {
-    if (g->status == CUDNN_STATUS_SUCCESS)
-        g->status = note(cudnnBackendSetAttribute(d, name, type, n, value), "setting an attribute");
+    if (g->status != CUDNN_STATUS_SUCCESS) return;
+    g->status = note(cudnnBackendSetAttribute(d, name, type, n, value), "setting an attribute");
+    if (type != CUDNN_TYPE_HANDLE) mix(g, place_of(g, d), (int)name, type, n, value);
 }
 
 static void set_int(dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, int64_t n,
@@ -534,12 +568,20 @@ static int graph_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_graph **out) {
         destroy_graph(g);
         return code;
     }
-    ask_heuristics(c, g, CUDNN_HEUR_MODE_A);
-    ask_heuristics(c, g, CUDNN_HEUR_MODE_FALLBACK);
-    put_compiled_last(g);
     g->next = c->graphs;
     c->graphs = g;
     *out = g;
+    return 0;
+}
+
+// The graph with its configurations.
+static int configs_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_graph **out) {
+    const int code = graph_of(c, d, out);
+    if (code || (*out)->asked) return code;
+    ask_heuristics(c, *out, CUDNN_HEUR_MODE_A);
+    ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK);
+    put_compiled_last(*out);
+    (*out)->asked = true;
     return 0;
 }
 
@@ -586,14 +628,14 @@ int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n) {
     if ((d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) &&
         cudnnGetVersion() < SDPA_VERSION)
         return 0;
-    const int code = graph_of(c, d, &g);
+    const int code = configs_of(c, d, &g);
     if (code == 0) *n = g->n_configs;
     return code;
 }
 
 int dt_cudnn_choice_text(dt_cudnn *c, const dt_dnn_desc *d, int choice, char *text, size_t cap) {
     dnn_graph *g = NULL;
-    const int code = graph_of(c, d, &g);
+    const int code = configs_of(c, d, &g);
     if (code) return code;
     if (choice < 0 || choice >= g->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
     const dnn_config *f = &g->config[choice];
@@ -603,34 +645,27 @@ int dt_cudnn_choice_text(dt_cudnn *c, const dt_dnn_desc *d, int choice, char *te
     return 0;
 }
 
-int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
-                         size_t *workspace_bytes) {
-    dnn_graph *g = NULL;
-    *out = NULL;
-    const int code = graph_of(c, d, &g);
-    if (code) return code;
-    if (choice < 0 || choice >= g->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
+// A plan made of a configuration, or of its text.
+static int finish_plan(dt_cudnn *c, const dnn_graph *g, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type, int64_t n, const void *value,
+                       dt_cudnn_plan **out, size_t *workspace_bytes) {
     descriptor p = NULL;
-    int64_t n = 0, bytes = 0;
+    int64_t count = 0, bytes = 0;
     cudnnStatus_t s =
         note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p), "a plan");
     if (!s && c->handle)
         s = note(cudnnBackendSetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
                                           &c->handle),
                  "a plan");
-    if (!s)
-        s = note(cudnnBackendSetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                          &g->config[choice].config),
-                 "a plan");
     if (!s && c->device)
         s = note(cudnnBackendSetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device),
                  "a plan");
+    if (!s) s = note(cudnnBackendSetAttribute(p, name, type, n, value), "a plan");
     if (!s) s = note(cudnnBackendFinalize(p), "a plan");
     if (!s)
         s = note(cudnnBackendGetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                          CUDNN_TYPE_INT64, 1, &n, &bytes),
+                                          CUDNN_TYPE_INT64, 1, &count, &bytes),
                  "a plan's workspace");
     if (s) {
         if (p) cudnnBackendDestroyDescriptor(p);
@@ -641,6 +676,56 @@ int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn
     **out = (dt_cudnn_plan){p, g};
     *workspace_bytes = (size_t)bytes;
     return 0;
+}
+
+int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
+                         size_t *workspace_bytes) {
+    dnn_graph *g = NULL;
+    *out = NULL;
+    const int code = configs_of(c, d, &g);
+    if (code) return code;
+    if (choice < 0 || choice >= g->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
+    return finish_plan(c, g, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                       1, &g->config[choice].config, out, workspace_bytes);
+}
+
+// ---- plans as text ---------------------------------------------------------------------------------
+enum { HASH_DIGITS = 16 };
+
+int dt_cudnn_plan_text(const dt_cudnn_plan *p, char **text) {
+    int64_t n = 0, got = 0;
+    *text = NULL;
+    cudnnStatus_t s = cudnnBackendGetAttribute(
+        p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL);
+    if (s || n < 1) return code_of(note(s, "a plan's text"));
+    char *all = calloc(1, HASH_DIGITS + 1 + (size_t)n + 1);
+    if (!all) abort();
+    dt_hash_hex(p->graph->hash, all);
+    all[HASH_DIGITS] = ' ';
+    s = cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, n, &got, all + HASH_DIGITS + 1);
+    if (s)
+        free(all);
+    else
+        *text = all;
+    return code_of(note(s, "a plan's text"));
+}
+
+int dt_cudnn_plan_restore(dt_cudnn *c, const dt_dnn_desc *d, const char *text, dt_cudnn_plan **out,
+                          size_t *workspace_bytes) {
+    dnn_graph *g = NULL;
+    char hash[HASH_DIGITS + 1];
+    *out = NULL;
+    const int code = graph_of(c, d, &g);
+    if (code) return code;
+    dt_hash_hex(g->hash, hash);
+    if (strncmp(text, hash, HASH_DIGITS) != 0 || text[HASH_DIGITS] != ' ') {
+        snprintf(last_error, sizeof last_error, "a plan's text: it is of another graph");
+        return code_of(CUDNN_STATUS_BAD_PARAM);
+    }
+    const char *json = text + HASH_DIGITS + 1;
+    return finish_plan(c, g, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                       (int64_t)strlen(json), json, out, workspace_bytes);
 }
 
 void dt_cudnn_plan_destroy(dt_cudnn_plan *p) {

@@ -33,6 +33,12 @@ int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n);
 int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
                          size_t *workspace_bytes);
 void dt_cudnn_plan_destroy(dt_cudnn_plan *p);
+// What a plan is made of, heap: one line of text without NUL, 2 KB, or 70-110 KB with compiled code in it. And
+// the plan again, in this or another process, without asking for choices and without compiling; refused for
+// another graph than d's, another version of cuDNN or another kind of device.
+int dt_cudnn_plan_text(const dt_cudnn_plan *p, char **text);
+int dt_cudnn_plan_restore(dt_cudnn *c, const dt_dnn_desc *d, const char *text, dt_cudnn_plan **out,
+                          size_t *workspace_bytes);
 // "engine 31, precompiled, tensor cores"; valid for choices of d, whether or not a plan can be made.
 int dt_cudnn_choice_text(dt_cudnn *c, const dt_dnn_desc *d, int choice, char *text, size_t cap);
 // Queues on the stream. ptr: as dt_dnn_kind lists them.

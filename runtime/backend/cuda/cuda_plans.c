@@ -1,12 +1,12 @@
 // cuda_plans.c: see cuda_plans.h.
 //
-// The file of choices, FOLDER/engines-<hash of the machine's text>.txt:
-//   dtrain engines 1 <XXH3 of everything behind this line, 16 digits>
-//   <the machine's text>
+// Two files (plan_file.h): engines-<machine>.txt has the choices,
 //   <choice> <tab> <description>
-//   …
-// It is a cache: a file that is torn, of another version or of another machine is ignored with one line, and
-// written anew. It is replaced as a whole, so that two runs at once leave one of the two.
+// and plans-<machine>.txt what finished plans of cuDNN are made of, compiled code included,
+//   <choice> <tab> <description> <tab> <the plan's text>
+// The second only saves time: which engine it is, is said by the choices. Its plans of this run come first, then those
+// that were there before, until it is full. It is read when the first plan is wanted: a rank that waited for
+// rank 0's choices finds rank 0's plans. A product's plan costs nothing to make and is not kept.
 //
 // Timing runs on memory of its own, filled with zeros: engines do the same work whatever the values. Between
 // engines nothing else is on the device. Each runs once to warm up and TIMED_RUNS times between two events;
@@ -15,9 +15,8 @@
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/cuda_desc.h"
+#include "backend/cuda/plan_file.h"
 #include "base/arena.h"
-#include "base/hash.h"
-#include "base/io.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -29,7 +28,9 @@ enum {
     TIMED_RUNS = 3,
     TIMED_ROUNDS = 3,
     MAX_POINTERS = 11,
-    MAX_FILE_BYTES = 16 << 20,
+    MAX_ENGINES_BYTES = 16 << 20,
+    MAX_PLANS_BYTES = 64 << 20,
+    MAX_PLAN_BYTES = 4 << 20,
     MAX_WORKSPACE = 1 << 30
 };
 
@@ -40,14 +41,17 @@ typedef struct plan_entry {
     int choice;
     bool none; // no engine
     dt_cuda_plan plan;
+    char *kept; // the plan's text, of engine kept_choice; NULL: none
+    int kept_choice;
 } plan_entry;
 
 struct dt_cuda_plans {
     dt_cuda_api *api;
-    char *machine, *path; // path NULL: no file
-    bool no_timing, dirty;
+    char *machine;
+    dt_plan_file engines, plans; // path NULL: no file
+    bool no_timing, engines_dirty, plans_dirty, plans_read;
     plan_entry *entries;
-    int n_plans, n_timed;
+    int n_plans, n_timed, n_restored;
     double seconds;
     char summary[160];
 };
@@ -235,14 +239,11 @@ static void choose(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n) {
         const double begin = now_s();
         count = list_candidates(p, k, n, p->no_timing ? 1 : DT_PLAN_TRIES, c);
         if (count > 1) {
+            if (!p->n_timed++) dt_info("timing engines, once for these shapes and this machine");
             best = fastest(p, k, c, count);
-            if (best >= 0) {
-                e->chosen = p->dirty = true;
-                p->n_timed++;
-            } else {
-                best = 0;
-            }
         }
+        if (count && best >= 0 && !p->no_timing) e->chosen = p->engines_dirty = true;
+        if (best < 0) best = 0;
         p->seconds += now_s() - begin;
     }
     for (int i = 0; i < count; i++)
@@ -252,6 +253,35 @@ static void choose(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n) {
     e->choice = c[best].choice;
     e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, n};
     p->n_plans++;
+    if (!k->gemm) p->plans_dirty = true;
+}
+
+static void forget(plan_entry *e) {
+    free(e->kept);
+    e->kept = NULL;
+}
+
+// The plan that an earlier run kept, if it is of the engine that this one would take. What the library does
+// not take is made anew: the text goes.
+static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
+    const int want = e->chosen ? e->choice : p->no_timing ? 0 : -1;
+    void *plan = NULL;
+    size_t bytes = 0;
+    if (!e->kept) return false;
+    if (e->kept_choice == want) {
+        const int error = p->api->dnn_restore(p->api, d, e->kept, &plan, &bytes);
+        if (!error) {
+            e->choice = want;
+            e->plan = (dt_cuda_plan){plan, bytes, want, 0};
+            p->n_plans++;
+            p->n_restored++;
+            return true;
+        }
+        dt_log(DT_LOG_DEBUG, "the kept plan of %s is made anew: %s", e->text,
+               p->api->error_text(p->api, error));
+    }
+    forget(e);
+    return false;
 }
 
 static plan_entry *find(dt_cuda_plans *p, const char *text) {
@@ -268,19 +298,22 @@ static plan_entry *add(dt_cuda_plans *p, const char *text) {
     return e;
 }
 
+static void read_plans(dt_cuda_plans *p);
+
 static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
                          const dt_cuda_plan **out) {
+    if (!k->gemm) read_plans(p);
     plan_entry *e = find(p, text);
     *out = NULL;
     if (e && e->none) return DT_OK;
-    if (!e || !e->plan.plan) {
+    if (!e) e = add(p, text);
+    e->gemm = k->gemm;
+    if (!e->plan.plan && (k->gemm || !restore(p, e, k->dnn))) {
         int n = 0;
         const int error = k->gemm ? p->api->gemm_choices(p->api, k->mul, &n)
                                   : p->api->dnn_choices(p->api, k->dnn, &n);
         // what a library refuses to describe it has no engine for
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
-        if (!e) e = add(p, text);
-        e->gemm = k->gemm;
         choose(p, e, k, error ? 0 : n);
     }
     if (!e->none) *out = &e->plan;
@@ -306,18 +339,24 @@ static int by_text(const void *a, const void *b) {
     return strcmp((*(plan_entry *const *)a)->text, (*(plan_entry *const *)b)->text);
 }
 
+static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
+    *n = 0;
+    for (const plan_entry *e = p->entries; e; e = e->next) ++*n;
+    plan_entry **list = dt_xcalloc(*n + 1, sizeof *list);
+    *n = 0;
+    for (plan_entry *e = p->entries; e; e = e->next) list[(*n)++] = e;
+    qsort(list, *n, sizeof *list, by_text);
+    return list;
+}
+
 // chosen_only: without favourites that were never timed.
 static char *lines_of(const dt_cuda_plans *p, bool chosen_only) {
     size_t n = 0, at = 0;
-    for (const plan_entry *e = p->entries; e; e = e->next) n++;
-    const plan_entry **list = dt_xcalloc(n + 1, sizeof *list);
-    n = 0;
-    for (const plan_entry *e = p->entries; e; e = e->next)
-        if (e->chosen || (!chosen_only && e->plan.plan)) list[n++] = e;
-    qsort(list, n, sizeof *list, by_text);
+    plan_entry **list = sorted_entries(p, &n);
     char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
     for (size_t i = 0; i < n; i++)
-        at += (size_t)sprintf(text + at, "%d\t%s\n", list[i]->choice, list[i]->text);
+        if (list[i]->chosen || (!chosen_only && list[i]->plan.plan))
+            at += (size_t)sprintf(text + at, "%d\t%s\n", list[i]->choice, list[i]->text);
     free(list);
     return text;
 }
@@ -326,96 +365,122 @@ char *dt_cuda_plans_text(const dt_cuda_plans *p) {
     return lines_of(p, false);
 }
 
+// One line of either file.
+typedef struct plan_line {
+    int choice;
+    char desc[DT_DESC_TEXT];
+    const char *rest; // behind a second tab; NULL without one
+    size_t n_rest;
+} plan_line;
+
+// Reads the line at `text` into *out, false if it is none; *next is the one behind it, NULL at the end.
+static bool read_line(const char *text, plan_line *out, const char **next) {
+    const size_t n = strcspn(text, "\n");
+    char *tab = NULL;
+    const long choice = strtol(text, &tab, 10);
+    *next = text[n] ? text + n + 1 : NULL;
+    if (tab == text || tab >= text + n || *tab != '\t' || choice < 0 || choice >= 1000)
+        return false;
+    const char *desc = tab + 1, *end = text + n;
+    const char *second = memchr(desc, '\t', (size_t)(end - desc));
+    const size_t n_desc = (size_t)((second ? second : end) - desc);
+    if (n_desc >= DT_DESC_TEXT) return false;
+    out->choice = (int)choice;
+    memcpy(out->desc, desc, n_desc);
+    out->desc[n_desc] = 0;
+    out->rest = second ? second + 1 : NULL;
+    out->n_rest = second ? (size_t)(end - out->rest) : 0;
+    return true;
+}
+
+static plan_entry *entry_of(dt_cuda_plans *p, const char *desc) {
+    plan_entry *e = find(p, desc);
+    return e ? e : add(p, desc);
+}
+
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
     int taken = 0;
-    for (const char *line = text; line && *line;) {
-        const char *end = strchr(line, '\n');
-        const size_t n = end ? (size_t)(end - line) : strlen(line);
-        char *tab = NULL;
-        const long choice = strtol(line, &tab, 10);
-        if (tab > line && *tab == '\t' && choice >= 0 && choice < 1000 && tab < line + n &&
-            n - (size_t)(tab + 1 - line) < DT_DESC_TEXT) {
-            char desc[DT_DESC_TEXT];
-            snprintf(desc, sizeof desc, "%.*s", (int)(n - (size_t)(tab + 1 - line)), tab + 1);
-            plan_entry *e = find(p, desc);
-            if (!e) e = add(p, desc);
-            if (!e->plan.plan && !e->none) {
-                e->choice = (int)choice;
-                e->chosen = true;
-                taken++;
-            }
-        }
-        line = end ? end + 1 : NULL;
+    plan_line line;
+    for (const char *next = text; next && *next;) {
+        if (!read_line(next, &line, &next)) continue;
+        plan_entry *e = entry_of(p, line.desc);
+        if (e->plan.plan || e->none) continue;
+        e->choice = line.choice;
+        e->chosen = true;
+        taken++;
     }
     return taken;
 }
 
-// ---- the file --------------------------------------------------------------------------------------
-static const char file_head[] = "dtrain engines 1 ";
-
-// The lines of choices in a file's bytes; NULL with a reason.
-static const char *check_file(const dt_cuda_plans *p, const char *data, size_t n,
-                              const char **why) {
-    const size_t head = sizeof file_head - 1, body = head + 16 + 1;
-    char hex[17];
-    *why = "it is not complete";
-    if (n < body || data[body - 1] != '\n' || memchr(data, 0, n)) return NULL;
-    if (strncmp(data, file_head, head) != 0) {
-        *why = "it is of another version";
-        return NULL;
+// ---- files -----------------------------------------------------------------------------------------
+static void read_plans(dt_cuda_plans *p) {
+    plan_line line;
+    if (p->plans_read) return;
+    p->plans_read = true;
+    char *text = p->plans.path ? dt_plan_file_read(&p->plans) : NULL;
+    for (const char *next = text; next && *next;) {
+        if (!read_line(next, &line, &next) || !line.n_rest) continue;
+        plan_entry *e = entry_of(p, line.desc);
+        forget(e);
+        e->kept = dt_xprintf("%.*s", (int)line.n_rest, line.rest);
+        e->kept_choice = line.choice;
     }
-    dt_hash_hex(dt_hash64(data + body, n - body), hex);
-    if (strncmp(data + head, hex, 16) != 0) {
-        *why = "its checksum is wrong";
-        return NULL;
-    }
-    const size_t machine = strlen(p->machine);
-    *why = "it is of another machine";
-    if (n - body <= machine || strncmp(data + body, p->machine, machine) != 0 ||
-        data[body + machine] != '\n')
-        return NULL;
-    return data + body + machine + 1;
+    free(text);
 }
 
-static void read_file(dt_cuda_plans *p) {
-    char *data = NULL;
-    size_t n = 0;
-    const char *why = NULL;
-    if (!dt_io_exists(p->path)) return;
-    if (dt_io_read_file(&data, &n, p->path, MAX_FILE_BYTES, DT_E_STORAGE) != DT_OK) {
-        dt_warn("engines chosen before are ignored: %s", dt_error_message());
-        dt_error_clear();
-        return;
+static void keep(dt_cuda_plans *p, plan_entry *e) {
+    if (e->kept || !e->plan.plan || e->gemm) return;
+    if (p->api->dnn_text(p->api, e->plan.plan, &e->kept)) e->kept = NULL;
+    if (e->kept && (strchr(e->kept, '\n') || strlen(e->kept) > MAX_PLAN_BYTES)) forget(e);
+    e->kept_choice = e->choice;
+}
+
+// Those of this run first, then as many of the others as there is room for.
+static char *lines_of_plans(dt_cuda_plans *p) {
+    size_t at = 0, cap = 1, n = 0;
+    for (plan_entry *e = p->entries; e; e = e->next) {
+        keep(p, e);
+        if (e->kept) cap += strlen(e->kept) + DT_DESC_TEXT + 16;
     }
-    const char *lines = check_file(p, data, n, &why);
-    if (lines)
-        dt_cuda_plans_take(p, lines);
-    else
-        dt_warn("%s: ignored, %s; engines are chosen anew", p->path, why);
-    free(data);
+    plan_entry **list = sorted_entries(p, &n);
+    char *text = dt_xcalloc(cap, 1);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < n; i++) {
+            const plan_entry *e = list[i];
+            if (!e->kept || (e->plan.plan == NULL) != pass ||
+                at + strlen(e->kept) + DT_DESC_TEXT + 512 > MAX_PLANS_BYTES)
+                continue;
+            at += (size_t)sprintf(text + at, "%d\t%s\t%s\n", e->kept_choice, e->text, e->kept);
+        }
+    free(list);
+    return text;
 }
 
 void dt_cuda_plans_save(dt_cuda_plans *p) {
-    if (!p->path || !p->dirty) return;
-    char *lines = lines_of(p, true);
-    char *body = dt_xprintf("%s\n%s", p->machine, lines), hex[17];
-    dt_hash_hex(dt_hash64(body, strlen(body)), hex);
-    char *all = dt_xprintf("%s%s\n%s", file_head, hex, body);
-    char *folder = dt_xprintf("%.*s", (int)(strrchr(p->path, '/') - p->path), p->path);
-    dt_status st = dt_io_mkdir_all(folder);
-    if (st == DT_OK) st = dt_io_write_file(p->path, all, strlen(all));
-    if (st != DT_OK) {
-        dt_warn("chosen engines are not kept for the next run: %s", dt_error_message());
-        dt_error_clear();
+    if (p->engines.path && p->engines_dirty) {
+        char *lines = lines_of(p, true);
+        dt_plan_file_write(&p->engines, lines);
+        free(lines);
     }
-    p->dirty = false; // not again and again
-    free(folder);
-    free(all);
-    free(body);
-    free(lines);
+    if (p->plans.path && p->plans_dirty) {
+        char *lines = lines_of_plans(p);
+        dt_plan_file_write(&p->plans, lines);
+        free(lines);
+    }
+    if (p->engines_dirty) dt_info("%s", dt_cuda_plans_summary(p));
+    p->engines_dirty = p->plans_dirty = false; // not again and again
 }
 
 // ---- life ------------------------------------------------------------------------------------------
+static dt_plan_file file_of(const dt_cuda_plans *p, const char *folder, const char *what,
+                            size_t most_bytes, const char *then) {
+    return (dt_plan_file){.what = what,
+                          .machine = p->machine,
+                          .path = folder ? dt_plan_file_path(folder, what, p->machine) : NULL,
+                          .then = then,
+                          .most_bytes = most_bytes};
+}
+
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
                                const dt_cuda_plans_opts *opts) {
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
@@ -424,12 +489,12 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     p->machine = dt_xstrdup(opts->machine);
     for (char *c = p->machine; *c; c++)
         if (*c == '\n') *c = ' ';
-    if (opts->folder && !opts->no_timing) {
-        char hex[17];
-        dt_hash_hex(dt_hash64(p->machine, strlen(p->machine)), hex);
-        p->path = dt_xprintf("%s/engines-%s.txt", opts->folder, hex);
-        read_file(p);
-    }
+    p->engines = file_of(p, opts->no_timing ? NULL : opts->folder, "engines 1", MAX_ENGINES_BYTES,
+                         "engines are chosen anew");
+    p->plans = file_of(p, opts->folder, "plans 1", MAX_PLANS_BYTES, "cuDNN's plans are made anew");
+    char *lines = p->engines.path ? dt_plan_file_read(&p->engines) : NULL;
+    if (lines) dt_cuda_plans_take(p, lines);
+    free(lines);
     *out = p;
     return DT_OK;
 }
@@ -441,15 +506,18 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p) {
         plan_entry *e = p->entries;
         p->entries = e->next;
         drop(p, e->gemm, e->plan.plan);
+        forget(e);
         free(e);
     }
+    free(p->engines.path);
+    free(p->plans.path);
     free(p->machine);
-    free(p->path);
     free(p);
 }
 
 const char *dt_cuda_plans_summary(dt_cuda_plans *p) {
-    snprintf(p->summary, sizeof p->summary, "%d plans: %d timed in %.1f s, %d as chosen before",
-             p->n_plans, p->n_timed, p->seconds, p->n_plans - p->n_timed);
+    snprintf(p->summary, sizeof p->summary,
+             "%d plans: %d timed in %.1f s, %d as chosen before, %d of them kept from then",
+             p->n_plans, p->n_timed, p->seconds, p->n_plans - p->n_timed, p->n_restored);
     return p->summary;
 }

@@ -5,6 +5,7 @@
 // run a few times on memory of their own and the fastest stays: its number is the choice. Choices are text,
 // a line each, "number <tab> description", so that rank 0's can be given to all ranks, kept in checkpoints and
 // in a file for the next run on the same kind of machine. A choice that is given is obeyed and nothing is timed.
+// cuDNN's finished plans are kept in a file too, so that the next run neither asks its heuristics nor compiles.
 //
 // One thread, outside steps: everything here belongs to the making of plans.
 #ifndef DT_BACKEND_CUDA_PLANS_H
@@ -21,19 +22,20 @@ typedef struct dt_cuda_plans dt_cuda_plans;
 typedef struct dt_cuda_plan {
     void *plan;
     size_t workspace_bytes;
-    int choice, n_choices;
+    int choice;
+    int n_choices; // 0 of a plan that was kept: nobody asked
 } dt_cuda_plan;
 
 typedef struct dt_cuda_plans_opts {
     // What choices depend on besides the description: library versions, driver, device. Names the file.
     const char *machine;
-    const char *folder; // of the file of choices; NULL: none
-    bool no_timing;     // the library's favourite
+    const char *folder; // of the files; NULL: none
+    bool no_timing;     // the library's favourite, and no file of choices
 } dt_cuda_plans_opts;
 
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
                                const dt_cuda_plans_opts *opts);
-// Writes the file if there are new choices. NULL is fine.
+// Writes the files if there is news. NULL is fine.
 void dt_cuda_plans_destroy(dt_cuda_plans *p);
 
 // *out NULL with DT_OK: the library has no engine for it.
@@ -44,9 +46,9 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
 // returns how many were taken. Descriptions that have a plan keep it.
 char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
-// Writes the file now, if there are new choices (destroy does it too). A failure is one warning.
+// Writes the files now, if there is news (destroy does it too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);
-// "41 plans: 12 timed in 3.1 s, 29 as chosen before"; borrowed.
+// "41 plans: 12 timed in 3.1 s, 29 as chosen before, 20 of them kept from then"; borrowed.
 const char *dt_cuda_plans_summary(dt_cuda_plans *p);
 
 #endif

@@ -38,6 +38,16 @@ static int dnn_destroy(dt_cuda_api *a, void *plan) {
     dt_cudnn_plan_destroy(plan);
     return 0;
 }
+static int dnn_text(dt_cuda_api *a, void *plan, char **text) {
+    (void)a;
+    return dt_cudnn_plan_text(plan, text);
+}
+static int dnn_restore(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **plan,
+                       size_t *workspace_bytes) {
+    const int e = open_dnn();
+    (void)a;
+    return e ? e : dt_cudnn_plan_restore(dnn, d, text, (dt_cudnn_plan **)plan, workspace_bytes);
+}
 
 static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
     const int e = open_blas();
@@ -66,6 +76,8 @@ void dt_cuda_real_libraries(dt_cuda_api *a) {
     a->dnn_plan = dnn_plan;
     a->dnn_run = dnn_run;
     a->dnn_destroy = dnn_destroy;
+    a->dnn_text = dnn_text;
+    a->dnn_restore = dnn_restore;
     a->gemm_choices = gemm_choices;
     a->gemm_plan = gemm_plan;
     a->gemm_run = gemm_run;

@@ -1,0 +1,93 @@
+// driver_stub.c: a libcuda.so.1 without a device, for asking cuDNN what it supports (test_dnn_support.c).
+//
+// cuDNN's run-time engines want a driver even to be checked, and load what they have compiled when a plan is
+// finished. The toolkit's own stub refuses the loading; here it succeeds, so that such a plan can be finished,
+// written as text and restored. Only what cuDNN 9 looks up is here: it prints the name of what it misses.
+typedef int answer;
+enum { SUCCESS = 0, NO_DEVICE = 100 };
+static long something[8];
+
+answer cuInit(unsigned flags);
+answer cuInit(unsigned flags) {
+    (void)flags;
+    return NO_DEVICE;
+}
+answer cuDriverGetVersion(int *version);
+answer cuDriverGetVersion(int *version) {
+    *version = 13000;
+    return SUCCESS;
+}
+answer cuDeviceGetCount(int *n);
+answer cuDeviceGetCount(int *n) {
+    *n = 0;
+    return NO_DEVICE;
+}
+answer cuGetErrorString(answer e, const char **text);
+answer cuGetErrorString(answer e, const char **text) {
+    (void)e;
+    *text = "no device";
+    return SUCCESS;
+}
+answer cuGetErrorName(answer e, const char **text);
+answer cuGetErrorName(answer e, const char **text) {
+    return cuGetErrorString(e, text);
+}
+answer cuLibraryLoadData(void **library);
+answer cuLibraryLoadData(void **library) {
+    *library = something;
+    return SUCCESS;
+}
+answer cuLibraryGetKernel(void **kernel);
+answer cuLibraryGetKernel(void **kernel) {
+    *kernel = something;
+    return SUCCESS;
+}
+answer cuLibraryUnload(void *library);
+answer cuLibraryUnload(void *library) {
+    (void)library;
+    return SUCCESS;
+}
+
+// What must be there and is not asked for anything without a device.
+#define ABSENT(name)                                                                               \
+    answer name(void);                                                                             \
+    answer name(void) {                                                                            \
+        return NO_DEVICE;                                                                          \
+    }
+ABSENT(cuCtxGetCurrent)
+ABSENT(cuCtxGetDevice)
+ABSENT(cuCtxGetLimit)
+ABSENT(cuCtxPopCurrent)
+ABSENT(cuCtxPushCurrent)
+ABSENT(cuDeviceGet)
+ABSENT(cuDeviceGetAttribute)
+ABSENT(cuDevicePrimaryCtxRelease)
+ABSENT(cuDevicePrimaryCtxReset)
+ABSENT(cuDevicePrimaryCtxRetain)
+ABSENT(cuFuncGetAttribute)
+ABSENT(cuFuncSetAttribute)
+ABSENT(cuKernelGetAttribute)
+ABSENT(cuKernelSetAttribute)
+ABSENT(cuLaunchCooperativeKernel)
+ABSENT(cuLaunchKernel)
+ABSENT(cuLaunchKernelEx)
+ABSENT(cuLibraryLoadFromFile)
+ABSENT(cuLinkAddData)
+ABSENT(cuLinkAddData_v2)
+ABSENT(cuLinkAddFile_v2)
+ABSENT(cuLinkComplete)
+ABSENT(cuLinkCreate)
+ABSENT(cuLinkCreate_v2)
+ABSENT(cuLinkDestroy)
+ABSENT(cuMemcpyDtoH_v2)
+ABSENT(cuModuleGetFunction)
+ABSENT(cuModuleGetGlobal_v2)
+ABSENT(cuModuleLoadData)
+ABSENT(cuModuleLoadDataEx)
+ABSENT(cuModuleLoadFatBinary)
+ABSENT(cuModuleUnload)
+ABSENT(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+ABSENT(cuOccupancyMaxPotentialClusterSize)
+ABSENT(cuStreamGetCtx)
+ABSENT(cuStreamSynchronize)
+ABSENT(cuTensorMapEncodeTiled)
