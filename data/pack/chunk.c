@@ -1,9 +1,16 @@
 // chunk.c: memory of a chunk. It grows to the largest and stays; 1 MiB and a record more is usual.
+//
+// Huge pages where the system gives them: a direct write holds fast each page that it writes from, and 256
+// small ones a chunk are a tenth of what packing costs.
+#define _GNU_SOURCE
 #include "chunk.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20 };
 
 void dt_chunk_init(dt_chunk *c) {
     *c = (dt_chunk){0};
@@ -31,11 +38,12 @@ dt_status dt_chunk_reserve(dt_chunk *c, size_t n_bytes) {
     // a page at either end: for `begin`, and so that a write may be rounded up to whole pages
     size_t need = c->n_bytes + n_bytes + 2 * DT_PACK_PAGE;
     if (need <= c->cap_bytes) return DT_OK;
-    size_t cap = c->cap_bytes ? c->cap_bytes : (size_t)3 << 20;
+    size_t cap = c->cap_bytes ? c->cap_bytes : HUGE_PAGE;
     while (cap < need) cap += cap / 2;
-    cap = (cap + DT_PACK_PAGE - 1) / DT_PACK_PAGE * DT_PACK_PAGE;
-    uint8_t *room = aligned_alloc(DT_PACK_PAGE, cap);
+    cap = (cap + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    uint8_t *room = aligned_alloc(HUGE_PAGE, cap);
     if (!room) return dt_fail(DT_E_INTERNAL, "no memory for %zu bytes of records", cap);
+    madvise(room, cap, MADV_HUGEPAGE);
     if (c->room) memcpy(room, c->room, c->begin + c->n_bytes);
     free(c->room);
     c->room = room;

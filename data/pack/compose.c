@@ -228,7 +228,7 @@ static dt_status read_set_item(dt_composer *w) {
 }
 
 static dt_status read_raw_item(dt_composer *w) {
-    uint8_t *p = dt_buffer_reserve(&w->member[0], w->item->size ? (size_t)w->item->size : 1);
+    uint8_t *p = dt_buffer_reserve(&w->member[0], (size_t)w->item->size + 1);
     if (!p)
         return dt_fail(DT_E_INTERNAL, "no memory for its %llu bytes",
                        (unsigned long long)w->item->size);
@@ -275,7 +275,7 @@ static dt_status compose_in_place(dt_composer *w, bool gap) {
     w->in.n_members = 1;
     w->in.member[0] = (dt_transform_member){.ext = w->item->ext, .size = w->item->size};
     if (gap) {
-        uint8_t *p = dt_buffer_reserve(&w->member[0], HEAD_BYTES);
+        uint8_t *p = dt_buffer_reserve(&w->member[0], HEAD_BYTES + 1);
         if (!p) return dt_fail(DT_E_INTERNAL, "out of memory");
         size_t n_head = w->item->size < HEAD_BYTES ? (size_t)w->item->size : HEAD_BYTES;
         DT_TRY(dt_raw_read(w->c->raw, w->item, 0, p, n_head));

@@ -55,7 +55,8 @@ typedef struct slot {
 typedef struct builder {
     const dt_build *b;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    // builders wait for memory, writers for chunks that have a place, the caller for the end
+    pthread_cond_t has_memory, has_ready, is_done;
     open_file *files;
     size_t file, chunk; // next to be taken: file, and chunk of the plan
     size_t n_placed;    // files up to this one have all their chunks placed
@@ -71,7 +72,9 @@ static void fail_with(builder *w, dt_status st) { // locked
         w->status = st;
         snprintf(w->message, sizeof w->message, "%s", dt_error_message());
     }
-    pthread_cond_broadcast(&w->changed);
+    pthread_cond_broadcast(&w->has_memory);
+    pthread_cond_broadcast(&w->has_ready);
+    pthread_cond_broadcast(&w->is_done);
 }
 
 static slot *take_first(slot **list) {
@@ -143,7 +146,7 @@ static slot *take_work(builder *w) {
         }
         if (w->file == w->b->n_files) break;
         s = take_first(&w->empty);
-        if (!s) pthread_cond_wait(&w->changed, &w->lock);
+        if (!s) pthread_cond_wait(&w->has_memory, &w->lock);
     }
     if (s) {
         s->file = w->file;
@@ -195,6 +198,7 @@ static void place_chunks(builder *w) { // locked
         make_carry(&o->carry, &s->chunk, (int)(o->end % DT_PACK_PAGE));
         s->gives_tail = o->carry.n > 0 && o->placed < o->f->n_chunks;
         add_last(&w->ready, s);
+        pthread_cond_signal(&w->has_ready);
     }
 }
 
@@ -212,7 +216,6 @@ static void *build_chunks(void *arg) {
         else
             add_first(&w->built, s);
         place_chunks(w);
-        pthread_cond_broadcast(&w->changed);
         pthread_mutex_unlock(&w->lock);
     }
     dt_composer_destroy(composer);
@@ -224,7 +227,7 @@ static void *build_chunks(void *arg) {
 static dt_status copy_gap(const builder *w, const open_file *o, dt_chunk *c, uint64_t at) {
     const dt_raw *raw = w->b->compose->raw;
     const dt_raw_item *item = &raw->items[c->gap_item];
-    uint8_t *piece = malloc(GAP_PIECE);
+    uint8_t *piece = malloc(GAP_PIECE + 1);
     dt_hash_stream *h = dt_hash_stream_create();
     dt_status st = piece ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory");
     for (uint64_t done = 0; done < c->gap_bytes && st == DT_OK;) {
@@ -299,6 +302,7 @@ static dt_status write_frames(builder *w, open_file *o) { // locked
         w->n_out++;
         count(w, &s->chunk);
         add_first(&w->empty, s);
+        pthread_cond_signal(&w->has_memory);
     }
     return o->written == o->f->n_chunks ? close_one(o) : DT_OK;
 }
@@ -310,7 +314,7 @@ static void *write_chunks(void *arg) {
     while (w->status == DT_OK && w->n_out < w->n_wanted) {
         slot *s = take_first(&w->ready);
         if (!s) {
-            pthread_cond_wait(&w->changed, &w->lock);
+            pthread_cond_wait(&w->has_ready, &w->lock);
             continue;
         }
         open_file *o = &w->files[s->file];
@@ -322,9 +326,9 @@ static void *write_chunks(void *arg) {
             st = write_frames(w, o);
         }
         if (st != DT_OK) fail_with(w, st);
-        pthread_cond_broadcast(&w->changed);
     }
-    pthread_cond_broadcast(&w->changed);
+    pthread_cond_broadcast(&w->has_ready); // the others have nothing left to do either
+    pthread_cond_signal(&w->is_done);
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
@@ -337,7 +341,7 @@ static void wait_all(builder *w) {
         clock_gettime(CLOCK_REALTIME, &t);
         t.tv_nsec += 100000000;
         if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
-        pthread_cond_timedwait(&w->changed, &w->lock, &t);
+        pthread_cond_timedwait(&w->is_done, &w->lock, &t);
         pthread_mutex_unlock(&w->lock);
         if (w->b->tick) w->b->tick(w->b->tick_arg);
         pthread_mutex_lock(&w->lock);
@@ -356,7 +360,9 @@ dt_status dt_build_run(const dt_build *b) {
     int n = b->n_threads < 1 ? 1 : b->n_threads > MAX_BUILDERS ? MAX_BUILDERS : b->n_threads;
     builder w = {.b = b, .n_slots = n + N_SPARE};
     pthread_mutex_init(&w.lock, NULL);
-    pthread_cond_init(&w.changed, NULL);
+    pthread_cond_init(&w.has_memory, NULL);
+    pthread_cond_init(&w.has_ready, NULL);
+    pthread_cond_init(&w.is_done, NULL);
     w.files = dt_xcalloc(b->n_files, sizeof *w.files);
     w.slots = dt_xcalloc((size_t)w.n_slots, sizeof *w.slots);
     for (int i = 0; i < w.n_slots; i++) {
@@ -384,7 +390,9 @@ dt_status dt_build_run(const dt_build *b) {
     for (int i = 0; i < w.n_slots; i++) dt_chunk_fini(&w.slots[i].chunk);
     free(w.slots);
     free(w.files);
-    pthread_cond_destroy(&w.changed);
+    pthread_cond_destroy(&w.is_done);
+    pthread_cond_destroy(&w.has_ready);
+    pthread_cond_destroy(&w.has_memory);
     pthread_mutex_destroy(&w.lock);
     return st;
 }

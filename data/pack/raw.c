@@ -16,11 +16,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
@@ -46,6 +46,8 @@ char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
 }
 
 // ---- reading ------------------------------------------------------------------------------------------
+enum { ALIGNED = 64, BOUNCE_BYTES = 64 << 10 };
+
 static dt_status fail_at(const dt_raw *r, const dt_raw_item *item, const char *what) {
     char *path = dt_raw_path(r, item);
     dt_status st = dt_fail(DT_E_DATA, "%s: %s", path, what);
@@ -60,20 +62,26 @@ static dt_status cannot(const dt_raw *r, const dt_raw_item *item, const char *wh
 }
 
 // One byte more is asked for than the file should have: a file that has grown shows in the same call.
+// One buffer, as a readv of two costs a microsecond more, which is a seventh of a small file's read. And
+// an aligned one: the kernel's copy to a place that is not (values of an LMDB begin 16 bytes into a page)
+// takes four times as long, so such bytes go through a buffer in the cache.
 static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst,
                            size_t n_bytes) {
+    alignas(ALIGNED) uint8_t bounce[BOUNCE_BYTES];
+    bool direct = (uintptr_t)dst % ALIGNED == 0;
     size_t n = 0;
-    uint8_t more;
     for (;;) {
-        struct iovec v[2] = {{dst + n, n_bytes - n}, {&more, 1}};
-        ssize_t got = readv(fd, v, 2);
+        size_t left = n_bytes - n + 1;
+        size_t piece = direct || left < sizeof bounce ? left : sizeof bounce;
+        ssize_t got = read(fd, direct ? dst + n : bounce, piece);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return cannot(r, item, "read", errno);
+        if (!direct) memcpy(dst + n, bounce, (size_t)got);
         n += (size_t)got;
         if (n > n_bytes || (got == 0 && n < n_bytes))
             return fail_at(r, item, "changed while it was packed");
-        // a regular file gives all it has: a short read is its end
-        if (n == n_bytes) return DT_OK;
+        // a regular file gives all that is asked for and that it has: a short read is its end
+        if (n == n_bytes && (size_t)got < piece) return DT_OK;
     }
 }
 
@@ -117,6 +125,15 @@ static int compare_items(const void *pa, const void *pb, void *arg) {
         if (!*b && !b_ended) b = tail, b_ended = true;
     }
     return *a != *b ? *a - *b : a_ended - b_ended;
+}
+
+// Equal keys lie side by side in a list that is sorted by them.
+static dt_status check_sorted(const dt_raw *r) {
+    for (size_t i = 1; i < r->n; i++)
+        if (strcmp(r->items[i - 1].key, r->items[i].key) == 0)
+            return dt_fail(DT_E_DATA, "%s: %s and %s would both be record %s: rename one",
+                           r->source, r->items[i - 1].name, r->items[i].name, r->items[i].key);
+    return DT_OK;
 }
 
 static int compare_keys(const void *pa, const void *pb) {
@@ -200,9 +217,9 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_raw_opt
     if (r->kind != DT_RAW_SET)
         DT_TRY(dt_raw_name_items(f, o->pattern, !o->join && !(f->list && f->list->n_columns > 1)));
     sort_key k = {o->tail ? o->tail : "."};
-    if (r->kind != DT_RAW_SET || o->sorted)
-        qsort_r(r->items, r->n, sizeof *r->items, compare_items, &k);
-    DT_TRY(check_keys(r));
+    bool sorted = r->kind != DT_RAW_SET || o->sorted;
+    if (sorted) qsort_r(r->items, r->n, sizeof *r->items, compare_items, &k);
+    DT_TRY(sorted ? check_sorted(r) : check_keys(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_table(r, o));
     dt_raw_sort_columns(r);

@@ -88,8 +88,8 @@ void dt_raw_fini(dt_raw *r);
 
 // Where the item is, for messages and lineage: "folder/a/b.jpg", "set.tar: a/b.jpg". Heap.
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item);
-// The bytes of an item of a folder, list or tar: n_bytes from `at` of it into dst. A whole file (at 0, all
-// of it) that has become longer or shorter is DT_E_DATA. Any thread.
+// The bytes of an item of a folder, list or tar: n_bytes from `at` of it into dst, which has room for one
+// byte more. A whole file (at 0, all of it) that has become longer or shorter is DT_E_DATA. Any thread.
 dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
                       size_t n_bytes);
 

@@ -153,12 +153,15 @@ static size_t read_head(const dt_raw *r, const dt_raw_item *item, uint8_t head[S
 // Keeps what is data; ext is set where the name does not tell it.
 static void keep_data(dt_raw *r) {
     uint8_t head[SNIFF_BYTES];
+    const char *last = ""; // most are of one kind
+    bool last_is_data = false;
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
         const char *slash = strrchr(item->name, '/'), *base = slash ? slash + 1 : item->name;
         const char *dot = strrchr(base, '.'), *ext = dot && dot != base ? dot + 1 : NULL;
-        bool keep = ext && is_data_ext(ext);
+        if (ext && strcmp(ext, last) != 0) last_is_data = is_data_ext(last = ext);
+        bool keep = ext && last_is_data;
         if (keep && item->size == 0 && item->row != UINT32_MAX) { // holds nothing to learn from
             if (r->n_empty++ == 0) r->first_empty = item->name;
             continue;
