@@ -25,4 +25,7 @@ cp -r "$source/configs" "$source/LICENSE" "$source/README.md" "$stage/"
 tar -C "$build/bundle" -czf "$build/$name.tar.gz" "$name"
 bytes=$(stat -c %s "$build/$name.tar.gz")
 [ "$bytes" -lt $((40 << 20)) ] || { echo "bundle: $bytes bytes is more than 40 MiB" >&2; exit 1; }
+# the oldest system it runs on: what the program, modules and libraries want of the C and C++ libraries
+newest() { for file in "$stage"/dtrain "$stage"/*.so "$stage"/lib/*; do readelf -V "$file"; done 2>/dev/null | grep -o "Name: ${1}_[0-9.]*" | sort -uV | tail -1 | sed 's/.*_//'; }
+echo "bundle: needs glibc $(newest GLIBC) and libstdc++ with GLIBCXX_$(newest GLIBCXX)"
 echo "bundle: $build/$name.tar.gz, $((bytes >> 10)) KiB, $(ls "$stage/lib" | wc -l) libraries"

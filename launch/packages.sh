@@ -13,7 +13,7 @@ fi
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 missing=()
 for package in "${packages[@]}"; do
-    # libdnnl-dev is named libonednn-dev from Debian 13 on
+    # libdnnl-dev is named libonednn-dev in newer releases
     installed "$package" || { [ "$package" = libdnnl-dev ] && installed libonednn-dev; } || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then

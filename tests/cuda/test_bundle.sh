@@ -4,7 +4,13 @@ set -eu
 command -v strip >/dev/null || { echo "skipped: strip is not there"; exit 77; }
 if ldd "$DTRAIN" | grep -q "libasan\|libtsan"; then echo "skipped: a build with sanitizers is not bundled"; exit 77; fi
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
-"$SOURCE/launch/bundle.sh" "$BUILD" test
+"$SOURCE/launch/bundle.sh" "$BUILD" test | tee "$tmp/said"
+# Ubuntu 24.04 has glibc 2.39 and GLIBCXX_3.4.33; a bundle made on a newer system is for newer systems
+no_newer() { [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -1)" = "$2" ] || { echo "a bundle that needs $1 does not run where there is $2"; exit 1; }; }
+read -r glibc cxx < <(sed -n 's/^bundle: needs glibc \([0-9.]*\) .*GLIBCXX_\([0-9.]*\)$/\1 \2/p' "$tmp/said")
+if [ "$(printf '%s\n' "$(getconf GNU_LIBC_VERSION | sed 's/.* //')" 2.39 | sort -V | tail -1)" = 2.39 ]; then
+    no_newer "$glibc" 2.39; no_newer "$cxx" 3.4.33
+fi
 tar -C "$tmp" -xzf "$BUILD"/dtrain-test-*.tar.gz
 rm -rf "$BUILD"/dtrain-test-*.tar.gz "$BUILD/bundle"
 cd "$tmp"/dtrain-test-*
