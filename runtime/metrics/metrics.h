@@ -31,6 +31,7 @@ typedef struct dt_step_record {
     int64_t samples; // seen so far
     double loss, lr, grad_norm;
     double step_s, data_s, compute_s, comm_s, other_s; // seconds of this step, by phase
+    double idle_s; // of compute_s: the host waited for its device; 0 without one
     int64_t global_batch;
     bool skipped; // overflow or NaN: nothing was committed
 } dt_step_record;

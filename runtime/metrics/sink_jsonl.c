@@ -91,6 +91,7 @@ static void step(void *state, const dt_step_record *r, const dt_step_stats *stat
     dt_json_real(j, "compute", r->compute_s);
     dt_json_real(j, "comm", r->comm_s);
     dt_json_real(j, "other", r->other_s);
+    if (r->idle_s > 0) dt_json_real(j, "idle", r->idle_s);
     dt_json_end_object(j);
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
     put_line(s);

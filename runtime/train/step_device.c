@@ -83,15 +83,15 @@ struct device_step {
     int64_t newest;   // last step queued
     int n_unread;     // steps queued whose numbers nobody has read
     float last_scale; // of the numbers read last
-    double wait_s;
+    double wait_s;    // for data, in this step
+    double idle_s;    // for the device, in this step
 };
 
 // ---- waiting ---------------------------------------------------------------------------------------
 
 // Polls until *counter is `value` or, counter NULL, until the stream is empty. Watches the peers.
-static dt_status wait_until(struct device_step *v, void *stream, const int64_t *counter,
-                            int64_t value) {
-    double begin = dt_clock_s();
+static dt_status poll_until(struct device_step *v, void *stream, const int64_t *counter,
+                            int64_t value, double begin) {
     for (int i = 0;; i++) {
         if (counter && __atomic_load_n(counter, __ATOMIC_ACQUIRE) == value) return DT_OK;
         if (v->d->stream_done(v->b, stream)) {
@@ -106,6 +106,14 @@ static dt_status wait_until(struct device_step *v, void *stream, const int64_t *
         const struct timespec nap = {.tv_nsec = NAP_NS};
         nanosleep(&nap, NULL);
     }
+}
+
+static dt_status wait_until(struct device_step *v, void *stream, const int64_t *counter,
+                            int64_t value) {
+    const double begin = dt_clock_s();
+    const dt_status st = poll_until(v, stream, counter, value, begin);
+    v->idle_s += dt_clock_s() - begin;
+    return st;
 }
 
 static void release_held(struct device_step *v) {
@@ -345,7 +353,7 @@ dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool w
     s->step = step;
     s->want_stop = want_stop;
     s->poll_status = DT_OK;
-    v->wait_s = 0;
+    v->wait_s = v->idle_s = 0;
     __atomic_store_n(&v->numbers[step % DT_NUMBERS_RING].step, -1, __ATOMIC_RELEASE);
     DT_TRY(s->o.lanes->elastic ? run_actions(v, lr) : run_leaves(v, lr));
     v->newest = step;
@@ -355,6 +363,7 @@ dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool w
     out->total_s = dt_clock_s() - begin;
     out->data_s = v->wait_s;
     out->compute_s = out->total_s - out->data_s;
+    out->idle_s = v->idle_s;
     return DT_OK;
 }
 

@@ -470,6 +470,7 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
                              .compute_s = r->compute_s,
                              .comm_s = r->comm_s,
                              .other_s = other > 0.0 ? other : 0.0,
+                             .idle_s = r->idle_s,
                              .global_batch = t->s.global_batch};
     dt_metrics_step(t->metrics, &record);
 }
