@@ -240,6 +240,7 @@ static dt_status make_stepper(dt_session *s) {
                          .device_comm = s->device_comm,
                          .loss_scaling = dt_resolved_dtype(&s->resolved) == DT_F16,
                          .uncaptured = !dt_config_bool(c, "device.capture"),
+                         .hold_input = dt_config_bool(c, "device.hold_input"),
                          .graph = s->graph,
                          .plan = s->plan,
                          .params = s->params,

@@ -235,9 +235,10 @@ static dt_status make_room(struct device_step *v) {
 
 static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) {
     struct dt_stepper *s = v->s;
+    const bool comes = !s->o.hold_input || v->n_leaves < 2;
     double wait_s = 0;
     DT_TRY(make_room(v));
-    DT_TRY(s->source->get(s->source, s->step, leaf, &v->held, &wait_s));
+    if (comes) DT_TRY(s->source->get(s->source, s->step, leaf, &v->held, &wait_s));
     v->wait_s += wait_s;
     p->buffer = (int)(v->n_leaves % 2);
     host_words *w = next_words(v);
@@ -246,7 +247,7 @@ static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) 
                                .block = {.seed = s->o.seed,
                                          .step = (uint32_t)s->step,
                                          .slot = (uint32_t)leaf * (uint32_t)s->o.micro_batch}};
-    dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
+    if (comes) dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
     if (!p->accumulate) {
         bool first = leaf == s->o.lanes->lanes[0].leaf_begin;
@@ -490,6 +491,9 @@ dt_status device_step_create(struct dt_stepper *s) {
     v->b = s->backend;
     v->d = s->backend->device;
     v->captures = !s->o.uncaptured;
+    if (s->o.hold_input)
+        dt_warn("device.hold_input: every step trains on the first two micro-batches: for "
+                "measuring only");
     return create_parts(v);
 }
 

@@ -36,6 +36,7 @@ typedef struct known_source {
     dt_backend *b;
     dt_batch batch[SLOTS];
     bool held[SLOTS];
+    int n_gets;
     int64_t bad_step; // of this step leaf 2 has an infinite weight
 } known_source;
 
@@ -59,6 +60,7 @@ static dt_status get(dt_batch_source *b, int64_t step, int leaf, const dt_batch 
                      double *wait_s) {
     known_source *s = b->self;
     int i = 0;
+    s->n_gets++;
     while (i < SLOTS && s->held[i]) i++;
     assert_true(i < SLOTS); // a stepper that holds all slots would wait for ever
     s->held[i] = true;
@@ -116,7 +118,7 @@ static void drop_source(known_source *s) {
 // ---- a stepper -------------------------------------------------------------------------------------
 
 typedef struct setting {
-    bool cpu, elastic, uncaptured, scaled, one_leaf;
+    bool cpu, elastic, uncaptured, hold_input, scaled, one_leaf;
     dt_dtype low; // F32 unless said otherwise
     float clip;
     int n_steps; // 0: STEPS
@@ -196,6 +198,7 @@ static void make_bench(bench *b, const setting *s) {
         .device_comm = b->device_comm,
         .loss_scaling = s->scaled,
         .uncaptured = s->uncaptured,
+        .hold_input = s->hold_input,
         .give_up = give_up};
     patience = 1 << 30;
     assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);

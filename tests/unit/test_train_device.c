@@ -258,6 +258,17 @@ static void test_quiet_steps(void **state) {
     drop_bench(&b);
 }
 
+// Two micro-batches are read, the first of all; all steps see them, and the loss falls.
+static void test_held_input(void **state) {
+    bench b;
+    dt_step_result r[20];
+    make_bench(&b, &(setting){.hold_input = true});
+    run_steps(&b, 0, 20, r);
+    assert_int_equal(b.source->n_gets, 2);
+    assert_true(r[19].loss < r[0].loss);
+    drop_bench(&b);
+}
+
 static void test_numbers_are_late(void **state) {
     bench b;
     dt_step_result r;
@@ -501,16 +512,12 @@ static void test_hanging_peer(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits_of_the_cpu),
-                                       cmocka_unit_test(test_quiet_steps),
-                                       cmocka_unit_test(test_numbers_are_late),
-                                       cmocka_unit_test(test_refused_capture),
-                                       cmocka_unit_test(test_bad_step),
-                                       cmocka_unit_test(test_dropped_step),
-                                       cmocka_unit_test(test_scaling),
-                                       cmocka_unit_test(test_resume),
-                                       cmocka_unit_test(test_ranks),
-                                       cmocka_unit_test(test_missing_peer),
-                                       cmocka_unit_test(test_hanging_peer)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_of_the_cpu), cmocka_unit_test(test_quiet_steps),
+        cmocka_unit_test(test_held_input),      cmocka_unit_test(test_numbers_are_late),
+        cmocka_unit_test(test_refused_capture), cmocka_unit_test(test_bad_step),
+        cmocka_unit_test(test_dropped_step),    cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_resume),          cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_missing_peer),    cmocka_unit_test(test_hanging_peer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

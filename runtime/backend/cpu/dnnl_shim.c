@@ -297,8 +297,39 @@ bool dt_dnnl_md_is(dt_dnnl_md md, const dt_dnnl_tensor *t) {
     return equal;
 }
 
+#if DT_DNNL_V3 && DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR < 4
+// Before 3.4 there is no blob: what says where an element of a blocked layout lies. An opaque layout
+// equals none but itself.
+static uint64_t hash_queries(md_handle md) {
+    static const dnnl_query_t lists[] = {dnnl_query_dims, dnnl_query_padded_dims,
+                                         dnnl_query_strides, dnnl_query_inner_blks,
+                                         dnnl_query_inner_idxs};
+    struct {
+        int n_dims, n_blocks;
+        dnnl_data_type_t type;
+        dnnl_dims_t list[5];
+    } all;
+    dnnl_format_kind_t kind = dnnl_format_kind_undef;
+    dnnl_memory_desc_query(md, dnnl_query_format_kind, &kind);
+    if (kind != dnnl_blocked) return dt_hash64(&md, sizeof md);
+    memset(&all, 0, sizeof all);
+    dnnl_memory_desc_query(md, dnnl_query_ndims_s32, &all.n_dims);
+    dnnl_memory_desc_query(md, dnnl_query_inner_nblks_s32, &all.n_blocks);
+    dnnl_memory_desc_query(md, dnnl_query_data_type, &all.type);
+    for (int i = 0; i < 5; i++) {
+        const dnnl_dims_t *list = NULL;
+        const int n = i < 3 ? all.n_dims : all.n_blocks;
+        if (dnnl_memory_desc_query(md, lists[i], &list) == dnnl_success && list)
+            memcpy(all.list[i], *list, (size_t)n * sizeof(dnnl_dim_t));
+    }
+    return dt_hash64(&all, sizeof all);
+}
+#endif
+
 uint64_t dt_dnnl_md_hash(dt_dnnl_md md) {
-#if DT_DNNL_V3
+#if DT_DNNL_V3 && DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR < 4
+    return hash_queries((md_handle)md);
+#elif DT_DNNL_V3
     uint8_t blob[4096];
     size_t n = 0;
     if (dnnl_memory_desc_get_blob(NULL, &n, (md_handle)md) != dnnl_success || n > sizeof blob)
