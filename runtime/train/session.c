@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "comm/comm_nccl.h"
+#include "train/agree.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
 #include "train/signals.h"
@@ -16,7 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONNECT_S = 120 }; // until all ranks have opened their device
+enum {
+    CONNECT_S = 120,  // until all ranks have opened their device
+    PLANNING_S = 3600 // until rank 0 has timed engines and compiled
+};
 
 // ---- config ----------------------------------------------------------------------------------------
 
@@ -94,25 +98,6 @@ char *dt_session_engines(const dt_session *s) {
     return chooses(s) ? s->backend->device->choices(s->backend) : NULL;
 }
 
-// Engines are chosen while plans are made. Two engines differ in the order of their sums, so all ranks take
-// rank 0's: it makes its plans while the others wait here, and gives its choices when it is done.
-static dt_status take_engines(dt_session *s) {
-    char *text = NULL;
-    if (!chooses(s) || s->comm->rank == 0 || s->comm->world_size == 1) return DT_OK;
-    dt_status st = dt_session_broadcast_text(s->comm, &text);
-    if (st == DT_OK && text) s->backend->device->take_choices(s->backend, text);
-    free(text);
-    return st;
-}
-
-static dt_status give_engines(dt_session *s) {
-    if (!chooses(s) || s->comm->rank != 0) return DT_OK;
-    char *text = s->backend->device->choices(s->backend); // keeps them on disk too
-    dt_status st = dt_session_broadcast_text(s->comm, &text);
-    free(text);
-    return st;
-}
-
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves, answers,
@@ -127,7 +112,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .tf32 = dt_config_bool(s->config, "device.tf32"),
                             .untimed = !dt_config_bool(s->config, "device.time_engines"),
                             .cache_folder = cache};
-    dt_status created = dt_backend_create(&s->backend, s->resolved.device, &opts);
+    dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
     DT_TRY(created);
     if (stored && stored->engines && chooses(s))
@@ -262,8 +247,8 @@ static dt_status make_stepper(dt_session *s) {
     return dt_stepper_create(&s->stepper, &o);
 }
 
-dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
-                           bool training) {
+static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
+                             bool training) {
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
     bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
@@ -271,10 +256,37 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
                             training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
     list_tensors(s);
     dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
-    DT_TRY(take_engines(s));
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
-    DT_TRY(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts));
-    DT_TRY(give_engines(s));
+    return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
+}
+
+// Engines are chosen while plans are made. Two engines differ in the order of their sums, so all ranks take
+// rank 0's: it makes its plans while the others wait, and gives its choices when it is done, or its failure.
+static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, int n_fields,
+                                    bool training) {
+    char *text = NULL;
+    dt_status st = DT_OK;
+    s->comm->set_deadline(s->comm, PLANNING_S);
+    if (s->comm->rank == 0) {
+        st = build_plans(s, fields, n_fields, training);
+        if (st == DT_OK) text = s->backend->device->choices(s->backend); // keeps them on disk too
+    }
+    st = dt_agree_result(s->comm, st, &text, &s->told);
+    s->comm->set_deadline(s->comm, CONNECT_S);
+    if (st == DT_OK && s->comm->rank > 0) {
+        if (text) s->backend->device->take_choices(s->backend, text);
+        st = build_plans(s, fields, n_fields, training);
+    }
+    free(text);
+    return st;
+}
+
+dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
+                           bool training) {
+    if (chooses(s) && s->comm->world_size > 1)
+        DT_TRY(build_after_rank_0(s, fields, n_fields, training));
+    else
+        DT_TRY(build_plans(s, fields, n_fields, training));
     DT_TRY(dt_memory_check(s));
     if (training) DT_TRY(make_stepper(s));
     return DT_OK;
@@ -310,18 +322,6 @@ char *dt_session_environment(const dt_session *s) {
 }
 
 // ---- weights ---------------------------------------------------------------------------------------
-
-dt_status dt_session_broadcast_text(dt_comm *c, char **text) {
-    if (c->world_size == 1) return DT_OK;
-    int64_t n = c->rank == 0 && *text ? (int64_t)strlen(*text) : -1;
-    DT_TRY(c->broadcast_bytes(c, &n, sizeof n, 0));
-    if (n < 0) return DT_OK;
-    if (c->rank != 0) {
-        free(*text);
-        *text = dt_xcalloc((size_t)n + 1, 1);
-    }
-    return n > 0 ? c->broadcast_bytes(c, *text, (size_t)n, 0) : DT_OK;
-}
 
 // Rank 0's weights on all ranks, packed for the kernels.
 static dt_status share_weights(dt_session *s, bool with_optimizer) {

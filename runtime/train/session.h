@@ -18,6 +18,7 @@ typedef struct dt_session {
     dt_comm *comm;
     dt_comm *device_comm; // several ranks on devices: for their memory
     bool agreed;          // the run ended in the same way on all ranks: close() may talk to them
+    bool told;            // a failure that every rank has and knows the others to have
     char *given;          // config as given, autos unresolved
     dt_resolved resolved;
     bool elastic;
@@ -59,8 +60,6 @@ dt_status dt_session_init_weights(dt_session *s);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.
 // state_json: NULL, or heap text on rank 0 (NULL elsewhere).
 dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json);
-// Rank 0's text on all ranks; *text is replaced on the others. NULL stays NULL.
-dt_status dt_session_broadcast_text(dt_comm *c, char **text);
 void dt_session_close(dt_session *s);
 
 #endif

@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "metrics/metrics.h"
+#include "train/agree.h"
 #include "train/bottleneck.h"
 #include "train/resolve.h"
 #include "train/schedule.h"
@@ -127,7 +128,7 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
 static dt_status read_state(trainer *t) {
     char *text = NULL;
     dt_status st = is_root(t) ? find_checkpoint(t, &text) : DT_OK;
-    if (st == DT_OK) st = dt_session_broadcast_text(t->s.comm, &text);
+    if (st == DT_OK) st = dt_agree_text(t->s.comm, &text);
     if (st == DT_OK && text && !is_root(t)) st = dt_state_parse(&t->state, "state.json", text);
     t->resumed = st == DT_OK && text != NULL;
     free(text);
@@ -674,7 +675,9 @@ static dt_status train(trainer *t) {
         return DT_OK;
     }
     if (!t->resumed) t->saved_step = -1;
-    DT_TRY(open_training(t));
+    dt_status st = open_training(t);
+    t->outcome->agreed = t->s.told;
+    DT_TRY(st);
     if (t->resumed) t->saved_step = t->state.step;
     DT_TRY(run_steps(t));
     DT_TRY(finish(t));

@@ -79,7 +79,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *a, const char *which, dt_split 
     *out = (dt_trainer_outcome){false};
     dt_status st = dt_session_init(&s, a);
     if (st == DT_OK) st = evaluate(&s, which, split);
-    out->agreed = st == DT_OK;
+    out->agreed = st == DT_OK || s.told;
     dt_session_close(&s);
     return st;
 }

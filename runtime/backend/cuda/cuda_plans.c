@@ -239,7 +239,8 @@ static void choose(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n) {
         const double begin = now_s();
         count = list_candidates(p, k, n, p->no_timing ? 1 : DT_PLAN_TRIES, c);
         if (count > 1) {
-            if (!p->n_timed++) dt_info("timing engines, once for these shapes and this machine");
+            if (!p->n_timed++)
+                dt_info("cuda: timing engines, once for these shapes and this machine");
             best = fastest(p, k, c, count);
         }
         if (count && best >= 0 && !p->no_timing) e->chosen = p->engines_dirty = true;
@@ -467,7 +468,7 @@ void dt_cuda_plans_save(dt_cuda_plans *p) {
         dt_plan_file_write(&p->plans, lines);
         free(lines);
     }
-    if (p->engines_dirty) dt_info("%s", dt_cuda_plans_summary(p));
+    if (p->engines_dirty) dt_info("cuda: %s", dt_cuda_plans_summary(p));
     p->engines_dirty = p->plans_dirty = false; // not again and again
 }
 

@@ -1,0 +1,125 @@
+// test_session_mpi.c: run by test_session.sh under mpirun: what ranks decide together before the first step, each
+// on a pretending machine of its own. Prints one line a rank; exits with the status.
+//
+//   test_session_mpi auto LIST       device.kind: auto where the ranks in LIST ("0,2") have a GPU
+//   test_session_mpi plans FOLDER    rank 0 chooses engines, the others take them
+//   test_session_mpi fail FOLDER     rank 0 has no memory for its plans
+#include "fake_cuda.h"
+
+#include "backend/cuda/cuda_plans.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "models/models.h"
+#include "train/agree.h"
+#include "train/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static dt_comm *comm;
+static const char *with_gpu = "";
+
+// The linker puts this in the place of dt_backend_create (tests/CMakeLists.txt).
+dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
+dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind,
+                                   const dt_backend_opts *opts) {
+    char rank[8];
+    snprintf(rank, sizeof rank, "%d", comm->rank);
+    if (strcmp(kind, "cpu") != 0 && strstr(with_gpu, rank)) return fake_cuda_backend(out, opts);
+    return strcmp(kind, "cuda") == 0 ? dt_fail(DT_E_USAGE, "device.kind: cuda: no driver here")
+                                     : dt_backend_create_cpu(out, opts);
+}
+
+static dt_status agree_on_device(void) {
+    dt_backend *b = NULL;
+    bool told = false;
+    const dt_status st =
+        dt_agree_backend(&b, comm, "auto", &(dt_backend_opts){.threads = 1}, &told);
+    printf("rank %d: %s%s\n", comm->rank, st == DT_OK ? b->name : dt_error_message(),
+           told ? " (told)" : "");
+    if (b) b->destroy(b);
+    return st;
+}
+
+// ---- a session without data ------------------------------------------------------------------------
+static const char yaml[] =
+    "run: {name: ranks}\n"
+    "data: {path: none, fields: {x: {kind: image, channels: 3, size: [16, 16]},\n"
+    "  who: {kind: class, classes: 5}}}\n"
+    "model: {name: resnet, depth: 18, width: 8}\n"
+    "train: {global_batch: 6, micro_batch: 2}\n";
+
+static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **out) {
+    dt_model_field f[2] = {
+        {.name = "x", .sample_shape = dt_shape3(16, 16, 3), .dtype = DT_U8, .is_image = true},
+        {.name = "who", .dtype = DT_I32, .n_classes = 5}};
+    (void)ctx;
+    for (int k = 0; k < 64; k++) f[0].mean[k] = f[0].std[k] = 0.5f;
+    const dt_model_args a = {.config = r->config,
+                             .fields = f,
+                             .n_fields = 2,
+                             .batch = r->batch,
+                             .training = r->training};
+    return dt_model_graph(out, &a, r->low);
+}
+
+static int count_calls(dt_cuda_api *api, const char *call) {
+    size_t n = 0;
+    int count = 0;
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    for (size_t i = 0; i < n; i++) count += strcmp(log[i].call, call) == 0;
+    return count;
+}
+
+static dt_status build(dt_config *config, const char *folder, bool fail) {
+    dt_session s;
+    const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = build_graph};
+    DT_TRY(dt_session_init(&s, &a));
+    s.resolved.leaf_threads = 1;
+    snprintf(s.resolved.precision, sizeof s.resolved.precision, "fp32");
+    dt_status st =
+        fake_cuda_backend(&s.backend, &(dt_backend_opts){.threads = 1, .cache_folder = folder});
+    if (st == DT_OK)
+        st = dt_lane_plan_create(&s.lanes, false, comm->rank, comm->world_size, 1, s.n_leaves);
+    dt_cuda_api *api = st == DT_OK ? dt_cuda_self(s.backend)->api : NULL;
+    if (st == DT_OK && fail && comm->rank == 0) fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
+    const double begin = dt_clock_s();
+    if (st == DT_OK) st = dt_session_build(&s, NULL, 0, false);
+    if (st == DT_OK) {
+        char *text = s.backend->device->choices(s.backend);
+        int n = 0;
+        for (const char *c = text; *c; c++) n += *c == '\n';
+        printf("rank %d: %d choices, %s, %d plans restored, %d made\n", comm->rank, n,
+               count_calls(api, "event_ms") ? "timed" : "taken", count_calls(api, "dnn_restore"),
+               count_calls(api, "dnn_plan"));
+        free(text);
+    } else {
+        printf("rank %d: after %.0f s: %s%s\n", comm->rank, dt_clock_s() - begin,
+               dt_error_message(), s.told ? " (told)" : "");
+    }
+    dt_session_close(&s);
+    return st;
+}
+
+int main(int argc, char **argv) {
+    dt_config *config = NULL;
+    dt_status st = dt_comm_create(&comm);
+    if (st == DT_OK) st = dt_config_parse(&config, "test", yaml, sizeof yaml - 1, NULL, 0);
+    if (st != DT_OK || argc < 3) {
+        fprintf(stderr, "%s\n", dt_error_message());
+        return 1;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    dt_log_set_rank(comm->rank, comm->world_size);
+    with_gpu = argv[2];
+    if (strcmp(argv[1], "auto") == 0)
+        st = agree_on_device();
+    else
+        st = build(config, argv[2], strcmp(argv[1], "fail") == 0);
+    dt_config_destroy(config);
+    if (comm->finalize(comm) != DT_OK) return 1;
+    dt_comm_destroy(comm);
+    return (int)st;
+}
