@@ -332,6 +332,9 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     dt_memory_read(&memory);
     out->free_bytes = memory.available_bytes;
     out->decoded_bytes = dt_data_decoded_bytes(d);
+    for (int i = 0; i < d->fields.n && out->decoded_bytes > 0; i++)
+        if (d->fields.f[i].kind == DT_FIELD_IMAGE)
+            out->decoded_sample_bytes += dt_data_pixel_bytes(d, i);
     out->n_processes = d->cache.n_processes;
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
     for (uint32_t r = 0; r < c->n_records; r++)

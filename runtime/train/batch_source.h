@@ -144,6 +144,7 @@ typedef struct dt_pipeline_facts {
     uint64_t free_bytes;                      // memory that a cache could take
     uint64_t decoded_bytes;                   // of a cache of pixels that would leave nothing to
                                               // decode; 0: none would, or there is one
+    uint64_t decoded_sample_bytes;            // of a sample's pixels
     uint64_t member_bytes;                    // mean size of one
     int n_processes;                          // of this host, that would each keep a cache
     bool is_folder;                           // a file is opened for each record

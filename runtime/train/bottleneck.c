@@ -9,8 +9,8 @@
 
 enum { SMALL_FILE_BYTES = 64 << 10 };
 static const double ENOUGH = 0.9; // of a stage's or thread's time: it is the limit
-// Of a sample's time, at least, when its pixels are cached: to look them up, copy them, hand them on.
-static const double CACHED_LEFT = 0.05;
+// What a sample costs when its pixels are cached: to hand it on, and to copy a byte.
+static const double CACHED_S = 3e-6, CACHED_BYTE_S = 0.16e-9;
 
 typedef struct shares {
     double seconds, n;                          // between the readings; samples
@@ -105,8 +105,9 @@ static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_st
     if (f->decoded_bytes == 0 || f->decoded_bytes >= f->free_bytes / 2 ||
         strcmp(after->cache.kind, "disk") == 0)
         return false;
-    double left = 1 - s->busy[DT_STAGE_READ] - s->busy[DT_STAGE_DECODE] - s->starved;
-    b->predicted = b->rate / (left < CACHED_LEFT ? CACHED_LEFT : left);
+    double copy_s = CACHED_S + CACHED_BYTE_S * (double)f->decoded_sample_bytes;
+    b->predicted = b->rate / (s->busy[DT_STAGE_AUGMENT] + s->busy[DT_STAGE_MIX] +
+                              b->rate * copy_s / after->n_workers);
     snprintf(b->advice, sizeof b->advice,
              "the decoded set (%.2f GB) fits in memory: after the first epoch nothing is decoded",
              (double)f->decoded_bytes / 1e9);
