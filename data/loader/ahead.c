@@ -18,9 +18,14 @@
 // 128 KiB a call, dropped under memory pressure and by mounts that bypass the page cache, and silent
 // about both. A thread that waits costs its stack.
 //
+// Under data.shuffle: block readers also read whole runs of stored neighbours into the page cache, a window
+// ahead (windows.h); every other reader begins with those, the rest with places. Bytes go to a buffer that
+// nobody looks at: a read, unlike a hint, is as long as it says and tells whether it waited.
+//
 // One mutex guards places and ring; workers take it once a unit when nobody reads ahead. The loader's
 // lock may be held when it is taken, never the other way round.
 #include "ahead.h"
+#include "windows.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -76,6 +81,10 @@ typedef struct reader {
     uint64_t since_ns;                  // of the read in progress, or 0
     uint32_t record;
     run run;
+    int64_t window; // of the run of neighbours that is read, and which of its runs
+    int window_run;
+    uint64_t n_block_reads; // of n_reads
+    uint8_t *block;         // RUN_BYTES that are thrown away
 } reader;
 
 struct dt_ahead {
@@ -89,6 +98,7 @@ struct dt_ahead {
     uint8_t *ring;
     uint64_t head, tail; // positions that only grow
     bool on, paused, stopping;
+    windows windows;
     int n_reading, n_waiting,
         n_asleep;        // readers in a read; workers that wait; readers without room
     uint32_t seen, slow; // of readers, since the last decision
@@ -170,11 +180,15 @@ static bool can_take(const dt_ahead *a, int64_t place) {
     return n == 0 || place - a->fifo[a->fifo_tail % N_ITEMS] < N_ITEMS;
 }
 
+static int64_t window_of(const dt_ahead *a, int64_t place) {
+    return a->o.window_of ? a->o.window_of(a->o.ctx, place) : 0;
+}
+
 // Takes the next place and those right behind it on the disk. Under the lock.
 static bool take(dt_ahead *a, reader *w) {
     run *r = &w->run;
     uint64_t end;
-    if (!a->on || a->paused || a->stopping || !can_take(a, a->next)) return false;
+    if (!can_take(a, a->next) || !windows_allow(&a->windows, window_of(a, a->next))) return false;
     r->n_ranges = r->n_items = 0;
     r->n_bytes = 0;
     r->place = a->next;
@@ -212,24 +226,104 @@ static bool take(dt_ahead *a, reader *w) {
     return true;
 }
 
+static bool take_block(dt_ahead *a, reader *w) {
+    return a->windows.active &&
+           windows_take(&a->windows, window_of(a, a->next), &w->window, &w->window_run);
+}
+
 // ---- readers ---------------------------------------------------------------------------------------
+static double begin_read(reader *w, uint32_t record) {
+    double now = dt_clock_s();
+    __atomic_store_n(&w->record, record, __ATOMIC_RELAXED);
+    set64(&w->since_ns, (uint64_t)(now * 1e9));
+    return now;
+}
+
+// Whether it was slow.
+static bool end_read(reader *w, double begin, size_t n_bytes, uint64_t *waits) {
+    double s = dt_clock_s() - begin;
+    set64(&w->since_ns, 0);
+    set64(&w->busy_ns, w->busy_ns + (uint64_t)(s * 1e9));
+    set64(&w->n_reads, w->n_reads + 1);
+    set64(&w->n_bytes, w->n_bytes + n_bytes);
+    return dt_ahead_is_slow(s, n_bytes, waits);
+}
+
 static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *slow) {
     dt_ahead *a = w->ahead;
-    double begin = dt_clock_s();
-    __atomic_store_n(&w->record, g->record, __ATOMIC_RELAXED);
-    set64(&w->since_ns, (uint64_t)(begin * 1e9));
+    double begin = begin_read(w, g->record);
     dt_status st = DT_OK;
     const dt_data *d = a->o.d;
     if (g->field < 0 || !dt_cache_load(d->cache.cache, dt_data_cache_entry(d, g->field, g->record),
                                        a->ring + g->at, g->n_bytes))
         st = dt_set_read_range(d->set, g->shard, g->offset, a->ring + g->at, g->n_bytes);
-    double s = dt_clock_s() - begin;
-    set64(&w->since_ns, 0);
-    set64(&w->busy_ns, w->busy_ns + (uint64_t)(s * 1e9));
-    set64(&w->n_reads, w->n_reads + 1);
-    set64(&w->n_bytes, w->n_bytes + g->n_bytes);
-    *slow = dt_ahead_is_slow(s, g->n_bytes, waits);
+    *slow = end_read(w, begin, g->n_bytes, waits);
     return st;
+}
+
+static dt_status read_places(reader *w, uint32_t *n_slow) {
+    dt_status st = DT_OK;
+    uint64_t waits = dt_thread_waits();
+    for (int i = 0; i < w->run.n_ranges && st == DT_OK; i++) {
+        bool slow;
+        st = read_range(w, &w->run.ranges[i], &waits, &slow);
+        *n_slow += slow;
+    }
+    return st;
+}
+
+// A stretch of a file into the page cache. What cannot be read is told when its sample is.
+static void read_stretch(reader *w, const range *g, uint64_t *waits, uint32_t *n, uint32_t *slow) {
+    dt_set *set = w->ahead->o.d->set;
+    for (size_t at = 0; at < g->n_bytes; at += RUN_BYTES) {
+        size_t n_bytes = g->n_bytes - at < RUN_BYTES ? g->n_bytes - at : RUN_BYTES;
+        double begin = begin_read(w, g->record);
+        dt_status st = dt_set_read_range(set, g->shard, g->offset + at, w->block, n_bytes);
+        *slow += end_read(w, begin, n_bytes, waits);
+        set64(&w->n_block_reads, w->n_block_reads + 1);
+        ++*n;
+        if (st != DT_OK) return;
+    }
+}
+
+// The members of a run of stored neighbours, joined to stretches.
+static void read_block(reader *w, uint32_t *n_reads, uint32_t *n_slow) {
+    const dt_ahead *a = w->ahead;
+    const dt_data *d = a->o.d;
+    const dt_catalog *c = d->set->catalog;
+    uint32_t sample[DT_SHUFFLE_BLOCK_SAMPLES];
+    int n = a->o.run_at(a->o.ctx, w->window, w->window_run, sample);
+    uint64_t waits = dt_thread_waits();
+    range g = {0};
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < d->fields.n; i++) {
+            uint32_t record = d->view.record[(size_t)sample[k] * (size_t)d->view.width +
+                                             (size_t)d->fields.f[i].part];
+            int64_t member = dt_field_member(&d->fields.f[i], c, record);
+            if (member < 0 || dt_is_cached(d, i, record)) continue;
+            const dt_member *m = &c->members[member];
+            uint32_t shard = c->records[record].shard;
+            uint64_t end = g.offset + g.n_bytes;
+            if (g.n_bytes > 0 && shard == g.shard && m->offset + m->size <= end &&
+                m->offset >= g.offset)
+                continue;
+            if (g.n_bytes > 0 && shard == g.shard && m->offset >= end &&
+                m->offset - end <= GAP_BYTES) {
+                g.n_bytes = (size_t)(m->offset + m->size - g.offset);
+                continue;
+            }
+            read_stretch(w, &g, &waits, n_reads, n_slow);
+            g = (range){.shard = shard, .record = record, .offset = m->offset, .n_bytes = m->size};
+        }
+    read_stretch(w, &g, &waits, n_reads, n_slow);
+}
+
+static void begin_windows(dt_ahead *a) {
+    if (a->o.window_of && !a->windows.active) windows_begin(&a->windows, window_of(a, a->next));
+}
+
+static void turn_off(dt_ahead *a) {
+    if (!a->o.always) __atomic_store_n(&a->on, false, __ATOMIC_RELAXED);
 }
 
 static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
@@ -237,12 +331,45 @@ static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
         a->items[(r->place + k) % N_ITEMS].state = st == DT_OK ? READY : FAILED;
     add_ready(a, r->n_items);
     if (a->n_waiting > 0) pthread_cond_broadcast(&a->arrived);
+    windows_note_place(&a->windows, window_of(a, r->place), (uint32_t)r->n_ranges, n_slow);
     a->seen += (uint32_t)r->n_ranges;
     a->slow += n_slow;
     if (a->seen < OFF_WINDOW) return;
-    if (!a->o.always && a->slow * OFF_SHARE < a->seen)
-        __atomic_store_n(&a->on, false, __ATOMIC_RELAXED);
+    if (a->slow * OFF_SHARE >= a->seen)
+        begin_windows(a);
+    else if (!a->windows.active)
+        turn_off(a);
     a->seen = a->slow = 0;
+}
+
+static void finish_block(dt_ahead *a, const reader *w, uint32_t n_reads, uint32_t n_slow) {
+    if (windows_done(&a->windows, w->window, n_reads, n_slow) && a->n_asleep > 0)
+        pthread_cond_broadcast(&a->room);
+    if (!a->windows.active && !a->windows.useless) turn_off(a);
+}
+
+// One piece of work, if there is any; the lock is open meanwhile.
+static bool do_some(dt_ahead *a, reader *w) {
+    bool block = false;
+    if (!a->on || a->paused || a->stopping) return false;
+    if (w->index % 2 == 1) block = take_block(a, w);
+    if (!block && !take(a, w) && !(block = take_block(a, w))) return false;
+    a->n_reading++;
+    if (a->n_asleep > 0) pthread_cond_signal(&a->room); // there may be work for one more
+    pthread_mutex_unlock(&a->lock);
+    uint32_t n_reads = 0, n_slow = 0;
+    dt_status st = DT_OK;
+    if (block && (w->block || (w->block = malloc(RUN_BYTES))))
+        read_block(w, &n_reads, &n_slow);
+    else if (!block)
+        st = read_places(w, &n_slow);
+    pthread_mutex_lock(&a->lock);
+    if (block)
+        finish_block(a, w, n_reads, n_slow);
+    else
+        publish(a, &w->run, st, n_slow);
+    if (--a->n_reading == 0) pthread_cond_broadcast(&a->idle);
+    return true;
 }
 
 static void *read_ahead(void *arg) {
@@ -255,26 +382,10 @@ static void *read_ahead(void *arg) {
             pthread_cond_wait(&a->wanted, &a->lock);
             continue;
         }
-        if (!take(a, w)) {
-            a->n_asleep++;
-            pthread_cond_wait(&a->room, &a->lock);
-            a->n_asleep--;
-            continue;
-        }
-        a->n_reading++;
-        if (a->n_asleep > 0) pthread_cond_signal(&a->room); // there may be room for one more
-        pthread_mutex_unlock(&a->lock);
-        dt_status st = DT_OK;
-        uint32_t n_slow = 0;
-        uint64_t waits = dt_thread_waits();
-        for (int i = 0; i < w->run.n_ranges && st == DT_OK; i++) {
-            bool slow;
-            st = read_range(w, &w->run.ranges[i], &waits, &slow);
-            n_slow += slow;
-        }
-        pthread_mutex_lock(&a->lock);
-        publish(a, &w->run, st, n_slow);
-        if (--a->n_reading == 0) pthread_cond_broadcast(&a->idle);
+        if (do_some(a, w)) continue;
+        a->n_asleep++;
+        pthread_cond_wait(&a->room, &a->lock);
+        a->n_asleep--;
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
@@ -297,6 +408,7 @@ static void start_readers(dt_ahead *a) {
 
 static void turn_on(dt_ahead *a) {
     __atomic_store_n(&a->on, true, __ATOMIC_RELAXED);
+    begin_windows(a);
     start_readers(a);
     pthread_cond_broadcast(&a->room);
 }
@@ -305,7 +417,10 @@ static void turn_on(dt_ahead *a) {
 int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end) {
     pthread_mutex_lock(&a->lock);
     int64_t own = a->next < begin ? begin : a->next < end ? a->next : end;
+    bool enters = a->windows.active && a->next < end && a->n_asleep > 0 &&
+                  window_of(a, a->next) != window_of(a, end);
     if (a->next < end) a->next = end;
+    if (enters) pthread_cond_broadcast(&a->room);
     // what stopped the readers may be passed: a sample larger than the ring
     if (a->fifo_head == a->fifo_tail && a->n_asleep > 0) pthread_cond_signal(&a->room);
     pthread_mutex_unlock(&a->lock);
@@ -364,6 +479,7 @@ void dt_ahead_seek(dt_ahead *a, int64_t place) {
     a->fifo_head = a->fifo_tail = 0;
     a->head = a->tail = 0;
     a->next = place;
+    if (a->windows.active) windows_begin(&a->windows, window_of(a, place));
     a->paused = false;
     pthread_cond_broadcast(&a->room);
     pthread_mutex_unlock(&a->lock);
@@ -383,12 +499,14 @@ void dt_ahead_get_stats(const dt_ahead *a, dt_ahead_stats *out) {
                             .max_readers = a->o.max_readers,
                             .n_ready = __atomic_load_n(&a->n_ready, __ATOMIC_RELAXED),
                             .capacity = N_ITEMS,
-                            .on = __atomic_load_n(&a->on, __ATOMIC_RELAXED)};
+                            .on = __atomic_load_n(&a->on, __ATOMIC_RELAXED),
+                            .by_windows = __atomic_load_n(&a->windows.active, __ATOMIC_RELAXED)};
     uint64_t oldest = UINT64_MAX, now = now_ns(), changed = get64(&a->changed_ns);
     for (int i = 0; i < a->o.max_readers; i++) {
         const reader *w = &a->readers[i];
         out->busy_ns += get64(&w->busy_ns);
         out->n_reads += get64(&w->n_reads);
+        out->n_block_reads += get64(&w->n_block_reads);
         out->n_bytes += get64(&w->n_bytes);
         uint64_t since = get64(&w->since_ns);
         if (since == 0 || since >= oldest) continue;
@@ -409,6 +527,7 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
     a->o = *o;
     a->next = o->start;
     a->n_active = o->n_readers;
+    a->windows.n_runs = DT_AHEAD_RUNS;
     a->readers = aligned_alloc(128, n_readers * sizeof *a->readers);
     a->ring = mmap(NULL, o->cap_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); // touched when it is used
@@ -441,7 +560,10 @@ void dt_ahead_destroy(dt_ahead *a) {
     pthread_cond_broadcast(&a->room);
     pthread_cond_broadcast(&a->wanted);
     pthread_mutex_unlock(&a->lock);
-    for (int i = 0; i < a->n_started; i++) pthread_join(a->readers[i].thread, NULL);
+    for (int i = 0; i < a->n_started; i++) {
+        pthread_join(a->readers[i].thread, NULL);
+        free(a->readers[i].block);
+    }
     munmap(a->ring, a->o.cap_bytes);
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->room);

@@ -12,10 +12,18 @@
 
 typedef struct dt_ahead dt_ahead;
 
+enum { DT_AHEAD_RUNS = DT_SHUFFLE_WINDOW_BLOCKS };
+
 typedef struct dt_ahead_opts {
     const dt_data *d;
     // The sample (view index) of a place; false: there is none, now or later. Called under a lock.
     bool (*sample_at)(const void *ctx, int64_t place, uint32_t *sample);
+    // Where places come in windows, each of which holds runs of samples stored side by side: the window
+    // of a place, a number that grows; and the samples of its run k, of DT_AHEAD_RUNS, in stored order: how
+    // many. NULL: there are none. Called under no lock but the first.
+    int64_t (*window_of)(const void *ctx, int64_t place);
+    int (*run_at)(const void *ctx, int64_t window, int k,
+                  uint32_t sample[DT_SHUFFLE_BLOCK_SAMPLES]);
     const void *ctx;
     int64_t start;    // first place
     int n_readers;    // to begin with
@@ -56,7 +64,8 @@ typedef struct dt_ahead_stats {
     uint64_t busy_ns, n_reads, n_bytes;
     int n_readers, max_readers, n_ready, capacity; // capacity in samples
     double depth_s;
-    bool on;
+    bool on, by_windows;
+    uint64_t n_block_reads; // of n_reads: of whole stretches, into the page cache
     // the read that has lasted longest: its record and since when, or since 0
     uint32_t record;
     double since_s;

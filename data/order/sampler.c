@@ -81,16 +81,14 @@ uint64_t dt_perm_invert(uint64_t seed, uint64_t stream, uint64_t n, uint64_t i) 
     return i;
 }
 
-static uint64_t block_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
-    const uint64_t block = DT_SHUFFLE_BLOCK_SAMPLES, window = block * DT_SHUFFLE_WINDOW_BLOCKS;
-    uint64_t block_seed = mix64(s->seed ^ 0x626c6f636bu);
-    // within the window
-    uint64_t w = i / window, base = w * window;
-    uint64_t n_window = s->n - base < window ? s->n - base : window;
-    i = base + dt_perm_apply(mix64(block_seed + w), epoch, n_window, i - base);
-    // which block lies at this position
+static uint64_t block_seed(const dt_sampler *s) {
+    return mix64(s->seed ^ 0x626c6f636bu);
+}
+
+uint64_t dt_sampler_in_blocks(const dt_sampler *s, uint64_t epoch, uint64_t i) {
+    const uint64_t block = DT_SHUFFLE_BLOCK_SAMPLES;
     uint64_t n_blocks = (s->n + block - 1) / block, rest = s->n - (n_blocks - 1) * block;
-    uint64_t at_last = dt_perm_invert(block_seed, epoch, n_blocks, n_blocks - 1);
+    uint64_t at_last = dt_perm_invert(block_seed(s), epoch, n_blocks, n_blocks - 1);
     uint64_t position, within;
     if (i < at_last * block) {
         position = i / block;
@@ -103,7 +101,15 @@ static uint64_t block_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
         position = at_last + 1 + after / block;
         within = after % block;
     }
-    return dt_perm_apply(block_seed, epoch, n_blocks, position) * block + within;
+    return dt_perm_apply(block_seed(s), epoch, n_blocks, position) * block + within;
+}
+
+static uint64_t block_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
+    const uint64_t window = DT_SHUFFLE_WINDOW;
+    uint64_t w = i / window, base = w * window;
+    uint64_t n_window = s->n - base < window ? s->n - base : window;
+    i = base + dt_perm_apply(mix64(block_seed(s) + w), epoch, n_window, i - base);
+    return dt_sampler_in_blocks(s, epoch, i);
 }
 
 static uint64_t place_of(const dt_sampler *s, uint64_t epoch, uint64_t i) {

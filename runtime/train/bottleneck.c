@@ -10,7 +10,7 @@
 enum { SMALL_FILE_BYTES = 64 << 10 };
 static const double ENOUGH = 0.9; // of a stage's or thread's time: it is the limit
 // What a sample costs when its pixels are cached: to hand it on, and to copy a byte.
-static const double CACHED_S = 3e-6, CACHED_BYTE_S = 0.16e-9;
+static const double CACHED_S = 1.5e-6, CACHED_BYTE_S = 0.1e-9;
 
 typedef struct shares {
     double seconds, n;                          // between the readings; samples

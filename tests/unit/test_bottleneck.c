@@ -108,16 +108,16 @@ static void costly_stages_are_named(void **state) {
 static void pixels_are_kept_where_they_fit(void **state) {
     dt_pipeline_facts f = FACTS;
     f.decoded_bytes = 400 << 20;
-    f.decoded_sample_bytes = 100000; // 19 us to copy and hand on
+    f.decoded_sample_bytes = 100000; // 11.5 us to copy and hand on
     dt_bottleneck b = judge(PHOTOS, &f);
     assert_int_equal(b.limit, DT_LIMIT_DECODE);
     assert_string_equal(b.change, "data.cache=ram data.cache_form=decoded");
-    assert_true(fabs(b.predicted - 4e6 / (80 + 19)) < 500); // augmentation is what is left
+    assert_true(fabs(b.predicted - 4e6 / (80 + 11.5)) < 500); // augmentation is what is left
     f.n_processes = 8;
     assert_string_equal(judge(PHOTOS, &f).change, "data.cache=shared data.cache_form=decoded");
     model light = PHOTOS;
     light.augment_us = 0; // pixels are to be copied still
-    assert_true(fabs(judge(light, &f).predicted - 4e6 / 19) < 3000);
+    assert_true(fabs(judge(light, &f).predicted - 4e6 / 11.5) < 3000);
     f.decoded_bytes = 600 << 20; // more than half of what is free
     assert_null(strstr(judge(PHOTOS, &f).change, "decoded"));
     f.decoded_bytes = 0; // it is kept already, or is not the same in every epoch

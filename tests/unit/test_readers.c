@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "data/loader/ahead.h"
+#include "data/loader/windows.h"
 #include "data_fixture.h"
 
 #include <pthread.h>
@@ -253,20 +254,26 @@ static void the_ring_wraps(void **state) {
     set->close(set);
 }
 
-// Records that lie one behind the other in a tar, taken in stored order, share a read.
-static void neighbours_share_a_read(void **state) {
-    const char *tar = fixture_path("set-000000.tar");
-    fixture_pack(fixture_path("raw/iris"), tar);
+static dt_dataset *open_irises(const char *tar, dt_config **c) {
     char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: "
                             "image, size: [8, 16]}\n  shuffle: none\nmodel: {name: fusion}\n"
                             "train: {global_batch: 8, micro_batch: 2}\n",
                             tar);
-    dt_config *c = NULL;
+    *c = NULL;
     dt_dataset *set;
-    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-        dt_data_open(&set, c, NULL, 1, NULL) != DT_OK)
+    if (dt_config_parse(c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
+        dt_data_open(&set, *c, NULL, 1, NULL) != DT_OK)
         fail_msg("%s", dt_error_message());
     free(text);
+    return set;
+}
+
+// Records that lie one behind the other in a tar, taken in stored order, share a read.
+static void neighbours_share_a_read(void **state) {
+    const char *tar = fixture_path("set-000000.tar");
+    fixture_pack(fixture_path("raw/iris"), tar);
+    dt_config *c;
+    dt_dataset *set = open_irises(tar, &c);
     const dt_data *d = set->self;
     walk w = {d, d->view.n};
     dt_ahead_opts o = {.d = d,
@@ -330,6 +337,124 @@ static void reading_ahead_begins_and_ends(void **state) {
     dt_ahead_seek(a, 0);
     dt_ahead_destroy(a);
     set->close(set);
+}
+
+// ---- windows ---------------------------------------------------------------------------------------
+static void take_runs(windows *w, int64_t now, int64_t window, int n) {
+    for (int k = 0; k < n; k++) {
+        int64_t got;
+        int run;
+        assert_true(windows_take(w, now, &got, &run));
+        assert_int_equal(got, window);
+        assert_int_equal(run, k);
+    }
+}
+
+static void runs_come_a_window_ahead(void **state) {
+    windows w = {.n_runs = 4};
+    int64_t window;
+    int run;
+    assert_true(windows_allow(&w, 9)); // nobody waits for what is not read
+    windows_begin(&w, 5);
+    assert_true(windows_allow(&w, 5) && !windows_allow(&w, 6)); // the first does not wait
+    take_runs(&w, 5, 5, 4);
+    take_runs(&w, 5, 6, 4);
+    assert_false(windows_take(&w, 5, &window, &run)); // no further than one ahead
+    for (int k = 0; k < 4; k++) assert_int_equal(windows_done(&w, 5, 2, 2), k == 3);
+    for (int k = 0; k < 4; k++) {
+        assert_false(windows_allow(&w, 6));
+        assert_int_equal(windows_done(&w, 6, 2, 2), k == 3);
+    }
+    assert_true(w.active && windows_allow(&w, 6) && !windows_allow(&w, 7));
+    take_runs(&w, 6, 7, 4);
+    // places are far ahead: what is behind them is left, and comes too late to count
+    take_runs(&w, 20, 20, 4);
+    for (int k = 0; k < 4; k++) assert_false(windows_done(&w, 7, 1, 1));
+    assert_true(windows_allow(&w, 20) && !windows_allow(&w, 21));
+}
+
+static void runs_are_read_while_it_pays(void **state) {
+    windows w = {.n_runs = 4};
+    windows_begin(&w, 0);
+    take_runs(&w, 0, 0, 4);
+    for (int k = 0; k < 4; k++) windows_done(&w, 0, 16, 0); // all in the page cache
+    assert_false(w.active);
+    assert_true(windows_allow(&w, 3));
+    windows_begin(&w, 3);
+    assert_true(w.active);
+    take_runs(&w, 3, 3, 4);
+    take_runs(&w, 3, 4, 4);
+    for (int k = 0; k < 4; k++) windows_done(&w, 3, 1, 1);
+    for (int k = 0; k < 4; k++) windows_done(&w, 4, 1, 1);
+    windows_note_place(&w, 3, 1000, 1000); // nobody said that these runs were there
+    windows_note_place(&w, 4, 1000, 100);
+    assert_true(w.active);
+    windows_note_place(&w, 4, 1000, 500); // the page cache did not keep them
+    assert_false(w.active);
+    windows_begin(&w, 5);
+    assert_false(w.active);
+}
+
+enum { OF_WINDOW = 20, RUN = 5 }; // places; neighbours of a run
+
+static bool in_windows_at(const void *ctx, int64_t place, uint32_t *sample) {
+    const walk *w = ctx;
+    int64_t base = place / OF_WINDOW * OF_WINDOW;
+    if (place >= w->end) return false;
+    *sample = (uint32_t)((base + (place - base) * 7 % OF_WINDOW) % w->d->view.n);
+    return true;
+}
+
+static int64_t window_of(const void *ctx, int64_t place) {
+    return place / OF_WINDOW;
+}
+
+static int run_at(const void *ctx, int64_t window, int k, uint32_t sample[]) {
+    const walk *w = ctx;
+    if (k >= OF_WINDOW / RUN) return 0;
+    for (int i = 0; i < RUN; i++)
+        sample[i] = (uint32_t)((window * OF_WINDOW + k * RUN + i) % w->d->view.n);
+    return RUN;
+}
+
+// A run of neighbours is one read. As they are in the page cache, that is noticed, and no more are.
+static void a_run_is_a_read(void **state) {
+    const char *tar = fixture_path("runs-000000.tar");
+    fixture_pack(fixture_path("raw/iris"), tar);
+    dt_config *c;
+    dt_dataset *set = open_irises(tar, &c);
+    walk w = {set->self, 240};
+    dt_ahead_opts o = {.d = set->self,
+                       .sample_at = in_windows_at,
+                       .window_of = window_of,
+                       .run_at = run_at,
+                       .ctx = &w,
+                       .n_readers = 2,
+                       .max_readers = 2,
+                       .always = true,
+                       .cap_bytes = 1 << 20};
+    dt_ahead *a;
+    dt_ahead_stats t;
+    uint64_t wait = 0;
+    assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
+    double end = dt_clock_s() + 10;
+    do dt_ahead_get_stats(a, &t);
+    while (t.by_windows && dt_clock_s() < end);
+    assert_false(t.by_windows);
+    // one window, and what the other reader had begun of the next
+    assert_true(t.n_block_reads >= OF_WINDOW / RUN && t.n_block_reads <= 2 * OF_WINDOW / RUN);
+    for (int64_t at = 0; at < w.end; at += 4) {
+        int64_t own = dt_ahead_begin(a, at, at + 4);
+        for (int64_t p = at; p < own; p++) {
+            uint32_t sample = 0;
+            in_windows_at(&w, p, &sample);
+            check_place(set->self, sample, dt_ahead_wait(a, p, &wait), SIZE_MAX);
+            dt_ahead_release(a, p);
+        }
+    }
+    dt_ahead_destroy(a);
+    set->close(set);
+    dt_config_destroy(c);
 }
 
 // What was read ahead belongs to the sample that was meant, never to the one that replaces it: with hashes
@@ -445,6 +570,9 @@ int main(void) {
         cmocka_unit_test(the_ring_wraps),
         cmocka_unit_test(neighbours_share_a_read),
         cmocka_unit_test(reading_ahead_begins_and_ends),
+        cmocka_unit_test(runs_come_a_window_ahead),
+        cmocka_unit_test(runs_are_read_while_it_pays),
+        cmocka_unit_test(a_run_is_a_read),
         cmocka_unit_test(a_replacement_has_bytes_of_its_own),
         cmocka_unit_test(memory_is_flat_over_epochs),
         cmocka_unit_test(resuming_makes_nothing_twice),
