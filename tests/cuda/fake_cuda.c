@@ -5,7 +5,8 @@
 // a track; a wait is a piece of work that first runs the event's track up to that place. A captured stream
 // has, while it is captured, a second track, which belongs to the graph; a graph that is launched is one
 // piece of work that runs the graph's first track from the beginning, and the others as far as it waits
-// for them. So live streams and graphs run by the same rule.
+// for them. So live streams and graphs run by the same rule. Work that waits for another process (fake_nccl.c)
+// leaves its track where it is, to be tried again.
 #include "fake_cuda.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h> // mincore
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_PTR = 12, N_CHOICES = 3 };
@@ -31,7 +33,8 @@ typedef enum work_kind {
     W_RECORD,
     W_GRAPH,
     W_DNN,
-    W_GEMM
+    W_GEMM,
+    W_HOST
 } work_kind;
 
 typedef struct track track;
@@ -50,6 +53,7 @@ typedef struct work {
     int64_t upto;
     event *ev;
     graph *g;
+    bool (*host)(const void *args);
     fake_plan plan;
     void *ptr[MAX_PTR];
 } work;
@@ -331,15 +335,16 @@ static void run_copy(machine *m, const work *w) {
     m->us += 1 + (double)w->n_bytes / 1e5;
 }
 
-static void run_track(machine *m, track *t, int64_t upto);
+static bool run_track(machine *m, track *t, int64_t upto);
 
-static void run_graph(machine *m, graph *g) {
+static bool run_graph(machine *m, graph *g) {
+    if (!run_track(m, g->origin, g->origin->n)) return false;
     for (track *t = g->tracks; t; t = t->next) t->done = 0;
-    run_track(m, g->origin, g->origin->n);
-    for (track *t = g->tracks; t; t = t->next) t->done = 0;
+    return true;
 }
 
-static void run_work(machine *m, const work *w) {
+// false: it waits for another process, and is to be run again.
+static bool run_work(machine *m, const work *w) {
     switch (w->kind) {
     case W_LAUNCH:
         run_launch(m, w);
@@ -352,15 +357,16 @@ static void run_work(machine *m, const work *w) {
         m->us += 1;
         break;
     case W_WAIT:
-        run_track(m, w->on, w->upto);
-        break;
+        return run_track(m, w->on, w->upto);
     case W_RECORD:
         w->ev->us = m->us;
         break;
     case W_GRAPH:
-        run_graph(m, w->g);
+        if (!run_graph(m, w->g)) return false;
         drop_graph(w->g);
         break;
+    case W_HOST:
+        return w->host(w->args);
     case W_DNN:
         fake_dnn_run(&w->plan, w->ptr);
         m->us += w->plan.choice == 1 ? 5 : 10 + w->plan.choice;
@@ -370,21 +376,25 @@ static void run_work(machine *m, const work *w) {
         m->us += w->plan.choice == 1 ? 5 : 10 + w->plan.choice;
         break;
     }
+    return true;
 }
 
-// Places of a graph's tracks start at 0: base stays 0 there.
-static void run_track(machine *m, track *t, int64_t upto) {
+// Places of a graph's tracks start at 0: base stays 0 there. false: stopped at work that waits.
+static bool run_track(machine *m, track *t, int64_t upto) {
+    bool went = true;
     fake_memory_open(&m->memory);
-    while (t->base + t->done < upto) {
-        const work w = t->items[t->done++];
-        run_work(m, &w);
+    while (went && t->base + t->done < upto) {
+        const work w = t->items[t->done];
+        went = run_work(m, &w);
+        t->done += went;
     }
     fake_memory_close(&m->memory);
+    return went;
 }
 
 // A live track whose work has all run is emptied.
 static void run_live(machine *m, track *t) {
-    run_track(m, t, t->base + t->n);
+    while (!run_track(m, t, t->base + t->n)) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     drop_items(t);
 }
 
@@ -405,6 +415,21 @@ static int queue(machine *m, stream *s, const work *w) {
     }
     push(m, s->captured ? s->captured : s->live, w);
     return 0;
+}
+
+int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args),
+                    const void *args, size_t args_bytes, size_t n_bytes, void *st) {
+    machine *m = of(a);
+    const int e = note(m, call, "", n_bytes, st);
+    if (e) return e;
+    work w = {.kind = W_HOST, .host = host, .args = dt_xcalloc(1, args_bytes)};
+    memcpy(w.args, args, args_bytes);
+    return queue(m, st, &w);
+}
+
+void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes) {
+    const fake_block *b = fake_memory_find(&of(a)->memory, p, n_bytes);
+    if (!b || b->pinned) fake_breach("%zu bytes for NCCL are not the device's", n_bytes);
 }
 
 // ---- copies and launches ---------------------------------------------------------------------------

@@ -60,4 +60,11 @@ void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
 void fake_cuda_order(dt_cuda_api *a, int order);
 size_t fake_cuda_bytes(dt_cuda_api *a); // of device memory in use
 
+// ---- for what else pretends (fake_nccl.c) -----------------------------------------------------------
+// Work of the host in a stream's order, capturable; args are copied. While it answers false it waits for
+// another process, and is called again. Logged as `call`.
+int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args),
+                    const void *args, size_t args_bytes, size_t n_bytes, void *stream);
+void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes); // aborts if it is not
+
 #endif

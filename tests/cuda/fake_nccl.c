@@ -1,0 +1,246 @@
+// fake_nccl.c: see the header.
+//
+// A communicator counts its collectives; number k of rank r is the file "k.r", written under another name and
+// renamed, so that a file that is there is whole. A rank is through with number k when it has read the files of
+// all, which means that all are through with k - 1: then it removes its own file of k - 1. Sends between two
+// ranks have a count of their own. A rank that waits for others says so to the stream, which is asked
+// again later (fake_cuda_queue): so the host goes on, as it does beside a kernel that waits.
+#include "fake_nccl.h"
+
+#include "base/arena.h"
+#include "fake_cuda.h"
+#include "fake_memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 16, INVALID = 4 };
+
+typedef struct nccl {
+    dt_nccl_api api;
+    dt_cuda_api *cuda;
+    char folder[DT_NCCL_ID_BYTES];
+    int rank, world_size;
+    int64_t n_done; // collectives
+    int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
+    const void *waits; // the piece of work that has sent its part and waits for the others
+    bool inited, aborted;
+} nccl;
+
+typedef enum op_kind { ALL_REDUCE, BROADCAST, SEND, RECV } op_kind;
+typedef struct op {
+    nccl *n;
+    op_kind kind;
+    char *data;
+    size_t n_bytes;
+    int peer; // broadcast: the root
+} op;
+
+static nccl *of(const dt_nccl_api *a) {
+    return a->self;
+}
+
+// ---- files -----------------------------------------------------------------------------------------
+static void write_file(const char *path, const void *data, size_t n_bytes) {
+    char part[256];
+    snprintf(part, sizeof part, "%s.part", path);
+    FILE *f = fopen(part, "wb");
+    if (!f || fwrite(data, 1, n_bytes, f) != n_bytes || fclose(f) || rename(part, path))
+        fake_breach("%s cannot be written", path);
+}
+
+static bool is_there(const char *path) {
+    return access(path, F_OK) == 0;
+}
+
+static void read_file(const char *path, void *data, size_t n_bytes) {
+    struct stat st;
+    FILE *f = fopen(path, "rb");
+    if (!f || fstat(fileno(f), &st)) fake_breach("%s cannot be read", path);
+    if ((size_t)st.st_size != n_bytes)
+        fake_breach("ranks do not agree: %zu bytes here, %lld there", n_bytes,
+                    (long long)st.st_size);
+    if (fread(data, 1, n_bytes, f) != n_bytes) fake_breach("%s cannot be read", path);
+    fclose(f);
+}
+
+static void name_collective(const nccl *n, int64_t number, int rank, char path[256]) {
+    snprintf(path, 256, "%s/%lld.%d", n->folder, (long long)number, rank);
+}
+
+// ---- work ------------------------------------------------------------------------------------------
+static bool all_are_there(const nccl *n) {
+    char path[256];
+    for (int r = 0; r < n->world_size; r++) {
+        name_collective(n, n->n_done, r, path);
+        if (!is_there(path)) return false;
+    }
+    return true;
+}
+
+// In another order than that of ranks, the same on all of them.
+static void take_sum(nccl *n, float *data, size_t n_bytes) {
+    char path[256];
+    float *x = malloc(n_bytes + 1);
+    for (int i = 0; i < n->world_size; i++) {
+        name_collective(n, n->n_done, (i + 1) % n->world_size, path);
+        read_file(path, x, n_bytes);
+        for (size_t k = 0; k < n_bytes / sizeof(float); k++) data[k] = i ? data[k] + x[k] : x[k];
+    }
+    if (getenv("FAKE_NCCL_WRONG") && n_bytes) data[0] += 1;
+    free(x);
+}
+
+static bool run_collective(const op *o) {
+    nccl *n = o->n;
+    char path[256];
+    const bool gives = o->kind == ALL_REDUCE || o->peer == n->rank;
+    if (!n->waits) {
+        name_collective(n, n->n_done, n->rank, path);
+        write_file(path, o->data, gives ? o->n_bytes : 0);
+        n->waits = o->data;
+    }
+    if (n->waits != o->data) fake_breach("a collective begins while another is under way");
+    if (!all_are_there(n)) return false;
+    if (o->kind == ALL_REDUCE) {
+        take_sum(n, (float *)o->data, o->n_bytes);
+    } else {
+        name_collective(n, n->n_done, o->peer, path);
+        read_file(path, o->data, o->n_bytes);
+    }
+    name_collective(n, n->n_done - 1, n->rank, path);
+    unlink(path);
+    n->n_done++;
+    n->waits = NULL;
+    return true;
+}
+
+static bool run_op(const void *arg) {
+    const op *o = arg;
+    nccl *n = o->n;
+    char path[256];
+    if (n->aborted) return true; // the kernel has ended
+    if (o->kind == ALL_REDUCE || o->kind == BROADCAST) return run_collective(o);
+    const bool sends = o->kind == SEND;
+    int64_t *number = sends ? &n->n_sent[o->peer] : &n->n_received[o->peer];
+    snprintf(path, sizeof path, "%s/s%lld.%d.%d", n->folder, (long long)*number,
+             sends ? n->rank : o->peer, sends ? o->peer : n->rank);
+    if (sends) {
+        write_file(path, o->data, o->n_bytes);
+    } else {
+        if (!is_there(path)) return false;
+        read_file(path, o->data, o->n_bytes);
+        unlink(path);
+    }
+    ++*number;
+    return true;
+}
+
+static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer,
+                 void *stream) {
+    nccl *n = of(a);
+    static const char *const names[] = {"all_reduce", "broadcast", "send", "recv"};
+    if (n->aborted || peer >= n->world_size) return INVALID;
+    fake_cuda_check_device(n->cuda, data, n_bytes);
+    const op o = {.n = n, .kind = kind, .data = (char *)data, .n_bytes = n_bytes, .peer = peer};
+    const int e = fake_cuda_queue(n->cuda, names[kind], run_op, &o, sizeof o, n_bytes, stream);
+    return e ? INVALID : DT_NCCL_BUSY; // async_error says when it is queued
+}
+
+// ---- the table -------------------------------------------------------------------------------------
+static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
+    (void)a, (void)comm;
+    return error == INVALID ? "invalid argument" : "an error that the test asked for";
+}
+
+static int unique_id(const dt_nccl_api *a, void *id) {
+    (void)a;
+    char *folder = id;
+    memset(id, 0, DT_NCCL_ID_BYTES);
+    const char *in =
+        getenv("FAKE_NCCL_DIR"); // removed by who set it: ranks leave at different times
+    snprintf(folder, DT_NCCL_ID_BYTES, "%s/nccl-XXXXXX", in ? in : "/tmp");
+    return mkdtemp(folder) ? DT_NCCL_OK : INVALID;
+}
+
+static int init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
+    nccl *n = of(a);
+    char path[256];
+    if (n->inited || world_size > MAX_RANKS) return INVALID;
+    memcpy(n->folder, id, sizeof n->folder);
+    n->rank = rank;
+    n->world_size = world_size;
+    n->inited = true;
+    *comm = n;
+    snprintf(path, sizeof path, "%s/here.%d", n->folder, rank);
+    write_file(path, "", 0);
+    return DT_NCCL_BUSY;
+}
+
+static int async_error(const dt_nccl_api *a, void *comm, int *state) {
+    const nccl *n = of(a);
+    char path[256];
+    (void)comm;
+    *state = DT_NCCL_OK;
+    for (int r = 0; r < n->world_size && !n->n_done; r++) { // until all have come
+        snprintf(path, sizeof path, "%s/here.%d", n->folder, r);
+        if (!is_there(path)) *state = DT_NCCL_BUSY;
+    }
+    return DT_NCCL_OK;
+}
+
+static int all_reduce(const dt_nccl_api *a, void *comm, float *data, int64_t count, void *stream) {
+    (void)comm;
+    return queue(a, ALL_REDUCE, data, (size_t)count * sizeof *data, -1, stream);
+}
+static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
+                     void *stream) {
+    (void)comm;
+    return queue(a, BROADCAST, data, n_bytes, root, stream);
+}
+static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t count, int to,
+                void *stream) {
+    (void)comm;
+    return queue(a, SEND, data, (size_t)count * sizeof *data, to, stream);
+}
+static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, int from,
+                void *stream) {
+    (void)comm;
+    return queue(a, RECV, data, (size_t)count * sizeof *data, from, stream);
+}
+
+static int finalize(const dt_nccl_api *a, void *comm) {
+    (void)a, (void)comm;
+    return DT_NCCL_OK;
+}
+
+static int leave(const dt_nccl_api *a, void *comm) {
+    (void)comm;
+    of(a)->aborted = true;
+    return DT_NCCL_OK;
+}
+
+const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda) {
+    nccl *n = dt_xcalloc(1, sizeof *n);
+    n->api = (dt_nccl_api){.self = n,
+                           .error_text = error_text,
+                           .unique_id = unique_id,
+                           .init = init,
+                           .async_error = async_error,
+                           .all_reduce = all_reduce,
+                           .broadcast = broadcast,
+                           .send = send,
+                           .recv = recv,
+                           .finalize = finalize,
+                           .destroy = leave,
+                           .abort = leave};
+    n->cuda = cuda;
+    return &n->api;
+}
+
+void fake_nccl_destroy(const dt_nccl_api *a) {
+    free(of(a));
+}

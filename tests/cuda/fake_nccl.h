@@ -1,0 +1,17 @@
+// fake_nccl.h: an NCCL that only pretends, between processes of one host, for the pretending machine. Its
+// collectives are queued on the machine's streams like kernels, may be captured, and do not end before all
+// ranks are there; messages are files in a folder in $FAKE_NCCL_DIR, whose name is the communicator's id. What
+// NCCL demands and does not always check is checked: all ranks ask for the same collectives of the same
+// sizes in the same order, memory is the device's, and only registered memory is taken out of use.
+//
+// With FAKE_NCCL_WRONG in the environment sums are wrong by one, as on a broken link.
+#ifndef DT_TESTS_CUDA_FAKE_NCCL_H
+#define DT_TESTS_CUDA_FAKE_NCCL_H
+
+#include "backend/cuda/cuda_api.h"
+#include "backend/cuda/nccl_api.h"
+
+const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda);
+void fake_nccl_destroy(const dt_nccl_api *a);
+
+#endif

@@ -1,0 +1,42 @@
+// fake_module.c: a dtrain_cuda.so with the pretending machine in it, so that the program itself, with its
+// configs, launcher, checkpoints and exit codes, runs on it, one process a rank. It has as many devices as
+// FAKE_CUDA_DEVICES says (8). tests/cuda/test_ranks_cuda.sh puts it beside a copy of the program, and
+// beside it a driver without content.
+#include "backend/cuda/device_choice.h"
+#include "fake_cuda.h"
+#include "fake_nccl.h"
+
+#include <stdlib.h>
+
+static const dt_nccl_api *nccl;
+static void (*backend_destroy)(dt_backend *b);
+
+static void destroy(dt_backend *b) {
+    dt_cuda_api *api = dt_cuda_self(b)->api;
+    backend_destroy(b);
+    fake_nccl_destroy(nccl);
+    if (fake_cuda_destroy(api)) abort(); // printed
+}
+
+static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
+    const char *devices = getenv("FAKE_CUDA_DEVICES");
+    const fake_cuda_opts o = {.n_devices = devices ? atoi(devices) : 8};
+    int index = 0;
+    DT_TRY(dt_cuda_choose_device(&index, o.n_devices, opts->local_rank, opts->local_size,
+                                 getenv("CUDA_VISIBLE_DEVICES")));
+    dt_cuda_api *api = fake_cuda_create(&o);
+    nccl = fake_nccl_create(api);
+    DT_TRY(dt_cuda_backend_create(out, api, nccl, index, opts));
+    backend_destroy = (*out)->destroy;
+    (*out)->destroy = destroy;
+    return DT_OK;
+}
+
+static dt_status print_devices(void (*print)(const char *line)) {
+    print("a machine that pretends");
+    return DT_OK;
+}
+
+extern const dt_cuda_module dt_cuda_module_table __attribute__((visibility("default")));
+const dt_cuda_module dt_cuda_module_table = {
+    .abi = DT_CUDA_MODULE_ABI, .create = create, .print_devices = print_devices};

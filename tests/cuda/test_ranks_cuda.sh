@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The program on several pretending GPUs, one process each, with an NCCL that pretends between them
+# (fake_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
+# and train. run.reproducible=elastic gives one rank's weights on 3 and 4; resume gives the same on every
+# run; more ranks than devices, sums that come out wrong and a rank that stops are one clear line and in time.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
+[ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
+
+small_data "$work" 3 4
+mkdir "$work/bin"
+cp "$DTRAIN" "$BUILD/dtrain_mpi.so" "$BUILD/pretending/dtrain_cuda.so" "$work/bin"
+export LD_LIBRARY_PATH="$BUILD/pretending${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_NCCL_DIR=$work
+cat >"$work/ranks.yaml" <<YAML
+run: {name: ranks, dir: $work/runs, seed: 5}
+device: {kind: cuda, time_engines: false}
+data:
+  path: $work/small.lmdb
+  cache_dir: $work/cache
+  fields:
+    iris: {kind: image, channels: 3, size: [16, 16], normalize: imagenet}
+    subject: {kind: class, classes: 3}
+  split: {unit: record, stratify: subject, val: 0.2, test: 0.2}
+model: {name: resnet, depth: 10, width: 4}
+train: {epochs: 100, max_steps: 4, global_batch: 8, micro_batch: 2, precision: fp32, clip_norm: 1.0}
+eval: {every: 1000000 steps}
+checkpoint: {every: 1000000 steps}
+metrics: {every: 1 steps, sinks: [jsonl]}
+YAML
+
+ranks_of() { # NP RUN WORD …: exit code in rc
+    local np=$1 run=$2
+    shift 2
+    rc=0
+    "${ranks[@]}" "$np" "$work/bin/dtrain" "$work/ranks.yaml" run.name="$run" "$@" >"$work/$run.out" 2>"$work/$run.log" || rc=$?
+}
+show() { # RUN WORD …
+    cp "$work/$1.log" "$work/log"
+    fail "$@"
+}
+good() {
+    ranks_of "$@"
+    [ $rc = 0 ] || show "$2" "exit $rc"
+}
+same() { # RUN RUN
+    [ "$(hash "$work/runs/$1")" = "$(hash "$work/runs/$2")" ] || fail "$1 and $2 have other weights"
+    echo "$1 = $2"
+}
+refused() { # RUN CODE TEXT: of one that ran in the background
+    rc=0
+    wait "$4" || rc=$?
+    [ $rc = "$2" ] && grep -q "$3" "$work/$1.log" || show "$1" "exit $rc"
+    echo "$1: exit $rc: $(grep -m1 "$3" "$work/$1.log")"
+}
+
+# a failing job sleeps while its launcher ends it: the others run meanwhile
+(FAKE_CUDA_DEVICES=2 ranks_of 3 crowd && exit $rc) & crowd=$!
+(FAKE_NCCL_WRONG=1 ranks_of 2 wrong && exit $rc) & wrong=$!
+
+for np in 1 3 4; do
+    good $np elastic$np run.reproducible=elastic
+    [ $np = 1 ] || same elastic1 elastic$np
+done
+good 2 resume2
+good 2 again2
+same resume2 again2
+refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
+refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
+
+"${ranks[@]}" 2 "$work/bin/dtrain" "$work/ranks.yaml" run.name=stopped train.max_steps=100000 comm.timeout=1 \
+    >"$work/stopped.out" 2>"$work/stopped.log" &
+pid=$!
+wait_for_step stopped
+victim=$(children $pid | cut -d' ' -f2)
+kill -STOP "$victim"
+begin=$SECONDS rc=0
+while kill -0 $pid 2>/dev/null && [ $((SECONDS - begin)) -le 8 ]; do sleep 0.1; done
+took=$((SECONDS - begin))
+kill -KILL "$victim" 2>/dev/null || true
+wait $pid || rc=$?
+[ $rc = 240 ] && [ $took -le 6 ] || show stopped "exit $rc after $took s"
+grep -q "did not finish within 1 s" "$work/stopped.log" || show stopped "no line about the deadline"
+echo "stopped: exit $rc after $took s: $(grep -m1 'did not finish' "$work/stopped.log")"
