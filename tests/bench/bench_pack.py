@@ -2,31 +2,42 @@
 """dtrain pack of many small WAVs against its limits and its peers, all in one run, taken in turns.
 
     tests/bench/bench_pack.py [--files 40000] [--bytes 16000] [--rounds 3] [--threads 2] [--dir DIR] [--build build]
+                              [--no-peers]
 
-Limits: every file opened, read and closed by as many threads (bench_pack_limits); as many bytes written
-to one file, through the cache and past it, with and without fsync. Peers: Python's tarfile, and
-webdataset's ShardWriter where it is installed; both on one thread, as they come, without fsync. Files
-are in the page cache (warm). A rate is that of the best round, as other load only ever adds time.
-Prints a table and one JSON line.
+Limits, of plain loops on as many threads (bench_pack_limits): *read* walks the folder, opens, reads and closes
+every file; *write* writes as many bytes as the tar has, past the page cache and through it, with fsync, as
+pack's files are synced; *copy* does both in one program: what is read goes into blocks of 1 MiB, which are
+written and synced, by as many threads, two and three times as many (the best counts: who waits for the disk
+lets another read). min(read, write) is what a machine could reach that reads and writes at once and does
+nothing else; where both need the same cores no program comes near it, and *copy* says how near a program
+without order, headers, hashes, index and catalog comes. Peers: Python's tarfile, and webdataset's ShardWriter
+where it is installed; both on one thread, as they come, without fsync. Files are in the page cache
+(warm). A rate is that of the best round, as other load only ever adds time. CPU is user and system time of
+the round with least of it. Prints a table and one JSON line.
 """
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
 import time
 
 SHIM = "int fsync(int fd) { return 0; }\n"
+HOWS = {"cache": "write cache", "cache+sync": "write cache + fsync", "direct+sync": "write direct + fsync"}
 
 
 def run(words, **env):
+    """Seconds, output, and CPU seconds."""
     begin = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     p = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **env})
     seconds = time.perf_counter() - begin
     if p.returncode != 0:
         raise SystemExit(f"{' '.join(words)}: exit {p.returncode}: {p.stderr[-500:]}")
-    return seconds, p.stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, p.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def with_tarfile(source, out):
@@ -59,17 +70,37 @@ def main():
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--dir")
     p.add_argument("--build", default="build")
+    p.add_argument("--no-peers", action="store_true")
     a = p.parse_args()
     work = tempfile.mkdtemp(dir=a.dir)
     limits, dtrain = f"{a.build}/bench_pack_limits", f"{a.build}/dtrain"
-    best = {}
+    best, least_cpu = {}, {}
 
-    def note(name, seconds):
+    def note(name, seconds, cpu=None):
         best[name] = min(best.get(name, 1e9), seconds)
+        if cpu is not None:
+            least_cpu[name] = min(least_cpu.get(name, 1e9), cpu)
+
+    def limit(name, *words):
+        _, out, cpu = run([limits, *words])
+        note(name, json.loads(out)["s"], cpu)
+
+    def clear():
+        run(["rm", "-rf"] + [f"{work}/{f}" for f in os.listdir(work) if f.startswith(("out", "peer"))])
 
     def pack(name, out, *options, **env):
-        run(["rm", "-rf"] + [f"{work}/{f}" for f in os.listdir(work) if f.startswith("out")])
-        note(name, run([dtrain, "pack", f"{work}/raw", f"{work}/{out}", "--threads", str(a.threads), *options], **env)[0])
+        clear()
+        words = [dtrain, "pack", f"{work}/raw", f"{work}/{out}", "--threads", str(a.threads), *options]
+        seconds, _, cpu = run(words, **env)
+        note(name, seconds, cpu)
+
+    def peers():
+        clear()
+        note("peer: tarfile", with_tarfile(f"{work}/raw", f"{work}/peer.tar"))
+        try:
+            note("peer: webdataset", with_webdataset(f"{work}/raw", f"{work}/peer-%06d.tar"))
+        except ImportError:
+            pass
 
     try:
         run([limits, "make", f"{work}/raw", str(a.files), str(a.bytes)])
@@ -77,37 +108,39 @@ def main():
             f.write(SHIM)
         run(["cc", "-shared", "-fPIC", "-o", f"{work}/shim.so", f"{work}/shim.c"])
         run([limits, "read", f"{work}/raw", "1"])
-        n_bytes = a.files * (a.bytes // 512 * 512 + 4 * 512)
+        n_bytes = a.files * ((a.bytes + 44 + 511) // 512 * 512 + 5 * 512)  # header; json and cls, each with its own
         for _ in range(a.rounds):
-            note("read", json.loads(run([limits, "read", f"{work}/raw", str(a.threads)])[1])["s"])
-            for how in "cache", "cache+sync", "direct+sync":
-                words = [limits, "write", f"{work}/plain", str(n_bytes), str(a.threads), how]
-                note(f"write {how}", json.loads(run(words)[1])["s"])
-                os.unlink(f"{work}/plain")
+            limit("read", "read", f"{work}/raw", str(a.threads))
             pack("pack tar", "out.tar")
+            for how, name in HOWS.items():
+                limit(name, "write", f"{work}/plain", str(n_bytes), str(a.threads), how)
+                os.unlink(f"{work}/plain")
+            pack("pack lmdb", "out.lmdb")
+            for k in 1, 2, 3:
+                limit("copy direct + fsync", "copy", f"{work}/raw", f"{work}/plain", str(k * a.threads), "direct+sync")
+                os.unlink(f"{work}/plain")
             pack("pack tar, no fsync", "out.tar", LD_PRELOAD=f"{work}/shim.so")
             pack("pack 8 shards", "out-{0..7}.tar")
-            pack("pack lmdb", "out.lmdb")
-            run(["rm", "-rf"] + [f"{work}/{f}" for f in os.listdir(work) if f.startswith("out")])
-            note("peer: tarfile", with_tarfile(f"{work}/raw", f"{work}/peer.tar"))
-            try:
-                note("peer: webdataset", with_webdataset(f"{work}/raw", f"{work}/peer-%06d.tar"))
-            except ImportError:
-                pass
+            if not a.no_peers:
+                peers()
         rate = {k: a.files / s for k, s in best.items()}
         for k, r in rate.items():
-            print(f"{k:24} {best[k]:8.3f} s  {r:9.0f} files/s  {r * (a.bytes + 44) / 1e6:8.1f} MB/s")
-        durable = min(rate["read"], max(rate["write cache+sync"], rate["write direct+sync"]))
+            cpu = f"{1e6 * least_cpu[k] / a.files:5.1f} us CPU a file" if k in least_cpu else ""
+            print(f"{k:24} {best[k]:8.3f} s  {r:9.0f} files/s  {r * (a.bytes + 44) / 1e6:8.1f} MB/s  {cpu}")
+        durable = min(rate["read"], max(rate["write cache + fsync"], rate["write direct + fsync"]))
         cached = min(rate["read"], rate["write cache"])
-        slower = min(rate["read"], rate["write cache+sync"])
-        print(f"pack tar / min(read, fastest write + fsync) = {rate['pack tar'] / durable:.2f}")
-        print(f"pack tar / min(read, cached write + fsync)  = {rate['pack tar'] / slower:.2f}")
-        print(f"pack tar without fsync / min(read, cached write without fsync) = {rate['pack tar, no fsync'] / cached:.2f}")
+        ratio = {"tar / min(read, write + fsync)": rate["pack tar"] / durable,
+                 "lmdb / min(read, write + fsync)": rate["pack lmdb"] / durable,
+                 "tar / copy": rate["pack tar"] / rate["copy direct + fsync"],
+                 "lmdb / copy": rate["pack lmdb"] / rate["copy direct + fsync"],
+                 "copy / min(read, write + fsync)": rate["copy direct + fsync"] / durable,
+                 "tar without fsync / min(read, cached write)": rate["pack tar, no fsync"] / cached}
+        for k, r in ratio.items():
+            print(f"{k:44} {r:.2f}")
         print(json.dumps({"files": a.files, "bytes": a.bytes, "threads": a.threads,
                           "files_per_s": {k: round(r) for k, r in rate.items()},
-                          "ratio": round(rate["pack tar"] / durable, 3),
-                          "ratio_cached": round(rate["pack tar"] / slower, 3),
-                          "ratio_no_fsync": round(rate["pack tar, no fsync"] / cached, 3)}))
+                          "cpu_us_per_file": {k: round(1e6 * s / a.files, 2) for k, s in least_cpu.items()},
+                          "ratio": {k: round(r, 3) for k, r in ratio.items()}}))
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
