@@ -142,7 +142,7 @@ dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
     dt_buffer b = {0};
     int fd;
-    c->shards[shard].stamp = stamp;
+    if (c->shards[shard].stamp != stamp) c->shards[shard].stamp = stamp; // else others may read it
     dt_status st = dt_index_make(c, shard, stamp, &b);
     if (st == DT_OK) st = dt_io_create(&fd, path, false);
     if (st == DT_OK) {

@@ -13,13 +13,14 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COPY_BYTES = 4 << 20 };
+enum { COPY_BYTES = 4 << 20, MESSAGE = 2048 };
 
 // ---- ends of files ------------------------------------------------------------------------------------
 static dt_status put(void *arg, const void *data, size_t n_bytes, uint64_t at) {
@@ -249,19 +250,25 @@ static dt_status visit_all(filler *f, char *const *journals, const size_t *n_of,
     return DT_OK;
 }
 
-static dt_status write_indexes(const filler *f) {
+static dt_status find_stamps(const filler *f) {
     for (uint32_t s = 0; s < f->catalog->n_shards; s++) {
         dt_blob blob;
-        uint64_t stamp = 0;
         DT_TRY(dt_blob_open(&blob, f->catalog->shards[s].path));
-        dt_status st = dt_blob_stamp(&blob, &stamp);
+        dt_status st = dt_blob_stamp(&blob, &f->catalog->shards[s].stamp);
         dt_blob_close(&blob);
-        char *path = dt_xprintf("%s.index", f->catalog->shards[s].path);
-        if (st == DT_OK) st = dt_index_save(f->catalog, s, stamp, path);
-        free(path);
         DT_TRY(st);
     }
     return DT_OK;
+}
+
+static dt_status write_indexes(const filler *f) {
+    dt_status st = DT_OK;
+    for (uint32_t s = 0; s < f->catalog->n_shards && st == DT_OK; s++) {
+        char *path = dt_xprintf("%s.index", f->catalog->shards[s].path);
+        st = dt_index_save(f->catalog, s, f->catalog->shards[s].stamp, path);
+        free(path);
+    }
+    return st;
 }
 
 // ---- where it comes from ------------------------------------------------------------------------------
@@ -336,6 +343,34 @@ static dt_status write_database(const filler *f, const dt_pack_opts *o, uint64_t
     return st;
 }
 
+// Indexes and database both hold all rows and need nothing of each other: side by side.
+typedef struct saving {
+    const filler *f;
+    const dt_pack_opts *o;
+    uint64_t fingerprint;
+    dt_status status[2];
+    char message[2][MESSAGE];
+} saving;
+
+static void save_one(void *arg, int worker) {
+    saving *s = arg;
+    s->status[worker] =
+        worker == 0 ? write_database(s->f, s->o, s->fingerprint) : write_indexes(s->f);
+    if (s->status[worker] != DT_OK) snprintf(s->message[worker], MESSAGE, "%s", dt_error_message());
+}
+
+static dt_status save(const filler *f, const dt_pack_opts *o, uint64_t fingerprint) {
+    saving s = {.f = f, .o = o, .fingerprint = fingerprint};
+    dt_team *team = NULL;
+    DT_TRY(find_stamps(f));
+    DT_TRY(dt_team_create(&team, 2, "dt-pack-index"));
+    dt_team_run(team, save_one, &s);
+    dt_team_destroy(team);
+    for (int i = 0; i < 2; i++)
+        if (s.status[i] != DT_OK) return dt_fail(s.status[i], "%s", s.message[i]);
+    return DT_OK;
+}
+
 static dt_status check_duplicates(const filler *f, const dt_pack_opts *o) {
     const dt_raw *raw = f->c->raw;
     dt_finish_counts *n = f->counts;
@@ -365,8 +400,7 @@ dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack
         st = dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack", o->source,
                      c->raw->n);
     dt_catalog_finish(f.catalog);
-    if (st == DT_OK) st = write_indexes(&f);
-    if (st == DT_OK) st = write_database(&f, o, fingerprint);
+    if (st == DT_OK) st = save(&f, o, fingerprint);
     dt_catalog_destroy(f.catalog);
     dt_buffer_fini(&f.key);
     dt_buffer_fini(&f.last);

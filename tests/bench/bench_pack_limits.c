@@ -86,7 +86,8 @@ static void list(const char *path) {
 
 static void *read_some(void *arg) {
     size_t cap = 1 << 20;
-    char *buf = malloc(cap);
+    char *buf =
+        aligned_alloc(4096, cap); // the kernel's copy to another place takes four times as long
     for (size_t at; (at = atomic_fetch_add(&next_item, RUN)) < n_names;)
         for (size_t i = at; i < at + RUN && i < n_names; i++) {
             int fd = open(names[i], O_RDONLY | O_CLOEXEC);
