@@ -22,7 +22,13 @@ int64_t dt_layout_elements(dt_layout l, const dt_shape *s) {
     return n;
 }
 
+size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s) {
+    return ((size_t)dt_shape_elements(s) * dt_dtype_size(t) + 63) / 64 * 64;
+}
+
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s) {
+    if (l.kind == DT_NHWC_SUMS)
+        return dt_layout_sums_at(t, s) + 2 * (size_t)s->d[1] * sizeof(float);
     return (size_t)dt_layout_elements(l, s) * dt_dtype_size(t);
 }
 
@@ -32,6 +38,8 @@ const char *dt_layout_name(dt_layout l) {
         return "dense";
     case DT_NHWC:
         return "nhwc";
+    case DT_NHWC_SUMS:
+        return "nhwc+sums";
     default:
         return l.block == 16 ? "nChw16c" : "nChw8c";
     }

@@ -12,7 +12,9 @@
 // Layouts: DENSE is logical row-major (images NCHW). NHWC is channels-last. BLOCKED is NCHW with
 // channels in blocks of `block` innermost, (N, ceil(C/b), H, W, b), the padding channels being zero:
 // every kernel that writes a BLOCKED tensor keeps them zero. PARAM, BUFFER, GRAD, STAT and INPUT
-// values are always DENSE. Kernels that only know DENSE ask for it.
+// values are always DENSE. Kernels that only know DENSE ask for it. NHWC_SUMS is NHWC with f32 (2, C) behind
+// it (dt_layout_sums_at): each channel's sum and sum of squares over all pixels. A kernel offers it that makes
+// the sums on its way, to readers that would make them again; copies in other layouts lack them.
 //
 // GRAD and STAT outputs point into a gradient slab (f32, dense): run() overwrites, or adds when the
 // output's bit in `accumulate` is set.
@@ -27,7 +29,7 @@
 #include "backend/step_block.h"
 #include "graph/ir.h"
 
-typedef enum dt_layout_kind { DT_DENSE, DT_NHWC, DT_BLOCKED } dt_layout_kind;
+typedef enum dt_layout_kind { DT_DENSE, DT_NHWC, DT_BLOCKED, DT_NHWC_SUMS } dt_layout_kind;
 typedef struct dt_layout {
     uint8_t kind;  // dt_layout_kind
     uint8_t block; // BLOCKED: 8 or 16
@@ -38,10 +40,11 @@ static inline dt_layout dt_dense(void) {
 static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
     return a.kind == b.kind && a.block == b.block;
 }
-// Elements stored (with channel padding) and bytes of a tensor in a layout.
+// Elements stored (with channel padding, without sums) and bytes of a tensor in a layout.
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
-const char *dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c"
+size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s); // NHWC_SUMS: bytes in front of the sums
+const char *dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c", "nhwc+sums"
 
 // ---- packed parameters -----------------------------------------------------------------------------
 // A copy of one or several parameters in the form a kernel wants (blocked, bf16, BN folded in).

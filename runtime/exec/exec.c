@@ -238,9 +238,10 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
             dt_value v = s->site.node->out[i];
             if (v == DT_NONE) continue;
             const dt_value_info *info = &g->values[v];
-            size_t n_bytes = info->kind == DT_V_TEMP
-                                 ? dt_layout_bytes(s->site.out_layout[i], info->dtype, &info->shape)
-                                 : (size_t)dt_shape_elements(&info->shape) * sizeof(float);
+            const dt_layout l =
+                info->kind == DT_V_TEMP ? s->site.out_layout[i] : dt_dense(); // else f32, dense
+            size_t n_bytes =
+                (size_t)dt_layout_elements(l, &info->shape) * dt_dtype_size(info->dtype);
             if (!all_finite(e, info, e->steps[k].out[i], n_bytes)) bad = info->name;
         }
     }

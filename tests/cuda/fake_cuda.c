@@ -370,6 +370,7 @@ static bool run_work(machine *m, const work *w) {
     case W_DNN:
         fake_dnn_run(&w->plan, w->ptr);
         m->us += w->plan.choice == 1 ? 5 : 10 + w->plan.choice;
+        if (w->plan.dnn.sums && w->plan.dnn.k > FAKE_SUMS_CHEAP) m->us += 10;
         break;
     case W_GEMM:
         fake_gemm_run(&w->plan, w->ptr);
@@ -711,8 +712,8 @@ static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out
     return e ? e : add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
 }
 static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
-    (void)d;
-    *n = getenv("FAKE_CUDA_NO_DNN") ? 0 : N_CHOICES;
+    const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS"));
+    *n = none ? 0 : N_CHOICES;
     return note(of(a), "dnn_choices", "", 0, NULL);
 }
 static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
@@ -756,7 +757,6 @@ static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **o
     return e ? e : add_plan(of(a), &(fake_plan){.gemm = *d, .choice = choice}, out, bytes);
 }
 static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
-    (void)d;
     *n = N_CHOICES;
     return note(of(a), "gemm_choices", "", 0, NULL);
 }

@@ -16,7 +16,8 @@
 //
 // cuDNN's and cuBLASLt's part are naive loops in f32. Each has three choices that give the same result;
 // the second is the fastest by the machine's own clock (event_ms), which counts work and no time. With
-// FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for anything: own kernels serve its ops.
+// FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for anything: own kernels serve its ops;
+// with FAKE_CUDA_NO_SUMS, none for convolutions that also make sums.
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
 #define DT_TESTS_CUDA_FAKE_CUDA_H
 
@@ -26,6 +27,9 @@ typedef struct fake_cuda_opts {
     int n_devices;      // 0: one
     size_t total_bytes; // of each; 0: 1 GiB
 } fake_cuda_opts;
+
+// By the machine's clock a convolution's sums cost nothing up to so many channels, and too much above.
+enum { FAKE_SUMS_CHEAP = 256 };
 
 // Error codes, CUDA's own numbers.
 enum {

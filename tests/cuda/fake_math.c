@@ -82,6 +82,24 @@ static void tap_wgrad(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, fl
         }
 }
 
+// Of y as it was written, in tiles of pixels as engines do.
+static void sum_channels(const dt_dnn_desc *d, void *const *ptr) {
+    enum { TILE = 128 };
+    const int64_t pixels = d->n * d->out_h * d->out_w;
+    for (int64_t k = 0; k < d->k; k++) {
+        float all = 0, squares = 0;
+        for (int64_t tile = 0; tile < pixels; tile += TILE) {
+            float sum = 0, square = 0;
+            for (int64_t i = tile; i < pixels && i < tile + TILE; i++) {
+                const float y = dt_get(ptr[2], d->type, i * d->k + k);
+                sum += y, square += y * y;
+            }
+            all += sum, squares += square;
+        }
+        ((float *)ptr[3])[k] = all, ((float *)ptr[4])[k] = squares;
+    }
+}
+
 static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
     const conv c = {d, d->k / d->groups, d->c / d->groups};
     const int64_t taps = (int64_t)d->win.kernel[0] * d->win.kernel[1], per_k = taps * c.cg;
@@ -106,6 +124,7 @@ static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
         for (int64_t k = 0; k < d->k; k++)
             for (int64_t i = 0; i < per_k; i++)
                 dt_put(ptr[2], d->type, k * per_k + i, t[1][i * d->k + k]);
+    if (d->sums) sum_channels(d, ptr);
     for (int i = 0; i < 3; i++) free(t[i]);
 }
 
@@ -204,7 +223,7 @@ const char *fake_dnn_name(const fake_plan *p) {
 int fake_dnn_pointers(const fake_plan *p) {
     switch (p->dnn.kind) {
     case DT_DNN_CONV_FWD:
-        return p->dnn.bias ? 4 : 3;
+        return p->dnn.sums ? 5 : p->dnn.bias ? 4 : 3;
     case DT_DNN_SDPA_FWD:
         return 5;
     case DT_DNN_SDPA_BWD:

@@ -355,6 +355,42 @@ static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
     assert_true(timed("m", "/dev/null/engines"));
 }
 
+// Sums are taken where the machine's clock says that they cost less than a pass of their own; a no is kept like any
+// other choice, and is for sums alone.
+static void test_sums_are_taken_where_they_pay(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    const dt_cuda_plan *plan = NULL;
+    dt_dnn_desc d = conv;
+    d.type = DT_F16;
+    d.bias = false;
+    d.sums = true;
+    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    assert_non_null(plan);
+    assert_int_equal(plan->choice, 1);
+    d.k = FAKE_SUMS_CHEAP + 1;
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+        assert_null(plan);
+    }
+    char *text = dt_cuda_plans_text(p);
+    assert_non_null(strstr(text, "-1\tconv_fwd f16 n1 c4 5x5 k257"));
+    dt_cuda_plans_destroy(p);
+    p = open_plans(api, "m", NULL);
+    assert_int_equal(dt_cuda_plans_take(p, text), 4);
+    assert_int_equal(dt_cuda_plans_take(p, "-1\tconv_fwd f16 without"), 0);
+    fake_cuda_log_clear(api);
+    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    assert_null(plan);
+    d.k = conv.k;
+    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    assert_non_null(plan);
+    assert_int_equal(count_calls(api, "dnn_run"), 0);
+    free(text);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_fastest_stays_and_is_shared),
@@ -366,6 +402,7 @@ int main(void) {
         cmocka_unit_test(test_finished_plans_are_kept_in_a_file),
         cmocka_unit_test(test_a_plan_that_is_refused_is_made_anew),
         cmocka_unit_test(test_other_ranks_find_the_plans),
+        cmocka_unit_test(test_sums_are_taken_where_they_pay),
         cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,9 @@
 // inference, in fp32 (without TF32), bf16 and fp16, deterministic: what serves that serves all else. An engine
 // counts when its plan can be finalised. DNN_SUPPORT_VERBOSE=1 prints the engine of each.
 //
+// Convolutions in front of batch norms wish for sums under fp16 (cuda_desc.h). They must have an engine without;
+// how many have one with them is printed for each network, and every shipped network has some on every device.
+//
 // Without libcudnn at build time this program only says so (77).
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,13 +85,23 @@ typedef struct want {
 } want;
 static want *wants;
 static int n_wants, cap_wants;
+// by want: an engine was found on the device at hand; one that need not be compiled
+static bool *has, *has_compiled;
 
-static void add_want(const dt_dnn_desc *d, const char *graph, const char *node) {
+// Which convolutions of which network wish for sums: a line each.
+typedef struct wish {
+    char network[80];
+    int want;
+} wish;
+static wish wishes[2048];
+static int n_wishes;
+
+static int add_want(const dt_dnn_desc *d, const char *graph, const char *node) {
     char text[DT_DESC_TEXT];
-    if (!dt_cuda_dnn_serves(d)) return;
+    if (!dt_cuda_dnn_serves(d)) return -1;
     dt_dnn_desc_print(d, text);
     for (int i = 0; i < n_wants; i++)
-        if (strcmp(wants[i].text, text) == 0) return;
+        if (strcmp(wants[i].text, text) == 0) return i;
     if (n_wants == cap_wants) {
         cap_wants = cap_wants ? 2 * cap_wants : 256;
         wants = dt_xrealloc(wants, sizeof *wants * (size_t)cap_wants);
@@ -97,6 +110,7 @@ static void add_want(const dt_dnn_desc *d, const char *graph, const char *node) 
     w->desc = *d;
     memcpy(w->text, text, sizeof text);
     snprintf(w->from, sizeof w->from, "%s: %s", graph, node);
+    return n_wants - 1;
 }
 
 static void add_graph(const dt_graph *g, const char *name) {
@@ -107,15 +121,20 @@ static void add_graph(const dt_graph *g, const char *name) {
         dt_dnn_desc d[DT_NODE_DESCS];
         const int n = dt_cuda_node_descs(g, &g->nodes[i], demands, d);
         for (int j = 0; j < n; j++) {
-            add_want(&d[j], name, g->nodes[i].name);
-            if (d[j].type != DT_BF16) continue;
-            d[j].type = DT_F16;
+            const int at = add_want(&d[j], name, g->nodes[i].name);
+            if (!d[j].sums) continue;
+            assert_true(n_wishes < (int)(sizeof wishes / sizeof *wishes));
+            wishes[n_wishes].want = at;
+            snprintf(wishes[n_wishes++].network, sizeof wishes->network, "%s", name);
+            d[j].sums = false;
             add_want(&d[j], name, g->nodes[i].name);
         }
     }
 }
 
 static void add_config(const char *path, const char *const *overrides, int n_overrides, int batch) {
+    static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    const char *label = n_overrides ? overrides[0] : strrchr(path, '/') + 1;
     dt_config *c = NULL;
     dt_field_info info[DT_MAX_FIELDS];
     dt_model_field fields[DT_MAX_FIELDS];
@@ -132,7 +151,7 @@ static void add_config(const char *path, const char *const *overrides, int n_ove
         memcpy(fields[i].mean, info[i].mean, sizeof fields[i].mean);
         memcpy(fields[i].std, info[i].std, sizeof fields[i].std);
     }
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 6; k++) {
         dt_graph *g = NULL;
         const dt_model_args a = {.config = c,
                                  .fields = fields,
@@ -140,9 +159,9 @@ static void add_config(const char *path, const char *const *overrides, int n_ove
                                  .batch =
                                      batch ? batch : (int)dt_config_int(c, "train.micro_batch"),
                                  .training = k & 1};
-        if (dt_model_graph(&g, &a, k >> 1 ? DT_BF16 : DT_F32) != DT_OK)
+        if (dt_model_graph(&g, &a, types[k / 2]) != DT_OK)
             fail_msg("%s: %s", path, dt_error_message());
-        add_graph(g, strrchr(path, '/') + 1);
+        add_graph(g, label);
         dt_graph_destroy(g);
     }
     dt_config_destroy(c);
@@ -184,6 +203,8 @@ static void add_all(void) {
 }
 
 // ---- asking ----------------------------------------------------------------------------------------
+static int n_compiled_sums;
+
 static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int *which, int *n_choices) {
     if (dt_cudnn_choices(c, d, n_choices) != 0) return false;
     for (int runtime = 0; runtime < 2; runtime++) { // compiling takes a second
@@ -194,7 +215,8 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int *which, int *n_cho
             dt_cudnn_choice_text(c, d, i, text, sizeof text);
             if ((strstr(text, "run time") != NULL) != runtime) continue;
             *which = i;
-            if (runtime && d->type == DT_F16) return true; // compiled as for bf16
+            // f16: compiled as for bf16. With sums: the first two of a device are compiled.
+            if (runtime && d->type == DT_F16 && (!d->sums || n_compiled_sums++ > 1)) return true;
             const int code = dt_cudnn_plan_create(c, d, i, &p, &workspace);
             dt_cudnn_plan_destroy(p);
             if (code == 0) return true;
@@ -203,18 +225,38 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int *which, int *n_cho
     return false;
 }
 
+// Every network, and how many of its convolutions in front of batch norms make the sums.
+static void report_sums(const gpu *g) {
+    for (int i = 0, end; i < n_wishes; i = end) {
+        int n = 0, n_have = 0, n_compiled = 0;
+        for (end = i; end < n_wishes && strcmp(wishes[end].network, wishes[i].network) == 0;
+             end++) {
+            n++;
+            n_have += has[wishes[end].want];
+            n_compiled += has_compiled[wishes[end].want];
+        }
+        print_message("%s: %s: of %d convolutions in front of a batch norm %d can make its sums, "
+                      "%d precompiled\n",
+                      g->name, wishes[i].network, n, n_have, n_compiled);
+        if (n_have == 0) fail_msg("%s: %s: no engine makes sums", g->name, wishes[i].network);
+    }
+}
+
 static void check_gpu(const gpu *g, bool verbose) {
     dt_cudnn *c = open_gpu(g);
     int n_missing = 0, n_runtime = 0;
+    n_compiled_sums = 0;
     for (int i = 0; i < n_wants; i++) {
         int which = 0, n = 0;
         char text[128] = "";
         const bool ok = has_engine(c, &wants[i].desc, &which, &n);
+        has[i] = ok;
         if (ok) dt_cudnn_choice_text(c, &wants[i].desc, which, text, sizeof text);
+        has_compiled[i] = ok && !strstr(text, "run time");
         if (strstr(text, "run time")) n_runtime++;
         if (verbose)
             printf("%s | %s | %d choices, number %d: %s\n", g->name, wants[i].text, n, which, text);
-        if (ok) continue;
+        if (ok || wants[i].desc.sums) continue;
         if (n_missing++ < 20)
             print_error("%s: no engine of %d offered for %s (%s): %s\n", g->name, n, wants[i].text,
                         wants[i].from, dt_cudnn_last_error());
@@ -223,16 +265,21 @@ static void check_gpu(const gpu *g, bool verbose) {
     print_message("%s: %d descriptions, %d compiled at run time, %d without an engine\n", g->name,
                   n_wants, n_runtime, n_missing);
     assert_int_equal(n_missing, 0);
+    report_sums(g);
 }
 
 static void test_every_graph_has_an_engine(void **state) {
     const char *only = getenv("DNN_SUPPORT_GPU"); // part of a name
     add_all();
     assert_true(n_wants > 100);
+    has = dt_xcalloc((size_t)n_wants, sizeof *has);
+    has_compiled = dt_xcalloc((size_t)n_wants, sizeof *has);
     for (int i = 0; i < N_GPUS; i++)
         if (!only || strstr(gpus[i].name, only))
             check_gpu(&gpus[i], getenv("DNN_SUPPORT_VERBOSE") != NULL);
     free(wants);
+    free(has);
+    free(has_compiled);
 }
 
 static void test_what_does_not_exist_is_refused(void **state) {

@@ -174,10 +174,59 @@ static void test_copies_of_the_optimizer(void **state) {
     drop_bench(&b);
 }
 
+// Launches of a kernel ("": of any), and runs of cuDNN, in one micro-batch.
+typedef struct launches {
+    int own, dnn;
+} launches;
+static launches count_launches(const setting *s, const char *kernel) {
+    bench b;
+    dt_step_result r;
+    launches count = {0, 0};
+    size_t n = 0;
+    make_bench(&b, s);
+    dt_cuda_api *api = dt_cuda_self(b.b)->api;
+    fake_cuda_log_clear(api);
+    assert_int_equal(dt_stepper_run(b.stepper, 0, RATE, false, &r), DT_OK);
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    for (size_t i = 0; i < n; i++) {
+        count.own +=
+            strcmp(log[i].call, "launch") == 0 && (!*kernel || strcmp(log[i].what, kernel) == 0);
+        count.dnn += strcmp(log[i].call, "dnn_run") == 0;
+    }
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    drop_bench(&b);
+    return count;
+}
+
+// Under fp16 the convolutions make their batch norms' sums: no pass over their outputs, the same number of runs. Not
+// under bf16; not where cuDNN has no engine, and there the curve is the same but for rounding.
+static void test_sums_by_convolutions(void **state) {
+    setting s = {.low = DT_BF16, .one_leaf = true, .uncaptured = true, .n_steps = 2};
+    const launches bf16 = count_launches(&s, "bn_stats");
+    s.low = DT_F16;
+    s.scaled = true;
+    const launches fp16 = count_launches(&s, "bn_stats");
+    assert_int_equal(bf16.own, 8);
+    assert_int_equal(fp16.own, 0);
+    assert_int_equal(bf16.dnn, fp16.dnn);
+    outcome fused = train(&s); // that the bits repeat: test_resume
+    assert_int_equal(setenv("FAKE_CUDA_NO_SUMS", "1", 1), 0);
+    const launches none = count_launches(&s, "bn_stats");
+    outcome apart = train(&s);
+    assert_int_equal(unsetenv("FAKE_CUDA_NO_SUMS"), 0);
+    assert_int_equal(none.own, 8);
+    assert_int_equal(none.dnn, fp16.dnn);
+    compare_curves(&fused, &apart, 2, 5e-3);
+    drop(&fused);
+    drop(&apart);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_curve_of_the_cpu), cmocka_unit_test(test_bits_and_precision),
-        cmocka_unit_test(test_resume), cmocka_unit_test(test_quiet_steps),
-        cmocka_unit_test(test_copies_of_the_optimizer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curve_of_the_cpu),
+                                       cmocka_unit_test(test_bits_and_precision),
+                                       cmocka_unit_test(test_sums_by_convolutions),
+                                       cmocka_unit_test(test_resume),
+                                       cmocka_unit_test(test_quiet_steps),
+                                       cmocka_unit_test(test_copies_of_the_optimizer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

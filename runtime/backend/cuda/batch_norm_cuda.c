@@ -6,6 +6,8 @@
 //   backward  in  x, scale, [shift], …; y (ReLU without pool), saved mean, saved 1/std, argmax (pool); dy
 //             out dx, dscale, dshift, -, -, dresidual
 //
+// The first pass of forward falls away where x brings its sums (DT_NHWC_SUMS, see conv2d_cuda.c).
+//
 // Scratch: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
 #include "backend/cuda/kernels/batch_norm_kernels.h"
 #include "backend/cuda/own_cuda.h"
@@ -14,7 +16,7 @@ enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16 };
 
 typedef struct bn_state {
     int type;
-    bool training, relu, pool, residual;
+    bool training, relu, pool, residual, summed; // summed: x brings its sums
     int64_t pixels, channels, images, height, width;
     dt_cols sums, apply; // first pass; second pass
     int mask;
@@ -42,14 +44,21 @@ static dt_status read_shape(dt_site *s, bn_state *st, const dt_value_info *x) {
     return DT_OK;
 }
 
+static int64_t partial_floats(const bn_state *st) {
+    return st->training && !st->summed ? st->sums.n_chunks * 2 * st->sums.padded : 0;
+}
+
 static void size_scratch(dt_site *s, const bn_state *st) {
-    const int64_t partial = st->training ? st->sums.n_chunks * 2 * st->sums.padded : 0;
+    const int64_t partial = partial_floats(st);
     s->scratch_bytes = (size_t)(partial + 5 * st->sums.padded) * sizeof(float);
 }
 
 static dt_status prepare_forward(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0);
+    const dt_layout given = s->in_layout[0];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
+    if (given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
+    st->summed = given.kind == DT_NHWC_SUMS && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
     DT_TRY(dt_cuda_type(
         s, &st->type,
@@ -69,7 +78,9 @@ static dt_status prepare_backward(dt_site *s) {
                         *dres = s->node->n_out > 5 ? dt_site_out(s, 5) : NULL;
     const int y_at = dt_cuda_pos_out(s, 0), argmax_at = dt_cuda_pos_out(s, 3);
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
+    const dt_layout given = s->in_layout[0];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
+    if (x && given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
     DT_TRY(
@@ -97,7 +108,7 @@ static dt_status prepare_backward(dt_site *s) {
 
 static dt_bn_args base_args(const dt_site *s, const dt_run *r, bool ceil_windows) {
     const bn_state *st = s->state;
-    const int64_t partial = st->training ? st->sums.n_chunks * 2 * st->sums.padded : 0;
+    const int64_t partial = partial_floats(st);
     dt_bn_args a = {.x = r->in[0],
                     .out = r->out[0],
                     .partial = r->scratch,
@@ -142,8 +153,13 @@ static void run_forward(const dt_site *s, const dt_run *r) {
     a.argmax = st->pool && s->node->n_out > 3 ? r->out[3] : NULL;
     f.mean_in = r->in[3], f.var_in = r->in[4];
     if (st->training) {
+        const dt_value_info *x = dt_site_in(s, 0);
         a.c = st->sums;
-        dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&a.c), &a, r->stream);
+        if (st->summed)
+            f.sums =
+                (const float *)((const char *)r->in[0] + dt_layout_sums_at(x->dtype, &x->shape));
+        else
+            dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&a.c), &a, r->stream);
         f.saved_mean = r->out[1], f.saved_invstd = r->out[2];
         f.out1 = r->out[4], f.add1 = (int)(r->accumulate >> 4 & 1);
         f.out2 = r->out[5], f.add2 = (int)(r->accumulate >> 5 & 1);

@@ -5,6 +5,11 @@
 // in the activations' type, in scratch, and goes from there into the dense f32 slab, overwriting or adding
 // (cuDNN has no precompiled engine that writes it in f32); db is a sum over dy's rows by an own kernel.
 //
+// Under fp16, where y goes into a training batch norm and nowhere else and cuDNN has an engine for it, forward also
+// makes the sums that the batch norm begins with and leaves them behind y (DT_NHWC_SUMS): one pass over y less.
+// That is settled while a plan is made, between two sites that see each other's layouts; a pass over the graph
+// would have to ask the device's library, and every other backend would meet its op.
+//
 // Scratch of the backward site: [ workspace | packed dw | partial sums of db ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/conv_kernels.h"
@@ -120,6 +125,11 @@ static dt_status prepare(dt_site *s) {
     DT_TRY(check_types(s, x, y));
     dt_cuda_node_descs(s->graph, s->node, demands_of(s), d);
     DT_TRY(plan(s, &st->forward, &d[0]));
+    if (d[0].sums && !st->forward.plan) {
+        d[0].sums = false;
+        DT_TRY(plan(s, &st->forward, &d[0]));
+    }
+    if (d[0].sums) s->out_layout[0].kind = DT_NHWC_SUMS;
     if (fold.on || !dt_cuda_pack_is_copy(w, x->dtype))
         st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, &fold);
     if (fold.on || (bias && x->dtype != DT_F32))
@@ -135,7 +145,12 @@ static void run(const dt_site *s, const dt_run *r) {
     const void *bias = !st->forward.desc.bias ? NULL
                        : st->bias_pack        ? r->packed[st->pack != NULL]
                                               : r->in[2];
-    void *const ptr[4] = {(void *)r->in[0], (void *)w, r->out[0], (void *)bias};
+    void *ptr[5] = {(void *)r->in[0], (void *)w, r->out[0], (void *)bias};
+    if (st->forward.desc.sums) {
+        const dt_value_info *y = dt_site_out(s, 0);
+        float *sums = (float *)((char *)r->out[0] + dt_layout_sums_at(y->dtype, &y->shape));
+        ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
+    }
     if (st->forward.plan)
         run_plan(dt_cuda_of(s), &st->forward, ptr, r);
     else

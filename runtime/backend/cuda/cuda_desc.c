@@ -37,12 +37,13 @@ const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     }
     snprintf(buf, DT_DESC_TEXT,
              "%s %s n%lld c%lld %lldx%lld k%lld %lldx%lld window %dx%d stride %d,%d dilation %d,%d "
-             "pad %d,%d,%d,%d groups %d%s%s%s%s",
+             "pad %d,%d,%d,%d groups %d%s%s%s%s%s",
              kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c,
              (long long)d->h, (long long)d->w, (long long)d->k, (long long)d->out_h,
              (long long)d->out_w, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1],
              w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1], w->pad_end[0],
-             w->pad_end[1], d->groups, d->bias ? " bias" : "", act_name(d->act), end[0], end[1]);
+             w->pad_end[1], d->groups, d->bias ? " bias" : "", act_name(d->act),
+             d->sums ? " sums" : "", end[0], end[1]);
     return buf;
 }
 
@@ -73,6 +74,24 @@ static const dt_value_info *info(const dt_graph *g, dt_value v) {
     return v == DT_NONE ? NULL : &g->values[v];
 }
 
+// Whether all that reads y wants its sums: training batch norms, in fp16, for which alone cuDNN has engines
+// that make them.
+static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
+    if (d->type != DT_F16 || d->bias || d->act != DT_ACT_NONE) return false;
+    int n_forward = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *r = &g->nodes[i];
+        for (int k = 0; !r->dead && k < r->n_in; k++) {
+            if (r->in[k] != n->out[0]) continue;
+            if (r->op != DT_OP_batch_norm || k != 0 || !r->attrs.batch_norm.training) return false;
+            n_forward += !r->backward;
+        }
+    }
+    for (int i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i].value == n->out[0]) return false;
+    return n_forward > 0;
+}
+
 static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_dnn_desc *out) {
     const int y_at = n->backward ? n->n_fwd_in + n->n_fwd_out : 0;
     const dt_value_info *x = info(g, n->in[0]), *w = info(g, n->in[1]);
@@ -93,6 +112,7 @@ static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_
         base.kind = DT_DNN_CONV_FWD;
         base.act = n->attrs.conv2d.act;
         base.bias = (n->n_in > 2 && n->in[2] != DT_NONE) || n->attrs.conv2d.fold_bn;
+        base.sums = wants_sums(g, n, &base);
         out[0] = base;
         return 1;
     }

@@ -15,6 +15,7 @@ typedef struct dt_cuda_demands {
 
 // The convolutions that node n (conv2d, forward or backward) needs: forward one, backward those of the
 // gradients it makes. With DT_DNN_SDPA_* those of an sdpa node. Returns how many (0: another op).
+// `sums` is a wish: without an engine the same description without it is asked for.
 int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands,
                        dt_dnn_desc out[DT_NODE_DESCS]);
 // False for what cuDNN is not asked to do: the own kernels serve it.

@@ -18,7 +18,7 @@
 // after the heuristics', and behind the favourite what cuDNN compiles at run time comes last: a second each.
 //
 // Graphs
-//   CONV_FWD    conv [-> + bias] [-> relu | gelu]
+//   CONV_FWD    conv [-> + bias] [-> relu | gelu], or conv -> sums of y and y^2 a channel (GEN_STATS)
 //   CONV_DGRAD, CONV_WGRAD  one operation
 //   SDPA_FWD    cuDNN's unified operation with statistics
 //   SDPA_BWD    the 18 operations in which cuDNN recognises flash attention's backward (the unified operation
@@ -258,6 +258,17 @@ static void sum(dnn_graph *g, descriptor x, descriptor y) {
     add_op(g, op, "a sum");
 }
 
+static void channel_sums(dnn_graph *g, descriptor y, descriptor sums, descriptor squares) {
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    descriptor op = make(g, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    set(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    set_type(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+    add_op(g, op, "sums of channels");
+}
+
 // ---- convolution -----------------------------------------------------------------------------------
 // Attribute names of the three directions, in the order of dt_dnn_kind.
 static const struct {
@@ -307,7 +318,7 @@ static void build_conv(dnn_graph *g) {
     // positions of x, w, y in the caller's pointers
     static const int at[3][3] = {{1, 2, 3}, {3, 2, 1}, {1, 3, 2}};
     const int *id = at[d->kind];
-    g->n_ptr = 3 + d->bias;
+    g->n_ptr = 3 + (d->sums ? 2 : d->bias);
     descriptor x = image(g, t, id[0], d->n, d->c, d->h, d->w);
     descriptor w = image(g, t, id[1], d->k, d->c / d->groups, rows, cols);
     descriptor y = image(g, fused ? f32 : t, fused ? 0 : id[2], d->n, d->k, d->out_h, d->out_w);
@@ -320,6 +331,10 @@ static void build_conv(dnn_graph *g) {
     set_float(g, op, conv_names[d->kind].beta, 0.0f);
     add_op(g, op, "a convolution");
     if (d->kind != DT_DNN_CONV_FWD) return;
+    if (d->sums) {
+        channel_sums(g, y, image(g, f32, 4, 1, d->k, 1, 1), image(g, f32, 5, 1, d->k, 1, 1));
+        return;
+    }
     if (d->bias) {
         const bool last = d->act == DT_ACT_NONE;
         descriptor bias = image(g, t, 4, 1, d->k, 1, 1);

@@ -12,6 +12,10 @@
 // engines nothing else is on the device. Each runs once to warm up and TIMED_RUNS times between two events;
 // the least of TIMED_ROUNDS rounds counts. Where memory for that is short, the library's favourite stays and
 // nothing is remembered.
+//
+// A convolution that also makes sums saves its batch norm a pass over y, and its engines are fewer. So it is timed
+// beside the plain one, once: it is taken where it takes no longer than that and a pass over y, for which filling
+// y with zeros stands. NOT_WORTH is how a no is written down.
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -31,7 +35,8 @@ enum {
     MAX_ENGINES_BYTES = 16 << 20,
     MAX_PLANS_BYTES = 64 << 20,
     MAX_PLAN_BYTES = 4 << 20,
-    MAX_WORKSPACE = 1 << 30
+    MAX_WORKSPACE = 1 << 30,
+    NOT_WORTH = -1
 };
 
 typedef struct plan_entry {
@@ -102,8 +107,9 @@ static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     n[0] = dgrad ? y : x;
     n[1] = fwd || dgrad ? w : y;
     n[2] = fwd ? y : dgrad ? x : w;
-    n[3] = (size_t)d->k * size;
-    return d->bias ? 4 : 3;
+    n[3] = (size_t)d->k * (d->sums ? sizeof(float) : size);
+    n[4] = n[3];
+    return d->sums ? 5 : d->bias ? 4 : 3;
 }
 
 static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
@@ -118,12 +124,14 @@ static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
 typedef struct bench {
     void *memory, *workspace, *stream, *event[2];
     void *ptr[MAX_POINTERS];
+    size_t out_bytes; // of ptr[2]
 } bench;
 
 static int bench_open(dt_cuda_plans *p, const plan_kind *k, size_t workspace, bench *b) {
     size_t n[MAX_POINTERS], total = 0;
     const int count = k->gemm ? gemm_sizes(k->mul, n) : dnn_sizes(k->dnn, n);
     *b = (bench){0};
+    b->out_bytes = n[2];
     for (int i = 0; i < count; i++) total += even(n[i]);
     int e = p->api->alloc(p->api, &b->memory, total + even(workspace));
     if (e) {
@@ -151,6 +159,7 @@ static void bench_close(dt_cuda_plans *p, bench *b) {
 }
 
 static int run(dt_cuda_plans *p, const plan_kind *k, void *plan, const bench *b) {
+    if (!plan) return p->api->zero(p->api, b->ptr[2], b->out_bytes, b->stream);
     return k->gemm ? p->api->gemm_run(p->api, plan, b->ptr[0], b->ptr[1], b->ptr[2],
                                       k->mul->epilogue == DT_GEMM_NONE ? NULL : b->ptr[3],
                                       b->workspace, b->stream)
@@ -321,12 +330,51 @@ static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
     return DT_OK;
 }
 
+// Whether the engine that makes sums is no slower than the plain one and a pass over y. True where that cannot
+// be timed.
+static bool worth_its_sums(dt_cuda_plans *p, const plan_kind *k, const dt_cuda_plan *fused,
+                           const dt_cuda_plan *plain) {
+    void *const plans[3] = {fused->plan, plain->plan, NULL};
+    float ms[3] = {0};
+    bench b;
+    const size_t most = fused->workspace_bytes > plain->workspace_bytes ? fused->workspace_bytes
+                                                                        : plain->workspace_bytes;
+    int e = bench_open(p, k, most, &b);
+    for (int i = 0; !e && i < 3; i++) e = time_plan(p, k, plans[i], &b, &ms[i]);
+    bench_close(p, &b);
+    return e || ms[0] <= ms[1] + ms[2];
+}
+
+static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
+                            const dt_cuda_plan **out) {
+    const dt_cuda_plan *plain = NULL;
+    dt_dnn_desc d = *k->dnn;
+    const double begin = now_s();
+    d.sums = false;
+    DT_TRY(dt_cuda_plan_dnn(p, &d, &plain));
+    if (!plain) return DT_OK;
+    if (!worth_its_sums(p, k, &e->plan, plain)) {
+        drop(p, false, e->plan.plan);
+        e->plan = (dt_cuda_plan){0};
+        e->choice = NOT_WORTH;
+        e->none = true;
+        *out = NULL;
+    }
+    e->chosen = p->engines_dirty = true;
+    p->seconds += now_s() - begin;
+    return DT_OK;
+}
+
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out) {
     char text[DT_DESC_TEXT];
     const plan_kind k = {.dnn = d};
     *out = NULL;
     if (!dt_cuda_dnn_serves(d)) return DT_OK;
-    return plan_of(p, &k, dt_dnn_desc_print(d, text), out);
+    plan_entry *e = find(p, dt_dnn_desc_print(d, text));
+    const bool settled = e && (e->chosen || e->none || e->plan.plan);
+    DT_TRY(plan_of(p, &k, text, out));
+    if (!d->sums || settled || p->no_timing || !*out) return DT_OK;
+    return weigh_sums(p, &k, find(p, text), out);
 }
 
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
@@ -380,7 +428,7 @@ static bool read_line(const char *text, plan_line *out, const char **next) {
     char *tab = NULL;
     const long choice = strtol(text, &tab, 10);
     *next = text[n] ? text + n + 1 : NULL;
-    if (tab == text || tab >= text + n || *tab != '\t' || choice < 0 || choice >= 1000)
+    if (tab == text || tab >= text + n || *tab != '\t' || choice < NOT_WORTH || choice >= 1000)
         return false;
     const char *desc = tab + 1, *end = text + n;
     const char *second = memchr(desc, '\t', (size_t)(end - desc));
@@ -404,10 +452,13 @@ int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
     plan_line line;
     for (const char *next = text; next && *next;) {
         if (!read_line(next, &line, &next)) continue;
+        // only sums can be not worth it: all else needs an engine
+        if (line.choice == NOT_WORTH && !strstr(line.desc, " sums")) continue;
         plan_entry *e = entry_of(p, line.desc);
         if (e->plan.plan || e->none) continue;
         e->choice = line.choice;
         e->chosen = true;
+        e->none = line.choice == NOT_WORTH;
         taken++;
     }
     return taken;
@@ -420,7 +471,7 @@ static void read_plans(dt_cuda_plans *p) {
     p->plans_read = true;
     char *text = p->plans.path ? dt_plan_file_read(&p->plans) : NULL;
     for (const char *next = text; next && *next;) {
-        if (!read_line(next, &line, &next) || !line.n_rest) continue;
+        if (!read_line(next, &line, &next) || !line.n_rest || line.choice < 0) continue;
         plan_entry *e = entry_of(p, line.desc);
         forget(e);
         e->kept = dt_xprintf("%.*s", (int)line.n_rest, line.rest);

@@ -38,7 +38,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
 // Writes the files if there is news. NULL is fine.
 void dt_cuda_plans_destroy(dt_cuda_plans *p);
 
-// *out NULL with DT_OK: the library has no engine for it.
+// *out NULL with DT_OK: the library has no engine for it; or, of one with sums, it is not worth its time.
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 

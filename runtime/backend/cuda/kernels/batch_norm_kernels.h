@@ -17,6 +17,12 @@
 // zero nor an outlier costs digits. Chunks are combined in double. The second passes walk in the opposite
 // direction, so that they begin with what the first passes have left in the cache.
 //
+// Or x comes with the sums of each channel and of its squares, made in f32 by the convolution that wrote it
+// (bn_finish alone reads them). There a mean far from zero does cost digits: the variance is off by mean^2 / variance
+// times the error of an f32 sum, 1e-7 to 1e-6 when it is made tile by tile. At a mean of ten deviations that is
+// a fraction of what fp16 rounds, at a hundred it is more than that; convolutions of normalised activations have
+// means of a few deviations. A variance that comes out below zero counts as zero.
+//
 // Moves, n elements of E bytes: forward 2nE read + nE written, + nE with residual; with pool 2nE + nE/4 + n/4.
 // Backward: 4nE + nE; behind a residual and ReLU 5nE + 2nE; with pool (2n + n/2) E + n/2 read + nE written.
 // What of x and dy still lies in the second-level cache in the second pass comes off that.
@@ -51,6 +57,7 @@ typedef struct dt_bn_finish_args {
     dt_cols c;     // of the first pass
     int64_t count; // values a channel
     const void *x;
+    const float *sums; // (2, cols) of x and of its squares, instead of partial; or NULL
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
     float *consts, *saved_mean, *saved_invstd;
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
@@ -140,7 +147,9 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         double s = 0, q = 0;
-        if (a->training && col < a->c.cols) {
+        if (a->sums) {
+            if (t < 32 && col < a->c.cols) s = a->sums[col], q = a->sums[a->c.cols + col];
+        } else if (a->training && col < a->c.cols) {
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
                 const float *p = a->partial + i * 2 * a->c.padded + col;
                 const int64_t left = a->c.rows - i * a->c.chunk_rows;
@@ -163,7 +172,7 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
                 double mean, var;
                 if (a->training) {
                     const double d = sum[t] / n;
-                    mean = (double)dt_get(a->x, a->type, col) + d;
+                    mean = a->sums ? d : (double)dt_get(a->x, a->type, col) + d;
                     var = sq[t] / n - d * d;
                     if (var < 0) var = 0;
                     if (a->out1) dt_store_sum(a->out1, col, a->add1, mean);
