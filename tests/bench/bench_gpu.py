@@ -2,16 +2,23 @@
 """Training steps on one GPU: dtrain beside PyTorch, in one run, as JSON lines.
 
     tests/bench/bench_gpu.py [--dtrain build/dtrain] [--python PYTHON] [--only resnet50_bf16,fusion]
-                             [--seconds 240] [--side both|dtrain|peer] [--out FILE]
+                             [--seconds 240] [--side both|dtrain|peer] [--out FILE] [--dry-run]
 
-For each row of WORK, in this order until the time is spent: dtrain trains on a small set made by
-`dtrain synth`, kept decoded in memory (data.cache: ram), so that the step is measured and not a disk;
-PyTorch gets tensors that lie on the device already, channels-last, autocast, fused optimizer, eager and
-compiled, the better of the two. Medians of the steps after the first WARM; one GPU, the same batch. A row
-that does not run says why; nothing is left out in silence. Peak memory: PyTorch's own count (reserved)
-and, for dtrain, what the driver counts for the process (nvidia-smi).
+Rows, in the order of WORK. In a row without "jpeg" the data lie on the device on both sides: dtrain trains with
+device.hold_input, PyTorch on tensors made there. In a row with "jpeg" both read the same JPEGs of the same tar
+shards, crop, flip and normalise them, with all cores. PyTorch: channels-last, autocast, fused optimizer, eager and
+torch.compile; the better of the two counts. Medians of the steps after the first ten; one GPU, the same batch.
 
-Not run on a device yet: written and tried without one (--side dtrain --device cpu --tiny does that).
+First every row is run with dtrain and eager PyTorch, then, as far as time goes, compiled. A row is printed when it
+changes; the last line of a name counts. What did not run says why. Each row has goals, judged one by one: pass, FAIL or
+"not judged" with a reason. Exit: 0 all ran and passed, 1 something did not run, 3 all ran and a goal was missed.
+
+Peak memory: PyTorch's own count (reserved) and, for dtrain, what the driver counts for the process (nvidia-smi), which
+includes the context that PyTorch's number leaves out. Host time: a step less waiting for data and for the GPU
+(metrics.jsonl). Start: from the command to the first step that metrics.jsonl (dtrain) or a line (PyTorch) shows,
+with plans and programs cached.
+
+Not run on a device yet: written and tried without one (--dry-run does that, on the CPU with tiny sizes).
 """
 import argparse
 import json
@@ -20,25 +27,35 @@ import re
 import statistics
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WARM = 10
+VIT_GFLOP = 105  # forward and backward of ViT-B/16 for one picture
 
-# name: config, what to change, batch, precision, the peer's network, target ratio
+# One line a row: config, what to change, batch, precision, the peer's network, goals. Goals: best, eager: samples/s
+# beside the better side and beside eager; rate: samples/s; host_us; matmul: of the measured matmul rate; memory: of the
+# peer's; start_s. The issue's table.
 WORK = {
-    "resnet50_bf16": ("resnet50", [], 256, "bf16", "resnet50", 1.3),
-    "fusion_bf16": ("fusion", [], 128, "bf16", "fusion", 1.3),
-    "vit_b_16_bf16": ("vit", [], 128, "bf16", "vit_b_16", 1.2),
-    "fusion_small_bf16": ("fusion", [], 32, "bf16", "fusion", 4.0),
-    "resnet18_bf16": ("resnet50", ["model.depth=18"], 512, "bf16", "resnet18", 1.3),
-    "resnet50_fp16": ("resnet50", [], 256, "fp16", "resnet50", 1.3),
+    "resnet50_bf16": ("resnet50", [], 256, "bf16", "resnet50", {"best": 1.3, "rate": 7000, "memory": 0.8}),
+    "fusion_small_bf16": ("fusion", [], 32, "bf16", "fusion", {"eager": 4.0, "host_us": 30}),
+    "vit_b_16_bf16": ("vit", [], 128, "bf16", "vit_b_16", {"best": 1.2, "matmul": 0.6, "memory": 0.8}),
+    "fusion_bf16": ("fusion", [], 128, "bf16", "fusion", {"best": 1.3, "eager": 4.0, "memory": 0.8}),
+    "start_resnet50": ("resnet50", [], 256, "bf16", "resnet50", {"start_s": 3.0}),
+    "resnet50_jpeg_bf16": ("resnet50", [], 256, "bf16", "resnet50", {"best": 1.3}),
+    "resnet50_fp16": ("resnet50", [], 256, "fp16", "resnet50", {"best": 1.3, "rate": 8000, "memory": 0.8}),
+    "resnet18_bf16": ("resnet50", ["model.depth=18"], 512, "bf16", "resnet18", {"best": 1.3, "memory": 0.8}),
+    "resnet18_jpeg_bf16": ("resnet50", ["model.depth=18"], 512, "bf16", "resnet18", {"best": 1.3}),
 }
 
 
 def say(*text):
     print("bench_gpu:", *text, file=sys.stderr, flush=True)
+
+
+def last_line(text):
+    return (re.findall(r"error: .*", text) or text.strip().splitlines() or ["no output"])[-1][:300]
 
 
 # ---- dtrain ------------------------------------------------------------------------------------------
@@ -56,47 +73,65 @@ class Memory(threading.Thread):
                                       capture_output=True, text=True, timeout=10).stdout
             except (OSError, subprocess.SubprocessError):
                 return
-            for line in text.splitlines():
-                pid, _, used = line.partition(",")
-                if pid.strip() == str(self.pid) and used.strip().isdigit():
-                    self.mib = max(self.mib or 0, int(used))
+            rows = [line.partition(",")[::2] for line in text.splitlines()]
+            used = [(pid.strip(), mib.strip()) for pid, mib in rows if mib.strip().isdigit()]
+            # in a container the driver's process ids are the host's: a lone process is ours
+            mine = [int(mib) for pid, mib in used if pid == str(self.pid) or len(used) == 1]
+            self.mib = max([self.mib or 0, *mine]) or None
             time.sleep(0.5)
+
+
+def step_lines(path):
+    try:
+        records = [json.loads(line) for line in open(path) if line.endswith("\n")]
+    except OSError:
+        return []
+    return [r for r in records if r.get("kind") == "step"]
 
 
 class Dtrain:
     def __init__(self, o):
-        self.o, self.work = o, os.path.join(ROOT, ".cache", "bench-gpu")
+        self.o, self.work = o, os.path.join(ROOT, ".cache", "bench-gpu" + "-tiny" * o.tiny)
         os.makedirs(self.work, exist_ok=True)
 
     def command(self, *args):
-        return subprocess.run([self.o.dtrain, *args], cwd=ROOT, check=True, capture_output=True, text=True, timeout=120)
+        try:
+            subprocess.run([self.o.dtrain, *args], cwd=ROOT, check=True, capture_output=True, text=True, timeout=120)
+        except subprocess.CalledProcessError as e:
+            raise RuntimeError(f"dtrain {args[0]}: {last_line(e.stderr)}") from e
 
     def data(self, config):
-        kind, n = ("biometric", 8) if config == "fusion" else ("photos", 64 if self.o.tiny else 1024)
-        raw, out = os.path.join(self.work, kind), os.path.join(self.work, kind + "-{000000..000001}.tar")
+        kind, n = ("biometric", 8) if config == "fusion" else ("photos", 64 if self.o.tiny else 2048)
+        raw, out = os.path.join(self.work, kind), os.path.join(self.work, kind + "-{000000..000003}.tar")
         if not os.path.exists(os.path.join(self.work, kind + ".done")):
             self.command("synth", kind, raw, "--n", str(n))
             self.command("pack", raw, out)
             open(os.path.join(self.work, kind + ".done"), "w").close()
         return out, n
 
-    def overrides(self, config, batch, precision):
+    def overrides(self, name, config, batch, precision, steps):
         path, n = self.data(config)
-        epochs = 1000000
+        jpeg = "jpeg" in name
         common = [f"data.path={path}", f"run.dir={self.work}/runs", f"train.global_batch={batch}", f"train.micro_batch={batch}",
-                  f"train.precision={precision}", f"device.kind={self.o.device}", f"train.epochs={epochs}", f"train.max_steps={self.o.steps + WARM}",
-                  "run.resume=never", "data.cache=ram", "data.cache_form=decoded", "eval.every=1000000 steps",
-                  "checkpoint.every=1000000 steps", "metrics.sinks=[jsonl]", "run.reproducible=off"]
+                  f"train.precision={precision}", f"device.kind={self.o.device}", "train.epochs=1000000", f"train.max_steps={steps}",
+                  "run.resume=never", "eval.every=1000000 steps", "checkpoint.every=1000000 steps", "metrics.sinks=[jsonl]",
+                  "run.reproducible=off", f"device.hold_input={'false' if jpeg else 'true'}"]
         if config == "fusion":
-            return common + [f"data.fields.subject.classes={n}", "data.split={val: 0, test: 0}", "data.augment.fingerprint=[]"]
+            return common + [f"data.fields.subject.classes={n}", "data.split={val: 0, test: 0}", "data.augment.fingerprint=[]",
+                             "data.cache=ram", "data.cache_form=decoded"]
         side = 32 if self.o.tiny else 224
-        return common + ["data.split.val=0", "data.shuffle=global", "data.augment.image=[{flip: horizontal}]", "data.mix={p: 0}",
-                         f"data.fields.image={{size: [{side}, {side}], short_side: {side}}}"]
+        image = "[{random_resized_crop: {}}, {flip: horizontal}]" if jpeg else "[]"
+        cache = [] if jpeg else ["data.cache=ram", "data.cache_form=decoded"]
+        return common + cache + ["data.split.val=0", f"data.augment.image={image}", "data.mix={p: 0}",
+                                 f"data.fields.image={{size: [{side}, {side}], short_side: {side}}}"]
+
+    def command_of(self, name, config, extra, batch, precision, steps):
+        run = f"{name}-{os.getpid()}"
+        cmd = [self.o.dtrain, f"configs/{config}.yaml", f"run.name={run}", *self.overrides(name, config, batch, precision, steps), *extra]
+        return cmd, os.path.join(self.work, run + ".log"), os.path.join(self.work, "runs", run, "metrics.jsonl")
 
     def run(self, name, config, extra, batch, precision):
-        run = f"{name}-{os.getpid()}"
-        cmd = [self.o.dtrain, f"configs/{config}.yaml", f"run.name={run}", *self.overrides(config, batch, precision), *extra]
-        log = os.path.join(self.work, run + ".log")
+        cmd, log, metrics = self.command_of(name, config, extra, batch, precision, self.o.steps + self.o.warm)
         with open(log, "w") as f:
             p = subprocess.Popen(cmd, cwd=ROOT, stdout=f, stderr=f)
             memory = Memory(p.pid)
@@ -108,59 +143,138 @@ class Dtrain:
                 p.wait()
                 rc = "time limit"
             memory.end = True
-        text = open(log, errors="replace").read()
-        steps = []
-        try:
-            for line in open(os.path.join(self.work, "runs", run, "metrics.jsonl")):
-                r = json.loads(line)
-                if r.get("kind") == "step":
-                    steps.append(r)
-        except OSError:
-            pass
-        timed = [r["seconds"]["step"] for r in steps[WARM:]]
-        if rc != 0 or not timed:
-            return {"failed": f"exit {rc}: {(re.findall(r'error: .*', text) or text.strip().splitlines() or ['no output'])[-1][:300]}"}
-        return {"step_s": statistics.median(timed), "samples_per_s": batch / statistics.median(timed), "steps": len(timed),
-                "last_loss": steps[-1]["loss"], "memory_mib": memory.mib,
-                "waits_for_data": sum(r["seconds"]["data"] for r in steps[WARM:]) / max(sum(timed), 1e-9)}
+        steps = step_lines(metrics)
+        seconds = [r["seconds"] for r in steps[self.o.warm:]]
+        if rc != 0 or not seconds:
+            return {"failed": f"exit {rc}: {last_line(open(log, errors='replace').read())}"}
+        step_s = statistics.median(s["step"] for s in seconds)
+        host = [s["step"] - s["data"] - s["idle"] for s in seconds if "idle" in s]
+        return {"step_s": step_s, "samples_per_s": batch / step_s, "steps": len(seconds), "last_loss": steps[-1]["loss"],
+                "memory_mib": memory.mib, "host_us": statistics.median(host) * 1e6 if host else None,
+                "waits_for_data": sum(s["data"] for s in seconds) / max(sum(s["step"] for s in seconds), 1e-9)}
+
+    def start(self, name, config, extra, batch, precision):
+        """Seconds from the command to the first step that is known; of two runs the second, which finds plans cached."""
+        for attempt in ("first", "cached"):
+            cmd, log, metrics = self.command_of(f"{name}-{attempt}", config, extra, batch, precision, 3)
+            begin, first = time.monotonic(), None
+            with open(log, "w") as f:
+                p = subprocess.Popen(cmd, cwd=ROOT, stdout=f, stderr=f)
+                while p.poll() is None and time.monotonic() - begin < self.o.limit:
+                    if first is None and os.path.exists(metrics) and step_lines(metrics):
+                        first = time.monotonic() - begin
+                    time.sleep(0.005)
+                if p.poll() is None:
+                    p.kill()
+                rc = p.wait()
+            if rc != 0 or not (first or step_lines(metrics)):
+                return {"failed": f"exit {rc}: {last_line(open(log, errors='replace').read())}"}
+        return {"start_s": first or time.monotonic() - begin}
 
 
 # ---- PyTorch: this file again, in a process of its own --------------------------------------------
 def peer_network(name):
-    import torch.nn as nn
     if name == "fusion":
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
         from peer_fusion import Fusion
         return Fusion(45)
     import torchvision.models as models
-    return getattr(models, name)(num_classes=1000) if isinstance(name, str) else nn.Identity()
+    if name == "vit_tiny":
+        return models.VisionTransformer(image_size=224, patch_size=16, num_layers=2, num_heads=3, hidden_dim=96, mlp_dim=384)
+    return getattr(models, name)(num_classes=1000)
 
 
-def peer_inputs(torch, name, batch, device):
-    shapes = [(1, 103, 96), (3, 240, 320)] if name == "fusion" else [(3, 224, 224)]
+def peer_inputs(torch, name, batch, device, side):
+    shapes = [(1, 103, 96), (3, 240, 320)] if name == "fusion" else [(3, side, side)]
     x = [torch.rand(batch, *s, device=device).to(memory_format=torch.channels_last) for s in shapes]
     return x, torch.randint(0, 45 if name == "fusion" else 1000, (batch,), device=device)
+
+
+class Shards:
+    """JPEGs and labels of tar shards, as a map-style data set: the place of each member is looked up once."""
+
+    def __init__(self, pattern, side):
+        import torchvision.transforms as T
+        head, _, tail = pattern.partition("{")
+        first, last = tail[:tail.index("}")].split("..")
+        names = [f"{head}{i:0{len(first)}d}{tail[tail.index('}') + 1:]}" for i in range(int(first), int(last) + 1)]
+        self.members, labels = [], {}
+        for name in filter(os.path.exists, names):
+            with tarfile.open(name) as tar:
+                for m in tar:
+                    key, _, kind = m.name.rpartition(".")
+                    if kind in ("jpg", "jpeg"):
+                        self.members.append((name, m.offset_data, m.size, key))
+                    elif kind == "cls":
+                        labels[key] = int(tar.extractfile(m).read())
+        self.members = [(f, at, size, labels.get(key, 0)) for f, at, size, key in self.members]
+        self.files = {}
+        self.change = T.Compose([T.RandomResizedCrop(side), T.RandomHorizontalFlip(), T.PILToTensor()])
+
+    def __len__(self):
+        return len(self.members)
+
+    def __getitem__(self, i):
+        import io
+        from PIL import Image
+        name, at, size, label = self.members[i]
+        if name not in self.files:
+            self.files[name] = os.open(name, os.O_RDONLY)  # one a worker
+        return self.change(Image.open(io.BytesIO(os.pread(self.files[name], size, at))).convert("RGB")), label
+
+
+def peer_batches(torch, o, device, side):
+    """Batches for ever: the same tensors, or JPEGs through a DataLoader on all cores."""
+    if not o.shards:
+        batch = peer_inputs(torch, o.peer, o.batch, device, side)
+        while True:
+            yield batch
+    mean = torch.tensor([0.485, 0.456, 0.406], device=device).view(1, 3, 1, 1) * 255
+    deviation = torch.tensor([0.229, 0.224, 0.225], device=device).view(1, 3, 1, 1) * 255
+    cuda = device.type == "cuda"
+    data = Shards(o.shards, side)
+    loader = torch.utils.data.DataLoader(data, o.batch, shuffle=True, drop_last=True, num_workers=os.cpu_count() if cuda else 1,
+                                         pin_memory=cuda, persistent_workers=True)
+    while True:
+        for x, y in loader:
+            x = x.to(device, non_blocking=True).to(memory_format=torch.channels_last)
+            yield [(x.float() - mean) / deviation], y.to(device, non_blocking=True)
 
 
 def peer_main(o):
     import torch
     import torch.nn.functional as F
-    name, batch, precision, compiled = o.peer, o.batch, o.precision, o.compile
+    name, precision = o.peer, o.precision
     device = torch.device(o.device)
     cuda = device.type == "cuda"
+    if name == "matmul":
+        n = 8192 if cuda else 256
+        a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
+        times = []
+        for _ in range(30):
+            begin = time.perf_counter()
+            for _ in range(10):
+                a @ b
+            if cuda:
+                torch.cuda.synchronize()
+            times.append((time.perf_counter() - begin) / 10)
+        print(json.dumps({"tflop_per_s": 2 * n**3 / statistics.median(times) / 1e12}))
+        return
+    side = 32 if o.tiny and name.startswith("resnet") else 224
     low = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
     torch.backends.cudnn.benchmark = True
     net = peer_network(name).to(device).to(memory_format=torch.channels_last)
-    x, y = peer_inputs(torch, name, batch, device)
+    batches = peer_batches(torch, o, device, side)
     if name.startswith("resnet"):
         opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-5, fused=cuda)
     else:
         opt = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=cuda)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
     # "reduce-overhead" is torch.compile with CUDA graphs: the peer's best where launches are the limit.
-    run = torch.compile(net, mode="reduce-overhead" if cuda else "default") if compiled else net
+    run = torch.compile(net, mode="reduce-overhead" if cuda else "default") if o.compile else net
 
     def step():
+        x, y = next(batches)
         opt.zero_grad(set_to_none=True)
         with torch.autocast(device.type, low, enabled=precision != "fp32"):
             loss = F.cross_entropy(run(*x), y)
@@ -169,59 +283,94 @@ def peer_main(o):
         scaler.update()
         return loss
 
+    if o.first_step:
+        print(json.dumps({"first_loss": step().item()}), flush=True)
+        return
     times = []
-    for i in range(o.steps + WARM):
+    for i in range(o.steps + o.warm):
+        t = time.perf_counter()
+        loss = step()
         if cuda:
-            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            a.record()
-            loss = step()
-            b.record()
-            b.synchronize()
-            times.append(a.elapsed_time(b) / 1e3)
-        else:
-            t = time.perf_counter()
-            loss = step()
-            times.append(time.perf_counter() - t)
-    median = statistics.median(times[WARM:])
-    print(json.dumps({"step_s": median, "samples_per_s": batch / median, "steps": o.steps, "last_loss": loss.item(),
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - t)
+    median = statistics.median(times[o.warm:])
+    print(json.dumps({"step_s": median, "samples_per_s": o.batch / median, "steps": o.steps, "last_loss": loss.item(),
                       "memory_mib": torch.cuda.max_memory_reserved() / 1048576 if cuda else None,
-                      "peer": f"PyTorch {torch.__version__}", "compiled": bool(compiled)}))
+                      "peer": f"PyTorch {torch.__version__}", "compiled": bool(o.compile)}), flush=True)
+    os._exit(0)  # the DataLoader's workers end with us
 
 
-def peer(o, network, batch, precision, compiled):
-    cmd = [o.python, os.path.abspath(__file__), "--peer", network, "--batch", str(batch), "--precision", precision,
-           "--device", "cuda" if o.device == "cuda" else "cpu", "--steps", str(o.steps)] + ["--compile"] * compiled
+def peer(o, network, batch=1, precision="bf16", compiled=False, shards="", first_step=False):
+    cmd = [o.python, os.path.abspath(__file__), "--peer", network, "--batch", str(batch), "--precision", precision, "--device", o.device,
+           "--steps", str(o.steps), "--warm", str(o.warm), "--shards", shards] + ["--compile"] * compiled + ["--tiny"] * o.tiny + ["--first-step"] * first_step
+    cache = os.path.join(ROOT, ".cache", "bench-gpu-inductor")
+    begin = time.monotonic()
     try:
-        out = subprocess.run(cmd, capture_output=True, text=True, timeout=o.limit)
+        out = subprocess.run(cmd, capture_output=True, text=True, timeout=o.limit, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache})
     except subprocess.TimeoutExpired:
         return {"failed": "time limit"}
     try:
-        return json.loads(out.stdout.splitlines()[-1])
+        return {**json.loads(out.stdout.splitlines()[-1]), "wall_s": time.monotonic() - begin}
     except (ValueError, IndexError):
-        return {"failed": f"exit {out.returncode}: {(out.stderr.strip().splitlines() or ['no output'])[-1][:300]}"}
+        return {"failed": f"exit {out.returncode}: {last_line(out.stderr)}"}
+
+
+# ---- goals -------------------------------------------------------------------------------------------
+def ratio(a, b, key):
+    a, b = (a or {}).get(key), (b or {}).get(key)
+    return a / b if a and b else None
+
+
+def judge(o, r, matmul):
+    ours, eager, compiled = (r.get(s) or {} for s in ("dtrain", "eager", "compiled"))
+    sides = [s for s in (eager, compiled) if s.get("samples_per_s")]
+    best = max(sides, key=lambda s: s["samples_per_s"]) if sides else {}
+    rate = ours.get("samples_per_s")
+    got = {"best": ratio(ours, best, "samples_per_s"), "eager": ratio(ours, eager, "samples_per_s"), "rate": rate,
+           "host_us": ours.get("host_us"), "memory": ratio(ours, best, "memory_mib"), "start_s": ours.get("start_s"),
+           "matmul": rate * VIT_GFLOP / 1e3 / matmul["tflop_per_s"] if rate and (matmul or {}).get("tflop_per_s") else None}
+    words = {"best": "x the better of PyTorch eager and compiled", "eager": "x PyTorch eager", "rate": "samples/s",
+             "host_us": "us of the host a step", "memory": "of PyTorch's memory", "start_s": "s to the first step",
+             "matmul": "of the measured matmul rate"}
+    r["goals"] = []
+    for name, goal in WORK[r["name"]][5].items():
+        at_least = name in ("best", "eager", "rate", "matmul")
+        value = got[name]
+        state = "not judged: " + ("a dry run" if o.tiny or o.device != "cuda" else "not measured")
+        if value is not None and not o.tiny and o.device == "cuda":
+            state = "pass" if (value >= goal if at_least else value <= goal) else "FAIL"
+        if name == "best" and state == "pass" and not compiled.get("samples_per_s"):
+            state = "not judged: the compiled side did not run"
+        r["goals"].append({"goal": f"{'>=' if at_least else '<='} {goal:g} {words[name]}", "got": value, "state": state})
 
 
 # ---- all of it -----------------------------------------------------------------------------------------
-def row(o, name):
-    config, extra, batch, precision, network, target = WORK[name]
-    if o.tiny:
-        batch = 8
-        extra = extra + (["model.layers=2", "model.dim=96", "model.heads=3"] if config == "vit" else [])
-        extra = extra + (["model.depth=10"] if config == "resnet50" else [])
-        precision = "fp32"
-    r = {"name": name, "batch": batch, "precision": precision, "target": target}
-    if o.side in ("both", "dtrain"):
-        r["dtrain"] = Dtrain(o).run(name, config, extra, batch, precision)
-    if o.side in ("both", "peer"):
-        sides = [peer(o, network, batch, precision, c) for c in (False, True)]
-        good = [s for s in sides if "failed" not in s]
-        r["eager"], r["compiled"] = sides
-        r["peer"] = max(good, key=lambda s: s["samples_per_s"]) if good else {"failed": sides[0]["failed"]}
-    if all("samples_per_s" in r.get(s, {}) for s in ("dtrain", "peer")):
-        r["ratio"] = r["dtrain"]["samples_per_s"] / r["peer"]["samples_per_s"]
-        if r["dtrain"]["memory_mib"] and r["peer"]["memory_mib"]:
-            r["memory_ratio"] = r["dtrain"]["memory_mib"] / r["peer"]["memory_mib"]
-    return r
+class Row:
+    def __init__(self, o, name):
+        self.o, self.name = o, name
+        self.config, self.extra, self.batch, self.precision, self.network, _ = WORK[name]
+        if o.tiny:
+            self.batch, self.precision = 8, "fp32"
+            self.extra = self.extra + (["model.layers=2", "model.dim=96", "model.heads=3"] if self.config == "vit" else [])
+            self.extra = self.extra + (["model.depth=10"] if self.config == "resnet50" else [])
+            self.network = {"fusion": "fusion", "vit_b_16": "vit_tiny"}.get(self.network, "resnet18")
+        self.r = {"name": name, "batch": self.batch, "precision": self.precision, "data": "jpeg" if "jpeg" in name else "on the device"}
+
+    def ours(self):
+        d = Dtrain(self.o)
+        try:
+            return (d.start if self.name.startswith("start") else d.run)(self.name, self.config, self.extra, self.batch, self.precision)
+        except (RuntimeError, OSError, subprocess.SubprocessError) as e:
+            return {"failed": str(e)[:300]}
+
+    def theirs(self, compiled):
+        start = self.name.startswith("start")
+        shards = Dtrain(self.o).data(self.config)[0] if "jpeg" in self.name else ""
+        try:
+            s = peer(self.o, self.network, self.batch, self.precision, compiled, shards, start)
+        except OSError as e:
+            return {"failed": str(e)[:300]}
+        return {"start_s": s["wall_s"]} if start and "wall_s" in s else s
 
 
 def main():
@@ -229,32 +378,66 @@ def main():
     p.add_argument("--dtrain", default=os.path.join(ROOT, "build", "dtrain"))
     p.add_argument("--python", default=sys.executable, help="a Python with torch and torchvision")
     p.add_argument("--only", default="", help="rows, with commas: " + ", ".join(WORK))
+    p.add_argument("--skip", default="", help="not these rows")
     p.add_argument("--side", choices=("both", "dtrain", "peer"), default="both")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     p.add_argument("--steps", type=int, default=50)
-    p.add_argument("--seconds", type=float, default=1e9, help="begin no further row after this long")
+    p.add_argument("--warm", type=int, default=10, help="steps before those")
+    p.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after this long")
     p.add_argument("--limit", type=float, default=100, help="seconds of one side of a row")
     p.add_argument("--tiny", action="store_true", help="small sizes: tries this script, measures nothing")
+    p.add_argument("--dry-run", action="store_true", help="--device cpu --tiny --steps 2 --warm 1")
     p.add_argument("--out", help="JSON lines go here too")
-    for a in ("--peer", "--batch", "--precision"):
+    for a in ("--peer", "--batch", "--precision", "--shards"):
         p.add_argument(a, help=argparse.SUPPRESS, **({"type": int} if a == "--batch" else {}))
-    p.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
+    for a in ("--compile", "--first-step"):
+        p.add_argument(a, action="store_true", help=argparse.SUPPRESS)
     o = p.parse_args()
     if o.peer:
         return peer_main(o)
-    begin, failed = time.time(), 0
-    for name in [n for n in WORK if not o.only or n in o.only.split(",")]:
-        if time.time() - begin > o.seconds:
-            r = {"name": name, "not_run": f"the {o.seconds:.0f} s were spent"}
-        else:
-            say(name)
-            r = row(o, name)
-        failed += "not_run" in r or any("failed" in r.get(s, {}) for s in ("dtrain", "peer"))
-        print(json.dumps(r), flush=True)
+    if o.dry_run:
+        o.device, o.tiny, o.steps, o.warm = "cpu", True, 2, 1
+    unknown = [n for n in filter(None, (o.only + "," + o.skip).split(",")) if n not in WORK]
+    if unknown:
+        p.error(f"no row {unknown[0]}; there are: {', '.join(WORK)}")
+    begin, matmul = time.monotonic(), None
+    names = [n for n in WORK if (not o.only or n in o.only.split(",")) and n not in o.skip.split(",")]
+    rows = [Row(o, n) for n in names]
+
+    def emit(row):
+        judge(o, row.r, matmul)
+        print(json.dumps(row.r), flush=True)
         if o.out:
             with open(o.out, "a") as f:
-                f.write(json.dumps(r) + "\n")
-    return 1 if failed else 0
+                f.write(json.dumps(row.r) + "\n")
+
+    def spent(row, what):
+        if time.monotonic() - begin <= o.seconds:
+            return False
+        row.r[what] = {"failed": f"not run: the {o.seconds:.0f} s were spent"}
+        return True
+
+    for row in rows:
+        say(row.name)
+        if o.side != "peer" and not spent(row, "dtrain"):
+            row.r["dtrain"] = row.ours()
+        if o.side != "dtrain" and not spent(row, "eager"):
+            row.r["eager"] = row.theirs(False)
+            if "matmul" in WORK[row.name][5]:
+                matmul = peer(o, "matmul")
+                row.r["matmul"] = matmul
+        emit(row)
+    for row in rows:  # the slowest side last: what is measured by then stays measured
+        if o.side != "dtrain" and not row.name.startswith("start"):
+            if not spent(row, "compiled"):
+                say(row.name, "compiled")
+                row.r["compiled"] = row.theirs(True)
+            emit(row)
+    failed = [n for n in rows if any("failed" in (n.r.get(s) or {}) for s in ("dtrain", "eager", "compiled", "matmul"))]
+    missed = [f"{n.name}: {g['goal']}" for n in rows for g in n.r["goals"] if g["state"] == "FAIL"]
+    if missed:
+        say("goals missed: " + "; ".join(missed))
+    return 1 if failed else 3 if missed else 0
 
 
 sys.exit(main())

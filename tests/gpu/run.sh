@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a machine with a GPU can show: tests/gpu/run.sh [OUT_DIR]
+# What only a machine with a GPU can show: tests/gpu/run.sh [--dry-run] [OUT_DIR]
 #
 # Builds dtrain for the GPU that is there (or takes BUNDLE=dtrain.tar.gz, or DTRAIN=path of a built program), runs
 # every op test on the device, compares a training curve with the CPU's, measures beside PyTorch, and writes
@@ -12,6 +12,9 @@
 #   BUNDLE, DTRAIN    what to test instead of building; op tests need a build tree (TESTS=dir)
 #   PYTHON            a Python with torch and torchvision, for the peer
 #
+# --dry-run takes the CPU (and the pretending machine for the op tests) with tiny sizes: it tries the sections and the
+# report, and shows nothing of a GPU. DTRAIN defaults to build/dtrain, TESTS to build.
+#
 # Exit: 0 all ran and passed · 1 a section failed or ran out of time · 2 wrong use · 77 there is no GPU: only the
 # report that says so was written.
 #
@@ -21,11 +24,14 @@ self=$(realpath "$0")
 root=$(dirname "$(dirname "$(dirname "$self")")")
 cd "$root" || exit 2
 
-ORDER="device build ops curve bench bits start sanitizer"
+ORDER="device build sanitizer ops curve bits start bench" # bench takes what time is left
+DRY=${DRY:-no}
+STEPS=20 STOP=7
+[ $DRY = no ] || STEPS=3 STOP=2
 limit_of() {
     case $1 in
     device) echo 20 ;; build) echo 240 ;; ops) echo 100 ;; curve) echo 60 ;;
-    bench) echo 300 ;; bits) echo 60 ;; start) echo 40 ;; sanitizer) echo 90 ;;
+    bench) echo 300 ;; bits) echo 60 ;; start) echo 60 ;; sanitizer) echo 75 ;;
     esac
 }
 what_of() {
@@ -36,7 +42,7 @@ what_of() {
     curve) echo "20 steps of the fusion network in fp32, losses within 1e-3 of the CPU's" ;;
     bench) echo "training steps beside PyTorch (tests/bench/bench_gpu.py)" ;;
     bits) echo "the same bits from run to run, and after a stop and a resume" ;;
-    start) echo "from the command to the first step, plans cached" ;;
+    start) echo "from the command to the first step, plans cached, beside PyTorch" ;;
     sanitizer) echo "compute-sanitizer over the op tests of own kernels" ;;
     esac
 }
@@ -59,6 +65,7 @@ tests_dir() { echo "${TESTS:-build-gpu}"; }
 
 # ---- the sections, each run by a process of its own ------------------------------------------------
 section_device() {
+    [ $DRY = no ] || { echo "a dry run, no GPU" >"$out/gpu.txt"; fact gpu "none: a dry run"; return 0; }
     has_gpu || skip "there is no GPU: nvidia-smi lists none"
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader | head -1 >"$out/gpu.txt" || return 1
     fact gpu "$(cat "$out/gpu.txt")"
@@ -78,7 +85,7 @@ section_build() {
         launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
     fi
     "$(dtrain_path)" info || return 1
-    "$(dtrain_path)" info | grep -qi "cuda" || { echo "dtrain info says nothing of CUDA"; return 1; }
+    [ $DRY = yes ] || "$(dtrain_path)" info | grep -qi "cuda" || { echo "dtrain info says nothing of CUDA"; return 1; }
 }
 
 section_ops() {
@@ -87,7 +94,7 @@ section_ops() {
         [ -x "$t" ] || continue
         n=$((n + 1))
         # the harness takes the module's backend instead of the pretending machine
-        SOURCE=$root DTRAIN_TEST_DEVICE=real "$t" >"$out/$(basename "$t").log" 2>&1 || { rc=1; fact "failed in $(basename "$t")" "$(grep -c 'FAILED  ]' "$out/$(basename "$t").log") tests"; }
+        SOURCE=$root DTRAIN_TEST_DEVICE=$([ $DRY = no ] && echo real) "$t" >"$out/$(basename "$t").log" 2>&1 || { rc=1; fact "failed in $(basename "$t")" "$(grep -c 'FAILED  ]' "$out/$(basename "$t").log") tests"; }
         fact "$(basename "$t")" "$(grep -c '\[       OK' "$out/$(basename "$t").log") tests passed"
     done
     [ $n -gt 0 ] || skip "no op tests for the device in $(tests_dir) (a bundle has none: set TESTS to a build tree)"
@@ -100,8 +107,9 @@ fusion_data() {
 fusion() { # device, name, overrides: 20 steps
     local device=$1 name=$2
     shift 2
+    [ $DRY = no ] || { device=cpu; set -- train.global_batch=8 train.micro_batch=8 "$@"; }
     "$(dtrain_path)" configs/fusion.yaml "data.path=$out/biometric.lmdb" data.fields.subject.classes=8 "run.dir=$out/runs" "run.name=$name" \
-        "device.kind=$device" train.max_steps=20 train.precision=fp32 "metrics.sinks=[jsonl]" "eval.every=1000 steps" "$@"
+        "device.kind=$device" train.max_steps=$STEPS train.precision=fp32 "metrics.sinks=[jsonl]" "eval.every=1000 steps" "$@"
 }
 losses() { grep '"kind":"step"' "$out/runs/$1/metrics.jsonl" | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
 
@@ -110,32 +118,45 @@ section_curve() {
     fusion_data || return 1
     rm -rf "$out/runs/cpu" "$out/runs/gpu"
     fusion cpu cpu && fusion cuda gpu || return 1
-    paste <(losses cpu) <(losses gpu) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
-        END { printf "fact: largest difference of %d losses = %.2e\n", n, worst; exit !(n == 20 && worst <= 1e-3) }'
+    paste <(losses cpu) <(losses gpu) | awk -v steps=$STEPS '{ d = $1 - $2; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
+        END { printf "fact: largest difference of %d losses = %.2e\n", n, worst; exit !(n == steps && worst <= 1e-3) }'
 }
 
 section_bench() {
     need_dtrain
-    local python=${PYTHON:-python3} side=both rc
-    "$python" -c 'import torch, torchvision; assert torch.cuda.is_available()' 2>/dev/null || { side=dtrain; fact peer "not run: $python has no torch and torchvision that see the GPU (set PYTHON)"; }
-    rm -f "$out/bench.jsonl"
+    bench "$out/bench.jsonl" --skip start_resnet50
+}
+
+# FILE, arguments of bench_gpu.py: runs it and turns its rows into facts, one a goal
+bench() {
+    local python=${PYTHON:-python3} side=both limit=70 rc file=$1 see='torch.cuda.is_available()'
+    shift
+    [ $DRY = no ] || { see=True; set -- "$@" --dry-run; }
+    [ $limit -lt $((SECTION_S / 2)) ] || limit=$((SECTION_S / 2))
+    "$python" -c "import torch, torchvision; assert $see" 2>/dev/null || { side=dtrain; fact peer "not run: $python has no torch and torchvision that see the GPU (set PYTHON)"; }
+    rm -f "$file"
     "$python" tests/bench/bench_gpu.py --dtrain "$(realpath "$(dtrain_path)")" --python "$(command -v "$python")" --side $side \
-        --seconds $((SECTION_S - 70)) --limit 70 --out "$out/bench.jsonl"
+        --seconds $((SECTION_S - limit)) --limit $limit --out "$file" "$@"
     rc=$?
-    "$python" - "$out/bench.jsonl" <<'PY'
+    "$python" - "$file" <<'PY'
 import json, sys
+rows = {}
 for line in open(sys.argv[1]):
     r = json.loads(line)
-    text = r.get("not_run", "")
+    rows[r["name"]] = r  # the last of a name counts
+for name, r in rows.items():
+    text = []
     for side in ("dtrain", "eager", "compiled"):
         s = r.get(side)
-        if s:
-            text += f"{side} " + (f"{s['samples_per_s']:.0f}/s" if "failed" not in s else "FAILED (" + s["failed"][:120] + ")") + ", "
-    if "ratio" in r:
-        text += f"ratio {r['ratio']:.2f} (goal {r['target']})"
-    if "memory_ratio" in r:
-        text += f", memory {r['memory_ratio']:.2f} of the peer's"
-    print(f"fact: {r['name']} = {text.rstrip(', ')}")
+        if not s:
+            continue
+        text.append(f"{side} " + (s["failed"][:120] if "failed" in s else f"{s['start_s']:.2f} s" if "start_s" in s else f"{s['samples_per_s']:.0f}/s"))
+    if (r.get("dtrain") or {}).get("waits_for_data", 0) > 0.02:
+        text.append(f"dtrain waits for data {100 * r['dtrain']['waits_for_data']:.0f} % of the time")
+    print(f"fact: {name}, batch {r['batch']} {r['precision']}, data {r['data']} = {', '.join(text) or 'not run'}")
+    for g in r["goals"]:
+        got = "nothing" if g["got"] is None else f"{g['got']:.4g}"
+        print(f"fact: {name}, goal {g['goal']} = {got}: {g['state']}")
 PY
     return $rc
 }
@@ -145,12 +166,14 @@ section_bits() {
     fusion_data || return 1
     rm -rf "$out/runs"/bits*
     fusion cuda bits1 && fusion cuda bits2 || return 1
-    fusion cuda bits3 run.stop_at=7
+    fusion cuda bits3 run.stop_at=$STOP
     [ $? -eq 75 ] || { echo "run.stop_at did not end with 75"; return 1; }
     fusion cuda bits3 || return 1
-    local r rc=0
+    local r rc=0 last
+    last=$(printf 'step-%08d/model.safetensors' $STEPS)
+    [ -e "$out/runs/bits1/checkpoints/$last" ] || { echo "there is no $last"; return 1; }
     for r in bits2 bits3; do
-        if cmp -s "$out/runs/bits1/checkpoints/step-00000020/model.safetensors" "$out/runs/$r/checkpoints/step-00000020/model.safetensors"; then
+        if cmp -s "$out/runs/bits1/checkpoints/$last" "$out/runs/$r/checkpoints/$last"; then
             fact "$r" "the same bits"
         else
             fact "$r" "OTHER BITS"
@@ -162,19 +185,12 @@ section_bits() {
 
 section_start() {
     need_dtrain
-    fusion_data || return 1
-    local run begin end
-    for run in first cached; do # the first one fills the cache of plans if nothing did yet
-        rm -rf "$out/runs/start"
-        begin=$(date +%s%N)
-        fusion cuda start train.max_steps=1 "checkpoint.every=1000 steps" || return 1
-        end=$(date +%s%N)
-        fact "command to the end of one step, $run" "$(((end - begin) / 1000000)) ms"
-    done
+    bench "$out/start.jsonl" --only start_resnet50
 }
 
 section_sanitizer() {
     command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer on this machine"
+    [ $DRY = no ] || skip "a dry run: there is no GPU to watch"
     [ -x "$(tests_dir)/test_ops_own_cuda" ] || skip "no op tests for the device in $(tests_dir)"
     SOURCE=$root DTRAIN_TEST_DEVICE=real compute-sanitizer --error-exitcode 9 "$(tests_dir)/test_ops_own_cuda"
 }
@@ -188,6 +204,10 @@ fi
 
 # ---- all of them -----------------------------------------------------------------------------------------
 case ${1:-} in
+--dry-run)
+    shift
+    export DRY=yes DTRAIN=${DTRAIN:-$root/build/dtrain} TESTS=${TESTS:-$root/build}
+    ;;
 -h | --help)
     sed -n '2,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$self"
     exit 0
@@ -206,6 +226,7 @@ left() { echo $((total - ($(date +%s) - begin))); }
 json_text() { sed 's/\\/\\\\/g; s/"/\\"/g; s/\t/ /g' | tr -d '\000-\037'; }
 gpu=no
 has_gpu && gpu=yes
+dry() { [ $DRY = yes ]; }
 failed=0
 table="" json="" details=""
 
@@ -214,7 +235,7 @@ run_section() {
     limit=$(limit_of "$name")
     [ "$limit" -gt $(($(left) - 5)) ] && limit=$(($(left) - 5))
     begun=$(date +%s)
-    if [ $gpu = no ]; then
+    if [ $gpu = no ] && ! dry; then
         echo "not run: there is no GPU on this machine" >"$log"
         rc=77
     elif [ "$limit" -lt 5 ]; then
@@ -248,12 +269,13 @@ write_report() {
         echo "# dtrain on a GPU"
         echo
         echo "$(date -u +%Y-%m-%dT%H:%MZ), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(cat "$out/gpu.txt" 2>/dev/null || echo "no GPU")"
-        [ $gpu = yes ] || printf '\n**There is no GPU on this machine: nothing below has run.**\n'
+        ! dry || printf '\n**A dry run on the CPU with tiny sizes: it tries this script and says nothing of a GPU.**\n'
+        [ $gpu = yes ] || dry || printf '\n**There is no GPU on this machine: nothing below has run.**\n'
         printf '\n| section | what it shows | state | seconds |\n|---|---|---|---|\n%s' "$table"
         printf '%s' "$details"
     } >"$out/report.md"
-    printf '{"gpu": %s, "total_s": %s, "seconds": %s, "failed": %s, "sections": [%s]%s}\n' \
-        "$([ $gpu = yes ] && echo true || echo false)" "$total" "$(($(date +%s) - begin))" \
+    printf '{"gpu": %s, "dry_run": %s, "total_s": %s, "seconds": %s, "failed": %s, "sections": [%s]%s}\n' \
+        "$([ $gpu = yes ] && ! dry && echo true || echo false)" "$(dry && echo true || echo false)" "$total" "$(($(date +%s) - begin))" \
         "$([ $failed = 0 ] && echo false || echo true)" "$json" \
         "$([ -s "$out/bench.jsonl" ] && printf ', "bench": [%s]' "$(paste -sd, "$out/bench.jsonl")")" >"$out/report.json"
 }
@@ -266,7 +288,7 @@ for name in ${SECTIONS:-$ORDER}; do
     write_report # after each: a machine that is taken away leaves what was done
 done
 echo "report: $out/report.md" >&2
-if [ $gpu = no ]; then
+if [ $gpu = no ] && ! dry; then
     echo "run.sh: there is no GPU on this machine (nvidia-smi lists none): nothing was run" >&2
     exit 77
 fi

@@ -37,6 +37,12 @@ got=$(json "$work/report/report.json" 's["bits"]["why"], "Pretended" in s["devic
 grep -q "| curve .*out of time" "$work/report/report.md" || fail "report.md"
 
 rc=0
+PATH=$work/none:$PATH DTRAIN=$work/bin/dtrain TESTS=$work SECTIONS="device build sanitizer" "$run" --dry-run "$work/report" 2>"$work/err" || rc=$?
+[ $rc = 0 ] || fail "a dry run: exit $rc, not 0: $(cat "$work/err")"
+[ "$(json "$work/report/report.json" 'r["gpu"], r["dry_run"], [x["state"] for x in r["sections"]]')" = "(False, True, ['passed', 'passed', 'not run'])" ] || fail "a dry run: report.json"
+grep -q "A dry run on the CPU" "$work/report/report.md" || fail "a dry run: report.md does not say so"
+
+rc=0
 SECTIONS=nonesuch "$run" "$work/report" 2>"$work/err" || rc=$?
 [ $rc = 2 ] && grep -q "there are: device build" "$work/err" || fail "an unknown section: exit $rc"
 echo "tests/gpu/run.sh says what ran and what did not"
