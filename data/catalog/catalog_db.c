@@ -193,99 +193,6 @@ static void fill_shards(filler *f) {
     free(n);
 }
 
-static bool record_hash(const dt_catalog *c, const dt_record *r, uint64_t *out,
-                        dt_buffer *scratch) {
-    bool all = r->n_members > 0;
-    scratch->n_bytes = 0;
-    for (uint32_t i = 0; i < r->n_members; i++) {
-        const dt_member *m = &c->members[r->first_member + i];
-        const char *ext = dt_catalog_str(c, c->exts[m->ext]);
-        uint64_t numbers[2] = {m->size, m->hash};
-        all = all && m->has_hash;
-        dt_buffer_append(scratch, ext, strlen(ext) + 1);
-        dt_buffer_append(scratch, numbers, sizeof numbers);
-    }
-    *out = dt_hash64(scratch->data, scratch->n_bytes);
-    return all;
-}
-
-static void fill_records(filler *f) {
-    const dt_catalog *c = f->c;
-    dt_buffer scratch = {0};
-    sqlite3_stmt *s = prepare(f, "INSERT INTO records VALUES(?, ?, ?, ?, ?, ?, ?)");
-    uint32_t row = 0;
-    for (uint32_t i = 0; i < c->n_records && f->rc == SQLITE_OK; i++) {
-        const dt_record *r = &c->records[i];
-        uint64_t n_bytes = 0, hash;
-        row = i > 0 && c->records[i - 1].shard == r->shard ? row + 1 : 0;
-        for (uint32_t m = 0; m < r->n_members; m++) n_bytes += c->members[r->first_member + m].size;
-        sqlite3_bind_int64(s, 1, i);
-        dt_catalog_db_bind(s, 2, dt_catalog_str(c, r->key));
-        sqlite3_bind_int64(s, 3, r->shard);
-        sqlite3_bind_int64(s, 4, row);
-        sqlite3_bind_int64(s, 5, (sqlite3_int64)n_bytes);
-        if (record_hash(c, r, &hash, &scratch))
-            sqlite3_bind_int64(s, 6, (sqlite3_int64)hash);
-        else
-            sqlite3_bind_null(s, 6);
-        if (f->sources) dt_catalog_db_bind(s, 7, f->sources[i]);
-        step(f, s);
-    }
-    sqlite3_finalize(s);
-    dt_buffer_fini(&scratch);
-}
-
-static void fill_members(filler *f) {
-    const dt_catalog *c = f->c;
-    sqlite3_stmt *s = prepare(f, "INSERT INTO members VALUES(?, ?, ?, ?, ?)");
-    for (uint32_t i = 0; i < c->n_records; i++)
-        for (uint32_t k = 0; k < c->records[i].n_members && f->rc == SQLITE_OK; k++) {
-            const dt_member *m = &c->members[c->records[i].first_member + k];
-            sqlite3_bind_int64(s, 1, i);
-            dt_catalog_db_bind(s, 2, dt_catalog_str(c, c->exts[m->ext]));
-            sqlite3_bind_int64(s, 3, (sqlite3_int64)m->offset);
-            sqlite3_bind_int64(s, 4, (sqlite3_int64)m->size);
-            if (m->has_hash)
-                sqlite3_bind_int64(s, 5, (sqlite3_int64)m->hash);
-            else
-                sqlite3_bind_null(s, 5);
-            step(f, s);
-        }
-    sqlite3_finalize(s);
-}
-
-static sqlite3_stmt *prepare_metadata(filler *f) {
-    sqlite3_str *sql = sqlite3_str_new(f->db);
-    sqlite3_str_appendall(sql, "INSERT INTO metadata VALUES(?");
-    for (int i = 0; i < f->columns.n; i++) sqlite3_str_appendall(sql, ", ?");
-    sqlite3_str_appendall(sql, ")");
-    char *text = sqlite3_str_finish(sql);
-    sqlite3_stmt *s = prepare(f, text ? text : "");
-    sqlite3_free(text);
-    return s;
-}
-
-// Numeric affinity makes numbers of decimals.
-static void fill_metadata(filler *f) {
-    const dt_catalog *c = f->c;
-    sqlite3_stmt *s = prepare_metadata(f);
-    for (uint32_t r = 0; r < c->n_records && f->rc == SQLITE_OK; r++) {
-        int at = 1;
-        sqlite3_bind_int64(s, at++, r);
-        for (uint32_t k = 0; k < c->n_columns; k++, at++) {
-            const char *value = dt_catalog_value(c, (int)k, r);
-            if (value)
-                dt_catalog_db_bind(s, at, value);
-            else
-                sqlite3_bind_null(s, at);
-        }
-        for (uint32_t k = 0; k < c->n_reals; k++, at++) // a NaN is bound as NULL
-            sqlite3_bind_double(s, at, dt_catalog_real(c, (int)k, r));
-        step(f, s);
-    }
-    sqlite3_finalize(s);
-}
-
 static void fill_facts(filler *f) {
     char hash[17];
     dt_hash_hex(dt_catalog_hash(f->c), hash);
@@ -340,15 +247,6 @@ static void begin(filler *f) {
     fill_shards(f);
 }
 
-static void fill(filler *f) {
-    begin(f);
-    run(f, ROWS);
-    create_metadata(f);
-    run(f, VIEW);
-    fill_records(f);
-    fill_metadata(f);
-}
-
 // ---- writing -------------------------------------------------------------------------------------
 static void fill_file(filler *f, const dt_lineage *l) {
     char *pragmas = sqlite3_mprintf(
@@ -357,8 +255,11 @@ static void fill_file(filler *f, const dt_lineage *l) {
         APPLICATION_ID, VERSION);
     run(f, pragmas ? pragmas : "");
     sqlite3_free(pragmas);
-    fill(f);
-    fill_members(f);
+    begin(f);
+    run(f, ROWS);
+    create_metadata(f);
+    run(f, VIEW);
+    if (f->rc == SQLITE_OK) f->rc = dt_catalog_table_fill(f->db, f->c, &f->columns, f->sources);
     fill_facts(f);
     if (l) fill_lineage(f, l);
     run(f, "COMMIT");

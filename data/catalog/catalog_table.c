@@ -5,9 +5,14 @@
 // cell is looked up when it is asked for. Conditions on id become a range of numbers, which is also what
 // joins the two tables. Text is handed out without a copy; which values are numbers, and which are not
 // UTF-8 (BLOBs), is found once a distinct value.
+//
+// The tables of a database file are filled from such tables too, one INSERT … SELECT each: half the time of
+// an INSERT a row, whose values are bound one by one. Numbers that are text go there as text: the column's
+// affinity makes them what they are in every such file.
 #include "catalog_table.h"
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -23,38 +28,43 @@ typedef struct value {
     int64_t integer;
 } value;
 
-// What both tables read; freed with the connection.
+// What all tables read; freed with the connection.
 typedef struct source {
     const dt_catalog *c;
+    bool of_file;               // rows with their hash and source
+    const char *const *sources; // by record, or NULL
+    dt_buffer scratch;
     bool *use;       // by shard
     uint32_t *first; // record, by shard
     dt_sql_columns columns;
     value *values[DT_MAX_COLUMNS]; // of text columns, by distinct value
 } source;
 
+typedef enum table_kind { T_METADATA, T_RECORDS, T_MEMBERS } table_kind;
+
 typedef struct table {
     sqlite3_vtab base;
-    const source *s;
-    bool is_metadata;
+    source *s;
+    table_kind kind;
 } table;
 
 typedef struct cursor {
     sqlite3_vtab_cursor base;
-    int64_t at, end;
+    int64_t at, end; // records
+    uint32_t member; // of the record
 } cursor;
 
-enum { R_ID, R_KEY, R_SHARD, R_ROW, R_BYTES };
+enum { R_ID, R_KEY, R_SHARD, R_ROW, R_BYTES, R_HASH, R_SOURCE };
+enum { M_RECORD, M_EXT, M_OFFSET, M_BYTES, M_HASH };
 
 // ---- values ----------------------------------------------------------------------------------------
 static value text_value(const char *text) {
-    value v = {.kind = V_TEXT, .n_bytes = (int)strlen(text)};
+    const char *p = text;
     size_t n;
-    for (const char *p = text; *p; p += n)
-        if ((n = dt_text_utf8_length(p)) == 0) {
-            v.kind = V_BLOB;
-            break;
-        }
-    return v;
+    while ((signed char)*p > 0) p++; // ASCII
+    while (*p && (n = dt_text_utf8_length(p)) > 0) p += n;
+    if (*p) return (value){.kind = V_BLOB, .n_bytes = (int)strlen(text)};
+    return (value){.kind = V_TEXT, .n_bytes = (int)(p - text)};
 }
 
 static value number_value(const char *text) {
@@ -101,17 +111,36 @@ static void put_metadata(sqlite3_context *ctx, const source *s, int i, uint32_t 
     }
 }
 
-static void put_record(sqlite3_context *ctx, const source *s, int i, uint32_t record) {
+static void put_own_text(sqlite3_context *ctx, const char *text) {
+    value v = text_value(text);
+    put_text(ctx, text, &v);
+}
+
+// XXH3 over members' extension, size and hash; NULL if one has none.
+static void put_record_hash(sqlite3_context *ctx, source *s, const dt_record *r) {
+    bool all = r->n_members > 0;
+    s->scratch.n_bytes = 0;
+    for (uint32_t i = 0; i < r->n_members; i++) {
+        const dt_member *m = &s->c->members[r->first_member + i];
+        const char *ext = dt_catalog_str(s->c, s->c->exts[m->ext]);
+        uint64_t numbers[2] = {m->size, m->hash};
+        all = all && m->has_hash;
+        dt_buffer_append(&s->scratch, ext, strlen(ext) + 1);
+        dt_buffer_append(&s->scratch, numbers, sizeof numbers);
+    }
+    if (all)
+        sqlite3_result_int64(ctx, (sqlite3_int64)dt_hash64(s->scratch.data, s->scratch.n_bytes));
+}
+
+static void put_record(sqlite3_context *ctx, source *s, int i, uint32_t record) {
     const dt_record *r = &s->c->records[record];
     uint64_t n_bytes = 0;
-    value v;
     switch (i) {
     case R_ID:
         sqlite3_result_int64(ctx, record);
         break;
     case R_KEY:
-        v = text_value(dt_catalog_str(s->c, r->key));
-        put_text(ctx, dt_catalog_str(s->c, r->key), &v);
+        put_own_text(ctx, dt_catalog_str(s->c, r->key));
         break;
     case R_SHARD:
         sqlite3_result_int64(ctx, r->shard);
@@ -124,14 +153,46 @@ static void put_record(sqlite3_context *ctx, const source *s, int i, uint32_t re
             n_bytes += s->c->members[r->first_member + m].size;
         sqlite3_result_int64(ctx, (sqlite3_int64)n_bytes);
         break;
+    case R_HASH:
+        if (s->of_file) put_record_hash(ctx, s, r);
+        break;
+    case R_SOURCE:
+        if (s->sources) put_own_text(ctx, s->sources[record]);
+        break;
+    default:
+        break;
+    }
+}
+
+static void put_member(sqlite3_context *ctx, const source *s, int i, const cursor *c) {
+    const dt_member *m = &s->c->members[s->c->records[c->at].first_member + c->member];
+    switch (i) {
+    case M_RECORD:
+        sqlite3_result_int64(ctx, c->at);
+        break;
+    case M_EXT:
+        put_own_text(ctx, dt_catalog_str(s->c, s->c->exts[m->ext]));
+        break;
+    case M_OFFSET:
+        sqlite3_result_int64(ctx, (sqlite3_int64)m->offset);
+        break;
+    case M_BYTES:
+        sqlite3_result_int64(ctx, (sqlite3_int64)m->size);
+        break;
+    case M_HASH:
+        if (m->has_hash) sqlite3_result_int64(ctx, (sqlite3_int64)m->hash);
+        break;
     default:
         break;
     }
 }
 
 // ---- tables ----------------------------------------------------------------------------------------
-static int declare(sqlite3 *db, const source *s, bool is_metadata) {
-    if (!is_metadata)
+static int declare(sqlite3 *db, const source *s, table_kind kind) {
+    if (kind == T_MEMBERS)
+        return sqlite3_declare_vtab(db, "CREATE TABLE x(record INTEGER, ext TEXT, offset INTEGER, "
+                                        "bytes INTEGER, hash INTEGER)");
+    if (kind == T_RECORDS)
         return sqlite3_declare_vtab(db, "CREATE TABLE x(id INTEGER, key TEXT, shard INTEGER, "
                                         "row INTEGER, bytes INTEGER, hash INTEGER, source TEXT)");
     sqlite3_str *sql = sqlite3_str_new(db);
@@ -148,12 +209,15 @@ static int declare(sqlite3 *db, const source *s, bool is_metadata) {
 
 static int connect_table(sqlite3 *db, void *arg, int argc, const char *const *argv,
                          sqlite3_vtab **out, char **message) {
-    bool is_metadata = strcmp(argv[2], "metadata") == 0; // the table's name
-    int rc = declare(db, arg, is_metadata);
+    const char *name = argv[2]; // of the table
+    table_kind kind = strstr(name, "metadata")  ? T_METADATA
+                      : strstr(name, "members") ? T_MEMBERS
+                                                : T_RECORDS;
+    int rc = declare(db, arg, kind);
     if (rc != SQLITE_OK) return rc;
     table *t = dt_xcalloc(1, sizeof *t);
     t->s = arg;
-    t->is_metadata = is_metadata;
+    t->kind = kind;
     *out = &t->base;
     return SQLITE_OK;
 }
@@ -215,8 +279,11 @@ static int close_cursor(sqlite3_vtab_cursor *c) {
 }
 
 static void skip_unused(cursor *c) {
-    const source *s = ((table *)c->base.pVtab)->s;
-    while (c->at < c->end && !s->use[s->c->records[c->at].shard]) c->at++;
+    const table *t = (table *)c->base.pVtab;
+    const source *s = t->s;
+    while (c->at < c->end && (!s->use[s->c->records[c->at].shard] ||
+                              (t->kind == T_MEMBERS && s->c->records[c->at].n_members == 0)))
+        c->at++;
 }
 
 static int filter(sqlite3_vtab_cursor *base, int number, const char *plan, int argc,
@@ -235,12 +302,16 @@ static int filter(sqlite3_vtab_cursor *base, int number, const char *plan, int a
     }
     c->at = low;
     c->end = high;
+    c->member = 0;
     skip_unused(c);
     return SQLITE_OK;
 }
 
 static int next_row(sqlite3_vtab_cursor *base) {
     cursor *c = (cursor *)base;
+    const table *t = (table *)base->pVtab;
+    if (t->kind == T_MEMBERS && ++c->member < t->s->c->records[c->at].n_members) return SQLITE_OK;
+    c->member = 0;
     c->at++;
     skip_unused(c);
     return SQLITE_OK;
@@ -253,7 +324,13 @@ static int at_end(sqlite3_vtab_cursor *base) {
 
 static int column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int i) {
     const table *t = (table *)base->pVtab;
-    (t->is_metadata ? put_metadata : put_record)(ctx, t->s, i, (uint32_t)((cursor *)base)->at);
+    const cursor *c = (cursor *)base;
+    if (t->kind == T_METADATA)
+        put_metadata(ctx, t->s, i, (uint32_t)c->at);
+    else if (t->kind == T_RECORDS)
+        put_record(ctx, t->s, i, (uint32_t)c->at);
+    else
+        put_member(ctx, t->s, i, c);
     return SQLITE_OK;
 }
 
@@ -279,22 +356,31 @@ static const sqlite3_module MODULE = {.xCreate = connect_table,
 static void free_source(void *arg) {
     source *s = arg;
     for (int i = 0; i < s->columns.n_text; i++) free(s->values[i]);
+    dt_buffer_fini(&s->scratch);
     free(s->use);
     free(s->first);
     free(s);
 }
 
-int dt_catalog_table_create(sqlite3 *db, const dt_catalog *c, const bool *use,
-                            const dt_sql_columns *columns) {
+// use NULL: all shards. of_file: values that are numbers stay text.
+static source *make_source(const dt_catalog *c, const bool *use, const dt_sql_columns *columns,
+                           bool of_file) {
     source *s = dt_xcalloc(1, sizeof *s);
     s->c = c;
+    s->of_file = of_file;
     s->columns = *columns;
     s->use = dt_xcalloc(c->n_shards + 1, sizeof *s->use);
     s->first = dt_xcalloc(c->n_shards + 1, sizeof *s->first);
-    memcpy(s->use, use, c->n_shards * sizeof *s->use);
+    for (uint32_t i = 0; i < c->n_shards; i++) s->use[i] = !use || use[i];
     for (uint32_t r = c->n_records; r-- > 0;) s->first[c->records[r].shard] = r;
     for (int i = 0; i < columns->n_text; i++)
-        s->values[i] = make_values(c, &c->columns[i], columns->column[i].is_number);
+        s->values[i] = make_values(c, &c->columns[i], columns->column[i].is_number && !of_file);
+    return s;
+}
+
+int dt_catalog_table_create(sqlite3 *db, const dt_catalog *c, const bool *use,
+                            const dt_sql_columns *columns) {
+    source *s = make_source(c, use, columns, false);
     int rc =
         sqlite3_create_module_v2(db, "dt_catalog", &MODULE, s, free_source); // frees s if it fails
     if (rc != SQLITE_OK) return rc;
@@ -302,4 +388,21 @@ int dt_catalog_table_create(sqlite3 *db, const dt_catalog *c, const bool *use,
                         "CREATE VIRTUAL TABLE metadata USING dt_catalog;"
                         "CREATE VIRTUAL TABLE records USING dt_catalog",
                         NULL, NULL, NULL);
+}
+
+// Tables that are named like their module need no CREATE, so nothing of them is in the file.
+int dt_catalog_table_fill(sqlite3 *db, const dt_catalog *c, const dt_sql_columns *columns,
+                          const char *const *sources) {
+    source *s = make_source(c, NULL, columns, true);
+    s->sources = sources;
+    int rc = sqlite3_create_module_v2(db, "from_records", &MODULE, s, free_source);
+    if (rc == SQLITE_OK) rc = sqlite3_create_module(db, "from_metadata", &MODULE, s);
+    if (rc == SQLITE_OK) rc = sqlite3_create_module(db, "from_members", &MODULE, s);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db,
+                          "INSERT INTO records SELECT * FROM from_records;"
+                          "INSERT INTO metadata SELECT * FROM from_metadata;"
+                          "INSERT INTO members SELECT * FROM from_members",
+                          NULL, NULL, NULL);
+    return rc;
 }
