@@ -353,6 +353,29 @@ dt_status dt_catalog_db_open(sqlite3 **out, const char *path) {
     return st;
 }
 
+dt_status dt_catalog_db_has_data(const char *path, bool *any) {
+    sqlite3 *db = NULL;
+    sqlite3_stmt *s = NULL;
+    const char *slash = strrchr(path, '/');
+    int n_folder = slash ? (int)(slash - path) + 1 : 0, rc;
+    *any = false;
+    DT_TRY(dt_catalog_db_open(&db, path));
+    rc = sqlite3_prepare_v2(db, "SELECT path FROM shards", -1, &s, NULL);
+    while (rc == SQLITE_OK && !*any && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        const char *name = (const char *)sqlite3_column_text(s, 0);
+        char *file = dt_xprintf("%.*s%s", n_folder, path, name ? name : "");
+        *any = name && dt_io_exists(file);
+        free(file);
+        rc = SQLITE_OK;
+    }
+    dt_status st = rc == SQLITE_OK || rc == SQLITE_DONE
+                       ? DT_OK
+                       : dt_catalog_db_fail(db, path, DT_E_DATA, "cannot read");
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    return st;
+}
+
 dt_status dt_catalog_db_in_memory(sqlite3 **out, const dt_catalog *c, const bool *use) {
     filler *f = dt_xcalloc(1, sizeof *f);
     f->c = c;

@@ -22,6 +22,7 @@
 #include "progress.h"
 #include "work.h"
 
+#include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
 
 #include "base/arena.h"
@@ -120,6 +121,14 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
+// Sets of other names may come to the same catalog: a.tar and a-%03d.tar. One that cannot be read may be
+// of any.
+static bool is_of_others(const char *catalog) {
+    bool any = false;
+    if (!dt_io_exists(catalog)) return false;
+    return dt_catalog_db_has_data(catalog, &any) != DT_OK || any;
+}
+
 // Whether any data of OUT is there, and whether all of it is, made in just this way. A catalog or an index
 // whose data is gone is nothing to keep: it is replaced with the set.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
@@ -130,6 +139,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     dt_io_free_list(names, n);
     *any = n_data > 0 || (p->plan.format->one_file && n == 0 && dt_io_exists(p->plan.out));
     *same = *any;
+    *any = *any || is_of_others(p->plan.catalog);
     dt_catalog *c = dt_catalog_create();
     for (size_t i = 0; i < p->plan.n_shards && *same; i++) {
         char *path = dt_xprintf("%s/%s", p->plan.folder, p->plan.name[i]);

@@ -171,6 +171,9 @@ static void a_catalog_alone_is_replaced(void **state) {
         assert_int_equal(s->catalog->n_records, 12);
         dt_set_close(s);
     }
+    // a catalog of a set with another name, whose data is there, is not ours to replace
+    dt_pack_opts twin = {.source = raw, .out = fixture_path("gone.tar")};
+    assert_int_equal(dt_data_pack(&twin), DT_E_USAGE);
     // one shard is left: that is a set that lacks one, and not ours to remove
     assert_int_equal(unlink(fixture_path("gone-00.tar")), 0);
     dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[1])};
