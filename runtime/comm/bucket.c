@@ -7,7 +7,7 @@
 //
 // What lies behind the last gradient (statistics that the trainer sums along) belongs to the last
 // bucket. Nobody announces it, so a last bucket with such a tail starts in dt_buckets_finish: the
-// lanes have ended by then. For the same reason finish takes every bucket as ready: a gradient that
+// lanes have ended by then (where gradients travel as bf16 the tail is a bucket of its own). For the same reason finish takes every bucket as ready: a gradient that
 // nothing flows into never reports.
 //
 // Sizes change no bits: comm sums in rank order wherever an element lies.
@@ -37,6 +37,7 @@ typedef struct bucket {
     int64_t begin, end; // elements of the slab
     int n_reports;      // gradients * lanes
     atomic_int missing; // reports still to come in this step
+    bool low;           // travels as bf16
     dt_request request;
 } bucket;
 
@@ -49,6 +50,7 @@ struct dt_buckets {
     int n_buckets;
     int *bucket_of; // by gradient index
     bool has_tail;
+    uint16_t *low; // by element; NULL: none
     float **slabs;
     int n_started;
     bool reducing; // some request may be in flight
@@ -98,7 +100,8 @@ static void cut_slab(dt_buckets *b, const dt_buckets_opts *o, const int64_t *end
         begin = ends[o->n_grads - 1];
     }
     b->has_tail = begin < o->n_elements;
-    if (b->n_buckets == 0) close_bucket(b, 0, o->n_elements);
+    for (int k = 0; k < b->n_buckets; k++) b->buckets[k].low = o->low != NULL;
+    if (b->n_buckets == 0 || (o->low && b->has_tail)) close_bucket(b, begin, o->n_elements);
     b->buckets[b->n_buckets - 1].end = o->n_elements;
 }
 
@@ -120,6 +123,7 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     b->n_lanes = o->n_lanes;
     b->add = o->add;
     b->add_ctx = o->add_ctx;
+    b->low = o->low;
     b->buckets = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->buckets);
     b->bucket_of = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->bucket_of);
     b->slabs = dt_xcalloc((size_t)o->n_lanes, sizeof *b->slabs);
@@ -208,8 +212,10 @@ static dt_status start_bucket(dt_buckets *b, int k) {
         else
             add_range(sum, b->slabs[l], u->begin, u->end);
     }
-    dt_status st =
-        b->comm->all_reduce_start(b->comm, sum + u->begin, u->end - u->begin, &u->request);
+    const int64_t n = u->end - u->begin;
+    dt_status st = u->low ? b->comm->all_reduce_bf16_start(b->comm, sum + u->begin,
+                                                           b->low + u->begin, n, &u->request)
+                          : b->comm->all_reduce_start(b->comm, sum + u->begin, n, &u->request);
     if (st != DT_OK) return dt_fail_context(st, "gradient bucket %d of %d", k + 1, b->n_buckets);
     b->n_started++;
     b->reducing |= u->request.id >= 0;

@@ -12,12 +12,15 @@
 typedef struct dt_buckets dt_buckets;
 
 typedef struct dt_buckets_opts {
-    const int64_t *grad_end; // by gradient index: end offset of its entry in the slab
+    const int64_t *grad_end; // by gradient index: end offset of its entry in the slab, with the gap
     int n_grads;
     int64_t n_elements; // of the slab (with stats behind the gradients: the last bucket)
     // 0 = auto: an eighth of the slab within 256 KiB .. 25 MiB, the first at most 1 MiB. Sizes change
     // no bits.
     int64_t first_bytes, bucket_bytes;
+    // NULL: all of it travels as f32. Else gradients travel as bf16, through this memory for one of each
+    // element up to the last gradient's end; what lies behind stays f32. The comm must have such sums.
+    uint16_t *low;
     int n_lanes;
     bool thread; // a progress thread instead of polling
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);

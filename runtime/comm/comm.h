@@ -36,6 +36,9 @@ struct dt_comm {
     dt_status (*all_reduce_max_i64)(dt_comm *c, int64_t *data, int64_t n);
     // Starts a sum all-reduce in place; progress() moves all started ones; wait() finishes one.
     dt_status (*all_reduce_start)(dt_comm *c, float *data, int64_t n, dt_request *r);
+    // The same with what travels rounded to bf16: `low` has room for n of them. NULL: only NCCL has it.
+    dt_status (*all_reduce_bf16_start)(dt_comm *c, float *data, uint16_t *low, int64_t n,
+                                       dt_request *r);
     dt_status (*progress)(dt_comm *c); // never blocks
     dt_status (*wait)(dt_comm *c, dt_request *r);
     // Point to point, blocking, for the tree.

@@ -105,7 +105,24 @@ static dt_status nccl_all_reduce_start(dt_comm *c, float *data, int64_t count, d
     n->b->device->stream_wait(n->b, n->side, n->main);
     n->forked = true;
     r->id = 0;
-    return settle(c, "all-reduce", n->api->all_reduce(n->api, n->comm, data, count, n->side));
+    return settle(c, "all-reduce",
+                  n->api->all_reduce(n->api, n->comm, data, count, DT_F32, n->side));
+}
+
+static dt_status nccl_all_reduce_bf16_start(dt_comm *c, float *data, uint16_t *low, int64_t count,
+                                            dt_request *r) {
+    nccl_self *n = c->self;
+    const dt_shape shape = dt_shape1(count);
+    r->id = -1;
+    DT_TRY(check_alive(c));
+    n->b->device->stream_wait(n->b, n->side, n->main);
+    n->forked = true;
+    r->id = 0;
+    n->b->reorder(n->b, 1, &shape, data, DT_F32, dt_dense(), low, DT_BF16, dt_dense(), n->side);
+    DT_TRY(
+        settle(c, "all-reduce", n->api->all_reduce(n->api, n->comm, low, count, DT_BF16, n->side)));
+    n->b->reorder(n->b, 1, &shape, low, DT_BF16, dt_dense(), data, DT_F32, dt_dense(), n->side);
+    return DT_OK;
 }
 
 static dt_status nccl_wait(dt_comm *c, dt_request *r) {
@@ -119,7 +136,8 @@ static dt_status nccl_wait(dt_comm *c, dt_request *r) {
 static dt_status nccl_all_reduce_f32(dt_comm *c, float *data, int64_t count) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
-    return settle(c, "all-reduce", n->api->all_reduce(n->api, n->comm, data, count, n->main));
+    return settle(c, "all-reduce",
+                  n->api->all_reduce(n->api, n->comm, data, count, DT_F32, n->main));
 }
 
 static dt_status nccl_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int root) {
@@ -278,6 +296,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, doubl
                    .all_reduce_f64 = nccl_all_reduce_f64,
                    .all_reduce_max_i64 = nccl_all_reduce_max_i64,
                    .all_reduce_start = nccl_all_reduce_start,
+                   .all_reduce_bf16_start = nccl_all_reduce_bf16_start,
                    .progress = nccl_progress,
                    .wait = nccl_wait,
                    .send_f32 = nccl_send_f32,

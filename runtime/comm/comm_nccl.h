@@ -1,6 +1,7 @@
 // comm_nccl.h: a comm for the memory of devices, one rank a device. The table of comm.h, but data is
 // device memory and calls queue work on a stream instead of waiting for it:
 //   all_reduce_start   on the side stream, behind all that is on the main stream now
+//   all_reduce_bf16_start   there too, between two conversions
 //   wait               the main stream waits for the side stream; the host waits for nothing
 //   all_reduce_f32, broadcast_bytes, send_f32, recv_f32   on the main stream
 //   progress           asks NCCL for errors that came later; never blocks

@@ -37,6 +37,8 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     rows[n++] = (memory_row){"packed weights", dt_params_bytes(p, "packed"), true};
     rows[n++] = (memory_row){"moments", dt_params_bytes(p, "moments"), true};
     rows[n++] = (memory_row){"gradients", dt_params_bytes(p, "gradients"), true};
+    if (dt_session_bf16_gradients(s))
+        rows[n++] = (memory_row){"gradients in bf16", (size_t)p->n_trained * 2, false};
     rows[n++] = (memory_row){"activations", lanes * train.activation_bytes, false};
     rows[n++] = (memory_row){"scratch", lanes * train.scratch_bytes, false};
     rows[n++] =

@@ -217,6 +217,11 @@ static bool grace_is_over(void) {
     return dt_signals_pending() && dt_signals_age_s() > grace_s;
 }
 
+bool dt_session_bf16_gradients(const dt_session *s) {
+    return s->comm->world_size > 1 &&
+           strcmp(dt_config_str(s->config, "comm.gradient_dtype"), "bf16") == 0;
+}
+
 static dt_status make_stepper(dt_session *s) {
     const dt_config *c = s->config;
     int64_t bucket =
@@ -224,6 +229,7 @@ static dt_status make_stepper(dt_session *s) {
     dt_stepper_opts o = {.comm = s->comm,
                          .device_comm = s->device_comm,
                          .loss_scaling = dt_resolved_dtype(&s->resolved) == DT_F16,
+                         .bf16_gradients = dt_session_bf16_gradients(s),
                          .uncaptured = !dt_config_bool(c, "device.capture"),
                          .hold_input = dt_config_bool(c, "device.hold_input"),
                          .graph = s->graph,

@@ -222,6 +222,10 @@ static void add_slab_range(void *ctx, float *dst, const float *src, int64_t begi
     b->slab_add(b, dst, src, begin, end);
 }
 
+static size_t low_bytes(const struct dt_stepper *s) {
+    return (size_t)s->o.params->n_trained * sizeof *s->low;
+}
+
 static dt_status create_buckets(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
     if (s->o.lanes->elastic || s->o.comm->world_size * s->o.lanes->n_lanes == 1) return DT_OK;
@@ -230,13 +234,22 @@ static dt_status create_buckets(struct dt_stepper *s) {
         dt_value param = g->values[g->grads[i]].param;
         const dt_param_entry *e =
             &s->o.params->entries[dt_params_find(s->o.params, g->values[param].name, false)];
-        grad_end[i] = e->offset + e->count;
+        grad_end[i] = e->offset + (e->count + 15) / 16 * 16; // as params.h lays them out
+    }
+    if (s->o.bf16_gradients) {
+        const dt_status st =
+            s->backend->alloc(s->backend, (void **)&s->low, low_bytes(s), "gradients in bf16");
+        if (st != DT_OK) {
+            free(grad_end);
+            return st;
+        }
     }
     dt_buckets_opts o = {.grad_end = grad_end,
                          .n_grads = g->n_grads,
                          .n_elements = s->o.params->n_grad,
                          .first_bytes = s->o.first_bucket_bytes,
                          .bucket_bytes = s->o.bucket_bytes,
+                         .low = s->low,
                          .n_lanes = s->o.lanes->n_lanes,
                          .thread = s->o.comm_thread && !s->backend->device,
                          .add = add_slab_range,
@@ -291,6 +304,7 @@ void dt_stepper_destroy(dt_stepper *s) {
     if (!s) return;
     device_step_destroy(s->device);
     dt_buckets_destroy(s->buckets);
+    if (s->low) s->backend->free(s->backend, s->low, low_bytes(s));
     for (int i = 0; i < s->o.lanes->n_lanes; i++) dt_exec_destroy(s->lanes[i].exec);
     dt_team_destroy(s->team);
     commit_fini(s);

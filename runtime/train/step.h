@@ -41,8 +41,9 @@ typedef struct dt_stepper_opts {
     // Devices: the comm for their memory, NULL where this process is alone; scale the loss (fp16).
     dt_comm *device_comm;
     bool loss_scaling;
-    bool uncaptured; // no graphs: every step is queued call by call
-    bool hold_input; // a device only: the first two micro-batches stay there and serve all steps
+    bool bf16_gradients; // between ranks
+    bool uncaptured;     // no graphs: every step is queued call by call
+    bool hold_input;     // a device only: the first two micro-batches stay there and serve all steps
     // Asked before each leaf, from its lane: true gives the step up (run.grace is over). NULL: never.
     bool (*give_up)(void);
 } dt_stepper_opts;

@@ -25,6 +25,7 @@ struct dt_stepper {
     dt_batch_source *source;
     dt_team *team;
     dt_buckets *buckets; // NULL: elastic, or one lane on one rank
+    uint16_t *low;       // device memory through which gradients travel as bf16; NULL: they do not
     step_lane *lanes;
     float **lane_slabs;                           // resume, off: by lane
     int64_t loss_at, weight_at, stop_at, drop_at; // elements of the slab

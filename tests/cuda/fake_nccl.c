@@ -7,6 +7,7 @@
 // again later (fake_cuda_queue): so the host goes on, as it does beside a kernel that waits.
 #include "fake_nccl.h"
 
+#include "backend/cuda/kernels/kernel_math.h"
 #include "base/arena.h"
 #include "fake_cuda.h"
 #include "fake_memory.h"
@@ -36,7 +37,8 @@ typedef struct op {
     op_kind kind;
     char *data;
     size_t n_bytes;
-    int peer; // broadcast: the root
+    int peer;      // broadcast: the root
+    dt_dtype type; // of a sum
 } op;
 
 static nccl *of(const dt_nccl_api *a) {
@@ -82,15 +84,18 @@ static bool all_are_there(const nccl *n) {
 }
 
 // In another order than that of ranks, the same on all of them.
-static void take_sum(nccl *n, float *data, size_t n_bytes) {
+static void take_sum(nccl *n, void *data, dt_dtype type, size_t n_bytes) {
     char path[256];
-    float *x = malloc(n_bytes + 1);
+    void *x = malloc(n_bytes + 1);
+    const int64_t count = (int64_t)(n_bytes / dt_dtype_size(type));
     for (int i = 0; i < n->world_size; i++) {
         name_collective(n, n->n_done, (i + 1) % n->world_size, path);
         read_file(path, x, n_bytes);
-        for (size_t k = 0; k < n_bytes / sizeof(float); k++) data[k] = i ? data[k] + x[k] : x[k];
+        for (int64_t k = 0; k < count; k++)
+            dt_put(data, type, k,
+                   i ? dt_get(data, type, k) + dt_get(x, type, k) : dt_get(x, type, k));
     }
-    if (getenv("FAKE_NCCL_WRONG") && n_bytes) data[0] += 1;
+    if (getenv("FAKE_NCCL_WRONG") && n_bytes) dt_put(data, type, 0, dt_get(data, type, 0) + 1);
     free(x);
 }
 
@@ -106,7 +111,7 @@ static bool run_collective(const op *o) {
     if (n->waits != o->data) fake_breach("a collective begins while another is under way");
     if (!all_are_there(n)) return false;
     if (o->kind == ALL_REDUCE) {
-        take_sum(n, (float *)o->data, o->n_bytes);
+        take_sum(n, o->data, o->type, o->n_bytes);
     } else {
         name_collective(n, n->n_done, o->peer, path);
         read_file(path, o->data, o->n_bytes);
@@ -140,12 +145,13 @@ static bool run_op(const void *arg) {
 }
 
 static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer,
-                 void *stream) {
+                 dt_dtype type, void *stream) {
     nccl *n = of(a);
     static const char *const names[] = {"all_reduce", "broadcast", "send", "recv"};
     if (n->aborted || peer >= n->world_size) return INVALID;
     fake_cuda_check_device(n->cuda, data, n_bytes);
-    const op o = {.n = n, .kind = kind, .data = (char *)data, .n_bytes = n_bytes, .peer = peer};
+    const op o = {
+        .n = n, .kind = kind, .data = (char *)data, .n_bytes = n_bytes, .peer = peer, .type = type};
     const int e = fake_cuda_queue(n->cuda, names[kind], run_op, &o, sizeof o, n_bytes, stream);
     return e ? INVALID : DT_NCCL_BUSY; // async_error says when it is queued
 }
@@ -192,24 +198,25 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     return DT_NCCL_OK;
 }
 
-static int all_reduce(const dt_nccl_api *a, void *comm, float *data, int64_t count, void *stream) {
+static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type,
+                      void *stream) {
     (void)comm;
-    return queue(a, ALL_REDUCE, data, (size_t)count * sizeof *data, -1, stream);
+    return queue(a, ALL_REDUCE, data, (size_t)count * dt_dtype_size(type), -1, type, stream);
 }
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream) {
     (void)comm;
-    return queue(a, BROADCAST, data, n_bytes, root, stream);
+    return queue(a, BROADCAST, data, n_bytes, root, DT_U8, stream);
 }
 static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t count, int to,
                 void *stream) {
     (void)comm;
-    return queue(a, SEND, data, (size_t)count * sizeof *data, to, stream);
+    return queue(a, SEND, data, (size_t)count * sizeof *data, to, DT_F32, stream);
 }
 static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, int from,
                 void *stream) {
     (void)comm;
-    return queue(a, RECV, data, (size_t)count * sizeof *data, from, stream);
+    return queue(a, RECV, data, (size_t)count * sizeof *data, from, DT_F32, stream);
 }
 
 static int finalize(const dt_nccl_api *a, void *comm) {

@@ -2,7 +2,7 @@
 # The program on several pretending GPUs, one process each, with an NCCL that pretends between them
 # (fake_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
 # and train. run.reproducible=elastic gives one rank's weights on 3 and 4; resume gives the same on every
-# run; more ranks than devices, sums that come out wrong and a rank that stops are one clear line and in time.
+# run, with gradients in bf16 on their way too; more ranks than devices, sums that come out wrong and a rank that stops are one clear line and in time.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 [ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
@@ -65,6 +65,10 @@ done
 good 2 resume2
 good 2 again2
 same resume2 again2
+good 2 bf16 comm.gradient_dtype=bf16
+good 2 bf16again comm.gradient_dtype=bf16
+same bf16 bf16again
+[ "$(hash "$work/runs/bf16")" != "$(hash "$work/runs/resume2")" ] || fail "comm.gradient_dtype=bf16 does nothing"
 refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 

@@ -118,7 +118,7 @@ static void drop_source(known_source *s) {
 // ---- a stepper -------------------------------------------------------------------------------------
 
 typedef struct setting {
-    bool cpu, elastic, uncaptured, hold_input, scaled, one_leaf;
+    bool cpu, elastic, uncaptured, hold_input, scaled, one_leaf, bf16_gradients;
     dt_dtype low; // F32 unless said otherwise
     float clip;
     int n_steps; // 0: STEPS
@@ -197,6 +197,7 @@ static void make_bench(bench *b, const setting *s) {
         .bucket_bytes = 1 << 20,
         .device_comm = b->device_comm,
         .loss_scaling = s->scaled,
+        .bf16_gradients = s->bf16_gradients,
         .uncaptured = s->uncaptured,
         .hold_input = s->hold_input,
         .give_up = give_up};

@@ -20,6 +20,7 @@ enum { MAX_STARTS = 64, N_GRADS = 20, GRAD = 100, TAIL = 7, N = N_GRADS * GRAD +
 typedef struct fake {
     float *data[MAX_STARTS];
     int64_t n[MAX_STARTS];
+    uint16_t *low[MAX_STARTS];
     int n_starts, n_waits, n_progress;
     dt_status fail_wait;
 } fake;
@@ -31,6 +32,12 @@ static dt_status fake_start(dt_comm *c, float *data, int64_t n, dt_request *r) {
     f->n[f->n_starts] = n;
     r->id = f->n_starts++;
     return DT_OK;
+}
+
+static dt_status fake_start_low(dt_comm *c, float *data, uint16_t *low, int64_t n, dt_request *r) {
+    fake *f = c->self;
+    f->low[f->n_starts] = low;
+    return fake_start(c, data, n, r);
 }
 
 static dt_status fake_progress(dt_comm *c) {
@@ -53,6 +60,7 @@ static dt_comm fake_comm(fake *f) {
                      .self = f,
                      .world_size = 2,
                      .all_reduce_start = fake_start,
+                     .all_reduce_bf16_start = fake_start_low,
                      .progress = fake_progress,
                      .wait = fake_wait};
 }
@@ -99,6 +107,38 @@ static void test_cuts_and_order(void **state) {
     for (int k = 0; k < 5; k++) assert_ptr_equal(f.data[k], slab + begins[k]);
     for (int k = 0; k < 5; k++) assert_int_equal(f.n[k], (k < 4 ? begins[k + 1] : N) - begins[k]);
     for (int i = 0; i < N; i++) assert_float_equal(slab[i], 2 * i, 0);
+    dt_buckets_destroy(b);
+}
+
+// Gradients travel as bf16 through their place in `low`, the tail alone as f32.
+static void test_low(void **state) {
+    static const int64_t begins[] = {0, 200, 700, 1200, 1700, N - TAIL, N};
+    fake f = {0};
+    dt_comm c = fake_comm(&f);
+    float slab[N] = {0}, *slabs[] = {slab};
+    uint16_t low[N - TAIL];
+    for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
+    const dt_buckets_opts o = {.grad_end = ends,
+                               .n_grads = N_GRADS,
+                               .n_elements = N,
+                               .first_bytes = 200 * sizeof(float),
+                               .bucket_bytes = 450 * sizeof(float),
+                               .low = low,
+                               .n_lanes = 1};
+    dt_buckets *b = NULL;
+    assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
+    dt_buckets_begin(b, slabs);
+    for (int g = 0; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
+    assert_int_equal(dt_buckets_poll(b), DT_OK);
+    assert_int_equal(f.n_starts, 5); // all but the tail
+    double exposed;
+    assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
+    assert_int_equal(f.n_starts, 6);
+    for (int k = 0; k < 6; k++) {
+        assert_ptr_equal(f.data[k], slab + begins[k]);
+        assert_int_equal(f.n[k], begins[k + 1] - begins[k]);
+        assert_ptr_equal(f.low[k], k < 5 ? low + begins[k] : NULL);
+    }
     dt_buckets_destroy(b);
 }
 
@@ -238,9 +278,13 @@ static void test_destroy_in_step(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cuts_and_order),     cmocka_unit_test(test_no_tail_and_repeat),
-        cmocka_unit_test(test_silent_gradients),   cmocka_unit_test(test_lanes),
-        cmocka_unit_test(test_error_names_bucket), cmocka_unit_test(test_destroy_in_step),
+        cmocka_unit_test(test_cuts_and_order),
+        cmocka_unit_test(test_no_tail_and_repeat),
+        cmocka_unit_test(test_low),
+        cmocka_unit_test(test_silent_gradients),
+        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_error_names_bucket),
+        cmocka_unit_test(test_destroy_in_step),
         cmocka_unit_test(test_auto_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 
 #include "device_bench.h"
 
+#include "backend/cuda/kernels/kernel_math.h"
 #include "backend/cuda/nccl_api.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -62,15 +63,27 @@ static void group_wait(group *g) {
     if (pthread_cond_timedwait(&g->changed, &g->lock, &until)) abort();
 }
 
+// In rank order, rounded after each addition.
+static void sum_bf16(const group *g, int64_t i) {
+    float sum = dt_bf16_to_f32(((uint16_t *)g->data[0])[i]);
+    uint16_t low = 0;
+    for (int r = 1; r < g->world_size; r++) {
+        low = dt_f32_to_bf16(sum + dt_bf16_to_f32(((uint16_t *)g->data[r])[i]));
+        sum = dt_bf16_to_f32(low);
+    }
+    for (int r = 0; r < g->world_size; r++) ((uint16_t *)g->data[r])[i] = low;
+}
+
 // The last to arrive does the work.
-static void meet(fake_nccl *f, float *data, int64_t n, int root) {
+static void meet(fake_nccl *f, void *data, int64_t n, bool bf16, int root) {
     group *g = f->g;
     if (f->aborted) return; // ends what waits
     pthread_mutex_lock(&g->lock);
     g->data[f->rank] = data;
     int64_t round = g->round;
     if (++g->n_arrived == g->world_size) {
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; bf16 && i < n; i++) sum_bf16(g, i);
+        for (int64_t i = 0; !bf16 && i < n; i++) {
             float sum = g->data[0][i];
             for (int r = 1; r < g->world_size; r++) sum += g->data[r][i];
             if (root >= 0) sum = g->data[root][i];
@@ -89,11 +102,12 @@ typedef struct nccl_call {
     float *data;
     int64_t n;
     int root, peer;
+    bool bf16;
 } nccl_call;
 
 static void run_meet(dt_backend *b, void *arg) {
     const nccl_call *c = arg;
-    meet(c->f, c->data, c->n, c->root);
+    meet(c->f, c->data, c->n, c->bf16, c->root);
 }
 
 static void run_send(dt_backend *b, void *arg) {
@@ -142,8 +156,9 @@ static int nccl_async_error(const dt_nccl_api *a, void *comm, int *state) {
     *state = nccl_of(a)->g->silent ? DT_NCCL_BUSY : DT_NCCL_OK;
     return DT_NCCL_OK;
 }
-static int nccl_all_reduce(const dt_nccl_api *a, void *comm, float *data, int64_t n, void *stream) {
-    nccl_call c = {.f = nccl_of(a), .data = data, .n = n, .root = -1};
+static int nccl_all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
+                           void *stream) {
+    nccl_call c = {.f = nccl_of(a), .data = data, .n = n, .root = -1, .bf16 = type == DT_BF16};
     lazy_queue(c.f->b, stream, run_meet, &c, sizeof c);
     return DT_NCCL_BUSY;
 }
@@ -461,6 +476,30 @@ static void test_ranks(void **state) {
     }
 }
 
+// Gradients as bf16 on their way: near the curve of fp32, the same bits on all ranks, captured or not; counts and
+// sums of losses stay exact.
+static void test_bf16_gradients(void **state) {
+    rank_job plain[MAX_RANKS], low[MAX_RANKS], again[MAX_RANKS];
+    setting s = {.clip = 0.5f};
+    run_ranks(plain, 2, &s);
+    s.bf16_gradients = true;
+    run_ranks(low, 2, &s);
+    s.uncaptured = true;
+    run_ranks(again, 2, &s);
+    assert_same(&low[0].o, &again[0].o);
+    assert_memory_not_equal(low[0].o.master, plain[0].o.master, low[0].o.n_master);
+    assert_true(low[0].o.loss[0] == plain[0].o.loss[0]);
+    for (int i = 0; i < STEPS; i++) {
+        assert_float_equal(low[0].o.loss[i], plain[0].o.loss[i], 0.02 * plain[0].o.loss[i]);
+        assert_float_equal(low[0].o.norm[i], plain[0].o.norm[i], 0.02 * plain[0].o.norm[i]);
+    }
+    for (int r = 0; r < 2; r++) {
+        drop(&plain[r].o);
+        drop(&low[r].o);
+        drop(&again[r].o);
+    }
+}
+
 // A peer that never comes: an error after the deadline, and no hang.
 static void test_missing_peer(void **state) {
     group g = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -518,6 +557,7 @@ int main(void) {
         cmocka_unit_test(test_refused_capture), cmocka_unit_test(test_bad_step),
         cmocka_unit_test(test_dropped_step),    cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_resume),          cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_missing_peer),    cmocka_unit_test(test_hanging_peer)};
+        cmocka_unit_test(test_bf16_gradients),  cmocka_unit_test(test_missing_peer),
+        cmocka_unit_test(test_hanging_peer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

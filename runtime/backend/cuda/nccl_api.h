@@ -2,9 +2,11 @@
 // the library (nccl_api_real.c); tests fill it with one that only pretends, between threads.
 //
 // Communicators are non-blocking: a call may answer DT_NCCL_BUSY, and async_error then says BUSY until the
-// library is through with it. Work is queued on the given stream. All sums are in place, f32.
+// library is through with it. Work is queued on the given stream. All sums are in place.
 #ifndef DT_BACKEND_CUDA_NCCL_API_H
 #define DT_BACKEND_CUDA_NCCL_API_H
+
+#include "graph/tensor.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +21,9 @@ struct dt_nccl_api {
     // On the calling thread's current device. *comm is set at once and usable when async_error says OK.
     int (*init)(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank);
     int (*async_error)(const dt_nccl_api *a, void *comm, int *state);
-    int (*all_reduce)(const dt_nccl_api *a, void *comm, float *data, int64_t n, void *stream);
+    int (*all_reduce)(const dt_nccl_api *a, void *comm, void *data, int64_t n,
+                      dt_dtype type, // DT_F32, DT_BF16
+                      void *stream);
     int (*broadcast)(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream);
     int (*send)(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,

@@ -38,10 +38,11 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     return (int)r;
 }
 
-static int all_reduce(const dt_nccl_api *a, void *comm, float *data, int64_t n, void *stream) {
+static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
+                      void *stream) {
     (void)a;
-    return (int)ncclAllReduce(data, data, (size_t)n, ncclFloat32, ncclSum, (ncclComm_t)comm,
-                              (cudaStream_t)stream);
+    return (int)ncclAllReduce(data, data, (size_t)n, type == DT_BF16 ? ncclBfloat16 : ncclFloat32,
+                              ncclSum, (ncclComm_t)comm, (cudaStream_t)stream);
 }
 
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
