@@ -761,10 +761,13 @@ static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
     return note(of(a), "gemm_choices", "", 0, NULL);
 }
 static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, void *bias,
-                    void *workspace, void *st) {
-    const int e = note(of(a), "gemm_run", "", 0, st);
-    void *const ptr[] = {(void *)A, (void *)B, D, bias};
-    return e ? e : run_plan(of(a), W_GEMM, p, ptr, 4, workspace, st);
+                    void *aux, void *workspace, void *st) {
+    const dt_gemm_epilogue epilogue = ((plan *)p)->f.gemm.epilogue;
+    const int e = note(of(a), "gemm_run", fake_gemm_name(epilogue), 0, st);
+    void *const ptr[] = {(void *)A, (void *)B, D, bias, aux};
+    if (dt_gemm_has_bias(epilogue) != (bias != NULL) || dt_gemm_has_aux(epilogue) != (aux != NULL))
+        return FAKE_INVALID;
+    return e ? e : run_plan(of(a), W_GEMM, p, ptr, 5, workspace, st);
 }
 static int gemm_destroy(dt_cuda_api *a, void *p) {
     return plan_destroy(of(a), p, "gemm_destroy");

@@ -2,7 +2,7 @@
 // f32 first, so that the inner loops run over contiguous floats and a whole small network trains in seconds.
 #include "fake_math.h"
 
-#include "backend/cuda/kernels/kernel_math.h"
+#include "backend/cuda/kernels/gelu_kernels.h"
 #include "base/arena.h"
 
 #include <stdlib.h>
@@ -243,6 +243,31 @@ void fake_dnn_run(const fake_plan *p, void *const *ptr) {
 }
 
 // ---- matrix product --------------------------------------------------------------------------------
+const char *fake_gemm_name(dt_gemm_epilogue e) {
+    static const char *const names[] = {"gemm",           "gemm bias",          "gemm bias relu",
+                                        "gemm bias gelu", "gemm bias gelu aux", "gemm dgelu",
+                                        "gemm bgrad"};
+    return names[e];
+}
+
+static float epilogue(const dt_gemm_desc *g, float x, int64_t j, int64_t at, void *const *ptr) {
+    if (dt_gemm_has_bias(g->epilogue) && g->epilogue != DT_GEMM_BGRAD)
+        x += dt_get(ptr[3], g->bias_type, j);
+    switch (g->epilogue) {
+    case DT_GEMM_BIAS_RELU:
+        return x < 0 ? 0 : x;
+    case DT_GEMM_BIAS_GELU_AUX:
+        dt_put(ptr[4], g->out_type, at, x);
+        return dt_gelu_tanh(x);
+    case DT_GEMM_BIAS_GELU:
+        return dt_gelu_tanh(x);
+    case DT_GEMM_DGELU:
+        return x * dt_gelu_tanh_slope(dt_get(ptr[4], g->out_type, at));
+    default:
+        return x;
+    }
+}
+
 static void gemm_one(const dt_gemm_desc *g, int64_t batch, void *const *ptr, float *row) {
     const int64_t a0 = batch * g->stride_a, b0 = batch * g->stride_b, d0 = batch * g->stride_d;
     float *b = dt_xcalloc((size_t)(g->k * g->n) + 1, sizeof *b);
@@ -251,18 +276,20 @@ static void gemm_one(const dt_gemm_desc *g, int64_t batch, void *const *ptr, flo
             b[k * g->n + j] =
                 dt_get(ptr[1], g->type, b0 + (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
     for (int64_t i = 0; i < g->m; i++) {
+        float sum = 0;
         memset(row, 0, (size_t)g->n * sizeof *row);
         for (int64_t k = 0; k < g->k; k++) {
             const float a =
                 dt_get(ptr[0], g->type, a0 + (g->trans_a ? k * g->lda + i : i * g->lda + k));
             for (int64_t j = 0; j < g->n; j++) row[j] += a * b[k * g->n + j];
+            sum += a;
         }
+        if (g->epilogue == DT_GEMM_BGRAD) dt_put(ptr[3], g->bias_type, i, sum);
         for (int64_t j = 0; j < g->n; j++) {
             float x = g->alpha * row[j];
-            if (g->beta != 0) x += g->beta * dt_get(ptr[2], g->out_type, d0 + i * g->ldd + j);
-            if (g->epilogue != DT_GEMM_NONE) x += dt_get(ptr[3], g->bias_type, j);
-            if (g->epilogue == DT_GEMM_BIAS_RELU) x = x < 0 ? 0 : x;
-            dt_put(ptr[2], g->out_type, d0 + i * g->ldd + j, x);
+            const int64_t at = d0 + i * g->ldd + j;
+            if (g->beta != 0) x += g->beta * dt_get(ptr[2], g->out_type, at);
+            dt_put(ptr[2], g->out_type, at, epilogue(g, x, j, at, ptr));
         }
     }
     free(b);

@@ -64,12 +64,23 @@ const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf);
 bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b);
 
 // ---- cuBLASLt ---------------------------------------------------------------------------------------
-// Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched with strides in elements.
+// Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched with strides in elements. GELU is the
+// tanh form. aux is (m,n), of d's type and leading dimension.
 typedef enum dt_gemm_epilogue {
     DT_GEMM_NONE,
     DT_GEMM_BIAS, // + bias (n)
-    DT_GEMM_BIAS_RELU
+    DT_GEMM_BIAS_RELU,
+    DT_GEMM_BIAS_GELU,
+    DT_GEMM_BIAS_GELU_AUX, // aux gets what goes into the GELU
+    DT_GEMM_DGELU,         // * the slope of GELU at aux
+    DT_GEMM_BGRAD          // bias (m) = op(a) summed over k, beside the product
 } dt_gemm_epilogue;
+static inline bool dt_gemm_has_bias(dt_gemm_epilogue e) {
+    return e != DT_GEMM_NONE && e != DT_GEMM_DGELU;
+}
+static inline bool dt_gemm_has_aux(dt_gemm_epilogue e) {
+    return e == DT_GEMM_BIAS_GELU_AUX || e == DT_GEMM_DGELU;
+}
 typedef struct dt_gemm_desc {
     int64_t m, n, k, lda, ldb, ldd, batch, stride_a, stride_b, stride_d;
     bool trans_a, trans_b;
@@ -140,8 +151,9 @@ struct dt_cuda_api {
     int (*gemm_plan)(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan,
                      size_t *workspace_bytes);
     int (*gemm_choices)(dt_cuda_api *a, const dt_gemm_desc *d, int *n);
+    // bias and aux: NULL where the epilogue has none
     int (*gemm_run)(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, void *bias,
-                    void *workspace, void *stream);
+                    void *aux, void *workspace, void *stream);
     int (*gemm_destroy)(dt_cuda_api *a, void *plan);
 };
 

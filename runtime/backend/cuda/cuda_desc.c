@@ -54,7 +54,9 @@ bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b) {
 }
 
 const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
-    static const char *const epilogue[] = {"", " bias", " bias relu"};
+    static const char *const epilogue[] = {
+        "", " bias", " bias relu", " bias gelu", " bias gelu aux", " dgelu", " bgrad"};
+    const bool bias = dt_gemm_has_bias(d->epilogue);
     snprintf(buf, DT_DESC_TEXT,
              "gemm %s->%s %lldx%lldx%lld batch %lld ld %lld,%lld,%lld stride %lld,%lld,%lld%s%s "
              "alpha %.9g beta %.9g%s%s%s%s%s",
@@ -62,10 +64,9 @@ const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
              (long long)d->k, (long long)d->batch, (long long)d->lda, (long long)d->ldb,
              (long long)d->ldd, (long long)d->stride_a, (long long)d->stride_b,
              (long long)d->stride_d, d->trans_a ? " ta" : "", d->trans_b ? " tb" : "",
-             (double)d->alpha, (double)d->beta, epilogue[d->epilogue],
-             d->epilogue == DT_GEMM_NONE ? "" : " ",
-             d->epilogue == DT_GEMM_NONE ? "" : dt_dtype_name(d->bias_type),
-             d->deterministic ? " deterministic" : "", d->tf32 ? " tf32" : "");
+             (double)d->alpha, (double)d->beta, epilogue[d->epilogue], bias ? " " : "",
+             bias ? dt_dtype_name(d->bias_type) : "", d->deterministic ? " deterministic" : "",
+             d->tf32 ? " tf32" : "");
     return buf;
 }
 

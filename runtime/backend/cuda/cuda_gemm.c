@@ -8,6 +8,9 @@
 // to add them those stay that keep an order, so that a product gives the same bits each time (all algorithms
 // do then, with one stream a handle). fp32 is fp32 unless TF32 is asked for.
 //
+// An epilogue that the library does not have for these types and sizes is no error: there is no algorithm then, and
+// the caller does the work in two pieces.
+//
 // The algorithms of a description are kept for the life of the context.
 #include "backend/cuda/cuda_gemm.h"
 
@@ -41,7 +44,7 @@ struct dt_cublas_plan {
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     float alpha, beta;
-    bool bias;
+    bool bias, aux;
 };
 
 static int code_of(cublasStatus_t s) {
@@ -83,6 +86,39 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t
                                             &stride, sizeof stride);
 }
 
+// Our a is cuBLASLt's B: its sums are BGRADB.
+static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
+    static const cublasLtEpilogue_t names[] = {
+        CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_RELU_BIAS,
+        CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+        CUBLASLT_EPILOGUE_BGRADB};
+    return names[e];
+}
+
+// The heuristics look at whether pointers are there; each run sets its own.
+static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *d) {
+    const cublasLtEpilogue_t epilogue = epilogue_of(d->epilogue);
+    const cudaDataType_t type = data_type(d->bias_type);
+    const void *const not_null = (const void *)(uintptr_t)4096;
+    cublasStatus_t s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                                      sizeof epilogue);
+    if (!s && dt_gemm_has_bias(d->epilogue)) {
+        s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &not_null,
+                                           sizeof not_null);
+        if (!s)
+            s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
+                                               sizeof type);
+    }
+    if (!s && dt_gemm_has_aux(d->epilogue)) {
+        s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &not_null,
+                                           sizeof not_null);
+        if (!s)
+            s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->ldd,
+                                               sizeof d->ldd);
+    }
+    return s;
+}
+
 static cublasStatus_t operation(cublasLtMatmulDesc_t *out, const dt_gemm_desc *d) {
     const cublasComputeType_t compute =
         d->type == DT_F32 && d->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -91,20 +127,7 @@ static cublasStatus_t operation(cublasLtMatmulDesc_t *out, const dt_gemm_desc *d
     cublasStatus_t s = cublasLtMatmulDescCreate(out, compute, CUDA_R_32F);
     if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
     if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
-    if (s || d->epilogue == DT_GEMM_NONE) return s;
-    const cublasLtEpilogue_t epilogue =
-        d->epilogue == DT_GEMM_BIAS ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
-    const cudaDataType_t type = data_type(d->bias_type);
-    // the heuristics look at it; each run sets its own
-    const void *const not_null = (const void *)(uintptr_t)4096;
-    s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &not_null,
-                                       sizeof not_null);
-    if (s) return s;
-    s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                       sizeof epilogue);
-    if (s) return s;
-    return cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
-                                          sizeof type);
+    return s || d->epilogue == DT_GEMM_NONE ? s : set_epilogue(*out, d);
 }
 
 static cublasStatus_t make_parts(gemm_parts *p, const dt_gemm_desc *d) {
@@ -152,7 +175,8 @@ static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
     if (!s)
         s = cublasLtMatmulAlgoGetHeuristic(c->handle, p.op, p.a, p.b, p.d, p.d, wish,
                                            MAX_ALGORITHMS, l->result, &n);
-    if (s == CUBLAS_STATUS_NOT_SUPPORTED) { // none is no error
+    // none is no error
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || (s == CUBLAS_STATUS_INVALID_VALUE && d->epilogue)) {
         s = CUBLAS_STATUS_SUCCESS;
         n = 0;
     }
@@ -236,7 +260,8 @@ int dt_cublas_plan_create(dt_cublas *c, const dt_gemm_desc *d, int choice, dt_cu
     p->workspace_bytes = *workspace_bytes = l->result[choice].workspaceSize;
     p->alpha = d->alpha;
     p->beta = d->beta;
-    p->bias = d->epilogue != DT_GEMM_NONE;
+    p->bias = dt_gemm_has_bias(d->epilogue);
+    p->aux = dt_gemm_has_aux(d->epilogue);
     *out = p;
     return 0;
 }
@@ -248,12 +273,15 @@ void dt_cublas_plan_destroy(dt_cublas_plan *p) {
 }
 
 int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D,
-                  const void *bias, void *workspace, void *stream) {
-    if (p->bias) {
-        const cublasStatus_t s = cublasLtMatmulDescSetAttribute(
-            p->parts.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-        if (s) return code_of(s);
-    }
+                  void *bias, void *aux, void *workspace, void *stream) {
+    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    if (p->bias)
+        s = cublasLtMatmulDescSetAttribute(p->parts.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                           sizeof bias);
+    if (!s && p->aux)
+        s = cublasLtMatmulDescSetAttribute(p->parts.op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                           &aux, sizeof aux);
+    if (s) return code_of(s);
     return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b,
                                   &p->beta, D, p->parts.d, D, p->parts.d, &p->algorithm, workspace,
                                   p->workspace_bytes, (cudaStream_t)stream));

@@ -25,9 +25,9 @@ int dt_cublas_choices(dt_cublas *c, const dt_gemm_desc *d, int *n);
 int dt_cublas_plan_create(dt_cublas *c, const dt_gemm_desc *d, int choice, dt_cublas_plan **out,
                           size_t *workspace_bytes);
 void dt_cublas_plan_destroy(dt_cublas_plan *p);
-// Queues on the stream. bias: NULL without an epilogue that reads one.
+// Queues on the stream. bias, aux: NULL without an epilogue that has one.
 int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D,
-                  const void *bias, void *workspace, void *stream);
+                  void *bias, void *aux, void *workspace, void *stream);
 
 #ifdef __cplusplus
 }

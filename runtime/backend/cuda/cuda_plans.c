@@ -117,8 +117,9 @@ static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
     n[0] = batch * (size_t)((d->trans_a ? d->k : d->m) * d->lda) * size;
     n[1] = batch * (size_t)((d->trans_b ? d->n : d->k) * d->ldb) * size;
     n[2] = batch * (size_t)(d->m * d->ldd) * dt_dtype_size(d->out_type);
-    n[3] = (size_t)d->n * sizeof(float);
-    return 4;
+    n[3] = (size_t)(d->n > d->m ? d->n : d->m) * sizeof(float);
+    n[4] = dt_gemm_has_aux(d->epilogue) ? n[2] : 0;
+    return 5;
 }
 
 typedef struct bench {
@@ -161,7 +162,8 @@ static void bench_close(dt_cuda_plans *p, bench *b) {
 static int run(dt_cuda_plans *p, const plan_kind *k, void *plan, const bench *b) {
     if (!plan) return p->api->zero(p->api, b->ptr[2], b->out_bytes, b->stream);
     return k->gemm ? p->api->gemm_run(p->api, plan, b->ptr[0], b->ptr[1], b->ptr[2],
-                                      k->mul->epilogue == DT_GEMM_NONE ? NULL : b->ptr[3],
+                                      dt_gemm_has_bias(k->mul->epilogue) ? b->ptr[3] : NULL,
+                                      dt_gemm_has_aux(k->mul->epilogue) ? b->ptr[4] : NULL,
                                       b->workspace, b->stream)
                    : p->api->dnn_run(p->api, plan, b->ptr, b->workspace, b->stream);
 }

@@ -61,9 +61,9 @@ static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **p
     return e ? e : dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes);
 }
 static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, void *bias,
-                    void *workspace, void *stream) {
+                    void *aux, void *workspace, void *stream) {
     (void)a;
-    return dt_cublas_run(blas, plan, A, B, D, bias, workspace, stream);
+    return dt_cublas_run(blas, plan, A, B, D, bias, aux, workspace, stream);
 }
 static int gemm_destroy(dt_cuda_api *a, void *plan) {
     (void)a;

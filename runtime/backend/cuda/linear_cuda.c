@@ -2,9 +2,10 @@
 //
 // Forward adds bias and ReLU in the product's epilogue; GELU (inference only, exact) is an own kernel behind it,
 // because cuBLASLt's is the tanh form. Backward: dx = dy W, dW = dy^T x straight into the f32 slab, overwriting
-// or adding; db is a sum over dy's rows. A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
+// or adding; db, the sum over dy's rows, comes out of the same product in f32 (to be added from scratch where it adds:
+// the epilogue overwrites), or by own kernels where cuBLASLt cannot. A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
 //
-// Scratch of the backward site: [ workspace | masked dy | partial sums of db ]
+// Scratch of the backward site: [ workspace | masked dy | db, or its partial sums ]
 #include "backend/cuda/kernels/relu_kernels.h"
 #include "backend/cuda/kernels/weights_kernels.h"
 #include "backend/cuda/weights_cuda.h"
@@ -16,6 +17,7 @@ typedef struct linear_state {
     dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
+    bool bias_beside; // backward: db comes out of dW's product
     int type;
     size_t at_dy, at_db;
 } linear_state;
@@ -55,20 +57,25 @@ static dt_gemm_desc product(const dt_site *s, dt_dtype type, int64_t m, int64_t 
                           .deterministic = c->deterministic};
 }
 
-static dt_status plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+// NULL where cuBLASLt has no such product.
+static dt_status try_plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     DT_TRY(dt_cuda_plan_gemm(dt_cuda_of(s)->plans, d, out));
-    if (!*out) return dt_cuda_fail(s, "cuBLASLt has no product for it");
-    if (s->scratch_bytes < dt_cuda_align((*out)->workspace_bytes))
+    if (*out && s->scratch_bytes < dt_cuda_align((*out)->workspace_bytes))
         s->scratch_bytes = dt_cuda_align((*out)->workspace_bytes);
     return DT_OK;
 }
 
+static dt_status plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+    DT_TRY(try_plan(s, d, out));
+    return *out ? DT_OK : dt_cuda_fail(s, "cuBLASLt has no product for it");
+}
+
 static void run_product(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
-                        void *d, const void *bias, const dt_run *r) {
+                        void *d, const void *bias, void *aux, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
-    dt_cuda_check(c,
-                  c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, r->scratch, r->stream),
-                  "running a product");
+    dt_cuda_check(
+        c, c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, aux, r->scratch, r->stream),
+        "running a product");
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
@@ -98,7 +105,7 @@ static void run(const dt_site *s, const dt_run *r) {
     const linear_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
-    run_product(s, st->forward, r->in[0], w, r->out[0], st->gelu ? NULL : bias, r);
+    run_product(s, st->forward, r->in[0], w, r->out[0], st->gelu ? NULL : bias, NULL, r);
     if (!st->gelu) return;
     dt_cuda *c = dt_cuda_of(s);
     const dt_bias_gelu_args a = {.x = r->out[0],
@@ -113,6 +120,14 @@ static void run(const dt_site *s, const dt_run *r) {
 const dt_kernel dt_cuda_linear = {prepare, run, destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
+static dt_status plan_weights(dt_site *s, linear_state *st, dt_gemm_desc d,
+                              dt_gemm_epilogue epilogue) {
+    d.epilogue = epilogue;
+    DT_TRY(try_plan(s, &d, &st->weights));
+    d.beta = 1.0f;
+    return try_plan(s, &d, &st->weights_add);
+}
+
 static dt_status plan_backward(dt_site *s, linear_state *st, dt_dtype type) {
     const dt_node *n = s->node;
     if (n->out[0] != DT_NONE) {
@@ -123,10 +138,12 @@ static dt_status plan_backward(dt_site *s, linear_state *st, dt_dtype type) {
         dt_gemm_desc d = product(s, type, st->n_out, st->n_in, st->rows);
         d.trans_a = true;
         d.lda = st->n_out;
-        d.out_type = DT_F32;
-        DT_TRY(plan(s, &d, &st->weights));
-        d.beta = 1.0f;
-        DT_TRY(plan(s, &d, &st->weights_add));
+        d.out_type = d.bias_type = DT_F32;
+        if (st->has_bias) DT_TRY(plan_weights(s, st, d, DT_GEMM_BGRAD));
+        st->bias_beside = st->weights && st->weights_add;
+        if (!st->bias_beside) DT_TRY(plan_weights(s, st, d, DT_GEMM_NONE));
+        if (!st->weights || !st->weights_add)
+            return dt_cuda_fail(s, "cuBLASLt has no product for it");
     }
     return DT_OK;
 }
@@ -150,7 +167,10 @@ static dt_status prepare_bwd(dt_site *s) {
     st->at_db = st->at_dy;
     if (st->masked)
         st->at_db += dt_cuda_align((size_t)(st->rows * st->n_out) * dt_dtype_size(dy->dtype));
-    s->scratch_bytes = st->at_db + (st->has_bias ? dt_cuda_column_bytes(st->rows, st->n_out) : 0);
+    s->scratch_bytes = st->at_db;
+    if (st->has_bias)
+        s->scratch_bytes += st->bias_beside ? dt_cuda_align((size_t)st->n_out * sizeof(float))
+                                            : dt_cuda_column_bytes(st->rows, st->n_out);
     return DT_OK;
 }
 
@@ -167,14 +187,19 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         dt_cuda_launch(c, DT_K_relu_bwd, dt_cuda_grid_flat(c, a.n), &a, r->stream);
         dy = a.out;
     }
-    if (st->weights)
+    const bool add_bias = r->accumulate >> 2 & 1;
+    if (st->weights) {
+        float *db = add_bias ? (float *)((char *)r->scratch + st->at_db) : r->out[2];
         run_product(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
-                    r->out[1], NULL, r);
-    if (st->has_bias)
-        dt_cuda_sum_columns(c, dy, (dt_dtype)st->type, st->rows, st->n_out, r->out[2],
-                            r->accumulate >> 2 & 1, (char *)r->scratch + st->at_db, r->stream);
+                    r->out[1], st->bias_beside ? db : NULL, NULL, r);
+        if (st->bias_beside && add_bias)
+            dt_cuda_slab_add(s->backend, r->out[2], db, st->n_out, r->stream);
+    }
+    if (st->has_bias && !st->bias_beside)
+        dt_cuda_sum_columns(c, dy, (dt_dtype)st->type, st->rows, st->n_out, r->out[2], add_bias,
+                            (char *)r->scratch + st->at_db, r->stream);
     if (st->data)
-        run_product(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL, r);
+        run_product(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL, NULL, r);
 }
 
 const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, destroy};

@@ -43,8 +43,8 @@ static void run(const dt_site *s, const dt_run *r) {
     const dt_cuda_plan *p = s->state;
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_check(c,
-                  c->api->gemm_run(c->api, p->plan, r->in[0], r->in[1], r->out[0], NULL, r->scratch,
-                                   r->stream),
+                  c->api->gemm_run(c->api, p->plan, r->in[0], r->in[1], r->out[0], NULL, NULL,
+                                   r->scratch, r->stream),
                   "running a product");
 }
 
