@@ -9,10 +9,12 @@
 #include "model_util.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct vit {
     dt_graph *g;
     int64_t batch, tokens, dim, heads;
+    bool tanh;
 } vit;
 
 static const char *join(const vit *m, const char *module, const char *name) {
@@ -51,7 +53,8 @@ static dt_value encoder_layer(const vit *m, int i, dt_value x) {
     dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
     x = dt_add(g, x, attention(m, join(m, module, "self_attention"), y));
     y = dt_layer_norm(g, join(m, module, "ln_2"), x, 1e-6f);
-    y = dt_gelu(g, mlp_linear(m, join(m, module, "mlp.0"), y, m->dim, 4 * m->dim));
+    y = mlp_linear(m, join(m, module, "mlp.0"), y, m->dim, 4 * m->dim);
+    y = m->tanh ? dt_gelu_tanh(g, y) : dt_gelu(g, y);
     return dt_add(g, x, mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim));
 }
 
@@ -87,8 +90,12 @@ static dt_value embed(vit *m, dt_value x, int patch) {
 void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
     const dt_model_field *target = dt_model_target(a), *image = dt_model_image_field(a, 0);
     int patch = (int)dt_config_int(a->config, "model.patch");
-    vit m = {g, a->batch, 0, dt_config_int(a->config, "model.dim"),
-             dt_config_int(a->config, "model.heads")};
+    vit m = {g,
+             a->batch,
+             0,
+             dt_config_int(a->config, "model.dim"),
+             dt_config_int(a->config, "model.heads"),
+             strcmp(dt_config_str(a->config, "model.gelu"), "tanh") == 0};
     if (dt_model_count_images(a) != 1 || !target) {
         dt_graph_fail(
             g,

@@ -4,7 +4,8 @@
 
 #include "graph/tensor.h"
 
-typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU } dt_act;
+// GELU: exact; its tanh form is an activation of its own.
+typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU, DT_ACT_GELU_TANH } dt_act;
 
 // Window of a convolution or pooling. Padding may be asymmetric.
 typedef struct dt_window {
@@ -42,6 +43,9 @@ typedef union dt_attrs {
         int pool;            // fused max-pool after the ReLU: window in `win`
         dt_window win;
     } batch_norm;
+    struct {
+        int tanh; // the tanh form
+    } gelu;
     struct {
         float eps;
     } layer_norm;

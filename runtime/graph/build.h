@@ -40,7 +40,8 @@ dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x);
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps); // over the last dim
 dt_value dt_relu(dt_graph *g, dt_value x);
-dt_value dt_gelu(dt_graph *g, dt_value x); // exact (erf)
+dt_value dt_gelu(dt_graph *g, dt_value x);      // exact (erf)
+dt_value dt_gelu_tanh(dt_graph *g, dt_value x); // the tanh form
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad);
 dt_value dt_global_pool(dt_graph *g, dt_value x);                        // (N,C,H,W) -> (N,C), mean

@@ -37,6 +37,7 @@ static void put_window(text *t, const dt_window *w) {
 static void put_act(text *t, dt_act act) {
     if (act == DT_ACT_RELU) put(t, " relu");
     if (act == DT_ACT_GELU) put(t, " gelu");
+    if (act == DT_ACT_GELU_TANH) put(t, " gelu tanh");
 }
 
 static void put_conv2d(text *t, const dt_attrs *a) {
@@ -67,6 +68,9 @@ static void put_attrs(text *t, const dt_node *n) {
         break;
     case DT_OP_linear:
         put_act(t, a->linear.act);
+        break;
+    case DT_OP_gelu:
+        if (a->gelu.tanh) put(t, " tanh");
         break;
     case DT_OP_matmul:
         put(t, "%s%s", a->matmul.trans_a ? " aT" : "", a->matmul.trans_b ? " bT" : "");

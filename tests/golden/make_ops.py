@@ -128,6 +128,8 @@ case("mse", lambda x, target, weight: (((x - target) ** 2).mean(1) * weight).sum
 case("smooth_l1", lambda x, target, weight: (F.smooth_l1_loss(x, target, reduction="none", beta=0.5).mean(1) * weight).sum(),
      dict(x=rand(4, 5), target=rand(4, 5), weight=weights), loss=True, frozen=("weight", "target"))
 
+case("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), dict(x=rand(3, 40, scale=2)))
+
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.safetensors")
 save_file({k: np.ascontiguousarray(v) for k, v in sorted(out.items())}, path, metadata={"torch": torch.__version__})
 print(f"{path}: {len(out)} tensors, {os.path.getsize(path) / 1024:.0f} KiB")

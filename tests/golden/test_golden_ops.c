@@ -87,6 +87,9 @@ static dt_value relu(const golden_case *c) {
 static dt_value gelu(const golden_case *c) {
     return dt_gelu(c->g, in(c, "x"));
 }
+static dt_value gelu_tanh(const golden_case *c) {
+    return dt_gelu_tanh(c->g, in(c, "x"));
+}
 static dt_value max_pool(const golden_case *c) {
     return dt_max_pool(c->g, in(c, "x"), 3, 2, 1);
 }
@@ -180,6 +183,7 @@ static const golden_row rows[] = {
     {"layer_norm", layer_norm},
     {"relu", relu},
     {"gelu", gelu},
+    {"gelu_tanh", gelu_tanh},
     {"max_pool", max_pool},
     {"max_pool_odd", max_pool2},
     {"avg_pool", avg_pool},

@@ -132,6 +132,8 @@ static void test_nan(void **state) {
         assert_true(isnan(y[at]));
         simd->elementwise->gelu[0](y, x, 21);
         assert_true(isnan(y[at]));
+        simd->elementwise->gelu_tanh[0](y, x, 21);
+        assert_true(isnan(y[at]));
         assert_true(isnan(simd->slab->row_max(x, 21)));
         assert_true(isnan(simd->slab->row_sum_exp(x, 0, 21)));
     }

@@ -174,6 +174,8 @@ static void ref_linear(const op_data *d) {
                 v += op_in(d, 0)[i * w->d[1] + k] * op_in(d, 1)[o * w->d[1] + k];
             if (act == DT_ACT_RELU) v = fmax(v, 0);
             if (act == DT_ACT_GELU) v = 0.5 * v * erfc(-v / sqrt(2));
+            if (act == DT_ACT_GELU_TANH)
+                v = 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
             op_out(d, 0)[i * w->d[0] + o] = v;
         }
     }
@@ -185,7 +187,7 @@ static void check_linear(const char *name, linear_arg a) {
                         .build = build_linear,
                         .reference = ref_linear,
                         .training = true,
-                        .forward_only = a.act == DT_ACT_GELU};
+                        .forward_only = a.act > DT_ACT_RELU};
     op_row_check(&row);
 }
 
@@ -197,6 +199,8 @@ static void test_linear(void **state) {
     check_linear("(2,7,48)", (linear_arg){dt_shape3(2, 7, 48), 96, true});
     check_linear("relu", (linear_arg){dt_shape2(5, 33), 50, true, DT_ACT_RELU});
     check_linear("gelu", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACT_GELU});
+    check_linear("gelu tanh", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACT_GELU_TANH});
+    check_linear("gelu tanh, no bias", (linear_arg){dt_shape2(5, 32), 48, false, DT_ACT_GELU_TANH});
 }
 
 // ---- matmul ----------------------------------------------------------------------------------------

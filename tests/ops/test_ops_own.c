@@ -42,6 +42,12 @@ static void ref_gelu(const own_case *c, double *const *in, double *const *out) {
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
         out[0][i] = 0.5 * in[0][i] * erfc(-in[0][i] / sqrt(2));
 }
+static void ref_gelu_tanh(const own_case *c, double *const *in, double *const *out) {
+    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) {
+        const double x = in[0][i];
+        out[0][i] = 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    }
+}
 static void ref_scale(const own_case *c, double *const *in, double *const *out) {
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
         out[0][i] = in[0][i] * (double)c->attrs.scale.alpha;
@@ -97,6 +103,14 @@ static void test_gelu(void **state) {
                          .low = -9,
                          .high = 9,
                          .reference = ref_gelu});
+    run_unary((own_case){.name = "gelu tanh",
+                         .op = DT_OP_gelu,
+                         .attrs = {.gelu = {1}},
+                         .grad_in = 1,
+                         .save_in = 1,
+                         .low = -9,
+                         .high = 9,
+                         .reference = ref_gelu_tanh});
 }
 static void test_scale(void **state) {
     run_unary((own_case){

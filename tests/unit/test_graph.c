@@ -364,6 +364,18 @@ static void fuse_leaves_what_others_read(void **state) {
     dt_graph_destroy(g);
 }
 
+static void fuse_keeps_the_form_of_gelu(void **state) {
+    for (int tanh = 0; tanh < 2; tanh++) {
+        dt_graph *g = dt_graph_create("t", false);
+        dt_value z = dt_linear(g, "l", input(g, "x", dt_shape2(2, 3)), 3, true);
+        dt_output(g, "y", tanh ? dt_gelu_tanh(g, z) : dt_gelu(g, z));
+        assert_int_equal(dt_pass_fuse(g), DT_OK);
+        assert_int_equal(node(g, "l")->attrs.linear.act, tanh ? DT_ACT_GELU_TANH : DT_ACT_GELU);
+        assert_int_equal(count_op(g, DT_OP_gelu, false), 0);
+        dt_graph_destroy(g);
+    }
+}
+
 static void fold_takes_batch_norms_in(void **state) {
     dt_graph *g = small_net(false, false);
     for (int twice = 0; twice < 2; twice++) {
@@ -544,6 +556,7 @@ int main(void) {
         cmocka_unit_test(differentiation_refuses),
         cmocka_unit_test(fuse_merges_chains),
         cmocka_unit_test(fuse_leaves_what_others_read),
+        cmocka_unit_test(fuse_keeps_the_form_of_gelu),
         cmocka_unit_test(fold_takes_batch_norms_in),
         cmocka_unit_test(amp_lowers_activations),
         cmocka_unit_test(amp_keeps_f32_images_until_normalised),

@@ -218,6 +218,8 @@ static dt_status make_attr(dnnl_primitive_attr_t *out, const attr_opts *o) {
     if (s == dnnl_success && o->act == DT_ACT_RELU) s = append_eltwise(po, dnnl_eltwise_relu, 0);
     if (s == dnnl_success && o->act == DT_ACT_GELU)
         s = append_eltwise(po, dnnl_eltwise_gelu_erf, 0);
+    if (s == dnnl_success && o->act == DT_ACT_GELU_TANH)
+        s = append_eltwise(po, dnnl_eltwise_gelu_tanh, 0);
     if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(attr, po);
     if (po) dnnl_post_ops_destroy(po);
     if (s != dnnl_success && attr) {

@@ -1,11 +1,19 @@
-// gelu_cpu.c: exact GELU, y = x Phi(x); backward reads x. Any layout, in place.
+// gelu_cpu.c: GELU, y = x Phi(x), exact or in the tanh form; backward reads x. Any layout, in place.
 #include "backend/cpu/own_kernel.h"
 
 typedef struct gelu_state {
     int type;
     int64_t n;
-    const dt_simd_elementwise *simd;
+    void (*forward)(void *y, const void *x, int64_t n);
+    void (*backward)(void *dx, const void *x, const void *dy, int64_t n);
 } gelu_state;
+
+static void choose(gelu_state *st, const dt_site *s) {
+    const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
+    const bool tanh = s->node->attrs.gelu.tanh;
+    st->forward = tanh ? simd->gelu_tanh[st->type] : simd->gelu[st->type];
+    st->backward = tanh ? simd->gelu_tanh_bwd[st->type] : simd->gelu_bwd[st->type];
+}
 
 static dt_status prepare_forward(dt_site *s) {
     dt_layout layout = s->in_layout[0];
@@ -13,7 +21,7 @@ static dt_status prepare_forward(dt_site *s) {
     gelu_state *st = dt_own_prepare(s, sizeof(*st));
     DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     st->n = dt_layout_elements(layout, &x->shape);
-    st->simd = dt_simd_get()->elementwise;
+    choose(st, s);
     s->in_layout[0] = s->out_layout[0] = layout;
     s->inplace_in = 0;
     return DT_OK;
@@ -28,7 +36,7 @@ typedef struct gelu_call {
 static void forward_range(const void *ctx, int64_t begin, int64_t end) {
     const gelu_call *c = ctx;
     int t = c->st->type;
-    c->st->simd->gelu[t](dt_row_at_mut(t, c->out, begin), dt_row_at(t, c->x, begin), end - begin);
+    c->st->forward(dt_row_at_mut(t, c->out, begin), dt_row_at(t, c->x, begin), end - begin);
 }
 
 static void run_forward(const dt_site *s, const dt_run *r) {
@@ -43,7 +51,7 @@ static dt_status prepare_backward(dt_site *s) {
     gelu_state *st = dt_own_prepare(s, sizeof(*st));
     DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0)}, 3));
     st->n = dt_layout_elements(layout, &x->shape);
-    st->simd = dt_simd_get()->elementwise;
+    choose(st, s);
     s->in_layout[0] = s->in_layout[dy_at] = s->out_layout[0] = layout;
     s->inplace_in = dy_at;
     return DT_OK;
@@ -52,8 +60,8 @@ static dt_status prepare_backward(dt_site *s) {
 static void backward_range(const void *ctx, int64_t begin, int64_t end) {
     const gelu_call *c = ctx;
     int t = c->st->type;
-    c->st->simd->gelu_bwd[t](dt_row_at_mut(t, c->out, begin), dt_row_at(t, c->x, begin),
-                             dt_row_at(t, c->dy, begin), end - begin);
+    c->st->backward(dt_row_at_mut(t, c->out, begin), dt_row_at(t, c->x, begin),
+                    dt_row_at(t, c->dy, begin), end - begin);
 }
 
 static void run_backward(const dt_site *s, const dt_run *r) {

@@ -124,7 +124,7 @@ static dt_status build_backward(dt_site *s, linear_state *st) {
     const dt_node *n = s->node;
     const int y = n->n_fwd_in, dy = n->n_fwd_in + n->n_fwd_out;
     const dt_dtype type = dt_site_in(s, dy)->dtype;
-    if (n->attrs.linear.act == DT_ACT_GELU || (n->attrs.linear.act && n->in[y] == DT_NONE)) {
+    if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE)) {
         return dt_site_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                                "its output; fuse GELU for inference only");
     }

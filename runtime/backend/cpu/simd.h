@@ -25,6 +25,8 @@ typedef struct dt_simd_elementwise {
     void (*relu_bwd[DT_ROW_TYPES])(void *dx, const void *y, const void *dy, int64_t n);
     void (*gelu[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
     void (*gelu_bwd[DT_ROW_TYPES])(void *dx, const void *x, const void *dy, int64_t n);
+    void (*gelu_tanh[DT_ROW_TYPES])(void *y, const void *x, int64_t n);
+    void (*gelu_tanh_bwd[DT_ROW_TYPES])(void *dx, const void *x, const void *dy, int64_t n);
     void (*add[DT_ROW_TYPES])(void *y, const void *a, const void *b, int64_t n);
     void (*add_wide[DT_ROW_TYPES])(void *y, const void *a, const float *b, int64_t n); // b is f32
     void (*accumulate[DT_ROW_TYPES])(float *sum, const void *x, int64_t n);            // sum += x

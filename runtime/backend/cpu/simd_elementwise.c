@@ -1,7 +1,7 @@
 // simd_elementwise.c: elementwise kernels over contiguous runs (see simd.h: dt_simd_elementwise).
 //
 // One shape for all: a loop over whole vectors, then one partial vector through a padded copy. MAP is
-// that loop; its body sees `i`, sets `out` from LD(array). GELU is exact: x Phi(x) with
+// that loop; its body sees `i`, sets `out` from LD(array). Exact GELU: x Phi(x) with
 // Phi from erfcx(t) fitted as a polynomial in u = 2/(2+t) (relative error 3.5e-7 in f32, on all t >= 0),
 // so that the tail below zero keeps its relative accuracy and the gradient shares the exponential.
 #include "backend/cpu/simd.h"
@@ -96,6 +96,26 @@ INLINE void gelu_bwd(void *dx, const void *x, const void *dy, int64_t n, int bf1
     MAP(dx, n, out = gelu_slope(LD(x)) * LD(dy));
 }
 BOTH(gelu_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
+
+// The tanh form: (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+INLINE vf gelu_gate(vf x) {
+    vf u = x * (x * x * 0.044715f + 1.0f);
+    return vset1(1.0f) / (vexp(u * -1.59576912160573071f) + 1.0f);
+}
+INLINE vf gelu_tanh_slope(vf x) {
+    vf s = gelu_gate(x);
+    return s + x * s * (1.0f - s) * ((x * x * 0.134145f + 1.0f) * 1.59576912160573071f);
+}
+
+INLINE void gelu_tanh(void *y, const void *x, int64_t n, int bf16) {
+    MAP(y, n, vf v = LD(x); out = v * gelu_gate(v));
+}
+BOTH(gelu_tanh, (void *y, const void *x, int64_t n), y, x, n)
+
+INLINE void gelu_tanh_bwd(void *dx, const void *x, const void *dy, int64_t n, int bf16) {
+    MAP(dx, n, out = gelu_tanh_slope(LD(x)) * LD(dy));
+}
+BOTH(gelu_tanh_bwd, (void *dx, const void *x, const void *dy, int64_t n), dx, x, dy, n)
 
 // ---- sums ------------------------------------------------------------------------------------------
 INLINE void add(void *y, const void *a, const void *b, int64_t n, int bf16) {
@@ -261,6 +281,8 @@ const dt_simd_elementwise DT_SIMD(dt_simd_elementwise) = {
     .relu_bwd = PAIR(relu_bwd),
     .gelu = PAIR(gelu),
     .gelu_bwd = PAIR(gelu_bwd),
+    .gelu_tanh = PAIR(gelu_tanh),
+    .gelu_tanh_bwd = PAIR(gelu_tanh_bwd),
     .add = PAIR(add),
     .add_wide = PAIR(add_wide),
     .accumulate = PAIR(accumulate),

@@ -51,8 +51,12 @@ static dt_status prepare_scale(dt_site *s) {
     }
 RUN(relu_fwd)
 RUN(relu_bwd)
-RUN(gelu_fwd)
-RUN(gelu_bwd)
+static void run_gelu_fwd(const dt_site *s, const dt_run *r) {
+    dt_map_run(s, r, s->node->attrs.gelu.tanh ? DT_K_gelu_tanh_fwd : DT_K_gelu_fwd);
+}
+static void run_gelu_bwd(const dt_site *s, const dt_run *r) {
+    dt_map_run(s, r, s->node->attrs.gelu.tanh ? DT_K_gelu_tanh_bwd : DT_K_gelu_bwd);
+}
 RUN(scale_fwd)
 
 const dt_kernel dt_cuda_relu = {prepare_forward, run_relu_fwd, dt_cuda_destroy};

@@ -1,9 +1,10 @@
 // linear_cuda.c: y = act(x W^T + b) by cuBLASLt over x flattened to (rows, I), DENSE.
 //
-// Forward adds bias and ReLU in the product's epilogue; GELU (inference only, exact) is an own kernel behind it,
-// because cuBLASLt's is the tanh form. Backward: dx = dy W, dW = dy^T x straight into the f32 slab, overwriting
-// or adding; db, the sum over dy's rows, comes out of the same product in f32 (to be added from scratch where it adds:
-// the epilogue overwrites), or by own kernels where cuBLASLt cannot. A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
+// Forward adds bias, ReLU and the tanh form of GELU in the product's epilogue; exact GELU (inference only) is an
+// own kernel behind it, because cuBLASLt's is the tanh form. Backward: dx = dy W, dW = dy^T x straight into the
+// f32 slab, overwriting or adding; db, the sum over dy's rows, comes out of the same product in f32 (through
+// scratch where it adds: the epilogue overwrites). Where cuBLASLt has no algorithm with an epilogue, own kernels
+// do its work. A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
 //
 // Scratch of the backward site: [ workspace | masked dy | db, or its partial sums ]
 #include "backend/cuda/kernels/relu_kernels.h"
@@ -17,6 +18,7 @@ typedef struct linear_state {
     dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
+    bool gelu_tanh;   // behind the product, for want of a bias or of an algorithm
     bool bias_beside; // backward: db comes out of dW's product
     int type;
     size_t at_dy, at_db;
@@ -79,20 +81,32 @@ static void run_product(const dt_site *s, const dt_cuda_plan *p, const void *a, 
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
-    linear_state *st = start(s, x, dt_site_in(s, 1));
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
-    st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
-    st->gelu = s->node->attrs.linear.act == DT_ACT_GELU;
-    const bool relu = s->node->attrs.linear.act == DT_ACT_RELU;
-    // cuBLASLt has no epilogue of ReLU alone here: a bias of zeros is packed for it
-    const bool bias = (st->has_bias && !st->gelu) || relu;
+static dt_status plan_forward(dt_site *s, linear_state *st, const dt_value_info *x) {
+    const dt_act act = s->node->attrs.linear.act;
     dt_gemm_desc d = product(s, x->dtype, st->rows, st->n_out, st->n_in);
     d.trans_b = true;
     d.ldb = st->n_in;
-    if (bias) d.epilogue = relu ? DT_GEMM_BIAS_RELU : DT_GEMM_BIAS;
-    DT_TRY(plan(s, &d, &st->forward));
+    st->gelu = act == DT_ACT_GELU;
+    if (act == DT_ACT_GELU_TANH && st->has_bias) {
+        d.epilogue = DT_GEMM_BIAS_GELU;
+        DT_TRY(try_plan(s, &d, &st->forward));
+        if (st->forward) return DT_OK;
+    }
+    st->gelu_tanh = act == DT_ACT_GELU_TANH;
+    // cuBLASLt has no epilogue of ReLU alone here: a bias of zeros is packed for it
+    d.epilogue = act == DT_ACT_RELU          ? DT_GEMM_BIAS_RELU
+                 : st->has_bias && !st->gelu ? DT_GEMM_BIAS
+                                             : DT_GEMM_NONE;
+    return plan(s, &d, &st->forward);
+}
+
+static dt_status prepare(dt_site *s) {
+    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+    linear_state *st = start(s, x, dt_site_in(s, 1));
+    const bool relu = s->node->attrs.linear.act == DT_ACT_RELU;
+    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
+    st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
+    DT_TRY(plan_forward(s, st, x));
     if (!dt_cuda_pack_is_copy(dt_site_in(s, 1), x->dtype))
         st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL);
     if ((relu && !st->has_bias) || (st->has_bias && x->dtype != DT_F32))
@@ -106,15 +120,20 @@ static void run(const dt_site *s, const dt_run *r) {
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
     run_product(s, st->forward, r->in[0], w, r->out[0], st->gelu ? NULL : bias, NULL, r);
-    if (!st->gelu) return;
     dt_cuda *c = dt_cuda_of(s);
+    const int64_t n = st->rows * st->n_out;
+    if (st->gelu_tanh) {
+        const dt_map_args a = {.x = r->out[0], .out = r->out[0], .n = n, .type = st->type};
+        dt_cuda_launch(c, DT_K_gelu_tanh_fwd, dt_cuda_grid_flat(c, n), &a, r->stream);
+    }
+    if (!st->gelu) return;
     const dt_bias_gelu_args a = {.x = r->out[0],
                                  .bias = bias,
-                                 .n = st->rows * st->n_out,
+                                 .n = n,
                                  .n_cols = st->n_out,
                                  .type = st->type,
                                  .bias_type = st->type};
-    dt_cuda_launch(c, DT_K_bias_gelu, dt_cuda_grid_flat(c, a.n), &a, r->stream);
+    dt_cuda_launch(c, DT_K_bias_gelu, dt_cuda_grid_flat(c, n), &a, r->stream);
 }
 
 const dt_kernel dt_cuda_linear = {prepare, run, destroy};
@@ -154,7 +173,7 @@ static dt_status prepare_bwd(dt_site *s) {
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
     linear_state *st = start(s, n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0),
                              n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1));
-    if (n->attrs.linear.act == DT_ACT_GELU || (n->attrs.linear.act && n->in[y] == DT_NONE))
+    if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE))
         return dt_cuda_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                                "its output; fuse GELU for inference only");
     DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){dy, dt_site_in(s, 0)}, 2));

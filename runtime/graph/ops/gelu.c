@@ -1,4 +1,5 @@
-// gelu: x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel, 2016), the exact form.
+// gelu: x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel, 2016), or with attrs.gelu.tanh the same authors'
+// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), which is PyTorch's approximate='tanh'.
 //   in  0 x
 //   out 0 y
 // Backward reads x; gives dx.
@@ -13,4 +14,10 @@ DT_OP_DEFINE(gelu, dt_op_same, grad);
 dt_value dt_gelu(dt_graph *g, dt_value x) {
     if (x == DT_NONE) return DT_NONE;
     return dt_graph_apply(g, DT_OP_gelu, NULL, &x, 1, NULL);
+}
+
+dt_value dt_gelu_tanh(dt_graph *g, dt_value x) {
+    const dt_attrs a = {.gelu = {1}};
+    if (x == DT_NONE) return DT_NONE;
+    return dt_graph_apply(g, DT_OP_gelu, NULL, &x, 1, &a);
 }

@@ -97,8 +97,8 @@ static void fuse_linear(dt_graph *g, const dt_node_id *readers, dt_node *linear)
     dt_act act = DT_ACT_RELU;
     dt_node *next = reader_of(g, readers, linear->out[0], DT_OP_relu);
     if (!next && !g->training) {
-        act = DT_ACT_GELU;
         next = reader_of(g, readers, linear->out[0], DT_OP_gelu);
+        act = next && next->attrs.gelu.tanh ? DT_ACT_GELU_TANH : DT_ACT_GELU;
     }
     if (!next) return;
     dt_node merged = *linear;
