@@ -31,6 +31,7 @@ typedef union dt_attrs {
     } conv2d;
     struct {
         dt_act act; // fused after the bias
+        int dgelu;  // backward: output 0 times the slope of GELU (tanh form) at the last input
     } linear;
     struct {
         int trans_a, trans_b; // of the last two dimensions

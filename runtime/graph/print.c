@@ -68,6 +68,7 @@ static void put_attrs(text *t, const dt_node *n) {
         break;
     case DT_OP_linear:
         put_act(t, a->linear.act);
+        if (a->linear.dgelu) put(t, " dgelu");
         break;
     case DT_OP_gelu:
         if (a->gelu.tanh) put(t, " tanh");

@@ -2,7 +2,8 @@
 # The program on several pretending GPUs, one process each, with an NCCL that pretends between them
 # (fake_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
 # and train. run.reproducible=elastic gives one rank's weights on 3 and 4; resume gives the same on every
-# run, with gradients in bf16 on their way too; more ranks than devices, sums that come out wrong and a rank that stops are one clear line and in time.
+# run, also with gradients in bf16 on their way; more ranks than devices, sums that come out wrong and a rank
+# that stops are one clear line and in time.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 [ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }

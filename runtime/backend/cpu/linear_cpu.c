@@ -4,8 +4,9 @@
 // weight gradient dy^T x goes straight to the dense f32 slab, overwriting or adding, without a reorder.
 // Forward and dx read packed weights in the activations' type.
 //
-// A fused ReLU has a gradient: dy is masked by y > 0 into scratch first. A fused GELU has none (its
-// input is gone): passes fuse it for inference only.
+// A fused ReLU has a gradient: dy is masked by y > 0 into scratch first. A fused GELU is oneDNN's in inference.
+// In training (output 1, attrs.dgelu: the tanh form beside this product, see passes/fuse_gelu.c) it is the
+// loop that the op of its own would be, with the same bits.
 //
 // Scratch of the backward site: [ scratchpad | masked dy | db ]
 #include "backend/cpu/cpu_backend.h"
@@ -57,6 +58,28 @@ static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_in
     return st;
 }
 
+// ---- loops over elements ----------------------------------------------------------------------------
+enum { RELU_BWD, GELU_TANH, GELU_TANH_BWD };
+
+static void map_piece(int kind, int type, void *out, const void *x, const void *d, int64_t n) {
+    const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
+    if (kind == RELU_BWD) simd->relu_bwd[type](out, x, d, n);
+    if (kind == GELU_TANH) simd->gelu_tanh[type](out, x, n);
+    if (kind == GELU_TANH_BWD) simd->gelu_tanh_bwd[type](out, x, d, n);
+}
+
+static void map(const linear_state *st, int kind, void *out, const void *x, const void *d,
+                int64_t n, int threads) {
+    const int64_t size = st->type == DT_ROW_BF16 ? 2 : 4;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)
+    for (int t = 0; t < threads; t++) {
+        int64_t b, e;
+        dt_cpu_piece(n, 64, t, threads, &b, &e);
+        map_piece(kind, st->type, (char *)out + b * size, (const char *)x + b * size,
+                  d ? (const char *)d + b * size : NULL, e - b);
+    }
+}
+
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status build_forward(dt_site *s, linear_state *st) {
     static const dt_fold no_fold = {.on = false};
@@ -67,8 +90,11 @@ static dt_status build_forward(dt_site *s, linear_state *st) {
     dt_dnnl_matmul m = {.a = matrix(x->dtype, st->rows, st->n_in),
                         .b = dt_dnnl_any(x->dtype, 2, (int64_t[]){st->n_in, st->n_out}),
                         .dst = matrix(y->dtype, st->rows, st->n_out),
-                        .alpha = 1.0f,
-                        .act = s->node->attrs.linear.act};
+                        .alpha = 1.0f};
+    if (s->node->n_out > 1)
+        s->out_layout[1] = dt_dense();
+    else
+        m.act = s->node->attrs.linear.act;
     if (st->has_bias) m.bias = matrix(DT_F32, 1, st->n_out);
     DT_TRY(dt_dnnl_op_create_matmul(&st->forward, &env, &m));
     const dt_dnnl_tensor dense = transposed(DT_F32, st->n_in, st->n_out);
@@ -87,8 +113,11 @@ static dt_status prepare(dt_site *s) {
 
 static void run(const dt_site *s, const dt_run *r) {
     const linear_state *st = s->state;
-    const void *with[] = {r->in[0], r->packed[0], st->has_bias ? r->in[2] : r->out[0], r->out[0]};
+    void *dst = r->out[s->node->n_out > 1];
+    const void *with[] = {r->in[0], r->packed[0], st->has_bias ? r->in[2] : dst, dst};
     dt_dnnl_op_run(st->forward, r->lane, with, r->scratch); // without bias the third is the last
+    if (s->node->n_out > 1)
+        map(st, GELU_TANH, r->out[0], dst, NULL, st->rows * st->n_out, s->threads);
 }
 
 const dt_kernel dt_cpu_linear = {prepare, run, destroy};
@@ -154,17 +183,6 @@ static dt_status prepare_bwd(dt_site *s) {
     return dt_fail_context(status, "linear '%s'", s->node->name);
 }
 
-static void mask(const linear_state *st, void *out, const void *y, const void *dy, int threads) {
-    const int64_t n = st->rows * st->n_out, size = st->type == DT_ROW_BF16 ? 2 : 4;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)
-    for (int t = 0; t < threads; t++) {
-        int64_t b, e;
-        dt_cpu_piece(n, 64, t, threads, &b, &e);
-        dt_simd_get()->elementwise->relu_bwd[st->type](
-            (char *)out + b * size, (const char *)y + b * size, (const char *)dy + b * size, e - b);
-    }
-}
-
 // db = sum of dy's rows; a thread owns columns, so the order of the sum is that of the rows.
 static void sum_rows(const linear_state *st, float *db, const void *dy, int threads) {
     const int64_t n = st->rows * st->n_out, size = st->type == DT_ROW_BF16 ? 2 : 4;
@@ -186,7 +204,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     char *scratch = r->scratch;
     const void *dy = r->in[y + s->node->n_fwd_out];
     if (st->masked) {
-        mask(st, scratch + st->at_dy, r->in[y], dy, s->threads);
+        map(st, RELU_BWD, scratch + st->at_dy, r->in[y], dy, st->rows * st->n_out, s->threads);
         dy = scratch + st->at_dy;
     }
     if (st->weights) {
@@ -201,6 +219,9 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
     if (st->data) {
         dt_dnnl_op_run(st->data, r->lane, (const void *[]){dy, r->packed[0], r->out[0]}, scratch);
+        if (s->node->attrs.linear.dgelu)
+            map(st, GELU_TANH_BWD, r->out[0], r->in[s->node->n_in - 1], r->out[0],
+                st->rows * st->n_in, s->threads);
     }
 }
 

@@ -4,7 +4,8 @@
 // own kernel behind it, because cuBLASLt's is the tanh form. Backward: dx = dy W, dW = dy^T x straight into the
 // f32 slab, overwriting or adding; db, the sum over dy's rows, comes out of the same product in f32 (through
 // scratch where it adds: the epilogue overwrites). Where cuBLASLt has no algorithm with an epilogue, own kernels
-// do its work. A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
+// do its work. In training the tanh form is the epilogue of the product before it, which leaves its input as output 1,
+// and its slope that of the product of dx behind it (passes/fuse_gelu.c). A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
 //
 // Scratch of the backward site: [ workspace | masked dy | db, or its partial sums ]
 #include "backend/cuda/kernels/relu_kernels.h"
@@ -18,8 +19,9 @@ typedef struct linear_state {
     dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
-    bool gelu_tanh;   // behind the product, for want of a bias or of an algorithm
-    bool bias_beside; // backward: db comes out of dW's product
+    bool gelu_tanh;    // behind the product, for want of a bias or of an algorithm
+    bool slope_behind; // backward: the slope of GELU by an own kernel
+    bool bias_beside;  // backward: db comes out of dW's product
     int type;
     size_t at_dy, at_db;
 } linear_state;
@@ -88,7 +90,7 @@ static dt_status plan_forward(dt_site *s, linear_state *st, const dt_value_info 
     d.ldb = st->n_in;
     st->gelu = act == DT_ACT_GELU;
     if (act == DT_ACT_GELU_TANH && st->has_bias) {
-        d.epilogue = DT_GEMM_BIAS_GELU;
+        d.epilogue = s->node->n_out > 1 ? DT_GEMM_BIAS_GELU_AUX : DT_GEMM_BIAS_GELU;
         DT_TRY(try_plan(s, &d, &st->forward));
         if (st->forward) return DT_OK;
     }
@@ -119,11 +121,14 @@ static void run(const dt_site *s, const dt_run *r) {
     const linear_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
-    run_product(s, st->forward, r->in[0], w, r->out[0], st->gelu ? NULL : bias, NULL, r);
+    void *before = s->node->n_out > 1 ? r->out[1] : NULL; // what goes into the GELU
+    void *y = st->gelu_tanh && before ? before : r->out[0];
+    run_product(s, st->forward, r->in[0], w, y, st->gelu ? NULL : bias,
+                st->gelu_tanh ? NULL : before, r);
     dt_cuda *c = dt_cuda_of(s);
     const int64_t n = st->rows * st->n_out;
     if (st->gelu_tanh) {
-        const dt_map_args a = {.x = r->out[0], .out = r->out[0], .n = n, .type = st->type};
+        const dt_map_args a = {.x = y, .out = r->out[0], .n = n, .type = st->type};
         dt_cuda_launch(c, DT_K_gelu_tanh_fwd, dt_cuda_grid_flat(c, n), &a, r->stream);
     }
     if (!st->gelu) return;
@@ -150,8 +155,14 @@ static dt_status plan_weights(dt_site *s, linear_state *st, dt_gemm_desc d,
 static dt_status plan_backward(dt_site *s, linear_state *st, dt_dtype type) {
     const dt_node *n = s->node;
     if (n->out[0] != DT_NONE) {
-        const dt_gemm_desc d = product(s, type, st->rows, st->n_in, st->n_out);
-        DT_TRY(plan(s, &d, &st->data));
+        dt_gemm_desc d = product(s, type, st->rows, st->n_in, st->n_out);
+        if (n->attrs.linear.dgelu) {
+            d.epilogue = DT_GEMM_DGELU;
+            DT_TRY(try_plan(s, &d, &st->data));
+            st->slope_behind = !st->data;
+            d.epilogue = DT_GEMM_NONE;
+        }
+        if (!st->data) DT_TRY(plan(s, &d, &st->data));
     }
     if (n->out[1] != DT_NONE) {
         dt_gemm_desc d = product(s, type, st->n_out, st->n_in, st->rows);
@@ -217,8 +228,15 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     if (st->has_bias && !st->bias_beside)
         dt_cuda_sum_columns(c, dy, (dt_dtype)st->type, st->rows, st->n_out, r->out[2], add_bias,
                             (char *)r->scratch + st->at_db, r->stream);
-    if (st->data)
-        run_product(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL, NULL, r);
+    if (!st->data) return;
+    const void *z = s->node->attrs.linear.dgelu ? r->in[s->node->n_in - 1] : NULL;
+    run_product(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL,
+                st->slope_behind ? NULL : (void *)z, r);
+    if (st->slope_behind) {
+        const dt_map_args a = {
+            .x = z, .d = r->out[0], .out = r->out[0], .n = st->rows * st->n_in, .type = st->type};
+        dt_cuda_launch(c, DT_K_gelu_tanh_bwd, dt_cuda_grid_flat(c, a.n), &a, r->stream);
+    }
 }
 
 const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, destroy};

@@ -1,8 +1,8 @@
 // linear: y = act(x W^T + b).
 //   in  0 x (…,I)   1 weight (O,I)   2 bias (O), optional
-//   out 0 y (…,O)
-// Backward reads x and weight, and y when a ReLU is fused; gives dx, dweight, dbias. GELU is fused in
-// inference graphs only: its gradient wants the value before it.
+//   out 0 y (…,O)   1 what went into a fused GELU in training, else none
+// Backward reads x and weight, and y when a ReLU is fused; gives dx, dweight, dbias. Exact GELU is
+// fused in inference graphs only, its tanh form in training by a pass of its own (passes/fuse_gelu.c).
 #include "op_util.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 // passes.h: rewrites of the graph. Each keeps names (randomness hangs on them) and is idempotent.
-// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> dead_code
+// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> fuse_gelu -> dead_code
 // Inference: build -> fold_bn -> fuse -> amp -> dead_code
 #ifndef DT_GRAPH_PASSES_H
 #define DT_GRAPH_PASSES_H
@@ -16,6 +16,8 @@ dt_status dt_pass_tile_slices(dt_graph *g);
 // Activations and their gradients of LOW and FOLLOW ops to `low`; casts before FULL ops. low = DT_F32
 // does nothing. PARAM, BUFFER, GRAD, STAT stay f32; so do batch statistics and saved moments.
 dt_status dt_pass_amp(dt_graph *g, dt_dtype low);
+// Training: linear + gelu in the tanh form, and gelu's gradient + the linear.bwd before it.
+dt_status dt_pass_fuse_gelu(dt_graph *g);
 dt_status dt_pass_dead_code(dt_graph *g);
 
 #endif

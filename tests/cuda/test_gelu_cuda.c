@@ -1,0 +1,184 @@
+// The tanh form of GELU inside the products beside it (passes/fuse_gelu.c) against nodes of its own: gradients of a
+// small network, on the CPU with the same bits, on the pretending machine near them; there with cuBLASLt's
+// epilogues and without. What ran is looked up in the machine's log.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "exec/exec.h"
+#include "fake_cuda.h"
+#include "graph/autodiff.h"
+#include "graph/build.h"
+#include "graph/passes/passes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 6, IN = 24, WIDE = 40, CLASSES = 8 };
+
+typedef struct setting {
+    bool fused, device, exact;
+    dt_dtype low;
+} setting;
+
+typedef struct outcome {
+    float *grad;
+    int64_t n;
+    int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad; // what ran on the device
+} outcome;
+
+static void ok(dt_status st) {
+    if (st != DT_OK) fail_msg("%s", dt_error_message());
+}
+
+static dt_graph *make_graph(const setting *s) {
+    dt_graph *g = dt_graph_create("mlp", true);
+    dt_value x = dt_input(g, "x", DT_F32, dt_shape2(ROWS, IN));
+    dt_value target = dt_input(g, "target", DT_I32, dt_shape1(ROWS));
+    dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(ROWS));
+    x = dt_linear(g, "in", x, IN, true);
+    for (int i = 0; i < 2; i++) { // the second without a bias before the GELU
+        x = dt_linear(g, i ? "b" : "a", x, WIDE, i == 0);
+        x = s->exact ? dt_gelu(g, x) : dt_gelu_tanh(g, x);
+        x = dt_linear(g, i ? "d" : "c", x, i ? CLASSES : IN, true);
+    }
+    dt_cross_entropy(g, x, target, weight, 0.0f);
+    ok(dt_pass_fuse(g));
+    ok(dt_graph_differentiate(g));
+    ok(dt_pass_amp(g, s->low));
+    if (s->fused) ok(dt_pass_fuse_gelu(g));
+    ok(dt_pass_dead_code(g));
+    return g;
+}
+
+static void count_calls(outcome *o, dt_backend *b) {
+    size_t n;
+    const fake_cuda_call *log = fake_cuda_log(dt_cuda_self(b)->api, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(log[i].call, "launch") && strcmp(log[i].call, "gemm_run")) continue;
+        o->n_fwd += strcmp(log[i].what, "gelu_tanh_fwd") == 0;
+        o->n_bwd += strcmp(log[i].what, "gelu_tanh_bwd") == 0;
+        o->n_aux += strcmp(log[i].what, "gemm bias gelu aux") == 0;
+        o->n_dgelu += strcmp(log[i].what, "gemm dgelu") == 0;
+        o->n_bgrad += strcmp(log[i].what, "gemm bgrad") == 0;
+    }
+}
+
+static void *on_device(dt_backend *b, const void *from, size_t n_bytes) {
+    void *p = NULL;
+    assert_int_equal(b->alloc(b, &p, n_bytes, "input"), DT_OK);
+    b->copy_to_device(b, p, from, n_bytes);
+    return p;
+}
+
+// Gradients of two micro-batches: the second adds.
+static outcome run(const setting *s) {
+    const dt_backend_opts opts = {.threads = 2, .deterministic = true, .untimed = true};
+    float x[ROWS * IN], weight[ROWS];
+    int32_t target[ROWS];
+    const dt_rng r = {.seed = 9};
+    for (int i = 0; i < ROWS * IN; i++) x[i] = 4 * dt_rng_uniform(&r, (uint32_t)i) - 2;
+    for (int i = 0; i < ROWS; i++) weight[i] = 1, target[i] = i % CLASSES;
+    dt_backend *b = NULL;
+    assert_int_equal(s->device ? fake_cuda_backend(&b, &opts) : dt_backend_create_cpu(&b, &opts),
+                     DT_OK);
+    dt_graph *g = make_graph(s);
+    dt_params *p = NULL;
+    dt_plan *plan = NULL;
+    dt_exec *e = NULL;
+    ok(dt_params_create(&p, g, b, 0, 1));
+    ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 2, .n_lanes = 1}));
+    ok(dt_exec_create(&e, plan, 0));
+    dt_params_init(p, 3);
+    dt_params_repack(p, 1);
+    void *in[3] = {on_device(b, x, sizeof x), on_device(b, target, sizeof target),
+                   on_device(b, weight, sizeof weight)};
+    assert_true(dt_exec_bind(e, "x", in[0]) && dt_exec_bind(e, "target", in[1]) &&
+                dt_exec_bind(e, "weight", in[2]));
+    if (s->device) fake_cuda_log_clear(dt_cuda_self(b)->api);
+    dt_exec_args a = {.step = {.seed = 1, .loss_scale = 1}, .grad = p->grads[0]};
+    for (int i = 0; i < 2; i++, a.accumulate = true) dt_exec_run(e, &a);
+    if (s->device) assert_int_equal(b->device->synchronize(b, b->device->stream), DT_OK);
+    outcome o = {.n = p->n_grad, .grad = malloc(sizeof(float) * (size_t)p->n_grad)};
+    if (s->device) count_calls(&o, b);
+    b->copy_to_host(b, o.grad, p->grads[0], sizeof(float) * (size_t)p->n_grad);
+    dt_exec_destroy(e);
+    dt_params_destroy(p);
+    dt_plan_destroy(plan);
+    b->free(b, in[0], sizeof x);
+    b->free(b, in[1], sizeof target);
+    b->free(b, in[2], sizeof weight);
+    b->destroy(b);
+    dt_graph_destroy(g);
+    return o;
+}
+
+static void compare(const outcome *a, const outcome *b, double tolerance) {
+    double most = 0;
+    assert_int_equal(a->n, b->n);
+    for (int64_t i = 0; i < a->n; i++) most = fmax(most, fabs((double)b->grad[i]));
+    for (int64_t i = 0; i < a->n; i++)
+        if (!(fabs((double)a->grad[i] - (double)b->grad[i]) <= tolerance * most))
+            fail_msg("element %ld: %.9g, %.9g", (long)i, (double)a->grad[i], (double)b->grad[i]);
+}
+
+static bool cpu_computes_bf16(void) {
+    dt_backend *b = NULL;
+    ok(dt_backend_create_cpu(&b, &(dt_backend_opts){.threads = 1}));
+    const bool computes = b->computes_dtype(b, DT_BF16);
+    b->destroy(b);
+    return computes;
+}
+
+static void test_cpu(void **state) {
+    for (int bf16 = 0; bf16 <= cpu_computes_bf16(); bf16++) {
+        setting s = {.low = bf16 ? DT_BF16 : DT_F32};
+        outcome apart = run(&s);
+        s.fused = true;
+        outcome fused = run(&s);
+        assert_memory_equal(apart.grad, fused.grad, sizeof(float) * (size_t)apart.n);
+        s.exact = true; // another function
+        outcome exact = run(&s);
+        assert_memory_not_equal(exact.grad, fused.grad, sizeof(float) * (size_t)apart.n);
+        free(apart.grad);
+        free(fused.grad);
+        free(exact.grad);
+    }
+}
+
+static void test_device(void **state) {
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const double tolerance = bf16 ? 2e-2 : 1e-5;
+        setting s = {.low = DT_F32};
+        outcome cpu = run(&s);
+        s.low = bf16 ? DT_BF16 : DT_F32;
+        s.device = true;
+        outcome apart = run(&s);
+        assert_true(apart.n_fwd == 4 && apart.n_bwd == 4 && apart.n_aux == 0 && apart.n_dgelu == 0);
+        assert_int_equal(apart.n_bgrad, 2 * 4); // one has no bias
+        s.fused = true;
+        outcome fused = run(&s);
+        assert_true(fused.n_fwd == 2 && fused.n_bwd == 0 && fused.n_aux == 2 && fused.n_dgelu == 4);
+        setenv("FAKE_CUDA_NO_EPILOGUE", "1", 1);
+        outcome pieces = run(&s);
+        unsetenv("FAKE_CUDA_NO_EPILOGUE");
+        assert_true(pieces.n_fwd == 4 && pieces.n_bwd == 4 && pieces.n_bgrad == 0);
+        compare(&apart, &cpu, tolerance);
+        compare(&fused, &apart, tolerance);
+        compare(&pieces, &apart, tolerance);
+        free(cpu.grad);
+        free(apart.grad);
+        free(fused.grad);
+        free(pieces.grad);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_device)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
