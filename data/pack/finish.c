@@ -1,7 +1,8 @@
 // finish.c: what is done once, by one process, after all chunks are written.
 //
-// The rows come back from the journals, twice: for the hashes of the sources, which tell what repeats
-// what, then to fill the catalog. From the catalog come the indexes and the database.
+// The rows come back from the journals and fill the catalog. Only then it is known what repeats what; where
+// anything does, the catalog is filled once more, as if it had been known. From the catalog come the
+// indexes and the database.
 #include "finish.h"
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
@@ -135,39 +136,15 @@ typedef struct filler {
     const dt_compose *c;
     dt_catalog *catalog;
     uint64_t *hash;       // by item
-    uint32_t *first;      // by item: what it repeats
+    uint32_t *first;      // by item: what it repeats; NULL: not known yet
     const char **sources; // by record
     size_t cap_sources;
     dt_buffer key, last; // of the record; of the one before
     dt_finish_counts *counts;
 } filler;
 
-typedef dt_status (*visit_row)(filler *f, const dt_row *r, uint64_t base, uint32_t shard);
-
 static dt_status damaged(const char *path) {
     return dt_fail(DT_E_STORAGE, "%s: damaged; remove its folder and pack again", path);
-}
-
-static dt_status visit_journal(filler *f, const char *path, uint32_t shard, visit_row visit) {
-    dt_journal j;
-    dt_row row;
-    DT_TRY(dt_journal_read(&j, path));
-    dt_status st = DT_OK;
-    for (size_t i = 0; i < j.n_frames && st == DT_OK; i++) {
-        const dt_frame *x = &j.frames[i];
-        size_t at = 0;
-        while (st == DT_OK && dt_row_next(x->rows, x->n_rows, &at, &row))
-            st = row.item < f->c->raw->n ? visit(f, &row, x->base, shard) : damaged(path);
-        if (st == DT_OK && at != x->n_rows) st = damaged(path);
-    }
-    dt_journal_fini(&j);
-    return st;
-}
-
-static dt_status note_hash(filler *f, const dt_row *r, uint64_t base, uint32_t shard) {
-    f->counts->n_items += f->hash[r->item] == 0;
-    f->hash[r->item] = r->source_hash | (r->source_hash == 0); // 0: gave no record
-    return DT_OK;
 }
 
 static const char *make_key(filler *f, const dt_raw_item *item, const char *suffix) {
@@ -223,31 +200,55 @@ static dt_status fill_row(filler *f, const dt_row *r, uint64_t base, uint32_t sh
         DT_TRY(x->text ? dt_catalog_set(f->catalog, x->name, x->text)
                        : dt_catalog_set_real(f->catalog, x->name, x->number));
     }
-    uint32_t first = f->first[r->item];
+    f->counts->n_items += f->hash[r->item] == 0;
+    f->hash[r->item] = r->source_hash | (r->source_hash == 0); // 0: gave no record
+    uint32_t first = f->first ? f->first[r->item] : DT_NO_DUPLICATE;
     if (first != DT_NO_DUPLICATE)
         DT_TRY(dt_catalog_set(f->catalog, "duplicate_of", raw->items[first].key));
     return DT_OK;
 }
 
-static dt_status visit_all(filler *f, char *const *journals, const size_t *n_of, visit_row visit,
-                           bool add_shards, uint64_t fingerprint) {
+static dt_status visit_journal(filler *f, const char *path, uint32_t shard) {
+    dt_journal j;
+    dt_row row;
+    DT_TRY(dt_journal_read(&j, path));
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < j.n_frames && st == DT_OK; i++) {
+        const dt_frame *x = &j.frames[i];
+        size_t at = 0;
+        while (st == DT_OK && dt_row_next(x->rows, x->n_rows, &at, &row))
+            st = row.item < f->c->raw->n ? fill_row(f, &row, x->base, shard) : damaged(path);
+        if (st == DT_OK && at != x->n_rows) st = damaged(path);
+    }
+    dt_journal_fini(&j);
+    return st;
+}
+
+static dt_status visit_all(filler *f, char *const *journals, const size_t *n_of,
+                           uint64_t fingerprint) {
     size_t at = 0;
     for (uint32_t s = 0; s < f->w->plan->n_shards; s++) {
-        if (add_shards) {
-            dt_blob blob;
-            char *path = dt_xprintf("%s/%s", f->w->set, f->w->plan->name[s]);
-            dt_status st = dt_blob_open(&blob, path);
-            if (st == DT_OK) {
-                dt_catalog_add_shard(f->catalog, path, blob.n_bytes);
-                f->catalog->shards[s].source_hash = fingerprint;
-                dt_blob_close(&blob);
-            }
-            free(path);
-            DT_TRY(st);
+        dt_blob blob;
+        char *path = dt_xprintf("%s/%s", f->w->set, f->w->plan->name[s]);
+        dt_status st = dt_blob_open(&blob, path);
+        if (st == DT_OK) {
+            dt_catalog_add_shard(f->catalog, path, blob.n_bytes);
+            f->catalog->shards[s].source_hash = fingerprint;
+            dt_blob_close(&blob);
         }
-        for (size_t i = 0; i < n_of[s]; i++) DT_TRY(visit_journal(f, journals[at++], s, visit));
+        free(path);
+        DT_TRY(st);
+        for (size_t i = 0; i < n_of[s]; i++) DT_TRY(visit_journal(f, journals[at++], s));
     }
     return DT_OK;
+}
+
+static void start_over(filler *f) {
+    dt_catalog_destroy(f->catalog);
+    f->catalog = dt_catalog_create();
+    memset(f->hash, 0, f->c->raw->n * sizeof *f->hash);
+    f->key.n_bytes = f->last.n_bytes = 0;
+    f->counts->n_items = f->counts->n_bytes = 0;
 }
 
 static dt_status find_stamps(const filler *f) {
@@ -391,10 +392,13 @@ dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack
     filler f = {.w = w, .c = c, .catalog = dt_catalog_create(), .counts = out};
     *out = (dt_finish_counts){0};
     f.hash = dt_xcalloc(c->raw->n + 1, sizeof *f.hash);
-    dt_status st = visit_all(&f, journals, n_of, note_hash, false, 0);
+    dt_status st = visit_all(&f, journals, n_of, fingerprint);
     out->n_duplicates = dt_duplicates_find(f.hash, c->raw, &f.first);
     if (st == DT_OK) st = check_duplicates(&f, o);
-    if (st == DT_OK) st = visit_all(&f, journals, n_of, fill_row, true, fingerprint);
+    if (st == DT_OK && out->n_duplicates) {
+        start_over(&f);
+        st = visit_all(&f, journals, n_of, fingerprint);
+    }
     out->n_records = f.catalog->n_records;
     if (st == DT_OK && out->n_records == 0)
         st = dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack", o->source,
