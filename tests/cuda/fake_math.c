@@ -23,6 +23,7 @@ static float activate(dt_act act, float x) {
 typedef struct conv {
     const dt_dnn_desc *d;
     int64_t kg, cg; // channels of a group
+    int64_t taps;
 } conv;
 
 // Row and column of the input that output (o) and tap (t) meet; false outside.
@@ -60,26 +61,23 @@ static void tap_forward(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, 
             for (int64_t k = 0; k < c->kg; k++) y[k] += x * w[k];
         }
 }
-// t: dx, w, dy
+// t: dx, w as it is (k, tap, c/groups), dy
 static void tap_dgrad(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, float *const *t) {
-    for (int64_t g = 0; g < c->d->groups; g++)
-        for (int64_t i = 0; i < c->cg; i++) {
-            const float *w = t[1] + (tap * c->cg + i) * c->d->k + g * c->kg;
-            const float *dy = t[2] + y_at + g * c->kg;
-            float sum = 0;
-            for (int64_t k = 0; k < c->kg; k++) sum += dy[k] * w[k];
-            t[0][x_at + g * c->cg + i] += sum;
-        }
+    for (int64_t k = 0; k < c->d->k; k++) {
+        const float dy = t[2][y_at + k];
+        const float *w = t[1] + (k * c->taps + tap) * c->cg;
+        float *dx = t[0] + x_at + k / c->kg * c->cg;
+        for (int64_t i = 0; i < c->cg; i++) dx[i] += w[i] * dy;
+    }
 }
-// t: x, dw, dy
+// t: x, dw as it is, dy
 static void tap_wgrad(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, float *const *t) {
-    for (int64_t g = 0; g < c->d->groups; g++)
-        for (int64_t i = 0; i < c->cg; i++) {
-            const float x = t[0][x_at + g * c->cg + i];
-            float *w = t[1] + (tap * c->cg + i) * c->d->k + g * c->kg;
-            const float *dy = t[2] + y_at + g * c->kg;
-            for (int64_t k = 0; k < c->kg; k++) w[k] += x * dy[k];
-        }
+    for (int64_t k = 0; k < c->d->k; k++) {
+        const float dy = t[2][y_at + k];
+        const float *x = t[0] + x_at + k / c->kg * c->cg;
+        float *dw = t[1] + (k * c->taps + tap) * c->cg;
+        for (int64_t i = 0; i < c->cg; i++) dw[i] += x[i] * dy;
+    }
 }
 
 // Of y as it was written, in tiles of pixels as engines do.
@@ -101,29 +99,28 @@ static void sum_channels(const dt_dnn_desc *d, void *const *ptr) {
 }
 
 static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
-    const conv c = {d, d->k / d->groups, d->c / d->groups};
-    const int64_t taps = (int64_t)d->win.kernel[0] * d->win.kernel[1], per_k = taps * c.cg;
+    const int64_t taps = (int64_t)d->win.kernel[0] * d->win.kernel[1];
+    const conv c = {d, d->k / d->groups, d->c / d->groups, taps};
     const int64_t nx = d->n * d->h * d->w * d->c, ny = d->n * d->out_h * d->out_w * d->k;
+    const int64_t per_k = taps * c.cg, nw = d->k * per_k;
     const bool fwd = d->kind == DT_DNN_CONV_FWD, dgrad = d->kind == DT_DNN_CONV_DGRAD;
-    const void *x = dgrad ? NULL : ptr[0], *w = fwd || dgrad ? ptr[1] : NULL;
+    const void *x = dgrad ? NULL : ptr[0], *w = dgrad ? ptr[1] : NULL;
     const void *dy = fwd ? NULL : dgrad ? ptr[0] : ptr[1];
     float *t[3] = {x ? widen(x, d->type, nx) : dt_xcalloc((size_t)nx + 1, sizeof(float)),
-                   dt_xcalloc((size_t)(d->k * per_k) + 1, sizeof(float)),
+                   w ? widen(w, d->type, nw) : dt_xcalloc((size_t)nw + 1, sizeof(float)),
                    dy ? widen(dy, d->type, ny) : dt_xcalloc((size_t)ny + 1, sizeof(float))};
-    for (int64_t k = 0; w && k < d->k; k++)
-        for (int64_t i = 0; i < per_k; i++) t[1][i * d->k + k] = dt_get(w, d->type, k * per_k + i);
+    for (int64_t k = 0; fwd && k < d->k; k++)
+        for (int64_t i = 0; i < per_k; i++)
+            t[1][i * d->k + k] = dt_get(ptr[1], d->type, k * per_k + i);
     visit(&c, fwd ? tap_forward : dgrad ? tap_dgrad : tap_wgrad, t);
     if (fwd)
         for (int64_t i = 0; i < ny; i++) {
             const float b = d->bias ? dt_get(ptr[3], d->type, i % d->k) : 0;
             dt_put(ptr[2], d->type, i, activate(d->act, t[2][i] + b));
         }
-    else if (dgrad)
-        for (int64_t i = 0; i < nx; i++) dt_put(ptr[2], d->type, i, t[0][i]);
     else
-        for (int64_t k = 0; k < d->k; k++)
-            for (int64_t i = 0; i < per_k; i++)
-                dt_put(ptr[2], d->type, k * per_k + i, t[1][i * d->k + k]);
+        for (int64_t i = 0; i < (dgrad ? nx : nw); i++)
+            dt_put(ptr[2], d->type, i, t[dgrad ? 0 : 1][i]);
     if (d->sums) sum_channels(d, ptr);
     for (int i = 0; i < 3; i++) free(t[i]);
 }

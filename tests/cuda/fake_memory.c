@@ -1,4 +1,5 @@
 // fake_memory.c: see the header. Blocks are few, so they are a list.
+#define _GNU_SOURCE // MADV_HUGEPAGE
 #include "fake_memory.h"
 
 #include "base/arena.h"
@@ -64,6 +65,8 @@ fake_block *fake_memory_add(fake_memory *m, size_t n, bool pinned) {
                       .next = m->blocks};
     m->blocks = b;
     set_access(b, PROT_READ | PROT_WRITE);
+    madvise(base + PAGE, pages - 2 * PAGE,
+            MADV_HUGEPAGE); // a fifth of the time to open and close it
     memset(base + PAGE, CANARY_BYTE, pages - 2 * PAGE);
     memset(b->p, 0xff, n);
     if (!pinned && !m->open) set_access(b, PROT_NONE);
