@@ -98,6 +98,15 @@ char *dt_session_engines(const dt_session *s) {
     return chooses(s) ? s->backend->device->choices(s->backend) : NULL;
 }
 
+// The same numbers are other engines to another version of the library.
+static void take_stored_engines(dt_session *s, const dt_train_state *stored) {
+    if (!stored || !stored->engines || !chooses(s)) return;
+    char *now = dt_session_environment(s);
+    if (strcmp(now, stored->environment) == 0)
+        s->backend->device->take_choices(s->backend, stored->engines);
+    free(now);
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves, answers,
@@ -115,8 +124,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
     DT_TRY(created);
-    if (stored && stored->engines && chooses(s))
-        s->backend->device->take_choices(s->backend, stored->engines);
+    take_stored_engines(s, stored);
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
     DT_TRY(dt_lane_plan_create(&s->lanes, s->elastic, s->comm->rank, s->comm->world_size,
@@ -323,7 +331,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
 char *dt_session_environment(const dt_session *s) {
     char *text = dt_xstrdup(s->backend->describe(s->backend));
     char *comma = strrchr(text, ',');
-    if (comma && strstr(comma, "thread")) *comma = 0;
+    if (comma && (strstr(comma, "thread") || strstr(comma, "device"))) *comma = 0;
     return text;
 }
 

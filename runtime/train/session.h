@@ -50,7 +50,7 @@ bool dt_session_bf16_gradients(const dt_session *s); // between ranks
 void dt_session_pull(dt_session *s);
 // How long other ranks are waited for.
 void dt_session_set_deadline(dt_session *s, double seconds);
-// Backend, library and ISA, without what depends on the rank count. Heap.
+// Backend, library and ISA or kind of device: the same on all ranks, however many. Heap.
 char *dt_session_environment(const dt_session *s);
 // The backend's chosen engines as text (heap); NULL when it chooses none.
 char *dt_session_engines(const dt_session *s);

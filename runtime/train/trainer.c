@@ -147,7 +147,8 @@ static dt_status compare_environment(trainer *t) {
                     "run.reproducible=resume",
                     was, now);
     else if (strcmp(was, now) != 0 && is_root(t))
-        dt_warn("this run began on '%s' and goes on with '%s': bits will differ", was, now);
+        dt_warn("this run began on '%s' and goes on with '%s': bits will differ%s", was, now,
+                t->state.engines ? ", and engines are chosen anew" : "");
     if (st == DT_OK && t->state.world_size != t->s.comm->world_size && !t->s.elastic && is_root(t))
         dt_warn("this run had %d ranks and goes on with %d: bits will differ "
                 "(run.reproducible=elastic would keep them)",

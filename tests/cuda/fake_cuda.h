@@ -15,10 +15,11 @@
 // A breach of these rules that CUDA would not report is printed and aborts the test.
 //
 // cuDNN's and cuBLASLt's part are naive loops in f32. Each has three choices that give the same result;
-// the second is the fastest by the machine's own clock (event_ms), which counts work and no time. With
-// FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for anything: own kernels serve its ops;
-// with FAKE_CUDA_NO_SUMS, none for convolutions that also make sums. With FAKE_CUDA_NO_EPILOGUE
-// cuBLASLt adds biases and clips, and no more.
+// the second, or number FAKE_CUDA_FASTEST of the environment, is the fastest by the machine's own clock
+// (event_ms), which counts work and no time. With FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for
+// anything: own kernels serve its ops; with FAKE_CUDA_NO_SUMS, none for convolutions that also make sums. With
+// FAKE_CUDA_NO_EPILOGUE cuBLASLt adds biases and clips, and no more. FAKE_CUDA_VERSIONS is what the libraries
+// call themselves.
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
 #define DT_TESTS_CUDA_FAKE_CUDA_H
 

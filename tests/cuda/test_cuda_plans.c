@@ -305,6 +305,24 @@ static void test_finished_plans_are_kept_in_a_file(void **state) {
     assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
+// A checkpoint has what this run used, not what the machine's file has for other networks.
+static void test_other_networks_choices_stay_in_the_file(void **state) {
+    char folder[] = "/tmp/dtrain_plans.XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(start("H200", folder, NULL), 't');
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "H200", folder);
+    const dt_cuda_plan *plan = NULL;
+    assert_int_equal(dt_cuda_plan_gemm(p, &product, &plan), DT_OK);
+    char *text = dt_cuda_plans_text(p);
+    assert_true(strncmp(text, "1\tgemm", 6) == 0 && !strstr(text, "conv_fwd"));
+    free(text);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+    assert_int_equal(start("H200", folder, NULL), 'r'); // and the file has both
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+}
+
 // A sound file whose plans the library does not take (another graph): one is made, and replaces it.
 static void test_a_plan_that_is_refused_is_made_anew(void **state) {
     char folder[] = "/tmp/dtrain_plans.XXXXXX", desc[DT_DESC_TEXT];
@@ -400,6 +418,7 @@ int main(void) {
         cmocka_unit_test(test_what_cudnn_does_not_do),
         cmocka_unit_test(test_choices_are_kept_in_a_file),
         cmocka_unit_test(test_finished_plans_are_kept_in_a_file),
+        cmocka_unit_test(test_other_networks_choices_stay_in_the_file),
         cmocka_unit_test(test_a_plan_that_is_refused_is_made_anew),
         cmocka_unit_test(test_other_ranks_find_the_plans),
         cmocka_unit_test(test_sums_are_taken_where_they_pay),

@@ -278,8 +278,9 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
         close_device(c);
         return status;
     }
-    snprintf(c->text, sizeof c->text, "cuda %d: %s, sm_%d%d, %.0f GB, %s", index, c->info.name,
-             c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9, api->versions(api));
+    snprintf(c->text, sizeof c->text, "cuda: %s, sm_%d%d, %.0f GB, %s, device %d", c->info.name,
+             c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9, api->versions(api),
+             index);
     dt_backend *b = dt_xcalloc(1, sizeof *b);
     *b = (dt_backend){.name = "cuda",
                       .device = &c->device,

@@ -43,6 +43,8 @@ typedef struct plan_entry {
     struct plan_entry *next;
     char text[DT_DESC_TEXT];
     bool gemm, chosen; // chosen: `choice` is to be obeyed
+    bool filed;        // and comes from the file: other networks' are there too
+    bool settled;      // asked for, and answered
     int choice;
     bool none; // no engine
     dt_cuda_plan plan;
@@ -317,8 +319,9 @@ static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
     if (!k->gemm) read_plans(p);
     plan_entry *e = find(p, text);
     *out = NULL;
-    if (e && e->none) return DT_OK;
     if (!e) e = add(p, text);
+    e->settled = true;
+    if (e->none) return DT_OK;
     e->gemm = k->gemm;
     if (!e->plan.plan && (k->gemm || !restore(p, e, k->dnn))) {
         int n = 0;
@@ -400,13 +403,18 @@ static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
     return list;
 }
 
-// chosen_only: without favourites that were never timed.
-static char *lines_of(const dt_cuda_plans *p, bool chosen_only) {
+static bool belongs(const plan_entry *e, bool for_file) {
+    if (for_file) return e->chosen;
+    return e->plan.plan || (e->chosen && (e->settled || !e->filed));
+}
+
+// For the file: without favourites that were never timed. Else without what only the file knows.
+static char *lines_of(const dt_cuda_plans *p, bool for_file) {
     size_t n = 0, at = 0;
     plan_entry **list = sorted_entries(p, &n);
     char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
     for (size_t i = 0; i < n; i++)
-        if (list[i]->chosen || (!chosen_only && list[i]->plan.plan))
+        if (belongs(list[i], for_file))
             at += (size_t)sprintf(text + at, "%d\t%s\n", list[i]->choice, list[i]->text);
     free(list);
     return text;
@@ -449,7 +457,7 @@ static plan_entry *entry_of(dt_cuda_plans *p, const char *desc) {
     return e ? e : add(p, desc);
 }
 
-int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
+static int take(dt_cuda_plans *p, const char *text, bool filed) {
     int taken = 0;
     plan_line line;
     for (const char *next = text; next && *next;) {
@@ -457,13 +465,18 @@ int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
         // only sums can be not worth it: all else needs an engine
         if (line.choice == NOT_WORTH && !strstr(line.desc, " sums")) continue;
         plan_entry *e = entry_of(p, line.desc);
-        if (e->plan.plan || e->none) continue;
+        if (e->settled) continue;
         e->choice = line.choice;
         e->chosen = true;
         e->none = line.choice == NOT_WORTH;
+        e->filed = filed;
         taken++;
     }
     return taken;
+}
+
+int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
+    return take(p, text, false);
 }
 
 // ---- files -----------------------------------------------------------------------------------------
@@ -547,7 +560,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
                          "engines are chosen anew");
     p->plans = file_of(p, opts->folder, "plans 1", MAX_PLANS_BYTES, "cuDNN's plans are made anew");
     char *lines = p->engines.path ? dt_plan_file_read(&p->engines) : NULL;
-    if (lines) dt_cuda_plans_take(p, lines);
+    if (lines) take(p, lines, true);
     free(lines);
     *out = p;
     return DT_OK;

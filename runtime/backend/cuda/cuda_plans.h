@@ -42,7 +42,7 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p);
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 
-// All choices made or taken so far, favourites too, sorted; heap. And the reverse: lines that cannot be read are skipped;
+// All choices made or taken so far, favourites too, sorted; of the file's only those that were used; heap. And the reverse: lines that cannot be read are skipped;
 // returns how many were taken. Descriptions that have a plan keep it.
 char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);

@@ -1,0 +1,148 @@
+// test_engines_cuda.c: the trainer on the pretending machine, whose fastest engine changes between starts: a run that
+// is resumed keeps the engines of its checkpoint, without timing and without the cache; with another version of the
+// libraries they are chosen anew, and one line says so.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fake_cuda.h"
+#include "unit/memory_data.h"
+
+#include "base/io.h"
+#include "base/log.h"
+#include "train/state.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const char yaml[] =
+    "run: {name: engines, seed: 3}\n"
+    "device: {threads: 1, lanes: 1}\n"
+    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"
+    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"
+    "model: {name: fusion}\n"
+    "train: {global_batch: 2, micro_batch: 2, max_steps: 9, precision: fp32}\n"
+    "eval: {every: 9 steps}\n"
+    "metrics: {sinks: [jsonl]}\n";
+
+// The linker puts this in the place of dt_backend_create (tests/CMakeLists.txt).
+static dt_cuda_api *api;
+dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
+dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind,
+                                   const dt_backend_opts *opts) {
+    return dt_cuda_backend_create(out, api, NULL, 0, opts);
+}
+
+static char dir[64];
+
+static char *path_of(const char *name) {
+    return dt_xprintf("%s/%s", dir, name);
+}
+
+typedef struct start_report {
+    bool timed;
+    char *engines; // in the checkpoint
+    int n_lines;   // of the log that speak of another environment
+} start_report;
+
+static int count_text(const char *text, const char *what) {
+    int n = 0;
+    for (const char *c = text; (c = strstr(c, what)); c++) n++;
+    return n;
+}
+
+// Goes on with the run up to `step`, with `fastest` the fastest engine.
+static start_report go_on(int step, const char *fastest, const char *versions) {
+    char where[128], until[64], file[96];
+    snprintf(where, sizeof where, "run.dir=%s", dir);
+    snprintf(until, sizeof until, "run.stop_at=%d", step);
+    const char *overrides[] = {where, until};
+    setenv("FAKE_CUDA_FASTEST", fastest, 1);
+    setenv("FAKE_CUDA_VERSIONS", versions, 1);
+    dt_config *c = NULL;
+    dt_comm *comm = NULL;
+    assert_int_equal(dt_config_parse(&c, "test", yaml, sizeof yaml - 1, overrides, 2), DT_OK);
+    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
+    FILE *results = tmpfile();
+    dt_trainer_args a = {.config = c,
+                         .comm = comm,
+                         .version = "test",
+                         .results = results,
+                         .build_graph = build_graph,
+                         .open_data = open_data};
+    api = fake_cuda_create(NULL);
+    dt_trainer_outcome outcome;
+    const dt_status st = dt_trainer_train(&a, &outcome);
+    if (st != DT_E_PREEMPTED) fail_msg("%d: %s", (int)st, dt_error_message());
+    start_report r = {0};
+    size_t n = 0;
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    for (size_t i = 0; i < n; i++) r.timed |= strcmp(log[i].call, "event_ms") == 0;
+    assert_int_equal(fake_cuda_destroy(api), 0);
+    fclose(results);
+    dt_comm_destroy(comm);
+    dt_config_destroy(c);
+
+    snprintf(file, sizeof file, "engines/checkpoints/step-%08d/state.json", step);
+    char *path = path_of(file), *text = NULL;
+    dt_train_state state;
+    dt_state_init(&state);
+    assert_int_equal(dt_io_read_file(&text, &n, path, 0, DT_E_CKPT), DT_OK);
+    assert_int_equal(dt_state_parse(&state, path, text), DT_OK);
+    assert_non_null(state.engines);
+    r.engines = dt_xstrdup(state.engines);
+    dt_state_fini(&state);
+    free(text);
+    free(path);
+    path = path_of("engines/log");
+    assert_int_equal(dt_io_read_file(&text, &n, path, 0, DT_E_DATA), DT_OK);
+    r.n_lines = count_text(text, "this run began on 'cuda: pretending machine");
+    assert_int_equal(r.n_lines,
+                     count_text(text, ": bits will differ, and engines are chosen anew"));
+    free(text);
+    free(path);
+    return r;
+}
+
+static int n_choices(const char *engines, char which) {
+    int n = engines[0] == which;
+    for (const char *c = engines; *c; c++) n += c[0] == '\n' && c[1] == which;
+    return n;
+}
+
+static void test_resuming_keeps_the_engines(void **state) {
+    start_report first = go_on(1, "1", "cuDNN 9.19");
+    assert_true(first.timed);
+    assert_true(n_choices(first.engines, '1') > 10);
+    assert_int_equal(n_choices(first.engines, '1'), count_text(first.engines, "\n"));
+    char *cache = path_of("cache");
+    assert_int_equal(dt_io_remove_tree(cache), DT_OK);
+    start_report second = go_on(2, "2", "cuDNN 9.19");
+    assert_false(second.timed);
+    assert_string_equal(first.engines, second.engines);
+    assert_int_equal(second.n_lines, 0);
+    start_report third = go_on(3, "2", "cuDNN 9.20");
+    assert_true(third.timed);
+    assert_int_equal(n_choices(third.engines, '2'), n_choices(first.engines, '1'));
+    assert_int_equal(third.n_lines, 1);
+    free(first.engines);
+    free(second.engines);
+    free(third.engines);
+    free(cache);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resuming_keeps_the_engines)};
+    snprintf(dir, sizeof dir, "/tmp/dtrain-engines-XXXXXX");
+    if (!mkdtemp(dir)) return 1;
+    char *cache = path_of("cache");
+    setenv("XDG_CACHE_HOME", cache, 1);
+    free(cache);
+    dt_log_set_level(DT_LOG_WARN);
+    const int n = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_io_remove_tree(dir);
+    return n;
+}

@@ -1,0 +1,164 @@
+// memory_data.h: a data set of known images in memory and a network for it, for tests that run the whole trainer:
+// two images and a class, as the config says that the including test has. 25 samples to train on, 7 to
+// validate, 5 to test.
+#ifndef DT_TESTS_MEMORY_DATA_H
+#define DT_TESTS_MEMORY_DATA_H
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "models/models.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { H = 16, W = 16, CLASSES = 5, MAX_BATCH = 8, SLOTS = 4 };
+
+static const int64_t n_samples[] = {[DT_SPLIT_TRAIN] = 25, [DT_SPLIT_VAL] = 7, [DT_SPLIT_TEST] = 5};
+
+static dt_field_info fields[3] = {
+    {.name = "left", .dtype = DT_U8, .sample_shape = {3, {H, W, 1}}, .is_image = true},
+    {.name = "right", .dtype = DT_U8, .sample_shape = {3, {H, W, 3}}, .is_image = true},
+    {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
+static int64_t bad_step = -1; // of the training split; -1: none
+
+typedef struct memory_source {
+    dt_batch_source base;
+    dt_source_request r;
+    dt_backend *b;
+    dt_batch batch[SLOTS];
+    bool held[SLOTS];
+} memory_source;
+
+static const size_t sample_bytes[3] = {H * W, H *W * 3, sizeof(int32_t)};
+
+static void fill_sample(memory_source *s, dt_batch *b, int i, int64_t sample) {
+    uint32_t who = (uint32_t)sample % CLASSES;
+    for (int f = 0; f < 2; f++) {
+        uint8_t *x = (uint8_t *)b->field[f] + (size_t)i * sample_bytes[f];
+        dt_rng r = {.seed = 5 + (uint64_t)s->r.split, .slot = (uint32_t)sample, .purpose = who};
+        for (size_t k = 0; k < sample_bytes[f]; k++)
+            x[k] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)k) * 100 + (double)(who * 30));
+    }
+    ((int32_t *)b->field[2])[i] = (int32_t)who;
+    b->weight[i] = sample < n_samples[s->r.split] ? 1.0f : 0.0f;
+    if (s->r.split == DT_SPLIT_TRAIN) b->weight[i] = b->step == bad_step ? INFINITY : 1.0f;
+}
+
+static dt_status get(dt_batch_source *base, int64_t step, int leaf, const dt_batch **out,
+                     double *wait_s) {
+    memory_source *s = base->self;
+    int k = 0;
+    while (k < SLOTS && s->held[k]) k++;
+    assert_true(k < SLOTS);
+    s->held[k] = true;
+    dt_batch *b = &s->batch[k];
+    b->step = step;
+    b->leaf = leaf;
+    int64_t first = step * s->r.global_batch + (int64_t)leaf * s->r.micro_batch;
+    for (int i = 0; i < s->r.micro_batch; i++) fill_sample(s, b, i, first + i);
+    *out = b;
+    *wait_s = 0;
+    return DT_OK;
+}
+
+static void release(dt_batch_source *base, const dt_batch *b) {
+    memory_source *s = base->self;
+    s->held[b - s->batch] = false;
+    memset(b->field[0], 0xee, (size_t)s->r.micro_batch * sample_bytes[0]);
+}
+
+static dt_status seek(dt_batch_source *s, int64_t step) {
+    return DT_OK;
+}
+static void stats(dt_batch_source *s, dt_source_stats *out) {
+    *out = (dt_source_stats){.n_workers = 1, .max_workers = 1};
+}
+static void tune(dt_batch_source *s, const dt_source_tuning *t) {}
+
+static void close_source(dt_batch_source *base) {
+    memory_source *s = base->self;
+    for (int k = 0; k < SLOTS; k++) {
+        assert_false(s->held[k]);
+        for (int f = 0; f < 3; f++)
+            s->b->free_host(s->b, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
+        s->b->free_host(s->b, s->batch[k].weight, MAX_BATCH * sizeof(float));
+    }
+    free(s);
+}
+
+static dt_status open_split(dt_dataset *d, const dt_source_request *r, dt_batch_source **out) {
+    memory_source *s = dt_xcalloc(1, sizeof *s);
+    s->r = *r;
+    s->b = d->self;
+    for (int k = 0; k < SLOTS; k++) {
+        for (int f = 0; f < 3; f++)
+            DT_TRY(s->b->alloc_host(s->b, &s->batch[k].field[f], MAX_BATCH * sample_bytes[f],
+                                    "batch"));
+        DT_TRY(s->b->alloc_host(s->b, (void **)&s->batch[k].weight, MAX_BATCH * sizeof(float),
+                                "batch"));
+        s->batch[k].n = s->batch[k].n_valid = r->micro_batch;
+    }
+    s->base = (dt_batch_source){.self = s,
+                                .n_fields = 3,
+                                .fields = fields,
+                                .n_samples = n_samples[r->split],
+                                .steps_per_epoch = n_samples[r->split] / r->global_batch,
+                                .get = get,
+                                .release = release,
+                                .seek = seek,
+                                .stats = stats,
+                                .tune = tune,
+                                .close = close_source};
+    *out = &s->base;
+    return DT_OK;
+}
+
+static int64_t count_samples(const dt_dataset *d, dt_split split) {
+    return n_samples[split];
+}
+static const char *describe(const dt_dataset *d) {
+    return "known images";
+}
+static void close_data(dt_dataset *d) {
+    free(d);
+}
+
+static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
+                           const char *skip_log, dt_dataset **out) {
+    dt_dataset *d = dt_xcalloc(1, sizeof *d);
+    *d = (dt_dataset){.self = b,
+                      .n_fields = 3,
+                      .fields = fields,
+                      .fingerprint = 7,
+                      .n_samples = count_samples,
+                      .open = open_split,
+                      .describe = describe,
+                      .close = close_data};
+    *out = d;
+    return DT_OK;
+}
+
+static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **out) {
+    dt_model_field f[3];
+    for (int i = 0; i < 3; i++)
+        f[i] = (dt_model_field){.name = fields[i].name,
+                                .sample_shape = fields[i].sample_shape,
+                                .dtype = fields[i].dtype,
+                                .is_image = fields[i].is_image,
+                                .n_classes = fields[i].n_classes};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 64; k++) {
+            f[i].mean[k] = 0.5f;
+            f[i].std[k] = 0.25f;
+        }
+    dt_model_args a = {.config = r->config,
+                       .fields = f,
+                       .n_fields = 3,
+                       .batch = r->batch,
+                       .training = r->training};
+    return dt_model_graph(out, &a, r->low);
+}
+
+#endif
