@@ -73,7 +73,7 @@ same bf16 bf16again
 refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 
-"${ranks[@]}" 2 "$work/bin/dtrain" "$work/ranks.yaml" run.name=stopped train.max_steps=100000 comm.timeout=1 \
+"${ranks[@]}" 2 "$work/bin/dtrain" "$work/ranks.yaml" run.name=stopped train.epochs=1000000 train.max_steps=1000000 comm.timeout=1 \
     >"$work/stopped.out" 2>"$work/stopped.log" &
 pid=$!
 wait_for_step stopped
