@@ -43,7 +43,7 @@ typedef struct dt_stepper_opts {
     bool loss_scaling;
     bool bf16_gradients; // between ranks
     bool uncaptured;     // no graphs: every step is queued call by call
-    bool hold_input;     // a device only: the first two micro-batches stay there and serve all steps
+    bool hold_input; // a device only: the first two micro-batches stay there and serve all steps
     // Asked before each leaf, from its lane: true gives the step up (run.grace is over). NULL: never.
     bool (*give_up)(void);
 } dt_stepper_opts;
