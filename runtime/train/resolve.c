@@ -110,12 +110,12 @@ static dt_status check_gradient_dtype(const dt_config *c, const dt_backend *b) {
     if (strcmp(dt_config_str(c, "comm.gradient_dtype"), "fp32") == 0) return DT_OK;
     if (is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
-                              "sums in bf16 depend on how many ranks add them: "
-                              "run.reproducible=elastic needs fp32");
+                              "sums in bf16 depend on how many ranks add them: with "
+                              "run.reproducible=elastic comm.gradient_dtype must be fp32");
     if (b->device) return DT_OK;
     return dt_config_fail(c, "comm.gradient_dtype",
-                          "bf16 is for GPUs, whose gradients travel by NCCL; between CPUs they "
-                          "travel as fp32: leave the key out");
+                          "comm.gradient_dtype=bf16 is for GPUs, whose gradients travel by NCCL; "
+                          "between CPUs they travel as fp32: leave the key out");
 }
 
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,

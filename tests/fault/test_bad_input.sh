@@ -38,7 +38,7 @@ expect 2 "divisor" "$DTRAIN" "$config" train.micro_batch=3
 expect 2 "classes" "$DTRAIN" "$config" data.fields.subject.classes=4
 expect 2 "fp16 needs a GPU" "$DTRAIN" "$config" train.precision=fp16
 expect 2 "gradients travel by NCCL" "$DTRAIN" "$config" comm.gradient_dtype=bf16
-expect 2 "elastic needs fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic
+expect 2 "elastic comm.gradient_dtype must be fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic
 grep -q avx512 /proc/cpuinfo || expect 2 "bf16 needs a CPU with AVX-512" "$DTRAIN" "$config" train.precision=bf16
 expect 2 "" "$DTRAIN" no-such-verb
 

@@ -218,6 +218,28 @@ static void attention_is_packed(void **state) {
     dt_graph_destroy(g);
 }
 
+// The tanh form of GELU goes into the linear layers on both sides of it, exact GELU stays; for evaluation both go in.
+static void gelu_goes_into_products(void **state) {
+    for (int k = 0; k < 8; k++) {
+        const bool tanh = k & 1, training = k & 2;
+        dt_graph *g = make_photo(tanh ? "name: vit, layers: 3, gelu: tanh" : "name: vit, layers: 3",
+                                 32, 10, training, k & 4 ? DT_BF16 : DT_F32);
+        const int n_apart = training && !tanh ? 3 : 0;
+        assert_int_equal(count_op(g, DT_OP_gelu, false), n_apart);
+        assert_int_equal(count_op(g, DT_OP_gelu, true), n_apart);
+        const int first = dt_graph_find_node(g, "encoder.layers.encoder_layer_1.mlp.0");
+        const dt_act act = g->nodes[first].attrs.linear.act;
+        assert_int_equal(act, tanh ? DT_ACT_GELU_TANH : training ? DT_ACT_NONE : DT_ACT_GELU);
+        int n_dgelu = 0;
+        for (int i = 0; i < g->n_nodes; i++) {
+            const dt_node *n = &g->nodes[i];
+            n_dgelu += !n->dead && n->op == DT_OP_linear && n->attrs.linear.dgelu;
+        }
+        assert_int_equal(n_dgelu, tanh && training ? 3 : 0);
+        dt_graph_destroy(g);
+    }
+}
+
 static void low_precision_reaches_the_ends(void **state) {
     dt_graph *g = make_fusion("cross_attention", true, DT_BF16);
     for (int i = 0; i < g->n_nodes; i++) {
@@ -265,6 +287,7 @@ int main(void) {
         cmocka_unit_test(inference_folds),
         cmocka_unit_test(resnet_fuses_residuals),
         cmocka_unit_test(attention_is_packed),
+        cmocka_unit_test(gelu_goes_into_products),
         cmocka_unit_test(low_precision_reaches_the_ends),
         cmocka_unit_test(errors_name_what_lacks),
     };
