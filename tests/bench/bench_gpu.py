@@ -11,7 +11,7 @@ torch.compile; the better of the two counts. Medians of the steps after the firs
 
 First every row is run with dtrain and eager PyTorch, then, as far as time goes, compiled. A row is printed when it
 changes; the last line of a name counts. What did not run says why. Each row has goals, judged one by one: pass, FAIL or
-"not judged" with a reason. Exit: 0 all ran and passed, 1 something did not run, 3 all ran and a goal was missed.
+"not judged" with a reason. Exit: 0 all that there was time for ran and passed, 1 something failed, 3 a goal was missed.
 
 Peak memory: PyTorch's own count (reserved) and, for dtrain, what the driver counts for the process (nvidia-smi), which
 includes the context that PyTorch's number leaves out. Host time: a step less waiting for data and for the GPU
@@ -414,7 +414,7 @@ def main():
     def spent(row, what):
         if time.monotonic() - begin <= o.seconds:
             return False
-        row.r[what] = {"failed": f"not run: the {o.seconds:.0f} s were spent"}
+        row.r[what] = {"not_run": f"the {o.seconds:.0f} s were spent"}
         return True
 
     for row in rows:
@@ -433,10 +433,13 @@ def main():
                 say(row.name, "compiled")
                 row.r["compiled"] = row.theirs(True)
             emit(row)
-    failed = [n for n in rows if any("failed" in (n.r.get(s) or {}) for s in ("dtrain", "eager", "compiled", "matmul"))]
+    sides = ("dtrain", "eager", "compiled", "matmul")
+    failed = [f"{n.name} {s}" for n in rows for s in sides if "failed" in (n.r.get(s) or {})]
+    unrun = [f"{n.name} {s}" for n in rows for s in sides if "not_run" in (n.r.get(s) or {})]
     missed = [f"{n.name}: {g['goal']}" for n in rows for g in n.r["goals"] if g["state"] == "FAIL"]
-    if missed:
-        say("goals missed: " + "; ".join(missed))
+    for what, names in (("no time for", unrun), ("goals missed:", missed), ("failed:", failed)):
+        if names:
+            say(what, "; ".join(names))
     return 1 if failed else 3 if missed else 0
 
 

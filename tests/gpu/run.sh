@@ -150,7 +150,7 @@ for name, r in rows.items():
         s = r.get(side)
         if not s:
             continue
-        text.append(f"{side} " + (s["failed"][:120] if "failed" in s else f"{s['start_s']:.2f} s" if "start_s" in s else f"{s['samples_per_s']:.0f}/s"))
+        text.append(f"{side} " + (f"not run ({s['not_run']})" if "not_run" in s else f"FAILED ({s['failed'][:120]})" if "failed" in s else f"{s['start_s']:.2f} s" if "start_s" in s else f"{s['samples_per_s']:.0f}/s"))
     if (r.get("dtrain") or {}).get("waits_for_data", 0) > 0.02:
         text.append(f"dtrain waits for data {100 * r['dtrain']['waits_for_data']:.0f} % of the time")
     print(f"fact: {name}, batch {r['batch']} {r['precision']}, data {r['data']} = {', '.join(text) or 'not run'}")
@@ -250,7 +250,7 @@ run_section() {
     0) state=passed ;;
     76 | 77) state="not run" why=$(sed -n 's/^not run: //p' "$log" | tail -1) ;;
     124 | 137) state="out of time" why="ended after $limit s" ;;
-    *) state=FAILED why="exit $rc: $(grep -v '^fact: ' "$log" | grep -v '^$' | tail -1 | cut -c1-200)" ;;
+    *) state=FAILED why="exit $rc: $(grep -v '^fact: \|^{' "$log" | grep -v '^$' | tail -1 | cut -c1-200)" ;;
     esac
     [ "$state" = passed ] || { [ "$state" = "not run" ] && [ $rc = 77 ]; } || failed=1
     echo "   $name: $state${why:+ ($why)}, $seconds s" >&2
