@@ -72,7 +72,7 @@ typedef struct dt_sample_scratch {
     uint32_t n_reads, n_slow; // own reads since the loader last looked, and those that blocked
     uint64_t n_waits;         // dt_thread_waits() as last known
     // since creation, read by others without a lock
-    uint64_t read_ns, decode_ns, augment_ns, mix_ns;
+    uint64_t read_ns, decode_ns, augment_ns;
     uint64_t n_read, n_bytes, n_decoded, n_augmented, n_skipped, n_hits, n_misses;
     uint64_t since_ns; // of the read in progress, or 0
 } dt_sample_scratch;

@@ -190,8 +190,8 @@ static void print_text(const bench *b) {
 }
 
 static const char *limit_name(dt_limit l) {
-    static const char *const NAMES[] = {"none",    "training", "read",    "files",
-                                        "workers", "decode",   "augment", "mix"};
+    static const char *const NAMES[] = {"none",    "training", "read",   "files",
+                                        "workers", "decode",   "augment"};
     return NAMES[l];
 }
 

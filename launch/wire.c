@@ -83,7 +83,8 @@ static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **ou
                                      .dtype = f->dtype,
                                      .is_image = f->is_image,
                                      .n_classes = f->n_classes,
-                                     .soft = f->soft};
+                                     .soft = f->soft,
+                                     .mixed = f->mixed};
         memcpy(fields[i].mean, f->mean, sizeof fields[i].mean);
         memcpy(fields[i].std, f->std, sizeof fields[i].std);
     }
@@ -217,6 +218,7 @@ static dt_status read_field(const dt_config *c, const char *name, const dt_cnode
         f->dtype = DT_F32;
         f->sample_shape = n > 0 ? dt_shape1((int64_t)hw[0]) : dt_shape0();
     }
+    f->mixed = f->is_image && dt_mix_takes(c, name);
     return DT_OK;
 }
 

@@ -18,7 +18,7 @@ const dt_model_field *dt_model_image_field(const dt_model_args *a, int i);
 const dt_model_field *dt_model_target(const dt_model_args *a);
 // Outputs of the head for this target: classes, or numbers a sample.
 int64_t dt_model_n_out(const dt_model_field *target);
-// Input (N,H,W,C) u8 of the field, normalised to (N,C,H,W).
+// Input (N,H,W,C) of the field, mixed in training where it says so, normalised to (N,C,H,W).
 dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f);
 // Names the logits (N,K), makes inputs for target and "weight", adds the loss that train.loss names.
 void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field *target,

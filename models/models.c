@@ -4,9 +4,11 @@
 #include "models/models.h"
 
 #include "graph/autodiff.h"
+#include "graph/mix_plan.h"
 #include "graph/passes/passes.h"
 #include "model_util.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const dt_model models[] = {
@@ -104,7 +106,13 @@ static dt_shape batch_shape(const dt_model_args *a, const dt_model_field *f) {
 
 dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
     dt_value x = dt_input(g, f->name, f->dtype, batch_shape(a, f));
-    return dt_image_normalize(g, x, f->mean, f->std);
+    dt_value plan = DT_NONE;
+    if (f->mixed && a->training) {
+        char name[256];
+        snprintf(name, sizeof name, "%s.mix", f->name);
+        plan = dt_input(g, name, DT_I32, dt_shape2(a->batch, DT_MIX_COLUMNS));
+    }
+    return dt_image_normalize(g, x, plan, f->mean, f->std);
 }
 
 static void add_number_loss(dt_graph *g, const char *loss, dt_value logits, dt_value target,

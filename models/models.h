@@ -20,6 +20,8 @@ typedef struct dt_model_field {
     float mean[64], std[64];
     int n_classes;
     bool soft; // class: training graphs take shares of the classes, f32 (N, n_classes)
+    bool
+        mixed; // image: training graphs take a plan of how to mix samples, "<name>.mix" (mix_plan.h)
 } dt_model_field;
 
 typedef struct dt_model_args {

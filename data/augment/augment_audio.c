@@ -18,7 +18,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 // RGB is taken apart into planes of a few hundred pixels on the stack, which is what vectorises.
 #include "pixels.h"
 
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 // passes; the sums fit 32 bits without a sign. Both passes run along memory.
 #include "pixels.h"
 
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,10 +1,12 @@
-// mix.c: mixup and CutMix, in place.
+// mix.c: mixup and CutMix: the plan for images, and the targets.
 //
 // Sample j takes part of sample j + 1, the last one of the first: samples are shuffled already, so the
-// neighbour is as good as any. Going up, the neighbour is still as it was; only the first needs a copy,
-// and one sample's worth of scratch is all. Each sample has its own share and, for CutMix, its own
-// rectangle, placed alike in all image fields (in parts of their size) and cut off at the border, its
-// share counted in pixels.
+// neighbour is as good as any. Each sample has its own share and, for CutMix, its own rectangle, placed
+// alike in all image fields (in parts of their size) and cut off at the border, its share counted in pixels.
+//
+// Images are most of a batch and are mixed where they are normalised, on a device from the bytes that it has
+// anyway; a loader's thread would read and write them once more. Labels and numbers are a few bytes, and
+// what of the image was pasted decides their share: they are mixed here.
 //
 // A share is Beta(a, a), made of two Gamma variates by Marsaglia and Tsang ("A simple method for
 // generating gamma variables", 2000), compared by their logarithms so that a small `a` cannot
@@ -16,13 +18,12 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "data/vectorize.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ONE = 65536, MAX_TRIES = 64, BETA_ELEMENT = 64 };
+enum { ONE = DT_MIX_ONE, MAX_TRIES = 64, BETA_ELEMENT = 64 };
 
 struct dt_mix {
     double mixup, cutmix, p, cutmix_share; // Beta's parameters, 0: not used
@@ -30,7 +31,6 @@ struct dt_mix {
     uint32_t purpose;
     int n_fields;
     const dt_field_info *fields;
-    bool is_mixed[DT_MAX_FIELDS];
 };
 
 // ---- config ------------------------------------------------------------------------------------------
@@ -42,10 +42,17 @@ bool dt_mix_wanted(const dt_config *c) {
     return parameter(c, "data.mix.mixup") > 0 || parameter(c, "data.mix.cutmix") > 0;
 }
 
-static dt_status choose_fields(dt_mix *m, const dt_config *c) {
+bool dt_mix_takes(const dt_config *c, const char *field) {
+    const dt_cnode *names = dt_config_node(c, "data.mix.fields");
+    bool takes = !names;
+    for (size_t k = 0; names && k < dt_cnode_size(names); k++)
+        takes = takes || strcmp(dt_cnode_str(dt_cnode_item(names, k)), field) == 0;
+    return takes && dt_mix_wanted(c);
+}
+
+static dt_status check_fields(const dt_mix *m, const dt_config *c) {
     const dt_cnode *names = dt_config_node(c, "data.mix.fields");
     bool any = false;
-    for (int i = 0; i < m->n_fields; i++) m->is_mixed[i] = !m->fields[i].is_image || !names;
     for (size_t k = 0; names && k < dt_cnode_size(names); k++) {
         const char *name = dt_cnode_str(dt_cnode_item(names, k));
         int i = 0;
@@ -53,9 +60,8 @@ static dt_status choose_fields(dt_mix *m, const dt_config *c) {
         if (i == m->n_fields || !m->fields[i].is_image)
             return dt_config_fail(c, "data.mix.fields", "'%s' is no image or sound of data.fields",
                                   name);
-        m->is_mixed[i] = true;
     }
-    for (int i = 0; i < m->n_fields; i++) any = any || (m->is_mixed[i] && m->fields[i].is_image);
+    for (int i = 0; i < m->n_fields; i++) any = any || m->fields[i].mixed;
     return any ? DT_OK
                : dt_config_fail(c, "data.mix", "there are no images or sounds in data.fields");
 }
@@ -78,7 +84,7 @@ dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *f
     m->purpose = dt_hash32("data.mix");
     m->n_fields = n_fields;
     m->fields = fields;
-    dt_status st = choose_fields(m, c);
+    dt_status st = check_fields(m, c);
     if (st != DT_OK)
         dt_mix_destroy(m);
     else
@@ -134,118 +140,62 @@ static recipe draw_recipe(const dt_mix *m, const dt_rng *r) {
 }
 
 // ---- mixing ------------------------------------------------------------------------------------------
-VECTORIZED static void blend_bytes(uint8_t *restrict a, const uint8_t *restrict b, size_t n,
-                                   uint32_t own) {
-    for (size_t i = 0; i < n; i++)
-        a[i] = (uint8_t)((a[i] * own + b[i] * (ONE - own) + ONE / 2) >> 16);
-}
-
-VECTORIZED static void blend_reals(float *restrict a, const float *restrict b, size_t n,
-                                   float own) {
-    for (size_t i = 0; i < n; i++) a[i] = a[i] * own + b[i] * (1 - own);
-}
-
 static int place(double part, int64_t size) {
     double at = floor(part * (double)size);
     return (int)(at < 0 ? 0 : at > (double)size ? (double)size : at);
 }
 
-// Pastes the rectangle; what share of the area it is.
-static double paste(const dt_field_info *f, const recipe *k, uint8_t *a, const uint8_t *b) {
+// The row for an image; what share of its area is pasted.
+static double plan_image(const dt_field_info *f, const recipe *k, dt_mix_row *row) {
+    *row = (dt_mix_row){.own = k->cuts ? ONE : (int32_t)k->own};
+    if (!k->cuts) return 0;
     int64_t h = f->sample_shape.d[0], w = f->sample_shape.d[1];
-    size_t pixel = (size_t)f->sample_shape.d[2] * dt_dtype_size(f->dtype);
-    int x0 = place(k->left, w), x1 = place(k->right, w);
-    int y0 = place(k->top, h), y1 = place(k->bottom, h);
-    for (int y = y0; y < y1; y++) {
-        size_t at = ((size_t)y * (size_t)w + (size_t)x0) * pixel;
-        memcpy(a + at, b + at, (size_t)(x1 - x0) * pixel);
-    }
-    return (double)(x1 - x0) * (y1 - y0) / ((double)w * (double)h);
+    row->x0 = place(k->left, w), row->x1 = place(k->right, w);
+    row->y0 = place(k->top, h), row->y1 = place(k->bottom, h);
+    return (double)(row->x1 - row->x0) * (row->y1 - row->y0) / ((double)w * (double)h);
 }
 
-static size_t sample_bytes(const dt_field_info *f) {
-    return (size_t)dt_shape_elements(&f->sample_shape) * dt_dtype_size(f->dtype);
-}
-
-static void blend(const dt_field_info *f, void *a, const void *b, uint32_t own) {
-    size_t n = (size_t)dt_shape_elements(&f->sample_shape);
-    if (f->dtype == DT_U8)
-        blend_bytes(a, b, n, own);
-    else
-        blend_reals(a, b, n, (float)own / ONE);
-}
-
-// A micro-batch while it is mixed, with sample 0 as it was.
-typedef struct mixing {
-    const dt_mix *m;
-    const dt_mix_batch *b;
-    const uint8_t *first[DT_MAX_FIELDS];
-} mixing;
-
-static uint8_t *sample_of(const mixing *x, int i, int j) {
-    return (uint8_t *)x->b->field[i] + (size_t)j * sample_bytes(&x->m->fields[i]);
-}
-
-static const uint8_t *next_of(const mixing *x, int i, int j) {
-    return j + 1 < x->b->n ? sample_of(x, i, j + 1) : x->first[i];
-}
-
-// A rectangle's share becomes what was really pasted, over all fields alike.
-static void mix_images(const mixing *x, int j, recipe *k) {
+// A rectangle's share becomes what is really pasted, over all fields alike.
+static void plan_images(const dt_mix *m, const dt_mix_batch *b, int j, recipe *k) {
     double pasted = 0;
     int n_images = 0;
-    for (int i = 0; i < x->m->n_fields; i++) {
-        const dt_field_info *f = &x->m->fields[i];
-        if (!f->is_image || !x->m->is_mixed[i]) continue;
-        if (k->cuts)
-            pasted += paste(f, k, sample_of(x, i, j), next_of(x, i, j));
-        else if (k->own < ONE)
-            blend(f, sample_of(x, i, j), next_of(x, i, j), k->own);
+    for (int i = 0; i < m->n_fields; i++) {
+        if (!m->fields[i].mixed) continue;
+        pasted += plan_image(&m->fields[i], k, &b->plan[i][j]);
         n_images++;
     }
     if (k->cuts) k->own = (uint32_t)lround(ONE * (1 - pasted / n_images));
 }
 
-static void mix_numbers(const mixing *x, int j, uint32_t own) {
-    for (int i = 0; i < x->m->n_fields; i++) {
-        const dt_field_info *f = &x->m->fields[i];
+static void mix_reals(float *out, const float *a, const float *b, size_t n, uint32_t own) {
+    const float share = (float)own / ONE;
+    for (size_t i = 0; i < n; i++) out[i] = own < ONE ? a[i] * share + b[i] * (1 - share) : a[i];
+}
+
+static void mix_targets(const dt_mix *m, const dt_mix_batch *b, int j, uint32_t own) {
+    const size_t next = (size_t)((j + 1) % b->n);
+    for (int i = 0; i < m->n_fields; i++) {
+        const dt_field_info *f = &m->fields[i];
         if (f->n_classes > 0) {
-            const int32_t *label = x->b->label[i];
-            float *share = (float *)x->b->field[i] + (size_t)j * (size_t)f->n_classes;
+            const int32_t *label = b->in[i];
+            float *share = (float *)b->out[i] + (size_t)j * (size_t)f->n_classes;
             memset(share, 0, (size_t)f->n_classes * sizeof *share);
             share[label[j]] = (float)own / ONE;
-            share[label[(j + 1) % x->b->n]] += (float)(ONE - own) / ONE;
-        } else if (!f->is_image && own < ONE)
-            blend(f, sample_of(x, i, j), next_of(x, i, j), own);
+            share[label[next]] += (float)(ONE - own) / ONE;
+        } else if (!f->is_image) {
+            const float *in = b->in[i];
+            size_t n = (size_t)dt_shape_elements(&f->sample_shape), at = (size_t)j * n;
+            mix_reals((float *)b->out[i] + at, in + at, in + next * n, n, own);
+        }
     }
 }
 
-// Sample 0 of every field that is mixed in place, 64 bytes apart at least.
-static dt_status save_first(mixing *x, dt_buffer *scratch) {
-    size_t at = 0, place_of[DT_MAX_FIELDS];
-    for (int i = 0; i < x->m->n_fields; i++) {
-        place_of[i] = at;
-        if (x->m->fields[i].n_classes == 0) at += (sample_bytes(&x->m->fields[i]) + 63) / 64 * 64;
-    }
-    uint8_t *copy = dt_buffer_reserve(scratch, at + 1);
-    if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
-    for (int i = 0; i < x->m->n_fields; i++) {
-        x->first[i] = copy + place_of[i];
-        if (x->m->fields[i].n_classes == 0)
-            memcpy(copy + place_of[i], x->b->field[i], sample_bytes(&x->m->fields[i]));
-    }
-    return DT_OK;
-}
-
-dt_status dt_mix_run(const dt_mix *m, const dt_mix_batch *b, dt_buffer *scratch) {
-    mixing x = {.m = m, .b = b};
-    DT_TRY(save_first(&x, scratch));
+void dt_mix_run(const dt_mix *m, const dt_mix_batch *b) {
     for (int j = 0; j < b->n; j++) {
         dt_rng r = {m->seed, (uint32_t)(b->first + j), (uint32_t)b->step, m->purpose};
         recipe k = draw_recipe(m, &r);
         if (b->n == 1) k = (recipe){.own = ONE};
-        mix_images(&x, j, &k);
-        mix_numbers(&x, j, k.own);
+        plan_images(m, b, j, &k);
+        mix_targets(m, b, j, k.own);
     }
-    return DT_OK;
 }

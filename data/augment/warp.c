@@ -13,7 +13,7 @@
 // inside, edges are repeated for the neighbours that are missing, so that borders do not darken.
 #include "pixels.h"
 
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 // Samples are f32, full scale -1..1, a channel after the other: (channels, n). A file's channels are
 // averaged when one is wanted, its only one is repeated when several are. Features leave as (H,W,C), as
 // images do: (1, samples, C) for a waveform, (bins, frames, C) for a spectrogram. All numbers are the same
-// on every ISA (data/vectorize.h).
+// on every ISA (base/vectorize.h).
 #ifndef DT_DATA_AUDIO_H
 #define DT_DATA_AUDIO_H
 

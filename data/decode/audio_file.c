@@ -14,7 +14,7 @@
 #include "audio.h"
 
 #include "base/arena.h"
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 
 #include <endian.h>
 #include <math.h>

@@ -12,7 +12,7 @@
 #include "fft.h"
 
 #include "base/arena.h"
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 // run on checked memory. 24 and 32 bits with the usual byte order have their own loops, as those are
 // what scanners and cameras write; the rest goes through masks or a palette.
 // Format: Microsoft, "Bitmap Storage" (BITMAPINFOHEADER, BITMAPV4HEADER, BITMAPV5HEADER).
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 #include "decode.h"
 
 #include "base/arena.h"

@@ -9,7 +9,7 @@
 // The library checks CRCs of the chunks that matter and the Adler sum of the pixels. It makes a context an
 // image; its memory comes from a pool that a worker keeps, so nothing is allocated in steady state. The
 // pool is found through a thread-local pointer, as the library's allocator has no argument for it.
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 #include "decode.h"
 
 #include "base/arena.h"

@@ -17,7 +17,7 @@
 #include "decode.h"
 
 #include "base/arena.h"
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 #include "resize_rows.h"
 
 #include <math.h>

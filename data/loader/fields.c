@@ -312,6 +312,7 @@ static dt_status resolve_field(resolver *r) {
     else
         DT_TRY(resolve_number(r));
     r->info->name = r->f->name;
+    r->info->mixed = r->info->is_image && dt_mix_takes(r->config, r->f->name);
     r->f->sample_bytes =
         (size_t)dt_shape_elements(&r->info->sample_shape) * dt_dtype_size(r->info->dtype);
     return DT_OK;

@@ -146,29 +146,26 @@ static void note_status(slot *s, dt_status st) {
     snprintf(s->message, sizeof s->message, "%s", dt_error_message());
 }
 
-// What is done to a whole batch, by the worker that finished it.
-static dt_status mix_batch(loader *l, worker *w, slot *s) {
-    double begin = dt_clock_s();
+// What is done to a whole batch, by the worker that finished it. A few numbers a sample: no stage of its own.
+static void mix_batch(loader *l, slot *s) {
     dt_mix_batch b = {.step = s->batch.step,
                       .first = (int64_t)s->batch.leaf * l->r.micro_batch,
                       .n = s->batch.n,
-                      .field = s->batch.field,
-                      .label = (const int32_t *const *)s->field};
-    dt_status st = dt_mix_run(l->mix, &b, &w->scratch.augment);
-    dt_counter_add(&w->scratch.mix_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
-    return st;
+                      .in = (const void *const *)s->field,
+                      .out = s->batch.field,
+                      .plan = s->batch.mix};
+    dt_mix_run(l->mix, &b);
 }
 
 // Under the lock, which is open while the batch is mixed.
-static void finish_unit(loader *l, worker *w, slot *s, int n, dt_status st) {
+static void finish_unit(loader *l, slot *s, int n, dt_status st) {
     note_status(s, st);
     s->n_left -= n;
     if (s->n_left > 0) return;
     if (l->mix && s->status == DT_OK) {
         pthread_mutex_unlock(&l->lock);
-        st = mix_batch(l, w, s);
+        mix_batch(l, s);
         pthread_mutex_lock(&l->lock);
-        note_status(s, st);
     }
     s->batch.n_valid = 0;
     for (int j = 0; j < s->batch.n; j++) s->batch.n_valid += s->batch.weight[j] > 0;
@@ -194,7 +191,7 @@ void *loader_work(void *arg) {
         dt_status st = fill_unit(l, w, &u);
         __atomic_store_n(&w->busy, false, __ATOMIC_RELAXED);
         pthread_mutex_lock(&l->lock);
-        finish_unit(l, w, u.s, u.end - u.begin, st);
+        finish_unit(l, u.s, u.end - u.begin, st);
         if (--l->n_busy == 0) pthread_cond_broadcast(&l->idle);
     }
     pthread_mutex_unlock(&l->lock);

@@ -14,8 +14,8 @@ typedef struct slot {
     dt_batch batch; // first: release() gets it back as a slot
     slot_state state;
     int64_t q;
-    void *
-        field[DT_MAX_FIELDS]; // where samples are written: the batch's, but for classes to be mixed
+    // where samples are written: the batch's, but for classes and numbers to be mixed
+    void *field[DT_MAX_FIELDS];
     uint8_t *memory;
     int n_given, n_left; // samples handed out; samples not finished
     dt_status status;    // of the first sample that failed

@@ -29,18 +29,21 @@ static size_t padded(size_t n) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-// A class field's shares, beside its labels.
-static size_t soft_bytes(const loader *l, int field) {
+// Beside what samples give: of classes their shares, of numbers the mixed ones, of images the plan.
+static size_t mix_bytes(const loader *l, int field) {
     const dt_field_info *f = &l->d->fields.info[field];
-    if (!l->mix || !f->soft) return 0;
-    return padded((size_t)l->r.micro_batch * (size_t)f->n_classes * sizeof(float));
+    size_t n = (size_t)l->r.micro_batch;
+    if (!l->mix) return 0;
+    if (f->is_image) return f->mixed ? padded(n * sizeof(dt_mix_row)) : 0;
+    return padded(
+        n * (f->soft ? (size_t)f->n_classes * sizeof(float) : l->d->fields.f[field].sample_bytes));
 }
 
 static size_t slot_bytes(const loader *l) {
     size_t n = (size_t)l->r.micro_batch,
            sum = padded(n * sizeof(float)) + padded(n * sizeof(int64_t));
     for (int i = 0; i < l->d->fields.n; i++)
-        sum += padded(n * l->d->fields.f[i].sample_bytes) + soft_bytes(l, i);
+        sum += padded(n * l->d->fields.f[i].sample_bytes) + mix_bytes(l, i);
     return sum;
 }
 
@@ -49,9 +52,12 @@ static void carve_slot(const loader *l, slot *s, uint8_t *p) {
     for (int i = 0; i < l->d->fields.n; i++) {
         s->field[i] = s->batch.field[i] = p;
         p += padded(n * l->d->fields.f[i].sample_bytes);
-        if (soft_bytes(l, i) == 0) continue;
-        s->batch.field[i] = p;
-        p += soft_bytes(l, i);
+        if (mix_bytes(l, i) == 0) continue;
+        if (l->d->fields.info[i].is_image)
+            s->batch.mix[i] = (dt_mix_row *)p;
+        else
+            s->batch.field[i] = p;
+        p += mix_bytes(l, i);
     }
     s->batch.weight = (float *)p;
     p += padded(n * sizeof(float));

@@ -36,7 +36,6 @@ void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
         by[DT_STAGE_READ] += dt_counter_get(&w->scratch.read_ns) + dt_counter_get(&w->starved_ns);
         by[DT_STAGE_DECODE] += dt_counter_get(&w->scratch.decode_ns);
         by[DT_STAGE_AUGMENT] += dt_counter_get(&w->scratch.augment_ns);
-        by[DT_STAGE_MIX] += dt_counter_get(&w->scratch.mix_ns);
     }
 }
 
@@ -56,7 +55,6 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     decode->bytes = read->bytes;
     out->stage[DT_STAGE_AUGMENT].busy_s += seconds(dt_counter_get(&s->augment_ns));
     out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
-    out->stage[DT_STAGE_MIX].busy_s += seconds(dt_counter_get(&s->mix_ns));
 }
 
 static void add_cache(const loader *l, dt_source_stats *out) {
@@ -72,7 +70,7 @@ static void add_cache(const loader *l, dt_source_stats *out) {
 }
 
 void loader_stats(dt_batch_source *base, dt_source_stats *out) {
-    static const char *const NAMES[DT_N_STAGES] = {"read", "decode", "augment", "mix"};
+    static const char *const NAMES[DT_N_STAGES] = {"read", "decode", "augment"};
     const loader *l = base->self;
     *out = (dt_source_stats){.at_s = dt_clock_s(),
                              .n_batches = dt_counter_get(&l->n_batches),
@@ -85,7 +83,6 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)count(&l->n_made)};
     for (int i = 0, n = n_started(l); i < n; i++) add_worker(&l->workers[i], out);
-    if (l->mix) out->stage[DT_STAGE_MIX].items = out->n_batches;
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);
     out->n_readers = a.n_readers;

@@ -10,7 +10,7 @@
 // and a data range that leaves the file is an error at its header ("cut"), never a short entry.
 // Format: POSIX.1-2017 pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
 #include "tar.h"
-#include "data/vectorize.h"
+#include "base/vectorize.h"
 
 #include "base/log.h"
 

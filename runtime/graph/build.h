@@ -18,8 +18,10 @@ dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape sha
                      const void *data);
 void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
 
-// (N,H,W,C) u8 -> (N,C,H,W) float: (x/255 - mean[c]) / std[c]
-dt_value dt_image_normalize(dt_graph *g, dt_value x, const float *mean, const float *std);
+// (N,H,W,C) u8 -> (N,C,H,W) float: (x/255 - mean[c]) / std[c]; f32: (x - mean[c]) / std[c].
+// plan: i32 (N,DT_MIX_COLUMNS), how samples are mixed before (mix_plan.h), or DT_NONE
+dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean,
+                            const float *std);
 dt_value dt_cast(dt_graph *g, dt_value x, dt_dtype to);
 
 typedef struct dt_conv2d_opts {

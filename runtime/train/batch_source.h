@@ -7,12 +7,14 @@
 // of (seed, epoch, slot): never of rank, worker or history.
 //
 // Memory of a batch: one slot of the ring, from the backend's host allocator; fields dense: images u8
-// or f32 (n,H,W,C), class i32 (n), or shares f32 (n,classes) where samples were mixed, real and vector f32. Slots beyond n_valid (evaluation's tail) repeat the
-// last valid sample and have weight 0.
+// or f32 (n,H,W,C), class i32 (n), or shares f32 (n,classes) where samples are mixed, real and vector f32.
+// Mixing of images is left to the network, which gets the samples as they are and a plan. Slots beyond
+// n_valid (evaluation's tail) repeat the last valid sample and have weight 0.
 #ifndef DT_TRAIN_BATCH_SOURCE_H
 #define DT_TRAIN_BATCH_SOURCE_H
 
 #include "base/status.h"
+#include "graph/mix_plan.h"
 #include "graph/tensor.h"
 
 #include <stdbool.h>
@@ -29,7 +31,9 @@ typedef struct dt_field_info {
     // metrics are scaled back.
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     int n_classes; // class fields, else 0
-    bool soft; // class: a source opened with `augment` gives shares of the classes, f32 (n_classes)
+    // What a source opened with `augment` gives:
+    bool soft;  // class: shares of the classes, f32 (n_classes)
+    bool mixed; // image: dt_batch.mix, by which the network mixes samples
 } dt_field_info;
 
 static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
@@ -44,8 +48,9 @@ typedef struct dt_batch {
     int leaf;
     int n, n_valid;
     void *field[DT_MAX_FIELDS];
-    float *weight;   // (n)
-    int64_t *sample; // (n) view index, for reports
+    dt_mix_row *mix[DT_MAX_FIELDS]; // (n) of an image field; NULL: samples stay as they are
+    float *weight;                  // (n)
+    int64_t *sample;                // (n) view index, for reports
 } dt_batch;
 
 // ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------
@@ -54,7 +59,6 @@ typedef enum dt_stage {
     DT_STAGE_READ,    // bytes of members: file or cache, and their hash
     DT_STAGE_DECODE,  // bytes -> values of the field's shape
     DT_STAGE_AUGMENT, // random changes to a sample
-    DT_STAGE_MIX,     // what is done to a whole batch
     DT_N_STAGES
 } dt_stage;
 
@@ -62,7 +66,7 @@ typedef struct dt_stage_stats {
     const char *name;
     double busy_s;  // summed over all threads
     double wait_s;  // the share of get()'s waiting during which the pipeline did this
-    uint64_t items; // read: members; decode and augment: fields of samples; mix: batches
+    uint64_t items; // read: members; decode and augment: fields of samples
     uint64_t bytes; // that went in
     int threads;    // that may be at it now
 } dt_stage_stats;

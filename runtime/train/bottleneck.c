@@ -57,13 +57,13 @@ static dt_stage costliest(const shares *s, dt_stage first) {
 }
 
 static const char *stage_name(dt_stage k) {
-    static const char *const NAMES[DT_N_STAGES] = {"reading", "decoding", "augmentation", "mixing"};
+    static const char *const NAMES[DT_N_STAGES] = {"reading", "decoding", "augmentation"};
     return NAMES[k];
 }
 
 // Samples/s that the workers' computing alone would allow.
 static double cpu_rate(const shares *s, const dt_bottleneck *b) {
-    double cpu = s->busy[DT_STAGE_DECODE] + s->busy[DT_STAGE_AUGMENT] + s->busy[DT_STAGE_MIX];
+    double cpu = s->busy[DT_STAGE_DECODE] + s->busy[DT_STAGE_AUGMENT];
     return cpu > 0.01 ? b->rate / cpu : 100 * b->rate;
 }
 
@@ -106,8 +106,7 @@ static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_st
         strcmp(after->cache.kind, "disk") == 0)
         return false;
     double copy_s = CACHED_S + CACHED_BYTE_S * (double)f->decoded_sample_bytes;
-    b->predicted = b->rate / (s->busy[DT_STAGE_AUGMENT] + s->busy[DT_STAGE_MIX] +
-                              b->rate * copy_s / after->n_workers);
+    b->predicted = b->rate / (s->busy[DT_STAGE_AUGMENT] + b->rate * copy_s / after->n_workers);
     snprintf(b->advice, sizeof b->advice,
              "the decoded set (%.2f GB) fits in memory: after the first epoch nothing is decoded",
              (double)f->decoded_bytes / 1e9);
@@ -118,8 +117,7 @@ static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_st
 
 static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
                            const dt_pipeline_facts *f) {
-    static const dt_limit LIMITS[DT_N_STAGES] = {DT_LIMIT_FILES, DT_LIMIT_DECODE, DT_LIMIT_AUGMENT,
-                                                 DT_LIMIT_MIX};
+    static const dt_limit LIMITS[DT_N_STAGES] = {DT_LIMIT_FILES, DT_LIMIT_DECODE, DT_LIMIT_AUGMENT};
     dt_stage most = costliest(s, DT_STAGE_READ);
     b->bound = "CPU bound";
     if (f->cores > after->n_workers && after->n_workers < after->max_workers) {
@@ -190,7 +188,7 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
     // shares of the time in which workers were not blocked
     for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = part(s.busy[k], working);
     s.starved = part(s.starved, working);
-    double cpu = s.busy[DT_STAGE_DECODE] + s.busy[DT_STAGE_AUGMENT] + s.busy[DT_STAGE_MIX];
+    double cpu = s.busy[DT_STAGE_DECODE] + s.busy[DT_STAGE_AUGMENT];
     double reading = s.starved + s.busy[DT_STAGE_READ];
     if (reads_block(before, after) && reading > 0.5 * cpu)
         limited_by_reads(out, &s, after, facts);

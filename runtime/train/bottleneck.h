@@ -2,7 +2,7 @@
 //
 // The trainer (from its live counters) and `dtrain data bench` (which runs the pipeline alone) say the
 // same, as both come here with two readings of a source's counters. The model is a line of stages with
-// threads: workers do read, decode, augment and mix of a sample; readers may fetch bytes for them.
+// threads: workers read, decode and augment a sample; readers may fetch bytes for them.
 //   - Workers that had no free slot (blocked_s): training is slower than the pipeline. Its capacity is
 //     rate / (1 - blocked share), and nothing about data needs mending.
 //   - Workers that waited for bytes (starved_s, or reads that block): the disk, or too few reads in flight.
@@ -20,8 +20,7 @@ typedef enum dt_limit {
     DT_LIMIT_FILES,    // opening and reading many small files
     DT_LIMIT_WORKERS,  // fewer threads than cores
     DT_LIMIT_DECODE,
-    DT_LIMIT_AUGMENT,
-    DT_LIMIT_MIX
+    DT_LIMIT_AUGMENT
 } dt_limit;
 
 typedef struct dt_bottleneck {

@@ -2,21 +2,17 @@
 // field is one number a sample or a share of every class, whichever the graph was built for.
 #include "train/device_inputs.h"
 
-static void add_input(dt_device_inputs *d, dt_slab *slab, const dt_exec *e, int i,
-                      const char *name) {
-    d->input[i] = dt_exec_input_index(e, name);
-    if (d->input[i] < 0) return;
-    d->n_bytes[i] = dt_exec_input_bytes(e, d->input[i]);
-    dt_slab_add(slab, &d->data[i], d->n_bytes[i]);
-}
-
 dt_status dt_device_inputs_init(dt_device_inputs *sets, int n_sets, dt_backend *b, const dt_exec *e,
                                 const dt_field_info *fields, int n_fields) {
-    for (int k = 0; k < n_sets; k++)
-        sets[k] = (dt_device_inputs){.backend = b, .n_fields = n_fields};
+    for (int k = 0; k < n_sets; k++) sets[k] = (dt_device_inputs){.backend = b};
     for (int k = 0; k < n_sets; k++) {
-        for (int i = 0; i < n_fields; i++) add_input(&sets[k], &sets->slab, e, i, fields[i].name);
-        add_input(&sets[k], &sets->slab, e, n_fields, "weight");
+        dt_device_inputs *d = &sets[k];
+        dt_batch_inputs_find(&d->inputs, e, fields, n_fields);
+        for (int i = 0; i < DT_BATCH_INPUTS; i++) {
+            if (d->inputs.index[i] < 0) continue;
+            d->n_bytes[i] = dt_exec_input_bytes(e, d->inputs.index[i]);
+            dt_slab_add(&sets->slab, &d->data[i], d->n_bytes[i]);
+        }
     }
     return dt_slab_take(&sets->slab, b, "batches");
 }
@@ -27,15 +23,15 @@ void dt_device_inputs_fini(dt_device_inputs *sets, int n_sets) {
 }
 
 void dt_device_inputs_bind(const dt_device_inputs *d, dt_exec *e) {
-    for (int i = 0; i <= d->n_fields; i++)
-        if (d->data[i]) dt_exec_bind_index(e, d->input[i], d->data[i]);
+    for (int i = 0; i < DT_BATCH_INPUTS; i++)
+        if (d->data[i]) dt_exec_bind_index(e, d->inputs.index[i], d->data[i]);
 }
 
 void dt_device_inputs_copy(const dt_device_inputs *d, const dt_batch *batch, void *stream) {
     dt_backend *b = d->backend;
-    for (int i = 0; i <= d->n_fields; i++) {
+    for (int i = 0; i < DT_BATCH_INPUTS; i++) {
         if (!d->data[i]) continue;
-        const void *from = i < d->n_fields ? batch->field[i] : batch->weight;
+        const void *from = dt_batch_input_data(batch, i);
         if (stream)
             b->device->copy_in(b, d->data[i], from, d->n_bytes[i], stream);
         else

@@ -5,21 +5,18 @@
 #ifndef DT_TRAIN_DEVICE_INPUTS_H
 #define DT_TRAIN_DEVICE_INPUTS_H
 
-#include "exec/exec.h"
-#include "train/batch_source.h"
+#include "backend/slab.h"
+#include "train/batch_inputs.h"
 
 typedef struct dt_device_inputs {
     dt_backend *backend;
-    int n_fields;
-    int input[DT_MAX_FIELDS +
-              1]; // graph input of each field, the weight's last; -1: not in the graph
-    void *data[DT_MAX_FIELDS + 1];
-    size_t n_bytes[DT_MAX_FIELDS + 1];
+    dt_batch_inputs inputs;
+    void *data[DT_BATCH_INPUTS];
+    size_t n_bytes[DT_BATCH_INPUTS];
     dt_slab slab; // of the first set: the memory of all
 } dt_device_inputs;
 
-// n_sets of buffers for those fields that are inputs of the exec's graph, and for "weight". Fini after a
-// failure too.
+// n_sets of buffers for what of a batch is an input of the exec's graph. Fini after a failure too.
 dt_status dt_device_inputs_init(dt_device_inputs *sets, int n_sets, dt_backend *b, const dt_exec *e,
                                 const dt_field_info *fields, int n_fields);
 void dt_device_inputs_fini(dt_device_inputs *sets, int n_sets);

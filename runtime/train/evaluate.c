@@ -25,9 +25,8 @@ typedef struct eval_lane {
     float *slab;   // gradient slab that takes the loss
     float *logits; // (E, K)
     float *embedding;
-    int field_input[DT_MAX_FIELDS];
-    int weight_input;
-    dt_device_inputs inputs; // on a device
+    dt_batch_inputs inputs;
+    dt_device_inputs copies; // on a device
     double *confusion;       // (K, K) or NULL
     dt_status status;
     char message[1024];
@@ -99,12 +98,10 @@ static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, in
 
 static void bind_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b) {
     if (e->o.params->backend->device) {
-        dt_device_inputs_copy(&l->inputs, b, NULL);
+        dt_device_inputs_copy(&l->copies, b, NULL);
         return;
     }
-    for (int f = 0; f < e->source->n_fields; f++)
-        if (l->field_input[f] >= 0) dt_exec_bind_index(l->exec, l->field_input[f], b->field[f]);
-    if (l->weight_input >= 0) dt_exec_bind_index(l->exec, l->weight_input, b->weight);
+    dt_batch_inputs_bind(&l->inputs, l->exec, b);
 }
 
 // An element of the slab, which may be a device's.
@@ -193,9 +190,7 @@ static void prepare_tables(dt_evaluator *e) {
     }
     for (int l = 0; l < e->o.n_lanes; l++) {
         eval_lane *lane = &e->lanes[l];
-        for (int f = 0; f < e->source->n_fields; f++)
-            lane->field_input[f] = dt_exec_input_index(lane->exec, e->source->fields[f].name);
-        lane->weight_input = dt_exec_input_index(lane->exec, "weight");
+        dt_batch_inputs_find(&lane->inputs, lane->exec, e->source->fields, e->source->n_fields);
         if (lane->confusion)
             memset(lane->confusion, 0, sizeof(double) * (size_t)(e->n_classes * e->n_classes));
     }
@@ -378,8 +373,8 @@ static dt_status create_lane(dt_evaluator *e, int i) {
     DT_TRY(dt_exec_create(&l->exec, e->o.plan, i));
     dt_backend *b = e->o.params->backend;
     if (!b->device) return DT_OK;
-    DT_TRY(dt_device_inputs_init(&l->inputs, 1, b, l->exec, e->o.fields, e->o.n_fields));
-    dt_device_inputs_bind(&l->inputs, l->exec);
+    DT_TRY(dt_device_inputs_init(&l->copies, 1, b, l->exec, e->o.fields, e->o.n_fields));
+    dt_device_inputs_bind(&l->copies, l->exec);
     return DT_OK;
 }
 
@@ -410,7 +405,7 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts)
 void dt_evaluator_destroy(dt_evaluator *e) {
     if (!e) return;
     for (int i = 0; i < e->o.n_lanes; i++) {
-        dt_device_inputs_fini(&e->lanes[i].inputs, 1);
+        dt_device_inputs_fini(&e->lanes[i].copies, 1);
         dt_exec_destroy(e->lanes[i].exec);
         free(e->lanes[i].logits);
         free(e->lanes[i].embedding);

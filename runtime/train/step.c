@@ -33,12 +33,6 @@ static void poll_buckets(void *ctx) {
     if (st != DT_OK && l->owner->poll_status == DT_OK) l->owner->poll_status = st;
 }
 
-static void bind_batch(step_lane *l, const dt_batch *b, int n_fields) {
-    for (int i = 0; i < n_fields; i++)
-        if (l->field_input[i] >= 0) dt_exec_bind_index(l->exec, l->field_input[i], b->field[i]);
-    if (l->weight_input >= 0) dt_exec_bind_index(l->exec, l->weight_input, b->weight);
-}
-
 static dt_status compute_leaf(step_lane *l, int leaf, float *slab, bool accumulate, bool last,
                               const char **bad) {
     struct dt_stepper *s = l->owner;
@@ -46,7 +40,7 @@ static dt_status compute_leaf(step_lane *l, int leaf, float *slab, bool accumula
     double wait_s = 0.0;
     DT_TRY(s->source->get(s->source, s->step, leaf, &b, &wait_s));
     l->wait_s += wait_s;
-    bind_batch(l, b, s->source->n_fields);
+    dt_batch_inputs_bind(&l->inputs, l->exec, b);
     if (!accumulate) { // before the exec: the tail's bucket may leave during the same leaf
         bool first = leaf == s->o.lanes->lanes[0].leaf_begin;
         slab[s->stop_at] = first && s->want_stop ? 1.0f : 0.0f;
@@ -318,9 +312,7 @@ dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source) {
     s->source = source;
     for (int i = 0; source && i < s->o.lanes->n_lanes; i++) {
         step_lane *l = &s->lanes[i];
-        for (int f = 0; f < source->n_fields; f++)
-            l->field_input[f] = dt_exec_input_index(l->exec, source->fields[f].name);
-        l->weight_input = dt_exec_input_index(l->exec, "weight");
+        dt_batch_inputs_find(&l->inputs, l->exec, source->fields, source->n_fields);
     }
     return DT_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "base/thread.h"
 #include "comm/bucket.h"
+#include "train/batch_inputs.h"
 #include "train/step.h"
 
 enum { MESSAGE_BYTES = 1024 };
@@ -12,8 +13,7 @@ typedef struct step_lane {
     struct dt_stepper *owner;
     int index;
     dt_exec *exec;
-    int field_input[DT_MAX_FIELDS]; // graph input of each field, or -1
-    int weight_input;
+    dt_batch_inputs inputs;
     double wait_s;
     dt_status status; // of this step, with its message
     char message[MESSAGE_BYTES];

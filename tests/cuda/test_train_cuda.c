@@ -1,7 +1,8 @@
 // Training on the pretending machine: the fusion network at a small size gives the CPU's curve in fp32, a
 // curve near it in bf16 and fp16; the same bits from run to run, captured or not, after a resume, and along
 // the tree; a step allocates nothing, waits for nothing and
-// copies the bytes of a batch, a step block and two marks; the optimizer writes the packed copies.
+// copies the bytes of a batch (one of its two images is mixed on the device), a step block and two marks; the
+// optimizer writes the packed copies.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,7 +126,7 @@ static void test_quiet_steps(void **state) {
         n_graphs += strcmp(log[i].call, "graph_launch") == 0;
         if (strcmp(log[i].call, "copy") == 0) n_bytes += log[i].n_bytes;
     }
-    size_t batch = MICRO * (H * W * 4 + sizeof(int32_t) + sizeof(float));
+    size_t batch = MICRO * (H * W * 4 + sizeof(int32_t) + sizeof(float) + sizeof(dt_mix_row));
     assert_int_equal(n_graphs, 3 * LEAVES);
     assert_int_equal(n_bytes, 3 * (LEAVES * (batch + DT_HOST_STEP_BYTES) + 2 * sizeof(float)));
     assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);

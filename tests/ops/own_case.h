@@ -454,18 +454,21 @@ static void case_run_typed(const own_case *c, const dt_kernel *fwd, const dt_ker
     case_data_free(&d);
 }
 
-// Runs the row on the current ISA; fails the cmocka test on a difference.
-static void own_case_run(const own_case *c) {
+#ifdef DT_ROWS_CUDA
+enum { OWN_CASE_TYPES = 3 }; // f32, bf16, f16
+#else
+enum { OWN_CASE_TYPES = 2 };
+#endif
+
+static const dt_kernel *own_case_kernel(const own_case *c, bool backward) {
     const dt_kernel *fwd = NULL, *bwd = NULL;
 #ifdef DT_ROWS_CUDA
-    const int n_types = 3;
     if (!case_backend && device_backend(&case_backend, &(dt_backend_opts){.threads = 1}) != DT_OK)
         fail_msg("%s", dt_error_message());
     fwd = case_backend->kernel(case_backend, c->op, false);
     bwd = case_backend->kernel(case_backend, c->op, true);
     if (!fwd || (c->grad_in && !bwd)) fail_msg("%s has no kernel on CUDA", c->name);
 #else
-    const int n_types = 2;
 #define CPU_KERNEL(op_, f, b)                                                                      \
     if (c->op == DT_OP_##op_) fwd = &f, bwd = &b;
 #define CPU_KERNEL_FORWARD(op_, f)                                                                 \
@@ -474,7 +477,13 @@ static void own_case_run(const own_case *c) {
 #undef CPU_KERNEL
 #undef CPU_KERNEL_FORWARD
 #endif
-    for (int t = 0; t < (c->f32_only ? 1 : n_types); t++)
+    return backward ? bwd : fwd;
+}
+
+// Runs the row on the current ISA; fails the cmocka test on a difference.
+static void own_case_run(const own_case *c) {
+    const dt_kernel *fwd = own_case_kernel(c, false), *bwd = own_case_kernel(c, true);
+    for (int t = 0; t < (c->f32_only ? 1 : OWN_CASE_TYPES); t++)
         for (int blocked = 0; blocked < 2; blocked++)
             case_run_typed(c, fwd, bwd, (dt_dtype)t, blocked);
 }

@@ -50,7 +50,9 @@ static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
         for (int64_t i = 0; i < n; i++)
             ((uint8_t *)b->field[f])[i] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)i) * 255);
     }
-    for (int i = 0; i < MICRO; i++) {
+    for (int i = 0; i < MICRO; i++) { // a share, and in every other step a rectangle
+        const int at = (int)step % 2 ? 0 : 2 + i + leaf % 2;
+        b->mix[1][i] = (dt_mix_row){40000 + 997 * (i + leaf), 1, at, at / 2, at};
         ((int32_t *)b->field[2])[i] = (int32_t)((step * 7 + leaf * 3 + i) % CLASSES);
         b->weight[i] = step == s->bad_step && leaf == 2 ? INFINITY : 1.0f;
     }
@@ -75,6 +77,7 @@ static void release(dt_batch_source *b, const dt_batch *batch) {
     assert_true(s->held[i]);
     s->held[i] = false;
     for (int f = 0; f < 2; f++) memset(batch->field[f], 0xee, MICRO * H * W); // whoever still reads
+    memset(batch->mix[1], 0x7f, MICRO * sizeof(dt_mix_row));
 }
 
 static dt_status seek(dt_batch_source *b, int64_t step) {
@@ -87,8 +90,11 @@ static known_source *make_source(dt_backend *b) {
     s->bad_step = -1;
     s->fields[0] = (dt_field_info){
         .name = "left", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 1), .is_image = true};
-    s->fields[1] = (dt_field_info){
-        .name = "right", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 3), .is_image = true};
+    s->fields[1] = (dt_field_info){.name = "right",
+                                   .dtype = DT_U8,
+                                   .sample_shape = dt_shape3(H, W, 3),
+                                   .is_image = true,
+                                   .mixed = true};
     s->fields[2] = (dt_field_info){.name = "who", .dtype = DT_I32, .n_classes = CLASSES};
     s->base = (dt_batch_source){.self = s,
                                 .n_fields = 3,
@@ -100,6 +106,7 @@ static known_source *make_source(dt_backend *b) {
         size_t sizes[3] = {MICRO * H * W, MICRO * H * W * 3, MICRO * sizeof(int32_t)};
         for (int f = 0; f < 3; f++) b->alloc_host(b, &s->batch[i].field[f], sizes[f], "batch");
         b->alloc_host(b, (void **)&s->batch[i].weight, MICRO * sizeof(float), "batch");
+        b->alloc_host(b, (void **)&s->batch[i].mix[1], MICRO * sizeof(dt_mix_row), "batch");
         s->batch[i].n = s->batch[i].n_valid = MICRO;
     }
     return s;
@@ -111,6 +118,7 @@ static void drop_source(known_source *s) {
         assert_false(s->held[i]);
         for (int f = 0; f < 3; f++) s->b->free_host(s->b, s->batch[i].field[f], sizes[f]);
         s->b->free_host(s->b, s->batch[i].weight, MICRO * sizeof(float));
+        s->b->free_host(s->b, s->batch[i].mix[1], MICRO * sizeof(dt_mix_row));
     }
     free(s);
 }
@@ -152,7 +160,11 @@ static bool give_up(void) {
 static void make_graph(bench *b, dt_dtype low) {
     dt_model_field fields[3] = {
         {.name = "left", .sample_shape = dt_shape3(H, W, 1), .dtype = DT_U8, .is_image = true},
-        {.name = "right", .sample_shape = dt_shape3(H, W, 3), .dtype = DT_U8, .is_image = true},
+        {.name = "right",
+         .sample_shape = dt_shape3(H, W, 3),
+         .dtype = DT_U8,
+         .is_image = true,
+         .mixed = true},
         {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
     for (int f = 0; f < 2; f++)
         for (int i = 0; i < 64; i++) {

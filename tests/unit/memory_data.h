@@ -19,7 +19,11 @@ static const int64_t n_samples[] = {[DT_SPLIT_TRAIN] = 25, [DT_SPLIT_VAL] = 7, [
 
 static dt_field_info fields[3] = {
     {.name = "left", .dtype = DT_U8, .sample_shape = {3, {H, W, 1}}, .is_image = true},
-    {.name = "right", .dtype = DT_U8, .sample_shape = {3, {H, W, 3}}, .is_image = true},
+    {.name = "right",
+     .dtype = DT_U8,
+     .sample_shape = {3, {H, W, 3}},
+     .is_image = true,
+     .mixed = true},
     {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
 static int64_t bad_step = -1; // of the training split; -1: none
 
@@ -42,6 +46,7 @@ static void fill_sample(memory_source *s, dt_batch *b, int i, int64_t sample) {
             x[k] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)k) * 100 + (double)(who * 30));
     }
     ((int32_t *)b->field[2])[i] = (int32_t)who;
+    if (b->mix[1]) b->mix[1][i] = (dt_mix_row){60000, 0, (int)who % 3, 0, H / 2};
     b->weight[i] = sample < n_samples[s->r.split] ? 1.0f : 0.0f;
     if (s->r.split == DT_SPLIT_TRAIN) b->weight[i] = b->step == bad_step ? INFINITY : 1.0f;
 }
@@ -67,6 +72,7 @@ static void release(dt_batch_source *base, const dt_batch *b) {
     memory_source *s = base->self;
     s->held[b - s->batch] = false;
     memset(b->field[0], 0xee, (size_t)s->r.micro_batch * sample_bytes[0]);
+    if (b->mix[1]) memset(b->mix[1], 0x7f, (size_t)s->r.micro_batch * sizeof(dt_mix_row));
 }
 
 static dt_status seek(dt_batch_source *s, int64_t step) {
@@ -84,6 +90,7 @@ static void close_source(dt_batch_source *base) {
         for (int f = 0; f < 3; f++)
             s->b->free_host(s->b, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
         s->b->free_host(s->b, s->batch[k].weight, MAX_BATCH * sizeof(float));
+        if (s->r.augment) s->b->free_host(s->b, s->batch[k].mix[1], MAX_BATCH * sizeof(dt_mix_row));
     }
     free(s);
 }
@@ -98,6 +105,9 @@ static dt_status open_split(dt_dataset *d, const dt_source_request *r, dt_batch_
                                     "batch"));
         DT_TRY(s->b->alloc_host(s->b, (void **)&s->batch[k].weight, MAX_BATCH * sizeof(float),
                                 "batch"));
+        if (r->augment)
+            DT_TRY(s->b->alloc_host(s->b, (void **)&s->batch[k].mix[1],
+                                    MAX_BATCH * sizeof(dt_mix_row), "batch"));
         s->batch[k].n = s->batch[k].n_valid = r->micro_batch;
     }
     s->base = (dt_batch_source){.self = s,
@@ -147,7 +157,8 @@ static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **ou
                                 .sample_shape = fields[i].sample_shape,
                                 .dtype = fields[i].dtype,
                                 .is_image = fields[i].is_image,
-                                .n_classes = fields[i].n_classes};
+                                .n_classes = fields[i].n_classes,
+                                .mixed = fields[i].mixed};
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 64; k++) {
             f[i].mean[k] = 0.5f;

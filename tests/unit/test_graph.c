@@ -47,7 +47,7 @@ static void shapes_of_images(void **state) {
     dt_graph *g = dt_graph_create("t", true);
     float mean[3] = {0}, std[3] = {1, 1, 1};
     dt_value u8 = dt_input(g, "u8", DT_U8, dt_shape4(2, 103, 96, 3));
-    dt_value x = dt_image_normalize(g, u8, mean, std);
+    dt_value x = dt_image_normalize(g, u8, DT_NONE, mean, std);
     expect_shape(g, x, "(2,3,103,96)");
     dt_value y = dt_conv2d(g, "c", x, &(dt_conv2d_opts){.out = 6, .kernel = 3, .pad = 1});
     expect_shape(g, y, "(2,6,103,96)");
@@ -292,7 +292,7 @@ static dt_graph *small_net(bool training, bool keep_middle) {
     dt_graph *g = dt_graph_create("t", training);
     float mean[1] = {0.5f}, std[1] = {0.25f};
     dt_value u8 = dt_input(g, "u8", DT_U8, dt_shape4(2, 9, 8, 1));
-    dt_value x = dt_image_normalize(g, u8, mean, std);
+    dt_value x = dt_image_normalize(g, u8, DT_NONE, mean, std);
     dt_conv2d_opts conv = {.out = 4, .kernel = 3, .pad = 1};
     x = dt_relu(g, dt_batch_norm(g, "bn1", dt_conv2d(g, "conv1", x, &conv)));
     if (keep_middle) dt_output(g, "middle", x);
@@ -421,7 +421,7 @@ static void amp_keeps_f32_images_until_normalised(void **state) {
     float mean[1] = {1e4f}, std[1] = {3};
     dt_graph *g = dt_graph_create("t", false);
     dt_value x = dt_input(g, "x", DT_F32, dt_shape4(2, 8, 8, 1));
-    dt_output(g, "y", dt_relu(g, dt_image_normalize(g, x, mean, std)));
+    dt_output(g, "y", dt_relu(g, dt_image_normalize(g, x, DT_NONE, mean, std)));
     assert_int_equal(dt_pass_amp(g, DT_BF16), DT_OK);
     assert_int_equal(count_op(g, DT_OP_cast, false), 0);
     assert_int_equal(g->values[x].dtype, DT_F32);

@@ -27,6 +27,7 @@ static uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
             (size_t)b->n * (size_t)dt_shape_elements(&f->sample_shape) * dt_dtype_size(f->dtype);
         if (f->soft) bytes *= (size_t)f->n_classes; // of training
         h = h * 31 + dt_hash64(b->field[i], bytes);
+        if (b->mix[i]) h = h * 31 + dt_hash64(b->mix[i], (size_t)b->n * sizeof *b->mix[i]);
     }
     return h;
 }
@@ -116,9 +117,15 @@ static void mixed_batches_do_not_depend_on_workers_or_ranks(void **state) {
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, R0, 1, 0);
     int n_classes = s->fields[2].n_classes, n_soft = 0;
     assert_true(s->fields[2].soft && n_classes > 1);
+    assert_true(s->fields[0].mixed && s->fields[1].mixed && !s->fields[2].mixed);
+    int n_mixed = 0;
     for (int64_t step = 0; step < 10; step++) {
         assert_int_equal(s->get(s, step, 0, &b, NULL), DT_OK);
+        assert_true(b->mix[0] && b->mix[1] && !b->mix[2]);
         for (int i = 0; i < MICRO; i++) {
+            const dt_mix_row *m = &b->mix[1][i]; // 8 x 16 pixels
+            assert_true(m->own >= 0 && m->own <= DT_MIX_ONE && m->y1 <= 8 && m->x1 <= 16);
+            n_mixed += m->own < DT_MIX_ONE || m->y1 > m->y0;
             const float *share = (const float *)b->field[2] + i * n_classes;
             float sum = 0;
             for (int k = 0; k < n_classes; k++) {
@@ -129,12 +136,13 @@ static void mixed_batches_do_not_depend_on_workers_or_ranks(void **state) {
         }
         s->release(s, b);
     }
-    assert_true(n_soft > 10);
+    assert_true(n_soft > 10 && n_mixed > 10);
     s->close(s);
     s = open_source(d, DT_SPLIT_VAL, R0, 1, 0);
     assert_int_equal(s->get(s, 0, 0, &b, NULL), DT_OK);
     for (int i = 0; i < MICRO; i++)
         assert_in_range(((const int32_t *)b->field[2])[i], 0, n_classes - 1);
+    assert_true(!b->mix[0] && !b->mix[1]);
     s->release(s, b);
     s->close(s);
     d->close(d);

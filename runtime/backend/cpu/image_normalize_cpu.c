@@ -1,17 +1,27 @@
 // image_normalize_cpu.c: pixels (N,H,W,C) -> (N,C,H,W) f32 or bf16. Bytes: (x/255 - mean[c]) / std[c], as
 // one multiply-add; RGB is taken apart in registers. Floats: (x - mean[c]) * (1 / std[c]), the difference
 // first, as a mean may be large beside the deviation. Images are divided into runs of pixels for threads.
+//
+// With a plan (graph/mix_plan.h) a sample that is mixed goes through a small buffer, some rows at a time: pixels
+// are mixed there and normalised while they lie in the first-level cache. Which pixels make a buffer full
+// changes no bit, as each is computed by itself.
 #include "backend/cpu/own_kernel.h"
+#include "base/vectorize.h"
+#include "graph/mix_plan.h"
+
+#include <string.h>
 
 typedef struct normalize_state {
     int type, channels;
     bool is_f32;
     int64_t n_images, n_pixels, parts; // parts an image
-    float scale[64], shift[64];        // f32: shift holds the mean
+    size_t pixel_bytes;
+    int64_t width;
+    float scale[64], shift[64]; // f32: shift holds the mean
     const dt_simd_elementwise *simd;
 } normalize_state;
 
-enum { PART_PIXELS = 16384 };
+enum { PART_PIXELS = 16384, MIX_BYTES = 8192 };
 
 static dt_status prepare(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
@@ -21,6 +31,8 @@ static dt_status prepare(dt_site *s) {
     if ((x->dtype != DT_U8 && !st->is_f32) || x->shape.n != 4 || x->shape.d[3] > 64)
         return dt_own_fail(s, "wants u8 or f32 (N,H,W,C) with at most 64 channels");
     st->channels = (int)x->shape.d[3];
+    st->pixel_bytes = (size_t)st->channels * dt_dtype_size(x->dtype);
+    st->width = x->shape.d[2];
     st->n_images = x->shape.d[0];
     st->n_pixels = x->shape.d[1] * x->shape.d[2];
     st->parts = (st->n_pixels + PART_PIXELS - 1) / PART_PIXELS;
@@ -37,34 +49,94 @@ static dt_status prepare(dt_site *s) {
 typedef struct normalize_call {
     const normalize_state *st;
     void *y;
-    const void *x;
+    const char *x;
+    const dt_mix_row *plan; // or NULL
 } normalize_call;
+
+// n pixels from x to y, which is where the first channel's go.
+static void normalize(const normalize_state *st, void *y, const void *x, int64_t n) {
+    if (!st->is_f32 && st->channels == 3) {
+        st->simd->u8_rgb[st->type](y, st->n_pixels, x, st->scale, st->shift, n);
+        return;
+    }
+    for (int k = 0; k < st->channels; k++) {
+        void *plane = dt_row_at_mut(st->type, y, k * st->n_pixels);
+        if (st->is_f32)
+            st->simd->f32_plane[st->type](plane, x, st->channels, k, st->shift[k], st->scale[k], n);
+        else
+            st->simd->u8_plane[st->type](plane, x, st->channels, k, st->scale[k], st->shift[k], n);
+    }
+}
+
+// ---- mixing ----------------------------------------------------------------------------------------
+VECTORIZED static void blend_bytes(uint8_t *restrict v, const uint8_t *restrict a,
+                                   const uint8_t *restrict b, size_t n, uint32_t own) {
+    for (size_t i = 0; i < n; i++)
+        v[i] = (uint8_t)((a[i] * own + b[i] * (DT_MIX_ONE - own) + DT_MIX_ONE / 2) >> 16);
+}
+
+VECTORIZED static void blend_reals(float *restrict v, const float *restrict a,
+                                   const float *restrict b, size_t n, float own) {
+    for (size_t i = 0; i < n; i++) v[i] = a[i] * own + b[i] * (1 - own);
+}
+
+// Pixels [first, first + n) of images a (its own) and b (the next), mixed, to v.
+static void mix(const normalize_state *st, const dt_mix_row *m, char *v, const char *a,
+                const char *b, int64_t first, int64_t n) {
+    const size_t at = (size_t)first * st->pixel_bytes, bytes = (size_t)n * st->pixel_bytes;
+    if (m->own == DT_MIX_ONE)
+        memcpy(v, a + at, bytes);
+    else if (st->is_f32)
+        blend_reals((float *)v, (const float *)(a + at), (const float *)(b + at), bytes / 4,
+                    (float)m->own / DT_MIX_ONE);
+    else
+        blend_bytes((uint8_t *)v, (const uint8_t *)a + at, (const uint8_t *)b + at, bytes,
+                    (uint32_t)m->own);
+    int64_t y = first / st->width, end = first + n;
+    for (y = y < m->y0 ? m->y0 : y; y < m->y1 && y * st->width < end; y++) {
+        int64_t from = y * st->width + m->x0, to = y * st->width + m->x1;
+        from = from < first ? first : from;
+        to = to > end ? end : to;
+        if (from >= to) continue;
+        memcpy(v + (size_t)(from - first) * st->pixel_bytes, b + (size_t)from * st->pixel_bytes,
+               (size_t)(to - from) * st->pixel_bytes);
+    }
+}
+
+static void mix_and_normalize(const normalize_call *c, void *y, int64_t image, int64_t first,
+                              int64_t n) {
+    const normalize_state *st = c->st;
+    _Alignas(64) char buffer[MIX_BYTES];
+    const size_t image_bytes = (size_t)st->n_pixels * st->pixel_bytes;
+    const int64_t most = (int64_t)(MIX_BYTES / st->pixel_bytes);
+    const int64_t next = image + 1 < st->n_images ? image + 1 : 0;
+    for (int64_t at = 0; at < n; at += most) {
+        int64_t some = n - at < most ? n - at : most;
+        mix(st, &c->plan[image], buffer, c->x + (size_t)image * image_bytes,
+            c->x + (size_t)next * image_bytes, first + at, some);
+        normalize(st, dt_row_at_mut(st->type, y, at), buffer, some);
+    }
+}
+
+static bool is_mixed(const dt_mix_row *m) {
+    return m->own != DT_MIX_ONE || (m->y0 < m->y1 && m->x0 < m->x1);
+}
 
 static void item(const void *ctx, int64_t i, int64_t end) {
     const normalize_call *c = ctx;
     const normalize_state *st = c->st;
     int64_t image = i / st->parts, first = i % st->parts * PART_PIXELS;
     int64_t n = st->n_pixels - first < PART_PIXELS ? st->n_pixels - first : PART_PIXELS;
-    int64_t at = (image * st->n_pixels + first) * st->channels;
     void *y = dt_row_at_mut(st->type, c->y, image * st->n_pixels * st->channels + first);
-    for (int k = 0; st->is_f32 && k < st->channels; k++)
-        st->simd->f32_plane[st->type](dt_row_at_mut(st->type, y, k * st->n_pixels),
-                                      (const float *)c->x + at, st->channels, k, st->shift[k],
-                                      st->scale[k], n);
-    if (st->is_f32) return;
-    const uint8_t *x = (const uint8_t *)c->x + at;
-    if (st->channels == 3) {
-        st->simd->u8_rgb[st->type](y, st->n_pixels, x, st->scale, st->shift, n);
-        return;
-    }
-    for (int k = 0; k < st->channels; k++)
-        st->simd->u8_plane[st->type](dt_row_at_mut(st->type, y, k * st->n_pixels), x, st->channels,
-                                     k, st->scale[k], st->shift[k], n);
+    if (c->plan && is_mixed(&c->plan[image]))
+        mix_and_normalize(c, y, image, first, n);
+    else
+        normalize(st, y, c->x + (size_t)(image * st->n_pixels + first) * st->pixel_bytes, n);
 }
 
 static void run(const dt_site *s, const dt_run *r) {
     const normalize_state *st = s->state;
-    normalize_call c = {st, r->out[0], r->in[0]};
+    normalize_call c = {st, r->out[0], r->in[0], s->node->n_in > 1 ? r->in[1] : NULL};
     dt_own_items(s->threads, st->n_images * st->parts, item, &c);
 }
 

@@ -1,5 +1,5 @@
 // cast_cuda.c: host side of cast (any layout; its gradient is a cast) and of image normalisation: pixels
-// (N,H,W,C), u8 or f32, to NHWC activations (kernels/convert_kernels.h).
+// (N,H,W,C), u8 or f32, to NHWC activations, mixed where there is a plan (kernels/convert_kernels.h).
 #include "backend/cuda/kernels/convert_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
@@ -39,6 +39,15 @@ static dt_status prepare_normalize(dt_site *s) {
         a->scale[c] = (float)(1.0 / (is_f32 ? std : 255.0 * std));
         a->shift[c] = is_f32 ? mean : (float)(-(double)mean / std);
     }
+    if (s->node->n_in > 1) {
+        a->samples = x->shape.d[0];
+        a->sample = x->shape.d[0] > 0 ? a->n / x->shape.d[0] : 0;
+        a->pieces = (a->sample + 4095) / 4096;
+        if (a->sample >= (int64_t)1 << 31)
+            return dt_cuda_fail(s, "images of 2^31 values cannot be mixed");
+        a->by_channels = dt_quot_of(a->channels), a->by_width = dt_quot_of(x->shape.d[2]);
+        s->in_layout[1] = dt_dense();
+    }
     s->in_layout[0] = dt_dense(); // (N,H,W,C) as it comes
     s->out_layout[0] = (dt_layout){DT_NHWC, 0};
     return DT_OK;
@@ -52,8 +61,17 @@ static void run_with(const dt_site *s, const dt_run *r, dt_cuda_kernel k) {
 static void run_cast(const dt_site *s, const dt_run *r) {
     if (r->in[0] != r->out[0]) run_with(s, r, DT_K_cast_fwd);
 }
+static void run_mixed(const dt_site *s, const dt_run *r) {
+    dt_convert_args a = *(const dt_convert_args *)s->state;
+    a.x = r->in[0], a.plan = r->in[1], a.out = r->out[0];
+    const dt_cuda_grid grid = {.blocks = a.samples * a.pieces, .threads = 256};
+    dt_cuda_launch(dt_cuda_of(s), DT_K_normalize_mixed, grid, &a, r->stream);
+}
 static void run_normalize(const dt_site *s, const dt_run *r) {
-    run_with(s, r, DT_K_normalize);
+    if (s->node->n_in > 1)
+        run_mixed(s, r);
+    else
+        run_with(s, r, DT_K_normalize);
 }
 
 const dt_kernel dt_cuda_cast = {prepare_cast, run_cast, dt_cuda_destroy};

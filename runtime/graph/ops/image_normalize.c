@@ -1,8 +1,14 @@
 // image_normalize: pixels of an image to normalised floats, channels first.
 //   in  0 x u8 or f32 (N,H,W,C)
+//       1 plan i32 (N,DT_MIX_COLUMNS), or absent: samples are mixed with their neighbours first (mix_plan.h)
 //   out 0 (v - mean[c]) / std[c], (N,C,H,W), where v = x/255 for bytes and v = x for f32, which is what
 //         an instrument or a spectrogram gives: no range that could be scaled away
 // No gradient.
+//
+// Mixing is an input of this op and not an op before it: what it would write, mixed pixels, is used once and
+// here, so a pass over the batch and the memory for it are saved, and there is one kernel a backend that knows
+// how images come.
+#include "graph/mix_plan.h"
 #include "op_util.h"
 
 #include <string.h>
@@ -13,6 +19,11 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     if (x.n != 4 || (type != DT_U8 && type != DT_F32)) {
         return dt_op_fail(g, id, "wants u8 or f32 images (N,H,W,C)");
     }
+    if (dt_op_has_in(g, id, 1)) {
+        dt_shape plan = dt_op_in_shape(g, id, 1), want = dt_shape2(x.d[0], DT_MIX_COLUMNS);
+        if (dt_op_in_dtype(g, id, 1) != DT_I32 || !dt_shape_equal(&plan, &want))
+            return dt_op_fail(g, id, "wants a plan i32 (N,%d)", DT_MIX_COLUMNS);
+    }
     dt_shape y = dt_shape4(x.d[0], x.d[3], x.d[1], x.d[2]);
     dt_op_add_out(g, id, 0, NULL, DT_F32, &y);
     return g->status;
@@ -20,7 +31,8 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
 
 DT_OP_DEFINE(image_normalize, infer, NULL);
 
-dt_value dt_image_normalize(dt_graph *g, dt_value x, const float *mean, const float *std) {
+dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean,
+                            const float *std) {
     if (x == DT_NONE) return DT_NONE;
     dt_attrs a = {0};
     dt_shape s = dt_info_of(g, x)->shape;
@@ -33,5 +45,6 @@ dt_value dt_image_normalize(dt_graph *g, dt_value x, const float *mean, const fl
     a.image_normalize.channels = (int)channels;
     memcpy(a.image_normalize.mean, mean, (size_t)channels * sizeof *mean);
     memcpy(a.image_normalize.std, std, (size_t)channels * sizeof *std);
-    return dt_graph_apply(g, DT_OP_image_normalize, NULL, &x, 1, &a);
+    return dt_graph_apply(g, DT_OP_image_normalize, NULL, (dt_value[]){x, plan},
+                          plan == DT_NONE ? 1 : 2, &a);
 }
