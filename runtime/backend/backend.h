@@ -171,6 +171,9 @@ typedef struct dt_device {
     int index;                      // of the device among those this process sees
     void *stream;                   // its own
     const struct dt_nccl_api *nccl; // cuda/nccl_api.h; NULL: no NCCL
+    // As alloc, for what ranks exchange: in several ranks memory that NCCL can use where it lies, if it
+    // knows such. Given back by free.
+    dt_status (*alloc_shared)(struct dt_backend *b, void **p, size_t n_bytes, const char *what);
     // Bytes that could still be allocated, and all of the device's.
     void (*memory)(struct dt_backend *b, size_t *free_bytes, size_t *total_bytes);
     dt_status (*stream_create)(struct dt_backend *b, void **stream);
@@ -246,6 +249,7 @@ typedef struct dt_backend_opts {
     bool deterministic; // only kernels whose bits repeat
     // CUDA
     int local_rank, local_size; // of this process on its host: which device is its own
+    int world_size;             // of all hosts; 0 counts as 1
     bool tf32;                  // fp32 products may round what they read to 10 bits
     bool untimed;               // the libraries' favourite engines: nothing is timed
     const char *cache_folder;   // where chosen engines are kept between runs; NULL: nowhere

@@ -25,15 +25,26 @@ void dt_slab_add(dt_slab *s, void **where, size_t n_bytes) {
     s->n_bytes += (n_bytes + SLAB_ALIGN - 1) / SLAB_ALIGN * SLAB_ALIGN;
 }
 
-dt_status dt_slab_take(dt_slab *s, dt_backend *b, const char *what) {
+static dt_status take(dt_slab *s, dt_backend *b, bool shared, const char *what) {
     s->backend = b;
     if (!s->n_bytes) return DT_OK;
-    DT_TRY(b->alloc(b, &s->memory, s->n_bytes, what));
+    if (shared && b->device && b->device->alloc_shared)
+        DT_TRY(b->device->alloc_shared(b, &s->memory, s->n_bytes, what));
+    else
+        DT_TRY(b->alloc(b, &s->memory, s->n_bytes, what));
     for (int i = 0; i < s->n; i++) *s->pieces[i].where = (char *)s->memory + s->pieces[i].offset;
     free(s->pieces);
     s->pieces = NULL;
     s->n = s->cap = 0;
     return DT_OK;
+}
+
+dt_status dt_slab_take(dt_slab *s, dt_backend *b, const char *what) {
+    return take(s, b, false, what);
+}
+
+dt_status dt_slab_take_shared(dt_slab *s, dt_backend *b, const char *what) {
+    return take(s, b, true, what);
 }
 
 void dt_slab_drop(dt_slab *s) {

@@ -21,6 +21,8 @@ typedef struct dt_slab {
 void dt_slab_add(dt_slab *s, void **where, size_t n_bytes);
 // One allocation for all pieces since the beginning; none where there is nothing. `what` names it in messages.
 dt_status dt_slab_take(dt_slab *s, dt_backend *b, const char *what);
+// The same in memory that ranks exchange (dt_device.alloc_shared), where the backend has such.
+dt_status dt_slab_take_shared(dt_slab *s, dt_backend *b, const char *what);
 void dt_slab_drop(dt_slab *s); // of a zeroed or failed one too
 
 #endif

@@ -18,7 +18,8 @@ typedef struct nccl_self {
     void *comm; // NULL after finalize or abort
     dt_backend *b;
     void *main, *side;
-    bool forked; // the side stream has work that the main stream does not wait for yet
+    void *registered; // handle of the memory that is, or NULL
+    bool forked;      // the side stream has work that the main stream does not wait for yet
     double deadline_s;
 } nccl_self;
 
@@ -169,6 +170,8 @@ static void nccl_abort(dt_comm *c, int exit_code) {
 static dt_status nccl_finalize(dt_comm *c) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
+    if (n->registered) n->api->comm_deregister(n->api, n->comm, n->registered);
+    n->registered = NULL;
     DT_TRY(settle(c, "finalize", n->api->finalize(n->api, n->comm)));
     int error = n->api->destroy(n->api, n->comm);
     n->comm = NULL;
@@ -257,6 +260,16 @@ void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side) {
     nccl_self *n = c->self;
     n->main = main;
     n->side = side;
+}
+
+dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes) {
+    nccl_self *n = c->self;
+    DT_TRY(check_alive(c));
+    if (n->registered || !n->api->comm_register || !n->api->comm_deregister) return DT_OK;
+    int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &n->registered);
+    if (result == DT_NCCL_BUSY) return settle(c, "registration of memory", result);
+    if (result != DT_NCCL_OK) n->registered = NULL;
+    return DT_OK;
 }
 
 static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {

@@ -25,6 +25,9 @@
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, double deadline_s);
 void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
 void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side);
+// Lets NCCL use this memory where it lies, until finalize; once. Nothing happens where the library cannot, or
+// will not: all works without.
+dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes);
 // While the host waits for the device: late errors, and the deadline after waited_s. DT_E_PEER.
 dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s);
 

@@ -102,7 +102,7 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
     p->n_grads = n_grad_slabs;
     for (int i = 0; i < n_grad_slabs; i++) add_slab(p, &p->grads[i], p->n_grad);
-    const dt_status st = dt_slab_take(&p->slab, b, "weights, moments and gradients");
+    const dt_status st = dt_slab_take_shared(&p->slab, b, "weights, moments and gradients");
     if (st != DT_OK) {
         dt_params_destroy(p);
         return st;

@@ -116,6 +116,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     dt_backend_opts opts = {.threads = s->resolved.leaf_threads,
                             .local_rank = s->comm->local_rank,
                             .local_size = s->comm->local_size,
+                            .world_size = s->comm->world_size,
                             .deterministic =
                                 strcmp(dt_config_str(s->config, "run.reproducible"), "off") != 0,
                             .tf32 = dt_config_bool(s->config, "device.tf32"),

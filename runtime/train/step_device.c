@@ -475,6 +475,8 @@ static dt_status create_parts(struct device_step *v) {
     if (v->s->o.device_comm) {
         DT_TRY(v->d->stream_create(b, &v->side));
         dt_comm_nccl_set_streams(v->s->o.device_comm, v->main, v->side);
+        const dt_slab *slab = &v->s->o.params->slab;
+        DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, slab->memory, slab->n_bytes));
     }
     DT_TRY(device_step_set_scaler(v, &(dt_scaler){0}));
     return create_commit(v);

@@ -435,6 +435,10 @@ int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *a
     return queue(m, st, &w);
 }
 
+void fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes) {
+    note(of(a), call, "", n_bytes, NULL);
+}
+
 void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes) {
     const fake_block *b = fake_memory_find(&of(a)->memory, p, n_bytes);
     if (!b || b->pinned) fake_breach("%zu bytes for NCCL are not the device's", n_bytes);

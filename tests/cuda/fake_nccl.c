@@ -29,6 +29,8 @@ typedef struct nccl {
     int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
     const void *waits; // the piece of work that has sent its part and waits for the others
     bool inited, aborted;
+    void *own; // memory of NCCL's, one piece
+    bool registered;
 } nccl;
 
 typedef enum op_kind { ALL_REDUCE, BROADCAST, SEND, RECV } op_kind;
@@ -219,18 +221,55 @@ static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, in
     return queue(a, RECV, data, (size_t)count * sizeof *data, from, DT_F32, stream);
 }
 
+static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
+    nccl *n = of(a);
+    fake_cuda_note(n->cuda, "mem_alloc", n_bytes);
+    if (n->own || n->cuda->alloc(n->cuda, p, n_bytes)) return INVALID;
+    n->own = *p;
+    return DT_NCCL_OK;
+}
+
+static int mem_free(const dt_nccl_api *a, void *p) {
+    nccl *n = of(a);
+    fake_cuda_note(n->cuda, "mem_free", 0);
+    if (p != n->own || n->registered) fake_breach("memory of NCCL's is given back in use");
+    n->own = NULL;
+    return n->cuda->free(n->cuda, p) ? INVALID : DT_NCCL_OK;
+}
+
+static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
+    nccl *n = of(a);
+    (void)comm;
+    fake_cuda_note(n->cuda, "comm_register", n_bytes);
+    if (p != n->own) return INVALID;
+    n->registered = true;
+    *handle = n;
+    return DT_NCCL_BUSY;
+}
+
+static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
+    nccl *n = of(a);
+    (void)comm;
+    fake_cuda_note(n->cuda, "comm_deregister", 0);
+    if (handle != n || !n->registered) fake_breach("no memory is registered");
+    n->registered = false;
+    return DT_NCCL_OK;
+}
+
 static int finalize(const dt_nccl_api *a, void *comm) {
-    (void)a, (void)comm;
+    (void)comm;
+    fake_cuda_note(of(a)->cuda, "finalize", 0);
     return DT_NCCL_OK;
 }
 
 static int leave(const dt_nccl_api *a, void *comm) {
     (void)comm;
     of(a)->aborted = true;
+    of(a)->registered = false;
     return DT_NCCL_OK;
 }
 
-const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda) {
+const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
     nccl *n = dt_xcalloc(1, sizeof *n);
     n->api = (dt_nccl_api){.self = n,
                            .error_text = error_text,
@@ -244,6 +283,12 @@ const dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda) {
                            .finalize = finalize,
                            .destroy = leave,
                            .abort = leave};
+    if (!old) {
+        n->api.mem_alloc = mem_alloc;
+        n->api.mem_free = mem_free;
+        n->api.comm_register = comm_register;
+        n->api.comm_deregister = comm_deregister;
+    }
     n->cuda = cuda;
     return &n->api;
 }

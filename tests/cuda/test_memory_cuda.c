@@ -7,7 +7,9 @@
 
 #include <cmocka.h>
 
+#include "comm/comm_nccl.h"
 #include "fake_cuda.h"
+#include "fake_nccl.h"
 #include "models/models.h"
 #include "train/device_inputs.h"
 
@@ -118,8 +120,58 @@ static void test_out_of_memory(void **state) {
     b->destroy(b);
 }
 
+// What ranks exchange is NCCL's memory and registered with the communicator, from before the first use to
+// behind the last; nothing of the kind with an older library or a single rank.
+static void share(bool old, int world_size) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    const dt_nccl_api *nccl = fake_nccl_create(api, old);
+    const dt_backend_opts o = {.threads = 1, .world_size = world_size};
+    dt_backend *b = NULL;
+    dt_comm *boot = NULL, *c = NULL;
+    dt_slab slab = {0};
+    float *grad = NULL;
+    assert_int_equal(dt_cuda_backend_create(&b, api, nccl, 0, &o), DT_OK);
+    assert_int_equal(dt_comm_create_self(&boot), DT_OK);
+    assert_int_equal(dt_comm_create_nccl(&c, b, boot, 10), DT_OK);
+    fake_cuda_log_clear(api);
+    dt_slab_add(&slab, (void **)&grad, 1000 * sizeof *grad);
+    assert_int_equal(dt_slab_take_shared(&slab, b, "gradients"), DT_OK);
+    dt_comm_nccl_set_streams(c, b->device->stream, NULL);
+    assert_int_equal(dt_comm_nccl_register(c, slab.memory, slab.n_bytes), DT_OK);
+    assert_int_equal(c->all_reduce_f32(c, grad, 1000), DT_OK);
+    assert_int_equal(b->device->synchronize(b, b->device->stream), DT_OK);
+    assert_int_equal(c->finalize(c), DT_OK);
+    dt_slab_drop(&slab);
+    static const char *const names[] = {"mem_alloc",       "comm_register", "all_reduce",
+                                        "comm_deregister", "finalize",      "mem_free"};
+    size_t n = 0, at = 0;
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    const bool shared = !old && world_size > 1;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < 6; k++)
+            if (strcmp(log[i].call, names[k]) == 0 && (shared || k == 2 || k == 4 || !old)) {
+                if (shared) assert_string_equal(log[i].call, names[at]);
+                at++;
+            }
+    // a single rank's memory is not NCCL's: its registration is refused, and all goes on
+    assert_int_equal(at, shared ? 6 : old ? 2 : 3);
+    dt_comm_destroy_nccl(c);
+    dt_comm_destroy(boot);
+    b->destroy(b);
+    fake_nccl_destroy(nccl);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+static void test_shared_memory(void **state) {
+    (void)state;
+    share(false, 2);
+    share(true, 2);
+    share(false, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_start),
-                                       cmocka_unit_test(test_out_of_memory)};
+                                       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_shared_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,10 +38,17 @@ static const char *describe(const dt_backend *b) {
 }
 
 // ---- memory ----------------------------------------------------------------------------------------
+static dt_status clear_memory(dt_cuda *c, void *p, size_t n_bytes, const char *what) {
+    int e = c->api->zero(c->api, p, n_bytes, NULL);
+    if (!e) e = c->api->stream_synchronize(c->api, NULL);
+    dt_cuda_check(c, e, what);
+    return dt_cuda_status(c);
+}
+
 static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     dt_cuda *c = dt_cuda_self(b);
     *p = NULL;
-    int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64);
+    const int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64);
     if (e) {
         dt_cuda_device_info now = {{0}};
         c->api->device_info(c->api, c->index, &now);
@@ -52,15 +59,32 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
             c->index, (double)n_bytes / 1e6, what, (double)now.free_bytes / 1e6,
             (double)now.total_bytes / 1e6, c->api->error_text(c->api, e));
     }
-    e = c->api->zero(c->api, *p, n_bytes ? n_bytes : 64, NULL);
-    if (!e) e = c->api->stream_synchronize(c->api, NULL);
-    dt_cuda_check(c, e, what);
-    return dt_cuda_status(c);
+    return clear_memory(c, *p, n_bytes ? n_bytes : 64, what);
+}
+
+// Where NCCL gives none, ordinary memory serves too.
+static dt_status alloc_shared(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+    dt_cuda *c = dt_cuda_self(b);
+    const dt_nccl_api *nccl = c->device.nccl;
+    void **at = c->shared, **end = at + sizeof c->shared / sizeof *c->shared;
+    while (at < end && *at) at++;
+    if (c->world_size <= 1 || !nccl || !nccl->mem_alloc || at == end ||
+        nccl->mem_alloc(nccl, p, n_bytes))
+        return alloc(b, p, n_bytes, what);
+    *at = *p;
+    return clear_memory(c, *p, n_bytes, what);
 }
 
 static void release(dt_backend *b, void *p, size_t n_bytes) {
     (void)n_bytes;
     dt_cuda *c = dt_cuda_self(b);
+    const dt_nccl_api *nccl = c->device.nccl;
+    for (size_t i = 0; p && i < sizeof c->shared / sizeof *c->shared; i++) {
+        if (c->shared[i] != p) continue;
+        c->shared[i] = NULL;
+        if (nccl->mem_free(nccl, p)) dt_cuda_check(c, 1, "free of NCCL's memory");
+        return;
+    }
     if (p) dt_cuda_check(c, c->api->free(c->api, p), "free");
 }
 
@@ -238,7 +262,8 @@ static void destroy(dt_backend *b) {
     free(b);
 }
 
-static const dt_device device_table = {.memory = memory,
+static const dt_device device_table = {.alloc_shared = alloc_shared,
+                                       .memory = memory,
                                        .stream_create = stream_create,
                                        .stream_destroy = stream_destroy,
                                        .synchronize = synchronize,
@@ -261,8 +286,11 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                                  int index, const dt_backend_opts *opts) {
     *out = NULL;
     dt_cuda *c = dt_xcalloc(1, sizeof *c);
-    *c = (dt_cuda){
-        .api = api, .index = index, .deterministic = opts->deterministic, .tf32 = opts->tf32};
+    *c = (dt_cuda){.api = api,
+                   .index = index,
+                   .deterministic = opts->deterministic,
+                   .tf32 = opts->tf32,
+                   .world_size = opts->world_size};
     dt_cuda_check(c, api->device_use(api, index), "using the device");
     if (!c->error)
         dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");

@@ -15,6 +15,8 @@ typedef struct dt_cuda {
     int index; // of the device
     dt_cuda_device_info info;
     bool deterministic, tf32;
+    int world_size;
+    void *shared[4];             // memory that is NCCL's
     struct dt_cuda_plans *plans; // cuda_plans.h
     void *event;                 // of stream_wait
     int error;                   // the first, and what was being done

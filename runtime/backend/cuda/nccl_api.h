@@ -32,6 +32,12 @@ struct dt_nccl_api {
     int (*finalize)(const dt_nccl_api *a, void *comm); // BUSY until what was queued is done
     int (*destroy)(const dt_nccl_api *a, void *comm);  // after finalize
     int (*abort)(const dt_nccl_api *a, void *comm);    // ends kernels that wait, frees
+    // NCCL 2.19 and newer; NULL where the library is older. Memory that every GPU of a host can reach, and
+    // memory that collectives use where it lies instead of copying through buffers of NCCL's own.
+    int (*mem_alloc)(const dt_nccl_api *a, void **p, size_t n_bytes);
+    int (*mem_free)(const dt_nccl_api *a, void *p);
+    int (*comm_register)(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle);
+    int (*comm_deregister)(const dt_nccl_api *a, void *comm, void *handle);
 };
 
 #endif

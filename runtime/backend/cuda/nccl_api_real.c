@@ -79,18 +79,57 @@ static int abort_comm(const dt_nccl_api *a, void *comm) {
     return (int)ncclCommAbort((ncclComm_t)comm);
 }
 
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+#define HAS_REGISTERED_MEMORY
+// an older library at run time lacks them, and the module loads all the same
+#pragma weak ncclMemAlloc
+#pragma weak ncclMemFree
+#pragma weak ncclCommRegister
+#pragma weak ncclCommDeregister
+
+static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
+    (void)a;
+    return (int)ncclMemAlloc(p, n_bytes);
+}
+
+static int mem_free(const dt_nccl_api *a, void *p) {
+    (void)a;
+    return (int)ncclMemFree(p);
+}
+
+static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
+    (void)a;
+    return (int)ncclCommRegister((ncclComm_t)comm, p, n_bytes, handle);
+}
+
+static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
+    (void)a;
+    return (int)ncclCommDeregister((ncclComm_t)comm, handle);
+}
+#endif
+
 const dt_nccl_api *dt_nccl_api_real(void);
 const dt_nccl_api *dt_nccl_api_real(void) {
-    static const dt_nccl_api api = {.error_text = error_text,
-                                    .unique_id = unique_id,
-                                    .init = init,
-                                    .async_error = async_error,
-                                    .all_reduce = all_reduce,
-                                    .broadcast = broadcast,
-                                    .send = send,
-                                    .recv = recv,
-                                    .finalize = finalize,
-                                    .destroy = destroy,
-                                    .abort = abort_comm};
+    static dt_nccl_api api = {.error_text = error_text,
+                              .unique_id = unique_id,
+                              .init = init,
+                              .async_error = async_error,
+                              .all_reduce = all_reduce,
+                              .broadcast = broadcast,
+                              .send = send,
+                              .recv = recv,
+                              .finalize = finalize,
+                              .destroy = destroy,
+                              .abort = abort_comm};
+#ifdef HAS_REGISTERED_MEMORY
+    if (ncclMemAlloc && ncclMemFree) {
+        api.mem_alloc = mem_alloc;
+        api.mem_free = mem_free;
+    }
+    if (ncclCommRegister && ncclCommDeregister) {
+        api.comm_register = comm_register;
+        api.comm_deregister = comm_deregister;
+    }
+#endif
     return &api;
 }

@@ -25,7 +25,7 @@ static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
     DT_TRY(dt_cuda_choose_device(&index, o.n_devices, opts->local_rank, opts->local_size,
                                  getenv("CUDA_VISIBLE_DEVICES")));
     dt_cuda_api *api = fake_cuda_create(&o);
-    nccl = fake_nccl_create(api);
+    nccl = fake_nccl_create(api, false);
     DT_TRY(dt_cuda_backend_create(out, api, nccl, index, opts));
     backend_destroy = (*out)->destroy;
     (*out)->destroy = destroy;
