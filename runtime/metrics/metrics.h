@@ -33,7 +33,8 @@ typedef struct dt_step_record {
     double step_s, data_s, compute_s, comm_s, other_s; // seconds of this step, by phase
     double idle_s; // of compute_s: the host waited for its device; 0 without one
     int64_t global_batch;
-    bool skipped; // overflow or NaN: nothing was committed
+    bool skipped;      // overflow or NaN: nothing was committed
+    double loss_scale; // of fp16, after this step; 0: losses are not scaled
 } dt_step_record;
 
 typedef struct dt_metric_value {

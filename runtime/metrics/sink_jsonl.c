@@ -84,6 +84,7 @@ static void step(void *state, const dt_step_record *r, const dt_step_stats *stat
     dt_json_real(j, "lr", r->lr);
     dt_json_real(j, "grad_norm", r->grad_norm);
     if (r->skipped) dt_json_bool(j, "skipped", true);
+    if (r->loss_scale > 0) dt_json_real(j, "loss_scale", r->loss_scale);
     dt_json_real(j, "samples_per_s", stats->samples_per_s);
     dt_json_begin_object(j, "seconds");
     dt_json_real(j, "step", r->step_s);

@@ -473,7 +473,9 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
                              .comm_s = r->comm_s,
                              .other_s = other > 0.0 ? other : 0.0,
                              .idle_s = r->idle_s,
-                             .global_batch = t->s.global_batch};
+                             .global_batch = t->s.global_batch,
+                             .skipped = r->skipped,
+                             .loss_scale = (double)r->scaler.scale};
     dt_metrics_step(t->metrics, &record);
 }
 
@@ -558,10 +560,8 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     t->state.loss_scale = (double)r->scaler.scale;
     t->state.clean_steps = r->scaler.clean_steps;
     t->state.n_skipped = r->scaler.n_skipped;
-    if (r->skipped)
-        note_skipped(t, r);
-    else
-        record_step(t, r, rate_at(t, r->step), step_s);
+    if (r->skipped) note_skipped(t, r);
+    record_step(t, r, rate_at(t, r->step), step_s);
     watch_source(t);
     return DT_OK;
 }

@@ -144,6 +144,28 @@ static void test_jsonl(void **state) {
     dt_metrics_close(m);
 }
 
+// In fp16 a line says with which scale the run goes on, and one of a skipped step that it was.
+static void test_skipped_steps(void **state) {
+    dt_metrics *m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    dt_step_record r = record(1);
+    r.loss_scale = 65536;
+    dt_metrics_step(m, &r);
+    r = record(2);
+    r.loss = INFINITY;
+    r.skipped = true;
+    r.loss_scale = 32768;
+    dt_metrics_step(m, &r);
+    dt_metrics_flush(m);
+    char *text = read_text("metrics.jsonl"), *second = strchr(text, '\n') + 1;
+    second[-1] = 0;
+    assert_non_null(strstr(text, "\"loss_scale\":65536,"));
+    assert_null(strstr(text, "skipped"));
+    assert_non_null(strstr(second, "\"loss\":null,"));
+    assert_non_null(strstr(second, "\"skipped\":true,\"loss_scale\":32768,\"samples_per_s\":0,"));
+    free(text);
+    dt_metrics_close(m);
+}
+
 static int count_lines(const char *name) {
     char *text = read_text(name);
     int n = 0;
@@ -440,6 +462,7 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "write") == 0) return write_example(argv[2]);
     const struct CMUnitTest tests[] = {
         RUN(test_jsonl),
+        RUN(test_skipped_steps),
         RUN(test_resume_truncates),
         RUN(test_full_disk),
         RUN(test_unwritable_directory),
