@@ -116,11 +116,14 @@ target_compile_options(dtrain_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads
 target_link_libraries(dtrain_cuda PRIVATE ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${DTRAIN_NCCL_LIBRARY}
                       ${CMAKE_DL_LIBS} Threads::Threads)
 target_link_options(dtrain_cuda PRIVATE "LINKER:-Bsymbolic" -static-libstdc++ -static-libgcc)
-set(cuda_rpath "$ORIGIN/lib;$ORIGIN;/usr/local/cuda/lib64;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
+# in the build folder also where the libraries were found; a bundle takes the installed form, without
+set(cuda_usual "$ORIGIN/lib;$ORIGIN;/usr/local/cuda/lib64;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
+set(cuda_rpath ${cuda_usual})
 foreach(library ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${DTRAIN_NCCL_LIBRARY})
   get_filename_component(folder ${library} DIRECTORY)
   list(APPEND cuda_rpath ${folder})
 endforeach()
 list(REMOVE_DUPLICATES cuda_rpath)
-set_target_properties(dtrain_cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${cuda_rpath}")
+set_target_properties(dtrain_cuda PROPERTIES BUILD_RPATH "${cuda_rpath}" INSTALL_RPATH "${cuda_usual}")
+install(TARGETS dtrain_cuda LIBRARY DESTINATION . COMPONENT cuda_module)
 message(STATUS "dtrain_cuda.so: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, sm ${cuda_architectures}, ${DTRAIN_CUDNN_LIBRARY}, ${DTRAIN_NCCL_LIBRARY}")

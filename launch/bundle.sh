@@ -9,9 +9,11 @@ source=$(cd "$(dirname "$0")/.." && pwd)
 name=dtrain-$version-linux-$(uname -m)
 stage=$build/bundle/$name
 rm -rf "$build/bundle"; mkdir -p "$stage/lib"
-for file in dtrain dtrain_mpi.so dtrain_cuda.so; do
+for file in dtrain dtrain_mpi.so; do
     [ -e "$build/$file" ] && install -m 755 "$build/$file" "$stage/$file" || true
 done
+# its path to CUDA's libraries becomes that of other machines
+[ ! -e "$build/dtrain_cuda.so" ] || cmake --install "$build" --component cuda_module --prefix "$stage" >/dev/null
 ldd "$stage/dtrain" | awk '/=> \// {print $1, $3}' | while read -r soname path; do
     case $soname in
     libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | ld-linux* | libresolv.so.*) ;;
