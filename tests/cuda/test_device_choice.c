@@ -7,7 +7,10 @@
 #include <cmocka.h>
 
 #include "backend/cuda/device_choice.h"
+#include "backend/cuda/device_near.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int chosen(int n, int rank, int size, const char *visible) {
@@ -38,16 +41,29 @@ static void test_refused(void **state) {
     assert_int_equal(dt_cuda_choose_device(&index, 2, 1, 4, "0,1"), DT_E_USAGE);
 }
 
-static void test_cores(void **state) {
+// Another machine's topology: hwloc binds nothing then, and says what it would.
+static void test_near(void **state) {
     (void)state;
-    assert_false(dt_cuda_bind_cores("ffff:ff:1f.7")); // no such device: nothing changes
+    char text[256];
+    assert_false(dt_cuda_bind_near("ffff:ff:1f.7", text, sizeof text)); // no such device
+    assert_string_equal(text, "");
+    setenv("HWLOC_XMLFILE", DTRAIN_TOPOLOGY, 1);
+    if (!dt_cuda_bind_near("0000:1b:00.0", text, sizeof text)) {
+        puts("skipped: no libhwloc, at build time or now");
+        return;
+    }
+    assert_string_equal(text, "cores 0-1, memory of NUMA node 0");
+    assert_true(dt_cuda_bind_near("0000:9c:00.0", text, sizeof text));
+    assert_string_equal(text, "cores 2-3, memory of NUMA node 1");
+    assert_false(dt_cuda_bind_near("0000:9d:00.0", text, sizeof text)); // not there
+    unsetenv("HWLOC_XMLFILE");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chosen),
         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_cores),
+        cmocka_unit_test(test_near),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

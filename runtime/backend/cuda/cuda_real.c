@@ -8,6 +8,8 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device_choice.h"
+#include "backend/cuda/device_near.h"
+#include "base/log.h"
 
 #include <ctype.h>
 #include <cuda_runtime_api.h>
@@ -260,12 +262,14 @@ static void destroy_with_libraries(dt_backend *b) {
 
 static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     int n, index;
+    char near[400];
     dt_cuda_device_info info;
     DT_TRY(count_devices(&n));
     DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size,
                                  getenv("CUDA_VISIBLE_DEVICES")));
     if (!device_info(NULL, index, &info)) {
-        dt_cuda_bind_cores(info.pci);
+        if (dt_cuda_bind_near(info.pci, near, sizeof near))
+            dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
         if (!device_use(NULL, index) &&
             dt_cuda_real_kernel_missing() == cudaErrorNoKernelImageForDevice)
             return dt_fail(
