@@ -271,19 +271,22 @@ static void test_sums_of_a_convolution(void **state) {
             }
             sums[c] += sum, sums[C + c] += square;
         }
-    dt_bn_finish_args f = {.c = dt_cols_make(ROWS, C, 512, 4),
-                           .count = ROWS,
-                           .x = x,
-                           .sums = sums,
-                           .scale = scale,
-                           .shift = zero,
-                           .saved_mean = saved[0],
-                           .saved_invstd = saved[1],
-                           .type = DT_F16,
-                           .training = 1,
-                           .eps = 1e-5f};
-    f.consts = aligned((size_t)f.c.padded * 5 * 4);
-    RUN(bn_finish, &f, 1, 1024);
+    const dt_bn_finish_args f = {.count = ROWS,
+                                 .x = x,
+                                 .sums = sums,
+                                 .scale = scale,
+                                 .shift = zero,
+                                 .saved_mean = saved[0],
+                                 .saved_invstd = saved[1],
+                                 .type = DT_F16,
+                                 .training = 1,
+                                 .eps = 1e-5f};
+    dt_bn_once_args a = {.finish = f, .apply = {.x = x, .type = DT_F16}};
+    a.apply.c = dt_cols_flow(ROWS, C, 16);
+    a.apply.out = aligned(ROWS * C * 2);
+    const int64_t blocks = a.apply.c.n_chunks * a.apply.c.tiles;
+    assert_true(blocks > 4);
+    RUN(bn_apply_sums, &a, blocks, 256);
     for (int c = 0; c < C; c++) {
         double mean = 0, var = 0;
         for (int i = 0; i < ROWS; i++) mean += (double)dt_get(x, DT_F16, i * C + c) / ROWS;
@@ -298,17 +301,114 @@ static void test_sums_of_a_convolution(void **state) {
             !(fabs((double)saved[1][c] / gain - 1) < fp16 / 4))
             fail_msg("channel %d: %.9g and %.9g for %.9g and %.9g", c, (double)saved[0][c],
                      (double)saved[1][c], mean, gain);
+        for (int i = 0; i < ROWS; i += 997) {
+            const double want = ((double)dt_get(x, DT_F16, i * C + c) - mean) * gain;
+            assert_true(fabs((double)dt_get(a.apply.out, DT_F16, i * C + c) - want) < 2 * fp16);
+        }
     }
-    free(x), free(sums), free(f.consts);
+    free(x), free(sums), free(a.apply.out);
+}
+
+// One kernel a direction gives what three give, for each way to mask, to 1e-5 of the largest.
+static double worst(const float *a, const float *b, int n) {
+    double largest = 0, most = 0;
+    for (int i = 0; i < n; i++) {
+        largest = fmax(largest, fabs((double)b[i]));
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    }
+    return most / largest;
+}
+static void test_one_batch_norm_kernel(void **state) {
+    (void)state;
+    enum { ROWS = 1203, C = 16, N = ROWS * C };
+    const dt_cols three = dt_cols_make(ROWS, C, 512, 4), flow = dt_cols_flow(ROWS, C, 16);
+    const dt_cols one = {.rows = ROWS,
+                         .cols = C,
+                         .chunk_rows = ROWS,
+                         .n_chunks = 1,
+                         .padded = C,
+                         .tiles = 1,
+                         .tx_log2 = 1,
+                         .whole = 1};
+    float *x = aligned(N * 4), *dy = aligned(N * 4), *y[2], *dx[2], scale[C], shift[C];
+    float *partial = aligned((size_t)(three.n_chunks * 2 * three.padded) * 4);
+    float *consts = aligned((size_t)three.padded * 5 * 4), saved[2][2][C], grad[2][2][C];
+    for (int i = 0; i < 2; i++) y[i] = aligned(N * 4), dx[i] = aligned(N * 4);
+    for (int i = 0; i < N; i++) {
+        const dt_rng r = {.seed = 4};
+        x[i] = dt_rng_uniform(&r, (uint32_t)i),
+        dy[i] = dt_rng_uniform(&r, (uint32_t)(N + i)) - 0.5f;
+    }
+    for (int c = 0; c < C; c++)
+        scale[c] = c ? 1 + 0.1f * (float)c : -1, shift[c] = 0.05f * (float)c;
+    for (int mask = DT_BN_NONE; mask <= DT_BN_OF_Y; mask++) {
+        for (int k = 0; k < 2; k++) { // 0: three kernels
+            dt_bn_args s = {.c = k ? one : three,
+                            .x = x,
+                            .out = y[k],
+                            .partial = partial,
+                            .consts = consts,
+                            .type = DT_F32,
+                            .relu = mask != DT_BN_NONE};
+            dt_bn_finish_args f = {.c = three,
+                                   .count = ROWS,
+                                   .x = x,
+                                   .partial = partial,
+                                   .consts = consts,
+                                   .scale = scale,
+                                   .shift = shift,
+                                   .saved_mean = saved[k][0],
+                                   .saved_invstd = saved[k][1],
+                                   .type = DT_F32,
+                                   .training = 1,
+                                   .eps = 1e-5f};
+            dt_bn_args last = s;
+            last.c = k ? one : flow;
+            dt_bn_once_args all = {.sums = s, .apply = last, .finish = f};
+            if (k) {
+                RUN(bn_small, &all, 1, DT_BN_SMALL_THREADS);
+            } else {
+                RUN(bn_stats, &s, three.n_chunks * three.tiles, 256);
+                RUN(bn_finish, &f, 1, 1024);
+                RUN(bn_apply, &last, flow.n_chunks * flow.tiles, 256);
+            }
+            s.dy = dy, s.y = y[k], s.out = dx[k], s.mask = mask;
+            s.mean = f.mean_in = saved[k][0], s.invstd = f.var_in = saved[k][1];
+            s.scale = scale, s.shift = shift;
+            f.out1 = grad[k][0], f.out2 = grad[k][1];
+            last = s;
+            last.c = k ? one : flow;
+            all.sums = s, all.apply = last, all.finish = f;
+            if (k) {
+                RUN(bn_bwd_small, &all, 1, DT_BN_SMALL_THREADS);
+            } else {
+                RUN(bn_bwd_sums, &s, three.n_chunks * three.tiles, 256);
+                RUN(bn_bwd_finish, &f, 1, 1024);
+                RUN(bn_bwd_apply, &last, flow.n_chunks * flow.tiles, 256);
+            }
+        }
+        assert_true(worst(saved[1][1], saved[0][1], C) < 1e-5 && worst(y[1], y[0], N) < 1e-5);
+        assert_true(worst(grad[1][0], grad[0][0], C) < 1e-5 &&
+                    worst(grad[1][1], grad[0][1], C) < 1e-5);
+        assert_true(worst(dx[1], dx[0], N) < 1e-5);
+    }
+    for (int i = 0; i < 2; i++) free(y[i]), free(dx[i]);
+    free(x), free(dy), free(partial), free(consts);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quotients),       cmocka_unit_test(test_map_loop),
-        cmocka_unit_test(test_nan_elementwise), cmocka_unit_test(test_nan_softmax),
-        cmocka_unit_test(test_nan_pool),        cmocka_unit_test(test_nan_batch_norm),
-        cmocka_unit_test(test_loss_edges),      cmocka_unit_test(test_dropout_bits),
-        cmocka_unit_test(test_outlier_first),   cmocka_unit_test(test_sums_of_a_convolution),
+        cmocka_unit_test(test_quotients),
+        cmocka_unit_test(test_map_loop),
+        cmocka_unit_test(test_nan_elementwise),
+        cmocka_unit_test(test_nan_softmax),
+        cmocka_unit_test(test_nan_pool),
+        cmocka_unit_test(test_nan_batch_norm),
+        cmocka_unit_test(test_loss_edges),
+        cmocka_unit_test(test_dropout_bits),
+        cmocka_unit_test(test_outlier_first),
+        cmocka_unit_test(test_sums_of_a_convolution),
+        cmocka_unit_test(test_one_batch_norm_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

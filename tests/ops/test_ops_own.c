@@ -408,6 +408,10 @@ static void test_bn(void **state) {
     run_bn(S4(2, 3, 2, 2), true, true, false, true);
     run_bn(S4(3, 32, 1, 2), true, false, false, true);
     run_bn(S4(2, 16, 6, 4), true, true, false, true);
+#ifdef DT_ROWS_CUDA // more pixels than one block takes (batch_norm_cuda.c); without kinks, which many pixels meet
+    run_bn(S4(2, 16, 61, 43), false, false, true, true);
+    run_bn(S4(1, 20, 61, 85), false, false, false, true);
+#endif
 }
 
 // Several pieces an image, an odd last row after them, and both ways of sharing work (bits compared).

@@ -6,17 +6,23 @@
 //   backward  in  x, scale, [shift], …; y (ReLU without pool), saved mean, saved 1/std, argmax (pool); dy
 //             out dx, dscale, dshift, -, -, dresidual
 //
-// The first pass of forward falls away where x brings its sums (DT_NHWC_SUMS, see conv2d_cuda.c).
+// Three kernels a direction: a pass for sums, the constants of each channel, a pass that applies them. One, where
+//   - x brings its sums (DT_NHWC_SUMS, see conv2d_cuda.c), forward: each block makes the constants that it needs;
+//   - there are at most SMALL_PIXELS pixels: a block then holds all of a few channels, 32 bytes a pixel, in the
+//     first-level cache of its multiprocessor (192 KiB and more from sm_80 on), and does everything. With few
+//     pixels a launch costs more than what the other multiprocessors would save.
+// Which it is follows from shapes and layouts alone.
 //
-// Scratch: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
+// Scratch of three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
 #include "backend/cuda/kernels/batch_norm_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
-enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16 };
+enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16, SMALL_PIXELS = 5120 };
 
 typedef struct bn_state {
     int type;
-    bool training, relu, pool, residual, summed; // summed: x brings its sums
+    bool training, relu, pool, residual;
+    bool summed, small; // x brings its sums; a block holds all pixels of its channels
     int64_t pixels, channels, images, height, width;
     dt_cols sums, apply; // first pass; second pass
     int mask;
@@ -45,12 +51,33 @@ static dt_status read_shape(dt_site *s, bn_state *st, const dt_value_info *x) {
 }
 
 static int64_t partial_floats(const bn_state *st) {
-    return st->training && !st->summed ? st->sums.n_chunks * 2 * st->sums.padded : 0;
+    return st->training ? st->sums.n_chunks * 2 * st->sums.padded : 0;
 }
 
-static void size_scratch(dt_site *s, const bn_state *st) {
-    const int64_t partial = partial_floats(st);
-    s->scratch_bytes = (size_t)(partial + 5 * st->sums.padded) * sizeof(float);
+// All rows in one chunk, 32 bytes of columns a block.
+static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
+    dt_cols c = dt_cols_make(rows, cols, 1, 1);
+    const int64_t pieces = (cols + 7) / 8;
+    c.tx_log2 = type != DT_F32 && pieces > 1;
+    c.tiles = (int)((pieces + (1 << c.tx_log2) - 1) >> c.tx_log2);
+    c.padded = (int64_t)c.tiles * 8 << c.tx_log2;
+    c.chunk_rows = rows > 0 ? rows : 1;
+    c.n_chunks = 1;
+    return c;
+}
+
+// How rows are divided: n_sums of the first pass, n_apply of the second. Then the scratch.
+static void divide(dt_site *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
+    st->small = st->training && !st->summed && st->pixels <= SMALL_PIXELS;
+    if (st->small) {
+        st->sums = small_cols(n_sums, st->channels, st->type);
+        st->apply = small_cols(n_apply, st->channels, st->type);
+        return;
+    }
+    st->sums = dt_cols_make(n_sums, st->channels, SUM_BLOCKS, SUM_ROWS);
+    st->apply = dt_cols_flow(n_apply, st->channels, FLOW_ROWS);
+    if (!st->summed)
+        s->scratch_bytes = (size_t)(partial_floats(st) + 5 * st->sums.padded) * sizeof(float);
 }
 
 static dt_status prepare_forward(dt_site *s) {
@@ -65,11 +92,9 @@ static dt_status prepare_forward(dt_site *s) {
         (const dt_value_info *[]){x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL},
         3));
     DT_TRY(read_shape(s, st, x));
-    st->sums = dt_cols_make(st->pixels, st->channels, SUM_BLOCKS, SUM_ROWS);
     const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
-    st->apply = dt_cols_flow(st->pool ? windows : st->pixels, st->channels, FLOW_ROWS);
+    divide(s, st, st->pixels, st->pool ? windows : st->pixels);
     if (!st->pool) s->inplace_in = 0;
-    size_scratch(s, st);
     return DT_OK;
 }
 
@@ -98,21 +123,19 @@ static dt_status prepare_backward(dt_site *s) {
         return dt_cuda_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
     const int64_t rows = (st->height + 1) / 2, across = (st->width + 1) / 2;
     const int64_t pooled = st->images * (st->height / 2) * (st->width / 2);
-    st->sums = dt_cols_make(st->pool ? pooled : st->pixels, st->channels, SUM_BLOCKS, SUM_ROWS);
-    st->apply =
-        dt_cols_flow(st->pool ? st->images * rows * across : st->pixels, st->channels, FLOW_ROWS);
+    divide(s, st, st->pool ? pooled : st->pixels,
+           st->pool ? st->images * rows * across : st->pixels);
     s->inplace_in = 0; // a thread reads what it needs of x before it writes dx there
-    size_scratch(s, st);
     return DT_OK;
 }
 
 static dt_bn_args base_args(const dt_site *s, const dt_run *r, bool ceil_windows) {
     const bn_state *st = s->state;
-    const int64_t partial = partial_floats(st);
+    float *scratch = s->scratch_bytes ? r->scratch : NULL; // one kernel needs none
     dt_bn_args a = {.x = r->in[0],
                     .out = r->out[0],
-                    .partial = r->scratch,
-                    .consts = (float *)r->scratch + partial,
+                    .partial = scratch,
+                    .consts = scratch ? scratch + partial_floats(st) : NULL,
                     .type = st->type,
                     .relu = st->relu,
                     .mask = st->mask,
@@ -144,57 +167,78 @@ static dt_cuda_grid finish_grid(const bn_state *st) {
     return (dt_cuda_grid){.blocks = (st->sums.padded + 31) / 32, .threads = 1024};
 }
 
+// One kernel for all; `grid` of st->apply.
+static void run_once(const dt_site *s, const dt_run *r, dt_cuda_kernel k, const dt_bn_args *sums,
+                     const dt_bn_args *apply, const dt_bn_finish_args *finish) {
+    const bn_state *st = s->state;
+    const dt_bn_once_args a = {.sums = *sums, .apply = *apply, .finish = *finish, .pool = st->pool};
+    dt_cuda_grid grid = dt_cols_grid(&st->apply);
+    if (st->small) grid.threads = DT_BN_SMALL_THREADS;
+    dt_cuda_launch(dt_cuda_of(s), k, grid, &a, r->stream);
+}
+
 static void run_forward(const dt_site *s, const dt_run *r) {
     const bn_state *st = s->state;
+    const dt_value_info *x = dt_site_in(s, 0);
     dt_cuda *c = dt_cuda_of(s);
-    dt_bn_args a = base_args(s, r, false);
-    dt_bn_finish_args f = finish_args(s, r, &a);
-    a.residual = st->residual ? r->in[5] : NULL;
-    a.argmax = st->pool && s->node->n_out > 3 ? r->out[3] : NULL;
+    dt_bn_args sums = base_args(s, r, false), apply = sums;
+    dt_bn_finish_args f = finish_args(s, r, &sums);
+    sums.c = st->sums;
+    apply.c = st->apply;
+    apply.residual = st->residual ? r->in[5] : NULL;
+    apply.argmax = st->pool && s->node->n_out > 3 ? r->out[3] : NULL;
     f.mean_in = r->in[3], f.var_in = r->in[4];
     if (st->training) {
-        const dt_value_info *x = dt_site_in(s, 0);
-        a.c = st->sums;
-        if (st->summed)
-            f.sums =
-                (const float *)((const char *)r->in[0] + dt_layout_sums_at(x->dtype, &x->shape));
-        else
-            dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&a.c), &a, r->stream);
         f.saved_mean = r->out[1], f.saved_invstd = r->out[2];
         f.out1 = r->out[4], f.add1 = (int)(r->accumulate >> 4 & 1);
         f.out2 = r->out[5], f.add2 = (int)(r->accumulate >> 5 & 1);
     }
+    if (st->summed) {
+        f.sums = (const float *)((const char *)r->in[0] + dt_layout_sums_at(x->dtype, &x->shape));
+        run_once(s, r, st->pool ? DT_K_bn_apply_pool_sums : DT_K_bn_apply_sums, &sums, &apply, &f);
+        return;
+    }
+    if (st->small) {
+        run_once(s, r, DT_K_bn_small, &sums, &apply, &f);
+        return;
+    }
+    if (st->training) dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&sums.c), &sums, r->stream);
     dt_cuda_launch(c, DT_K_bn_finish, finish_grid(st), &f, r->stream);
-    a.c = st->apply;
-    dt_cuda_launch(c, st->pool ? DT_K_bn_apply_pool : DT_K_bn_apply, dt_cols_grid(&a.c), &a,
+    dt_cuda_launch(c, st->pool ? DT_K_bn_apply_pool : DT_K_bn_apply, dt_cols_grid(&apply.c), &apply,
                    r->stream);
 }
 
 static void run_backward(const dt_site *s, const dt_run *r) {
     const bn_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
-    dt_bn_args a = base_args(s, r, false);
-    dt_bn_finish_args f = finish_args(s, r, &a);
-    a.dy = r->in[dt_cuda_pos_grad(s, 0)];
-    a.y = r->in[dt_cuda_pos_out(s, 0)];
-    a.argmax_in = st->pool ? r->in[dt_cuda_pos_out(s, 3)] : NULL;
-    a.dresidual = st->residual ? r->out[5] : NULL;
-    a.mean = f.mean_in = r->in[dt_cuda_pos_out(s, 1)];
-    a.invstd = f.var_in = r->in[dt_cuda_pos_out(s, 2)];
-    a.scale = f.scale, a.shift = f.shift;
-    a.c = st->sums;
-    dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums, dt_cols_grid(&a.c), &a,
-                   r->stream);
+    dt_bn_args sums = base_args(s, r, false);
+    dt_bn_finish_args f = finish_args(s, r, &sums);
+    sums.dy = r->in[dt_cuda_pos_grad(s, 0)];
+    sums.y = r->in[dt_cuda_pos_out(s, 0)];
+    sums.argmax_in = st->pool ? r->in[dt_cuda_pos_out(s, 3)] : NULL;
+    sums.dresidual = st->residual ? r->out[5] : NULL;
+    sums.mean = f.mean_in = r->in[dt_cuda_pos_out(s, 1)];
+    sums.invstd = f.var_in = r->in[dt_cuda_pos_out(s, 2)];
+    sums.scale = f.scale, sums.shift = f.shift;
     f.out1 = r->out[1], f.add1 = (int)(r->accumulate >> 1 & 1);
     f.out2 = r->out[2], f.add2 = (int)(r->accumulate >> 2 & 1);
+    const dt_bn_args windows = base_args(s, r, true);
+    dt_bn_args apply = sums;
+    sums.c = st->sums;
+    apply.c = st->apply;
+    apply.across = windows.across, apply.down = windows.down;
+    if (apply.dresidual)
+        apply.dy = apply.dresidual, apply.mask = DT_BN_NONE; // g, masked by the first pass
+    if (st->small) {
+        run_once(s, r, DT_K_bn_bwd_small, &sums, &apply, &f);
+        return;
+    }
+    dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums, dt_cols_grid(&sums.c),
+                   &sums, r->stream);
     dt_cuda_launch(c, DT_K_bn_bwd_finish, finish_grid(st), &f, r->stream);
     if (!r->out[0]) return;
-    const dt_bn_args windows = base_args(s, r, true);
-    a.across = windows.across, a.down = windows.down;
-    a.c = st->apply;
-    if (a.dresidual) a.dy = a.dresidual, a.mask = DT_BN_NONE; // g, masked by the first pass
-    dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&a.c), &a,
-                   r->stream);
+    dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&apply.c),
+                   &apply, r->stream);
 }
 
 const dt_kernel dt_cuda_batch_norm = {prepare_forward, run_forward, dt_cuda_destroy};

@@ -49,7 +49,7 @@
 #define DT_BLOCK              ((int64_t)blockIdx.x)
 #define DT_GRID               ((int64_t)gridDim.x)
 #define DT_BLOCK_DIM          ((int)blockDim.x)
-#define DT_SHARED(type, x, n) __shared__ type x[n]
+#define DT_SHARED(type, x, n) __shared__ __align__(16) type x[n]
 // What was written so far is seen by the host before what is written next.
 #define DT_FENCE_SYSTEM() __threadfence_system()
 // dt_cuda_grid.shared_bytes of it, one array a kernel
@@ -76,7 +76,7 @@ typedef struct dt_host_block { // set by the machine that pretends, one block af
 #define DT_GRID      (dt_b->grid)
 #define DT_BLOCK_DIM (dt_b->block_dim)
 #define DT_SHARED(type, x, n)                                                                      \
-    type x[n];                                                                                     \
+    type x[n] __attribute__((aligned(16)));                                                        \
     memset(x, 0xff, sizeof x)
 #define DT_SHARED_DYNAMIC(type, x) type *x = (type *)dt_b->shared
 #define DT_FENCE_SYSTEM()          __atomic_thread_fence(__ATOMIC_RELEASE)

@@ -4,9 +4,12 @@
 //   forward    bn_stats      x -> per chunk of pixels and channel: mean and sum of squares about it
 //              bn_finish     chunks -> mean, gain, shift of each channel; saved and STAT outputs
 //              bn_apply      y = relu((x - mean) gain + shift + residual), or bn_apply_pool
+//              bn_apply_sums or bn_apply_pool_sums: all three, where x comes with its sums
+//              bn_small      all three, where a block can hold a few channels' pixels in its cache
 //   backward   bn_bwd_sums   sum(g), sum(g (x - mean)) per chunk, or _pool; writes dresidual = g
 //              bn_bwd_finish dscale, dshift; the constants of the second pass
 //              bn_bwd_apply  dx = gain g - k1 - k2 (x - mean), or _pool
+//              bn_bwd_small  all three
 //
 // g is dy behind the ReLU. Without residual the mask is made again from x, mean, gain and shift, by the
 // instructions of the forward pass, which saves reading y twice; behind a residual the first pass reads y and
@@ -18,7 +21,7 @@
 // direction, so that they begin with what the first passes have left in the cache.
 //
 // Or x comes with the sums of each channel and of its squares, made in f32 by the convolution that wrote it
-// (bn_finish alone reads them). There a mean far from zero does cost digits: the variance is off by mean^2 / variance
+// (each block makes the constants of its channels from them). There a mean far from zero does cost digits: the variance is off by mean^2 / variance
 // times the error of an f32 sum, 1e-7 to 1e-6 when it is made tile by tile. At a mean of ten deviations that is
 // a fraction of what fp16 rounds, at a hundred it is more than that; convolutions of normalised activations have
 // means of a few deviations. A variance that comes out below zero counts as zero.
@@ -31,7 +34,9 @@
 
 #include "backend/cuda/kernels/block_math.h"
 
-enum { DT_BN_THREADS = 256 }; // of the passes over x; bn_finish, bn_bwd_finish: 1024
+// Threads of a pass over x; of the kernels that do all passes. bn_finish, bn_bwd_finish: 1024.
+enum { DT_BN_THREADS = 256, DT_BN_SMALL_THREADS = 512 };
+enum { DT_BN_TILE = 256 }; // most channels of a block
 typedef enum dt_bn_mask {
     DT_BN_NONE, // g = dy
     DT_BN_OF_X, // dy where the normalised x is above zero
@@ -57,13 +62,39 @@ typedef struct dt_bn_finish_args {
     dt_cols c;     // of the first pass
     int64_t count; // values a channel
     const void *x;
-    const float *sums; // (2, cols) of x and of its squares, instead of partial; or NULL
+    const float *sums; // (2, cols) of x and of its squares (bn_apply_sums)
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
     float *consts, *saved_mean, *saved_invstd;
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
     int type, training, add1, add2;
     float eps;
 } dt_bn_finish_args;
+
+// All passes in one kernel: the arguments of each; consts and partial are not used.
+typedef struct dt_bn_once_args {
+    dt_bn_args sums, apply; // apply.out NULL: the last pass is left out
+    dt_bn_finish_args finish;
+    int pool;
+} dt_bn_once_args;
+
+// The constants of a thread's first channel; the next kind lies `step` further.
+typedef struct dt_bn_place {
+    const float *p;
+    int64_t step;
+} dt_bn_place;
+DT_FN dt_bn_place dt_bn_place_of(const dt_bn_args *a, int64_t col) {
+    dt_bn_place at;
+    at.p = a->consts + col;
+    at.step = a->c.padded;
+    return at;
+}
+// In shared memory: (kinds, DT_BN_TILE) of the block's channels.
+DT_FN dt_bn_place dt_bn_place_here(const float *consts, const dt_cols_share *s, int t) {
+    dt_bn_place at;
+    at.p = consts + (t & (s->tx - 1)) * 8;
+    at.step = DT_BN_TILE;
+    return at;
+}
 
 // ---- statistics ------------------------------------------------------------------------------------
 typedef struct dt_bn_moments {
@@ -103,31 +134,38 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     }
 }
 
-DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
-    DT_SHARED(float, count, DT_BN_THREADS);
-    DT_SHARED(float, mean, 8 * DT_BN_THREADS);
-    DT_SHARED(float, m2, 8 * DT_BN_THREADS);
-    DT_THREADS(t) {
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
-        dt_bn_moments m;
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_stats_thread(a, &s, &m, T, V));
-        count[t] = m.n;
-        for (int k = 0; k < 8; k++)
-            mean[k * DT_BN_THREADS + t] = m.mean[k], m2[k * DT_BN_THREADS + t] = m.m2[k];
+// count, mean and m2 of a block's threads in shared memory, and of its channels in those of lane 0.
+#define DT_BN_MOMENTS(THREADS, args)                                                               \
+    DT_SHARED(float, count, THREADS);                                                              \
+    DT_SHARED(float, mean, 8 * THREADS);                                                           \
+    DT_SHARED(float, m2, 8 * THREADS);                                                             \
+    DT_THREADS(t) {                                                                                \
+        const dt_cols_share s = dt_cols_of(&(args)->c, DT_BLOCK, DT_BLOCK_DIM, t);                 \
+        dt_bn_moments m;                                                                           \
+        DT_TYPED_ROWS(T, V, (args)->type, (args)->c.whole,                                         \
+                      dt_bn_stats_thread(args, &s, &m, T, V));                                     \
+        count[t] = m.n;                                                                            \
+        for (int k = 0; k < 8; k++)                                                                \
+            mean[k * THREADS + t] = m.mean[k], m2[k * THREADS + t] = m.m2[k];                      \
+    }                                                                                              \
+    DT_TREE(t, half, THREADS >> (args)->c.tx_log2, 1 << (args)->c.tx_log2,                         \
+            dt_bn_join(count, mean, m2, t, t + (half << (args)->c.tx_log2), THREADS))
+
+DT_FN void dt_bn_join(float *count, float *mean, float *m2, int t, int o, int threads) {
+    const float na = count[t], nb = count[o];
+    if (!(nb > 0.0f)) return;
+    const float share = nb / (na + nb);
+    for (int k = 0; k < 8; k++) {
+        const int i = k * threads + t, j = k * threads + o;
+        const float d = mean[j] - mean[i];
+        mean[i] += d * share;
+        m2[i] += m2[j] + d * d * (na * share);
     }
-    DT_TREE(
-        t, half, DT_BN_THREADS >> a->c.tx_log2, 1 << a->c.tx_log2,
-        const int o = t + (half << a->c.tx_log2);
-        const float na = count[t], nb = count[o]; if (nb > 0.0f) {
-            const float share = nb / (na + nb);
-            for (int k = 0; k < 8; k++) {
-                const int i = k * DT_BN_THREADS + t, j = k * DT_BN_THREADS + o;
-                const float d = mean[j] - mean[i];
-                mean[i] += d * share;
-                m2[i] += m2[j] + d * d * (na * share);
-            }
-            count[t] = na + nb;
-        });
+    count[t] = na + nb;
+}
+
+DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
+    DT_BN_MOMENTS(DT_BN_THREADS, a);
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
         if (s.lane == 0 && s.left > 0) {
@@ -140,6 +178,24 @@ DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
     }
 }
 
+// A channel's mean and variance -> mean, gain, shift; `writes`: and the kernel's outputs.
+DT_FN void dt_bn_finish_column(const dt_bn_finish_args *a, int64_t col, double mean, double var,
+                               int writes, float k[3]) {
+    const double n = (double)a->count;
+    if (var < 0) var = 0;
+    // The backward pass makes the gain again from the f32 that is saved.
+    const float invstd = (float)(1 / sqrt(var + (double)a->eps));
+    k[0] = (float)mean;
+    k[1] = a->scale[col] * invstd;
+    // what rounding took from the mean goes into the shift
+    k[2] = (float)((double)a->shift[col] - (mean - (double)k[0]) * (double)k[1]);
+    if (!writes) return;
+    if (a->out1) dt_store_sum(a->out1, col, a->add1, mean);
+    if (a->out2) dt_store_sum(a->out2, col, a->add2, n > 1 ? var * n / (n - 1) : var);
+    if (a->saved_mean) a->saved_mean[col] = k[0];
+    if (a->saved_invstd) a->saved_invstd[col] = invstd;
+}
+
 // 32 channels a block of 32 x 32 threads.
 DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
     DT_SHARED(double, sum, 1024);
@@ -147,9 +203,7 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         double s = 0, q = 0;
-        if (a->sums) {
-            if (t < 32 && col < a->c.cols) s = a->sums[col], q = a->sums[a->c.cols + col];
-        } else if (a->training && col < a->c.cols) {
+        if (a->training && col < a->c.cols) {
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
                 const float *p = a->partial + i * 2 * a->c.padded + col;
                 const int64_t left = a->c.rows - i * a->c.chunk_rows;
@@ -164,33 +218,15 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t;
         if (t < 32 && col < a->c.padded) {
-            float *mean_to = a->consts + col, *gain_to = mean_to + a->c.padded;
-            float *shift_to = gain_to + a->c.padded;
-            *mean_to = *gain_to = *shift_to = 0.0f;
+            float k[3] = {0.0f, 0.0f, 0.0f};
             if (col < a->c.cols) {
-                const double n = (double)a->count;
-                double mean, var;
-                if (a->training) {
-                    const double d = sum[t] / n;
-                    mean = a->sums ? d : (double)dt_get(a->x, a->type, col) + d;
-                    var = sq[t] / n - d * d;
-                    if (var < 0) var = 0;
-                    if (a->out1) dt_store_sum(a->out1, col, a->add1, mean);
-                    if (a->out2)
-                        dt_store_sum(a->out2, col, a->add2, n > 1 ? var * n / (n - 1) : var);
-                } else {
-                    mean = a->mean_in[col], var = a->var_in[col];
-                }
-                // The backward pass makes the gain again from the f32 that is saved.
-                const float invstd = (float)(1 / sqrt(var + (double)a->eps));
-                *mean_to = (float)mean;
-                *gain_to = a->scale[col] * invstd;
-                // what rounding took from the mean goes into the shift
-                *shift_to =
-                    (float)((double)a->shift[col] - (mean - (double)*mean_to) * (double)*gain_to);
-                if (a->saved_mean) a->saved_mean[col] = *mean_to;
-                if (a->saved_invstd) a->saved_invstd[col] = invstd;
+                const double n = (double)a->count, d = a->training ? sum[t] / n : 0;
+                const double mean =
+                    a->training ? (double)dt_get(a->x, a->type, col) + d : (double)a->mean_in[col];
+                const double var = a->training ? sq[t] / n - d * d : (double)a->var_in[col];
+                dt_bn_finish_column(a, col, mean, var, 1, k);
             }
+            for (int i = 0; i < 3; i++) a->consts[i * a->c.padded + col] = k[i];
         }
     }
 }
@@ -200,12 +236,13 @@ DT_FN float dt_bn_normal(float x, float mean, float gain, float shift) {
     return fmaf(x - mean, gain, shift);
 }
 
-DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V, int R) {
+DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
+                              int V, int R) {
     float mean[8], gain[8], shift[8], x[8], d[8];
     if (s->row >= s->end) return;
-    dt_col8(a->consts, s->col, mean);
-    dt_col8(a->consts + a->c.padded, s->col, gain);
-    dt_col8(a->consts + 2 * a->c.padded, s->col, shift);
+    dt_col8(at.p, 0, mean);
+    dt_col8(at.p + at.step, 0, gain);
+    dt_col8(at.p + 2 * at.step, 0, shift);
     const int64_t step = s->step * a->c.cols;
     for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
         const int64_t i = r * a->c.cols + s->col;
@@ -228,13 +265,16 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, int T
         }
     }
 }
+DT_FN void dt_bn_apply_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at) {
+    if (a->residual)
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, s, at, T, V, 1));
+    else
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, s, at, T, V, 0));
+}
 DT_KERNEL_BOUND(bn_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        if (a->residual)
-            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, &s, T, V, 1));
-        else
-            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_apply_thread(a, &s, T, V, 0));
+        dt_bn_apply_any(a, &s, dt_bn_place_of(a, s.col));
     }
 }
 
@@ -253,13 +293,14 @@ DT_FN void dt_bn_fetch_window(const dt_bn_args *a, const dt_cols_share *s, int64
         raw[p] = dt_fetch8_row(a->x, T, V, at + s->col + p % 2 * pixel + p / 2 * line, s->left);
 }
 
-DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V) {
+DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
+                             int V) {
     float mean[8], gain[8], shift[8], x[8], best[8];
     int index[8];
     if (s->row >= s->end) return;
-    dt_col8(a->consts, s->col, mean);
-    dt_col8(a->consts + a->c.padded, s->col, gain);
-    dt_col8(a->consts + 2 * a->c.padded, s->col, shift);
+    dt_col8(at.p, 0, mean);
+    dt_col8(at.p + at.step, 0, gain);
+    dt_col8(at.p + 2 * at.step, 0, shift);
     for (int64_t w = s->row; w < s->end; w += s->step) {
         int64_t row, col;
         dt_raw8 raw[4];
@@ -283,7 +324,79 @@ DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, int T,
 DT_KERNEL_BOUND(bn_apply_pool, dt_bn_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_pool_thread(a, &s, T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                      dt_bn_pool_thread(a, &s, dt_bn_place_of(a, s.col), T, V));
+    }
+}
+
+// ---- forward, with fewer kernels -------------------------------------------------------------------
+// Channel t of the block's, or one at or behind c.cols: none.
+DT_FN int64_t dt_bn_channel(const dt_cols_share *s, int t) {
+    return s->col - (t & (s->tx - 1)) * 8 + t;
+}
+DT_FN void dt_bn_keep(float *consts, int t, const float *k, int n) {
+    for (int i = 0; i < n; i++) consts[i * DT_BN_TILE + t] = k[i];
+}
+
+// Constants of the block's channels from x's sums; the blocks of the first chunk write the outputs.
+#define DT_BN_CONSTS_OF_SUMS()                                                                     \
+    DT_SHARED(float, consts, 3 * DT_BN_TILE);                                                      \
+    DT_THREADS(t) {                                                                                \
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);  \
+        const int64_t col = dt_bn_channel(&s, t);                                                  \
+        if (t < 8 * s.tx) {                                                                        \
+            float k[3] = {0.0f, 0.0f, 0.0f};                                                       \
+            if (col < a->apply.c.cols) {                                                           \
+                const double n = (double)a->finish.count, mean = a->finish.sums[col] / n;          \
+                const double var = a->finish.sums[a->apply.c.cols + col] / n - mean * mean;        \
+                dt_bn_finish_column(&a->finish, col, mean, var, s.chunk == 0, k);                  \
+            }                                                                                      \
+            dt_bn_keep(consts, t, k, 3);                                                           \
+        }                                                                                          \
+    }
+DT_KERNEL_BOUND(bn_apply_sums, dt_bn_once_args, 256, 3) {
+    DT_BN_CONSTS_OF_SUMS();
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        dt_bn_apply_any(&a->apply, &s, dt_bn_place_here(consts, &s, t));
+    }
+}
+DT_KERNEL_BOUND(bn_apply_pool_sums, dt_bn_once_args, 256, 2) {
+    DT_BN_CONSTS_OF_SUMS();
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole,
+                      dt_bn_pool_thread(&a->apply, &s, dt_bn_place_here(consts, &s, t), T, V));
+    }
+}
+
+// A block has all pixels of its channels: one chunk. It reads them twice, the second time from its cache.
+DT_KERNEL_BOUND(bn_small, dt_bn_once_args, 512, 1) {
+    DT_SHARED(float, consts, 3 * DT_BN_TILE);
+    DT_BN_MOMENTS(DT_BN_SMALL_THREADS, &a->sums);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->sums.c, DT_BLOCK, DT_BLOCK_DIM, t);
+        const int64_t col = dt_bn_channel(&s, t);
+        if (t < 8 * s.tx) {
+            float k[3] = {0.0f, 0.0f, 0.0f};
+            if (col < a->sums.c.cols) {
+                const int i = t % 8 * DT_BN_SMALL_THREADS + t / 8;
+                const double d = mean[i];
+                dt_bn_finish_column(&a->finish, col,
+                                    (double)dt_get(a->sums.x, a->sums.type, col) + d,
+                                    (double)m2[i] / (double)a->finish.count, 1, k);
+            }
+            dt_bn_keep(consts, t, k, 3);
+        }
+    }
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_BLOCK, DT_BLOCK_DIM, t);
+        const dt_bn_place at = dt_bn_place_here(consts, &s, t);
+        if (a->pool)
+            DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole,
+                          dt_bn_pool_thread(&a->apply, &s, at, T, V));
+        else
+            dt_bn_apply_any(&a->apply, &s, at);
     }
 }
 
@@ -385,21 +498,25 @@ DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, d
     }
 }
 
-// Sums of a block's threads -> partial of its chunk.
-#define DT_BN_SUM_BLOCK(THREAD)                                                                    \
-    DT_SHARED(float, total, 16 * DT_BN_THREADS);                                                   \
+// Sums of a block's threads in shared memory, and of its channels in those of lane 0.
+#define DT_BN_TOTALS(THREADS, args, ...)                                                           \
+    DT_SHARED(float, total, 16 * THREADS);                                                         \
     DT_THREADS(t) {                                                                                \
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                      \
+        const dt_cols_share s = dt_cols_of(&(args)->c, DT_BLOCK, DT_BLOCK_DIM, t);                 \
         dt_bn_sums sums;                                                                           \
-        THREAD;                                                                                    \
+        __VA_ARGS__;                                                                               \
         for (int k = 0; k < 8; k++) {                                                              \
-            total[k * DT_BN_THREADS + t] = sums.g[k];                                              \
-            total[(8 + k) * DT_BN_THREADS + t] = sums.gx[k];                                       \
+            total[k * THREADS + t] = sums.g[k];                                                    \
+            total[(8 + k) * THREADS + t] = sums.gx[k];                                             \
         }                                                                                          \
     }                                                                                              \
-    DT_TREE(t, half, DT_BN_THREADS >> a->c.tx_log2, 1 << a->c.tx_log2,                             \
-            for (int k = 0; k < 16; k++) total[k * DT_BN_THREADS + t] +=                           \
-            total[k * DT_BN_THREADS + t + (half << a->c.tx_log2)]);                                \
+    DT_TREE(t, half, THREADS >> (args)->c.tx_log2, 1 << (args)->c.tx_log2,                         \
+            for (int k = 0; k < 16; k++) total[k * THREADS + t] +=                                 \
+            total[k * THREADS + t + (half << (args)->c.tx_log2)])
+
+// -> partial of the block's chunk
+#define DT_BN_SUM_BLOCK(THREAD)                                                                    \
+    DT_BN_TOTALS(DT_BN_THREADS, a, THREAD);                                                        \
     DT_THREADS(t) {                                                                                \
         const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                      \
         if (s.lane == 0 && s.left > 0) {                                                           \
@@ -427,6 +544,20 @@ DT_KERNEL_BOUND(bn_bwd_sums_pool, dt_bn_args, 256, 2) {
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, &s, &sums, T, V)));
 }
 
+// A channel's sums of g and g (x - mean) -> mean, gain, shift, k1, k2; dscale, dshift.
+DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, double g, double gx,
+                                   float k[5]) {
+    const double invstd = a->var_in[col], gain = (double)a->scale[col] * invstd;
+    const double n = (double)a->count;
+    k[0] = a->mean_in[col];
+    k[1] = a->scale[col] * a->var_in[col];
+    k[2] = a->shift ? a->shift[col] : 0.0f;
+    k[3] = (float)(gain * g / n);
+    k[4] = (float)(gain * invstd * invstd * gx / n);
+    if (a->out1) dt_store_sum(a->out1, col, a->add1, gx * invstd);
+    if (a->out2) dt_store_sum(a->out2, col, a->add2, g);
+}
+
 // mean_in, var_in: saved mean and 1/std. 32 channels a block of 32 x 32 threads.
 DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
     DT_SHARED(double, g, 1024);
@@ -446,20 +577,9 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t;
         if (t < 32 && col < a->c.padded) {
-            const int64_t next = a->c.padded;
-            float *to = a->consts + col;
-            for (int k = 0; k < 5; k++) to[k * next] = 0.0f;
-            if (col < a->c.cols) {
-                const double invstd = a->var_in[col], gain = (double)a->scale[col] * invstd;
-                const double n = (double)a->count;
-                to[0] = a->mean_in[col];
-                to[next] = a->scale[col] * a->var_in[col];
-                to[2 * next] = a->shift ? a->shift[col] : 0.0f;
-                to[3 * next] = (float)(gain * g[t] / n);
-                to[4 * next] = (float)(gain * invstd * invstd * gx[t] / n);
-                if (a->out1) dt_store_sum(a->out1, col, a->add1, gx[t] * invstd);
-                if (a->out2) dt_store_sum(a->out2, col, a->add2, g[t]);
-            }
+            float k[5] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+            if (col < a->c.cols) dt_bn_bwd_finish_column(a, col, g[t], gx[t], k);
+            for (int i = 0; i < 5; i++) a->consts[i * a->c.padded + col] = k[i];
         }
     }
 }
@@ -468,22 +588,23 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
 typedef struct dt_bn_consts {
     float mean[8], gain[8], shift[8], k1[8], k2[8];
 } dt_bn_consts;
-DT_FN void dt_bn_read_consts(const dt_bn_args *a, int64_t col, dt_bn_consts *c) {
-    dt_col8(a->consts, col, c->mean);
-    dt_col8(a->consts + a->c.padded, col, c->gain);
-    dt_col8(a->consts + 2 * a->c.padded, col, c->shift);
-    dt_col8(a->consts + 3 * a->c.padded, col, c->k1);
-    dt_col8(a->consts + 4 * a->c.padded, col, c->k2);
+DT_FN void dt_bn_read_consts(dt_bn_place at, dt_bn_consts *c) {
+    dt_col8(at.p, 0, c->mean);
+    dt_col8(at.p + at.step, 0, c->gain);
+    dt_col8(at.p + 2 * at.step, 0, c->shift);
+    dt_col8(at.p + 3 * at.step, 0, c->k1);
+    dt_col8(at.p + 4 * at.step, 0, c->k2);
 }
 DT_FN float dt_bn_slope(const dt_bn_consts *c, int k, float g, float x) {
     return c->gain[k] * g - c->k1[k] - c->k2[k] * (x - c->mean[k]);
 }
 
-DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V, int M) {
+DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
+                            int V, int M) {
     dt_bn_consts c;
     float x[8], g[8];
     if (s->row >= s->end) return;
-    dt_bn_read_consts(a, s->col, &c);
+    dt_bn_read_consts(at, &c);
     const int64_t step = s->step * a->c.cols;
     const int U = V && T != DT_F32 ? 2 : 1;
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
@@ -500,25 +621,29 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, int T, 
         }
     }
 }
+DT_FN void dt_bn_bwd_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at) {
+    if (a->mask == DT_BN_NONE)
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_NONE));
+    else if (a->mask == DT_BN_OF_X)
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_OF_X));
+    else
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_OF_Y));
+}
 DT_KERNEL_BOUND(bn_bwd_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        if (a->mask == DT_BN_NONE)
-            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, &s, T, V, DT_BN_NONE));
-        else if (a->mask == DT_BN_OF_X)
-            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, &s, T, V, DT_BN_OF_X));
-        else
-            DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, &s, T, V, DT_BN_OF_Y));
+        dt_bn_bwd_any(a, &s, dt_bn_place_of(a, s.col));
     }
 }
 
 // Windows here cover the whole image: those of an odd last row or column have no pooled value, and g = 0.
-DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, int T, int V) {
+DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place place,
+                                 int T, int V) {
     dt_bn_consts c;
     float x[8], g[8];
     int index[8];
     if (s->row >= s->end) return;
-    dt_bn_read_consts(a, s->col, &c);
+    dt_bn_read_consts(place, &c);
     const int64_t pixel = a->c.cols, line = a->width * a->c.cols;
     for (int64_t w = s->row; w < s->end; w += s->step) {
         int64_t row, col;
@@ -544,7 +669,44 @@ DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, in
 DT_KERNEL_BOUND(bn_bwd_apply_pool, dt_bn_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_pool_thread(a, &s, T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
+                      dt_bn_bwd_pool_thread(a, &s, dt_bn_place_of(a, s.col), T, V));
+    }
+}
+
+DT_FN void dt_bn_sums_either(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums,
+                             int pool) {
+    if (pool)
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, s, sums, T, V));
+    else
+        dt_bn_sums_any(a, s, sums);
+}
+
+// As bn_small. A thread of the last pass reads what the same thread wrote as dresidual in the first.
+DT_KERNEL_BOUND(bn_bwd_small, dt_bn_once_args, 512, 1) {
+    DT_SHARED(float, consts, 5 * DT_BN_TILE);
+    DT_BN_TOTALS(DT_BN_SMALL_THREADS, &a->sums, dt_bn_sums_either(&a->sums, &s, &sums, a->pool));
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->sums.c, DT_BLOCK, DT_BLOCK_DIM, t);
+        const int64_t col = dt_bn_channel(&s, t);
+        if (t < 8 * s.tx) {
+            float k[5] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+            const int i = t % 8 * DT_BN_SMALL_THREADS + t / 8;
+            if (col < a->sums.c.cols)
+                dt_bn_bwd_finish_column(&a->finish, col, total[i],
+                                        total[8 * DT_BN_SMALL_THREADS + i], k);
+            dt_bn_keep(consts, t, k, 5);
+        }
+    }
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_BLOCK, DT_BLOCK_DIM, t);
+        const dt_bn_place at = dt_bn_place_here(consts, &s, t);
+        if (!a->apply.out) continue;
+        if (a->pool)
+            DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole,
+                          dt_bn_bwd_pool_thread(&a->apply, &s, at, T, V));
+        else
+            dt_bn_bwd_any(&a->apply, &s, at);
     }
 }
 
