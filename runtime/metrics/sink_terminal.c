@@ -191,7 +191,9 @@ static void plain_line(const terminal *t) {
 
 static void step(void *state, const dt_step_record *r, const dt_step_stats *s) {
     terminal *t = state;
+    const double loss = r->skipped ? t->r.loss : r->loss; // one that overflowed says nothing
     t->r = *r;
+    t->r.loss = loss;
     t->s = *s;
     draw(t, s->epoch_ends);
     if (s->epoch_ends || (!t->live && r->step % t->o.every_steps == 0)) plain_line(t);

@@ -301,6 +301,25 @@ static void test_tfevents(void **state) {
 }
 
 // -- terminal ----------------------------------------------------------------------------------------
+static void test_skipped_on_the_terminal(void **state) {
+    stderr_to_file();
+    dt_metrics *m =
+        open_metrics((dt_metrics_opts){.terminal = true, .every_steps = 1, .truncate_to = -1});
+    dt_step_record r = record(1);
+    dt_metrics_step(m, &r);
+    r = record(2);
+    r.loss = INFINITY;
+    r.skipped = true;
+    dt_metrics_step(m, &r);
+    dt_metrics_summary(m, NULL);
+    dt_metrics_close(m);
+    stderr_back();
+    char *text = read_text("stderr");
+    assert_non_null(strstr(text, "step 2/100  epoch 0.08  loss 1.0000"));
+    assert_non_null(strstr(text, "1 steps were skipped (overflow)"));
+    free(text);
+}
+
 static void test_plain_lines(void **state) {
     dt_metric_value v[] = {{"accuracy", 0.9125}};
     stderr_to_file();
@@ -467,6 +486,7 @@ int main(int argc, char **argv) {
         RUN(test_full_disk),
         RUN(test_unwritable_directory),
         RUN(test_tfevents),
+        RUN(test_skipped_on_the_terminal),
         RUN(test_plain_lines),
         RUN(test_verdict),
         RUN(test_live_line),
