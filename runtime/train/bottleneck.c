@@ -198,7 +198,7 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
 
 // ---- tuning ----------------------------------------------------------------------------------------
 enum { WORKERS, READERS, SLOTS, N_KNOBS, NO_KNOB = -1 };
-static const double WINDOW_S = 0.5, GAIN = 1.03;
+static const double WINDOW_S = 0.5, SETTLE_S = 0.1, GAIN = 1.03;
 
 void dt_tuner_init(dt_tuner *t, dt_batch_source *s, const dt_pipeline_facts *facts) {
     *t = (dt_tuner){.source = s, .facts = *facts, .knob = NO_KNOB};
@@ -224,37 +224,64 @@ static dt_source_tuning setting(const dt_source_stats *s) {
     return (dt_source_tuning){s->n_workers, s->n_readers, s->ring_slots};
 }
 
+static void turn(dt_tuner *t, const dt_source_tuning *to) {
+    t->source->tune(t->source, to);
+    t->settled = false;
+}
+
+// After a window of what is tried, or of what was before it once more.
 static void judge(dt_tuner *t, double rate) {
-    if (rate >= GAIN * t->best_rate) {
-        t->n_misses[t->knob] = 0;
-        t->n_changes++;
-    } else {
-        t->n_misses[t->knob]++;
-        t->source->tune(t->source, &t->old);
+    bool again = t->tried_rate > 0, faster;
+    if (again)
+        faster = t->tried_rate >= GAIN * rate;
+    else
+        faster = rate >= GAIN * t->old_rate;
+    if (!again) turn(t, &t->old);
+    if (!again && faster) {
+        t->tried_rate = rate;
+        return;
+    }
+    t->n_misses[t->knob]++;
+    t->n_changes += faster;
+    if (faster) {
+        turn(t, &t->tried);
+        memset(t->n_misses, 0, sizeof t->n_misses); // what did not help may help now
     }
     t->knob = NO_KNOB;
 }
 
 static void try_knob(dt_tuner *t, const dt_source_stats *now, int knob, double rate) {
     t->old = t->tried = setting(now);
-    t->best_rate = rate;
+    t->old_rate = rate;
+    t->tried_rate = 0;
     t->knob = knob;
-    if (knob == WORKERS) t->tried.workers++;
+    if (knob == WORKERS) { // twice as many, then one more
+        t->tried.workers += t->n_misses[knob] ? 1 : now->n_workers;
+        if (t->tried.workers > t->facts.cores) t->tried.workers = t->facts.cores;
+    }
     if (knob == READERS) t->tried.readers = now->n_readers * 2;
     if (knob == SLOTS) t->tried.slots = now->ring_slots * 2;
-    t->source->tune(t->source, &t->tried);
+    turn(t, &t->tried);
 }
 
 void dt_tuner_tick(dt_tuner *t) {
-    if (dt_clock_s() - t->at.at_s < WINDOW_S) return;
+    double passed = dt_clock_s() - t->at.at_s;
+    if (passed < (t->settled ? WINDOW_S : SETTLE_S)) return;
     dt_source_stats now;
     dt_bottleneck b;
     t->source->stats(t->source, &now);
     dt_bottleneck_find(&b, &t->at, &now, &t->facts);
     double waited = now.wait_s - t->at.wait_s, seconds = now.at_s - t->at.at_s;
     t->at = now;
+    if (!t->settled) {
+        t->settled = true;
+        return;
+    }
     if (b.limit == DT_LIMIT_NONE) return;
-    if (t->knob != NO_KNOB) judge(t, b.rate);
+    if (t->knob != NO_KNOB) {
+        judge(t, b.rate);
+        if (!t->settled) return;
+    }
     if (waited < 0.02 * seconds) { // nobody waits: what is tried later is judged afresh
         memset(t->n_misses, 0, sizeof t->n_misses);
         return;

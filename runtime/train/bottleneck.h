@@ -37,14 +37,16 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
                         const dt_source_stats *after, const dt_pipeline_facts *facts);
 
 // ---- tuning while it runs --------------------------------------------------------------------------
-// Hill climbing on workers, readers and slots: while get() has to wait, change what the bottleneck names,
-// measure, keep what made it at least 3 % faster, take the rest back. Never changes what is in a batch.
+// Hill climbing on workers, readers and slots: while get() has to wait, change what the bottleneck names and
+// measure; what made it 3 % faster is taken back for a window and must be faster than that one, too, as other load
+// on the machine comes and goes. The rest is taken back for good. Never changes what is in a batch.
 typedef struct dt_tuner {
     dt_batch_source *source;
     dt_pipeline_facts facts;
     dt_source_stats at;          // beginning of the window
     dt_source_tuning tried, old; // what the window tries; what was before
-    double best_rate;            // before it was tried
+    double old_rate, tried_rate; // tried: 0 while it is being measured
+    bool settled;                // the window began a moment after the last change
     int knob, n_misses[3];       // being tried, or -1; in a row
     int n_changes;               // that were kept
 } dt_tuner;
