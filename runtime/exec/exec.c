@@ -35,7 +35,8 @@ struct dt_exec {
     int n_grad_patches, n_input_patches;
     const float *grad;          // the slab that the gradient pointers refer to now
     float *staging;             // dense f32 copy of a graph output
-    dt_step_block *device_step; // device: where args->step is uploaded to
+    dt_step_block *device_step; // device: where args->step is uploaded to, when it differs from
+    dt_step_block uploaded;     // what is there: zeros at first
 };
 
 static const void *resolve(const dt_exec *e, const dt_ref *ref) {
@@ -157,7 +158,10 @@ static const dt_step_block *step_block(dt_exec *e, const dt_exec_args *a) {
     dt_backend *b = e->plan->backend;
     if (!b->device) return &a->step;
     if (a->device_step) return a->device_step;
-    b->copy_to_device(b, e->device_step, &a->step, sizeof a->step);
+    if (memcmp(&e->uploaded, &a->step, sizeof a->step)) {
+        b->copy_to_device(b, e->device_step, &a->step, sizeof a->step);
+        e->uploaded = a->step;
+    }
     return e->device_step;
 }
 

@@ -28,6 +28,8 @@ typedef struct eval_lane {
     dt_batch_inputs inputs;
     dt_device_inputs copies; // on a device
     double *confusion;       // (K, K) or NULL
+    const dt_batch *batch;   // under way, number index; NULL: none
+    int64_t index;
     dt_status status;
     char message[1024];
 } eval_lane;
@@ -98,7 +100,7 @@ static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, in
 
 static void bind_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b) {
     if (e->o.params->backend->device) {
-        dt_device_inputs_copy(&l->copies, b, NULL);
+        dt_device_inputs_copy(&l->copies, b, e->o.params->backend->device->stream);
         return;
     }
     dt_batch_inputs_bind(&l->inputs, l->exec, b);
@@ -112,13 +114,19 @@ static double read_element(const dt_evaluator *e, const eval_lane *l, int64_t at
     return (double)x;
 }
 
-static dt_status run_batch(dt_evaluator *e, eval_lane *l, int64_t step, int leaf, int64_t index) {
-    const dt_batch *b = NULL;
-    double wait_s = 0.0;
-    DT_TRY(e->source->get(e->source, step, leaf, &b, &wait_s));
+// On a device: queues its copy and its work, and waits for neither.
+static void start_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b, int64_t index) {
     bind_batch(e, l, b);
     dt_exec_args args = {.step = {.loss_scale = 1.0f}, .grad = l->slab};
     dt_exec_run(l->exec, &args);
+    l->batch = b;
+    l->index = index;
+}
+
+static void finish_batch(dt_evaluator *e, eval_lane *l) {
+    const dt_batch *b = l->batch;
+    const int64_t index = l->index;
+    if (!b) return;
     double *row = e->by_batch + index * e->n_columns;
     row[0] = read_element(e, l, e->loss_at);
     row[1] = read_element(e, l, e->weight_at);
@@ -135,6 +143,17 @@ static dt_status run_batch(dt_evaluator *e, eval_lane *l, int64_t step, int leaf
         keep_embeddings(e, l, b, index * e->o.batch);
     }
     e->source->release(e->source, b);
+    l->batch = NULL;
+}
+
+// A device computes one batch while the host waits for the next.
+static dt_status run_batch(dt_evaluator *e, eval_lane *l, int64_t step, int leaf, int64_t index) {
+    const dt_batch *b = NULL;
+    double wait_s = 0.0;
+    DT_TRY(e->source->get(e->source, step, leaf, &b, &wait_s));
+    finish_batch(e, l);
+    start_batch(e, l, b, index);
+    if (!e->o.params->backend->device) finish_batch(e, l);
     return DT_OK;
 }
 
@@ -148,6 +167,7 @@ static void run_lane(void *arg, int worker) {
     int64_t n_leaves = (int64_t)e->o.comm->world_size * e->o.n_lanes;
     for (int64_t step = 0; step < e->n_steps && l->status == DT_OK; step++)
         l->status = run_batch(e, l, step, leaf, step * n_leaves + leaf);
+    finish_batch(e, l);
     if (l->status != DT_OK) snprintf(l->message, sizeof l->message, "%s", dt_error_message());
 }
 

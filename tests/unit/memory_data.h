@@ -27,6 +27,8 @@ static dt_field_info fields[3] = {
     {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
 static int64_t bad_step = -1; // of the training split; -1: none
 
+static int most_held; // batches of the validation at once
+
 typedef struct memory_source {
     dt_batch_source base;
     dt_source_request r;
@@ -58,6 +60,9 @@ static dt_status get(dt_batch_source *base, int64_t step, int leaf, const dt_bat
     while (k < SLOTS && s->held[k]) k++;
     assert_true(k < SLOTS);
     s->held[k] = true;
+    int n_held = 0;
+    for (int i = 0; i < SLOTS; i++) n_held += s->held[i];
+    if (s->r.split == DT_SPLIT_VAL && n_held > most_held) most_held = n_held;
     dt_batch *b = &s->batch[k];
     b->step = step;
     b->leaf = leaf;

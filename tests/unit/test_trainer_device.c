@@ -96,7 +96,9 @@ static void assert_same_run(const char *a, const char *b, int step) {
 static void test_run_of_the_cpu(void **state) {
     bad_step = -1;
     assert_int_equal(run(false, "cpu", NULL), DT_OK);
+    assert_int_equal(most_held, 1);
     assert_int_equal(run(true, "device", NULL), DT_OK);
+    assert_int_equal(most_held, 2); // one is computed while the next arrives
     for (int step = 2; step <= 8; step += 2) assert_same_run("cpu", "device", step);
     assert_same_run("cpu", "device", 9);
     assert_same_file("cpu", "device", "result.json");
