@@ -480,8 +480,38 @@ static int tear_down(void **state) {
     return 0;
 }
 
+// Files are read whole to aligned places and to others, and no byte behind the one that shows growth is touched.
+static void a_file_that_changes_meanwhile_is_told(void **state) {
+    enum { MOST = 131073, ROOM = MOST + 256 };
+    static const size_t SIZES[] = {1, 4095, 65535, 65536, 65537, 131072, MOST};
+    const char *dir = fixture_path("grows"), *path = fixture_path("grows/a.wav");
+    uint8_t *bytes = malloc(MOST + 1), *room = aligned_alloc(64, (ROOM + 63) / 64 * 64);
+    for (size_t i = 0; i <= MOST; i++) bytes[i] = (uint8_t)(i * 131 >> 3);
+    for (size_t k = 0; k < sizeof SIZES / sizeof *SIZES; k++)
+        for (size_t at = 0; at <= 16; at += 16) {
+            size_t n = SIZES[k];
+            dt_raw list;
+            fixture_write(path, bytes, n);
+            assert_int_equal(dt_raw_list(&list, dir, NULL), DT_OK);
+            memset(room, 0xa5, ROOM);
+            assert_int_equal(dt_raw_read(&list, &list.items[0], 0, room + at, n), DT_OK);
+            assert_memory_equal(room + at, bytes, n);
+            assert_int_equal(room[at + n], 0xa5);
+            fixture_write(path, bytes, n + 1);
+            assert_int_equal(dt_raw_read(&list, &list.items[0], 0, room + at, n), DT_E_DATA);
+            assert_int_equal(room[at + n + 1], 0xa5);
+            fixture_write(path, bytes, n - 1);
+            assert_int_equal(dt_raw_read(&list, &list.items[0], 0, room + at, n), DT_E_DATA);
+            assert_non_null(strstr(dt_error_message(), "changed while it was packed"));
+            dt_raw_fini(&list);
+        }
+    free(bytes);
+    free(room);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_that_changes_meanwhile_is_told),
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(killed_at_random_moments),
         cmocka_unit_test(what_is_kept_is_checked),
