@@ -1,5 +1,5 @@
-// fake_cuda.c: streams, events and graphs of the pretending machine (see fake_cuda.h; fake_memory.h,
-// fake_math.h).
+// fake_cuda.c: streams, events and graphs of the pretending machine (see fake_cuda.h, fake_machine.h,
+// fake_memory.h, fake_math.h, fake_libraries.c).
 //
 // A stream is a track: a list of pieces of work, of which the first `done` have run. An event is a place on
 // a track; a wait is a piece of work that first runs the event's track up to that place. A captured stream
@@ -7,15 +7,12 @@
 // piece of work that runs the graph's first track from the beginning, and the others as far as it waits
 // for them. So live streams and graphs run by the same rule. Work that waits for another process (fake_nccl.c)
 // leaves its track where it is, to be tried again.
-#include "fake_cuda.h"
+#include "fake_machine.h"
 
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/all_kernels.h"
 #include "base/arena.h"
-#include "fake_math.h"
-#include "fake_memory.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,108 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PTR = 12, N_CHOICES = 3 };
-
-typedef enum work_kind {
-    W_LAUNCH,
-    W_COPY,
-    W_ZERO,
-    W_WAIT,
-    W_RECORD,
-    W_GRAPH,
-    W_DNN,
-    W_GEMM,
-    W_HOST
-} work_kind;
-
-typedef struct track track;
-typedef struct graph graph;
-typedef struct event event;
-typedef struct work {
-    work_kind kind;
-    dt_cuda_kernel k;
-    dt_cuda_grid grid;
-    void *args;
-    char *dst;
-    const char *src;
-    size_t n_bytes;
-    int direction;
-    track *on; // W_WAIT
-    int64_t upto;
-    event *ev;
-    graph *g;
-    bool (*host)(const void *args);
-    fake_plan plan;
-    void *ptr[MAX_PTR];
-} work;
-
-struct track {
-    work *items;
-    int64_t base, n, cap,
-        done; // places count from the beginning of the track; items[0] is place `base`
-    track *next;
-};
-
-struct graph {
-    track *tracks; // the origin is the last of the list
-    track *origin;
-    int refs;
-    graph *next;
-};
-
-typedef struct stream {
-    track *live, *captured;
-    bool alive;
-    struct stream *next;
-} stream;
-
-struct event {
-    track *on;
-    int64_t place;
-    uint64_t capture; // 0: not of a capture
-    double us;
-    bool alive, timed;
-    event *next;
-};
-
-typedef struct plan {
-    fake_plan f;
-    bool alive;
-    struct plan *next;
-} plan;
-
-typedef struct machine {
-    dt_cuda_api api;
-    fake_cuda_opts o;
-    int device;
-    fake_memory memory;
-    pthread_t thread; // that has chosen it
-    stream *streams;
-    track *tracks; // of all streams there ever were
-    event *events;
-    graph *graphs;
-    plan *plans;
-    size_t used;
-    uint64_t launches;
-    double us;
-    uint64_t capture, n_captures; // the one that runs, 0: none
-    stream *origin;
-    stream null_stream; // its live track stands for CUDA's default stream
-    int order;          // of threads and blocks: 0 forwards, 1 backwards, -1 mixed
-    graph *recording;
-    int capture_error;
-    fake_cuda_call *log;
-    size_t n_log, cap_log;
-    char fail_call[32];
-    int fail_after, fail_error;
-} machine;
-
-static machine *of(dt_cuda_api *a) {
-    return a->self;
-}
-
 // ---- the log, and calls that are told to fail ------------------------------------------------------
-static int note(machine *m, const char *call, const char *what, size_t n_bytes, stream *s) {
+int fake_note(machine *m, const char *call, const char *what, size_t n_bytes, stream *s) {
     // another thread would be on device 0
     if (m->thread && m->thread != pthread_self() && strcmp(call, "alloc_host"))
         fake_breach("%s by a thread that has not chosen the device", call);
@@ -187,12 +84,12 @@ static const char *versions(dt_cuda_api *a) {
 }
 static int device_count(dt_cuda_api *a, int *n) {
     *n = of(a)->o.n_devices;
-    return note(of(a), "device_count", "", 0, NULL);
+    return fake_note(of(a), "device_count", "", 0, NULL);
 }
 static int device_use(dt_cuda_api *a, int index) {
     of(a)->device = index;
     of(a)->thread = pthread_self();
-    return note(of(a), "device_use", "", 0, NULL);
+    return fake_note(of(a), "device_use", "", 0, NULL);
 }
 static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     machine *m = of(a);
@@ -204,7 +101,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
                                  .driver = 13000,
                                  .runtime = 13000};
     snprintf(out->name, sizeof out->name, "pretending machine");
-    return note(m, "device_info", "", 0, NULL);
+    return fake_note(m, "device_info", "", 0, NULL);
 }
 
 // ---- memory ----------------------------------------------------------------------------------------
@@ -223,7 +120,7 @@ static int add_block(machine *m, void **p, size_t n, bool pinned) {
 
 static int alloc(dt_cuda_api *a, void **p, size_t n) {
     machine *m = of(a);
-    int e = note(m, "alloc", "", n, NULL);
+    int e = fake_note(m, "alloc", "", n, NULL);
     if (!e) e = forbid_in_capture(m);
     if (!e && (!n || m->used + n > m->o.total_bytes)) e = n ? FAKE_OUT_OF_MEMORY : FAKE_INVALID;
     if (!e) e = add_block(m, p, n, false);
@@ -244,19 +141,19 @@ static int drop_block(machine *m, void *p, bool pinned) {
 
 static int free_device(dt_cuda_api *a, void *p) {
     machine *m = of(a);
-    int e = note(m, "free", "", 0, NULL);
+    int e = fake_note(m, "free", "", 0, NULL);
     if (!e) e = forbid_in_capture(m);
     return e ? e : drop_block(m, p, false);
 }
 static int alloc_host(dt_cuda_api *a, void **p, size_t n) {
     machine *m = of(a);
-    int e = note(m, "alloc_host", "", n, NULL);
+    int e = fake_note(m, "alloc_host", "", n, NULL);
     if (!e) e = forbid_in_capture(m);
     return e ? e : add_block(m, p, n, true);
 }
 static int free_host(dt_cuda_api *a, void *p) {
     machine *m = of(a);
-    int e = note(m, "free_host", "", 0, NULL);
+    int e = fake_note(m, "free_host", "", 0, NULL);
     if (!e) e = forbid_in_capture(m);
     return e ? e : drop_block(m, p, true);
 }
@@ -412,7 +309,7 @@ static void run_all(machine *m) {
 }
 
 // The default stream is not captured, and work for it in the middle of a capture is a mistake.
-static int queue(machine *m, stream *s, const work *w) {
+int fake_queue(machine *m, stream *s, const work *w) {
     if (!s) {
         const int e = forbid_in_capture(m);
         if (e) {
@@ -428,15 +325,15 @@ static int queue(machine *m, stream *s, const work *w) {
 int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args),
                     const void *args, size_t args_bytes, size_t n_bytes, void *st) {
     machine *m = of(a);
-    const int e = note(m, call, "", n_bytes, st);
+    const int e = fake_note(m, call, "", n_bytes, st);
     if (e) return e;
     work w = {.kind = W_HOST, .host = host, .args = dt_xcalloc(1, args_bytes)};
     memcpy(w.args, args, args_bytes);
-    return queue(m, st, &w);
+    return fake_queue(m, st, &w);
 }
 
 void fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes) {
-    note(of(a), call, "", n_bytes, NULL);
+    fake_note(of(a), call, "", n_bytes, NULL);
 }
 
 void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes) {
@@ -448,7 +345,7 @@ void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes) {
 static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direction, void *st) {
     machine *m = of(a);
     stream *s = st;
-    int e = note(m, "copy", direction == 1 ? "in" : direction == 0 ? "out" : "within", n, s);
+    int e = fake_note(m, "copy", direction == 1 ? "in" : direction == 0 ? "out" : "within", n, s);
     if (!e && !s) e = forbid_in_capture(m);
     if (e) return e;
     const fake_block *d = fake_memory_find(&m->memory, dst, n),
@@ -461,7 +358,7 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direct
     if (s && ((direction == 1 && !f) || (direction == 0 && !d)))
         fake_breach("a queued copy of %zu bytes is not with pinned memory", n);
     const work w = {.kind = W_COPY, .dst = dst, .src = src, .n_bytes = n, .direction = direction};
-    if (s) return queue(m, s, &w);
+    if (s) return fake_queue(m, s, &w);
     run_live(m, m->null_stream.live); // and for no other stream
     fake_memory_open(&m->memory);
     memcpy(dst, src, n);
@@ -472,11 +369,11 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direct
 static int zero(dt_cuda_api *a, void *dst, size_t n, void *st) {
     machine *m = of(a);
     stream *s = st;
-    int e = note(m, "zero", "", n, s);
+    int e = fake_note(m, "zero", "", n, s);
     if (e) return e;
     const fake_block *d = fake_memory_find(&m->memory, dst, n);
     if (!d || d->pinned) return FAKE_INVALID;
-    return queue(m, s, &(work){.kind = W_ZERO, .dst = dst, .n_bytes = n});
+    return fake_queue(m, s, &(work){.kind = W_ZERO, .dst = dst, .n_bytes = n});
 }
 
 static bool is_mapped(uintptr_t p) {
@@ -503,7 +400,7 @@ static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
 static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
     machine *m = of(a);
     stream *s = st;
-    const int e = note(m, "launch", own_kernels[k].name, 0, s);
+    const int e = fake_note(m, "launch", own_kernels[k].name, 0, s);
     if (e) return e;
     if (g.blocks < 1 || g.blocks > INT32_MAX || g.threads < 32 || g.threads > 1024 ||
         g.threads % 32 || g.shared_bytes < 0 || g.shared_bytes > 227 * 1024)
@@ -512,13 +409,13 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
     work w = {
         .kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, own_kernels[k].args_bytes)};
     memcpy(w.args, args, own_kernels[k].args_bytes);
-    return queue(m, s, &w);
+    return fake_queue(m, s, &w);
 }
 
 // ---- streams and events ----------------------------------------------------------------------------
 static int stream_create(dt_cuda_api *a, void **st) {
     machine *m = of(a);
-    const int e = note(m, "stream_create", "", 0, NULL);
+    const int e = fake_note(m, "stream_create", "", 0, NULL);
     if (e) return e;
     stream *s = dt_xcalloc(1, sizeof *s);
     *s = (stream){.live = add_track(&m->tracks), .alive = true, .next = m->streams};
@@ -529,7 +426,7 @@ static int stream_create(dt_cuda_api *a, void **st) {
 static int stream_destroy(dt_cuda_api *a, void *st) {
     machine *m = of(a);
     stream *s = st;
-    const int e = note(m, "stream_destroy", "", 0, s);
+    const int e = fake_note(m, "stream_destroy", "", 0, s);
     if (e) return e;
     if (!s->alive || s->captured) return FAKE_INVALID;
     s->alive = false; // CUDA too runs what is queued
@@ -539,7 +436,7 @@ static int stream_destroy(dt_cuda_api *a, void *st) {
 static int stream_synchronize(dt_cuda_api *a, void *st) {
     machine *m = of(a);
     stream *s = st;
-    int e = note(m, "stream_synchronize", "", 0, s);
+    int e = fake_note(m, "stream_synchronize", "", 0, s);
     if (!e && (!s || s->captured)) e = forbid_in_capture(m);
     if (e) return e;
     if (s)
@@ -552,7 +449,7 @@ static int stream_synchronize(dt_cuda_api *a, void *st) {
 static int stream_query(dt_cuda_api *a, void *st, bool *done) {
     machine *m = of(a);
     stream *s = st ? st : &m->null_stream;
-    int e = note(m, "stream_query", "", 0, s);
+    int e = fake_note(m, "stream_query", "", 0, s);
     if (!e && s->captured) e = forbid_in_capture(m);
     if (e) return e;
     track *t = s->live;
@@ -564,7 +461,7 @@ static int stream_query(dt_cuda_api *a, void *st, bool *done) {
 
 static int event_create(dt_cuda_api *a, void **ev, bool timed) {
     machine *m = of(a);
-    const int e = note(m, "event_create", "", 0, NULL);
+    const int e = fake_note(m, "event_create", "", 0, NULL);
     if (e) return e;
     event *v = dt_xcalloc(1, sizeof *v);
     *v = (event){.alive = true, .timed = timed, .next = m->events};
@@ -573,7 +470,7 @@ static int event_create(dt_cuda_api *a, void **ev, bool timed) {
 }
 
 static int event_destroy(dt_cuda_api *a, void *ev) {
-    const int e = note(of(a), "event_destroy", "", 0, NULL);
+    const int e = fake_note(of(a), "event_destroy", "", 0, NULL);
     if (!e) ((event *)ev)->alive = false;
     return e;
 }
@@ -582,7 +479,7 @@ static int event_record(dt_cuda_api *a, void *ev, void *st) {
     machine *m = of(a);
     stream *s = st ? st : &m->null_stream;
     event *v = ev;
-    const int e = note(m, "event_record", "", 0, s);
+    const int e = fake_note(m, "event_record", "", 0, s);
     if (e) return e;
     track *t = s->captured ? s->captured : s->live;
     if (v->timed && !s->captured) push(m, t, &(work){.kind = W_RECORD, .ev = v});
@@ -596,7 +493,7 @@ static int event_wait(dt_cuda_api *a, void *ev, void *st) {
     machine *m = of(a);
     stream *s = st ? st : &m->null_stream;
     event *v = ev;
-    const int e = note(m, "event_wait", "", 0, s);
+    const int e = fake_note(m, "event_wait", "", 0, s);
     if (e || !v->on) return e;
     if (v->capture && v->capture != m->capture) return FAKE_INVALID; // of a capture that is over
     if (!v->capture && s->captured) {
@@ -604,11 +501,11 @@ static int event_wait(dt_cuda_api *a, void *ev, void *st) {
         return FAKE_CAPTURE_ISOLATION;
     }
     if (v->capture && !s->captured) s->captured = add_track(&m->recording->tracks); // joins
-    return queue(m, s, &(work){.kind = W_WAIT, .on = v->on, .upto = v->place});
+    return fake_queue(m, s, &(work){.kind = W_WAIT, .on = v->on, .upto = v->place});
 }
 
 static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
-    const int e = note(of(a), "event_ms", "", 0, NULL);
+    const int e = fake_note(of(a), "event_ms", "", 0, NULL);
     if (e) return e;
     const event *b = begin, *f = end;
     if (!b->timed || !f->timed || !b->on || !f->on) return FAKE_INVALID;
@@ -622,7 +519,7 @@ static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
 static int capture_begin(dt_cuda_api *a, void *st) {
     machine *m = of(a);
     stream *s = st;
-    const int e = note(m, "capture_begin", "", 0, s);
+    const int e = fake_note(m, "capture_begin", "", 0, s);
     if (e) return e;
     if (m->capture) return FAKE_INVALID;
     graph *g = dt_xcalloc(1, sizeof *g);
@@ -646,7 +543,7 @@ static void reach(track *t, int64_t upto) {
 
 static int capture_end(dt_cuda_api *a, void *st, void **out) {
     machine *m = of(a);
-    int e = note(m, "capture_end", "", 0, st);
+    int e = fake_note(m, "capture_end", "", 0, st);
     *out = NULL;
     if (!m->capture || m->origin != st) return FAKE_INVALID;
     graph *g = m->recording;
@@ -669,120 +566,20 @@ static int capture_end(dt_cuda_api *a, void *st, void **out) {
 static int graph_launch(dt_cuda_api *a, void *graph_, void *st) {
     machine *m = of(a);
     graph *g = graph_;
-    const int e = note(m, "graph_launch", "", 0, st);
+    const int e = fake_note(m, "graph_launch", "", 0, st);
     if (e) return e;
     if (st && ((stream *)st)->captured) return forbid_in_capture(m);
     if (!g->refs) return FAKE_INVALID;
     g->refs++;
-    return queue(m, st, &(work){.kind = W_GRAPH, .g = g});
+    return fake_queue(m, st, &(work){.kind = W_GRAPH, .g = g});
 }
 
 static int graph_destroy(dt_cuda_api *a, void *graph_) {
-    const int e = note(of(a), "graph_destroy", "", 0, NULL);
+    const int e = fake_note(of(a), "graph_destroy", "", 0, NULL);
     if (e) return e;
     if (!((graph *)graph_)->refs) return FAKE_INVALID;
     drop_graph(graph_); // what has been launched still runs
     return 0;
-}
-
-// ---- plans -----------------------------------------------------------------------------------------
-static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspace_bytes) {
-    if (f->choice < 0 || f->choice >= N_CHOICES) return FAKE_INVALID;
-    plan *p = dt_xcalloc(1, sizeof *p);
-    *p = (plan){.f = *f, .alive = true, .next = m->plans};
-    *out = m->plans = p;
-    *workspace_bytes = (size_t)f->choice * 1024;
-    return 0;
-}
-
-static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, int n_ptr,
-                    void *workspace, void *st) {
-    const plan *p = plan_;
-    if (!p->alive) return FAKE_INVALID;
-    const size_t need = (size_t)p->f.choice * 1024;
-    const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
-    if (need && (!w || w->pinned))
-        fake_breach("a plan's workspace is not %zu bytes of the device", need);
-    if (need && (uintptr_t)workspace % 256) // cublasLtMatmul asks for it
-        fake_breach("a plan's workspace is not 256-byte aligned");
-    work item = {.kind = kind, .plan = p->f};
-    for (int i = 0; i < n_ptr; i++) {
-        const fake_block *b = ptr[i] ? fake_memory_find(&m->memory, ptr[i], 1) : NULL;
-        if (ptr[i] && (!b || b->pinned)) fake_breach("tensor %d of a plan is not on the device", i);
-        // what cuda_dnn.c and cuda_gemm.c promise to the heuristics
-        const uintptr_t align = kind == W_DNN || i == 3 ? 16 : 64;
-        if (ptr[i] && (uintptr_t)ptr[i] % align)
-            fake_breach("tensor %d of a plan is not %d-byte aligned", i, (int)align);
-        item.ptr[i] = ptr[i];
-    }
-    return queue(m, st, &item);
-}
-
-static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out, size_t *bytes) {
-    const int e = note(of(a), "dnn_plan", "", 0, NULL);
-    return e ? e : add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
-}
-static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
-    const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS"));
-    *n = none ? 0 : N_CHOICES;
-    return note(of(a), "dnn_choices", "", 0, NULL);
-}
-static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
-    const int e = note(of(a), "dnn_run", fake_dnn_name(&((plan *)p)->f), 0, st);
-    return e ? e
-             : run_plan(of(a), W_DNN, p, ptr, fake_dnn_pointers(&((plan *)p)->f), workspace, st);
-}
-static int plan_destroy(machine *m, plan *p, const char *call) {
-    const int e = note(m, call, "", 0, NULL);
-    if (e) return e;
-    if (!p->alive) return FAKE_INVALID;
-    p->alive = false;
-    return 0;
-}
-static int dnn_destroy(dt_cuda_api *a, void *p) {
-    return plan_destroy(of(a), p, "dnn_destroy");
-}
-// A plan's text: its choice and its description.
-static int dnn_text(dt_cuda_api *a, void *p, char **text) {
-    const plan *of_plan = p;
-    char desc[DT_DESC_TEXT];
-    const int e = note(of(a), "dnn_text", "", 0, NULL);
-    *text =
-        e ? NULL
-          : dt_xprintf("fake %d %s", of_plan->f.choice, dt_dnn_desc_print(&of_plan->f.dnn, desc));
-    return e;
-}
-static int dnn_restore(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **out,
-                       size_t *bytes) {
-    char desc[DT_DESC_TEXT];
-    int choice = -1, at = 0;
-    const int e = note(of(a), "dnn_restore", "", 0, NULL);
-    if (e) return e;
-    if (sscanf(text, "fake %d %n", &choice, &at) < 1 || !at ||
-        strcmp(text + at, dt_dnn_desc_print(d, desc)) != 0)
-        return FAKE_INVALID;
-    return add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
-}
-static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **out, size_t *bytes) {
-    const int e = note(of(a), "gemm_plan", "", 0, NULL);
-    return e ? e : add_plan(of(a), &(fake_plan){.gemm = *d, .choice = choice}, out, bytes);
-}
-static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
-    const bool plain = d->epilogue <= DT_GEMM_BIAS_RELU;
-    *n = !plain && getenv("FAKE_CUDA_NO_EPILOGUE") ? 0 : N_CHOICES;
-    return note(of(a), "gemm_choices", "", 0, NULL);
-}
-static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, void *bias,
-                    void *aux, void *workspace, void *st) {
-    const dt_gemm_epilogue epilogue = ((plan *)p)->f.gemm.epilogue;
-    const int e = note(of(a), "gemm_run", fake_gemm_name(epilogue), 0, st);
-    void *const ptr[] = {(void *)A, (void *)B, D, bias, aux};
-    if (dt_gemm_has_bias(epilogue) != (bias != NULL) || dt_gemm_has_aux(epilogue) != (aux != NULL))
-        return FAKE_INVALID;
-    return e ? e : run_plan(of(a), W_GEMM, p, ptr, 5, workspace, st);
-}
-static int gemm_destroy(dt_cuda_api *a, void *p) {
-    return plan_destroy(of(a), p, "gemm_destroy");
 }
 
 // ---- life ------------------------------------------------------------------------------------------
@@ -810,22 +607,13 @@ static const dt_cuda_api table = {.error_text = error_text,
                                   .capture_end = capture_end,
                                   .graph_launch = graph_launch,
                                   .graph_destroy = graph_destroy,
-                                  .launch = launch,
-                                  .dnn_plan = dnn_plan,
-                                  .dnn_choices = dnn_choices,
-                                  .dnn_run = dnn_run,
-                                  .dnn_destroy = dnn_destroy,
-                                  .dnn_text = dnn_text,
-                                  .dnn_restore = dnn_restore,
-                                  .gemm_plan = gemm_plan,
-                                  .gemm_choices = gemm_choices,
-                                  .gemm_run = gemm_run,
-                                  .gemm_destroy = gemm_destroy};
+                                  .launch = launch};
 
 dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts) {
     machine *m = dt_xcalloc(1, sizeof *m);
     m->api = table;
     m->api.self = m;
+    fake_libraries_fill(&m->api);
     m->null_stream = (stream){.live = add_track(&m->tracks), .alive = true};
     m->order = -1;
     if (opts) m->o = *opts;
@@ -855,7 +643,7 @@ int fake_cuda_destroy(dt_cuda_api *a) {
     }
     DROP_LIST(stream, m->streams, "a stream")
     DROP_LIST(event, m->events, "an event")
-    DROP_LIST(plan, m->plans, "a plan")
+    n += fake_libraries_close(m);
     while (m->graphs) {
         graph *g = m->graphs;
         m->graphs = g->next;

@@ -1,0 +1,135 @@
+// fake_libraries.c: cuDNN and cuBLASLt of the pretending machine (see fake_cuda.h). A plan is a description
+// and a choice; what it computes is fake_math.c's, and it runs when its stream does.
+#include "fake_machine.h"
+
+#include "backend/cuda/cuda_desc.h"
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_CHOICES = 3 };
+
+static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspace_bytes) {
+    if (f->choice < 0 || f->choice >= N_CHOICES) return FAKE_INVALID;
+    plan *p = dt_xcalloc(1, sizeof *p);
+    *p = (plan){.f = *f, .alive = true, .next = m->plans};
+    *out = m->plans = p;
+    *workspace_bytes = (size_t)f->choice * 1024;
+    return 0;
+}
+
+static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, int n_ptr,
+                    void *workspace, void *st) {
+    const plan *p = plan_;
+    if (!p->alive) return FAKE_INVALID;
+    const size_t need = (size_t)p->f.choice * 1024;
+    const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
+    if (need && (!w || w->pinned))
+        fake_breach("a plan's workspace is not %zu bytes of the device", need);
+    if (need && (uintptr_t)workspace % 256) // cublasLtMatmul asks for it
+        fake_breach("a plan's workspace is not 256-byte aligned");
+    work item = {.kind = kind, .plan = p->f};
+    for (int i = 0; i < n_ptr; i++) {
+        const fake_block *b = ptr[i] ? fake_memory_find(&m->memory, ptr[i], 1) : NULL;
+        if (ptr[i] && (!b || b->pinned)) fake_breach("tensor %d of a plan is not on the device", i);
+        // what cuda_dnn.c and cuda_gemm.c promise to the heuristics
+        const uintptr_t align = kind == W_DNN || i == 3 ? 16 : 64;
+        if (ptr[i] && (uintptr_t)ptr[i] % align)
+            fake_breach("tensor %d of a plan is not %d-byte aligned", i, (int)align);
+        item.ptr[i] = ptr[i];
+    }
+    return fake_queue(m, st, &item);
+}
+
+static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out, size_t *bytes) {
+    const int e = fake_note(of(a), "dnn_plan", "", 0, NULL);
+    return e ? e : add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
+}
+static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
+    const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS"));
+    *n = none ? 0 : N_CHOICES;
+    return fake_note(of(a), "dnn_choices", "", 0, NULL);
+}
+static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
+    const int e = fake_note(of(a), "dnn_run", fake_dnn_name(&((plan *)p)->f), 0, st);
+    return e ? e
+             : run_plan(of(a), W_DNN, p, ptr, fake_dnn_pointers(&((plan *)p)->f), workspace, st);
+}
+static int plan_destroy(machine *m, plan *p, const char *call) {
+    const int e = fake_note(m, call, "", 0, NULL);
+    if (e) return e;
+    if (!p->alive) return FAKE_INVALID;
+    p->alive = false;
+    return 0;
+}
+static int dnn_destroy(dt_cuda_api *a, void *p) {
+    return plan_destroy(of(a), p, "dnn_destroy");
+}
+// A plan's text: its choice and its description.
+static int dnn_text(dt_cuda_api *a, void *p, char **text) {
+    const plan *of_plan = p;
+    char desc[DT_DESC_TEXT];
+    const int e = fake_note(of(a), "dnn_text", "", 0, NULL);
+    *text =
+        e ? NULL
+          : dt_xprintf("fake %d %s", of_plan->f.choice, dt_dnn_desc_print(&of_plan->f.dnn, desc));
+    return e;
+}
+static int dnn_restore(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **out,
+                       size_t *bytes) {
+    char desc[DT_DESC_TEXT];
+    int choice = -1, at = 0;
+    const int e = fake_note(of(a), "dnn_restore", "", 0, NULL);
+    if (e) return e;
+    if (sscanf(text, "fake %d %n", &choice, &at) < 1 || !at ||
+        strcmp(text + at, dt_dnn_desc_print(d, desc)) != 0)
+        return FAKE_INVALID;
+    return add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
+}
+static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **out, size_t *bytes) {
+    const int e = fake_note(of(a), "gemm_plan", "", 0, NULL);
+    return e ? e : add_plan(of(a), &(fake_plan){.gemm = *d, .choice = choice}, out, bytes);
+}
+static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
+    const bool plain = d->epilogue <= DT_GEMM_BIAS_RELU;
+    *n = !plain && getenv("FAKE_CUDA_NO_EPILOGUE") ? 0 : N_CHOICES;
+    return fake_note(of(a), "gemm_choices", "", 0, NULL);
+}
+static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, void *bias,
+                    void *aux, void *workspace, void *st) {
+    const dt_gemm_epilogue epilogue = ((plan *)p)->f.gemm.epilogue;
+    const int e = fake_note(of(a), "gemm_run", fake_gemm_name(epilogue), 0, st);
+    void *const ptr[] = {(void *)A, (void *)B, D, bias, aux};
+    if (dt_gemm_has_bias(epilogue) != (bias != NULL) || dt_gemm_has_aux(epilogue) != (aux != NULL))
+        return FAKE_INVALID;
+    return e ? e : run_plan(of(a), W_GEMM, p, ptr, 5, workspace, st);
+}
+static int gemm_destroy(dt_cuda_api *a, void *p) {
+    return plan_destroy(of(a), p, "gemm_destroy");
+}
+
+void fake_libraries_fill(dt_cuda_api *a) {
+    a->dnn_plan = dnn_plan;
+    a->dnn_choices = dnn_choices;
+    a->dnn_run = dnn_run;
+    a->dnn_destroy = dnn_destroy;
+    a->dnn_text = dnn_text;
+    a->dnn_restore = dnn_restore;
+    a->gemm_plan = gemm_plan;
+    a->gemm_choices = gemm_choices;
+    a->gemm_run = gemm_run;
+    a->gemm_destroy = gemm_destroy;
+}
+
+int fake_libraries_close(machine *m) {
+    int n = 0;
+    while (m->plans) {
+        plan *p = m->plans;
+        m->plans = p->next;
+        if (p->alive) n++, fprintf(stderr, "not given back: a plan\n");
+        free(p);
+    }
+    return n;
+}

@@ -1,0 +1,122 @@
+// fake_machine.h: what the pretending machine is made of, shared by its two halves: fake_cuda.c (CUDA: streams,
+// events, graphs) and fake_libraries.c (cuDNN and cuBLASLt: plans). Tests see fake_cuda.h only.
+#ifndef DT_TESTS_CUDA_FAKE_MACHINE_H
+#define DT_TESTS_CUDA_FAKE_MACHINE_H
+
+#include "fake_cuda.h"
+#include "fake_math.h"
+#include "fake_memory.h"
+
+#include <pthread.h>
+
+enum { MAX_PTR = 12 };
+
+typedef enum work_kind {
+    W_LAUNCH,
+    W_COPY,
+    W_ZERO,
+    W_WAIT,
+    W_RECORD,
+    W_GRAPH,
+    W_DNN,
+    W_GEMM,
+    W_HOST
+} work_kind;
+
+typedef struct track track;
+typedef struct graph graph;
+typedef struct event event;
+typedef struct work {
+    work_kind kind;
+    dt_cuda_kernel k;
+    dt_cuda_grid grid;
+    void *args;
+    char *dst;
+    const char *src;
+    size_t n_bytes;
+    int direction;
+    track *on; // W_WAIT
+    int64_t upto;
+    event *ev;
+    graph *g;
+    bool (*host)(const void *args);
+    fake_plan plan;
+    void *ptr[MAX_PTR];
+} work;
+
+struct track {
+    work *items;
+    int64_t base, n, cap,
+        done; // places count from the beginning of the track; items[0] is place `base`
+    track *next;
+};
+
+struct graph {
+    track *tracks; // the origin is the last of the list
+    track *origin;
+    int refs;
+    graph *next;
+};
+
+typedef struct stream {
+    track *live, *captured;
+    bool alive;
+    struct stream *next;
+} stream;
+
+struct event {
+    track *on;
+    int64_t place;
+    uint64_t capture; // 0: not of a capture
+    double us;
+    bool alive, timed;
+    event *next;
+};
+
+typedef struct plan {
+    fake_plan f;
+    bool alive;
+    struct plan *next;
+} plan;
+
+typedef struct machine {
+    dt_cuda_api api;
+    fake_cuda_opts o;
+    int device;
+    fake_memory memory;
+    pthread_t thread; // that has chosen it
+    stream *streams;
+    track *tracks; // of all streams there ever were
+    event *events;
+    graph *graphs;
+    plan *plans;
+    size_t used;
+    uint64_t launches;
+    double us;
+    uint64_t capture, n_captures; // the one that runs, 0: none
+    stream *origin;
+    stream null_stream; // its live track stands for CUDA's default stream
+    int order;          // of threads and blocks: 0 forwards, 1 backwards, -1 mixed
+    graph *recording;
+    int capture_error;
+    fake_cuda_call *log;
+    size_t n_log, cap_log;
+    char fail_call[32];
+    int fail_after, fail_error;
+} machine;
+
+static inline machine *of(dt_cuda_api *a) {
+    return a->self;
+}
+
+// Writes the call into the log; an error if it is told to fail, which the call then gives.
+int fake_note(machine *m, const char *call, const char *what, size_t n_bytes, stream *s);
+// Puts work behind what the stream has; the default stream where s is NULL. Takes w->args, also on error.
+int fake_queue(machine *m, stream *s, const work *w);
+
+// Fills in the libraries' part of the table.
+void fake_libraries_fill(dt_cuda_api *a);
+// Number of plans that were not given back.
+int fake_libraries_close(machine *m);
+
+#endif
