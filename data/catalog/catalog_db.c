@@ -353,26 +353,40 @@ dt_status dt_catalog_db_open(sqlite3 **out, const char *path) {
     return st;
 }
 
-dt_status dt_catalog_db_has_data(const char *path, bool *any) {
+static bool is_beside(const char *path, const char *name) {
+    const char *slash = strrchr(path, '/');
+    char *file = dt_xprintf("%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
+    bool yes = dt_io_exists(file);
+    free(file);
+    return yes;
+}
+
+dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n, size_t *n_there) {
     sqlite3 *db = NULL;
     sqlite3_stmt *s = NULL;
-    const char *slash = strrchr(path, '/');
-    int n_folder = slash ? (int)(slash - path) + 1 : 0, rc;
-    *any = false;
+    char **list = NULL;
+    size_t cap = 0;
+    *n = *n_there = 0;
     DT_TRY(dt_catalog_db_open(&db, path));
-    rc = sqlite3_prepare_v2(db, "SELECT path FROM shards", -1, &s, NULL);
-    while (rc == SQLITE_OK && !*any && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+    int rc = sqlite3_prepare_v2(db, "SELECT path FROM shards ORDER BY id", -1, &s, NULL);
+    while (rc == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
         const char *name = (const char *)sqlite3_column_text(s, 0);
-        char *file = dt_xprintf("%.*s%s", n_folder, path, name ? name : "");
-        *any = name && dt_io_exists(file);
-        free(file);
-        rc = SQLITE_OK;
+        if (!name) continue;
+        if (*n == cap) list = dt_xrealloc(list, (cap = 2 * cap + 64) * sizeof *list);
+        list[*n] = dt_xstrdup(name);
+        if (is_beside(path, name)) {
+            char *there = list[*n];
+            list[*n] = list[*n_there];
+            list[(*n_there)++] = there;
+        }
+        ++*n;
     }
-    dt_status st = rc == SQLITE_OK || rc == SQLITE_DONE
-                       ? DT_OK
-                       : dt_catalog_db_fail(db, path, DT_E_DATA, "cannot read");
+    if (rc == SQLITE_OK) rc = sqlite3_reset(s); // what the last step said
+    dt_status st = rc == SQLITE_OK ? DT_OK : dt_catalog_db_fail(db, path, DT_E_DATA, "cannot read");
     sqlite3_finalize(s);
     sqlite3_close(db);
+    if (st != DT_OK) dt_io_free_list(list, *n);
+    *names = st == DT_OK ? list : NULL;
     return st;
 }
 

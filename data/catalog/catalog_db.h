@@ -67,8 +67,9 @@ dt_status dt_catalog_db_write(const char *path, const dt_catalog *c, const dt_li
 // Opens a database for reading. DT_E_DATA when it is damaged, of another kind or version. Close with
 // sqlite3_close.
 dt_status dt_catalog_db_open(sqlite3 **out, const char *path);
-// Whether any data file that the database names is in its folder. DT_E_DATA as with opening.
-dt_status dt_catalog_db_has_data(const char *path, bool *any);
+// The data files that the database names, first those that are in its folder: *n_there. Heap list, for
+// dt_io_free_list. DT_E_DATA as with opening.
+dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n, size_t *n_there);
 // The same tables without members and facts for a catalog's shards with use[i], read from the catalog
 // itself, which outlives the connection.
 dt_status dt_catalog_db_in_memory(sqlite3 **out, const dt_catalog *c, const bool *use);

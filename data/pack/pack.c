@@ -18,11 +18,11 @@
 // error, unless overwriting was asked for, and then the old set stays until the new one is whole.
 #include "duplicates.h"
 #include "finish.h"
+#include "neighbour.h"
 #include "pack_build.h"
 #include "progress.h"
 #include "work.h"
 
-#include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
 
 #include "base/arena.h"
@@ -121,14 +121,6 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// Sets of other names may come to the same catalog: a.tar and a-%03d.tar. One that cannot be read may be
-// of any.
-static bool is_of_others(const char *catalog) {
-    bool any = false;
-    if (!dt_io_exists(catalog)) return false;
-    return dt_catalog_db_has_data(catalog, &any) != DT_OK || any;
-}
-
 // Whether any data of OUT is there, and whether all of it is, made in just this way. A catalog or an index
 // whose data is gone is nothing to keep: it is replaced with the set.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
@@ -139,7 +131,6 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     dt_io_free_list(names, n);
     *any = n_data > 0 || (p->plan.format->one_file && n == 0 && dt_io_exists(p->plan.out));
     *same = *any;
-    *any = *any || is_of_others(p->plan.catalog);
     dt_catalog *c = dt_catalog_create();
     for (size_t i = 0; i < p->plan.n_shards && *same; i++) {
         char *path = dt_xprintf("%s/%s", p->plan.folder, p->plan.name[i]);
@@ -166,14 +157,29 @@ static dt_status say_other(const packing *p) {
         p->plan.out, p->o->source);
 }
 
+// A catalog that nobody can read may be of any set of the names that come to it. Beside data of ours it is ours.
+static dt_status check_neighbours(const packing *p, bool any) {
+    bool unreadable = false;
+    DT_TRY(dt_neighbour_check(&p->plan, NULL, 0, &unreadable));
+    if (unreadable && !any && !p->o->overwrite)
+        return dt_fail(DT_E_USAGE,
+                       "%s: cannot be read, so it may be the catalog of another set: remove it or "
+                       "pack with --overwrite",
+                       p->plan.catalog);
+    return DT_OK;
+}
+
 // Rank 0. *go: there is work to do, and the folder for it is ours.
 static dt_status claim(packing *p, bool *go) {
     bool any, same, fresh;
     char text[64];
     *go = false;
     DT_TRY(inspect(p, &any, &same));
-    if (any && !p->o->overwrite && !dt_io_exists(p->plan.partial)) // nothing is touched
-        return same ? say_same(p) : say_other(p);
+    if (!dt_io_exists(p->plan.partial)) { // nothing is touched
+        if (any && same && !p->o->overwrite) return say_same(p);
+        DT_TRY(check_neighbours(p, any));
+        if (any && !p->o->overwrite) return say_other(p);
+    }
     DT_TRY(dt_work_open(&p->work, &p->plan));
     bool published = dt_work_is_publishing(&p->work);
     if (published) {
@@ -189,6 +195,7 @@ static dt_status claim(packing *p, bool *go) {
         DT_TRY(dt_work_remove(&p->work));
         return same ? say_same(p) : say_other(p);
     }
+    DT_TRY(check_neighbours(p, any));
     snprintf(text, sizeof text, "%016llx\n", (unsigned long long)p->fingerprint);
     DT_TRY(dt_work_claim(&p->work, text, &fresh));
     *go = true;
@@ -445,7 +452,7 @@ static dt_status build(packing *p) {
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     char *why = dt_xstrdup(dt_error_message());
-    if (st != DT_E_STORAGE && st != DT_E_PEER) {
+    if (st != DT_E_STORAGE && st != DT_E_PEER && !dt_work_is_publishing(&p->work)) {
         dt_work_remove(&p->work);
         dt_fail(st, "%s", why);
         free(why);

@@ -95,8 +95,8 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
     return DT_OK;
 }
 
-// Whether a file name is one that the pattern could have made.
-static bool belongs(const dt_plan *p, const char *name) {
+// One that the pattern could have made.
+bool dt_plan_belongs(const dt_plan *p, const char *name) {
     if (p->format->one_file) return true;
     const char *base = base_of(p->out);
     number_place number = find_number(base);
@@ -117,7 +117,7 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
     size_t n = strlen(name);
     if (n > 6 && strcmp(name + n - 6, ".index") == 0) {
         char *data = dt_xprintf("%.*s", (int)(n - 6), name);
-        bool yes = belongs(p, data);
+        bool yes = p->format->one_file ? strcmp(data, "data.mdb") == 0 : dt_plan_belongs(p, data);
         free(data);
         return yes;
     }
@@ -133,7 +133,7 @@ dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n) {
     if (!dt_io_is_dir(p->folder)) return DT_OK;
     DT_TRY(dt_io_list_dir(&all, &n_all, p->folder, DT_E_STORAGE));
     for (size_t i = 0; i < n_all; i++) {
-        if (belongs(p, all[i]) || dt_plan_is_companion(p, all[i]))
+        if (dt_plan_belongs(p, all[i]) || dt_plan_is_companion(p, all[i]))
             all[kept++] = all[i];
         else
             free(all[i]);

@@ -39,7 +39,9 @@ dt_status dt_plan_name(dt_plan *out, const char *path);
 // Files in the folder that belong to a set of this name, whichever made it (of other shard counts too):
 // heap list of names.
 dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n);
-// Of those, an index, the catalog or a lock: made from the data or for it, and nothing without it.
+// Whether a set of this name has such a data file.
+bool dt_plan_belongs(const dt_plan *p, const char *name);
+// Of the existing, an index, the catalog or a lock: made from the data or for it, and nothing without it.
 bool dt_plan_is_companion(const dt_plan *p, const char *name);
 
 #endif

@@ -14,6 +14,7 @@
 #include "data/source/tar.h"
 #include "data_fixture.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -171,13 +172,115 @@ static void a_catalog_alone_is_replaced(void **state) {
         assert_int_equal(s->catalog->n_records, 12);
         dt_set_close(s);
     }
-    // a catalog of a set with another name, whose data is there, is not ours to replace
-    dt_pack_opts twin = {.source = raw, .out = fixture_path("gone.tar")};
-    assert_int_equal(dt_data_pack(&twin), DT_E_USAGE);
     // one shard is left: that is a set that lacks one, and not ours to remove
     assert_int_equal(unlink(fixture_path("gone-00.tar")), 0);
     dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[1])};
     assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+}
+
+static bool complete(const char *out);
+
+static void assert_refused(const char *out, const char *words) {
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        dt_pack_opts o = {.source = raw, .out = out, .overwrite = overwrite};
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        if (!strstr(dt_error_message(), words)) fail_msg("%s", dt_error_message());
+        assert_false(dt_io_exists(out));
+    }
+}
+
+// a.tar and a-%02d.tar have one catalog. It is of the set whose data is there, also under --overwrite.
+static void a_catalog_of_another_set_stays(void **state) {
+    fixture_pack(raw, fixture_path("twin-{00..01}.tar"));
+    assert_refused(fixture_path("twin.tar"), "twin.catalog.sqlite is the catalog of another set");
+    assert_false(dt_io_exists(fixture_path("twin.tar.partial")));
+    assert_true(complete(fixture_path("twin-{00..01}.tar")));
+    fixture_pack(raw, fixture_path("sole.tar"));
+    dt_pack_opts many = {.source = raw, .out = fixture_path("sole-%02d.tar"), .overwrite = true};
+    assert_int_equal(dt_data_pack(&many), DT_E_USAGE);
+    assert_true(complete(fixture_path("sole.tar")));
+}
+
+static const char *in_folder(const char *folder, const char *name) {
+    return dt_arena_printf(&fixture_arena, "%s/%s", folder, name);
+}
+
+// Kills packs of `name`, each in a folder of its own, until one leaves the catalog in its place and `data` not.
+static const char *pack_half(const char *name, const char *catalog, const char *data) {
+    for (int n = 1; n < 1000; n++) {
+        const char *folder = dt_arena_printf(&fixture_arena, "%s/%s.%d", fixture_dir, data, n);
+        const char *out = in_folder(folder, name);
+        pid_t pid = fork();
+        if (pid == 0) {
+            char spec[32];
+            snprintf(spec, sizeof spec, "io:%d:kill", n);
+            dt_failpoint_set(spec);
+            dt_pack_opts o = {.source = raw, .out = out};
+            _exit(dt_data_pack(&o));
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (dt_io_exists(in_folder(folder, catalog)) && !dt_io_exists(in_folder(folder, data)))
+            return folder;
+        assert_false(WIFEXITED(status));
+    }
+    fail();
+    return NULL;
+}
+
+// A set whose pack was killed between its catalog and its data is one: nobody's catalog looks the same.
+static void a_set_that_comes_to_its_place_is_left_alone(void **state) {
+    // another folder of unfinished work, and the same one
+    static const char *const NAMES[][4] = {
+        {"late_.tar", "late_.tar", "late.catalog.sqlite", "late.tar"},
+        {"half-{00..01}.tar", "half-00.tar", "half.catalog.sqlite", "half.tar"}};
+    static const char *const WORDS[] = {"late_.tar.partial is there",
+                                        "holds a set of another name"};
+    for (int k = 0; k < 2; k++) {
+        const char *folder = pack_half(NAMES[k][0], NAMES[k][2], NAMES[k][1]);
+        const char *out = in_folder(folder, NAMES[k][0]);
+        assert_refused(in_folder(folder, NAMES[k][3]), WORDS[k]);
+        dt_pack_opts o = {.source = raw, .out = out};
+        assert_int_equal(dt_data_pack(&o), DT_OK); // goes on
+        assert_true(complete(out));
+    }
+}
+
+// Nobody's, as far as one can see: replaced, and said.
+static void what_is_replaced_is_named(void **state) {
+    fixture_pack(raw, fixture_path("away.tar"));
+    assert_int_equal(unlink(fixture_path("away.tar")), 0);
+    fixture_write(fixture_path("dim.catalog.sqlite"), "no catalog", 10);
+    dt_pack_opts dim = {.source = raw, .out = fixture_path("dim.tar")};
+    assert_int_equal(dt_data_pack(&dim), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "dim.catalog.sqlite: cannot be read"));
+    int fd = open(fixture_path("said"), O_RDWR | O_CREAT | O_TRUNC, 0644), old = dup(2);
+    dup2(fd, 2);
+    dim.overwrite = true;
+    dt_status a = dt_data_pack(&dim);
+    dt_status b = dt_data_pack(&(dt_pack_opts){.source = raw, .out = fixture_path("away_.tar")});
+    dup2(old, 2);
+    close(old);
+    assert_int_equal(a, DT_OK);
+    assert_int_equal(b, DT_OK);
+    char text[4096] = "";
+    assert_true(pread(fd, text, sizeof text - 1, 0) > 0);
+    close(fd);
+    assert_non_null(strstr(text, "dim.catalog.sqlite"));
+    assert_non_null(strstr(text, "away.catalog.sqlite is replaced"));
+    assert_non_null(strstr(text, "the first away.tar, none is there"));
+}
+
+// What is in an LMDB's folder and is neither it nor made for it is data: of somebody else.
+static void a_strange_index_is_no_companion(void **state) {
+    const char *out = fixture_path("strange.lmdb");
+    assert_int_equal(dt_io_mkdir(out), DT_OK);
+    fixture_write(fixture_path("strange.lmdb/notes.index"), "mine", 4);
+    dt_pack_opts o = {.source = raw, .out = out};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    o.overwrite = true;
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_true(dt_io_exists(fixture_path("strange.lmdb/notes.index")));
 }
 
 static bool complete(const char *out) {
@@ -364,6 +467,10 @@ int main(void) {
         cmocka_unit_test(a_missing_shard_is_named),
         cmocka_unit_test(what_exists_is_left_alone),
         cmocka_unit_test(a_catalog_alone_is_replaced),
+        cmocka_unit_test(a_catalog_of_another_set_stays),
+        cmocka_unit_test(a_set_that_comes_to_its_place_is_left_alone),
+        cmocka_unit_test(what_is_replaced_is_named),
+        cmocka_unit_test(a_strange_index_is_no_companion),
         cmocka_unit_test(killed_anywhere),
         cmocka_unit_test(a_full_disk_is_said_and_leaves_no_half_set),
         cmocka_unit_test(classes_come_from_folders),
