@@ -81,8 +81,7 @@ typedef struct reader {
     uint64_t since_ns;                  // of the read in progress, or 0
     uint32_t record;
     run run;
-    int64_t window; // of the run of neighbours that is read, and which of its runs
-    int window_run;
+    window_run block_run;   // the run of neighbours that is read
     uint64_t n_block_reads; // of n_reads
     uint8_t *block;         // RUN_BYTES that are thrown away
 } reader;
@@ -227,8 +226,7 @@ static bool take(dt_ahead *a, reader *w) {
 }
 
 static bool take_block(dt_ahead *a, reader *w) {
-    return a->windows.active &&
-           windows_take(&a->windows, window_of(a, a->next), &w->window, &w->window_run);
+    return a->windows.active && windows_take(&a->windows, window_of(a, a->next), &w->block_run);
 }
 
 // ---- readers ---------------------------------------------------------------------------------------
@@ -292,7 +290,7 @@ static void read_block(reader *w, uint32_t *n_reads, uint32_t *n_slow) {
     const dt_data *d = a->o.d;
     const dt_catalog *c = d->set->catalog;
     uint32_t sample[DT_SHUFFLE_BLOCK_SAMPLES];
-    int n = a->o.run_at(a->o.ctx, w->window, w->window_run, sample);
+    int n = a->o.run_at(a->o.ctx, w->block_run.window, w->block_run.run, sample);
     uint64_t waits = dt_thread_waits();
     range g = {0};
     for (int k = 0; k < n; k++)
@@ -343,7 +341,7 @@ static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
 }
 
 static void finish_block(dt_ahead *a, const reader *w, uint32_t n_reads, uint32_t n_slow) {
-    if (windows_done(&a->windows, w->window, n_reads, n_slow) && a->n_asleep > 0)
+    if (windows_done(&a->windows, &w->block_run, n_reads, n_slow) && a->n_asleep > 0)
         pthread_cond_broadcast(&a->room);
     if (!a->windows.active && !a->windows.useless) turn_off(a);
 }

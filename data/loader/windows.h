@@ -12,12 +12,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// A run that was taken: a reader keeps it until it has been read.
+typedef struct window_run {
+    int64_t window;
+    int run;             // of the window's
+    uint32_t generation; // of `windows` when it was taken
+} window_run;
+
 typedef struct windows {
     bool active, useless;
-    int n_runs;     // of a window
-    int64_t window; // whose runs are being taken …
-    int next_run;   // … and which is next
-    int64_t first;  // where this began: its places do not wait for its runs
+    int n_runs;          // of a window
+    int64_t window;      // whose runs are being taken …
+    int next_run;        // … and which is next
+    uint32_t generation; // changes where it begins anew: runs taken before are nobody's then
+    int64_t first;       // where this began: its places do not wait for its runs
     int64_t
         whole; // places up to this window may be read: their runs are there, or are not waited for
     struct {
@@ -30,9 +38,9 @@ typedef struct windows {
 
 void windows_begin(windows *w, int64_t window);
 // The next run to read, while places of window `now` are taken.
-bool windows_take(windows *w, int64_t now, int64_t *window, int *run);
+bool windows_take(windows *w, int64_t now, window_run *run);
 // It was read, by so many reads. Returns whether places may be taken that might not before.
-bool windows_done(windows *w, int64_t window, uint32_t n_reads, uint32_t n_slow);
+bool windows_done(windows *w, const window_run *run, uint32_t n_reads, uint32_t n_slow);
 static inline bool windows_allow(const windows *w, int64_t window) {
     return !w->active || window <= w->whole;
 }

@@ -342,50 +342,69 @@ static void reading_ahead_begins_and_ends(void **state) {
 // ---- windows ---------------------------------------------------------------------------------------
 static void take_runs(windows *w, int64_t now, int64_t window, int n) {
     for (int k = 0; k < n; k++) {
-        int64_t got;
-        int run;
-        assert_true(windows_take(w, now, &got, &run));
-        assert_int_equal(got, window);
-        assert_int_equal(run, k);
+        window_run got;
+        assert_true(windows_take(w, now, &got));
+        assert_int_equal(got.window, window);
+        assert_int_equal(got.run, k);
     }
+}
+
+// As it is told of a run that was taken since windows began.
+static bool done(windows *w, int64_t window, uint32_t n_reads, uint32_t n_slow) {
+    window_run run = {.window = window, .generation = w->generation};
+    return windows_done(w, &run, n_reads, n_slow);
 }
 
 static void runs_come_a_window_ahead(void **state) {
     windows w = {.n_runs = 4};
-    int64_t window;
-    int run;
+    window_run run;
     assert_true(windows_allow(&w, 9)); // nobody waits for what is not read
     windows_begin(&w, 5);
     assert_true(windows_allow(&w, 5) && !windows_allow(&w, 6)); // the first does not wait
     take_runs(&w, 5, 5, 4);
     take_runs(&w, 5, 6, 4);
-    assert_false(windows_take(&w, 5, &window, &run)); // no further than one ahead
-    for (int k = 0; k < 4; k++) assert_int_equal(windows_done(&w, 5, 2, 2), k == 3);
+    assert_false(windows_take(&w, 5, &run)); // no further than one ahead
+    for (int k = 0; k < 4; k++) assert_int_equal(done(&w, 5, 2, 2), k == 3);
     for (int k = 0; k < 4; k++) {
         assert_false(windows_allow(&w, 6));
-        assert_int_equal(windows_done(&w, 6, 2, 2), k == 3);
+        assert_int_equal(done(&w, 6, 2, 2), k == 3);
     }
     assert_true(w.active && windows_allow(&w, 6) && !windows_allow(&w, 7));
     take_runs(&w, 6, 7, 4);
+    window_run late = {.window = 7, .generation = w.generation};
     // places are far ahead: what is behind them is left, and comes too late to count
     take_runs(&w, 20, 20, 4);
-    for (int k = 0; k < 4; k++) assert_false(windows_done(&w, 7, 1, 1));
+    for (int k = 0; k < 4; k++) assert_false(windows_done(&w, &late, 1, 1));
     assert_true(windows_allow(&w, 20) && !windows_allow(&w, 21));
+}
+
+// What was under way when windows began anew does not make the new ones whole.
+static void runs_of_before_do_not_count(void **state) {
+    windows w = {.n_runs = 2};
+    window_run before[4], after[4];
+    windows_begin(&w, 5);
+    for (int k = 0; k < 4; k++) assert_true(windows_take(&w, 5, &before[k])); // of 5, 5, 6, 6
+    windows_begin(&w, 5); // given up meanwhile, and taken up again
+    for (int k = 0; k < 4; k++) assert_true(windows_take(&w, 5, &after[k]));
+    for (int k = 0; k < 4; k++) assert_false(windows_done(&w, &before[k], 1, 0));
+    assert_true(w.active && !windows_allow(&w, 6));
+    for (int k = 0; k < 4; k++) assert_int_equal(windows_done(&w, &after[k], 1, 1), k % 2);
+    assert_true(windows_allow(&w, 6));
 }
 
 static void runs_are_read_while_it_pays(void **state) {
     windows w = {.n_runs = 4};
     windows_begin(&w, 0);
     take_runs(&w, 0, 0, 4);
-    for (int k = 0; k < 4; k++) windows_done(&w, 0, 16, 0); // all in the page cache
+    for (int k = 0; k < 4; k++) done(&w, 0, 16, 0); // all in the page cache
     assert_false(w.active);
     assert_true(windows_allow(&w, 3));
     windows_begin(&w, 3);
     assert_true(w.active);
     take_runs(&w, 3, 3, 4);
     take_runs(&w, 3, 4, 4);
-    for (int k = 0; k < 4; k++) windows_done(&w, 3, 1, 1);
-    for (int k = 0; k < 4; k++) windows_done(&w, 4, 1, 1);
+    for (int k = 0; k < 4; k++) done(&w, 3, 1, 1);
+    for (int k = 0; k < 4; k++) done(&w, 4, 1, 1);
     windows_note_place(&w, 3, 1000, 1000); // nobody said that these runs were there
     windows_note_place(&w, 4, 1000, 100);
     assert_true(w.active);
@@ -571,6 +590,7 @@ int main(void) {
         cmocka_unit_test(neighbours_share_a_read),
         cmocka_unit_test(reading_ahead_begins_and_ends),
         cmocka_unit_test(runs_come_a_window_ahead),
+        cmocka_unit_test(runs_of_before_do_not_count),
         cmocka_unit_test(runs_are_read_while_it_pays),
         cmocka_unit_test(a_run_is_a_read),
         cmocka_unit_test(a_replacement_has_bytes_of_its_own),
