@@ -98,8 +98,8 @@ static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s)
         .comm_share = ratio(e->comm_s, e->step_s),
         .other_share = ratio(e->other_s, e->step_s),
         .rss_bytes = m->rss_bytes,
-        .epoch_ends = m->o.steps_per_epoch > 0 && r->step > 0 && !r->skipped &&
-                      r->step % m->o.steps_per_epoch == 0,
+        .epoch_ends =
+            m->o.steps_per_epoch > 0 && r->step > 0 && r->step % m->o.steps_per_epoch == 0,
     };
     s->eta_s = m->o.total_steps > 0 && left >= 0 ? (double)left * s->smooth_step_s : -1;
 }

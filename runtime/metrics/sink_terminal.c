@@ -31,7 +31,8 @@ typedef struct terminal {
     double drawn_s;
     char phase[32];
     double phase_fraction;
-    dt_step_record r; // newest, for redrawing
+    dt_step_record r; // newest, for redrawing; its loss is of the newest that counted
+    bool has_loss;    // some step has counted
     dt_step_stats s;
 } terminal;
 
@@ -127,9 +128,18 @@ static void append_epoch(const terminal *t, char *line, int width) {
     append(line, width, part);
 }
 
+// Steps that overflow may be the first ones, while the scale of the loss is found: there is none then.
+static void print_loss(char *out, size_t cap, const terminal *t, bool is_short) {
+    if (t->has_loss)
+        snprintf(out, cap, is_short ? "%.4g" : "%.4f", t->r.loss);
+    else
+        snprintf(out, cap, "-");
+}
+
 static void append_numbers(const terminal *t, char *line, int width) {
-    char part[128], eta[32];
-    snprintf(part, sizeof part, "  loss %.4g", t->r.loss);
+    char part[128], eta[32], loss[64];
+    print_loss(loss, sizeof loss, t, true);
+    snprintf(part, sizeof part, "  loss %s", loss);
     append(line, width, part);
     snprintf(part, sizeof part, "  lr %.2e", t->r.lr);
     append(line, width, part);
@@ -178,14 +188,14 @@ static dt_status open_terminal(void **state, const dt_metrics_opts *o) {
 }
 
 static void plain_line(const terminal *t) {
-    char eta[32] = "?", total[32] = "";
+    char eta[32] = "?", total[32] = "", loss[64];
     const dt_step_stats *s = &t->s;
     if (s->eta_s >= 0) print_duration(eta, sizeof eta, s->eta_s);
+    print_loss(loss, sizeof loss, t, false);
     if (t->o.total_steps > 0) snprintf(total, sizeof total, "/%" PRId64, t->o.total_steps);
-    dt_info("step %" PRId64
-            "%s  epoch %.2f  loss %.4f  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
+    dt_info("step %" PRId64 "%s  epoch %.2f  loss %s  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
             "compute %.0f%% comm %.0f%%",
-            t->r.step, total, t->r.epoch, t->r.loss, t->r.lr, s->smooth_samples_per_s, eta,
+            t->r.step, total, t->r.epoch, loss, t->r.lr, s->smooth_samples_per_s, eta,
             100 * s->data_share, 100 * s->compute_share, 100 * s->comm_share);
 }
 
@@ -194,6 +204,7 @@ static void step(void *state, const dt_step_record *r, const dt_step_stats *s) {
     const double loss = r->skipped ? t->r.loss : r->loss; // one that overflowed says nothing
     t->r = *r;
     t->r.loss = loss;
+    t->has_loss |= !r->skipped;
     t->s = *s;
     draw(t, s->epoch_ends);
     if (s->epoch_ends || (!t->live && r->step % t->o.every_steps == 0)) plain_line(t);

@@ -320,6 +320,26 @@ static void test_skipped_on_the_terminal(void **state) {
     free(text);
 }
 
+// Until a step counts there is no loss, and an epoch whose last step is skipped ends all the same.
+static void test_skipped_first_and_last(void **state) {
+    stderr_to_file();
+    dt_metrics *m = open_metrics((dt_metrics_opts){.terminal = true, .truncate_to = -1});
+    for (int step = 1; step <= 25; step++) {
+        dt_step_record r = record(step);
+        r.skipped = step <= 10 || step == 25;
+        if (r.skipped) r.loss = NAN;
+        dt_metrics_step(m, &r);
+    }
+    dt_metrics_close(m);
+    stderr_back();
+    char *text = read_text("stderr");
+    assert_non_null(strstr(text, "step 10/100  epoch 0.40  loss -  lr"));
+    assert_non_null(strstr(text, "step 20/100  epoch 0.80  loss 0.0500  lr"));
+    assert_non_null(strstr(text, "step 25/100  epoch 1.00  loss 0.0417  lr"));
+    assert_null(strstr(text, "nan"));
+    free(text);
+}
+
 static void test_plain_lines(void **state) {
     dt_metric_value v[] = {{"accuracy", 0.9125}};
     stderr_to_file();
@@ -398,7 +418,10 @@ static void test_live_line(void **state) {
     setenv("TERM", "xterm", 1);
     stderr_to(slave);
     dt_metrics *m = open_metrics((dt_metrics_opts){.terminal = true, .truncate_to = -1});
-    run_steps(m, 1, 24); // in an instant: drawn once
+    dt_step_record skipped = record(1);
+    skipped.skipped = true;
+    dt_metrics_step(m, &skipped);
+    run_steps(m, 2, 24); // in an instant: drawn once
     dt_info("a line of the log");
     dt_metrics_phase(m, "evaluating", 0.25);
     run_steps(m, 25, 25);
@@ -410,7 +433,7 @@ static void test_live_line(void **state) {
     for (char *p = screen; (p = strstr(p, "\repoch ")); p++) n_draws++;
     assert_in_range(n_draws, 3, 8); // not 25
     assert_non_null(strstr(screen, "\repoch 1/4 [=>"));
-    assert_non_null(strstr(screen, "step 1/100  loss 1  lr 1.00e-03  64.0/s  ETA 0:50"));
+    assert_non_null(strstr(screen, "step 1/100  loss -  lr 1.00e-03  0.0/s  ETA 0:50"));
     // the log line erases the live line and has it drawn again below
     char *line = strstr(screen, "\r\033[Kdtrain: a line of the log\r\n\repoch 1/4");
     assert_non_null(line);
@@ -487,6 +510,7 @@ int main(int argc, char **argv) {
         RUN(test_unwritable_directory),
         RUN(test_tfevents),
         RUN(test_skipped_on_the_terminal),
+        RUN(test_skipped_first_and_last),
         RUN(test_plain_lines),
         RUN(test_verdict),
         RUN(test_live_line),
