@@ -106,7 +106,12 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     return DT_OK;
 }
 
-static dt_status check_gradient_dtype(const dt_config *c, const dt_backend *b) {
+dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
+    if (dt_config_bool(c, "device.hold_input") && !b->device)
+        return dt_config_fail(
+            c, "device.hold_input",
+            "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
+            "where the loader left it: leave the key out, or train on a GPU");
     if (strcmp(dt_config_str(c, "comm.gradient_dtype"), "fp32") == 0) return DT_OK;
     if (is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
@@ -121,7 +126,6 @@ static dt_status check_gradient_dtype(const dt_config *c, const dt_backend *b) {
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
                                const dt_backend *b, const dt_resolved *stored) {
     const char *p = dt_config_str(c, "train.precision");
-    DT_TRY(check_gradient_dtype(c, b));
     if (stored && dt_config_is_auto(c, "train.precision"))
         p = stored->precision;
     else if (dt_config_is_auto(c, "train.precision"))

@@ -18,6 +18,8 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
 // Precision, once the backend is there. Collective.
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
                                const dt_backend *b, const dt_resolved *stored);
+// Keys of training alone that this backend cannot do: DT_E_USAGE. A run that only evaluates never asks.
+dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b);
 dt_dtype dt_resolved_dtype(const dt_resolved *r);
 // Writes the answers over the config's autos.
 void dt_resolve_write(dt_config *c, const dt_resolved *r);
