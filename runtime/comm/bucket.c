@@ -7,8 +7,8 @@
 //
 // What lies behind the last gradient (statistics that the trainer sums along) belongs to the last
 // bucket. Nobody announces it, so a last bucket with such a tail starts in dt_buckets_finish: the
-// lanes have ended by then (where gradients travel as bf16 the tail is a bucket of its own). For the same reason finish takes every bucket as ready: a gradient that
-// nothing flows into never reports.
+// lanes have ended by then (where gradients travel as bf16 the tail is a bucket of its own). For the
+// same reason finish takes every bucket as ready: a gradient that nothing flows into never reports.
 //
 // Sizes change no bits: comm sums in rank order wherever an element lies.
 //
@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "base/vectorize.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -190,13 +191,6 @@ void dt_buckets_ready(dt_buckets *b, int lane, int grad_index) {
     assert(before > 0);
     (void)before;
 }
-
-// -O2 of gcc 12 leaves loops of unknown length scalar; clang vectorises them and knows no such attribute.
-#ifdef __clang__
-#define VECTORIZED
-#else
-#define VECTORIZED __attribute__((optimize("O3")))
-#endif
 
 VECTORIZED static void add_range(float *restrict sum, const float *restrict x, int64_t begin,
                                  int64_t end) {

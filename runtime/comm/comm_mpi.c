@@ -29,6 +29,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/thread.h"
+#include "base/vectorize.h"
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -261,13 +262,6 @@ static const char *label_of(element kind) {
            : kind == F64 ? "the all-reduce (sum, f64)"
                          : "the all-reduce (max, i64)";
 }
-
-// -O2 of gcc 12 leaves loops of unknown length scalar; clang vectorises them and knows no such attribute.
-#ifdef __clang__
-#define VECTORIZED
-#else
-#define VECTORIZED __attribute__((optimize("O3")))
-#endif
 
 VECTORIZED static void add_f32(float *restrict a, const float *restrict b, int64_t n) {
     for (int64_t i = 0; i < n; i++) a[i] += b[i];

@@ -148,9 +148,8 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
             "reading and checking hashes is most of the work: larger batches of it per core, or "
             "no check");
         snprintf(b->change, sizeof b->change, "data.verify=false");
-    } else if (most == DT_STAGE_DECODE && advise_decoded(b, s, after, f)) {
-        // said
     } else if (most == DT_STAGE_DECODE) {
+        if (advise_decoded(b, s, after, f)) return;
         // decoding costs about as the pixels, of which half a side leaves a quarter
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);
         snprintf(
