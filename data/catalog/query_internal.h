@@ -1,5 +1,17 @@
 // query_internal.h: what query_open.c (which databases a set has) and query.c (asking them) share. Not for
 // others.
+//
+// A query is groups and parts. A group is a database: beside the data, or in memory for the files that none
+// describes. A part is a data file, or rather its run of ids in a group. Parts keep the order in which the
+// files were given, so that record i of all parts is record i of the catalog that opens the same files;
+// groups have no order. Three sets of which two were packed by others are two groups and as many parts as
+// there are files.
+//
+// Columns are looked up group by group, as one name may be text in one database, a number in another, and
+// unknown to a third; dt_query.columns is the union of their names. `set`, which says of what set a record
+// is, is in no database of a set that was packed alone: a part knows it, or a group's runs of ids do.
+//
+// query_open.c fills everything and query.c only reads it, but for SQLite's own state. One thread.
 #ifndef DT_CATALOG_QUERY_INTERNAL_H
 #define DT_CATALOG_QUERY_INTERNAL_H
 

@@ -1,9 +1,10 @@
-// slab.h: pieces of memory that live equally long, in one allocation. What has a lifetime (parameters, a plan's
-// packed weights, an exec, a pair of input buffers) lists its pieces once their sizes are known, takes the
-// slab, and gives it back whole. A device hands out memory slowly, in units of up to 2 MiB: a network of
-// a hundred layers would otherwise make hundreds of allocations.
+// slab.h: pieces of memory that live equally long, in one allocation. What has a lifetime (parameters, a
+// plan's packed weights, an exec, a pair of input buffers) lists its pieces once their sizes are known,
+// takes the slab, and gives it back whole. A device hands out memory slowly, in units of up to 2 MiB: a
+// network of a hundred layers would otherwise make hundreds of allocations.
 //
-// Pieces begin at multiples of 256 bytes, CUDA's own alignment, and are zero.
+// A piece begins a multiple of 256 bytes behind the slab's own beginning, which is aligned to 256 on a GPU
+// (CUDA's allocations are) and to 64 on the CPU (dt_backend.alloc). All bytes are zero when they are taken.
 #ifndef DT_BACKEND_SLAB_H
 #define DT_BACKEND_SLAB_H
 

@@ -1,8 +1,17 @@
 // agree.h: what ranks decide together before the first step, so that none goes on alone and none waits for
 // another that has given up.
 //
+// A rank that fails alone leaves the others in a collective that it will never enter: they wait until the
+// deadline, and then say that a peer was lost, which is not what went wrong. Some answers only rank 0 can give
+// (it reads files, it times engines), and some differ from host to host (whether there is a GPU). Both
+// are exchanged here together with the failure to give them, so that each rank says the same of it.
+//
 // All ranks enter these in the same order. `told` becomes true when a failure is known to all of them: each
-// returns it, and nobody need end the job by force.
+// returns it, and nobody need end the job by force. It stays as it is where the exchange itself fails: then
+// who else knows is not known, and the launcher ends the job. One rank alone exchanges nothing.
+//
+// Called between a session's beginning and its first step, by the thread that made the comm; the comm's
+// deadline is the caller's to set, as planning takes minutes and the rest seconds.
 #ifndef DT_TRAIN_AGREE_H
 #define DT_TRAIN_AGREE_H
 

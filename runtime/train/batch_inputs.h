@@ -1,5 +1,15 @@
-// batch_inputs.h: which inputs of an exec's graph a batch fills, by name: a field's samples "<field>", the plan
-// by which the network mixes them "<field>.mix", the samples' weights "weight".
+// batch_inputs.h: which inputs of an exec's graph a batch fills, by name:
+//
+//   <field>       the field's samples, as the loader left them
+//   <field>.mix   the plan by which the network mixes them (mixup, CutMix), five numbers a sample
+//   weight        the samples' weights: 0 for the tail of an evaluation and for skipped records
+//
+// Names are looked up once, where the exec is made; a batch then costs an index each. Training on the CPU,
+// evaluation and the device's input buffers (device_inputs.h) use the same table, so an input that is added here
+// comes to all of them. A graph need not have them all: evaluation mixes nothing, and some losses
+// take no weights. An input that the batch has no memory for is NULL, which only a graph without it may get.
+//
+// Nothing is copied or owned: a bound exec reads the batch until the next is bound.
 //
 // defines: dt_batch_inputs_find, dt_batch_inputs_bind, dt_batch_input_data
 #ifndef DT_TRAIN_BATCH_INPUTS_H
