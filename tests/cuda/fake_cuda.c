@@ -30,9 +30,11 @@ int fake_note(machine *m, const char *call, const char *what, size_t n_bytes, st
         m->log = dt_xrealloc(m->log, m->cap_log * sizeof *m->log);
     }
     m->log[m->n_log++] = (fake_cuda_call){call, what, n_bytes, s, s && s->captured};
+    if (m->broken) return FAKE_ILLEGAL_ADDRESS;
     if (!m->fail_error || strcmp(call, m->fail_call) || m->fail_after-- > 0) return 0;
     const int e = m->fail_error;
     m->fail_error = 0;
+    m->broken = e == FAKE_ILLEGAL_ADDRESS;
     return e;
 }
 
@@ -72,6 +74,10 @@ static const char *error_text(dt_cuda_api *a, int e) {
         return "capture has unjoined work";
     case FAKE_CAPTURE_ISOLATION:
         return "dependency on uncaptured work in another stream";
+    case FAKE_ILLEGAL_ADDRESS:
+        return "an illegal memory access was encountered";
+    case FAKE_NOT_SUPPORTED:
+        return "not supported";
     default:
         return "an error that the test asked for";
     }

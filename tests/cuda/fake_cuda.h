@@ -19,7 +19,7 @@
 // (event_ms), which counts work and no time. With FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for
 // anything: own kernels serve its ops; with FAKE_CUDA_NO_SUMS, none for convolutions that also make sums. With
 // FAKE_CUDA_NO_EPILOGUE cuBLASLt adds biases and clips, and no more. FAKE_CUDA_VERSIONS is what the libraries
-// call themselves.
+// call themselves. FAKE_CUDA_COMPILED is how many more engines cuDNN has that it compiles when they are asked for.
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
 #define DT_TESTS_CUDA_FAKE_CUDA_H
 
@@ -35,12 +35,14 @@ enum { FAKE_SUMS_CHEAP = 256 };
 
 // Error codes, CUDA's own numbers.
 enum {
-    FAKE_OUT_OF_MEMORY = 2,
+    FAKE_OUT_OF_MEMORY = DT_CUDA_OUT_OF_MEMORY,
     FAKE_INVALID = 1,
     FAKE_NOT_CAPTURABLE = 900,
     FAKE_CAPTURE_INVALID = 901,
     FAKE_CAPTURE_UNJOINED = 904,
-    FAKE_CAPTURE_ISOLATION = 905
+    FAKE_CAPTURE_ISOLATION = 905,
+    FAKE_ILLEGAL_ADDRESS = 700, // lasting: from then on nothing else is answered
+    FAKE_NOT_SUPPORTED = 3000   // a library has no engine
 };
 
 dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts);
@@ -60,7 +62,7 @@ typedef struct fake_cuda_call {
 } fake_cuda_call;
 const fake_cuda_call *fake_cuda_log(dt_cuda_api *a, size_t *n); // until the next call or clear
 void fake_cuda_log_clear(dt_cuda_api *a);
-// The (after + 1)-th call from now on of this field fails with `error`.
+// The (after + 1)-th call from now on of this field fails with `error`; after FAKE_ILLEGAL_ADDRESS all calls do.
 void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
 // How own kernels run their threads and blocks: 0 forwards, 1 backwards, -1 (default) by turns.
 void fake_cuda_order(dt_cuda_api *a, int order);

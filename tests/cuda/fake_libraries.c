@@ -11,8 +11,13 @@
 
 enum { N_CHOICES = 3 };
 
+static int n_compiled(void) {
+    const char *n = getenv("FAKE_CUDA_COMPILED");
+    return n ? atoi(n) : 0;
+}
+
 static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspace_bytes) {
-    if (f->choice < 0 || f->choice >= N_CHOICES) return FAKE_INVALID;
+    if (f->choice < 0 || f->choice >= N_CHOICES + n_compiled()) return FAKE_NOT_SUPPORTED;
     plan *p = dt_xcalloc(1, sizeof *p);
     *p = (plan){.f = *f, .alive = true, .next = m->plans};
     *out = m->plans = p;
@@ -49,8 +54,16 @@ static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out
 }
 static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
     const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS"));
-    *n = none ? 0 : N_CHOICES;
+    *n = none ? 0 : N_CHOICES + n_compiled();
     return fake_note(of(a), "dnn_choices", "", 0, NULL);
+}
+static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
+    (void)a, (void)d;
+    return n_compiled();
+}
+static bool is_refusal(dt_cuda_api *a, int error) {
+    (void)a;
+    return error == FAKE_NOT_SUPPORTED;
 }
 static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
     const int e = fake_note(of(a), "dnn_run", fake_dnn_name(&((plan *)p)->f), 0, st);
@@ -111,7 +124,9 @@ static int gemm_destroy(dt_cuda_api *a, void *p) {
 }
 
 void fake_libraries_fill(dt_cuda_api *a) {
+    a->is_refusal = is_refusal;
     a->dnn_plan = dnn_plan;
+    a->dnn_compiled = dnn_compiled;
     a->dnn_choices = dnn_choices;
     a->dnn_run = dnn_run;
     a->dnn_destroy = dnn_destroy;

@@ -103,6 +103,7 @@ typedef struct machine {
     size_t n_log, cap_log;
     char fail_call[32];
     int fail_after, fail_error;
+    bool broken;
 } machine;
 
 static inline machine *of(dt_cuda_api *a) {

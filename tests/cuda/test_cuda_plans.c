@@ -211,6 +211,104 @@ static void test_what_cudnn_does_not_do(void **state) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
+// Only a refusal means that there is no engine: all else would be slow for a reason that nobody reads.
+static void test_a_library_that_is_broken_ends_the_start(void **state) {
+    static const char *const calls[] = {"dnn_choices", "gemm_choices"};
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    const dt_cuda_plan *plan = NULL;
+    for (int i = 0; i < 2; i++) {
+        dt_cuda_plans *p = open_plans(api, "m", NULL);
+        fake_cuda_fail(api, calls[i], 0, 4000);
+        assert_int_equal(i ? dt_cuda_plan_gemm(p, &product, &plan)
+                           : dt_cuda_plan_dnn(p, &conv, &plan),
+                         DT_E_INTERNAL);
+        assert_null(plan);
+        assert_non_null(strstr(dt_error_message(), i ? "cuBLASLt fails for gemm f32"
+                                                     : "cuDNN fails for conv_fwd bf16"));
+        assert_non_null(strstr(dt_error_message(), "an error that the test asked for"));
+        dt_cuda_plans_destroy(p);
+        p = open_plans(api, "m", NULL);
+        fake_cuda_fail(api, calls[i], 0, FAKE_NOT_SUPPORTED);
+        assert_int_equal(
+            i ? dt_cuda_plan_gemm(p, &product, &plan) : dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
+        assert_null(plan);
+        dt_cuda_plans_destroy(p);
+    }
+    // a chosen engine that cannot be made for another reason than that it is gone
+    char desc[DT_DESC_TEXT];
+    char *text = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    assert_int_equal(dt_cuda_plans_take(p, text), 1);
+    fake_cuda_fail(api, "dnn_plan", 0, 4000);
+    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_E_INTERNAL);
+    dt_cuda_plans_destroy(p);
+    p = open_plans(api, "m", NULL);
+    assert_int_equal(dt_cuda_plans_take(p, text), 1);
+    fake_cuda_fail(api, "dnn_plan", 0, FAKE_NOT_SUPPORTED);
+    assert_int_equal(choice_of_conv(p), 1);
+    dt_cuda_plans_destroy(p);
+    free(text);
+    // one engine of a list is passed over
+    p = open_plans(api, "m", NULL);
+    fake_cuda_fail(api, "dnn_plan", 1, 4000);
+    assert_int_not_equal(choice_of_conv(p), 1);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+// An engine that breaks the device while it is timed is named; it is not passed over in silence.
+static void test_an_engine_that_breaks_the_device(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    const dt_cuda_plan *plan = NULL;
+    fake_cuda_fail(api, "dnn_run", 10, FAKE_ILLEGAL_ADDRESS); // the second engine's first run
+    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_E_INTERNAL);
+    assert_non_null(strstr(dt_error_message(), "timing engine 1 of conv_fwd bf16"));
+    assert_non_null(strstr(dt_error_message(), "illegal memory access"));
+    dt_cuda_plans_destroy(p);
+    fake_cuda_destroy(api); // nothing can be given back to a broken device
+}
+
+// What cuDNN compiles is tried only where there are fewer than three others.
+static void test_few_engines_are_compiled(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    setenv("FAKE_CUDA_COMPILED", "5", 1);
+    choice_of_conv(p);
+    assert_int_equal(count_calls(api, "dnn_plan"), 3);
+    dt_cuda_plans_destroy(p);
+    p = open_plans(api, "m", NULL);
+    fake_cuda_log_clear(api);
+    fake_cuda_fail(api, "dnn_plan", 1, FAKE_NOT_SUPPORTED);
+    choice_of_conv(p);
+    assert_int_equal(count_calls(api, "dnn_plan"), 4);
+    unsetenv("FAKE_CUDA_COMPILED");
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+// When a start has timed for long enough, favourites serve, and the next start times those.
+static void test_timing_has_a_budget(void **state) {
+    char folder[] = "/tmp/dtrain_plans.XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    const dt_cuda_plans_opts o = {.machine = "m", .folder = folder, .budget_s = 1e-9};
+    const dt_cuda_plan *plan = NULL;
+    for (int start = 0; start < 3; start++) {
+        dt_cuda_plans *p = NULL;
+        assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
+        fake_cuda_log_clear(api);
+        assert_int_equal(choice_of_conv(p), 1);
+        assert_int_equal(dt_cuda_plan_gemm(p, &product, &plan), DT_OK);
+        assert_int_equal(plan->choice, start > 0);
+        assert_int_equal(count_calls(api, "dnn_run") > 0, start == 0);
+        assert_int_equal(count_calls(api, "gemm_run") > 0, start == 1);
+        dt_cuda_plans_destroy(p);
+    }
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
 // ---- the file --------------------------------------------------------------------------------------
 // Whether conv is timed by a fresh start on `machine`.
 static bool timed(const char *machine, const char *folder) {
@@ -416,6 +514,10 @@ int main(void) {
         cmocka_unit_test(test_given_choices_are_obeyed),
         cmocka_unit_test(test_no_memory_for_timing_is_no_error),
         cmocka_unit_test(test_what_cudnn_does_not_do),
+        cmocka_unit_test(test_a_library_that_is_broken_ends_the_start),
+        cmocka_unit_test(test_an_engine_that_breaks_the_device),
+        cmocka_unit_test(test_few_engines_are_compiled),
+        cmocka_unit_test(test_timing_has_a_budget),
         cmocka_unit_test(test_choices_are_kept_in_a_file),
         cmocka_unit_test(test_finished_plans_are_kept_in_a_file),
         cmocka_unit_test(test_other_networks_choices_stay_in_the_file),

@@ -120,6 +120,25 @@ static void test_out_of_memory(void **state) {
     b->destroy(b);
 }
 
+// Memory is not short where the device is broken: who lowers the batch then is sent the wrong way.
+static void test_a_broken_device_is_not_short_of_memory(void **state) {
+    (void)state;
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_backend *b = NULL;
+    void *p = NULL;
+    assert_int_equal(dt_cuda_backend_create(&b, api, NULL, 0, &(dt_backend_opts){.threads = 1}),
+                     DT_OK);
+    fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
+    assert_int_not_equal(b->alloc(b, &p, 1000, "slots"), DT_OK);
+    assert_non_null(strstr(dt_error_message(), "lower train.micro_batch"));
+    fake_cuda_fail(api, "alloc", 0, FAKE_ILLEGAL_ADDRESS);
+    assert_int_not_equal(b->alloc(b, &p, 1000, "slots"), DT_OK);
+    assert_null(strstr(dt_error_message(), "micro_batch"));
+    assert_non_null(strstr(dt_error_message(), "asking for memory (slots): an illegal memory"));
+    b->destroy(b);
+    fake_cuda_destroy(api); // a broken device takes nothing back
+}
+
 // What ranks exchange is NCCL's memory and registered with the communicator, from before the first use to
 // behind the last; nothing of the kind with an older library or a single rank.
 static void share(bool old, int world_size) {
@@ -170,8 +189,9 @@ static void test_shared_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_start),
-                                       cmocka_unit_test(test_out_of_memory),
-                                       cmocka_unit_test(test_shared_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_start), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_a_broken_device_is_not_short_of_memory),
+        cmocka_unit_test(test_shared_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

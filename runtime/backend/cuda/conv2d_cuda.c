@@ -54,7 +54,7 @@ static size_t workspace_of(const conv_op *op) {
 
 static dt_status plan(dt_site *s, conv_op *op, const dt_dnn_desc *d) {
     op->desc = *d;
-    return dt_cuda_plan_dnn(dt_cuda_of(s)->plans, d, &op->plan);
+    return dt_cuda_kept(s, dt_cuda_plan_dnn(dt_cuda_of(s)->plans, d, &op->plan));
 }
 
 static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_info *y) {

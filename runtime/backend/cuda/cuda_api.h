@@ -101,10 +101,19 @@ typedef struct dt_cuda_device_info {
     bool nvlink;
 } dt_cuda_device_info;
 
+// CUDA's numbers of the errors that have remedies of their own.
+enum {
+    DT_CUDA_OUT_OF_MEMORY = 2,
+    DT_CUDA_DEVICE_BUSY = 46,  // exclusive-process mode and somebody has it, or prohibited mode
+    DT_CUDA_DEVICE_IN_USE = 54 // exclusive-thread mode, of old drivers
+};
+
 typedef struct dt_cuda_api dt_cuda_api;
 struct dt_cuda_api {
     void *self;
     const char *(*error_text)(dt_cuda_api *a, int error);
+    // Whether a library says with it that it has no engine for what was described; all else is broken.
+    bool (*is_refusal)(dt_cuda_api *a, int error);
     const char *(*versions)(
         dt_cuda_api *a); // "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.2, NCCL 2.28.9"
     int (*device_count)(dt_cuda_api *a, int *n);
@@ -142,6 +151,8 @@ struct dt_cuda_api {
     int (*dnn_plan)(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan,
                     size_t *workspace_bytes);
     int (*dnn_choices)(dt_cuda_api *a, const dt_dnn_desc *d, int *n);
+    // How many at the end of the list are compiled when their plan is made: a second each. 0 before dnn_choices.
+    int (*dnn_compiled)(dt_cuda_api *a, const dt_dnn_desc *d);
     int (*dnn_run)(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream);
     int (*dnn_destroy)(dt_cuda_api *a, void *plan);
     // A finished plan as text (heap), and a plan of such text: nothing is asked for or compiled.

@@ -49,6 +49,12 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
     dt_cuda *c = dt_cuda_self(b);
     *p = NULL;
     const int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64);
+    if (e && e != DT_CUDA_OUT_OF_MEMORY) { // what queued work did before is said here
+        char where[120];
+        snprintf(where, sizeof where, "asking for memory (%s)", what);
+        dt_cuda_check(c, e, where);
+        return dt_cuda_status(c);
+    }
     if (e) {
         dt_cuda_device_info now = {{0}};
         c->api->device_info(c->api, c->index, &now);

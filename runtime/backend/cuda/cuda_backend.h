@@ -54,6 +54,11 @@ static inline dt_layout dt_cuda_layout(const dt_value_info *v) {
 // All inputs and outputs as dt_cuda_layout says, no scratch, nothing in place; state of n_bytes (zeroed).
 void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes);
 void dt_cuda_destroy(dt_site *s); // frees the state
+// st; where it is a failure, the state is freed.
+static inline dt_status dt_cuda_kept(dt_site *s, dt_status st) {
+    if (st != DT_OK) dt_cuda_destroy(s);
+    return st;
+}
 // Frees the state and fails as dt_site_fail: a refused site is not destroyed.
 #define dt_cuda_fail(s, ...) (dt_cuda_destroy(s), dt_site_fail(s, __VA_ARGS__))
 // The one float type (f32, bf16, f16) of values that must agree; NULL infos are skipped.

@@ -14,7 +14,8 @@
 // ids from VIRTUAL_ID on. All descriptors of a graph live as long as it does.
 //
 // Which configurations count: none that sums in low precision, none that rounds fp32 inputs (tensor cores on
-// fp32 are TF32) unless asked, only deterministic ones where asked. Fallback engines come
+// fp32 are TF32) unless asked, in fp32 none by Winograd with large tiles, which loses two digits, only
+// deterministic ones where asked. Fallback engines come
 // after the heuristics', and behind the favourite what cuDNN compiles at run time comes last: a second each.
 //
 // Graphs
@@ -95,6 +96,17 @@ static cudnnStatus_t note(cudnnStatus_t s, const char *doing) {
 
 static int code_of(cudnnStatus_t s) {
     return s == CUDNN_STATUS_SUCCESS ? 0 : DT_CUDNN_ERROR + (int)s;
+}
+
+// Of what is not supported, that is not for want of a driver, a runtime or a part of cuDNN.
+bool dt_cudnn_is_refusal(int error) {
+    const int s = error - DT_CUDNN_ERROR, category = s / 1000 * 1000;
+    if (s == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER ||
+        s == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART ||
+        s == CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING ||
+        s == CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE)
+        return false;
+    return category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM;
 }
 
 const char *dt_cudnn_error_text(int error) {
@@ -461,6 +473,10 @@ static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *note
         case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
             if (d->deterministic) return false;
             break;
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
+            if (d->type == DT_F32) return false;
+            break;
         default:
             break;
         }
@@ -496,13 +512,13 @@ static void add_config(dnn_graph *g, descriptor config) {
     cudnnBackendDestroyDescriptor(config);
 }
 
-// An error of the heuristics means: it knows no engine in this mode.
-static void ask_heuristics(dt_cudnn *c, dnn_graph *g, cudnnBackendHeurMode_t mode) {
+static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_graph *g, cudnnBackendHeurMode_t mode) {
     descriptor h = NULL, found[MAX_CONFIGS];
     int64_t n = 0, n_found = 0;
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &h)) return;
-    cudnnStatus_t s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->graph);
+    cudnnStatus_t s = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &h);
+    if (s) return note(s, "asking for engines");
+    s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->graph);
     if (!s)
         s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (!s && c->device)
@@ -527,6 +543,7 @@ static void ask_heuristics(dt_cudnn *c, dnn_graph *g, cudnnBackendHeurMode_t mod
             cudnnBackendDestroyDescriptor(found[i]);
     }
     cudnnBackendDestroyDescriptor(h);
+    return s;
 }
 
 // The favourite, what is precompiled, the rest: each in cuDNN's order.
@@ -591,10 +608,13 @@ static int graph_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_graph **out) {
 
 // The graph with its configurations.
 static int configs_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_graph **out) {
-    const int code = graph_of(c, d, out);
+    int code = graph_of(c, d, out);
     if (code || (*out)->asked) return code;
-    ask_heuristics(c, *out, CUDNN_HEUR_MODE_A);
-    ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK);
+    // an error of one mode matters where nothing is found, and is more than a refusal
+    const int first = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_A));
+    code = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK));
+    if (first && !dt_cudnn_is_refusal(first)) code = first;
+    if (code && !(*out)->n_configs && !dt_cudnn_is_refusal(code)) return code;
     put_compiled_last(*out);
     (*out)->asked = true;
     return 0;
@@ -645,7 +665,15 @@ int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n) {
         return 0;
     const int code = configs_of(c, d, &g);
     if (code == 0) *n = g->n_configs;
-    return code;
+    return dt_cudnn_is_refusal(code) ? 0 : code;
+}
+
+int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d) {
+    dnn_graph *g = NULL;
+    int n = 0;
+    if (configs_of(c, d, &g)) return 0;
+    while (n < g->n_configs && g->config[g->n_configs - 1 - n].runtime) n++;
+    return n;
 }
 
 int dt_cudnn_choice_text(dt_cudnn *c, const dt_dnn_desc *d, int choice, char *text, size_t cap) {

@@ -30,6 +30,10 @@ int dt_cudnn_version(void); // 91900
 // How many engine configurations are offered that obey the description's demands, cuDNN's favourite first.
 // 0 is no error: nothing supports it.
 int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n);
+// How many of them, the last ones, are compiled when a plan is made.
+int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d);
+// Whether an error says that there is no engine; false: a library is missing, memory is short, …
+bool dt_cudnn_is_refusal(int error);
 int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
                          size_t *workspace_bytes);
 void dt_cudnn_plan_destroy(dt_cudnn_plan *p);

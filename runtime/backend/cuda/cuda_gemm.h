@@ -18,7 +18,8 @@ typedef struct dt_cublas_plan dt_cublas_plan;
 int dt_cublas_open(dt_cublas **out); // on the current device
 void dt_cublas_close(dt_cublas *c);  // NULL is fine; plans must be gone
 const char *dt_cublas_error_text(int error);
-int dt_cublas_version(void); // 130100
+int dt_cublas_version(void);          // 130100
+bool dt_cublas_is_refusal(int error); // there is no algorithm; false: something is broken
 
 // How many algorithms the heuristics offer, the favourite first.
 int dt_cublas_choices(dt_cublas *c, const dt_gemm_desc *d, int *n);

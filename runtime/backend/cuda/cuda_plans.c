@@ -8,6 +8,13 @@
 // that were there before, until it is full. It is read when the first plan is wanted: a rank that waited for
 // rank 0's choices finds rank 0's plans. A product's plan costs nothing to make and is not kept.
 //
+// A library that has no engine for a description says so, and an own kernel serves it, with a warning where that
+// is a convolution or attention. Any other error ends the start: a library that is not there would else only be slow.
+//
+// Of a list, the favourite and what is precompiled are tried, and what is compiled while its plan is made only where
+// there is little else. A start times for at most DT_PLAN_BUDGET_S; what is met later gets the
+// favourite, and is timed by another start.
+//
 // Timing runs on memory of its own, filled with zeros: engines do the same work whatever the values. Between
 // engines nothing else is on the device. Each runs once to warm up and TIMED_RUNS times between two events;
 // the least of TIMED_ROUNDS rounds counts. Where memory for that is short, the library's favourite stays and
@@ -36,6 +43,7 @@ enum {
     MAX_PLANS_BYTES = 64 << 20,
     MAX_PLAN_BYTES = 4 << 20,
     MAX_WORKSPACE = 1 << 30,
+    ENOUGH = 3, // engines to choose from, without compiling more
     NOT_WORTH = -1
 };
 
@@ -56,7 +64,8 @@ struct dt_cuda_plans {
     dt_cuda_api *api;
     char *machine;
     dt_plan_file engines, plans; // path NULL: no file
-    bool no_timing, engines_dirty, plans_dirty, plans_read;
+    bool no_timing, engines_dirty, plans_dirty, plans_read, spent;
+    double budget_s;
     plan_entry *entries;
     int n_plans, n_timed, n_restored;
     double seconds;
@@ -192,33 +201,61 @@ typedef struct candidate {
     int choice;
 } candidate;
 
-// The engines that can be made, the favourite first; returns how many.
-static int list_candidates(dt_cuda_plans *p, const plan_kind *k, int n, int most, candidate *out) {
-    int count = 0;
+// What a library says when it is not that it has no engine.
+static dt_status broken(dt_cuda_plans *p, const plan_kind *k, const char *text, int error) {
+    return dt_fail(DT_E_INTERNAL, "%s fails for %s: %s", k->gemm ? "cuBLASLt" : "cuDNN", text,
+                   p->api->error_text(p->api, error));
+}
+
+// The engines that can be made, the favourite first, *n_out of them. An error only where there are none.
+static dt_status list_candidates(dt_cuda_plans *p, const plan_kind *k, const char *text, int n,
+                                 int most, candidate *out, int *n_out) {
+    const int ready = k->gemm ? n : n - p->api->dnn_compiled(p->api, k->dnn);
+    int count = 0, error = 0;
+    *n_out = 0;
     for (int i = 0; i < n && count < most; i++) {
         candidate c = {.choice = i};
-        if (make(p, k, i, &c.plan, &c.bytes)) continue;
+        if (i >= ready && count >= ENOUGH) break;
+        const int e = make(p, k, i, &c.plan, &c.bytes);
+        if (e && !p->api->is_refusal(p->api, e)) {
+            error = e;
+            dt_log(DT_LOG_DEBUG, "engine %d of %s: %s", i, text, p->api->error_text(p->api, e));
+        }
+        if (e) continue;
         if (c.bytes > MAX_WORKSPACE) {
             drop(p, k->gemm, c.plan);
             continue;
         }
         out[count++] = c;
     }
-    return count;
+    *n_out = count;
+    return count || !error ? DT_OK : broken(p, k, text, error);
 }
 
-// Index of the fastest; -1 when they could not be timed.
-static int fastest(dt_cuda_plans *p, const plan_kind *k, const candidate *c, int n) {
+// An error while timing: 0 if that leaves the device as it was, else what it says to everything from now on.
+static int lasting(dt_cuda_plans *p, int error) {
+    if (!error || error == DT_CUDA_OUT_OF_MEMORY) return 0;
+    return p->api->stream_synchronize(p->api, NULL);
+}
+
+// *best: index of the fastest; -1 when they could not be timed.
+static dt_status fastest(dt_cuda_plans *p, const plan_kind *k, const char *text, const candidate *c,
+                         int n, int *out) {
     size_t workspace = 0;
-    int best = -1;
+    int best = -1, bad = 0;
     float least = 0;
     bench b;
     for (int i = 0; i < n; i++)
         if (c[i].bytes > workspace) workspace = c[i].bytes;
-    if (bench_open(p, k, workspace, &b) == 0) {
-        for (int i = 0; i < n; i++) {
+    const int opened = bench_open(p, k, workspace, &b);
+    int error = lasting(p, opened);
+    if (!opened) {
+        for (int i = 0; i < n && !error; i++) {
             float ms = 0;
-            if (time_plan(p, k, c[i].plan, &b, &ms)) continue; // it says it can, and cannot
+            const int e = time_plan(p, k, c[i].plan, &b, &ms);
+            error = lasting(p, e);
+            bad = c[i].choice;
+            if (e) continue; // it says it can, and cannot
             if (best < 0 || ms < least) {
                 best = i;
                 least = ms;
@@ -226,7 +263,12 @@ static int fastest(dt_cuda_plans *p, const plan_kind *k, const candidate *c, int
         }
     }
     bench_close(p, &b);
-    return best;
+    *out = best;
+    return error ? dt_fail(DT_E_INTERNAL,
+                           "timing engine %d of %s: %s; device.time_engines: false times "
+                           "none",
+                           bad, text, p->api->error_text(p->api, error))
+                 : DT_OK;
 }
 
 static double now_s(void) {
@@ -235,39 +277,67 @@ static double now_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void choose(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n) {
+// The engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it is not there.
+static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n,
+                             candidate *c) {
+    *c = (candidate){.choice = e->choice};
+    const int error = e->choice < n ? make(p, k, e->choice, &c->plan, &c->bytes) : 0;
+    if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, e->text, error);
+    if (error || e->choice >= n) {
+        c->plan = NULL;
+        e->chosen = false;
+        dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice,
+                e->text);
+    }
+    return DT_OK;
+}
+
+// Whether this start still times; says once when it ends.
+static bool may_time(dt_cuda_plans *p) {
+    if (p->no_timing || p->seconds < p->budget_s) return !p->no_timing;
+    if (!p->spent)
+        dt_info(
+            "cuda: %.0f s of timing engines are enough for one start: the libraries' favourites "
+            "serve the rest, which the next start times",
+            p->seconds);
+    p->spent = true;
+    return false;
+}
+
+static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n,
+                             candidate *c, int *count, int *best) {
+    const double begin = now_s();
+    const bool times = may_time(p);
+    dt_status st = list_candidates(p, k, e->text, n, times ? DT_PLAN_TRIES : 1, c, count);
+    if (*count > 1) {
+        if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
+        st = fastest(p, k, e->text, c, *count, best);
+    }
+    if (st == DT_OK && *count && *best >= 0 && times) e->chosen = p->engines_dirty = true;
+    if (*best < 0) *best = 0;
+    p->seconds += now_s() - begin;
+    return st;
+}
+
+static dt_status choose(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n) {
     candidate c[DT_PLAN_TRIES];
     int best = 0, count = 0;
-    if (e->chosen) { // by rank 0, a checkpoint or the file
-        if (e->choice < n && make(p, k, e->choice, &c[0].plan, &c[0].bytes) == 0) {
-            c[0].choice = e->choice;
-            count = 1;
-        } else {
-            dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice,
-                    e->text);
-            e->chosen = false;
-        }
+    dt_status st = DT_OK;
+    if (e->chosen) {
+        DT_TRY(make_chosen(p, e, k, n, &c[0]));
+        count = c[0].plan != NULL;
     }
-    if (!count) {
-        const double begin = now_s();
-        count = list_candidates(p, k, n, p->no_timing ? 1 : DT_PLAN_TRIES, c);
-        if (count > 1) {
-            if (!p->n_timed++)
-                dt_info("cuda: timing engines, once for these shapes and this machine");
-            best = fastest(p, k, c, count);
-        }
-        if (count && best >= 0 && !p->no_timing) e->chosen = p->engines_dirty = true;
-        if (best < 0) best = 0;
-        p->seconds += now_s() - begin;
-    }
+    if (!count) st = choose_anew(p, e, k, n, c, &count, &best);
     for (int i = 0; i < count; i++)
-        if (i != best) drop(p, k->gemm, c[i].plan);
+        if (i != best || st != DT_OK) drop(p, k->gemm, c[i].plan);
+    DT_TRY(st);
     e->none = count == 0;
-    if (e->none) return;
+    if (e->none) return DT_OK;
     e->choice = c[best].choice;
     e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, n};
     p->n_plans++;
     if (!k->gemm) p->plans_dirty = true;
+    return DT_OK;
 }
 
 static void forget(plan_entry *e) {
@@ -328,8 +398,11 @@ static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
         const int error = k->gemm ? p->api->gemm_choices(p->api, k->mul, &n)
                                   : p->api->dnn_choices(p->api, k->dnn, &n);
         // what a library refuses to describe it has no engine for
+        if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
-        choose(p, e, k, error ? 0 : n);
+        DT_TRY(choose(p, e, k, error ? 0 : n));
+        if (e->none && !k->gemm && !k->dnn->sums)
+            dt_warn("cuDNN has no engine for %s: an own kernel computes it, much slower", text);
     }
     if (!e->none) *out = &e->plan;
     return DT_OK;
@@ -337,8 +410,8 @@ static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
 
 // Whether the engine that makes sums is no slower than the plain one and a pass over y. True where that cannot
 // be timed.
-static bool worth_its_sums(dt_cuda_plans *p, const plan_kind *k, const dt_cuda_plan *fused,
-                           const dt_cuda_plan *plain) {
+static dt_status worth_its_sums(dt_cuda_plans *p, const plan_kind *k, const dt_cuda_plan *fused,
+                                const dt_cuda_plan *plain, bool *worth) {
     void *const plans[3] = {fused->plan, plain->plan, NULL};
     float ms[3] = {0};
     bench b;
@@ -346,8 +419,12 @@ static bool worth_its_sums(dt_cuda_plans *p, const plan_kind *k, const dt_cuda_p
                                                                         : plain->workspace_bytes;
     int e = bench_open(p, k, most, &b);
     for (int i = 0; !e && i < 3; i++) e = time_plan(p, k, plans[i], &b, &ms[i]);
+    const int error = lasting(p, e);
     bench_close(p, &b);
-    return e || ms[0] <= ms[1] + ms[2];
+    *worth = e || ms[0] <= ms[1] + ms[2];
+    return error ? dt_fail(DT_E_INTERNAL, "timing a convolution's sums: %s",
+                           p->api->error_text(p->api, error))
+                 : DT_OK;
 }
 
 static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
@@ -355,10 +432,12 @@ static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
     const dt_cuda_plan *plain = NULL;
     dt_dnn_desc d = *k->dnn;
     const double begin = now_s();
+    bool worth = true;
     d.sums = false;
     DT_TRY(dt_cuda_plan_dnn(p, &d, &plain));
     if (!plain) return DT_OK;
-    if (!worth_its_sums(p, k, &e->plan, plain)) {
+    DT_TRY(worth_its_sums(p, k, &e->plan, plain, &worth));
+    if (!worth) {
         drop(p, false, e->plan.plan);
         e->plan = (dt_cuda_plan){0};
         e->choice = NOT_WORTH;
@@ -553,6 +632,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
     p->api = api;
     p->no_timing = opts->no_timing;
+    p->budget_s = opts->budget_s > 0 ? opts->budget_s : DT_PLAN_BUDGET_S;
     p->machine = dt_xstrdup(opts->machine);
     for (char *c = p->machine; *c; c++)
         if (*c == '\n') *c = ' ';

@@ -14,7 +14,7 @@
 #include "backend/cuda/cuda_api.h"
 #include "base/status.h"
 
-enum { DT_PLAN_TRIES = 10 };
+enum { DT_PLAN_TRIES = 10, DT_PLAN_BUDGET_S = 60 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
 
@@ -31,6 +31,7 @@ typedef struct dt_cuda_plans_opts {
     const char *machine;
     const char *folder; // of the files; NULL: none
     bool no_timing;     // the library's favourite, and no file of choices
+    double budget_s;    // of timing; 0: DT_PLAN_BUDGET_S
 } dt_cuda_plans_opts;
 
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
@@ -39,6 +40,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
 void dt_cuda_plans_destroy(dt_cuda_plans *p);
 
 // *out NULL with DT_OK: the library has no engine for it; or, of one with sums, it is not worth its time.
+// DT_E_INTERNAL: the library does not work, or the device no more.
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 

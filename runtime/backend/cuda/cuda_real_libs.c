@@ -23,6 +23,10 @@ static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
     (void)a;
     return e ? e : dt_cudnn_choices(dnn, d, n);
 }
+static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
+    (void)a;
+    return dnn ? dt_cudnn_compiled(dnn, d) : 0;
+}
 static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan,
                     size_t *workspace_bytes) {
     const int e = open_dnn();
@@ -71,7 +75,15 @@ static int gemm_destroy(dt_cuda_api *a, void *plan) {
     return 0;
 }
 
+static bool is_refusal(dt_cuda_api *a, int error) {
+    (void)a;
+    if (error >= DT_CUBLAS_ERROR) return dt_cublas_is_refusal(error);
+    return error >= DT_CUDNN_ERROR && dt_cudnn_is_refusal(error);
+}
+
 void dt_cuda_real_libraries(dt_cuda_api *a) {
+    a->is_refusal = is_refusal;
+    a->dnn_compiled = dnn_compiled;
     a->dnn_choices = dnn_choices;
     a->dnn_plan = dnn_plan;
     a->dnn_run = dnn_run;

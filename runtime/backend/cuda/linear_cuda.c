@@ -63,7 +63,7 @@ static dt_gemm_desc product(const dt_site *s, dt_dtype type, int64_t m, int64_t 
 
 // NULL where cuBLASLt has no such product.
 static dt_status try_plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
-    DT_TRY(dt_cuda_plan_gemm(dt_cuda_of(s)->plans, d, out));
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(dt_cuda_of(s)->plans, d, out)));
     if (*out && s->scratch_bytes < dt_cuda_align((*out)->workspace_bytes))
         s->scratch_bytes = dt_cuda_align((*out)->workspace_bytes);
     return DT_OK;

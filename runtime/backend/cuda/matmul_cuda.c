@@ -31,7 +31,7 @@ static dt_status prepare(dt_site *s) {
     d.stride_a = a->shape.d[n - 2] * a->shape.d[n - 1];
     d.stride_b = b->shape.d[n - 2] * b->shape.d[n - 1];
     d.stride_d = d.m * d.n;
-    DT_TRY(dt_cuda_plan_gemm(cuda->plans, &d, &plan));
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(cuda->plans, &d, &plan)));
     if (!plan) return dt_cuda_fail(s, "cuBLASLt has no product for it");
     dt_cuda_destroy(s);
     s->state = (void *)plan; // the table's

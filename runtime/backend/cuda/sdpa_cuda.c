@@ -35,7 +35,7 @@ static dt_status start(dt_site *s, sdpa_state **out) {
     dt_cuda_node_descs(s->graph, n, demands, d);
     st->desc = d[0];
     st->size = dt_dtype_size(d[0].type);
-    DT_TRY(dt_cuda_plan_dnn(c->plans, &d[0], &st->plan));
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_dnn(c->plans, &d[0], &st->plan)));
     if (!st->plan && st->view.dim > DT_SDPA_MAX_DIM)
         return dt_cuda_fail(s, "heads of %d numbers: at most %d without cuDNN", (int)st->view.dim,
                             DT_SDPA_MAX_DIM);
