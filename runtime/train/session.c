@@ -101,10 +101,8 @@ char *dt_session_engines(const dt_session *s) {
 // The same numbers are other engines to another version of the library.
 static void take_stored_engines(dt_session *s, const dt_train_state *stored) {
     if (!stored || !stored->engines || !chooses(s)) return;
-    char *now = dt_session_environment(s);
-    if (strcmp(now, stored->environment) == 0)
+    if (dt_state_same_environment(stored, s->backend->describe(s->backend)))
         s->backend->device->take_choices(s->backend, stored->engines);
-    free(now);
 }
 
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
@@ -331,10 +329,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
 }
 
 char *dt_session_environment(const dt_session *s) {
-    char *text = dt_xstrdup(s->backend->describe(s->backend));
-    char *comma = strrchr(text, ',');
-    if (comma && (strstr(comma, "thread") || strstr(comma, "device"))) *comma = 0;
-    return text;
+    return dt_state_environment(s->backend->describe(s->backend));
 }
 
 // ---- weights ---------------------------------------------------------------------------------------

@@ -180,3 +180,17 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     dt_state_fini(s);
     return dt_fail(DT_E_CKPT, "%s: member '%s' is missing or of another type", where, r.bad);
 }
+
+char *dt_state_environment(const char *described) {
+    char *text = dt_xstrdup(described);
+    char *comma = strrchr(text, ',');
+    if (comma && (strstr(comma, "thread") || strstr(comma, "device"))) *comma = 0;
+    return text;
+}
+
+bool dt_state_same_environment(const dt_train_state *s, const char *described) {
+    char *now = dt_state_environment(described);
+    const bool same = s->environment && strcmp(s->environment, now) == 0;
+    free(now);
+    return same;
+}

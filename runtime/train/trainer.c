@@ -139,14 +139,15 @@ static dt_status compare_environment(trainer *t) {
     char *now = dt_session_environment(&t->s);
     dt_status st = DT_OK;
     const char *was = t->state.environment;
-    if (strcmp(was, now) != 0 && t->s.elastic)
+    const bool same = dt_state_same_environment(&t->state, t->s.backend->describe(t->s.backend));
+    if (!same && t->s.elastic)
         st =
             dt_fail(DT_E_USAGE,
                     "this run began on '%s', here is '%s': run.reproducible=elastic promises equal "
                     "bits, which these do not give. Go on there, or start another run with "
                     "run.reproducible=resume",
                     was, now);
-    else if (strcmp(was, now) != 0 && is_root(t))
+    else if (!same && is_root(t))
         dt_warn("this run began on '%s' and goes on with '%s': bits will differ%s", was, now,
                 t->state.engines ? ", and engines are chosen anew" : "");
     if (st == DT_OK && t->state.world_size != t->s.comm->world_size && !t->s.elastic && is_root(t))

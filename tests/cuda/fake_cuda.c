@@ -99,15 +99,24 @@ static int device_use(dt_cuda_api *a, int index) {
 }
 static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     machine *m = of(a);
+    const char *driver = getenv("FAKE_CUDA_DRIVER");
     *out = (dt_cuda_device_info){.major = 9,
                                  .n_sm = 3, // few and odd: loops over the grid go round
-                                 .numa_node = -1,
+                                 .numa_node = m->o.n_devices > 1 ? index / 2 : -1,
                                  .total_bytes = m->o.total_bytes,
                                  .free_bytes = m->o.total_bytes - m->used,
                                  .driver = 13000,
                                  .runtime = 13000};
     snprintf(out->name, sizeof out->name, "pretending machine");
+    snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(16 + index));
+    snprintf(out->driver_version, sizeof out->driver_version, "%s", driver ? driver : "580.65.06");
     return fake_note(m, "device_info", "", 0, NULL);
+}
+// Two devices a NUMA node; NVLink between those, the next node's can be read.
+static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
+    const int far = abs(from / 2 - to / 2);
+    *out = (dt_cuda_link){.peer = far < 2, .nvlink = far == 0};
+    return fake_note(of(a), "device_link", "", 0, NULL);
 }
 
 // ---- memory ----------------------------------------------------------------------------------------
@@ -594,6 +603,7 @@ static const dt_cuda_api table = {.error_text = error_text,
                                   .device_count = device_count,
                                   .device_use = device_use,
                                   .device_info = device_info,
+                                  .device_link = device_link,
                                   .alloc = alloc,
                                   .free = free_device,
                                   .alloc_host = alloc_host,

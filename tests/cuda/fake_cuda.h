@@ -19,7 +19,7 @@
 // (event_ms), which counts work and no time. With FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for
 // anything: own kernels serve its ops; with FAKE_CUDA_NO_SUMS, none for convolutions that also make sums. With
 // FAKE_CUDA_NO_EPILOGUE cuBLASLt adds biases and clips, and no more. FAKE_CUDA_VERSIONS is what the libraries
-// call themselves. FAKE_CUDA_COMPILED is how many more engines cuDNN has that it compiles when they are asked for.
+// call themselves, FAKE_CUDA_DRIVER the driver's version. FAKE_CUDA_COMPILED is how many more engines cuDNN has that it compiles when they are asked for.
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
 #define DT_TESTS_CUDA_FAKE_CUDA_H
 

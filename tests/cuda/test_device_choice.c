@@ -6,8 +6,12 @@
 
 #include <cmocka.h>
 
+#include "fake_cuda.h"
+
 #include "backend/cuda/device_choice.h"
+#include "backend/cuda/device_list.h"
 #include "backend/cuda/device_near.h"
+#include "backend/cuda/driver_version.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,11 +63,112 @@ static void test_near(void **state) {
     unsetenv("HWLOC_XMLFILE");
 }
 
+// ---- the list of devices ---------------------------------------------------------------------------
+static char listed[8192];
+static void keep_line(const char *line) {
+    const size_t n = strlen(listed);
+    snprintf(listed + n, sizeof listed - n, "%s\n", line);
+}
+
+static bool was_asked(dt_cuda_api *api, const char *call) {
+    size_t n = 0;
+    const fake_cuda_call *log = fake_cuda_log(api, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(log[i].call, call) == 0) return true;
+    return false;
+}
+
+static void list(dt_cuda_api *api) {
+    listed[0] = 0;
+    dt_cuda_list_devices(api, keep_line);
+    assert_false(was_asked(api, "device_use")); // a list takes no device
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+static void test_listed(void **state) {
+    (void)state;
+    list(fake_cuda_create(&(fake_cuda_opts){.n_devices = 6}));
+    int n_lines = 0;
+    for (const char *c = listed; (c = strchr(c, '\n')); c++) n_lines++;
+    assert_int_equal(n_lines, 6 + 15 + 1); // devices, pairs, the driver
+    static const char *const lines[] = {
+        "cuda 0: pretending machine, sm_90, 3 SMs, 1.1 of 1.1 GB free, PCI 0000:10:00.0, NUMA node "
+        "0\n",
+        "\ncuda 0 and 1: NVLink, neighbours on NUMA node 0\n",
+        "\ncuda 1 and 2: PCIe, on NUMA nodes 0 and 1\n",
+        "\ncuda 0 and 5: PCIe, through the host's memory, on NUMA nodes 0 and 2\n",
+        "\ncuda: driver 580.65.06, for CUDA 13.0; module: no CUDA",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(listed, lines[i])) fail_msg("no '%s' in\n%s", lines[i], listed);
+    list(fake_cuda_create(NULL)); // one device has no neighbour
+    assert_null(strstr(listed, " and "));
+    assert_null(strstr(listed, "NUMA"));
+    dt_cuda_api *api = fake_cuda_create(&(fake_cuda_opts){.n_devices = 2});
+    fake_cuda_fail(api, "device_info", 0, FAKE_INVALID);
+    list(api);
+    assert_non_null(strstr(listed, "cuda 0: invalid argument\ncuda 1: pretending machine"));
+    assert_non_null(strstr(listed, "cuda 0 and 1: NVLink\n"));
+}
+
+static void test_a_device_that_is_taken(void **state) {
+    (void)state;
+    dt_backend *b = NULL;
+    static const int errors[] = {DT_CUDA_DEVICE_BUSY, DT_CUDA_DEVICE_IN_USE, 999};
+    for (int i = 0; i < 3; i++) {
+        dt_cuda_api *api = fake_cuda_create(NULL);
+        fake_cuda_fail(api, "device_use", 0, errors[i]);
+        assert_int_equal(dt_cuda_backend_create(&b, api, NULL, 3, &(dt_backend_opts){.threads = 1}),
+                         i < 2 ? DT_E_USAGE : DT_E_INTERNAL);
+        assert_null(b);
+        assert_non_null(strstr(dt_error_message(), "device 3 does not start: "));
+        assert_int_equal(strstr(dt_error_message(), "exclusive-process") != NULL, i < 2);
+        assert_null(strstr(dt_error_message(), "CUDA_LAUNCH_BLOCKING"));
+        assert_int_equal(fake_cuda_destroy(api), 0);
+    }
+}
+
+static void test_driver_version(void **state) {
+    (void)state;
+    char v[32];
+    assert_true(dt_cuda_driver_version_of_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
+        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
+        v, sizeof v));
+    assert_string_equal(v, "535.104.05");
+    assert_true(dt_cuda_driver_version_of_text("GCC version:  gcc version 12.2.0\n"
+                                               "NVRM version: NVIDIA UNIX Open Kernel Module for "
+                                               "x86_64  580.65.06  Release Build  (x@y)\n",
+                                               v, sizeof v));
+    assert_string_equal(v, "580.65.06");
+    assert_false(
+        dt_cuda_driver_version_of_text("NVRM version: 12 x86_64\nGCC 12.2.0\n", v, sizeof v));
+    assert_string_equal(v, "");
+    assert_false(dt_cuda_driver_version_of_text("", v, sizeof v));
+    assert_true(dt_cuda_driver_version_of_path("/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15", v,
+                                               sizeof v));
+    assert_string_equal(v, "570.86.15");
+    assert_false(dt_cuda_driver_version_of_path("/usr/lib/libcuda.so.1", v, sizeof v));
+    assert_false(dt_cuda_driver_version_of_path("/stubs/libcuda.so", v, sizeof v));
+    assert_string_equal(v, "");
+    char path[] = "/tmp/dtrain_driver.XXXXXX";
+    FILE *f = fdopen(mkstemp(path), "w");
+    fputs("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu\n", f);
+    fclose(f);
+    assert_true(dt_cuda_driver_version(path, v, sizeof v));
+    assert_string_equal(v, "550.54.14");
+    remove(path);
+    assert_false(dt_cuda_driver_version(path, v, sizeof v)); // and no libcuda.so.1 in this process
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chosen),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_near),
+        cmocka_unit_test(test_listed),
+        cmocka_unit_test(test_a_device_that_is_taken),
+        cmocka_unit_test(test_driver_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // test_engines_cuda.c: the trainer on the pretending machine, whose fastest engine changes between starts: a run that
 // is resumed keeps the engines of its checkpoint, without timing and without the cache; with another version of the
-// libraries they are chosen anew, and one line says so.
+// libraries or of the driver they are chosen anew, and one line says so.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,6 +128,12 @@ static void test_resuming_keeps_the_engines(void **state) {
     assert_true(third.timed);
     assert_int_equal(n_choices(third.engines, '2'), n_choices(first.engines, '1'));
     assert_int_equal(third.n_lines, 1);
+    setenv("FAKE_CUDA_DRIVER", "580.82.07", 1);
+    start_report fourth = go_on(4, "1", "cuDNN 9.20");
+    unsetenv("FAKE_CUDA_DRIVER");
+    assert_true(fourth.timed);
+    assert_int_equal(fourth.n_lines, 2);
+    free(fourth.engines);
     free(first.engines);
     free(second.engines);
     free(third.engines);

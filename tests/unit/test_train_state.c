@@ -38,6 +38,31 @@ static void fill(dt_train_state *s) {
     s->best_value = 0.1;
 }
 
+// Which device of its kind a rank has, and how many threads, are not what bits depend on; all else is.
+static void test_environment(void **state) {
+    dt_train_state s;
+    dt_state_init(&s);
+    assert_false(dt_state_same_environment(&s, "cuda: H200"));
+    s.environment = dt_state_environment("cuda: H200, driver 580.65.06, cuDNN 9.19, device 3");
+    assert_string_equal(s.environment, "cuda: H200, driver 580.65.06, cuDNN 9.19");
+    static const struct {
+        const char *described;
+        bool same;
+    } others[] = {
+        {"cuda: H200, driver 580.65.06, cuDNN 9.19, device 3", true},
+        {"cuda: H200, driver 580.65.06, cuDNN 9.19, device 0", true},
+        {"cuda: H200, driver 580.65.06, cuDNN 9.19, 8 threads", true},
+        {"cuda: H200, driver 580.82.07, cuDNN 9.19, device 3", false},
+        {"cuda: H200, driver 580.65.06, cuDNN 9.20, device 3", false},
+        {"cuda: H200, driver 580.65.06", false},
+        {"cuda 3: H200, driver 580.65.06, cuDNN 9.19", false},
+        {"", false},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_int_equal(dt_state_same_environment(&s, others[i].described), others[i].same);
+    dt_state_fini(&s);
+}
+
 static void test_round_trip(void **state) {
     dt_train_state a, b;
     dt_json j;
@@ -97,6 +122,7 @@ static void test_damage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                       cmocka_unit_test(test_environment),
                                        cmocka_unit_test(test_damage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

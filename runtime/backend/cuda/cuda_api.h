@@ -94,18 +94,25 @@ typedef struct dt_gemm_desc {
 typedef struct dt_cuda_device_info {
     char name[128];
     int major, minor, n_sm;
-    char pci[16];  // "0000:1b:00.0", lower case, as in /sys/bus/pci/devices
-    int numa_node; // -1: unknown
-    size_t total_bytes, free_bytes;
-    int driver, runtime; // 13000
-    bool nvlink;
+    char pci[16];                   // "0000:1b:00.0", lower case, as in /sys/bus/pci/devices
+    int numa_node;                  // -1: unknown
+    char cores[64];                 // nearest to it, "0-15,64-79"; "": unknown
+    size_t total_bytes, free_bytes; // free 0: unknown, as the device is not in use
+    int driver, runtime;            // the CUDA they are for: 13000
+    char driver_version[32];        // of the driver itself: "580.65.06"; "": unknown
 } dt_cuda_device_info;
+
+// What is between two devices.
+typedef struct dt_cuda_link {
+    bool peer; // one reads the other's memory
+    bool nvlink;
+} dt_cuda_link;
 
 // CUDA's numbers of the errors that have remedies of their own.
 enum {
     DT_CUDA_OUT_OF_MEMORY = 2,
-    DT_CUDA_DEVICE_BUSY = 46,  // exclusive-process mode and somebody has it, or prohibited mode
-    DT_CUDA_DEVICE_IN_USE = 54 // exclusive-thread mode, of old drivers
+    DT_CUDA_DEVICE_BUSY = 46,   // exclusive-process mode and somebody has it, or prohibited mode
+    DT_CUDA_DEVICE_IN_USE = 216 // exclusive-thread mode, of old drivers
 };
 
 typedef struct dt_cuda_api dt_cuda_api;
@@ -118,7 +125,8 @@ struct dt_cuda_api {
         dt_cuda_api *a); // "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.2, NCCL 2.28.9"
     int (*device_count)(dt_cuda_api *a, int *n);
     int (*device_use)(dt_cuda_api *a, int index);
-    int (*device_info)(dt_cuda_api *a, int index, dt_cuda_device_info *out);
+    int (*device_info)(dt_cuda_api *a, int index, dt_cuda_device_info *out); // does not use it
+    int (*device_link)(dt_cuda_api *a, int from, int to, dt_cuda_link *out); // uses neither
 
     int (*alloc)(dt_cuda_api *a, void **p, size_t n_bytes);
     int (*free)(dt_cuda_api *a, void *p);

@@ -247,9 +247,10 @@ static void take_choices(dt_backend *b, const char *text) {
 }
 
 static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
-    char machine[256];
-    snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %d, %s", c->info.name,
-             c->info.major, c->info.minor, c->info.n_sm, c->info.driver, c->api->versions(c->api));
+    char machine[512];
+    snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name,
+             c->info.major, c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver,
+             c->api->versions(c->api));
     const dt_cuda_plans_opts o = {
         .machine = machine, .folder = opts->cache_folder, .no_timing = opts->untimed};
     return dt_cuda_plans_create(&c->plans, c->api, &o);
@@ -288,6 +289,18 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .commit_run = dt_cuda_commit_run,
                                        .commit_destroy = dt_cuda_commit_destroy};
 
+// The device's name is not known here, and no kernel has run.
+static dt_status refuse_device(dt_cuda_api *api, int index, int error) {
+    const bool busy = error == DT_CUDA_DEVICE_BUSY || error == DT_CUDA_DEVICE_IN_USE;
+    return dt_fail(
+        busy ? DT_E_USAGE : DT_E_INTERNAL, "device.kind: cuda: device %d does not start: %s%s",
+        index, api->error_text(api, error),
+        busy ? ": it is in exclusive-process mode and another process has it, or in prohibited "
+               "mode (nvidia-smi -q -d COMPUTE). Wait for the other (nvidia-smi names it), take "
+               "another device (CUDA_VISIBLE_DEVICES), or allow sharing (nvidia-smi -c DEFAULT)"
+             : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may say more");
+}
+
 dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl,
                                  int index, const dt_backend_opts *opts) {
     *out = NULL;
@@ -297,7 +310,11 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                    .deterministic = opts->deterministic,
                    .tf32 = opts->tf32,
                    .world_size = opts->world_size};
-    dt_cuda_check(c, api->device_use(api, index), "using the device");
+    const int used = api->device_use(api, index);
+    if (used) {
+        free(c);
+        return refuse_device(api, index, used);
+    }
     if (!c->error)
         dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
     if (!c->error) dt_cuda_check(c, api->event_create(api, &c->event, false), "creating an event");
@@ -312,8 +329,10 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
         close_device(c);
         return status;
     }
-    snprintf(c->text, sizeof c->text, "cuda: %s, sm_%d%d, %.0f GB, %s, device %d", c->info.name,
-             c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9, api->versions(api),
+    // what dt_state_environment keeps of it is all that chosen engines depend on
+    snprintf(c->text, sizeof c->text, "cuda: %s, sm_%d%d, %.0f GB, driver %s, %s, device %d",
+             c->info.name, c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9,
+             c->info.driver_version[0] ? c->info.driver_version : "unknown", api->versions(api),
              index);
     dt_backend *b = dt_xcalloc(1, sizeof *b);
     *b = (dt_backend){.name = "cuda",

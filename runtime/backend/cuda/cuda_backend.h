@@ -22,7 +22,7 @@ typedef struct dt_cuda {
     int error;                   // the first, and what was being done
     char error_where[160];
     dt_device device;
-    char text[256];
+    char text[512];
 } dt_cuda;
 
 // A backend on device `index` of the table's. The tables must outlive it; nccl may be NULL.

@@ -8,11 +8,14 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device_choice.h"
+#include "backend/cuda/device_list.h"
 #include "backend/cuda/device_near.h"
+#include "backend/cuda/driver_version.h"
 #include "base/log.h"
 
 #include <ctype.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,40 +53,62 @@ static int device_count(dt_cuda_api *a, int *n) {
     return done(cudaGetDeviceCount(n));
 }
 
-static int used; // the process has one device
+static int used = -1; // the process has one device, once it has chosen
 static int device_use(dt_cuda_api *a, int index) {
     (void)a;
-    used = index;
-    return done(cudaSetDevice(index));
+    const int e = done(cudaSetDevice(index));
+    if (!e) used = index;
+    return e;
 }
 
-static int read_numa_node(const char *pci) {
-    char path[96], text[16] = "-1";
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", pci);
+// The first line of a PCI device's file in /sys, without its end; "" without one.
+static const char *read_sys(const char *pci, const char *name, char *text, int cap) {
+    char path[128];
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", pci, name);
     FILE *f = fopen(path, "r");
-    if (!f) return -1;
-    const bool read = fgets(text, sizeof text, f) != NULL;
-    fclose(f);
-    return read ? atoi(text) : -1;
+    text[0] = 0;
+    if (f && !fgets(text, cap, f)) text[0] = 0;
+    if (f) fclose(f);
+    text[strcspn(text, "\n")] = 0;
+    return text;
 }
 
 // Atomics on a neighbour's memory go over NVLink only.
-static bool has_nvlink(int index) {
-    int n = 0, native = 0;
-    if (done(cudaGetDeviceCount(&n))) return false;
-    for (int i = 0; i < n; i++)
-        if (i != index &&
-            !done(cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, index,
-                                            i)) &&
-            native)
-            return true;
-    return false;
+static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
+    int peer = 0, atomics = 0;
+    (void)a;
+    int e = done(cudaDeviceGetP2PAttribute(&peer, cudaDevP2PAttrAccessSupported, from, to));
+    if (!e)
+        e = done(
+            cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to));
+    *out = (dt_cuda_link){.peer = peer != 0, .nvlink = atomics != 0};
+    return e;
+}
+
+// By NVML, which needs no context of the device; 0 where it is not there. Its calls as nvml.h declares them.
+static size_t free_by_nvml(const char *pci) {
+    struct {
+        unsigned long long total, free, used;
+    } memory = {0, 0, 0};
+    void *device = NULL, *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    int (*init)(void), (*shutdown)(void), (*find)(const char *, void **), (*ask)(void *, void *);
+    if (!library) return 0;
+    *(void **)&init = dlsym(library, "nvmlInit_v2");
+    *(void **)&shutdown = dlsym(library, "nvmlShutdown");
+    *(void **)&find = dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
+    *(void **)&ask = dlsym(library, "nvmlDeviceGetMemoryInfo");
+    if (init && shutdown && find && ask && !init()) {
+        if (find(pci, &device) || ask(device, &memory)) memory.free = 0;
+        shutdown();
+    }
+    dlclose(library);
+    return (size_t)memory.free;
 }
 
 static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     struct cudaDeviceProp p;
     (void)a;
-    int current = 0, e = done(cudaGetDeviceProperties(&p, index));
+    const int e = done(cudaGetDeviceProperties(&p, index));
     if (e) return e;
     *out = (dt_cuda_device_info){.major = p.major,
                                  .minor = p.minor,
@@ -94,11 +119,14 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     cudaRuntimeGetVersion(&out->runtime);
     if (!done(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, index)))
         for (char *c = out->pci; *c; c++) *c = (char)tolower((unsigned char)*c);
-    out->numa_node = read_numa_node(out->pci);
-    out->nvlink = has_nvlink(index);
-    e = done(cudaGetDevice(&current));
-    if (!e && current == index) e = done(cudaMemGetInfo(&out->free_bytes, &out->total_bytes));
-    return e;
+    char node[16];
+    out->numa_node = *read_sys(out->pci, "numa_node", node, sizeof node) ? atoi(node) : -1;
+    read_sys(out->pci, "local_cpulist", out->cores, sizeof out->cores);
+    dt_cuda_driver_version("/proc/driver/nvidia/version", out->driver_version,
+                           sizeof out->driver_version);
+    if (used == index) return done(cudaMemGetInfo(&out->free_bytes, &out->total_bytes));
+    out->free_bytes = free_by_nvml(out->pci);
+    return 0;
 }
 
 // ---- memory ----------------------------------------------------------------------------------------
@@ -113,7 +141,7 @@ static int free_device(dt_cuda_api *a, void *p) {
 // A thread begins on device 0 whatever the others use, and would open that one for the sake of a pinned page.
 static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
     (void)a;
-    const int e = done(cudaSetDevice(used));
+    const int e = used < 0 ? 0 : done(cudaSetDevice(used));
     return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
 }
 static int free_host(dt_cuda_api *a, void *p) {
@@ -201,12 +229,18 @@ static int graph_destroy(dt_cuda_api *a, void *graph) {
     return done(cudaGraphExecDestroy((cudaGraphExec_t)graph));
 }
 
+_Static_assert(DT_CUDA_OUT_OF_MEMORY == (int)cudaErrorMemoryAllocation &&
+                   DT_CUDA_DEVICE_BUSY == (int)cudaErrorDevicesUnavailable &&
+                   DT_CUDA_DEVICE_IN_USE == (int)cudaErrorDeviceAlreadyInUse,
+               "CUDA's numbers in cuda_api.h");
+
 static dt_cuda_api *real_api(void) {
     static dt_cuda_api api = {.error_text = error_text,
                               .versions = versions,
                               .device_count = device_count,
                               .device_use = device_use,
                               .device_info = device_info,
+                              .device_link = device_link,
                               .alloc = alloc,
                               .free = free_device,
                               .alloc_host = alloc_host,
@@ -287,29 +321,8 @@ static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
 
 static dt_status print_devices(void (*print)(const char *line)) {
     int n;
-    char line[400];
     DT_TRY(count_devices(&n));
-    if (!n) print("cuda: the driver shows no device");
-    for (int i = 0; i < n; i++) {
-        dt_cuda_device_info d;
-        size_t free_bytes = 0, total_bytes = 0;
-        const int e = device_info(NULL, i, &d);
-        if (!e && !cudaSetDevice(i)) cudaMemGetInfo(&free_bytes, &total_bytes);
-        if (e)
-            snprintf(line, sizeof line, "cuda %d: %s", i, error_text(NULL, e));
-        else
-            snprintf(line, sizeof line,
-                     "cuda %d: %s, sm_%d%d, %d SMs, %.1f of %.1f GB free, PCI %s, NUMA node %d, %s",
-                     i, d.name, d.major, d.minor, d.n_sm, (double)free_bytes / 1e9,
-                     (double)d.total_bytes / 1e9, d.pci, d.numa_node,
-                     d.nvlink ? "NVLink" : "PCIe only");
-        print(line);
-    }
-    int driver = 0;
-    cudaDriverGetVersion(&driver);
-    snprintf(line, sizeof line, "cuda: driver for CUDA %d.%d; module: %s", driver / 1000,
-             driver % 1000 / 10, versions(NULL));
-    print(line);
+    dt_cuda_list_devices(real_api(), print);
     return DT_OK;
 }
 

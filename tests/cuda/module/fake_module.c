@@ -3,6 +3,7 @@
 // FAKE_CUDA_DEVICES says (8). tests/cuda/test_ranks_cuda.sh puts it beside a copy of the program, and
 // beside it a driver without content.
 #include "backend/cuda/device_choice.h"
+#include "backend/cuda/device_list.h"
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 
@@ -33,7 +34,9 @@ static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
 }
 
 static dt_status print_devices(void (*print)(const char *line)) {
-    print("a machine that pretends");
+    dt_cuda_api *api = fake_cuda_create(&(fake_cuda_opts){.n_devices = 8});
+    dt_cuda_list_devices(api, print);
+    fake_cuda_destroy(api);
     return DT_OK;
 }
 
