@@ -142,7 +142,7 @@ static void test_capture_errors(void **state) {
     assert_int_equal(d->capture_end(b, s, &graph), DT_OK);
     d->graph_destroy(b, graph);
     dt_cuda_api *api = dt_cuda_self(b)->api;
-    fake_cuda_fail(api, "stream_synchronize", 0, 700);
+    fake_cuda_fail(api, "stream_synchronize", 0, 999);
     assert_int_equal(d->synchronize(b, s), DT_E_INTERNAL);
     assert_non_null(strstr(dt_error_message(), "waiting for the device"));
     assert_int_equal(d->synchronize(b, s), DT_E_INTERNAL); // sticky
