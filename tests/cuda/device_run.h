@@ -12,11 +12,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The pretending machine, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the GPU that is there.
-static inline dt_status device_backend(dt_backend **out, const dt_backend_opts *opts) {
+// The pretending machine, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the GPU that is there. One for all
+// rows of a program: opening the libraries takes longer than most rows. Runs are compared bit by bit, which only
+// deterministic engines pass; nothing is timed, as no row is worth it.
+static dt_backend *device_opened;
+static inline dt_status device_backend(dt_backend **out) {
+    const dt_backend_opts opts = {.threads = 1, .deterministic = true, .untimed = true};
     const char *device = getenv("DTRAIN_TEST_DEVICE");
-    return device && strcmp(device, "real") == 0 ? dt_backend_create(out, "cuda", opts)
-                                                 : fake_cuda_backend(out, opts);
+    if (!device_opened)
+        DT_TRY(device && strcmp(device, "real") == 0
+                   ? dt_backend_create(&device_opened, "cuda", &opts)
+                   : fake_cuda_backend(&device_opened, &opts));
+    *out = device_opened;
+    return DT_OK;
+}
+
+// At the program's end: the pretending machine looks for leaks.
+static inline void device_close(void) {
+    if (device_opened) device_opened->destroy(device_opened);
+    device_opened = NULL;
+}
+
+// In which order threads run. A real device has an order of its own.
+static inline void device_order(const dt_backend *b, int order) {
+    dt_cuda_api *api = dt_cuda_self(b)->api;
+    if (api->self) fake_cuda_order(api, order);
 }
 
 enum { DEVICE_CANARY = 64, DEVICE_TENSORS = 64 };
@@ -117,7 +137,7 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, c
     const char *wrong = NULL;
     if (b->device->stream_create(b, &r.stream) != DT_OK) abort();
     char *first[DEVICE_TENSORS] = {NULL};
-    fake_cuda_order(dt_cuda_self(b)->api, 0);
+    device_order(b, 0);
     device_upload(d);
     k->run(s, &r);
     if (b->device->synchronize(b, r.stream) != DT_OK) wrong = dt_error_message();
@@ -127,7 +147,7 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, c
         if (!d->t[i].out && memcmp(first[i], d->t[i].host, d->t[i].n_bytes))
             wrong = "the kernel wrote to an input";
     }
-    fake_cuda_order(dt_cuda_self(b)->api, 1);
+    device_order(b, 1);
     if (!wrong && device_play(d, k, s, &r) != DT_OK) wrong = dt_error_message();
     for (int i = 0; i < d->n; i++) {
         device_tensor *t = &d->t[i];

@@ -137,7 +137,7 @@ static double *case_unlay(const char *p, dt_layout l, dt_dtype t, const dt_shape
 }
 
 #ifdef DT_ROWS_CUDA
-static dt_backend *case_backend; // one for all rows; the program ends with it
+static dt_backend *case_backend; // device_run.h's
 #endif
 
 // ---- one call of one kernel ------------------------------------------------------------------------
@@ -463,8 +463,7 @@ enum { OWN_CASE_TYPES = 2 };
 static const dt_kernel *own_case_kernel(const own_case *c, bool backward) {
     const dt_kernel *fwd = NULL, *bwd = NULL;
 #ifdef DT_ROWS_CUDA
-    if (!case_backend && device_backend(&case_backend, &(dt_backend_opts){.threads = 1}) != DT_OK)
-        fail_msg("%s", dt_error_message());
+    if (device_backend(&case_backend) != DT_OK) fail_msg("%s", dt_error_message());
     fwd = case_backend->kernel(case_backend, c->op, false);
     bwd = case_backend->kernel(case_backend, c->op, true);
     if (!fwd || (c->grad_in && !bwd)) fail_msg("%s has no kernel on CUDA", c->name);

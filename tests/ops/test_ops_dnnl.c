@@ -473,7 +473,9 @@ static int run_all(void) {
 
 #ifdef DT_ROWS_CUDA
 int main(void) {
-    return run_all();
+    const int rc = run_all();
+    device_close();
+    return rc;
 }
 #else
 int main(void) {

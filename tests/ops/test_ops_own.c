@@ -815,7 +815,7 @@ static int run_all(void) {
 #ifdef DT_ROWS_CUDA
 int main(void) {
     const int rc = run_all();
-    if (case_backend) case_backend->destroy(case_backend); // looks for leaks
+    device_close();
     return rc;
 }
 #else
