@@ -6,18 +6,18 @@
 //
 // The host gets a batch, queues its copy, the step block and the work, and comes back for the next while
 // the device still runs: it is one micro-batch ahead, which keeps the device busy as long as a batch
-// arrives in less time than one is computed. It never waits for a stream inside a step. Two flags in pinned
-// memory tell it how far the device is: the numbers that a commit writes (read while the next step runs),
-// and whether the copy stream is empty, which says that the buffers of the next copy are free and the
-// batch before may go back to the loader.
+// arrives in less time than one is computed. It waits twice, by looking again and again with short sleeps
+// between: in front of each micro-batch until the copy stream is empty, which says that the buffers of the next
+// copy are free and the batch before may go back to the loader, and at the end of a step for the numbers that
+// the commit before wrote to pinned memory. Neither empties the main stream, so the device has work meanwhile.
 //
 // Because the numbers are late, what they decide is decided on the device: a step that is not finite, or
 // that a rank gave up, is not committed, nor is any behind it (dt_device_step.halted), so that the state
 // is still that in front of the bad step when the host hears of it. With loss scaling a step that is
 // not finite is only skipped.
 //
-// A piece of work (micro-batch, perhaps with reduction and commit) is recorded at its second use and
-// replayed as a graph from then on: pieces differ in gradient slab, adding or overwriting, which of the two
+// A piece of work (micro-batch, perhaps with reduction and commit) is recorded at its first use behind the first
+// step and replayed as a graph from then on: pieces differ in gradient slab, adding or overwriting, which of the two
 // input buffers they read, and whether the commit follows. The first step always runs uncaptured, which
 // loads kernels and opens connections. All that differs from step to step is in the step block, which
 // is copied in front of the piece. Where recording fails the work is queued uncaptured, with one line in
@@ -386,21 +386,26 @@ dt_status device_step_find_bad(struct device_step *v, int64_t step, int *leaf, c
     DT_TRY(v->d->synchronize(v->b, v->main));
     DT_TRY(make_room(v));
     v->n_unread = 0; // what was queued behind the bad step did nothing
-    DT_TRY(s->source->seek(s->source, step));
-    dt_device_inputs_bind(&v->inputs[0], s->lanes[0].exec);
+    if (!s->o.hold_input) DT_TRY(s->source->seek(s->source, step));
+    const int64_t first = (step - (v->newest - v->n_steps + 1)) * s->o.lanes->n_rank_leaves;
     for (int i = 0; i < s->o.lanes->n_rank_leaves; i++) {
         int at = s->o.lanes->leaves[i];
         const dt_batch *batch = NULL;
         double wait_s = 0;
-        DT_TRY(s->source->get(s->source, step, at, &batch, &wait_s));
-        dt_device_inputs_copy(&v->inputs[0], batch, NULL);
+        // held input is still where the step read it
+        const dt_device_inputs *inputs = &v->inputs[s->o.hold_input ? (first + i) % 2 : 0];
+        if (!s->o.hold_input) {
+            DT_TRY(s->source->get(s->source, step, at, &batch, &wait_s));
+            dt_device_inputs_copy(inputs, batch, NULL);
+        }
+        dt_device_inputs_bind(inputs, s->lanes[0].exec);
         dt_exec_args args = {.step = {.seed = s->o.seed,
                                       .step = (uint32_t)step,
                                       .slot = (uint32_t)at * (uint32_t)s->o.micro_batch,
                                       .loss_scale = v->last_scale},
                              .grad = s->o.params->grads[0]};
         const char *bad = dt_exec_run_checked(s->lanes[0].exec, &args);
-        s->source->release(s->source, batch);
+        if (batch) s->source->release(s->source, batch);
         if (!bad || (*leaf >= 0 && *leaf < at)) continue;
         *leaf = at;
         snprintf(name, cap, "%s", bad);

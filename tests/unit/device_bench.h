@@ -37,7 +37,8 @@ typedef struct known_source {
     dt_batch batch[SLOTS];
     bool held[SLOTS];
     int n_gets;
-    int64_t bad_step; // of this step leaf 2 has an infinite weight
+    int64_t bad_step; // of this step leaf bad_leaf has an infinite weight
+    int bad_leaf;
 } known_source;
 
 static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
@@ -54,7 +55,7 @@ static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
         const int at = (int)step % 2 ? 0 : 2 + i + leaf % 2;
         b->mix[1][i] = (dt_mix_row){40000 + 997 * (i + leaf), 1, at, at / 2, at};
         ((int32_t *)b->field[2])[i] = (int32_t)((step * 7 + leaf * 3 + i) % CLASSES);
-        b->weight[i] = step == s->bad_step && leaf == 2 ? INFINITY : 1.0f;
+        b->weight[i] = step == s->bad_step && leaf == s->bad_leaf ? INFINITY : 1.0f;
     }
 }
 
@@ -88,6 +89,7 @@ static known_source *make_source(dt_backend *b) {
     known_source *s = dt_xcalloc(1, sizeof *s);
     s->b = b;
     s->bad_step = -1;
+    s->bad_leaf = 2;
     s->fields[0] = (dt_field_info){
         .name = "left", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 1), .is_image = true};
     s->fields[1] = (dt_field_info){.name = "right",

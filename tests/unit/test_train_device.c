@@ -284,6 +284,26 @@ static void test_held_input(void **state) {
     drop_bench(&b);
 }
 
+// A bad step is replayed from what is held, not from what the source would give now.
+static void test_bad_step_of_held_input(void **state) {
+    bench b;
+    dt_step_result r;
+    int leaf = -1;
+    char name[64];
+    make_bench(&b, &(setting){.hold_input = true});
+    b.source->bad_step = 0;
+    b.source->bad_leaf = 1;
+    for (int step = 0; step < 2; step++)
+        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+    assert_true(r.step == 0 && !r.finite);
+    b.source->bad_step = -1;
+    assert_int_equal(dt_stepper_find_bad(b.stepper, 0, &leaf, name, sizeof name), DT_OK);
+    assert_int_equal(leaf, 1);
+    assert_string_equal(name, "loss");
+    assert_int_equal(b.source->n_gets, 2);
+    drop_bench(&b);
+}
+
 static void test_numbers_are_late(void **state) {
     bench b;
     dt_step_result r;
@@ -552,13 +572,19 @@ static void test_hanging_peer(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits_of_the_cpu), cmocka_unit_test(test_quiet_steps),
-        cmocka_unit_test(test_held_input),      cmocka_unit_test(test_numbers_are_late),
-        cmocka_unit_test(test_refused_capture), cmocka_unit_test(test_bad_step),
-        cmocka_unit_test(test_dropped_step),    cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_resume),          cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_bf16_gradients),  cmocka_unit_test(test_missing_peer),
-        cmocka_unit_test(test_hanging_peer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits_of_the_cpu),
+                                       cmocka_unit_test(test_quiet_steps),
+                                       cmocka_unit_test(test_held_input),
+                                       cmocka_unit_test(test_numbers_are_late),
+                                       cmocka_unit_test(test_refused_capture),
+                                       cmocka_unit_test(test_bad_step),
+                                       cmocka_unit_test(test_bad_step_of_held_input),
+                                       cmocka_unit_test(test_dropped_step),
+                                       cmocka_unit_test(test_scaling),
+                                       cmocka_unit_test(test_resume),
+                                       cmocka_unit_test(test_ranks),
+                                       cmocka_unit_test(test_bf16_gradients),
+                                       cmocka_unit_test(test_missing_peer),
+                                       cmocka_unit_test(test_hanging_peer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
