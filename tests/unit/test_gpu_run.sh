@@ -42,6 +42,12 @@ PATH=$work/none:$PATH DTRAIN=$work/bin/dtrain TESTS=$work SECTIONS="device build
 [ "$(json "$work/report/report.json" 'r["gpu"], r["dry_run"], [x["state"] for x in r["sections"]]')" = "(False, True, ['passed', 'passed', 'not run'])" ] || fail "a dry run: report.json"
 grep -q "A dry run on the CPU" "$work/report/report.md" || fail "a dry run: report.md does not say so"
 
+# the limits of all sections fit, with 200 s for the benches
+eval "$(sed -n '/^ORDER=/p; /^limit_of() {/,/^}/p' "$run")"
+sum=0
+for name in $ORDER; do sum=$((sum + $(limit_of "$name"))); done
+[ $sum -le 540 ] && [ "$(limit_of bench)" -ge 200 ] || fail "the sections' limits are $sum s, $(limit_of bench) of them for the benches"
+
 rc=0
 SECTIONS=nonesuch "$run" "$work/report" 2>"$work/err" || rc=$?
 [ $rc = 2 ] && grep -q "there are: device build" "$work/err" || fail "an unknown section: exit $rc"
