@@ -14,7 +14,7 @@
 // ids from VIRTUAL_ID on. All descriptors of a graph live as long as it does.
 //
 // Which configurations count: none that sums in low precision, none that rounds fp32 inputs (tensor cores on
-// fp32 are TF32) unless asked, in fp32 none by Winograd with large tiles, which loses two digits, only
+// fp32 are TF32) unless asked, in fp32 none by Winograd with large tiles, which loses digits, only
 // deterministic ones where asked. Fallback engines come
 // after the heuristics', and behind the favourite what cuDNN compiles at run time comes last: a second each.
 //
