@@ -88,6 +88,25 @@ static void add_slab(dt_params *p, float **slab, int64_t n) {
     dt_slab_add(&p->slab, (void **)slab, (size_t)n * sizeof(float));
 }
 
+// Before a device is asked for memory: what does not fit is told by kind, with what can help.
+static dt_status check_memory(const dt_params *p, int n_moments) {
+    const double mib = 1.0 / 1048576.0;
+    size_t free_bytes = 0, total_bytes = 0;
+    if (!p->backend->device) return DT_OK;
+    p->backend->device->memory(p->backend, &free_bytes, &total_bytes);
+    if (p->slab.n_bytes <= free_bytes) return DT_OK;
+    const double weights = (double)(p->n_trained + p->n_buffer) * sizeof(float) * mib;
+    return dt_fail(
+        DT_E_USAGE,
+        "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
+        "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
+        "Take a smaller network%s%s",
+        weights, (double)p->n_trained * n_moments * sizeof(float) * mib,
+        (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->slab.n_bytes * mib,
+        (double)free_bytes * mib, n_moments > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
+        p->n_grads > 1 ? ", or run.reproducible=resume (one slab of gradients)" : "");
+}
+
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
                            int n_grad_slabs) {
     dt_params *p = dt_xcalloc(1, sizeof *p);
@@ -102,7 +121,8 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
     p->n_grads = n_grad_slabs;
     for (int i = 0; i < n_grad_slabs; i++) add_slab(p, &p->grads[i], p->n_grad);
-    const dt_status st = dt_slab_take_shared(&p->slab, b, "weights, moments and gradients");
+    dt_status st = check_memory(p, n_moments);
+    if (st == DT_OK) st = dt_slab_take_shared(&p->slab, b, "weights, moments and gradients");
     if (st != DT_OK) {
         dt_params_destroy(p);
         return st;

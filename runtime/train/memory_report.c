@@ -1,7 +1,8 @@
 // memory_report.c: one list of kinds, for the report and for the check.
 //
-// Parameters are allocated before plans, so when the check runs, the first rows are taken already and only
-// the rest must fit into what is free.
+// Parameters are allocated before plans (dt_params_create has a check of its own), so when the check runs, the
+// first rows are taken already and only the rest must fit into what is free. The reserve is for what
+// nobody can ask for beforehand: graphs, tables, what libraries and the driver take on their way.
 
 #include "train/memory_report.h"
 
@@ -26,6 +27,14 @@ static size_t input_bytes(const dt_graph *g) {
     return sum;
 }
 
+// 256 MiB, less on a small device.
+static size_t reserve_bytes(dt_backend *b) {
+    size_t free_bytes = 0, total_bytes = 0;
+    b->device->memory(b, &free_bytes, &total_bytes);
+    const size_t share = total_bytes / 50;
+    return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
+}
+
 static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     const dt_params *p = s->params;
     dt_plan_report train = {0}, eval = {0};
@@ -46,6 +55,7 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     if (s->backend->device) // two of the training's, one of the evaluation's
         rows[n++] =
             (memory_row){"batches", 2 * input_bytes(s->graph) + input_bytes(s->eval_graph), false};
+    if (s->backend->device) rows[n++] = (memory_row){"reserve", reserve_bytes(s->backend), false};
     return n;
 }
 

@@ -48,6 +48,7 @@ typedef struct lazy_self {
     lazy_stream *origin;
     int n_waits, n_allocs, n_launches, n_queued;
     bool refuses_capture;
+    size_t used;
 } lazy_self;
 
 static inline lazy_self *lazy(dt_backend *b) {
@@ -407,9 +408,11 @@ static inline void lazy_commit_on(dt_backend *b, void *commit, const float *grad
 
 static inline dt_status lazy_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     lazy(b)->n_allocs++;
+    lazy(b)->used += n_bytes;
     return lazy(b)->cpu->alloc(lazy(b)->cpu, p, n_bytes, what);
 }
 static inline void lazy_free(dt_backend *b, void *p, size_t n_bytes) {
+    lazy(b)->used -= n_bytes;
     lazy(b)->cpu->free(lazy(b)->cpu, p, n_bytes);
 }
 static inline void lazy_copy_now(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
@@ -423,7 +426,9 @@ static inline const char *lazy_describe(const dt_backend *b) {
 }
 static size_t lazy_free_bytes = (size_t)1 << 40;
 static inline void lazy_memory(dt_backend *b, size_t *free_bytes, size_t *total_bytes) {
-    *free_bytes = *total_bytes = lazy_free_bytes;
+    const size_t used = lazy(b)->used;
+    *total_bytes = lazy_free_bytes;
+    *free_bytes = used < lazy_free_bytes ? lazy_free_bytes - used : 0;
 }
 static inline void lazy_destroy(dt_backend *b) {
     lazy(b)->cpu->destroy(lazy(b)->cpu);
