@@ -60,10 +60,11 @@ find_library(DTRAIN_CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.${cuda_major}
 find_library(DTRAIN_NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${DTRAIN_CUDA_PATHS} PATHS ${cuda_places} PATH_SUFFIXES ${cuda_library_folders})
 set(cuda_package_cudnn "cuDNN 9 (cudnn.h, libcudnn.so.9)")
 set(cuda_package_cublasLt "cuBLASLt (cublasLt.h, libcublasLt.so.${cuda_major})")
-set(cuda_package_nccl "NCCL (nccl.h, libnccl.so.2)")
+set(cuda_package_nccl "NCCL (nccl.h)")
 foreach(need cudnn cublasLt nccl)
   string(TOUPPER ${need} upper)
-  if(NOT DTRAIN_${need}_INCLUDE OR NOT DTRAIN_${upper}_LIBRARY)
+  # NCCL is loaded when ranks need it: its header is enough
+  if(NOT DTRAIN_${need}_INCLUDE OR (NOT DTRAIN_${upper}_LIBRARY AND NOT need STREQUAL "nccl"))
     dtrain_cuda_missing("${cuda_package_${need}} is not found")
     return()
   endif()
@@ -113,15 +114,16 @@ target_include_directories(dtrain_cuda SYSTEM PRIVATE ${DTRAIN_cuda_runtime_api_
                            ${DTRAIN_cublasLt_INCLUDE} ${DTRAIN_nccl_INCLUDE})
 target_compile_options(dtrain_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads=2;-Xcompiler=-Wall>"
                        "$<$<COMPILE_LANGUAGE:C>:-O2>")
-target_link_libraries(dtrain_cuda PRIVATE ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${DTRAIN_NCCL_LIBRARY}
-                      ${CMAKE_DL_LIBS} Threads::Threads)
+target_link_libraries(dtrain_cuda PRIVATE ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
 target_link_options(dtrain_cuda PRIVATE "LINKER:-Bsymbolic" -static-libstdc++ -static-libgcc)
 # in the build folder also where the libraries were found; a bundle takes the installed form, without
 set(cuda_usual "$ORIGIN/lib;$ORIGIN;/usr/local/cuda/lib64;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
 set(cuda_rpath ${cuda_usual})
 foreach(library ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${DTRAIN_NCCL_LIBRARY})
   get_filename_component(folder ${library} DIRECTORY)
-  list(APPEND cuda_rpath ${folder})
+  if(folder) # else DTRAIN_NCCL_LIBRARY-NOTFOUND
+    list(APPEND cuda_rpath ${folder})
+  endif()
 endforeach()
 list(REMOVE_DUPLICATES cuda_rpath)
 set_target_properties(dtrain_cuda PROPERTIES BUILD_RPATH "${cuda_rpath}" INSTALL_RPATH "${cuda_usual}")

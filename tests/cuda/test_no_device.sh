@@ -26,6 +26,7 @@ if [ -e "$BUILD/dtrain_cuda.so" ]; then
         ln -s "$stub" "$tmp/libcuda.so.1"
         expect "a driver that does not start" "does not start" env LD_LIBRARY_PATH="$tmp" "$DTRAIN" "${run[@]}"
         LD_LIBRARY_PATH=$tmp "$DTRAIN" info | grep -q "device .*does not start" || { echo "FAILED info"; failed=1; }
+        ! readelf -d "$BUILD/dtrain_cuda.so" | grep -q "NEEDED.*libnccl" || { echo "FAILED: a lone rank needs NCCL"; failed=1; }
         cp "$DTRAIN" "$tmp/dtrain"; echo no module >"$tmp/dtrain_cuda.so"
         expect "a damaged module" "does not load" env LD_LIBRARY_PATH="$tmp" "$tmp/dtrain" "${run[@]}"
     fi

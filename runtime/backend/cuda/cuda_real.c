@@ -1,6 +1,7 @@
 // cuda_real.c: the table of cuda_api.h from the CUDA runtime, and what the module dtrain_cuda.so exports.
 //
-// The runtime is linked in (it loads the driver itself); cuDNN, cuBLASLt and NCCL are the system's. A process
+// The runtime is linked in (it loads the driver itself); cuDNN, cuBLASLt and NCCL are the system's, and of these
+// NCCL may be absent (nccl_api_real.c). A process
 // has one table. Streams do not wait for the default stream; captures are relaxed, because libraries may
 // allocate for themselves while a step is recorded. An error that a call returned is taken off the runtime's
 // own memory of it, so that no later call reports it again; those that end the context come back anyway.
@@ -16,12 +17,9 @@
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const dt_nccl_api *dt_nccl_api_real(void); // nccl_api_real.c
 
 static int done(cudaError_t e) {
     if (e != cudaSuccess) cudaGetLastError();
@@ -36,14 +34,17 @@ static const char *error_text(dt_cuda_api *a, int error) {
 
 static const char *versions(dt_cuda_api *a) {
     static char text[160];
-    char libraries[80];
-    int runtime = 0, nccl = 0;
+    char libraries[80], nccl[32] = "no NCCL";
+    const int version = dt_cuda_real_nccl_version();
+    int runtime = 0;
     (void)a;
     cudaRuntimeGetVersion(&runtime);
-    ncclGetVersion(&nccl);
     dt_cuda_real_library_versions(libraries, sizeof libraries);
-    snprintf(text, sizeof text, "CUDA %d.%d, %s, NCCL %d.%d.%d", runtime / 1000,
-             runtime % 1000 / 10, libraries, nccl / 10000, nccl / 100 % 100, nccl % 100);
+    if (version)
+        snprintf(nccl, sizeof nccl, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
+                 version % 100);
+    snprintf(text, sizeof text, "CUDA %d.%d, %s, %s", runtime / 1000, runtime % 1000 / 10,
+             libraries, nccl);
     return text;
 }
 

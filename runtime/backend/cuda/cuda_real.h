@@ -4,6 +4,7 @@
 #define DT_BACKEND_CUDA_REAL_H
 
 #include "backend/cuda/cuda_api.h"
+#include "backend/cuda/nccl_api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +23,10 @@ void dt_cuda_real_libraries_close(void);
 // Text of an error that came from them, else NULL; "cuDNN 9.19.0, cuBLASLt 13.1.0".
 const char *dt_cuda_real_library_error(int error);
 void dt_cuda_real_library_versions(char *text, size_t cap);
+
+// nccl_api_real.c. NULL and 0 where libnccl.so.2 does not load, which only several ranks mind.
+const dt_nccl_api *dt_nccl_api_real(void);
+int dt_cuda_real_nccl_version(void);
 
 #ifdef __cplusplus
 }

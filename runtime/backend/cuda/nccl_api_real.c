@@ -1,8 +1,60 @@
 // nccl_api_real.c: the table of nccl_api.h from NCCL itself. Part of dtrain_cuda.so, not of the program.
+//
+// The library is loaded when the table is asked for and is not linked, because one rank needs none. A library
+// without the functions of 2.19 serves without them.
+#include "backend/cuda/cuda_real.h"
 #include "backend/cuda/nccl_api.h"
+#include "base/log.h"
 
+#include <dlfcn.h>
 #include <nccl.h>
 #include <string.h>
+
+#define NCCL_FUNCTIONS(f)                                                                          \
+    f(ncclGetVersion) f(ncclGetLastError) f(ncclGetErrorString) f(ncclGetUniqueId)                 \
+        f(ncclCommInitRankConfig) f(ncclCommGetAsyncError) f(ncclAllReduce) f(ncclBroadcast)       \
+            f(ncclSend) f(ncclRecv) f(ncclCommFinalize) f(ncclCommDestroy) f(ncclCommAbort)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+#define NCCL_NEWER_FUNCTIONS(f)                                                                    \
+    f(ncclMemAlloc) f(ncclMemFree) f(ncclCommRegister) f(ncclCommDeregister)
+#else
+#define NCCL_NEWER_FUNCTIONS(f)
+#endif
+
+#define FIELD(name) __typeof__(&name) name;
+static struct {
+    NCCL_FUNCTIONS(FIELD)
+    NCCL_NEWER_FUNCTIONS(FIELD)
+} lib;
+#undef FIELD
+
+static bool load_library(void) {
+    static bool tried, loaded;
+    if (tried) return loaded;
+    tried = true;
+    void *so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    const char *missing = NULL;
+    if (!so) {
+        dt_log(DT_LOG_DEBUG, "no NCCL: %s", dlerror());
+        return false;
+    }
+#define FIND(name)                                                                                 \
+    *(void **)&lib.name = dlsym(so, #name);                                                        \
+    if (!lib.name) missing = #name;
+    NCCL_FUNCTIONS(FIND)
+#undef FIND
+#define FIND(name) *(void **)&lib.name = dlsym(so, #name);
+    NCCL_NEWER_FUNCTIONS(FIND)
+#undef FIND
+    if (missing) dt_warn("libnccl.so.2 is too old and not used: it has no %s", missing);
+    return loaded = !missing;
+}
+
+int dt_cuda_real_nccl_version(void) {
+    int version = 0;
+    if (load_library()) lib.ncclGetVersion(&version);
+    return version;
+}
 
 _Static_assert(DT_NCCL_ID_BYTES == sizeof(ncclUniqueId), "NCCL's id has another size");
 _Static_assert((int)DT_NCCL_OK == (int)ncclSuccess && (int)DT_NCCL_BUSY == (int)ncclInProgress,
@@ -10,13 +62,13 @@ _Static_assert((int)DT_NCCL_OK == (int)ncclSuccess && (int)DT_NCCL_BUSY == (int)
 
 static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
     (void)a;
-    const char *last = ncclGetLastError((ncclComm_t)comm); // what the library was about
-    return last && *last ? last : ncclGetErrorString((ncclResult_t)error);
+    const char *last = lib.ncclGetLastError((ncclComm_t)comm); // what the library was about
+    return last && *last ? last : lib.ncclGetErrorString((ncclResult_t)error);
 }
 
 static int unique_id(const dt_nccl_api *a, void *id) {
     ncclUniqueId u;
-    ncclResult_t r = ncclGetUniqueId(&u);
+    ncclResult_t r = lib.ncclGetUniqueId(&u);
     (void)a;
     if (r == ncclSuccess) memcpy(id, &u, sizeof u);
     return (int)r;
@@ -28,11 +80,11 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
     (void)a;
     config.blocking = 0;
     memcpy(&u, id, sizeof u);
-    return (int)ncclCommInitRankConfig((ncclComm_t *)comm, world_size, u, rank, &config);
+    return (int)lib.ncclCommInitRankConfig((ncclComm_t *)comm, world_size, u, rank, &config);
 }
 
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
-    ncclResult_t s = ncclSuccess, r = ncclCommGetAsyncError((ncclComm_t)comm, &s);
+    ncclResult_t s = ncclSuccess, r = lib.ncclCommGetAsyncError((ncclComm_t)comm, &s);
     (void)a;
     *state = (int)s;
     return (int)r;
@@ -41,74 +93,68 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
 static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
                       void *stream) {
     (void)a;
-    return (int)ncclAllReduce(data, data, (size_t)n, type == DT_BF16 ? ncclBfloat16 : ncclFloat32,
-                              ncclSum, (ncclComm_t)comm, (cudaStream_t)stream);
+    return (int)lib.ncclAllReduce(data, data, (size_t)n,
+                                  type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum,
+                                  (ncclComm_t)comm, (cudaStream_t)stream);
 }
 
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream) {
     (void)a;
-    return (int)ncclBroadcast(data, data, n_bytes, ncclUint8, root, (ncclComm_t)comm,
-                              (cudaStream_t)stream);
+    return (int)lib.ncclBroadcast(data, data, n_bytes, ncclUint8, root, (ncclComm_t)comm,
+                                  (cudaStream_t)stream);
 }
 
 static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
                 void *stream) {
     (void)a;
-    return (int)ncclSend(data, (size_t)n, ncclFloat32, to, (ncclComm_t)comm, (cudaStream_t)stream);
+    return (int)lib.ncclSend(data, (size_t)n, ncclFloat32, to, (ncclComm_t)comm,
+                             (cudaStream_t)stream);
 }
 
 static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from, void *stream) {
     (void)a;
-    return (int)ncclRecv(data, (size_t)n, ncclFloat32, from, (ncclComm_t)comm,
-                         (cudaStream_t)stream);
+    return (int)lib.ncclRecv(data, (size_t)n, ncclFloat32, from, (ncclComm_t)comm,
+                             (cudaStream_t)stream);
 }
 
 static int finalize(const dt_nccl_api *a, void *comm) {
     (void)a;
-    return (int)ncclCommFinalize((ncclComm_t)comm);
+    return (int)lib.ncclCommFinalize((ncclComm_t)comm);
 }
 
 static int destroy(const dt_nccl_api *a, void *comm) {
     (void)a;
-    return (int)ncclCommDestroy((ncclComm_t)comm);
+    return (int)lib.ncclCommDestroy((ncclComm_t)comm);
 }
 
 static int abort_comm(const dt_nccl_api *a, void *comm) {
     (void)a;
-    return (int)ncclCommAbort((ncclComm_t)comm);
+    return (int)lib.ncclCommAbort((ncclComm_t)comm);
 }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
-#define HAS_REGISTERED_MEMORY
-// an older library at run time lacks them, and the module loads all the same
-#pragma weak ncclMemAlloc
-#pragma weak ncclMemFree
-#pragma weak ncclCommRegister
-#pragma weak ncclCommDeregister
-
 static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
     (void)a;
-    return (int)ncclMemAlloc(p, n_bytes);
+    return (int)lib.ncclMemAlloc(p, n_bytes);
 }
 
 static int mem_free(const dt_nccl_api *a, void *p) {
     (void)a;
-    return (int)ncclMemFree(p);
+    return (int)lib.ncclMemFree(p);
 }
 
 static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
     (void)a;
-    return (int)ncclCommRegister((ncclComm_t)comm, p, n_bytes, handle);
+    return (int)lib.ncclCommRegister((ncclComm_t)comm, p, n_bytes, handle);
 }
 
 static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
     (void)a;
-    return (int)ncclCommDeregister((ncclComm_t)comm, handle);
+    return (int)lib.ncclCommDeregister((ncclComm_t)comm, handle);
 }
 #endif
 
-const dt_nccl_api *dt_nccl_api_real(void);
 const dt_nccl_api *dt_nccl_api_real(void) {
     static dt_nccl_api api = {.error_text = error_text,
                               .unique_id = unique_id,
@@ -121,12 +167,13 @@ const dt_nccl_api *dt_nccl_api_real(void) {
                               .finalize = finalize,
                               .destroy = destroy,
                               .abort = abort_comm};
-#ifdef HAS_REGISTERED_MEMORY
-    if (ncclMemAlloc && ncclMemFree) {
+    if (!load_library()) return NULL;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+    if (lib.ncclMemAlloc && lib.ncclMemFree) {
         api.mem_alloc = mem_alloc;
         api.mem_free = mem_free;
     }
-    if (ncclCommRegister && ncclCommDeregister) {
+    if (lib.ncclCommRegister && lib.ncclCommDeregister) {
         api.comm_register = comm_register;
         api.comm_deregister = comm_deregister;
     }
