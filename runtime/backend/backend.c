@@ -63,14 +63,15 @@ dt_status dt_site_fail(const dt_site *s, const char *fmt, ...) {
 }
 
 // ---- CUDA ------------------------------------------------------------------------------------------
-static bool has_driver(void) {
+bool dt_backend_has_driver(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY); // stays: the module needs it
     return driver != NULL;
 }
 
 static dt_status load_cuda(const dt_cuda_module **out) {
     char path[PATH_MAX + 64];
-    const char *no_driver = has_driver() ? "" : "no NVIDIA driver (libcuda.so.1 does not load)";
+    const char *no_driver =
+        dt_backend_has_driver() ? "" : "no NVIDIA driver (libcuda.so.1 does not load)";
     DT_TRY(dt_module_find("dtrain_cuda.so", path, sizeof path));
     if (!path[0])
         return dt_fail(
@@ -116,7 +117,7 @@ dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend
     if (strcmp(kind, "auto"))
         return dt_fail(DT_E_USAGE, "device.kind: '%s' is not a backend; use cpu, cuda or auto",
                        kind);
-    if (!has_driver()) return dt_backend_create_cpu(out, opts);
+    if (!dt_backend_has_driver()) return dt_backend_create_cpu(out, opts);
     if (create_cuda(out, opts) == DT_OK) return DT_OK;
     dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s",
             dt_error_message());

@@ -169,6 +169,7 @@ typedef struct dt_commit_args {
 
 typedef struct dt_device {
     int index;                      // of the device among those this process sees
+    const char *bus;                // where it is in this machine ("0000:1b:00.0"); empty: unknown
     void *stream;                   // its own
     const struct dt_nccl_api *nccl; // cuda/nccl_api.h; NULL: no NCCL
     // As alloc, for what ranks exchange: in several ranks memory that NCCL can use where it lies, if it
@@ -254,6 +255,9 @@ typedef struct dt_backend_opts {
     bool untimed;               // the libraries' favourite engines: nothing is timed
     const char *cache_folder;   // where chosen engines are kept between runs; NULL: nowhere
 } dt_backend_opts;
+
+// Whether the GPU driver's library loads.
+bool dt_backend_has_driver(void);
 
 // kind "cpu", "cuda" or "auto". DT_E_USAGE when it is not there, saying what is missing. auto is CUDA where
 // there is a driver with a device and the module loads, else the CPU; it warns where there is a driver but

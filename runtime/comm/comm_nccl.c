@@ -1,25 +1,35 @@
 // comm_nccl.c: see the header. Communicators are non-blocking, so that a peer that never comes is a
 // deadline here and not a hang: after every call the library is asked until it is through. Queueing takes
 // microseconds; only the first call between two ranks takes long, and the self-test makes those.
+//
+// A library that fails a call because it is captured (a version, a transport that cannot) leaves its communicator
+// in an error that nothing takes back. So that is found out with one small sum before any step, and where
+// a rank fails all of them take new communicators and capture nothing.
 
 #include "comm/comm_nccl.h"
 
 #include "backend/cuda/nccl_api.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+enum { MAX_REGISTERED = 4 };
+
 typedef struct nccl_self {
     const dt_nccl_api *api;
     void *comm; // NULL after finalize or abort
     dt_backend *b;
     void *main, *side;
-    void *registered; // handle of the memory that is, or NULL
-    bool forked;      // the side stream has work that the main stream does not wait for yet
+    struct {
+        void *data, *handle; // NULL: free
+    } registered[MAX_REGISTERED];
+    bool forked;   // the side stream has work that the main stream does not wait for yet
+    bool captures; // agreed
     double deadline_s;
 } nccl_self;
 
@@ -46,19 +56,24 @@ static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
                    c->rank, what, waited_s);
 }
 
-// Until the library is through with a call that it answered with `result`.
-static dt_status settle(dt_comm *c, const char *what, int result) {
+// Until the library is through with a call that it answered with *result, or the deadline.
+static dt_status await(dt_comm *c, const char *what, int *result) {
     nccl_self *n = c->self;
     double begin = dt_clock_s();
-    while (result == DT_NCCL_BUSY) {
+    while (*result == DT_NCCL_BUSY) {
         int state = DT_NCCL_OK;
-        result = n->api->async_error(n->api, n->comm, &state);
-        if (result == DT_NCCL_OK) result = state;
+        *result = n->api->async_error(n->api, n->comm, &state);
+        if (*result == DT_NCCL_OK) *result = state;
         double waited_s = dt_clock_s() - begin;
-        if (result != DT_NCCL_BUSY) break;
+        if (*result != DT_NCCL_BUSY) break;
         if (waited_s > n->deadline_s) return fail_deadline(c, what, waited_s);
         if (waited_s > 1e-3) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
+    return DT_OK;
+}
+
+static dt_status settle(dt_comm *c, const char *what, int result) {
+    DT_TRY(await(c, what, &result));
     return result == DT_NCCL_OK ? DT_OK : fail_call(c, what, result);
 }
 
@@ -170,8 +185,8 @@ static void nccl_abort(dt_comm *c, int exit_code) {
 static dt_status nccl_finalize(dt_comm *c) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
-    if (n->registered) n->api->comm_deregister(n->api, n->comm, n->registered);
-    n->registered = NULL;
+    for (int i = 0; i < MAX_REGISTERED; i++)
+        if (n->registered[i].data) dt_comm_nccl_forget(c, n->registered[i].data);
     DT_TRY(settle(c, "finalize", n->api->finalize(n->api, n->comm)));
     int error = n->api->destroy(n->api, n->comm);
     n->comm = NULL;
@@ -240,13 +255,67 @@ static dt_status run_test(dt_comm *c, float *device, float *host) {
     return compare_test(c, host, 1, "send and broadcast");
 }
 
-static dt_status self_test(dt_comm *c) {
+// One sum as a graph; NULL where it cannot be captured, the reason in `why`.
+static dt_status capture_sum(dt_comm *c, float *device, void **graph, char *why, size_t cap) {
+    nccl_self *n = c->self;
+    const dt_device *d = n->b->device;
+    *graph = NULL;
+    if (d->capture_begin(n->b, n->main) != DT_OK) {
+        snprintf(why, cap, "%s", dt_error_message());
+        return DT_OK;
+    }
+    int result = n->api->all_reduce(n->api, n->comm, device, TEST_ELEMENTS, DT_F32, n->main);
+    const dt_status st = await(c, "the capture of a sum", &result);
+    if (result != DT_NCCL_OK)
+        snprintf(why, cap, "NCCL: %s", n->api->error_text(n->api, n->comm, result));
+    if (d->capture_end(n->b, n->main, graph) != DT_OK && result == DT_NCCL_OK)
+        snprintf(why, cap, "%s", dt_error_message());
+    if (*graph && (st != DT_OK || result != DT_NCCL_OK)) {
+        d->graph_destroy(n->b, *graph);
+        *graph = NULL;
+    }
+    return st;
+}
+
+static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
+    nccl_self *n = c->self;
+    dt_backend *b = n->b;
+    const size_t n_bytes = TEST_ELEMENTS * sizeof(float);
+    for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = test_value(c->rank, i);
+    b->copy_to_device(b, device, host, n_bytes);
+    b->device->graph_launch(b, graph, n->main);
+    DT_TRY(drain(c, "the test of NCCL in a graph"));
+    b->copy_to_host(b, host, device, n_bytes);
+    return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2,
+                        "sum in a graph");
+}
+
+// n->captures: whether all ranks can.
+static dt_status test_capture(dt_comm *c, dt_comm *boot, float *device, float *host) {
+    nccl_self *n = c->self;
+    char why[400] = "";
+    void *graph = NULL;
+    DT_TRY(capture_sum(c, device, &graph, why, sizeof why));
+    int64_t failed = graph == NULL;
+    dt_status st = boot->all_reduce_max_i64(boot, &failed, 1);
+    n->captures = st == DT_OK && !failed;
+    if (n->captures) st = play_sum(c, graph, device, host);
+    if (*why)
+        dt_warn("sums over ranks are not captured as a graph, here and on all ranks, which costs "
+                "host time: %s",
+                why);
+    if (graph) n->b->device->graph_destroy(n->b, graph);
+    return st;
+}
+
+static dt_status self_test(dt_comm *c, dt_comm *boot, bool captured) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     float *device = NULL, *host = dt_xcalloc(TEST_ELEMENTS, sizeof *host);
     dt_status st = b->alloc(b, (void **)&device, TEST_ELEMENTS * sizeof *device, "NCCL test");
     if (st == DT_OK) st = b->device->stream_create(b, &n->main);
     if (st == DT_OK) st = run_test(c, device, host);
+    if (st == DT_OK && captured) st = test_capture(c, boot, device, host);
     if (n->main) b->device->stream_destroy(b, n->main);
     n->main = NULL;
     if (device) b->free(b, device, TEST_ELEMENTS * sizeof *device);
@@ -265,11 +334,29 @@ void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side) {
 dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
-    if (n->registered || !n->api->comm_register || !n->api->comm_deregister) return DT_OK;
-    int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &n->registered);
-    if (result == DT_NCCL_BUSY) return settle(c, "registration of memory", result);
-    if (result != DT_NCCL_OK) n->registered = NULL;
+    int i = 0;
+    while (i < MAX_REGISTERED && n->registered[i].data) i++;
+    if (i == MAX_REGISTERED || !n->api->comm_register || !n->api->comm_deregister) return DT_OK;
+    void *handle = NULL;
+    int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &handle);
+    if (result == DT_NCCL_BUSY) DT_TRY(settle(c, "registration of memory", result));
+    if (result != DT_NCCL_BUSY && result != DT_NCCL_OK) return DT_OK;
+    n->registered[i].data = data;
+    n->registered[i].handle = handle;
     return DT_OK;
+}
+
+void dt_comm_nccl_forget(dt_comm *c, void *data) {
+    nccl_self *n = c->self;
+    for (int i = 0; n->comm && i < MAX_REGISTERED; i++) {
+        if (n->registered[i].data != data) continue;
+        n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
+        n->registered[i].data = NULL;
+    }
+}
+
+bool dt_comm_nccl_captures(const dt_comm *c) {
+    return ((const nccl_self *)c->self)->captures;
 }
 
 static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
@@ -286,13 +373,25 @@ static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
     return settle(c, "init", result);
 }
 
-dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, double deadline_s) {
+static dt_status connect_and_test(dt_comm *c, dt_comm *boot, bool captured) {
+    nccl_self *n = c->self;
+    DT_TRY(connect_ranks(c, boot));
+    DT_TRY(self_test(c, boot, captured));
+    if (!captured || n->captures) return DT_OK;
+    give_up(n); // some rank's communicator has an error
+    DT_TRY(connect_ranks(c, boot));
+    return self_test(c, boot, false);
+}
+
+dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
+                              double deadline_s) {
     *out = NULL;
     if (!b->device || !b->device->nccl)
-        return dt_fail(DT_E_USAGE,
-                       "%d ranks with a GPU each need NCCL, and this module was built without it: "
-                       "install libnccl2 and build again, or run one rank",
-                       boot->world_size);
+        return dt_fail(
+            DT_E_USAGE,
+            "%d ranks with a GPU each need NCCL, and libnccl.so.2 does not load: install "
+            "libnccl2 or put its folder into LD_LIBRARY_PATH, or run one rank",
+            boot->world_size);
     dt_comm *c = dt_xcalloc(1, sizeof *c);
     nccl_self *n = dt_xcalloc(1, sizeof *n);
     *n = (nccl_self){.api = b->device->nccl, .b = b, .deadline_s = deadline_s};
@@ -317,8 +416,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, doubl
                    .set_deadline = nccl_set_deadline,
                    .abort = nccl_abort,
                    .finalize = nccl_finalize};
-    dt_status st = connect_ranks(c, boot);
-    if (st == DT_OK) st = self_test(c);
+    dt_status st = connect_and_test(c, boot, captured);
     if (st != DT_OK) {
         dt_comm_destroy_nccl(c);
         return st;

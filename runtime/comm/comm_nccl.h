@@ -21,13 +21,19 @@
 
 // boot: the host's comm, over which rank 0's id travels. Collective. Ends with a self-test of sums that can
 // be predicted exactly, which also opens the connections: nothing may connect while a stream is captured.
+// Where `captured` is asked for, one sum is captured and played: all ranks can or none is taken to.
 // The backend must have device->nccl: DT_E_USAGE otherwise. Both are borrowed.
-dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, double deadline_s);
+dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
+                              double deadline_s);
+// Whether its collectives may be captured; the same on all ranks. A captured collective must be captured on all
+// ranks, at the same place of the same piece of work, and those captures be launched together.
+bool dt_comm_nccl_captures(const dt_comm *c);
 void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
 void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side);
-// Lets NCCL use this memory where it lies, until finalize; once. Nothing happens where the library cannot, or
-// will not: all works without.
+// Lets NCCL use this memory where it lies, until finalize or forget; a few pieces. Nothing happens where the
+// library cannot, or will not: all works without. Memory is given back after it is forgotten.
 dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes);
+void dt_comm_nccl_forget(dt_comm *c, void *data);
 // While the host waits for the device: late errors, and the deadline after waited_s. DT_E_PEER.
 dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s);
 

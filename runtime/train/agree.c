@@ -4,6 +4,7 @@
 #include "train/agree.h"
 
 #include "base/arena.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +29,10 @@ dt_status dt_agree_result(dt_comm *c, dt_status st, char **text, bool *told) {
     char *message = c->rank == 0 && st != DT_OK ? dt_xstrdup(dt_error_message()) : NULL;
     dt_status sent = c->broadcast_bytes(c, &code, sizeof code, 0);
     if (sent == DT_OK) sent = dt_agree_text(c, code == DT_OK ? text : &message);
-    if (sent == DT_OK && code != DT_OK) {
-        *told = true;
+    if (sent == DT_OK && code != DT_OK) *told = true;
+    if ((sent == DT_OK || c->rank == 0) && code != DT_OK)
         sent = dt_fail((dt_status)code, "%s%s",
                        c->rank == 0 ? "" : "rank 0: ", message ? message : "");
-    }
     free(message);
     return sent;
 }
@@ -79,5 +79,64 @@ dt_status dt_agree_backend(dt_backend **out, dt_comm *c, const char *kind,
     }
     if (mine) mine->destroy(mine);
     DT_TRY(st);
-    return dt_backend_create(out, kind, opts); // says why a driver is not used
+    if (dt_backend_has_driver())
+        dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s",
+                answer.why);
+    return dt_backend_create(out, "cpu", opts);
+}
+
+// ---- one device a rank -----------------------------------------------------------------------------
+typedef struct device_card {
+    char machine[64]; // this boot of it: containers of one machine have other host names
+    char host[64], bus[32], visible[64];
+    bool nccl;
+} device_card;
+
+static device_card make_card(const dt_backend *b) {
+    device_card card = {.nccl = b->device->nccl != NULL};
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    gethostname(card.host, sizeof card.host - 1);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (!f || !fgets(card.machine, sizeof card.machine, f))
+        memcpy(card.machine, card.host, sizeof card.machine);
+    if (f) fclose(f);
+    snprintf(card.bus, sizeof card.bus, "%s", b->device->bus ? b->device->bus : "");
+    snprintf(card.visible, sizeof card.visible, "%s%s", visible ? " CUDA_VISIBLE_DEVICES=" : "",
+             visible ? visible : "");
+    return card;
+}
+
+static bool same_device(const device_card *a, const device_card *b) {
+    return a->bus[0] && strcmp(a->bus, b->bus) == 0 && strcmp(a->machine, b->machine) == 0;
+}
+
+static dt_status check_cards(const device_card *all, int n) {
+    for (int r = 0; r < n; r++) {
+        if (!all[r].nccl)
+            return dt_fail(DT_E_USAGE,
+                           "%d ranks with a GPU each need NCCL, and libnccl.so.2 does not load for "
+                           "rank %d on %s: install libnccl2 or put its folder into "
+                           "LD_LIBRARY_PATH, or run one rank",
+                           n, r, all[r].host);
+        for (int q = 0; q < r; q++)
+            if (same_device(&all[q], &all[r]))
+                return dt_fail(DT_E_USAGE,
+                               "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one "
+                               "rank a GPU, and let each see all of them or its own only",
+                               q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "",
+                               all[r].visible);
+    }
+    return DT_OK;
+}
+
+dt_status dt_agree_devices(dt_comm *c, const dt_backend *b, bool *told) {
+    const device_card mine = make_card(b);
+    device_card *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
+    dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    if (st == DT_OK) {
+        st = check_cards(all, c->world_size);
+        *told |= st != DT_OK;
+    }
+    free(all);
+    return st;
 }

@@ -22,12 +22,16 @@
 dt_status dt_agree_text(dt_comm *c, char **text);
 
 // Rank 0's outcome on all ranks: its status `st`, and its text where that is DT_OK, else its message. The
-// others' `st` is not read.
+// others' `st` is not read. Rank 0's own failure stays what it is when the others cannot be told.
 dt_status dt_agree_result(dt_comm *c, dt_status st, char **text, bool *told);
 
 // dt_backend_create, and where `kind` is auto one answer for all: the GPU where every rank has one, the CPU
 // where none has, else DT_E_USAGE on all ranks, naming the first that has none, its host and why.
 dt_status dt_agree_backend(dt_backend **out, dt_comm *c, const char *kind,
                            const dt_backend_opts *opts, bool *told);
+
+// Every rank has a device of its own, and NCCL: else DT_E_USAGE on all of them, naming the first without.
+// b has a device.
+dt_status dt_agree_devices(dt_comm *c, const dt_backend *b, bool *told);
 
 #endif

@@ -79,7 +79,10 @@ static dt_status open_device(dt_session *s) {
                               "use auto or 1");
     s->resolved.lanes = 1;
     if (s->comm->world_size == 1) return DT_OK;
-    return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm, CONNECT_S);
+    DT_TRY(dt_agree_devices(s->comm, s->backend, &s->told));
+    return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm,
+                               !s->elastic && dt_config_bool(s->config, "device.capture"),
+                               CONNECT_S);
 }
 
 // Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
@@ -105,11 +108,16 @@ static void take_stored_engines(dt_session *s, const dt_train_state *stored) {
         s->backend->device->take_choices(s->backend, stored->engines);
 }
 
+static dt_status resolve_threads(dt_session *s, const dt_train_state *stored) {
+    DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves,
+                              stored ? &stored->resolved : NULL, stored ? stored->world_size : 0));
+    omp_set_num_threads(s->resolved.leaf_threads);
+    return DT_OK;
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
-    DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves, answers,
-                              stored ? stored->world_size : 0));
-    omp_set_num_threads(s->resolved.leaf_threads);
+    DT_TRY(resolve_threads(s, stored));
     char *cache = engine_folder(s->config);
     dt_backend_opts opts = {.threads = s->resolved.leaf_threads,
                             .local_rank = s->comm->local_rank,
@@ -120,9 +128,12 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .tf32 = dt_config_bool(s->config, "device.tf32"),
                             .untimed = !dt_config_bool(s->config, "device.time_engines"),
                             .cache_folder = cache};
+    s->comm->set_deadline(s->comm, CONNECT_S);
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
     DT_TRY(created);
+    if (s->backend->device)
+        DT_TRY(resolve_threads(s, stored)); // it may have bound us to some cores
     take_stored_engines(s, stored);
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));

@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "comm/comm_nccl.h"
 
 #include <assert.h>
 #include <omp.h>
@@ -216,8 +217,21 @@ static void add_slab_range(void *ctx, float *dst, const float *src, int64_t begi
     b->slab_add(b, dst, src, begin, end);
 }
 
-static size_t low_bytes(const struct dt_stepper *s) {
+size_t dt_step_low_bytes(const struct dt_stepper *s) {
     return (size_t)s->o.params->n_trained * sizeof *s->low;
+}
+
+static dt_status take_low(struct dt_stepper *s) {
+    dt_backend *b = s->backend;
+    const bool shared = b->device && b->device->alloc_shared;
+    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->low, dt_step_low_bytes(s),
+                                                         "gradients in bf16");
+}
+
+static void drop_low(struct dt_stepper *s) {
+    if (!s->low) return;
+    if (s->o.device_comm) dt_comm_nccl_forget(s->o.device_comm, s->low);
+    s->backend->free(s->backend, s->low, dt_step_low_bytes(s));
 }
 
 static dt_status create_buckets(struct dt_stepper *s) {
@@ -231,8 +245,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
         grad_end[i] = e->offset + (e->count + 15) / 16 * 16; // as params.h lays them out
     }
     if (s->o.bf16_gradients) {
-        const dt_status st =
-            s->backend->alloc(s->backend, (void **)&s->low, low_bytes(s), "gradients in bf16");
+        const dt_status st = take_low(s);
         if (st != DT_OK) {
             free(grad_end);
             return st;
@@ -298,7 +311,7 @@ void dt_stepper_destroy(dt_stepper *s) {
     if (!s) return;
     device_step_destroy(s->device);
     dt_buckets_destroy(s->buckets);
-    if (s->low) s->backend->free(s->backend, s->low, low_bytes(s));
+    drop_low(s);
     for (int i = 0; i < s->o.lanes->n_lanes; i++) dt_exec_destroy(s->lanes[i].exec);
     dt_team_destroy(s->team);
     commit_fini(s);

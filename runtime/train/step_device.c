@@ -23,6 +23,13 @@
 // is copied in front of the piece. Where recording fails the work is queued uncaptured, with one line in
 // the log. The same kernels run in the same order either way, so bits are the same.
 //
+// Several ranks: NCCL wants a sum that is captured to be so on all ranks, in graphs that are launched together.
+// A piece with sums is therefore the same piece in the same step on all ranks: where all have as many
+// micro-batches they are at the same buffer, and the sums overlap the last one; where not, the
+// sums and the commit are a piece of their own. A rank that gives a step up plays the last piece all the same,
+// on what its buffer holds. After such a piece is recorded the ranks tell each other whether it worked
+// (over the host's comm: once a piece), and none uses it if one cannot.
+//
 // One lane: a device divides its own work.
 
 #include "train/step_internal.h"
@@ -77,14 +84,17 @@ struct device_step {
     void *commit;
     recording *recordings;
     int n_recordings;
-    bool captures;
-    int64_t n_leaves; // micro-batches queued since the beginning
-    int64_t n_steps;  // steps queued since the beginning
-    int64_t newest;   // last step queued
-    int n_unread;     // steps queued whose numbers nobody has read
-    float last_scale; // of the numbers read last
-    double wait_s;    // for data, in this step
-    double idle_s;    // for the device, in this step
+    bool captures;      // pieces without sums over ranks
+    bool captures_sums; // pieces with: the same on all ranks
+    bool sums_apart;    // such a piece has no micro-batch: ranks differ in how many they have
+    int64_t n_leaves;   // micro-batches queued since the beginning
+    int64_t n_inputs;   // the same with those left out: the next one's buffer is that modulo 2
+    int64_t n_steps;    // steps queued since the beginning
+    int64_t newest;     // last step queued
+    int n_unread;       // steps queued whose numbers nobody has read
+    float last_scale;   // of the numbers read last
+    double wait_s;      // for data, in this step
+    double idle_s;      // for the device, in this step
 };
 
 // ---- waiting ---------------------------------------------------------------------------------------
@@ -134,9 +144,13 @@ static void poll_buckets(void *ctx) {
     if (st != DT_OK && v->s->poll_status == DT_OK) v->s->poll_status = st;
 }
 
+static bool has_sums(const struct device_step *v, const piece *p) {
+    return p->commit && v->s->buckets;
+}
+
 static dt_status queue_piece(struct device_step *v, const piece *p) {
     struct dt_stepper *s = v->s;
-    bool reduces = p->commit && s->buckets;
+    const bool reduces = has_sums(v, p);
     if (reduces) dt_buckets_begin(s->buckets, s->lane_slabs);
     if (p->slab >= 0) {
         dt_exec_args args = {.device_step = &v->step->block,
@@ -168,30 +182,47 @@ static recording *find_recording(struct device_step *v, const piece *p) {
     return NULL;
 }
 
-static void capture_failed(struct device_step *v) {
+// *graph NULL: it cannot be captured, here.
+static dt_status capture(struct device_step *v, const piece *p, void **graph) {
+    *graph = NULL;
+    if (!v->captures) return DT_OK;
+    dt_status begun = v->d->capture_begin(v->b, v->main), st = DT_OK;
+    char message[MESSAGE_BYTES] = "";
+    if (begun == DT_OK) {
+        st = queue_piece(v, p);
+        if (st != DT_OK) snprintf(message, sizeof message, "%s", dt_error_message());
+        begun = v->d->capture_end(v->b, v->main, graph);
+    }
+    if (st != DT_OK) {
+        if (*graph) v->d->graph_destroy(v->b, *graph);
+        *graph = NULL;
+        return dt_fail(st, "%s", message);
+    }
+    if (begun == DT_OK) return DT_OK;
     v->captures = false;
     dt_warn("steps are not captured as a graph, which costs host time: %s", dt_error_message());
+    return DT_OK;
 }
 
-// NULL when it could not be recorded (*st DT_OK), or when queueing failed.
+// Whether one of the ranks could not. All have let their devices finish what is queued by then.
+static dt_status agree_on_capture(struct device_step *v, bool *failed) {
+    dt_comm *c = v->s->o.comm;
+    int64_t any = *failed;
+    DT_TRY(wait_until(v, v->main, NULL, 0));
+    DT_TRY(c->all_reduce_max_i64(c, &any, 1));
+    *failed = any != 0;
+    if (*failed) v->captures_sums = false;
+    return DT_OK;
+}
+
+// NULL when it could not be recorded (*st DT_OK), or when something failed.
 static recording *record(struct device_step *v, const piece *p, dt_status *st) {
-    *st = DT_OK;
-    if (v->d->capture_begin(v->b, v->main) != DT_OK) {
-        capture_failed(v);
-        return NULL;
-    }
-    *st = queue_piece(v, p);
-    char message[MESSAGE_BYTES] = "";
-    if (*st != DT_OK) snprintf(message, sizeof message, "%s", dt_error_message());
     void *graph = NULL;
-    dt_status ended = v->d->capture_end(v->b, v->main, &graph);
-    if (*st != DT_OK) {
+    *st = capture(v, p, &graph);
+    bool failed = graph == NULL;
+    if (*st == DT_OK && has_sums(v, p)) *st = agree_on_capture(v, &failed);
+    if (*st != DT_OK || failed) {
         if (graph) v->d->graph_destroy(v->b, graph);
-        dt_fail(*st, "%s", message);
-        return NULL;
-    }
-    if (ended != DT_OK) {
-        capture_failed(v);
         return NULL;
     }
     v->recordings =
@@ -202,7 +233,7 @@ static recording *record(struct device_step *v, const piece *p, dt_status *st) {
 
 static dt_status run_piece(struct device_step *v, const piece *p) {
     recording *r = NULL;
-    if (v->captures && v->n_steps > 0) {
+    if ((has_sums(v, p) ? v->captures_sums : v->captures) && v->n_steps > 0) {
         r = find_recording(v, p);
         dt_status st = DT_OK;
         if (!r) r = record(v, p, &st);
@@ -235,12 +266,12 @@ static dt_status make_room(struct device_step *v) {
 
 static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) {
     struct dt_stepper *s = v->s;
-    const bool comes = !s->o.hold_input || v->n_leaves < 2;
+    const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
     DT_TRY(make_room(v));
     if (comes) DT_TRY(s->source->get(s->source, s->step, leaf, &v->held, &wait_s));
     v->wait_s += wait_s;
-    p->buffer = (int)(v->n_leaves % 2);
+    p->buffer = (int)(v->n_inputs++ % 2);
     host_words *w = next_words(v);
     w->step = (dt_device_step){.step = s->step,
                                .lr = (float)lr,
@@ -280,18 +311,24 @@ static bool wants_to_give_up(const struct device_step *v) {
 
 static dt_status run_leaves(struct device_step *v, double lr) {
     const dt_lane_share *share = &v->s->o.lanes->lanes[0];
-    int slab = share->first_slab;
+    const int slab = share->first_slab;
+    const piece sums = {.slab = -1, .commit = true};
+    piece last = {
+        .slab = slab, .accumulate = share->leaf_end - share->leaf_begin > 1, .commit = true};
+    if (v->sums_apart) last = sums;
     for (int leaf = share->leaf_begin; leaf < share->leaf_end; leaf++) {
         if (wants_to_give_up(v)) {
             DT_TRY(give_up(v, slab));
-            return queue_piece(v, &(piece){.slab = -1, .commit = true});
+            v->n_inputs += share->leaf_end - leaf;
+            if (!v->sums_apart) last.buffer = (int)((v->n_inputs - 1) % 2);
+            return run_piece(v, &last);
         }
         piece p = {.slab = slab,
                    .accumulate = leaf > share->leaf_begin,
-                   .commit = leaf + 1 == share->leaf_end};
+                   .commit = !v->sums_apart && leaf + 1 == share->leaf_end};
         DT_TRY(run_leaf(v, &p, leaf, lr));
     }
-    return DT_OK;
+    return v->sums_apart ? run_piece(v, &sums) : DT_OK;
 }
 
 static dt_status run_transfers(struct device_step *v) {
@@ -482,6 +519,8 @@ static dt_status create_parts(struct device_step *v) {
         dt_comm_nccl_set_streams(v->s->o.device_comm, v->main, v->side);
         const dt_slab *slab = &v->s->o.params->slab;
         DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, slab->memory, slab->n_bytes));
+        if (v->s->low)
+            DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, v->s->low, dt_step_low_bytes(v->s)));
     }
     DT_TRY(device_step_set_scaler(v, &(dt_scaler){0}));
     return create_commit(v);
@@ -490,14 +529,16 @@ static dt_status create_parts(struct device_step *v) {
 dt_status device_step_create(struct dt_stepper *s) {
     assert(s->o.lanes->n_lanes == 1);
     if (s->o.comm->world_size > 1 && !s->o.device_comm)
-        return dt_fail(DT_E_USAGE,
-                       "several ranks on '%s' need NCCL, which this build does not have",
+        return dt_fail(DT_E_USAGE, "several ranks on '%s' need NCCL, which is not there",
                        s->backend->name);
     struct device_step *v = s->device = dt_xcalloc(1, sizeof *v);
     v->s = s;
     v->b = s->backend;
     v->d = s->backend->device;
     v->captures = !s->o.uncaptured;
+    v->captures_sums = v->captures && s->o.device_comm && dt_comm_nccl_captures(s->o.device_comm);
+    v->sums_apart =
+        v->captures_sums && s->buckets && s->o.lanes->n_leaves % s->o.lanes->world_size != 0;
     if (s->o.hold_input)
         dt_warn("device.hold_input: every step trains on the first two micro-batches: for "
                 "measuring only");

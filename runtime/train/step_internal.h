@@ -45,6 +45,8 @@ struct dt_stepper {
     const float *add_from;
 };
 
+size_t dt_step_low_bytes(const struct dt_stepper *s); // of `low`
+
 // step_device.c: the same step, queued on a device's streams. create is called last.
 dt_status device_step_create(struct dt_stepper *s);
 void device_step_destroy(struct device_step *v);

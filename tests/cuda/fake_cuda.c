@@ -107,6 +107,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
                                  .free_bytes = m->o.total_bytes - m->used,
                                  .driver = 13000,
                                  .runtime = 13000};
+    snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(0x10 + index) & 0xff);
     snprintf(out->name, sizeof out->name, "pretending machine");
     snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(16 + index));
     snprintf(out->driver_version, sizeof out->driver_version, "%s", driver ? driver : "580.65.06");
@@ -349,6 +350,11 @@ int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *a
 
 void fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes) {
     fake_note(of(a), call, "", n_bytes, NULL);
+}
+
+uint64_t fake_cuda_capture(dt_cuda_api *a, const void *st) {
+    const stream *s = st;
+    return s && s->captured ? of(a)->capture : 0;
 }
 
 void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes) {

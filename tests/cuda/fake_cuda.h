@@ -74,6 +74,8 @@ size_t fake_cuda_bytes(dt_cuda_api *a); // of device memory in use
 int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args),
                     const void *args, size_t args_bytes, size_t n_bytes, void *stream);
 void fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes);
+// The number of the capture that the stream is part of now, from 1 on; 0: none.
+uint64_t fake_cuda_capture(dt_cuda_api *a, const void *stream);
 void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes); // aborts if it is not
 
 #endif

@@ -5,6 +5,9 @@
 // all, which means that all are through with k - 1: then it removes its own file of k - 1. Sends between two
 // ranks have a count of their own. A rank that waits for others says so to the stream, which is asked
 // again later (fake_cuda_queue): so the host goes on, as it does beside a kernel that waits.
+//
+// In front of a collective's data stands how the rank asked for it: which of its captures with collectives it
+// comes from, and as which of them.
 #include "fake_nccl.h"
 
 #include "backend/cuda/kernels/kernel_math.h"
@@ -18,7 +21,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 16, INVALID = 4 };
+enum { MAX_RANKS = 16, MAX_OWN = 4, INVALID = 4 };
+
+typedef struct how {
+    int64_t capture, index; // 0, 0: not captured
+} how;
 
 typedef struct nccl {
     dt_nccl_api api;
@@ -29,8 +36,12 @@ typedef struct nccl {
     int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
     const void *waits; // the piece of work that has sent its part and waits for the others
     bool inited, aborted;
-    void *own; // memory of NCCL's, one piece
-    bool registered;
+    uint64_t capture; // the machine's number of the last one with a collective
+    how last;         // in it
+    struct {
+        void *p; // memory of NCCL's
+        bool registered;
+    } own[MAX_OWN];
 } nccl;
 
 typedef enum op_kind { ALL_REDUCE, BROADCAST, SEND, RECV } op_kind;
@@ -41,6 +52,7 @@ typedef struct op {
     size_t n_bytes;
     int peer;      // broadcast: the root
     dt_dtype type; // of a sum
+    how how;
 } op;
 
 static nccl *of(const dt_nccl_api *a) {
@@ -48,11 +60,12 @@ static nccl *of(const dt_nccl_api *a) {
 }
 
 // ---- files -----------------------------------------------------------------------------------------
-static void write_file(const char *path, const void *data, size_t n_bytes) {
+static void write_file(const char *path, how asked, const void *data, size_t n_bytes) {
     char part[256];
     snprintf(part, sizeof part, "%s.part", path);
     FILE *f = fopen(part, "wb");
-    if (!f || fwrite(data, 1, n_bytes, f) != n_bytes || fclose(f) || rename(part, path))
+    if (!f || fwrite(&asked, sizeof asked, 1, f) != 1 || fwrite(data, 1, n_bytes, f) != n_bytes ||
+        fclose(f) || rename(part, path))
         fake_breach("%s cannot be written", path);
 }
 
@@ -60,13 +73,20 @@ static bool is_there(const char *path) {
     return access(path, F_OK) == 0;
 }
 
-static void read_file(const char *path, void *data, size_t n_bytes) {
+static void read_file(const char *path, how asked, void *data, size_t n_bytes) {
     struct stat st;
+    how there;
     FILE *f = fopen(path, "rb");
-    if (!f || fstat(fileno(f), &st)) fake_breach("%s cannot be read", path);
-    if ((size_t)st.st_size != n_bytes)
+    if (!f || fstat(fileno(f), &st) || fread(&there, sizeof there, 1, f) != 1)
+        fake_breach("%s cannot be read", path);
+    if ((size_t)st.st_size != n_bytes + sizeof there)
         fake_breach("ranks do not agree: %zu bytes here, %lld there", n_bytes,
-                    (long long)st.st_size);
+                    (long long)st.st_size - (long long)sizeof there);
+    if (there.capture != asked.capture || there.index != asked.index)
+        fake_breach("ranks do not agree: a collective is number %lld of capture %lld here and "
+                    "number %lld of capture %lld there (0: not captured)",
+                    (long long)asked.index, (long long)asked.capture, (long long)there.index,
+                    (long long)there.capture);
     if (fread(data, 1, n_bytes, f) != n_bytes) fake_breach("%s cannot be read", path);
     fclose(f);
 }
@@ -86,13 +106,13 @@ static bool all_are_there(const nccl *n) {
 }
 
 // In another order than that of ranks, the same on all of them.
-static void take_sum(nccl *n, void *data, dt_dtype type, size_t n_bytes) {
+static void take_sum(nccl *n, how asked, void *data, dt_dtype type, size_t n_bytes) {
     char path[256];
     void *x = malloc(n_bytes + 1);
     const int64_t count = (int64_t)(n_bytes / dt_dtype_size(type));
     for (int i = 0; i < n->world_size; i++) {
         name_collective(n, n->n_done, (i + 1) % n->world_size, path);
-        read_file(path, x, n_bytes);
+        read_file(path, asked, x, n_bytes);
         for (int64_t k = 0; k < count; k++)
             dt_put(data, type, k,
                    i ? dt_get(data, type, k) + dt_get(x, type, k) : dt_get(x, type, k));
@@ -107,16 +127,16 @@ static bool run_collective(const op *o) {
     const bool gives = o->kind == ALL_REDUCE || o->peer == n->rank;
     if (!n->waits) {
         name_collective(n, n->n_done, n->rank, path);
-        write_file(path, o->data, gives ? o->n_bytes : 0);
+        write_file(path, o->how, o->data, gives ? o->n_bytes : 0);
         n->waits = o->data;
     }
     if (n->waits != o->data) fake_breach("a collective begins while another is under way");
     if (!all_are_there(n)) return false;
     if (o->kind == ALL_REDUCE) {
-        take_sum(n, o->data, o->type, o->n_bytes);
+        take_sum(n, o->how, o->data, o->type, o->n_bytes);
     } else {
         name_collective(n, n->n_done, o->peer, path);
-        read_file(path, o->data, o->n_bytes);
+        read_file(path, o->how, o->data, o->n_bytes);
     }
     name_collective(n, n->n_done - 1, n->rank, path);
     unlink(path);
@@ -136,24 +156,45 @@ static bool run_op(const void *arg) {
     snprintf(path, sizeof path, "%s/s%lld.%d.%d", n->folder, (long long)*number,
              sends ? n->rank : o->peer, sends ? o->peer : n->rank);
     if (sends) {
-        write_file(path, o->data, o->n_bytes);
+        write_file(path, o->how, o->data, o->n_bytes);
     } else {
         if (!is_there(path)) return false;
-        read_file(path, o->data, o->n_bytes);
+        read_file(path, o->how, o->data, o->n_bytes);
         unlink(path);
     }
     ++*number;
     return true;
 }
 
+static how note_capture(nccl *n, void *stream) {
+    const uint64_t capture = fake_cuda_capture(n->cuda, stream);
+    if (!capture) return (how){0};
+    if (capture != n->capture) n->last = (how){n->last.capture + 1, 0};
+    n->capture = capture;
+    n->last.index++;
+    return n->last;
+}
+
+// FAKE_NCCL_REFUSES: a rank whose library captures nothing; "all" is every rank.
+static bool refuses(const nccl *n, void *stream) {
+    const char *who = getenv("FAKE_NCCL_REFUSES");
+    return who && (strcmp(who, "all") == 0 || atoi(who) == n->rank) &&
+           fake_cuda_capture(n->cuda, stream);
+}
+
 static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer,
                  dt_dtype type, void *stream) {
     nccl *n = of(a);
     static const char *const names[] = {"all_reduce", "broadcast", "send", "recv"};
-    if (n->aborted || peer >= n->world_size) return INVALID;
+    if (n->aborted || peer >= n->world_size || refuses(n, stream)) return INVALID;
     fake_cuda_check_device(n->cuda, data, n_bytes);
-    const op o = {
-        .n = n, .kind = kind, .data = (char *)data, .n_bytes = n_bytes, .peer = peer, .type = type};
+    const op o = {.n = n,
+                  .kind = kind,
+                  .data = (char *)data,
+                  .n_bytes = n_bytes,
+                  .peer = peer,
+                  .type = type,
+                  .how = note_capture(n, stream)};
     const int e = fake_cuda_queue(n->cuda, names[kind], run_op, &o, sizeof o, n_bytes, stream);
     return e ? INVALID : DT_NCCL_BUSY; // async_error says when it is queued
 }
@@ -177,14 +218,19 @@ static int unique_id(const dt_nccl_api *a, void *id) {
 static int init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
     nccl *n = of(a);
     char path[256];
-    if (n->inited || world_size > MAX_RANKS) return INVALID;
+    if ((n->inited && !n->aborted) || world_size > MAX_RANKS) return INVALID;
     memcpy(n->folder, id, sizeof n->folder);
     n->rank = rank;
     n->world_size = world_size;
     n->inited = true;
+    n->aborted = false;
+    n->n_done = 0;
+    n->waits = NULL;
+    memset(n->n_sent, 0, sizeof n->n_sent);
+    memset(n->n_received, 0, sizeof n->n_received);
     *comm = n;
     snprintf(path, sizeof path, "%s/here.%d", n->folder, rank);
-    write_file(path, "", 0);
+    write_file(path, (how){0}, "", 0);
     return DT_NCCL_BUSY;
 }
 
@@ -221,29 +267,39 @@ static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, in
     return queue(a, RECV, data, (size_t)count * sizeof *data, from, DT_F32, stream);
 }
 
+// Index of the piece at p; MAX_OWN where there is none.
+static int find_own(const nccl *n, const void *p) {
+    int i = 0;
+    while (i < MAX_OWN && n->own[i].p != p) i++;
+    return i;
+}
+
 static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
     nccl *n = of(a);
+    const int i = find_own(n, NULL);
     fake_cuda_note(n->cuda, "mem_alloc", n_bytes);
-    if (n->own || n->cuda->alloc(n->cuda, p, n_bytes)) return INVALID;
-    n->own = *p;
+    if (i == MAX_OWN || n->cuda->alloc(n->cuda, p, n_bytes)) return INVALID;
+    n->own[i].p = *p;
     return DT_NCCL_OK;
 }
 
 static int mem_free(const dt_nccl_api *a, void *p) {
     nccl *n = of(a);
+    const int i = find_own(n, p);
     fake_cuda_note(n->cuda, "mem_free", 0);
-    if (p != n->own || n->registered) fake_breach("memory of NCCL's is given back in use");
-    n->own = NULL;
+    if (i == MAX_OWN || n->own[i].registered) fake_breach("memory of NCCL's is given back in use");
+    n->own[i].p = NULL;
     return n->cuda->free(n->cuda, p) ? INVALID : DT_NCCL_OK;
 }
 
 static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
     nccl *n = of(a);
+    const int i = find_own(n, p);
     (void)comm;
     fake_cuda_note(n->cuda, "comm_register", n_bytes);
-    if (p != n->own) return INVALID;
-    n->registered = true;
-    *handle = n;
+    if (!p || i == MAX_OWN) return INVALID;
+    n->own[i].registered = true;
+    *handle = &n->own[i];
     return DT_NCCL_BUSY;
 }
 
@@ -251,9 +307,12 @@ static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
     nccl *n = of(a);
     (void)comm;
     fake_cuda_note(n->cuda, "comm_deregister", 0);
-    if (handle != n || !n->registered) fake_breach("no memory is registered");
-    n->registered = false;
-    return DT_NCCL_OK;
+    for (int i = 0; i < MAX_OWN; i++) {
+        if (handle != &n->own[i] || !n->own[i].registered) continue;
+        n->own[i].registered = false;
+        return DT_NCCL_OK;
+    }
+    fake_breach("no memory is registered");
 }
 
 static int finalize(const dt_nccl_api *a, void *comm) {
@@ -265,7 +324,7 @@ static int finalize(const dt_nccl_api *a, void *comm) {
 static int leave(const dt_nccl_api *a, void *comm) {
     (void)comm;
     of(a)->aborted = true;
-    of(a)->registered = false;
+    for (int i = 0; i < MAX_OWN; i++) of(a)->own[i].registered = false;
     return DT_NCCL_OK;
 }
 

@@ -2,10 +2,12 @@
 // collectives are queued on the machine's streams like kernels, may be captured, and do not end before all
 // ranks are there; messages are files in a folder in $FAKE_NCCL_DIR, whose name is the communicator's id. What
 // NCCL demands and does not always check is checked: all ranks ask for the same collectives of the same
-// sizes in the same order, memory is the device's, what is registered is NCCL's own memory, and is given
-// back after it is no longer registered. Calls are in the machine's log.
+// sizes in the same order and in the same way (not captured, or at the same place of the same capture), memory
+// is the device's, what is registered is NCCL's own memory, and is given back after it is no longer registered.
+// Calls are in the machine's log.
 //
-// With FAKE_NCCL_WRONG in the environment sums are wrong by one, as on a broken link.
+// With FAKE_NCCL_WRONG in the environment sums are wrong by one, as on a broken link. FAKE_NCCL_REFUSES names a
+// rank (or "all") whose library fails where it is captured.
 #ifndef DT_TESTS_CUDA_FAKE_NCCL_H
 #define DT_TESTS_CUDA_FAKE_NCCL_H
 

@@ -151,7 +151,7 @@ static void share(bool old, int world_size) {
     float *grad = NULL;
     assert_int_equal(dt_cuda_backend_create(&b, api, nccl, 0, &o), DT_OK);
     assert_int_equal(dt_comm_create_self(&boot), DT_OK);
-    assert_int_equal(dt_comm_create_nccl(&c, b, boot, 10), DT_OK);
+    assert_int_equal(dt_comm_create_nccl(&c, b, boot, false, 10), DT_OK);
     fake_cuda_log_clear(api);
     dt_slab_add(&slab, (void **)&grad, 1000 * sizeof *grad);
     assert_int_equal(dt_slab_take_shared(&slab, b, "gradients"), DT_OK);

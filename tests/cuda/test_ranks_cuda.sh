@@ -2,8 +2,8 @@
 # The program on several pretending GPUs, one process each, with an NCCL that pretends between them
 # (fake_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
 # and train. run.reproducible=elastic gives one rank's weights on 3 and 4; resume gives the same on every
-# run, also with gradients in bf16 on their way; more ranks than devices, sums that come out wrong and a rank
-# that stops are one clear line and in time.
+# run, also with gradients in bf16 on their way, with uneven shares and where a rank's NCCL cannot be captured; more ranks
+# than devices, two on one, a missing NCCL, sums that come out wrong and a rank that stops are one clear line and in time.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
 [ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
@@ -58,11 +58,16 @@ refused() { # RUN CODE TEXT: of one that ran in the background
 # a failing job sleeps while its launcher ends it: the others run meanwhile
 (FAKE_CUDA_DEVICES=2 ranks_of 3 crowd && exit $rc) & crowd=$!
 (FAKE_NCCL_WRONG=1 ranks_of 2 wrong && exit $rc) & wrong=$!
+(FAKE_CUDA_DEVICES=1 CUDA_VISIBLE_DEVICES=0 ranks_of 2 twice && exit $rc) & twice=$!
+(FAKE_NCCL_MISSING=1 ranks_of 2 without && exit $rc) & without=$!
 
 for np in 1 3 4; do
     good $np elastic$np run.reproducible=elastic
     [ $np = 1 ] || same elastic1 elastic$np
 done
+# alone it needs no NCCL
+FAKE_NCCL_MISSING=0 FAKE_CUDA_CORE=0 good 1 near train.max_steps=1
+grep -q "workers: 1" "$work/runs/near/config.yaml" || show near "threads were counted before the device had bound the rank"
 good 2 resume2
 good 2 again2
 same resume2 again2
@@ -70,8 +75,30 @@ good 2 bf16 comm.gradient_dtype=bf16
 good 2 bf16again comm.gradient_dtype=bf16
 same bf16 bf16again
 [ "$(hash "$work/runs/bf16")" != "$(hash "$work/runs/resume2")" ] || fail "comm.gradient_dtype=bf16 does nothing"
+good 2 plain2 device.capture=false
+same resume2 plain2
+# 3 micro-batches on 2 ranks; where a rank's NCCL cannot be captured none of them captures
+good 2 uneven train.global_batch=6
+good 2 unevenplain train.global_batch=6 device.capture=false
+same uneven unevenplain
+FAKE_NCCL_REFUSES=1 good 2 refusing train.global_batch=6
+same uneven refusing
+[ "$(grep -c 'not captured as a graph' "$work/refusing.log")" = 1 ] || show refusing "not one line about the capture"
 refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
+refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU" $twice
+refused without 2 "libnccl.so.2 does not load for rank 1 on" $without
+
+# one rank gives a step up: all drop it, and sum it in the same way
+"${ranks[@]}" 2 "$work/bin/dtrain" "$work/ranks.yaml" run.name=dropped train.epochs=1000000 train.max_steps=1000000 run.grace=0 \
+    >"$work/dropped.out" 2>"$work/dropped.log" &
+pid=$!
+wait_for_step dropped
+kill -TERM "$(children $pid | cut -d' ' -f2)"
+rc=0
+wait $pid || rc=$?
+[ $rc = 75 ] || show dropped "exit $rc"
+echo "dropped: exit $rc"
 
 "${ranks[@]}" 2 "$work/bin/dtrain" "$work/ranks.yaml" run.name=stopped train.epochs=1000000 train.max_steps=1000000 comm.timeout=1 \
     >"$work/stopped.out" 2>"$work/stopped.log" &

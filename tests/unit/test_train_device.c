@@ -38,9 +38,12 @@ typedef struct group {
     int world_size, n_arrived;
     int64_t round;
     float *data[MAX_RANKS];
+    bool captured[MAX_RANKS]; // as this round's sum was asked for: NCCL wants the same of all
     message *box[MAX_RANKS][MAX_RANKS]; // [from][to], oldest first
     char card[256];                     // boot's broadcast
     int64_t cards;
+    int n_voted; // boot's maximum
+    int64_t votes, max;
     bool silent; // nobody ever connects
 } group;
 
@@ -75,13 +78,19 @@ static void sum_bf16(const group *g, int64_t i) {
 }
 
 // The last to arrive does the work.
-static void meet(fake_nccl *f, void *data, int64_t n, bool bf16, int root) {
+static void meet(fake_nccl *f, void *data, int64_t n, bool bf16, int root, bool captured) {
     group *g = f->g;
     if (f->aborted) return; // ends what waits
     pthread_mutex_lock(&g->lock);
     g->data[f->rank] = data;
+    g->captured[f->rank] = captured;
     int64_t round = g->round;
     if (++g->n_arrived == g->world_size) {
+        for (int r = 0; r < g->world_size; r++)
+            if (g->captured[r] != captured) {
+                fprintf(stderr, "a sum is captured on some ranks only\n");
+                abort();
+            }
         for (int64_t i = 0; bf16 && i < n; i++) sum_bf16(g, i);
         for (int64_t i = 0; !bf16 && i < n; i++) {
             float sum = g->data[0][i];
@@ -102,12 +111,12 @@ typedef struct nccl_call {
     float *data;
     int64_t n;
     int root, peer;
-    bool bf16;
+    bool bf16, captured;
 } nccl_call;
 
 static void run_meet(dt_backend *b, void *arg) {
     const nccl_call *c = arg;
-    meet(c->f, c->data, c->n, c->bf16, c->root);
+    meet(c->f, c->data, c->n, c->bf16, c->root, c->captured);
 }
 
 static void run_send(dt_backend *b, void *arg) {
@@ -158,7 +167,12 @@ static int nccl_async_error(const dt_nccl_api *a, void *comm, int *state) {
 }
 static int nccl_all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
                            void *stream) {
-    nccl_call c = {.f = nccl_of(a), .data = data, .n = n, .root = -1, .bf16 = type == DT_BF16};
+    nccl_call c = {.f = nccl_of(a),
+                   .data = data,
+                   .n = n,
+                   .root = -1,
+                   .bf16 = type == DT_BF16,
+                   .captured = ((lazy_stream *)stream)->captured};
     lazy_queue(c.f->b, stream, run_meet, &c, sizeof c);
     return DT_NCCL_BUSY;
 }
@@ -220,6 +234,23 @@ static dt_status boot_broadcast(dt_comm *c, void *data, size_t n_bytes, int root
     return DT_OK;
 }
 
+static dt_status boot_max(dt_comm *c, int64_t *data, int64_t n) {
+    group *g = c->self;
+    assert_int_equal(n, 1);
+    pthread_mutex_lock(&g->lock);
+    const int64_t vote = g->votes;
+    if (!g->n_voted || *data > g->max) g->max = *data;
+    if (++g->n_voted == g->world_size) {
+        g->n_voted = 0;
+        g->votes++;
+        pthread_cond_broadcast(&g->changed);
+    }
+    while (g->votes == vote) group_wait(g);
+    *data = g->max; // nobody votes again before all have read: the next sum lies between
+    pthread_mutex_unlock(&g->lock);
+    return DT_OK;
+}
+
 static dt_status create_device(bench *b, const setting *s) {
     fake_nccl *f = NULL;
     if (s->g) {
@@ -236,8 +267,10 @@ static void join_ranks(bench *b, const setting *s) {
     *b->comm = (dt_comm){.self = s->g,
                          .rank = s->rank,
                          .world_size = s->world_size,
-                         .broadcast_bytes = boot_broadcast};
-    assert_int_equal(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, 30), DT_OK);
+                         .broadcast_bytes = boot_broadcast,
+                         .all_reduce_max_i64 = boot_max};
+    assert_int_equal(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, 30),
+                     DT_OK);
 }
 
 // ---- one rank --------------------------------------------------------------------------------------
@@ -458,7 +491,7 @@ static void *rank_main(void *arg) {
     return NULL;
 }
 
-static void run_ranks(rank_job *jobs, int n, const setting *s) {
+static void run_ranks(rank_job *jobs, int n, const setting *s, void *(*main)(void *)) {
     group g = {
         .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .world_size = n};
     pthread_t threads[MAX_RANKS];
@@ -467,7 +500,7 @@ static void run_ranks(rank_job *jobs, int n, const setting *s) {
         jobs[r].s.g = &g;
         jobs[r].s.rank = r;
         jobs[r].s.world_size = n;
-        assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &jobs[r]), 0);
+        assert_int_equal(pthread_create(&threads[r], NULL, main, &jobs[r]), 0);
     }
     for (int r = 0; r < n; r++) pthread_join(threads[r], NULL);
     for (int r = 1; r < n; r++) assert_same(&jobs[0].o, &jobs[r].o);
@@ -478,10 +511,10 @@ static void test_ranks(void **state) {
     for (int elastic = 0; elastic < 2; elastic++) {
         setting s = {.elastic = elastic, .clip = 0.5f};
         outcome alone = train(&s);
-        for (int n = 2; n <= 4; n += 1 + !elastic) {
-            run_ranks(jobs, n, &s);
+        for (int n = 2; n <= 4; n++) { // 3: ranks with 1 and 2 of the 4 micro-batches
+            run_ranks(jobs, n, &s, rank_main);
             s.uncaptured = true;
-            run_ranks(again, n, &s);
+            run_ranks(again, n, &s, rank_main);
             s.uncaptured = false;
             assert_same(&jobs[0].o, &again[0].o);
             if (elastic) assert_same(&alone, &jobs[0].o);
@@ -496,16 +529,77 @@ static void test_ranks(void **state) {
     }
 }
 
+// Rank 1 gives step 3 up, summing as the others do: nobody commits it, nor what is behind it.
+static void *drop_main(void *arg) {
+    rank_job *j = arg;
+    bench b;
+    dt_step_result r, before[3];
+    make_bench(&b, &j->s);
+    run_steps(&b, 0, 3, before);
+    for (int step = 3; step < 6; step++) {
+        if (step == 3 && j->s.rank == 1) patience = 0;
+        assert_int_equal(dt_stepper_run(b.stepper, step, 0.003, false, &r), DT_OK);
+        patience = 1 << 30;
+        if (step > 3) assert_true(r.step == step - 1 && (r.step > 3 || r.dropped));
+    }
+    assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
+    j->o = (outcome){{0}};
+    keep(&j->o, &b, before, 3);
+    drop_bench(&b);
+    return NULL;
+}
+
+static void test_drop_of_one_rank(void **state) {
+    for (int n = 2; n <= 4; n++) {
+        rank_job good[MAX_RANKS], jobs[MAX_RANKS];
+        setting s = {.n_steps = 3};
+        run_ranks(good, n, &s, rank_main);
+        run_ranks(jobs, n, &s, drop_main);
+        assert_memory_equal(good[0].o.master, jobs[0].o.master, jobs[0].o.n_master);
+        for (int r = 0; r < n; r++) {
+            drop(&good[r].o);
+            drop(&jobs[r].o);
+        }
+    }
+}
+
+// One rank cannot capture the pieces with sums: none does, and all bits are the same.
+static void *refuse_main(void *arg) {
+    rank_job *j = arg;
+    bench b;
+    dt_step_result r[STEPS];
+    make_bench(&b, &j->s);
+    lazy(b.b)->refuses_capture = j->s.rank == 2;
+    run_steps(&b, 0, STEPS, r);
+    keep(&j->o, &b, r, STEPS);
+    drop_bench(&b);
+    return NULL;
+}
+
+static void test_refusal_of_one_rank(void **state) {
+    rank_job plain[MAX_RANKS], jobs[MAX_RANKS];
+    setting s = {.uncaptured = true};
+    run_ranks(plain, 3, &s, rank_main);
+    s.uncaptured = false;
+    dt_log_set_level(DT_LOG_ERROR);
+    run_ranks(jobs, 3, &s, refuse_main);
+    assert_same(&plain[0].o, &jobs[0].o);
+    for (int r = 0; r < 3; r++) {
+        drop(&plain[r].o);
+        drop(&jobs[r].o);
+    }
+}
+
 // Gradients as bf16 on their way: near the first steps of fp32, the same bits on all ranks, captured or not; counts and
 // sums of losses stay exact.
 static void test_bf16_gradients(void **state) {
     rank_job plain[MAX_RANKS], low[MAX_RANKS], again[MAX_RANKS];
     setting s = {.clip = 0.5f};
-    run_ranks(plain, 2, &s);
+    run_ranks(plain, 2, &s, rank_main);
     s.bf16_gradients = true;
-    run_ranks(low, 2, &s);
+    run_ranks(low, 2, &s, rank_main);
     s.uncaptured = true;
-    run_ranks(again, 2, &s);
+    run_ranks(again, 2, &s, rank_main);
     assert_same(&low[0].o, &again[0].o);
     assert_memory_not_equal(low[0].o.master, plain[0].o.master, low[0].o.n_master);
     assert_true(low[0].o.loss[0] == plain[0].o.loss[0]);
@@ -535,7 +629,7 @@ static void test_missing_peer(void **state) {
     f.b = b;
     dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
     double begin = dt_clock_s();
-    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, 0.2), DT_E_PEER);
+    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
     assert_true(f.aborted && dt_clock_s() - begin < 5);
     assert_non_null(strstr(dt_error_message(), "did not finish within"));
     b->destroy(b);
@@ -564,7 +658,7 @@ static void test_hanging_peer(void **state) {
     hanging.synchronize = hangs;
     b->device = &hanging;
     dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
-    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, 0.2), DT_E_PEER);
+    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
     assert_true(f.aborted);
     assert_non_null(strstr(dt_error_message(), "the test of NCCL did not finish within"));
     b->device = device;
@@ -583,6 +677,8 @@ int main(void) {
                                        cmocka_unit_test(test_scaling),
                                        cmocka_unit_test(test_resume),
                                        cmocka_unit_test(test_ranks),
+                                       cmocka_unit_test(test_drop_of_one_rank),
+                                       cmocka_unit_test(test_refusal_of_one_rank),
                                        cmocka_unit_test(test_bf16_gradients),
                                        cmocka_unit_test(test_missing_peer),
                                        cmocka_unit_test(test_hanging_peer)};

@@ -320,6 +320,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
     if (!c->error) dt_cuda_check(c, api->event_create(api, &c->event, false), "creating an event");
     c->device = device_table;
     c->device.index = index;
+    c->device.bus = c->info.pci;
     c->device.nccl = nccl;
     if (!c->error)
         dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");

@@ -1,12 +1,14 @@
 // fake_module.c: a dtrain_cuda.so with the pretending machine in it, so that the program itself, with its
 // configs, launcher, checkpoints and exit codes, runs on it, one process a rank. It has as many devices as
-// FAKE_CUDA_DEVICES says (8). tests/cuda/test_ranks_cuda.sh puts it beside a copy of the program, and
+// FAKE_CUDA_DEVICES says (8); FAKE_CUDA_CORE is the core near them, FAKE_NCCL_MISSING the rank without NCCL. tests/cuda/test_ranks_cuda.sh puts it beside a copy of the program, and
 // beside it a driver without content.
+#define _GNU_SOURCE // CPU sets
 #include "backend/cuda/device_choice.h"
 #include "backend/cuda/device_list.h"
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 static const dt_nccl_api *nccl;
@@ -22,12 +24,21 @@ static void destroy(dt_backend *b) {
 static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
     const char *devices = getenv("FAKE_CUDA_DEVICES");
     const fake_cuda_opts o = {.n_devices = devices ? atoi(devices) : 8};
+    const char *core = getenv("FAKE_CUDA_CORE");
     int index = 0;
+    if (core) { // as near a device
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)atoi(core), &set);
+        sched_setaffinity(0, sizeof set, &set);
+    }
     DT_TRY(dt_cuda_choose_device(&index, o.n_devices, opts->local_rank, opts->local_size,
                                  getenv("CUDA_VISIBLE_DEVICES")));
     dt_cuda_api *api = fake_cuda_create(&o);
     nccl = fake_nccl_create(api, false);
-    DT_TRY(dt_cuda_backend_create(out, api, nccl, index, opts));
+    const char *without = getenv("FAKE_NCCL_MISSING"); // the rank that has none
+    const bool has_nccl = !without || atoi(without) != opts->local_rank;
+    DT_TRY(dt_cuda_backend_create(out, api, has_nccl ? nccl : NULL, index, opts));
     backend_destroy = (*out)->destroy;
     (*out)->destroy = destroy;
     return DT_OK;
