@@ -116,7 +116,7 @@ class Dtrain:
         common = [f"data.path={path}", f"run.dir={self.work}/runs", f"train.global_batch={batch}", f"train.micro_batch={batch}",
                   f"train.precision={precision}", f"device.kind={self.o.device}", "train.epochs=1000000", f"train.max_steps={steps}",
                   "run.resume=never", "eval.every=1000000 steps", "checkpoint.every=1000000 steps", "metrics.sinks=[jsonl]",
-                  "run.reproducible=off", f"device.hold_input={'false' if jpeg else 'true'}"]
+                  "run.reproducible=off"] + ["device.hold_input=true"] * (self.o.device == "cuda" and not jpeg)
         if config == "fusion":
             return common + [f"data.fields.subject.classes={n}", "data.split={val: 0, test: 0}", "data.augment.fingerprint=[]",
                              "data.cache=ram", "data.cache_form=decoded"]
