@@ -29,7 +29,7 @@ dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind,
     snprintf(rank, sizeof rank, "%d", comm->rank);
     if (strcmp(kind, "cpu") != 0 && strstr(with_gpu, rank)) return fake_cuda_backend(out, opts);
     return strcmp(kind, "cpu") != 0 ? dt_fail(DT_E_USAGE, "device.kind: cuda: no driver here")
-                                     : dt_backend_create_cpu(out, opts);
+                                    : dt_backend_create_cpu(out, opts);
 }
 
 static dt_status agree_on_device(void) {
