@@ -1,6 +1,6 @@
 // test_dnn_support.c: does cuDNN have an engine for everything that the CUDA backend asks of it, and does a
 // finished plan survive as text? Without a device: cuDNN is given descriptions of an A100, an H200, an H100 and
-// a B200, and driver_stub.c where there is no driver.
+// a B200, and deviceless_driver.c where there is no driver.
 //
 // Graphs: every config in configs/, the shipped networks at the sizes of the speed table, training and
 // inference, in fp32 (without TF32), bf16 and fp16, deterministic: what serves that serves all else. An engine
@@ -450,13 +450,13 @@ static void test_a_plan_survives_as_text(void **state) {
     check_text(&conv, &other, "engineId");
 }
 
-// Run-time engines look for the driver even to be checked: without one, driver_stub.c stands in.
+// Run-time engines look for the driver even to be checked: without one, deviceless_driver.c stands in.
 static void with_stub(char **argv) {
     if (getenv("DNN_SUPPORT_STUB")) return;
     setenv("DNN_SUPPORT_STUB", "1", 1);
     if (dlopen("libcuda.so.1", RTLD_NOW)) return;
     const char *old = getenv("LD_LIBRARY_PATH");
-    char *path = dt_xprintf("%s%s%s", DTRAIN_DRIVER_STUB, old ? ":" : "", old ? old : "");
+    char *path = dt_xprintf("%s%s%s", DTRAIN_DEVICELESS_DRIVER, old ? ":" : "", old ? old : "");
     setenv("LD_LIBRARY_PATH", path, 1);
     free(path);
     execv("/proc/self/exe", argv);

@@ -1,4 +1,4 @@
-// driver_stub.c: a libcuda.so.1 without a device, for asking cuDNN what it supports (test_dnn_support.c).
+// deviceless_driver.c: a libcuda.so.1 without a device, for asking cuDNN what it supports (test_dnn_support.c).
 //
 // cuDNN's run-time engines want a driver even to be checked, and load what they have compiled when a plan is
 // finished. The toolkit's own stub refuses the loading; here it succeeds, so that such a plan can be finished,
