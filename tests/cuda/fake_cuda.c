@@ -1,5 +1,5 @@
 // fake_cuda.c: streams, events and graphs of the pretending machine (see fake_cuda.h, fake_machine.h,
-// fake_memory.h, fake_math.h, fake_libraries.c).
+// fake_memory.h, fake_kernels.h, fake_math.h, fake_libraries.c).
 //
 // A stream is a track: a list of pieces of work, of which the first `done` have run. An event is a place on
 // a track; a wait is a piece of work that first runs the event's track up to that place. A captured stream
@@ -7,10 +7,10 @@
 // piece of work that runs the graph's first track from the beginning, and the others as far as it waits
 // for them. So live streams and graphs run by the same rule. Work that waits for another process (fake_nccl.c)
 // leaves its track where it is, to be tried again.
+#include "fake_kernels.h"
 #include "fake_machine.h"
 
 #include "backend/cuda/cuda_desc.h"
-#include "backend/cuda/kernels/all_kernels.h"
 #include "base/arena.h"
 
 #include <stdio.h>
@@ -207,22 +207,6 @@ static void drop_graph(graph *g) {
     }
 }
 
-#define CUDA_OWN_KERNEL(name, args_t)                                                              \
-    static void run_##name(const void *args, const dt_host_block *b) {                             \
-        name##_host((const args_t *)args, b);                                                      \
-    }
-#include "backend/cuda/cuda_own_kernels.def"
-#undef CUDA_OWN_KERNEL
-static const struct {
-    const char *name;
-    size_t args_bytes;
-    void (*run)(const void *, const dt_host_block *);
-} own_kernels[] = {
-#define CUDA_OWN_KERNEL(name, args_t) {#name, sizeof(args_t), run_##name},
-#include "backend/cuda/cuda_own_kernels.def"
-#undef CUDA_OWN_KERNEL
-};
-
 static void run_launch(machine *m, const work *w) {
     const uint32_t mix = (uint32_t)++m->launches * 2654435761u;
     const bool backwards = m->order < 0 ? mix >> 31 != 0 : m->order != 0;
@@ -235,7 +219,7 @@ static void run_launch(machine *m, const work *w) {
     for (int64_t i = 0; i < b.grid; i++) {
         b.block = backwards ? b.grid - 1 - i : i;
         if (shared) memset(b.shared, 0xff, shared);
-        own_kernels[w->k].run(w->args, &b);
+        fake_kernels[w->k].run(w->args, &b);
     }
     free(b.shared);
     m->us += 2;
@@ -404,7 +388,7 @@ static bool is_mapped(uintptr_t p) {
 
 // Words of the arguments that are addresses of ordinary host memory.
 static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
-    for (size_t i = 0; i + 8 <= own_kernels[k].args_bytes; i += 8) {
+    for (size_t i = 0; i + 8 <= fake_kernels[k].args_bytes; i += 8) {
         uintptr_t p;
         memcpy(&p, (const char *)args + i, 8);
         // a small number beside another, or beside padding, may look like an address; heaps, stacks and
@@ -414,22 +398,22 @@ static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
             continue;
         if (is_mapped(p))
             fake_breach("kernel %s: its argument at byte %zu is host memory that is not pinned",
-                        own_kernels[k].name, i);
+                        fake_kernels[k].name, i);
     }
 }
 
 static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
     machine *m = of(a);
     stream *s = st;
-    const int e = fake_note(m, "launch", own_kernels[k].name, 0, s);
+    const int e = fake_note(m, "launch", fake_kernels[k].name, 0, s);
     if (e) return e;
     if (g.blocks < 1 || g.blocks > INT32_MAX || g.threads < 32 || g.threads > 1024 ||
         g.threads % 32 || g.shared_bytes < 0 || g.shared_bytes > 227 * 1024)
         return FAKE_INVALID;
     check_args(m, k, args);
     work w = {
-        .kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, own_kernels[k].args_bytes)};
-    memcpy(w.args, args, own_kernels[k].args_bytes);
+        .kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, fake_kernels[k].args_bytes)};
+    memcpy(w.args, args, fake_kernels[k].args_bytes);
     return fake_queue(m, s, &w);
 }
 

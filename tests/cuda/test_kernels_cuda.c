@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "fake_kernels.h"
+
 #include "backend/cuda/kernels/all_kernels.h"
 #include "backend/cuda/own_cuda.h"
 #include "base/rng.h"
@@ -17,10 +19,10 @@
 // Runs a kernel over its grid, threads in either order.
 #define RUN(kernel, args, n_blocks, n_threads)                                                     \
     for (int64_t b_ = 0; b_ < (n_blocks); b_++)                                                    \
-    kernel##_host((args), &(dt_host_block){.block = b_,                                            \
-                                           .grid = (n_blocks),                                     \
-                                           .block_dim = (n_threads),                               \
-                                           .backwards = (int)(b_ & 1)})
+    fake_kernels[DT_K_##kernel].run((args), &(dt_host_block){.block = b_,                          \
+                                                             .grid = (n_blocks),                   \
+                                                             .block_dim = (n_threads),             \
+                                                             .backwards = (int)(b_ & 1)})
 
 static void *aligned(size_t n) {
     void *p = NULL;

@@ -28,12 +28,12 @@ case $1 in info) echo "cuda: pretended" ;; synth) sleep 100 ;; *) exit 1 ;; esac
 SH
 chmod +x "$work/bin"/*
 rc=0
-PATH=$work/bin:$PATH DTRAIN=$work/bin/dtrain TESTS=$work TOTAL_S=20 SECTIONS="device build ops curve bits" "$run" "$work/report" 2>"$work/err" || rc=$?
+PATH=$work/bin:$PATH DTRAIN=$work/bin/dtrain TESTS=$work TOTAL_S=14 SECTIONS="device build ops curve bits" "$run" "$work/report" 2>"$work/err" || rc=$?
 [ $rc = 1 ] || fail "a pretended GPU: exit $rc, not 1: $(cat "$work/err")"
 got=$(json "$work/report/report.json" '[s[n]["state"] for n in ("device", "build", "ops", "curve", "bits")]')
 [ "$got" = "['passed', 'passed', 'not run', 'out of time', 'not run']" ] || fail "states: $got"
 got=$(json "$work/report/report.json" 's["bits"]["why"], "Pretended" in s["device"]["facts"]["gpu"], r["failed"]')
-[ "$got" = "('the 20 s were spent', True, True)" ] || fail "report: $got"
+[ "$got" = "('the 14 s were spent', True, True)" ] || fail "report: $got"
 grep -q "| curve .*out of time" "$work/report/report.md" || fail "report.md"
 
 rc=0

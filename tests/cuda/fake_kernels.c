@@ -1,0 +1,16 @@
+// fake_kernels.c: all own kernels, compiled for the host (see kernel.h).
+#include "fake_kernels.h"
+
+#include "backend/cuda/kernels/all_kernels.h"
+
+#define CUDA_OWN_KERNEL(name, args_t)                                                              \
+    static void run_##name(const void *args, const dt_host_block *b) {                             \
+        name##_host((const args_t *)args, b);                                                      \
+    }
+#include "backend/cuda/cuda_own_kernels.def"
+#undef CUDA_OWN_KERNEL
+const fake_kernel fake_kernels[] = {
+#define CUDA_OWN_KERNEL(name, args_t) {#name, sizeof(args_t), run_##name},
+#include "backend/cuda/cuda_own_kernels.def"
+#undef CUDA_OWN_KERNEL
+};

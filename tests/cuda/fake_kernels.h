@@ -1,0 +1,16 @@
+// fake_kernels.h: the own kernels as functions of the host, by number. They are compiled once, in fake_kernels.c:
+// it is the slowest file of the tests to compile, so that no other includes all_kernels.h to call one.
+#ifndef DT_TESTS_CUDA_FAKE_KERNELS_H
+#define DT_TESTS_CUDA_FAKE_KERNELS_H
+
+#include "backend/cuda/cuda_api.h"
+#include "backend/cuda/kernel.h"
+
+typedef struct fake_kernel {
+    const char *name;
+    size_t args_bytes;
+    void (*run)(const void *args, const dt_host_block *b); // one block
+} fake_kernel;
+extern const fake_kernel fake_kernels[]; // by dt_cuda_kernel
+
+#endif
