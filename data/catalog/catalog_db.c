@@ -1,11 +1,12 @@
 // catalog_db.c: writes a catalog as an SQLite database.
 //
-// One transaction, prepared statements, rows in set order: each table grows at its end, so the file is
-// written once through and two runs write the same bytes. There are no indexes: a query by expression
-// looks at all records anyway (a million take 0.2 s), and an index on each column would double the file
-// and the time to pack.
+// SQLite makes the file, with its schema and small tables, in one transaction; the rows of records, metadata
+// and members, which are sorted and known, are laid out behind that page by page (catalog_tree.c). Two runs
+// write the same bytes. There are no indexes: a query by expression looks at all records anyway (a
+// million take 0.2 s), and an index on each column would double the file.
 #include "catalog_db.h"
 #include "catalog_columns.h"
+#include "catalog_rows.h"
 #include "catalog_table.h"
 #include "catalog_vfs.h"
 
@@ -98,10 +99,9 @@ char *dt_catalog_db_find(const char *shard) {
 typedef struct filler {
     sqlite3 *db;
     const dt_catalog *c;
-    const bool *use;            // by shard, or NULL
-    const char *const *sources; // by record, or NULL
-    dt_sql_columns columns;     // of `metadata`
-    int rc;                     // first failure
+    const bool *use;        // by shard, or NULL
+    dt_sql_columns columns; // of `metadata`
+    int rc;                 // first failure
 } filler;
 
 static void run(filler *f, const char *sql) {
@@ -251,7 +251,8 @@ static void begin(filler *f) {
 static void fill_file(filler *f, const dt_lineage *l) {
     char *pragmas = sqlite3_mprintf(
         "PRAGMA page_size = 16384; PRAGMA encoding = 'UTF-8'; PRAGMA journal_mode = OFF;"
-        "PRAGMA temp_store = MEMORY; PRAGMA application_id = %d; PRAGMA user_version = %d",
+        "PRAGMA temp_store = MEMORY; PRAGMA synchronous = OFF; PRAGMA application_id = %d; PRAGMA "
+        "user_version = %d",
         APPLICATION_ID, VERSION);
     run(f, pragmas ? pragmas : "");
     sqlite3_free(pragmas);
@@ -259,10 +260,26 @@ static void fill_file(filler *f, const dt_lineage *l) {
     run(f, ROWS);
     create_metadata(f);
     run(f, VIEW);
-    if (f->rc == SQLITE_OK) f->rc = dt_catalog_table_fill(f->db, f->c, &f->columns, f->sources);
     fill_facts(f);
     if (l) fill_lineage(f, l);
     run(f, "COMMIT");
+}
+
+static uint32_t root_of(filler *f, const char *table) {
+    sqlite3_stmt *s = prepare(f, "SELECT rootpage FROM sqlite_schema WHERE name = ?");
+    uint32_t root = 0;
+    sqlite3_bind_text(s, 1, table, -1, SQLITE_STATIC);
+    if (f->rc == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        root = (uint32_t)sqlite3_column_int64(s, 0);
+    if (f->rc == SQLITE_OK && root == 0) f->rc = SQLITE_INTERNAL;
+    sqlite3_finalize(s);
+    return root;
+}
+
+static dt_catalog_roots find_roots(filler *f) {
+    return (dt_catalog_roots){.records = root_of(f, "records"),
+                              .metadata = root_of(f, "metadata"),
+                              .members = root_of(f, "members")};
 }
 
 static dt_status sync_folder(const char *path) {
@@ -278,14 +295,15 @@ dt_status dt_catalog_db_write(const char *path, const dt_catalog *c, const dt_li
     char *partial = dt_xprintf("%s.partial", path);
     filler *f = dt_xcalloc(1, sizeof *f);
     f->c = c;
-    f->sources = sources;
     f->rc = dt_catalog_vfs_open(&f->db, partial, true);
     if (f->rc == SQLITE_OK) fill_file(f, l);
+    dt_catalog_roots roots = find_roots(f);
     dt_status st = DT_OK;
     if (f->rc != SQLITE_OK)
         st = dt_catalog_db_fail(f->db, partial, DT_E_INTERNAL, "cannot be written");
     sqlite3_close(f->db);
     if (st == DT_OK) st = dt_catalog_vfs_status();
+    if (st == DT_OK) st = dt_catalog_rows_write(partial, &roots, c, &f->columns, sources);
     if (st == DT_OK) st = dt_io_rename(partial, path);
     if (st == DT_OK) {
         st = sync_folder(path);

@@ -5,42 +5,25 @@
 // cell is looked up when it is asked for. Conditions on id become a range of numbers, which is also what
 // joins the two tables. Text is handed out without a copy; which values are numbers, and which are not
 // UTF-8 (BLOBs), is found once a distinct value.
-//
-// The tables of a database file are filled from such tables too, one INSERT … SELECT each: half the time of
-// an INSERT a row, whose values are bound one by one. Numbers that are text go there as text: the column's
-// affinity makes them what they are in every such file.
 #include "catalog_table.h"
+#include "catalog_value.h"
 
 #include "base/arena.h"
-#include "base/hash.h"
-#include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum value_kind { V_TEXT, V_BLOB, V_INT, V_REAL } value_kind;
-
-typedef struct value {
-    value_kind kind;
-    int n_bytes;
-    double real;
-    int64_t integer;
-} value;
-
 // What all tables read; freed with the connection.
 typedef struct source {
     const dt_catalog *c;
-    bool of_file;               // rows with their hash and source
-    const char *const *sources; // by record, or NULL
-    dt_buffer scratch;
     bool *use;       // by shard
     uint32_t *first; // record, by shard
     dt_sql_columns columns;
-    value *values[DT_MAX_COLUMNS]; // of text columns, by distinct value
+    dt_sql_value *values[DT_MAX_COLUMNS]; // of text columns, by distinct value
 } source;
 
-typedef enum table_kind { T_METADATA, T_RECORDS, T_MEMBERS } table_kind;
+typedef enum table_kind { T_METADATA, T_RECORDS } table_kind;
 
 typedef struct table {
     sqlite3_vtab base;
@@ -51,38 +34,13 @@ typedef struct table {
 typedef struct cursor {
     sqlite3_vtab_cursor base;
     int64_t at, end; // records
-    uint32_t member; // of the record
 } cursor;
 
-enum { R_ID, R_KEY, R_SHARD, R_ROW, R_BYTES, R_HASH, R_SOURCE };
-enum { M_RECORD, M_EXT, M_OFFSET, M_BYTES, M_HASH };
+enum { R_ID, R_KEY, R_SHARD, R_ROW, R_BYTES };
 
 // ---- values ----------------------------------------------------------------------------------------
-static value text_value(const char *text) {
-    const char *p = text;
-    size_t n;
-    while ((signed char)*p > 0) p++; // ASCII
-    while (*p && (n = dt_text_utf8_length(p)) > 0) p += n;
-    if (*p) return (value){.kind = V_BLOB, .n_bytes = (int)strlen(text)};
-    return (value){.kind = V_TEXT, .n_bytes = (int)(p - text)};
-}
-
-static value number_value(const char *text) {
-    return strchr(text, '.') ? (value){.kind = V_REAL, .real = strtod(text, NULL)}
-                             : (value){.kind = V_INT, .integer = strtoll(text, NULL, 10)};
-}
-
-static value *make_values(const dt_catalog *c, const dt_column *col, bool is_number) {
-    value *v = dt_xcalloc(col->n_values + 1, sizeof *v);
-    for (uint32_t i = 0; i < col->n_values; i++) {
-        const char *text = dt_catalog_str(c, col->values[i]);
-        v[i] = is_number ? number_value(text) : text_value(text);
-    }
-    return v;
-}
-
-static void put_text(sqlite3_context *ctx, const char *text, const value *v) {
-    if (v->kind == V_BLOB)
+static void put_text(sqlite3_context *ctx, const char *text, const dt_sql_value *v) {
+    if (v->kind == DT_SQL_BLOB)
         sqlite3_result_blob(ctx, text, v->n_bytes, SQLITE_STATIC);
     else
         sqlite3_result_text(ctx, text, v->n_bytes, SQLITE_STATIC);
@@ -91,10 +49,10 @@ static void put_text(sqlite3_context *ctx, const char *text, const value *v) {
 static void put_text_cell(sqlite3_context *ctx, const source *s, int k, uint32_t record) {
     uint32_t cell = dt_catalog_cell(s->c, k, record);
     if (cell == DT_NO_VALUE) return; // NULL
-    const value *v = &s->values[k][cell];
-    if (v->kind == V_INT)
+    const dt_sql_value *v = &s->values[k][cell];
+    if (v->kind == DT_SQL_INT)
         sqlite3_result_int64(ctx, v->integer);
-    else if (v->kind == V_REAL)
+    else if (v->kind == DT_SQL_REAL)
         sqlite3_result_double(ctx, v->real);
     else
         put_text(ctx, dt_catalog_str(s->c, s->c->columns[k].values[cell]), v);
@@ -112,24 +70,8 @@ static void put_metadata(sqlite3_context *ctx, const source *s, int i, uint32_t 
 }
 
 static void put_own_text(sqlite3_context *ctx, const char *text) {
-    value v = text_value(text);
+    dt_sql_value v = dt_sql_text_value(text);
     put_text(ctx, text, &v);
-}
-
-// XXH3 over members' extension, size and hash; NULL if one has none.
-static void put_record_hash(sqlite3_context *ctx, source *s, const dt_record *r) {
-    bool all = r->n_members > 0;
-    s->scratch.n_bytes = 0;
-    for (uint32_t i = 0; i < r->n_members; i++) {
-        const dt_member *m = &s->c->members[r->first_member + i];
-        const char *ext = dt_catalog_str(s->c, s->c->exts[m->ext]);
-        uint64_t numbers[2] = {m->size, m->hash};
-        all = all && m->has_hash;
-        dt_buffer_append(&s->scratch, ext, strlen(ext) + 1);
-        dt_buffer_append(&s->scratch, numbers, sizeof numbers);
-    }
-    if (all)
-        sqlite3_result_int64(ctx, (sqlite3_int64)dt_hash64(s->scratch.data, s->scratch.n_bytes));
 }
 
 static void put_record(sqlite3_context *ctx, source *s, int i, uint32_t record) {
@@ -153,45 +95,13 @@ static void put_record(sqlite3_context *ctx, source *s, int i, uint32_t record) 
             n_bytes += s->c->members[r->first_member + m].size;
         sqlite3_result_int64(ctx, (sqlite3_int64)n_bytes);
         break;
-    case R_HASH:
-        if (s->of_file) put_record_hash(ctx, s, r);
-        break;
-    case R_SOURCE:
-        if (s->sources) put_own_text(ctx, s->sources[record]);
-        break;
-    default:
-        break;
-    }
-}
-
-static void put_member(sqlite3_context *ctx, const source *s, int i, const cursor *c) {
-    const dt_member *m = &s->c->members[s->c->records[c->at].first_member + c->member];
-    switch (i) {
-    case M_RECORD:
-        sqlite3_result_int64(ctx, c->at);
-        break;
-    case M_EXT:
-        put_own_text(ctx, dt_catalog_str(s->c, s->c->exts[m->ext]));
-        break;
-    case M_OFFSET:
-        sqlite3_result_int64(ctx, (sqlite3_int64)m->offset);
-        break;
-    case M_BYTES:
-        sqlite3_result_int64(ctx, (sqlite3_int64)m->size);
-        break;
-    case M_HASH:
-        if (m->has_hash) sqlite3_result_int64(ctx, (sqlite3_int64)m->hash);
-        break;
-    default:
+    default: // hash and source: NULL
         break;
     }
 }
 
 // ---- tables ----------------------------------------------------------------------------------------
 static int declare(sqlite3 *db, const source *s, table_kind kind) {
-    if (kind == T_MEMBERS)
-        return sqlite3_declare_vtab(db, "CREATE TABLE x(record INTEGER, ext TEXT, offset INTEGER, "
-                                        "bytes INTEGER, hash INTEGER)");
     if (kind == T_RECORDS)
         return sqlite3_declare_vtab(db, "CREATE TABLE x(id INTEGER, key TEXT, shard INTEGER, "
                                         "row INTEGER, bytes INTEGER, hash INTEGER, source TEXT)");
@@ -210,9 +120,7 @@ static int declare(sqlite3 *db, const source *s, table_kind kind) {
 static int connect_table(sqlite3 *db, void *arg, int argc, const char *const *argv,
                          sqlite3_vtab **out, char **message) {
     const char *name = argv[2]; // of the table
-    table_kind kind = strstr(name, "metadata")  ? T_METADATA
-                      : strstr(name, "members") ? T_MEMBERS
-                                                : T_RECORDS;
+    table_kind kind = strcmp(name, "metadata") == 0 ? T_METADATA : T_RECORDS;
     int rc = declare(db, arg, kind);
     if (rc != SQLITE_OK) return rc;
     table *t = dt_xcalloc(1, sizeof *t);
@@ -281,9 +189,7 @@ static int close_cursor(sqlite3_vtab_cursor *c) {
 static void skip_unused(cursor *c) {
     const table *t = (table *)c->base.pVtab;
     const source *s = t->s;
-    while (c->at < c->end && (!s->use[s->c->records[c->at].shard] ||
-                              (t->kind == T_MEMBERS && s->c->records[c->at].n_members == 0)))
-        c->at++;
+    while (c->at < c->end && !s->use[s->c->records[c->at].shard]) c->at++;
 }
 
 static int filter(sqlite3_vtab_cursor *base, int number, const char *plan, int argc,
@@ -302,16 +208,12 @@ static int filter(sqlite3_vtab_cursor *base, int number, const char *plan, int a
     }
     c->at = low;
     c->end = high;
-    c->member = 0;
     skip_unused(c);
     return SQLITE_OK;
 }
 
 static int next_row(sqlite3_vtab_cursor *base) {
     cursor *c = (cursor *)base;
-    const table *t = (table *)base->pVtab;
-    if (t->kind == T_MEMBERS && ++c->member < t->s->c->records[c->at].n_members) return SQLITE_OK;
-    c->member = 0;
     c->at++;
     skip_unused(c);
     return SQLITE_OK;
@@ -327,10 +229,8 @@ static int column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int i) {
     const cursor *c = (cursor *)base;
     if (t->kind == T_METADATA)
         put_metadata(ctx, t->s, i, (uint32_t)c->at);
-    else if (t->kind == T_RECORDS)
-        put_record(ctx, t->s, i, (uint32_t)c->at);
     else
-        put_member(ctx, t->s, i, c);
+        put_record(ctx, t->s, i, (uint32_t)c->at);
     return SQLITE_OK;
 }
 
@@ -356,31 +256,28 @@ static const sqlite3_module MODULE = {.xCreate = connect_table,
 static void free_source(void *arg) {
     source *s = arg;
     for (int i = 0; i < s->columns.n_text; i++) free(s->values[i]);
-    dt_buffer_fini(&s->scratch);
     free(s->use);
     free(s->first);
     free(s);
 }
 
-// use NULL: all shards. of_file: values that are numbers stay text.
-static source *make_source(const dt_catalog *c, const bool *use, const dt_sql_columns *columns,
-                           bool of_file) {
+// use NULL: all shards.
+static source *make_source(const dt_catalog *c, const bool *use, const dt_sql_columns *columns) {
     source *s = dt_xcalloc(1, sizeof *s);
     s->c = c;
-    s->of_file = of_file;
     s->columns = *columns;
     s->use = dt_xcalloc(c->n_shards + 1, sizeof *s->use);
     s->first = dt_xcalloc(c->n_shards + 1, sizeof *s->first);
     for (uint32_t i = 0; i < c->n_shards; i++) s->use[i] = !use || use[i];
     for (uint32_t r = c->n_records; r-- > 0;) s->first[c->records[r].shard] = r;
     for (int i = 0; i < columns->n_text; i++)
-        s->values[i] = make_values(c, &c->columns[i], columns->column[i].is_number && !of_file);
+        s->values[i] = dt_sql_values_make(c, &c->columns[i], columns->column[i].is_number);
     return s;
 }
 
 int dt_catalog_table_create(sqlite3 *db, const dt_catalog *c, const bool *use,
                             const dt_sql_columns *columns) {
-    source *s = make_source(c, use, columns, false);
+    source *s = make_source(c, use, columns);
     int rc =
         sqlite3_create_module_v2(db, "dt_catalog", &MODULE, s, free_source); // frees s if it fails
     if (rc != SQLITE_OK) return rc;
@@ -388,21 +285,4 @@ int dt_catalog_table_create(sqlite3 *db, const dt_catalog *c, const bool *use,
                         "CREATE VIRTUAL TABLE metadata USING dt_catalog;"
                         "CREATE VIRTUAL TABLE records USING dt_catalog",
                         NULL, NULL, NULL);
-}
-
-// Tables that are named like their module need no CREATE, so nothing of them is in the file.
-int dt_catalog_table_fill(sqlite3 *db, const dt_catalog *c, const dt_sql_columns *columns,
-                          const char *const *sources) {
-    source *s = make_source(c, NULL, columns, true);
-    s->sources = sources;
-    int rc = sqlite3_create_module_v2(db, "from_records", &MODULE, s, free_source);
-    if (rc == SQLITE_OK) rc = sqlite3_create_module(db, "from_metadata", &MODULE, s);
-    if (rc == SQLITE_OK) rc = sqlite3_create_module(db, "from_members", &MODULE, s);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_exec(db,
-                          "INSERT INTO records SELECT * FROM from_records;"
-                          "INSERT INTO metadata SELECT * FROM from_metadata;"
-                          "INSERT INTO members SELECT * FROM from_members",
-                          NULL, NULL, NULL);
-    return rc;
 }

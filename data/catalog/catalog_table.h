@@ -11,9 +11,5 @@
 // use are copied. SQLite code.
 int dt_catalog_table_create(sqlite3 *db, const dt_catalog *c, const bool *use,
                             const dt_sql_columns *columns);
-// Fills the tables `records`, `metadata` and `members` of a database file, in this order. sources: by
-// record, or NULL. SQLite code.
-int dt_catalog_table_fill(sqlite3 *db, const dt_catalog *c, const dt_sql_columns *columns,
-                          const char *const *sources);
 
 #endif

@@ -64,6 +64,11 @@ static uint64_t sum_of(const uint8_t *page, int n, sqlite3_int64 at) {
     return dt_hash64(page, (size_t)(n - SUM_BYTES)) + number * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+void dt_catalog_vfs_seal(uint8_t *page, int n, sqlite3_int64 at) {
+    uint64_t sum = sum_of(page, n, at);
+    memcpy(page + n - SUM_BYTES, &sum, SUM_BYTES);
+}
+
 static bool is_whole(const uint8_t *page, int n, sqlite3_int64 at) {
     uint64_t sum = sum_of(page, n, at);
     return memcmp(page + n - SUM_BYTES, &sum, SUM_BYTES) == 0;
@@ -117,8 +122,7 @@ static int write_file(sqlite3_file *f, const void *data, int n, sqlite3_int64 at
         c->cap_page = n;
     }
     memcpy(c->page, data, (size_t)n);
-    uint64_t sum = sum_of(c->page, n, at);
-    memcpy(c->page + n - SUM_BYTES, &sum, SUM_BYTES);
+    dt_catalog_vfs_seal(c->page, n, at);
     return note(dt_io_pwrite(c->write_fd, c->path, c->page, (size_t)n, at), SQLITE_IOERR_WRITE);
 }
 

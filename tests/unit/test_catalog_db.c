@@ -149,6 +149,88 @@ static void few_records(void **state) {
     }
 }
 
+// Lengths at which a row no longer fits its page, trees of many levels, numbers of each size.
+enum { N_WIDE = 2300, N_ODD = 300 };
+
+static char *text_of(int i, size_t n) {
+    char *s = malloc(n + 16);
+    int at = snprintf(s, 16, "%d_", i);
+    for (size_t k = (size_t)at; k < n; k++) s[k] = (char)('a' + (k * 7 + (size_t)i * 31) % 26);
+    s[n] = '\0';
+    return s;
+}
+
+static size_t key_bytes(int i) { // one a page; then around one, two and three pages
+    static const int AROUND[] = {16312, 32684, 49056};
+    return i < N_WIDE ? 8200 : (size_t)(AROUND[i % 3] + (i - N_WIDE) / 3 - 50);
+}
+
+static size_t ext_bytes(int i) { // four a page, around the most that a key's page takes
+    return (size_t)(4020 + i % 100);
+}
+
+static uint64_t offset_of(int i) {
+    return (UINT64_C(1) << (i % 63)) - (uint64_t)(i / 63 % 3) % 2;
+}
+
+static double real_of(int i) {
+    return i % 5 == 4 ? i / 8.0 : (i % 2 ? -1 : 1) * (ldexp(1, i % 70) - (double)(i / 70 % 3));
+}
+
+static dt_catalog *make_wide(void) {
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "wide.tar", 1000);
+    for (int i = 0; i < N_WIDE + N_ODD; i++) {
+        char *key = text_of(i, key_bytes(i)), *ext = text_of(i % 900, ext_bytes(i % 900));
+        uint64_t hash = (uint64_t)i;
+        assert_int_equal(dt_catalog_add_record(c, 0, key), DT_OK);
+        assert_int_equal(dt_catalog_add_member(c, "z", 1, 2, NULL), DT_OK); // not in their order
+        assert_int_equal(dt_catalog_add_member(c, ext, offset_of(i), 9, &hash), DT_OK);
+        dt_catalog_set_real(c, "x", real_of(i));
+        free(key), free(ext);
+    }
+    dt_catalog_finish(c);
+    return c;
+}
+
+static void rows_of_every_length(void **state) {
+    const char *p = fixture_path("wide.catalog.sqlite");
+    dt_catalog *c = make_wide();
+    if (dt_catalog_db_write(p, c, NULL, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_catalog_destroy(c);
+    assert_string_equal(ask(p, "PRAGMA integrity_check"), "ok");
+    assert_string_equal(ask(p, "SELECT count(*) FROM catalog"), "2600");
+    sqlite3 *db;
+    sqlite3_stmt *s;
+    assert_int_equal(dt_catalog_db_open(&db, p), DT_OK); // every page by its checksum
+    sqlite3_prepare_v2(db,
+                       "SELECT r.key, m.ext, m.offset, m.hash, d.x, typeof(d.x), z.hash FROM "
+                       "records r JOIN metadata d ON d.id = r.id JOIN members z ON z.record = r.id "
+                       "AND z.ext = 'z' JOIN members m ON m.record = r.id AND m.ext = ? WHERE "
+                       "r.id = ?",
+                       -1, &s, NULL);
+    for (int i = 0; i < N_WIDE + N_ODD; i++) {
+        char *key = text_of(i, key_bytes(i)), *ext = text_of(i % 900, ext_bytes(i % 900));
+        sqlite3_bind_text(s, 1, ext, -1, SQLITE_STATIC);
+        sqlite3_bind_int(s, 2, i);
+        assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+        assert_string_equal((const char *)sqlite3_column_text(s, 0), key);
+        assert_string_equal((const char *)sqlite3_column_text(s, 1), ext);
+        assert_true((uint64_t)sqlite3_column_int64(s, 2) == offset_of(i));
+        assert_int_equal(sqlite3_column_int64(s, 3), i);
+        double v = real_of(i);
+        assert_true(sqlite3_column_double(s, 4) == v);
+        assert_string_equal((const char *)sqlite3_column_text(s, 5),
+                            v == floor(v) && fabs(v) < 0x1p63 ? "integer" : "real");
+        assert_int_equal(sqlite3_column_type(s, 6), SQLITE_NULL);
+        sqlite3_reset(s);
+        free(key), free(ext);
+    }
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    assert_int_equal(dt_io_unlink(p), DT_OK);
+}
+
 static void it_lies_beside_the_data(void **state) {
     static const char *const WANT[][2] = {
         {"a/x.lmdb", "a/x.lmdb/catalog.sqlite"},
@@ -258,6 +340,7 @@ int main(void) {
         cmocka_unit_test(lineage_is_a_chain),
         cmocka_unit_test(the_same_bytes_each_time),
         cmocka_unit_test(few_records),
+        cmocka_unit_test(rows_of_every_length),
         cmocka_unit_test(it_lies_beside_the_data),
         cmocka_unit_test(a_full_disk_leaves_nothing),
         cmocka_unit_test(damage_is_told),
