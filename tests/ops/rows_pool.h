@@ -1,0 +1,101 @@
+// rows_pool.h: max, average and global pooling.
+#ifndef DT_TESTS_OPS_ROWS_POOL_H
+#define DT_TESTS_OPS_ROWS_POOL_H
+
+#include "own_rows.h"
+
+// Not looked at by sanitizers, where it took two fifths of the time: the kernels are what is tested.
+__attribute__((no_sanitize("address"), no_sanitize("undefined"))) static void
+ref_pool(const own_case *c, double *const *in, double *const *out) {
+    const dt_shape *s = &c->in_shape[0], *o = &c->out_shape[0];
+    const dt_window *w = &c->attrs.pool.win;
+    bool max = c->op == DT_OP_max_pool;
+    for (int64_t p = 0; p < o->d[0] * o->d[1]; p++)
+        for (int64_t r = 0; r < o->d[2]; r++)
+            for (int64_t q = 0; q < o->d[3]; q++) {
+                double best = -INFINITY, sum = 0;
+                int inside = 0, padded = 0;
+                for (int a = 0; a < w->kernel[0]; a++)
+                    for (int b = 0; b < w->kernel[1]; b++) {
+                        int64_t y = r * w->stride[0] - w->pad_begin[0] + a;
+                        int64_t x = q * w->stride[1] - w->pad_begin[1] + b;
+                        padded += y < s->d[2] + w->pad_end[0] && x < s->d[3] + w->pad_end[1];
+                        if (y < 0 || x < 0 || y >= s->d[2] || x >= s->d[3]) continue;
+                        double v = in[0][(p * s->d[2] + y) * s->d[3] + x];
+                        best = fmax(best, v), sum += v, inside++;
+                    }
+                out[0][(p * o->d[2] + r) * o->d[3] + q] =
+                    max ? best : sum / (c->attrs.pool.count_include_pad ? padded : inside);
+            }
+}
+static void ref_global(const own_case *c, double *const *in, double *const *out) {
+    int64_t plane = c->in_shape[0].d[2] * c->in_shape[0].d[3];
+    for (int64_t p = 0; p < count(&c->out_shape[0]); p++) {
+        double sum = 0;
+        for (int64_t i = 0; i < plane; i++) sum += in[0][p * plane + i];
+        out[0][p] = sum / (double)plane;
+    }
+}
+
+// Distinct within each plane of 9x11, and exact in bf16: a tie has no gradient.
+static bool fill_distinct(const own_case *c, int i, double *x) {
+    for (int64_t k = 0; k < count(&c->in_shape[0]); k++) x[k] = (double)(k * 37 % 99 - 49) / 16;
+    return true;
+}
+
+static void run_pool(dt_op op, int64_t channels, dt_window w, bool include_pad) {
+    dt_shape x = S4(2, channels, 9, 11), y = x;
+    for (int i = 0; i < 2; i++)
+        y.d[2 + i] = (x.d[2 + i] + w.pad_begin[i] + w.pad_end[i] - w.kernel[i]) / w.stride[i] + 1;
+    own_case c = {.name = op == DT_OP_max_pool ? "max_pool" : "avg_pool",
+                  .op = op,
+                  .n_in = 1,
+                  .n_out = op == DT_OP_max_pool ? 2 : 1,
+                  .in_shape = {x},
+                  .out_shape = {y, y},
+                  .out_type = {[1] = DT_U8},
+                  .follow_in = 1,
+                  .follow_out = 1,
+                  .compare_out = 1,
+                  .grad_in = 1,
+                  .save_out = op == DT_OP_max_pool ? 2 : 0,
+                  .fill = fill_distinct,
+                  .reference = ref_pool};
+    c.attrs.pool.win = w;
+    c.attrs.pool.count_include_pad = include_pad;
+    own_case_run(&c);
+}
+
+static void test_pool(void **state) {
+    const dt_window windows[] = {WINDOW(2, 2, 2, 2, 0, 0, 0, 0), WINDOW(3, 3, 2, 2, 1, 1, 1, 1),
+                                 WINDOW(3, 2, 1, 1, 1, 0, 0, 1), WINDOW(9, 11, 1, 1, 0, 0, 0, 0),
+                                 WINDOW(5, 3, 3, 2, 2, 1, 1, 0)};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        run_pool(DT_OP_max_pool, 20, windows[i], false);
+        run_pool(DT_OP_avg_pool, 20, windows[i], false);
+        run_pool(DT_OP_avg_pool, 20, windows[i], true);
+        run_pool(DT_OP_max_pool, 16, windows[i], false);
+        run_pool(DT_OP_avg_pool, 16, windows[i], false);
+    }
+}
+
+static void test_global_pool(void **state) {
+    own_case c = {.name = "global_pool",
+                  .op = DT_OP_global_pool,
+                  .n_in = 1,
+                  .n_out = 1,
+                  .in_shape = {S4(3, 20, 5, 7)},
+                  .out_shape = {S2(3, 20)},
+                  .follow_in = 1,
+                  .follow_out = 1,
+                  .compare_out = 1,
+                  .grad_in = 1,
+                  .reference = ref_global};
+    own_case_run(&c);
+    c.in_shape[0] = S4(2, 32, 12, 13), c.out_shape[0] = S2(2, 32);
+    own_case_run(&c);
+}
+
+#define ROWS_POOL cmocka_unit_test(test_pool), cmocka_unit_test(test_global_pool)
+
+#endif
