@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,6 @@ enum { TEXT = 256 };
 struct dt_augment {
     dt_augment_op *ops;
     int n_ops;
-    uint8_t half_normal[256];
 };
 
 // ---- words -------------------------------------------------------------------------------------------
@@ -242,19 +242,6 @@ static dt_status parse_op(dt_augment_op *o, const dt_cnode *item, const char *fi
     return DT_OK;
 }
 
-// Quantile (i + 0.5) / 256 of |N(0,1)|, times 64, by bisection of erf.
-static uint8_t half_normal_quantile(int i) {
-    double low = 0, high = 4, p = (i + 0.5) / 256;
-    for (int k = 0; k < 40; k++) {
-        double mid = (low + high) / 2;
-        if (erf(mid / sqrt(2.0)) < p)
-            low = mid;
-        else
-            high = mid;
-    }
-    return (uint8_t)lround(low * 64);
-}
-
 dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *field) {
     *out = NULL;
     if (dt_cnode_kind(list) != DT_C_LIST)
@@ -263,7 +250,6 @@ dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *f
     dt_augment *a = dt_xcalloc(1, sizeof *a);
     a->n_ops = (int)dt_cnode_size(list);
     a->ops = dt_xcalloc((size_t)a->n_ops + 1, sizeof *a->ops);
-    for (int i = 0; i < 256; i++) a->half_normal[i] = half_normal_quantile(i);
     for (int i = 0; i < a->n_ops; i++) {
         dt_status st = parse_op(&a->ops[i], dt_cnode_item(list, (size_t)i), field, i);
         if (st != DT_OK) {
@@ -347,23 +333,24 @@ static dt_status flush_real(dt_canvas *c) {
     return DT_OK;
 }
 
+static dt_status put(dt_canvas *c, const dt_pixel_step *s) {
+    if (!c->steps) return dt_pixels_play(c->image, s, c->scratch);
+    assert(c->n_steps < c->cap_steps);
+    c->steps[c->n_steps++] = *s;
+    return DT_OK;
+}
+
 dt_status dt_canvas_flush(dt_canvas *c) {
     if (!c->moves) return DT_OK;
-    dt_image *image = c->image;
-    if (image->real) return flush_real(c);
-    if (!c->interpolates && dt_map_is_mirror(&c->map, image->width)) { // the commonest map of all
-        c->moves = false;
-        return dt_pixels_mirror(image, c->scratch);
-    }
-    size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
-    uint8_t *copy = dt_buffer_reserve(c->scratch, n);
-    if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
-    memcpy(copy, image->data, n);
-    dt_image src = *image;
-    src.data = copy;
-    dt_pixels_warp(&src, &c->map, c->border, !c->interpolates, image->data);
+    if (c->image->real) return flush_real(c);
+    dt_pixel_step s = dt_map_step(&c->map, c->border, !c->interpolates);
     c->moves = c->interpolates = false;
-    return DT_OK;
+    return put(c, &s);
+}
+
+dt_status dt_canvas_step(dt_canvas *c, const dt_pixel_step *s) {
+    DT_TRY(dt_canvas_flush(c));
+    return put(c, s);
 }
 
 dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates) {
@@ -406,18 +393,49 @@ bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k) {
     return find_mirror(a, k) >= 0;
 }
 
-dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
-                           dt_buffer *scratch) {
-    dt_canvas c = {.image = image, .scratch = scratch, .half_normal = a->half_normal};
-    int done = image->mirrored ? find_mirror(a, k) : -1;
+// Operations from `to_device` on leave steps. What then waits of those before, they are composed with: the same
+// map, whoever resamples.
+static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device,
+                      dt_pixel_step *steps) {
+    int done = c->image->mirrored ? find_mirror(a, k) : -1;
     for (int i = 0; i < a->n_ops; i++) {
+        if (i == to_device) c->steps = steps;
         if (i == done) continue;
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = rng_of(o, k);
-        if (image->real && !o->kind->maps)
+        if (c->image->real && !o->kind->maps)
             return dt_fail(DT_E_DATA, "augmentation %s works on bytes, this is an array of floats",
                            o->kind->name);
-        if (o->kind->run && happens(o, &r)) DT_TRY(o->kind->run(o, &r, &c));
+        if (o->kind->run && happens(o, &r)) DT_TRY(o->kind->run(o, &r, c));
     }
-    return dt_canvas_flush(&c);
+    return dt_canvas_flush(c);
+}
+
+dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
+                           dt_buffer *scratch) {
+    dt_canvas c = {.image = image, .scratch = scratch};
+    return walk(a, k, &c, -1, NULL);
+}
+
+// ---- on a device ---------------------------------------------------------------------------------------
+// Where the longest end of the list begins that steps can hold.
+static int device_begin(const dt_augment *a) {
+    int begin = a->n_ops;
+    while (begin > 0 && a->ops[begin - 1].kind->run && dt_augment_has_steps(&a->ops[begin - 1]))
+        begin--;
+    return begin;
+}
+
+// One more where operations of the host come before: a map of theirs that waits.
+int dt_augment_device_steps(const dt_augment *a) {
+    int begin = device_begin(a), n = begin > 0;
+    for (int i = begin; i < a->n_ops; i++) n += dt_augment_most_steps(&a->ops[i]);
+    return begin < a->n_ops ? n : 0;
+}
+
+dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,
+                           dt_buffer *scratch, dt_pixel_step *steps) {
+    dt_canvas c = {.image = image, .scratch = scratch, .cap_steps = dt_augment_device_steps(a)};
+    memset(steps, 0, (size_t)c.cap_steps * sizeof *steps); // DT_PIXEL_END, and no byte at random
+    return walk(a, k, &c, device_begin(a), steps);
 }

@@ -6,6 +6,7 @@
 #include "data/decode/decode.h"
 
 #include "config/config.h"
+#include "graph/pixel_steps.h"
 
 #include <stdint.h>
 
@@ -34,6 +35,13 @@ bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k);
 // The other operations, in place on (H,W,C) bytes or floats, through `scratch`. image->mirrored: but that flip.
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch);
+
+// The same (bytes only) with the end of the list left to a device: `steps` gets what it is to play
+// (graph/pixel_steps.h), dt_augment_device_steps of them, those that are not needed DT_PIXEL_END. Together they
+// give the same bytes. 0: there is nothing to leave.
+int dt_augment_device_steps(const dt_augment *a);
+dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,
+                           dt_buffer *scratch, dt_pixel_step *steps);
 
 // The i-th operation of the table with its parameters, as a line of a Markdown table or as plain text, into
 // buf; NULL beyond the last.

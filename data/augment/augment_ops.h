@@ -48,6 +48,7 @@ typedef struct dt_augment_kind {
     bool own_p;          // run() sees to p itself
     bool maps;           // moves pixels, whatever they are: works on floats too
     bool may_map;        // one of several things, some of which move pixels
+    int n_steps;         // of pixel_steps.h that it takes at most; 0: one
     dt_augment_param params[DT_MAX_PARAMS + 1];
 } dt_augment_kind;
 
@@ -67,7 +68,8 @@ enum { DT_FILL_ANY = -2 }; // of a border that the map never looks at
 struct dt_canvas {
     dt_image *image;
     dt_buffer *scratch;
-    const uint8_t *half_normal; // 256 quantiles of |N(0,1)|, times 64
+    dt_pixel_step *steps; // where they are left for a device to play; NULL: they are played here
+    int n_steps, cap_steps;
     dt_map map;
     dt_border border; // of the map, if it is not the identity
     bool moves, interpolates;
@@ -75,8 +77,14 @@ struct dt_canvas {
 
 // Adds n after what waits; `interpolates`: false if n moves whole pixels only.
 dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates);
-// Resamples what waits. Before every operation that reads pixels.
+// Resamples what waits.
 dt_status dt_canvas_flush(dt_canvas *c);
+// Plays a step, after what waits, or leaves it. Every change of a pixel comes through here.
+dt_status dt_canvas_step(dt_canvas *c, const dt_pixel_step *s);
+
+// Whether steps can hold what o does, and how many it takes at most.
+bool dt_augment_has_steps(const dt_augment_op *o);
+int dt_augment_most_steps(const dt_augment_op *o);
 
 // Whether the draws make o a flip left to right, and nothing else.
 bool dt_augment_is_mirror(const dt_augment_op *o, const dt_rng *r);

@@ -68,39 +68,31 @@ static dt_status apply_geometry(dt_canvas *c, const space *s, member what, stren
     return dt_canvas_map(c, &m, border, false);
 }
 
+static int step_of(member what) {
+    static const int STEPS[] = {[BRIGHTNESS] = DT_PIXEL_BRIGHTNESS,
+                                [COLOR] = DT_PIXEL_SATURATION,
+                                [CONTRAST] = DT_PIXEL_CONTRAST,
+                                [SHARPNESS] = DT_PIXEL_SHARPNESS,
+                                [POSTERIZE] = DT_PIXEL_POSTERIZE,
+                                [SOLARIZE] = DT_PIXEL_SOLARIZE,
+                                [AUTOCONTRAST] = DT_PIXEL_AUTOCONTRAST,
+                                [EQUALIZE] = DT_PIXEL_EQUALIZE,
+                                [INVERT] = DT_PIXEL_INVERT};
+    return STEPS[what];
+}
+
 static dt_status apply(dt_canvas *c, const space *s, member what, strength at, dt_border border) {
-    double factor = 1 + magnitude(at, s->blend) * at.sign;
     if (what == IDENTITY) return DT_OK;
     if (what <= ROTATE) return apply_geometry(c, s, what, at, border);
-    DT_TRY(dt_canvas_flush(c));
-    switch (what) {
-    case BRIGHTNESS:
-        dt_pixels_brightness(c->image, factor);
-        return DT_OK;
-    case COLOR:
-        dt_pixels_saturation(c->image, factor);
-        return DT_OK;
-    case CONTRAST:
-        dt_pixels_contrast(c->image, factor);
-        return DT_OK;
-    case SHARPNESS:
-        return dt_pixels_sharpness(c->image, factor, c->scratch);
-    case POSTERIZE:
-        dt_pixels_posterize(c->image, 8 - (int)nearbyint((double)s->posterize * at.step / at.last));
-        return DT_OK;
-    case SOLARIZE:
-        dt_pixels_solarize(c->image, 255 - magnitude(at, 255));
-        return DT_OK;
-    case AUTOCONTRAST:
-        dt_pixels_autocontrast(c->image);
-        return DT_OK;
-    case EQUALIZE:
-        dt_pixels_equalize(c->image);
-        return DT_OK;
-    default:
-        dt_pixels_invert(c->image);
-        return DT_OK;
-    }
+    dt_pixel_step step = {.kind = step_of(what)};
+    if (what <= SHARPNESS)
+        step.as.factor = (float)(1 + magnitude(at, s->blend) * at.sign);
+    else if (what == POSTERIZE)
+        step.as.level =
+            dt_posterize_mask(8 - (int)nearbyint((double)s->posterize * at.step / at.last));
+    else if (what == SOLARIZE)
+        step.as.level = dt_solarize_from(255 - magnitude(at, 255));
+    return dt_canvas_step(c, &step);
 }
 
 static double sign_of(const dt_rng *r, uint32_t element) {

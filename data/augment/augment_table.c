@@ -2,8 +2,9 @@
 //
 // A line of dt_augment_kinds is all there is to an operation: the parser, the errors, the table of
 // docs/data.md and `dtrain keys data.augment` come from it. run() draws its parameters from the Philox
-// stream of its place (element numbers are part of what a seed means: they never change) and calls
-// pixels.h. Geometry goes to the canvas, which resamples once for all that follow one another.
+// stream of its place (element numbers are part of what a seed means: they never change) and makes
+// a step of them (graph/pixel_steps.h). Geometry goes to the canvas, which resamples once for all that follow one
+// another.
 #include "augment_ops.h"
 
 #include <math.h>
@@ -91,137 +92,124 @@ static dt_status run_perspective(const dt_augment_op *o, const dt_rng *r, dt_can
 }
 
 // ---- values --------------------------------------------------------------------------------------------
+static dt_status change(dt_canvas *c, int kind, int level) {
+    dt_pixel_step s = {.kind = kind};
+    s.as.level = level;
+    return dt_canvas_step(c, &s);
+}
+
+static dt_status blend(dt_canvas *c, int kind, double factor) {
+    dt_pixel_step s = {.kind = kind};
+    s.as.factor = (float)factor;
+    return dt_canvas_step(c, &s);
+}
+
 static dt_status run_brightness(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_brightness(c->image, dt_draw(r, 0, o->v[0]));
-    return DT_OK;
+    return blend(c, DT_PIXEL_BRIGHTNESS, dt_draw(r, 0, o->v[0]));
 }
 
 static dt_status run_contrast(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_contrast(c->image, dt_draw(r, 0, o->v[0]));
-    return DT_OK;
+    return blend(c, DT_PIXEL_CONTRAST, dt_draw(r, 0, o->v[0]));
 }
 
 static dt_status run_saturation(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_saturation(c->image, dt_draw(r, 0, o->v[0]));
-    return DT_OK;
+    return blend(c, DT_PIXEL_SATURATION, dt_draw(r, 0, o->v[0]));
 }
 
 static dt_status run_hue(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_hue(c->image, dt_draw(r, 0, o->v[0]));
-    return DT_OK;
+    return change(c, DT_PIXEL_HUE, dt_hue_turn(dt_draw(r, 0, o->v[0])));
 }
 
 // The four in random order: 24 orders, the draw's digits in the factorial system.
 static dt_status run_color_jitter(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    static void (*const WHAT[4])(dt_image *, double) = {dt_pixels_brightness, dt_pixels_contrast,
-                                                        dt_pixels_saturation, dt_pixels_hue};
-    uint32_t left[4] = {0, 1, 2, 3}, order = dt_rng_below(r, 4, 24);
-    DT_TRY(dt_canvas_flush(c));
+    enum { HUE = 3 };
+    static const int WHAT[HUE] = {DT_PIXEL_BRIGHTNESS, DT_PIXEL_CONTRAST, DT_PIXEL_SATURATION};
+    uint32_t left[4] = {0, 1, 2, HUE}, order = dt_rng_below(r, 4, 24);
+    DT_TRY(dt_canvas_flush(c)); // whether there are any or not
     for (uint32_t n = 4; n > 0; n--) {
         uint32_t pick = order % n, k = left[pick];
         order /= n;
         for (uint32_t i = pick; i + 1 < n; i++) left[i] = left[i + 1];
-        double none = k == 3 ? 0 : 1;
-        if (o->v[k].from != none || o->v[k].to != none) WHAT[k](c->image, dt_draw(r, k, o->v[k]));
+        double none = k == HUE ? 0 : 1;
+        if (o->v[k].from == none && o->v[k].to == none) continue;
+        double by = dt_draw(r, k, o->v[k]);
+        DT_TRY(k == HUE ? change(c, DT_PIXEL_HUE, dt_hue_turn(by)) : blend(c, WHAT[k], by));
     }
     return DT_OK;
 }
 
 static dt_status run_grayscale(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_grey(c->image);
-    return DT_OK;
+    return change(c, DT_PIXEL_GREY, 0);
 }
 
 static dt_status run_invert(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_invert(c->image);
-    return DT_OK;
+    return change(c, DT_PIXEL_INVERT, 0);
 }
 
 static dt_status run_solarize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_solarize(c->image, o->v[0].from);
-    return DT_OK;
+    return change(c, DT_PIXEL_SOLARIZE, dt_solarize_from(o->v[0].from));
 }
 
 static dt_status run_posterize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_posterize(c->image, (int)o->v[0].from);
-    return DT_OK;
+    return change(c, DT_PIXEL_POSTERIZE, dt_posterize_mask((int)o->v[0].from));
 }
 
 static dt_status run_equalize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_equalize(c->image);
-    return DT_OK;
+    return change(c, DT_PIXEL_EQUALIZE, 0);
 }
 
 static dt_status run_autocontrast(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_autocontrast(c->image);
-    return DT_OK;
+    return change(c, DT_PIXEL_AUTOCONTRAST, 0);
 }
 
 // ---- neighbourhoods, noise, rectangles -----------------------------------------------------------------
 static dt_status run_sharpness(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    return dt_pixels_sharpness(c->image, dt_draw(r, 0, o->v[0]), c->scratch);
+    return blend(c, DT_PIXEL_SHARPNESS, dt_draw(r, 0, o->v[0]));
 }
 
+// More taps than a step holds are played at once.
 static dt_status run_blur(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    return dt_pixels_blur(c->image, (int)o->v[0].from, dt_draw(r, 0, o->v[1]), c->scratch);
+    uint32_t weight[DT_MAX_BLUR + 1];
+    dt_pixel_step s = {.kind = DT_PIXEL_BLUR};
+    int half = dt_blur_weights((int)o->v[0].from, dt_draw(r, 0, o->v[1]), weight);
+    if (!dt_augment_has_steps(o)) {
+        DT_TRY(dt_canvas_flush(c));
+        return dt_pixels_blur(c->image, half, weight, c->scratch);
+    }
+    s.as.blur.half = half;
+    memcpy(s.as.blur.weight, weight, (size_t)(half + 1) * sizeof *weight);
+    return dt_canvas_step(c, &s);
+}
+
+bool dt_augment_has_steps(const dt_augment_op *o) {
+    return o->kind->run != run_blur || (int)o->v[0].from / 2 <= DT_BLUR_MOST;
 }
 
 static dt_status run_noise(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
-    dt_pixels_noise(c->image, o->v[0].from, c->half_normal, r);
-    return DT_OK;
+    dt_pixel_step s = {.kind = DT_PIXEL_NOISE};
+    s.as.noise.deviation = o->v[0].from;
+    s.as.noise.r = *r;
+    return dt_canvas_step(c, &s);
 }
 
-enum { FILL_MEAN = -1, FILL_RANDOM = -2, FIRST_RANDOM_BLOCK = 1024 };
-
-// Uniform bytes, numbered within the rectangle.
-static void fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
-    size_t c = (size_t)image->channels, n = (size_t)at.w * c;
-    uint32_t block[4], n_blocks = 0;
-    for (int y = 0; y < at.h; y++) {
-        uint8_t *p = image->data + ((size_t)(at.y + y) * (size_t)image->width + (size_t)at.x) * c;
-        for (size_t i = 0; i < n; i += sizeof block) {
-            uint32_t counter[4] = {FIRST_RANDOM_BLOCK + n_blocks++, r->slot, r->step, r->purpose};
-            dt_philox4x32(r->seed, counter, block);
-            memcpy(p + i, block, n - i < sizeof block ? n - i : sizeof block);
-        }
-    }
-}
-
-static void fill(const dt_rng *r, dt_image *image, dt_rect at, dt_value2 with) {
-    uint8_t value[3];
-    if (with.from == FILL_RANDOM) {
-        fill_random(r, image, at);
-        return;
-    }
-    memset(value, with.from < 0 ? 0 : (int)with.from, sizeof value);
-    if (with.from == FILL_MEAN) dt_pixels_mean(image, value);
-    dt_pixels_fill(image, at, value);
+static dt_status patch(dt_canvas *c, const dt_rng *r, dt_rect at, dt_value2 with) {
+    dt_pixel_step s = {.kind = DT_PIXEL_PATCH};
+    s.as.patch.x = at.x, s.as.patch.y = at.y;
+    s.as.patch.w = at.w, s.as.patch.h = at.h;
+    s.as.patch.with = (int)with.from;
+    s.as.patch.r = *r;
+    return dt_canvas_step(c, &s);
 }
 
 static dt_status run_erase(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
     dt_rect at;
-    if (dt_draw_part(r, o->v[0], o->v[1], c->image->width, c->image->height, &at))
-        fill(r, c->image, at, o->v[2]);
-    return DT_OK;
+    DT_TRY(dt_canvas_flush(c)); // whether there is one or not
+    if (!dt_draw_part(r, o->v[0], o->v[1], c->image->width, c->image->height, &at)) return DT_OK;
+    return patch(c, r, at, o->v[2]);
 }
 
 // A square whose centre is any pixel; what reaches over the border is lost.
 static dt_status run_cutout(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    DT_TRY(dt_canvas_flush(c));
     int w = c->image->width, h = c->image->height;
     int side = (int)lround(o->v[0].from * (w < h ? w : h));
     int x = (int)dt_rng_below(r, 0, (uint32_t)w) - side / 2;
@@ -229,8 +217,13 @@ static dt_status run_cutout(const dt_augment_op *o, const dt_rng *r, dt_canvas *
     int right = x + side < w ? x + side : w, bottom = y + side < h ? y + side : h;
     x = x < 0 ? 0 : x;
     y = y < 0 ? 0 : y;
-    fill(r, c->image, (dt_rect){x, y, right - x, bottom - y}, o->v[1]);
-    return DT_OK;
+    return patch(c, r, (dt_rect){x, y, right - x, bottom - y}, o->v[1]);
+}
+
+// RandAugment says how many itself.
+int dt_augment_most_steps(const dt_augment_op *o) {
+    if (o->kind->run == dt_augment_run_rand) return (int)o->v[0].from;
+    return o->kind->n_steps > 0 ? o->kind->n_steps : 1;
 }
 
 // ---- the table -----------------------------------------------------------------------------------------
@@ -249,7 +242,7 @@ static dt_status run_cutout(const dt_augment_op *o, const dt_rng *r, dt_canvas *
 #define FILL                                                                                       \
     { "fill", DT_AUGMENT_WORD, 0, 255, -1, -1, "edge" }
 #define PATCH                                                                                      \
-    { "fill", DT_AUGMENT_WORD, 0, 255, FILL_MEAN, FILL_MEAN, "mean|random" }
+    { "fill", DT_AUGMENT_WORD, 0, 255, DT_PATCH_MEAN, DT_PATCH_MEAN, "mean|random" }
 
 const dt_augment_kind dt_augment_kinds[] = {
     {.name = "random_resized_crop",
@@ -326,6 +319,7 @@ const dt_augment_kind dt_augment_kinds[] = {
      .help = "the four above in random order",
      .run = run_color_jitter,
      .p = 1,
+     .n_steps = 4,
      .params = {FACTOR("brightness", 0, 10, 0), FACTOR("contrast", 0, 10, 0),
                 FACTOR("saturation", 0, 10, 0), EITHER("hue", 0.5, 0)}},
     {.name = "grayscale", .help = "colour taken away", .run = run_grayscale, .p = 0.1},
@@ -376,6 +370,7 @@ const dt_augment_kind dt_augment_kinds[] = {
      .help = "Cubuk et al. 2019: a learnt pair of operations, of 25",
      .run = dt_augment_run_auto,
      .may_map = true,
+     .n_steps = 2,
      .p = 1,
      .params = {{"policy", DT_AUGMENT_WORD, 0, 0, 0, 0, "imagenet|cifar10|svhn"},
                 FILL,

@@ -1,18 +1,15 @@
-// colour.c: operations on values, pixel by pixel.
+// colour.c: operations on values, pixel by pixel, as loops that vectorise; what they do to a pixel is in
+// graph/pixel_math.h, which a device shares.
 //
 // Brightness, contrast, saturation and sharpness are one blend, degenerate + factor * (image -
 // degenerate), computed as Pillow does it: in single precision, each operation rounded, the fraction
-// dropped at the end. data/ is compiled without fused multiply-add, so these floats are the same on
-// every ISA. Histogram operations become a table of 256 bytes a channel.
-//
-// Hue needs no division: with value V, chroma C and hue H in sixths, a channel is V - clamp(min(k, 4 - k),
-// 0, 1) C with k = n + H mod 6 (n = 5, 3, 1 for R, G, B), and C H is a difference of channels. So all
-// is carried multiplied by C, in integers of 12 fractional bits.
+// dropped at the end. Histogram operations become a table of 256 bytes a channel.
 //
 // RGB is taken apart into planes of a few hundred pixels on the stack, which is what vectorises.
 #include "pixels.h"
 
 #include "base/vectorize.h"
+#include "graph/pixel_math.h"
 
 #include <math.h>
 #include <string.h>
@@ -28,14 +25,8 @@ static size_t n_bytes(const dt_image *image) {
 }
 
 // ---- blends --------------------------------------------------------------------------------------------
-static inline uint8_t blend(int base, int v, float factor) {
-    float t = (float)base + factor * (float)(v - base);
-    t = t > 0 ? t : 0;
-    return (uint8_t)(int)(t < 255 ? t : 255);
-}
-
 VECTORIZED static void blend_level(uint8_t *p, size_t n, int base, float factor) {
-    for (size_t i = 0; i < n; i++) p[i] = blend(base, p[i], factor);
+    for (size_t i = 0; i < n; i++) p[i] = dt_blend(base, p[i], factor);
 }
 
 VECTORIZED static void luma_of(const uint8_t *restrict rgb, uint8_t *restrict luma, size_t n) {
@@ -65,23 +56,23 @@ static int mean_luma(const dt_image *image) {
         luma_of(image->data + 3 * at, luma, m);
         sum += sum_of(luma, m);
     }
-    return (int)((double)sum / (double)n + 0.5);
+    return dt_mean_level(sum, n);
 }
 
-void dt_pixels_brightness(dt_image *image, double factor) {
-    blend_level(image->data, n_bytes(image), 0, (float)factor);
+void dt_pixels_brightness(dt_image *image, float factor) {
+    blend_level(image->data, n_bytes(image), 0, factor);
 }
 
-void dt_pixels_contrast(dt_image *image, double factor) {
-    blend_level(image->data, n_bytes(image), mean_luma(image), (float)factor);
+void dt_pixels_contrast(dt_image *image, float factor) {
+    blend_level(image->data, n_bytes(image), mean_luma(image), factor);
 }
 
 VECTORIZED static void saturate(uint8_t *restrict rgb, const uint8_t *restrict luma, size_t n,
                                 float factor) {
     for (size_t i = 0; i < n; i++) {
-        rgb[3 * i] = blend(luma[i], rgb[3 * i], factor);
-        rgb[3 * i + 1] = blend(luma[i], rgb[3 * i + 1], factor);
-        rgb[3 * i + 2] = blend(luma[i], rgb[3 * i + 2], factor);
+        rgb[3 * i] = dt_blend(luma[i], rgb[3 * i], factor);
+        rgb[3 * i + 1] = dt_blend(luma[i], rgb[3 * i + 1], factor);
+        rgb[3 * i + 2] = dt_blend(luma[i], rgb[3 * i + 2], factor);
     }
 }
 
@@ -89,13 +80,13 @@ VECTORIZED static void spread(const uint8_t *restrict luma, uint8_t *restrict rg
     for (size_t i = 0; i < n; i++) rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = luma[i];
 }
 
-void dt_pixels_saturation(dt_image *image, double factor) {
+void dt_pixels_saturation(dt_image *image, float factor) {
     uint8_t luma[PIECE];
     size_t n = n_pixels(image);
     for (size_t at = 0; image->channels == 3 && at < n; at += PIECE) {
         size_t m = n - at < PIECE ? n - at : PIECE;
         luma_of(image->data + 3 * at, luma, m);
-        saturate(image->data + 3 * at, luma, m, (float)factor);
+        saturate(image->data + 3 * at, luma, m, factor);
     }
 }
 
@@ -110,38 +101,16 @@ void dt_pixels_grey(dt_image *image) {
 }
 
 // ---- hue -----------------------------------------------------------------------------------------------
-enum { HUE_BITS = 12 };
-
-// One channel: k = n C + H C, of which min(k, 4C - k) within 0..C goes off the value.
-static inline int hue_channel(int value, int c, int h, int n) {
-    int k = h + n * c, round = 6 * c;
-    k = k >= round ? k - round : k;
-    int t = 4 * c - k < k ? 4 * c - k : k;
-    t = t < 0 ? 0 : t > c ? c : t;
-    return value - ((t + (1 << (HUE_BITS - 1))) >> HUE_BITS);
-}
-
 VECTORIZED static void turn_hue(uint8_t *restrict rgb, size_t n, int turn) {
-    for (size_t i = 0; i < n; i++) {
-        int r = rgb[3 * i], g = rgb[3 * i + 1], b = rgb[3 * i + 2];
-        int high = r > g ? r : g, low = r < g ? r : g;
-        high = b > high ? b : high;
-        low = b < low ? b : low;
-        int c = high - low;
-        int h = high == r ? g - b : high == g ? 2 * c + b - r : 4 * c + r - g;
-        h = h * (1 << HUE_BITS) + c * turn;
-        c <<= HUE_BITS;
-        h = h < 0 ? h + 6 * c : h; // above -4C, below 8C
-        h = h >= 6 * c ? h - 6 * c : h;
-        rgb[3 * i] = (uint8_t)hue_channel(high, c, h, 5);
-        rgb[3 * i + 1] = (uint8_t)hue_channel(high, c, h, 3);
-        rgb[3 * i + 2] = (uint8_t)hue_channel(high, c, h, 1);
-    }
+    for (size_t i = 0; i < n; i++) dt_hue_pixel(rgb + 3 * i, turn);
 }
 
-void dt_pixels_hue(dt_image *image, double turn) {
-    if (image->channels == 3)
-        turn_hue(image->data, n_pixels(image), (int)lround(turn * 6 * (1 << HUE_BITS)));
+int dt_hue_turn(double turn) {
+    return (int)lround(turn * 6 * (1 << DT_HUE_BITS));
+}
+
+void dt_pixels_hue(dt_image *image, int turn) {
+    if (image->channels == 3) turn_hue(image->data, n_pixels(image), turn);
 }
 
 // ---- tables --------------------------------------------------------------------------------------------
@@ -150,7 +119,7 @@ VECTORIZED static void invert(uint8_t *p, size_t n) {
 }
 
 VECTORIZED static void solarize(uint8_t *p, size_t n, int from) {
-    for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(p[i] < from ? p[i] : 255 - p[i]);
+    for (size_t i = 0; i < n; i++) p[i] = dt_solarize(p[i], from);
 }
 
 VECTORIZED static void mask(uint8_t *p, size_t n, uint8_t bits) {
@@ -161,13 +130,21 @@ void dt_pixels_invert(dt_image *image) {
     invert(image->data, n_bytes(image));
 }
 
-void dt_pixels_solarize(dt_image *image, double threshold) {
+int dt_solarize_from(double threshold) {
     double from = ceil(threshold);
-    solarize(image->data, n_bytes(image), from < 0 ? 0 : from > 256 ? 256 : (int)from);
+    return from < 0 ? 0 : from > 256 ? 256 : (int)from;
 }
 
-void dt_pixels_posterize(dt_image *image, int bits) {
-    mask(image->data, n_bytes(image), (uint8_t)(0xff00 >> bits));
+void dt_pixels_solarize(dt_image *image, int from) {
+    solarize(image->data, n_bytes(image), from);
+}
+
+int dt_posterize_mask(int bits) {
+    return 0xff00 >> bits & 0xff;
+}
+
+void dt_pixels_posterize(dt_image *image, uint8_t bits) {
+    mask(image->data, n_bytes(image), bits);
 }
 
 typedef uint32_t histogram[3][256];
@@ -196,46 +173,18 @@ static void look_up(dt_image *image, uint8_t table[3][256]) {
         }
 }
 
-// Equal steps of the cumulated counts; a channel of one value, or of too few pixels, stays.
-static void equalize_table(const uint32_t h[256], uint8_t table[256]) {
-    uint64_t sum = 0, last = 0;
-    int n_values = 0;
-    for (int v = 0; v < 256; v++) {
-        sum += h[v];
-        n_values += h[v] > 0;
-        last = h[v] ? h[v] : last;
-    }
-    uint64_t step = (sum - last) / 255, n = step / 2;
-    for (int v = 0; v < 256; v++) {
-        uint64_t to = n_values > 1 && step > 0 ? n / step : (uint64_t)v;
-        table[v] = (uint8_t)(to > 255 ? 255 : to);
-        n += h[v];
-    }
-}
-
-static void stretch_table(const uint32_t h[256], uint8_t table[256]) {
-    int low = 0, high = 255;
-    while (low < 255 && h[low] == 0) low++;
-    while (high > 0 && h[high] == 0) high--;
-    double scale = high > low ? 255.0 / (high - low) : 1, offset = high > low ? -low * scale : 0;
-    for (int v = 0; v < 256; v++) {
-        double to = v * scale + offset;
-        table[v] = (uint8_t)(to < 0 ? 0 : to > 255 ? 255 : to);
-    }
-}
-
-static void by_histogram(dt_image *image, void (*make)(const uint32_t h[256], uint8_t t[256])) {
+void dt_pixels_equalize(dt_image *image) {
     histogram h;
     uint8_t table[3][256];
     count_values(image, h);
-    for (int c = 0; c < image->channels; c++) make(h[c], table[c]);
+    for (int c = 0; c < image->channels; c++) dt_equalize_table(h[c], table[c]);
     look_up(image, table);
 }
 
-void dt_pixels_equalize(dt_image *image) {
-    by_histogram(image, equalize_table);
-}
-
 void dt_pixels_autocontrast(dt_image *image) {
-    by_histogram(image, stretch_table);
+    histogram h;
+    uint8_t table[3][256];
+    count_values(image, h);
+    for (int c = 0; c < image->channels; c++) dt_stretch_table(h[c], table[c]);
+    look_up(image, table);
 }

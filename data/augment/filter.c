@@ -6,27 +6,20 @@
 #include "pixels.h"
 
 #include "base/vectorize.h"
+#include "graph/pixel_math.h"
 
 #include <math.h>
 #include <string.h>
 
 // ---- sharpness -----------------------------------------------------------------------------------------
-// Interior bytes of a row: smoothed in integers ((s + 6) / 13 is the nearest), blended in floats as
-// colour.c does.
+// Interior bytes of a row.
 VECTORIZED static void sharpen_row(const uint8_t *restrict up, const uint8_t *restrict row,
                                    const uint8_t *restrict down, uint8_t *restrict dst, int n,
                                    int c, float factor) {
-    for (int i = c; i < n - c; i++) {
-        int s = up[i - c] + up[i] + up[i + c] + row[i - c] + 5 * row[i] + row[i + c] + down[i - c] +
-                down[i] + down[i + c];
-        int base = ((s + 6) * 20165) >> 18; // / 13, exact to 3321
-        float t = (float)base + factor * (float)(row[i] - base);
-        t = t > 0 ? t : 0;
-        dst[i] = (uint8_t)(int)(t < 255 ? t : 255);
-    }
+    for (int i = c; i < n - c; i++) dst[i] = dt_sharpen(up, row, down, i, c, factor);
 }
 
-dt_status dt_pixels_sharpness(dt_image *image, double factor, dt_buffer *scratch) {
+dt_status dt_pixels_sharpness(dt_image *image, float factor, dt_buffer *scratch) {
     int w = image->width, h = image->height, c = image->channels;
     size_t stride = (size_t)w * (size_t)c;
     if (w < 3 || h < 3) return DT_OK;
@@ -36,49 +29,40 @@ dt_status dt_pixels_sharpness(dt_image *image, double factor, dt_buffer *scratch
     for (int y = 1; y < h - 1; y++) {
         const uint8_t *row = copy + (size_t)y * stride;
         sharpen_row(row - stride, row, row + stride, image->data + (size_t)y * stride, (int)stride,
-                    c, (float)factor);
+                    c, factor);
     }
     return DT_OK;
 }
 
 // ---- blur ------------------------------------------------------------------------------------------------
-enum { MAX_HALF = 128, BLUR_BITS = 16 };
-
-// weight[0]: the middle; weight[k]: k to either side.
-static void gauss_weights(int half, double sigma, uint32_t *weight) {
-    double pdf[MAX_HALF + 1], sum = 0;
+int dt_blur_weights(int kernel, double sigma, uint32_t weight[DT_MAX_BLUR + 1]) {
+    double pdf[DT_MAX_BLUR + 1], sum = 0;
+    int half = kernel / 2 < DT_MAX_BLUR ? kernel / 2 : DT_MAX_BLUR;
     for (int k = 0; k <= half; k++) {
         pdf[k] = exp(-0.5 * (k / sigma) * (k / sigma));
         sum += k ? 2 * pdf[k] : pdf[k];
     }
     uint32_t sides = 0;
     for (int k = 1; k <= half; k++) {
-        weight[k] = (uint32_t)lround(pdf[k] / sum * (1 << BLUR_BITS));
+        weight[k] = (uint32_t)lround(pdf[k] / sum * (1 << DT_BLUR_BITS));
         sides += 2 * weight[k];
     }
-    weight[0] = (1u << BLUR_BITS) - sides;
-}
-
-// i mirrored into 0..n-1, the border pixel not repeated.
-static int mirror(int i, int n) {
-    int period = 2 * (n - 1);
-    if (n == 1) return 0;
-    i %= period;
-    if (i < 0) i += period;
-    return i < n ? i : period - i;
+    weight[0] = (1u << DT_BLUR_BITS) - sides;
+    while (half > 0 && weight[half] == 0) half--;
+    return half;
 }
 
 VECTORIZED static void blur_row(const uint8_t *restrict padded, uint32_t *restrict sums,
                                 uint16_t *restrict dst, int n, int c, int half,
                                 const uint32_t *restrict weight) {
     const uint8_t *mid = padded + half * c;
-    for (int i = 0; i < n; i++) sums[i] = (1u << 7) + weight[0] * mid[i];
+    for (int i = 0; i < n; i++) sums[i] = DT_BLUR_ROW_HALF + weight[0] * mid[i];
     for (int k = 1; k <= half; k++) {
         const uint8_t *a = mid - k * c, *b = mid + k * c;
         uint32_t w = weight[k];
         for (int i = 0; i < n; i++) sums[i] += w * (uint32_t)(a[i] + b[i]);
     }
-    for (int i = 0; i < n; i++) dst[i] = (uint16_t)(sums[i] >> 8); // at most 255 * 256
+    for (int i = 0; i < n; i++) dst[i] = dt_blur_row_end(sums[i]);
 }
 
 VECTORIZED static void add_rows(uint32_t *restrict sums, const uint16_t *restrict a,
@@ -88,27 +72,23 @@ VECTORIZED static void add_rows(uint32_t *restrict sums, const uint16_t *restric
 
 VECTORIZED static void begin_row(uint32_t *restrict sums, const uint16_t *restrict a, int n,
                                  uint32_t w) {
-    for (int i = 0; i < n; i++) sums[i] = (1u << 23) + w * a[i];
+    for (int i = 0; i < n; i++) sums[i] = DT_BLUR_COLUMN_HALF + w * a[i];
 }
 
 VECTORIZED static void end_row(const uint32_t *restrict sums, uint8_t *restrict dst, int n) {
-    for (int i = 0; i < n; i++) dst[i] = (uint8_t)(sums[i] >> 24);
+    for (int i = 0; i < n; i++) dst[i] = dt_blur_column_end(sums[i]);
 }
 
 static void pad_row(const uint8_t *row, int w, int c, int half, uint8_t *padded) {
     memcpy(padded + half * c, row, (size_t)(w * c));
     for (int k = 1; k <= half; k++) {
-        memcpy(padded + (half - k) * c, row + mirror(-k, w) * c, (size_t)c);
-        memcpy(padded + (half + w - 1 + k) * c, row + mirror(w - 1 + k, w) * c, (size_t)c);
+        memcpy(padded + (half - k) * c, row + dt_mirror_index(-k, w) * c, (size_t)c);
+        memcpy(padded + (half + w - 1 + k) * c, row + dt_mirror_index(w - 1 + k, w) * c, (size_t)c);
     }
 }
 
-dt_status dt_pixels_blur(dt_image *image, int kernel, double sigma, dt_buffer *scratch) {
-    int w = image->width, h = image->height, c = image->channels, n = w * c, half = kernel / 2;
-    if (half > MAX_HALF) half = MAX_HALF;
-    uint32_t weight[MAX_HALF + 1];
-    gauss_weights(half, sigma, weight);
-    while (half > 0 && weight[half] == 0) half--;
+dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_buffer *scratch) {
+    int w = image->width, h = image->height, c = image->channels, n = w * c;
     size_t n_sums = (size_t)n * sizeof(uint32_t), n_rows = (size_t)n * (size_t)h * sizeof(uint16_t);
     uint8_t *p = dt_buffer_reserve(scratch, n_sums + n_rows + (size_t)((w + 2 * half) * c));
     if (!p) return dt_fail(DT_E_INTERNAL, "out of memory");
@@ -122,8 +102,8 @@ dt_status dt_pixels_blur(dt_image *image, int kernel, double sigma, dt_buffer *s
     for (int y = 0; y < h; y++) {
         begin_row(sums, rows + (size_t)y * (size_t)n, n, weight[0]);
         for (int k = 1; k <= half; k++)
-            add_rows(sums, rows + (size_t)mirror(y - k, h) * (size_t)n,
-                     rows + (size_t)mirror(y + k, h) * (size_t)n, n, weight[k]);
+            add_rows(sums, rows + (size_t)dt_mirror_index(y - k, h) * (size_t)n,
+                     rows + (size_t)dt_mirror_index(y + k, h) * (size_t)n, n, weight[k]);
         end_row(sums, image->data + (size_t)y * (size_t)n, n);
     }
     return DT_OK;
@@ -151,23 +131,20 @@ VECTORIZED static void philox_blocks(const dt_rng *r, uint32_t first, uint32_t w
         }
 }
 
-void dt_pixels_noise(dt_image *image, double deviation, const uint8_t half_normal[256],
-                     const dt_rng *r) {
+void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r) {
     size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
     uint32_t words[4][BLOCKS];
     int16_t level[2][256];
     for (int i = 0; i < 256; i++) {
-        level[0][i] = (int16_t)lround(half_normal[i] / 64.0 * deviation * 255);
+        level[0][i] = (int16_t)dt_noise_level(i, deviation);
         level[1][i] = (int16_t)-level[0][i];
     }
     for (size_t i = 0; i < n; i += 2) { // two values a word
         size_t word = i / 2, block = word / 4;
         if (word % (4 * BLOCKS) == 0) philox_blocks(r, (uint32_t)block, words);
         uint32_t v = words[word % 4][block % BLOCKS];
-        for (size_t k = i; k < i + 2 && k < n; k++, v >>= 16) {
-            int to = image->data[k] + level[v >> 15 & 1][v & 255];
-            image->data[k] = (uint8_t)(to < 0 ? 0 : to > 255 ? 255 : to);
-        }
+        for (size_t k = i; k < i + 2 && k < n; k++, v >>= 16)
+            image->data[k] = dt_clamp_byte(image->data[k] + level[v >> 15 & 1][v & 255]);
     }
 }
 
@@ -186,4 +163,28 @@ void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]) {
     uint8_t *first = image->data + (size_t)r.y * stride + (size_t)r.x * c;
     for (int x = 0; x < r.w; x++) memcpy(first + (size_t)x * c, value, c);
     for (int y = 1; y < r.h; y++) memcpy(first + (size_t)y * stride, first, (size_t)r.w * c);
+}
+
+static void fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
+    size_t c = (size_t)image->channels, n = (size_t)at.w * c;
+    uint32_t block[4], n_blocks = 0;
+    for (int y = 0; y < at.h; y++) {
+        uint8_t *p = image->data + ((size_t)(at.y + y) * (size_t)image->width + (size_t)at.x) * c;
+        for (size_t i = 0; i < n; i += sizeof block) {
+            uint32_t counter[4] = {DT_PATCH_FIRST_BLOCK + n_blocks++, r->slot, r->step, r->purpose};
+            dt_philox4x32(r->seed, counter, block);
+            memcpy(p + i, block, n - i < sizeof block ? n - i : sizeof block);
+        }
+    }
+}
+
+void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r) {
+    uint8_t value[3];
+    if (with == DT_PATCH_RANDOM) {
+        fill_random(r, image, at);
+        return;
+    }
+    memset(value, with < 0 ? 0 : with, sizeof value);
+    if (with == DT_PATCH_MEAN) dt_pixels_mean(image, value);
+    dt_pixels_fill(image, at, value);
 }

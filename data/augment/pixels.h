@@ -7,6 +7,7 @@
 #include "data/decode/decode.h"
 
 #include "base/rng.h"
+#include "graph/pixel_steps.h"
 
 // ---- geometry (warp.c) -----------------------------------------------------------------------------
 // Output pixel -> source pixel, homogeneous, rows of 3; pixel centres lie at whole numbers.
@@ -39,45 +40,58 @@ bool dt_map_perspective(dt_map *out, const double from[4][2], const double to[4]
 // Bilinear with weights of 8 bits, within a level of the exact value; nearest as Pillow's transform.
 void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
                     uint8_t *dst);
+// The map as a step, and that step (DT_PIXEL_MOVE .. DT_PIXEL_PERSPECTIVE).
+dt_pixel_step dt_map_step(const dt_map *m, dt_border border, bool whole);
+void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *dst);
 
 // The same for floats (src->real) of any number of channels, exact where the place is a whole pixel; a
 // border's fill is a value of the image.
 void dt_pixels_warp_real(const dt_image *src, const dt_map *m, dt_border border, float *dst);
 
-// Left to right in place, a row of scratch; whether that is all that m does to an image of width w.
+// Left to right in place, a row of scratch.
 dt_status dt_pixels_mirror(dt_image *image, dt_buffer *scratch);
-bool dt_map_is_mirror(const dt_map *m, int w);
 
 // ---- values (colour.c), in place -------------------------------------------------------------------
 // The same bytes as Pillow's ImageEnhance / ImageOps, which torchvision calls; grey images have no
 // colour, so that saturation, hue and grey leave them alone.
-void dt_pixels_brightness(dt_image *image, double factor);
-void dt_pixels_contrast(dt_image *image, double factor); // about the mean luma, rounded
-void dt_pixels_saturation(dt_image *image, double factor);
+void dt_pixels_brightness(dt_image *image, float factor);
+void dt_pixels_contrast(dt_image *image, float factor); // about the mean luma, rounded
+void dt_pixels_saturation(dt_image *image, float factor);
 // Turns the hue by `turn` (-0.5..0.5 of the circle) at constant value and chroma, exactly, rounded once:
 // within a level of torchvision on tensors. (Pillow's detour through 8-bit hue and saturation is lossy.)
-void dt_pixels_hue(dt_image *image, double turn);
+void dt_pixels_hue(dt_image *image, int turn);
+int dt_hue_turn(double turn);
 void dt_pixels_grey(dt_image *image);
 void dt_pixels_invert(dt_image *image);
-void dt_pixels_solarize(dt_image *image, double threshold); // v -> 255 - v from the threshold on
-void dt_pixels_posterize(dt_image *image, int bits);        // keeps the upper bits, 0..8
-void dt_pixels_equalize(dt_image *image);                   // each channel's histogram
-void dt_pixels_autocontrast(dt_image *image);               // each channel to 0..255
+void dt_pixels_solarize(dt_image *image, int from); // v -> 255 - v from there on
+int dt_solarize_from(double threshold);
+void dt_pixels_posterize(dt_image *image, uint8_t bits); // keeps these
+int dt_posterize_mask(int bits);                         // the upper ones, 0..8
+void dt_pixels_equalize(dt_image *image);                // each channel's histogram
+void dt_pixels_autocontrast(dt_image *image);            // each channel to 0..255
 
 // ---- neighbourhoods and rectangles (filter.c), in place ---------------------------------------------
 // Factor 0: smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, border pixels kept; 1: as it was; 2: sharpened.
 // Pillow's bytes.
-dt_status dt_pixels_sharpness(dt_image *image, double factor, dt_buffer *scratch);
-// Gaussian, kernel x kernel taps (odd), mirrored at the borders: torchvision's within a level.
-dt_status dt_pixels_blur(dt_image *image, int kernel, double sigma, dt_buffer *scratch);
+dt_status dt_pixels_sharpness(dt_image *image, float factor, dt_buffer *scratch);
+// Gaussian, kernel x kernel taps (odd), mirrored at the borders: torchvision's within a level. Its weights, of 65536
+// together: weight[0] the middle, weight[k] k to either side, up to the half that is returned.
+enum { DT_MAX_BLUR = 128 };
+int dt_blur_weights(int kernel, double sigma, uint32_t weight[DT_MAX_BLUR + 1]);
+dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_buffer *scratch);
 typedef struct dt_rect {
     int x, y, w, h;
 } dt_rect;
 // Gaussian noise of a deviation in 0..1 of the range, from r's stream: eight values a Philox block, a byte
-// for the quantile and the next one's top bit for the sign. half_normal: 256 quantiles of |N(0,1)|, * 64.
-void dt_pixels_noise(dt_image *image, double deviation, const uint8_t half_normal[256],
-                     const dt_rng *r);
+// for the quantile and the next one's top bit for the sign.
+void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r);
+// A rectangle of a level, of the image's mean, or of bytes of r's stream, numbered within it. (`with`: pixel_steps.h)
+void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r);
 void dt_pixels_mean(const dt_image *image, uint8_t mean[3]); // of each channel, rounded
 void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]);
+
+// ---- steps (play.c) --------------------------------------------------------------------------------
+// Any step, in place.
+dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch);
 
 #endif

@@ -14,6 +14,7 @@
 #include "pixels.h"
 
 #include "base/vectorize.h"
+#include "graph/pixel_math.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -111,10 +112,6 @@ bool dt_map_perspective(dt_map *out, const double from[4][2], const double to[4]
 }
 
 // ---- whole pixels ------------------------------------------------------------------------------------
-static int clamp_int(int v, int high) {
-    return v < 0 ? 0 : v > high ? high : v;
-}
-
 // RGB goes a word at a time: the fourth byte is the next pixel's, which is written after it; the last pixel
 // goes alone.
 static void reverse_row(const uint8_t *restrict src, uint8_t *restrict dst, int n, int c) {
@@ -126,12 +123,6 @@ static void reverse_row(const uint8_t *restrict src, uint8_t *restrict dst, int 
     if (n > 1) memcpy(dst, from, 3), dst += 3, from -= 3; // there may be no byte after the row
     for (; from > last; from -= 3, dst += 3) memcpy(dst, from, 4);
     memcpy(dst, last, 3);
-}
-
-bool dt_map_is_mirror(const dt_map *m, int w) {
-    const double *a = m->m;
-    return a[0] == -1 && a[1] == 0 && a[2] == w - 1 && a[3] == 0 && a[4] == 1 && a[5] == 0 &&
-           a[6] == 0 && a[7] == 0 && a[8] == 1;
 }
 
 dt_status dt_pixels_mirror(dt_image *image, dt_buffer *scratch) {
@@ -155,16 +146,17 @@ static void move_row(const uint8_t *row, int sx, int ox, int begin, int end, int
         reverse_row(row + (ox - end + 1) * c, to + begin * c, end - begin, c);
 }
 
-static void move_pixels(const dt_image *src, const dt_map *m, int fill, uint8_t *dst) {
-    int w = src->width, h = src->height, c = src->channels;
-    int sx = (int)m->m[0], ox = (int)m->m[2], sy = (int)m->m[4], oy = (int)m->m[5];
-    int begin = clamp_int(sx > 0 ? -ox : ox - w + 1, w),
-        end = clamp_int(sx > 0 ? w - ox : ox + 1, w);
+static void move_pixels(const dt_image *src, const dt_pixel_step *s, uint8_t *dst) {
+    int w = src->width, h = src->height, c = src->channels, fill = s->as.move.fill;
+    int sx = s->as.move.sign_x, ox = s->as.move.from_x;
+    int sy = s->as.move.sign_y, oy = s->as.move.from_y;
+    int begin = dt_clamp_index(sx > 0 ? -ox : ox - w + 1, w),
+        end = dt_clamp_index(sx > 0 ? w - ox : ox + 1, w);
     if (end < begin) end = begin;
     size_t stride = (size_t)w * (size_t)c;
     for (int y = 0; y < h; y++) {
         int from = sy * y + oy;
-        const uint8_t *row = src->data + (size_t)clamp_int(from, h - 1) * stride;
+        const uint8_t *row = src->data + (size_t)dt_clamp_index(from, h - 1) * stride;
         uint8_t *to = dst + (size_t)y * stride;
         if (fill >= 0 && (from < 0 || from >= h)) {
             memset(to, fill, stride);
@@ -177,54 +169,14 @@ static void move_pixels(const dt_image *src, const dt_map *m, int fill, uint8_t 
             if (fill >= 0)
                 memset(to + x * c, fill, (size_t)c);
             else
-                memcpy(to + x * c, row + clamp_int(sx * x + ox, w - 1) * c, (size_t)c);
+                memcpy(to + x * c, row + dt_clamp_index(sx * x + ox, w - 1) * c, (size_t)c);
         }
     }
 }
 
 // ---- between pixels ------------------------------------------------------------------------------------
-typedef struct sampler {
-    const dt_image *src;
-    dt_border border;
-} sampler;
-
-static inline bool is_on(const dt_image *s, int64_t fx, int64_t fy) {
-    int64_t x = (fx + 32768) >> 16, y = (fy + 32768) >> 16;
-    return x >= 0 && y >= 0 && x < s->width && y < s->height;
-}
-
 static inline bool is_inside(const dt_image *s, int64_t fx, int64_t fy) {
     return fx >= 0 && fy >= 0 && fx >> 16 < s->width - 1 && fy >> 16 < s->height - 1;
-}
-
-static int clamp_far(int64_t v, int high) {
-    return v < 0 ? 0 : v > high ? high : (int)v;
-}
-
-// Any place; source coordinates in 16.16.
-static inline void sample_pixel(const sampler *sm, int64_t fx, int64_t fy, uint8_t *out) {
-    const dt_image *s = sm->src;
-    int c = s->channels;
-    if (sm->border.fill >= 0 && !is_on(s, fx, fy)) {
-        for (int i = 0; i < c; i++) out[i] = (uint8_t)sm->border.fill;
-        return;
-    }
-    if (sm->border.nearest) {
-        int x = clamp_far((fx + 32768) >> 16, s->width - 1);
-        int y = clamp_far((fy + 32768) >> 16, s->height - 1);
-        memcpy(out, s->data + ((size_t)y * (size_t)s->width + (size_t)x) * (size_t)c, (size_t)c);
-        return;
-    }
-    uint32_t wx = (uint32_t)(fx >> 8 & 255), wy = (uint32_t)(fy >> 8 & 255);
-    int x0 = clamp_far(fx >> 16, s->width - 1), x1 = clamp_far((fx >> 16) + 1, s->width - 1);
-    int y0 = clamp_far(fy >> 16, s->height - 1), y1 = clamp_far((fy >> 16) + 1, s->height - 1);
-    const uint8_t *top = s->data + (size_t)y0 * (size_t)(s->width * c);
-    const uint8_t *low = s->data + (size_t)y1 * (size_t)(s->width * c);
-    for (int i = 0; i < c; i++) {
-        uint32_t a = top[x0 * c + i] * (256 - wx) + top[x1 * c + i] * wx;
-        uint32_t b = low[x0 * c + i] * (256 - wx) + low[x1 * c + i] * wx;
-        out[i] = (uint8_t)((a * (256 - wy) + b * wy + (1u << 15)) >> 16);
-    }
 }
 
 // Bilinear where all four neighbours are inside; (256 - w) a + w b as 256 a + w (b - a).
@@ -295,18 +247,18 @@ VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *re
     }
 }
 
-static void warp_row(const sampler *sm, const int64_t m[6], int y, uint8_t *dst) {
-    const dt_image *src = sm->src;
+static void warp_row(const dt_image *src, const dt_pixel_source *any, const int64_t m[6], int y,
+                     uint8_t *dst) {
     int64_t fx = m[1] * y + m[2], fy = m[4] * y + m[5];
     int w = src->width, c = src->channels, begin = 0, end = w;
     while (begin < w && !is_inside(src, fx + m[0] * begin, fy + m[3] * begin)) begin++;
     while (end > begin && !is_inside(src, fx + m[0] * (end - 1), fy + m[3] * (end - 1))) end--;
-    for (int x = 0; x < begin; x++) sample_pixel(sm, fx + m[0] * x, fy + m[3] * x, dst + x * c);
-    for (int x = end; x < w; x++) sample_pixel(sm, fx + m[0] * x, fy + m[3] * x, dst + x * c);
+    for (int x = 0; x < begin; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
+    for (int x = end; x < w; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
     if (begin == end) return;
     int64_t ix = fx + m[0] * begin, iy = fy + m[3] * begin;
     uint8_t *to = dst + begin * c;
-    if (sm->border.nearest) {
+    if (any->nearest) {
         if (c == 1)
             nearest_inside(src, ix, iy, m[0], m[3], end - begin, 1, to);
         else
@@ -321,64 +273,96 @@ static void warp_row(const sampler *sm, const int64_t m[6], int y, uint8_t *dst)
         sample_inside(src, ix, iy, m[0], m[3], end - begin, 3, to);
 }
 
-enum { PIECE = 256 };
+enum { PIECE = DT_PERSPECTIVE_PIECE };
 
 // 65536 p / q, rounded down, of n positions: far away what is behind the viewer. Loops of one thing each,
 // which is what vectorises.
 VECTORIZED static void divide_fixed(const double *restrict p, const double *restrict q, int n,
                                     double *restrict v, int32_t *restrict out) {
-    const double FAR = 20000 * 65536.0; // outside of any image, inside of 16.16
-    for (int i = 0; i < n; i++) v[i] = p[i] * 65536 / q[i] + 0.5;
-    for (int i = 0; i < n; i++) v[i] = v[i] > -FAR ? v[i] : -FAR;
-    for (int i = 0; i < n; i++) v[i] = v[i] < FAR ? v[i] : FAR;
-    for (int i = 0; i < n; i++) out[i] = (int32_t)v[i] - (v[i] < (int32_t)v[i]);
+    for (int i = 0; i < n; i++) v[i] = dt_ratio(p[i], q[i]);
+    for (int i = 0; i < n; i++) v[i] = dt_at_least(v[i], -DT_PERSPECTIVE_FAR);
+    for (int i = 0; i < n; i++) v[i] = dt_at_most(v[i], DT_PERSPECTIVE_FAR);
+    for (int i = 0; i < n; i++) out[i] = dt_floor_fixed(v[i]);
 }
 
-VECTORIZED static void ramp(double first, double step, double least, int n, double *restrict v) {
-    for (int i = 0; i < n; i++) v[i] = first + step * i;
-    for (int i = 0; i < n; i++) v[i] = v[i] > least ? v[i] : least;
+VECTORIZED static void ramp(double first, double step, int n, double *restrict v) {
+    for (int i = 0; i < n; i++) v[i] = dt_line_at(first, step, i);
+}
+
+VECTORIZED static void keep_near(int n, double *restrict v) {
+    for (int i = 0; i < n; i++) v[i] = dt_at_least(v[i], DT_PERSPECTIVE_NEAR);
 }
 
 // Source places of n pixels of a row, 16.16.
 static void perspective_places(const double m[9], int x, int y, int n, int32_t *fx, int32_t *fy) {
     double p[PIECE], q[PIECE], v[PIECE];
-    ramp(m[6] * x + m[7] * y + m[8], m[6], 1e-9, n, q);
-    ramp(m[0] * x + m[1] * y + m[2], m[0], -1e30, n, p);
+    ramp(dt_line_begin(m + 6, x, y), m[6], n, q);
+    keep_near(n, q);
+    ramp(dt_line_begin(m, x, y), m[0], n, p);
     divide_fixed(p, q, n, v, fx);
-    ramp(m[3] * x + m[4] * y + m[5], m[3], -1e30, n, p);
+    ramp(dt_line_begin(m + 3, x, y), m[3], n, p);
     divide_fixed(p, q, n, v, fy);
 }
 
-static void perspective_row(const sampler *sm, const double m[9], int y, uint8_t *dst) {
+static void perspective_row(const dt_image *src, const dt_pixel_source *any, const double m[9],
+                            int y, uint8_t *dst) {
     int32_t fx[PIECE], fy[PIECE];
-    int w = sm->src->width, c = sm->src->channels;
+    int w = src->width, c = src->channels;
     for (int x = 0; x < w; x++) {
         int i = x % PIECE;
         if (i == 0) perspective_places(m, x, y, w - x < PIECE ? w - x : PIECE, fx, fy);
-        if (sm->border.nearest || !is_inside(sm->src, fx[i], fy[i]))
-            sample_pixel(sm, fx[i], fy[i], dst + x * c);
+        if (any->nearest || !is_inside(src, fx[i], fy[i]))
+            dt_sample_pixel(any, fx[i], fy[i], dst + x * c);
         else if (c == 3)
-            sample_inside(sm->src, fx[i], fy[i], 0, 0, 1, 3, dst + 3 * x);
+            sample_inside(src, fx[i], fy[i], 0, 0, 1, 3, dst + 3 * x);
         else
-            sample_inside(sm->src, fx[i], fy[i], 0, 0, 1, 1, dst + x);
+            sample_inside(src, fx[i], fy[i], 0, 0, 1, 1, dst + x);
+    }
+}
+
+// ---- steps ---------------------------------------------------------------------------------------------
+dt_pixel_step dt_map_step(const dt_map *m, dt_border border, bool whole) {
+    const double *a = m->m;
+    dt_pixel_step s = {.kind = DT_PIXEL_MOVE};
+    if (whole) {
+        s.as.move.fill = border.fill;
+        s.as.move.sign_x = (int)a[0], s.as.move.from_x = (int)a[2];
+        s.as.move.sign_y = (int)a[4], s.as.move.from_y = (int)a[5];
+    } else if (a[6] == 0 && a[7] == 0 && a[8] == 1) {
+        s.kind = DT_PIXEL_WARP;
+        s.as.warp.fill = border.fill, s.as.warp.nearest = border.nearest;
+        for (int i = 0; i < 6; i++) s.as.warp.m[i] = llround(a[i] * 65536);
+    } else {
+        s.kind = DT_PIXEL_PERSPECTIVE;
+        s.as.perspective.fill = border.fill, s.as.perspective.nearest = border.nearest;
+        memcpy(s.as.perspective.m, a, sizeof s.as.perspective.m);
+    }
+    return s;
+}
+
+void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *dst) {
+    if (s->kind == DT_PIXEL_MOVE) {
+        move_pixels(src, s, dst);
+        return;
+    }
+    bool affine = s->kind == DT_PIXEL_WARP;
+    size_t stride = (size_t)src->width * (size_t)src->channels;
+    dt_pixel_source any = {.data = src->data,
+                           .width = src->width,
+                           .height = src->height,
+                           .channels = src->channels,
+                           .fill = affine ? s->as.warp.fill : s->as.perspective.fill,
+                           .nearest = affine ? s->as.warp.nearest : s->as.perspective.nearest};
+    for (int y = 0; y < src->height; y++) {
+        if (affine)
+            warp_row(src, &any, s->as.warp.m, y, dst + (size_t)y * stride);
+        else
+            perspective_row(src, &any, s->as.perspective.m, y, dst + (size_t)y * stride);
     }
 }
 
 void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
                     uint8_t *dst) {
-    if (whole) {
-        move_pixels(src, m, border.fill, dst);
-        return;
-    }
-    sampler sm = {src, border};
-    size_t stride = (size_t)src->width * (size_t)src->channels;
-    bool affine = m->m[6] == 0 && m->m[7] == 0 && m->m[8] == 1;
-    int64_t f[6];
-    for (int i = 0; i < 6; i++) f[i] = llround(m->m[i] * 65536);
-    for (int y = 0; y < src->height; y++) {
-        if (affine)
-            warp_row(&sm, f, y, dst + (size_t)y * stride);
-        else
-            perspective_row(&sm, m->m, y, dst + (size_t)y * stride);
-    }
+    dt_pixel_step s = dt_map_step(m, border, whole);
+    dt_pixels_warp_step(src, &s, dst);
 }

@@ -7,6 +7,7 @@
 #include "kinds.h"
 
 #include "base/status.h"
+#include "graph/pixel_math.h" // dt_luma
 
 enum {
     DT_MAX_PIXELS = 64 << 20, // decompression bombs end here
@@ -86,11 +87,6 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32);
 // Both, for a whole image of bytes.
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
-
-// BT.601 luma as libjpeg and Pillow round it.
-static inline uint8_t dt_luma(uint32_t r, uint32_t g, uint32_t b) {
-    return (uint8_t)((19595 * r + 38470 * g + 7471 * b + 0x8000) >> 16);
-}
 
 // One pixel of a row of `channels` 1 or 3.
 static inline void dt_put_pixel(uint8_t *row, int64_t x, int channels, uint32_t r, uint32_t g,

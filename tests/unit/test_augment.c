@@ -17,6 +17,7 @@
 #include "data/augment/fit.h"
 #include "data/augment/pixels.h"
 #include "golden/golden.h"
+#include "random_list.h"
 
 static dt_config *config;
 static dt_safetensors *goldens;
@@ -79,19 +80,19 @@ static void warp(const call *k, const dt_map *m, bool whole) {
 }
 
 static void do_brightness(const call *k) {
-    dt_pixels_brightness(k->image, k->p[0]);
+    dt_pixels_brightness(k->image, (float)k->p[0]);
 }
 static void do_contrast(const call *k) {
-    dt_pixels_contrast(k->image, k->p[0]);
+    dt_pixels_contrast(k->image, (float)k->p[0]);
 }
 static void do_saturation(const call *k) {
-    dt_pixels_saturation(k->image, k->p[0]);
+    dt_pixels_saturation(k->image, (float)k->p[0]);
 }
 static void do_sharpness(const call *k) {
-    assert_int_equal(dt_pixels_sharpness(k->image, k->p[0], &scratch), DT_OK);
+    assert_int_equal(dt_pixels_sharpness(k->image, (float)k->p[0], &scratch), DT_OK);
 }
 static void do_hue(const call *k) {
-    dt_pixels_hue(k->image, k->p[0]);
+    dt_pixels_hue(k->image, dt_hue_turn(k->p[0]));
 }
 static void do_grayscale(const call *k) {
     dt_pixels_grey(k->image);
@@ -100,10 +101,10 @@ static void do_invert(const call *k) {
     dt_pixels_invert(k->image);
 }
 static void do_solarize(const call *k) {
-    dt_pixels_solarize(k->image, k->p[0]);
+    dt_pixels_solarize(k->image, dt_solarize_from(k->p[0]));
 }
 static void do_posterize(const call *k) {
-    dt_pixels_posterize(k->image, (int)k->p[0]);
+    dt_pixels_posterize(k->image, (uint8_t)dt_posterize_mask((int)k->p[0]));
 }
 static void do_equalize(const call *k) {
     dt_pixels_equalize(k->image);
@@ -112,7 +113,9 @@ static void do_autocontrast(const call *k) {
     dt_pixels_autocontrast(k->image);
 }
 static void do_blur(const call *k) {
-    assert_int_equal(dt_pixels_blur(k->image, (int)k->p[0], k->p[1], &scratch), DT_OK);
+    uint32_t weight[DT_MAX_BLUR + 1];
+    int half = dt_blur_weights((int)k->p[0], k->p[1], weight);
+    assert_int_equal(dt_pixels_blur(k->image, half, weight, &scratch), DT_OK);
 }
 static void do_rotate(const call *k) {
     dt_map m = dt_map_rotate(k->p[0], 1, k->image->width, k->image->height);
@@ -446,6 +449,14 @@ static void no_turn_is_no_change(void **state) {
     for (int i = 0; i < (int)sizeof a; i++) assert_int_equal(a[i], (uint8_t)(i * 7));
 }
 
+static void the_noise_is_normal(void **state) {
+    for (int i = 0; i < 256; i++) {
+        double p = (i + 0.5) / 256; // the quantile is between these
+        assert_true(erf((dt_half_normal[i] - 0.501) / 64 / sqrt(2)) <= p);
+        assert_true(erf((dt_half_normal[i] + 0.501) / 64 / sqrt(2)) >= p);
+    }
+}
+
 static void noise_has_the_deviation_asked_for(void **state) {
     static uint8_t p[100 * 100];
     memset(p, 128, sizeof p);
@@ -606,41 +617,22 @@ static void erasing_takes_its_share(void **state) {
 }
 
 // ---- any list on any size ----------------------------------------------------------------------------
-static size_t random_list(const dt_rng *r, uint32_t *e, char *list, size_t cap) {
-    int n_kinds = 0;
-    while (dt_augment_kinds[n_kinds].name) n_kinds++;
-    int n = 1 + (int)dt_rng_below(r, (*e)++, 5);
-    size_t at = (size_t)snprintf(list, cap, "[");
-    for (int i = 0; i < n; i++) {
-        const dt_augment_kind *k = &dt_augment_kinds[dt_rng_below(r, (*e)++, (uint32_t)n_kinds)];
-        if (!k->run && i > 0) continue;
-        at += (size_t)snprintf(list + at, cap - at, "{%s: {p: %g", k->name,
-                               (double)dt_rng_below(r, (*e)++, 3) / 2);
-        for (const dt_augment_param *p = k->params; p->type != DT_AUGMENT_NONE; p++) {
-            double u = (double)dt_rng_uniform(r, (*e)++);
-            double v = p->low + (p->high - p->low) * u;
-            if (!isnan(p->from) && dt_rng_below(r, (*e)++, 2)) continue;
-            if (p->type == DT_AUGMENT_WORD && p->high > 0 && u > 0.5)
-                at += (size_t)snprintf(list + at, cap - at, ", %s: %d", p->name, (int)v);
-            else if (p->type == DT_AUGMENT_WORD)
-                at += (size_t)snprintf(list + at, cap - at, ", %s: %.*s", p->name,
-                                       (int)strcspn(p->words, "|"), p->words);
-            else if (p->type == DT_AUGMENT_WHOLE || p->type == DT_AUGMENT_ODD)
-                at += (size_t)snprintf(list + at, cap - at, ", %s: %d", p->name, (int)v | 1);
-            else
-                at += (size_t)snprintf(list + at, cap - at, ", %s: [%.9g, %.9g]", p->name, v, v);
-            if (p->type == DT_AUGMENT_REAL) // numbers are no lists
-                at = (size_t)(strrchr(list, '[') - list),
-                at += (size_t)snprintf(list + at, cap - at, "%.9g", v);
-        }
-        at += (size_t)snprintf(list + at, cap - at, "}}, ");
-    }
-    return at + (size_t)snprintf(list + at, cap - at, "]");
+// What is left to a device, played here: the steps that it gets are all that is missing.
+static int play_split(const dt_augment *a, const dt_augment_key *k, dt_image *image) {
+    int n = dt_augment_device_steps(a), n_played = 0;
+    dt_pixel_step *steps = malloc((size_t)(n + 1) * sizeof *steps);
+    assert_int_equal(dt_augment_split(a, k, image, &scratch, steps), DT_OK);
+    for (; n_played < n && steps[n_played].kind != DT_PIXEL_END; n_played++)
+        assert_int_equal(dt_pixels_play(image, &steps[n_played], &scratch), DT_OK);
+    free(steps);
+    return n_played;
 }
 
-// Twice the same; also if the flip that comes first is there already, as a resize leaves it.
+// Twice the same; also if the flip that comes first is there already, as a resize leaves it, and if the end of the
+// list is a device's.
 static void any_list_on_any_size(void **state) {
-    int n_mirrored = 0;
+    int n_mirrored = 0, n_played = 0;
+    uint64_t all = 0;
     static const int SIZES[] = {1, 2, 3, 4, 5, 7, 16, 31, 64};
     for (uint32_t round = 0; round < 3000; round++) {
         dt_rng r = {.seed = 99, .slot = round, .purpose = 1};
@@ -651,10 +643,12 @@ static void any_list_on_any_size(void **state) {
         int w = SIZES[dt_rng_below(&r, e++, 9)], h = SIZES[dt_rng_below(&r, e++, 9)];
         int c = dt_rng_below(&r, e++, 2) ? 3 : 1;
         size_t n = (size_t)w * (size_t)h * (size_t)c;
-        uint8_t *p = malloc(n), *again = malloc(n); // exact, for AddressSanitizer
-        for (size_t i = 0; i < n; i++) p[i] = again[i] = (uint8_t)dt_rng_u32(&r, e + (uint32_t)i);
+        uint8_t *p = malloc(n), *again = malloc(n),
+                *apart = malloc(n); // exact, for AddressSanitizer
+        for (size_t i = 0; i < n; i++)
+            p[i] = again[i] = apart[i] = (uint8_t)dt_rng_u32(&r, e + (uint32_t)i);
         dt_buffer own = {0};
-        dt_image image = {p, w, h, c}, image2 = {again, w, h, c};
+        dt_image image = {p, w, h, c}, image2 = {again, w, h, c}, image3 = {apart, w, h, c};
         dt_augment_key key = {5, round, 1};
         double box[4];
         if (dt_augment_box(a, &key, w, h, box))
@@ -668,12 +662,18 @@ static void any_list_on_any_size(void **state) {
         assert_int_equal(dt_augment_apply(a, &key, &image2, &scratch), DT_OK);
         if (memcmp(p, again, n) != 0)
             fail_msg("%s on %dx%dx%d is not the same twice", list, w, h, c);
+        n_played += play_split(a, &key, &image3);
+        if (memcmp(p, apart, n) != 0)
+            fail_msg("%s on %dx%dx%d is not the same apart", list, w, h, c);
+        all = all * 31 + dt_hash64(p, n);
         dt_buffer_fini(&own);
         free(p);
         free(again);
+        free(apart);
         dt_augment_destroy(a);
     }
-    assert_true(n_mirrored > 20);
+    assert_true(n_mirrored > 20 && n_played > 3000);
+    if (getenv("SHOW")) printf("all of them: %016llx\n", (unsigned long long)all);
 }
 
 // ---- config and docs -----------------------------------------------------------------------------------
@@ -744,6 +744,7 @@ int main(void) {
         cmocka_unit_test(a_flip_moves_bytes_only),
         cmocka_unit_test(a_flip_of_colour_moves_pixels),
         cmocka_unit_test(no_turn_is_no_change),
+        cmocka_unit_test(the_noise_is_normal),
         cmocka_unit_test(noise_has_the_deviation_asked_for),
         cmocka_unit_test(a_shift_is_bilinear),
         cmocka_unit_test(a_crop_copies_bytes),

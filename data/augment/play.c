@@ -1,0 +1,59 @@
+// play.c: a step of pixel_steps.h on the host: which loop it is.
+#include "pixels.h"
+
+#include <string.h>
+
+static bool is_mirror(const dt_pixel_step *s, int width) {
+    return s->kind == DT_PIXEL_MOVE && s->as.move.sign_x == -1 && s->as.move.from_x == width - 1 &&
+           s->as.move.sign_y == 1 && s->as.move.from_y == 0;
+}
+
+static dt_status move(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
+    if (is_mirror(s, image->width)) // the commonest of all
+        return dt_pixels_mirror(image, scratch);
+    size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
+    uint8_t *copy = dt_buffer_reserve(scratch, n);
+    if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
+    memcpy(copy, image->data, n);
+    dt_image src = *image;
+    src.data = copy;
+    dt_pixels_warp_step(&src, s, image->data);
+    return DT_OK;
+}
+
+static void patch(dt_image *image, const dt_pixel_step *s) {
+    dt_rect at = {s->as.patch.x, s->as.patch.y, s->as.patch.w, s->as.patch.h};
+    dt_pixels_patch(image, at, s->as.patch.with, &s->as.patch.r);
+}
+
+#define DOES(kind, call)                                                                           \
+    case kind:                                                                                     \
+        call;                                                                                      \
+        return DT_OK
+
+dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
+    switch ((enum dt_pixel_step_kind)s->kind) {
+        DOES(DT_PIXEL_BRIGHTNESS, dt_pixels_brightness(image, s->as.factor));
+        DOES(DT_PIXEL_CONTRAST, dt_pixels_contrast(image, s->as.factor));
+        DOES(DT_PIXEL_SATURATION, dt_pixels_saturation(image, s->as.factor));
+        DOES(DT_PIXEL_HUE, dt_pixels_hue(image, s->as.level));
+        DOES(DT_PIXEL_GREY, dt_pixels_grey(image));
+        DOES(DT_PIXEL_INVERT, dt_pixels_invert(image));
+        DOES(DT_PIXEL_SOLARIZE, dt_pixels_solarize(image, s->as.level));
+        DOES(DT_PIXEL_POSTERIZE, dt_pixels_posterize(image, (uint8_t)s->as.level));
+        DOES(DT_PIXEL_EQUALIZE, dt_pixels_equalize(image));
+        DOES(DT_PIXEL_AUTOCONTRAST, dt_pixels_autocontrast(image));
+        DOES(DT_PIXEL_PATCH, patch(image, s));
+        DOES(DT_PIXEL_NOISE, dt_pixels_noise(image, s->as.noise.deviation, &s->as.noise.r));
+        DOES(DT_PIXEL_END, (void)0);
+    case DT_PIXEL_MOVE:
+    case DT_PIXEL_WARP:
+    case DT_PIXEL_PERSPECTIVE:
+        return move(image, s, scratch);
+    case DT_PIXEL_SHARPNESS:
+        return dt_pixels_sharpness(image, s->as.factor, scratch);
+    case DT_PIXEL_BLUR:
+        return dt_pixels_blur(image, s->as.blur.half, s->as.blur.weight, scratch);
+    }
+    return dt_fail(DT_E_INTERNAL, "no step of pixels is %d", s->kind);
+}

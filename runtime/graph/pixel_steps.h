@@ -1,0 +1,79 @@
+// pixel_steps.h: random changes to the pixels of an image after all draws: a list of steps, each with its numbers.
+// Whoever makes the batch draws them (data/augment) and either plays them there or leaves them to the network's
+// first op, image_augment, which takes them as i32 (N, n_steps * DT_PIXEL_STEP_WORDS). The arithmetic of a step is
+// in pixel_math.h and the bits are the same wherever it is played.
+//
+// Pixels are bytes (H,W,C), C 1 or 3. DT_PIXEL_END ends a list that is shorter than its memory.
+#ifndef DT_GRAPH_PIXEL_STEPS_H
+#define DT_GRAPH_PIXEL_STEPS_H
+
+#include "base/rng.h"
+
+#include <stdint.h>
+
+enum dt_pixel_step_kind {
+    DT_PIXEL_END,
+    // moves pixels
+    DT_PIXEL_MOVE,        // whole pixels: flips, shifts
+    DT_PIXEL_WARP,        // affine, 16.16
+    DT_PIXEL_PERSPECTIVE, // a division a pixel
+    // changes values
+    DT_PIXEL_BRIGHTNESS, // factor
+    DT_PIXEL_CONTRAST,   // factor, about the image's mean luma
+    DT_PIXEL_SATURATION, // factor
+    DT_PIXEL_HUE,        // level: turn, dt_hue_turn
+    DT_PIXEL_GREY,
+    DT_PIXEL_INVERT,
+    DT_PIXEL_SOLARIZE,  // level: from which on
+    DT_PIXEL_POSTERIZE, // level: mask
+    DT_PIXEL_EQUALIZE,
+    DT_PIXEL_AUTOCONTRAST,
+    DT_PIXEL_PATCH,
+    DT_PIXEL_NOISE,
+    // looks at neighbours
+    DT_PIXEL_SHARPNESS, // factor
+    DT_PIXEL_BLUR
+};
+
+enum {
+    DT_PATCH_MEAN = -1,
+    DT_PATCH_RANDOM = -2,
+    DT_PATCH_FIRST_BLOCK = 1024, // of the generator's, for random bytes
+    DT_BLUR_MOST = 19            // taps to either side
+};
+
+typedef struct dt_pixel_step {
+    int32_t kind;
+    union {
+        float factor;
+        int32_t level;
+        struct
+        { // source = sign * out + offset; fill: of what lies outside, below 0: edges repeated
+            int32_t fill, sign_x, from_x, sign_y, from_y;
+        } move;
+        struct { // out pixel -> source pixel, rows of 3 in 16.16
+            int32_t fill, nearest;
+            int64_t m[6];
+        } warp;
+        struct { // homogeneous
+            int32_t fill, nearest;
+            double m[9];
+        } perspective;
+        struct { // with: a level, DT_PATCH_MEAN or DT_PATCH_RANDOM (bytes of r)
+            int32_t x, y, w, h, with;
+            dt_rng r;
+        } patch;
+        struct { // deviation: in 0..1 of the range
+            double deviation;
+            dt_rng r;
+        } noise;
+        struct { // weight[k]: k to either side, of 65536 together
+            int32_t half;
+            uint32_t weight[DT_BLUR_MOST + 1];
+        } blur;
+    } as;
+} dt_pixel_step;
+
+enum { DT_PIXEL_STEP_WORDS = sizeof(dt_pixel_step) / sizeof(int32_t) };
+
+#endif
