@@ -64,6 +64,25 @@ static dt_cuda_plans *open_plans(dt_cuda_api *api, const char *machine, const ch
     return p;
 }
 
+// The pretending machine and the plans that are open on it.
+typedef struct rig {
+    dt_cuda_api *api;
+    dt_cuda_plans *p;
+} rig;
+static rig begin(const char *machine, const char *folder) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    return (rig){api, open_plans(api, machine, folder)};
+}
+// As another start on the same machine, without a file.
+static void start_again(rig *r) {
+    dt_cuda_plans_destroy(r->p);
+    r->p = open_plans(r->api, "m", NULL);
+}
+static void end(rig *r) {
+    dt_cuda_plans_destroy(r->p);
+    assert_int_equal(fake_cuda_destroy(r->api), 0); // all was given back
+}
+
 static int count_calls(dt_cuda_api *api, const char *call) {
     size_t n = 0;
     int count = 0;
@@ -94,29 +113,27 @@ static int choice_of_conv(dt_cuda_plans *p) {
 }
 
 static void test_the_fastest_stays_and_is_shared(void **state) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    rig r = begin("m", NULL);
     const dt_cuda_plan *a = NULL, *b = NULL, *c = NULL;
-    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &a), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &a), DT_OK);
     assert_int_equal(a->choice, 1);
     assert_int_equal(a->n_choices, 3);
-    assert_int_equal(count_calls(api, "dnn_plan"), 3);
-    assert_int_equal(count_calls(api, "dnn_destroy"), 2);
-    assert_int_equal(count_calls(api, "free"), 1);
+    assert_int_equal(count_calls(r.api, "dnn_plan"), 3);
+    assert_int_equal(count_calls(r.api, "dnn_destroy"), 2);
+    assert_int_equal(count_calls(r.api, "free"), 1);
     const dt_dnn_desc same = conv;
-    assert_int_equal(dt_cuda_plan_dnn(p, &same, &b), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &same, &b), DT_OK);
     assert_ptr_equal(a, b);
     dt_dnn_desc other = conv;
     other.win.pad_end[1] = 1;
     other.out_w = 4;
-    assert_int_equal(dt_cuda_plan_dnn(p, &other, &b), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &other, &b), DT_OK);
     assert_ptr_not_equal(a, b);
-    assert_int_equal(dt_cuda_plan_gemm(p, &product, &c), DT_OK);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &c), DT_OK);
     assert_int_equal(c->choice, 1);
-    assert_int_equal(dt_cuda_plan_dnn(p, &attention, &c), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &attention, &c), DT_OK);
     assert_int_equal(c->choice, 1);
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    end(&r);
 }
 
 static void test_nothing_is_timed_where_that_is_wanted(void **state) {
@@ -146,145 +163,127 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
 }
 
 static void test_given_choices_are_obeyed(void **state) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
-    choice_of_conv(p);
-    assert_int_equal(dt_cuda_plan_gemm(p, &product, &plan), DT_OK);
-    char *text = dt_cuda_plans_text(p);
+    choice_of_conv(r.p);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK);
+    char *text = dt_cuda_plans_text(r.p);
     assert_non_null(strstr(text, "1\tconv_fwd bf16 n1 c4 5x5 k3 3x3 window 3x3"));
     assert_non_null(strstr(text, "1\tgemm f32->f32 3x4x5"));
-    dt_cuda_plans_destroy(p);
     text[0] = '2'; // as if another rank had found it faster
-    p = open_plans(api, "m", NULL);
-    assert_int_equal(dt_cuda_plans_take(p, text), 2);
-    fake_cuda_log_clear(api);
-    assert_int_equal(choice_of_conv(p), 2);
-    assert_int_equal(count_calls(api, "dnn_plan"), 1);
-    assert_int_equal(count_calls(api, "dnn_run"), 0);
-    char *again = dt_cuda_plans_text(p); // what was given is handed on, used or not
+    start_again(&r);
+    assert_int_equal(dt_cuda_plans_take(r.p, text), 2);
+    fake_cuda_log_clear(r.api);
+    assert_int_equal(choice_of_conv(r.p), 2);
+    assert_int_equal(count_calls(r.api, "dnn_plan"), 1);
+    assert_int_equal(count_calls(r.api, "dnn_run"), 0);
+    char *again = dt_cuda_plans_text(r.p); // what was given is handed on, used or not
     assert_string_equal(text, again);
     free(again);
-    dt_cuda_plans_destroy(p);
 
     // an engine that is not there any more: chosen anew; lines that are none: skipped
     text[0] = '7';
-    p = open_plans(api, "m", NULL);
+    start_again(&r);
     char *mess = dt_xprintf("x\n-1\tconv\n3 no tab\n\t\n%s99999\tbig\n5", text);
-    assert_int_equal(dt_cuda_plans_take(p, mess), 2);
-    assert_int_equal(choice_of_conv(p), 1);
+    assert_int_equal(dt_cuda_plans_take(r.p, mess), 2);
+    assert_int_equal(choice_of_conv(r.p), 1);
     free(mess);
     free(text);
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    end(&r);
 }
 
 static void test_no_memory_for_timing_is_no_error(void **state) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
-    fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
-    assert_int_equal(choice_of_conv(p), 0);
-    dt_cuda_plans_destroy(p);
-    p = open_plans(api, "m", NULL);
-    fake_cuda_fail(api, "dnn_run", 10, FAKE_INVALID); // the second engine's first run
-    assert_int_not_equal(choice_of_conv(p), 1);
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    rig r = begin("m", NULL);
+    fake_cuda_fail(r.api, "alloc", 0, FAKE_OUT_OF_MEMORY);
+    assert_int_equal(choice_of_conv(r.p), 0);
+    start_again(&r);
+    fake_cuda_fail(r.api, "dnn_run", 10, FAKE_INVALID); // the second engine's first run
+    assert_int_not_equal(choice_of_conv(r.p), 1);
+    end(&r);
 }
 
 static void test_what_cudnn_does_not_do(void **state) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    rig r = begin("m", NULL);
     const dt_cuda_plan *plan = (void *)1;
     dt_dnn_desc d = attention;
     d.type = DT_F32;
-    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_null(plan);
-    assert_int_equal(count_calls(api, "dnn_choices"), 0);
+    assert_int_equal(count_calls(r.api, "dnn_choices"), 0);
     setenv("FAKE_CUDA_NO_DNN", "1", 1);
-    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_OK);
     assert_null(plan);
     unsetenv("FAKE_CUDA_NO_DNN");
-    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK); // it is remembered
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_OK); // it is remembered
     assert_null(plan);
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    end(&r);
 }
 
 // Only a refusal means that there is no engine: all else would be slow for a reason that nobody reads.
 static void test_a_library_that_is_broken_ends_the_start(void **state) {
     static const char *const calls[] = {"dnn_choices", "gemm_choices"};
-    dt_cuda_api *api = fake_cuda_create(NULL);
+    rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
     for (int i = 0; i < 2; i++) {
-        dt_cuda_plans *p = open_plans(api, "m", NULL);
-        fake_cuda_fail(api, calls[i], 0, 4000);
-        assert_int_equal(i ? dt_cuda_plan_gemm(p, &product, &plan)
-                           : dt_cuda_plan_dnn(p, &conv, &plan),
+        fake_cuda_fail(r.api, calls[i], 0, 4000);
+        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &product, &plan)
+                           : dt_cuda_plan_dnn(r.p, &conv, &plan),
                          DT_E_INTERNAL);
         assert_null(plan);
         assert_non_null(strstr(dt_error_message(), i ? "cuBLASLt fails for gemm f32"
                                                      : "cuDNN fails for conv_fwd bf16"));
         assert_non_null(strstr(dt_error_message(), "an error that the test asked for"));
-        dt_cuda_plans_destroy(p);
-        p = open_plans(api, "m", NULL);
-        fake_cuda_fail(api, calls[i], 0, FAKE_NOT_SUPPORTED);
-        assert_int_equal(
-            i ? dt_cuda_plan_gemm(p, &product, &plan) : dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
+        start_again(&r);
+        fake_cuda_fail(r.api, calls[i], 0, FAKE_NOT_SUPPORTED);
+        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &product, &plan)
+                           : dt_cuda_plan_dnn(r.p, &conv, &plan),
+                         DT_OK);
         assert_null(plan);
-        dt_cuda_plans_destroy(p);
+        start_again(&r);
     }
     // a chosen engine that cannot be made for another reason than that it is gone
     char desc[DT_DESC_TEXT];
     char *text = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
-    assert_int_equal(dt_cuda_plans_take(p, text), 1);
-    fake_cuda_fail(api, "dnn_plan", 0, 4000);
-    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_E_INTERNAL);
-    dt_cuda_plans_destroy(p);
-    p = open_plans(api, "m", NULL);
-    assert_int_equal(dt_cuda_plans_take(p, text), 1);
-    fake_cuda_fail(api, "dnn_plan", 0, FAKE_NOT_SUPPORTED);
-    assert_int_equal(choice_of_conv(p), 1);
-    dt_cuda_plans_destroy(p);
+    assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
+    fake_cuda_fail(r.api, "dnn_plan", 0, 4000);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_E_INTERNAL);
+    start_again(&r);
+    assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
+    fake_cuda_fail(r.api, "dnn_plan", 0, FAKE_NOT_SUPPORTED);
+    assert_int_equal(choice_of_conv(r.p), 1);
     free(text);
     // one engine of a list is passed over
-    p = open_plans(api, "m", NULL);
-    fake_cuda_fail(api, "dnn_plan", 1, 4000);
-    assert_int_not_equal(choice_of_conv(p), 1);
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    start_again(&r);
+    fake_cuda_fail(r.api, "dnn_plan", 1, 4000);
+    assert_int_not_equal(choice_of_conv(r.p), 1);
+    end(&r);
 }
 
 // An engine that breaks the device while it is timed is named; it is not passed over in silence.
 static void test_an_engine_that_breaks_the_device(void **state) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
-    fake_cuda_fail(api, "dnn_run", 10, FAKE_ILLEGAL_ADDRESS); // the second engine's first run
-    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_E_INTERNAL);
+    fake_cuda_fail(r.api, "dnn_run", 10, FAKE_ILLEGAL_ADDRESS); // the second engine's first run
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_E_INTERNAL);
     assert_non_null(strstr(dt_error_message(), "timing engine 1 of conv_fwd bf16"));
     assert_non_null(strstr(dt_error_message(), "illegal memory access"));
-    dt_cuda_plans_destroy(p);
-    fake_cuda_destroy(api); // nothing can be given back to a broken device
+    dt_cuda_plans_destroy(r.p);
+    fake_cuda_destroy(r.api); // nothing can be given back to a broken device
 }
 
 // What cuDNN compiles is tried only where there are fewer than three others.
 static void test_few_engines_are_compiled(void **state) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    rig r = begin("m", NULL);
     setenv("FAKE_CUDA_COMPILED", "5", 1);
-    choice_of_conv(p);
-    assert_int_equal(count_calls(api, "dnn_plan"), 3);
-    dt_cuda_plans_destroy(p);
-    p = open_plans(api, "m", NULL);
-    fake_cuda_log_clear(api);
-    fake_cuda_fail(api, "dnn_plan", 1, FAKE_NOT_SUPPORTED);
-    choice_of_conv(p);
-    assert_int_equal(count_calls(api, "dnn_plan"), 4);
+    choice_of_conv(r.p);
+    assert_int_equal(count_calls(r.api, "dnn_plan"), 3);
+    start_again(&r);
+    fake_cuda_log_clear(r.api);
+    fake_cuda_fail(r.api, "dnn_plan", 1, FAKE_NOT_SUPPORTED);
+    choice_of_conv(r.p);
+    assert_int_equal(count_calls(r.api, "dnn_plan"), 4);
     unsetenv("FAKE_CUDA_COMPILED");
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    end(&r);
 }
 
 // When a start has timed for long enough, favourites serve, and the next start times those.
@@ -312,12 +311,10 @@ static void test_timing_has_a_budget(void **state) {
 // ---- the file --------------------------------------------------------------------------------------
 // Whether conv is timed by a fresh start on `machine`.
 static bool timed(const char *machine, const char *folder) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, machine, folder);
-    assert_int_equal(choice_of_conv(p), 1);
-    const bool ran = count_calls(api, "dnn_run") > 0;
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    rig r = begin(machine, folder);
+    assert_int_equal(choice_of_conv(r.p), 1);
+    const bool ran = count_calls(r.api, "dnn_run") > 0;
+    end(&r);
     return ran;
 }
 
@@ -361,15 +358,13 @@ static void test_choices_are_kept_in_a_file(void **state) {
 // What a start on `machine` does for conv, whose choice is `text` (NULL: the file's): 'r' restores the plan, 'm'
 // makes that of the choice, 't' times them all.
 static char start(const char *machine, const char *folder, const char *text) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, machine, folder);
-    if (text) assert_int_equal(dt_cuda_plans_take(p, text), 1);
-    assert_int_equal(choice_of_conv(p), text ? atoi(text) : 1);
-    const bool asked = count_calls(api, "dnn_choices") > 0;
-    const char did = count_calls(api, "dnn_run") ? 't' : asked ? 'm' : 'r';
-    assert_int_equal(count_calls(api, "dnn_plan"), did == 't' ? 3 : did == 'm');
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    rig r = begin(machine, folder);
+    if (text) assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
+    assert_int_equal(choice_of_conv(r.p), text ? atoi(text) : 1);
+    const bool asked = count_calls(r.api, "dnn_choices") > 0;
+    const char did = count_calls(r.api, "dnn_run") ? 't' : asked ? 'm' : 'r';
+    assert_int_equal(count_calls(r.api, "dnn_plan"), did == 't' ? 3 : did == 'm');
+    end(&r);
     return did;
 }
 
@@ -408,15 +403,13 @@ static void test_other_networks_choices_stay_in_the_file(void **state) {
     char folder[] = "/tmp/dtrain_plans.XXXXXX";
     assert_non_null(mkdtemp(folder));
     assert_int_equal(start("H200", folder, NULL), 't');
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "H200", folder);
+    rig r = begin("H200", folder);
     const dt_cuda_plan *plan = NULL;
-    assert_int_equal(dt_cuda_plan_gemm(p, &product, &plan), DT_OK);
-    char *text = dt_cuda_plans_text(p);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK);
+    char *text = dt_cuda_plans_text(r.p);
     assert_true(strncmp(text, "1\tgemm", 6) == 0 && !strstr(text, "conv_fwd"));
     free(text);
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    end(&r);
     assert_int_equal(start("H200", folder, NULL), 'r'); // and the file has both
     assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
@@ -474,37 +467,34 @@ static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
 // Sums are taken where the machine's clock says that they cost less than a pass of their own; a no is kept like any
 // other choice, and is for sums alone.
 static void test_sums_are_taken_where_they_pay(void **state) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
     dt_dnn_desc d = conv;
     d.type = DT_F16;
     d.bias = false;
     d.sums = true;
-    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_non_null(plan);
     assert_int_equal(plan->choice, 1);
     d.k = FAKE_SUMS_CHEAP + 1;
     for (int again = 0; again < 2; again++) {
-        assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+        assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
         assert_null(plan);
     }
-    char *text = dt_cuda_plans_text(p);
+    char *text = dt_cuda_plans_text(r.p);
     assert_non_null(strstr(text, "-1\tconv_fwd f16 n1 c4 5x5 k257"));
-    dt_cuda_plans_destroy(p);
-    p = open_plans(api, "m", NULL);
-    assert_int_equal(dt_cuda_plans_take(p, text), 4);
-    assert_int_equal(dt_cuda_plans_take(p, "-1\tconv_fwd f16 without"), 0);
-    fake_cuda_log_clear(api);
-    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    start_again(&r);
+    assert_int_equal(dt_cuda_plans_take(r.p, text), 4);
+    assert_int_equal(dt_cuda_plans_take(r.p, "-1\tconv_fwd f16 without"), 0);
+    fake_cuda_log_clear(r.api);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_null(plan);
     d.k = conv.k;
-    assert_int_equal(dt_cuda_plan_dnn(p, &d, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_non_null(plan);
-    assert_int_equal(count_calls(api, "dnn_run"), 0);
+    assert_int_equal(count_calls(r.api, "dnn_run"), 0);
     free(text);
-    dt_cuda_plans_destroy(p);
-    assert_int_equal(fake_cuda_destroy(api), 0);
+    end(&r);
 }
 
 int main(void) {

@@ -254,52 +254,58 @@ static void the_ring_wraps(void **state) {
     set->close(set);
 }
 
-static dt_dataset *open_irises(const char *tar, dt_config **c) {
+// Readers over a set of irises of its own: a tar, in stored order.
+typedef struct irises {
+    dt_config *config;
+    dt_dataset *set;
+    walk w;
+    dt_ahead *a;
+} irises;
+
+// Places up to `end`; 0: each sample once. o: readers and what they follow; the rest is filled in here.
+static void begin_irises(irises *r, const char *name, int64_t end, dt_ahead_opts o) {
+    const char *tar = fixture_path(name);
+    fixture_pack(fixture_path("raw/iris"), tar);
     char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: "
                             "image, size: [8, 16]}\n  shuffle: none\nmodel: {name: fusion}\n"
                             "train: {global_batch: 8, micro_batch: 2}\n",
                             tar);
-    *c = NULL;
-    dt_dataset *set;
-    if (dt_config_parse(c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-        dt_data_open(&set, *c, NULL, 1, NULL) != DT_OK)
+    *r = (irises){0};
+    if (dt_config_parse(&r->config, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
+        dt_data_open(&r->set, r->config, NULL, 1, NULL) != DT_OK)
         fail_msg("%s", dt_error_message());
     free(text);
-    return set;
+    const dt_data *d = r->set->self;
+    r->w = (walk){d, end ? end : d->view.n};
+    o.d = d, o.ctx = &r->w;
+    o.max_readers = o.n_readers, o.always = true, o.cap_bytes = 1 << 20;
+    assert_int_equal(dt_ahead_create(&r->a, &o), DT_OK);
+}
+
+static void end_irises(irises *r) {
+    dt_ahead_destroy(r->a);
+    r->set->close(r->set);
+    dt_config_destroy(r->config);
 }
 
 // Records that lie one behind the other in a tar, taken in stored order, share a read.
 static void neighbours_share_a_read(void **state) {
-    const char *tar = fixture_path("set-000000.tar");
-    fixture_pack(fixture_path("raw/iris"), tar);
-    dt_config *c;
-    dt_dataset *set = open_irises(tar, &c);
-    const dt_data *d = set->self;
-    walk w = {d, d->view.n};
-    dt_ahead_opts o = {.d = d,
-                       .sample_at = walk_at,
-                       .ctx = &w,
-                       .n_readers = 1,
-                       .max_readers = 1,
-                       .always = true,
-                       .cap_bytes = 1 << 20};
-    dt_ahead *a;
+    irises r;
+    begin_irises(&r, "set-000000.tar", 0, (dt_ahead_opts){.sample_at = walk_at, .n_readers = 1});
+    const dt_data *d = r.w.d;
     dt_ahead_stats t;
     uint64_t wait = 0;
-    assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
     double end = dt_clock_s() + 10;
-    do dt_ahead_get_stats(a, &t);
+    do dt_ahead_get_stats(r.a, &t);
     while (t.n_ready < (int)d->view.n && dt_clock_s() < end);
-    assert_int_equal(dt_ahead_begin(a, 0, d->view.n), d->view.n);
+    assert_int_equal(dt_ahead_begin(r.a, 0, d->view.n), d->view.n);
     for (int64_t p = 0; p < d->view.n; p++) {
-        check_place(d, p, dt_ahead_wait(a, p, &wait), SIZE_MAX);
-        dt_ahead_release(a, p);
+        check_place(d, p, dt_ahead_wait(r.a, p, &wait), SIZE_MAX);
+        dt_ahead_release(r.a, p);
     }
     assert_int_equal(d->view.n, 60);
     assert_int_equal(t.n_reads, 2); // 32 places at most
-    dt_ahead_destroy(a);
-    set->close(set);
-    dt_config_destroy(c);
+    end_irises(&r);
 }
 
 static void reading_ahead_begins_and_ends(void **state) {
@@ -438,42 +444,29 @@ static int run_at(const void *ctx, int64_t window, int k, uint32_t sample[]) {
 
 // A run of neighbours is one read. As they are in the page cache, that is noticed, and no more are.
 static void a_run_is_a_read(void **state) {
-    const char *tar = fixture_path("runs-000000.tar");
-    fixture_pack(fixture_path("raw/iris"), tar);
-    dt_config *c;
-    dt_dataset *set = open_irises(tar, &c);
-    walk w = {set->self, 240};
-    dt_ahead_opts o = {.d = set->self,
-                       .sample_at = in_windows_at,
-                       .window_of = window_of,
-                       .run_at = run_at,
-                       .ctx = &w,
-                       .n_readers = 2,
-                       .max_readers = 2,
-                       .always = true,
-                       .cap_bytes = 1 << 20};
-    dt_ahead *a;
+    irises r;
+    begin_irises(
+        &r, "runs-000000.tar", 240,
+        (dt_ahead_opts){
+            .sample_at = in_windows_at, .window_of = window_of, .run_at = run_at, .n_readers = 2});
     dt_ahead_stats t;
     uint64_t wait = 0;
-    assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
     double end = dt_clock_s() + 10;
-    do dt_ahead_get_stats(a, &t);
+    do dt_ahead_get_stats(r.a, &t);
     while (t.by_windows && dt_clock_s() < end);
     assert_false(t.by_windows);
     // one window, and what the other reader had begun of the next
     assert_true(t.n_block_reads >= OF_WINDOW / RUN && t.n_block_reads <= 2 * OF_WINDOW / RUN);
-    for (int64_t at = 0; at < w.end; at += 4) {
-        int64_t own = dt_ahead_begin(a, at, at + 4);
+    for (int64_t at = 0; at < r.w.end; at += 4) {
+        int64_t own = dt_ahead_begin(r.a, at, at + 4);
         for (int64_t p = at; p < own; p++) {
             uint32_t sample = 0;
-            in_windows_at(&w, p, &sample);
-            check_place(set->self, sample, dt_ahead_wait(a, p, &wait), SIZE_MAX);
-            dt_ahead_release(a, p);
+            in_windows_at(&r.w, p, &sample);
+            check_place(r.w.d, sample, dt_ahead_wait(r.a, p, &wait), SIZE_MAX);
+            dt_ahead_release(r.a, p);
         }
     }
-    dt_ahead_destroy(a);
-    set->close(set);
-    dt_config_destroy(c);
+    end_irises(&r);
 }
 
 // What was read ahead belongs to the sample that was meant, never to the one that replaces it: with hashes
