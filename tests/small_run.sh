@@ -3,6 +3,7 @@
 #   small_data DIR         makes DIR/raw and DIR/small.lmdb
 #   small_config DIR       prints the path of a config on it
 #   train WORD …           trains $config, output in $work/out and $work/log, shown if it fails
+#   need_mpi               ends the test as skipped where there are no ranks
 #   mpi NP COMMAND …       on NP ranks
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
 #   wait_for_step RUN      returns when the run's metrics show a step
@@ -27,8 +28,14 @@ trap 'exit 130' INT
 # ranks and tests share cores here: a thread that waits must not hold one
 export OMP_WAIT_POLICY=passive
 
-# what Open MPI keeps until a rank ends is not ours to judge (LeakSanitizer looks at a lone process)
-ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" mpirun --oversubscribe --bind-to none -np)
+need_mpi() {
+    command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
+    [ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+}
+# Open MPI's own lock orders, and what it keeps until a rank ends, are not ours to judge (LeakSanitizer looks at a
+# lone process)
+ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" "TSAN_OPTIONS=${TSAN_OPTIONS:-}:detect_deadlocks=0"
+       mpirun --oversubscribe --bind-to none -np)
 
 fail() {
     [ ! -e "$work/log" ] || tail -20 "$work/log" >&2

@@ -19,11 +19,7 @@
 #include <unistd.h>
 
 static const char yaml[] =
-    "run: {name: engines, seed: 3}\n"
-    "device: {threads: 1, lanes: 1}\n"
-    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"
-    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"
-    "model: {name: fusion}\n"
+    "run: {name: engines, seed: 3}\n" MEMORY_YAML
     "train: {global_batch: 2, micro_batch: 2, max_steps: 9, precision: fp32}\n"
     "eval: {every: 9 steps}\n"
     "metrics: {sinks: [jsonl]}\n";
@@ -62,29 +58,14 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     const char *overrides[] = {where, until};
     setenv("FAKE_CUDA_FASTEST", fastest, 1);
     setenv("FAKE_CUDA_VERSIONS", versions, 1);
-    dt_config *c = NULL;
-    dt_comm *comm = NULL;
-    assert_int_equal(dt_config_parse(&c, "test", yaml, sizeof yaml - 1, overrides, 2), DT_OK);
-    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
-    FILE *results = tmpfile();
-    dt_trainer_args a = {.config = c,
-                         .comm = comm,
-                         .version = "test",
-                         .results = results,
-                         .build_graph = build_graph,
-                         .open_data = open_data};
     api = fake_cuda_create(NULL);
-    dt_trainer_outcome outcome;
-    const dt_status st = dt_trainer_train(&a, &outcome);
+    const dt_status st = train_in_memory(yaml, overrides, 2);
     if (st != DT_E_PREEMPTED) fail_msg("%d: %s", (int)st, dt_error_message());
     start_report r = {0};
     size_t n = 0;
     const fake_cuda_call *log = fake_cuda_log(api, &n);
     for (size_t i = 0; i < n; i++) r.timed |= strcmp(log[i].call, "event_ms") == 0;
     assert_int_equal(fake_cuda_destroy(api), 0);
-    fclose(results);
-    dt_comm_destroy(comm);
-    dt_config_destroy(c);
 
     snprintf(file, sizeof file, "engines/checkpoints/step-%08d/state.json", step);
     char *path = path_of(file), *text = NULL;

@@ -5,8 +5,7 @@
 # run, also with gradients in bf16 on their way, with uneven shares and where a rank's NCCL cannot be captured; more ranks
 # than devices, two on one, a missing NCCL, sums that come out wrong and a rank that stops are one clear line and in time.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
-[ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+need_mpi
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
 
 small_data "$work" 3 4

@@ -2,8 +2,7 @@
 # One rank of two is SIGKILLed in mid-training: the job ends within seconds with an exit code that is not
 # 0, a line names the rank, and the same command again ends with the undisturbed run's weights.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
-[ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+need_mpi
 
 small_data "$work"
 config=$(small_config "$work")

@@ -3,8 +3,7 @@
 # up to its size. A rank is SIGKILLed: no shared memory is left behind, one that a dead job did leave is
 # removed, and the same command goes on to the weights of a calm run without a cache.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
-[ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+need_mpi
 
 # bytes of the cache in the address space of each rank: "Rss Pss Shared" in KiB, summed
 share_of() {

@@ -2,8 +2,7 @@
 # A read of one rank's loader does not come back: that rank says which file and record it reads and for how
 # long, and after comm.timeout the others end the job with 240 and name it.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
-[ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+need_mpi
 sanitized && { echo "skipped: a sanitizer has its own pread"; exit 77; }
 
 cc -O1 -shared -fPIC -o "$work/slow.so" "$SOURCE/tests/slow_read.c" -ldl

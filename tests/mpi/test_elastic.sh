@@ -3,8 +3,7 @@
 # when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it. Samples
 # are mixed, so that batches and soft labels are part of it.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
-[ -e "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+need_mpi
 
 small_data "$work"
 config=$(small_config "$work")

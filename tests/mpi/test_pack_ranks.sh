@@ -2,8 +2,7 @@
 # dtrain pack on 1, 2 and 3 ranks and on several threads: the same bytes; so after ranks were killed, and
 # an error of one rank is an error of all with one line.
 . "${SOURCE:?}/tests/small_run.sh" || exit
-command -v mpirun >/dev/null || { echo "skipped: no mpirun"; exit 77; }
-[ -f "$BUILD/dtrain_mpi.so" ] || { echo "skipped: built without MPI"; exit 77; }
+need_mpi
 cd "$work"
 
 python3 - <<'PY'

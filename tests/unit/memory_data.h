@@ -1,6 +1,5 @@
 // memory_data.h: a data set of known images in memory and a network for it, for tests that run the whole trainer:
-// two images and a class, as the config says that the including test has. 25 samples to train on, 7 to
-// validate, 5 to test.
+// two images and a class (MEMORY_YAML). 25 samples to train on, 7 to validate, 5 to test.
 #ifndef DT_TESTS_MEMORY_DATA_H
 #define DT_TESTS_MEMORY_DATA_H
 
@@ -10,10 +9,18 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { H = 16, W = 16, CLASSES = 5, MAX_BATCH = 8, SLOTS = 4 };
+
+// The part of the config that says so; on one thread.
+#define MEMORY_YAML                                                                                \
+    "device: {threads: 1, lanes: 1}\n"                                                             \
+    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"              \
+    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"      \
+    "model: {name: fusion}\n"
 
 static const int64_t n_samples[] = {[DT_SPLIT_TRAIN] = 25, [DT_SPLIT_VAL] = 7, [DT_SPLIT_TEST] = 5};
 
@@ -175,6 +182,28 @@ static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **ou
                        .batch = r->batch,
                        .training = r->training};
     return dt_model_graph(out, &a, r->low);
+}
+
+// What one process's training gives, on the backend that dt_backend_create makes.
+static dt_status train_in_memory(const char *yaml, const char *const *overrides, int n_overrides) {
+    dt_config *c = NULL;
+    dt_comm *comm = NULL;
+    assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, n_overrides),
+                     DT_OK);
+    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
+    FILE *results = tmpfile();
+    dt_trainer_args a = {.config = c,
+                         .comm = comm,
+                         .version = "test",
+                         .results = results,
+                         .build_graph = build_graph,
+                         .open_data = open_data};
+    dt_trainer_outcome outcome;
+    dt_status st = dt_trainer_train(&a, &outcome);
+    fclose(results);
+    dt_comm_destroy(comm);
+    dt_config_destroy(c);
+    return st;
 }
 
 #endif

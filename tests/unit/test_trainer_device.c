@@ -19,16 +19,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char yaml[] =
-    "run: {name: device, seed: 3}\n"
-    "device: {threads: 1, lanes: 1}\n"
-    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"
-    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"
-    "model: {name: fusion}\n"
-    "train: {global_batch: 8, micro_batch: 2, epochs: 3, precision: fp32}\n"
-    "eval: {every: 1 epoch}\n"
-    "checkpoint: {every: 2 steps, keep: 9}\n"
-    "metrics: {sinks: [jsonl]}\n";
+static const char yaml[] = "run: {name: device, seed: 3}\n" MEMORY_YAML
+                           "train: {global_batch: 8, micro_batch: 2, epochs: 3, precision: fp32}\n"
+                           "eval: {every: 1 epoch}\n"
+                           "checkpoint: {every: 2 steps, keep: 9}\n"
+                           "metrics: {sinks: [jsonl]}\n";
 
 // The linker puts this in the place of dt_backend_create (tests/CMakeLists.txt).
 static bool on_device;
@@ -47,25 +42,8 @@ static dt_status run(bool device, const char *name, const char *extra) {
     snprintf(where, sizeof where, "run.dir=%s", dir);
     snprintf(named, sizeof named, "run.name=%s", name);
     const char *overrides[] = {where, named, extra};
-    dt_config *c = NULL;
-    assert_int_equal(dt_config_parse(&c, "test", yaml, sizeof yaml - 1, overrides, extra ? 3 : 2),
-                     DT_OK);
-    dt_comm *comm = NULL;
-    assert_int_equal(dt_comm_create_self(&comm), DT_OK);
-    FILE *results = tmpfile();
-    dt_trainer_args a = {.config = c,
-                         .comm = comm,
-                         .version = "test",
-                         .results = results,
-                         .build_graph = build_graph,
-                         .open_data = open_data};
     on_device = device;
-    dt_trainer_outcome outcome;
-    dt_status st = dt_trainer_train(&a, &outcome);
-    fclose(results);
-    dt_comm_destroy(comm);
-    dt_config_destroy(c);
-    return st;
+    return train_in_memory(yaml, overrides, extra ? 3 : 2);
 }
 
 static char *read_file(const char *name, const char *file, size_t *n) {
