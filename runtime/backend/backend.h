@@ -212,6 +212,7 @@ typedef struct dt_backend {
     const dt_device *device; // NULL: the CPU
     void *self;
     int threads;
+    bool relu_bits; // its kernels want dt_pass_relu_bits
     bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // natively fast
     bool (*computes_dtype)(const struct dt_backend *b, dt_dtype t); // at all
     // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"

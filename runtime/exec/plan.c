@@ -10,6 +10,7 @@
 // nodes in the graph (layouts would leak into the IR).
 
 #include "exec/plan_internal.h"
+#include "graph/passes/passes.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -307,9 +308,8 @@ static dt_status fill_plan(dt_plan *p) {
     return dt_params_place_packs(p->params);
 }
 
-dt_status dt_plan_create(dt_plan **out, const dt_graph *g, dt_params *params,
-                         const dt_plan_opts *opts) {
-    DT_TRY(dt_graph_check(g));
+dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt_plan_opts *opts) {
+    DT_TRY(params->backend->relu_bits ? dt_pass_relu_bits(g) : dt_graph_check(g));
     dt_plan *p = dt_xcalloc(1, sizeof *p);
     dt_arena_init(&p->arena);
     p->graph = g;

@@ -335,7 +335,10 @@ static void test_one_batch_norm_kernel(void **state) {
     float *x = aligned(N * 4), *dy = aligned(N * 4), *y[2], *dx[2], scale[C], shift[C];
     float *partial = aligned((size_t)(three.n_chunks * 2 * three.padded) * 4);
     float *consts = aligned((size_t)three.padded * 5 * 4), saved[2][2][C], grad[2][2][C];
-    for (int i = 0; i < 2; i++) y[i] = aligned(N * 4), dx[i] = aligned(N * 4);
+    uint8_t *bits[2];
+    float *dresidual = aligned(N * 4);
+    for (int i = 0; i < 2; i++)
+        y[i] = aligned(N * 4), dx[i] = aligned(N * 4), bits[i] = aligned(N / 8);
     for (int i = 0; i < N; i++) {
         const dt_rng r = {.seed = 4};
         x[i] = dt_rng_uniform(&r, (uint32_t)i),
@@ -343,13 +346,15 @@ static void test_one_batch_norm_kernel(void **state) {
     }
     for (int c = 0; c < C; c++)
         scale[c] = c ? 1 + 0.1f * (float)c : -1, shift[c] = 0.05f * (float)c;
-    for (int mask = DT_BN_NONE; mask <= DT_BN_OF_Y; mask++) {
+    for (int mask = DT_BN_NONE; mask <= DT_BN_BITS; mask++) {
         for (int k = 0; k < 2; k++) { // 0: three kernels
             dt_bn_args s = {.c = k ? one : three,
                             .x = x,
                             .out = y[k],
                             .partial = partial,
                             .consts = consts,
+                            .residual = mask == DT_BN_BITS ? dy : NULL,
+                            .bits = bits[k],
                             .type = DT_F32,
                             .relu = mask != DT_BN_NONE};
             dt_bn_finish_args f = {.c = three,
@@ -374,11 +379,15 @@ static void test_one_batch_norm_kernel(void **state) {
                 RUN(bn_finish, &f, 1, 1024);
                 RUN(bn_apply, &last, flow.n_chunks * flow.tiles, 256);
             }
-            s.dy = dy, s.y = y[k], s.out = dx[k], s.mask = mask;
+            for (int i = 0; i < N && mask == DT_BN_BITS; i++)
+                assert_int_equal(bits[k][i / 8] >> i % 8 & 1, y[k][i] > 0);
+            s.dy = dy, s.bits_in = bits[k], s.out = dx[k], s.mask = mask;
+            s.dresidual = mask == DT_BN_BITS ? dresidual : NULL;
             s.mean = f.mean_in = saved[k][0], s.invstd = f.var_in = saved[k][1];
             s.scale = scale, s.shift = shift;
             f.out1 = grad[k][0], f.out2 = grad[k][1];
             last = s;
+            if (s.dresidual) last.dy = dresidual, last.mask = DT_BN_NONE;
             last.c = k ? one : flow;
             all.sums = s, all.apply = last, all.finish = f;
             if (k) {
@@ -394,8 +403,8 @@ static void test_one_batch_norm_kernel(void **state) {
                     worst(grad[1][1], grad[0][1], C) < 1e-5);
         assert_true(worst(dx[1], dx[0], N) < 1e-5);
     }
-    for (int i = 0; i < 2; i++) free(y[i]), free(dx[i]);
-    free(x), free(dy), free(partial), free(consts);
+    for (int i = 0; i < 2; i++) free(y[i]), free(dx[i]), free(bits[i]);
+    free(x), free(dy), free(partial), free(consts), free(dresidual);
 }
 
 int main(void) {

@@ -27,6 +27,8 @@ static void ref_bn(const own_case *c, double *const *in, double *const *out) {
             if (c->n_in > 5) y += in[5][AT(i, j)];
             v[AT(i, j)] = y;
             if (!pool) out[0][AT(i, j)] = relu && y < 0 ? 0 : y;
+            if (!pool && out[3] && y > 0)
+                out[3][(i * h * w + j) * ((ch + 7) / 8) + k / 8] += 1 << k % 8;
         }
         for (int64_t i = 0; pool && i < n; i++)
             for (int64_t r = 0; r < h / 2; r++)
@@ -83,6 +85,14 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bool trainin
         c.grad_in = 7u | (residual ? 32 : 0);
         c.save_in = 7, c.save_out = 6u | (pool ? 8 : relu ? 1 : 0);
     }
+#ifdef DT_ROWS_CUDA // bits instead of y, as passes/relu_bits.c has it
+    if (training && residual && relu) {
+        c.out_shape[3] = S2(count(&x) / x.d[1], (x.d[1] + 7) / 8);
+        c.compare_out |= 8, c.save_out = 6 | 8;
+    } else if (training && !pool) {
+        c.save_out = 6; // made again from x
+    }
+#endif
     own_case_run(&c);
 }
 

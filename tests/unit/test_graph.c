@@ -343,6 +343,28 @@ static void fuse_merges_chains(void **state) {
     dt_graph_destroy(g);
 }
 
+// Bits for the ReLU behind a residual alone, and then its gradient does not read y.
+static void relu_bits_replace_y(void **state) {
+    dt_graph *g = small_net(true, false);
+    assert_int_equal(dt_pass_fuse(g), DT_OK);
+    differentiate(g);
+    dt_node *b1 = node(g, "bn1"), *b2 = node(g, "bn2"), *d2 = node(g, "bn2.bwd");
+    const dt_value argmax = b1->out[3];
+    for (int twice = 0; twice < 2; twice++) {
+        assert_int_equal(dt_pass_relu_bits(g), DT_OK);
+        const dt_value bits = b2->out[3];
+        const dt_value_info *v = dt_info_of(g, bits);
+        assert_int_equal(b1->out[3], argmax);
+        assert_int_equal(v->dtype, DT_U8);
+        // (2,4,4,4): 32 pixels of 4 channels
+        assert_true(v->shape.n == 2 && v->shape.d[0] == 2 * 4 * 4 && v->shape.d[1] == 1);
+        assert_true(&g->nodes[v->producer] == b2 && v->out_index == 3);
+        assert_int_equal(d2->in[6 + 0], DT_NONE);
+        assert_int_equal(d2->in[6 + 3], bits);
+    }
+    dt_graph_destroy(g);
+}
+
 static void fuse_leaves_what_others_read(void **state) {
     dt_graph *g = small_net(true, true);
     assert_int_equal(dt_pass_fuse(g), DT_OK);
@@ -555,6 +577,7 @@ int main(void) {
         cmocka_unit_test(uses_are_summed_and_positions_bound),
         cmocka_unit_test(differentiation_refuses),
         cmocka_unit_test(fuse_merges_chains),
+        cmocka_unit_test(relu_bits_replace_y),
         cmocka_unit_test(fuse_leaves_what_others_read),
         cmocka_unit_test(fuse_keeps_the_form_of_gelu),
         cmocka_unit_test(fold_takes_batch_norms_in),

@@ -2,8 +2,8 @@
 // they move: kernels/batch_norm_kernels.h).
 //
 //   forward   in  x, scale, shift, running mean, running variance, [residual]
-//             out y, saved mean, saved 1/std, [argmax u8], STAT batch mean, STAT unbiased variance
-//   backward  in  x, scale, [shift], …; y (ReLU without pool), saved mean, saved 1/std, argmax (pool); dy
+//             out y, saved mean, saved 1/std, [argmax u8 | bits u8], STAT batch mean, STAT unbiased variance
+//   backward  in  x, scale, shift, …; saved mean, saved 1/std, argmax (pool) or bits (residual and ReLU); dy
 //             out dx, dscale, dshift, -, -, dresidual
 //
 // Three kernels a direction: a pass for sums, the constants of each channel, a pass that applies them. One, where
@@ -101,7 +101,6 @@ static dt_status prepare_forward(dt_site *s) {
 static dt_status prepare_backward(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0),
                         *dres = s->node->n_out > 5 ? dt_site_out(s, 5) : NULL;
-    const int y_at = dt_cuda_pos_out(s, 0), argmax_at = dt_cuda_pos_out(s, 3);
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
     const dt_layout given = s->in_layout[0];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -115,12 +114,12 @@ static dt_status prepare_backward(dt_site *s) {
     // The mask can be made from x, unless a residual was added: whether there was one shows in the forward node.
     const dt_node *forward = &s->graph->nodes[s->node->forward];
     const bool plain = forward->n_in <= 5 || forward->in[5] == DT_NONE;
-    st->mask = !st->relu || st->pool                ? DT_BN_NONE
-               : plain && s->node->in[2] != DT_NONE ? DT_BN_OF_X
-                                                    : DT_BN_OF_Y;
-    if (st->pool ? s->node->in[argmax_at] == DT_NONE
-                 : st->mask == DT_BN_OF_Y && s->node->in[y_at] == DT_NONE)
-        return dt_cuda_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
+    st->mask = !st->relu || st->pool ? DT_BN_NONE : plain ? DT_BN_OF_X : DT_BN_BITS;
+    if ((st->pool || st->mask == DT_BN_BITS) && s->node->in[dt_cuda_pos_out(s, 3)] == DT_NONE)
+        return dt_cuda_fail(s, "the backward node lacks %s",
+                            st->pool ? "argmax" : "the ReLU's bits");
+    if (st->mask == DT_BN_OF_X && s->node->in[2] == DT_NONE)
+        return dt_cuda_fail(s, "the backward node lacks shift");
     const int64_t rows = (st->height + 1) / 2, across = (st->width + 1) / 2;
     const int64_t pooled = st->images * (st->height / 2) * (st->width / 2);
     divide(s, st, st->pool ? pooled : st->pixels,
@@ -186,7 +185,8 @@ static void run_forward(const dt_site *s, const dt_run *r) {
     sums.c = st->sums;
     apply.c = st->apply;
     apply.residual = st->residual ? r->in[5] : NULL;
-    apply.argmax = st->pool && s->node->n_out > 3 ? r->out[3] : NULL;
+    if (s->node->n_out > 3 && s->node->out[3] != DT_NONE)
+        *(st->pool ? &apply.argmax : &apply.bits) = r->out[3];
     f.mean_in = r->in[3], f.var_in = r->in[4];
     if (st->training) {
         f.saved_mean = r->out[1], f.saved_invstd = r->out[2];
@@ -214,8 +214,7 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     dt_bn_args sums = base_args(s, r, false);
     dt_bn_finish_args f = finish_args(s, r, &sums);
     sums.dy = r->in[dt_cuda_pos_grad(s, 0)];
-    sums.y = r->in[dt_cuda_pos_out(s, 0)];
-    sums.argmax_in = st->pool ? r->in[dt_cuda_pos_out(s, 3)] : NULL;
+    *(st->pool ? &sums.argmax_in : &sums.bits_in) = r->in[dt_cuda_pos_out(s, 3)];
     sums.dresidual = st->residual ? r->out[5] : NULL;
     sums.mean = f.mean_in = r->in[dt_cuda_pos_out(s, 1)];
     sums.invstd = f.var_in = r->in[dt_cuda_pos_out(s, 2)];

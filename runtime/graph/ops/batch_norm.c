@@ -5,10 +5,12 @@
 //   out 0 y   and, in training graphs only,
 //       1 saved_mean f32 (C)   2 saved_invstd f32 (C)
 //       3 argmax u8 (shape of y), fused pool only: position in the window, row * kernel_w + column;
-//         255 = the pooled value was clipped to zero by the ReLU
+//         255 = the pooled value was clipped to zero by the ReLU. Or, behind a residual and where a backend asks for
+//         them (passes/relu_bits.c), bits u8 (pixels, ceil(C/8)): channel c of a pixel is bit c % 8 of byte c / 8, set
+//         where the ReLU let it through
 //       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C)
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
-// y > 0), and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
+// y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
 // nothing and lets a backend make the mask from x instead of reading y.
 #include "op_util.h"
 

@@ -1,5 +1,5 @@
 // passes.h: rewrites of the graph. Each keeps names (randomness hangs on them) and is idempotent.
-// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> fuse_gelu -> dead_code
+// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> fuse_gelu -> dead_code [-> relu_bits]
 // Inference: build -> fold_bn -> fuse -> amp -> dead_code
 #ifndef DT_GRAPH_PASSES_H
 #define DT_GRAPH_PASSES_H
@@ -19,5 +19,8 @@ dt_status dt_pass_amp(dt_graph *g, dt_dtype low);
 // Training: linear + gelu in the tanh form, and gelu's gradient + the linear.bwd before it.
 dt_status dt_pass_fuse_gelu(dt_graph *g);
 dt_status dt_pass_dead_code(dt_graph *g);
+// Training, by plans of backends that ask for it (dt_backend.relu_bits): batch_norm behind a residual and a ReLU
+// saves a bit for each element, and its gradient reads that instead of y.
+dt_status dt_pass_relu_bits(dt_graph *g);
 
 #endif

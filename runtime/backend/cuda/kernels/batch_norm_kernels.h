@@ -12,8 +12,10 @@
 //              bn_bwd_small  all three
 //
 // g is dy behind the ReLU. Without residual the mask is made again from x, mean, gain and shift, by the
-// instructions of the forward pass, which saves reading y twice; behind a residual the first pass reads y and
-// the second pass reads the g that the first has written as dresidual. With a pool g goes where argmax says.
+// instructions of the forward pass, which saves reading anything; behind a residual the forward pass writes a bit for
+// each element, which the first pass reads, and the second pass reads the g that the first has written as
+// dresidual. A pixel's bits begin at a byte: (pixels, ceil(C/8)) bytes, channel c being bit c % 8 of byte c / 8, so that
+// a thread's eight channels are a byte of its own. With a pool g goes where argmax says.
 //
 // Statistics: a thread sums about the first value that it sees, threads and chunks are combined as (mean, sum of
 // squares about the mean) by Chan, Golub, LeVeque 1979, relative to x's first pixel. So neither a mean far from
@@ -26,8 +28,8 @@
 // a fraction of what fp16 rounds, at a hundred it is more than that; convolutions of normalised activations have
 // means of a few deviations. A variance that comes out below zero counts as zero.
 //
-// Moves, n elements of E bytes: forward 2nE read + nE written, + nE with residual; with pool 2nE + nE/4 + n/4.
-// Backward: 4nE + nE; behind a residual and ReLU 5nE + 2nE; with pool (2n + n/2) E + n/2 read + nE written.
+// Moves, n elements of E bytes: forward 2nE read + nE written, + nE with residual, + n/8 written with bits; with pool
+// 2nE + nE/4 + n/4. Backward: 4nE + nE; behind a residual and ReLU 4nE + n/8 + 2nE; with pool (2n + n/2) E + n/2 read + nE written.
 // What of x and dy still lies in the second-level cache in the second pass comes off that.
 #ifndef DT_BATCH_NORM_KERNELS_H
 #define DT_BATCH_NORM_KERNELS_H
@@ -40,15 +42,15 @@ enum { DT_BN_TILE = 256 }; // most channels of a block
 typedef enum dt_bn_mask {
     DT_BN_NONE, // g = dy
     DT_BN_OF_X, // dy where the normalised x is above zero
-    DT_BN_OF_Y  // dy where y is above zero
+    DT_BN_BITS  // dy where the forward pass has set a bit
 } dt_bn_mask;
 
 typedef struct dt_bn_args {
     dt_cols c; // rows: pixels; with pool: windows
-    const void *x, *residual, *y, *dy;
-    const uint8_t *argmax_in;
-    void *out, *dresidual; // out: y or dx
-    uint8_t *argmax;
+    const void *x, *residual, *dy;
+    const uint8_t *argmax_in, *bits_in;
+    void *out, *dresidual;                      // out: y or dx
+    uint8_t *argmax, *bits;                     // may be NULL
     float *partial;                             // (n_chunks, 2, padded)
     float *consts;                              // (5, padded): mean, gain, shift; backward k1, k2
     const float *mean, *invstd, *scale, *shift; // first backward pass: saved ones and parameters
@@ -236,6 +238,11 @@ DT_FN float dt_bn_normal(float x, float mean, float gain, float shift) {
     return fmaf(x - mean, gain, shift);
 }
 
+// Where the bits of a thread's channels in pixel `row` lie.
+DT_FN int64_t dt_bn_bits_at(const dt_bn_args *a, const dt_cols_share *s, int64_t row) {
+    return row * ((a->c.cols + 7) / 8) + s->col / 8;
+}
+
 DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
                               int V, int R) {
     float mean[8], gain[8], shift[8], x[8], d[8];
@@ -247,6 +254,7 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
         const int64_t i = r * a->c.cols + s->col;
         const int n = r + s->step < s->end ? 2 : 1;
+        unsigned bits[2] = {0, 0};
         dt_raw8 raw[2], res[2];
         raw[0] = dt_fetch8_row(a->x, T, V, i, s->left);
         raw[1] = n > 1 ? dt_fetch8_row(a->x, T, V, i + step, s->left) : raw[0];
@@ -259,9 +267,11 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
             for (int k = 0; k < 8; k++) {
                 x[k] = dt_bn_normal(x[k], mean[k], gain[k], shift[k]);
                 if (R) x[k] += d[k];
+                if (R) bits[u] |= (unsigned)(x[k] > 0.0f) << k;
                 if (a->relu) x[k] = x[k] < 0.0f ? 0.0f : x[k]; // NaN passes
             }
             dt_put8_row(a->out, T, V, i + u * step, s->left, x);
+            if (R && a->bits) a->bits[dt_bn_bits_at(a, s, r + u * s->step)] = (uint8_t)bits[u];
         }
     }
 }
@@ -405,33 +415,28 @@ typedef struct dt_bn_sums {
     float g[8], gx[8];
 } dt_bn_sums;
 
-DT_FN void dt_bn_mask_g(int mask, float g[8], const float x[8], const float y[8],
-                        const float mean[8], const float gain[8], const float shift[8]) {
-    for (int k = 0; k < 8; k++) {
-        if (mask == DT_BN_OF_X && !(dt_bn_normal(x[k], mean[k], gain[k], shift[k]) > 0.0f))
-            g[k] = 0.0f;
-        if (mask == DT_BN_OF_Y && !(y[k] > 0.0f)) g[k] = 0.0f;
-    }
-}
-
-// Both backward passes read rows of x, dy and, for its mask, y: up to two are fetched before the first is used.
+// Both backward passes read rows of x, dy and, for its mask, bits: up to two are fetched before the first is used.
 typedef struct dt_bn_rows {
-    dt_raw8 x[2], g[2], y[2];
+    dt_raw8 x[2], g[2];
+    unsigned bits[2];
 } dt_bn_rows;
-DT_FN void dt_bn_fetch(const dt_bn_args *a, dt_bn_rows *rows, int u, int T, int V, int M,
-                       int64_t at, int64_t left) {
-    rows->x[u] = dt_fetch8_row(a->x, T, V, at, left);
-    rows->g[u] = dt_fetch8_row(a->dy, T, V, at, left);
-    rows->y[u] = M == DT_BN_OF_Y ? dt_fetch8_row(a->y, T, V, at, left) : rows->x[u];
+DT_FN void dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int u, int T,
+                       int V, int M, int64_t row) {
+    const int64_t at = row * a->c.cols + s->col;
+    rows->x[u] = dt_fetch8_row(a->x, T, V, at, s->left);
+    rows->g[u] = dt_fetch8_row(a->dy, T, V, at, s->left);
+    rows->bits[u] = M == DT_BN_BITS ? a->bits_in[dt_bn_bits_at(a, s, row)] : 0;
 }
 // x and the masked gradient of row u.
 DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, const float mean[8],
                       const float gain[8], const float shift[8], float x[8], float g[8]) {
-    float y[8];
     dt_unpack8_row(T, V, &rows->x[u], x);
     dt_unpack8_row(T, V, &rows->g[u], g);
-    dt_unpack8_row(T, V, &rows->y[u], y);
-    dt_bn_mask_g(M, g, x, y, mean, gain, shift);
+    for (int k = 0; k < 8; k++) {
+        if (M == DT_BN_OF_X && !(dt_bn_normal(x[k], mean[k], gain[k], shift[k]) > 0.0f))
+            g[k] = 0.0f;
+        if (M == DT_BN_BITS && !(rows->bits[u] >> k & 1)) g[k] = 0.0f;
+    }
 }
 
 DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int T,
@@ -458,7 +463,7 @@ DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
         const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         dt_bn_rows rows;
         for (int u = 0; u < U; u++)
-            dt_bn_fetch(a, &rows, u, T, V, M, u < n ? i + step * u : i, s->left);
+            dt_bn_fetch(a, s, &rows, u, T, V, M, u < n ? r + s->step * u : r);
         for (int u = 0; u < U; u++) {
             if (u >= n) continue;
             dt_bn_read(&rows, u, T, V, M, mean, gain, shift, x, g);
@@ -534,7 +539,7 @@ DT_FN void dt_bn_sums_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sum
     else if (a->mask == DT_BN_OF_X)
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_X));
     else
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_Y));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS));
 }
 DT_KERNEL_BOUND(bn_bwd_sums, dt_bn_args, 256, 3) {
     DT_BN_SUM_BLOCK(dt_bn_sums_any(a, &s, &sums));
@@ -612,7 +617,7 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_p
         const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         dt_bn_rows rows;
         for (int u = 0; u < U; u++)
-            dt_bn_fetch(a, &rows, u, T, V, M, u < n ? i + step * u : i, s->left);
+            dt_bn_fetch(a, s, &rows, u, T, V, M, u < n ? r + s->step * u : r);
         for (int u = 0; u < U; u++) {
             if (u >= n) continue;
             dt_bn_read(&rows, u, T, V, M, c.mean, c.gain, c.shift, x, g);
@@ -627,7 +632,7 @@ DT_FN void dt_bn_bwd_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_plac
     else if (a->mask == DT_BN_OF_X)
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_OF_X));
     else
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_OF_Y));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_thread(a, s, at, T, V, DT_BN_BITS));
 }
 DT_KERNEL_BOUND(bn_bwd_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {

@@ -1,0 +1,47 @@
+// relu_bits.c: training graphs, by plans of backends whose kernels know it (dt_backend.relu_bits): the gradient of
+// batch_norm + residual + ReLU asks where y was above zero, and reads 16 or 32 bits an element for an answer of one.
+//
+//   batch_norm -> y;  batch_norm.bwd(…, y, …)   =>   batch_norm -> y, bits;  batch_norm.bwd(…, bits, …)
+//
+// y then lives as long as its other readers do. Only behind a residual: without one a kernel makes the mask again from
+// x, which it reads anyway, and a pool's argmax says it already. After mixed precision, which takes further outputs
+// for something in f32, and after dead code.
+#include "graph/passes/passes.h"
+
+#include <stdio.h>
+
+enum { X = 0, RESIDUAL = 5, Y = 0, BITS = 3 };
+
+static bool wants_bits(const dt_node *n) {
+    return !n->dead && !n->backward && n->op == DT_OP_batch_norm && n->attrs.batch_norm.relu &&
+           !n->attrs.batch_norm.pool && n->n_in > RESIDUAL && n->in[RESIDUAL] != DT_NONE &&
+           n->n_out > BITS && n->out[BITS] == DT_NONE;
+}
+
+static dt_node *gradient_of(dt_graph *g, dt_node_id id) {
+    for (dt_node_id k = id + 1; k < g->n_nodes; k++) {
+        dt_node *n = &g->nodes[k];
+        if (!n->dead && n->backward && n->forward == id) return n;
+    }
+    return NULL;
+}
+
+dt_status dt_pass_relu_bits(dt_graph *g) {
+    DT_TRY(dt_graph_check(g));
+    for (dt_node_id id = 0; id < g->n_nodes && g->status == DT_OK; id++) {
+        dt_node *n = &g->nodes[id], *bwd = wants_bits(n) ? gradient_of(g, id) : NULL;
+        if (!bwd || bwd->in[bwd->n_fwd_in + Y] == DT_NONE) continue;
+        char name[512];
+        snprintf(name, sizeof name, "%s.bits", n->name);
+        const dt_shape *x = &g->values[n->in[X]].shape;
+        const dt_shape s = dt_shape2(dt_shape_elements(x) / x->d[1], (x->d[1] + 7) / 8);
+        const dt_value bits = dt_graph_add_value(g, DT_V_TEMP, name, DT_U8, &s);
+        if (bits == DT_NONE) break;
+        n->out[BITS] = bits;
+        g->values[bits].producer = id;
+        g->values[bits].out_index = BITS;
+        bwd->in[bwd->n_fwd_in + Y] = DT_NONE;
+        bwd->in[bwd->n_fwd_in + BITS] = bits;
+    }
+    return dt_graph_check(g);
+}
