@@ -20,8 +20,7 @@ typedef struct dt_plan_opts {
 
 // The graph and params are borrowed and must outlive the plan. What the backend alone asks of a graph
 // (dt_backend.relu_bits) is done to it first; doing it again changes nothing.
-dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params,
-                         const dt_plan_opts *opts);
+dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt_plan_opts *opts);
 void dt_plan_destroy(dt_plan *p);
 
 typedef struct dt_plan_report {
