@@ -198,11 +198,16 @@ dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, 
     return DT_OK;
 }
 
-dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
+dt_status dt_catalog_set_at(dt_catalog *c, uint32_t record, const char *column, const char *value) {
     uint32_t *cell;
-    DT_TRY(dt_catalog_cells(c, c->shards[last_record(c)->shard].path, column, &cell));
-    cell[c->n_records - 1] = dt_catalog_intern(c, value);
+    DT_TRY(dt_catalog_cells(c, c->shards[c->records[record].shard].path, column, &cell));
+    cell[record] = dt_catalog_intern(c, value);
     return DT_OK;
+}
+
+dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
+    assert(c->n_records > 0 && !c->finished);
+    return dt_catalog_set_at(c, c->n_records - 1, column, value);
 }
 
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column,

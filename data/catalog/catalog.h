@@ -73,7 +73,9 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
                                 const uint64_t *hash);
 // A metadata cell of the record added last; replaces. DT_E_DATA with more than DT_MAX_COLUMNS.
 dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value);
-// The same in a number column; NaN takes the value away.
+// The same for a record that was added before.
+dt_status dt_catalog_set_at(dt_catalog *c, uint32_t record, const char *column, const char *value);
+// As dt_catalog_set, in a number column; NaN takes the value away.
 dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value);
 // Top-level strings, integers and booleans of a JSON object become cells, numbers with a point or an
 // exponent become number columns; others are ignored.

@@ -1,8 +1,7 @@
 // finish.c: what is done once, by one process, after all chunks are written.
 //
-// The rows come back from the journals and fill the catalog. Only then it is known what repeats what; where
-// anything does, the catalog is filled once more, as if it had been known. From the catalog come the
-// indexes and the database.
+// The rows have come from the journals into the catalog (gather.c). Only now it is known what repeats what:
+// those records say so. From the catalog come the indexes and the database.
 #include "finish.h"
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
@@ -16,6 +15,7 @@
 #include "base/json.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,20 +45,31 @@ static dt_status gather(dt_pack_file *f, dt_buffer *marks, char *const *journals
     return DT_OK;
 }
 
-dt_status dt_finish_file(const dt_plan *plan, const char *path, char *const *journals,
-                         size_t n_journals) {
-    dt_pack_file f = {.path = path, .n_bytes = plan->format->head_bytes};
-    dt_buffer marks = {0};
+static dt_status end_file(const dt_plan *plan, const dt_pack_file *f) {
     dt_outfile out = {.fd = -1, .direct_fd = -1};
     uint64_t n_bytes = 0;
-    dt_status st = gather(&f, &marks, journals, n_journals);
-    if (st == DT_OK) st = dt_outfile_open(&out, path);
-    if (st == DT_OK) st = plan->format->finish(&f, put, &out, &n_bytes);
-    if (st == DT_OK) st = dt_io_truncate(path, (off_t)n_bytes);
+    dt_status st = dt_outfile_open(&out, f->path);
+    if (st == DT_OK) st = plan->format->finish(f, put, &out, &n_bytes);
+    if (st == DT_OK) st = dt_io_truncate(f->path, (off_t)n_bytes);
     if (st == DT_OK) st = dt_outfile_sync(&out);
     dt_status closed = dt_outfile_close(&out);
-    dt_buffer_fini(&marks);
     return st != DT_OK ? st : closed;
+}
+
+dt_status dt_finish_shard(const dt_plan *plan, const dt_build_file *f) {
+    dt_pack_file end = {.path = f->path, .n_bytes = f->n_chunks > 0 ? f->end : f->base};
+    assert(!plan->format->one_file); // whose end is made of all its marks
+    return end_file(plan, &end);
+}
+
+dt_status dt_finish_parts(const dt_plan *plan, const char *path, char *const *journals,
+                          size_t n_journals) {
+    dt_pack_file f = {.path = path, .n_bytes = plan->format->head_bytes};
+    dt_buffer marks = {0};
+    dt_status st = gather(&f, &marks, journals, n_journals);
+    if (st == DT_OK) st = end_file(plan, &f);
+    dt_buffer_fini(&marks);
+    return st;
 }
 
 dt_status dt_finish_end_of(const char *rows_path, uint64_t *end) {
@@ -92,6 +103,7 @@ static dt_status move_journal(const dt_plan *plan, const dt_journal *j, uint64_t
                               const char *rows_path) {
     int fd;
     dt_chunk c;
+    uint64_t n_bytes = 0;
     dt_chunk_init(&c);
     if (dt_io_exists(rows_path)) DT_TRY(dt_io_unlink(rows_path)); // of a kill in between
     dt_status st = dt_io_open_append(&fd, rows_path);
@@ -106,7 +118,7 @@ static dt_status move_journal(const dt_plan *plan, const dt_journal *j, uint64_t
         c.n_bytes = (size_t)f->n_bytes;
         c.n_records = (uint32_t)f->n_records;
         c.n_members = (uint32_t)f->n_members;
-        st = dt_journal_append(fd, rows_path, &c);
+        st = dt_journal_append(fd, rows_path, &c, &n_bytes);
     }
     dt_chunk_fini(&c);
     dt_status closed = fd >= 0 ? dt_io_close(fd, rows_path) : DT_OK;
@@ -135,127 +147,35 @@ typedef struct filler {
     const dt_work *w;
     const dt_compose *c;
     dt_catalog *catalog;
-    uint64_t *hash;       // by item
-    uint32_t *first;      // by item: what it repeats; NULL: not known yet
     const char **sources; // by record
-    size_t cap_sources;
-    dt_buffer key, last; // of the record; of the one before
+    uint32_t *first;      // by item: what it repeats
     dt_finish_counts *counts;
 } filler;
 
-static dt_status damaged(const char *path) {
-    return dt_fail(DT_E_STORAGE, "%s: damaged; remove its folder and pack again", path);
-}
-
-static const char *make_key(filler *f, const dt_raw_item *item, const char *suffix) {
-    dt_buffer swap = f->last;
-    f->last = f->key;
-    f->key = swap;
-    f->key.n_bytes = 0;
-    dt_buffer_append(&f->key, item->key, strlen(item->key));
-    dt_buffer_append(&f->key, suffix, strlen(suffix));
-    dt_buffer_append(&f->key, ".", 2);
-    f->key.data[f->key.n_bytes - 2] = '\0';
-    return (const char *)f->key.data;
-}
-
-// In an LMDB entries are in the order of their names, or nobody finds them.
-static dt_status check_order(const filler *f) {
-    if (!f->w->plan->format->one_file || f->last.n_bytes == 0) return DT_OK;
-    const char *a = (const char *)f->last.data, *b = (const char *)f->key.data;
-    size_t n = 0;
-    while (a[n] && a[n] == b[n]) n++;
-    int x = a[n] ? (unsigned char)a[n] : '.', y = b[n] ? (unsigned char)b[n] : '.';
-    if (x < y || (x == y && !a[n])) return DT_OK;
-    return dt_fail(
-        DT_E_DATA,
-        "records %s and %s: their names interleave once pieces are numbered, which an LMDB "
-        "does not allow: rename one, or pack to .tar",
-        a, b);
-}
-
-static void add_source(filler *f, const char *name) {
-    if (f->catalog->n_records > f->cap_sources) {
-        f->cap_sources = 2 * f->cap_sources + 1024;
-        f->sources = dt_xrealloc(f->sources, f->cap_sources * sizeof *f->sources);
-    }
-    f->sources[f->catalog->n_records - 1] = name;
-}
-
-static dt_status fill_row(filler *f, const dt_row *r, uint64_t base, uint32_t shard) {
+// Rows that repeat others say which.
+static dt_status name_duplicates(const filler *f, const uint32_t *item) {
     const dt_raw *raw = f->c->raw;
-    const dt_raw_item *item = &raw->items[r->item];
-    const char *key = make_key(f, item, r->suffix);
-    DT_TRY(check_order(f));
-    DT_TRY(dt_catalog_add_record(f->catalog, shard, key));
-    add_source(f, item->name);
-    for (int i = 0; i < r->n_members; i++) {
-        const dt_row_member *m = &r->member[i];
-        DT_TRY(dt_catalog_add_member(f->catalog, m->ext, base + m->offset, m->size, &m->hash));
-        f->counts->n_bytes += m->size;
-    }
-    DT_TRY(dt_raw_put_row(raw, item, f->catalog));
-    for (int i = 0; i < r->n_columns; i++) {
-        const dt_transform_column *x = &r->column[i];
-        DT_TRY(x->text ? dt_catalog_set(f->catalog, x->name, x->text)
-                       : dt_catalog_set_real(f->catalog, x->name, x->number));
-    }
-    f->counts->n_items += f->hash[r->item] == 0;
-    f->hash[r->item] = r->source_hash | (r->source_hash == 0); // 0: gave no record
-    uint32_t first = f->first ? f->first[r->item] : DT_NO_DUPLICATE;
-    if (first != DT_NO_DUPLICATE)
-        DT_TRY(dt_catalog_set(f->catalog, "duplicate_of", raw->items[first].key));
+    for (uint32_t r = 0; r < f->catalog->n_records && f->counts->n_duplicates; r++)
+        if (f->first[item[r]] != DT_NO_DUPLICATE)
+            DT_TRY(dt_catalog_set_at(f->catalog, r, "duplicate_of",
+                                     raw->items[f->first[item[r]]].key));
     return DT_OK;
 }
 
-static dt_status visit_journal(filler *f, const char *path, uint32_t shard) {
-    dt_journal j;
-    dt_row row;
-    DT_TRY(dt_journal_read(&j, path));
-    dt_status st = DT_OK;
-    for (size_t i = 0; i < j.n_frames && st == DT_OK; i++) {
-        const dt_frame *x = &j.frames[i];
-        size_t at = 0;
-        while (st == DT_OK && dt_row_next(x->rows, x->n_rows, &at, &row))
-            st = row.item < f->c->raw->n ? fill_row(f, &row, x->base, shard) : damaged(path);
-        if (st == DT_OK && at != x->n_rows) st = damaged(path);
-    }
-    dt_journal_fini(&j);
-    return st;
+static void name_sources(filler *f, const uint32_t *item) {
+    f->sources = dt_xcalloc(f->catalog->n_records + 1, sizeof *f->sources);
+    for (uint32_t r = 0; r < f->catalog->n_records; r++)
+        f->sources[r] = f->c->raw->items[item[r]].name;
 }
 
-static dt_status visit_all(filler *f, char *const *journals, const size_t *n_of,
-                           uint64_t fingerprint) {
-    size_t at = 0;
-    for (uint32_t s = 0; s < f->w->plan->n_shards; s++) {
-        dt_blob blob;
-        char *path = dt_xprintf("%s/%s", f->w->set, f->w->plan->name[s]);
-        dt_status st = dt_blob_open(&blob, path);
-        if (st == DT_OK) {
-            dt_catalog_add_shard(f->catalog, path, blob.n_bytes);
-            f->catalog->shards[s].source_hash = fingerprint;
-            dt_blob_close(&blob);
-        }
-        free(path);
-        DT_TRY(st);
-        for (size_t i = 0; i < n_of[s]; i++) DT_TRY(visit_journal(f, journals[at++], s));
-    }
-    return DT_OK;
-}
-
-static void start_over(filler *f) {
-    dt_catalog_destroy(f->catalog);
-    f->catalog = dt_catalog_create();
-    memset(f->hash, 0, f->c->raw->n * sizeof *f->hash);
-    f->key.n_bytes = f->last.n_bytes = 0;
-    f->counts->n_items = f->counts->n_bytes = 0;
-}
-
-static dt_status find_stamps(const filler *f) {
+static dt_status find_stamps(const filler *f, uint64_t fingerprint) {
     for (uint32_t s = 0; s < f->catalog->n_shards; s++) {
         dt_blob blob;
-        DT_TRY(dt_blob_open(&blob, f->catalog->shards[s].path));
-        dt_status st = dt_blob_stamp(&blob, &f->catalog->shards[s].stamp);
+        dt_shard *shard = &f->catalog->shards[s];
+        DT_TRY(dt_blob_open(&blob, shard->path));
+        dt_status st = dt_blob_stamp(&blob, &shard->stamp);
+        shard->n_bytes = blob.n_bytes;
+        shard->source_hash = fingerprint;
         dt_blob_close(&blob);
         DT_TRY(st);
     }
@@ -363,7 +283,7 @@ static void save_one(void *arg, int worker) {
 static dt_status save(const filler *f, const dt_pack_opts *o, uint64_t fingerprint) {
     saving s = {.f = f, .o = o, .fingerprint = fingerprint};
     dt_team *team = NULL;
-    DT_TRY(find_stamps(f));
+    DT_TRY(find_stamps(f, fingerprint));
     DT_TRY(dt_team_create(&team, 2, "dt-pack-index"));
     dt_team_run(team, save_one, &s);
     dt_team_destroy(team);
@@ -387,29 +307,23 @@ static dt_status check_duplicates(const filler *f, const dt_pack_opts *o) {
 }
 
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
-                            char *const *journals, const size_t *n_of, uint64_t fingerprint,
-                            dt_finish_counts *out) {
-    filler f = {.w = w, .c = c, .catalog = dt_catalog_create(), .counts = out};
-    *out = (dt_finish_counts){0};
-    f.hash = dt_xcalloc(c->raw->n + 1, sizeof *f.hash);
-    dt_status st = visit_all(&f, journals, n_of, fingerprint);
-    out->n_duplicates = dt_duplicates_find(f.hash, c->raw, &f.first);
-    if (st == DT_OK) st = check_duplicates(&f, o);
-    if (st == DT_OK && out->n_duplicates) {
-        start_over(&f);
-        st = visit_all(&f, journals, n_of, fingerprint);
+                            dt_gather *rows, uint64_t fingerprint, dt_finish_counts *out) {
+    DT_TRY(dt_gather_end(rows));
+    const dt_gathered *g = dt_gather_result(rows);
+    filler f = {.w = w, .c = c, .catalog = g->catalog, .counts = out};
+    *out = (dt_finish_counts){.n_records = g->catalog->n_records, .n_bytes = g->n_bytes};
+    if (out->n_records == 0)
+        return dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack", o->source,
+                       c->raw->n);
+    out->n_duplicates = dt_duplicates_find(g->hash, c->raw, &f.first);
+    dt_status st = check_duplicates(&f, o);
+    if (st == DT_OK) st = name_duplicates(&f, g->item);
+    if (st == DT_OK) {
+        name_sources(&f, g->item);
+        dt_catalog_finish(f.catalog);
+        st = save(&f, o, fingerprint);
     }
-    out->n_records = f.catalog->n_records;
-    if (st == DT_OK && out->n_records == 0)
-        st = dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack", o->source,
-                     c->raw->n);
-    dt_catalog_finish(f.catalog);
-    if (st == DT_OK) st = save(&f, o, fingerprint);
-    dt_catalog_destroy(f.catalog);
-    dt_buffer_fini(&f.key);
-    dt_buffer_fini(&f.last);
     free(f.sources);
-    free(f.hash);
     free(f.first);
     return st;
 }

@@ -2,13 +2,15 @@
 #ifndef DT_DATA_FINISH_H
 #define DT_DATA_FINISH_H
 
+#include "gather.h"
 #include "pack_build.h"
 #include "work.h"
 
-// Writes what a format has besides its chunks, cuts the file to its length, syncs it. `journals`: of the
-// file's parts, in order.
-dt_status dt_finish_file(const dt_plan *plan, const char *path, char *const *journals,
-                         size_t n_journals);
+// Writes what a format has besides its chunks, cuts the file to its length, syncs it: of a shard that is
+// built, or of a set of one file. `journals`: of its parts, in order.
+dt_status dt_finish_shard(const dt_plan *plan, const dt_build_file *f);
+dt_status dt_finish_parts(const dt_plan *plan, const char *path, char *const *journals,
+                          size_t n_journals);
 // Copies part `f` (made for base 0 of its own file) into `path` from `base` on, and writes a journal that
 // says so to `rows_path`.
 dt_status dt_finish_move_part(const dt_plan *plan, const dt_build_file *f, const char *path,
@@ -17,15 +19,14 @@ dt_status dt_finish_move_part(const dt_plan *plan, const dt_build_file *f, const
 dt_status dt_finish_end_of(const char *rows_path, uint64_t *end);
 
 typedef struct dt_finish_counts {
-    size_t n_records, n_duplicates, n_items; // n_items: of the list, that gave records
-    uint64_t n_bytes;                        // of members
-    uint32_t twin_a, twin_b;                 // items of the first duplicate, if there is one
+    size_t n_records, n_duplicates;
+    uint64_t n_bytes;        // of members
+    uint32_t twin_a, twin_b; // items of the first duplicate, if there is one
 } dt_finish_counts;
 
-// The rows of all journals, in order: n_of[s] of them for shard s. Indexes are written beside the files in
-// w->set, then the database. fail: duplicates are DT_E_DATA. fingerprint: of source and options.
+// Ends the gathering of rows; indexes are written beside the files in w->set, then the database. fail:
+// duplicates are DT_E_DATA. fingerprint: of source and options.
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
-                            char *const *journals, const size_t *n_of, uint64_t fingerprint,
-                            dt_finish_counts *out);
+                            dt_gather *rows, uint64_t fingerprint, dt_finish_counts *out);
 
 #endif

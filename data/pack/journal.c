@@ -145,7 +145,7 @@ static uint64_t frame_hash(const uint64_t head[N_HEAD - 1], const void *body, si
     return out;
 }
 
-dt_status dt_journal_append(int fd, const char *path, const dt_chunk *c) {
+dt_status dt_journal_append(int fd, const char *path, const dt_chunk *c, uint64_t *n_bytes) {
     size_t n_body = c->rows.n_bytes + c->marks.n_bytes;
     uint64_t gap_bytes = c->has_gap ? c->gap_bytes : 0;
     uint64_t head[N_HEAD] = {MAGIC,        c->index,     c->base,         dt_chunk_end(c),
@@ -158,38 +158,46 @@ dt_status dt_journal_append(int fd, const char *path, const dt_chunk *c) {
     head[N_HEAD - 1] = frame_hash(head, b.data + sizeof head, n_body);
     memcpy(b.data, head, sizeof head);
     dt_status st = dt_io_write(fd, path, b.data, b.n_bytes);
+    *n_bytes += b.n_bytes;
     dt_buffer_fini(&b);
     return st;
 }
 
+bool dt_frame_next(const char *data, size_t n_bytes, size_t *at, dt_frame *out) {
+    uint64_t head[N_HEAD];
+    if (n_bytes - *at < sizeof head) return false;
+    memcpy(head, data + *at, sizeof head);
+    const uint8_t *body = (const uint8_t *)data + *at + sizeof head;
+    size_t left = n_bytes - *at - sizeof head;
+    if (head[0] != MAGIC || head[6] > left || head[7] > left - head[6]) return false;
+    if (frame_hash(head, body, (size_t)(head[6] + head[7])) != head[N_HEAD - 1]) return false;
+    *out = (dt_frame){.chunk = head[1],
+                      .base = head[2],
+                      .n_bytes = head[3],
+                      .n_records = head[4],
+                      .n_members = head[5],
+                      .gap_at = head[8],
+                      .gap_bytes = head[9],
+                      .gap_hash = head[10],
+                      .hash = head[11],
+                      .rows = body,
+                      .n_rows = (size_t)head[6],
+                      .marks = body + head[6],
+                      .n_marks = (size_t)head[7]};
+    *at += sizeof head + (size_t)(head[6] + head[7]);
+    return true;
+}
+
 dt_status dt_journal_read(dt_journal *j, const char *path) {
     size_t n = 0, at = 0, cap = 0;
+    dt_frame x;
     *j = (dt_journal){0};
     if (!dt_io_exists(path)) return DT_OK;
     DT_TRY(dt_io_read_file(&j->data, &n, path, 0, DT_E_STORAGE));
-    uint64_t head[N_HEAD];
-    while (n - at >= sizeof head) {
-        memcpy(head, j->data + at, sizeof head);
-        const uint8_t *body = (const uint8_t *)j->data + at + sizeof head;
-        size_t left = n - at - sizeof head;
-        if (head[0] != MAGIC || head[6] > left || head[7] > left - head[6]) break;
-        if (frame_hash(head, body, (size_t)(head[6] + head[7])) != head[N_HEAD - 1]) break;
+    while (dt_frame_next(j->data, n, &at, &x)) {
         if (j->n_frames == cap)
             j->frames = dt_xrealloc(j->frames, (cap = 2 * cap + 64) * sizeof *j->frames);
-        j->frames[j->n_frames++] = (dt_frame){.chunk = head[1],
-                                              .base = head[2],
-                                              .n_bytes = head[3],
-                                              .n_records = head[4],
-                                              .n_members = head[5],
-                                              .gap_at = head[8],
-                                              .gap_bytes = head[9],
-                                              .gap_hash = head[10],
-                                              .hash = head[11],
-                                              .rows = body,
-                                              .n_rows = (size_t)head[6],
-                                              .marks = body + head[6],
-                                              .n_marks = (size_t)head[7]};
-        at += sizeof head + (size_t)(head[6] + head[7]);
+        j->frames[j->n_frames++] = x;
     }
     j->n_bytes = at;
     return DT_OK;

@@ -53,7 +53,10 @@ typedef struct dt_journal {
     size_t n_bytes; // of whole frames
 } dt_journal;
 
-dt_status dt_journal_append(int fd, const char *path, const dt_chunk *c);
+// *n_bytes grows by those of the frame.
+dt_status dt_journal_append(int fd, const char *path, const dt_chunk *c, uint64_t *n_bytes);
+// The frame at *at, which moves on; false: what is there is no whole frame. Borrowed.
+bool dt_frame_next(const char *data, size_t n_bytes, size_t *at, dt_frame *out);
 // No file is an empty journal; what is not whole at its end (a kill while it was written) is left out.
 dt_status dt_journal_read(dt_journal *j, const char *path);
 void dt_journal_fini(dt_journal *j);

@@ -4,7 +4,8 @@
 //   plan (pack_plan.c)     which record in which file, and chunks of work: a function of list and options
 //   build (pack_build.c)   chunks into files, by threads; shard s by rank s mod N, or, for a set of one file,
 //                     runs of chunks by rank, which are then copied behind one another
-//   finish (finish.c) ends of files, duplicates, indexes, catalog: by rank 0, from the journals
+//   rows (gather.c)   into the catalog, in order, from the journals: beside the build where one process does it
+//   finish (finish.c) ends of files, duplicates, indexes, database: by rank 0
 //   publish (work.c)  everything to its place
 //
 // The bytes are a function of source and options. A chunk is composed of its own items only, with nothing
@@ -54,6 +55,9 @@ typedef struct packing {
     // files that this rank builds
     dt_build_file *files;
     size_t n_files;
+    char **journals; // rank 0: paths of all, in order
+    size_t n_journals;
+    dt_gather *rows; // rank 0
     double begin_s;
 } packing;
 
@@ -361,7 +365,7 @@ static void end_files(void *arg, int worker) {
     packing *p = e->p;
     for (size_t i;
          atomic_load(&e->status) == DT_OK && (i = atomic_fetch_add(&e->next, 1)) < p->n_files;) {
-        dt_status st = dt_finish_file(&p->plan, p->files[i].path, &p->files[i].rows_path, 1);
+        dt_status st = dt_finish_shard(&p->plan, &p->files[i]);
         if (st == DT_OK || atomic_flag_test_and_set(&e->said)) continue;
         snprintf(e->message, sizeof e->message, "%s", dt_error_message());
         atomic_store(&e->status, st);
@@ -378,22 +382,6 @@ static dt_status end_shards(packing *p) {
     dt_team_destroy(team);
     dt_status st = (dt_status)atomic_load(&e.status);
     return st == DT_OK ? DT_OK : dt_fail(st, "%s", e.message);
-}
-
-// Rank 0: paths of all journals, in order; n_of[s] of them belong to shard s.
-static char **list_journals(const packing *p, size_t **n_of) {
-    size_t n = p->plan.format->one_file ? (size_t)p->world_size : p->plan.n_shards;
-    char **list = dt_xcalloc(n + 1, sizeof *list);
-    *n_of = dt_xcalloc(p->plan.n_shards, sizeof **n_of);
-    for (size_t i = 0; i < n; i++) {
-        (*n_of)[p->plan.format->one_file ? 0 : i]++;
-        if (!p->plan.format->one_file)
-            list[i] = dt_xprintf("%s/rows-%zu", p->plan.partial, i);
-        else
-            list[i] = i == 0 ? dt_xstrdup(p->files[0].rows_path)
-                             : dt_xprintf("%s/moved-%zu.rows", p->plan.partial, i);
-    }
-    return list;
 }
 
 static void say_done(const packing *p, const dt_finish_counts *n) {
@@ -413,18 +401,43 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
 }
 
 static dt_status finish(packing *p, dt_finish_counts *counts) {
-    size_t *n_of, n_journals = p->plan.format->one_file ? (size_t)p->world_size : p->plan.n_shards;
-    char **journals = list_journals(p, &n_of);
     dt_status st = DT_OK;
     if (p->plan.format->one_file)
-        st = dt_finish_file(&p->plan, p->files[0].path, journals, n_journals);
+        st = dt_finish_parts(&p->plan, p->files[0].path, p->journals, p->n_journals);
     if (st == DT_OK)
-        st = dt_finish_catalog(&p->work, &p->compose, p->o, journals, n_of, p->fingerprint, counts);
+        st = dt_finish_catalog(&p->work, &p->compose, p->o, p->rows, p->fingerprint, counts);
     if (st == DT_OK) st = dt_work_publish(&p->work);
     if (st == DT_OK) st = dt_work_remove(&p->work);
-    dt_io_free_list(journals, n_journals);
-    free(n_of);
     return st;
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------
+// Rank 0: all journals, in order. A rank that is alone has a thread that follows them while they grow.
+static dt_status gather_rows(packing *p) {
+    bool one_file = p->plan.format->one_file;
+    size_t n = p->n_journals = one_file ? (size_t)p->world_size : p->plan.n_shards;
+    dt_gather_journal *list = dt_xcalloc(n + 1, sizeof *list);
+    p->journals = dt_xcalloc(n + 1, sizeof *p->journals);
+    for (size_t i = 0; i < n; i++) {
+        size_t first = one_file ? first_of_part(p, (int)i) : p->plan.chunk_at[i];
+        size_t end = one_file ? first_of_part(p, (int)i + 1) : p->plan.chunk_at[i + 1];
+        p->journals[i] = !one_file ? dt_xprintf("%s/rows-%zu", p->plan.partial, i)
+                         : i == 0  ? dt_xstrdup(p->files[0].rows_path)
+                                   : dt_xprintf("%s/moved-%zu.rows", p->plan.partial, i);
+        list[i] = (dt_gather_journal){
+            .path = p->journals[i], .n_frames = end - first, .shard = one_file ? 0 : (uint32_t)i};
+    }
+    dt_status st =
+        dt_gather_create(&p->rows, &p->compose, p->work.set, list, n, p->world_size == 1);
+    for (size_t i = 0; i < p->n_files && p->world_size == 1 && st == DT_OK; i++)
+        dt_gather_note(p->rows, i, p->files[i].rows_bytes);
+    free(list);
+    return st;
+}
+
+static void note_rows(void *arg, size_t file) {
+    packing *p = arg;
+    dt_gather_note(p->rows, file, p->files[file].rows_bytes);
 }
 
 // ---- the whole ------------------------------------------------------------------------------------------
@@ -440,7 +453,12 @@ static dt_status build(packing *p) {
                   .progress = &p->progress.done,
                   .tick = dt_progress_tick,
                   .tick_arg = &p->progress};
+    if (p->world_size == 1) {
+        b.rows = note_rows;
+        b.rows_arg = p;
+    }
     dt_status st = resume(p);
+    if (st == DT_OK && p->rank == 0) st = gather_rows(p);
     if (st == DT_OK) st = dt_build_run(&b);
     dt_progress_end(&p->progress);
     if (st == DT_OK && !p->plan.format->one_file) st = end_shards(p);
@@ -498,6 +516,8 @@ dt_status dt_data_pack(const dt_pack_opts *o) {
         free(p.files[i].rows_path);
     }
     free(p.files);
+    dt_gather_destroy(p.rows);
+    dt_io_free_list(p.journals, p.n_journals);
     free(p.drop);
     dt_work_close(&p.work);
     dt_where_destroy(p.where);

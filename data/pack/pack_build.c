@@ -108,7 +108,7 @@ static dt_status open_files(builder *w) {
         o->f = &w->b->files[i];
         o->rows_fd = o->out.fd = o->out.direct_fd = -1;
         o->placed = o->written = o->f->n_kept;
-        o->end = o->f->n_kept ? o->f->kept_end : o->f->base;
+        o->end = o->f->n_kept ? o->f->end : o->f->base;
         o->carry.n = o->end % DT_PACK_PAGE ? -1 : 0;
         w->n_wanted += o->f->n_chunks - o->f->n_kept;
     }
@@ -296,13 +296,15 @@ static dt_status write_frames(builder *w, open_file *o) { // locked
     slot *s;
     while (o->written < o->f->n_chunks &&
            (s = take_chunk(&w->written, o->f->first_chunk + o->written))) {
-        dt_status st = dt_journal_append(o->rows_fd, o->f->rows_path, &s->chunk);
+        dt_status st = dt_journal_append(o->rows_fd, o->f->rows_path, &s->chunk, &o->f->rows_bytes);
         if (st != DT_OK) return st;
+        o->f->end = s->chunk.base + dt_chunk_end(&s->chunk);
         o->written++;
         w->n_out++;
         count(w, &s->chunk);
         add_first(&w->empty, s);
         pthread_cond_signal(&w->has_memory);
+        if (w->b->rows) w->b->rows(w->b->rows_arg, (size_t)(o->f - w->b->files));
     }
     return o->written == o->f->n_chunks ? close_one(o) : DT_OK;
 }
@@ -443,11 +445,12 @@ dt_status dt_build_resume(dt_build_file *f, uint64_t *n_checked) {
         *n_checked += x->n_bytes;
         end += x->n_bytes;
         f->n_kept = i + 1;
-        f->kept_end = end;
+        f->end = end;
         n_bytes = (size_t)((const char *)x->marks + x->n_marks - j.data);
     }
     if (fd >= 0) close(fd);
     free(piece);
+    f->rows_bytes = n_bytes;
     // frames that are not believed go, so that new ones follow the last good one
     if (st == DT_OK && dt_io_exists(f->rows_path))
         st = dt_io_truncate(f->rows_path, (off_t)n_bytes);

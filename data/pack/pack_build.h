@@ -17,7 +17,8 @@ typedef struct dt_build_file {
     uint64_t allocate; // about how large it will be
     // what is there already, from an earlier run
     size_t n_kept;
-    uint64_t kept_end;
+    // of what is there; both grow while it is built
+    uint64_t end, rows_bytes; // of the last chunk; of the journal
 } dt_build_file;
 
 typedef struct dt_build_progress {
@@ -25,7 +26,8 @@ typedef struct dt_build_progress {
     atomic_uint_fast64_t n_bytes; // of the source
 } dt_build_progress;
 
-// Builds what is missing of the files. `tick` is called now and then on the calling thread. The first
+// Builds what is missing of the files. `tick` is called now and then on the calling thread, `rows` on any
+// when the journal of a file has grown, to rows_bytes. The first
 // error ends all threads and is returned; what is in the journals stays good.
 typedef struct dt_build {
     const dt_compose *compose;
@@ -35,6 +37,8 @@ typedef struct dt_build {
     dt_build_progress *progress;
     void (*tick)(void *arg);
     void *tick_arg;
+    void (*rows)(void *arg, size_t file); // or NULL
+    void *rows_arg;
 } dt_build;
 dt_status dt_build_run(const dt_build *b);
 
