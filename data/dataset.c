@@ -375,6 +375,17 @@ static void make_description(dt_data *d) {
                                 d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed);
 }
 
+// A device plays the ends of lists, of images of bytes.
+static void leave_steps(dt_data *d, const dt_config *c) {
+    if (!d->backend || !d->backend->device) return;
+    if (strcmp(dt_config_str(c, "data.augment_on"), "host") == 0) return;
+    for (int i = 0; i < d->fields.n; i++) {
+        const dt_field *f = &d->fields.f[i];
+        if (f->augment && !f->array.f32)
+            d->fields.info[i].n_steps = dt_augment_device_steps(f->augment);
+    }
+}
+
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log) {
     dt_data *d = dt_xcalloc(1, sizeof *d);
@@ -388,6 +399,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->set->catalog), out);
+    leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
     DT_TRY_GOTO(st, make_splits(d, c), out);

@@ -79,9 +79,10 @@ typedef struct dt_sample_scratch {
 void dt_sample_scratch_init(dt_sample_scratch *w);
 void dt_sample_scratch_fini(dt_sample_scratch *w);
 // Writes sample `sample` (view index) to place j of the batch's field arrays. DT_E_DATA names file,
-// record, reason.
+// record, reason. steps: by field, where steps that a device is to play go (dt_augment_split), or NULL: what is
+// random is all done here; steps itself may be NULL.
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
-                         bool augment, void *const *field, int j);
+                         bool augment, void *const *field, dt_pixel_step *const *steps, int j);
 
 // ---- what could not be used (skips.c) ------------------------------------------------------------
 dt_status dt_skips_open(dt_data *d); // reads the lists of the run directory under quarantine

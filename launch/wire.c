@@ -84,7 +84,8 @@ static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **ou
                                      .is_image = f->is_image,
                                      .n_classes = f->n_classes,
                                      .soft = f->soft,
-                                     .mixed = f->mixed};
+                                     .mixed = f->mixed,
+                                     .n_steps = f->n_steps};
         memcpy(fields[i].mean, f->mean, sizeof fields[i].mean);
         memcpy(fields[i].std, f->std, sizeof fields[i].std);
     }

@@ -6,6 +6,7 @@
 #include "graph/autodiff.h"
 #include "graph/mix_plan.h"
 #include "graph/passes/passes.h"
+#include "graph/pixel_steps.h"
 #include "model_util.h"
 
 #include <stdio.h>
@@ -107,8 +108,13 @@ static dt_shape batch_shape(const dt_model_args *a, const dt_model_field *f) {
 dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
     dt_value x = dt_input(g, f->name, f->dtype, batch_shape(a, f));
     dt_value plan = DT_NONE;
+    char name[256];
+    if (f->n_steps > 0 && a->training) {
+        snprintf(name, sizeof name, "%s.steps", f->name);
+        const dt_shape steps = dt_shape2(a->batch, (int64_t)f->n_steps * DT_PIXEL_STEP_WORDS);
+        x = dt_image_augment(g, x, dt_input(g, name, DT_I32, steps));
+    }
     if (f->mixed && a->training) {
-        char name[256];
         snprintf(name, sizeof name, "%s.mix", f->name);
         plan = dt_input(g, name, DT_I32, dt_shape2(a->batch, DT_MIX_COLUMNS));
     }

@@ -22,6 +22,8 @@ typedef struct dt_model_field {
     bool soft; // class: training graphs take shares of the classes, f32 (N, n_classes)
     bool
         mixed; // image: training graphs take a plan of how to mix samples, "<name>.mix" (mix_plan.h)
+    // image: training graphs take so many steps a sample that change its pixels, "<name>.steps" (pixel_steps.h)
+    int n_steps;
 } dt_model_field;
 
 typedef struct dt_model_args {

@@ -154,7 +154,7 @@ void dt_pixels_mean(const dt_image *image, uint8_t mean[3]) {
     const uint8_t *p = image->data;
     for (uint64_t i = 0; i < n; i++)
         for (int k = 0; k < image->channels; k++) sum[k] += *p++;
-    for (int k = 0; k < image->channels; k++) mean[k] = (uint8_t)((sum[k] + n / 2) / n);
+    for (int k = 0; k < image->channels; k++) mean[k] = dt_mean_byte(sum[k], n);
 }
 
 void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]) {

@@ -51,7 +51,8 @@ static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *
         w->scratch.bad_record = record;
         return dt_fail(DT_E_DATA, "in quarantine");
     }
-    return dt_sample_fill(l->d, &w->scratch, p->sample, p->epoch, l->r.augment, s->field, j);
+    return dt_sample_fill(l->d, &w->scratch, p->sample, p->epoch, l->r.augment, s->field,
+                          s->batch.steps, j);
 }
 
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p) {

@@ -39,11 +39,17 @@ static size_t mix_bytes(const loader *l, int field) {
         n * (f->soft ? (size_t)f->n_classes * sizeof(float) : l->d->fields.f[field].sample_bytes));
 }
 
+// What a device plays.
+static size_t steps_bytes(const loader *l, int field) {
+    size_t n = (size_t)l->r.micro_batch * (size_t)l->d->fields.info[field].n_steps;
+    return l->r.augment ? padded(n * sizeof(dt_pixel_step)) : 0;
+}
+
 static size_t slot_bytes(const loader *l) {
     size_t n = (size_t)l->r.micro_batch,
            sum = padded(n * sizeof(float)) + padded(n * sizeof(int64_t));
     for (int i = 0; i < l->d->fields.n; i++)
-        sum += padded(n * l->d->fields.f[i].sample_bytes) + mix_bytes(l, i);
+        sum += padded(n * l->d->fields.f[i].sample_bytes) + mix_bytes(l, i) + steps_bytes(l, i);
     return sum;
 }
 
@@ -52,6 +58,8 @@ static void carve_slot(const loader *l, slot *s, uint8_t *p) {
     for (int i = 0; i < l->d->fields.n; i++) {
         s->field[i] = s->batch.field[i] = p;
         p += padded(n * l->d->fields.f[i].sample_bytes);
+        if (steps_bytes(l, i) > 0) s->batch.steps[i] = (dt_pixel_step *)p;
+        p += steps_bytes(l, i);
         if (mix_bytes(l, i) == 0) continue;
         if (l->d->fields.info[i].is_image)
             s->batch.mix[i] = (dt_mix_row *)p;

@@ -54,11 +54,12 @@ static void choose_box(const void *ctx, int width, int height, double box[4]) {
 }
 
 static dt_status augment_image(dt_sample_scratch *w, const dt_field *f, dt_image image,
-                               const dt_augment_key *key) {
+                               const dt_augment_key *key, dt_pixel_step *steps) {
     if (!key || !f->augment) return DT_OK;
     double t = dt_clock_s();
     dt_counter_add(&w->n_augmented, 1);
-    dt_status st = dt_augment_apply(f->augment, key, &image, &w->augment);
+    dt_status st = steps ? dt_augment_split(f->augment, key, &image, &w->augment, steps)
+                         : dt_augment_apply(f->augment, key, &image, &w->augment);
     lap(&w->augment_ns, t);
     return st;
 }
@@ -121,7 +122,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt
 // A picture of an f32 field is changed as bytes, then widened; an array is changed as floats. `key` NULL:
 // not augmented.
 static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
-                              const dt_augment_key *key, void *dst) {
+                              const dt_augment_key *key, void *dst, dt_pixel_step *steps) {
     const dt_field *f = &d->fields.f[i];
     const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
     size_t n = (size_t)(size[0] * size[1] * size[2]);
@@ -140,7 +141,7 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
     dt_image image = {bytes, want.width, want.height, want.channels,
                       .real = f->array.f32 ? dst : NULL};
     DT_TRY(decode_pixels(d, w, i, in, &want, &image));
-    DT_TRY(augment_image(w, f, image, key));
+    DT_TRY(augment_image(w, f, image, key, steps));
     float *out = dst;
     for (size_t k = 0; f->array.f32 && !image.real && k < n; k++) out[k] = bytes[k];
     return DT_OK;
@@ -236,7 +237,8 @@ static dt_status fetch(const dt_data *d, dt_sample_scratch *w, int i, uint32_t r
 }
 
 static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
-                             const dt_augment_key *key, bool augment, void *dst) {
+                             const dt_augment_key *key, bool augment, void *dst,
+                             dt_pixel_step *steps) {
     const dt_field *f = &d->fields.f[i];
     int64_t member = dt_field_member(f, d->set->catalog, record);
     w->bad_member = (uint32_t)member;
@@ -244,14 +246,14 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     DT_TRY(fetch(d, w, i, record, (uint32_t)member, key, augment, dst, &bytes));
     dt_counter_add(&w->n_decoded, 1);
     dt_status st = f->kind == DT_FIELD_IMAGE
-                       ? decode_image(d, w, i, bytes, augment ? key : NULL, dst)
+                       ? decode_image(d, w, i, bytes, augment ? key : NULL, dst, steps)
                    : f->kind == DT_FIELD_AUDIO ? decode_audio(f->audio, w, bytes, key, augment, dst)
                                                : fill_numbers(w, bytes, &d->fields.info[i], dst);
     return st == DT_OK ? st : dt_set_context(d->set, record, (uint32_t)member, st);
 }
 
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
-                         bool augment, void *const *field, int j) {
+                         bool augment, void *const *field, dt_pixel_step *const *steps, int j) {
     const dt_catalog *c = d->set->catalog;
     const uint32_t *records = d->view.record + (size_t)sample * (size_t)d->view.width;
     dt_augment_key key = {d->seed, sample, epoch};
@@ -266,7 +268,9 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample
         if (f->column >= 0)
             *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
         else if (!f->numbers)
-            DT_TRY(fill_member(d, w, i, record, &key, augment, dst));
+            DT_TRY(
+                fill_member(d, w, i, record, &key, augment, dst,
+                            steps && steps[i] ? steps[i] + j * d->fields.info[i].n_steps : NULL));
     }
     return DT_OK;
 }

@@ -44,9 +44,10 @@ static dt_status run_pass(pass *p, up_to what, double seconds, double *out) {
         uint64_t at =
             dt_sampler_index(&p->d->sampler, (uint64_t)i / n_split, (uint64_t)i % n_split);
         uint32_t sample = p->d->splits.sample[DT_SPLIT_TRAIN][at];
-        dt_status one = what == UP_TO_READ ? read_sample(p, sample)
-                                           : dt_sample_fill(p->d, &p->scratch, sample, 0,
-                                                            what == UP_TO_AUGMENT, p->field, 0);
+        dt_status one = what == UP_TO_READ
+                            ? read_sample(p, sample)
+                            : dt_sample_fill(p->d, &p->scratch, sample, 0, what == UP_TO_AUGMENT,
+                                             p->field, NULL, 0);
         if (one != DT_OK && one != DT_E_DATA) return one;
         if (one != DT_OK) st = one;
         done++;

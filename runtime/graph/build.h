@@ -18,6 +18,8 @@ dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape sha
                      const void *data);
 void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
 
+// (N,H,W,C) u8 -> the same, changed as its list of steps says, i32 (N,k*DT_PIXEL_STEP_WORDS) (pixel_steps.h). Devices only.
+dt_value dt_image_augment(dt_graph *g, dt_value x, dt_value steps);
 // (N,H,W,C) u8 -> (N,C,H,W) float: (x/255 - mean[c]) / std[c]; f32: (x - mean[c]) / std[c].
 // plan: i32 (N,DT_MIX_COLUMNS), how samples are mixed before (mix_plan.h), or DT_NONE
 dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean,

@@ -57,9 +57,13 @@ DT_PIXEL_FN uint8_t dt_blend(int base, int v, float factor) {
     return (uint8_t)(int)(t < 255 ? t : 255);
 }
 
-// Of a sum of n bytes, rounded.
+// Of a sum of n bytes, rounded: of luma as Pillow does it, and of a channel.
 DT_PIXEL_FN int dt_mean_level(uint64_t sum, uint64_t n) {
     return (int)((double)sum / (double)n + 0.5);
+}
+
+DT_PIXEL_FN uint8_t dt_mean_byte(uint64_t sum, uint64_t n) {
+    return (uint8_t)((sum + n / 2) / n);
 }
 
 // With value V, chroma C and hue H in sixths a channel is V - clamp(min(k, 4 - k), 0, 1) C with k = n + H mod 6
@@ -249,6 +253,16 @@ DT_PIXEL_FN double dt_ratio(double p, double q) {
 }
 DT_PIXEL_FN int32_t dt_floor_fixed(double v) {
     return (int32_t)v - (v < (int32_t)v);
+}
+// Source place of an output pixel, 16.16.
+DT_PIXEL_FN void dt_perspective_place(const double *m, int x, int y, int32_t *fx, int32_t *fy) {
+    const int i = x % DT_PERSPECTIVE_PIECE, x0 = x - i;
+    const double q =
+        dt_at_least(dt_line_at(dt_line_begin(m + 6, x0, y), m[6], i), DT_PERSPECTIVE_NEAR);
+    const double px = dt_ratio(dt_line_at(dt_line_begin(m, x0, y), m[0], i), q);
+    const double py = dt_ratio(dt_line_at(dt_line_begin(m + 3, x0, y), m[3], i), q);
+    *fx = dt_floor_fixed(dt_at_most(dt_at_least(px, -DT_PERSPECTIVE_FAR), DT_PERSPECTIVE_FAR));
+    *fy = dt_floor_fixed(dt_at_most(dt_at_least(py, -DT_PERSPECTIVE_FAR), DT_PERSPECTIVE_FAR));
 }
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "graph/mix_plan.h"
+#include "graph/pixel_steps.h"
 #include "graph/tensor.h"
 
 #include <stdbool.h>
@@ -32,8 +33,9 @@ typedef struct dt_field_info {
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     int n_classes; // class fields, else 0
     // What a source opened with `augment` gives:
-    bool soft;  // class: shares of the classes, f32 (n_classes)
-    bool mixed; // image: dt_batch.mix, by which the network mixes samples
+    bool soft;   // class: shares of the classes, f32 (n_classes)
+    bool mixed;  // image: dt_batch.mix, by which the network mixes samples
+    int n_steps; // image: dt_batch.steps of a sample, which the network plays first; 0: none
 } dt_field_info;
 
 static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
@@ -48,9 +50,10 @@ typedef struct dt_batch {
     int leaf;
     int n, n_valid;
     void *field[DT_MAX_FIELDS];
-    dt_mix_row *mix[DT_MAX_FIELDS]; // (n) of an image field; NULL: samples stay as they are
-    float *weight;                  // (n)
-    int64_t *sample;                // (n) view index, for reports
+    dt_mix_row *mix[DT_MAX_FIELDS];      // (n) of an image field; NULL: samples stay as they are
+    dt_pixel_step *steps[DT_MAX_FIELDS]; // (n, n_steps) of an image field, or NULL
+    float *weight;                       // (n)
+    int64_t *sample;                     // (n) view index, for reports
 } dt_batch;
 
 // ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------

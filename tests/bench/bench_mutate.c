@@ -377,7 +377,7 @@ static void learn(reader *r, dt_dataset *d) {
                 k->size = c->members[m].size;
             }
         field[0] = k->pixels, field[1] = &k->label;
-        CHECK(dt_sample_fill(data, &r->scratch, i, 0, false, field, 0));
+        CHECK(dt_sample_fill(data, &r->scratch, i, 0, false, field, NULL, 0));
     }
 }
 
@@ -437,7 +437,7 @@ static void one_by_one(reader *r, dt_dataset *d) {
         dt_data_records_of(d, i, key);
         known *k = known_of(r, key[0], i);
         dt_error_clear();
-        dt_status st = dt_sample_fill(data, &r->scratch, i, 0, false, field, 0);
+        dt_status st = dt_sample_fill(data, &r->scratch, i, 0, false, field, NULL, 0);
         if (!k || (st != DT_OK && st != DT_E_DATA)) {
             count_at(&r->tally->unclear, &r->tally->first_unclear,
                      r->group); // a name that nobody gave

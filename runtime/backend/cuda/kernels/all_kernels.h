@@ -1,6 +1,7 @@
 // all_kernels.h: every own kernel, for the device (kernels.cu) and for the host (tests/cuda). One line a
 // file, in alphabetical order.
 #include "backend/cuda/kernels/add_kernels.h"
+#include "backend/cuda/kernels/augment_kernels.h"
 #include "backend/cuda/kernels/batch_norm_kernels.h"
 #include "backend/cuda/kernels/commit_kernels.h"
 #include "backend/cuda/kernels/conv_kernels.h"

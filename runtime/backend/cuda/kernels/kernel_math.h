@@ -163,6 +163,22 @@ DT_FN void dt_put8_part(void *p, int type, int64_t i, int64_t n, const float x[8
     for (int k = 0; k < 8 && i + k < n; k++) dt_put(p, type, i + k, x[k]);
 }
 
+// ---- sums of whole numbers, which no order changes: to shared memory, from any threads -------------
+DT_FN void dt_add_whole32(uint32_t *sum, uint32_t v) {
+#ifdef __CUDACC__
+    atomicAdd(sum, v);
+#else
+    *sum += v;
+#endif
+}
+DT_FN void dt_add_whole64(uint64_t *sum, uint64_t v) {
+#ifdef __CUDACC__
+    atomicAdd((unsigned long long *)sum, (unsigned long long)v);
+#else
+    *sum += v;
+#endif
+}
+
 // ---- Philox4x32-10, the bits of base/rng.h --------------------------------------------------------
 DT_FN uint32_t dt_mul_high(uint32_t a, uint32_t b) {
     return (uint32_t)((uint64_t)a * b >> 32);

@@ -1,0 +1,331 @@
+// augment_kernels.h: random changes to images of bytes (graph/pixel_steps.h), with the loader's bits: the arithmetic
+// is graph/pixel_math.h's, which the loader uses too, and sums over an image are of integers.
+//
+// A block has a sample and walks its list; what one step leaves for the next lies in `out`, which the second-level
+// cache holds (a batch of 256 images of 224x224x3 has 38 MB). Steps that change each value by itself and follow one
+// another are one pass: twelve values a thread, from a multiple of twelve on, so whole pixels of one channel or of
+// three. One that needs the image's mean or histogram first begins a pass of its own. Steps that look elsewhere
+// (geometry, sharpness) go from one of two buffers to the other; a blur has sums of rows between.
+//
+// Rejected: several blocks a sample, which would need a launch a step and the length of the longest list known to the
+// host: few and very large images leave multiprocessors idle here, and are what the loader does well.
+//
+// Moves n bytes in and n out a pass.
+#ifndef DT_AUGMENT_KERNELS_H
+#define DT_AUGMENT_KERNELS_H
+
+#include "backend/cuda/kernels/kernel_math.h"
+#include "graph/pixel_math.h"
+
+enum { DT_AUGMENT_THREADS = 512 };
+
+typedef struct dt_augment_args {
+    const uint8_t *x;
+    uint8_t *out, *spare;       // spare: as much memory as out
+    uint16_t *rows;             // as many values: of a blur
+    const dt_pixel_step *steps; // n_steps a sample
+    int n_steps;
+    int width, height, channels;
+    int64_t sample; // values of one
+} dt_augment_args;
+
+// What a step knows of its image: its mean luma or its channels' means, or tables.
+typedef struct dt_augment_known {
+    int mean[3];
+    const uint8_t *table;
+} dt_augment_known;
+
+DT_FN int dt_augment_is_value(int kind) {
+    return kind >= DT_PIXEL_BRIGHTNESS && kind <= DT_PIXEL_PATCH;
+}
+DT_FN int dt_augment_needs_sum(const dt_pixel_step *s) {
+    return s->kind == DT_PIXEL_CONTRAST ||
+           (s->kind == DT_PIXEL_PATCH && s->as.patch.with == DT_PATCH_MEAN);
+}
+DT_FN int dt_augment_needs_count(const dt_pixel_step *s) {
+    return s->kind == DT_PIXEL_EQUALIZE || s->kind == DT_PIXEL_AUTOCONTRAST;
+}
+
+// ---- twelve values ---------------------------------------------------------------------------------
+DT_FN void dt_augment_load(const uint8_t *p, int whole, int64_t i, int64_t n, uint8_t v[12]) {
+    if (whole && i + 12 <= n) {
+        const uint32_t *w = (const uint32_t *)(p + i);
+        for (int k = 0; k < 3; k++) {
+            const uint32_t word = w[k];
+            for (int b = 0; b < 4; b++) v[4 * k + b] = (uint8_t)(word >> (8 * b));
+        }
+    } else {
+        for (int k = 0; k < 12; k++) v[k] = i + k < n ? p[i + k] : 0;
+    }
+}
+DT_FN void dt_augment_store(uint8_t *p, int whole, int64_t i, int64_t n, const uint8_t v[12]) {
+    if (whole && i + 12 <= n) {
+        for (int k = 0; k < 3; k++)
+            ((uint32_t *)(p + i))[k] = v[4 * k] | (uint32_t)v[4 * k + 1] << 8 |
+                                       (uint32_t)v[4 * k + 2] << 16 | (uint32_t)v[4 * k + 3] << 24;
+    } else {
+        for (int k = 0; k < 12 && i + k < n; k++) p[i + k] = v[k];
+    }
+}
+
+// Values of the rectangle; random bytes are numbered within it, each row from a block of its own.
+DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s,
+                            const dt_augment_known *known, int64_t i, uint8_t v[12]) {
+    const int c = a->channels, x0 = s->as.patch.x, y0 = s->as.patch.y, with = s->as.patch.with;
+    const int row_bytes = s->as.patch.w * c, row_blocks = (row_bytes + 15) / 16;
+    int64_t pixel = i / c;
+    int y = (int)(pixel / a->width), x = (int)(pixel - (int64_t)y * a->width);
+    uint32_t word[4] = {0, 0, 0, 0}, have = 0; // have: the block in `word`, and 1
+    for (int k = 0; k < 12; k++) {
+        const int channel = c == 1 ? 0 : k % 3;
+        if (x >= x0 && x < x0 + s->as.patch.w && y >= y0 && y < y0 + s->as.patch.h) {
+            if (with == DT_PATCH_RANDOM) {
+                const int at = (x - x0) * c + channel;
+                const uint32_t block = (uint32_t)((y - y0) * row_blocks + at / 16);
+                if (have != block + 1) {
+                    const dt_rng *r = &s->as.patch.r;
+                    dt_philox(r->seed, DT_PATCH_FIRST_BLOCK + block, r->slot, r->step, r->purpose,
+                              word);
+                    have = block + 1;
+                }
+                const uint32_t pick = (uint32_t)at % 16 / 4;
+                const uint32_t w = pick == 0   ? word[0]
+                                   : pick == 1 ? word[1]
+                                   : pick == 2 ? word[2]
+                                               : word[3];
+                v[k] = (uint8_t)(w >> (8 * (at % 4)));
+            } else {
+                v[k] = (uint8_t)(with == DT_PATCH_MEAN ? known->mean[channel] : with);
+            }
+        }
+        if (channel + 1 < c) continue;
+        if (++x == a->width) x = 0, y++;
+    }
+}
+
+// A step of one channel's values; what is about colour leaves them alone.
+DT_FN void dt_augment_grey_values(const dt_pixel_step *s, const dt_augment_known *known,
+                                  uint8_t v[12]) {
+    for (int k = 0; k < 12; k++) {
+        if (s->kind == DT_PIXEL_BRIGHTNESS)
+            v[k] = dt_blend(0, v[k], s->as.factor);
+        else if (s->kind == DT_PIXEL_CONTRAST)
+            v[k] = dt_blend(known->mean[0], v[k], s->as.factor);
+        else if (s->kind == DT_PIXEL_INVERT)
+            v[k] = (uint8_t)(255 - v[k]);
+        else if (s->kind == DT_PIXEL_SOLARIZE)
+            v[k] = dt_solarize(v[k], s->as.level);
+        else if (s->kind == DT_PIXEL_POSTERIZE)
+            v[k] = (uint8_t)(v[k] & s->as.level);
+    }
+}
+DT_FN void dt_augment_colours(const dt_pixel_step *s, uint8_t v[12]) {
+    for (int k = 0; k < 12; k += 3) {
+        const uint8_t luma = dt_luma(v[k], v[k + 1], v[k + 2]);
+        if (s->kind == DT_PIXEL_HUE) {
+            dt_hue_pixel(v + k, s->as.level);
+            continue;
+        }
+        for (int j = k; j < k + 3; j++)
+            v[j] = s->kind == DT_PIXEL_GREY ? luma : dt_blend(luma, v[j], s->as.factor);
+    }
+}
+DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s,
+                             const dt_augment_known *known, int64_t i, uint8_t v[12]) {
+    const int kind = s->kind;
+    if (kind == DT_PIXEL_PATCH) {
+        dt_augment_patch(a, s, known, i, v);
+    } else if (dt_augment_needs_count(s)) {
+        for (int k = 0; k < 12; k++)
+            v[k] = known->table[(a->channels == 1 ? 0 : k % 3 * 256) + v[k]];
+    } else if (kind == DT_PIXEL_SATURATION || kind == DT_PIXEL_HUE || kind == DT_PIXEL_GREY) {
+        if (a->channels == 3) dt_augment_colours(s, v);
+    } else {
+        dt_augment_grey_values(s, known, v);
+    }
+}
+// Thread t's share of a run of steps.
+DT_FN void dt_augment_value_thread(const dt_augment_args *a, const dt_pixel_step *s, int n_steps,
+                                   const dt_augment_known *known, const uint8_t *from, uint8_t *to,
+                                   int t, int n_threads) {
+    const int whole = a->sample % 4 == 0;
+    for (int64_t i = (int64_t)t * 12; i < a->sample; i += (int64_t)n_threads * 12) {
+        uint8_t v[12];
+        dt_augment_load(from, whole, i, a->sample, v);
+        for (int k = 0; k < n_steps; k++) dt_augment_values(a, s + k, known, i, v);
+        dt_augment_store(to, whole, i, a->sample, v);
+    }
+}
+
+// ---- sums and counts over the image ----------------------------------------------------------------
+// A sum of a thread's share fits: 2^31 values of 255, by 512.
+DT_FN void dt_augment_sum_thread(const dt_augment_args *a, int luma, const uint8_t *from,
+                                 uint64_t *sum, int t, int n_threads) {
+    const int whole = a->sample % 4 == 0, c = a->channels;
+    uint32_t mine[3] = {0, 0, 0};
+    for (int64_t i = (int64_t)t * 12; i < a->sample; i += (int64_t)n_threads * 12) {
+        uint8_t v[12];
+        dt_augment_load(from, whole, i, a->sample, v); // zeros beyond the end
+        if (luma && c == 3)
+            for (int k = 0; k < 12; k += 3) mine[0] += dt_luma(v[k], v[k + 1], v[k + 2]);
+        else
+            for (int k = 0; k < 12; k++) mine[c == 1 ? 0 : k % 3] += v[k];
+    }
+    for (int k = 0; k < 3; k++) dt_add_whole64(sum + k, mine[k]);
+}
+DT_FN void dt_augment_count_thread(const dt_augment_args *a, const uint8_t *from, uint32_t *count,
+                                   int t, int n_threads) {
+    for (int64_t i = t; i < a->sample; i += n_threads)
+        dt_add_whole32(count + (a->channels == 1 ? 0 : (int)(i % 3) * 256) + from[i], 1);
+}
+
+// ---- steps that look elsewhere ---------------------------------------------------------------------
+DT_FN void dt_augment_move_thread(const dt_augment_args *a, const dt_pixel_step *s,
+                                  const uint8_t *from, uint8_t *to, int t, int n_threads) {
+    const int c = a->channels, w = a->width, kind = s->kind;
+    const int64_t n = (int64_t)w * a->height;
+    dt_pixel_source src;
+    src.data = from, src.width = w, src.height = a->height, src.channels = c;
+    src.fill = kind == DT_PIXEL_MOVE   ? s->as.move.fill
+               : kind == DT_PIXEL_WARP ? s->as.warp.fill
+                                       : s->as.perspective.fill;
+    src.nearest = kind == DT_PIXEL_WARP ? s->as.warp.nearest : s->as.perspective.nearest;
+    for (int64_t i = t; i < n; i += n_threads) {
+        const int y = (int)(i / w), x = (int)(i - (int64_t)y * w);
+        if (kind == DT_PIXEL_MOVE) {
+            dt_take_pixel(&src, (int64_t)s->as.move.sign_x * x + s->as.move.from_x,
+                          (int64_t)s->as.move.sign_y * y + s->as.move.from_y, to + i * c);
+        } else if (kind == DT_PIXEL_WARP) {
+            const int64_t *m = s->as.warp.m;
+            dt_sample_pixel(&src, m[0] * x + m[1] * y + m[2], m[3] * x + m[4] * y + m[5],
+                            to + i * c);
+        } else {
+            int32_t fx, fy;
+            dt_perspective_place(s->as.perspective.m, x, y, &fx, &fy);
+            dt_sample_pixel(&src, fx, fy, to + i * c);
+        }
+    }
+}
+DT_FN void dt_augment_sharpen_thread(const dt_augment_args *a, float factor, const uint8_t *from,
+                                     uint8_t *to, int t, int n_threads) {
+    const int c = a->channels, stride = a->width * c;
+    for (int64_t i = t; i < a->sample; i += n_threads) {
+        const int y = (int)(i / stride), at = (int)(i - (int64_t)y * stride);
+        const uint8_t *row = from + (int64_t)y * stride;
+        const int inside = y > 0 && y < a->height - 1 && at >= c && at < stride - c;
+        to[i] = inside ? dt_sharpen(row - stride, row, row + stride, at, c, factor) : row[at];
+    }
+}
+DT_FN void dt_augment_blur_rows(const dt_augment_args *a, const dt_pixel_step *s,
+                                const uint8_t *from, uint16_t *rows, int t, int n_threads) {
+    const int c = a->channels, stride = a->width * c;
+    for (int64_t i = t; i < a->sample; i += n_threads) {
+        const int y = (int)(i / stride), at = (int)(i - (int64_t)y * stride);
+        const int x = at / c, channel = at - x * c;
+        const uint8_t *row = from + (int64_t)y * stride + channel;
+        uint32_t sum = DT_BLUR_ROW_HALF + s->as.blur.weight[0] * row[x * c];
+        for (int k = 1; k <= s->as.blur.half; k++)
+            sum += s->as.blur.weight[k] * ((uint32_t)row[dt_mirror_index(x - k, a->width) * c] +
+                                           row[dt_mirror_index(x + k, a->width) * c]);
+        rows[i] = dt_blur_row_end(sum);
+    }
+}
+DT_FN void dt_augment_blur_columns(const dt_augment_args *a, const dt_pixel_step *s,
+                                   const uint16_t *rows, uint8_t *to, int t, int n_threads) {
+    const int stride = a->width * a->channels;
+    for (int64_t i = t; i < a->sample; i += n_threads) {
+        const int y = (int)(i / stride), at = (int)(i - (int64_t)y * stride);
+        uint32_t sum = DT_BLUR_COLUMN_HALF + s->as.blur.weight[0] * rows[i];
+        for (int k = 1; k <= s->as.blur.half; k++) {
+            const int64_t up = dt_mirror_index(y - k, a->height);
+            const int64_t down = dt_mirror_index(y + k, a->height);
+            sum += s->as.blur.weight[k] *
+                   ((uint32_t)rows[up * stride + at] + rows[down * stride + at]);
+        }
+        to[i] = dt_blur_column_end(sum);
+    }
+}
+// Eight values a Philox block: a byte for the quantile and the next one's top bit for the sign.
+DT_FN void dt_augment_noise_thread(const dt_augment_args *a, const dt_pixel_step *s,
+                                   const int16_t *level, const uint8_t *from, uint8_t *to, int t,
+                                   int n_threads) {
+    const dt_rng *r = &s->as.noise.r;
+    for (int64_t i = (int64_t)t * 8; i < a->sample; i += (int64_t)n_threads * 8) {
+        uint32_t word[4];
+        dt_philox(r->seed, (uint32_t)(i / 8), r->slot, r->step, r->purpose, word);
+        for (int k = 0; k < 8 && i + k < a->sample; k++) {
+            const uint32_t bits = word[k / 2] >> (16 * (k % 2));
+            const int by = level[bits & 255];
+            to[i + k] = dt_clamp_byte(from[i + k] + (bits >> 15 & 1 ? -by : by));
+        }
+    }
+}
+
+// ---- the walk --------------------------------------------------------------------------------------
+DT_KERNEL_BOUND(augment, dt_augment_args, DT_AUGMENT_THREADS, 2) {
+    DT_SHARED(uint64_t, sum, 3);
+    DT_SHARED(uint32_t, count, 768);
+    DT_SHARED(uint8_t, table, 768);
+    DT_SHARED(int16_t, level, 256);
+    const dt_pixel_step *steps = a->steps + DT_BLOCK * a->n_steps;
+    const uint8_t *at = a->x + DT_BLOCK * a->sample; // where the image is
+    uint8_t *out = a->out + DT_BLOCK * a->sample, *spare = a->spare + DT_BLOCK * a->sample;
+    uint16_t *rows = a->rows + DT_BLOCK * a->sample;
+    for (int k = 0; k < a->n_steps && steps[k].kind != DT_PIXEL_END;) {
+        const dt_pixel_step *s = steps + k++;
+        uint8_t *to = out;
+        dt_augment_known known = {{0, 0, 0}, table};
+        if (dt_augment_needs_sum(s)) {
+            const int luma = s->kind == DT_PIXEL_CONTRAST;
+            DT_THREADS(t) {
+                if (t < 3) sum[t] = 0;
+            }
+            DT_THREADS(t) dt_augment_sum_thread(a, luma, at, sum, t, DT_BLOCK_DIM);
+            const uint64_t n = (uint64_t)a->width * (uint64_t)a->height;
+            for (int c = 0; c < 3; c++)
+                known.mean[c] = luma ? dt_mean_level(sum[0], n) : (int)dt_mean_byte(sum[c], n);
+        }
+        if (dt_augment_needs_count(s)) {
+            DT_THREADS(t) {
+                for (int v = t; v < 768; v += DT_BLOCK_DIM) count[v] = 0;
+            }
+            DT_THREADS(t) dt_augment_count_thread(a, at, count, t, DT_BLOCK_DIM);
+            DT_THREADS(t) {
+                if (t % 32 != 0 || t / 32 >= a->channels) continue; // of different warps
+                if (s->kind == DT_PIXEL_EQUALIZE)
+                    dt_equalize_table(count + t / 32 * 256, table + t / 32 * 256);
+                else
+                    dt_stretch_table(count + t / 32 * 256, table + t / 32 * 256);
+            }
+        }
+        if (dt_augment_is_value(s->kind)) {
+            int n = 1;
+            while (k < a->n_steps && dt_augment_is_value(steps[k].kind) &&
+                   !dt_augment_needs_sum(steps + k) && !dt_augment_needs_count(steps + k))
+                k++, n++;
+            DT_THREADS(t) dt_augment_value_thread(a, s, n, &known, at, to, t, DT_BLOCK_DIM);
+        } else if (s->kind == DT_PIXEL_NOISE) {
+            DT_THREADS(t) {
+                for (int v = t; v < 256; v += DT_BLOCK_DIM)
+                    level[v] = (int16_t)dt_noise_level(v, s->as.noise.deviation);
+            }
+            DT_THREADS(t) dt_augment_noise_thread(a, s, level, at, to, t, DT_BLOCK_DIM);
+        } else if (s->kind == DT_PIXEL_BLUR) {
+            DT_THREADS(t) dt_augment_blur_rows(a, s, at, rows, t, DT_BLOCK_DIM);
+            DT_THREADS(t) dt_augment_blur_columns(a, s, rows, to, t, DT_BLOCK_DIM);
+        } else {
+            to = at == out ? spare : out;
+            if (s->kind == DT_PIXEL_SHARPNESS)
+                DT_THREADS(t) dt_augment_sharpen_thread(a, s->as.factor, at, to, t, DT_BLOCK_DIM);
+            else
+                DT_THREADS(t) dt_augment_move_thread(a, s, at, to, t, DT_BLOCK_DIM);
+        }
+        at = to;
+    }
+    if (at != out) DT_THREADS(t) {
+            dt_augment_value_thread(a, steps, 0, (const dt_augment_known *)0, at, out, t,
+                                    DT_BLOCK_DIM);
+        }
+}
+
+#endif

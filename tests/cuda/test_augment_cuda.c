@@ -1,0 +1,157 @@
+// Random changes to images on the pretending machine: any list on any size gives the loader's bytes, queued and from a
+// captured graph, threads in either order.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "config/config.h"
+#include "data/augment/augment.h"
+#include "device_run.h"
+#include "graph/build.h"
+#include "unit/random_list.h"
+
+enum { N = 3, CANARY = DEVICE_CANARY };
+
+static dt_backend *machine;
+static dt_buffer scratch;
+static int n_seen[DT_PIXEL_BLUR + 1];
+
+static dt_augment *parse(const char *list) {
+    char *text =
+        dt_xprintf("run: {name: t}\n"
+                   "data: {path: x, fields: {a: {kind: image, size: [4, 4]}}, augment: {a: %s}}\n"
+                   "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+                   list);
+    dt_config *c;
+    dt_augment *a;
+    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
+        dt_augment_parse(&a, dt_cnode_get(dt_config_node(c, "data.augment"), "a"), "a") != DT_OK)
+        fail_msg("%s: %s", list, dt_error_message());
+    dt_config_destroy(c);
+    free(text);
+    return a;
+}
+
+static void *with_canary(size_t n) {
+    char *p = aligned_alloc(64, (n + CANARY + 63) / 64 * 64);
+    memset(p + n, 0xa5, CANARY);
+    return p;
+}
+
+// Plays n_steps of each of N images of w x h x c on the device.
+static void play(const uint8_t *x, const dt_pixel_step *steps, int n_steps, int w, int h, int c,
+                 uint8_t *out, const char *what) {
+    dt_graph *g = dt_graph_create("augment", true);
+    dt_value in = dt_input(g, "x", DT_U8, dt_shape4(N, h, w, c));
+    dt_value list = dt_input(g, "x.steps", DT_I32, dt_shape2(N, n_steps * DT_PIXEL_STEP_WORDS));
+    if (dt_image_augment(g, in, list) == DT_NONE) fail_msg("%s", dt_error_message());
+    dt_layout in_layout[2] = {dt_dense(), dt_dense()}, out_layout[1];
+    dt_site s = {.graph = g,
+                 .node = &g->nodes[0],
+                 .backend = machine,
+                 .threads = 1,
+                 .n_lanes = 1,
+                 .in_layout = in_layout,
+                 .out_layout = out_layout};
+    const dt_kernel *k = machine->kernel(machine, DT_OP_image_augment, false);
+    if (k->prepare(&s) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_step_block block = {0};
+    void *spare = with_canary(s.scratch_bytes);
+    dt_run r = {
+        .in = (const void *[]){x, steps}, .out = (void *[]){out}, .scratch = spare, .step = &block};
+    memset(spare, 0xff, s.scratch_bytes);
+    const char *wrong = device_run_kernel(machine, k, &s, &r, s.scratch_bytes + CANARY);
+    if (wrong) fail_msg("%s on %dx%dx%d: %s", what, w, h, c, wrong);
+    for (int i = 0; i < CANARY; i++) {
+        assert_int_equal(((uint8_t *)spare)[s.scratch_bytes + (size_t)i], 0xa5);
+        assert_int_equal(out[N * w * h * c + i], 0xa5);
+    }
+    k->destroy(&s);
+    dt_graph_destroy(g);
+    free(spare);
+}
+
+static void check_list(const char *list, uint32_t round, int w, int h, int c) {
+    const size_t n = (size_t)(w * h * c);
+    dt_augment *a = parse(list);
+    const int n_steps = dt_augment_device_steps(a);
+    uint8_t *want = with_canary(N * n), *x = with_canary(N * n), *out = with_canary(N * n);
+    dt_pixel_step *steps = with_canary((size_t)(N * n_steps) * sizeof *steps);
+    dt_rng r = {.seed = 8, .slot = round, .purpose = 2};
+    for (size_t i = 0; i < N * n; i++)
+        want[i] = x[i] = (uint8_t)(dt_rng_u32(&r, (uint32_t)i) % (round % 2 ? 256 : 100));
+    for (uint32_t i = 0; i < N; i++) {
+        dt_augment_key key = {5, 7 * round + i, 1};
+        dt_image here = {want + i * n, w, h, c}, there = {x + i * n, w, h, c};
+        assert_int_equal(dt_augment_apply(a, &key, &here, &scratch), DT_OK);
+        assert_int_equal(dt_augment_split(a, &key, &there, &scratch, steps + (int)i * n_steps),
+                         DT_OK);
+        for (int k = 0; k < n_steps; k++) n_seen[steps[(int)i * n_steps + k].kind]++;
+    }
+    if (n_steps > 0) {
+        play(x, steps, n_steps, w, h, c, out, list);
+        for (size_t i = 0; i < N * n; i++)
+            if (out[i] != want[i])
+                fail_msg("%s on %dx%dx%d, byte %zu of image %zu: %d, not %d", list, w, h, c, i % n,
+                         i / n, out[i], want[i]);
+    }
+    dt_augment_destroy(a);
+    free(want);
+    free(x);
+    free(out);
+    free(steps);
+}
+
+// Each operation by itself, on images of more than a block's turn, and all sorts of lists.
+static void test_lists(void **state) {
+    static const char *const LISTS[] = {
+        "[{flip: both}, {crop: 4}]",
+        "[{rotate: 30}]",
+        "[{affine: {degrees: 10, translate: 0.1, scale: [0.9, 1.1], shear: 5, fill: 7}}]",
+        "[{perspective: {p: 1}}]",
+        "[{perspective: {p: 1, fill: 9, interpolation: nearest}}]",
+        "[{color_jitter: {brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1}}, "
+        "{grayscale: 0.3}, {erase: {p: 1, fill: random}}]",
+        "[{sharpness: [2, 2]}, {sharpness: [0, 2]}, {flip: {axis: vertical, p: 1}}]",
+        "[{blur: {kernel: 23, p: 1}}, {blur: {kernel: 5, p: 1}}]",
+        "[{blur: {kernel: 151, p: 1}}, {noise: 0.1}, {erase: {p: 1}}]",
+        "[{equalize: 1}, {invert: 1}, {autocontrast: 1}, {solarize: {p: 1}}, {posterize: {bits: "
+        "3, p: 1}}]",
+        "[{rand_augment: {n: 4, magnitude: 15}}, trivial_augment, auto_augment]"};
+    for (size_t i = 0; i < sizeof LISTS / sizeof *LISTS; i++)
+        for (uint32_t round = 0; round < 3; round++)
+            check_list(LISTS[i], round, round == 1 ? 301 : 96, 64, round == 2 ? 1 : 3);
+}
+
+static void test_random_lists(void **state) {
+    static const int SIZES[] = {1, 2, 3, 4, 5, 7, 16, 31, 64};
+    for (uint32_t round = 0; round < 300; round++) {
+        dt_rng r = {.seed = 98, .slot = round, .purpose = 1};
+        uint32_t e = 0;
+        char list[4096];
+        random_list(&r, &e, list, sizeof list);
+        const int w = SIZES[dt_rng_below(&r, e, 9)], h = SIZES[dt_rng_below(&r, e + 1, 9)];
+        check_list(list, round, w, h, dt_rng_below(&r, e + 2, 2) ? 3 : 1);
+    }
+    for (int k = 0; k <= DT_PIXEL_BLUR; k++)
+        if (n_seen[k] < 5) fail_msg("step %d was hardly seen", k);
+}
+
+static int open_machine(void **state) {
+    return device_backend(&machine) == DT_OK ? 0 : -1;
+}
+
+static int close_machine(void **state) {
+    dt_buffer_fini(&scratch);
+    device_close();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists),
+                                       cmocka_unit_test(test_random_lists)};
+    return cmocka_run_group_tests(tests, open_machine, close_machine);
+}
