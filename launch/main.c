@@ -28,13 +28,27 @@ static const launch_verb *find_verb(const launch_verb *table, const char *name) 
     return NULL;
 }
 
-static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
+// NULL: no verb looks like it.
+static const char *nearest_verb(const launch_verb *table, const char *word) {
+    const char *near = NULL;
+    int least = DT_TEXT_FAR;
     for (const launch_verb *v = table; v->name; v++) {
-        int width = 32;
-        for (const char *p = v->words; *p; p++) width += (*p & 0xc0) == 0x80; // bytes, not letters
-        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, *before ? 6 : 5, v->name, width, v->words,
-                v->summary);
+        int d = dt_text_closeness(v->name, strlen(v->name), word);
+        if (d < least) least = d, near = v->name;
     }
+    return near;
+}
+
+// Columns of the terminal become bytes for printf, where some letters have several.
+static int width_of(int columns, const char *text) {
+    for (const char *p = text; *p; p++) columns += (*p & 0xc0) == 0x80;
+    return columns;
+}
+
+static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
+    for (const launch_verb *v = table; v->name; v++)
+        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, *before ? 6 : 5, v->name,
+                width_of(32, v->words), v->words, v->summary);
 }
 
 static void print_usage(FILE *out) {
@@ -49,7 +63,7 @@ static void print_usage(FILE *out) {
 
 // `name`: with the verbs before it.
 static void print_help(const launch_verb *v, const char *name) {
-    printf("dtrain %s %s\n%s\n\n", name, v->words, v->summary);
+    printf("dtrain %s%s%s\n%s\n\n", name, *v->words ? " " : "", v->words, v->summary);
     if (v->command->verbs) {
         char before[64];
         snprintf(before, sizeof before, "%s ", name);
@@ -63,12 +77,13 @@ static void print_help(const launch_verb *v, const char *name) {
         char left[64];
         snprintf(left, sizeof left, "%s%s%s", o->name, o->value ? " " : "",
                  o->value ? o->value : "");
-        printf("  %-28s %s\n", left, o->help);
+        printf("  %-*s %s\n", width_of(28, left), left, o->help);
     }
 }
 
-static dt_status parse_option(const launch_option *o, const char *name, launch_words *w, int argc,
+static dt_status parse_option(const launch_verb *v, const char *name, launch_words *w, int argc,
                               char **argv, int *i) {
+    const launch_option *o = v->command->options;
     for (int k = 0; o && o[k].name; k++) {
         size_t n = strlen(o[k].name);
         if (strncmp(argv[*i], o[k].name, n) != 0) continue;
@@ -87,8 +102,11 @@ static dt_status parse_option(const launch_option *o, const char *name, launch_w
         w->options[k] = argv[++*i];
         return DT_OK;
     }
-    return dt_fail(DT_E_USAGE, "dtrain %s has no option %s; see dtrain %s --help", name, argv[*i],
-                   name);
+    const char *keys = strstr(v->words, "key=value")
+                           ? "; keys of the config are given as key=value (dtrain keys lists them)"
+                           : "";
+    return dt_fail(DT_E_USAGE, "dtrain %s has no option %s%s; see dtrain %s --help", name, argv[*i],
+                   keys, name);
 }
 
 static bool is_help(const char *word) {
@@ -109,14 +127,11 @@ static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
         snprintf(name, sizeof name, "%s %s", outer->name, v->name);
         return run_verb(v, name, argc - 1, argv + 1);
     }
-    const char *near = NULL;
-    int least = DT_TEXT_FAR;
     for (v = outer->command->verbs; v->name; v++) {
         size_t n = strlen(all);
         snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", v->name);
-        int d = argc > 0 ? dt_text_closeness(v->name, strlen(v->name), argv[0]) : DT_TEXT_FAR;
-        if (d < least) least = d, near = v->name;
     }
+    const char *near = argc > 0 ? nearest_verb(outer->command->verbs, argv[0]) : NULL;
     if (near)
         return dt_fail(DT_E_USAGE, "dtrain %s has no '%s'; did you mean '%s'?", outer->name,
                        argv[0], near);
@@ -135,7 +150,7 @@ static dt_status run_verb(const launch_verb *v, const char *name, int argc, char
             return DT_OK;
         }
         if (strncmp(argv[i], "--", 2) == 0)
-            st = parse_option(v->command->options, name, &w, argc, argv, &i);
+            st = parse_option(v, name, &w, argc, argv, &i);
         else
             w.words[w.n_words++] = argv[i];
     }
@@ -165,9 +180,12 @@ static dt_status run(int argc, char **argv) {
     if (v) return run_verb(v, v->name, argc - 2, argv + 2);
     if (looks_like_config(argv[1]))
         return run_verb(find_verb(verbs, "train"), "train", argc - 1, argv + 1);
+    const char *near = nearest_verb(verbs, argv[1]);
+    if (near)
+        return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; did you mean '%s'?",
+                       argv[1], near);
     return dt_fail(DT_E_USAGE,
-                   "'%s' is neither a config file nor a verb; dtrain --help lists the "
-                   "verbs",
+                   "'%s' is neither a config file nor a verb; dtrain --help lists the verbs",
                    argv[1]);
 }
 

@@ -61,8 +61,9 @@ static dt_status load_run_config(dt_config **out, const launch_words *w) {
 
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
     if (w->n_words < 1)
-        return dt_fail(DT_E_USAGE, "dtrain %s wants a config file; see dtrain %s --help", verb,
-                       verb);
+        return dt_fail(DT_E_USAGE,
+                       "dtrain %s wants a config file, or a run's directory; see dtrain %s --help",
+                       verb, verb);
     for (int i = 1; i < w->n_words; i++)
         if (!strchr(w->words[i], '='))
             return dt_fail(DT_E_USAGE, "'%s': after the config come overrides, key=value",

@@ -134,7 +134,8 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
 static dt_status collect_path(dt_found_list *l, const char *path, const char *name, uint32_t item) {
     if (!dt_io_exists(path))
         return dt_fail(DT_E_DATA,
-                       "%s: no such data set; make it with `dtrain pack`, or correct data.path",
+                       "%s: no such data set; make it with `dtrain pack` (`dtrain synth` invents "
+                       "something to pack), or correct data.path",
                        path);
     if (!dt_io_is_dir(path) && ends_with(path, ".json")) {
         bool is_list;

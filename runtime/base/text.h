@@ -7,7 +7,8 @@
 #include <stdio.h>
 
 // How far `text` is from `word` (n bytes): insertions, deletions, substitutions and swaps of neighbours;
-// 1 for the beginning of it; DT_TEXT_FAR when it is too far to be meant.
+// 1 for the beginning of it; DT_TEXT_FAR when it is too far to be meant. Up to three letters begin alike (gpu is not
+// cpu).
 enum { DT_TEXT_FAR = 48 };
 int dt_text_closeness(const char *word, size_t n, const char *text);
 

@@ -41,7 +41,11 @@ expect 2 "gradients travel by NCCL" "$DTRAIN" "$config" comm.gradient_dtype=bf16
 expect 2 "elastic comm.gradient_dtype must be fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic
 expect 2 "device.hold_input|leave the key out" "$DTRAIN" "$config" device.hold_input=true
 grep -q avx512 /proc/cpuinfo || expect 2 "bf16 needs a CPU with AVX-512" "$DTRAIN" "$config" train.precision=bf16
-expect 2 "" "$DTRAIN" no-such-verb
+expect 2 "dtrain --help" "$DTRAIN" no-such-verb
+expect 2 "did you mean 'train'?" "$DTRAIN" trian "$config"
+expect 2 "key=value" "$DTRAIN" "$config" --epochs 3
+expect 2 "auto, cpu, cuda" "$DTRAIN" "$config" device.kind=gpu
+if grep -q "did you mean" "$work/err"; then echo "FAILED: 'gpu' is not 'cpu'"; failed=1; fi
 
 # -- data
 expect 3 "missing.lmdb" "$DTRAIN" "$config" data.path="$work/missing.lmdb" run.name=d1
