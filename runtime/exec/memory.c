@@ -13,7 +13,7 @@
 // What follows the buffers is scratch, in which cuBLASLt's workspace must lie at a multiple of 256.
 enum { ALIGN_BYTES = 64, ALIGN_TOTAL = 256 };
 
-static _Thread_local const dt_buffer *sort_base; // qsort has no context argument
+static _Thread_local const dt_plan_buffer *sort_base; // qsort has no context argument
 
 static int by_size_then_index(const void *a, const void *b) {
     int i = *(const int *)a, j = *(const int *)b;
@@ -22,16 +22,16 @@ static int by_size_then_index(const void *a, const void *b) {
     return i - j;
 }
 
-static bool live_together(const dt_buffer *a, const dt_buffer *b) {
+static bool live_together(const dt_plan_buffer *a, const dt_plan_buffer *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
 // placed: indices in ascending order of offset.
-static size_t lowest_gap(const dt_buffer *buffers, const int *placed, int n_placed,
-                         const dt_buffer *b) {
+static size_t lowest_gap(const dt_plan_buffer *buffers, const int *placed, int n_placed,
+                         const dt_plan_buffer *b) {
     size_t at = 0;
     for (int k = 0; k < n_placed; k++) {
-        const dt_buffer *q = &buffers[placed[k]];
+        const dt_plan_buffer *q = &buffers[placed[k]];
         if (!live_together(q, b)) continue;
         if (at + b->n_bytes <= q->offset) break;
         if (q->offset + q->n_bytes > at) at = q->offset + q->n_bytes;
@@ -39,7 +39,7 @@ static size_t lowest_gap(const dt_buffer *buffers, const int *placed, int n_plac
     return at;
 }
 
-static void insert_by_offset(const dt_buffer *buffers, int *placed, int n_placed, int index) {
+static void insert_by_offset(const dt_plan_buffer *buffers, int *placed, int n_placed, int index) {
     int k = n_placed;
     while (k > 0 && buffers[placed[k - 1]].offset > buffers[index].offset) {
         placed[k] = placed[k - 1];
@@ -48,7 +48,7 @@ static void insert_by_offset(const dt_buffer *buffers, int *placed, int n_placed
     placed[k] = index;
 }
 
-__attribute__((unused)) static bool memory_is_disjoint(const dt_buffer *b, int n) {
+__attribute__((unused)) static bool memory_is_disjoint(const dt_plan_buffer *b, int n) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)
             if (b[i].n_bytes && b[j].n_bytes && live_together(&b[i], &b[j]) &&
@@ -58,7 +58,7 @@ __attribute__((unused)) static bool memory_is_disjoint(const dt_buffer *b, int n
     return true;
 }
 
-size_t dt_memory_assign(dt_buffer *buffers, int n) {
+size_t dt_memory_assign(dt_plan_buffer *buffers, int n) {
     int *order = dt_xcalloc((size_t)n + 1, sizeof(int)),
         *placed = dt_xcalloc((size_t)n + 1, sizeof(int));
     for (int i = 0; i < n; i++) {
@@ -69,7 +69,7 @@ size_t dt_memory_assign(dt_buffer *buffers, int n) {
     qsort(order, (size_t)n, sizeof(int), by_size_then_index);
     size_t total = 0;
     for (int k = 0; k < n; k++) {
-        dt_buffer *b = &buffers[order[k]];
+        dt_plan_buffer *b = &buffers[order[k]];
         b->offset = lowest_gap(buffers, placed, k, b);
         insert_by_offset(buffers, placed, k, order[k]);
         if (b->offset + b->n_bytes > total) total = b->offset + b->n_bytes;

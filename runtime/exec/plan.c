@@ -22,9 +22,9 @@
 static int new_buffer(dt_plan *p, size_t n_bytes, int step) {
     if (p->n_buffers == p->cap_buffers) {
         p->cap_buffers = p->cap_buffers ? 2 * p->cap_buffers : 256;
-        p->buffers = dt_xrealloc(p->buffers, sizeof(dt_buffer) * (size_t)p->cap_buffers);
+        p->buffers = dt_xrealloc(p->buffers, sizeof(dt_plan_buffer) * (size_t)p->cap_buffers);
     }
-    p->buffers[p->n_buffers] = (dt_buffer){.n_bytes = n_bytes, .first = step, .last = step};
+    p->buffers[p->n_buffers] = (dt_plan_buffer){.n_bytes = n_bytes, .first = step, .last = step};
     return p->n_buffers++;
 }
 

@@ -22,10 +22,10 @@ typedef struct dt_ref {
 } dt_ref;
 
 // A piece of the activation slab with a lifetime in steps.
-typedef struct dt_buffer {
+typedef struct dt_plan_buffer {
     size_t n_bytes, offset;
     int first, last; // steps, inclusive
-} dt_buffer;
+} dt_plan_buffer;
 
 // A step runs one node's kernel, or, with kernel NULL, one reorder of in[0] to out[0].
 typedef struct dt_step {
@@ -58,7 +58,7 @@ struct dt_plan {
     dt_arena arena;
     dt_step *steps;
     int n_steps, cap_steps;
-    dt_buffer *buffers;
+    dt_plan_buffer *buffers;
     int n_buffers, cap_buffers;
     dt_form *forms;
     int n_forms, cap_forms;
@@ -74,6 +74,6 @@ struct dt_plan {
 };
 
 // memory.c: gives every buffer an offset; returns the bytes that all need together.
-size_t dt_memory_assign(dt_buffer *buffers, int n);
+size_t dt_memory_assign(dt_plan_buffer *buffers, int n);
 
 #endif

@@ -1,5 +1,5 @@
 // Random changes to images on the pretending machine: any list on any size gives the loader's bytes, queued and from a
-// captured graph, threads in either order.
+// captured graph, threads in either order; and what a loader leaves to the device is what it would have done.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include "data/augment/augment.h"
 #include "device_run.h"
 #include "graph/build.h"
+#include "unit/data_fixture.h"
 #include "unit/random_list.h"
 
 enum { N = 3, CANARY = DEVICE_CANARY };
@@ -140,6 +141,90 @@ static void test_random_lists(void **state) {
         if (n_seen[k] < 5) fail_msg("step %d was hardly seen", k);
 }
 
+// ---- what a loader leaves ----------------------------------------------------------------------------
+enum { MICRO = 4, BATCHES = 40 };
+
+static dt_dataset *open_set(const char *packed, const char *extra, dt_backend *b) {
+    dt_dataset *d;
+    dt_config *c = fixture_config(packed, extra);
+    if (dt_data_open(&d, c, b, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    fixture_opened[fixture_n_opened++] = c;
+    return d;
+}
+
+static dt_batch_source *open_source(dt_dataset *d, dt_split split) {
+    static const int leaf = 0;
+    dt_source_request r = {.split = split,
+                           .augment = split == DT_SPLIT_TRAIN,
+                           .global_batch = MICRO,
+                           .micro_batch = MICRO,
+                           .leaves = &leaf,
+                           .n_leaves = 1,
+                           .end_step = -1};
+    dt_batch_source *s;
+    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
+    return s;
+}
+
+// What batch `b` has of field f, its steps played, is what batch `whole` has.
+static int compare_field(const dt_batch *b, const dt_batch *whole, const dt_field_info *f, int i) {
+    const int64_t *size = f->sample_shape.d;
+    const size_t n = (size_t)(size[0] * size[1] * size[2]);
+    int n_played = 0;
+    for (int j = 0; j < b->n; j++) {
+        dt_image image = {(uint8_t *)b->field[i] + (size_t)j * n, (int)size[1], (int)size[0],
+                          (int)size[2]};
+        for (int k = 0; k < f->n_steps; k++) {
+            const dt_pixel_step *s = &b->steps[i][j * f->n_steps + k];
+            n_played += s->kind != DT_PIXEL_END;
+            assert_int_equal(dt_pixels_play(&image, s, &scratch), DT_OK);
+        }
+        assert_memory_equal(image.data, (const uint8_t *)whole->field[i] + (size_t)j * n, n);
+    }
+    return n_played;
+}
+
+// One field is left to the device from the middle of its list on, the other as a whole; with mixing beside it. Under
+// data.augment_on: host, without a device and in evaluation nothing is.
+static void test_loader(void **state) {
+#define LISTS                                                                                      \
+    "  augment: {fingerprint: [{rotate: 20}, {blur: {kernel: 91, p: 0.5}}, {rotate: 10}], "        \
+    "iris: [{flip: horizontal}, {color_jitter: {brightness: 0.4, hue: 0.1}}]}\n"                   \
+    "  mix: {mixup: 0.4}\n"
+    fixture_begin();
+    fixture_biometric(fixture_path("raw"), 4, 10);
+    fixture_pack(fixture_path("raw"), fixture_path("set.lmdb"));
+    dt_dataset *d[3] = {open_set(fixture_path("set.lmdb"), LISTS, machine),
+                        open_set(fixture_path("set.lmdb"), LISTS "  augment_on: host\n", machine),
+                        open_set(fixture_path("set.lmdb"), LISTS, NULL)};
+    dt_batch_source *s[3];
+    int n_played[2] = {0, 0};
+    for (int i = 0; i < 3; i++) s[i] = open_source(d[i], DT_SPLIT_TRAIN);
+    assert_int_equal(d[0]->fields[0].n_steps, 2); // a map of the host's may wait
+    assert_int_equal(d[0]->fields[1].n_steps, 5);
+    for (int64_t step = 0; step < BATCHES; step++) {
+        const dt_batch *b[3];
+        for (int i = 0; i < 3; i++) assert_int_equal(s[i]->get(s[i], step, 0, &b[i], NULL), DT_OK);
+        for (int f = 0; f < 2; f++) {
+            assert_true(b[0]->steps[f] && !b[1]->steps[f] && !b[2]->steps[f]);
+            n_played[f] += compare_field(b[0], b[1], &d[0]->fields[f], f);
+            compare_field(b[2], b[1], &d[2]->fields[f], f);
+            assert_memory_equal(b[0]->mix[f], b[1]->mix[f], MICRO * sizeof(dt_mix_row));
+        }
+        for (int i = 0; i < 3; i++) s[i]->release(s[i], b[i]);
+    }
+    assert_true(n_played[0] >= BATCHES * MICRO && n_played[1] > 2 * BATCHES * MICRO);
+    for (int i = 0; i < 3; i++) s[i]->close(s[i]);
+    s[0] = open_source(d[0], DT_SPLIT_VAL);
+    const dt_batch *b;
+    assert_int_equal(s[0]->get(s[0], 0, 0, &b, NULL), DT_OK);
+    assert_true(!b->steps[0] && !b->steps[1]);
+    s[0]->release(s[0], b);
+    s[0]->close(s[0]);
+    for (int i = 0; i < 3; i++) d[i]->close(d[i]);
+    fixture_end();
+}
+
 static int open_machine(void **state) {
     return device_backend(&machine) == DT_OK ? 0 : -1;
 }
@@ -152,6 +237,7 @@ static int close_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists),
-                                       cmocka_unit_test(test_random_lists)};
+                                       cmocka_unit_test(test_random_lists),
+                                       cmocka_unit_test(test_loader)};
     return cmocka_run_group_tests(tests, open_machine, close_machine);
 }

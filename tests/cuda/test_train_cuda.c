@@ -1,6 +1,6 @@
 // Training on the pretending machine: the fusion network at a small size gives the CPU's curve in fp32, a
 // curve near it in bf16 and fp16; the same bits from run to run, captured or not, after a resume, and along
-// the tree; a step allocates nothing, waits for nothing and
+// the tree; and whether pixels are changed by the network or before; a step allocates nothing, waits for nothing and
 // copies the bytes of a batch (one of its two images is mixed on the device), a step block and two marks; the
 // optimizer writes the packed copies.
 #include <setjmp.h>
@@ -76,6 +76,25 @@ static void test_bits_and_precision(void **state) {
     drop(&tree);
     drop(&bf16);
     drop(&fp16);
+}
+
+// Random changes to pixels by the network: as if the images had come so, captured or not.
+static void test_changed_pixels(void **state) {
+    setting s = {.n_steps = SHORT, .one_leaf = true, .changes = CHANGED_BY_SOURCE};
+    outcome source = train(&s);
+    s.changes = CHANGED_BY_NETWORK;
+    outcome network = train(&s);
+    assert_same(&source, &network);
+    s.uncaptured = true;
+    outcome plain = train(&s);
+    assert_same(&source, &plain);
+    s.changes = UNCHANGED;
+    outcome without = train(&s);
+    assert_memory_not_equal(source.loss, without.loss, sizeof source.loss);
+    drop(&source);
+    drop(&network);
+    drop(&plain);
+    drop(&without);
 }
 
 static void copy_slab(bench *to, float *dst, const bench *from, const float *src, int64_t n) {
@@ -233,6 +252,7 @@ static void test_sums_by_convolutions(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_curve_of_the_cpu),
                                        cmocka_unit_test(test_bits_and_precision),
+                                       cmocka_unit_test(test_changed_pixels),
                                        cmocka_unit_test(test_sums_by_convolutions),
                                        cmocka_unit_test(test_resume),
                                        cmocka_unit_test(test_quiet_steps),

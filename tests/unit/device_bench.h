@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "comm/comm_nccl.h"
+#include "data/augment/pixels.h"
 #include "models/models.h"
 #include "train/step.h"
 
@@ -19,7 +20,10 @@
 #define LEAVES 4
 #define RATE   0.003
 #endif
-enum { H = 16, W = 16, CLASSES = 5, SLOTS = 2 };
+enum { H = 16, W = 16, CLASSES = 5, SLOTS = 2, PIXEL_STEPS = 4 };
+
+// Random changes to the right image: none, left to the network, or done by the source.
+typedef enum pixel_changes { UNCHANGED, CHANGED_BY_NETWORK, CHANGED_BY_SOURCE } pixel_changes;
 
 // ---- a source of known images ----------------------------------------------------------------------
 
@@ -39,7 +43,27 @@ typedef struct known_source {
     int n_gets;
     int64_t bad_step; // of this step leaf bad_leaf has an infinite weight
     int bad_leaf;
+    pixel_changes changes;
+    dt_buffer scratch;
 } known_source;
+
+// A flip or a turn by half a pixel, contrast, bytes at random, and in every other sample less than that.
+static void change_sample(known_source *s, uint8_t *pixels, dt_pixel_step *steps, int64_t step,
+                          int at) {
+    dt_pixel_step list[PIXEL_STEPS] = {{.kind = at % 2 ? DT_PIXEL_MOVE : DT_PIXEL_WARP},
+                                       {.kind = DT_PIXEL_CONTRAST},
+                                       {.kind = step % 2 ? DT_PIXEL_PATCH : DT_PIXEL_END}};
+    dt_image image = {.data = pixels, .width = W, .height = H, .channels = 3};
+    dt_map flip = dt_map_flip(true, false, W, H), shift = dt_map_shift(0.5, 0.25);
+    list[0] = dt_map_step(at % 2 ? &flip : &shift, (dt_border){-1, false}, at % 2);
+    list[1].as.factor = 0.5f + 0.01f * (float)(at + step);
+    list[2].as.patch.w = 5, list[2].as.patch.h = 7, list[2].as.patch.x = at;
+    list[2].as.patch.with = DT_PATCH_RANDOM;
+    list[2].as.patch.r = (dt_rng){.seed = 3, .slot = (uint32_t)at, .step = (uint32_t)step};
+    for (int k = 0; s->changes == CHANGED_BY_SOURCE && k < PIXEL_STEPS; k++)
+        assert_int_equal(dt_pixels_play(&image, &list[k], &s->scratch), DT_OK);
+    memcpy(steps, list, sizeof list);
+}
 
 static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
     b->step = step;
@@ -51,6 +75,9 @@ static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
         for (int64_t i = 0; i < n; i++)
             ((uint8_t *)b->field[f])[i] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)i) * 255);
     }
+    for (int i = 0; i < MICRO && s->changes; i++)
+        change_sample(s, (uint8_t *)b->field[1] + i * H * W * 3, b->steps[1] + i * PIXEL_STEPS,
+                      step, leaf * MICRO + i);
     for (int i = 0; i < MICRO; i++) { // a share, and in every other step a rectangle
         const int at = (int)step % 2 ? 0 : 2 + i + leaf % 2;
         b->mix[1][i] = (dt_mix_row){40000 + 997 * (i + leaf), 1, at, at / 2, at};
@@ -79,14 +106,16 @@ static void release(dt_batch_source *b, const dt_batch *batch) {
     s->held[i] = false;
     for (int f = 0; f < 2; f++) memset(batch->field[f], 0xee, MICRO * H * W); // whoever still reads
     memset(batch->mix[1], 0x7f, MICRO * sizeof(dt_mix_row));
+    memset(batch->steps[1], 0, MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
 }
 
 static dt_status seek(dt_batch_source *b, int64_t step) {
     return DT_OK;
 }
 
-static known_source *make_source(dt_backend *b) {
+static known_source *make_source(dt_backend *b, pixel_changes changes) {
     known_source *s = dt_xcalloc(1, sizeof *s);
+    s->changes = changes;
     s->b = b;
     s->bad_step = -1;
     s->bad_leaf = 2;
@@ -109,6 +138,8 @@ static known_source *make_source(dt_backend *b) {
         for (int f = 0; f < 3; f++) b->alloc_host(b, &s->batch[i].field[f], sizes[f], "batch");
         b->alloc_host(b, (void **)&s->batch[i].weight, MICRO * sizeof(float), "batch");
         b->alloc_host(b, (void **)&s->batch[i].mix[1], MICRO * sizeof(dt_mix_row), "batch");
+        b->alloc_host(b, (void **)&s->batch[i].steps[1],
+                      MICRO * PIXEL_STEPS * sizeof(dt_pixel_step), "batch");
         s->batch[i].n = s->batch[i].n_valid = MICRO;
     }
     return s;
@@ -121,7 +152,9 @@ static void drop_source(known_source *s) {
         for (int f = 0; f < 3; f++) s->b->free_host(s->b, s->batch[i].field[f], sizes[f]);
         s->b->free_host(s->b, s->batch[i].weight, MICRO * sizeof(float));
         s->b->free_host(s->b, s->batch[i].mix[1], MICRO * sizeof(dt_mix_row));
+        s->b->free_host(s->b, s->batch[i].steps[1], MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
     }
+    dt_buffer_fini(&s->scratch);
     free(s);
 }
 
@@ -130,6 +163,7 @@ static void drop_source(known_source *s) {
 typedef struct setting {
     bool cpu, elastic, uncaptured, hold_input, scaled, one_leaf, bf16_gradients;
     dt_dtype low; // F32 unless said otherwise
+    pixel_changes changes;
     float clip;
     int n_steps; // 0: STEPS
     void *g;     // several ranks: what join_ranks knows them by
@@ -159,14 +193,15 @@ static bool give_up(void) {
     return patience-- <= 0;
 }
 
-static void make_graph(bench *b, dt_dtype low) {
+static void make_graph(bench *b, const setting *s) {
     dt_model_field fields[3] = {
         {.name = "left", .sample_shape = dt_shape3(H, W, 1), .dtype = DT_U8, .is_image = true},
         {.name = "right",
          .sample_shape = dt_shape3(H, W, 3),
          .dtype = DT_U8,
          .is_image = true,
-         .mixed = true},
+         .mixed = true,
+         .n_steps = s->changes == CHANGED_BY_NETWORK ? PIXEL_STEPS : 0},
         {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
     for (int f = 0; f < 2; f++)
         for (int i = 0; i < 64; i++) {
@@ -176,12 +211,12 @@ static void make_graph(bench *b, dt_dtype low) {
     assert_int_equal(dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, NULL, 0), DT_OK);
     dt_model_args a = {
         .config = b->config, .fields = fields, .n_fields = 3, .batch = MICRO, .training = true};
-    assert_int_equal(dt_model_graph(&b->graph, &a, low), DT_OK);
+    assert_int_equal(dt_model_graph(&b->graph, &a, s->low), DT_OK);
 }
 
 static void make_bench(bench *b, const setting *s) {
     *b = (bench){0};
-    make_graph(b, s->low);
+    make_graph(b, s);
     dt_backend_opts o = {.threads = 1, .deterministic = true};
     assert_int_equal(s->cpu ? dt_backend_create_cpu(&b->b, &o) : create_device(b, s), DT_OK);
     assert_int_equal(dt_comm_create_self(&b->self), DT_OK);
@@ -219,7 +254,7 @@ static void make_bench(bench *b, const setting *s) {
     assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);
     dt_params_init(b->params, 3);
     dt_params_repack(b->params, 1);
-    b->source = make_source(b->b);
+    b->source = make_source(b->b, s->changes);
     assert_int_equal(dt_stepper_set_source(b->stepper, &b->source->base), DT_OK);
 }
 
