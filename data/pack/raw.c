@@ -127,6 +127,56 @@ static int compare_items(const void *pa, const void *pb, void *arg) {
     return *a != *b ? *a - *b : a_ended - b_ended;
 }
 
+// Sixteen bytes of key and tail, behind what all keys begin with, decide nearly always.
+typedef struct sort_entry {
+    uint64_t high, low;
+    const dt_raw_item *item;
+} sort_entry;
+
+static int compare_entries(const void *pa, const void *pb, void *arg) {
+    const sort_entry *a = pa, *b = pb;
+    if (a->high != b->high) return a->high < b->high ? -1 : 1;
+    if (a->low != b->low) return a->low < b->low ? -1 : 1;
+    return compare_items(a->item, b->item, arg);
+}
+
+static uint64_t take_eight(const char **key, const char **tail) {
+    uint64_t v = 0;
+    for (int i = 0; i < 8; i++) {
+        const char **from = **key ? key : tail;
+        v = v << 8 | (unsigned char)**from;
+        *from += **from != '\0';
+    }
+    return v;
+}
+
+static size_t common_bytes(const dt_raw *r) {
+    size_t n = strlen(r->items[0].key);
+    for (size_t i = 1; i < r->n; i++) {
+        size_t same = 0;
+        while (same < n && r->items[i].key[same] == r->items[0].key[same]) same++;
+        n = same;
+    }
+    return n;
+}
+
+static void sort_items(dt_raw *r, const sort_key *k) {
+    size_t skip = common_bytes(r);
+    sort_entry *e = dt_xcalloc(r->n, sizeof *e);
+    dt_raw_item *sorted = dt_xcalloc(r->n, sizeof *sorted);
+    for (size_t i = 0; i < r->n; i++) {
+        const char *key = r->items[i].key + skip, *tail = k->tail;
+        e[i].high = take_eight(&key, &tail);
+        e[i].low = take_eight(&key, &tail);
+        e[i].item = &r->items[i];
+    }
+    qsort_r(e, r->n, sizeof *e, compare_entries, (void *)k);
+    for (size_t i = 0; i < r->n; i++) sorted[i] = *e[i].item;
+    free(e);
+    free(r->items);
+    r->items = sorted;
+}
+
 // Equal keys lie side by side in a list that is sorted by them.
 static dt_status check_sorted(const dt_raw *r) {
     for (size_t i = 1; i < r->n; i++)
@@ -153,35 +203,51 @@ static dt_status check_keys(const dt_raw *r) {
     return st;
 }
 
+// Many small pieces into few updates.
+typedef struct list_hash {
+    dt_hash_stream *h;
+    dt_buffer b;
+} list_hash;
+
+static void put(list_hash *l, const void *data, size_t n_bytes) {
+    enum { LEAST = 16 << 10 };
+    dt_buffer_append(&l->b, data, n_bytes);
+    if (l->b.n_bytes < LEAST) return;
+    dt_hash_stream_update(l->h, l->b.data, l->b.n_bytes);
+    l->b.n_bytes = 0;
+}
+
 static uint64_t hash_list(const dt_raw *r) {
-    dt_hash_stream *h = dt_hash_stream_create();
+    list_hash l = {.h = dt_hash_stream_create()};
     for (size_t i = 0; i < r->n; i++) {
         const dt_raw_item *item = &r->items[i];
         uint64_t numbers[3] = {item->offset, item->size, (uint64_t)item->mtime_ns};
-        dt_hash_stream_update(h, item->key, strlen(item->key) + 1);
-        dt_hash_stream_update(h, item->name, strlen(item->name) + 1);
-        if (item->ext) dt_hash_stream_update(h, item->ext, strlen(item->ext) + 1);
-        dt_hash_stream_update(h, numbers, sizeof numbers);
+        put(&l, item->key, strlen(item->key) + 1);
+        put(&l, item->name, strlen(item->name) + 1);
+        if (item->ext) put(&l, item->ext, strlen(item->ext) + 1);
+        put(&l, numbers, sizeof numbers);
         for (int k = 0; k < r->n_columns; k++) {
             const dt_raw_column *c = &r->columns[r->by_name[k]];
             const char *text = "";
             if (c->kind == DT_RAW_NUMBER)
-                dt_hash_stream_update(h, &c->number[item->row], sizeof *c->number);
+                put(&l, &c->number[item->row], sizeof *c->number);
             else if (c->cell[item->row] != DT_NO_VALUE)
                 text = r->values[c->cell[item->row]];
-            dt_hash_stream_update(h, text, strlen(text) + 1);
+            put(&l, text, strlen(text) + 1);
         }
     }
     for (int k = 0; k < r->n_columns; k++) {
         const dt_raw_column *c = &r->columns[r->by_name[k]];
-        dt_hash_stream_update(h, c->name, strlen(c->name) + 1);
+        put(&l, c->name, strlen(c->name) + 1);
     }
     if (r->set) {
         uint64_t of_set = dt_catalog_hash(r->set->catalog);
-        dt_hash_stream_update(h, &of_set, sizeof of_set);
+        put(&l, &of_set, sizeof of_set);
     }
-    uint64_t out = dt_hash_stream_digest(h) | 1; // 0 stands for unknown
-    dt_hash_stream_destroy(h);
+    dt_hash_stream_update(l.h, l.b.data, l.b.n_bytes);
+    uint64_t out = dt_hash_stream_digest(l.h) | 1; // 0 stands for unknown
+    dt_hash_stream_destroy(l.h);
+    dt_buffer_fini(&l.b);
     return out;
 }
 
@@ -218,7 +284,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_raw_opt
         DT_TRY(dt_raw_name_items(f, o->pattern, !o->join && !(f->list && f->list->n_columns > 1)));
     sort_key k = {o->tail ? o->tail : "."};
     bool sorted = r->kind != DT_RAW_SET || o->sorted;
-    if (sorted) qsort_r(r->items, r->n, sizeof *r->items, compare_items, &k);
+    if (sorted) sort_items(r, &k);
     DT_TRY(sorted ? check_sorted(r) : check_keys(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_table(r, o));

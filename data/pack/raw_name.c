@@ -121,41 +121,64 @@ static int compare_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static dt_status class_of(dt_raw *r, const dt_raw_item *item, const char *name, const char **out) {
-    const char *slash = strrchr(name, '/'), *begin = slash;
-    if (!slash)
-        return dt_fail(
-            DT_E_USAGE,
-            "%s: lies in no class folder, and others do; put files in a folder for each "
-            "class, or say what names mean: --pattern '{label}_{n}.jpg', --join labels.csv",
-            item->name);
-    while (begin > name && begin[-1] != '/') begin--;
-    char *label = dt_xprintf("%.*s", (int)(slash - begin), begin);
-    *out = dt_raw_shared(r, label);
-    free(label);
+// The folder right above the file: bytes from *begin on, 0 for none.
+static size_t class_of(const char *name, const char **begin) {
+    const char *slash = strrchr(name, '/');
+    for (*begin = slash ? slash : name; *begin > name && (*begin)[-1] != '/';) --*begin;
+    return slash ? (size_t)(slash - *begin) : 0;
+}
+
+// The label of each item, and all that there are, sorted. Neighbours are of one folder as a rule.
+static dt_status find_labels(const dt_raw_found *f, const char **labels, const char **sorted,
+                             size_t *n_classes) {
+    dt_raw *r = f->raw;
+    const char *begin, *last = "";
+    size_t n_last = 0, n_sorted = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        size_t n = class_of(r->items[i].name + f->n_strip, &begin);
+        if (*begin != '/' && n == 0)
+            return dt_fail(DT_E_USAGE,
+                           "%s: lies in no class folder, and others do; put files in a folder for "
+                           "each class, or say what names mean: --pattern '{label}_{n}.jpg', "
+                           "--join labels.csv",
+                           r->items[i].name);
+        if (i == 0 || n != n_last || memcmp(begin, last, n) != 0) {
+            char *label = dt_xprintf("%.*s", (int)n, begin);
+            sorted[n_sorted++] = last = dt_raw_shared(r, label);
+            n_last = n;
+            free(label);
+        }
+        labels[i] = last;
+    }
+    qsort(sorted, n_sorted, sizeof *sorted, compare_text);
+    *n_classes = 0;
+    for (size_t i = 0; i < n_sorted; i++)
+        if (i == 0 || strcmp(sorted[i], sorted[*n_classes - 1]) != 0)
+            sorted[(*n_classes)++] = sorted[i];
     return DT_OK;
 }
 
 static dt_status name_by_folder(dt_raw_found *f) {
     dt_raw *r = f->raw;
+    dt_raw_column *column = NULL;
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
     const char **sorted = dt_xcalloc(r->n + 1, sizeof *sorted);
-    dt_status st = DT_OK;
-    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
-        st = class_of(r, &r->items[i], r->items[i].name + f->n_strip, &labels[i]);
-        sorted[i] = labels[i];
-    }
     size_t n_classes = 0;
-    if (st == DT_OK) qsort(sorted, r->n, sizeof *sorted, compare_text);
-    for (size_t i = 0; i < r->n && st == DT_OK; i++)
-        if (i == 0 || strcmp(sorted[i], sorted[n_classes - 1]) != 0)
-            sorted[n_classes++] = sorted[i];
-    r->n_classes = (int)n_classes;
+    uint32_t value = 0;
+    dt_status st = find_labels(f, labels, sorted, &n_classes);
+    if (st == DT_OK) st = dt_raw_column_of(r, "label", DT_RAW_TEXT, true, &column);
     for (size_t i = 0; i < r->n && st == DT_OK; i++) {
-        const char **at = bsearch(&labels[i], sorted, n_classes, sizeof *sorted, compare_text);
-        r->items[i].label = (int)(at - sorted);
-        st = dt_raw_set_text(r, r->items[i].row, "label", labels[i]);
+        dt_raw_item *item = &r->items[i];
+        if (i > 0 && labels[i] == labels[i - 1]) {
+            item->label = r->items[i - 1].label;
+        } else {
+            const char **at = bsearch(&labels[i], sorted, n_classes, sizeof *sorted, compare_text);
+            item->label = (int)(at - sorted);
+            value = dt_raw_value(r, labels[i]);
+        }
+        column->cell[item->row] = value;
     }
+    r->n_classes = (int)n_classes;
     free(labels);
     free(sorted);
     return st;

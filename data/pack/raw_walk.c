@@ -1,9 +1,8 @@
 // raw_walk.c: finding raw files in a folder, a list or a tar.
 //
-// A folder is walked without following symlinks to directories; names come with their kind from
-// readdir, so that one fstatat a file is all, and those are shared by a team of threads, as on a cold
-// or distant disk each waits for the last. A tar is listed, never unpacked. A list is a table: one
-// column names the files, relative to the list; the others become metadata.
+// A folder is walked without following symlinks to directories, by threads (raw_folder.c). A tar is listed,
+// never unpacked. A list is a table: one column names the files, relative to the list; the others become
+// metadata. Its files are looked at by threads too: on a cold or distant disk each waits for its own.
 //
 // What is data: by extension; a file with another extension or none, by its first bytes; text (.txt,
 // .csv, .tsv, .dat) if it begins with numbers, so that label tables and notes are left out.
@@ -17,7 +16,6 @@
 #include "base/io.h"
 #include "base/thread.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -27,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_DEPTH = 64, SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_RUN = 64 };
+enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_RUN = 64 };
 
 static bool is_data_ext(const char *ext) {
     const dt_kind *k = dt_kind_of_ext(ext);
@@ -56,52 +54,7 @@ static const char *sniff(const char *ext, const uint8_t *head, size_t n) {
     return k && k->uses ? k->name : NULL;
 }
 
-// ---- folder -------------------------------------------------------------------------------------------
-// The names of a directory that may matter, with their kind. Directories come after, as a list.
-static dt_status walk(dt_raw_found *f, int dir_fd, const char *prefix, int depth);
-
-static dt_status walk_entry(dt_raw_found *f, int dir_fd, const char *prefix, const struct dirent *e,
-                            int depth) {
-    dt_arena *a = &f->raw->arena;
-    unsigned char type = e->d_type;
-    if (e->d_name[0] == '.') return DT_OK;
-    if (type == DT_UNKNOWN ||
-        type == DT_LNK) { // a symlink to a file is a file, to a folder nothing
-        struct stat s;
-        if (fstatat(dir_fd, e->d_name, &s, type == DT_LNK ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
-            return dt_fail(DT_E_DATA, "%s/%s%s: %s", f->raw->root, prefix, e->d_name,
-                           strerror(errno));
-        bool link = type == DT_LNK;
-        if (!link && S_ISLNK(s.st_mode)) link = fstatat(dir_fd, e->d_name, &s, 0) == 0;
-        type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) && !link ? DT_DIR : DT_UNKNOWN;
-    }
-    if (type == DT_REG) dt_raw_add(f, dt_arena_printf(a, "%s%s", prefix, e->d_name), 0, 0, 0);
-    if (type != DT_DIR) return DT_OK;
-    int sub = openat(dir_fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (sub < 0)
-        return dt_fail(DT_E_DATA, "%s/%s%s: cannot list: %s", f->raw->root, prefix, e->d_name,
-                       strerror(errno));
-    return walk(f, sub, dt_arena_printf(a, "%s%s/", prefix, e->d_name), depth + 1);
-}
-
-// Closes dir_fd.
-static dt_status walk(dt_raw_found *f, int dir_fd, const char *prefix, int depth) {
-    DIR *dir = depth > MAX_DEPTH ? NULL : fdopendir(dir_fd);
-    if (!dir) {
-        close(dir_fd);
-        return dt_fail(DT_E_DATA, "%s/%s: %s", f->raw->root, prefix,
-                       depth > MAX_DEPTH ? "folders nested too deeply" : strerror(errno));
-    }
-    dt_status st = DT_OK;
-    struct dirent *e;
-    while (st == DT_OK && (errno = 0, e = readdir(dir)))
-        st = walk_entry(f, dir_fd, prefix, e, depth);
-    if (st == DT_OK && errno)
-        st = dt_fail(DT_E_DATA, "%s/%s: cannot list: %s", f->raw->root, prefix, strerror(errno));
-    closedir(dir);
-    return st;
-}
-
+// ---- folder and list ----------------------------------------------------------------------------------
 typedef struct stat_job {
     dt_raw *raw;
     atomic_size_t next;
@@ -163,7 +116,8 @@ static void keep_data(dt_raw *r) {
         if (ext && strcmp(ext, last) != 0) last_is_data = is_data_ext(last = ext);
         bool keep = ext && last_is_data;
         if (keep && item->size == 0 && item->row != UINT32_MAX) { // holds nothing to learn from
-            if (r->n_empty++ == 0) r->first_empty = item->name;
+            if (r->n_empty++ == 0 || strcmp(item->name, r->first_empty) < 0)
+                r->first_empty = item->name;
             continue;
         }
         if (!keep && item->row != UINT32_MAX) {
@@ -195,10 +149,7 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = '\0';
     r->kind = DT_RAW_FOLDER;
     DT_TRY(open_root(r, root, O_DIRECTORY));
-    int fd = openat(r->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return dt_fail(DT_E_DATA, "%s: cannot list: %s", root, strerror(errno));
-    DT_TRY(walk(f, fd, "", 0));
-    DT_TRY(stat_all(r));
+    DT_TRY(dt_raw_walk(f));
     keep_data(r);
     return DT_OK;
 }
