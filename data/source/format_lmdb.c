@@ -8,8 +8,10 @@
 //                                          message itself (member .datum, which the decoder knows)
 //   anything else                          LSUN, BasicSR: the key is the record, the value one file,
 //                                          its extension told by its first bytes
-// Keys of binary numbers become hexadecimal text. folder2lmdb and lmdb of pickles are refused: reading a
-// pickle runs what is in it.
+// The layout is chosen by what most keys are: a single odd one (a file name with a line break in it) must
+// not change what the others mean. Only where the key is the whole name of the record do keys of binary
+// numbers become hexadecimal text. folder2lmdb and lmdb of pickles are refused: reading a pickle runs what
+// is in it.
 //
 // The tree is walked once (lmdb_tree.c) and its entries gathered, 24 bytes and the key each; values are
 // only looked at where the layout needs it.
@@ -40,7 +42,8 @@ typedef struct entries {
     entry *e;
     size_t n, cap;
     dt_buffer keys;
-    bool binary; // some key is not text
+    size_t n_odd; // keys with control characters
+    bool has_nul; // some key has a NUL, which no text has
 } entries;
 
 static const char *key_of(const entries *l, const entry *e) {
@@ -65,7 +68,8 @@ static dt_status gather(void *arg, const char *key, size_t n_key, uint64_t offse
         return dt_fail(DT_E_DATA, "%s: more than 4 GiB of keys", l->s->blob->path);
     bool text = n_key > 0;
     for (size_t i = 0; i < n_key && text; i++) text = !iscntrl((unsigned char)key[i]) || key[i] < 0;
-    l->binary = l->binary || !text;
+    l->n_odd += !text;
+    l->has_nul = l->has_nul || memchr(key, '\0', n_key);
     l->e[l->n++] = (entry){offset, size, (uint32_t)l->keys.n_bytes, (uint32_t)n_key};
     dt_buffer_append(&l->keys, key, n_key);
     dt_buffer_append(&l->keys, "", 1);
@@ -95,12 +99,13 @@ static bool numbered(const char *key, const char *name) {
 }
 
 static const entry *find(const entries *l, const char *key) { // keys are in order of bytes
-    size_t low = 0, high = l->n;
+    size_t low = 0, high = l->n, n_key = strlen(key);
     while (low < high) {
         size_t mid = (low + high) / 2;
-        int c = strcmp(key_of(l, &l->e[mid]), key);
-        if (c == 0) return &l->e[mid];
-        if (c < 0)
+        const entry *e = &l->e[mid];
+        int c = memcmp(key_of(l, e), key, e->n_key < n_key ? e->n_key : n_key);
+        if (c == 0 && e->n_key == n_key) return e;
+        if (c < 0 || (c == 0 && e->n_key < n_key))
             low = mid + 1;
         else
             high = mid;
@@ -109,19 +114,28 @@ static const entry *find(const entries *l, const char *key) { // keys are in ord
 }
 
 // ---- layouts ---------------------------------------------------------------------------------------
-// A key that is not text is its bytes in hexadecimal.
-static dt_status add_record(entries *l, const entry *e, size_t n_key) {
+static dt_status add_text_key(entries *l, const entry *e, size_t n_key) {
+    char text[MAX_KEY + 1];
+    snprintf(text, sizeof text, "%.*s", (int)n_key, key_of(l, e));
+    return dt_catalog_add_record(l->s->c, l->shard, text);
+}
+
+// The key is the whole name: of all records its bytes in hexadecimal, if the keys are no text.
+static dt_status add_whole_key(entries *l, const entry *e) {
     char text[2 * MAX_KEY + 3];
     const char *key = key_of(l, e);
-    if (l->binary) {
-        size_t at = 0;
-        for (uint32_t i = 0; i < e->n_key; i++)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%02x", (unsigned char)key[i]);
-        text[at] = '\0';
-    } else {
-        snprintf(text, sizeof text, "%.*s", (int)n_key, key);
-    }
+    size_t at = 0;
+    if (!l->has_nul && 2 * l->n_odd <= l->n) return add_text_key(l, e, e->n_key);
+    for (uint32_t i = 0; i < e->n_key; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%02x", (unsigned char)key[i]);
+    text[at] = '\0';
     return dt_catalog_add_record(l->s->c, l->shard, text);
+}
+
+// "<record>.<extension>"; false for others, and for keys with a NUL.
+static bool split_key(const entries *l, const entry *e, size_t *n_key, char *ext, size_t cap_ext) {
+    const char *key = key_of(l, e);
+    return strlen(key) == e->n_key && dt_split_key(key, n_key, ext, cap_ext);
 }
 
 static dt_status add_named(entries *l) {
@@ -132,8 +146,8 @@ static dt_status add_named(entries *l) {
         const char *key = key_of(l, e);
         char ext[64];
         size_t n_key;
-        if (!dt_split_key(key, &n_key, ext, sizeof ext)) continue;
-        if (n_last != n_key || memcmp(last, key, n_key) != 0) DT_TRY(add_record(l, e, n_key));
+        if (!split_key(l, e, &n_key, ext, sizeof ext)) continue;
+        if (n_last != n_key || memcmp(last, key, n_key) != 0) DT_TRY(add_text_key(l, e, n_key));
         last = key;
         n_last = n_key;
         DT_TRY(dt_catalog_add_member(l->s->c, ext, e->offset, e->size, NULL));
@@ -147,7 +161,7 @@ static dt_status add_opaque(entries *l) {
         const entry *e = &l->e[i];
         const char *ext = NULL;
         DT_TRY(sniff(l, e->offset, e->size, &ext));
-        DT_TRY(add_record(l, e, e->n_key));
+        DT_TRY(add_whole_key(l, e));
         DT_TRY(dt_catalog_add_member(l->s->c, ext ? ext : "bin", e->offset, e->size, NULL));
     }
     return DT_OK;
@@ -160,7 +174,7 @@ static dt_status add_datums(entries *l) {
         dt_datum d;
         char label[24];
         DT_TRY(dt_datum_read(l->s->blob, e->offset, e->size, &d));
-        DT_TRY(add_record(l, e, e->n_key));
+        DT_TRY(add_whole_key(l, e));
         if (d.encoded) DT_TRY(sniff(l, d.data_at, d.n_data, &ext));
         if (d.encoded)
             DT_TRY(dt_catalog_add_member(l->s->c, ext ? ext : "bin", d.data_at, d.n_data, NULL));
@@ -190,7 +204,7 @@ static dt_status add_numbered(entries *l) {
         char other[MAX_KEY + 16];
         if (!numbered(key, "image")) continue;
         DT_TRY(sniff(l, e->offset, e->size, &ext));
-        DT_TRY(add_record(l, e, e->n_key));
+        DT_TRY(add_text_key(l, e, e->n_key));
         DT_TRY(dt_catalog_add_member(l->s->c, ext ? ext : "bin", e->offset, e->size, NULL));
         for (size_t k = 0; k < sizeof COLUMNS / sizeof *COLUMNS; k++) {
             snprintf(other, sizeof other, "%s%s", COLUMNS[k], key + strlen("image"));
@@ -219,23 +233,23 @@ static bool names_a_kind(const char *ext) {
 // what follows the dot does not.
 static bool has_extensions(const entries *l) {
     char ext[64];
-    size_t n_key, n_named = 0, n_stems = 0;
-    for (size_t i = 0; i < l->n && i < 64; i++) {
+    size_t n_key, n_named = 0, n_stems = 0, n_seen = l->n < 64 ? l->n : 64;
+    for (size_t i = 0; i < n_seen; i++) {
         const char *told = NULL;
-        if (!dt_split_key(key_of(l, &l->e[i]), &n_key, ext, sizeof ext)) continue;
+        if (!split_key(l, &l->e[i], &n_key, ext, sizeof ext)) continue;
         n_named++;
         if (sniff(l, l->e[i].offset, l->e[i].size, &told) == DT_OK && told)
             n_stems += !names_a_kind(ext);
     }
-    return n_named > n_stems;
+    return n_named > n_stems && 2 * n_named > n_seen;
 }
 
 static dt_status add_all(entries *l) {
     if (l->n == 0) return DT_OK;
-    if (!l->binary) DT_TRY(refuse_pickles(l));
-    if (!l->binary && find(l, "num-samples")) return add_numbered(l);
+    DT_TRY(refuse_pickles(l));
+    if (find(l, "num-samples")) return add_numbered(l);
     if (is_datum(l, &l->e[0]) && is_datum(l, &l->e[l->n - 1])) return add_datums(l);
-    return !l->binary && has_extensions(l) ? add_named(l) : add_opaque(l);
+    return has_extensions(l) ? add_named(l) : add_opaque(l);
 }
 
 static dt_status lmdb_scan(dt_scan *s) {

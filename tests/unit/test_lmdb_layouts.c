@@ -314,6 +314,53 @@ static void binary_keys_become_text(void **state) {
     assert_string_equal(key_of(s, 2), "000001c8");
     expect_member(s, 2, "png", png, 22);
     dt_set_close(s);
+    dir = fixture_path("digests"); // no NUL among them
+    db_begin(dir, NULL);
+    put_bytes("\x01\xfe", 2, png, 20), put_bytes("ab", 2, png, 21),
+        put_bytes("\xff\x02", 2, png, 22);
+    db_end();
+    s = open_set(dir);
+    assert_string_equal(key_of(s, 1), "6162");
+    dt_set_close(s);
+}
+
+// One file name with a line break in it does not change what the other keys mean.
+static void one_odd_key_changes_nothing_else(void **state) {
+    const char *dir = fixture_path("odd_named"), *whole = fixture_path("odd_whole"),
+               *pickled = fixture_path("odd_f2l"), *ocr = fixture_path("odd_ocr");
+    db_begin(dir, NULL);
+    put("a\nb.png", png, 20), put("a\nb.json", "{\"q\": 4}", 8);
+    put("c.png", png, 21), put("c.json", "{\"q\": 5}", 8), put("d\te.png", png, 22);
+    db_end();
+    dt_set *s = open_set(dir);
+    assert_int_equal(s->catalog->n_records, 3);
+    assert_string_equal(key_of(s, 0), "a\nb");
+    assert_string_equal(value_of(s, "q", 0), "4");
+    assert_string_equal(key_of(s, 1), "c");
+    assert_string_equal(value_of(s, "q", 1), "5");
+    expect_member(s, 2, "png", png, 22);
+    dt_set_close(s);
+    db_begin(whole, NULL);
+    put("a\nb", png, 20), put("c", png, 21), put("d", png, 22);
+    db_end();
+    s = open_set(whole);
+    assert_int_equal(s->catalog->n_records, 3);
+    assert_string_equal(key_of(s, 0), "a\nb");
+    assert_string_equal(key_of(s, 2), "d");
+    expect_member(s, 2, "png", png, 22);
+    dt_set_close(s);
+    db_begin(pickled, NULL);
+    put("0", "\x80\x04pickle", 8), put("__keys__", "x", 1), put("a\tb", "x", 1);
+    db_end();
+    expect_fail(pickled, "dtrain pack");
+    db_begin(ocr, NULL);
+    put("num-samples", "1", 1), put("image-000000001", png, 20), put("label-000000001", "w", 1);
+    put("note\n", "x", 1);
+    db_end();
+    s = open_set(ocr);
+    assert_int_equal(s->catalog->n_records, 1);
+    assert_string_equal(value_of(s, "label", 0), "w");
+    dt_set_close(s);
 }
 
 static void named_databases(void **state) {
@@ -374,6 +421,7 @@ int main(void) {
         cmocka_unit_test(basicsr_stems_may_have_dots),
         cmocka_unit_test(names_with_extensions_stay),
         cmocka_unit_test(binary_keys_become_text),
+        cmocka_unit_test(one_odd_key_changes_nothing_else),
         cmocka_unit_test(named_databases),
         cmocka_unit_test(several_values_a_key_are_refused),
         cmocka_unit_test(pickles_are_refused),
