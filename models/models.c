@@ -50,6 +50,7 @@ static dt_status run_passes(dt_graph *g, dt_dtype low) {
     }
     DT_TRY(dt_pass_amp(g, low));
     if (g->training) DT_TRY(dt_pass_fuse_gelu(g));
+    DT_TRY(dt_pass_fuse_norm_add(g));
     return dt_pass_dead_code(g);
 }
 

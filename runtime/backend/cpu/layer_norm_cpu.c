@@ -1,4 +1,5 @@
-// layer_norm_cpu.c: layer norm over the last dimension, DENSE; statistics in f32.
+// layer_norm_cpu.c: layer norm over the last dimension, DENSE; statistics in f32. Merged additions (see
+// graph/ops/layer_norm.c) are done a row at a time, in front of the norm and behind its gradient.
 //
 // Outputs of the forward node: y, and for the backward node the rows' mean and 1/std (either may be
 // absent in inference). Threads take contiguous rows. Gradients of scale and shift are summed by each
@@ -21,7 +22,7 @@ static dt_status prepare(dt_site *s) {
     const dt_node *n = s->node;
     const dt_value_info *x = dt_site_in(s, 0);
     s->n_packs = 0;
-    s->inplace_in = n->backward ? n->n_fwd_in + n->n_fwd_out : 0;
+    s->inplace_in = n->backward ? n->n_fwd_in + n->n_fwd_out : n->n_in > 3 ? 3 : 0;
     if (x->dtype != DT_F32 && x->dtype != DT_BF16) return dt_site_fail(s, "wants f32 or bf16");
     for (int i = 0; i < n->n_in; i++) s->in_layout[i] = dt_dense();
     for (int i = 0; i < n->n_out; i++) s->out_layout[i] = dt_dense();
@@ -37,12 +38,20 @@ static void run(const dt_site *s, const dt_run *r) {
     const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
     float *mean = r->out[1], *rstd = r->out[2];
+    const char *residual = s->node->n_in > 3 ? r->in[3] : NULL;
+    char *sum = residual ? r->out[3] : NULL;
 #pragma omp parallel for num_threads(s->threads)                                                   \
     schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
     for (int64_t i = 0; i < rows; i++) {
+        const size_t at = (size_t)i * row_bytes;
+        const char *x_row = (const char *)r->in[0] + at;
+        if (residual) {
+            dt_simd_get()->elementwise->add[type](sum + at, x_row, residual + at, n);
+            x_row = sum + at;
+        }
         dt_norm_row row = {.n = n,
-                           .x = (const char *)r->in[0] + (size_t)i * row_bytes,
-                           .y = (char *)r->out[0] + (size_t)i * row_bytes,
+                           .x = x_row,
+                           .y = (char *)r->out[0] + at,
                            .scale = r->in[1],
                            .shift = r->in[2],
                            .eps = s->node->attrs.layer_norm.eps};
@@ -71,7 +80,9 @@ static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t e
     const int64_t n = row_length(x);
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
     const float *mean = r->in[first + 1], *rstd = r->in[first + 2];
+    const int behind = first + 2 * s->node->n_fwd_out;
     const char *dy = r->in[first + s->node->n_fwd_out];
+    const char *other = s->node->n_in > behind ? r->in[behind] : NULL;
     memset(dscale, 0, (size_t)n * sizeof(float));
     memset(dshift, 0, (size_t)n * sizeof(float));
     for (int64_t i = begin; i < end; i++) {
@@ -86,6 +97,7 @@ static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t e
                            .dscale = dscale,
                            .dshift = dshift};
         dt_simd_rows_get()->norm_bwd[type](&row);
+        if (other) dt_simd_get()->elementwise->add[type](row.y, row.y, other + at, n);
     }
 }
 

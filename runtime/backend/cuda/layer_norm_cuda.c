@@ -1,5 +1,6 @@
 // layer_norm_cuda.c: host side of layer norm over the last dimension, DENSE (kernels/layer_norm_kernels.h).
-// Outputs of the forward node: y, and for the backward node the rows' mean and 1/std.
+// Outputs of the forward node: y, and for the backward node the rows' mean and 1/std. Merged additions: see
+// graph/ops/layer_norm.c.
 #include "backend/cuda/kernels/layer_norm_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
@@ -8,18 +9,21 @@
 enum { SUM_BLOCKS = 264 };
 
 typedef struct ln_state {
-    int type, threads;
+    int type, threads, residual_at; // residual_at < 0: none
     dt_rows r;
     int64_t n_blocks;
 } ln_state;
 
-static dt_status prepare_at(dt_site *s, const dt_value_info *dy) {
-    const dt_value_info *x = dt_site_in(s, 0);
+static dt_status prepare_at(dt_site *s, const dt_value_info *dy, int residual_at) {
+    const dt_value_info *x = dt_site_in(s, 0), *residual = NULL;
     ln_state *st = dt_cuda_prepare(s, sizeof *st);
+    st->residual_at = residual_at < s->node->n_in ? residual_at : -1;
+    if (st->residual_at >= 0) residual = dt_site_in(s, residual_at);
     for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
     for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
     if (!x || x->shape.n < 1) return dt_cuda_fail(s, "wants (…,D)");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0)}, 3));
+    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0), residual},
+                        4));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
     // backward a thread keeps the sums of its columns
@@ -29,8 +33,9 @@ static dt_status prepare_at(dt_site *s, const dt_value_info *dy) {
 }
 
 static dt_status prepare_forward(dt_site *s) {
-    DT_TRY(prepare_at(s, NULL));
-    s->inplace_in = 0;
+    DT_TRY(prepare_at(s, NULL, 3));
+    const ln_state *st = s->state;
+    s->inplace_in = st->residual_at < 0 ? 0 : st->residual_at; // y is written when both are read
     return DT_OK;
 }
 
@@ -45,6 +50,8 @@ static void run_forward(const dt_site *s, const dt_run *r) {
                                   .x = r->in[0],
                                   .scale = r->in[1],
                                   .shift = r->in[2],
+                                  .residual = st->residual_at < 0 ? NULL : r->in[st->residual_at],
+                                  .sum = st->residual_at < 0 ? NULL : r->out[3],
                                   .out = r->out[0],
                                   .mean = r->out[1],
                                   .invstd = r->out[2],
@@ -55,7 +62,7 @@ static void run_forward(const dt_site *s, const dt_run *r) {
 
 static dt_status prepare_backward(dt_site *s) {
     const int mean_at = dt_cuda_pos_out(s, 1), dy_at = dt_cuda_pos_grad(s, 0);
-    DT_TRY(prepare_at(s, dt_site_in(s, dy_at)));
+    DT_TRY(prepare_at(s, dt_site_in(s, dy_at), dy_at + s->node->n_fwd_out));
     ln_state *st = s->state;
     if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE ||
         s->node->in[mean_at + 1] == DT_NONE)
@@ -76,6 +83,7 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     const dt_layer_norm_args a = {.r = st->r,
                                   .x = r->in[0],
                                   .dy = r->in[dt_cuda_pos_grad(s, 0)],
+                                  .residual = st->residual_at < 0 ? NULL : r->in[st->residual_at],
                                   .scale = r->in[1],
                                   .mean_in = r->in[mean_at],
                                   .invstd_in = r->in[mean_at + 1],

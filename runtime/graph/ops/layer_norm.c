@@ -2,6 +2,10 @@
 //   in  0 x (…,D)   1 scale (D)   2 shift (D)
 //   out 0 y (…,D)   1 mean f32 (…)   2 invstd f32 (…)
 // Backward reads x, scale, mean, invstd; gives dx, dscale, dshift.
+//
+// Where the pass fuse_norm_add has merged additions into it:
+//   forward   in 3 residual: what is normalised is x + residual, rounded to their type; out 3 that sum
+//   backward  reads the sum as x, and behind all other inputs a gradient (…,D) that is added to dx
 #include "op_util.h"
 
 static dt_status infer(dt_graph *g, dt_node_id id) {

@@ -1,6 +1,7 @@
 // passes.h: rewrites of the graph. Each keeps names (randomness hangs on them) and is idempotent.
-// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> fuse_gelu -> dead_code [-> relu_bits]
-// Inference: build -> fold_bn -> fuse -> amp -> dead_code
+// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> fuse_gelu -> fuse_norm_add -> dead_code
+//            [-> relu_bits]
+// Inference: build -> fold_bn -> fuse -> amp -> fuse_norm_add -> dead_code
 #ifndef DT_GRAPH_PASSES_H
 #define DT_GRAPH_PASSES_H
 
@@ -18,6 +19,8 @@ dt_status dt_pass_tile_slices(dt_graph *g);
 dt_status dt_pass_amp(dt_graph *g, dt_dtype low);
 // Training: linear + gelu in the tanh form, and gelu's gradient + the linear.bwd before it.
 dt_status dt_pass_fuse_gelu(dt_graph *g);
+// add + layer_norm -> one layer_norm that makes both; layer_norm.bwd + the add of its result and another gradient.
+dt_status dt_pass_fuse_norm_add(dt_graph *g);
 dt_status dt_pass_dead_code(dt_graph *g);
 // Training, by plans of backends that ask for it (dt_backend.relu_bits): batch_norm behind a residual and a ReLU
 // saves a bit for each element, and its gradient reads that instead of y.

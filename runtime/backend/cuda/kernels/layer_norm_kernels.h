@@ -1,12 +1,16 @@
 // layer_norm_kernels.h: layer norm over rows of n elements, statistics in f32 and two passes: mean, then squares
 // about it. A group of threads shares a row; what it reads again comes from the first-level cache.
 //
-//   ln_fwd         y, mean, 1/std
+//   ln_fwd         y, mean, 1/std; with a residual x + residual too, which is what is normalised then
 //   ln_bwd         dx = 1/std (g - mean(g) - xhat mean(g xhat)), g = dy scale; and each block's sums of dy xhat and
-//                  dy over its rows, which threads keep in registers over all rows of a block
+//                  dy over its rows, which threads keep in registers over all rows of a block. With a residual,
+//                  another gradient, dx + residual
 //   ln_bwd_finish  those sums over blocks, in a fixed order: dscale, dshift
 //
-// Moves, n elements of E bytes: forward 2nE, backward 3nE, plus 8 bytes a row and 16 a column and block.
+// Sums are of what is rounded to the type, as if they were kernels of their own.
+//
+// Moves, n elements of E bytes: forward 2nE, backward 3nE, with a residual 4nE each (apart it would be 5nE and 6nE),
+// plus 8 bytes a row and 16 a column and block.
 #ifndef DT_LAYER_NORM_KERNELS_H
 #define DT_LAYER_NORM_KERNELS_H
 
@@ -16,9 +20,10 @@ enum { DT_LN_PIECES = 4 }; // pieces of 8 columns a thread may hold sums for
 
 typedef struct dt_layer_norm_args {
     dt_rows r;
-    const void *x, *dy;
+    const void *x, *dy, *residual; // residual: or NULL
     const float *scale, *shift, *mean_in, *invstd_in;
     void *out; // y, dx (may be NULL)
+    void *sum; // forward: x + residual
     float *mean, *invstd;
     float *partial; // backward: (blocks, 2, n)
     float *dscale, *dshift;
@@ -27,12 +32,30 @@ typedef struct dt_layer_norm_args {
     float eps;
 } dt_layer_norm_args;
 
+// What is normalised; a thread reads of it what it has written.
+DT_FN const void *dt_ln_input(const dt_layer_norm_args *a) {
+    return a->residual ? a->sum : a->x;
+}
+
+// Writes the sum of both; its sum.
+DT_FN float dt_ln_add_thread(const dt_layer_norm_args *a, const dt_rows_share *s, int T, int V) {
+    float sum = 0.0f, x[8], d[8];
+    if (s->row < 0) return 0.0f;
+    for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
+        const int64_t at = s->row * a->r.n + i, left = a->r.n - i;
+        dt_get8_row(a->x, T, V, at, left, x);
+        dt_get8_row(a->residual, T, V, at, left, d);
+        for (int k = 0; k < 8; k++) sum += x[k] = dt_rounded(T, x[k] + d[k]); // zero behind the row
+        dt_put8_row(a->sum, T, V, at, left, x);
+    }
+    return sum;
+}
 DT_FN float dt_ln_sum_thread(const dt_layer_norm_args *a, const dt_rows_share *s, float mean,
                              int squares, int T, int V) {
     float sum = 0.0f, x[8];
     if (s->row < 0) return 0.0f;
     for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
-        dt_get8_row(a->x, T, V, s->row * a->r.n + i, a->r.n - i, x);
+        dt_get8_row(dt_ln_input(a), T, V, s->row * a->r.n + i, a->r.n - i, x);
         for (int k = 0; k < 8; k++) {
             const float d = x[k] - mean;
             if (V || i + k < a->r.n) sum += squares ? d * d : d;
@@ -46,7 +69,7 @@ DT_FN void dt_ln_write_thread(const dt_layer_norm_args *a, const dt_rows_share *
     if (s->row < 0) return;
     for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
         const int64_t left = a->r.n - i;
-        dt_get8_row(a->x, T, V, s->row * a->r.n + i, left, x);
+        dt_get8_row(dt_ln_input(a), T, V, s->row * a->r.n + i, left, x);
         dt_param8(a->scale, i, left, scale);
         dt_param8(a->shift, i, left, shift);
         for (int k = 0; k < 8; k++) x[k] = (x[k] - mean) * invstd * scale[k] + shift[k];
@@ -59,7 +82,11 @@ DT_KERNEL_BOUND(ln_fwd, dt_layer_norm_args, 1024, 1) {
     DT_SHARED(float, square, 1024);
     DT_THREADS(t) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->r.whole, sum[t] = dt_ln_sum_thread(a, &s, 0.0f, 0, T, V));
+        if (a->residual)
+            DT_TYPED_ROWS(T, V, a->type, a->r.whole, sum[t] = dt_ln_add_thread(a, &s, T, V));
+        else
+            DT_TYPED_ROWS(T, V, a->type, a->r.whole,
+                          sum[t] = dt_ln_sum_thread(a, &s, 0.0f, 0, T, V));
     }
     DT_TREE(t, half, a->r.group, 1, sum[t] += sum[t + half]);
     DT_THREADS(t) {
@@ -115,6 +142,10 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
             own[p * 16 + k] += d[k] * hat;
             own[p * 16 + 8 + k] += d[k];
             x[k] = invstd * (d[k] * scale[k] - mean_g - hat * mean_gx);
+        }
+        if (a->residual) {
+            dt_get8_row(a->residual, T, V, s->row * a->r.n + i, left, d);
+            for (int k = 0; k < 8; k++) x[k] = dt_rounded(T, x[k]) + d[k];
         }
         if (a->out) dt_put8_row(a->out, T, V, s->row * a->r.n + i, left, x);
     }

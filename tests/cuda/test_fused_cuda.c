@@ -1,6 +1,7 @@
-// The tanh form of GELU inside the products beside it (passes/fuse_gelu.c) against nodes of its own: gradients of a
-// small network, on the CPU with the same bits, on the pretending machine near them; there with cuBLASLt's
-// epilogues and without. What ran is looked up in the machine's log.
+// What passes merge behind differentiation against nodes of their own: gradients of a small network, on the CPU with the
+// same bits, on the pretending machine near them. The tanh form of GELU inside the products beside it
+// (passes/fuse_gelu.c), with cuBLASLt's epilogues and without; additions inside layer norms
+// (passes/fuse_norm_add.c), which keep the bits there too. What ran is looked up in the machine's log.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,18 +23,29 @@
 enum { ROWS = 6, IN = 24, WIDE = 40, CLASSES = 8 };
 
 typedef struct setting {
-    bool fused, device, exact;
+    bool fused, added, device, exact; // fused, added: GELU's pass, the layer norm's
+    bool norms;
     dt_dtype low;
 } setting;
 
 typedef struct outcome {
     float *grad;
     int64_t n;
-    int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad; // what ran on the device
+    int n_fwd, n_bwd, n_aux, n_dgelu, n_bgrad, n_add; // what ran on the device
 } outcome;
 
 static void ok(dt_status st) {
     if (st != DT_OK) fail_msg("%s", dt_error_message());
+}
+
+// A transformer's encoder without its attention; nothing is added to the last norm's gradient.
+static dt_value residual_layers(dt_graph *g, dt_value x) {
+    for (int i = 0; i < 2; i++) {
+        dt_value y = dt_linear(g, i ? "c" : "a", dt_layer_norm(g, NULL, x, 1e-6f), WIDE, true);
+        y = dt_linear(g, i ? "d" : "b", dt_gelu_tanh(g, y), IN, true);
+        x = i ? dt_add(g, y, x) : dt_add(g, x, y);
+    }
+    return dt_linear(g, "head", dt_layer_norm(g, NULL, x, 1e-6f), CLASSES, true);
 }
 
 static dt_graph *make_graph(const setting *s) {
@@ -42,7 +54,8 @@ static dt_graph *make_graph(const setting *s) {
     dt_value target = dt_input(g, "target", DT_I32, dt_shape1(ROWS));
     dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(ROWS));
     x = dt_linear(g, "in", x, IN, true);
-    for (int i = 0; i < 2; i++) { // the second without a bias before the GELU
+    if (s->norms) x = residual_layers(g, x);
+    for (int i = 0; i < 2 && !s->norms; i++) { // the second without a bias before the GELU
         x = dt_linear(g, i ? "b" : "a", x, WIDE, i == 0);
         x = s->exact ? dt_gelu(g, x) : dt_gelu_tanh(g, x);
         x = dt_linear(g, i ? "d" : "c", x, i ? CLASSES : IN, true);
@@ -52,6 +65,8 @@ static dt_graph *make_graph(const setting *s) {
     ok(dt_graph_differentiate(g));
     ok(dt_pass_amp(g, s->low));
     if (s->fused) ok(dt_pass_fuse_gelu(g));
+    for (int i = 0; i < 2 && s->added; i++)
+        ok(dt_pass_fuse_norm_add(g)); // once more changes nothing
     ok(dt_pass_dead_code(g));
     return g;
 }
@@ -66,6 +81,7 @@ static void count_calls(outcome *o, dt_backend *b) {
         o->n_aux += strcmp(log[i].what, "gemm bias gelu aux") == 0;
         o->n_dgelu += strcmp(log[i].what, "gemm dgelu") == 0;
         o->n_bgrad += strcmp(log[i].what, "gemm bgrad") == 0;
+        o->n_add += strcmp(log[i].what, "add_same") == 0;
     }
 }
 
@@ -178,7 +194,27 @@ static void test_device(void **state) {
     }
 }
 
+// One addition of the stream and two of its gradient lie beside a norm, in each of two micro-batches. The GELUs between
+// them are in the products all the same.
+static void test_norms(void **state) {
+    static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
+    for (int device = 0; device < 2; device++)
+        for (int t = 0; t < (device ? 3 : 1 + cpu_computes_bf16()); t++) {
+            setting s = {.low = types[t], .device = device, .norms = true, .fused = true};
+            outcome apart = run(&s);
+            s.added = true;
+            outcome merged = run(&s);
+            assert_memory_equal(apart.grad, merged.grad, sizeof(float) * (size_t)apart.n);
+            if (device) assert_int_equal(apart.n_add, 2 * 4);
+            if (device) assert_int_equal(merged.n_add, 0);
+            if (device) assert_true(merged.n_aux == 2 * 2 && merged.n_dgelu == 2 * 2);
+            free(apart.grad);
+            free(merged.grad);
+        }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_device)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_device),
+                                       cmocka_unit_test(test_norms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
