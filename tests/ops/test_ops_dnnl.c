@@ -11,6 +11,8 @@
 #include "each_isa.h"
 #include "op_test.inc"
 
+#include "graph/passes/passes.h"
+
 // ---- convolution -----------------------------------------------------------------------------------
 typedef struct conv_arg {
     int n, c, h, w, out, groups;
@@ -344,6 +346,14 @@ static dt_value build_layer_norm(dt_graph *g, dt_dtype t, const void *arg) {
     return dt_layer_norm(g, "norm", dt_input(g, "x", t, *(const dt_shape *)arg), 1e-5f);
 }
 
+// The layer norm that adds first; its gradient is held to that of two nodes by cuda/test_fused_cuda.c.
+static dt_value build_norm_add(dt_graph *g, dt_dtype t, const void *arg) {
+    const dt_shape s = *(const dt_shape *)arg;
+    const dt_value sum = dt_add(g, dt_input(g, "x", t, s), dt_input(g, "residual", t, s));
+    const dt_value y = dt_layer_norm(g, "norm", sum, 1e-5f);
+    return dt_pass_fuse_norm_add(g) == DT_OK ? y : DT_NONE;
+}
+
 static void ref_softmax(const op_data *d) {
     const dt_shape *x = op_in_shape(d, 0);
     const int64_t n = x->d[x->n - 1], rows = dt_shape_elements(x) / n;
@@ -358,8 +368,10 @@ static void ref_layer_norm(const op_data *d) {
     const dt_shape *x = op_in_shape(d, 0);
     const int64_t n = x->d[x->n - 1], rows = dt_shape_elements(x) / n;
     for (int64_t i = 0; i < rows; i++) {
-        const double *row = op_in(d, 0) + i * n;
-        double mean = 0, var = 0;
+        double row[5000], mean = 0, var = 0;
+        for (int64_t k = 0; k < n; k++)
+            row[k] = op_in(d, 0)[i * n + k] + (op_in(d, 3) ? op_in(d, 3)[i * n + k] : 0);
+        if (op_in(d, 3)) memcpy(op_out(d, 3) + i * n, row, (size_t)n * sizeof *row);
         for (int64_t k = 0; k < n; k++) mean += row[k] / (double)n;
         for (int64_t k = 0; k < n; k++) var += (row[k] - mean) * (row[k] - mean) / (double)n;
         const double inv = 1 / sqrt(var + (double)d->node->attrs.layer_norm.eps);
@@ -389,6 +401,12 @@ static void test_rows(void **state) {
                              .training = true,
                              .tol_f32 = 5e-5};
         op_row_check(&norm);
+        const op_row add = {.name = "layer_norm + residual",
+                            .arg = &shapes[i],
+                            .build = build_norm_add,
+                            .reference = ref_layer_norm,
+                            .forward_only = true};
+        op_row_check(&add);
     }
 }
 

@@ -19,9 +19,11 @@ static bool is_norm(const dt_node *n, bool backward) {
     return !n->dead && n->op == DT_OP_layer_norm && n->backward == backward;
 }
 
+static bool is_activation(const dt_graph *g, dt_value v) {
+    return g->values[v].kind == DT_V_TEMP || g->values[v].kind == DT_V_INPUT;
+}
 static bool same_form(const dt_graph *g, dt_value a, dt_value b) {
-    return g->values[a].kind == DT_V_TEMP && g->values[b].kind == DT_V_TEMP &&
-           g->values[a].dtype == g->values[b].dtype &&
+    return is_activation(g, a) && is_activation(g, b) && g->values[a].dtype == g->values[b].dtype &&
            dt_shape_equal(&g->values[a].shape, &g->values[b].shape);
 }
 
