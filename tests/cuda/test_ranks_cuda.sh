@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The program on several pretending GPUs, one process each, with an NCCL that pretends between them
-# (fake_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
+# (pretending_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
 # and train. run.reproducible=elastic gives one rank's weights on 3 and 4; resume gives the same on every
 # run, also with gradients in bf16 on their way, with uneven shares and where a rank's NCCL cannot be captured; more ranks
 # than devices, two on one, a missing NCCL, sums that come out wrong and a rank that stops are one clear line and in time.

@@ -1,7 +1,7 @@
-// fake_module.c: a dtrain_cuda.so with the pretending machine in it, so that the program itself, with its
+// pretending_module.c: a dtrain_cuda.so with the pretending machine in it, so that the program itself, with its
 // configs, launcher, checkpoints and exit codes, runs on it, one process a rank. It has as many devices as
-// FAKE_CUDA_DEVICES says (8); FAKE_CUDA_CORE is the core near them, FAKE_NCCL_MISSING the rank without NCCL. tests/cuda/test_ranks_cuda.sh puts it beside a copy of the program, and
-// beside it a driver without content.
+// FAKE_CUDA_DEVICES says (8); FAKE_CUDA_CORE is the core near them, FAKE_NCCL_MISSING the rank without NCCL.
+// test_ranks_cuda.sh puts it beside a copy of the program, and beside it a driver without content.
 #define _GNU_SOURCE // CPU sets
 #include "backend/cuda/device_choice.h"
 #include "backend/cuda/device_list.h"
