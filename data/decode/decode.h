@@ -78,7 +78,7 @@ typedef struct dt_image_driver {
     bool (*is_raw)(dt_span bytes, size_t n_head, const dt_image_want *want);
 } dt_image_driver;
 extern const dt_image_driver dt_image_bmp, dt_image_jpeg, dt_image_png, dt_image_ppm, dt_image_npy,
-    dt_image_fits, dt_image_datum;
+    dt_image_fits, dt_image_datum, dt_image_webp;
 
 // Once the size is known: checks the limits and sets all of `out` but the pixels' place, the box included.
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);

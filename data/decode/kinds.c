@@ -19,6 +19,7 @@ static const dt_kind KINDS[] = {
      "ppm pgm pbm pnm",
      &dt_image_ppm,
      {"P1", "P2", "P3", "P4", "P5", "P6"}},
+    {"webp", DT_KIND_PICTURE, "webp", &dt_image_webp, {"RIFF????WEBP"}},
     {"fits", DT_KIND_ARRAY, "fits fit fts fz", &dt_image_fits, {"SIMPLE  ="}},
     {"npy", DT_KIND_ARRAY, "npy", &dt_image_npy, {"\x93NUMPY"}},
     {"mat", DT_KIND_ARRAY, "mat", NULL, {"MATLAB 5.0 MAT-fi"}},
@@ -31,7 +32,6 @@ static const dt_kind KINDS[] = {
     {"caf", DT_KIND_AUDIO, "caf", NULL, {"caff"}},
     {"gif", 0, "gif", NULL, {"GIF8"}},
     {"tif", 0, "tif tiff", NULL, {"II*", "MM?*"}},
-    {"webp", 0, "webp", NULL, {"RIFF????WEBP"}},
     {"datum", DT_KIND_PICTURE, "datum", &dt_image_datum, {"\x08?\x10"}}, // Caffe: fields 1 and 2
 };
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS, N_MAGIC = 6 };

@@ -2,7 +2,7 @@
 // notes what is easily seen, and says nothing where it is not.
 //
 // JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
-// bytes. PNM: three numbers with comments between. WAV: the chunks before "data"; its length, or what the
+// bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data"; its length, or what the
 // file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header that has axes.
 #include "media_info.h"
 
@@ -84,6 +84,18 @@ static bool read_pnm(dt_media_info *m, const uint8_t *p, size_t n) {
     return set_image(m, width, height, p[1] == '3' || p[1] == '6' ? 3 : 1);
 }
 
+static bool read_webp(dt_media_info *m, const uint8_t *p, size_t n) {
+    if (n < 30) return false;
+    uint32_t size = le32(p + 21); // of VP8L: 14 bits each, less 1, then whether there is alpha
+    if (memcmp(p + 12, "VP8 ", 4) == 0 && memcmp(p + 23, "\x9d\x01\x2a", 3) == 0)
+        return set_image(m, le16(p + 26) & 0x3fff, le16(p + 28) & 0x3fff, 3);
+    if (memcmp(p + 12, "VP8L", 4) == 0 && p[20] == 0x2f)
+        return set_image(m, (size & 0x3fff) + 1, (size >> 14 & 0x3fff) + 1, 3 + (size >> 28 & 1));
+    if (memcmp(p + 12, "VP8X", 4) == 0)
+        return set_image(m, (le32(p + 23) >> 8) + 1, (le32(p + 26) >> 8) + 1, 3 + (p[20] >> 4 & 1));
+    return false;
+}
+
 static bool read_wav(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
     double frame = 0;
     for (size_t at = 12; at + 8 <= n;) {
@@ -146,6 +158,7 @@ bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
     if (memcmp(p, "BM", 2) == 0) return read_bmp(m, p, n);
     if (p[0] == 'P' && p[1] >= '1' && p[1] <= '6') return read_pnm(m, p, n);
     if (memcmp(p, "RIFF", 4) == 0 && memcmp(p + 8, "WAVE", 4) == 0) return read_wav(m, p, n, size);
+    if (memcmp(p, "RIFF", 4) == 0 && memcmp(p + 8, "WEBP", 4) == 0) return read_webp(m, p, n);
     if (memcmp(p, "fLaC", 4) == 0) return read_flac(m, p, n);
     if (memcmp(p, "SIMPLE  =", 9) == 0) return read_fits(m, p, n);
     return false;

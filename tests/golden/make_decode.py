@@ -1,4 +1,4 @@
-"""Writes tests/golden/decode_golden.h: small PNG, BMP and PPM files with the CRC-32 of the pixels that
+"""Writes tests/golden/decode_golden.h: small PNG, BMP, PPM and WebP files with the CRC-32 of the pixels that
 Pillow reads from them (as RGB and as grey), and CRCs of what Pillow's bilinear resize makes of a picture.
 
 Files that Pillow does not write (interlaced, 16 bits, run-length coded) are made here byte by byte. Values of
@@ -275,6 +275,15 @@ p = picture(3, 16)
 add("ppm P6 16 bits", ppm(6, p.astype(">u2").tobytes(), 65535), rounded(p, 16))
 
 
+# ---- WebP --------------------------------------------------------------------------------------------
+for mode in ("RGB", "RGBA"):
+    pillow(f"webp lossy {mode}", mode, "WEBP", quality=80)
+    pillow(f"webp lossless {mode}", mode, "WEBP", lossless=True)
+first, second = (Image.fromarray(picture(3, 8).astype(np.uint8)) for _ in range(2))
+animation = io.BytesIO()
+first.save(animation, "WEBP", save_all=True, append_images=[second], lossless=True)
+
+
 # ---- resize ------------------------------------------------------------------------------------------
 def large(mode, w, h):
     channels = 3 if mode == "RGB" else 1
@@ -311,6 +320,10 @@ lines += ["};", "static const struct {", "    int channels, in_w, in_h, w, h;", 
 for mode, w, h, out, box, crc in sizes:
     lines.append(f"    {{{3 if mode == 'RGB' else 1}, {w}, {h}, {out[0]}, {out[1]}, "
                  f"{{{', '.join(map(str, box))}}}, {crc}u}},")
+lines.append("};")
+lines.append("static const uint8_t WEBP_ANIMATION[] = {")
+data = animation.getvalue()
+lines += ["    " + "".join(f"{v}," for v in data[k:k + 32]) for k in range(0, len(data), 32)]
 lines.append("};")
 path = os.path.join(os.path.dirname(__file__), "decode_golden.h")
 with open(path, "w") as f:

@@ -426,6 +426,12 @@ static void files_cut_or_damaged_never_crash(void **state) {
     }
 }
 
+static void an_animation_is_refused(void **state) {
+    dt_image image;
+    assert_int_equal(decode(WEBP_ANIMATION, sizeof WEBP_ANIMATION, 3, &image), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "animation"));
+}
+
 // Behind a PNG's checksum nothing changes unseen.
 static void a_changed_png_is_an_error(void **state) {
     for (size_t i = 0; i < sizeof DECODE_CASES / sizeof *DECODE_CASES; i++) {
@@ -473,6 +479,7 @@ int main(void) {
         cmocka_unit_test(files_decode_as_pillow_reads_them),
         cmocka_unit_test(real_sets_decode_as_pillow_reads_them),
         cmocka_unit_test(files_cut_or_damaged_never_crash),
+        cmocka_unit_test(an_animation_is_refused),
         cmocka_unit_test(a_changed_png_is_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -26,7 +26,9 @@ static const struct {
     {"rgb.bmp", 7, 5, 3, NONE, NONE},         {"rgb.ppm", 7, 5, 3, NONE, NONE},
     {"grey.pgm", 7, 5, 1, NONE, NONE},        {"comment.pgm", 7, 5, 1, NONE, NONE},
     {"stereo.wav", NONE, NONE, 2, 30, 16000}, {"mono.flac", NONE, NONE, 1, 31, 8000},
-    {"cube.fits", 7, 5, 3, NONE, NONE},       {"extension.fits", 7, 5, 1, NONE, NONE},
+    {"rgb.webp", 7, 5, 3, NONE, NONE},        {"rgba.webp", 7, 5, 4, NONE, NONE},
+    {"lossless.webp", 7, 5, 3, NONE, NONE},   {"cube.fits", 7, 5, 3, NONE, NONE},
+    {"extension.fits", 7, 5, 1, NONE, NONE},
 };
 enum { N_WANT = sizeof WANT / sizeof *WANT };
 

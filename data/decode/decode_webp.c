@@ -1,0 +1,76 @@
+// decode_webp.c: WebP, lossy (VP8) and lossless (VP8L), through libwebp, from memory.
+//
+// Three channels are written by the library where they belong; one channel is BT.601 luma of the RGB that
+// the library gives, as lossy luma is stored in 16..235 and lossless has none. Alpha is not asked for, as PNG's
+// is dropped. Of an animation there is no one picture: it is refused. The format has no checksums;
+// a file that ends before its RIFF header says so is an error.
+//
+// The library takes its working memory from malloc at every picture, and offers no way to give it memory.
+// Regions are not decoded by themselves: rows of a lossy picture depend on those above, and the filter
+// between blocks reaches across the edge of a crop.
+// Format: RFC 9649.
+#include "decode.h"
+
+#include "base/arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/decode.h>
+
+typedef struct webp_state {
+    dt_buffer rgb; // where grey is made from
+} webp_state;
+
+static void *webp_create(void) {
+    return dt_xcalloc(1, sizeof(webp_state));
+}
+
+static void webp_destroy(void *state) {
+    webp_state *s = state;
+    dt_buffer_fini(&s->rgb);
+    free(s);
+}
+
+static dt_status fail(VP8StatusCode code) {
+    if (code == VP8_STATUS_OUT_OF_MEMORY) return dt_fail(DT_E_INTERNAL, "out of memory for a WebP");
+    const char *what = code == VP8_STATUS_UNSUPPORTED_FEATURE ? "uses a feature that libwebp lacks"
+                       : code == VP8_STATUS_NOT_ENOUGH_DATA || code == VP8_STATUS_SUSPENDED
+                           ? "the file ends before its pixels do"
+                           : "damaged";
+    return dt_fail(DT_E_DATA, "WebP: %s", what);
+}
+
+// The size that the RIFF header states, with the header itself.
+static uint64_t stated_size(dt_span s) {
+    const uint8_t *p = s.data + 4;
+    return 8 + ((uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24);
+}
+
+static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+    webp_state *s = state;
+    WebPDecoderConfig c;
+    if (!WebPInitDecoderConfig(&c)) return dt_fail(DT_E_INTERNAL, "another libwebp than built for");
+    if (bytes.n_bytes < 12 || stated_size(bytes) > bytes.n_bytes)
+        return fail(VP8_STATUS_NOT_ENOUGH_DATA);
+    VP8StatusCode code = WebPGetFeatures(bytes.data, bytes.n_bytes, &c.input);
+    if (code != VP8_STATUS_OK) return fail(code);
+    if (c.input.has_animation)
+        return dt_fail(DT_E_DATA, "WebP: an animation; only single pictures are read");
+    DT_TRY(dt_image_place(sink, c.input.width, c.input.height, out));
+    size_t n_pixels = (size_t)out->width * (size_t)out->height;
+    bool grey = out->channels == 1;
+    uint8_t *rgb = grey ? dt_buffer_reserve(&s->rgb, 3 * n_pixels) : out->data;
+    if (!rgb) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
+    c.output.colorspace = MODE_RGB;
+    c.output.is_external_memory = 1;
+    c.output.u.RGBA = (WebPRGBABuffer){.rgba = rgb, .stride = 3 * out->width, .size = 3 * n_pixels};
+    code = WebPDecode(bytes.data, bytes.n_bytes, &c);
+    WebPFreeDecBuffer(&c.output);
+    if (code != VP8_STATUS_OK) return fail(code);
+    for (size_t i = 0; grey && i < n_pixels; i++)
+        out->data[i] = dt_luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
+    return DT_OK;
+}
+
+const dt_image_driver dt_image_webp = {webp_decode, webp_create, webp_destroy};
