@@ -45,6 +45,11 @@ const fake_cuda_call *fake_cuda_log(dt_cuda_api *a, size_t *n) {
 void fake_cuda_log_clear(dt_cuda_api *a) {
     of(a)->n_log = 0;
 }
+int fake_cuda_count(dt_cuda_api *a, const char *call) {
+    int n = 0;
+    for (size_t i = 0; i < of(a)->n_log; i++) n += strcmp(of(a)->log[i].call, call) == 0;
+    return n;
+}
 void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error) {
     snprintf(of(a)->fail_call, sizeof of(a)->fail_call, "%s", call);
     of(a)->fail_after = after;

@@ -62,6 +62,7 @@ typedef struct fake_cuda_call {
 } fake_cuda_call;
 const fake_cuda_call *fake_cuda_log(dt_cuda_api *a, size_t *n); // until the next call or clear
 void fake_cuda_log_clear(dt_cuda_api *a);
+int fake_cuda_count(dt_cuda_api *a, const char *call); // calls of this field in the log
 // The (after + 1)-th call from now on of this field fails with `error`; after FAKE_ILLEGAL_ADDRESS all calls do.
 void fake_cuda_fail(dt_cuda_api *a, const char *call, int after, int error);
 // How own kernels run their threads and blocks: 0 forwards, 1 backwards, -1 (default) by turns.

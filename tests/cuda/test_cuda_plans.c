@@ -83,14 +83,6 @@ static void end(rig *r) {
     assert_int_equal(fake_cuda_destroy(r->api), 0); // all was given back
 }
 
-static int count_calls(dt_cuda_api *api, const char *call) {
-    size_t n = 0;
-    int count = 0;
-    const fake_cuda_call *log = fake_cuda_log(api, &n);
-    for (size_t i = 0; i < n; i++) count += strcmp(log[i].call, call) == 0;
-    return count;
-}
-
 // The one file whose name begins so; NULL: there is none.
 static char *file_in(const char *folder, const char *begin) {
     char **names = NULL, *path = NULL;
@@ -118,9 +110,9 @@ static void test_the_fastest_stays_and_is_shared(void **state) {
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &a), DT_OK);
     assert_int_equal(a->choice, 1);
     assert_int_equal(a->n_choices, 3);
-    assert_int_equal(count_calls(r.api, "dnn_plan"), 3);
-    assert_int_equal(count_calls(r.api, "dnn_destroy"), 2);
-    assert_int_equal(count_calls(r.api, "free"), 1);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), 3);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_destroy"), 2);
+    assert_int_equal(fake_cuda_count(r.api, "free"), 1);
     const dt_dnn_desc same = conv;
     assert_int_equal(dt_cuda_plan_dnn(r.p, &same, &b), DT_OK);
     assert_ptr_equal(a, b);
@@ -144,7 +136,7 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
     const dt_cuda_plans_opts o = {.machine = "m", .folder = folder, .no_timing = true};
     assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
     assert_int_equal(choice_of_conv(p), 0);
-    assert_int_equal(count_calls(api, "dnn_run"), 0);
+    assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
     char *text = dt_cuda_plans_text(p); // other ranks take a favourite too
     assert_true(strncmp(text, "0\tconv_fwd", 10) == 0);
     free(text);
@@ -154,8 +146,8 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
     fake_cuda_log_clear(api);
     assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
     assert_int_equal(choice_of_conv(p), 0);
-    assert_int_equal(count_calls(api, "dnn_restore"), 1);
-    assert_int_equal(count_calls(api, "dnn_choices"), 0);
+    assert_int_equal(fake_cuda_count(api, "dnn_restore"), 1);
+    assert_int_equal(fake_cuda_count(api, "dnn_choices"), 0);
     dt_cuda_plans_destroy(p);
     free(plans);
     assert_int_equal(dt_io_remove_tree(folder), DT_OK);
@@ -175,8 +167,8 @@ static void test_given_choices_are_obeyed(void **state) {
     assert_int_equal(dt_cuda_plans_take(r.p, text), 2);
     fake_cuda_log_clear(r.api);
     assert_int_equal(choice_of_conv(r.p), 2);
-    assert_int_equal(count_calls(r.api, "dnn_plan"), 1);
-    assert_int_equal(count_calls(r.api, "dnn_run"), 0);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), 1);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_run"), 0);
     char *again = dt_cuda_plans_text(r.p); // what was given is handed on, used or not
     assert_string_equal(text, again);
     free(again);
@@ -209,7 +201,7 @@ static void test_what_cudnn_does_not_do(void **state) {
     d.type = DT_F32;
     assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_null(plan);
-    assert_int_equal(count_calls(r.api, "dnn_choices"), 0);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_choices"), 0);
     setenv("FAKE_CUDA_NO_DNN", "1", 1);
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_OK);
     assert_null(plan);
@@ -276,12 +268,12 @@ static void test_few_engines_are_compiled(void **state) {
     rig r = begin("m", NULL);
     setenv("FAKE_CUDA_COMPILED", "5", 1);
     choice_of_conv(r.p);
-    assert_int_equal(count_calls(r.api, "dnn_plan"), 3);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), 3);
     start_again(&r);
     fake_cuda_log_clear(r.api);
     fake_cuda_fail(r.api, "dnn_plan", 1, FAKE_NOT_SUPPORTED);
     choice_of_conv(r.p);
-    assert_int_equal(count_calls(r.api, "dnn_plan"), 4);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), 4);
     unsetenv("FAKE_CUDA_COMPILED");
     end(&r);
 }
@@ -300,8 +292,8 @@ static void test_timing_has_a_budget(void **state) {
         assert_int_equal(choice_of_conv(p), 1);
         assert_int_equal(dt_cuda_plan_gemm(p, &product, &plan), DT_OK);
         assert_int_equal(plan->choice, start > 0);
-        assert_int_equal(count_calls(api, "dnn_run") > 0, start == 0);
-        assert_int_equal(count_calls(api, "gemm_run") > 0, start == 1);
+        assert_int_equal(fake_cuda_count(api, "dnn_run") > 0, start == 0);
+        assert_int_equal(fake_cuda_count(api, "gemm_run") > 0, start == 1);
         dt_cuda_plans_destroy(p);
     }
     assert_int_equal(dt_io_remove_tree(folder), DT_OK);
@@ -313,7 +305,7 @@ static void test_timing_has_a_budget(void **state) {
 static bool timed(const char *machine, const char *folder) {
     rig r = begin(machine, folder);
     assert_int_equal(choice_of_conv(r.p), 1);
-    const bool ran = count_calls(r.api, "dnn_run") > 0;
+    const bool ran = fake_cuda_count(r.api, "dnn_run") > 0;
     end(&r);
     return ran;
 }
@@ -361,9 +353,9 @@ static char start(const char *machine, const char *folder, const char *text) {
     rig r = begin(machine, folder);
     if (text) assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
     assert_int_equal(choice_of_conv(r.p), text ? atoi(text) : 1);
-    const bool asked = count_calls(r.api, "dnn_choices") > 0;
-    const char did = count_calls(r.api, "dnn_run") ? 't' : asked ? 'm' : 'r';
-    assert_int_equal(count_calls(r.api, "dnn_plan"), did == 't' ? 3 : did == 'm');
+    const bool asked = fake_cuda_count(r.api, "dnn_choices") > 0;
+    const char did = fake_cuda_count(r.api, "dnn_run") ? 't' : asked ? 'm' : 'r';
+    assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), did == 't' ? 3 : did == 'm');
     end(&r);
     return did;
 }
@@ -450,8 +442,8 @@ static void test_other_ranks_find_the_plans(void **state) {
     char *text = dt_cuda_plans_text(first);
     assert_int_equal(dt_cuda_plans_take(second, text), 1);
     assert_int_equal(choice_of_conv(second), 1);
-    assert_int_equal(count_calls(b, "dnn_restore"), 1);
-    assert_int_equal(count_calls(b, "dnn_plan"), 0);
+    assert_int_equal(fake_cuda_count(b, "dnn_restore"), 1);
+    assert_int_equal(fake_cuda_count(b, "dnn_plan"), 0);
     free(text);
     dt_cuda_plans_destroy(first);
     dt_cuda_plans_destroy(second);
@@ -492,7 +484,7 @@ static void test_sums_are_taken_where_they_pay(void **state) {
     d.k = conv.k;
     assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
     assert_non_null(plan);
-    assert_int_equal(count_calls(r.api, "dnn_run"), 0);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_run"), 0);
     free(text);
     end(&r);
 }

@@ -61,10 +61,8 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     api = fake_cuda_create(NULL);
     const dt_status st = train_in_memory(yaml, overrides, 2);
     if (st != DT_E_PREEMPTED) fail_msg("%d: %s", (int)st, dt_error_message());
-    start_report r = {0};
+    start_report r = {.timed = fake_cuda_count(api, "event_ms") > 0};
     size_t n = 0;
-    const fake_cuda_call *log = fake_cuda_log(api, &n);
-    for (size_t i = 0; i < n; i++) r.timed |= strcmp(log[i].call, "event_ms") == 0;
     assert_int_equal(fake_cuda_destroy(api), 0);
 
     snprintf(file, sizeof file, "engines/checkpoints/step-%08d/state.json", step);

@@ -44,11 +44,7 @@ static dt_graph *make_graph(dt_config *c, bool two_images, bool training) {
 }
 
 static int count_allocs(dt_backend *b) {
-    size_t n = 0;
-    int n_allocs = 0;
-    const fake_cuda_call *log = fake_cuda_log(dt_cuda_self(b)->api, &n);
-    for (size_t i = 0; i < n; i++) n_allocs += strcmp(log[i].call, "alloc") == 0;
-    return n_allocs;
+    return fake_cuda_count(dt_cuda_self(b)->api, "alloc");
 }
 
 static void start(const char *model, bool two_images) {

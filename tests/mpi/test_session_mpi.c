@@ -65,14 +65,6 @@ static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **ou
     return dt_model_graph(out, &a, r->low);
 }
 
-static int count_calls(dt_cuda_api *api, const char *call) {
-    size_t n = 0;
-    int count = 0;
-    const fake_cuda_call *log = fake_cuda_log(api, &n);
-    for (size_t i = 0; i < n; i++) count += strcmp(log[i].call, call) == 0;
-    return count;
-}
-
 static dt_status build(dt_config *config, const char *folder, bool fail) {
     dt_session s;
     const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = build_graph};
@@ -92,8 +84,8 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
         int n = 0;
         for (const char *c = text; *c; c++) n += *c == '\n';
         printf("rank %d: %d choices, %s, %d plans restored, %d made\n", comm->rank, n,
-               count_calls(api, "event_ms") ? "timed" : "taken", count_calls(api, "dnn_restore"),
-               count_calls(api, "dnn_plan"));
+               fake_cuda_count(api, "event_ms") ? "timed" : "taken",
+               fake_cuda_count(api, "dnn_restore"), fake_cuda_count(api, "dnn_plan"));
         free(text);
     } else {
         printf("rank %d: after %.0f s: %s%s\n", comm->rank, dt_clock_s() - begin,

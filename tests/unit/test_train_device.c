@@ -251,15 +251,17 @@ static dt_status boot_max(dt_comm *c, int64_t *data, int64_t n) {
     return DT_OK;
 }
 
-static dt_status create_device(bench *b, const setting *s) {
-    fake_nccl *f = NULL;
-    if (s->g) {
-        f = b->nccl = dt_xcalloc(1, sizeof *f);
-        fake_nccl_init(f, s->g, s->rank);
-    }
-    DT_TRY(lazy_backend_create(&b->b, f ? &f->api : NULL));
-    if (f) f->b = b->b;
+static dt_status create_rank(dt_backend **b, fake_nccl *f, group *g, int rank) {
+    fake_nccl_init(f, g, rank);
+    DT_TRY(lazy_backend_create(b, &f->api));
+    f->b = *b;
     return DT_OK;
+}
+
+static dt_status create_device(bench *b, const setting *s) {
+    if (!s->g) return lazy_backend_create(&b->b, NULL);
+    b->nccl = dt_xcalloc(1, sizeof(fake_nccl));
+    return create_rank(&b->b, b->nccl, s->g, s->rank);
 }
 
 static void join_ranks(bench *b, const setting *s) {
@@ -624,9 +626,7 @@ static void test_missing_peer(void **state) {
     fake_nccl f;
     dt_backend *b = NULL;
     dt_comm *c = NULL;
-    fake_nccl_init(&f, &g, 0);
-    assert_int_equal(lazy_backend_create(&b, &f.api), DT_OK);
-    f.b = b;
+    assert_int_equal(create_rank(&b, &f, &g, 0), DT_OK);
     dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
     double begin = dt_clock_s();
     assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
@@ -649,9 +649,7 @@ static void test_hanging_peer(void **state) {
     fake_nccl f;
     dt_backend *b = NULL;
     dt_comm *c = NULL;
-    fake_nccl_init(&f, &g, 0);
-    assert_int_equal(lazy_backend_create(&b, &f.api), DT_OK);
-    f.b = b;
+    assert_int_equal(create_rank(&b, &f, &g, 0), DT_OK);
     const dt_device *device = b->device;
     dt_device hanging = *device;
     hanging.stream_done = never_done;
