@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +157,8 @@ static dt_status put_row(void *ctx, const dt_cell *cells, int n) {
         if (f == LAUNCH_ROWS_LINES) fputc('\n', w->out);
     }
     w->rows->n++;
-    return ferror(w->out) ? dt_fail(DT_E_STORAGE, "cannot write the rows") : DT_OK;
+    return ferror(w->out) ? dt_fail(DT_E_STORAGE, "cannot write the rows: %s", strerror(errno))
+                          : DT_OK;
 }
 
 static void put_header(writer *w) {

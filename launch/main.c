@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,10 @@ int main(int argc, char **argv) {
     if (st == DT_OK) st = run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
     launch_report(st);
-    if (fflush(stdout) != 0 && st == DT_OK) st = DT_E_STORAGE;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && st == DT_OK) {
+        st = dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s",
+                     strerror(errno));
+        launch_report(st);
+    }
     exit(st);
 }

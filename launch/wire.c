@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "data/augment/augment.h"
 #include "data/augment/mix.h"
 #include "data/data.h"
 #include "models/models.h"
@@ -227,6 +228,7 @@ static dt_status read_field(const dt_config *c, const char *name, const dt_cnode
 dt_status launch_fields_of_config(const dt_config *c, dt_field_info *out, int *n) {
     const dt_cnode *fields = dt_config_node(c, "data.fields");
     *n = 0;
+    DT_TRY(dt_augment_check_fields(c));
     for (size_t i = 0; fields && i < dt_cnode_size(fields) && *n < DT_MAX_FIELDS; i++)
         DT_TRY(read_field(c, dt_cnode_key(fields, i), dt_cnode_item(fields, i), &out[(*n)++]));
     return DT_OK;

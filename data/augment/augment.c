@@ -242,6 +242,34 @@ static dt_status parse_op(dt_augment_op *o, const dt_cnode *item, const char *fi
     return DT_OK;
 }
 
+static bool is_augmented_kind(const dt_cnode *field) {
+    const dt_cnode *kind = dt_cnode_get(field, "kind");
+    const char *text = kind ? dt_cnode_str(kind) : "";
+    return strcmp(text, "image") == 0 || strcmp(text, "audio") == 0;
+}
+
+dt_status dt_augment_check_fields(const dt_config *c) {
+    const dt_cnode *all = dt_config_node(c, "data.augment");
+    const dt_cnode *fields = dt_config_node(c, "data.fields");
+    for (size_t i = 0; all && dt_cnode_kind(all) == DT_C_MAP && i < dt_cnode_size(all); i++) {
+        const char *name = dt_cnode_key(all, i), *near = NULL;
+        bool found = false;
+        int least = DT_TEXT_FAR;
+        for (size_t k = 0; fields && k < dt_cnode_size(fields); k++) {
+            const char *field = dt_cnode_key(fields, k);
+            if (!is_augmented_kind(dt_cnode_item(fields, k))) continue;
+            int d = dt_text_closeness(field, strlen(field), name);
+            found = found || strcmp(field, name) == 0;
+            if (d < least) least = d, near = field;
+        }
+        if (!found)
+            return dt_fail(DT_E_USAGE, "%s: '%s' is no image or sound of data.fields%s%s%s",
+                           dt_cnode_where(dt_cnode_item(all, i)), name,
+                           near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    return DT_OK;
+}
+
 dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *field) {
     *out = NULL;
     if (dt_cnode_kind(list) != DT_C_LIST)

@@ -12,6 +12,8 @@
 
 typedef struct dt_augment dt_augment; // immutable: shared by workers
 
+// data.augment names images and sounds of data.fields, or DT_E_USAGE with the place in the file.
+dt_status dt_augment_check_fields(const dt_config *c);
 // `list`: the list under data.augment.<field>. DT_E_USAGE with the place in the file.
 dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *field);
 void dt_augment_destroy(dt_augment *a);

@@ -325,7 +325,7 @@ dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_ca
     if (n == 0 || n > DT_MAX_FIELDS)
         return dt_config_fail(config, n ? "data.fields" : "data",
                               "data.fields: expected 1 to %d fields", DT_MAX_FIELDS);
-    dt_status st = DT_OK;
+    dt_status st = dt_augment_check_fields(config);
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         resolver r = {config, c, &out->f[i], &out->info[i]};
         out->n++;

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -325,13 +326,30 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
     return DT_OK;
 }
 
+// `fd` was opened without waiting. A pipe is read as a file is once somebody writes to it; if nobody does,
+// that is an error and no wait without end.
+enum { WRITER_MS = 3000 }; // of a config that a program makes
+
+static dt_status wait_for_writer(int fd, const char *path, dt_status code) {
+    struct stat s;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) && poll(&p, 1, WRITER_MS) == 0)
+        return dt_fail(code, "%s: a pipe to which nobody wrote within %d s", path,
+                       WRITER_MS / 1000);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
+        return dt_fail(code, "%s: cannot be read: %s", path, strerror(errno));
+    return DT_OK;
+}
+
 dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
                           dt_status code_on_error) {
     *data = NULL;
     *n_bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return dt_fail(code_on_error, "%s: cannot open: %s", path, strerror(errno));
-    dt_status st = read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
+    dt_status st = wait_for_writer(fd, path, code_on_error);
+    if (st == DT_OK) st = read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
     close(fd);
     return st;
 }

@@ -46,6 +46,9 @@ expect 2 "did you mean 'train'?" "$DTRAIN" trian "$config"
 expect 2 "key=value" "$DTRAIN" "$config" --epochs 3
 expect 2 "auto, cpu, cuda" "$DTRAIN" "$config" device.kind=gpu
 if grep -q "did you mean" "$work/err"; then echo "FAILED: 'gpu' is not 'cpu'"; failed=1; fi
+expect 2 "'irs' is no image or sound|did you mean 'iris'?" "$DTRAIN" "$config" 'data.augment={irs: [{rotate: 5}]}'
+expect 2 "'subject' is no image or sound" "$DTRAIN" "$config" 'data.augment={subject: [{rotate: 5}]}'
+mkfifo "$work/p.yaml";                            expect 2 "nobody wrote" "$DTRAIN" "$work/p.yaml"
 
 # -- data
 expect 3 "missing.lmdb" "$DTRAIN" "$config" data.path="$work/missing.lmdb" run.name=d1

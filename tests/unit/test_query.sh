@@ -50,6 +50,21 @@ expect '{"key":"iris/1/1_M_L_1","shard":"s-1.tar"}' "$dtrain" data query 's-{0..
     "key = 'iris/1/1_M_L_1'" --columns key,shard --json
 [ "$("$dtrain" data query a.lmdb "subject = 1" --limit 3 | wc -l)" = 3 ] || fail "--limit"
 
+# -- output that goes nowhere
+expect_full() { # expect_full COMMAND…: standard output is a full disk
+    local code=0
+    "$@" >/dev/full 2>full.txt || code=$?
+    [ $code = 5 ] && grep -q "No space left on device" full.txt || fail "$* > /dev/full: exit $code: $(cat full.txt)"
+}
+expect_full "$dtrain" data ls a.lmdb
+expect_full "$dtrain" data query a.lmdb "subject = 1"
+expect_full "$dtrain" data export a.lmdb -
+expect_full "$dtrain" keys
+
+# -- a pipe where a file should be is no wait without end
+mkfifo pipe.tar
+expect_error 3 "not a regular file" timeout 10 "$dtrain" data ls pipe.tar
+
 # -- wrong questions
 expect_error 2 "did you mean 'subject'" "$dtrain" data query a.lmdb "subjct = 1"
 expect_error 2 "character 11 (its end)" "$dtrain" data query a.lmdb "subject = "
