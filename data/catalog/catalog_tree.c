@@ -34,6 +34,14 @@ enum {
     PENDING_BYTE = 1 << 30
 };
 
+// Big-endian; eight bytes are written, n count.
+static void put_wide(uint8_t *p, uint64_t v, int n) {
+    uint8_t bytes[8];
+    v <<= 8 * (8 - n);
+    for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(v >> (56 - 8 * i));
+    memcpy(p, bytes, 8);
+}
+
 static void put_be(uint8_t *p, uint64_t v, int n) {
     for (int i = n; i-- > 0; v >>= 8) p[i] = (uint8_t)v;
 }
@@ -71,36 +79,47 @@ static void append_varint(dt_buffer *b, uint64_t v) {
 
 // ---- rows ---------------------------------------------------------------------------------------------
 void dt_tree_row_reset(dt_tree_row *r) {
-    r->head.n_bytes = r->body.n_bytes = 0;
+    r->n_head = r->body.n_bytes = 0;
 }
 
 void dt_tree_row_fini(dt_tree_row *r) {
-    dt_buffer_fini(&r->head);
     dt_buffer_fini(&r->body);
 }
 
+static void put_type(dt_tree_row *r, uint64_t type) {
+    assert(r->n_head + 9 <= sizeof r->head);
+    r->n_head += (size_t)put_varint(r->head + r->n_head, type);
+}
+
+// n bytes of the body.
+static uint8_t *extend(dt_buffer *b, size_t n) {
+    if (b->n_bytes + n + 8 > b->cap_bytes && !dt_buffer_reserve(b, b->n_bytes + n + 8)) abort();
+    b->n_bytes += n;
+    return b->data + b->n_bytes - n;
+}
+
 void dt_tree_put_null(dt_tree_row *r) {
-    append_varint(&r->head, 0);
+    put_type(r, 0);
 }
 
 void dt_tree_put_int(dt_tree_row *r, int64_t v) {
-    static const int BYTES[] = {1, 2, 3, 4, 6, 8}; // of types 1 to 6
-    uint8_t bytes[8];
+    static const int BYTES[] = {0, 1, 2, 3, 4, 6, 8}; // of types 1 to 6
+    uint64_t size = (uint64_t)(v < 0 ? ~v : v);
     if (v == 0 || v == 1) { // types of their own
-        append_varint(&r->head, 8 + (uint64_t)v);
+        put_type(r, 8 + (uint64_t)v);
         return;
     }
-    int type = 0;
-    while (type < 5 &&
-           (v < -(INT64_C(1) << (8 * BYTES[type] - 1)) || v >= INT64_C(1) << (8 * BYTES[type] - 1)))
-        type++;
-    put_be(bytes, (uint64_t)v, BYTES[type]);
-    append_varint(&r->head, (uint64_t)type + 1);
-    dt_buffer_append(&r->body, bytes, (size_t)BYTES[type]);
+    int type = size < 0x80         ? 1
+               : size < 0x8000     ? 2
+               : size < 0x800000   ? 3
+               : size < 0x80000000 ? 4
+               : size < 1ull << 47 ? 5
+                                   : 6;
+    put_type(r, (uint64_t)type);
+    put_wide(extend(&r->body, (size_t)BYTES[type]), (uint64_t)v, BYTES[type]);
 }
 
 void dt_tree_put_real(dt_tree_row *r, double v) {
-    uint8_t bytes[8];
     uint64_t bits;
     if (isnan(v)) {
         dt_tree_put_null(r);
@@ -108,15 +127,14 @@ void dt_tree_put_real(dt_tree_row *r, double v) {
         dt_tree_put_int(r, (int64_t)v);
     } else {
         memcpy(&bits, &v, sizeof bits);
-        put_be(bytes, bits, 8);
-        append_varint(&r->head, 7);
-        dt_buffer_append(&r->body, bytes, 8);
+        put_type(r, 7);
+        put_wide(extend(&r->body, 8), bits, 8);
     }
 }
 
 void dt_tree_put_text(dt_tree_row *r, const char *text, size_t n_bytes, bool is_utf8) {
-    append_varint(&r->head, 2 * (uint64_t)n_bytes + (is_utf8 ? 13 : 12));
-    dt_buffer_append(&r->body, text, n_bytes);
+    put_type(r, 2 * (uint64_t)n_bytes + (is_utf8 ? 13 : 12));
+    memcpy(extend(&r->body, n_bytes), text, n_bytes);
 }
 
 // ---- pages --------------------------------------------------------------------------------------------
@@ -302,22 +320,21 @@ static uint32_t write_overflow(dt_tree_file *f, const uint8_t *data, size_t n) {
 }
 
 static void make_cell(dt_tree *t, int64_t rowid, const dt_tree_row *row) {
+    enum { VARINTS = 3 * 9 };
     dt_buffer *c = &t->cell;
     // the header begins with its length, which counts itself
-    size_t n_head = row->head.n_bytes + 1 < 0x80 ? row->head.n_bytes + 1 : row->head.n_bytes + 2;
+    size_t n_head = row->n_head + 1 < 0x80 ? row->n_head + 1 : row->n_head + 2;
     size_t n = n_head + row->body.n_bytes, local = local_bytes(t, n);
     c->n_bytes = 0;
-    append_varint(c, n);
-    if (!t->by_key) append_varint(c, (uint64_t)rowid);
-    size_t begin = c->n_bytes;
-    append_varint(c, n_head);
-    dt_buffer_append(c, row->head.data, row->head.n_bytes);
-    dt_buffer_append(c, row->body.data, row->body.n_bytes);
-    if (local == n) return;
-    uint8_t number[4];
-    put_be(number, write_overflow(t->f, c->data + begin + local, n - local), 4);
-    c->n_bytes = begin + local;
-    dt_buffer_append(c, number, 4);
+    uint8_t *begin = extend(c, n + VARINTS), *p = begin;
+    p += put_varint(p, n);
+    if (!t->by_key) p += put_varint(p, (uint64_t)rowid);
+    uint8_t *payload = p;
+    p += put_varint(p, n_head);
+    memcpy(p, row->head, row->n_head);
+    if (row->body.n_bytes > 0) memcpy(p + row->n_head, row->body.data, row->body.n_bytes);
+    if (local < n) put_be(payload + local, write_overflow(t->f, payload + local, n - local), 4);
+    c->n_bytes = (size_t)(payload - begin) + (local < n ? local + 4 : n);
 }
 
 void dt_tree_add(dt_tree *t, int64_t rowid, const dt_tree_row *row) {

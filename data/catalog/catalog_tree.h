@@ -27,8 +27,11 @@ dt_status dt_tree_file_open(dt_tree_file *f, const char *path);
 dt_status dt_tree_file_close(dt_tree_file *f);
 
 // A row in SQLite's record format: columns in the order of the table.
+enum { DT_TREE_MAX_COLUMNS = 160 };
 typedef struct dt_tree_row {
-    dt_buffer head, body;
+    uint8_t head[9 * DT_TREE_MAX_COLUMNS];
+    size_t n_head;
+    dt_buffer body;
 } dt_tree_row;
 
 void dt_tree_row_reset(dt_tree_row *r);

@@ -31,25 +31,23 @@
 #include <string.h>
 
 static const char MAGIC[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
-enum { HEADER_BYTES = 24 };
+enum { HEADER_BYTES = 24, HEAD_BYTES = HEADER_BYTES + 48 }; // with stamps and counts
 
 // ---- writing -------------------------------------------------------------------------------------
 static void put_u32(dt_buffer *b, uint32_t v) {
     dt_buffer_append(b, &v, sizeof v);
 }
-static void put_u64(dt_buffer *b, uint64_t v) {
-    dt_buffer_append(b, &v, sizeof v);
-}
 
 typedef struct writer {
     const dt_catalog *c;
-    dt_buffer strings, rows;
+    dt_buffer strings; // behind header and counts
+    dt_buffer rows;
     uint32_t first, n_records, n_members, n_columns, n_reals;
 } writer;
 
 static uint32_t put_string(writer *w, uint32_t s) {
     const char *text = dt_catalog_str(w->c, s);
-    uint32_t at = (uint32_t)w->strings.n_bytes;
+    uint32_t at = (uint32_t)(w->strings.n_bytes - HEAD_BYTES);
     dt_buffer_append(&w->strings, text, strlen(text) + 1);
     return at;
 }
@@ -68,9 +66,13 @@ static void put_column(writer *w, const dt_column *col) {
         put_u32(&w->rows, n);
         for (uint32_t v = 0; v < col->n_values; v++)
             if (local[v] != UINT32_MAX) put_u32(&w->rows, put_string(w, col->values[v]));
+        uint32_t some[256], n_some = 0;
         for (uint32_t r = 0; r < w->n_records; r++) {
             uint32_t v = col->cell[w->first + r];
-            put_u32(&w->rows, v == DT_NO_VALUE ? DT_NO_VALUE : local[v]);
+            some[n_some++] = v == DT_NO_VALUE ? DT_NO_VALUE : local[v];
+            if (n_some < 256 && r + 1 < w->n_records) continue;
+            dt_buffer_append(&w->rows, some, n_some * sizeof *some);
+            n_some = 0;
         }
     }
     free(local);
@@ -94,64 +96,86 @@ static void put_rows(writer *w) {
     for (uint32_t i = 0; i < c->n_reals; i++) put_real_column(w, &c->reals[i]);
     for (uint32_t i = 0; i < w->n_records; i++) {
         const dt_record *r = &c->records[w->first + i];
-        put_u32(&w->rows, put_string(w, r->key));
-        put_u32(&w->rows, r->n_members);
-        w->n_members += r->n_members;
+        uint32_t row[2] = {put_string(w, r->key), r->n_members};
+        dt_buffer_append(&w->rows, row, sizeof row);
     }
     for (uint32_t i = 0; i < w->n_members; i++) {
         const dt_member *m = &c->members[c->records[w->first].first_member + i];
-        put_u32(&w->rows, m->ext);
-        put_u32(&w->rows, m->has_hash);
-        put_u64(&w->rows, m->offset);
-        put_u64(&w->rows, m->size);
-        put_u64(&w->rows, m->hash);
+        uint64_t row[4] = {m->ext | (uint64_t)m->has_hash << 32, m->offset, m->size, m->hash};
+        dt_buffer_append(&w->rows, row, sizeof row);
     }
 }
 
-dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out) {
+// About as much as will be needed, at once: a buffer that grows is touched twice.
+static void reserve(writer *w) {
+    const dt_catalog *c = w->c;
+    size_t row = 8 + 4 * (size_t)c->n_columns + 8 * (size_t)c->n_reals;
+    for (uint32_t i = 0; i < w->n_records; i++) w->n_members += c->records[w->first + i].n_members;
+    dt_buffer_reserve(&w->rows, row * w->n_records + 32 * (size_t)w->n_members + 4096);
+}
+
+// Header, counts and strings, and rows: the file is the one behind the other.
+static void make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp) {
+    static const uint8_t nothing[HEAD_BYTES];
     assert(c->finished);
-    writer w = {.c = c};
-    while (w.first < c->n_records && c->records[w.first].shard != shard) w.first++;
-    while (w.first + w.n_records < c->n_records && c->records[w.first + w.n_records].shard == shard)
-        w.n_records++;
-    put_rows(&w);
-    while (w.strings.n_bytes % 8) dt_buffer_append(&w.strings, "", 1);
+    w->c = c;
+    while (w->first < c->n_records && c->records[w->first].shard != shard) w->first++;
+    while (w->first + w->n_records < c->n_records &&
+           c->records[w->first + w->n_records].shard == shard)
+        w->n_records++;
+    reserve(w);
+    dt_buffer_append(&w->strings, nothing, HEAD_BYTES);
+    put_rows(w);
+    while (w->strings.n_bytes % 8) dt_buffer_append(&w->strings, "", 1);
+    uint32_t counts[6] = {(uint32_t)(w->strings.n_bytes - HEAD_BYTES),
+                          c->n_exts,
+                          w->n_columns,
+                          w->n_records,
+                          w->n_members,
+                          w->n_reals};
+    uint64_t head[5] = {w->strings.n_bytes - HEADER_BYTES + w->rows.n_bytes, 0,
+                        c->shards[shard].n_bytes, stamp, c->shards[shard].source_hash};
+    uint8_t *p = w->strings.data;
+    memcpy(p, MAGIC, sizeof MAGIC);
+    memcpy(p + sizeof MAGIC, head, sizeof head);
+    memcpy(p + sizeof MAGIC + sizeof head, counts, sizeof counts);
+    dt_hash_stream *h = dt_hash_stream_create();
+    dt_hash_stream_update(h, p + HEADER_BYTES, w->strings.n_bytes - HEADER_BYTES);
+    dt_hash_stream_update(h, w->rows.data, w->rows.n_bytes);
+    head[1] = dt_hash_stream_digest(h);
+    dt_hash_stream_destroy(h);
+    memcpy(p + sizeof MAGIC, head, 2 * sizeof *head);
+}
+
+static void writer_fini(writer *w) {
+    dt_buffer_fini(&w->strings);
+    dt_buffer_fini(&w->rows);
+}
+
+dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out) {
+    writer w = {0};
+    make(&w, c, shard, stamp);
     out->n_bytes = 0;
-    dt_buffer_append(out, MAGIC, sizeof MAGIC);
-    put_u64(out, 0); // payload bytes and hash: below
-    put_u64(out, 0);
-    put_u64(out, c->shards[shard].n_bytes);
-    put_u64(out, stamp);
-    put_u64(out, c->shards[shard].source_hash);
-    put_u32(out, (uint32_t)w.strings.n_bytes);
-    put_u32(out, c->n_exts);
-    put_u32(out, w.n_columns);
-    put_u32(out, w.n_records);
-    put_u32(out, w.n_members);
-    put_u32(out, w.n_reals);
     dt_buffer_append(out, w.strings.data, w.strings.n_bytes);
     dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
-    uint64_t head[2] = {out->n_bytes - HEADER_BYTES};
-    head[1] = dt_hash64(out->data + HEADER_BYTES, head[0]);
-    memcpy(out->data + sizeof MAGIC, head, sizeof head);
-    dt_buffer_fini(&w.strings);
-    dt_buffer_fini(&w.rows);
+    writer_fini(&w);
     return DT_OK;
 }
 
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
-    dt_buffer b = {0};
+    writer w = {0};
     int fd;
     if (c->shards[shard].stamp != stamp) c->shards[shard].stamp = stamp; // else others may read it
-    dt_status st = dt_index_make(c, shard, stamp, &b);
-    if (st == DT_OK) st = dt_io_create(&fd, path, false);
+    make(&w, c, shard, stamp);
+    dt_status st = dt_io_create(&fd, path, false);
     if (st == DT_OK) {
-        st = dt_io_write(fd, path, b.data, b.n_bytes);
+        st = dt_io_write(fd, path, w.strings.data, w.strings.n_bytes);
+        if (st == DT_OK) st = dt_io_write(fd, path, w.rows.data, w.rows.n_bytes);
         if (st == DT_OK) st = dt_io_fsync(fd, path);
         dt_status closed = dt_io_close(fd, path);
         if (st == DT_OK) st = closed;
     }
-    dt_buffer_fini(&b);
+    writer_fini(&w);
     return st;
 }
 
