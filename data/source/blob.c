@@ -54,10 +54,14 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
     return dt_io_pread(b->fd, b->path, dst, n_bytes, (off_t)at, DT_E_DATA);
 }
 
+// A tar ends in two blocks of zeros and more of them up to 20 blocks, over which `tar -r` writes: what it adds to
+// a small shard may leave the size as it was, and begins in the last 21 blocks.
+enum { HEAD_BYTES = 8192, TAIL_BYTES = 12288 };
+
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {
-    uint8_t buf[8 + 8192 + 4096];
-    size_t head = b->n_bytes < 8192 ? (size_t)b->n_bytes : 8192;
-    size_t tail = b->n_bytes < 4096 ? (size_t)b->n_bytes : 4096;
+    uint8_t buf[8 + HEAD_BYTES + TAIL_BYTES];
+    size_t head = b->n_bytes < HEAD_BYTES ? (size_t)b->n_bytes : HEAD_BYTES;
+    size_t tail = b->n_bytes < TAIL_BYTES ? (size_t)b->n_bytes : TAIL_BYTES;
     memcpy(buf, &b->n_bytes, 8);
     DT_TRY(dt_blob_read(b, 0, buf + 8, head));
     DT_TRY(dt_blob_read(b, b->n_bytes - tail, buf + 8 + head, tail));

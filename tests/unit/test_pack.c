@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "data/pack/pattern.h"
+#include "data/source/blob.h"
 #include "data/source/source.h"
 #include "data/source/tar.h"
 #include "data_fixture.h"
@@ -124,6 +125,29 @@ static void a_damaged_index_or_cut_data_is_an_error(void **state) {
     assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
     dt_set_close(s);
     free(bad), free(good), free(data);
+}
+
+// `tar -r` writes over the zeros at the end; a small member leaves the size as it was.
+static void what_tar_appends_is_noticed(void **state) {
+    size_t n_data;
+    uint8_t *data = fixture_read(fixture_path("a-01.tar"), &n_data);
+    while (n_data > 0 && data[n_data - 1] == 0) n_data--;
+    for (size_t more = 0; more < 20; more++) {
+        size_t end = (n_data + 511) / 512 * 512 + more * 512;
+        size_t n = (end + 1024 + 10239) / 10240 * 10240;
+        uint8_t *tar = calloc(n, 1);
+        memcpy(tar, data, n_data);
+        memset(tar + n_data, 1, end - n_data); // as a longer set
+        dt_blob b;
+        uint64_t before, after;
+        dt_blob_from_memory(&b, "x.tar", tar, n);
+        assert_int_equal(dt_blob_stamp(&b, &before), DT_OK);
+        memcpy(tar + end, "added.txt", 9);
+        assert_int_equal(dt_blob_stamp(&b, &after), DT_OK);
+        assert_true(before != after);
+        free(tar);
+    }
+    free(data);
 }
 
 static void a_missing_shard_is_named(void **state) {
@@ -469,6 +493,7 @@ int main(void) {
         cmocka_unit_test(metadata_is_in_the_catalog_and_in_the_records),
         cmocka_unit_test(the_index_may_be_lost),
         cmocka_unit_test(a_damaged_index_or_cut_data_is_an_error),
+        cmocka_unit_test(what_tar_appends_is_noticed),
         cmocka_unit_test(a_missing_shard_is_named),
         cmocka_unit_test(what_exists_is_left_alone),
         cmocka_unit_test(a_catalog_alone_is_replaced),
