@@ -213,10 +213,12 @@ DT_PIXEL_FN void dt_take_pixel(const dt_pixel_source *s, int64_t x, int64_t y, u
 // A place between pixels, 16.16: with a fill, what is outside by its centre takes it.
 DT_PIXEL_FN void dt_sample_pixel(const dt_pixel_source *s, int64_t fx, int64_t fy, uint8_t *out) {
     const int c = s->channels, w = s->width, h = s->height;
-    const int64_t x = (fx + 32768) >> 16, y = (fy + 32768) >> 16;
-    if (s->nearest || (s->fill >= 0 && (x < 0 || y < 0 || x >= w || y >= h))) {
-        dt_take_pixel(s, x, y, out);
-        return;
+    if (s->fill >= 0 || s->nearest) {
+        const int64_t x = (fx + 32768) >> 16, y = (fy + 32768) >> 16;
+        if (s->nearest || x < 0 || y < 0 || x >= w || y >= h) {
+            dt_take_pixel(s, x, y, out);
+            return;
+        }
     }
     uint32_t wx = (uint32_t)(fx >> 8 & 255), wy = (uint32_t)(fy >> 8 & 255);
     int x0 = dt_clamp_index(fx >> 16, w - 1), x1 = dt_clamp_index((fx >> 16) + 1, w - 1);

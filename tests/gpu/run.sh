@@ -83,7 +83,7 @@ section_build() {
         find "$(realpath "$out/bundle")" -type f -name dtrain -perm -u+x | head -1 >"$out/program"
         fact bundle "$BUNDLE, $(du -m "$BUNDLE" | cut -f1) MiB"
     else
-        TARGETS="dtrain dtrain_cuda test_ops_own_cuda test_ops_dnnl_cuda" \
+        TARGETS="dtrain dtrain_cuda test_ops_own_cuda test_ops_dnnl_cuda test_ops_augment_cuda" \
             launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
     fi
     "$(dtrain_path)" info || return 1
@@ -250,7 +250,11 @@ section_sanitizer() {
     command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer on this machine"
     [ $DRY = no ] || skip "a dry run: there is no GPU to watch"
     [ -x "$(tests_dir)/test_ops_own_cuda" ] || skip "no op tests for the device in $(tests_dir)"
-    SOURCE=$root DTRAIN_TEST_DEVICE=real compute-sanitizer --error-exitcode 9 "$(tests_dir)/test_ops_own_cuda"
+    local t rc=0
+    for t in test_ops_own_cuda test_ops_augment_cuda; do
+        SOURCE=$root DTRAIN_TEST_DEVICE=real compute-sanitizer --error-exitcode 9 "$(tests_dir)/$t" || rc=1
+    done
+    return $rc
 }
 
 # ---- one section, called by the main part under `timeout` -------------------------------------------
