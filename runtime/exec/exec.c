@@ -49,7 +49,7 @@ static const void *resolve(const dt_exec *e, const dt_ref *ref) {
     case DT_P_BUFFER:
         return p->params->buffer + ref->offset;
     case DT_P_CONST:
-        return ref->data;
+        return p->constant ? p->constant[ref->buffer] : ref->data;
     case DT_P_GRAD:
     case DT_P_INPUT:
     case DT_P_NONE:

@@ -20,7 +20,11 @@ typedef struct packed_copy {
     size_t n_bytes;
     void *memory;
     int n_params;
-    const float *dense[6]; // into master or buffer
+    struct {
+        bool there, in_buffer;
+        int64_t offset; // of master or buffer
+    } from[6];
+    const float *dense[6]; // there, once it is placed
     dt_pack_form form;
     bool in_step; // a graph with gradients reads it
     bool taken;   // the optimizer keeps it up to date
@@ -89,7 +93,7 @@ static void add_slab(dt_params *p, float **slab, int64_t n) {
 }
 
 // Before a device is asked for memory: what does not fit is told by kind, with what can help.
-static dt_status check_memory(const dt_params *p, int n_moments) {
+static dt_status check_memory(const dt_params *p) {
     const double mib = 1.0 / 1048576.0;
     size_t free_bytes = 0, total_bytes = 0;
     if (!p->backend->device) return DT_OK;
@@ -101,14 +105,14 @@ static dt_status check_memory(const dt_params *p, int n_moments) {
         "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
         "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
         "Take a smaller network%s%s",
-        weights, (double)p->n_trained * n_moments * sizeof(float) * mib,
+        weights, (double)p->n_trained * p->n_moments * sizeof(float) * mib,
         (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->slab.n_bytes * mib,
-        (double)free_bytes * mib, n_moments > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
+        (double)free_bytes * mib, p->n_moments > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
         p->n_grads > 1 ? ", or run.reproducible=resume (one slab of gradients)" : "");
 }
 
-dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
-                           int n_grad_slabs) {
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+                            int n_grad_slabs) {
     dt_params *p = dt_xcalloc(1, sizeof *p);
     dt_arena_init(&p->arena);
     p->backend = b;
@@ -120,9 +124,28 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
     if (n_moments > 1) add_slab(p, &p->moment2, p->n_trained);
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
     p->n_grads = n_grad_slabs;
+    p->n_moments = n_moments;
     for (int i = 0; i < n_grad_slabs; i++) add_slab(p, &p->grads[i], p->n_grad);
-    dt_status st = check_memory(p, n_moments);
-    if (st == DT_OK) st = dt_slab_take_shared(&p->slab, b, "weights, moments and gradients");
+    const dt_status st = check_memory(p);
+    if (st != DT_OK) {
+        dt_params_destroy(p);
+        return st;
+    }
+    *out = p;
+    return DT_OK;
+}
+
+dt_status dt_params_take(dt_params *p) {
+    DT_TRY(dt_slab_take_shared(&p->slab, p->backend, "weights, moments and gradients"));
+    p->taken = true;
+    return dt_params_place_packs(p);
+}
+
+dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+                           int n_grad_slabs) {
+    dt_params *p = NULL;
+    DT_TRY(dt_params_lay_out(&p, g, b, n_moments, n_grad_slabs));
+    const dt_status st = dt_params_take(p);
     if (st != DT_OK) {
         dt_params_destroy(p);
         return st;
@@ -193,13 +216,15 @@ int dt_params_find_stat(const dt_params *p, const char *name) {
     return -1;
 }
 
-static dt_status resolve_dense(const dt_params *p, const dt_value_info *v, const float **out) {
-    bool buffer = v->kind == DT_V_BUFFER;
-    int id = dt_params_find(p, v->name, buffer);
+static dt_status find_source(const dt_params *p, const dt_value_info *v, packed_copy *c, int i) {
+    const bool buffer = v->kind == DT_V_BUFFER;
+    const int id = dt_params_find(p, v->name, buffer);
     if (id < 0)
         return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters",
                        v->name);
-    *out = buffer ? p->buffer + p->buffers[id].offset : p->master + p->entries[id].offset;
+    c->from[i].there = true;
+    c->from[i].in_buffer = buffer;
+    c->from[i].offset = buffer ? p->buffers[id].offset : p->entries[id].offset;
     return DT_OK;
 }
 
@@ -228,8 +253,7 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
                      .ctx = r->ctx};
     assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
     for (int i = 0; i < r->n_params; i++)
-        if (r->params[i] != DT_NONE)
-            DT_TRY(resolve_dense(p, &g->values[r->params[i]], &c.dense[i]));
+        if (r->params[i] != DT_NONE) DT_TRY(find_source(p, &g->values[r->params[i]], &c, i));
     if (packs->n == packs->cap) {
         packs->cap = packs->cap ? packs->cap * 2 : 64;
         packs->items = dt_xrealloc(packs->items, sizeof(packed_copy) * (size_t)packs->cap);
@@ -243,13 +267,16 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
 
 dt_status dt_params_place_packs(dt_params *p) {
     struct dt_params_packs *packs = p->packs;
-    if (packs->n_placed == packs->n) return DT_OK;
+    if (!p->taken || packs->n_placed == packs->n) return DT_OK;
     packs->slabs = dt_xrealloc(packs->slabs, sizeof *packs->slabs * (size_t)(packs->n_slabs + 1));
     dt_slab *slab = &packs->slabs[packs->n_slabs++];
     *slab = (dt_slab){0};
     for (; packs->n_placed < packs->n; packs->n_placed++) {
         packed_copy *c = &packs->items[packs->n_placed];
         dt_slab_add(slab, &c->memory, c->n_bytes);
+        for (int i = 0; i < c->n_params; i++)
+            if (c->from[i].there)
+                c->dense[i] = (c->from[i].in_buffer ? p->buffer : p->master) + c->from[i].offset;
     }
     return dt_slab_take(slab, p->backend, "packed weights");
 }
@@ -332,7 +359,7 @@ dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n) {
 size_t dt_params_bytes(const dt_params *p, const char *kind) {
     size_t slab = (size_t)p->n_trained * sizeof(float);
     if (strcmp(kind, "master") == 0) return slab;
-    if (strcmp(kind, "moments") == 0) return (p->moment1 ? slab : 0) + (p->moment2 ? slab : 0);
+    if (strcmp(kind, "moments") == 0) return (size_t)p->n_moments * slab;
     if (strcmp(kind, "gradients") == 0)
         return (size_t)p->n_grads * (size_t)p->n_grad * sizeof(float);
     if (strcmp(kind, "buffers") == 0) return (size_t)p->n_buffer * sizeof(float);

@@ -16,7 +16,7 @@
 // writing most of them itself (dt_params_take_copies); the others, such as weights with a batch norm
 // folded in, wait for the next evaluation, which begins with dt_params_repack.
 //
-// All of these lie in one allocation, and the packed copies of a plan in another. On a device they are its
+// All of these lie in one allocation, and the packed copies of the plans that were made before it in another. On a device they are its
 // memory: the host reads and writes them through the backend's copies only.
 //
 // Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs;
@@ -52,14 +52,22 @@ typedef struct dt_params {
     int64_t n_buffer;  // elements of the buffer slab
     float *master, *moment1, *moment2, *buffer;
     float **grads; // gradient slabs
-    int n_grads;
+    int n_grads, n_moments;
     dt_slab slab;                  // where all of them lie
+    bool taken;                    // it has memory
     struct dt_params_packs *packs; // internal
     dt_arena arena;
 } dt_params;
 
 // From the differentiated training graph (or an inference graph: then no gradients or moments).
-// moments: 0, 1 or 2 slabs; n_grad_slabs: how many gradient slabs.
+// moments: 0, 1 or 2 slabs; n_grad_slabs: how many gradient slabs. On a device DT_E_USAGE where they alone do not fit.
+//
+// lay_out takes no memory: plans can be made of it, and what all need together be known (dt_params_bytes,
+// dt_plan_report) before anything is taken. take then gives memory to the slabs and to the packed copies of all
+// plans. create is both.
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+                            int n_grad_slabs);
+dt_status dt_params_take(dt_params *p);
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
                            int n_grad_slabs);
 void dt_params_destroy(dt_params *p);
@@ -69,7 +77,7 @@ void dt_params_init(dt_params *p, uint64_t seed);
 int dt_params_find(const dt_params *p, const char *name, bool buffer);
 int dt_params_find_stat(const dt_params *p, const char *name);
 // Registers (or finds) a packed copy; returns its id. Called when plans are made, and at the end of a plan
-// place_packs, which gives memory to those that have none yet.
+// place_packs, which gives memory to those that have none yet, where the slabs have theirs.
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
                                   int *id);
 dt_status dt_params_place_packs(dt_params *p);

@@ -67,14 +67,19 @@ static size_t dense_bytes(const dt_value_info *v) {
 }
 
 // Constants lie in the graph's arena; a device gets copies.
-static dt_status copy_constants(dt_plan *p) {
+static void list_constants(dt_plan *p) {
     const dt_graph *g = p->graph;
-    dt_backend *b = p->backend;
-    if (!b->device) return DT_OK;
+    if (!p->backend->device) return;
     p->constant = dt_arena_alloc(&p->arena, sizeof(void *) * (size_t)(g->n_values + 1));
     for (dt_value v = 0; v < g->n_values; v++)
         if (g->values[v].kind == DT_V_CONST)
             dt_slab_add(&p->constants, &p->constant[v], dense_bytes(&g->values[v]));
+}
+
+dt_status dt_plan_take(dt_plan *p) {
+    const dt_graph *g = p->graph;
+    dt_backend *b = p->backend;
+    if (!p->constant) return DT_OK;
     DT_TRY(dt_slab_take(&p->constants, b, "constants"));
     for (dt_value v = 0; v < g->n_values; v++)
         if (p->constant[v])
@@ -96,7 +101,8 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
         break;
     case DT_V_CONST:
         ref.place = DT_P_CONST;
-        ref.data = p->backend->device ? p->constant[v] : info->data;
+        ref.data = info->data;
+        ref.buffer = v;
         break;
     case DT_V_PARAM:
     case DT_V_BUFFER:
@@ -293,7 +299,7 @@ static void find_finished_grads(dt_plan *p) {
 static dt_status fill_plan(dt_plan *p) {
     const dt_graph *g = p->graph;
     for (dt_value v = 0; v < g->n_values; v++) p->form_of[v] = -1;
-    DT_TRY(copy_constants(p));
+    list_constants(p);
     for (dt_value v = 0; v < g->n_values; v++) DT_TRY(place_fixed_value(p, v));
     find_last_reads(p);
     for (int n = 0; n < g->n_nodes; n++)
@@ -305,7 +311,8 @@ static dt_status fill_plan(dt_plan *p) {
     find_finished_grads(p);
     p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers);
     p->slab_bytes = p->activation_bytes + p->scratch_bytes;
-    return dt_params_place_packs(p->params);
+    DT_TRY(dt_params_place_packs(p->params));
+    return p->params->taken ? dt_plan_take(p) : DT_OK;
 }
 
 dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt_plan_opts *opts) {
@@ -346,6 +353,7 @@ void dt_plan_destroy(dt_plan *p) {
 void dt_plan_report_get(const dt_plan *p, dt_plan_report *out) {
     *out = (dt_plan_report){.activation_bytes = p->activation_bytes,
                             .scratch_bytes = p->scratch_bytes,
+                            .constant_bytes = p->constants.n_bytes,
                             .unshared_bytes = p->unshared_bytes,
                             .n_steps = p->n_steps,
                             .n_reorders = p->n_reorders,

@@ -21,10 +21,14 @@ typedef struct dt_plan_opts {
 // The graph and params are borrowed and must outlive the plan. What the backend alone asks of a graph
 // (dt_backend.relu_bits) is done to it first; doing it again changes nothing.
 dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt_plan_opts *opts);
+// Memory for what the plan itself keeps on a device: copies of constants. plan_create does it where params have
+// theirs; after dt_params_lay_out it comes before the first exec.
+dt_status dt_plan_take(dt_plan *p);
 void dt_plan_destroy(dt_plan *p);
 
 typedef struct dt_plan_report {
     size_t activation_bytes, scratch_bytes; // one exec's slab
+    size_t constant_bytes;                  // on a device
     size_t unshared_bytes;                  // what the activations would take without reuse
     int n_steps, n_reorders, n_inplace;
 } dt_plan_report;

@@ -16,9 +16,9 @@ typedef enum dt_place {
 } dt_place;
 typedef struct dt_ref {
     dt_place place;
-    int buffer;       // SLAB: index into plan->buffers
+    int buffer;       // SLAB: index into plan->buffers; CONST on a device: into plan->constant
     int64_t offset;   // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
-    const void *data; // CONST: where it lies (on a device: the plan's copy)
+    const void *data; // CONST: where it lies, but for a device's copy
 } dt_ref;
 
 // A piece of the activation slab with a lifetime in steps.

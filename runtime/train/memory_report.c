@@ -1,7 +1,7 @@
 // memory_report.c: one list of kinds, for the report and for the check.
 //
-// Parameters are allocated before plans (dt_params_create has a check of its own), so when the check runs, the
-// first rows are taken already and only the rest must fit into what is free. The reserve is for what
+// The check runs when parameters are laid out and plans are made, and nothing is taken yet (dt_params_lay_out has a
+// check of its own, of what no micro-batch changes, before engines are timed). The reserve is for what
 // nobody can ask for beforehand: graphs, tables, what libraries and the driver take on their way.
 
 #include "train/memory_report.h"
@@ -10,12 +10,11 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 10 };
+enum { MAX_ROWS = 11 };
 
 typedef struct memory_row {
     const char *kind;
     size_t n_bytes;
-    bool taken; // when dt_memory_check runs
 } memory_row;
 
 static size_t input_bytes(const dt_graph *g) {
@@ -42,20 +41,21 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
     size_t lanes = (size_t)s->lanes->n_lanes;
     int n = 0;
-    rows[n++] = (memory_row){"weights", dt_params_bytes(p, "master"), true};
-    rows[n++] = (memory_row){"packed weights", dt_params_bytes(p, "packed"), true};
-    rows[n++] = (memory_row){"moments", dt_params_bytes(p, "moments"), true};
-    rows[n++] = (memory_row){"gradients", dt_params_bytes(p, "gradients"), true};
-    if (dt_session_bf16_gradients(s))
-        rows[n++] = (memory_row){"gradients in bf16", (size_t)p->n_trained * 2, false};
-    rows[n++] = (memory_row){"activations", lanes * train.activation_bytes, false};
-    rows[n++] = (memory_row){"scratch", lanes * train.scratch_bytes, false};
     rows[n++] =
-        (memory_row){"evaluation", lanes * (eval.activation_bytes + eval.scratch_bytes), false};
+        (memory_row){"weights", dt_params_bytes(p, "master") + dt_params_bytes(p, "buffers")};
+    rows[n++] = (memory_row){"packed weights", dt_params_bytes(p, "packed")};
+    rows[n++] = (memory_row){"moments", dt_params_bytes(p, "moments")};
+    rows[n++] = (memory_row){"gradients", dt_params_bytes(p, "gradients")};
+    if (dt_session_bf16_gradients(s))
+        rows[n++] = (memory_row){"gradients in bf16", (size_t)p->n_trained * 2};
+    rows[n++] = (memory_row){"activations", lanes * train.activation_bytes};
+    rows[n++] = (memory_row){"scratch", lanes * train.scratch_bytes};
+    rows[n++] = (memory_row){"evaluation", lanes * (eval.activation_bytes + eval.scratch_bytes)};
+    if (s->backend->device)
+        rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
     if (s->backend->device) // two of the training's, one of the evaluation's
-        rows[n++] =
-            (memory_row){"batches", 2 * input_bytes(s->graph) + input_bytes(s->eval_graph), false};
-    if (s->backend->device) rows[n++] = (memory_row){"reserve", reserve_bytes(s->backend), false};
+        rows[n++] = (memory_row){"batches", 2 * input_bytes(s->graph) + input_bytes(s->eval_graph)};
+    if (s->backend->device) rows[n++] = (memory_row){"reserve", reserve_bytes(s->backend)};
     return n;
 }
 
@@ -69,25 +69,23 @@ void dt_memory_print(const dt_session *s, FILE *out) {
 
 dt_status dt_memory_check(const dt_session *s) {
     memory_row rows[MAX_ROWS];
-    size_t free_bytes = 0, total_bytes = 0, missing = 0, sum = 0;
+    size_t free_bytes = 0, total_bytes = 0, sum = 0;
     if (!s->backend->device) return DT_OK;
     int n = list_rows(s, rows);
     s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
     char text[512] = "";
     for (int i = 0; i < n; i++) {
         sum += rows[i].n_bytes;
-        if (!rows[i].taken) missing += rows[i].n_bytes;
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
                  (double)rows[i].n_bytes / 1048576.0);
     }
-    if (missing <= free_bytes) return DT_OK;
-    return dt_fail(
-        DT_E_USAGE,
-        "this network does not fit the GPU: %.1f MiB in all (%s) of %.1f MiB, of which "
-        "%.1f are free now and %.1f more are needed. Lower train.micro_batch (activations, "
-        "scratch, batches; results change) or eval.batch (evaluation)%s",
-        (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
-        (double)free_bytes / 1048576.0, (double)missing / 1048576.0,
-        s->elastic ? ", or take run.reproducible=resume (one slab of gradients)" : "");
+    if (sum <= free_bytes) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "this network does not fit the GPU: %.1f MiB in all (%s) of %.1f MiB, of which "
+                   "%.1f are free. Lower train.micro_batch (activations, "
+                   "scratch, batches; results change) or eval.batch (evaluation)%s",
+                   (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
+                   (double)free_bytes / 1048576.0,
+                   s->elastic ? ", or take run.reproducible=resume (one slab of gradients)" : "");
 }

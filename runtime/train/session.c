@@ -271,17 +271,27 @@ static dt_status make_stepper(dt_session *s) {
     return dt_stepper_create(&s->stepper, &o);
 }
 
+// Everything is known: what does not fit is told before anything is taken.
+static dt_status take_memory(dt_session *s) {
+    DT_TRY(dt_memory_check(s));
+    DT_TRY(dt_params_take(s->params));
+    if (s->plan) DT_TRY(dt_plan_take(s->plan));
+    DT_TRY(dt_plan_take(s->eval_plan));
+    list_tensors(s);
+    return DT_OK;
+}
+
 static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                              bool training) {
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
     bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
-    DT_TRY(dt_params_create(&s->params, training ? s->graph : s->eval_graph, s->backend,
-                            training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
-    list_tensors(s);
+    DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
+                             training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
     dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
-    return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
+    DT_TRY(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts));
+    return take_memory(s);
 }
 
 // Engines are chosen while plans are made. Two engines differ in the order of their sums, so all ranks take
@@ -312,7 +322,6 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else
         DT_TRY(build_plans(s, fields, n_fields, training));
-    DT_TRY(dt_memory_check(s));
     if (training) DT_TRY(make_stepper(s));
     return DT_OK;
 }

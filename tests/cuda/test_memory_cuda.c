@@ -1,4 +1,5 @@
-// How often a start asks the device for memory: once a lifetime, whatever the depth of the network. That a
+// How often a start asks the device for memory: once a lifetime, whatever the depth of the network, and not before it
+// is known that all of it fits. That a
 // step asks for none is test_train_cuda.c's test_quiet_steps.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include "fake_nccl.h"
 #include "models/models.h"
 #include "train/device_inputs.h"
+#include "train/memory_report.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,9 +49,19 @@ static int count_allocs(dt_backend *b) {
     return fake_cuda_count(dt_cuda_self(b)->api, "alloc");
 }
 
-static void start(const char *model, bool two_images) {
+// All that a run has before its first step, on a device with `total` bytes.
+typedef struct run_parts {
+    dt_session s;
+    dt_cuda_api *api;
+    dt_exec *exec[2];
+    dt_device_inputs inputs[3];
+} run_parts;
+
+// Up to where everything is known. Nothing is allocated.
+static dt_status plan_run(run_parts *r, const char *model, bool two_images, size_t total) {
     char yaml[512];
-    dt_config *c = NULL;
+    *r = (run_parts){.api = fake_cuda_create(&(fake_cuda_opts){.total_bytes = total})};
+    dt_session *s = &r->s;
     const int n_yaml =
         snprintf(yaml, sizeof yaml,
                  "run: {name: memory}\n"
@@ -58,45 +70,99 @@ static void start(const char *model, bool two_images) {
                  "  who: {kind: class, classes: 10}}}\n"
                  "model: %s\ntrain: {global_batch: 2, micro_batch: 2}\n",
                  model);
-    assert_int_equal(dt_config_parse(&c, "test", yaml, (size_t)n_yaml, NULL, 0), DT_OK);
-    dt_graph *g[2] = {make_graph(c, two_images, true), make_graph(c, two_images, false)};
-    const dt_field_info fields[3] = {{.name = "left"}, {.name = "right"}, {.name = "who"}};
-    dt_backend *b = NULL;
-    dt_params *params = NULL;
-    dt_plan *plan[2];
-    dt_exec *exec[2];
-    dt_device_inputs inputs[3];
     const dt_plan_opts po = {.threads = 1, .n_lanes = 1};
-    assert_int_equal(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1, .untimed = true}),
+    assert_int_equal(dt_config_parse(&s->config, "test", yaml, (size_t)n_yaml, NULL, 0), DT_OK);
+    assert_int_equal(dt_comm_create_self(&s->comm), DT_OK);
+    assert_int_equal(dt_lane_plan_create(&s->lanes, false, 0, 1, 1, 1), DT_OK);
+    assert_int_equal(dt_cuda_backend_create(&s->backend, r->api, NULL, 0,
+                                            &(dt_backend_opts){.threads = 1, .untimed = true}),
                      DT_OK);
-    assert_int_equal(dt_params_create(&params, g[0], b, 2, 1), DT_OK);
-    assert_int_equal(count_allocs(b), 1);
+    s->graph = make_graph(s->config, two_images, true);
+    s->eval_graph = make_graph(s->config, two_images, false);
+    DT_TRY(dt_params_lay_out(&s->params, s->graph, s->backend, 2, 1));
+    assert_int_equal(dt_plan_create(&s->plan, s->graph, s->params, &po), DT_OK);
+    assert_int_equal(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &po), DT_OK);
+    assert_int_equal(count_allocs(s->backend), 0);
+    return dt_memory_check(s);
+}
+
+static void take_memory(run_parts *r) {
+    const dt_field_info fields[3] = {{.name = "left"}, {.name = "right"}, {.name = "who"}};
+    dt_session *s = &r->s;
+    dt_plan *plans[2] = {s->plan, s->eval_plan};
+    assert_int_equal(dt_params_take(s->params), DT_OK);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(dt_plan_create(&plan[i], g[i], params, &po), DT_OK);
-        assert_int_equal(dt_exec_create(&exec[i], plan[i], 0), DT_OK);
+        assert_int_equal(dt_plan_take(plans[i]), DT_OK);
+        assert_int_equal(dt_exec_create(&r->exec[i], plans[i], 0), DT_OK);
     }
-    assert_int_equal(dt_device_inputs_init(inputs, 2, b, exec[0], fields, 3), DT_OK);
-    assert_int_equal(dt_device_inputs_init(&inputs[2], 1, b, exec[1], fields, 3), DT_OK);
-    dt_plan_report report;
-    dt_plan_report_get(plan[0], &report);
-    printf("%s: %d steps, %d allocations\n", model, report.n_steps, count_allocs(b));
-    // parameters; packed weights, constants, activations and inputs of training and of evaluation
-    assert_in_range(count_allocs(b), 5, 9);
-    dt_device_inputs_fini(inputs, 2);
-    dt_device_inputs_fini(&inputs[2], 1);
-    for (int i = 0; i < 2; i++) dt_exec_destroy(exec[i]);
-    dt_params_destroy(params);
-    for (int i = 0; i < 2; i++) {
-        dt_plan_destroy(plan[i]);
-        dt_graph_destroy(g[i]);
+    assert_int_equal(dt_device_inputs_init(r->inputs, 2, s->backend, r->exec[0], fields, 3), DT_OK);
+    assert_int_equal(dt_device_inputs_init(&r->inputs[2], 1, s->backend, r->exec[1], fields, 3),
+                     DT_OK);
+}
+
+static void end_run(run_parts *r) {
+    dt_session *s = &r->s;
+    if (r->exec[0]) {
+        dt_device_inputs_fini(r->inputs, 2);
+        dt_device_inputs_fini(&r->inputs[2], 1);
+        for (int i = 0; i < 2; i++) dt_exec_destroy(r->exec[i]);
     }
-    b->destroy(b); // aborts when something was left
-    dt_config_destroy(c);
+    dt_params_destroy(s->params);
+    dt_plan_destroy(s->plan);
+    dt_plan_destroy(s->eval_plan);
+    dt_graph_destroy(s->graph);
+    dt_graph_destroy(s->eval_graph);
+    s->backend->destroy(s->backend);
+    assert_int_equal(fake_cuda_destroy(r->api), 0);
+    dt_lane_plan_destroy(s->lanes);
+    dt_comm_destroy(s->comm);
+    dt_config_destroy(s->config);
 }
 
 static void test_start(void **state) {
     (void)state;
-    for (int i = 0; i < 3; i++) start(networks[i], i == 0);
+    for (int i = 0; i < 3; i++) {
+        run_parts r;
+        assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
+        take_memory(&r);
+        dt_plan_report report;
+        dt_plan_report_get(r.s.plan, &report);
+        const int n = count_allocs(r.s.backend);
+        printf("%s: %d steps, %d allocations\n", networks[i], report.n_steps, n);
+        // parameters; packed weights; constants, activations and inputs of training and of evaluation
+        assert_in_range(n, 5, 8);
+        end_run(&r);
+    }
+}
+
+// What the check says is needed is what is needed: with that much all of it can be taken, and where half of the packed
+// weights is missing nothing is.
+static void test_check_before_anything_is_taken(void **state) {
+    static const char *const kinds[] = {"weights ", "packed weights ", "moments ",   "gradients ",
+                                        "batches ", "activations ",    "evaluation "};
+    for (int i = 0; i < 3; i++) {
+        run_parts r;
+        double all = 0;
+        assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
+        const size_t packed = dt_params_bytes(r.s.params, "packed");
+        const size_t parameters = r.s.params->slab.n_bytes;
+        assert_true(packed > 20000);
+        end_run(&r);
+        assert_int_equal(plan_run(&r, networks[i], i == 0, parameters), DT_E_USAGE);
+        const char *at = strstr(dt_error_message(), "not fit the GPU: ");
+        assert_true(at && sscanf(at, "not fit the GPU: %lf MiB in all", &all) == 1);
+        for (int k = 0; k < 7; k++) assert_non_null(strstr(dt_error_message(), kinds[k]));
+        end_run(&r);
+        // the reserve is 2 % of what there is, not of `parameters`
+        const size_t most = (size_t)(all * 1.05 * 1048576) + 65536;
+        const size_t reserve = parameters / 50;
+        const size_t need = ((size_t)(all * 1048576) - reserve) * 50 / 49;
+        assert_int_equal(plan_run(&r, networks[i], i == 0, need - packed / 2), DT_E_USAGE);
+        end_run(&r);
+        assert_int_equal(plan_run(&r, networks[i], i == 0, most), DT_OK);
+        take_memory(&r);
+        end_run(&r);
+    }
 }
 
 // The line that a user sees says which lifetime did not fit.
@@ -186,7 +252,8 @@ static void test_shared_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_start), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_start), cmocka_unit_test(test_check_before_anything_is_taken),
+        cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_a_broken_device_is_not_short_of_memory),
         cmocka_unit_test(test_shared_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -406,8 +406,10 @@ static inline void lazy_commit_on(dt_backend *b, void *commit, const float *grad
 
 // ---- the table -------------------------------------------------------------------------------------
 
+static int lazy_n_taken; // by all that were made
 static inline dt_status lazy_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     lazy(b)->n_allocs++;
+    lazy_n_taken++;
     lazy(b)->used += n_bytes;
     return lazy(b)->cpu->alloc(lazy(b)->cpu, p, n_bytes, what);
 }

@@ -110,10 +110,13 @@ static void test_too_large(void **state) {
     assert_true(sum && sscanf(sum, "together %lf", &need) == 1 && need > 1);
     assert_non_null(strstr(dt_error_message(), "train.optimizer.name=sgd"));
     lazy_free_bytes = (size_t)((need + 0.3) * 1048576); // parameters fit, and no more
+    lazy_n_taken = 0;
     assert_int_equal(run(true, "large", NULL), DT_E_USAGE);
+    assert_int_equal(lazy_n_taken, 0);
     lazy_free_bytes = (size_t)1 << 40;
-    static const char *const words[] = {"activations", "batches", "reserve", "train.micro_batch"};
-    for (int i = 0; i < 4; i++) assert_non_null(strstr(dt_error_message(), words[i]));
+    static const char *const words[] = {"packed weights", "activations", "batches", "reserve",
+                                        "train.micro_batch"};
+    for (int i = 0; i < 5; i++) assert_non_null(strstr(dt_error_message(), words[i]));
 }
 
 int main(void) {
