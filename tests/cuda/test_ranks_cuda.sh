@@ -21,6 +21,7 @@ data:
   fields:
     iris: {kind: image, channels: 3, size: [16, 16], normalize: imagenet}
     subject: {kind: class, classes: 3}
+  augment: {iris: [{rotate: 10}, {color_jitter: {brightness: 0.3, contrast: 0.3, hue: 0.1}}, {erase: {fill: random}}]}
   split: {unit: record, stratify: subject, val: 0.2, test: 0.2}
 model: {name: resnet, depth: 10, width: 4}
 train: {epochs: 100, max_steps: 4, global_batch: 8, micro_batch: 2, precision: fp32, clip_norm: 1.0}
@@ -74,7 +75,7 @@ good 2 bf16 comm.gradient_dtype=bf16
 good 2 bf16again comm.gradient_dtype=bf16
 same bf16 bf16again
 [ "$(hash "$work/runs/bf16")" != "$(hash "$work/runs/resume2")" ] || fail "comm.gradient_dtype=bf16 does nothing"
-good 2 plain2 device.capture=false
+good 2 plain2 device.capture=false data.augment_on=host # nor does it matter who changes the pixels
 same resume2 plain2
 # 3 micro-batches on 2 ranks; where a rank's NCCL cannot be captured none of them captures
 good 2 uneven train.global_batch=6
