@@ -26,9 +26,15 @@ size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s) {
     return ((size_t)dt_shape_elements(s) * dt_dtype_size(t) + 63) / 64 * 64;
 }
 
+size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which) {
+    const size_t channels = (size_t)s->d[1];
+    const size_t sums = (2 * channels * sizeof(float) + 63) / 64 * 64;
+    const size_t one = (channels * dt_dtype_size(t) + 63) / 64 * 64;
+    return dt_layout_sums_at(t, s) + sums + (size_t)which * one;
+}
+
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s) {
-    if (l.kind == DT_NHWC_SUMS)
-        return dt_layout_sums_at(t, s) + 2 * (size_t)s->d[1] * sizeof(float);
+    if (l.kind == DT_NHWC_SUMS || l.kind == DT_NHWC_TO_NORM) return dt_layout_norm_at(t, s, 2);
     return (size_t)dt_layout_elements(l, s) * dt_dtype_size(t);
 }
 
@@ -40,6 +46,8 @@ const char *dt_layout_name(dt_layout l) {
         return "nhwc";
     case DT_NHWC_SUMS:
         return "nhwc+sums";
+    case DT_NHWC_TO_NORM:
+        return "nhwc+norm";
     default:
         return l.block == 16 ? "nChw16c" : "nChw8c";
     }

@@ -15,6 +15,9 @@
 // values are always DENSE. Kernels that only know DENSE ask for it. NHWC_SUMS is NHWC with f32 (2, C) behind
 // it (dt_layout_sums_at): each channel's sum and sum of squares over all pixels. A kernel offers it that makes
 // the sums on its way, to readers that would make them again; copies in other layouts lack them.
+// NHWC_TO_NORM is the same memory once a batch norm with ReLU has left its work to its readers: a value y of which
+// it holds x, the sums, and behind them each channel's gain and shift in x's type (dt_layout_norm_at):
+// y = relu(x gain + shift). Only a site whose readers all take it offers it; there is no reorder from it.
 //
 // GRAD and STAT outputs point into a gradient slab (f32, dense): run() overwrites, or adds when the
 // output's bit in `accumulate` is set.
@@ -29,7 +32,13 @@
 #include "backend/step_block.h"
 #include "graph/ir.h"
 
-typedef enum dt_layout_kind { DT_DENSE, DT_NHWC, DT_BLOCKED, DT_NHWC_SUMS } dt_layout_kind;
+typedef enum dt_layout_kind {
+    DT_DENSE,
+    DT_NHWC,
+    DT_BLOCKED,
+    DT_NHWC_SUMS,
+    DT_NHWC_TO_NORM
+} dt_layout_kind;
 typedef struct dt_layout {
     uint8_t kind;  // dt_layout_kind
     uint8_t block; // BLOCKED: 8 or 16
@@ -44,7 +53,10 @@ static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
 size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s); // NHWC_SUMS: bytes in front of the sums
-const char *dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c", "nhwc+sums"
+// NHWC_TO_NORM: bytes in front of the gains (0) or the shifts (1).
+size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which);
+const char *
+dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c", "nhwc+sums", "nhwc+norm"
 
 // ---- packed parameters -----------------------------------------------------------------------------
 // A copy of one or several parameters in the form a kernel wants (blocked, bf16, BN folded in).
@@ -83,7 +95,9 @@ typedef struct dt_site {
     dt_layout *out_layout; // out
     size_t scratch_bytes;  // out: 64-byte aligned, contents undefined at run, dead afterwards
     int inplace_in;        // out: input whose memory output 0 may take over (same bytes), or -1
-    int n_packs;           // out
+    bool
+        same_memory; // out: output 0 is input 0's memory (as many bytes), which nobody writes any more
+    int n_packs;     // out
     dt_pack_request packs[DT_MAX_PACKS];
     void *state; // the kernel's own; immutable after prepare
 } dt_site;

@@ -206,12 +206,23 @@ static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index,
                              size_t n_bytes) {
     int i = s->site.inplace_in;
     if (i < 0 || n->in[i] == DT_NONE || s->in[i].place != DT_P_SLAB) return false;
-    if (p->last_read[n->in[i]] != node_index || p->buffers[s->in[i].buffer].n_bytes != n_bytes)
+    const dt_plan_buffer *b = &p->buffers[s->in[i].buffer];
+    if (p->last_read[n->in[i]] != node_index || b->read_until > node_index || b->n_bytes != n_bytes)
         return false;
     for (int j = 0; j < n->n_in; j++)
         if (j != i && s->in[j].place == DT_P_SLAB && s->in[j].buffer == s->in[i].buffer)
             return false;
     return true;
+}
+
+// Output 0 in input 0's memory, for good: what reads either keeps the buffer.
+static dt_ref share_memory(dt_plan *p, const dt_node *n, const dt_step *s) {
+    assert(s->in[0].place == DT_P_SLAB);
+    dt_plan_buffer *b = &p->buffers[s->in[0].buffer];
+    const dt_value both[2] = {n->in[0], n->out[0]};
+    for (int k = 0; k < 2; k++)
+        if (p->last_read[both[k]] > b->read_until) b->read_until = p->last_read[both[k]];
+    return s->in[0];
 }
 
 static void place_output(dt_plan *p, const dt_node *n, int node_index, int step_index, int i) {
@@ -223,8 +234,13 @@ static void place_output(dt_plan *p, const dt_node *n, int node_index, int step_
         return;
     }
     size_t n_bytes = dt_layout_bytes(s->site.out_layout[i], info->dtype, &info->shape);
-    p->unshared_bytes += n_bytes;
     dt_ref ref = {.place = DT_P_SLAB};
+    if (i == 0 && s->site.same_memory) {
+        s->out[i] = share_memory(p, n, s);
+        new_form(p, v, s->site.out_layout[i], s->out[i]);
+        return;
+    }
+    p->unshared_bytes += n_bytes;
     if (i == 0 && can_run_in_place(p, n, node_index, s, n_bytes)) {
         ref.buffer = s->in[s->site.inplace_in].buffer;
         p->n_inplace++;

@@ -25,6 +25,7 @@ typedef struct dt_ref {
 typedef struct dt_plan_buffer {
     size_t n_bytes, offset;
     int first, last; // steps, inclusive
+    int read_until;  // node: the last one that reads any of several values in it
 } dt_plan_buffer;
 
 // A step runs one node's kernel, or, with kernel NULL, one reorder of in[0] to out[0].

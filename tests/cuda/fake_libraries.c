@@ -53,7 +53,8 @@ static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out
     return e ? e : add_plan(of(a), &(fake_plan){.dnn = *d, .choice = choice}, out, bytes);
 }
 static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
-    const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS"));
+    const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS")) ||
+                      (d->normed && getenv("FAKE_CUDA_NO_NORMED"));
     *n = none ? 0 : N_CHOICES + n_compiled();
     return fake_note(of(a), "dnn_choices", "", 0, NULL);
 }

@@ -98,6 +98,17 @@ static void sum_channels(const dt_dnn_desc *d, void *const *ptr) {
     }
 }
 
+// relu(x gain + shift), rounded to the type at the end.
+static void norm(const dt_dnn_desc *d, float *x, int64_t n, void *const *gain_shift) {
+    uint32_t cell = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float gain = dt_get(gain_shift[0], d->type, i % d->c);
+        const float shift = dt_get(gain_shift[1], d->type, i % d->c);
+        dt_put(&cell, d->type, 0, activate(DT_ACT_RELU, x[i] * gain + shift));
+        x[i] = dt_get(&cell, d->type, 0);
+    }
+}
+
 static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
     const int64_t taps = (int64_t)d->win.kernel[0] * d->win.kernel[1];
     const conv c = {d, d->k / d->groups, d->c / d->groups, taps};
@@ -109,6 +120,7 @@ static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
     float *t[3] = {x ? widen(x, d->type, nx) : dt_xcalloc((size_t)nx + 1, sizeof(float)),
                    w ? widen(w, d->type, nw) : dt_xcalloc((size_t)nw + 1, sizeof(float)),
                    dy ? widen(dy, d->type, ny) : dt_xcalloc((size_t)ny + 1, sizeof(float))};
+    if (d->normed) norm(d, t[0], nx, ptr + (fwd ? 5 : 3));
     for (int64_t k = 0; fwd && k < d->k; k++)
         for (int64_t i = 0; i < per_k; i++)
             t[1][i * d->k + k] = dt_get(ptr[1], d->type, k * per_k + i);
@@ -220,13 +232,13 @@ const char *fake_dnn_name(const fake_plan *p) {
 int fake_dnn_pointers(const fake_plan *p) {
     switch (p->dnn.kind) {
     case DT_DNN_CONV_FWD:
-        return p->dnn.sums ? 5 : p->dnn.bias ? 4 : 3;
+        return (p->dnn.sums ? 5 : p->dnn.bias ? 4 : 3) + 2 * p->dnn.normed;
     case DT_DNN_SDPA_FWD:
         return 5;
     case DT_DNN_SDPA_BWD:
         return 11;
     default:
-        return 3;
+        return 3 + 2 * p->dnn.normed;
     }
 }
 

@@ -489,6 +489,72 @@ static void test_sums_are_taken_where_they_pay(void **state) {
     end(&r);
 }
 
+// A convolution that applies the batch norm in front is settled with its weight gradient, by the clock; yes and no are
+// kept, and a start that times nothing says no in its checkpoint.
+static void test_norms_are_left_where_that_pays(void **state) {
+    dt_cuda_api *api = fake_cuda_create(NULL);
+    dt_cuda_plans *p = open_plans(api, "m", NULL);
+    bool take = false;
+    dt_dnn_desc f = conv;
+    f.type = DT_F16;
+    f.bias = false;
+    f.sums = f.normed = true;
+    dt_dnn_desc w = f;
+    w.kind = DT_DNN_CONV_WGRAD;
+    w.sums = false;
+    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_true(take);
+    f.c = w.c = FAKE_SUMS_CHEAP + 1;
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+        assert_false(take);
+    }
+    char *text = dt_cuda_plans_text(p);
+    assert_non_null(strstr(text, "1\tconv_fwd f16 n1 c4 5x5"));
+    assert_non_null(strstr(text, "-1\tconv_fwd f16 n1 c257 5x5"));
+    dt_cuda_plans_destroy(p);
+    // obeyed, both
+    p = open_plans(api, "m", NULL);
+    assert_true(dt_cuda_plans_take(p, text) >= 4);
+    fake_cuda_log_clear(api);
+    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_false(take);
+    f.c = w.c = conv.c;
+    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_true(take);
+    const dt_cuda_plan *plan = NULL;
+    assert_int_equal(dt_cuda_plan_dnn(p, &w, &plan), DT_OK);
+    assert_non_null(plan);
+    assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
+    dt_cuda_plans_destroy(p);
+    free(text);
+    // nothing timed
+    dt_cuda_plans_opts o = {.machine = "m", .no_timing = true};
+    assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
+    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_false(take);
+    assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
+    text = dt_cuda_plans_text(p);
+    assert_non_null(strstr(text, "-1\tconv_fwd f16 n1 c4 5x5"));
+    dt_cuda_plans_destroy(p);
+    // a resumed run does not ask again
+    p = open_plans(api, "m", NULL);
+    dt_cuda_plans_take(p, text);
+    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_false(take);
+    assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
+    free(text);
+    dt_cuda_plans_destroy(p);
+    // no engine
+    assert_int_equal(setenv("FAKE_CUDA_NO_NORMED", "1", 1), 0);
+    p = open_plans(api, "m", NULL);
+    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_int_equal(unsetenv("FAKE_CUDA_NO_NORMED"), 0);
+    assert_false(take);
+    dt_cuda_plans_destroy(p);
+    assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_fastest_stays_and_is_shared),
@@ -506,6 +572,7 @@ int main(void) {
         cmocka_unit_test(test_a_plan_that_is_refused_is_made_anew),
         cmocka_unit_test(test_other_ranks_find_the_plans),
         cmocka_unit_test(test_sums_are_taken_where_they_pay),
+        cmocka_unit_test(test_norms_are_left_where_that_pays),
         cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,10 @@
 // those only engines that need no compiling are finalised, and one compiled at run time for a network that has no
 // other: the rest is printed as offered and not tried.
 //
+// Batch norms with ReLU that one convolution reads may leave their work to it (cuda_desc.h): for each network how many
+// have engines, forward and for the weight gradient, is counted, and must be all of them on the devices before the B200,
+// whose engines for it do not repeat their bits: there, without that demand.
+//
 // Without libcudnn at build time this program only says so (77).
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,6 +103,14 @@ typedef struct wish {
 static wish wishes[2048];
 static int n_wishes;
 
+// Batch norms that may be left to the convolution behind them, a line each: their two descriptions.
+typedef struct pair {
+    char network[80];
+    dt_cuda_normed asks;
+} pair;
+static pair pairs[512];
+static int n_pairs;
+
 static int add_want(const dt_dnn_desc *d, const char *graph, const char *node) {
     char text[DT_DESC_TEXT];
     if (!dt_cuda_dnn_serves(d)) return -1;
@@ -122,6 +134,12 @@ static void add_graph(const dt_graph *g, const char *name) {
         // the strictest demands: an engine that obeys them serves all others
         const dt_cuda_demands demands = {.deterministic = true, .tf32 = false};
         dt_dnn_desc d[DT_NODE_DESCS];
+        dt_cuda_normed asks;
+        if (dt_cuda_normed_of(g, &g->nodes[i], demands, &asks)) {
+            assert_true(asks.has_weights && n_pairs < (int)(sizeof pairs / sizeof *pairs));
+            pairs[n_pairs].asks = asks;
+            snprintf(pairs[n_pairs++].network, sizeof pairs->network, "%s", name);
+        }
         const int n = dt_cuda_node_descs(g, &g->nodes[i], demands, d);
         for (int j = 0; j < n; j++) {
             const int at = add_want(&d[j], name, g->nodes[i].name);
@@ -268,6 +286,44 @@ static void report_sums(dt_cudnn *c, const gpu *g) {
     }
 }
 
+// How many batch norms of the networks have both engines, precompiled; what each network is known to have.
+static const struct {
+    const char *network;
+    int n;
+} known_pairs[] = {{"model={name: resnet, depth: 50, width: 64}", 32},
+                   {"model={name: resnet, depth: 34, width: 64}", 16},
+                   {"model={name: resnet, depth: 18, width: 64}", 8},
+                   {"model={name: fusion, fusion: concat}", 0}};
+
+static bool pair_has_engines(dt_cudnn *c, const pair *p, bool deterministic) {
+    dt_dnn_desc d[2] = {p->asks.forward, p->asks.weights};
+    for (int k = 0; k < 2; k++) {
+        int which, n;
+        d[k].deterministic = deterministic;
+        if (!has_engine(c, &d[k], QUICK_ONLY, &which, &n)) return false;
+    }
+    return true;
+}
+
+static void report_pairs(dt_cudnn *c, const gpu *g) {
+    const int n_known = (int)(sizeof known_pairs / sizeof *known_pairs);
+    for (int k = 0; k < n_known; k++) {
+        int n = 0, n_have = 0, n_loose = 0;
+        for (int i = 0; i < n_pairs; i++) {
+            if (strcmp(pairs[i].network, known_pairs[k].network) != 0) continue;
+            n++;
+            n_have += pair_has_engines(c, &pairs[i], true);
+            n_loose += pair_has_engines(c, &pairs[i], false);
+        }
+        print_message("%s: %s: %d batch norms that one convolution reads: it can apply %d of them "
+                      "(%d where bits need not repeat), precompiled\n",
+                      g->name, known_pairs[k].network, n, n_have, n_loose);
+        assert_int_equal(n, known_pairs[k].n);
+        assert_int_equal(n_loose, n);
+        assert_int_equal(n_have, g->version < 1000 ? n : 0);
+    }
+}
+
 static void check_gpu(const gpu *g, bool verbose) {
     dt_cudnn *c = open_gpu(g);
     int n_missing = 0, n_runtime = 0;
@@ -292,6 +348,7 @@ static void check_gpu(const gpu *g, bool verbose) {
                   n_wants, n_runtime, n_missing);
     assert_int_equal(n_missing, 0);
     report_sums(c, g);
+    report_pairs(c, g);
     dt_cudnn_close(c);
 }
 

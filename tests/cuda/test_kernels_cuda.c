@@ -311,6 +311,50 @@ static void test_sums_of_a_convolution(void **state) {
     free(x), free(sums), free(a.apply.out);
 }
 
+// Gain and shift for a convolution that applies them as it reads, against the batch norm in double: channels with means
+// of 0 to 10 deviations, and one that stands still at 1000, whose shift fp16 could not hold.
+static void test_norm_that_is_left(void **state) {
+    (void)state;
+    enum { C = 264 };
+    static uint16_t gain[C], shift[C], x[C];
+    static float sums[2 * C], scale[C], beta[C], saved[2][C];
+    const double n = 4096;
+    for (int c = 0; c < C; c++) {
+        const double mean = c == C - 1 ? 1000 : 0.04 * c, var = c == C - 1 ? 0 : 0.5 + 0.01 * c;
+        sums[c] = (float)(n * mean), sums[C + c] = (float)(n * (var + mean * mean));
+        scale[c] = 0.5f + 0.005f * (float)c, beta[c] = 0.01f * (float)(c - 100);
+    }
+    const dt_bn_leave_args a = {.finish = {.c = {.cols = C},
+                                           .count = (int64_t)n,
+                                           .x = x,
+                                           .sums = sums,
+                                           .scale = scale,
+                                           .shift = beta,
+                                           .saved_mean = saved[0],
+                                           .saved_invstd = saved[1],
+                                           .type = DT_F16,
+                                           .training = 1,
+                                           .eps = 1e-5f},
+                                .gain = gain,
+                                .shift = shift};
+    RUN(bn_leave, &a, 2, 256);
+    for (int c = 0; c < C; c++) {
+        const double g = (double)dt_get(gain, DT_F16, c), s = (double)dt_get(shift, DT_F16, c);
+        const double mean = (double)saved[0][c], real = (double)scale[c] * (double)saved[1][c];
+        assert_true(isfinite(g) && isfinite(s));
+        if (c == C - 1) {
+            assert_true(g == 0 && fabs(s - (double)beta[c]) < 1e-3);
+            continue;
+        }
+        for (int k = -3; k <= 3; k++) { // deviations from the mean
+            const double e = k / (double)saved[1][c], got = (mean + e) * g + s;
+            const double most = (fabs(e) * real + fabs(s)) / 2048 + 1e-6;
+            if (!(fabs(got - (e * real + (double)beta[c])) <= most))
+                fail_msg("channel %d, %d deviations: %.9g", c, k, got);
+        }
+    }
+}
+
 // One kernel a direction gives what three give, for each way to mask, to 1e-5 of the largest.
 static double worst(const float *a, const float *b, int n) {
     double largest = 0, most = 0;
@@ -409,17 +453,12 @@ static void test_one_batch_norm_kernel(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quotients),
-        cmocka_unit_test(test_map_loop),
-        cmocka_unit_test(test_nan_elementwise),
-        cmocka_unit_test(test_nan_softmax),
-        cmocka_unit_test(test_nan_pool),
-        cmocka_unit_test(test_nan_batch_norm),
-        cmocka_unit_test(test_loss_edges),
-        cmocka_unit_test(test_dropout_bits),
-        cmocka_unit_test(test_outlier_first),
-        cmocka_unit_test(test_sums_of_a_convolution),
-        cmocka_unit_test(test_one_batch_norm_kernel),
+        cmocka_unit_test(test_quotients),         cmocka_unit_test(test_map_loop),
+        cmocka_unit_test(test_nan_elementwise),   cmocka_unit_test(test_nan_softmax),
+        cmocka_unit_test(test_nan_pool),          cmocka_unit_test(test_nan_batch_norm),
+        cmocka_unit_test(test_loss_edges),        cmocka_unit_test(test_dropout_bits),
+        cmocka_unit_test(test_outlier_first),     cmocka_unit_test(test_sums_of_a_convolution),
+        cmocka_unit_test(test_norm_that_is_left), cmocka_unit_test(test_one_batch_norm_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,7 @@ section_build() {
         find "$(realpath "$out/bundle")" -type f -name dtrain -perm -u+x | head -1 >"$out/program"
         fact bundle "$BUNDLE, $(du -m "$BUNDLE" | cut -f1) MiB"
     else
-        TARGETS="dtrain dtrain_cuda test_ops_own_cuda test_ops_dnnl_cuda test_ops_augment_cuda" \
+        TARGETS="dtrain dtrain_cuda test_ops_own_cuda test_ops_dnnl_cuda test_ops_augment_cuda test_ops_normed_cuda" \
             launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
     fi
     "$(dtrain_path)" info || return 1

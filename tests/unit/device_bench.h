@@ -165,6 +165,7 @@ typedef struct setting {
     dt_dtype low; // F32 unless said otherwise
     pixel_changes changes;
     float clip;
+    float scale; // of the loss, to begin with; 0: the usual
     int n_steps; // 0: STEPS
     void *g;     // several ranks: what join_ranks knows them by
     int rank, world_size;
@@ -211,7 +212,11 @@ static void make_graph(bench *b, const setting *s) {
     assert_int_equal(dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, NULL, 0), DT_OK);
     dt_model_args a = {
         .config = b->config, .fields = fields, .n_fields = 3, .batch = MICRO, .training = true};
+#ifdef BENCH_GRAPH // a network of the including test's own
+    assert_int_equal(BENCH_GRAPH(&b->graph, &a, s->low), DT_OK);
+#else
     assert_int_equal(dt_model_graph(&b->graph, &a, s->low), DT_OK);
+#endif
 }
 
 static void make_bench(bench *b, const setting *s) {
@@ -252,6 +257,8 @@ static void make_bench(bench *b, const setting *s) {
         .give_up = give_up};
     patience = 1 << 30;
     assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);
+    if (s->scale > 0)
+        assert_int_equal(dt_stepper_set_scaler(b->stepper, &(dt_scaler){.scale = s->scale}), DT_OK);
     dt_params_init(b->params, 3);
     dt_params_repack(b->params, 1);
     b->source = make_source(b->b, s->changes);

@@ -8,12 +8,17 @@
 //
 // Three kernels a direction: a pass for sums, the constants of each channel, a pass that applies them. One, where
 //   - x brings its sums (DT_NHWC_SUMS, see conv2d_cuda.c), forward: each block makes the constants that it needs;
+//   - and what reads y is one convolution that can apply gain, shift and ReLU as it reads x, at a gain in time
+//     (cuda_desc.h, cuda_plans.h): then the kernel makes those alone, behind x's sums, and y is x's memory
+//     (DT_NHWC_TO_NORM). Nobody writes y or reads it back;
 //   - there are at most SMALL_PIXELS pixels: a block then holds all of a few channels, 32 bytes a pixel, in the
 //     first-level cache of its multiprocessor (192 KiB and more from sm_80 on), and does everything. With few
 //     pixels a launch costs more than what the other multiprocessors would save.
 // Which it is follows from shapes and layouts alone.
 //
 // Scratch of three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
+#include "backend/cuda/cuda_desc.h"
+#include "backend/cuda/cuda_plans.h"
 #include "backend/cuda/kernels/batch_norm_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
@@ -23,6 +28,7 @@ typedef struct bn_state {
     int type;
     bool training, relu, pool, residual;
     bool summed, small; // x brings its sums; a block holds all pixels of its channels
+    bool left;          // to the convolution that reads y
     int64_t pixels, channels, images, height, width;
     dt_cols sums, apply; // first pass; second pass
     int mask;
@@ -80,6 +86,22 @@ static void divide(dt_site *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
         s->scratch_bytes = (size_t)(partial_floats(st) + 5 * st->sums.padded) * sizeof(float);
 }
 
+// Whether y's reader makes y on its way.
+static dt_status leave(dt_site *s, bn_state *st) {
+    dt_cuda *c = dt_cuda_of(s);
+    dt_cuda_normed normed;
+    if (!st->summed || !dt_cuda_normed_of(s->graph, s->node, dt_cuda_demands_of(c), &normed))
+        return DT_OK;
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_normed(c->plans, &normed.forward,
+                                               normed.has_weights ? &normed.weights : NULL,
+                                               &st->left)));
+    if (!st->left) return DT_OK;
+    s->out_layout[0].kind = DT_NHWC_TO_NORM;
+    s->same_memory = true;
+    s->inplace_in = -1;
+    return DT_OK;
+}
+
 static dt_status prepare_forward(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0);
     const dt_layout given = s->in_layout[0];
@@ -95,16 +117,19 @@ static dt_status prepare_forward(dt_site *s) {
     const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
     divide(s, st, st->pixels, st->pool ? windows : st->pixels);
     if (!st->pool) s->inplace_in = 0;
-    return DT_OK;
+    return leave(s, st);
 }
 
 static dt_status prepare_backward(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0),
                         *dres = s->node->n_out > 5 ? dt_site_out(s, 5) : NULL;
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
-    const dt_layout given = s->in_layout[0];
+    const int y_at = dt_cuda_pos_out(s, 0);
+    const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
     if (x && given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
+    if (s->node->in[y_at] != DT_NONE && given_y.kind == DT_NHWC_TO_NORM)
+        s->in_layout[y_at] = given_y; // nothing here reads y
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
     DT_TRY(
@@ -193,8 +218,19 @@ static void run_forward(const dt_site *s, const dt_run *r) {
         f.out1 = r->out[4], f.add1 = (int)(r->accumulate >> 4 & 1);
         f.out2 = r->out[5], f.add2 = (int)(r->accumulate >> 5 & 1);
     }
-    if (st->summed) {
+    if (st->summed)
         f.sums = (const float *)((const char *)r->in[0] + dt_layout_sums_at(x->dtype, &x->shape));
+    if (st->left) {
+        const dt_bn_leave_args a = {
+            .finish = f,
+            .gain = (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 0),
+            .shift = (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 1)};
+        const int64_t blocks = (st->channels + DT_BN_THREADS - 1) / DT_BN_THREADS;
+        dt_cuda_launch(c, DT_K_bn_leave, (dt_cuda_grid){.blocks = blocks, .threads = DT_BN_THREADS},
+                       &a, r->stream);
+        return;
+    }
+    if (st->summed) {
         run_once(s, r, st->pool ? DT_K_bn_apply_pool_sums : DT_K_bn_apply_sums, &sums, &apply, &f);
         return;
     }

@@ -10,6 +10,9 @@
 // That is settled while a plan is made, between two sites that see each other's layouts; a pass over the graph
 // would have to ask the device's library, and every other backend would meet its op.
 //
+// Where the batch norm in front left its work to this convolution (DT_NHWC_TO_NORM, see batch_norm_cuda.c), forward and
+// the weight gradient read x and apply gain, shift and ReLU on their way.
+//
 // Scratch of the backward site: [ workspace | packed dw | partial sums of db ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/conv_kernels.h"
@@ -65,9 +68,11 @@ static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_
 // An input of the graph, too, is read NHWC: the plan reorders it.
 static const dt_layout nhwc = {DT_NHWC, 0};
 
-static dt_cuda_demands demands_of(const dt_site *s) {
-    const dt_cuda *c = dt_cuda_of(s);
-    return (dt_cuda_demands){.deterministic = c->deterministic, .tf32 = c->tf32};
+// x as batch norms leave it: its gain and shift.
+static void norm_of(const dt_site *s, const void *x, void **out) {
+    const dt_value_info *info = dt_site_in(s, 0);
+    for (int i = 0; i < 2; i++)
+        out[i] = (char *)x + dt_layout_norm_at(info->dtype, &info->shape, i);
 }
 
 // ---- running one direction -------------------------------------------------------------------------
@@ -120,11 +125,16 @@ static dt_status prepare(dt_site *s) {
     const bool bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     const dt_cuda_fold fold = fold_of(s->node);
     dt_dnn_desc d[DT_NODE_DESCS];
+    const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);
-    s->in_layout[0] = s->out_layout[0] = nhwc;
+    s->in_layout[0] = given.kind == DT_NHWC_TO_NORM ? given : nhwc;
+    s->out_layout[0] = nhwc;
     DT_TRY(check_types(s, x, y));
-    dt_cuda_node_descs(s->graph, s->node, demands_of(s), d);
+    dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
+    d[0].normed = s->in_layout[0].kind == DT_NHWC_TO_NORM;
     DT_TRY(plan(s, &st->forward, &d[0]));
+    if (d[0].normed && !st->forward.plan)
+        return dt_cuda_fail(s, "the batch norm in front left its work to it, and it has no engine");
     if (d[0].sums && !st->forward.plan) {
         d[0].sums = false;
         DT_TRY(plan(s, &st->forward, &d[0]));
@@ -145,12 +155,13 @@ static void run(const dt_site *s, const dt_run *r) {
     const void *bias = !st->forward.desc.bias ? NULL
                        : st->bias_pack        ? r->packed[st->pack != NULL]
                                               : r->in[2];
-    void *ptr[5] = {(void *)r->in[0], (void *)w, r->out[0], (void *)bias};
+    void *ptr[7] = {(void *)r->in[0], (void *)w, r->out[0], (void *)bias};
     if (st->forward.desc.sums) {
         const dt_value_info *y = dt_site_out(s, 0);
         float *sums = (float *)((char *)r->out[0] + dt_layout_sums_at(y->dtype, &y->shape));
         ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
     }
+    if (st->forward.desc.normed) norm_of(s, r->in[0], ptr + 5);
     if (st->forward.plan)
         run_plan(dt_cuda_of(s), &st->forward, ptr, r);
     else
@@ -165,15 +176,22 @@ static dt_status prepare_bwd(dt_site *s) {
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
     const dt_value_info *w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1);
     dt_dnn_desc d[DT_NODE_DESCS];
+    const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);
     s->in_layout[0] = s->out_layout[0] = s->in_layout[dt_cuda_pos_grad(s, 0)] = nhwc;
+    const bool normed = n->in[0] != DT_NONE && given.kind == DT_NHWC_TO_NORM;
+    if (normed) s->in_layout[0] = given;
     if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn)
         return dt_cuda_fail(
             s, "a fused activation or batch norm has no gradient; fuse for inference only");
     DT_TRY(check_types(s, dt_site_in(s, 0), dy));
-    const int count = dt_cuda_node_descs(s->graph, n, demands_of(s), d);
-    for (int i = 0; i < count; i++)
+    const int count = dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(dt_cuda_of(s)), d);
+    for (int i = 0; i < count; i++) {
+        d[i].normed = normed && d[i].kind == DT_DNN_CONV_WGRAD;
         DT_TRY(plan(s, d[i].kind == DT_DNN_CONV_DGRAD ? &st->data : &st->weights, &d[i]));
+    }
+    if (st->weights.desc.normed && !st->weights.plan)
+        return dt_cuda_fail(s, "the batch norm in front left its work to it, and it has no engine");
     st->weight = w->shape;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     if (st->data.desc.n && !dt_cuda_pack_is_copy(w, dy->dtype))
@@ -198,7 +216,8 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     const dt_value_info *info = dt_site_in(s, dy_at);
     if (st->weights.desc.n) {
         void *dw = (char *)r->scratch + st->at_dw;
-        void *const ptr[3] = {(void *)r->in[0], (void *)dy, dw};
+        void *ptr[5] = {(void *)r->in[0], (void *)dy, dw};
+        if (st->weights.desc.normed) norm_of(s, r->in[0], ptr + 3);
         if (st->weights.plan)
             run_plan(c, &st->weights, ptr, r);
         else

@@ -35,9 +35,10 @@ typedef struct dt_cuda_grid {
 // ---- cuDNN: what one plan computes, in our own words. cuda_dnn.c turns it into descriptors. ---------
 // All activations NHWC, 16-byte aligned; weights KRSC. Computes in fp32 (TF32 only where `tf32`).
 typedef enum dt_dnn_kind {
-    DT_DNN_CONV_FWD, // y = act(conv(x, w) + bias)   ptr: x w y [bias], or with sums x w y sum squares
+    // y = act(conv(x, w) + bias)   ptr: x w y [bias], or with sums x w y sum squares [gain shift]
+    DT_DNN_CONV_FWD,
     DT_DNN_CONV_DGRAD, // dx                            ptr: dy w dx
-    DT_DNN_CONV_WGRAD, // dw                            ptr: x dy dw
+    DT_DNN_CONV_WGRAD, // dw                            ptr: x dy dw [gain shift]
     DT_DNN_SDPA_FWD,   // y, lse                        ptr: q k v y lse
     DT_DNN_SDPA_BWD    // dq, dk, dv                    ptr: q k v y dy lse dq dk dv
     //  and f32 scratch: dq32 (n,heads,tq,d), zeroed before each run, NULL if deterministic; sum (n,heads,tq)
@@ -54,6 +55,8 @@ typedef struct dt_dnn_desc {
     bool bias;
     // Forward without bias and act: also writes the sum of each channel of y and of its squares, f32 (k) each.
     bool sums;
+    // What is convolved is relu(x gain + shift), gain and shift of `type`, (c) each. Forward with sums, and wgrad.
+    bool normed;
     int64_t heads, tq, tk,
         d; // attention: (n, heads, t, d); strides of q, k, v, y in elements for n, head, t
     int64_t stride_q[3], stride_k[3], stride_v[3], stride_y[3];

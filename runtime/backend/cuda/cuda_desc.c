@@ -37,13 +37,13 @@ const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     }
     snprintf(buf, DT_DESC_TEXT,
              "%s %s n%lld c%lld %lldx%lld k%lld %lldx%lld window %dx%d stride %d,%d dilation %d,%d "
-             "pad %d,%d,%d,%d groups %d%s%s%s%s%s",
+             "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s",
              kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c,
              (long long)d->h, (long long)d->w, (long long)d->k, (long long)d->out_h,
              (long long)d->out_w, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1],
              w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1], w->pad_end[0],
              w->pad_end[1], d->groups, d->bias ? " bias" : "", act_name(d->act),
-             d->sums ? " sums" : "", end[0], end[1]);
+             d->sums ? " sums" : "", d->normed ? " normed" : "", end[0], end[1]);
     return buf;
 }
 
@@ -75,6 +75,12 @@ static const dt_value_info *info(const dt_graph *g, dt_value v) {
     return v == DT_NONE ? NULL : &g->values[v];
 }
 
+static bool is_output(const dt_graph *g, dt_value v) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i].value == v) return true;
+    return false;
+}
+
 // Whether all that reads y wants its sums: training batch norms, in fp16, for which alone cuDNN has engines
 // that make them.
 static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
@@ -88,9 +94,7 @@ static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d
             n_forward += !r->backward;
         }
     }
-    for (int i = 0; i < g->n_outputs; i++)
-        if (g->outputs[i].value == n->out[0]) return false;
-    return n_forward > 0;
+    return n_forward > 0 && !is_output(g, n->out[0]);
 }
 
 static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_dnn_desc *out) {
@@ -154,6 +158,56 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
     if (n->op == DT_OP_conv2d) return conv_descs(g, n, base, out);
     if (n->op == DT_OP_sdpa) return sdpa_descs(g, n, base, out);
     return 0;
+}
+
+// The one convolution that reads what batch norm bn gives; NULL where something else reads it too. The batch norm's
+// own backward does not count: it makes its mask from x.
+static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
+    const dt_node *reader = NULL;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *r = &g->nodes[i];
+        for (int k = 0; !r->dead && k < r->n_in; k++) {
+            if (r->in[k] != bn->out[0]) continue;
+            if (r->backward && &g->nodes[r->forward] == bn) {
+                if (r->in[2] == DT_NONE) return NULL;
+            } else if (r->op != DT_OP_conv2d || k != 0 || (reader && !r->backward)) {
+                return NULL;
+            } else if (!r->backward) {
+                reader = r;
+            } else if (&g->nodes[r->forward] != reader) {
+                return NULL;
+            }
+        }
+    }
+    return is_output(g, bn->out[0]) ? NULL : reader;
+}
+
+bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
+                       dt_cuda_normed *out) {
+    const dt_attrs *a = &bn->attrs;
+    dt_dnn_desc d[DT_NODE_DESCS];
+    *out = (dt_cuda_normed){0};
+    if (bn->op != DT_OP_batch_norm || bn->backward || !a->batch_norm.training ||
+        !a->batch_norm.relu || a->batch_norm.pool || (bn->n_in > 5 && bn->in[5] != DT_NONE) ||
+        g->values[bn->out[0]].dtype != DT_F16)
+        return false;
+    const dt_node *reader = only_reader(g, bn);
+    if (!reader) return false;
+    dt_cuda_node_descs(g, reader, demands, d);
+    if (!d[0].sums) return false;
+    out->forward = d[0];
+    out->forward.normed = true;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *r = &g->nodes[i];
+        if (r->dead || !r->backward || &g->nodes[r->forward] != reader) continue;
+        const int n = dt_cuda_node_descs(g, r, demands, d);
+        for (int k = 0; k < n; k++) {
+            if (d[k].kind != DT_DNN_CONV_WGRAD) continue;
+            out->weights = d[k];
+            out->weights.normed = out->has_weights = true;
+        }
+    }
+    return true;
 }
 
 bool dt_cuda_dnn_serves(const dt_dnn_desc *d) {

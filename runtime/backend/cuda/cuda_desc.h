@@ -3,7 +3,7 @@
 #ifndef DT_BACKEND_CUDA_DESC_H
 #define DT_BACKEND_CUDA_DESC_H
 
-#include "backend/cuda/cuda_api.h"
+#include "backend/cuda/cuda_backend.h"
 #include "graph/ir.h"
 
 enum { DT_DESC_TEXT = 320, DT_NODE_DESCS = 2 };
@@ -13,11 +13,24 @@ typedef struct dt_cuda_demands {
     bool deterministic, tf32;
 } dt_cuda_demands;
 
+static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
+    return (dt_cuda_demands){.deterministic = c->deterministic, .tf32 = c->tf32};
+}
+
 // The convolutions that node n (conv2d, forward or backward) needs: forward one, backward those of the
 // gradients it makes. With DT_DNN_SDPA_* those of an sdpa node. Returns how many (0: another op).
 // `sums` is a wish: without an engine the same description without it is asked for.
 int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands,
                        dt_dnn_desc out[DT_NODE_DESCS]);
+// What the one convolution behind a batch norm with ReLU would ask for if it applied the batch norm to x as it reads
+// it, so that nobody writes what the batch norm gives: under fp16, where that has no other reader, no pool, no
+// residual, and where the convolution makes sums itself (cuDNN has no other engines that are precompiled).
+typedef struct dt_cuda_normed {
+    dt_dnn_desc forward, weights;
+    bool has_weights;
+} dt_cuda_normed;
+bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
+                       dt_cuda_normed *out);
 // False for what cuDNN is not asked to do: the own kernels serve it.
 bool dt_cuda_dnn_serves(const dt_dnn_desc *d);
 

@@ -8,6 +8,8 @@
 // Graphs
 //   CONV_FWD    conv [-> + bias] [-> relu | gelu], or conv -> sums of y and y^2 a channel (GEN_STATS)
 //   CONV_DGRAD, CONV_WGRAD  one operation
+//   normed      x * gain + shift -> relu in front of CONV_FWD with sums, or of CONV_WGRAD. Between them fp32, and fp16 in
+//               front of the convolution. Precompiled engines want gain and shift in fp16, and forward the sums
 //   SDPA_FWD    cuDNN's unified operation with statistics
 //   SDPA_BWD    the 18 operations in which cuDNN recognises flash attention's backward (the unified operation
 //               for backward is refused by 9.19): rowsum(dy*y), P = exp(scale q k' - lse), dv = P' dy,
@@ -187,6 +189,20 @@ static void channel_sums(dt_dnn_graph *g, descriptor y, descriptor sums, descrip
 }
 
 // ---- convolution -----------------------------------------------------------------------------------
+// relu(x gain + shift), virtual; ids: of gain, and of shift behind it.
+static descriptor normed(dt_dnn_graph *g, descriptor x, int64_t id) {
+    const dt_dnn_desc *d = &g->desc;
+    const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
+    descriptor gain = image(g, t, id, 1, d->c, 1, 1), shift = image(g, t, id + 1, 1, d->c, 1, 1);
+    descriptor scaled = image(g, f32, 0, d->n, d->c, d->h, d->w);
+    descriptor shifted = image(g, f32, 0, d->n, d->c, d->h, d->w);
+    descriptor y = image(g, t, 0, d->n, d->c, d->h, d->w);
+    pointwise(g, CUDNN_POINTWISE_MUL, x, gain, scaled);
+    pointwise(g, CUDNN_POINTWISE_ADD, scaled, shift, shifted);
+    pointwise(g, CUDNN_POINTWISE_RELU_FWD, shifted, NULL, y);
+    return y;
+}
+
 // Attribute names of the three directions, in the order of dt_dnn_kind.
 static const struct {
     cudnnBackendDescriptorType_t op;
@@ -235,8 +251,9 @@ static void build_conv(dt_dnn_graph *g) {
     // positions of x, w, y in the caller's pointers
     static const int at[3][3] = {{1, 2, 3}, {3, 2, 1}, {1, 3, 2}};
     const int *id = at[d->kind];
-    g->n_ptr = 3 + (d->sums ? 2 : d->bias);
+    g->n_ptr = 3 + (d->sums ? 2 : d->bias) + 2 * d->normed;
     descriptor x = image(g, t, id[0], d->n, d->c, d->h, d->w);
+    if (d->normed) x = normed(g, x, g->n_ptr - 1);
     descriptor w = image(g, t, id[1], d->k, d->c / d->groups, rows, cols);
     descriptor y = image(g, fused ? f32 : t, fused ? 0 : id[2], d->n, d->k, d->out_h, d->out_w);
     descriptor op = make(g, conv_names[d->kind].op);

@@ -23,6 +23,11 @@
 // A convolution that also makes sums saves its batch norm a pass over y, and its engines are fewer. So it is timed
 // beside the plain one, once: it is taken where it takes no longer than that and a pass over y, for which filling
 // y with zeros stands. NOT_WORTH is how a no is written down.
+//
+// A convolution that applies the batch norm in front of it (normed) is settled together with its weight gradient, which
+// then must do the same: both are taken where they take no longer than the plain two, and the pass that reads x and
+// writes what the batch norm gives, for which filling x with zeros twice stands. Where nothing may be timed they are
+// not taken. The forward description's line holds the answer, a no too: a resumed run must not ask again.
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -120,7 +125,9 @@ static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     n[2] = fwd ? y : dgrad ? x : w;
     n[3] = (size_t)d->k * (d->sums ? sizeof(float) : size);
     n[4] = n[3];
-    return d->sums ? 5 : d->bias ? 4 : 3;
+    int count = d->sums ? 5 : d->bias ? 4 : 3;
+    for (int i = 0; d->normed && i < 2; i++) n[count++] = (size_t)d->c * size;
+    return count;
 }
 
 static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
@@ -136,14 +143,15 @@ static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
 typedef struct bench {
     void *memory, *workspace, *stream, *event[2];
     void *ptr[MAX_POINTERS];
-    size_t out_bytes; // of ptr[2]
+    void *passed; // what a run without a plan passes over: the output
+    size_t passed_bytes;
 } bench;
 
 static int bench_open(dt_cuda_plans *p, const plan_kind *k, size_t workspace, bench *b) {
     size_t n[MAX_POINTERS], total = 0;
     const int count = k->gemm ? gemm_sizes(k->mul, n) : dnn_sizes(k->dnn, n);
     *b = (bench){0};
-    b->out_bytes = n[2];
+    b->passed_bytes = n[2];
     for (int i = 0; i < count; i++) total += even(n[i]);
     int e = p->api->alloc(p->api, &b->memory, total + even(workspace));
     if (e) {
@@ -155,6 +163,7 @@ static int bench_open(dt_cuda_plans *p, const plan_kind *k, size_t workspace, be
         b->ptr[i] = at;
         at += even(n[i]);
     }
+    b->passed = b->ptr[2];
     b->workspace = at;
     e = p->api->stream_create(p->api, &b->stream);
     if (!e) e = p->api->event_create(p->api, &b->event[0], true);
@@ -171,7 +180,7 @@ static void bench_close(dt_cuda_plans *p, bench *b) {
 }
 
 static int run(dt_cuda_plans *p, const plan_kind *k, void *plan, const bench *b) {
-    if (!plan) return p->api->zero(p->api, b->ptr[2], b->out_bytes, b->stream);
+    if (!plan) return p->api->zero(p->api, b->passed, b->passed_bytes, b->stream);
     return k->gemm ? p->api->gemm_run(p->api, plan, b->ptr[0], b->ptr[1], b->ptr[2],
                                       dt_gemm_has_bias(k->mul->epilogue) ? b->ptr[3] : NULL,
                                       dt_gemm_has_aux(k->mul->epilogue) ? b->ptr[4] : NULL,
@@ -427,6 +436,13 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const plan_kind *k, const dt_c
                  : DT_OK;
 }
 
+static void turn_down(dt_cuda_plans *p, plan_entry *e) {
+    if (e->plan.plan) drop(p, false, e->plan.plan);
+    e->plan = (dt_cuda_plan){0};
+    e->choice = NOT_WORTH;
+    e->none = true;
+}
+
 static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
                             const dt_cuda_plan **out) {
     const dt_cuda_plan *plain = NULL;
@@ -438,10 +454,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
     if (!plain) return DT_OK;
     DT_TRY(worth_its_sums(p, k, &e->plan, plain, &worth));
     if (!worth) {
-        drop(p, false, e->plan.plan);
-        e->plan = (dt_cuda_plan){0};
-        e->choice = NOT_WORTH;
-        e->none = true;
+        turn_down(p, e);
         *out = NULL;
     }
     e->chosen = p->engines_dirty = true;
@@ -459,6 +472,95 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
     DT_TRY(plan_of(p, &k, text, out));
     if (!d->sums || settled || p->no_timing || !*out) return DT_OK;
     return weigh_sums(p, &k, find(p, text), out);
+}
+
+// ---- batch norms left to the convolutions behind them ----------------------------------------------
+// Adds to *ms a run of d's plan, and passes over its first pointer and its output.
+static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *plan, int over_x,
+                    int over_y, float *ms) {
+    const plan_kind k = {.dnn = d};
+    size_t n[MAX_POINTERS];
+    const int passes[2] = {over_x, over_y};
+    float now = 0;
+    bench b;
+    int e = bench_open(p, &k, plan->workspace_bytes, &b);
+    if (!e) e = time_plan(p, &k, plan->plan, &b, &now);
+    *ms += now;
+    dnn_sizes(d, n);
+    for (int i = 0; i < 2 && !e; i++) {
+        if (!passes[i]) continue;
+        b.passed = b.ptr[2 * i];
+        b.passed_bytes = n[2 * i];
+        e = time_plan(p, &k, NULL, &b, &now);
+        *ms += (float)passes[i] * now;
+    }
+    const int lasts = lasting(p, e);
+    bench_close(p, &b);
+    return lasts ? lasts : e;
+}
+
+// What serves d without the batch norm, sums as they pay. NULL: nothing.
+static dt_status plain_of(dt_cuda_plans *p, dt_dnn_desc *d, const dt_cuda_plan **out) {
+    d->normed = false;
+    DT_TRY(dt_cuda_plan_dnn(p, d, out));
+    if (*out || !d->sums) return DT_OK;
+    d->sums = false;
+    return dt_cuda_plan_dnn(p, d, out);
+}
+
+// Whether the two plans are worth it. False where they cannot be timed.
+static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
+                                const dt_cuda_plan *const *fused, int n, bool *worth) {
+    float with = 0, without = 0;
+    int e = 0;
+    *worth = true;
+    for (int i = 0; i < n && !e; i++) {
+        const dt_cuda_plan *plain = NULL;
+        dt_dnn_desc q = *d[i];
+        DT_TRY(plain_of(p, &q, &plain));
+        if (!plain) return DT_OK; // an own kernel would have to
+        e = add_time(p, d[i], fused[i], 0, 0, &with);
+        // the batch norm's pass, and one for sums that the plain convolution does not make
+        if (!e) e = add_time(p, &q, plain, i == 0 ? 2 : 0, d[i]->sums && !q.sums, &without);
+    }
+    *worth = !e && with <= without;
+    const int error = e ? lasting(p, e) : 0;
+    return error ? dt_fail(DT_E_INTERNAL, "timing a convolution behind a batch norm: %s",
+                           p->api->error_text(p->api, error))
+                 : DT_OK;
+}
+
+dt_status dt_cuda_plan_normed(dt_cuda_plans *p, const dt_dnn_desc *forward,
+                              const dt_dnn_desc *weights, bool *take) {
+    const dt_dnn_desc *const d[2] = {forward, weights};
+    const int n = weights ? 2 : 1;
+    const dt_cuda_plan *plan[2] = {NULL, NULL};
+    char text[DT_DESC_TEXT];
+    plan_entry *e = find(p, dt_dnn_desc_print(forward, text));
+    *take = false;
+    if (!e) e = add(p, text);
+    const bool given = e->chosen || e->settled;
+    e->settled = true;
+    if (e->none) return DT_OK;
+    if (!given && !may_time(p)) {
+        turn_down(p, e);
+        return DT_OK;
+    }
+    for (int i = 0; i < n; i++) {
+        const plan_kind k = {.dnn = d[i]};
+        DT_TRY(plan_of(p, &k, dt_dnn_desc_print(d[i], text), &plan[i]));
+        if (plan[i]) continue;
+        if (i) turn_down(p, e);
+        return DT_OK;
+    }
+    *take = true;
+    if (given) return DT_OK;
+    const double begin = now_s();
+    DT_TRY(worth_its_norm(p, d, plan, n, take));
+    if (!*take) turn_down(p, e);
+    e->chosen = p->engines_dirty = true;
+    p->seconds += now_s() - begin;
+    return DT_OK;
 }
 
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
@@ -484,6 +586,7 @@ static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
 
 static bool belongs(const plan_entry *e, bool for_file) {
     if (for_file) return e->chosen;
+    if (e->settled && e->none && e->choice == NOT_WORTH) return true;
     return e->plan.plan || (e->chosen && (e->settled || !e->filed));
 }
 

@@ -42,6 +42,9 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p);
 // *out NULL with DT_OK: the library has no engine for it; or, of one with sums, it is not worth its time.
 // DT_E_INTERNAL: the library does not work, or the device no more.
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
+// Whether the convolution behind a batch norm applies it, with its weight gradient (NULL: none); then both have plans.
+dt_status dt_cuda_plan_normed(dt_cuda_plans *p, const dt_dnn_desc *forward,
+                              const dt_dnn_desc *weights, bool *take);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 
 // All choices made or taken so far, favourites too, sorted; of the file's only those that were used; heap. And the reverse: lines that cannot be read are skipped;

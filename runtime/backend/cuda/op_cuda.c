@@ -11,6 +11,7 @@ void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes) {
     for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_cuda_layout(dt_site_out(s, i));
     s->scratch_bytes = 0;
     s->inplace_in = -1;
+    s->same_memory = false;
     s->n_packs = 0;
     return s->state = dt_xcalloc(1, n_state_bytes ? n_state_bytes : 1);
 }

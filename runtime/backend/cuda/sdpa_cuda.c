@@ -31,8 +31,7 @@ static dt_status start(dt_site *s, sdpa_state **out) {
                      (const dt_value_info *[]){dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1),
                                                packed ? NULL : dt_site_in(s, 2)},
                      3));
-    const dt_cuda_demands demands = {.deterministic = c->deterministic, .tf32 = c->tf32};
-    dt_cuda_node_descs(s->graph, n, demands, d);
+    dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(c), d);
     st->desc = d[0];
     st->size = dt_dtype_size(d[0].type);
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_dnn(c->plans, &d[0], &st->plan)));

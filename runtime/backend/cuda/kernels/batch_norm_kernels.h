@@ -5,6 +5,7 @@
 //              bn_finish     chunks -> mean, gain, shift of each channel; saved and STAT outputs
 //              bn_apply      y = relu((x - mean) gain + shift + residual), or bn_apply_pool
 //              bn_apply_sums or bn_apply_pool_sums: all three, where x comes with its sums
+//              bn_leave      gain and shift alone, where y's reader applies them
 //              bn_small      all three, where a block can hold a few channels' pixels in its cache
 //   backward   bn_bwd_sums   sum(g), sum(g (x - mean)) per chunk, or _pool; writes dresidual = g
 //              bn_bwd_finish dscale, dshift; the constants of the second pass
@@ -78,6 +79,12 @@ typedef struct dt_bn_once_args {
     dt_bn_finish_args finish;
     int pool;
 } dt_bn_once_args;
+
+// y = relu(x gain + shift), left to who reads y.
+typedef struct dt_bn_leave_args {
+    dt_bn_finish_args finish;
+    void *gain, *shift; // of finish.type
+} dt_bn_leave_args;
 
 // The constants of a thread's first channel; the next kind lies `step` further.
 typedef struct dt_bn_place {
@@ -348,6 +355,12 @@ DT_FN void dt_bn_keep(float *consts, int t, const float *k, int n) {
     for (int i = 0; i < n; i++) consts[i * DT_BN_TILE + t] = k[i];
 }
 
+DT_FN void dt_bn_sums_column(const dt_bn_finish_args *a, int64_t cols, int64_t col, int writes,
+                             float k[3]) {
+    const double n = (double)a->count, mean = a->sums[col] / n;
+    dt_bn_finish_column(a, col, mean, a->sums[cols + col] / n - mean * mean, writes, k);
+}
+
 // Constants of the block's channels from x's sums; the blocks of the first chunk write the outputs.
 #define DT_BN_CONSTS_OF_SUMS()                                                                     \
     DT_SHARED(float, consts, 3 * DT_BN_TILE);                                                      \
@@ -357,9 +370,7 @@ DT_FN void dt_bn_keep(float *consts, int t, const float *k, int n) {
         if (t < 8 * s.tx) {                                                                        \
             float k[3] = {0.0f, 0.0f, 0.0f};                                                       \
             if (col < a->apply.c.cols) {                                                           \
-                const double n = (double)a->finish.count, mean = a->finish.sums[col] / n;          \
-                const double var = a->finish.sums[a->apply.c.cols + col] / n - mean * mean;        \
-                dt_bn_finish_column(&a->finish, col, mean, var, s.chunk == 0, k);                  \
+                dt_bn_sums_column(&a->finish, a->apply.c.cols, col, s.chunk == 0, k);              \
             }                                                                                      \
             dt_bn_keep(consts, t, k, 3);                                                           \
         }                                                                                          \
@@ -377,6 +388,28 @@ DT_KERNEL_BOUND(bn_apply_pool_sums, dt_bn_once_args, 256, 2) {
         const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole,
                       dt_bn_pool_thread(&a->apply, &s, dt_bn_place_here(consts, &s, t), T, V));
+    }
+}
+
+// The shift is made for the gain as it was rounded, so that x's mean comes out right whatever that took: y is off by
+// 2^-11 |x - mean| gain, 2^-11 |shift| and what rounding y takes. A channel whose mean is 32752 deviations or more
+// from zero has no shift in fp16, and no deviations in an fp16 x either: its gain is 0.
+DT_FN void dt_bn_leave_column(const dt_bn_leave_args *a, int64_t col, const float k[3]) {
+    dt_put(a->gain, a->finish.type, col, k[1]);
+    const float shift =
+        (float)((double)k[2] - (double)k[0] * (double)dt_get(a->gain, a->finish.type, col));
+    const int still = !(fabsf(shift) < 32752.0f) && fabsf(k[2]) < 32752.0f;
+    if (still) dt_put(a->gain, a->finish.type, col, 0.0f);
+    dt_put(a->shift, a->finish.type, col, still ? k[2] : shift);
+}
+DT_KERNEL_BOUND(bn_leave, dt_bn_leave_args, 256, 1) {
+    DT_THREADS(t) {
+        const int64_t col = DT_BLOCK * DT_BN_THREADS + t;
+        if (col < a->finish.c.cols) {
+            float k[3];
+            dt_bn_sums_column(&a->finish, a->finish.c.cols, col, 1, k);
+            dt_bn_leave_column(a, col, k);
+        }
     }
 }
 
