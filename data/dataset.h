@@ -85,7 +85,9 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample
                          bool augment, void *const *field, dt_pixel_step *const *steps, int j);
 
 // ---- what could not be used (skips.c) ------------------------------------------------------------
-dt_status dt_skips_open(dt_data *d); // reads the lists of the run directory under quarantine
+// After the view is made: tells which records give no sample, and reads the lists of the run directory under
+// quarantine.
+dt_status dt_skips_open(dt_data *d);
 void dt_skips_close(dt_data *d);
 // Lists the record the first time, whatever the epoch. Any thread.
 void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *reason);

@@ -1,10 +1,12 @@
 // skips.c: the records that could not be used: told once, listed in the run directory, and, under
-// data.on_error: quarantine, not tried again.
+// data.on_error: quarantine, not tried again. And those that give no sample from the beginning, as they lack a
+// field or a partner: no error, but seldom meant, so they are told and listed too, whatever data.on_error.
 //
 // Each rank appends to its own skipped.rank<r>, a JSON line a record: file, record, member, offset,
 // bytes, reason. Under `quarantine` the lines of all ranks are read when the data is opened, so that a
 // run that goes on does not meet them again. Whether a record is tried or known to be bad, its place gets
-// the same replacement (loader.c): nothing else moves.
+// the same replacement (loader.c): nothing else moves. Records without a sample are the same on all ranks:
+// rank 0 tells and lists them, when the run has no list yet.
 #include "data/dataset.h"
 
 #include "base/arena.h"
@@ -14,6 +16,7 @@
 #include "base/log.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,14 +57,16 @@ static const char *text_of(json_t *j, const char *key) {
     return s ? s : "";
 }
 
-// Lines of a file; one that is cut (a kill while it was written) is left out.
+// Lines of a file; one that is cut (a kill while it was written) is not taken, nor a record that only lacked
+// something: it cannot be drawn.
 static dt_status read_lines(const char *path, line **all, size_t *n) {
     char *text, *save = NULL;
     size_t n_bytes;
     DT_TRY(dt_io_read_file(&text, &n_bytes, path, 64 << 20, DT_E_STORAGE));
     for (char *p = strtok_r(text, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
         json_t *j = json_loads(p, 0, NULL);
-        const char *record = j ? text_of(j, "record") : "";
+        bool is_bad_one = j && !json_object_get(j, "left_out");
+        const char *record = is_bad_one ? text_of(j, "record") : "";
         if (!*record) {
             json_decref(j);
             continue;
@@ -108,10 +113,102 @@ static dt_status read_lists(dt_data *d, const char *folder) {
     return st;
 }
 
+static void write_line(const dt_data *d, const char *path, uint32_t record, uint32_t member,
+                       const char *reason, bool left_out) {
+    const dt_catalog *c = d->set->catalog;
+    int fd;
+    dt_json j;
+    if (dt_io_open_append(&fd, path) != DT_OK) {
+        dt_warn("%s", dt_error_message());
+        return;
+    }
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_json_string(&j, "file", c->shards[c->records[record].shard].path);
+    dt_json_string(&j, "record", dt_catalog_str(c, c->records[record].key));
+    if (member < c->n_members) {
+        dt_json_string(&j, "member", dt_catalog_str(c, c->exts[c->members[member].ext]));
+        dt_json_int(&j, "offset", (int64_t)c->members[member].offset);
+        dt_json_int(&j, "bytes", (int64_t)c->members[member].size);
+    }
+    dt_json_string(&j, "reason", reason);
+    if (left_out) dt_json_bool(&j, "left_out", true);
+    dt_json_end_object(&j);
+    dt_json_newline(&j);
+    if (dt_io_write(fd, path, j.data, j.n_bytes) != DT_OK) dt_warn("%s", dt_error_message());
+    dt_io_close(fd, path);
+    dt_json_fini(&j);
+}
+
+// ---- records that give no sample -------------------------------------------------------------------
+enum { NO_PARTNER = DT_MAX_FIELDS, NO_SIDE, N_REASONS, MAX_LISTED = 10000 };
+
+// Why an unused record is: the first field that it lacks, or one of the above.
+static int why_unused(const dt_data *d, uint32_t record) {
+    bool whole[DT_MAX_WIDTH] = {true, d->view.width > 1};
+    int first = NO_SIDE;
+    for (int i = 0; i < d->fields.n; i++) {
+        if (dt_field_present(&d->fields.f[i], d->set->catalog, record)) continue;
+        whole[d->fields.f[i].part] = false;
+        if (first == NO_SIDE) first = i;
+    }
+    if (d->view.width == 1) return first;
+    return whole[0] || whole[1] ? NO_PARTNER : NO_SIDE;
+}
+
+static const char *reason_text(const dt_data *d, int reason, char *buf, size_t cap) {
+    if (reason == NO_PARTNER) return "no partner for a pair";
+    if (reason == NO_SIDE) return "the fields of neither side of a pair";
+    snprintf(buf, cap, "nothing for field '%s'", d->fields.f[reason].name);
+    return buf;
+}
+
+static const char *members_of(const dt_catalog *c, uint32_t record, char *buf, size_t cap) {
+    const dt_record *r = &c->records[record];
+    size_t at = 0;
+    buf[0] = '\0';
+    for (uint32_t i = 0; i < r->n_members && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s.%s", i ? ", " : "",
+                               dt_catalog_str(c, c->exts[c->members[r->first_member + i].ext]));
+    return at > 0 ? buf : "no member";
+}
+
+static void warn_unused(const dt_data *d, int reason, uint32_t n, uint32_t first) {
+    const dt_catalog *c = d->set->catalog;
+    char text[128], members[256];
+    dt_warn_alike("%u of %u records have %s and are left out; the first is %s (it has %s)", n,
+                  c->n_records, reason_text(d, reason, text, sizeof text),
+                  dt_catalog_str(c, c->records[first].key),
+                  members_of(c, first, members, sizeof members));
+}
+
+static void tell_unused(dt_data *d) {
+    uint32_t n_records = d->set->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS],
+             n_all = 0;
+    if (d->view.width == 1 && d->view.n == n_records) return;
+    uint8_t *used = dt_xcalloc(n_records + 1, 1);
+    const char *log = d->skips.log_path;
+    bool list = log && dt_log_rank() == 0 && !dt_io_exists(log);
+    for (size_t i = 0; i < (size_t)d->view.n * (size_t)d->view.width; i++)
+        used[d->view.record[i]] = 1;
+    for (uint32_t r = 0; r < n_records; r++) {
+        if (used[r]) continue;
+        char text[128];
+        int reason = why_unused(d, r);
+        if (n[reason]++ == 0) first[reason] = r;
+        if (list && n_all++ < MAX_LISTED)
+            write_line(d, log, r, UINT32_MAX, reason_text(d, reason, text, sizeof text), true);
+    }
+    for (int k = 0; k < N_REASONS; k++)
+        if (n[k] > 0) warn_unused(d, k, n[k], first[k]);
+    free(used);
+}
+
 // ---- for the loader --------------------------------------------------------------------------------
 dt_status dt_skips_open(dt_data *d) {
     dt_skips *k = &d->skips;
     k->seen = dt_xcalloc(d->set->catalog->n_records / 8 + 1, 1);
+    tell_unused(d);
     const char *slash = k->log_path ? strrchr(k->log_path, '/') : NULL;
     if (!k->quarantine || !slash) return DT_OK;
     char *folder = dt_xprintf("%.*s", (int)(slash - k->log_path), k->log_path);
@@ -131,39 +228,13 @@ void dt_skips_close(dt_data *d) {
     pthread_mutex_destroy(&d->skips.lock);
 }
 
-static void write_line(const dt_data *d, const char *path, uint32_t record, uint32_t member,
-                       const char *reason) {
-    const dt_catalog *c = d->set->catalog;
-    int fd;
-    dt_json j;
-    if (dt_io_open_append(&fd, path) != DT_OK) {
-        dt_warn("%s", dt_error_message());
-        return;
-    }
-    dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    dt_json_string(&j, "file", c->shards[c->records[record].shard].path);
-    dt_json_string(&j, "record", dt_catalog_str(c, c->records[record].key));
-    if (member < c->n_members) {
-        dt_json_string(&j, "member", dt_catalog_str(c, c->exts[c->members[member].ext]));
-        dt_json_int(&j, "offset", (int64_t)c->members[member].offset);
-        dt_json_int(&j, "bytes", (int64_t)c->members[member].size);
-    }
-    dt_json_string(&j, "reason", reason);
-    dt_json_end_object(&j);
-    dt_json_newline(&j);
-    if (dt_io_write(fd, path, j.data, j.n_bytes) != DT_OK) dt_warn("%s", dt_error_message());
-    dt_io_close(fd, path);
-    dt_json_fini(&j);
-}
-
 void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *reason) {
     dt_skips *k = &d->skips;
     pthread_mutex_lock(&k->lock);
     if (mark(k, record)) {
         dt_counter_add(&k->n, 1);
         dt_warn("skipped: %s", reason);
-        if (k->log_path) write_line(d, k->log_path, record, member, reason);
+        if (k->log_path) write_line(d, k->log_path, record, member, reason, false);
     }
     pthread_mutex_unlock(&k->lock);
 }

@@ -93,6 +93,13 @@ void dt_log_set_rank(int rank, int world_size) {
     pthread_mutex_unlock(&mutex);
 }
 
+int dt_log_rank(void) {
+    pthread_mutex_lock(&mutex);
+    int rank = log_rank;
+    pthread_mutex_unlock(&mutex);
+    return rank;
+}
+
 dt_status dt_log_open(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0) return dt_fail(DT_E_STORAGE, "%s: cannot open the log: %s", path, strerror(errno));

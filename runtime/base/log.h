@@ -16,6 +16,7 @@ void dt_log(dt_log_level level, const char *fmt, ...) __attribute__((format(prin
 void dt_log_set_level(dt_log_level level);
 // Which rank prefixes the lines; INFO lines of ranks other than 0 are dropped.
 void dt_log_set_rank(int rank, int world_size);
+int dt_log_rank(void);
 // Also append to `path` (created). DT_E_STORAGE when it cannot be opened.
 dt_status dt_log_open(const char *path);
 void dt_log_close(void);
@@ -23,8 +24,10 @@ uint64_t dt_log_dropped(void);
 // The live line of a terminal: called before and after each log line so that the bar moves below.
 void dt_log_set_hooks(void (*before)(void), void (*after)(void));
 
-#define dt_info(...)  dt_log(DT_LOG_INFO, __VA_ARGS__)
-#define dt_warn(...)  dt_log(DT_LOG_WARN, __VA_ARGS__)
-#define dt_error(...) dt_log(DT_LOG_ERROR, __VA_ARGS__)
+#define dt_info(...) dt_log(DT_LOG_INFO, __VA_ARGS__)
+#define dt_warn(...) dt_log(DT_LOG_WARN, __VA_ARGS__)
+// What every rank finds alike is said once, by rank 0.
+#define dt_warn_alike(...) (dt_log_rank() == 0 ? dt_warn(__VA_ARGS__) : (void)0)
+#define dt_error(...)      dt_log(DT_LOG_ERROR, __VA_ARGS__)
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "data/source/source.h"
 #include "data/source/tar.h"
 #include "data_fixture.h"
@@ -487,6 +488,43 @@ static void quarantine_is_remembered(void **state) {
     free(good), free(to), free(data);
 }
 
+// A record that lacks a field, or has no partner, is not left out without a word.
+static void records_without_a_sample_are_told(void **state) {
+    const char *log = fixture_path("told.log"), *list = fixture_path("told/skipped.rank0");
+    const char *raw = fixture_path("told_raw");
+    uint8_t bmp[4096];
+    size_t n = fixture_bmp(bmp, 16, 8, 24, 1);
+    fixture_biometric(raw, 4, 2);
+    fixture_write(fixture_path("told_raw/iris/99/99_M_L_1.bmp"), bmp, n);
+    fixture_pack(raw, fixture_path("told.lmdb"));
+    assert_int_equal(dt_io_mkdir_all(fixture_path("told")), DT_OK);
+    assert_int_equal(dt_log_open(log), DT_OK);
+    for (int k = 0; k < 3; k++) { // records, again (the list is there), pairs
+        char *text = dt_xprintf(
+            "run: {name: t}\ndata:\n  path: \"%s\"\n  on_error: quarantine\n  fields:\n    iris: "
+            "{kind: image, size: [8, 16]}\n    fingerprint: {kind: image, size: 8}\n    subject: "
+            "{kind: class}\n%smodel: {name: fusion}\ntrain: {global_batch: 2, micro_batch: 2}\n",
+            fixture_path("told.lmdb"),
+            k < 2 ? "" : "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n");
+        if (k < 2) *strstr(text, "    fingerprint:") = '#';
+        dt_config *c;
+        dt_dataset *d;
+        assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+        if (dt_data_open(&d, c, NULL, 1, list) != DT_OK) fail_msg("%s", dt_error_message());
+        d->close(d);
+        dt_config_destroy(c);
+        free(text);
+    }
+    dt_log_close();
+    n_lines(log, "8 of 17 records have nothing for field 'iris' and are left out; the first is "
+                 "fingerprint/1/");
+    assert_int_equal(n_lines(log,
+                             "1 of 17 records have no partner for a pair and are left out; the "
+                             "first is iris/99/99_M_L_1 (it has .iris.bmp"),
+                     3);
+    assert_int_equal(n_lines(list, "\"reason\":\"nothing for field 'iris'\""), 8);
+}
+
 static void an_f32_image_holds_the_same_values(void **state) {
     const dt_batch *b[2];
     dt_batch_source *s[2];
@@ -708,6 +746,7 @@ int main(void) {
         cmocka_unit_test(an_error_ends_every_lane),
         cmocka_unit_test(skipping_changes_no_other_place),
         cmocka_unit_test(quarantine_is_remembered),
+        cmocka_unit_test(records_without_a_sample_are_told),
         cmocka_unit_test(an_f32_image_holds_the_same_values),
         cmocka_unit_test(a_picture_of_another_shape_is_made_to_fit),
         cmocka_unit_test(raw_records_are_read_to_their_place),
