@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ static const char *match;
 static long us, after, count;
 static atomic_long seen;
 static ssize_t (*real_pread)(int, void *, size_t, off_t);
+static ssize_t (*real_preadv)(int, const struct iovec *, int, off_t);
 
 static long number(const char *name, long otherwise) {
     const char *text = getenv(name);
@@ -29,6 +31,7 @@ static long number(const char *name, long otherwise) {
 __attribute__((constructor)) static void start(void) {
     const char *only = getenv("SLOW_READ_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
     real_pread = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    real_preadv = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(RTLD_NEXT, "preadv");
     match = getenv("SLOW_READ_MATCH");
     us = number("SLOW_READ_US", 0);
     after = number("SLOW_READ_AFTER", 0);
@@ -48,14 +51,22 @@ static bool is_slow(int fd) {
     return i >= 0 && i < count;
 }
 
+static void delay(int fd) {
+    struct timespec t = {us / 1000000, us % 1000000 * 1000};
+    if (!is_slow(fd)) return;
+    while (nanosleep(&t, &t) != 0) continue;
+}
+
 ssize_t pread(int fd, void *buf, size_t n, off_t at) {
-    if (is_slow(fd)) {
-        struct timespec t = {us / 1000000, us % 1000000 * 1000};
-        while (nanosleep(&t, &t) != 0) continue;
-    }
+    delay(fd);
     return real_pread(fd, buf, n, at);
 }
 
 ssize_t pread64(int fd, void *buf, size_t n, off_t at) {
     return pread(fd, buf, n, at);
+}
+
+ssize_t preadv(int fd, const struct iovec *parts, int n, off_t at) {
+    delay(fd);
+    return real_preadv(fd, parts, n, at);
 }

@@ -419,8 +419,9 @@ int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end) {
                   window_of(a, a->next) != window_of(a, end);
     if (a->next < end) a->next = end;
     if (enters) pthread_cond_broadcast(&a->room);
-    // what stopped the readers may be passed: a sample larger than the ring
-    if (a->fifo_head == a->fifo_tail && a->n_asleep > 0) pthread_cond_signal(&a->room);
+    // what stopped the readers may be passed: a sample larger than the ring. Those that are turned off are
+    // left asleep: waking one costs a unit's worker more than the read of a small record.
+    if (a->on && a->fifo_head == a->fifo_tail && a->n_asleep > 0) pthread_cond_signal(&a->room);
     pthread_mutex_unlock(&a->lock);
     return own;
 }

@@ -189,13 +189,15 @@ static dt_status fill_numbers(dt_sample_scratch *w, dt_span bytes, const dt_fiel
     return DT_OK;
 }
 
-// Whether the member's bytes may be, behind a short head, those of the batch.
-static bool may_be_raw(const dt_data *d, const dt_sample_scratch *w, int i, uint64_t size,
-                       const dt_augment_key *key, bool augment) {
+// Whether the member's bytes may be, behind a short head, those of the batch, and can be read to `dst` well.
+static bool may_be_raw(const dt_data *d, const dt_sample_scratch *w, int i, const dt_member *m,
+                       const dt_augment_key *key, bool augment, const void *dst) {
     enum { MAX_HEAD = 4096 };
     const dt_field *f = &d->fields.f[i];
     double box[4];
-    if (size < f->sample_bytes || size - f->sample_bytes > MAX_HEAD || !dt_can_fetch_apart(d, w, i))
+    if (m->size < f->sample_bytes || m->size - f->sample_bytes > MAX_HEAD ||
+        !dt_can_fetch_apart(d, w, i) ||
+        dt_place_is_slow(m->offset + (m->size - f->sample_bytes), dst))
         return false;
     if (f->kind != DT_FIELD_IMAGE) return f->kind != DT_FIELD_AUDIO;
     bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
@@ -231,7 +233,7 @@ static dt_status fetch(const dt_data *d, dt_sample_scratch *w, int i, uint32_t r
                        dt_span *bytes) {
     *bytes = (dt_span){dt_fetch_pixels(d, w, i, record), 0};
     if (bytes->data) return DT_OK;
-    if (may_be_raw(d, w, i, d->set->catalog->members[member].size, key, augment))
+    if (may_be_raw(d, w, i, &d->set->catalog->members[member], key, augment, dst))
         return fetch_raw(d, w, i, record, member, dst, bytes);
     return dt_fetch(d, w, i, record, member, bytes);
 }

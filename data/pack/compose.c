@@ -221,6 +221,7 @@ static dt_status read_set_item(dt_composer *w) {
         bytes = (dt_span){(const uint8_t *)"", 0};
         if (c->members[m].size > 0) DT_TRY(dt_set_read(s, w->item->record, m, true, to, &bytes));
         to->n_bytes = bytes.n_bytes;
+        if (is_json && bytes.n_bytes > 0) memmove(to->data, bytes.data, bytes.n_bytes);
         if (!is_json)
             w->in.member[w->in.n_members++] = (dt_transform_member){ext, bytes, bytes.n_bytes};
     }

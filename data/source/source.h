@@ -91,12 +91,17 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
 dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths);
 void dt_set_close(dt_set *s);
 
-// The bytes of member `member` (index into catalog->members) of `record`, in `scratch`. `verify` checks
-// the stored hash. Any thread, each with its own scratch. DT_E_DATA names file, record and member.
+// The bytes of member `member` (index into catalog->members) of `record`, in `scratch` (not
+// always at its start). `verify` checks the stored hash. Any thread, each with its own scratch. DT_E_DATA names file, record and member.
 dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
                       dt_span *out);
 // n_bytes at `offset` of a shard, as they are. The message names no record: see dt_set_context.
 dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes);
+// The same to two places by one call: n_head bytes, then the n_bytes behind them.
+dt_status dt_set_read_parts(dt_set *s, uint32_t shard, uint64_t offset, void *head, size_t n_head,
+                            void *dst, size_t n_bytes);
+// Whether reading to `dst` is slow by where it lies (see source.c): read elsewhere and copy.
+bool dt_place_is_slow(uint64_t offset, const void *dst);
 // What dt_set_read checks, of bytes that came another way: not empty, and the stored hash.
 dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
                        dt_span bytes);

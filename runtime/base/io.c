@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -370,6 +371,15 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
         n += (size_t)r;
     }
     return DT_OK;
+}
+
+dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data,
+                            size_t n_bytes, off_t at, dt_status code_on_error) {
+    struct iovec parts[2] = {{head, n_head}, {data, n_bytes}};
+    if (preadv(fd, parts, 2, at) == (ssize_t)(n_head + n_bytes)) return DT_OK;
+    // short, interrupted or failed: by calls that go on, or say what is wrong
+    DT_TRY(dt_io_pread(fd, path, head, n_head, at, code_on_error));
+    return dt_io_pread(fd, path, data, n_bytes, at + (off_t)n_head, code_on_error);
 }
 
 bool dt_io_exists(const char *path) {

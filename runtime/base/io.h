@@ -59,6 +59,9 @@ dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t
                           dt_status code_on_error);
 dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
                       dt_status code_on_error); // exactly n_bytes or an error that says how many
+// The same to two places by one call: n_head bytes at `at`, then the n_bytes behind them.
+dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data,
+                            size_t n_bytes, off_t at, dt_status code_on_error);
 bool dt_io_exists(const char *path);
 bool dt_io_is_dir(const char *path);
 

@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 ssize_t pread(int fd, void *data, size_t n, off_t at);
 ssize_t pread64(int fd, void *data, size_t n, off64_t at);
+ssize_t preadv(int fd, const struct iovec *parts, int n, off_t at);
 
 static void delay(int fd) {
     static long us = -1;
@@ -44,4 +46,11 @@ ssize_t pread64(int fd, void *data, size_t n, off64_t at) {
     if (!real) real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
     delay(fd);
     return real(fd, data, n, at);
+}
+
+ssize_t preadv(int fd, const struct iovec *parts, int n, off_t at) {
+    static ssize_t (*real)(int, const struct iovec *, int, off_t);
+    if (!real) real = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(RTLD_NEXT, "preadv");
+    delay(fd);
+    return real(fd, parts, n, at);
 }

@@ -237,6 +237,13 @@ static void test_io_pread(void **state) {
     assert_string_equal(got, "0123");
     assert_int_equal(dt_io_pread(fileno(f), file, got, 4, 4, DT_E_DATA), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "only 2 there"));
+    char head[4] = "";
+    memset(got, 0, sizeof got);
+    assert_int_equal(dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 2, DT_E_DATA), DT_OK);
+    assert_string_equal(head, "0");
+    assert_string_equal(got, "123");
+    assert_int_equal(dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 3, DT_E_DATA), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "3 bytes wanted at byte 4, only 2 there"));
     fclose(f);
 }
 

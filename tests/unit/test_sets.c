@@ -82,6 +82,7 @@ static void check_texts(dt_set *s) {
                 fail_msg("%s", dt_error_message());
             assert_int_equal(b.n_bytes, strlen(key_of(s, r)));
             assert_memory_equal(b.data, key_of(s, r), b.n_bytes);
+            assert_false(dt_place_is_slow(s->catalog->members[m].offset, b.data));
         }
     }
     dt_buffer_fini(&scratch);
