@@ -9,9 +9,11 @@
 // that it belongs to the graph that would be built today is ours to see: the graph's hash stands before the JSON.
 //
 // Which configurations count: none that sums in low precision, none that rounds fp32 inputs (tensor cores on
-// fp32 are TF32) unless asked, in fp32 none by Winograd with large tiles, which loses digits, only
-// deterministic ones where asked. Fallback engines come
-// after the heuristics', and behind the favourite what cuDNN compiles at run time comes last: a second each.
+// fp32 are TF32) unless asked, in fp32 none by Winograd with large tiles, which loses digits, none by FFT (the
+// error of an element is a share of its tile's largest, and the workspace many times the tensors), only deterministic
+// ones where asked. Winograd with 4x4 tiles stays: its constants are 1 and 1/2, and its error is a direct sum's times a
+// small number. Fallback engines come after the heuristics', and behind the favourite what cuDNN compiles at run
+// time comes last: a second each.
 //
 // Attention needs cuDNN 9.16: versions before it give wrong gradients where tk is no multiple of 128.
 //
@@ -108,6 +110,7 @@ static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *note
             if (d->type != DT_F32 || !d->tf32) return false;
             break;
         case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+        case CUDNN_NUMERICAL_NOTE_FFT:
             return false;
         case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
             if (d->deterministic) return false;
