@@ -3,8 +3,11 @@
 // A list becomes an array of operations with their numbers; augment_table.c says what there is. A sample
 // walks the array. Geometric operations that follow one another are composed into one map and the image
 // is resampled once: sharper and faster than one pass each. A map that only flips or moves whole pixels
-// copies bytes; a flip that comes right after the resize is left to it. random_resized_crop stands first and chooses the part of the decoded image that is
-// resized at all (Szegedy et al., "Going deeper with convolutions", 2014, as torchvision does it).
+// copies bytes; a flip that comes right after the resize is left to it. random_resized_crop stands first and
+// chooses the part of the decoded image that is resized at all (Szegedy et al., "Going deeper with convolutions", 2014, as torchvision does it).
+//
+// What draws give is a list of steps (graph/pixel_steps.h), played at once, or, from some operation on, left to a
+// device with the batch (dt_augment_split). Nothing is drawn there: it has the numbers.
 //
 // Randomness: Philox with key = seed and counter = (draw, sample, epoch, hash of
 // "augment.<field>.<position>"), so adding an operation at the end changes no other one's draws, and

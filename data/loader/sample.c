@@ -1,9 +1,9 @@
 // sample.c: from a view index to bytes in a batch slot.
 //
 // For an image: read the member, check its hash, decode (into the slot itself when the size is right),
-// resize, augment in place. For a sound: decode the part that is wanted, compute its features into the
-// slot, augment before and after. For values: a table look-up. Nothing is allocated once a worker's buffers
-// have grown; the three phases are timed, as the trainer tells the user which one holds the step back.
+// resize, augment in place or leave that to a device. For a sound: decode the part that is wanted, compute its
+// features into the slot, augment before and after. For values: a table look-up. Nothing is allocated once a
+// worker's buffers have grown; the three phases are timed, as the trainer tells the user which one holds the step back.
 #include "data/dataset.h"
 
 #include "base/clock.h"
