@@ -1,0 +1,139 @@
+// Listing a folder by threads: what is a file and what is none, one order whoever finds what first.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/pack/raw.h"
+#include "data_fixture.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { N_SMALL = 40, N_LARGE = 1500 };
+
+static void put(const char *root, const char *name, size_t n_bytes) {
+    char *path = dt_xprintf("%s/%s", root, name);
+    fixture_write(path, "0123456789", n_bytes);
+    free(path);
+}
+
+static void put_link(const char *root, const char *name, const char *to) {
+    char *path = dt_xprintf("%s/%s", root, name);
+    assert_int_equal(symlink(to, path), 0);
+    free(path);
+}
+
+// Folders in folders, small ones and one large; names that agree in more than their first 16 bytes.
+static size_t make_tree(const char *root) {
+    size_t n = 0;
+    char name[128];
+    for (int a = 0; a < 5; a++)
+        for (int b = 0; b < 6; b++)
+            for (int i = 0; i < N_SMALL; i++, n++) {
+                snprintf(name, sizeof name, "s%d/a-long-name-of-a-folder/%s%d/f%s%d.npy", a,
+                         b % 2 ? "t-" : "t", b, i % 3 ? "-" : "", i);
+                put(root, name, 1 + (size_t)i % 9);
+            }
+    for (int i = 0; i < N_LARGE; i++, n++) {
+        snprintf(name, sizeof name, "large/deep/f%d.npy", i * 7919 % N_LARGE);
+        put(root, name, 3);
+    }
+    return n;
+}
+
+static void must_list(dt_raw *r, const char *root) {
+    if (dt_raw_list(r, root, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+}
+
+static void every_file_once_in_order(void **state) {
+    const char *root = fixture_path("tree");
+    size_t n = make_tree(root);
+    uint64_t hash = 0;
+    for (int k = 0; k < 5; k++) {
+        dt_raw r;
+        must_list(&r, root);
+        assert_int_equal(r.n, n);
+        for (size_t i = 1; i < r.n; i++) {
+            char *a = dt_xprintf("%s.", r.items[i - 1].key), *b = dt_xprintf("%s.", r.items[i].key);
+            assert_true(strcmp(a, b) < 0);
+            free(a), free(b);
+        }
+        for (size_t i = 0; i < r.n; i++) {
+            struct stat s;
+            char *path = dt_raw_path(&r, &r.items[i]);
+            assert_int_equal(stat(path, &s), 0);
+            assert_int_equal(r.items[i].size, s.st_size);
+            free(path);
+        }
+        if (k > 0) assert_true(r.hash == hash);
+        hash = r.hash;
+        dt_raw_fini(&r);
+    }
+}
+
+static void what_is_no_file_is_left_out(void **state) {
+    const char *root = fixture_path("kinds");
+    dt_raw r;
+    put(root, "a/one.npy", 5);
+    put(root, "a/.hidden.npy", 5);
+    put(root, "a/.git/two.npy", 5);
+    put(root, "a/zz.npy", 0);
+    put(root, "a/none.npy", 0);
+    put(root, "a/notes.xyz", 5);
+    put(fixture_dir, "outside.npy", 7);
+    put_link(root, "a/link.npy", fixture_path("outside.npy"));
+    put_link(root, "b", "a"); // to a folder: not followed
+    must_list(&r, root);
+    assert_int_equal(r.n, 2);
+    assert_string_equal(r.items[0].name, "a/link.npy");
+    assert_int_equal(r.items[0].size, 7);
+    assert_string_equal(r.items[1].name, "a/one.npy");
+    assert_int_equal(r.n_empty, 2);
+    assert_string_equal(r.first_empty, "a/none.npy");
+    assert_int_equal(r.n_ignored, 1);
+    dt_raw_fini(&r);
+    put_link(root, "a/gone.npy", "nowhere");
+    assert_int_equal(dt_raw_list(&r, root, NULL), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "a/gone.npy"));
+}
+
+static void folders_have_a_depth(void **state) {
+    const char *root = fixture_path("deep");
+    dt_buffer name = {0};
+    dt_raw r;
+    for (int i = 0; i < 64; i++) dt_buffer_append(&name, "d/", 2);
+    dt_buffer_append(&name, "x.npy", 6);
+    put(root, (char *)name.data, 4);
+    must_list(&r, root);
+    assert_int_equal(r.n, 1);
+    dt_raw_fini(&r);
+    char *deeper = dt_xprintf("d/%s", (char *)name.data);
+    put(root, deeper, 4);
+    assert_int_equal(dt_raw_list(&r, root, NULL), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "nested too deeply"));
+    free(deeper);
+    dt_buffer_fini(&name);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_file_once_in_order),
+        cmocka_unit_test(what_is_no_file_is_left_out),
+        cmocka_unit_test(folders_have_a_depth),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
