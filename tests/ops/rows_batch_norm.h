@@ -112,25 +112,28 @@ static void test_bn(void **state) {
 #endif
 }
 
+// What rows of a shape of their own have in common.
+static own_case bn_in_training(own_case c) {
+    c.op = DT_OP_batch_norm;
+    c.n_in = 5, c.n_out = 6;
+    c.follow_in = c.follow_out = 1;
+    c.stat_out = 48;
+    c.param_in = 2 | 4;
+    c.compare_out = 1 | 2 | 4 | 16 | 32;
+    c.reference = ref_bn;
+    c.tolerance = 1e-5;
+    c.attrs.batch_norm.eps = 1e-5f, c.attrs.batch_norm.training = 1;
+    return c;
+}
+
 // Several pieces an image, an odd last row after them, and both ways of sharing work (bits compared).
 static void test_bn_big(void **state) {
-    own_case c = {
+    own_case c = bn_in_training((own_case){
         .name = "bn big",
-        .op = DT_OP_batch_norm,
-        .n_in = 5,
-        .n_out = 6,
         .in_shape = {S4(2, 16, 129, 66), S1(16), S1(16), S1(16), S1(16)},
         .out_shape = {S4(2, 16, 64, 33), S1(16), S1(16), S4(2, 16, 64, 33), S1(16), S1(16)},
         .out_type = {[3] = DT_U8},
-        .follow_in = 1,
-        .follow_out = 1,
-        .stat_out = 48,
-        .param_in = 2 | 4,
-        .compare_out = 1 | 2 | 4 | 16 | 32,
-        .fill = fill_bn,
-        .reference = ref_bn,
-        .tolerance = 1e-5};
-    c.attrs.batch_norm.eps = 1e-5f, c.attrs.batch_norm.training = 1;
+        .fill = fill_bn});
     c.attrs.batch_norm.relu = c.attrs.batch_norm.pool = 1;
     c.attrs.batch_norm.win = (dt_window)WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
     c.grad_in = 7, c.save_in = 7, c.save_out = 14;
@@ -147,22 +150,12 @@ static bool fill_far(const own_case *c, int i, double *x) {
 
 // A mean 4096 times the deviation: plain f32 sums of squares would lose all digits of the variance.
 static void test_bn_far_mean(void **state) {
-    own_case c = {.name = "bn far",
-                  .op = DT_OP_batch_norm,
-                  .n_in = 5,
-                  .n_out = 6,
-                  .f32_only = true,
-                  .in_shape = {S4(2, 16, 40, 40), S1(16), S1(16), S1(16), S1(16)},
-                  .out_shape = {S4(2, 16, 40, 40), S1(16), S1(16), ABSENT, S1(16), S1(16)},
-                  .follow_in = 1,
-                  .follow_out = 1,
-                  .stat_out = 48,
-                  .param_in = 2 | 4,
-                  .compare_out = 1 | 2 | 4 | 16 | 32,
-                  .fill = fill_far,
-                  .reference = ref_bn,
-                  .tolerance = 1e-5};
-    c.attrs.batch_norm.eps = 1e-5f, c.attrs.batch_norm.training = 1;
+    own_case c = bn_in_training(
+        (own_case){.name = "bn far",
+                   .f32_only = true,
+                   .in_shape = {S4(2, 16, 40, 40), S1(16), S1(16), S1(16), S1(16)},
+                   .out_shape = {S4(2, 16, 40, 40), S1(16), S1(16), ABSENT, S1(16), S1(16)},
+                   .fill = fill_far});
     own_case_run(&c);
 }
 

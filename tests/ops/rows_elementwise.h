@@ -42,10 +42,9 @@ static void ref_dropout(const own_case *c, double *const *in, double *const *out
 static void run_unary(own_case c) {
     const dt_shape shapes[] = {S4(2, 20, 5, 7), S4(1, 32, 4, 4), S2(3, 45), S3(2, 3, 129), S1(7)};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        c.n_in = c.n_out = 1;
-        c.in_shape[0] = c.out_shape[0] = shapes[i];
-        c.follow_in = c.follow_out = c.compare_out = 1;
-        own_case_run(&c);
+        own_case row = one_to_one(c);
+        row.in_shape[0] = row.out_shape[0] = shapes[i];
+        own_case_run(&row);
     }
 }
 
@@ -81,17 +80,12 @@ static void test_dropout(void **state) {
                          .grad_in = 1,
                          .reference = ref_dropout});
     // odd samples that cross the ranges of two threads
-    own_case c = {.name = "drop.2",
-                  .op = DT_OP_dropout,
-                  .attrs = {.dropout = {0.5f}},
-                  .n_in = 1,
-                  .n_out = 1,
-                  .in_shape = {S2(3, 16391)},
-                  .out_shape = {S2(3, 16391)},
-                  .follow_in = 1,
-                  .follow_out = 1,
-                  .compare_out = 1,
-                  .reference = ref_dropout};
+    own_case c = one_to_one((own_case){.name = "drop.2",
+                                       .op = DT_OP_dropout,
+                                       .attrs = {.dropout = {0.5f}},
+                                       .in_shape = {S2(3, 16391)},
+                                       .out_shape = {S2(3, 16391)},
+                                       .reference = ref_dropout});
     own_case_run(&c);
 }
 static void test_cast(void **state) {

@@ -80,17 +80,12 @@ static void test_pool(void **state) {
 }
 
 static void test_global_pool(void **state) {
-    own_case c = {.name = "global_pool",
-                  .op = DT_OP_global_pool,
-                  .n_in = 1,
-                  .n_out = 1,
-                  .in_shape = {S4(3, 20, 5, 7)},
-                  .out_shape = {S2(3, 20)},
-                  .follow_in = 1,
-                  .follow_out = 1,
-                  .compare_out = 1,
-                  .grad_in = 1,
-                  .reference = ref_global};
+    own_case c = one_to_one((own_case){.name = "global_pool",
+                                       .op = DT_OP_global_pool,
+                                       .in_shape = {S4(3, 20, 5, 7)},
+                                       .out_shape = {S2(3, 20)},
+                                       .grad_in = 1,
+                                       .reference = ref_global});
     own_case_run(&c);
     c.in_shape[0] = S4(2, 32, 12, 13), c.out_shape[0] = S2(2, 32);
     own_case_run(&c);

@@ -55,16 +55,11 @@ static void test_transpose(void **state) {
         {S4(2, 5, 7, 20), {0, 3, 1, 2}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        own_case c = {.name = "transpose",
-                      .op = DT_OP_transpose,
-                      .n_in = 1,
-                      .n_out = 1,
-                      .in_shape = {rows[i].x},
-                      .out_shape = {rows[i].x},
-                      .follow_in = 1,
-                      .follow_out = 1,
-                      .compare_out = 1,
-                      .reference = ref_transpose};
+        own_case c = one_to_one((own_case){.name = "transpose",
+                                           .op = DT_OP_transpose,
+                                           .in_shape = {rows[i].x},
+                                           .out_shape = {rows[i].x},
+                                           .reference = ref_transpose});
         for (int d = 0; d < rows[i].x.n; d++) {
             c.attrs.transpose.perm[d] = rows[i].perm[d];
             c.out_shape[0].d[d] = rows[i].x.d[rows[i].perm[d]];
@@ -73,16 +68,11 @@ static void test_transpose(void **state) {
     }
 }
 static void test_reshape(void **state) {
-    own_case c = {.name = "reshape",
-                  .op = DT_OP_reshape,
-                  .n_in = 1,
-                  .n_out = 1,
-                  .in_shape = {S4(2, 20, 5, 7)},
-                  .out_shape = {S2(2, 700)},
-                  .follow_in = 1,
-                  .follow_out = 1,
-                  .compare_out = 1,
-                  .reference = ref_copy};
+    own_case c = one_to_one((own_case){.name = "reshape",
+                                       .op = DT_OP_reshape,
+                                       .in_shape = {S4(2, 20, 5, 7)},
+                                       .out_shape = {S2(2, 700)},
+                                       .reference = ref_copy});
     own_case_run(&c);
     c.out_shape[0] = S3(2, 20, 35);
     own_case_run(&c);
@@ -120,17 +110,12 @@ static void test_concat_slice(void **state) {
         {S2(3, 10), 1, 0, 10},        {S3(3, 4, 5), 2, 4, 5},     {S4(2, 20, 6, 5), 2, 1, 4},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        own_case s = {.name = "slice",
-                      .op = DT_OP_slice,
-                      .n_in = 1,
-                      .n_out = 1,
-                      .in_shape = {rows[i].x},
-                      .out_shape = {rows[i].x},
-                      .follow_in = 1,
-                      .follow_out = 1,
-                      .compare_out = 1,
-                      .grad_in = 1,
-                      .reference = ref_slice};
+        own_case s = one_to_one((own_case){.name = "slice",
+                                           .op = DT_OP_slice,
+                                           .in_shape = {rows[i].x},
+                                           .out_shape = {rows[i].x},
+                                           .grad_in = 1,
+                                           .reference = ref_slice});
         s.attrs.slice.axis = rows[i].axis;
         s.attrs.slice.begin = rows[i].begin, s.attrs.slice.end = rows[i].end;
         s.out_shape[0].d[rows[i].axis] = rows[i].end - rows[i].begin;
