@@ -3,15 +3,17 @@
 // WAV is what most sets are made of, and libsndfile allocates at each open; it is so simple that RIFF
 // chunks are walked here with every length checked, and integers of 8 to 32 bits or floats are converted. WAV in
 // other codings (A-law, ADPCM), RF64 and big-endian RIFX go to libsndfile as FLAC and Ogg do, from
-// memory. What libsndfile is given must begin like a format named in MAGIC: its parsers of old formats
-// that recognise themselves in almost anything stay out of reach.
+// memory. What libsndfile is given must begin like a sound of kinds.c: its parsers of old formats that
+// recognise themselves in almost anything stay out of reach.
 //
-// A cut file is an error where it can be known: WAV whose chunk ends beyond the file, FLAC or others that
-// give fewer samples than the header says. (An Ogg file's length is what its last whole page says.)
+// A cut or damaged file is an error where it can be known: WAV whose samples end beyond the file, others by
+// what their containers state (audio_whole.c), all that give fewer samples than the header says.
 // Writers to a pipe leave a length of 2 GiB or more: that is the rest of the file.
 // Format: IBM/Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991;
 // WAVEFORMATEXTENSIBLE as documented by Microsoft.
 #include "audio.h"
+#include "audio_whole.h"
+#include "kinds.h"
 
 #include "base/arena.h"
 #include "base/vectorize.h"
@@ -42,9 +44,10 @@ struct dt_audio_file {
     // WAV
     coding coding;
     const uint8_t *samples;
-    // others: libsndfile, at `at` of the bytes
+    // others: libsndfile, at `at` of the bytes and `position` of the samples
+    const char *name;
     SNDFILE *sound;
-    sf_count_t at;
+    sf_count_t at, position;
     float block[BLOCK];
 };
 
@@ -87,7 +90,7 @@ static bool read_format(dt_audio_file *f, const uint8_t *p, uint32_t n) {
 
 // *ours: whether it is parsed here; otherwise libsndfile may know it.
 static dt_status open_wav(dt_audio_file *f, dt_span s, bool *ours) {
-    bool have_format = false;
+    bool have_format = false, known = false;
     *ours = false;
     for (size_t at = 12; s.n_bytes - at >= 8;) {
         const uint8_t *p = s.data + at;
@@ -98,6 +101,7 @@ static dt_status open_wav(dt_audio_file *f, dt_span s, bool *ours) {
             if (n > left && n < PIPE_LENGTH)
                 return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there",
                                n, left);
+            if (!known) return DT_OK;
             f->samples = p + 8;
             size_t frame = (size_t)CODING_BYTES[f->coding] * (size_t)f->info.channels;
             f->info.n_samples = (int64_t)((n < left ? n : left) / frame);
@@ -107,7 +111,7 @@ static dt_status open_wav(dt_audio_file *f, dt_span s, bool *ours) {
         if (n > left) break;
         if (memcmp(p, "fmt ", 4) == 0) {
             if (n < 16) return dt_fail(DT_E_DATA, "WAV: a format of %u bytes", n);
-            if (!read_format(f, p + 8, n)) return DT_OK;
+            known = read_format(f, p + 8, n);
             have_format = true;
         }
         at += 8 + (size_t)n + (n & 1 && n < left ? 1 : 0);
@@ -189,36 +193,46 @@ static sf_count_t memory_tell(void *user) {
     return ((dt_audio_file *)user)->at;
 }
 
-static dt_status open_sound(dt_audio_file *f, const char *name) {
+static dt_status open_sound(dt_audio_file *f) {
     SF_VIRTUAL_IO io = {.get_filelen = memory_length,
                         .seek = memory_seek,
                         .read = memory_read,
                         .tell = memory_tell};
     SF_INFO info = {0};
-    f->at = 0;
+    if (f->sound) sf_close(f->sound);
+    f->at = f->position = 0;
     f->sound = sf_open_virtual(&io, SFM_READ, &info, f);
-    if (!f->sound) return dt_fail(DT_E_DATA, "%s: %s", name, sf_strerror(NULL));
+    if (!f->sound) return dt_fail(DT_E_DATA, "%s: %s", f->name, sf_strerror(NULL));
     f->info = (dt_audio_info){info.samplerate, info.channels, info.frames};
     if (info.frames > MAX_LENGTH)
-        return dt_fail(DT_E_DATA, "%s: its header does not say how long it is", name);
+        return dt_fail(DT_E_DATA, "%s: its header does not say how long it is", f->name);
+    return DT_OK;
+}
+
+static dt_status read_frames(dt_audio_file *f, float *out, size_t n) {
+    f->position += (sf_count_t)n;
+    return sf_readf_float(f->sound, out, (sf_count_t)n) == (sf_count_t)n
+               ? DT_OK
+               : dt_fail(DT_E_DATA,
+                         "cut or damaged: it has fewer than the %lld samples of its header",
+                         (long long)f->info.n_samples);
+}
+
+// Codecs that cannot seek, GSM for one, are read from the beginning.
+static dt_status go_to(dt_audio_file *f, int64_t begin) {
+    if (begin == 0 && f->position == 0) return DT_OK;
+    if (sf_seek(f->sound, begin, SEEK_SET) == begin) {
+        f->position = begin;
+        return DT_OK;
+    }
+    DT_TRY(open_sound(f));
+    int64_t at_once = BLOCK / f->info.channels;
+    for (int64_t left = begin; left > 0; left -= at_once)
+        DT_TRY(read_frames(f, f->block, (size_t)(left < at_once ? left : at_once)));
     return DT_OK;
 }
 
 // ---- both ----------------------------------------------------------------------------------------------
-static const struct {
-    const char *name, *begin;
-} MAGIC[] = {{"WAV", "RIFF"}, {"WAV", "RIFX"},    {"WAV", "RF64"}, {"FLAC", "fLaC"},
-             {"Ogg", "OggS"}, {"AIFF", "FORM"},   {"CAF", "caff"}, {"AU", ".snd"},
-             {"MP3", "ID3"},  {"MP3", "\xff\xfb"}};
-
-static const char *kind_of(dt_span s) {
-    for (size_t i = 0; i < sizeof MAGIC / sizeof *MAGIC; i++)
-        if (s.n_bytes >= strlen(MAGIC[i].begin) &&
-            memcmp(s.data, MAGIC[i].begin, strlen(MAGIC[i].begin)) == 0)
-            return MAGIC[i].name;
-    return NULL;
-}
-
 static dt_status check_info(const dt_audio_info *i, const char *kind) {
     if (i->channels < 1 || i->channels > DT_AUDIO_MAX_CHANNELS)
         return dt_fail(DT_E_DATA, "%s: %d channels", kind, i->channels);
@@ -232,16 +246,17 @@ dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out
     if (f->sound) sf_close(f->sound);
     f->sound = NULL;
     f->bytes = bytes;
-    const char *kind = kind_of(bytes);
+    const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
     bool ours = false;
-    if (!kind)
+    if (!kind || !(kind->uses & DT_KIND_AUDIO))
         return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)",
                        bytes.n_bytes);
-    if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0 &&
-        memcmp(bytes.data + 8, "WAVE", 4) == 0)
+    f->name = kind->name;
+    if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0)
         DT_TRY(open_wav(f, bytes, &ours));
-    if (!ours) DT_TRY(open_sound(f, kind));
-    DT_TRY(check_info(&f->info, kind));
+    if (!ours) DT_TRY(dt_audio_check_whole(kind, bytes));
+    if (!ours) DT_TRY(open_sound(f));
+    DT_TRY(check_info(&f->info, f->name));
     *out = f->info;
     return DT_OK;
 }
@@ -276,18 +291,13 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
     int n_in = f->info.channels;
     if (channels != n_in && channels != 1 && n_in != 1)
         return dt_fail(DT_E_DATA, "%d channels, of which %d cannot be made", n_in, channels);
-    if (f->sound && sf_seek(f->sound, begin, SEEK_SET) != begin)
-        return dt_fail(DT_E_DATA, "sample %lld of %lld cannot be reached", (long long)begin,
-                       (long long)f->info.n_samples);
+    if (f->sound) DT_TRY(go_to(f, begin));
     size_t frame = (size_t)n_in, at_once = BLOCK / frame;
     for (int64_t done = 0; done < n;) {
         size_t m = (size_t)(n - done) < at_once ? (size_t)(n - done) : at_once;
         float *to = n_in == 1 && channels == 1 ? out + done : f->block;
         if (f->sound) {
-            if (sf_readf_float(f->sound, to, (sf_count_t)m) != (sf_count_t)m)
-                return dt_fail(DT_E_DATA,
-                               "cut or damaged: it has fewer than the %lld samples of its header",
-                               (long long)f->info.n_samples);
+            DT_TRY(read_frames(f, to, m));
         } else {
             size_t bytes = (size_t)CODING_BYTES[f->coding] * frame;
             convert(f->coding, f->samples + (size_t)(begin + done) * bytes, m * frame, to);

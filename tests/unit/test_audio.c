@@ -13,6 +13,7 @@
 #include "data/decode/fft.h"
 
 #include <math.h>
+#include <sndfile.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,39 @@ static void test_damaged_wav(void **state) {
     assert_int_equal(run(data, 15, &c, 0, out), DT_E_DATA);
 }
 
+typedef struct sounded { // a file in memory
+    uint8_t bytes[1 << 17];
+    size_t n, at;
+} sounded;
+
+static sf_count_t sounded_length(void *user) {
+    return (sf_count_t)((sounded *)user)->n;
+}
+
+static sf_count_t sounded_seek(sf_count_t offset, int whence, void *user) {
+    sounded *m = user;
+    sf_count_t from = whence == SEEK_SET ? 0 : (sf_count_t)(whence == SEEK_CUR ? m->at : m->n);
+    m->at = (size_t)(from + offset);
+    return (sf_count_t)m->at;
+}
+
+static sf_count_t sounded_read(void *out, sf_count_t n, void *user) {
+    return 0; // only written
+}
+
+static sf_count_t sounded_write(const void *data, sf_count_t n, void *user) {
+    sounded *m = user;
+    assert_true(m->at + (size_t)n <= sizeof m->bytes);
+    memcpy(m->bytes + m->at, data, (size_t)n);
+    m->at += (size_t)n;
+    m->n = m->at > m->n ? m->at : m->n;
+    return n;
+}
+
+static sf_count_t sounded_tell(void *user) {
+    return (sf_count_t)((sounded *)user)->at;
+}
+
 // ---- libsndfile --------------------------------------------------------------------------------------
 static uint8_t *corpus(const char *name, size_t *n) {
     char path[1024], *data;
@@ -224,6 +258,102 @@ static void test_cut_formats(void **state) {
         }
         free(bytes);
     }
+}
+
+static SNDFILE *memory_open(sounded *m, int mode, SF_INFO *info) {
+    SF_VIRTUAL_IO io = {sounded_length, sounded_seek, sounded_read, sounded_write, sounded_tell};
+    SNDFILE *f = sf_open_virtual(&io, mode, info, m);
+    if (!f) fail_msg("%s", sf_strerror(NULL));
+    return f;
+}
+
+// 8,000 samples that libsndfile writes.
+static void make_sound(sounded *m, int format, int rate) {
+    SF_INFO info = {.samplerate = rate, .channels = 1, .format = format};
+    float x[8000];
+    for (int i = 0; i < 8000; i++) x[i] = 0.5f * sinf((float)i * 0.05f);
+    m->n = m->at = 0;
+    SNDFILE *f = memory_open(m, SFM_WRITE, &info);
+    assert_int_equal(sf_writef_float(f, x, 8000), 8000);
+    sf_close(f);
+}
+
+static void read_from(const sounded *m, int64_t begin, int64_t n, float *out) {
+    dt_audio_file *f = dt_audio_file_create();
+    dt_audio_info info;
+    if (dt_audio_file_open(f, (dt_span){m->bytes, m->n}, &info) != DT_OK ||
+        dt_audio_file_read(f, begin, n, 1, out, (size_t)n) != DT_OK)
+        fail_msg("%s", dt_error_message());
+    dt_audio_file_destroy(f);
+}
+
+// What begins late, or cannot be sought, is read as what begins at 0.
+static void test_late_begin(void **state) {
+    static const struct {
+        int format, rate;
+    } KINDS[] = {{SF_FORMAT_WAV | SF_FORMAT_GSM610, 8000},
+                 {SF_FORMAT_WAV | SF_FORMAT_IMA_ADPCM, 8000},
+                 {SF_FORMAT_RF64 | SF_FORMAT_PCM_16, 8000},
+                 {SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, 8000},
+                 {SF_FORMAT_AIFF | SF_FORMAT_PCM_24, 44100},
+                 {SF_FORMAT_CAF | SF_FORMAT_PCM_16, 8000},
+                 {SF_FORMAT_AU | SF_FORMAT_ALAW, 8000}};
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
+        float x[4000], y[1000];
+        sounded m = {0};
+        make_sound(&m, KINDS[i].format, KINDS[i].rate);
+        read_from(&m, 0, 4000, x);
+        read_from(&m, 2500, 1000, y);
+        assert_true(fabsf(x[100]) > 0.1f);
+        for (int k = 0; k < 1000; k++)
+            if (memcmp(&y[k], &x[2500 + k], sizeof *y) != 0)
+                fail_msg("format %x: sample %d is %g and %g", (unsigned)KINDS[i].format, 2500 + k,
+                         (double)y[k], (double)x[2500 + k]);
+    }
+}
+
+// Containers state what they hold: no cut is taken for the whole.
+static void test_cut_containers(void **state) {
+    static const int FORMATS[] = {
+        SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
+        SF_FORMAT_AU | SF_FORMAT_PCM_16,   SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
+        SF_FORMAT_WAV | SF_FORMAT_ALAW,    SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG};
+    for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++) {
+        dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+        float out[100];
+        sounded m = {0};
+        make_sound(&m, FORMATS[i], 8000);
+        run_ok(m.bytes, m.n, &c, 0, out);
+        for (size_t n = 0; n < m.n; n += 1 + m.n / 60)
+            if (run(m.bytes, n, &c, 0, out) != DT_E_DATA)
+                fail_msg("format %x passes with %zu of %zu bytes", (unsigned)FORMATS[i], n, m.n);
+    }
+}
+
+// Any bit of an Ogg file is under a checksum; any page is numbered; the last one is marked.
+static void test_damaged_ogg(void **state) {
+    dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+    float out[100];
+    sounded m = {0};
+    make_sound(&m, SF_FORMAT_OGG | SF_FORMAT_VORBIS, 8000);
+    run_ok(m.bytes, m.n, &c, 0, out);
+    for (size_t i = 0; i < m.n; i += 7) {
+        m.bytes[i] ^= (uint8_t)(1 << i % 8);
+        if (run(m.bytes, m.n, &c, 0, out) != DT_E_DATA) fail_msg("a bit of byte %zu", i);
+        m.bytes[i] ^= (uint8_t)(1 << i % 8);
+    }
+    size_t second = 0, last = 0;
+    for (size_t i = 0; i + 4 <= m.n; i++)
+        if (memcmp(m.bytes + i, "OggS", 4) == 0) second = second ? second : i, last = i;
+    for (size_t n = 0; n < m.n; n += 11) assert_int_equal(run(m.bytes, n, &c, 0, out), DT_E_DATA);
+    assert_int_equal(run(m.bytes, last, &c, 0, out), DT_E_DATA); // whole pages, but for the last
+    assert_non_null(strstr(dt_error_message(), "others follow"));
+    size_t next = second + 27; // a page in between is lost
+    for (int k = 0; k < m.bytes[second + 26]; k++) next += m.bytes[second + 27 + k];
+    next += m.bytes[second + 26];
+    assert_true(second > 0 && next < m.n);
+    memmove(m.bytes + second, m.bytes + next, m.n - next);
+    assert_int_equal(run(m.bytes, m.n - (next - second), &c, 0, out), DT_E_DATA);
 }
 
 // ---- places and padding --------------------------------------------------------------------------------
@@ -452,6 +582,9 @@ int main(void) {
         cmocka_unit_test(test_damaged_wav),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_cut_formats),
+        cmocka_unit_test(test_late_begin),
+        cmocka_unit_test(test_cut_containers),
+        cmocka_unit_test(test_damaged_ogg),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_resampled_places),
         cmocka_unit_test(test_padding),
