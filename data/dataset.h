@@ -37,6 +37,17 @@ typedef struct dt_data_cache {
     bool opened;
 } dt_data_cache;
 
+// Memory of batch slots that no loader has now (slot_memory.c).
+typedef struct dt_slot_block {
+    void *p;
+    size_t n_bytes;
+} dt_slot_block;
+typedef struct dt_slot_memory {
+    pthread_mutex_t lock;
+    dt_slot_block *blocks;
+    int n, capacity;
+} dt_slot_memory;
+
 typedef struct dt_data {
     dt_dataset base;
     dt_set *set;
@@ -54,6 +65,7 @@ typedef struct dt_data {
     int n_readers;             // -1 = auto: only while reads block
     dt_data_cache cache;
     dt_skips skips;
+    dt_slot_memory slot_memory;
     char *description;
     dt_pipeline_facts facts; // what the config fixes
 } dt_data;
@@ -127,6 +139,14 @@ static inline void dt_counter_add(uint64_t *counter, uint64_t n) { // one writer
 static inline uint64_t dt_counter_get(const uint64_t *counter) {
     return __atomic_load_n(counter, __ATOMIC_RELAXED);
 }
+
+// ---- memory of slots (slot_memory.c) ---------------------------------------------------------------
+// From the backend's host allocator (plain memory without one), zeroed, aligned to 64. Given back it is kept for
+// the next loader; the data set's closing frees it, before the backend goes. Any thread. DT_E_INTERNAL.
+void dt_slot_memory_open(dt_data *d);
+dt_status dt_slot_memory_take(dt_data *d, size_t n_bytes, void **out);
+void dt_slot_memory_give(dt_data *d, void *p, size_t n_bytes);
+void dt_slot_memory_close(dt_data *d);
 
 // ---- threads and ring (loader.c) -------------------------------------------------------------------
 dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r);

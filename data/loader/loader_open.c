@@ -83,13 +83,8 @@ static int auto_slots(const loader *l) {
 }
 
 static dt_status make_slot(loader *l, slot *s) {
-    dt_backend *b = l->d->backend;
-    void *p = NULL;
-    if (b)
-        DT_TRY(b->alloc_host(b, &p, l->slot_bytes, "batch ring"));
-    else if (!(p = aligned_alloc(ALIGN, l->slot_bytes)))
-        return dt_fail(DT_E_INTERNAL, "out of memory for a batch of %zu bytes", l->slot_bytes);
-    memset(p, 0, l->slot_bytes);
+    void *p;
+    DT_TRY(dt_slot_memory_take(l->d, l->slot_bytes, &p));
     s->memory = p;
     carve_slot(l, s, p);
     return DT_OK;
@@ -263,10 +258,7 @@ static void close_loader(dt_batch_source *base) {
     }
     dt_ahead_destroy(l->ahead);
     for (int i = 0; i < l->n_made; i++)
-        if (l->d->backend)
-            l->d->backend->free_host(l->d->backend, l->slots[i].memory, l->slot_bytes);
-        else
-            free(l->slots[i].memory);
+        dt_slot_memory_give(l->d, l->slots[i].memory, l->slot_bytes);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);

@@ -178,6 +178,58 @@ static void slots_and_workers_change(void **state) {
     d->close(d);
 }
 
+// ---- memory of the ring ------------------------------------------------------------------------------
+static int n_host_blocks, n_host_calls; // now; allocations ever
+
+static dt_status count_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+    n_host_blocks++;
+    n_host_calls++;
+    *p = aligned_alloc(64, n_bytes);
+    return DT_OK;
+}
+
+static void count_free(dt_backend *b, void *p, size_t n_bytes) {
+    n_host_blocks--;
+    free(p);
+}
+
+// Another evaluation of so many steps; returns the hash of its batches.
+static uint64_t evaluate_once(dt_dataset *d, dt_split split) {
+    dt_source_request r = {.split = split,
+                           .global_batch = GLOBAL,
+                           .micro_batch = MICRO,
+                           .leaves = ALL,
+                           .n_leaves = N_LEAVES,
+                           .end_step = 1};
+    dt_batch_source *s = NULL;
+    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
+    uint64_t h = take_step(d, s, 0);
+    s->close(s);
+    return h;
+}
+
+// Pinned memory is got once: the second evaluation, and every one after it, has that of the first.
+static void evaluations_keep_their_memory(void **state) {
+    dt_backend b = {.alloc_host = count_alloc, .free_host = count_free};
+    dt_config *c = fixture_config(packed, "");
+    dt_dataset *d;
+    n_host_blocks = n_host_calls = 0;
+    assert_int_equal(dt_data_open(&d, c, &b, 2, NULL), DT_OK);
+    dt_batch_source *train = open_train(d, 0, -1);
+    int n_train = n_host_calls;
+    uint64_t h = evaluate_once(d, DT_SPLIT_VAL);
+    int n = n_host_calls;
+    assert_true(n_train > 0 && n > n_train);
+    evaluate_once(d, DT_SPLIT_TEST); // other bytes in the same memory
+    for (int i = 0; i < 3; i++) assert_true(evaluate_once(d, DT_SPLIT_VAL) == h);
+    assert_int_equal(n_host_calls, n);
+    train->close(train);
+    assert_int_equal(n_host_blocks, n);
+    d->close(d);
+    assert_int_equal(n_host_blocks, 0);
+    dt_config_destroy(c);
+}
+
 // ---- the ring itself -------------------------------------------------------------------------------
 typedef struct walk {
     const dt_data *d;
@@ -579,6 +631,7 @@ int main(void) {
         cmocka_unit_test(seeks_among_readers),
         cmocka_unit_test(batches_do_not_depend_on_tuning),
         cmocka_unit_test(slots_and_workers_change),
+        cmocka_unit_test(evaluations_keep_their_memory),
         cmocka_unit_test(the_ring_wraps),
         cmocka_unit_test(neighbours_share_a_read),
         cmocka_unit_test(reading_ahead_begins_and_ends),
