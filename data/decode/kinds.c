@@ -71,6 +71,11 @@ const dt_kind *dt_kind_of_ext(const char *ext) {
     return NULL;
 }
 
+const dt_kind *dt_kind_of_name(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dt_kind_of_ext(dot ? dot + 1 : name);
+}
+
 const char *dt_kind_list_images(char *buf, size_t cap) {
     size_t at = 0;
     buf[0] = '\0';

@@ -22,6 +22,8 @@ typedef struct dt_kind {
 const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes);
 // By a file's extension without the dot, in any case, or NULL.
 const dt_kind *dt_kind_of_ext(const char *ext);
+// By what follows the last dot of a member's extension ("seg.png") or a file's name, or NULL.
+const dt_kind *dt_kind_of_name(const char *name);
 // "JPG, PNG, …": the kinds that decode to images, for messages.
 const char *dt_kind_list_images(char *buf, size_t cap);
 // "jpg", "png", … by the first bytes, or NULL.

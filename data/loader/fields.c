@@ -42,8 +42,7 @@ static bool ext_matches(const char *ext, const char *name) {
 }
 
 static bool is_of_use(const char *ext, unsigned uses) {
-    const char *dot = strrchr(ext, '.');
-    const dt_kind *k = dt_kind_of_ext(dot ? dot + 1 : ext);
+    const dt_kind *k = dt_kind_of_name(ext);
     return k && (k->uses & uses);
 }
 

@@ -114,6 +114,9 @@ static void say_list(const packing *p) {
     if (p->raw.n_empty)
         dt_warn("%s: %zu files are empty and were left out, the first is %s", p->o->source,
                 p->raw.n_empty, p->raw.first_empty);
+    if (p->raw.n_dangling)
+        dt_warn("%s: %zu links lead to no file and were left out, the first is %s", p->o->source,
+                p->raw.n_dangling, p->raw.first_dangling);
     if (!j->on) return;
     dt_info("%s: %zu of %zu files have a row, by %s", p->o->join, j->n_with, p->raw.n, j->on);
     if (j->n_without)
@@ -386,9 +389,17 @@ static dt_status end_shards(packing *p) {
 
 static void say_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
-    char classes[48] = "", ignored[80] = "";
+    char classes[48] = "", ignored[160] = "", unread[64] = "";
     if (p->raw.n_classes) snprintf(classes, sizeof classes, ", %d classes", p->raw.n_classes);
-    if (p->raw.n_ignored)
+    for (size_t i = 0, at = 0; i < DT_RAW_UNREAD && p->raw.unread[i] && at < sizeof unread; i++)
+        at += (size_t)snprintf(unread + at, sizeof unread - at, "%s%s", i ? ", " : "",
+                               p->raw.unread[i]);
+    if (p->raw.n_unread)
+        snprintf(
+            ignored, sizeof ignored,
+            "; %zu files are no samples and were left out, %zu of kinds that are not read (%s)",
+            p->raw.n_ignored, p->raw.n_unread, unread);
+    else if (p->raw.n_ignored)
         snprintf(ignored, sizeof ignored, "; %zu files are no samples and were left out",
                  p->raw.n_ignored);
     dt_info("packed %zu records, %.1f MB%s, into %s in %.1f s (%.0f files/s)%s", n->n_records,

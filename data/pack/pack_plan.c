@@ -86,8 +86,11 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
             p->out);
     p->partial = partial_of(p->out);
     p->folder = p->format->one_file ? dt_xstrdup(p->out) : folder_of(p->out);
-    number_place number = find_number(base_of(p->out));
-    if (!p->format->one_file && strpbrk(p->out, "{%") && number.digits == 0)
+    const char *base = base_of(p->out);
+    number_place number = find_number(base);
+    bool more = number.digits > 0 && (strcspn(base, "{%") < number.at ||
+                                      strpbrk(base + number.at + number.length, "{%"));
+    if (!p->format->one_file && strpbrk(p->out, "{%") && (number.digits == 0 || more))
         return dt_fail(DT_E_USAGE,
                        "%s: a pattern has one number, in the file's name: "
                        "name-{000000..000003}.tar, name-%%06d.tar or name-{}.tar",

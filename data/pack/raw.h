@@ -48,6 +48,7 @@ typedef struct dt_raw_join {
     const char *on;                           // what was compared
 } dt_raw_join;
 
+enum { DT_RAW_UNREAD = 4 };
 typedef struct dt_raw {
     dt_arena arena;
     dt_raw_kind kind;
@@ -59,8 +60,12 @@ typedef struct dt_raw {
         *items; // sorted by key; those of a set in its own order unless sorted was asked for
     size_t n;
     size_t n_ignored; // files that are no data (licences, notes)
-    size_t n_empty;   // files of data kinds without a byte, left out
+    size_t n_unread;  // of them, files of kinds that are known and not read (kinds.h)
+    const char *unread[DT_RAW_UNREAD]; // names of the kinds
+    size_t n_empty;                    // files of data kinds without a byte, left out
     const char *first_empty;
+    size_t n_dangling; // links to no file, with the name of one that holds data, left out
+    const char *first_dangling;
     int n_classes; // class by folder, else 0
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;

@@ -90,16 +90,25 @@ static void add_file(walker *w, run **r, const char *prefix, size_t n_prefix, co
     if ((*r)->n == RUN_FILES) add_run(w, r);
 }
 
-// What an entry is, where readdir does not say. A symlink to a file is a file, to a folder nothing.
+static bool is_nowhere(int err) {
+    return err == ENOENT || err == ENOTDIR || err == ELOOP;
+}
+
+// What an entry is, where readdir does not say. A symlink to a file is a file, to a folder nothing. One that
+// leads nowhere passes as a file: look_at will tell.
 static dt_status find_type(const walker *w, int fd, const char *prefix, const struct dirent *e,
                            unsigned char *type) {
     struct stat s;
     bool link = e->d_type == DT_LNK;
     *type = e->d_type;
     if (*type != DT_UNKNOWN && !link) return DT_OK;
-    if (fstatat(fd, e->d_name, &s, link ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+    if (!link && fstatat(fd, e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
         return fail_at(w, prefix, e->d_name, "", errno);
-    if (!link && S_ISLNK(s.st_mode)) link = fstatat(fd, e->d_name, &s, 0) == 0;
+    link = link || S_ISLNK(s.st_mode);
+    if (link && fstatat(fd, e->d_name, &s, 0) != 0) {
+        *type = DT_REG;
+        return is_nowhere(errno) ? DT_OK : fail_at(w, prefix, e->d_name, "", errno);
+    }
     *type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) && !link ? DT_DIR : DT_UNKNOWN;
     return DT_OK;
 }
@@ -140,7 +149,11 @@ static dt_status look_at(const walker *w, run *r) {
     struct stat s;
     for (size_t i = 0; i < r->n; i++) {
         const char *name = (const char *)r->names.data + r->name[i];
-        if (fstatat(w->root_fd, name, &s, 0) != 0) return fail_at(w, "", name, "", errno);
+        int err = fstatat(w->root_fd, name, &s, 0) != 0 ? errno : 0;
+        if (is_nowhere(err) && fstatat(w->root_fd, name, &s, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISLNK(s.st_mode))
+            continue;
+        if (err) return fail_at(w, "", name, "", err);
         r->size[i] = (uint64_t)s.st_size;
         r->mtime_ns[i] = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
         r->is_file[i] = S_ISREG(s.st_mode);

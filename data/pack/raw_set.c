@@ -3,10 +3,11 @@
 //
 // A tar may be a set or a bag of raw files. It is a set if pack has written it, if consecutive entries
 // share a key (a.jpg, a.json), or if it has members that only sets have (cls, json); else each entry is a
-// raw file. Patterns of several shards, LMDBs and the like are always sets.
+// raw file. A JSON file is one if it lists shards (wids, MDS). Patterns of several shards, LMDBs and the like are always sets.
 #include "data/catalog/index_file.h"
 #include "data/source/blob.h"
 #include "data/source/collection.h"
+#include "data/source/shard_list.h"
 #include "data/source/source.h"
 #include "data/source/tar.h"
 #include "raw.h"
@@ -75,12 +76,23 @@ static dt_status folder_is_set(const char *path, bool *out) {
     return st;
 }
 
+// A list of shards (wids, MDS), and no list of files.
+static dt_status json_is_set(const char *path, bool *out) {
+    dt_listing shards = {0};
+    dt_status st = dt_shard_list_read(&shards, path, out);
+    dt_shard_list_fini(&shards);
+    if (st == DT_OK || *out) return st;
+    dt_error_clear(); // too large for one
+    return DT_OK;
+}
+
 dt_status dt_raw_is_set(const char *path, bool *out) {
     static const char *const ENDS[] = {".lmdb", ".mdb", ".tgz", ".tar.gz", ".tar.zst"};
     *out = !dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?["));
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) *out = *out || ends_with(path, ENDS[i]);
     if (*out || !dt_io_exists(path)) return DT_OK;
     if (dt_io_is_dir(path)) return folder_is_set(path, out);
+    if (ends_with(path, ".json")) return json_is_set(path, out);
     if (!ends_with(path, ".tar")) return DT_OK;
     *out = has_own_index(path);
     return *out ? DT_OK : tar_is_set(path, out);

@@ -103,6 +103,16 @@ static size_t read_head(const dt_raw *r, const dt_raw_item *item, uint8_t head[S
     return got > 0 ? (size_t)got : 0;
 }
 
+// A file that is left out: of a kind that one might expect to be read?
+static void note_unread(dt_raw *r, const char *ext) {
+    const dt_kind *k = ext ? dt_kind_of_ext(ext) : NULL;
+    size_t i = 0, most = sizeof r->unread / sizeof *r->unread;
+    if (!k || k->uses) return;
+    r->n_unread++;
+    while (i < most && r->unread[i] && r->unread[i] != k->name) i++;
+    if (i < most) r->unread[i] = k->name;
+}
+
 // Keeps what is data; ext is set where the name does not tell it.
 static void keep_data(dt_raw *r) {
     uint8_t head[SNIFF_BYTES];
@@ -120,6 +130,11 @@ static void keep_data(dt_raw *r) {
                 r->first_empty = item->name;
             continue;
         }
+        if (keep && item->row == UINT32_MAX) {
+            if (r->n_dangling++ == 0 || strcmp(item->name, r->first_dangling) < 0)
+                r->first_dangling = item->name;
+            continue;
+        }
         if (!keep && item->row != UINT32_MAX) {
             const char *found = sniff(ext, head, read_head(r, item, head));
             keep = found != NULL;
@@ -127,6 +142,7 @@ static void keep_data(dt_raw *r) {
         }
         if (!keep) {
             r->n_ignored++;
+            note_unread(r, ext);
             continue;
         }
         r->items[n] = *item;

@@ -181,10 +181,8 @@ static dt_status emit_segments(const dt_transform_spec *t, dt_recording_scratch 
 }
 
 static int find_recording(const dt_transform_record *r) {
-    for (int i = 0; i < r->n_members; i++) {
-        const dt_kind *kind = dt_kind_of_bytes(r->member[i].bytes.data, r->member[i].bytes.n_bytes);
-        if (kind && kind->uses & DT_KIND_AUDIO) return i;
-    }
+    for (int i = 0; i < r->n_members; i++)
+        if (dt_transform_wants(&r->member[i], DT_KIND_AUDIO)) return i;
     return -1;
 }
 

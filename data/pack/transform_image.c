@@ -119,9 +119,9 @@ dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *
                                 dt_transform_record *r) {
     bool is_first = true;
     for (int i = 0; i < r->n_members; i++) {
+        if (!dt_transform_wants(&r->member[i], DT_KIND_PICTURE)) continue;
         const dt_kind *kind = dt_kind_of_bytes(r->member[i].bytes.data, r->member[i].bytes.n_bytes);
-        if (!kind || !(kind->uses & DT_KIND_PICTURE)) continue;
-        dt_status st = transform(t, s, r, i, kind->name, is_first);
+        dt_status st = transform(t, s, r, i, kind ? kind->name : "", is_first);
         if (st != DT_OK) return dt_fail_context(st, "member %s", r->member[i].ext);
         is_first = false;
     }

@@ -2,6 +2,7 @@
 #ifndef DT_DATA_TRANSFORM_PARTS_H
 #define DT_DATA_TRANSFORM_PARTS_H
 
+#include "data/decode/kinds.h"
 #include "transform.h"
 
 typedef enum dt_transform_encoding {
@@ -28,6 +29,16 @@ static inline bool dt_transform_changes_pictures(const dt_transform_spec *s) {
 }
 static inline bool dt_transform_changes_recordings(const dt_transform_spec *s) {
     return s->segment_s > 0 || s->rate > 0 || s->mono;
+}
+
+// Whether a member must decode as what `use` says (kinds.h): its bytes or its name tell so. A picture of a kind that
+// is not read (GIF, TIFF) is one too: it cannot be left as it is without a word.
+static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use) {
+    const dt_kind *k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
+    const dt_kind *named = dt_kind_of_name(m->ext);
+    if (k && (k->uses & use)) return true;
+    if (k && !k->uses) return use == DT_KIND_PICTURE;
+    return named && (named->uses & use);
 }
 
 // ---- pictures (transform_image.c) ------------------------------------------------------------------

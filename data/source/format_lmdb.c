@@ -224,11 +224,6 @@ static dt_status refuse_pickles(const entries *l) {
                    l->s->blob->path);
 }
 
-static bool names_a_kind(const char *ext) {
-    const char *dot = strrchr(ext, '.');
-    return dt_kind_of_ext(dot ? dot + 1 : ext) != NULL;
-}
-
 // Our keys have extensions. Stems with a dot in them (BasicSR) have not: each value says what it is, and
 // what follows the dot does not.
 static bool has_extensions(const entries *l) {
@@ -239,7 +234,7 @@ static bool has_extensions(const entries *l) {
         if (!split_key(l, &l->e[i], &n_key, ext, sizeof ext)) continue;
         n_named++;
         if (sniff(l, l->e[i].offset, l->e[i].size, &told) == DT_OK && told)
-            n_stems += !names_a_kind(ext);
+            n_stems += !dt_kind_of_name(ext);
     }
     return n_named > n_stems && 2 * n_named > n_seen;
 }

@@ -30,8 +30,11 @@ static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
     return dt_scan_json(s, text, (size_t)size);
 }
 
+// By what follows the last dot: "seg.cls" is one beside "cls".
 static bool is_class(const char *ext) {
     static const char *const NAMES[] = {"cls", "cls2", "index", "inx", "id"};
+    const char *dot = strrchr(ext, '.');
+    if (dot) ext = dot + 1;
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (strcmp(ext, NAMES[i]) == 0) return true;
     return false;

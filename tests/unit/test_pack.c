@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "base/log.h"
 #include "data/pack/pattern.h"
 #include "data/source/blob.h"
 #include "data/source/source.h"
@@ -458,6 +459,41 @@ static void awkward_names_keep_one_order(void **state) {
     assert_int_equal(hash[0], hash[1]);
 }
 
+// What a folder has that is no sample is told where one might expect it to be one.
+static void what_is_left_out_is_told(void **state) {
+    const char *log = fixture_path("left.log");
+    uint8_t bmp[4096];
+    size_t n = fixture_bmp(bmp, 8, 8, 24, 1);
+    fixture_write(fixture_path("left/x/a.bmp"), bmp, n);
+    fixture_write(fixture_path("left/x/b.gif"), "GIF89a", 6);
+    fixture_write(fixture_path("left/x/c.tiff"), "II*\0", 4);
+    fixture_write(fixture_path("left/x/README"), "words", 5);
+    assert_int_equal(symlink("nowhere.bmp", fixture_path("left/x/d.bmp")), 0);
+    assert_int_equal(symlink("e.bmp", fixture_path("left/x/e.bmp")), 0); // itself
+    assert_int_equal(symlink("nowhere", fixture_path("left/x/latest")), 0);
+    assert_int_equal(symlink("a.bmp", fixture_path("left/x/z.bmp")), 0);
+    assert_int_equal(dt_log_open(log), DT_OK);
+    fixture_pack(fixture_path("left"), fixture_path("left.lmdb"));
+    dt_log_close();
+    char *text = fixture_read(log, &n);
+    if (!strstr(text, "2 links lead to no file and were left out, the first is x/d.bmp") ||
+        !strstr(text, "packed 2 records") ||
+        !strstr(text, "4 files are no samples and were left out, 2 of kinds that are not read (") ||
+        !strstr(text, "gif") || !strstr(text, "tif"))
+        fail_msg("%s", text);
+    free(text);
+}
+
+static void one_number_a_pattern(void **state) {
+    static const char *const OUTS[] = {"x-%d-%d.tar", "x-{}-{}.tar", "x-{0..3}-%06d.tar",
+                                       "x-%06d-{0..3}.tar"};
+    for (size_t i = 0; i < sizeof OUTS / sizeof *OUTS; i++) {
+        dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[i]), .shard_records = 9};
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        if (!strstr(dt_error_message(), "one number")) fail_msg("%s", dt_error_message());
+    }
+}
+
 static void patterns(void **state) {
     dt_capture cap[DT_MAX_CAPTURES];
     assert_int_equal(dt_pattern_match("{a}__{b}_{c}.BMP", "x/y/7__M_Left_index.bmp", cap), 3);
@@ -505,6 +541,8 @@ int main(void) {
         cmocka_unit_test(a_full_disk_is_said_and_leaves_no_half_set),
         cmocka_unit_test(classes_come_from_folders),
         cmocka_unit_test(awkward_names_keep_one_order),
+        cmocka_unit_test(what_is_left_out_is_told),
+        cmocka_unit_test(one_number_a_pattern),
         cmocka_unit_test(patterns),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

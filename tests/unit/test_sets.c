@@ -229,6 +229,46 @@ static void a_config_mixes_sets(void **state) {
     free(text);
 }
 
+// "seg.cls" is a class member beside "cls".
+static void class_members_may_have_more_dots(void **state) {
+    static const uint8_t end[1024];
+    const char *path = fixture_path("dots.tar");
+    tar_bytes.n_bytes = 0;
+    put_member("a.seg.cls", "4", 1), put_member("a.cls", "1", 1), put_member("b.seg.cls", "5\n", 2);
+    dt_buffer_append(&tar_bytes, end, sizeof end);
+    fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
+    dt_set *s = open_one(path, NULL);
+    int seg = dt_catalog_find_column(s->catalog, "seg.cls");
+    assert_true(seg >= 0 && dt_catalog_find_column(s->catalog, "cls") >= 0);
+    assert_string_equal(dt_catalog_value(s->catalog, seg, 0), "4");
+    assert_string_equal(dt_catalog_value(s->catalog, seg, 1), "5");
+    dt_set_close(s);
+}
+
+// A list of shards is a set for `dtrain pack` too, and no list of files.
+static void lists_of_shards_can_be_packed(void **state) {
+    write_tar("wids/a.tar", "a", 5), write_tar("wids/b.tar", "b", 3);
+    const char *list = fixture_path("wids/wids.json");
+    const char *text =
+        "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"a.tar\", \"nsamples\": 5}, "
+        "{\"url\": \"b.tar\", \"nsamples\": 3}]}";
+    fixture_write(list, text, strlen(text));
+    fixture_pack(list, fixture_path("wids.lmdb"));
+    dt_set *s = open_one(fixture_path("wids.lmdb"), NULL);
+    assert_int_equal(s->catalog->n_records, 8);
+    assert_string_equal(key_of(s, 7), "b2");
+    dt_set_close(s);
+    const char *gone = "{\"shardlist\": [{\"url\": \"gone.tar\"}]}",
+               *rows = "[{\"path\": \"n.txt\"}]";
+    fixture_write(list, gone, strlen(gone));
+    dt_pack_opts o = {.source = list, .out = fixture_path("gone.lmdb")};
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "gone.tar"));
+    fixture_write(fixture_path("wids/n.txt"), "1 2", 3);
+    fixture_write(list, rows, strlen(rows));
+    fixture_pack(list, fixture_path("rows.lmdb"));
+}
+
 // ---- damage ----------------------------------------------------------------------------------------
 static void a_cut_shard_is_used_up_to_there_when_lenient(void **state) {
     const char *path = write_tar("c/a.tar", "x", 10);
@@ -471,6 +511,8 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(class_members_may_have_more_dots),
+        cmocka_unit_test(lists_of_shards_can_be_packed),
         cmocka_unit_test(a_scan_leaves_an_index),
         cmocka_unit_test(an_index_is_not_written_where_it_may_not),
         cmocka_unit_test(a_stale_index_is_made_again),

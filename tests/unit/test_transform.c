@@ -227,6 +227,28 @@ static void bad_options_and_files_are_named(void **state) {
     assert_non_null(strstr(dt_error_message(), "1.bmp"));
 }
 
+// A file whose name or bytes say picture or sound is not passed on as it is because it cannot be decoded.
+static void nothing_is_passed_on_unread(void **state) {
+    static const struct {
+        const char *name, *bytes, *says;
+        dt_pack_opts o;
+    } CASES[] = {{"text.png", "no picture at all", "not an image", {.encode = "png"}},
+                 {"text.jpg", "no picture at all", "not an image", {.quality = true}},
+                 {"named.jpg", "GIF89a and so on", "a gif file", {.resize = 8}},
+                 {"text.wav", "no sound at all", "text.wav", {.segment_s = 0.5}}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "unread%zu/x/%s", i, CASES[i].name);
+        fixture_write(fixture_path(name), CASES[i].bytes, strlen(CASES[i].bytes));
+        *strchr(name, '/') = '\0';
+        dt_pack_opts o = CASES[i].o;
+        o.source = fixture_path(name);
+        o.out = fixture_path("unread.lmdb");
+        assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+        if (!strstr(dt_error_message(), CASES[i].says)) fail_msg("%s", dt_error_message());
+    }
+}
+
 static int set_up(void **state) {
     fixture_begin();
     return 0;
@@ -245,6 +267,7 @@ int main(void) {
         cmocka_unit_test(recordings_are_resampled_and_mixed),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(bad_options_and_files_are_named),
+        cmocka_unit_test(nothing_is_passed_on_unread),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
