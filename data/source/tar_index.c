@@ -1,9 +1,12 @@
 // tar_index.c: reading tars by the indexes of others.
 //
 // DALI's index has the place of each member, so the tar is not walked. It has no stamp: whether it is of
-// this tar is told by looking at some members' headers (16 spread over the file) and by what follows
-// the last one, which must be the end. An index that does not fit is left aside with a warning and the
-// tar is walked. v1.1 has no names; the header in front of a record's first member has.
+// this tar is told by looking at some members' headers (16 spread over the file, and each that is not one
+// header after the member before) and by what follows the last one, which must be the end. The tool takes
+// a member's end from where the next header is and knows no PAX records: what lies before a member that
+// has some (a long name; each member that Python's webdataset writes) it places too late. An index that
+// does not fit is left aside with a warning and the tar is walked. v1.1 has no names; the header in front
+// of a record's first member has.
 //
 // Energon's index has only where each record starts (u64, native order, the end last), which spares no
 // header, so the tar is walked anyway and the count compared.
@@ -169,7 +172,13 @@ static dt_status check_end(dt_tar *t, const place *last, dt_tar_entry *e) {
 static dt_status check_places(dt_tar *t, const places *l, dt_tar_entry *e) {
     if (l->n == 0) return dt_fail(DT_E_DATA, "it has no members");
     size_t step = l->n > N_CHECKED ? l->n / N_CHECKED : 1;
-    for (size_t i = 0; i < l->n; i += step) DT_TRY(check_member(t, &l->p[i], e));
+    uint64_t end = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const place *p = &l->p[i];
+        bool gap = p->offset != end + DT_TAR_BLOCK;
+        if (gap || i % step == 0) DT_TRY(check_member(t, p, e));
+        end = p->offset + dt_tar_padded(p->size);
+    }
     DT_TRY(check_member(t, &l->p[l->n - 1], e));
     return check_end(t, &l->p[l->n - 1], e);
 }

@@ -37,9 +37,10 @@ static void put_member(const char *name, const char *text, bool in_index, bool f
     dt_buffer_append(&tar_bytes, zeros, (size_t)(dt_tar_padded(n) - n));
 }
 
-enum { LONG = 1, EXTRA = 2 };
+enum { LONG = 1, EXTRA = 2, ONE_LONG = 4 };
 
-// n records d/<i>.txt + .cls; with LONG names that need PAX, with EXTRA a record that the index lacks.
+// n records d/<i>.txt + .cls; with LONG names that need PAX (ONE_LONG: of the middle record), with EXTRA a
+// record that the index lacks.
 static void make(int n, const char *version, int with) {
     static const uint8_t end[1024];
     char name[400], text[64], deep[200];
@@ -50,10 +51,11 @@ static void make(int n, const char *version, int with) {
     dt_buffer_append(&dali, text, strlen(text));
     bool names = strcmp(version, "v1.1") != 0;
     for (int i = 0; i < n + ((with & EXTRA) != 0); i++) {
+        const char *more = with & LONG || (with & ONE_LONG && i == n / 2) ? deep : "";
         snprintf(text, sizeof text, "text %d", i);
-        snprintf(name, sizeof name, "d/%s%d.txt", with & LONG ? deep : "", i);
+        snprintf(name, sizeof name, "d/%s%d.txt", more, i);
         put_member(name, text, i < n, true, names);
-        snprintf(name, sizeof name, "d/%s%d.cls", with & LONG ? deep : "", i);
+        snprintf(name, sizeof name, "d/%s%d.cls", more, i);
         snprintf(text, sizeof text, "%d", i % 5);
         put_member(name, text, i < n, false, names);
     }
@@ -137,6 +139,70 @@ static void an_index_of_another_tar_is_left_aside(void **state) {
         assert_int_equal(n, CASES[i].n + (CASES[i].with == EXTRA));
     }
     dt_buffer_fini(&old);
+}
+
+// What DALI's tools/wds2idx.py (commit 0aa2ef5, with GNU tar 1.34) wrote beside the tars of make(4, "v1.2", 0)
+// and make(4, "v1.2", ONE_LONG), written to a file and given to it. In the second the two members before
+// those with PAX records are placed too late, so that it must not be believed.
+static void the_tool_of_dali(void **state) {
+    static const char PLAIN[] = "v1.2 4\n"
+                                "txt 512 6 d/0.txt cls 1536 1 d/0.cls\n"
+                                "txt 2560 6 d/1.txt cls 3584 1 d/1.cls\n"
+                                "txt 4608 6 d/2.txt cls 5632 1 d/2.cls\n"
+                                "txt 6656 6 d/3.txt cls 7680 1 d/3.cls\n";
+    static const char ONE_IS_LONG[] =
+        "v1.2 4\n"
+        "txt 512 6 d/0.txt cls 1536 1 d/0.cls\n"
+        "txt 2560 6 d/1.txt cls 4608 1 d/1.cls\n"
+        "txt 6656 6 "
+        "d/qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"
+        "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"
+        "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq2.txt cls 7680 1 "
+        "d/qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"
+        "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"
+        "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq2.cls\n"
+        "txt 8704 6 d/3.txt cls 9728 1 d/3.cls\n";
+    bool used;
+    uint32_t n;
+    make(4, "v1.2", 0);
+    const char *tar = write_set("tool");
+    uint64_t want = scan(tar, &used, &n);
+    dali.n_bytes = 0, dt_buffer_append(&dali, PLAIN, sizeof PLAIN - 1);
+    write_index(tar, "a.idx", &dali);
+    assert_true(scan(tar, &used, &n) == want);
+    assert_true(used);
+    assert_int_equal(n, 4);
+    make(4, "v1.2", ONE_LONG);
+    write_set("tool");
+    dali.n_bytes = 0, dt_buffer_append(&dali, ONE_IS_LONG, sizeof ONE_IS_LONG - 1);
+    write_index(tar, "a.idx", &dali);
+    scan(tar, &used, &n);
+    assert_false(used);
+    assert_int_equal(n, 4);
+}
+
+// The same mistake among so many members that looking at some would not find it: 199 are right.
+static void one_wrong_place_among_many(void **state) {
+    bool used;
+    uint32_t n;
+    make(100, "v1.2", 0);
+    dali.n_bytes = 0;
+    char *line = dt_xprintf("v1.2 100");
+    for (int i = 0; i < 200; i++) {
+        dt_buffer_append(&dali, line, strlen(line));
+        free(line);
+        line = dt_xprintf("%s%s %d %d d/%d.%s", i % 2 ? " " : "\n", i % 2 ? "cls" : "txt",
+                          512 + i * 1024 + (i == 101 ? 1024 : 0), i % 2 ? 1 : 6 + (i >= 20), i / 2,
+                          i % 2 ? "cls" : "txt");
+    }
+    dt_buffer_append(&dali, line, strlen(line));
+    free(line);
+    dt_buffer_append(&dali, "\n", 1);
+    const char *tar = write_set("many");
+    write_index(tar, "a.idx", &dali);
+    scan(tar, &used, &n);
+    assert_false(used);
+    assert_int_equal(n, 100);
 }
 
 static dt_status no_visit(void *arg, bool first, const char *ext, uint64_t offset, uint64_t size,
@@ -236,6 +302,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_rows_as_by_walking),
         cmocka_unit_test(an_index_of_another_tar_is_left_aside),
+        cmocka_unit_test(the_tool_of_dali),
+        cmocka_unit_test(one_wrong_place_among_many),
         cmocka_unit_test(texts_that_are_no_index),
         cmocka_unit_test(an_energon_index_disturbs_nothing),
         cmocka_unit_test(wids_lists),
