@@ -7,7 +7,7 @@ packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-de
           liblmdb-dev libjpeg-dev libspng-dev libwebp-dev libsndfile1-dev libxxhash-dev libjansson-dev libsqlite3-dev libhwloc-dev
           libcmocka-dev zlib1g-dev libzstd-dev)
 if [ "${1:-}" = "--tests" ]; then
-    packages+=(python3 python3-venv)
+    packages+=(python3 python3-venv sox)
 fi
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
