@@ -13,7 +13,8 @@
 // as that lane ends, to every other one that would have to wait.
 //
 // One mutex guards the table of slots; it is taken once a unit, never inside a sample. Memory is
-// allocated when the loader opens and not again.
+// allocated when the loader opens and not again, but for slots that tune() wants: a worker makes those, as
+// pinning memory takes long and tune() is called by the training thread.
 #include "loader_internal.h"
 
 #include "base/clock.h"
@@ -182,6 +183,10 @@ void *loader_work(void *arg) {
     dt_thread_name("dt-load");
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
+        if (l->n_made < l->n_wanted && !l->growing) {
+            loader_grow_ring(l); // one, so that samples come meanwhile
+            if (l->stopping) break;
+        }
         if (!claim(l, w, &u)) {
             sleep_until_work(l, w);
             continue;

@@ -44,6 +44,8 @@ typedef struct loader {
     pthread_cond_t work, ready, idle;
     slot *slots;
     int n_slots, n_made, max_slots; // in use, with memory, that can be had
+    int n_wanted;                   // slots that will be in use once a worker has made them
+    bool growing;                   // a worker makes one
     size_t slot_bytes;
     int unit; // samples a worker takes at once
     slot *filling;
@@ -82,8 +84,10 @@ void loader_tune(dt_batch_source *base, const dt_source_tuning *t);
 void loader_set_workers(loader *l, int n);
 // Starts threads up to n_workers. Under the lock. Those that cannot be started are done without.
 int loader_start_workers(loader *l);
-// n slots in use, their memory made. Under the lock, or before there are threads. (loader_open.c)
-dt_status loader_grow_ring(loader *l, int n);
+// n slots in use, their memory made, before there are threads. (loader_open.c)
+dt_status loader_make_ring(loader *l, int n);
+// One slot more towards n_wanted; for a worker. Under the lock, which is open while memory is got.
+void loader_grow_ring(loader *l);
 // What the pipeline is at, for a message: "reading FILE (record R) for 31 s".
 void loader_describe(const loader *l, char *text, size_t cap);
 

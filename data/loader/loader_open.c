@@ -90,14 +90,29 @@ static dt_status make_slot(loader *l, slot *s) {
     return DT_OK;
 }
 
-dt_status loader_grow_ring(loader *l, int n) {
-    if (n > l->max_slots) n = l->max_slots;
-    while (l->n_made < n) {
-        DT_TRY(make_slot(l, &l->slots[l->n_made]));
-        __atomic_store_n(&l->n_made, l->n_made + 1, __ATOMIC_RELAXED);
-    }
-    __atomic_store_n(&l->n_slots, n, __ATOMIC_RELAXED);
+dt_status loader_make_ring(loader *l, int n) {
+    for (; l->n_made < n; l->n_made++) DT_TRY(make_slot(l, &l->slots[l->n_made]));
+    l->n_slots = l->n_wanted = n;
     return DT_OK;
+}
+
+// Nobody looks at a slot's memory before it is counted, and only one worker adds slots at a time.
+void loader_grow_ring(loader *l) {
+    slot *s = &l->slots[l->n_made];
+    dt_status st = DT_OK;
+    l->growing = true;
+    pthread_mutex_unlock(&l->lock);
+    st = make_slot(l, s);
+    pthread_mutex_lock(&l->lock);
+    l->growing = false;
+    if (st == DT_OK)
+        __atomic_store_n(&l->n_made, l->n_made + 1, __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(&l->n_wanted, l->n_slots,
+                         __ATOMIC_RELAXED); // as many as there is memory for
+    if (l->n_slots < l->n_wanted && l->n_slots < l->n_made)
+        __atomic_store_n(&l->n_slots, l->n_slots + 1, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&l->work);
 }
 
 static dt_status make_ring(loader *l) {
@@ -107,7 +122,7 @@ static dt_status make_ring(loader *l) {
     if (more > most) more = most;
     l->max_slots = l->d->n_prefetch > 0 || more < n ? n : (int)more;
     l->slots = dt_xcalloc((size_t)l->max_slots, sizeof *l->slots);
-    return loader_grow_ring(l, n);
+    return loader_make_ring(l, n);
 }
 
 static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {

@@ -79,7 +79,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .wait_s = seconds(dt_counter_get(&l->wait_ns)),
                              .n_workers = count(&l->n_workers),
                              .max_workers = l->max_workers,
-                             .ring_slots = count(&l->n_slots),
+                             .ring_slots = count(&l->n_wanted),
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)count(&l->n_made)};
     for (int i = 0, n = n_started(l); i < n; i++) add_worker(&l->workers[i], out);
@@ -128,6 +128,12 @@ void loader_set_workers(loader *l, int n) {
     l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
 }
 
+// Slots that have no memory yet are made by a worker: pinning takes long, and this is the training thread.
+static void set_slots(loader *l, int n) {
+    __atomic_store_n(&l->n_wanted, n, __ATOMIC_RELAXED);
+    __atomic_store_n(&l->n_slots, n < l->n_made ? n : l->n_made, __ATOMIC_RELAXED);
+}
+
 void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
     loader *l = base->self;
     pthread_mutex_lock(&l->lock);
@@ -135,9 +141,7 @@ void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
         loader_set_workers(l, within(t->workers, 1, l->max_workers));
         loader_set_workers(l, within(l->n_workers, 1, loader_start_workers(l)));
     }
-    if (t->slots > 0 && loader_grow_ring(l, within(t->slots, 2, l->max_slots)) != DT_OK)
-        __atomic_store_n(&l->n_slots, l->n_made,
-                         __ATOMIC_RELAXED); // as many as there is memory for
+    if (t->slots > 0) set_slots(l, within(t->slots, 2, l->max_slots));
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
     if (t->readers > 0) dt_ahead_set_readers(l->ahead, t->readers);
