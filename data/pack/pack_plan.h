@@ -3,8 +3,8 @@
 #ifndef DT_DATA_PLAN_H
 #define DT_DATA_PLAN_H
 
+#include "data/raw/raw.h"
 #include "pack.h"
-#include "raw.h"
 
 #include "data/data.h"
 

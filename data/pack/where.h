@@ -2,7 +2,7 @@
 #ifndef DT_DATA_WHERE_H
 #define DT_DATA_WHERE_H
 
-#include "raw.h"
+#include "data/raw/raw.h"
 #include "transform.h"
 
 typedef struct dt_where dt_where;                 // shared by threads

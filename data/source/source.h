@@ -53,7 +53,7 @@ dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes);
 // data, not metadata), the text of `cls` and the like.
 dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t size);
 
-// A folder of raw files: appends their records. (source_folder.c)
+// A folder of raw files: appends their records. (data/raw/folder.c, which stands on this folder)
 dt_status dt_folder_load(dt_catalog *c, const char *path);
 
 // ---- sets ----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // fuzz_csv.c: any bytes as a CSV or a JSON table. Must answer, never crash, and give a full rectangle of
 // readable cells or an error with the file's name.
 #include "base/status.h"
-#include "data/pack/table.h"
+#include "data/raw/table.h"
 
 #include <stdlib.h>
 #include <string.h>

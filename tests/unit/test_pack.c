@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "data/pack/pattern.h"
+#include "data/raw/pattern.h"
 #include "data/source/blob.h"
 #include "data/source/source.h"
 #include "data/source/tar.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "data/pack/raw.h"
+#include "data/raw/raw.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "data/pack/raw.h"
+#include "data/raw/raw.h"
 #include "data_fixture.h"
 
 #include <sys/stat.h>

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "data/pack/raw.h"
-#include "data/pack/table.h"
+#include "data/raw/raw.h"
+#include "data/raw/table.h"
 #include "data_fixture.h"
 
 static dt_status parse(dt_table *t, const char *text) {

@@ -1,8 +1,8 @@
-// source_folder.c: a folder of raw files as a data set, without packing. Handy to look at a set; packing
+// folder.c: a folder of raw files as a data set, without packing. Handy to look at a set; packing
 // is faster for the disk, checks each record by hash, and is what a long job should read. Each file is
 // a shard of its own with one record, named as `dtrain pack` would (raw.c).
-#include "data/pack/raw.h"
-#include "source.h"
+#include "data/source/source.h"
+#include "raw.h"
 
 #include <stdlib.h>
 
