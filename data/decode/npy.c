@@ -118,11 +118,13 @@ static dt_status read_dictionary(cursor *c, dt_npy *a, bool *fortran) {
 }
 
 static dt_status set_strides(dt_npy *a, bool fortran, size_t n_bytes) {
+    for (int k = 0; k < a->n_axes; k++)
+        if (a->shape[k] == 0) return broken("an array without elements: its shape has a 0");
     a->n = 1;
     for (int k = 0; k < a->n_axes; k++) {
         int axis = fortran ? k : a->n_axes - 1 - k;
         a->stride[axis] = a->n;
-        if (a->shape[axis] > 0 && a->n > (int64_t)(n_bytes / (size_t)a->size) / a->shape[axis])
+        if (a->n > (int64_t)(n_bytes / (size_t)a->size) / a->shape[axis])
             return broken("cut: its elements are not all there");
         a->n *= a->shape[axis];
     }

@@ -158,6 +158,12 @@ static void what_is_wrong_is_named(void **state) {
     dt_span pickle = {(const uint8_t *)object, sizeof object - 1};
     assert_int_equal(decode(pickle, &spec, 1, &image), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "pickle"));
+    static const char none[] = "\x93NUMPY\x01\x00\x3c\x00"
+                               "{'descr': '<f4', 'fortran_order': False, "
+                               "'shape': (0, 4), }\n";
+    dt_span nothing = {(const uint8_t *)none, sizeof none - 1};
+    assert_int_equal(decode(nothing, &spec, 4, &image), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "without elements"));
     assert_int_equal(decode(file_of("compressed"), &spec, 1, &image), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "compressed"));
     assert_int_equal(dt_decode_image(decoder, file_of("fits_m32"), 3, 0, 0, NULL, &image),
