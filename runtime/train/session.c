@@ -39,6 +39,26 @@ static bool asks_for(const dt_config *c, const char *metric) {
     return false;
 }
 
+// Errors of numbers are only there for a head that gives numbers.
+static bool head_gives_numbers(const dt_config *c) {
+    const char *loss = dt_config_str(c, "train.loss");
+    return strcmp(loss, "mse") == 0 || strcmp(loss, "smooth_l1") == 0;
+}
+
+static dt_status check_metrics(const dt_config *c) {
+    static const char *const OF_NUMBERS[] = {"mae", "rmse"};
+    for (size_t i = 0; i < 2 && !head_gives_numbers(c); i++)
+        if (asks_for(c, OF_NUMBERS[i])) {
+            bool best = strcmp(dt_config_str(c, "eval.best"), OF_NUMBERS[i]) == 0;
+            return dt_config_fail(c, best ? "eval.best" : "eval.metrics",
+                                  "%s is of numbers, and train.loss: %s is of a model that gives "
+                                  "classes: use accuracy or loss, or train.loss mse or smooth_l1 "
+                                  "with a field of numbers",
+                                  OF_NUMBERS[i], dt_config_str(c, "train.loss"));
+        }
+    return DT_OK;
+}
+
 // Splits by a metadata column have people in the test who were never trained on.
 static bool split_is_disjoint(const dt_config *c) {
     const dt_cnode *split = dt_config_node(c, "data.split");
@@ -59,6 +79,7 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
                               "train.global_batch=%d",
                               s->global_batch, s->micro_batch,
                               (s->global_batch / s->micro_batch + 1) * s->micro_batch);
+    DT_TRY(check_metrics(c));
     s->n_leaves = s->global_batch / s->micro_batch;
     s->eval_batch =
         dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
@@ -330,7 +351,6 @@ dt_status dt_session_make_evaluator(dt_session *s) {
     if (s->evaluator) return DT_OK;
     if (!s->stepper && !s->own_team) DT_TRY(dt_team_create(&s->own_team, team_threads(s), "lane"));
     const dt_config *c = s->config;
-    const char *loss = dt_config_str(c, "train.loss");
     dt_evaluator_opts o = {.comm = s->comm,
                            .graph = s->eval_graph,
                            .plan = s->eval_plan,
@@ -344,7 +364,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                            .verify =
                                split_is_disjoint(c) || asks_for(c, "eer") || asks_for(c, "auc"),
                            .confusion = asks_for(c, "confusion"),
-                           .errors = strcmp(loss, "mse") == 0 || strcmp(loss, "smooth_l1") == 0};
+                           .errors = head_gives_numbers(c)};
     return dt_evaluator_create(&s->evaluator, &o);
 }
 
