@@ -71,22 +71,36 @@ static dt_status apply_where(dt_data *d, const dt_config *c) {
     return st;
 }
 
-static dt_status find_column(const dt_data *d, const dt_cnode *node, const char *what, int *out) {
-    bool scalar = node && dt_cnode_kind(node) == DT_C_SCALAR;
-    *out = scalar ? dt_catalog_find_column(d->set->catalog, dt_cnode_str(node)) : -1;
-    int field = scalar ? dt_fields_find(&d->fields, dt_cnode_str(node)) : -1;
-    if (*out < 0 && field >= 0)
-        *out = d->fields.f[field].column; // a class field stands for its column
-    if (*out >= 0) return DT_OK;
-    char names[256] = "none";
-    size_t at = 0;
+// A class field stands for its column.
+static int column_of(const dt_data *d, const dt_cnode *node) {
+    if (!node || dt_cnode_kind(node) != DT_C_SCALAR) return -1;
+    int column = dt_catalog_find_column(d->set->catalog, dt_cnode_str(node));
+    int field = dt_fields_find(&d->fields, dt_cnode_str(node));
+    return column < 0 && field >= 0 ? d->fields.f[field].column : column;
+}
+
+static void list_name(char *names, size_t cap, const char *name) {
+    size_t n = strlen(names);
+    snprintf(names + n, cap - n, "%s%s", n ? ", " : "", name);
+}
+
+// `numbers`: number columns would do as well.
+static dt_status no_column(const dt_data *d, const dt_cnode *node, const char *what, bool numbers) {
     const dt_catalog *c = d->set->catalog;
-    for (uint32_t i = 0; i < c->n_columns && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
-                               dt_catalog_str(c, c->columns[i].name));
-    return dt_fail(DT_E_USAGE, "%s: %s: the data set has no metadata column '%s'; it has: %s",
-                   node ? dt_cnode_where(node) : "config", what, scalar ? dt_cnode_str(node) : "",
-                   names);
+    char names[512] = "";
+    for (uint32_t i = 0; numbers && i < c->n_reals; i++)
+        list_name(names, sizeof names, dt_catalog_str(c, c->reals[i].name));
+    for (uint32_t i = 0; i < c->n_columns; i++)
+        list_name(names, sizeof names, dt_catalog_str(c, c->columns[i].name));
+    bool scalar = node && dt_cnode_kind(node) == DT_C_SCALAR;
+    return dt_fail(DT_E_USAGE, "%s: %s: the data set has no %scolumn '%s'; it has: %s",
+                   node ? dt_cnode_where(node) : "config", what, numbers ? "" : "metadata ",
+                   scalar ? dt_cnode_str(node) : "", names[0] ? names : "none");
+}
+
+static dt_status find_column(const dt_data *d, const dt_cnode *node, const char *what, int *out) {
+    *out = column_of(d, node);
+    return *out >= 0 ? DT_OK : no_column(d, node, what, false);
 }
 
 // ---- view ----------------------------------------------------------------------------------------
@@ -234,7 +248,8 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     const dt_cnode *weight = dt_config_node(c, "data.weight");
     if (balance) DT_TRY(find_column(d, balance, "data.balance", &s.balance));
     if (weight) s.real = dt_catalog_find_real(catalog, dt_cnode_str(weight));
-    if (weight && s.real < 0) DT_TRY(find_column(d, weight, "data.weight", &s.column));
+    if (weight && s.real < 0) s.column = column_of(d, weight);
+    if (weight && s.real < 0 && s.column < 0) return no_column(d, weight, "data.weight", true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
     if (d->set->is_weighted) {
@@ -246,6 +261,12 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     }
     dt_status st = dt_weights_make(&d->weights, catalog, &d->view, samples, n, &s);
     free(set_of);
+    if (st ==
+        DT_E_DATA) { // the set may be what it should be; the column that was chosen does not fit
+        char *why = dt_xstrdup(dt_error_message());
+        st = dt_config_fail(c, weight ? "data.weight" : "data.balance", "%s", why);
+        free(why);
+    }
     DT_TRY(st);
     d->sampler.seed = d->seed;
     d->sampler.n = n;

@@ -26,6 +26,9 @@ within_a_second=(bash -c 'ulimit -t 1; exec "$@"' bash)
 # -- config
 expect 2 "nope.yaml" "$DTRAIN" "$work/nope.yaml"
 expect 2 "train.epochs" "$DTRAIN" "$config" train.epochs=minus
+expect 2 "rmse is of numbers" "$DTRAIN" check "$config" 'eval.metrics=[accuracy, rmse]'
+expect 2 "mae is of numbers" "$DTRAIN" "$config" eval.best=mae
+expect 2 "no usable value in column hand" "$DTRAIN" check "$config" data.weight=hand
 expect 2 "global_batch" "$DTRAIN" "$config" train.global_bach=32
 printf 'run: {name: x\n' >"$work/a.yaml";        expect 2 "a.yaml:" "$DTRAIN" "$work/a.yaml"
 printf 'run: [1, 2]\n' >"$work/b.yaml";           expect 2 "b.yaml:1:" "$DTRAIN" "$work/b.yaml"
