@@ -35,8 +35,8 @@ static const char *base_of(const char *path) {
 }
 
 bool dt_neighbour_is_named(const char *list, size_t n_list, const char *name) {
-    for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
-        if (strcmp(p, name) == 0) return true;
+    for (size_t at = 0; at < n_list; at += strlen(list + at) + 1)
+        if (strcmp(list + at, name) == 0) return true;
     return false;
 }
 

@@ -93,9 +93,10 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, boo
     DT_TRY(st);
     *may_replace = source_hash == 0;
     if (source_hash)
-        dt_warn("%s: changed since its index was written: scanned, and not checked by hash; pack "
-                "it again",
-                j->path);
+        dt_warn_alike(
+            "%s: changed since its index was written: scanned, and not checked by hash; pack "
+            "it again",
+            j->path);
     return DT_OK;
 }
 

@@ -71,9 +71,10 @@ static dt_status append_file(opening *o, size_t i) {
 // A list of shards that is older than its shards is worth a line.
 static void compare_count(const dt_found *f, uint32_t n) {
     if (f->n_records >= 0 && f->n_records != n)
-        dt_warn("%s: has %u records, and the list of shards says %lld: it is not the one that was "
-                "listed",
-                f->path, n, (long long)f->n_records);
+        dt_warn_alike(
+            "%s: has %u records, and the list of shards says %lld: it is not the one that was "
+            "listed",
+            f->path, n, (long long)f->n_records);
 }
 
 static bool is_mixed(const opening *o) {
@@ -99,7 +100,8 @@ static dt_status append_all(opening *o) {
         bool theirs = mixed && column >= 0 && c->n_records > first &&
                       dt_catalog_has(c, column, first, c->n_records);
         if (theirs && !told)
-            dt_warn("%s: its records have a column `set` of their own, which is kept", f->path);
+            dt_warn_alike("%s: its records have a column `set` of their own, which is kept",
+                          f->path);
         told = told || theirs;
         if (mixed && !theirs) DT_TRY(dt_catalog_set_from(c, first, "set", f->name));
     }
@@ -108,9 +110,10 @@ static dt_status append_all(opening *o) {
 
 static void tell(const opening *o) {
     if (o->n_bad)
-        dt_warn("%u records have metadata that cannot be read and are without those columns; the "
-                "first: %s",
-                o->n_bad, o->first_bad);
+        dt_warn_alike(
+            "%u records have metadata that cannot be read and are without those columns; the "
+            "first: %s",
+            o->n_bad, o->first_bad);
     if (o->cache.n_files) {
         char *dir = dt_unpack_dir(&o->cache);
         dt_warn("unpacked %llu compressed files, %.0f MB, into %s (data.cache_dir), which may take "
