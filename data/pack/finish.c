@@ -152,9 +152,12 @@ typedef struct filler {
     dt_finish_counts *counts;
 } filler;
 
-// Rows that repeat others say which.
+// Rows that repeat others say which, if there is a column for it: the set is good without.
 static dt_status name_duplicates(const filler *f, const uint32_t *item) {
     const dt_raw *raw = f->c->raw;
+    f->counts->named = f->catalog->n_columns < DT_MAX_COLUMNS ||
+                       dt_catalog_find_column(f->catalog, "duplicate_of") >= 0;
+    if (!f->counts->named) return DT_OK;
     for (uint32_t r = 0; r < f->catalog->n_records && f->counts->n_duplicates; r++)
         if (f->first[item[r]] != DT_NO_DUPLICATE)
             DT_TRY(dt_catalog_set_at(f->catalog, r, "duplicate_of",

@@ -22,6 +22,7 @@ typedef struct dt_finish_counts {
     size_t n_records, n_duplicates;
     uint64_t n_bytes;        // of members
     uint32_t twin_a, twin_b; // items of the first duplicate, if there is one
+    bool named;              // rows that repeat others say which
 } dt_finish_counts;
 
 // Ends the gathering of rows; indexes are written beside the files in w->set, then the database. fail:

@@ -406,9 +406,11 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
             (double)n->n_bytes / 1e6, classes, p->plan.pattern, s, (double)p->raw.n / s, ignored);
     if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
     if (n->n_duplicates)
-        dt_warn("%zu records repeat others, the first: %s is the same as %s; column duplicate_of "
-                "names them, --duplicates drop leaves them out",
-                n->n_duplicates, p->raw.items[n->twin_b].name, p->raw.items[n->twin_a].name);
+        dt_warn("%zu records repeat others, the first: %s is the same as %s; %s, --duplicates "
+                "drop leaves them out",
+                n->n_duplicates, p->raw.items[n->twin_b].name, p->raw.items[n->twin_a].name,
+                n->named ? "column duplicate_of names them"
+                         : "there is no column left to name them in");
 }
 
 static dt_status finish(packing *p, dt_finish_counts *counts) {
@@ -481,7 +483,8 @@ static dt_status build(packing *p) {
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     char *why = dt_xstrdup(dt_error_message());
-    dt_gather_destroy(p->rows); // has a journal open, and on NFS a folder is kept by what is open in it
+    dt_gather_destroy(
+        p->rows); // has a journal open, and on NFS a folder is kept by what is open in it
     p->rows = NULL;
     if (st != DT_E_STORAGE && st != DT_E_PEER && !dt_work_is_publishing(&p->work)) {
         dt_work_remove(&p->work);

@@ -427,6 +427,28 @@ static uint32_t kept(const char *source, const char *out, const char *where, dt_
     return n;
 }
 
+// Which records repeat others is not worth a set that is whole but for that.
+static void equal_contents_without_a_free_column(void **state) {
+    char table[2048] = "stem";
+    for (int i = 0; i < 64; i++) sprintf(table + strlen(table), ",c%d", i);
+    strcat(table, "\na");
+    for (int i = 0; i < 64; i++) strcat(table, ",text");
+    strcat(table, "\n");
+    fixture_write(fixture_path("crowd.csv"), table, strlen(table));
+    fixture_write(fixture_path("crowd/x/a.npy"), "same", 4);
+    fixture_write(fixture_path("crowd/x/b.npy"), "same", 4);
+    const char *out = fixture_path("crowd.tar");
+    dt_pack_opts o = {
+        .source = fixture_path("crowd"), .out = out, .join = fixture_path("crowd.csv")};
+    must(dt_data_pack(&o));
+    dt_set *s;
+    must(dt_set_open(&s, &out, 1));
+    assert_int_equal(s->catalog->n_records, 2);
+    assert_int_equal(s->catalog->n_columns, 64);
+    assert_int_equal(dt_catalog_find_column(s->catalog, "duplicate_of"), -1);
+    dt_set_close(s);
+}
+
 static void records_that_are_dropped_by_expression(void **state) {
     fixture_biometric(fixture_path("people"), 4, 10);
     const char *p = fixture_path("people");
@@ -528,6 +550,7 @@ int main(void) {
         cmocka_unit_test(odd_names),
         cmocka_unit_test(none_and_one),
         cmocka_unit_test(equal_contents),
+        cmocka_unit_test(equal_contents_without_a_free_column),
         cmocka_unit_test(records_that_are_dropped_by_expression),
         cmocka_unit_test(records_of_several_kinds_of_metadata),
     };
