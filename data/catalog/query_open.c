@@ -144,10 +144,11 @@ typedef struct identity {
     uint64_t n_bytes, stamp;
 } identity;
 
-static dt_status identify(const char *file, identity *id) {
+static dt_status identify(const char *file, uint64_t stored, identity *id) {
     dt_blob b;
     DT_TRY(dt_blob_open(&b, file));
     dt_status st = dt_blob_stamp(&b, &id->stamp);
+    if (st == DT_OK) st = dt_blob_match_stamp(&b, stored, &id->stamp);
     id->n_bytes = b.n_bytes;
     dt_blob_close(&b);
     return st;
@@ -167,9 +168,12 @@ static dt_status find_shard(dt_query *q, const char *file, identity id, int *gro
         g->n_shards ? bsearch(&want, g->shards, (size_t)g->n_shards, sizeof want, compare_shards)
                     : NULL;
     if (!x) return DT_OK;
-    if (id.stamp == 0) DT_TRY(identify(file, &id));
     char hex[17];
     dt_hash_hex(id.stamp, hex);
+    if (id.stamp == 0 || strcmp(hex, x->stamp) != 0) {
+        DT_TRY(identify(file, strtoull(x->stamp, NULL, 16), &id));
+        dt_hash_hex(id.stamp, hex);
+    }
     if (id.n_bytes != x->n_bytes || strcmp(hex, x->stamp) != 0) return stale(g->path, file);
     *out = x;
     return DT_OK;
