@@ -365,7 +365,8 @@ static dt_status append_records(reader *r, ext_map *map, uint32_t shard) {
     return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
 }
 
-static dt_status append_rows(reader *r, uint64_t stamp, uint64_t source_hash) {
+// fixed: the first bytes of the payload; stamp: of the data file as it is.
+static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
     file_column cols[DT_MAX_COLUMNS];
     file_real reals[DT_MAX_COLUMNS];
     ext_map map = {.exts = take(r, 4 * (uint64_t)r->n_exts)};
@@ -375,8 +376,9 @@ static dt_status append_rows(reader *r, uint64_t stamp, uint64_t source_hash) {
     DT_TRY(read_reals(r, reals));
     uint32_t shard = dt_catalog_add_shard(r->c, r->data_path, r->data_bytes);
     uint32_t first = r->c->n_records;
-    r->c->shards[shard].source_hash = source_hash;
+    r->c->shards[shard].source_hash = u64_at(fixed, 2);
     r->c->shards[shard].stamp = stamp;
+    r->c->shards[shard].changed = stamp != u64_at(fixed, 1);
     DT_TRY(append_records(r, &map, shard));
     for (uint32_t k = 0; k < r->n_columns; k++) DT_TRY(append_column(r, &cols[k], first));
     for (uint32_t k = 0; k < r->n_reals; k++) DT_TRY(append_real(r, &reals[k], first));
@@ -444,7 +446,7 @@ dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index
         return damaged(&r, "cut in the strings");
     if (r.n_columns > DT_MAX_COLUMNS || r.n_reals > DT_MAX_COLUMNS || r.n_exts > DT_MAX_EXTENSIONS)
         return damaged(&r, "too many columns or extensions");
-    return append_rows(&r, stamp, u64_at(fixed, 2));
+    return append_rows(&r, fixed, stamp);
 }
 
 dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool *stale) {

@@ -128,8 +128,9 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// Whether any data of OUT is there, and whether all of it is, made in just this way. A catalog or an index
-// whose data is gone is nothing to keep: it is replaced with the set.
+// Whether any data of OUT is there, and whether all of it is, made in just this way and, as far as stamps
+// see, as it was made. A catalog or an index whose data is gone is nothing to keep: it is replaced with the
+// set.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
     size_t n = 0, n_data = 0;
@@ -143,7 +144,8 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
         char *path = dt_xprintf("%s/%s", p->plan.folder, p->plan.name[i]);
         bool found = false, stale = false;
         bool ok = dt_io_exists(path) && dt_index_load(c, path, &found, &stale) == DT_OK;
-        *same = ok && found && !stale && c->shards[c->n_shards - 1].source_hash == p->fingerprint;
+        const dt_shard *s = ok && found && !stale ? &c->shards[c->n_shards - 1] : NULL;
+        *same = s && !s->changed && s->source_hash == p->fingerprint;
         free(path);
     }
     dt_catalog_destroy(c);
@@ -159,8 +161,8 @@ static dt_status say_same(const packing *p) {
 static dt_status say_other(const packing *p) {
     return dt_fail(
         DT_E_USAGE,
-        "%s exists and was made from something else than %s, with other options, or is not "
-        "complete: remove it or pack with --overwrite",
+        "%s exists and was made from something else than %s, with other options, is not complete, "
+        "or was changed since: remove it or pack with --overwrite",
         p->plan.out, p->o->source);
 }
 

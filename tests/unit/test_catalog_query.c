@@ -404,6 +404,7 @@ static void a_set_with_stamps_of_before_is_the_same(void **state) {
         dt_query_close(q);
         dt_set *again = open_set(&set, 1);
         assert_int_equal(again->catalog->shards[0].stamp, k ? old : now);
+        assert_false(again->catalog->shards[0].changed);
         assert_true(again->catalog->members[0].has_hash);
         assert_int_equal(dt_query_open(&q, again->catalog), DT_OK);
         dt_query_close(q);

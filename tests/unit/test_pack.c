@@ -182,6 +182,33 @@ static void what_exists_is_left_alone(void **state) {
     dt_set_close(s);
 }
 
+// Who is told that a set was changed since it was packed, and to pack again, is not told that nothing is to do.
+static void what_was_changed_is_not_packed_already(void **state) {
+    static const char *const OUTS[] = {"hurt.tar", "hurt.lmdb"};
+    static const char *const FILES[] = {"hurt.tar", "hurt.lmdb/data.mdb"};
+    for (int k = 0; k < 2; k++) {
+        const char *file = fixture_path(FILES[k]);
+        dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[k])};
+        size_t n;
+        fixture_pack(raw, o.out);
+        uint8_t *data = fixture_read(file, &n);
+        data[512] ^= 1;
+        fixture_write(file, data, n);
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        assert_non_null(strstr(dt_error_message(), "was changed since"));
+        assert_non_null(strstr(dt_error_message(), "--overwrite"));
+        o.overwrite = true;
+        assert_int_equal(dt_data_pack(&o), DT_OK);
+        o.overwrite = false;
+        assert_int_equal(dt_data_pack(&o), DT_OK); // done already
+        uint8_t *again = fixture_read(file, &n);
+        data[512] ^= 1;
+        assert_memory_equal(again, data, n);
+        free(again);
+        free(data);
+    }
+}
+
 // The data was removed by hand: a catalog and indexes without it keep nobody from packing again.
 static void a_catalog_alone_is_replaced(void **state) {
     static const char *const OUTS[] = {"gone.lmdb", "gone-{00..01}.tar"};
@@ -532,6 +559,7 @@ int main(void) {
         cmocka_unit_test(what_tar_appends_is_noticed),
         cmocka_unit_test(a_missing_shard_is_named),
         cmocka_unit_test(what_exists_is_left_alone),
+        cmocka_unit_test(what_was_changed_is_not_packed_already),
         cmocka_unit_test(a_catalog_alone_is_replaced),
         cmocka_unit_test(a_catalog_of_another_set_stays),
         cmocka_unit_test(a_set_that_comes_to_its_place_is_left_alone),
