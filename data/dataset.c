@@ -397,13 +397,16 @@ static void make_description(dt_data *d) {
                                 d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed);
 }
 
-// A device plays the ends of lists, of images of bytes.
+// A device plays the ends of lists, of images of bytes; one block an image, so large ones stay with the loader, which
+// is good at them.
+enum { MOST_DEVICE_BYTES = 1 << 20 };
+
 static void leave_steps(dt_data *d, const dt_config *c) {
     if (!d->backend || !d->backend->device) return;
     if (strcmp(dt_config_str(c, "data.augment_on"), "host") == 0) return;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
-        if (f->augment && !f->array.f32)
+        if (f->augment && !f->array.f32 && f->sample_bytes <= MOST_DEVICE_BYTES)
             d->fields.info[i].n_steps = dt_augment_device_steps(f->augment);
     }
 }

@@ -47,10 +47,15 @@ void dt_catalog_destroy(dt_catalog *c) {
     free(c);
 }
 
-static void *grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
-    if (n < *cap) return p;
-    *cap = n < 16 ? 16 : n * 2;
+static void *grow_by(void *p, uint32_t *cap, uint32_t n, uint32_t more, size_t size) {
+    uint64_t need = (uint64_t)n + more;
+    if (need <= *cap) return p;
+    *cap = need > UINT32_MAX / 3 ? (uint32_t)need : (uint32_t)(need * 3 / 2);
     return dt_xrealloc(p, *cap * size);
+}
+
+static void *grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
+    return grow_by(p, cap, n, n < 16 ? 16 : 1, size);
 }
 
 static uint32_t add_string(dt_catalog *c, const char *s) {
@@ -90,13 +95,6 @@ uint32_t dt_catalog_intern(dt_catalog *c, const char *s) {
 static uint32_t intern_string(dt_catalog *c, const char *s) {
     uint32_t id = dt_catalog_intern(c, s); // may move the list
     return c->interned[id];
-}
-
-static void *grow_by(void *p, uint32_t *cap, uint32_t n, uint32_t more, size_t size) {
-    uint64_t need = (uint64_t)n + more;
-    if (need <= *cap) return p;
-    *cap = need > UINT32_MAX / 3 ? (uint32_t)need : (uint32_t)(need * 3 / 2);
-    return dt_xrealloc(p, *cap * size);
 }
 
 dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n) {

@@ -47,6 +47,7 @@ struct dt_audio_file {
     // others: libsndfile, at `at` of the bytes and `position` of the samples
     const char *name;
     SNDFILE *sound;
+    bool only_on; // cannot seek
     sf_count_t at, position;
     float block[BLOCK];
 };
@@ -221,13 +222,14 @@ static dt_status read_frames(dt_audio_file *f, float *out, size_t n) {
 // Codecs that cannot seek, GSM for one, are read from the beginning.
 static dt_status go_to(dt_audio_file *f, int64_t begin) {
     if (begin == 0 && f->position == 0) return DT_OK;
-    if (sf_seek(f->sound, begin, SEEK_SET) == begin) {
+    if (!f->only_on && sf_seek(f->sound, begin, SEEK_SET) == begin) {
         f->position = begin;
         return DT_OK;
     }
-    DT_TRY(open_sound(f));
+    if (!f->only_on || begin < f->position) DT_TRY(open_sound(f));
+    f->only_on = true;
     int64_t at_once = BLOCK / f->info.channels;
-    for (int64_t left = begin; left > 0; left -= at_once)
+    for (int64_t left = begin - f->position; left > 0; left -= at_once)
         DT_TRY(read_frames(f, f->block, (size_t)(left < at_once ? left : at_once)));
     return DT_OK;
 }
@@ -245,6 +247,7 @@ static dt_status check_info(const dt_audio_info *i, const char *kind) {
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
     if (f->sound) sf_close(f->sound);
     f->sound = NULL;
+    f->only_on = false;
     f->bytes = bytes;
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
     bool ours = false;
@@ -254,7 +257,7 @@ dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out
     f->name = kind->name;
     if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0)
         DT_TRY(open_wav(f, bytes, &ours));
-    if (!ours) DT_TRY(dt_audio_check_whole(kind, bytes));
+    if (!ours) DT_TRY(dt_audio_check_whole(kind, &f->bytes));
     if (!ours) DT_TRY(open_sound(f));
     DT_TRY(check_info(&f->info, f->name));
     *out = f->info;

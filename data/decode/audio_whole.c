@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { UNKNOWN = 0x7fff0000, PAGE = 27, MAX_STREAMS = 16 };
+enum { UNKNOWN = 0x7f000000, PAGE = 27, MAX_STREAMS = 16 };
 
 static uint64_t big(const uint8_t *p, int n) {
     uint64_t v = 0;
@@ -54,8 +54,16 @@ static dt_status check_chunks(const char *what, dt_span s, const char *samples) 
 static dt_status check_rf64(dt_span s) {
     if (s.n_bytes < 36 || memcmp(s.data + 12, "ds64", 4) != 0)
         return dt_fail(DT_E_DATA, "RF64: no sizes before the format");
-    uint64_t n = little(s.data + 28, 8); // of the samples
-    return n > s.n_bytes ? cut("RF64", n, s.n_bytes) : DT_OK;
+    uint64_t samples = little(s.data + 28, 8);
+    for (size_t at = 12; s.n_bytes - at >= 8;) {
+        uint64_t n = little(s.data + at + 4, 4);
+        size_t left = s.n_bytes - at - 8;
+        if (memcmp(s.data + at, "data", 4) == 0)
+            return samples > left ? cut("RF64", samples, left) : DT_OK;
+        if (n + (n & 1) > left) break;
+        at += 8 + (size_t)(n + (n & 1));
+    }
+    return dt_fail(DT_E_DATA, "RF64: cut: it ends before its samples begin");
 }
 
 static dt_status check_wav(dt_span s) {
@@ -109,14 +117,17 @@ static uint32_t crc_of(uint32_t crc, const uint8_t *p, size_t n) {
     return crc;
 }
 
+static bool is_page(dt_span s, size_t at) {
+    return s.n_bytes - at >= 4 && memcmp(s.data + at, "OggS", 4) == 0;
+}
+
 // Bytes of the page at `at`, whose checksum is right.
 static dt_status read_page(dt_span s, size_t at, size_t *n_bytes) {
     static const uint8_t ZERO[4] = {0};
     const uint8_t *p = s.data + at;
     size_t left = s.n_bytes - at, n = PAGE;
     if (left < PAGE) return cut("Ogg", at + PAGE, s.n_bytes);
-    if (memcmp(p, "OggS", 4) != 0)
-        return dt_fail(DT_E_DATA, "Ogg: damaged: no page at byte %zu", at);
+    if (!is_page(s, at)) return dt_fail(DT_E_DATA, "Ogg: damaged: no page at byte %zu", at);
     n += p[26];
     if (left < n) return cut("Ogg", at + n, s.n_bytes);
     for (int i = 0; i < p[26]; i++) n += p[PAGE + i];
@@ -151,27 +162,37 @@ static dt_status follow(stream *streams, const uint8_t *page, size_t at) {
     return DT_OK;
 }
 
-static dt_status check_ogg(dt_span s) {
+static bool any_open(const stream *streams) {
+    bool any = false;
+    for (int i = 0; i < MAX_STREAMS; i++) any = any || streams[i].open;
+    return any;
+}
+
+static dt_status check_ogg(dt_span *whole) {
+    const dt_span s = *whole;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     stream streams[MAX_STREAMS] = {{0}};
     size_t n = 0;
     pthread_once(&once, make_crc_table);
     for (size_t at = 0; at < s.n_bytes; at += n) {
+        if (at > 0 && !any_open(streams) && !is_page(s, at)) {
+            whole->n_bytes = at;
+            break;
+        }
         DT_TRY(read_page(s, at, &n));
         DT_TRY(follow(streams, s.data + at, at));
     }
-    for (int i = 0; i < MAX_STREAMS; i++)
-        if (streams[i].open)
-            return dt_fail(DT_E_DATA, "Ogg: cut: its last page says that others follow");
+    if (any_open(streams))
+        return dt_fail(DT_E_DATA, "Ogg: cut: its last page says that others follow");
     return DT_OK;
 }
 
-dt_status dt_audio_check_whole(const dt_kind *k, dt_span s) {
+dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s) {
     if (strcmp(k->name, "ogg") == 0) return check_ogg(s);
-    if (s.n_bytes < 12) return DT_OK; // too short for a size: the decoder says so
-    if (strcmp(k->name, "wav") == 0) return check_wav(s);
-    if (strcmp(k->name, "aiff") == 0) return check_size("AIFF", big(s.data + 4, 4), 8, s.n_bytes);
-    if (strcmp(k->name, "au") == 0) return check_au(s);
-    if (strcmp(k->name, "caf") == 0) return check_caf(s);
+    if (s->n_bytes < 12) return DT_OK; // too short for a size: the decoder says so
+    if (strcmp(k->name, "wav") == 0) return check_wav(*s);
+    if (strcmp(k->name, "aiff") == 0) return check_chunks("AIFF", *s, "SSND");
+    if (strcmp(k->name, "au") == 0) return check_au(*s);
+    if (strcmp(k->name, "caf") == 0) return check_caf(*s);
     return DT_OK;
 }

@@ -113,9 +113,25 @@ static dt_status read_lists(dt_data *d, const char *folder) {
     return st;
 }
 
-static void write_line(const dt_data *d, const char *path, uint32_t record, uint32_t member,
-                       const char *reason, bool left_out) {
+static void put_line(dt_json *j, const dt_data *d, uint32_t record, uint32_t member,
+                     const char *reason, bool left_out) {
     const dt_catalog *c = d->set->catalog;
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "file", c->shards[c->records[record].shard].path);
+    dt_json_string(j, "record", dt_catalog_str(c, c->records[record].key));
+    if (member < c->n_members) {
+        dt_json_string(j, "member", dt_catalog_str(c, c->exts[c->members[member].ext]));
+        dt_json_int(j, "offset", (int64_t)c->members[member].offset);
+        dt_json_int(j, "bytes", (int64_t)c->members[member].size);
+    }
+    dt_json_string(j, "reason", reason);
+    if (left_out) dt_json_bool(j, "left_out", true);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+}
+
+static void append_line(const dt_data *d, const char *path, uint32_t record, uint32_t member,
+                        const char *reason) {
     int fd;
     dt_json j;
     if (dt_io_open_append(&fd, path) != DT_OK) {
@@ -123,18 +139,7 @@ static void write_line(const dt_data *d, const char *path, uint32_t record, uint
         return;
     }
     dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    dt_json_string(&j, "file", c->shards[c->records[record].shard].path);
-    dt_json_string(&j, "record", dt_catalog_str(c, c->records[record].key));
-    if (member < c->n_members) {
-        dt_json_string(&j, "member", dt_catalog_str(c, c->exts[c->members[member].ext]));
-        dt_json_int(&j, "offset", (int64_t)c->members[member].offset);
-        dt_json_int(&j, "bytes", (int64_t)c->members[member].size);
-    }
-    dt_json_string(&j, "reason", reason);
-    if (left_out) dt_json_bool(&j, "left_out", true);
-    dt_json_end_object(&j);
-    dt_json_newline(&j);
+    put_line(&j, d, record, member, reason, false);
     if (dt_io_write(fd, path, j.data, j.n_bytes) != DT_OK) dt_warn("%s", dt_error_message());
     dt_io_close(fd, path);
     dt_json_fini(&j);
@@ -189,6 +194,8 @@ static void tell_unused(dt_data *d) {
     uint8_t *used = dt_xcalloc(n_records + 1, 1);
     const char *log = d->skips.log_path;
     bool list = log && dt_log_rank() == 0 && !dt_io_exists(log);
+    dt_json j;
+    dt_json_init(&j);
     for (size_t i = 0; i < (size_t)d->view.n * (size_t)d->view.width; i++)
         used[d->view.record[i]] = 1;
     for (uint32_t r = 0; r < n_records; r++) {
@@ -197,8 +204,11 @@ static void tell_unused(dt_data *d) {
         int reason = why_unused(d, r);
         if (n[reason]++ == 0) first[reason] = r;
         if (list && n_all++ < MAX_LISTED)
-            write_line(d, log, r, UINT32_MAX, reason_text(d, reason, text, sizeof text), true);
+            put_line(&j, d, r, UINT32_MAX, reason_text(d, reason, text, sizeof text), true);
     }
+    if (j.n_bytes > 0 && dt_io_write_file(log, j.data, j.n_bytes) != DT_OK)
+        dt_warn("%s", dt_error_message());
+    dt_json_fini(&j);
     for (int k = 0; k < N_REASONS; k++)
         if (n[k] > 0) warn_unused(d, k, n[k], first[k]);
     free(used);
@@ -234,7 +244,7 @@ void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *rea
     if (mark(k, record)) {
         dt_counter_add(&k->n, 1);
         dt_warn("skipped: %s", reason);
-        if (k->log_path) write_line(d, k->log_path, record, member, reason, false);
+        if (k->log_path) append_line(d, k->log_path, record, member, reason);
     }
     pthread_mutex_unlock(&k->lock);
 }

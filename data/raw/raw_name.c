@@ -128,6 +128,21 @@ static size_t class_of(const char *name, const char **begin) {
     return slash ? (size_t)(slash - *begin) : 0;
 }
 
+// Names the first by name: the order of items is that of the threads that found them.
+static dt_status say_without_class(const dt_raw_found *f) {
+    const char *least = NULL, *begin;
+    for (size_t i = 0; i < f->raw->n; i++) {
+        const char *name = f->raw->items[i].name;
+        if (class_of(name + f->n_strip, &begin) == 0 && *begin != '/' &&
+            (!least || strcmp(name, least) < 0))
+            least = name;
+    }
+    return dt_fail(DT_E_USAGE,
+                   "%s: lies in no class folder, and others do; put files in a folder for each "
+                   "class, or say what names mean: --pattern '{label}_{n}.jpg', --join labels.csv",
+                   least);
+}
+
 // The label of each item, and all that there are, sorted. Neighbours are of one folder as a rule.
 static dt_status find_labels(const dt_raw_found *f, const char **labels, const char **sorted,
                              size_t *n_classes) {
@@ -136,12 +151,7 @@ static dt_status find_labels(const dt_raw_found *f, const char **labels, const c
     size_t n_last = 0, n_sorted = 0;
     for (size_t i = 0; i < r->n; i++) {
         size_t n = class_of(r->items[i].name + f->n_strip, &begin);
-        if (*begin != '/' && n == 0)
-            return dt_fail(DT_E_USAGE,
-                           "%s: lies in no class folder, and others do; put files in a folder for "
-                           "each class, or say what names mean: --pattern '{label}_{n}.jpg', "
-                           "--join labels.csv",
-                           r->items[i].name);
+        if (*begin != '/' && n == 0) return say_without_class(f);
         if (i == 0 || n != n_last || memcmp(begin, last, n) != 0) {
             char *label = dt_xprintf("%.*s", (int)n, begin);
             sorted[n_sorted++] = last = dt_raw_shared(r, label);

@@ -109,8 +109,10 @@ static void note_unread(dt_raw *r, const char *ext) {
     size_t i = 0, most = sizeof r->unread / sizeof *r->unread;
     if (!k || k->uses) return;
     r->n_unread++;
-    while (i < most && r->unread[i] && r->unread[i] != k->name) i++;
-    if (i < most) r->unread[i] = k->name;
+    while (i < most && r->unread[i] && strcmp(r->unread[i], k->name) < 0) i++;
+    if (i == most || r->unread[i] == k->name) return;
+    memmove(&r->unread[i + 1], &r->unread[i], (most - i - 1) * sizeof *r->unread);
+    r->unread[i] = k->name; // in order, whichever thread saw it first
 }
 
 // Keeps what is data; ext is set where the name does not tell it.

@@ -327,14 +327,24 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
     return DT_OK;
 }
 
-// `fd` was opened without waiting. A pipe is read as a file is once somebody writes to it; if nobody does,
-// that is an error and no wait without end.
-enum { WRITER_MS = 3000 }; // of a config that a program makes
+enum { WRITER_MS = 3000 };
 
+// Whether somebody has the other end of the pipe open: what is in it, or would be, is asked for without taking it.
+static bool has_writer(int fd) {
+    int copy[2];
+    if (pipe2(copy, O_CLOEXEC) != 0) return true;
+    const ssize_t n = tee(fd, copy[1], 1, SPLICE_F_NONBLOCK);
+    close(copy[0]);
+    close(copy[1]);
+    return n != 0;
+}
+
+// `fd` was opened without waiting. A pipe is read as a file is, however slow its writer; if there is none, that is an
+// error and no wait without end.
 static dt_status wait_for_writer(int fd, const char *path, dt_status code) {
     struct stat s;
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    if (fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) && poll(&p, 1, WRITER_MS) == 0)
+    if (fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) && poll(&p, 1, WRITER_MS) == 0 && !has_writer(fd))
         return dt_fail(code, "%s: a pipe to which nobody wrote within %d s", path,
                        WRITER_MS / 1000);
     int flags = fcntl(fd, F_GETFL);

@@ -319,7 +319,7 @@ static void test_choices_are_kept_in_a_file(void **state) {
     assert_false(timed("H200, cuDNN 9", folder));
     char *path = file_in(folder, "engines-");
     assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
-    assert_true(strncmp(good, "dtrain engines 1 ", 17) == 0);
+    assert_true(strncmp(good, "dtrain engines " DT_PLAN_CHOICES " ", 17) == 0);
     // every flipped byte and every length is noticed, and mended by the next run
     for (size_t i = 0; i < n; i += 1 + n / 25) {
         good[i] ^= 1;
@@ -369,7 +369,7 @@ static void test_finished_plans_are_kept_in_a_file(void **state) {
     assert_int_equal(start("H200", folder, NULL), 'r');
     char *path = file_in(folder, "plans-");
     assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
-    assert_true(strncmp(good, "dtrain plans 1 ", 15) == 0);
+    assert_true(strncmp(good, "dtrain plans " DT_PLAN_CHOICES " ", 15) == 0);
     // damage costs the making of plans, not the choice
     for (size_t i = 0; i < n; i += 1 + n / 25) {
         good[i] ^= 1;
@@ -411,9 +411,9 @@ static void test_a_plan_that_is_refused_is_made_anew(void **state) {
     char folder[] = "/tmp/dtrain_plans.XXXXXX", desc[DT_DESC_TEXT];
     assert_non_null(mkdtemp(folder));
     assert_int_equal(start("H200", folder, NULL), 't');
-    const dt_plan_file f = {.what = "plans 1",
+    const dt_plan_file f = {.what = "plans " DT_PLAN_CHOICES,
                             .machine = "H200",
-                            .path = dt_plan_file_path(folder, "plans 1", "H200"),
+                            .path = dt_plan_file_path(folder, "plans " DT_PLAN_CHOICES, "H200"),
                             .then = ""};
     dt_dnn_desc_print(&conv, desc);
     static const char *const texts[] = {"fake 1 something else", "", "\t\t"};

@@ -330,6 +330,22 @@ static void test_cut_containers(void **state) {
     }
 }
 
+// What a writer to a pipe, who cannot go back, leaves in an AIFF; and one who counts the header in.
+static void test_aiff_sizes(void **state) {
+    dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+    static const uint8_t PIPE[2][4] = {{0x7f, 0, 0, 0x50}, {0x7f, 0, 0, 8}};
+    float out[100];
+    sounded m = {0};
+    make_sound(&m, SF_FORMAT_AIFF | SF_FORMAT_PCM_16, 8000);
+    size_t samples = 12;
+    while (memcmp(m.bytes + samples, "SSND", 4) != 0) samples++;
+    m.bytes[7] = (uint8_t)(m.bytes[7] + 8); // of the whole
+    run_ok(m.bytes, m.n, &c, 0, out);
+    memcpy(m.bytes + 4, PIPE[0], 4);
+    memcpy(m.bytes + samples + 4, PIPE[1], 4);
+    run_ok(m.bytes, m.n, &c, 0, out);
+}
+
 // Any bit of an Ogg file is under a checksum; any page is numbered; the last one is marked.
 static void test_damaged_ogg(void **state) {
     dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
@@ -342,6 +358,8 @@ static void test_damaged_ogg(void **state) {
         if (run(m.bytes, m.n, &c, 0, out) != DT_E_DATA) fail_msg("a bit of byte %zu", i);
         m.bytes[i] ^= (uint8_t)(1 << i % 8);
     }
+    memset(m.bytes + m.n, 'T', 128); // a tag behind it is nobody's business
+    run_ok(m.bytes, m.n + 128, &c, 0, out);
     size_t second = 0, last = 0;
     for (size_t i = 0; i + 4 <= m.n; i++)
         if (memcmp(m.bytes + i, "OggS", 4) == 0) second = second ? second : i, last = i;
@@ -584,6 +602,7 @@ int main(void) {
         cmocka_unit_test(test_cut_formats),
         cmocka_unit_test(test_late_begin),
         cmocka_unit_test(test_cut_containers),
+        cmocka_unit_test(test_aiff_sizes),
         cmocka_unit_test(test_damaged_ogg),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_resampled_places),

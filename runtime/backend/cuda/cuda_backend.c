@@ -331,7 +331,8 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
         return status;
     }
     // what dt_state_environment keeps of it is all that chosen engines depend on
-    snprintf(c->text, sizeof c->text, "cuda: %s, sm_%d%d, %.0f GB, driver %s, %s, device %d",
+    snprintf(c->text, sizeof c->text,
+             "cuda: %s, sm_%d%d, %.0f GB, driver %s, %s, choices " DT_PLAN_CHOICES ", device %d",
              c->info.name, c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9,
              c->info.driver_version[0] ? c->info.driver_version : "unknown", api->versions(api),
              index);

@@ -160,6 +160,17 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
     return 0;
 }
 
+// Whether x is normed by bn alone: gain and shift lie behind it, and there is one place.
+static bool norms_alone(const dt_graph *g, const dt_node *bn) {
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *r = &g->nodes[i];
+        if (r != bn && !r->dead && !r->backward && r->op == DT_OP_batch_norm &&
+            r->in[0] == bn->in[0])
+            return false;
+    }
+    return true;
+}
+
 // The one convolution that reads what batch norm bn gives; NULL where something else reads it too. The batch norm's
 // own backward does not count: it makes its mask from x.
 static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
@@ -191,7 +202,7 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
         !a->batch_norm.relu || a->batch_norm.pool || (bn->n_in > 5 && bn->in[5] != DT_NONE) ||
         g->values[bn->out[0]].dtype != DT_F16)
         return false;
-    const dt_node *reader = only_reader(g, bn);
+    const dt_node *reader = norms_alone(g, bn) ? only_reader(g, bn) : NULL;
     if (!reader) return false;
     dt_cuda_node_descs(g, reader, demands, d);
     if (!d[0].sums) return false;

@@ -410,7 +410,7 @@ static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
         if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
-        if (e->none && !k->gemm && !k->dnn->sums)
+        if (e->none && !k->gemm && !k->dnn->sums && !k->dnn->normed)
             dt_warn("cuDNN has no engine for %s: an own kernel computes it, much slower", text);
     }
     if (!e->none) *out = &e->plan;
@@ -447,7 +447,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
                             const dt_cuda_plan **out) {
     const dt_cuda_plan *plain = NULL;
     dt_dnn_desc d = *k->dnn;
-    const double begin = now_s();
+    const double spent = p->seconds, begin = now_s(); // what the plain one adds is in it
     bool worth = true;
     d.sums = false;
     DT_TRY(dt_cuda_plan_dnn(p, &d, &plain));
@@ -458,7 +458,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
         *out = NULL;
     }
     e->chosen = p->engines_dirty = true;
-    p->seconds += now_s() - begin;
+    p->seconds = spent + now_s() - begin;
     return DT_OK;
 }
 
@@ -508,12 +508,12 @@ static dt_status plain_of(dt_cuda_plans *p, dt_dnn_desc *d, const dt_cuda_plan *
     return dt_cuda_plan_dnn(p, d, out);
 }
 
-// Whether the two plans are worth it. False where they cannot be timed.
+// Whether the two plans are worth it. False where they cannot be timed, which is not *known for good.
 static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
-                                const dt_cuda_plan *const *fused, int n, bool *worth) {
+                                const dt_cuda_plan *const *fused, int n, bool *worth, bool *known) {
     float with = 0, without = 0;
     int e = 0;
-    *worth = true;
+    *worth = *known = true;
     for (int i = 0; i < n && !e; i++) {
         const dt_cuda_plan *plain = NULL;
         dt_dnn_desc q = *d[i];
@@ -523,6 +523,7 @@ static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
         // the batch norm's pass, and one for sums that the plain convolution does not make
         if (!e) e = add_time(p, &q, plain, i == 0 ? 2 : 0, d[i]->sums && !q.sums, &without);
     }
+    *known = !e;
     *worth = !e && with <= without;
     const int error = e ? lasting(p, e) : 0;
     return error ? dt_fail(DT_E_INTERNAL, "timing a convolution behind a batch norm: %s",
@@ -550,16 +551,17 @@ dt_status dt_cuda_plan_normed(dt_cuda_plans *p, const dt_dnn_desc *forward,
         const plan_kind k = {.dnn = d[i]};
         DT_TRY(plan_of(p, &k, dt_dnn_desc_print(d[i], text), &plan[i]));
         if (plan[i]) continue;
-        if (i) turn_down(p, e);
+        if (i && !given) turn_down(p, e); // given: another pair runs by it
         return DT_OK;
     }
     *take = true;
     if (given) return DT_OK;
-    const double begin = now_s();
-    DT_TRY(worth_its_norm(p, d, plan, n, take));
+    const double spent = p->seconds, begin = now_s(); // what the plain ones add is in it
+    bool known = false;
+    DT_TRY(worth_its_norm(p, d, plan, n, take, &known));
     if (!*take) turn_down(p, e);
-    e->chosen = p->engines_dirty = true;
-    p->seconds += now_s() - begin;
+    if (known) e->chosen = p->engines_dirty = true;
+    p->seconds = spent + now_s() - begin;
     return DT_OK;
 }
 
@@ -739,9 +741,10 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     p->machine = dt_xstrdup(opts->machine);
     for (char *c = p->machine; *c; c++)
         if (*c == '\n') *c = ' ';
-    p->engines = file_of(p, opts->no_timing ? NULL : opts->folder, "engines 1", MAX_ENGINES_BYTES,
-                         "engines are chosen anew");
-    p->plans = file_of(p, opts->folder, "plans 1", MAX_PLANS_BYTES, "cuDNN's plans are made anew");
+    p->engines = file_of(p, opts->no_timing ? NULL : opts->folder, "engines " DT_PLAN_CHOICES,
+                         MAX_ENGINES_BYTES, "engines are chosen anew");
+    p->plans = file_of(p, opts->folder, "plans " DT_PLAN_CHOICES, MAX_PLANS_BYTES,
+                       "cuDNN's plans are made anew");
     char *lines = p->engines.path ? dt_plan_file_read(&p->engines) : NULL;
     if (lines) take(p, lines, true);
     free(lines);

@@ -14,6 +14,9 @@
 #include "backend/cuda/cuda_api.h"
 #include "base/status.h"
 
+// What a choice's number means here: raised when engines are left out or in. In the names of files and in what
+// checkpoints say of their machine.
+#define DT_PLAN_CHOICES "2"
 enum { DT_PLAN_TRIES = 10, DT_PLAN_BUDGET_S = 60 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
