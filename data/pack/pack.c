@@ -485,8 +485,8 @@ static dt_status build(packing *p) {
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     char *why = dt_xstrdup(dt_error_message());
-    dt_gather_destroy(
-        p->rows); // has a journal open, and on NFS a folder is kept by what is open in it
+    // it has a journal open, and on NFS a folder stays while a file in it is open
+    dt_gather_destroy(p->rows);
     p->rows = NULL;
     if (st != DT_E_STORAGE && st != DT_E_PEER && !dt_work_is_publishing(&p->work)) {
         dt_work_remove(&p->work);

@@ -287,7 +287,14 @@ dt_status dt_work_publish(const dt_work *w) {
 }
 
 dt_status dt_work_remove(dt_work *w) {
-    // the lock goes last: while it is there, this is ours
+    // the lock goes last: while it is there, this is ours. It is closed before its folder goes, as NFS keeps a
+    // file that is open there, under another name; from then on the folder may be the next one's.
     DT_TRY(clear(w));
-    return dt_io_remove_tree(w->plan->partial);
+    char *path = dt_work_path(w, "lock");
+    dt_status st = dt_io_remove_tree(path);
+    free(path);
+    DT_TRY(st);
+    close(w->lock_fd);
+    w->lock_fd = -1;
+    return dt_io_remove_empty(w->plan->partial);
 }

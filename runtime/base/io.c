@@ -241,6 +241,13 @@ dt_status dt_io_remove_tree(const char *path) {
     return err ? storage_error(path, "remove the directory", err) : DT_OK;
 }
 
+dt_status dt_io_remove_empty(const char *path) {
+    int err = gate();
+    if (err == 0 && rmdir(path) != 0) err = errno;
+    if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0;
+    return err ? storage_error(path, "remove the directory", err) : DT_OK;
+}
+
 dt_status dt_io_truncate(const char *path, off_t n_bytes) {
     int err = gate();
     if (err == 0 && truncate(path, n_bytes) != 0) err = errno;

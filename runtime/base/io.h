@@ -46,6 +46,8 @@ dt_status dt_io_unlink(const char *path);
 dt_status dt_io_mkdir(const char *path);       // existing directory is fine
 dt_status dt_io_mkdir_all(const char *path);   // with parents
 dt_status dt_io_remove_tree(const char *path); // missing is fine; never follows symlinks
+// A directory; one that is missing, or has something in it, is left as it is.
+dt_status dt_io_remove_empty(const char *path);
 dt_status dt_io_truncate(const char *path, off_t n_bytes);
 // Bytes [at, at + n_bytes) of the file, which grows if need be: writing there, also through a map,
 // cannot fail for want of space afterwards. An error where the file system cannot promise that.
