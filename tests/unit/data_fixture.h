@@ -30,6 +30,17 @@ static inline void fixture_end(void) {
     dt_arena_fini(&fixture_arena);
 }
 
+// The same as cmocka wants them.
+static inline int fixture_set_up(void **state) {
+    fixture_begin();
+    return 0;
+}
+
+static inline int fixture_tear_down(void **state) {
+    fixture_end();
+    return 0;
+}
+
 // A path in the folder; lives until fixture_end.
 static inline const char *fixture_path(const char *name) {
     return dt_arena_printf(&fixture_arena, "%s/%s", fixture_dir, name);

@@ -239,16 +239,6 @@ static void a_real_field_reads_numbers(void **state) {
     dt_catalog_destroy(c);
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(number_columns_hold_what_was_set),
@@ -261,5 +251,5 @@ int main(void) {
         cmocka_unit_test(no_records_and_one),
         cmocka_unit_test(a_real_field_reads_numbers),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -323,16 +323,6 @@ static void damage_is_told(void **state) {
     assert_non_null(strstr(dt_error_message(), "another program"));
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_as_set),
@@ -345,5 +335,5 @@ int main(void) {
         cmocka_unit_test(a_full_disk_leaves_nothing),
         cmocka_unit_test(damage_is_told),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -122,21 +122,11 @@ static void folders_have_a_depth(void **state) {
     dt_buffer_fini(&name);
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_file_once_in_order),
         cmocka_unit_test(what_is_no_file_is_left_out),
         cmocka_unit_test(folders_have_a_depth),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

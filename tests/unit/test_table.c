@@ -233,16 +233,6 @@ static void what_is_data_is_told_by_name_or_bytes(void **state) {
     dt_raw_fini(&r);
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quotes_line_ends_and_separators),
@@ -254,5 +244,5 @@ int main(void) {
         cmocka_unit_test(a_list_names_files_and_says_what_they_are),
         cmocka_unit_test(what_is_data_is_told_by_name_or_bytes),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -249,16 +249,6 @@ static void nothing_is_passed_on_unread(void **state) {
     }
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_are_resized_and_encoded),
@@ -269,5 +259,5 @@ int main(void) {
         cmocka_unit_test(bad_options_and_files_are_named),
         cmocka_unit_test(nothing_is_passed_on_unread),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }
