@@ -15,10 +15,7 @@
 // there is little else. A start times for at most DT_PLAN_BUDGET_S; what is met later gets the
 // favourite, and is timed by another start.
 //
-// Timing runs on memory of its own, filled with zeros: engines do the same work whatever the values. Between
-// engines nothing else is on the device. Each runs once to warm up and TIMED_RUNS times between two events;
-// the least of TIMED_ROUNDS rounds counts. Where memory for that is short, the library's favourite stays and
-// nothing is remembered.
+// Where memory for timing (plan_bench.h) is short, the library's favourite stays and nothing is remembered.
 //
 // A convolution that also makes sums saves its batch norm a pass over y, and its engines are fewer. So it is timed
 // beside the plain one, once: it is taken where it takes no longer than that and a pass over y, for which filling
@@ -31,6 +28,7 @@
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/cuda_desc.h"
+#include "backend/cuda/plan_bench.h"
 #include "backend/cuda/plan_file.h"
 #include "base/arena.h"
 #include "base/log.h"
@@ -41,9 +39,6 @@
 #include <time.h>
 
 enum {
-    TIMED_RUNS = 3,
-    TIMED_ROUNDS = 3,
-    MAX_POINTERS = 11,
     MAX_ENGINES_BYTES = 16 << 20,
     MAX_PLANS_BYTES = 64 << 20,
     MAX_PLAN_BYTES = 4 << 20,
@@ -77,14 +72,7 @@ struct dt_cuda_plans {
     char summary[160];
 };
 
-// One library's half of the table, so that choosing is written once.
-typedef struct plan_kind {
-    bool gemm;
-    const dt_dnn_desc *dnn;
-    const dt_gemm_desc *mul;
-} plan_kind;
-
-static int make(dt_cuda_plans *p, const plan_kind *k, int choice, void **plan, size_t *bytes) {
+static int make(dt_cuda_plans *p, const dt_plan_kind *k, int choice, void **plan, size_t *bytes) {
     return k->gemm ? p->api->gemm_plan(p->api, k->mul, choice, plan, bytes)
                    : p->api->dnn_plan(p->api, k->dnn, choice, plan, bytes);
 }
@@ -96,113 +84,6 @@ static void drop(dt_cuda_plans *p, bool gemm, void *plan) {
         p->api->dnn_destroy(p->api, plan);
 }
 
-// ---- timing ----------------------------------------------------------------------------------------
-static size_t even(size_t n) {
-    return (n + 255) / 256 * 256 + 256;
-}
-
-// Bytes of each pointer of a run; returns how many pointers there are.
-static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
-    const size_t size = dt_dtype_size(d->type);
-    if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
-        const int64_t rows = d->tq > d->tk ? d->tq : d->tk;
-        // the strides of packed q, k, v reach over three times a tensor's own elements
-        const size_t all = (size_t)(3 * d->n * d->heads * rows * d->d) * size;
-        const size_t numbers = (size_t)(d->n * d->heads * d->tq) * sizeof(float);
-        for (int i = 0; i < MAX_POINTERS; i++) n[i] = all;
-        n[d->kind == DT_DNN_SDPA_FWD ? 4 : 5] = numbers;
-        n[9] = numbers * (size_t)d->d;
-        n[10] = numbers;
-        return d->kind == DT_DNN_SDPA_FWD ? 5 : 11;
-    }
-    const size_t x = (size_t)(d->n * d->h * d->w * d->c) * size;
-    const size_t y = (size_t)(d->n * d->out_h * d->out_w * d->k) * size;
-    const size_t w =
-        (size_t)(d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1]) * size;
-    const bool fwd = d->kind == DT_DNN_CONV_FWD, dgrad = d->kind == DT_DNN_CONV_DGRAD;
-    n[0] = dgrad ? y : x;
-    n[1] = fwd || dgrad ? w : y;
-    n[2] = fwd ? y : dgrad ? x : w;
-    n[3] = (size_t)d->k * (d->sums ? sizeof(float) : size);
-    n[4] = n[3];
-    int count = d->sums ? 5 : d->bias ? 4 : 3;
-    for (int i = 0; d->normed && i < 2; i++) n[count++] = (size_t)d->c * size;
-    return count;
-}
-
-static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
-    const size_t size = dt_dtype_size(d->type), batch = (size_t)(d->batch > 1 ? d->batch : 1);
-    n[0] = batch * (size_t)((d->trans_a ? d->k : d->m) * d->lda) * size;
-    n[1] = batch * (size_t)((d->trans_b ? d->n : d->k) * d->ldb) * size;
-    n[2] = batch * (size_t)(d->m * d->ldd) * dt_dtype_size(d->out_type);
-    n[3] = (size_t)(d->n > d->m ? d->n : d->m) * sizeof(float);
-    n[4] = dt_gemm_has_aux(d->epilogue) ? n[2] : 0;
-    return 5;
-}
-
-typedef struct bench {
-    void *memory, *workspace, *stream, *event[2];
-    void *ptr[MAX_POINTERS];
-    void *passed; // what a run without a plan passes over: the output
-    size_t passed_bytes;
-} bench;
-
-static int bench_open(dt_cuda_plans *p, const plan_kind *k, size_t workspace, bench *b) {
-    size_t n[MAX_POINTERS], total = 0;
-    const int count = k->gemm ? gemm_sizes(k->mul, n) : dnn_sizes(k->dnn, n);
-    *b = (bench){0};
-    b->passed_bytes = n[2];
-    for (int i = 0; i < count; i++) total += even(n[i]);
-    int e = p->api->alloc(p->api, &b->memory, total + even(workspace));
-    if (e) {
-        b->memory = NULL;
-        return e;
-    }
-    char *at = b->memory;
-    for (int i = 0; i < count; i++) {
-        b->ptr[i] = at;
-        at += even(n[i]);
-    }
-    b->passed = b->ptr[2];
-    b->workspace = at;
-    e = p->api->stream_create(p->api, &b->stream);
-    if (!e) e = p->api->event_create(p->api, &b->event[0], true);
-    if (!e) e = p->api->event_create(p->api, &b->event[1], true);
-    if (!e) e = p->api->zero(p->api, b->memory, total + even(workspace), b->stream);
-    return e;
-}
-
-static void bench_close(dt_cuda_plans *p, bench *b) {
-    for (int i = 0; i < 2; i++)
-        if (b->event[i]) p->api->event_destroy(p->api, b->event[i]);
-    if (b->stream) p->api->stream_destroy(p->api, b->stream);
-    if (b->memory) p->api->free(p->api, b->memory);
-}
-
-static int run(dt_cuda_plans *p, const plan_kind *k, void *plan, const bench *b) {
-    if (!plan) return p->api->zero(p->api, b->passed, b->passed_bytes, b->stream);
-    return k->gemm ? p->api->gemm_run(p->api, plan, b->ptr[0], b->ptr[1], b->ptr[2],
-                                      dt_gemm_has_bias(k->mul->epilogue) ? b->ptr[3] : NULL,
-                                      dt_gemm_has_aux(k->mul->epilogue) ? b->ptr[4] : NULL,
-                                      b->workspace, b->stream)
-                   : p->api->dnn_run(p->api, plan, b->ptr, b->workspace, b->stream);
-}
-
-static int time_plan(dt_cuda_plans *p, const plan_kind *k, void *plan, const bench *b, float *ms) {
-    int e = run(p, k, plan, b);
-    *ms = 0;
-    for (int round = 0; !e && round < TIMED_ROUNDS; round++) {
-        float now = 0;
-        e = p->api->event_record(p->api, b->event[0], b->stream);
-        for (int i = 0; !e && i < TIMED_RUNS; i++) e = run(p, k, plan, b);
-        if (!e) e = p->api->event_record(p->api, b->event[1], b->stream);
-        if (!e) e = p->api->stream_synchronize(p->api, b->stream);
-        if (!e) e = p->api->event_ms(p->api, b->event[0], b->event[1], &now);
-        if (round == 0 || now < *ms) *ms = now;
-    }
-    return e;
-}
-
 // ---- choosing --------------------------------------------------------------------------------------
 typedef struct candidate {
     void *plan;
@@ -211,13 +92,13 @@ typedef struct candidate {
 } candidate;
 
 // What a library says when it is not that it has no engine.
-static dt_status broken(dt_cuda_plans *p, const plan_kind *k, const char *text, int error) {
+static dt_status broken(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int error) {
     return dt_fail(DT_E_INTERNAL, "%s fails for %s: %s", k->gemm ? "cuBLASLt" : "cuDNN", text,
                    p->api->error_text(p->api, error));
 }
 
 // The engines that can be made, the favourite first, *n_out of them. An error only where there are none.
-static dt_status list_candidates(dt_cuda_plans *p, const plan_kind *k, const char *text, int n,
+static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int n,
                                  int most, candidate *out, int *n_out) {
     const int ready = k->gemm ? n : n - p->api->dnn_compiled(p->api, k->dnn);
     int count = 0, error = 0;
@@ -248,20 +129,20 @@ static int lasting(dt_cuda_plans *p, int error) {
 }
 
 // *best: index of the fastest; -1 when they could not be timed.
-static dt_status fastest(dt_cuda_plans *p, const plan_kind *k, const char *text, const candidate *c,
-                         int n, int *out) {
+static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
+                         const candidate *c, int n, int *out) {
     size_t workspace = 0;
     int best = -1, bad = 0;
     float least = 0;
-    bench b;
+    dt_plan_bench b;
     for (int i = 0; i < n; i++)
         if (c[i].bytes > workspace) workspace = c[i].bytes;
-    const int opened = bench_open(p, k, workspace, &b);
+    const int opened = dt_plan_bench_open(&b, p->api, k, workspace);
     int error = lasting(p, opened);
     if (!opened) {
         for (int i = 0; i < n && !error; i++) {
             float ms = 0;
-            const int e = time_plan(p, k, c[i].plan, &b, &ms);
+            const int e = dt_plan_bench_time(&b, c[i].plan, &ms);
             error = lasting(p, e);
             bad = c[i].choice;
             if (e) continue; // it says it can, and cannot
@@ -271,7 +152,7 @@ static dt_status fastest(dt_cuda_plans *p, const plan_kind *k, const char *text,
             }
         }
     }
-    bench_close(p, &b);
+    dt_plan_bench_close(&b);
     *out = best;
     return error ? dt_fail(DT_E_INTERNAL,
                            "timing engine %d of %s: %s; device.time_engines: false times "
@@ -287,7 +168,7 @@ static double now_s(void) {
 }
 
 // The engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it is not there.
-static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n,
+static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
                              candidate *c) {
     *c = (candidate){.choice = e->choice};
     const int error = e->choice < n ? make(p, k, e->choice, &c->plan, &c->bytes) : 0;
@@ -313,7 +194,7 @@ static bool may_time(dt_cuda_plans *p) {
     return false;
 }
 
-static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n,
+static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
                              candidate *c, int *count, int *best) {
     const double begin = now_s();
     const bool times = may_time(p);
@@ -328,7 +209,7 @@ static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const plan_kind *k
     return st;
 }
 
-static dt_status choose(dt_cuda_plans *p, plan_entry *e, const plan_kind *k, int n) {
+static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n) {
     candidate c[DT_PLAN_TRIES];
     int best = 0, count = 0;
     dt_status st = DT_OK;
@@ -393,7 +274,7 @@ static plan_entry *add(dt_cuda_plans *p, const char *text) {
 
 static void read_plans(dt_cuda_plans *p);
 
-static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
+static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
                          const dt_cuda_plan **out) {
     if (!k->gemm) read_plans(p);
     plan_entry *e = find(p, text);
@@ -419,17 +300,18 @@ static dt_status plan_of(dt_cuda_plans *p, const plan_kind *k, const char *text,
 
 // Whether the engine that makes sums is no slower than the plain one and a pass over y. True where that cannot
 // be timed.
-static dt_status worth_its_sums(dt_cuda_plans *p, const plan_kind *k, const dt_cuda_plan *fused,
+static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const dt_cuda_plan *fused,
                                 const dt_cuda_plan *plain, bool *worth) {
-    void *const plans[3] = {fused->plan, plain->plan, NULL};
     float ms[3] = {0};
-    bench b;
+    dt_plan_bench b;
     const size_t most = fused->workspace_bytes > plain->workspace_bytes ? fused->workspace_bytes
                                                                         : plain->workspace_bytes;
-    int e = bench_open(p, k, most, &b);
-    for (int i = 0; !e && i < 3; i++) e = time_plan(p, k, plans[i], &b, &ms[i]);
+    int e = dt_plan_bench_open(&b, p->api, k, most);
+    if (!e) e = dt_plan_bench_time(&b, fused->plan, &ms[0]);
+    if (!e) e = dt_plan_bench_time(&b, plain->plan, &ms[1]);
+    if (!e) e = dt_plan_bench_fill(&b, 2, &ms[2]);
     const int error = lasting(p, e);
-    bench_close(p, &b);
+    dt_plan_bench_close(&b);
     *worth = e || ms[0] <= ms[1] + ms[2];
     return error ? dt_fail(DT_E_INTERNAL, "timing a convolution's sums: %s",
                            p->api->error_text(p->api, error))
@@ -443,7 +325,7 @@ static void turn_down(dt_cuda_plans *p, plan_entry *e) {
     e->none = true;
 }
 
-static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
+static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry *e,
                             const dt_cuda_plan **out) {
     const dt_cuda_plan *plain = NULL;
     dt_dnn_desc d = *k->dnn;
@@ -464,7 +346,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const plan_kind *k, plan_entry *e,
 
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out) {
     char text[DT_DESC_TEXT];
-    const plan_kind k = {.dnn = d};
+    const dt_plan_kind k = {.dnn = d};
     *out = NULL;
     if (!dt_cuda_dnn_serves(d)) return DT_OK;
     plan_entry *e = find(p, dt_dnn_desc_print(d, text));
@@ -478,24 +360,20 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
 // Adds to *ms a run of d's plan, and passes over its first pointer and its output.
 static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *plan, int over_x,
                     int over_y, float *ms) {
-    const plan_kind k = {.dnn = d};
-    size_t n[MAX_POINTERS];
+    const dt_plan_kind k = {.dnn = d};
     const int passes[2] = {over_x, over_y};
     float now = 0;
-    bench b;
-    int e = bench_open(p, &k, plan->workspace_bytes, &b);
-    if (!e) e = time_plan(p, &k, plan->plan, &b, &now);
+    dt_plan_bench b;
+    int e = dt_plan_bench_open(&b, p->api, &k, plan->workspace_bytes);
+    if (!e) e = dt_plan_bench_time(&b, plan->plan, &now);
     *ms += now;
-    dnn_sizes(d, n);
     for (int i = 0; i < 2 && !e; i++) {
         if (!passes[i]) continue;
-        b.passed = b.ptr[2 * i];
-        b.passed_bytes = n[2 * i];
-        e = time_plan(p, &k, NULL, &b, &now);
+        e = dt_plan_bench_fill(&b, 2 * i, &now);
         *ms += (float)passes[i] * now;
     }
     const int lasts = lasting(p, e);
-    bench_close(p, &b);
+    dt_plan_bench_close(&b);
     return lasts ? lasts : e;
 }
 
@@ -548,7 +426,7 @@ dt_status dt_cuda_plan_normed(dt_cuda_plans *p, const dt_dnn_desc *forward,
         return DT_OK;
     }
     for (int i = 0; i < n; i++) {
-        const plan_kind k = {.dnn = d[i]};
+        const dt_plan_kind k = {.dnn = d[i]};
         DT_TRY(plan_of(p, &k, dt_dnn_desc_print(d[i], text), &plan[i]));
         if (plan[i]) continue;
         if (i && !given) turn_down(p, e); // given: another pair runs by it
@@ -567,7 +445,7 @@ dt_status dt_cuda_plan_normed(dt_cuda_plans *p, const dt_dnn_desc *forward,
 
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     char text[DT_DESC_TEXT];
-    const plan_kind k = {.gemm = true, .mul = d};
+    const dt_plan_kind k = {.gemm = true, .mul = d};
     return plan_of(p, &k, dt_gemm_desc_print(d, text), out);
 }
 

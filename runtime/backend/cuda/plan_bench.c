@@ -1,0 +1,113 @@
+// plan_bench.c: see plan_bench.h.
+#include "backend/cuda/plan_bench.h"
+
+enum { TIMED_RUNS = 3, TIMED_ROUNDS = 3 };
+
+static size_t even(size_t n) {
+    return (n + 255) / 256 * 256 + 256;
+}
+
+// Bytes of each pointer of a run; returns how many pointers there are.
+static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
+    const size_t size = dt_dtype_size(d->type);
+    if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
+        const int64_t rows = d->tq > d->tk ? d->tq : d->tk;
+        // the strides of packed q, k, v reach over three times a tensor's own elements
+        const size_t all = (size_t)(3 * d->n * d->heads * rows * d->d) * size;
+        const size_t numbers = (size_t)(d->n * d->heads * d->tq) * sizeof(float);
+        for (int i = 0; i < DT_BENCH_POINTERS; i++) n[i] = all;
+        n[d->kind == DT_DNN_SDPA_FWD ? 4 : 5] = numbers;
+        n[9] = numbers * (size_t)d->d;
+        n[10] = numbers;
+        return d->kind == DT_DNN_SDPA_FWD ? 5 : 11;
+    }
+    const size_t x = (size_t)(d->n * d->h * d->w * d->c) * size;
+    const size_t y = (size_t)(d->n * d->out_h * d->out_w * d->k) * size;
+    const size_t w =
+        (size_t)(d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1]) * size;
+    const bool fwd = d->kind == DT_DNN_CONV_FWD, dgrad = d->kind == DT_DNN_CONV_DGRAD;
+    n[0] = dgrad ? y : x;
+    n[1] = fwd || dgrad ? w : y;
+    n[2] = fwd ? y : dgrad ? x : w;
+    n[3] = (size_t)d->k * (d->sums ? sizeof(float) : size);
+    n[4] = n[3];
+    int count = d->sums ? 5 : d->bias ? 4 : 3;
+    for (int i = 0; d->normed && i < 2; i++) n[count++] = (size_t)d->c * size;
+    return count;
+}
+
+static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
+    const size_t size = dt_dtype_size(d->type), batch = (size_t)(d->batch > 1 ? d->batch : 1);
+    n[0] = batch * (size_t)((d->trans_a ? d->k : d->m) * d->lda) * size;
+    n[1] = batch * (size_t)((d->trans_b ? d->n : d->k) * d->ldb) * size;
+    n[2] = batch * (size_t)(d->m * d->ldd) * dt_dtype_size(d->out_type);
+    n[3] = (size_t)(d->n > d->m ? d->n : d->m) * sizeof(float);
+    n[4] = dt_gemm_has_aux(d->epilogue) ? n[2] : 0;
+    return 5;
+}
+
+int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k,
+                       size_t workspace_bytes) {
+    *b = (dt_plan_bench){.api = api, .kind = k};
+    const int count = k->gemm ? gemm_sizes(k->mul, b->n_bytes) : dnn_sizes(k->dnn, b->n_bytes);
+    size_t total = even(workspace_bytes);
+    for (int i = 0; i < count; i++) total += even(b->n_bytes[i]);
+    int e = api->alloc(api, &b->memory, total);
+    if (e) {
+        b->memory = NULL;
+        return e;
+    }
+    char *at = b->memory;
+    for (int i = 0; i < count; i++) {
+        b->ptr[i] = at;
+        at += even(b->n_bytes[i]);
+    }
+    b->workspace = at;
+    e = api->stream_create(api, &b->stream);
+    if (!e) e = api->event_create(api, &b->event[0], true);
+    if (!e) e = api->event_create(api, &b->event[1], true);
+    if (!e) e = api->zero(api, b->memory, total, b->stream);
+    return e;
+}
+
+void dt_plan_bench_close(dt_plan_bench *b) {
+    for (int i = 0; i < 2; i++)
+        if (b->event[i]) b->api->event_destroy(b->api, b->event[i]);
+    if (b->stream) b->api->stream_destroy(b->api, b->stream);
+    if (b->memory) b->api->free(b->api, b->memory);
+}
+
+// Without a plan: fills what pointer `at` names.
+static int run(const dt_plan_bench *b, void *plan, int at) {
+    const dt_plan_kind *k = b->kind;
+    if (!plan) return b->api->zero(b->api, b->ptr[at], b->n_bytes[at], b->stream);
+    return k->gemm ? b->api->gemm_run(b->api, plan, b->ptr[0], b->ptr[1], b->ptr[2],
+                                      dt_gemm_has_bias(k->mul->epilogue) ? b->ptr[3] : NULL,
+                                      dt_gemm_has_aux(k->mul->epilogue) ? b->ptr[4] : NULL,
+                                      b->workspace, b->stream)
+                   : b->api->dnn_run(b->api, plan, b->ptr, b->workspace, b->stream);
+}
+
+static int repeat(const dt_plan_bench *b, void *plan, int at, float *ms) {
+    dt_cuda_api *api = b->api;
+    int e = run(b, plan, at);
+    *ms = 0;
+    for (int round = 0; !e && round < TIMED_ROUNDS; round++) {
+        float now = 0;
+        e = api->event_record(api, b->event[0], b->stream);
+        for (int i = 0; !e && i < TIMED_RUNS; i++) e = run(b, plan, at);
+        if (!e) e = api->event_record(api, b->event[1], b->stream);
+        if (!e) e = api->stream_synchronize(api, b->stream);
+        if (!e) e = api->event_ms(api, b->event[0], b->event[1], &now);
+        if (round == 0 || now < *ms) *ms = now;
+    }
+    return e;
+}
+
+int dt_plan_bench_time(const dt_plan_bench *b, void *plan, float *ms) {
+    return repeat(b, plan, 0, ms);
+}
+
+int dt_plan_bench_fill(const dt_plan_bench *b, int at, float *ms) {
+    return repeat(b, NULL, at, ms);
+}
