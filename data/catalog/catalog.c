@@ -122,7 +122,7 @@ uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes)
 }
 
 dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key) {
-    assert(!c->finished);
+    assert(!c->finished && (c->n_records == 0 || c->records[c->n_records - 1].shard <= shard));
     size_t n = strlen(key);
     if (c->n_records == UINT32_MAX - 1 || c->strings.n_bytes + n > UINT32_MAX - (1u << 20))
         return dt_fail(DT_E_DATA, "%s: more records than a catalog holds (4 GiB of keys)",

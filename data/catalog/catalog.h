@@ -68,6 +68,7 @@ void dt_catalog_destroy(dt_catalog *c);
 
 // ---- building ------------------------------------------------------------------------------------
 uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes);
+// Records come in the order of their shards.
 dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key);
 // To the record added last. DT_E_DATA when it already has a member of that extension.
 dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size,

@@ -52,30 +52,57 @@ static uint32_t put_string(writer *w, uint32_t s) {
     return at;
 }
 
+// The values that these records have, in order, each with its record's number below it: sorted by a byte
+// of the value a pass, so that it costs what the records do, however many values other shards have.
+static uint64_t *sorted_cells(const writer *w, const dt_column *col, uint32_t *n_out) {
+    uint64_t *from = dt_xcalloc((size_t)w->n_records + 1, sizeof *from),
+             *to = dt_xcalloc((size_t)w->n_records + 1, sizeof *to);
+    uint32_t n = 0, all = 0;
+    for (uint32_t r = 0; r < w->n_records; r++) {
+        uint32_t v = col->cell[w->first + r];
+        if (v == DT_NO_VALUE) continue;
+        from[n++] = (uint64_t)v << 32 | r;
+        all |= v;
+    }
+    for (int shift = 32; shift < 64 && all >> (shift - 32) != 0; shift += 8) {
+        uint32_t at[256] = {0}, sum = 0;
+        for (uint32_t i = 0; i < n; i++) at[from[i] >> shift & 255]++;
+        for (int k = 0; k < 256; k++) {
+            uint32_t here = at[k];
+            at[k] = sum;
+            sum += here;
+        }
+        for (uint32_t i = 0; i < n; i++) to[at[from[i] >> shift & 255]++] = from[i];
+        uint64_t *other = from;
+        from = to;
+        to = other;
+    }
+    free(to);
+    *n_out = n;
+    return from;
+}
+
 // Only the values that these records use.
 static void put_column(writer *w, const dt_column *col) {
-    uint32_t *local = dt_xcalloc(col->n_values + 1, sizeof *local), n = 0;
-    memset(local, 0xff, (col->n_values + 1) * sizeof *local);
-    for (uint32_t r = 0; r < w->n_records; r++)
-        if (col->cell[w->first + r] != DT_NO_VALUE) local[col->cell[w->first + r]] = 0;
-    for (uint32_t v = 0; v < col->n_values; v++)
-        if (local[v] == 0) local[v] = n++;
+    uint32_t n, n_values = 0, *cell;
+    uint64_t *sorted = sorted_cells(w, col, &n);
     if (n > 0) {
         w->n_columns++;
         put_u32(&w->rows, put_string(w, col->name));
-        put_u32(&w->rows, n);
-        for (uint32_t v = 0; v < col->n_values; v++)
-            if (local[v] != UINT32_MAX) put_u32(&w->rows, put_string(w, col->values[v]));
-        uint32_t some[256], n_some = 0;
-        for (uint32_t r = 0; r < w->n_records; r++) {
-            uint32_t v = col->cell[w->first + r];
-            some[n_some++] = v == DT_NO_VALUE ? DT_NO_VALUE : local[v];
-            if (n_some < 256 && r + 1 < w->n_records) continue;
-            dt_buffer_append(&w->rows, some, n_some * sizeof *some);
-            n_some = 0;
+        cell = dt_xcalloc(w->n_records, sizeof *cell);
+        memset(cell, 0xff, w->n_records * sizeof *cell);
+        for (uint32_t i = 0; i < n; i++) {
+            if (i > 0 && sorted[i] >> 32 != sorted[i - 1] >> 32) n_values++;
+            cell[(uint32_t)sorted[i]] = n_values;
         }
+        put_u32(&w->rows, ++n_values);
+        for (uint32_t i = 0; i < n; i++)
+            if (i == 0 || sorted[i] >> 32 != sorted[i - 1] >> 32)
+                put_u32(&w->rows, put_string(w, col->values[sorted[i] >> 32]));
+        dt_buffer_append(&w->rows, cell, w->n_records * sizeof *cell);
+        free(cell);
     }
-    free(local);
+    free(sorted);
 }
 
 static void put_real_column(writer *w, const dt_real_column *col) {
@@ -106,6 +133,19 @@ static void put_rows(writer *w) {
     }
 }
 
+// Records lie in the order of their shards.
+static uint32_t first_of_shard(const dt_catalog *c, uint32_t shard) {
+    uint32_t low = 0, high = c->n_records;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (c->records[middle].shard < shard)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 // About as much as will be needed, at once: a buffer that grows is touched twice.
 static void reserve(writer *w) {
     const dt_catalog *c = w->c;
@@ -119,10 +159,8 @@ static void make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp)
     static const uint8_t nothing[HEAD_BYTES];
     assert(c->finished);
     w->c = c;
-    while (w->first < c->n_records && c->records[w->first].shard != shard) w->first++;
-    while (w->first + w->n_records < c->n_records &&
-           c->records[w->first + w->n_records].shard == shard)
-        w->n_records++;
+    w->first = first_of_shard(c, shard);
+    w->n_records = first_of_shard(c, shard + 1) - w->first;
     reserve(w);
     dt_buffer_append(&w->strings, nothing, HEAD_BYTES);
     put_rows(w);

@@ -9,10 +9,10 @@
 
 #include "catalog.h"
 
-// The rows of shard `shard` (which must be contiguous records), as they lie on disk; `out` is replaced.
+// The rows of shard `shard`, as they lie on disk; `out` is replaced.
 dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out);
-// Writes the rows of shard `shard` (which must be contiguous records) to `path`; `stamp` is the data
-// file's dt_blob_stamp, which the catalog keeps. fsynced, not renamed: the caller does that. DT_E_STORAGE.
+// Writes the rows of shard `shard` to `path`; `stamp` is the data file's dt_blob_stamp, which the catalog keeps. It
+// costs what the shard's own records do. fsynced, not renamed: the caller does that. DT_E_STORAGE.
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path);
 // Appends the index of `data_path` as a shard. *found = false (and DT_OK) when there is no file;
 // *stale = true (nothing appended) when the data file is not the one described. DT_E_DATA when the

@@ -1,9 +1,9 @@
 // bench_query: what a catalog of a million records costs: to write, to open for training, to ask.
 //
-//   ninja -C build dtrain bench_query && build/bench_query [RECORDS [FOLDER]]
+//   ninja -C build dtrain bench_query && build/bench_query [RECORDS [SHARDS [FOLDER]]]
 //
 // Makes a set of so many records (a key of 30 bytes, 4 text and 6 number columns, two members each) in 8
-// shards whose data is not there (nobody reads it), with indexes and catalog, in FOLDER (a temporary).
+// shards (or so many) whose data is not there (nobody reads it), with indexes and catalog, in FOLDER (a temporary).
 // Then times, best of 5: `dtrain data query` as a process, opening the set, a query on the open set with
 // and without its database. Wall and CPU seconds: the second do not care who else is on the machine.
 #include "base/arena.h"
@@ -23,7 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SHARDS = 8, REPEATS = 5 };
+enum { REPEATS = 5 };
+static uint32_t n_shards = 8;
 static const char *folder;
 
 #define CHECK(expr)                                                                                \
@@ -68,6 +69,10 @@ static cost best_of(cost a, cost b) {
 
 static char *path_of(const char *name) {
     return dt_xprintf("%s/%s", folder, name);
+}
+
+static char *set_pattern(void) {
+    return dt_xprintf("%s/m-{000000..%06u}.tar", folder, n_shards - 1);
 }
 
 static void add_record(dt_catalog *c, uint32_t shard, uint32_t i, uint32_t in_shard) {
@@ -126,19 +131,19 @@ static void make_set(uint32_t n) {
     dt_catalog *c = dt_catalog_create();
     char text[64];
     cost t = now();
-    for (uint32_t s = 0; s < SHARDS; s++)
-        add_shard(c, s, (uint32_t)((uint64_t)n * s / SHARDS),
-                  (uint32_t)((uint64_t)n * (s + 1) / SHARDS));
+    for (uint32_t s = 0; s < n_shards; s++)
+        add_shard(c, s, (uint32_t)((uint64_t)n * s / n_shards),
+                  (uint32_t)((uint64_t)n * (s + 1) / n_shards));
     print("rows in memory", since(t), "");
     t = now();
     dt_catalog_finish(c);
     print("finish", since(t), "");
     t = now();
     uint64_t n_bytes = 0;
-    for (uint32_t s = 0; s < SHARDS; s++) n_bytes += save_index(c, s);
+    for (uint32_t s = 0; s < n_shards; s++) n_bytes += save_index(c, s);
     snprintf(text, sizeof text, "%.0f MB", (double)n_bytes / 1e6);
     print("indexes", since(t), text);
-    char *set = path_of("m-{000000..000007}.tar"), *db = dt_catalog_db_path(set);
+    char *set = set_pattern(), *db = dt_catalog_db_path(set);
     struct stat st;
     t = now();
     CHECK(dt_catalog_db_write(db, c, NULL, NULL));
@@ -154,7 +159,7 @@ static void make_set(uint32_t n) {
 // A process with its output thrown away.
 static cost run_query(const char *expression, const char *option) {
     const char *dtrain = getenv("DTRAIN");
-    char *set = path_of("m-{000000..000007}.tar");
+    char *set = set_pattern();
     cost t = now();
     pid_t pid = fork();
     if (pid == 0) {
@@ -189,7 +194,7 @@ static cost time_select(dt_set *s, const char *expression, uint64_t *n) {
 }
 
 static void time_open(const char *expression) {
-    char *pattern = path_of("m-{000000..000007}.tar"), *db = dt_catalog_db_path(pattern), text[64];
+    char *pattern = set_pattern(), *db = dt_catalog_db_path(pattern), text[64];
     const char *paths[] = {pattern};
     cost open = FOREVER, select = FOREVER, t;
     uint64_t n, n_memory;
@@ -216,8 +221,9 @@ static void time_open(const char *expression) {
 int main(int argc, char **argv) {
     char temporary[] = "/tmp/bench-query-XXXXXX";
     uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 1000000;
-    folder = argc > 2 ? argv[2] : mkdtemp(temporary);
-    if (!folder || n < SHARDS) return 1;
+    n_shards = argc > 2 ? (uint32_t)atoi(argv[2]) : 8;
+    folder = argc > 3 ? argv[3] : mkdtemp(temporary);
+    if (!folder || n_shards == 0 || n < n_shards) return 1;
     CHECK(dt_io_mkdir_all(folder));
     setvbuf(stdout, NULL, _IOLBF, 0); // processes are forked
     printf("%u records\n", n);
@@ -228,6 +234,6 @@ int main(int argc, char **argv) {
     time_process("quality > 0.999", "--json");
     time_process("quality > 0.5", "--json");
     time_open("modality = 'iris' and quality > 0.4");
-    if (argc <= 2) CHECK(dt_io_remove_tree(folder));
+    if (argc <= 3) CHECK(dt_io_remove_tree(folder));
     return 0;
 }

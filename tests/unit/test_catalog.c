@@ -171,6 +171,50 @@ static void shards_join(void **state) {
     dt_catalog_destroy(all);
 }
 
+// What the index of a shard has is what its own records have, whatever others do: their values alone, in order.
+static void a_shard_has_its_own_rows(void **state) {
+    enum { N = 900, SHARDS = 4 };
+    static const uint32_t FIRST[SHARDS + 1] = {0, 300, 300, 301, N}; // the second has none
+    dt_catalog *c = dt_catalog_create(), *all = dt_catalog_create();
+    uint64_t stamp = 0;
+    char text[32];
+    for (uint32_t s = 0, i = 0; s < SHARDS; s++) {
+        snprintf(text, sizeof text, "own%u.tar", s);
+        stamp = write_data(fixture_path(text));
+        dt_catalog_add_shard(c, fixture_path(text), 100);
+        for (; i < FIRST[s + 1]; i++) {
+            snprintf(text, sizeof text, "r%u", i);
+            assert_int_equal(dt_catalog_add_record(c, s, text), DT_OK);
+            snprintf(text, sizeof text, "%u", i * 7919 % 1000);
+            assert_int_equal(dt_catalog_set(c, "many", text), DT_OK);
+            if (i % 5) assert_int_equal(dt_catalog_set(c, "few", i % 2 ? "x" : "y"), DT_OK);
+            if (s == 2) assert_int_equal(dt_catalog_set(c, "here", "only"), DT_OK);
+        }
+    }
+    dt_catalog_finish(c);
+    for (uint32_t s = 0; s < SHARDS; s++) {
+        dt_catalog *one = dt_catalog_create();
+        bool found, stale;
+        char *index = dt_xprintf("%s.index", c->shards[s].path);
+        assert_int_equal(dt_index_save(c, s, stamp, index), DT_OK);
+        assert_int_equal(dt_index_load(one, c->shards[s].path, &found, &stale), DT_OK);
+        assert_int_equal(dt_index_load(all, c->shards[s].path, &found, &stale), DT_OK);
+        dt_catalog_finish(one);
+        uint32_t n = FIRST[s + 1] - FIRST[s];
+        int many = dt_catalog_find_column(one, "many"), here = dt_catalog_find_column(one, "here");
+        assert_int_equal(one->n_records, n);
+        assert_int_equal(many >= 0, n > 0);
+        assert_int_equal(here >= 0, s == 2);
+        if (many >= 0) assert_int_equal(one->columns[many].n_values, n);
+        free(index);
+        dt_catalog_destroy(one);
+    }
+    dt_catalog_finish(all);
+    assert_int_equal(dt_catalog_hash(all), dt_catalog_hash(c));
+    dt_catalog_destroy(all);
+    dt_catalog_destroy(c);
+}
+
 static void an_index_of_other_bytes_is_stale(void **state) {
     const char *data = fixture_path("old.tar"), *index = fixture_path("old.tar.index");
     for (int packed = 0; packed < 2; packed++) {
@@ -247,6 +291,7 @@ int main(void) {
         cmocka_unit_test(a_name_that_is_both_becomes_text),
         cmocka_unit_test(the_index_gives_the_catalog_back),
         cmocka_unit_test(shards_join),
+        cmocka_unit_test(a_shard_has_its_own_rows),
         cmocka_unit_test(an_index_of_other_bytes_is_stale),
         cmocka_unit_test(no_records_and_one),
         cmocka_unit_test(a_real_field_reads_numbers),
