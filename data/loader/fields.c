@@ -15,6 +15,7 @@
 #include "data/decode/kinds.h"
 #include "field_image.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,6 +252,8 @@ static dt_status resolve_class(resolver *r) {
     return DT_OK;
 }
 
+#define BAD_NUMBER "correct it, or leave such records out with data.where"
+
 // Every value of a metadata column as a number, normalised.
 static dt_status read_values(resolver *r, dt_number_source *s, int element) {
     const dt_column *col = &r->c->columns[s->column];
@@ -262,7 +265,24 @@ static dt_status read_values(resolver *r, dt_number_source *s, int element) {
         if (end == text || *end)
             return dt_config_fail(r->config, r->prefix, "column %s holds '%s', which is no number",
                                   dt_catalog_str(r->c, col->name), text);
+        if (!isfinite(x))
+            return dt_config_fail(r->config, r->prefix,
+                                  "column %s holds '%s', which is no finite float: " BAD_NUMBER,
+                                  dt_catalog_str(r->c, col->name), text);
         s->by_value[v] = (x - dt_field_mean(r->info, element)) / dt_field_std(r->info, element);
+    }
+    return DT_OK;
+}
+
+// A number column's; NaN stands for no value.
+static dt_status check_numbers(resolver *r, int real) {
+    for (uint32_t i = 0; i < r->c->n_records; i++) {
+        double v = dt_catalog_real(r->c, real, i);
+        if (fabs(v) > FLT_MAX)
+            return dt_config_fail(r->config, r->prefix,
+                                  "column %s holds %g (record %s), which no float can: " BAD_NUMBER,
+                                  dt_catalog_str(r->c, r->c->reals[real].name), v,
+                                  dt_catalog_str(r->c, r->c->records[i].key));
     }
     return DT_OK;
 }
@@ -280,7 +300,10 @@ static dt_status resolve_number(resolver *r) {
     r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0();
     DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
     for (int i = 0; i < r->f->n_numbers; i++)
-        if (r->f->numbers[i].column >= 0) DT_TRY(read_values(r, &r->f->numbers[i], i));
+        if (r->f->numbers[i].column >= 0)
+            DT_TRY(read_values(r, &r->f->numbers[i], i));
+        else
+            DT_TRY(check_numbers(r, r->f->numbers[i].real));
     return DT_OK;
 }
 

@@ -7,6 +7,7 @@
 
 dt_status dt_pattern_check(const char *p) {
     const char *whole = p;
+    const char *name[DT_MAX_CAPTURES];
     int n = 0;
     for (; *p; p++) {
         if (*p == '}') return dt_fail(DT_E_USAGE, "pattern '%s': a } without {", whole);
@@ -17,9 +18,15 @@ dt_status dt_pattern_check(const char *p) {
             return dt_fail(DT_E_USAGE, "pattern '%s': expected {name}", whole);
         if (end[1] == '{')
             return dt_fail(DT_E_USAGE, "pattern '%s': two captures need text between them", whole);
-        if (++n > DT_MAX_CAPTURES)
+        if (n == DT_MAX_CAPTURES)
             return dt_fail(DT_E_USAGE, "pattern '%s': more than %d captures", whole,
                            DT_MAX_CAPTURES);
+        size_t bytes = (size_t)(end + 1 - p); // with the brackets
+        for (int i = 0; i < n; i++)
+            if (strncmp(name[i], p, bytes) == 0)
+                return dt_fail(DT_E_USAGE, "pattern '%s': two captures are called %.*s", whole,
+                               (int)bytes, p);
+        name[n++] = p;
         p = end;
     }
     return DT_OK;

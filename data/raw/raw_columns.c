@@ -1,9 +1,9 @@
 // raw_columns.c: the metadata columns of a list of raw items: text by number in a shared dictionary,
 // numbers as doubles.
 //
-// What a table's column is, is told by its values: numbers of which one at least is no whole number make
-// a NUMBER column; everything else, whole numbers among it, is TEXT, as it may well be a class or a
-// person. The json member of a record says the same: numbers with a point there are numbers again for
+// What a table's column is, is told by its values: numbers of which one at least has a point or an exponent
+// make a NUMBER column; everything else, whole numbers among it, is TEXT, as it may well be a class or a
+// person (007). The json member of a record says the same: numbers with a point there are numbers again for
 // whoever reads the set without its index.
 #include "data/source/source.h"
 #include "raw.h"
@@ -103,9 +103,15 @@ static bool is_whole(const char *s) {
     return true;
 }
 
+// Digits behind a sign, of any length: a number, or what a person or a file is called (007).
+static bool is_digits(const char *s) {
+    s += *s == '-' || *s == '+';
+    return *s && s[strspn(s, "0123456789")] == '\0';
+}
+
 static bool parse_real(const char *s, double *out) {
     char *end;
-    if (!isdigit((unsigned char)*s) && *s != '-' && *s != '+' && *s != '.') return false;
+    if (s[strspn(s, "0123456789+-.eE")]) return false; // words, and hexadecimal
     *out = strtod(s, &end);
     return end > s && *end == '\0' && isfinite(*out);
 }
@@ -117,7 +123,7 @@ static bool is_number_column(const dt_table *t, size_t column) {
         const char *s = t->cell[i * t->n_columns + column];
         if (!s) continue;
         if (!parse_real(s, &v)) return false;
-        any_real = any_real || !is_whole(s);
+        any_real = any_real || !is_digits(s);
     }
     return any_real;
 }

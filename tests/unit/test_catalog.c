@@ -279,8 +279,23 @@ static void a_real_field_reads_numbers(void **state) {
     if (dt_fields_resolve(&f, cfg, c) != DT_OK) fail_msg("%s", dt_error_message());
     for (uint32_t r = 0; r < 4; r++) assert_int_equal(dt_field_present(&f.f[0], c, r), r != 2);
     dt_fields_fini(&f);
-    dt_config_destroy(cfg);
     dt_catalog_destroy(c);
+    static const char *const BAD[] = {"nan", "-inf", "1e39", "1e400"};
+    for (size_t i = 0; i < 2 * (sizeof BAD / sizeof *BAD); i++) { // as text and as a number
+        c = small(data);
+        bool text = i % 2 == 0;
+        if (text)
+            assert_int_equal(dt_catalog_set(c, "yaw", BAD[i / 2]), DT_OK);
+        else
+            assert_int_equal(dt_catalog_set_real(c, "yaw", strtod(BAD[i / 2], NULL)), DT_OK);
+        dt_catalog_finish(c);
+        bool missing = !text && i / 2 == 0;
+        assert_int_equal(dt_fields_resolve(&f, cfg, c), missing ? DT_OK : DT_E_USAGE);
+        if (missing) dt_fields_fini(&f);
+        if (!missing) assert_non_null(strstr(dt_error_message(), "column yaw holds"));
+        dt_catalog_destroy(c);
+    }
+    dt_config_destroy(cfg);
 }
 
 int main(void) {

@@ -535,6 +535,8 @@ static void patterns(void **state) {
     assert_int_equal(dt_pattern_check("{a"), DT_E_USAGE);
     assert_int_equal(dt_pattern_check("a}"), DT_E_USAGE);
     assert_int_equal(dt_pattern_check("{}"), DT_E_USAGE);
+    assert_int_equal(dt_pattern_check("{n}_{n}.jpg"), DT_E_USAGE); // one would be lost
+    assert_int_equal(dt_pattern_check("{n}_{nn}.jpg|{n}.jpg"), DT_OK);
 }
 
 static int set_up(void **state) {

@@ -170,6 +170,26 @@ static void a_join_by_a_column_of_the_names(void **state) {
     assert_int_equal(dt_raw_list(&r, files, &o), DT_E_USAGE);
 }
 
+// What is written as digits is text, as it may be a name.
+static void names_of_digits_stay_as_they_are(void **state) {
+    const char *files = make_files();
+    write_text("join.csv", "file,person,plate,mass,hex\n"
+                           "a.npy,007,12345678901234567890,1e3,0x10\n"
+                           "c.npy,08,1,2,2.5\n");
+    dt_raw_opts o = {.join = fixture_path("join.csv")};
+    dt_raw r;
+    if (dt_raw_list(&r, files, &o) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_json j;
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    dt_raw_put_json(&r, &r.items[0], &j);
+    dt_json_end_object(&j);
+    assert_string_equal(j.data, "{\"hex\":\"0x10\",\"mass\":1000.0,\"person\":\"007\","
+                                "\"plate\":\"12345678901234567890\"}");
+    dt_json_fini(&j);
+    dt_raw_fini(&r);
+}
+
 static void joins_that_are_wrong(void **state) {
     const char *files = make_files();
     dt_raw_opts o = {.join = fixture_path("join.csv")};
@@ -240,6 +260,7 @@ int main(void) {
         cmocka_unit_test(json_keeps_and_flattens_what_is_nested),
         cmocka_unit_test(rows_find_their_files),
         cmocka_unit_test(a_join_by_a_column_of_the_names),
+        cmocka_unit_test(names_of_digits_stay_as_they_are),
         cmocka_unit_test(joins_that_are_wrong),
         cmocka_unit_test(a_list_names_files_and_says_what_they_are),
         cmocka_unit_test(what_is_data_is_told_by_name_or_bytes),
