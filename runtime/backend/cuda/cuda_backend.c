@@ -198,9 +198,11 @@ static dt_status capture_end(dt_backend *b, void *stream, void **graph) {
     if (!first) return DT_OK;
     if (*graph) c->api->graph_destroy(c->api, *graph);
     *graph = NULL;
+    const bool queueing = c->error != 0;
     c->error = 0;
-    return dt_fail(DT_E_INTERNAL, "cuda: the step cannot be captured: %s%s%s", c->error_where,
-                   c->error_where[0] ? ": " : "", c->api->error_text(c->api, first));
+    return dt_fail(DT_E_INTERNAL, "cuda: the step cannot be captured: %s%s%s",
+                   queueing ? c->error_where : "", queueing ? ": " : "",
+                   c->api->error_text(c->api, first));
 }
 
 static void graph_launch(dt_backend *b, void *graph, void *stream) {

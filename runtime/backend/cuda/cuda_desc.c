@@ -82,9 +82,9 @@ static bool is_output(const dt_graph *g, dt_value v) {
 }
 
 // Whether all that reads y wants its sums: training batch norms, in fp16, for which alone cuDNN has engines
-// that make them.
+// that make them. The sums of squares lie right behind k sums, and cuDNN is told that all tensors are 16-byte aligned.
 static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
-    if (d->type != DT_F16 || d->bias || d->act != DT_ACT_NONE) return false;
+    if (d->type != DT_F16 || d->bias || d->act != DT_ACT_NONE || d->k % 4) return false;
     int n_forward = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];

@@ -14,8 +14,11 @@ extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_gri
                                    const void *args, void *stream) {
     (void)a;
     void *params[] = {(void *)args};
-    return cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params,
-                            (size_t)g.shared_bytes, (cudaStream_t)stream);
+    const cudaError_t e =
+        cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params,
+                         (size_t)g.shared_bytes, (cudaStream_t)stream);
+    if (e != cudaSuccess) cudaGetLastError(); // as all calls of cuda_real.c
+    return e;
 }
 
 extern "C" int dt_cuda_real_kernel_missing(void) {
