@@ -192,11 +192,10 @@ static void test_loader(void **state) {
     "iris: [{flip: horizontal}, {color_jitter: {brightness: 0.4, hue: 0.1}}]}\n"                   \
     "  mix: {mixup: 0.4}\n"
     fixture_begin();
-    fixture_biometric(fixture_path("raw"), 4, 10);
-    fixture_pack(fixture_path("raw"), fixture_path("set.lmdb"));
-    dt_dataset *d[3] = {open_set(fixture_path("set.lmdb"), LISTS, machine),
-                        open_set(fixture_path("set.lmdb"), LISTS "  augment_on: host\n", machine),
-                        open_set(fixture_path("set.lmdb"), LISTS, NULL)};
+    const char *set = fixture_packed(4, 10);
+    dt_dataset *d[3] = {open_set(set, LISTS, machine),
+                        open_set(set, LISTS "  augment_on: host\n", machine),
+                        open_set(set, LISTS, NULL)};
     dt_batch_source *s[3];
     int n_played[2] = {0, 0};
     for (int i = 0; i < 3; i++) s[i] = open_source(d[i], DT_SPLIT_TRAIN);

@@ -80,17 +80,7 @@ static void learns_hums(void **state) {
     free(pack), free(train), free(whole);
 }
 
-static int begin(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int end(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(learns_hums)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

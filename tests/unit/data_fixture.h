@@ -119,6 +119,13 @@ static inline void fixture_pack(const char *source, const char *out) {
     assert_int_equal(st, DT_OK);
 }
 
+// A packed set of such images; its path.
+static inline const char *fixture_packed(int subjects, int impressions) {
+    fixture_biometric(fixture_path("raw"), subjects, impressions);
+    fixture_pack(fixture_path("raw"), fixture_path("set.lmdb"));
+    return fixture_path("set.lmdb");
+}
+
 // A config for such a set; `extra`: more lines under data:, or "".
 static inline dt_config *fixture_config(const char *path, const char *extra) {
     char *text =

@@ -386,16 +386,6 @@ static void test_cut_member(void **state) {
     free(one);
 }
 
-static int begin(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int end(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),         cmocka_unit_test(test_evaluation),
@@ -403,5 +393,5 @@ int main(void) {
         cmocka_unit_test(test_gain_and_shift), cmocka_unit_test(test_masks),
         cmocka_unit_test(test_wrong_keys),     cmocka_unit_test(test_cut_member),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -570,11 +570,6 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_expressions_mean),
@@ -590,5 +585,5 @@ int main(void) {
         cmocka_unit_test(where_that_is_wrong),
         cmocka_unit_test(keeping_is_as_if_never_added),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

@@ -177,11 +177,6 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bands_become_channels),
@@ -190,5 +185,5 @@ int main(void) {
         cmocka_unit_test(wrong_configs_are_named),
         cmocka_unit_test(floats_are_warped_bilinearly),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

@@ -122,17 +122,7 @@ static void sets_of_other_programs(void **state) {
     assert_true(n >= 3);
 }
 
-static int begin(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int end(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sets_of_other_programs)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

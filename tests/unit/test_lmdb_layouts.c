@@ -400,16 +400,6 @@ static void pickles_are_refused(void **state) {
     expect_fail(dir, "dtrain pack");
 }
 
-static int begin(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int end(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(caffe_raw),
@@ -426,5 +416,5 @@ int main(void) {
         cmocka_unit_test(several_values_a_key_are_refused),
         cmocka_unit_test(pickles_are_refused),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

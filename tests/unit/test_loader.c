@@ -722,14 +722,7 @@ static void wrong_configs_are_named(void **state) {
 
 static int set_up(void **state) {
     fixture_begin();
-    fixture_biometric(fixture_path("raw"), 6, 10);
-    packed = fixture_path("set.lmdb");
-    fixture_pack(fixture_path("raw"), packed);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
+    packed = fixture_packed(6, 10);
     return 0;
 }
 
@@ -752,5 +745,5 @@ int main(void) {
         cmocka_unit_test(raw_records_are_read_to_their_place),
         cmocka_unit_test(wrong_configs_are_named),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

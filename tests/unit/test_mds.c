@@ -152,21 +152,11 @@ static void cuts_and_damage(void **state) {
     free(good);
 }
 
-static int begin(void **state) {
-    fixture_begin();
-    return 0;
-}
-
-static int end(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_mosaicml_writes),
         cmocka_unit_test(what_is_not_read_is_said),
         cmocka_unit_test(cuts_and_damage),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

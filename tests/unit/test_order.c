@@ -177,14 +177,7 @@ static void bad_weights_are_named(void **state) {
 
 static int set_up(void **state) {
     fixture_begin();
-    fixture_biometric(fixture_path("raw"), SUBJECTS, IMPRESSIONS);
-    packed = fixture_path("set.lmdb");
-    fixture_pack(fixture_path("raw"), packed);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
+    packed = fixture_packed(SUBJECTS, IMPRESSIONS);
     return 0;
 }
 
@@ -196,5 +189,5 @@ int main(void) {
         cmocka_unit_test(classes_get_equal_shares),
         cmocka_unit_test(bad_weights_are_named),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

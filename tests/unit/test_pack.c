@@ -546,11 +546,6 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_bytes_each_time),
@@ -575,5 +570,5 @@ int main(void) {
         cmocka_unit_test(one_number_a_pattern),
         cmocka_unit_test(patterns),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

@@ -498,11 +498,6 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int tear_down(void **state) {
-    fixture_end();
-    return 0;
-}
-
 // Files are read whole to aligned places and to others, and no byte behind the one that shows growth is touched.
 // A read that is broken may as well never end, so a signal ends the test.
 static void a_file_that_changes_meanwhile_is_told(void **state) {
@@ -554,5 +549,5 @@ int main(void) {
         cmocka_unit_test(records_that_are_dropped_by_expression),
         cmocka_unit_test(records_of_several_kinds_of_metadata),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

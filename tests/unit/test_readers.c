@@ -626,14 +626,7 @@ static void resuming_makes_nothing_twice(void **state) {
 
 static int set_up(void **state) {
     fixture_begin();
-    fixture_biometric(fixture_path("raw"), 6, 10);
-    packed = fixture_path("set.lmdb");
-    fixture_pack(fixture_path("raw"), packed);
-    return 0;
-}
-
-static int tear_down(void **state) {
-    fixture_end();
+    packed = fixture_packed(6, 10);
     return 0;
 }
 
@@ -656,5 +649,5 @@ int main(void) {
         cmocka_unit_test(memory_is_flat_over_epochs),
         cmocka_unit_test(resuming_makes_nothing_twice),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
 }

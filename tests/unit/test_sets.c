@@ -498,11 +498,6 @@ static void processes_share_the_work(void **state) {
     dt_buffer_fini(&packed);
 }
 
-static int begin(void **state) {
-    fixture_begin();
-    return 0;
-}
-
 static int end(void **state) {
     dt_buffer_fini(&tar_bytes);
     fixture_end();
@@ -528,5 +523,5 @@ int main(void) {
         cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(processes_share_the_work),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, fixture_set_up, end);
 }

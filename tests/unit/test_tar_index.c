@@ -285,11 +285,6 @@ static void wids_lists(void **state) {
     assert_non_null(strstr(dt_error_message(), "not JSON"));
 }
 
-static int begin(void **state) {
-    fixture_begin();
-    return 0;
-}
-
 static int end(void **state) {
     dt_buffer_fini(&tar_bytes);
     dt_buffer_fini(&dali);
@@ -308,5 +303,5 @@ int main(void) {
         cmocka_unit_test(an_energon_index_disturbs_nothing),
         cmocka_unit_test(wids_lists),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, fixture_set_up, end);
 }
