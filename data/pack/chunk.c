@@ -27,7 +27,7 @@ void dt_chunk_reset(dt_chunk *c, size_t begin) {
     c->begin = begin;
     c->n_bytes = 0;
     c->has_gap = c->has_leaf = false;
-    c->gap_bytes = c->gap_hash = 0;
+    c->gap_bytes = 0;
     c->gap_at = 0;
     c->rows.n_bytes = c->marks.n_bytes = 0;
     c->n_records = c->n_members = 0;

@@ -34,8 +34,7 @@ typedef struct dt_chunk {
     uint64_t base; // in the file, once known
     // what the gap holds, and where its hash goes in `rows` (0: nowhere)
     size_t gap_item;
-    uint64_t gap_hash;
-    uint64_t hash; // of the bytes in memory, in their final form
+    uint64_t hash; // of the bytes in their final form, but those of large members
     size_t gap_hash_at[2];
 } dt_chunk;
 

@@ -28,23 +28,6 @@ static dt_status put(void *arg, const void *data, size_t n_bytes, uint64_t at) {
     return dt_outfile_write(arg, data, n_bytes, at);
 }
 
-// Marks and sizes of all frames.
-static dt_status gather(dt_pack_file *f, dt_buffer *marks, char *const *journals, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        dt_journal j;
-        DT_TRY(dt_journal_read(&j, journals[i]));
-        for (size_t k = 0; k < j.n_frames; k++) {
-            dt_buffer_append(marks, j.frames[k].marks, j.frames[k].n_marks);
-            f->n_members += j.frames[k].n_members;
-            f->n_bytes = j.frames[k].base + j.frames[k].n_bytes;
-        }
-        dt_journal_fini(&j);
-    }
-    f->marks = marks->data;
-    f->n_marks = marks->n_bytes;
-    return DT_OK;
-}
-
 static dt_status end_file(const dt_plan *plan, const dt_pack_file *f) {
     dt_outfile out = {.fd = -1, .direct_fd = -1};
     uint64_t n_bytes = 0;
@@ -62,14 +45,13 @@ dt_status dt_finish_shard(const dt_plan *plan, const dt_build_file *f) {
     return end_file(plan, &end);
 }
 
-dt_status dt_finish_parts(const dt_plan *plan, const char *path, char *const *journals,
-                          size_t n_journals) {
-    dt_pack_file f = {.path = path, .n_bytes = plan->format->head_bytes};
-    dt_buffer marks = {0};
-    dt_status st = gather(&f, &marks, journals, n_journals);
-    if (st == DT_OK) st = end_file(plan, &f);
-    dt_buffer_fini(&marks);
-    return st;
+dt_status dt_finish_parts(const dt_plan *plan, const char *path, const dt_gathered *g) {
+    dt_pack_file f = {.path = path,
+                      .n_bytes = g->end > 0 ? g->end : plan->format->head_bytes,
+                      .n_members = g->catalog->n_members,
+                      .marks = g->marks.data,
+                      .n_marks = g->marks.n_bytes};
+    return end_file(plan, &f);
 }
 
 dt_status dt_finish_end_of(const char *rows_path, uint64_t *end) {
@@ -310,9 +292,7 @@ static dt_status check_duplicates(const filler *f, const dt_pack_opts *o) {
 }
 
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
-                            dt_gather *rows, uint64_t fingerprint, dt_finish_counts *out) {
-    DT_TRY(dt_gather_end(rows));
-    const dt_gathered *g = dt_gather_result(rows);
+                            const dt_gathered *g, uint64_t fingerprint, dt_finish_counts *out) {
     filler f = {.w = w, .c = c, .catalog = g->catalog, .counts = out};
     *out = (dt_finish_counts){.n_records = g->catalog->n_records, .n_bytes = g->n_bytes};
     if (out->n_records == 0)

@@ -7,10 +7,9 @@
 #include "work.h"
 
 // Writes what a format has besides its chunks, cuts the file to its length, syncs it: of a shard that is
-// built, or of a set of one file. `journals`: of its parts, in order.
+// built, or of a set of one file.
 dt_status dt_finish_shard(const dt_plan *plan, const dt_build_file *f);
-dt_status dt_finish_parts(const dt_plan *plan, const char *path, char *const *journals,
-                          size_t n_journals);
+dt_status dt_finish_parts(const dt_plan *plan, const char *path, const dt_gathered *g);
 // Copies part `f` (made for base 0 of its own file) into `path` from `base` on, and writes a journal that
 // says so to `rows_path`.
 dt_status dt_finish_move_part(const dt_plan *plan, const dt_build_file *f, const char *path,
@@ -25,9 +24,9 @@ typedef struct dt_finish_counts {
     bool named;              // rows that repeat others say which
 } dt_finish_counts;
 
-// Ends the gathering of rows; indexes are written beside the files in w->set, then the database. fail:
-// duplicates are DT_E_DATA. fingerprint: of source and options.
+// Finishes the catalog; indexes are written beside the files in w->set, and the database. fail: duplicates are
+// DT_E_DATA. fingerprint: of source and options.
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
-                            dt_gather *rows, uint64_t fingerprint, dt_finish_counts *out);
+                            const dt_gathered *g, uint64_t fingerprint, dt_finish_counts *out);
 
 #endif

@@ -118,6 +118,8 @@ static dt_status fill_frame(dt_gather *g, const dt_frame *x) {
         if (row.item >= g->c->raw->n) return damaged(j->path);
         DT_TRY(fill_row(g, &row, x->base, j->shard));
     }
+    dt_buffer_append(&g->out.marks, x->marks, x->n_marks);
+    g->out.end = x->base + x->n_bytes;
     return at == x->n_rows ? DT_OK : damaged(j->path);
 }
 
@@ -260,6 +262,7 @@ void dt_gather_destroy(dt_gather *g) {
     join(g, &g->stopped);
     if (g->fd >= 0) close(g->fd);
     dt_catalog_destroy(g->out.catalog);
+    dt_buffer_fini(&g->out.marks);
     free(g->out.item);
     free(g->out.hash);
     free(g->journals);

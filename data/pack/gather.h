@@ -19,6 +19,8 @@ typedef struct dt_gather dt_gather;
 // stamp yet.
 typedef struct dt_gathered {
     dt_catalog *catalog;
+    dt_buffer marks;  // of all chunks, in order
+    uint64_t end;     // of the last chunk, in its file; 0: there is none
     uint32_t *item;   // by record: of the list
     uint64_t *hash;   // by item: of its source; 0: gave no record
     uint64_t n_bytes; // of members

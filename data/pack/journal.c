@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAGIC = 0x4c4e524a, N_HEAD = 13 }; // "JRNL"
+enum { MAGIC = 0x324e524a, N_HEAD = 10 }; // "JRN2"
 
 // ---- rows ---------------------------------------------------------------------------------------------
 static void put(dt_chunk *c, const void *data, size_t n) {
@@ -63,7 +63,6 @@ dt_status dt_row_put(dt_chunk *c, const dt_row *r, int gap_member) {
 }
 
 void dt_row_set_gap_hash(dt_chunk *c, uint64_t hash) {
-    c->gap_hash = hash;
     for (int i = 0; i < 2; i++)
         if (c->gap_hash_at[i]) memcpy(c->rows.data + c->gap_hash_at[i], &hash, sizeof hash);
 }
@@ -135,6 +134,29 @@ bool dt_row_next(const uint8_t *rows, size_t n_bytes, size_t *at, dt_row *out) {
     return !r.bad;
 }
 
+// From `from` to `to` in the file, which are the same in memory but for the gap.
+static void hash_range(dt_hash_stream *h, const dt_chunk *c, uint64_t from, uint64_t to) {
+    uint64_t gap = c->has_gap && from >= c->gap_at + c->gap_bytes ? c->gap_bytes : 0;
+    dt_hash_stream_update(h, dt_chunk_data(c, (size_t)(from - gap)), (size_t)(to - from));
+}
+
+uint64_t dt_row_hash_rest(const dt_chunk *c) {
+    dt_hash_stream *h = dt_hash_stream_create();
+    uint64_t done = 0;
+    size_t at = 0;
+    for (dt_row row; dt_row_next(c->rows.data, c->rows.n_bytes, &at, &row);)
+        for (int i = 0; i < row.n_members; i++) {
+            const dt_row_member *m = &row.member[i];
+            if (!dt_row_is_large(m)) continue;
+            hash_range(h, c, done, m->offset);
+            done = m->offset + m->size;
+        }
+    hash_range(h, c, done, dt_chunk_end(c));
+    uint64_t out = dt_hash_stream_digest(h);
+    dt_hash_stream_destroy(h);
+    return out;
+}
+
 // ---- frames -------------------------------------------------------------------------------------------
 static uint64_t frame_hash(const uint64_t head[N_HEAD - 1], const void *body, size_t n) {
     dt_hash_stream *h = dt_hash_stream_create();
@@ -147,10 +169,9 @@ static uint64_t frame_hash(const uint64_t head[N_HEAD - 1], const void *body, si
 
 dt_status dt_journal_append(int fd, const char *path, const dt_chunk *c, uint64_t *n_bytes) {
     size_t n_body = c->rows.n_bytes + c->marks.n_bytes;
-    uint64_t gap_bytes = c->has_gap ? c->gap_bytes : 0;
-    uint64_t head[N_HEAD] = {MAGIC,        c->index,     c->base,         dt_chunk_end(c),
-                             c->n_records, c->n_members, c->rows.n_bytes, c->marks.n_bytes,
-                             c->gap_at,    gap_bytes,    c->gap_hash,     c->hash};
+    uint64_t head[N_HEAD] = {MAGIC,           c->index,         c->base,
+                             dt_chunk_end(c), c->n_records,     c->n_members,
+                             c->rows.n_bytes, c->marks.n_bytes, c->hash};
     dt_buffer b = {0};
     dt_buffer_append(&b, head, sizeof head);
     dt_buffer_append(&b, c->rows.data, c->rows.n_bytes);
@@ -176,10 +197,7 @@ bool dt_frame_next(const char *data, size_t n_bytes, size_t *at, dt_frame *out) 
                       .n_bytes = head[3],
                       .n_records = head[4],
                       .n_members = head[5],
-                      .gap_at = head[8],
-                      .gap_bytes = head[9],
-                      .gap_hash = head[10],
-                      .hash = head[11],
+                      .hash = head[8],
                       .rows = body,
                       .n_rows = (size_t)head[6],
                       .marks = body + head[6],

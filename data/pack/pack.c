@@ -416,11 +416,11 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
 }
 
 static dt_status finish(packing *p, dt_finish_counts *counts) {
-    dt_status st = DT_OK;
-    if (p->plan.format->one_file)
-        st = dt_finish_parts(&p->plan, p->files[0].path, p->journals, p->n_journals);
-    if (st == DT_OK)
-        st = dt_finish_catalog(&p->work, &p->compose, p->o, p->rows, p->fingerprint, counts);
+    dt_status st = dt_gather_end(p->rows);
+    const dt_gathered *g = dt_gather_result(p->rows);
+    if (st == DT_OK && p->plan.format->one_file)
+        st = dt_finish_parts(&p->plan, p->files[0].path, g);
+    if (st == DT_OK) st = dt_finish_catalog(&p->work, &p->compose, p->o, g, p->fingerprint, counts);
     if (st == DT_OK) st = dt_work_publish(&p->work);
     if (st == DT_OK) st = dt_work_remove(&p->work);
     return st;

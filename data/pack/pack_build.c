@@ -248,7 +248,7 @@ static dt_status write_whole(const open_file *o, slot *s) {
     dt_chunk *c = &s->chunk;
     size_t begin = (size_t)(c->base % DT_PACK_PAGE), n = c->n_bytes;
     DT_TRY(dt_chunk_shift(c, begin));
-    c->hash = dt_hash64(dt_chunk_data(c, 0), c->n_bytes);
+    c->hash = dt_row_hash_rest(c);
     if (s->gives_tail) { // nothing is left of a chunk that does not end its page
         size_t tail = (size_t)((c->base + n) % DT_PACK_PAGE);
         n = tail < n ? n - tail : 0;
@@ -262,7 +262,7 @@ static dt_status write_whole(const open_file *o, slot *s) {
 static dt_status write_with_gap(const builder *w, const open_file *o, slot *s) {
     dt_chunk *c = &s->chunk;
     uint64_t behind = c->base + c->gap_at + c->gap_bytes;
-    c->hash = dt_hash64(dt_chunk_data(c, 0), c->n_bytes);
+    c->hash = dt_row_hash_rest(c);
     if (s->carry.n > 0)
         DT_TRY(dt_outfile_write(&o->out, s->carry.bytes, (size_t)s->carry.n,
                                 c->base - (uint64_t)s->carry.n));
@@ -413,17 +413,29 @@ static bool hash_range(dt_hash_stream *h, int fd, const char *path, uint64_t at,
     return true;
 }
 
+// All bytes of a frame: large members against their rows, what is around them against the frame.
 static bool check_frame(const dt_frame *f, int fd, const char *path, uint8_t *piece) {
-    dt_hash_stream *h = dt_hash_stream_create(), *gap = dt_hash_stream_create();
-    uint64_t before = f->gap_bytes ? f->gap_at : f->n_bytes, after = f->gap_at + f->gap_bytes;
-    bool good = hash_range(h, fd, path, f->base, before, piece);
-    if (good && f->gap_bytes)
-        good = hash_range(gap, fd, path, f->base + f->gap_at, f->gap_bytes, piece) &&
-               dt_hash_stream_digest(gap) == f->gap_hash &&
-               hash_range(h, fd, path, f->base + after, f->n_bytes - after, piece);
-    good = good && (f->n_bytes == 0 || dt_hash_stream_digest(h) == f->hash);
-    dt_hash_stream_destroy(h);
-    dt_hash_stream_destroy(gap);
+    dt_hash_stream *rest = dt_hash_stream_create(), *large = dt_hash_stream_create();
+    uint64_t done = 0;
+    size_t at = 0;
+    bool good = true;
+    for (dt_row row; good && dt_row_next(f->rows, f->n_rows, &at, &row);)
+        for (int i = 0; i < row.n_members && good; i++) {
+            const dt_row_member *m = &row.member[i];
+            if (!dt_row_is_large(m)) continue;
+            dt_hash_stream_reset(large);
+            good = m->offset >= done && m->offset <= f->n_bytes &&
+                   m->size <= f->n_bytes - m->offset &&
+                   hash_range(rest, fd, path, f->base + done, m->offset - done, piece) &&
+                   hash_range(large, fd, path, f->base + m->offset, m->size, piece) &&
+                   dt_hash_stream_digest(large) == m->hash;
+            done = m->offset + m->size;
+        }
+    good = good && at == f->n_rows &&
+           hash_range(rest, fd, path, f->base + done, f->n_bytes - done, piece);
+    good = good && (f->n_bytes == 0 || dt_hash_stream_digest(rest) == f->hash);
+    dt_hash_stream_destroy(rest);
+    dt_hash_stream_destroy(large);
     dt_error_clear();
     return good;
 }
