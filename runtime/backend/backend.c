@@ -29,12 +29,21 @@ size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s) {
 size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which) {
     const size_t channels = (size_t)s->d[1];
     const size_t sums = (2 * channels * sizeof(float) + 63) / 64 * 64;
-    const size_t one = (channels * dt_dtype_size(t) + 63) / 64 * 64;
-    return dt_layout_sums_at(t, s) + sums + (size_t)which * one;
+    const size_t low = (channels * dt_dtype_size(t) + 63) / 64 * 64;
+    const size_t f32 = (channels * sizeof(float) + 63) / 64 * 64;
+    const size_t n_low = which < 2 ? (size_t)which : 2;
+    return dt_layout_sums_at(t, s) + sums + n_low * low + ((size_t)which - n_low) * f32;
+}
+
+size_t dt_layout_masked_at(dt_dtype t, const dt_shape *s, int which) {
+    const size_t one = ((size_t)s->d[1] * sizeof(float) + 63) / 64 * 64;
+    return dt_layout_sums_at(t, s) + (size_t)which * one;
 }
 
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s) {
-    if (l.kind == DT_NHWC_SUMS || l.kind == DT_NHWC_TO_NORM) return dt_layout_norm_at(t, s, 2);
+    if (l.kind == DT_NHWC_SUMS || l.kind == DT_NHWC_TO_NORM)
+        return dt_layout_norm_at(t, s, DT_NORM_PARTS);
+    if (l.kind == DT_NHWC_MASKED) return dt_layout_masked_at(t, s, DT_MASKED_PARTS);
     return (size_t)dt_layout_elements(l, s) * dt_dtype_size(t);
 }
 
@@ -48,6 +57,8 @@ const char *dt_layout_name(dt_layout l) {
         return "nhwc+sums";
     case DT_NHWC_TO_NORM:
         return "nhwc+norm";
+    case DT_NHWC_MASKED:
+        return "nhwc+masked";
     default:
         return l.block == 16 ? "nChw16c" : "nChw8c";
     }

@@ -17,7 +17,9 @@
 // the sums on its way, to readers that would make them again; copies in other layouts lack them.
 // NHWC_TO_NORM is the same memory once a batch norm with ReLU has left its work to its readers: a value y of which
 // it holds x, the sums, and behind them each channel's gain and shift in x's type (dt_layout_norm_at):
-// y = relu(x gain + shift). Only a site whose readers all take it offers it; there is no reorder from it.
+// y = relu(x gain + shift); and, f32, its mean, 1/std, scale and shift. Only a site whose readers all take it offers it;
+// there is no reorder from it. NHWC_MASKED is NHWC of such a y's gradient, zero where y is, with f32 (2, C) behind it
+// that are the batch norm's gradients of scale and shift, and three times C floats of no use (dt_layout_masked_at).
 //
 // GRAD and STAT outputs point into a gradient slab (f32, dense): run() overwrites, or adds when the
 // output's bit in `accumulate` is set.
@@ -37,7 +39,8 @@ typedef enum dt_layout_kind {
     DT_NHWC,
     DT_BLOCKED,
     DT_NHWC_SUMS,
-    DT_NHWC_TO_NORM
+    DT_NHWC_TO_NORM,
+    DT_NHWC_MASKED
 } dt_layout_kind;
 typedef struct dt_layout {
     uint8_t kind;  // dt_layout_kind
@@ -53,10 +56,13 @@ static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
 size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s); // NHWC_SUMS: bytes in front of the sums
-// NHWC_TO_NORM: bytes in front of the gains (0) or the shifts (1).
+// NHWC_TO_NORM: bytes in front of the gains (0), the shifts (1); means, 1/std, scales, shifts in f32 (2 to 5).
+enum { DT_NORM_PARTS = 6, DT_MASKED_PARTS = 5 };
 size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which);
-const char *
-dt_layout_name(dt_layout l); // "dense", "nhwc", "nChw16c", "nChw8c", "nhwc+sums", "nhwc+norm"
+// NHWC_MASKED: bytes in front of the scales' gradients (0), the shifts' (1), what has no use (2 to 4).
+size_t dt_layout_masked_at(dt_dtype t, const dt_shape *s, int which);
+// "dense", "nhwc", "nChw16c", "nChw8c", "nhwc+sums", "nhwc+norm", "nhwc+masked"
+const char *dt_layout_name(dt_layout l);
 
 // ---- packed parameters -----------------------------------------------------------------------------
 // A copy of one or several parameters in the form a kernel wants (blocked, bf16, BN folded in).

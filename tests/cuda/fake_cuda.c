@@ -280,7 +280,9 @@ static bool run_work(machine *m, const work *w) {
         fake_dnn_run(&w->plan, w->ptr);
         m->us += us_of(&w->plan);
         if (w->plan.dnn.sums && w->plan.dnn.k > FAKE_SUMS_CHEAP) m->us += 10;
-        if (w->plan.dnn.normed && w->plan.dnn.c > FAKE_SUMS_CHEAP) m->us += 10;
+        if ((w->plan.dnn.normed || w->plan.dnn.masked) && w->plan.dnn.c > FAKE_SUMS_CHEAP)
+            m->us += 10;
+        if (w->plan.dnn.masked) m->us += 1; // less than the two passes that it saves
         break;
     case W_GEMM:
         fake_gemm_run(&w->plan, w->ptr);

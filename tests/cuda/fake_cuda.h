@@ -18,7 +18,8 @@
 // the second, or number FAKE_CUDA_FASTEST of the environment, is the fastest by the machine's own clock
 // (event_ms), which counts work and no time. With FAKE_CUDA_NO_DNN in the environment cuDNN has no engine for
 // anything: own kernels serve its ops; with FAKE_CUDA_NO_SUMS, none for convolutions that also make sums; with
-// FAKE_CUDA_NO_NORMED, none for convolutions that apply the batch norm in front. With
+// FAKE_CUDA_NO_NORMED, none for convolutions that apply the batch norm in front; with FAKE_CUDA_NO_MASKED, none for those
+// that begin its backward pass. With
 // FAKE_CUDA_NO_EPILOGUE cuBLASLt adds biases and clips, and no more. FAKE_CUDA_VERSIONS is what the libraries
 // call themselves, FAKE_CUDA_DRIVER the driver's version. FAKE_CUDA_COMPILED is how many more engines cuDNN has that it compiles when they are asked for.
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
@@ -31,8 +32,8 @@ typedef struct fake_cuda_opts {
     size_t total_bytes; // of each; 0: 1 GiB
 } fake_cuda_opts;
 
-// By the machine's clock a convolution's sums, or the batch norm in front, cost nothing up to so many channels, and
-// too much above.
+// By the machine's clock a convolution's sums, or what it does of the batch norm in front, cost nothing (its backward: a
+// pass over x) up to so many channels, and too much above.
 enum { FAKE_SUMS_CHEAP = 256 };
 
 // Error codes, CUDA's own numbers.

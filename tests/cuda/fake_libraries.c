@@ -54,7 +54,8 @@ static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out
 }
 static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
     const bool none = getenv("FAKE_CUDA_NO_DNN") || (d->sums && getenv("FAKE_CUDA_NO_SUMS")) ||
-                      (d->normed && getenv("FAKE_CUDA_NO_NORMED"));
+                      (d->normed && getenv("FAKE_CUDA_NO_NORMED")) ||
+                      (d->masked && getenv("FAKE_CUDA_NO_MASKED"));
     *n = none ? 0 : N_CHOICES + n_compiled();
     return fake_note(of(a), "dnn_choices", "", 0, NULL);
 }
@@ -69,7 +70,7 @@ static bool is_refusal(dt_cuda_api *a, int error) {
 static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
     const int e = fake_note(of(a), "dnn_run", fake_dnn_name(&((plan *)p)->f), 0, st);
     return e ? e
-             : run_plan(of(a), W_DNN, p, ptr, fake_dnn_pointers(&((plan *)p)->f), workspace, st);
+             : run_plan(of(a), W_DNN, p, ptr, dt_dnn_pointers(&((plan *)p)->f.dnn), workspace, st);
 }
 static int plan_destroy(machine *m, plan *p, const char *call) {
     const int e = fake_note(m, call, "", 0, NULL);

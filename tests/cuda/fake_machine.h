@@ -9,8 +9,6 @@
 
 #include <pthread.h>
 
-enum { MAX_PTR = 12 };
-
 typedef enum work_kind {
     W_LAUNCH,
     W_COPY,
@@ -41,7 +39,7 @@ typedef struct work {
     graph *g;
     bool (*host)(const void *args);
     fake_plan plan;
-    void *ptr[MAX_PTR];
+    void *ptr[DT_DNN_POINTERS];
 } work;
 
 struct track {

@@ -12,7 +12,6 @@ typedef struct fake_plan {
 } fake_plan;
 
 const char *fake_dnn_name(const fake_plan *p);
-int fake_dnn_pointers(const fake_plan *p); // how many tensors dnn_run gets
 void fake_dnn_run(const fake_plan *p, void *const *ptr);
 const char *fake_gemm_name(dt_gemm_epilogue e); // "gemm", "gemm bgrad"
 // ptr: A, B, D, bias, aux

@@ -502,11 +502,11 @@ static void test_norms_are_left_where_that_pays(void **state) {
     dt_dnn_desc w = f;
     w.kind = DT_DNN_CONV_WGRAD;
     w.sums = false;
-    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
     assert_true(take);
     f.c = w.c = FAKE_SUMS_CHEAP + 1;
     for (int again = 0; again < 2; again++) {
-        assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+        assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
         assert_false(take);
     }
     char *text = dt_cuda_plans_text(p);
@@ -517,10 +517,10 @@ static void test_norms_are_left_where_that_pays(void **state) {
     p = open_plans(api, "m", NULL);
     assert_true(dt_cuda_plans_take(p, text) >= 4);
     fake_cuda_log_clear(api);
-    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
     assert_false(take);
     f.c = w.c = conv.c;
-    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
     assert_true(take);
     const dt_cuda_plan *plan = NULL;
     assert_int_equal(dt_cuda_plan_dnn(p, &w, &plan), DT_OK);
@@ -531,7 +531,7 @@ static void test_norms_are_left_where_that_pays(void **state) {
     // nothing timed
     dt_cuda_plans_opts o = {.machine = "m", .no_timing = true};
     assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
-    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
     assert_false(take);
     assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
     text = dt_cuda_plans_text(p);
@@ -540,7 +540,7 @@ static void test_norms_are_left_where_that_pays(void **state) {
     // a resumed run does not ask again
     p = open_plans(api, "m", NULL);
     dt_cuda_plans_take(p, text);
-    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
     assert_false(take);
     assert_int_equal(fake_cuda_count(api, "dnn_run"), 0);
     free(text);
@@ -548,11 +548,48 @@ static void test_norms_are_left_where_that_pays(void **state) {
     // no engine
     assert_int_equal(setenv("FAKE_CUDA_NO_NORMED", "1", 1), 0);
     p = open_plans(api, "m", NULL);
-    assert_int_equal(dt_cuda_plan_normed(p, &f, &w, &take), DT_OK);
+    assert_int_equal(dt_cuda_plan_fused(p, &f, &w, &take), DT_OK);
     assert_int_equal(unsetenv("FAKE_CUDA_NO_NORMED"), 0);
     assert_false(take);
     dt_cuda_plans_destroy(p);
     assert_int_equal(fake_cuda_destroy(api), 0);
+}
+
+// A dgrad that begins the batch norm's backward is settled alone, by the clock; a no is kept, and is obeyed.
+static void test_masks_are_left_where_that_pays(void **state) {
+    rig r = begin("m", NULL);
+    bool take = false;
+    dt_dnn_desc d = conv;
+    d.kind = DT_DNN_CONV_DGRAD;
+    d.type = DT_F16;
+    d.bias = false;
+    d.masked = true;
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
+    assert_true(take);
+    const dt_cuda_plan *plan = NULL;
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
+    assert_int_equal(plan->choice, 1);
+    d.c = FAKE_SUMS_CHEAP + 1;
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
+    assert_false(take);
+    char *text = dt_cuda_plans_text(r.p);
+    assert_non_null(strstr(text, "-1\tconv_dgrad f16 n1 c257"));
+    start_again(&r);
+    assert_int_equal(dt_cuda_plans_take(r.p, text), 4); // two with a mask, two plain
+    fake_cuda_log_clear(r.api);
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
+    assert_false(take);
+    d.c = conv.c;
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
+    assert_true(take);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_run"), 0);
+    free(text);
+    start_again(&r); // no engine
+    assert_int_equal(setenv("FAKE_CUDA_NO_MASKED", "1", 1), 0);
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
+    assert_int_equal(unsetenv("FAKE_CUDA_NO_MASKED"), 0);
+    assert_false(take);
+    end(&r);
 }
 
 int main(void) {
@@ -573,6 +610,7 @@ int main(void) {
         cmocka_unit_test(test_other_ranks_find_the_plans),
         cmocka_unit_test(test_sums_are_taken_where_they_pay),
         cmocka_unit_test(test_norms_are_left_where_that_pays),
+        cmocka_unit_test(test_masks_are_left_where_that_pays),
         cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -317,7 +317,7 @@ static void test_norm_that_is_left(void **state) {
     (void)state;
     enum { C = 264 };
     static uint16_t gain[C], shift[C], x[C];
-    static float sums[2 * C], scale[C], beta[C], saved[2][C];
+    static float sums[2 * C], scale[C], beta[C], saved[2][C], behind[4][C];
     const double n = 4096;
     for (int c = 0; c < C; c++) {
         const double mean = c == C - 1 ? 1000 : 0.04 * c, var = c == C - 1 ? 0 : 0.5 + 0.01 * c;
@@ -336,8 +336,13 @@ static void test_norm_that_is_left(void **state) {
                                            .training = 1,
                                            .eps = 1e-5f},
                                 .gain = gain,
-                                .shift = shift};
+                                .shift = shift,
+                                .norm = {behind[0], behind[1], behind[2], behind[3]}};
     RUN(bn_leave, &a, 2, 256);
+    assert_memory_equal(behind[0], saved[0], sizeof saved[0]);
+    assert_memory_equal(behind[1], saved[1], sizeof saved[1]);
+    assert_memory_equal(behind[2], scale, sizeof scale);
+    assert_memory_equal(behind[3], beta, sizeof beta);
     for (int c = 0; c < C; c++) {
         const double g = (double)dt_get(gain, DT_F16, c), s = (double)dt_get(shift, DT_F16, c);
         const double mean = (double)saved[0][c], real = (double)scale[c] * (double)saved[1][c];
@@ -355,7 +360,8 @@ static void test_norm_that_is_left(void **state) {
     }
 }
 
-// One kernel a direction gives what three give, for each way to mask, to 1e-5 of the largest.
+// One kernel a direction gives what three give, for each way to mask, to 1e-5 of the largest. So does the last one alone
+// of a gradient that comes masked, with its sums; of which it adds one and overwrites the other.
 static double worst(const float *a, const float *b, int n) {
     double largest = 0, most = 0;
     for (int i = 0; i < n; i++) {
@@ -363,6 +369,31 @@ static double worst(const float *a, const float *b, int n) {
         most = fmax(most, fabs((double)a[i] - (double)b[i]));
     }
     return most / largest;
+}
+static void last_pass_alone(const dt_bn_once_args *whole, const float *y, float *dx, float *dscale,
+                            float *dshift) {
+    dt_bn_once_args a = *whole;
+    const int rows = (int)a.apply.c.rows, cols = (int)a.apply.c.cols;
+    float *g = aligned((size_t)(rows * cols) * 4), *sums[2];
+    for (int i = 0; i < rows * cols; i++) g[i] = y[i] > 0 ? ((const float *)a.apply.dy)[i] : 0;
+    for (int i = 0; i < 2; i++) {
+        sums[i] = aligned((size_t)cols * 4);
+        memcpy(sums[i], i ? dshift : dscale, (size_t)cols * 4);
+    }
+    for (int c = 0; c < cols; c++) dscale[c] = 1;
+    a.apply.dy = g, a.apply.out = dx, a.apply.mask = DT_BN_NONE;
+    a.apply.c = dt_cols_flow(rows, cols, 16);
+    a.finish.dscale = sums[0], a.finish.dshift = sums[1];
+    a.finish.out1 = dscale, a.finish.add1 = 1;
+    a.finish.out2 = dshift, a.finish.add2 = 0;
+    const int64_t blocks = a.apply.c.n_chunks * a.apply.c.tiles;
+    assert_true(blocks > 2);
+    RUN(bn_bwd_apply_sums, &a, blocks, 256);
+    for (int c = 0; c < cols; c++) {
+        assert_true(fabsf(dscale[c] - 1 - sums[0][c]) <= 1e-5f * (1 + fabsf(sums[0][c])));
+        assert_true(dshift[c] == sums[1][c]);
+    }
+    free(g), free(sums[0]), free(sums[1]);
 }
 static void test_one_batch_norm_kernel(void **state) {
     (void)state;
@@ -391,6 +422,7 @@ static void test_one_batch_norm_kernel(void **state) {
     for (int c = 0; c < C; c++)
         scale[c] = c ? 1 + 0.1f * (float)c : -1, shift[c] = 0.05f * (float)c;
     for (int mask = DT_BN_NONE; mask <= DT_BN_BITS; mask++) {
+        dt_bn_once_args all;
         for (int k = 0; k < 2; k++) { // 0: three kernels
             dt_bn_args s = {.c = k ? one : three,
                             .x = x,
@@ -415,7 +447,7 @@ static void test_one_batch_norm_kernel(void **state) {
                                    .eps = 1e-5f};
             dt_bn_args last = s;
             last.c = k ? one : flow;
-            dt_bn_once_args all = {.sums = s, .apply = last, .finish = f};
+            all = (dt_bn_once_args){.sums = s, .apply = last, .finish = f};
             if (k) {
                 RUN(bn_small, &all, 1, DT_BN_SMALL_THREADS);
             } else {
@@ -446,6 +478,10 @@ static void test_one_batch_norm_kernel(void **state) {
         assert_true(worst(grad[1][0], grad[0][0], C) < 1e-5 &&
                     worst(grad[1][1], grad[0][1], C) < 1e-5);
         assert_true(worst(dx[1], dx[0], N) < 1e-5);
+        if (mask == DT_BN_OF_X) {
+            last_pass_alone(&all, y[1], dx[1], grad[1][0], grad[1][1]);
+            assert_true(worst(dx[1], dx[0], N) < 1e-5);
+        }
     }
     for (int i = 0; i < 2; i++) free(y[i]), free(dx[i]), free(bits[i]);
     free(x), free(dy), free(partial), free(consts), free(dresidual);

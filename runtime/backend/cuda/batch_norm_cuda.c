@@ -11,6 +11,9 @@
 //   - and what reads y is one convolution that can apply gain, shift and ReLU as it reads x, at a gain in time
 //     (cuda_desc.h, cuda_plans.h): then the kernel makes those alone, behind x's sums, and y is x's memory
 //     (DT_NHWC_TO_NORM). Nobody writes y or reads it back;
+//   - and that convolution's dgrad, on its way, drops what the ReLU did not let through and sums dscale and dshift
+//     (DT_NHWC_MASKED): backward, only the last pass is left, which makes dx from those sums. cuDNN offers factors for it
+//     too; they are not used: about the mean fewer digits are lost, and one formula serves all ways;
 //   - there are at most SMALL_PIXELS pixels: a block then holds all of a few channels, 32 bytes a pixel, in the
 //     first-level cache of its multiprocessor (192 KiB and more from sm_80 on), and does everything. With few
 //     pixels a launch costs more than what the other multiprocessors would save.
@@ -27,7 +30,7 @@ enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16, SMALL_PIXELS = 5120 };
 typedef struct bn_state {
     int type;
     bool training, relu, pool, residual;
-    bool summed, small; // x brings its sums; a block holds all pixels of its channels
+    bool summed, small; // x, backward dy, brings its sums; a block holds all pixels of its channels
     bool left;          // to the convolution that reads y
     int64_t pixels, channels, images, height, width;
     dt_cols sums, apply; // first pass; second pass
@@ -92,9 +95,9 @@ static dt_status leave(dt_site *s, bn_state *st) {
     dt_cuda_normed normed;
     if (!st->summed || !dt_cuda_normed_of(s->graph, s->node, dt_cuda_demands_of(c), &normed))
         return DT_OK;
-    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_normed(c->plans, &normed.forward,
-                                               normed.has_weights ? &normed.weights : NULL,
-                                               &st->left)));
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_fused(c->plans, &normed.forward,
+                                              normed.has_weights ? &normed.weights : NULL,
+                                              &st->left)));
     if (!st->left) return DT_OK;
     s->out_layout[0].kind = DT_NHWC_TO_NORM;
     s->same_memory = true;
@@ -123,13 +126,16 @@ static dt_status prepare_forward(dt_site *s) {
 static dt_status prepare_backward(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0),
                         *dres = s->node->n_out > 5 ? dt_site_out(s, 5) : NULL;
-    const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
-    const int y_at = dt_cuda_pos_out(s, 0);
-    const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at];
+    const int y_at = dt_cuda_pos_out(s, 0), dy_at = dt_cuda_pos_grad(s, 0);
+    const dt_value_info *dy = dt_site_in(s, dy_at);
+    const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at],
+                    given_dy = s->in_layout[dy_at];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
     if (x && given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
     if (s->node->in[y_at] != DT_NONE && given_y.kind == DT_NHWC_TO_NORM)
         s->in_layout[y_at] = given_y; // nothing here reads y
+    st->summed = given_dy.kind == DT_NHWC_MASKED;
+    if (st->summed) s->in_layout[dy_at] = given_dy;
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
     DT_TRY(
@@ -221,10 +227,13 @@ static void run_forward(const dt_site *s, const dt_run *r) {
     if (st->summed)
         f.sums = (const float *)((const char *)r->in[0] + dt_layout_sums_at(x->dtype, &x->shape));
     if (st->left) {
-        const dt_bn_leave_args a = {
-            .finish = f,
-            .gain = (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 0),
-            .shift = (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 1)};
+        dt_bn_leave_args a = {.finish = f,
+                              .gain = (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 0),
+                              .shift =
+                                  (char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 1)};
+        for (int i = 0; i < 4 && f.saved_mean && f.saved_invstd; i++)
+            a.norm[i] =
+                (float *)((char *)r->out[0] + dt_layout_norm_at(x->dtype, &x->shape, 2 + i));
         const int64_t blocks = (st->channels + DT_BN_THREADS - 1) / DT_BN_THREADS;
         dt_cuda_launch(c, DT_K_bn_leave, (dt_cuda_grid){.blocks = blocks, .threads = DT_BN_THREADS},
                        &a, r->stream);
@@ -264,8 +273,14 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     apply.across = windows.across, apply.down = windows.down;
     if (apply.dresidual)
         apply.dy = apply.dresidual, apply.mask = DT_BN_NONE; // g, masked by the first pass
-    if (st->small) {
-        run_once(s, r, DT_K_bn_bwd_small, &sums, &apply, &f);
+    if (st->summed) {
+        const dt_value_info *x = dt_site_in(s, 0);
+        const char *dy = sums.dy;
+        f.dscale = (const float *)(dy + dt_layout_masked_at(x->dtype, &x->shape, 0));
+        f.dshift = (const float *)(dy + dt_layout_masked_at(x->dtype, &x->shape, 1));
+    }
+    if (st->summed || st->small) {
+        run_once(s, r, st->summed ? DT_K_bn_bwd_apply_sums : DT_K_bn_bwd_small, &sums, &apply, &f);
         return;
     }
     dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums, dt_cols_grid(&sums.c),

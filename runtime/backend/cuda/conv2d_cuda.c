@@ -11,7 +11,8 @@
 // would have to ask the device's library, and every other backend would meet its op.
 //
 // Where the batch norm in front left its work to this convolution (DT_NHWC_TO_NORM, see batch_norm_cuda.c), forward and
-// the weight gradient read x and apply gain, shift and ReLU on their way.
+// the weight gradient read x and apply gain, shift and ReLU on their way. And dgrad, where that pays, begins the batch
+// norm's backward: its dx comes out masked, with the sums over it (DT_NHWC_MASKED). Mean, 1/std, scale and shift lie behind x.
 //
 // Scratch of the backward site: [ workspace | packed dw | partial sums of db ]
 #include "backend/cuda/cuda_desc.h"
@@ -68,11 +69,11 @@ static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_
 // An input of the graph, too, is read NHWC: the plan reorders it.
 static const dt_layout nhwc = {DT_NHWC, 0};
 
-// x as batch norms leave it: its gain and shift.
-static void norm_of(const dt_site *s, const void *x, void **out) {
+// What lies behind x as batch norms leave it: n parts from `first` on.
+static void norm_of(const dt_site *s, const void *x, int first, int n, void **out) {
     const dt_value_info *info = dt_site_in(s, 0);
-    for (int i = 0; i < 2; i++)
-        out[i] = (char *)x + dt_layout_norm_at(info->dtype, &info->shape, i);
+    for (int i = 0; i < n; i++)
+        out[i] = (char *)x + dt_layout_norm_at(info->dtype, &info->shape, first + i);
 }
 
 // ---- running one direction -------------------------------------------------------------------------
@@ -161,7 +162,7 @@ static void run(const dt_site *s, const dt_run *r) {
         float *sums = (float *)((char *)r->out[0] + dt_layout_sums_at(y->dtype, &y->shape));
         ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
     }
-    if (st->forward.desc.normed) norm_of(s, r->in[0], ptr + 5);
+    if (st->forward.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 5);
     if (st->forward.plan)
         run_plan(dt_cuda_of(s), &st->forward, ptr, r);
     else
@@ -171,6 +172,21 @@ static void run(const dt_site *s, const dt_run *r) {
 const dt_kernel dt_cuda_conv2d = {prepare, run, destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
+// Whether dgrad begins the backward of the batch norm that left its work to this convolution: then *d is made for it.
+static dt_status mask(dt_site *s, dt_dnn_desc *d) {
+    const dt_graph *g = s->graph;
+    dt_cuda_normed asks;
+    bool take = false;
+    const dt_node *bn = &g->nodes[g->values[s->node->in[0]].producer];
+    if (!dt_cuda_normed_of(g, bn, dt_cuda_demands_of(dt_cuda_of(s)), &asks) || !asks.has_data)
+        return DT_OK;
+    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_fused(dt_cuda_of(s)->plans, &asks.data, NULL, &take)));
+    if (!take) return DT_OK;
+    *d = asks.data;
+    s->out_layout[0].kind = DT_NHWC_MASKED;
+    return DT_OK;
+}
+
 static dt_status prepare_bwd(dt_site *s) {
     const dt_node *n = s->node;
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
@@ -188,6 +204,7 @@ static dt_status prepare_bwd(dt_site *s) {
     const int count = dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(dt_cuda_of(s)), d);
     for (int i = 0; i < count; i++) {
         d[i].normed = normed && d[i].kind == DT_DNN_CONV_WGRAD;
+        if (normed && d[i].kind == DT_DNN_CONV_DGRAD) DT_TRY(mask(s, &d[i]));
         DT_TRY(plan(s, d[i].kind == DT_DNN_CONV_DGRAD ? &st->data : &st->weights, &d[i]));
     }
     if (st->weights.desc.normed && !st->weights.plan)
@@ -217,7 +234,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     if (st->weights.desc.n) {
         void *dw = (char *)r->scratch + st->at_dw;
         void *ptr[5] = {(void *)r->in[0], (void *)dy, dw};
-        if (st->weights.desc.normed) norm_of(s, r->in[0], ptr + 3);
+        if (st->weights.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 3);
         if (st->weights.plan)
             run_plan(c, &st->weights, ptr, r);
         else
@@ -232,7 +249,13 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
                             (char *)r->scratch + st->at_db, r->stream);
     if (st->data.desc.n) {
         const void *w = st->pack ? r->packed[0] : r->in[1];
-        void *const ptr[3] = {(void *)dy, (void *)w, r->out[0]};
+        void *ptr[DT_DNN_POINTERS] = {(void *)dy, (void *)w, r->out[0], (void *)r->in[0]};
+        if (st->data.desc.masked) {
+            const dt_value_info *dx = dt_site_out(s, 0);
+            norm_of(s, r->in[0], 2, 4, ptr + 4);
+            for (int i = 0; i < DT_MASKED_PARTS; i++)
+                ptr[8 + i] = (char *)r->out[0] + dt_layout_masked_at(dx->dtype, &dx->shape, i);
+        }
         if (st->data.plan)
             run_plan(c, &st->data, ptr, r);
         else

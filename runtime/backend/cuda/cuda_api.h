@@ -37,7 +37,8 @@ typedef struct dt_cuda_grid {
 typedef enum dt_dnn_kind {
     // y = act(conv(x, w) + bias)   ptr: x w y [bias], or with sums x w y sum squares [gain shift]
     DT_DNN_CONV_FWD,
-    DT_DNN_CONV_DGRAD, // dx                            ptr: dy w dx
+    // dx                                  ptr: dy w dx, masked: [x mean invstd scale shift dscale dshift c c c]
+    DT_DNN_CONV_DGRAD,
     DT_DNN_CONV_WGRAD, // dw                            ptr: x dy dw [gain shift]
     DT_DNN_SDPA_FWD,   // y, lse                        ptr: q k v y lse
     DT_DNN_SDPA_BWD    // dq, dk, dv                    ptr: q k v y dy lse dq dk dv
@@ -57,6 +58,10 @@ typedef struct dt_dnn_desc {
     bool sums;
     // What is convolved is relu(x gain + shift), gain and shift of `type`, (c) each. Forward with sums, and wgrad.
     bool normed;
+    // Dgrad of a convolution behind a batch norm with ReLU in training: dx is what the ReLU let through, x (mean, invstd,
+    // scale, shift) being what the batch norm reads; and the sums over it that are the batch norm's dscale and dshift.
+    // All of those f32, (c) each. Three more (c) get factors of the batch norm's own dx.
+    bool masked;
     int64_t heads, tq, tk,
         d; // attention: (n, heads, t, d); strides of q, k, v, y in elements for n, head, t
     int64_t stride_q[3], stride_k[3], stride_v[3], stride_y[3];
@@ -65,6 +70,8 @@ typedef struct dt_dnn_desc {
 // One line that names every field; buf of DT_DESC_TEXT (cuda_desc.h); returns buf. Equal text, equal plan.
 const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf);
 bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b);
+enum { DT_DNN_POINTERS = 13 };
+int dt_dnn_pointers(const dt_dnn_desc *d); // how many of them a run is given
 
 // ---- cuBLASLt ---------------------------------------------------------------------------------------
 // Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched with strides in elements. GELU is the

@@ -37,13 +37,14 @@ const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     }
     snprintf(buf, DT_DESC_TEXT,
              "%s %s n%lld c%lld %lldx%lld k%lld %lldx%lld window %dx%d stride %d,%d dilation %d,%d "
-             "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s",
+             "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s%s",
              kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c,
              (long long)d->h, (long long)d->w, (long long)d->k, (long long)d->out_h,
              (long long)d->out_w, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1],
              w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1], w->pad_end[0],
              w->pad_end[1], d->groups, d->bias ? " bias" : "", act_name(d->act),
-             d->sums ? " sums" : "", d->normed ? " normed" : "", end[0], end[1]);
+             d->sums ? " sums" : "", d->normed ? " normed" : "", d->masked ? " masked" : "", end[0],
+             end[1]);
     return buf;
 }
 
@@ -51,6 +52,12 @@ bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b) {
     char x[DT_DESC_TEXT], y[DT_DESC_TEXT];
     return a->kind == b->kind && a->type == b->type && a->n == b->n &&
            strcmp(dt_dnn_desc_print(a, x), dt_dnn_desc_print(b, y)) == 0;
+}
+
+int dt_dnn_pointers(const dt_dnn_desc *d) {
+    if (d->kind == DT_DNN_SDPA_FWD) return 5;
+    if (d->kind == DT_DNN_SDPA_BWD) return 11;
+    return 3 + (d->sums ? 2 : d->bias) + 2 * d->normed + 10 * d->masked;
 }
 
 const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
@@ -193,6 +200,21 @@ static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
     return is_output(g, bn->out[0]) ? NULL : reader;
 }
 
+// Whether dx, a gradient of what bn gives, goes into bn's own backward and nowhere else.
+static bool goes_back(const dt_graph *g, const dt_node *bn, dt_value dx) {
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const dt_node *r = &g->nodes[i];
+        for (int k = 0; !r->dead && k < r->n_in; k++) {
+            if (r->in[k] != dx) continue;
+            if (!r->backward || &g->nodes[r->forward] != bn || k != r->n_fwd_in + r->n_fwd_out)
+                return false;
+            n++;
+        }
+    }
+    return n == 1 && !is_output(g, dx);
+}
+
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
                        dt_cuda_normed *out) {
     const dt_attrs *a = &bn->attrs;
@@ -213,9 +235,13 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
         if (r->dead || !r->backward || &g->nodes[r->forward] != reader) continue;
         const int n = dt_cuda_node_descs(g, r, demands, d);
         for (int k = 0; k < n; k++) {
-            if (d[k].kind != DT_DNN_CONV_WGRAD) continue;
-            out->weights = d[k];
-            out->weights.normed = out->has_weights = true;
+            if (d[k].kind == DT_DNN_CONV_WGRAD) {
+                out->weights = d[k];
+                out->weights.normed = out->has_weights = true;
+            } else if (goes_back(g, bn, r->out[0])) {
+                out->data = d[k];
+                out->data.masked = out->has_data = true;
+            }
         }
     }
     return true;

@@ -25,9 +25,11 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
 // What the one convolution behind a batch norm with ReLU would ask for if it applied the batch norm to x as it reads
 // it, so that nobody writes what the batch norm gives: under fp16, where that has no other reader, no pool, no
 // residual, and where the convolution makes sums itself (cuDNN has no other engines that are precompiled).
+// `data` is a wish on top of that: the convolution's dgrad begins the batch norm's own backward, where nothing else
+// reads what it gives.
 typedef struct dt_cuda_normed {
-    dt_dnn_desc forward, weights;
-    bool has_weights;
+    dt_dnn_desc forward, weights, data;
+    bool has_weights, has_data;
 } dt_cuda_normed;
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
                        dt_cuda_normed *out);

@@ -10,6 +10,9 @@
 //   CONV_DGRAD, CONV_WGRAD  one operation
 //   normed      x * gain + shift -> relu in front of CONV_FWD with sums, or of CONV_WGRAD. Between them fp32, and fp16 in
 //               front of the convolution. Precompiled engines want gain and shift in fp16, and forward the sums
+//   masked      behind CONV_DGRAD: (x - mean) * invstd * scale + shift -> relu's slope, which lets dx through or not -> sums
+//               for the batch norm's weights (BN_BWD_WEIGHTS). Between them fp32; precompiled engines want the same in
+//               front of it, and fp16 behind
 //   SDPA_FWD    cuDNN's unified operation with statistics
 //   SDPA_BWD    the 18 operations in which cuDNN recognises flash attention's backward (the unified operation
 //               for backward is refused by 9.19): rowsum(dy*y), P = exp(scale q k' - lse), dv = P' dy,
@@ -131,8 +134,7 @@ static descriptor scalar(dt_dnn_graph *g, int64_t id) {
 }
 
 // ---- operations ------------------------------------------------------------------------------------
-static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor b,
-                      descriptor y) {
+static descriptor pointwise_of(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x) {
     descriptor p = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     set(g, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set_type(g, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
@@ -140,9 +142,24 @@ static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, 
     descriptor op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    return op;
+}
+
+static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor b,
+                      descriptor y) {
+    descriptor op = pointwise_of(g, mode, x);
     if (b) set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
     add_op(g, op, "a pointwise operation");
+}
+
+// The gradient of `mode` at x.
+static void slope(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor dy,
+                  descriptor dx) {
+    descriptor op = pointwise_of(g, mode, x);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
+    add_op(g, op, "a pointwise gradient");
 }
 
 static void product(dt_dnn_graph *g, descriptor a, descriptor b, descriptor c) {
@@ -203,6 +220,43 @@ static descriptor normed(dt_dnn_graph *g, descriptor x, int64_t id) {
     return y;
 }
 
+static descriptor channels(dt_dnn_graph *g, int64_t id) {
+    return image(g, CUDNN_DATA_FLOAT, id, 1, g->desc.c, 1, 1);
+}
+
+// dx where the batch norm of x with ReLU is above zero, else 0 (id of what the caller gets), and its sums. ids from
+// `id` on: x, its four numbers a channel, what five gradients get.
+static void masked(dt_dnn_graph *g, descriptor dx, int64_t dx_id, int64_t id) {
+    const dt_dnn_desc *d = &g->desc;
+    static const cudnnPointwiseMode_t modes[4] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
+                                                  CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
+    static const cudnnBackendAttributeName_t outs[5] = {
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
+    const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
+    descriptor x = image(g, t, id, d->n, d->c, d->h, d->w), y = x, number[4];
+    for (int i = 0; i < 4; i++) {
+        descriptor z = image(g, f32, 0, d->n, d->c, d->h, d->w);
+        number[i] = channels(g, id + 1 + i);
+        pointwise(g, modes[i], y, number[i], z);
+        y = z;
+    }
+    descriptor passed = image(g, t, dx_id, d->n, d->c, d->h, d->w);
+    slope(g, CUDNN_POINTWISE_RELU_BWD, y, dx, passed);
+    descriptor op = make(g, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+    set_type(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, f32);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, passed);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, number[0]);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, number[1]);
+    set_desc(g, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, number[2]);
+    for (int i = 0; i < 5; i++) set_desc(g, op, outs[i], channels(g, id + 5 + i));
+    add_op(g, op, "a batch norm's gradients");
+}
+
 // Attribute names of the three directions, in the order of dt_dnn_kind.
 static const struct {
     cudnnBackendDescriptorType_t op;
@@ -251,8 +305,7 @@ static void build_conv(dt_dnn_graph *g) {
     // positions of x, w, y in the caller's pointers
     static const int at[3][3] = {{1, 2, 3}, {3, 2, 1}, {1, 3, 2}};
     const int *id = at[d->kind];
-    g->n_ptr = 3 + (d->sums ? 2 : d->bias) + 2 * d->normed;
-    descriptor x = image(g, t, id[0], d->n, d->c, d->h, d->w);
+    descriptor x = image(g, d->masked ? f32 : t, d->masked ? 0 : id[0], d->n, d->c, d->h, d->w);
     if (d->normed) x = normed(g, x, g->n_ptr - 1);
     descriptor w = image(g, t, id[1], d->k, d->c / d->groups, rows, cols);
     descriptor y = image(g, fused ? f32 : t, fused ? 0 : id[2], d->n, d->k, d->out_h, d->out_w);
@@ -264,6 +317,7 @@ static void build_conv(dt_dnn_graph *g) {
     set_float(g, op, conv_names[d->kind].alpha, 1.0f);
     set_float(g, op, conv_names[d->kind].beta, 0.0f);
     add_op(g, op, "a convolution");
+    if (d->masked) masked(g, x, id[0], 4);
     if (d->kind != DT_DNN_CONV_FWD) return;
     if (d->sums) {
         channel_sums(g, y, image(g, f32, 4, 1, d->k, 1, 1), image(g, f32, 5, 1, d->k, 1, 1));
@@ -310,7 +364,6 @@ static descriptor scores(dt_dnn_graph *g, cudnnDataType_t type, bool transposed)
 static void build_sdpa_forward(dt_dnn_graph *g) {
     const dt_dnn_desc *d = &g->desc;
     const cudnnDataType_t t = data_type(d->type);
-    g->n_ptr = 5;
     descriptor op = make(g, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC,
              heads_of(g, t, 1, d->tq, d->stride_q, false));
@@ -329,7 +382,6 @@ static void build_sdpa_backward(dt_dnn_graph *g) {
     const dt_dnn_desc *d = &g->desc;
     const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
     const int64_t dense[3] = {d->heads * d->tq * d->d, d->tq * d->d, d->d};
-    g->n_ptr = 11;
     descriptor q = heads_of(g, t, 1, d->tq, d->stride_q, false);
     descriptor kt = heads_of(g, t, 2, d->tk, d->stride_k, true);
     descriptor vt = heads_of(g, t, 3, d->tk, d->stride_v, true);
@@ -381,6 +433,7 @@ static void build_sdpa_backward(dt_dnn_graph *g) {
 // ---- the whole -------------------------------------------------------------------------------------
 cudnnStatus_t dt_dnn_graph_build(dt_dnn_graph *g, const dt_dnn_desc *d, cudnnHandle_t handle) {
     g->desc = *d;
+    g->n_ptr = dt_dnn_pointers(d);
     switch (d->kind) {
     case DT_DNN_SDPA_FWD:
         build_sdpa_forward(g);

@@ -24,7 +24,8 @@
 // A convolution that applies the batch norm in front of it (normed) is settled together with its weight gradient, which
 // then must do the same: both are taken where they take no longer than the plain two, and the pass that reads x and
 // writes what the batch norm gives, for which filling x with zeros twice stands. Where nothing may be timed they are
-// not taken. The forward description's line holds the answer, a no too: a resumed run must not ask again.
+// not taken. The forward description's line holds the answer, a no too: a resumed run must not ask again. A dgrad that begins the
+// batch norm's backward (masked) is settled alone, and in the same way: it saves the pass that reads x and dy.
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -291,7 +292,7 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
         if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
-        if (e->none && !k->gemm && !k->dnn->sums && !k->dnn->normed)
+        if (e->none && !k->gemm && !k->dnn->sums && !k->dnn->normed && !k->dnn->masked)
             dt_warn("cuDNN has no engine for %s: an own kernel computes it, much slower", text);
     }
     if (!e->none) *out = &e->plan;
@@ -356,7 +357,7 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
     return weigh_sums(p, &k, find(p, text), out);
 }
 
-// ---- batch norms left to the convolutions behind them ----------------------------------------------
+// ---- work of batch norms that convolutions do ------------------------------------------------------
 // Adds to *ms a run of d's plan, and passes over its first pointer and its output.
 static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *plan, int over_x,
                     int over_y, float *ms) {
@@ -379,14 +380,14 @@ static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *
 
 // What serves d without the batch norm, sums as they pay. NULL: nothing.
 static dt_status plain_of(dt_cuda_plans *p, dt_dnn_desc *d, const dt_cuda_plan **out) {
-    d->normed = false;
+    d->normed = d->masked = false;
     DT_TRY(dt_cuda_plan_dnn(p, d, out));
     if (*out || !d->sums) return DT_OK;
     d->sums = false;
     return dt_cuda_plan_dnn(p, d, out);
 }
 
-// Whether the two plans are worth it. False where they cannot be timed, which is not *known for good.
+// Whether the plans are worth it. False where they cannot be timed, which is not *known for good.
 static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
                                 const dt_cuda_plan *const *fused, int n, bool *worth, bool *known) {
     float with = 0, without = 0;
@@ -398,24 +399,26 @@ static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
         DT_TRY(plain_of(p, &q, &plain));
         if (!plain) return DT_OK; // an own kernel would have to
         e = add_time(p, d[i], fused[i], 0, 0, &with);
-        // the batch norm's pass, and one for sums that the plain convolution does not make
-        if (!e) e = add_time(p, &q, plain, i == 0 ? 2 : 0, d[i]->sums && !q.sums, &without);
+        // the batch norm's pass: of two tensors, forward x and y, backward x and dy; and one for sums that the plain
+        // convolution does not make
+        const int over_y = d[i]->masked ? 2 : d[i]->sums && !q.sums;
+        if (!e) e = add_time(p, &q, plain, i == 0 && d[i]->normed ? 2 : 0, over_y, &without);
     }
     *known = !e;
     *worth = !e && with <= without;
     const int error = e ? lasting(p, e) : 0;
-    return error ? dt_fail(DT_E_INTERNAL, "timing a convolution behind a batch norm: %s",
+    return error ? dt_fail(DT_E_INTERNAL, "timing a convolution beside a batch norm: %s",
                            p->api->error_text(p->api, error))
                  : DT_OK;
 }
 
-dt_status dt_cuda_plan_normed(dt_cuda_plans *p, const dt_dnn_desc *forward,
-                              const dt_dnn_desc *weights, bool *take) {
-    const dt_dnn_desc *const d[2] = {forward, weights};
-    const int n = weights ? 2 : 1;
+dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second,
+                             bool *take) {
+    const dt_dnn_desc *const d[2] = {first, second};
+    const int n = second ? 2 : 1;
     const dt_cuda_plan *plan[2] = {NULL, NULL};
     char text[DT_DESC_TEXT];
-    plan_entry *e = find(p, dt_dnn_desc_print(forward, text));
+    plan_entry *e = find(p, dt_dnn_desc_print(first, text));
     *take = false;
     if (!e) e = add(p, text);
     const bool given = e->chosen || e->settled;
@@ -524,8 +527,10 @@ static int take(dt_cuda_plans *p, const char *text, bool filed) {
     plan_line line;
     for (const char *next = text; next && *next;) {
         if (!read_line(next, &line, &next)) continue;
-        // only sums can be not worth it: all else needs an engine
-        if (line.choice == NOT_WORTH && !strstr(line.desc, " sums")) continue;
+        // only these can be not worth it: all else needs an engine
+        if (line.choice == NOT_WORTH && !strstr(line.desc, " sums") &&
+            !strstr(line.desc, " masked"))
+            continue;
         plan_entry *e = entry_of(p, line.desc);
         if (e->settled) continue;
         e->choice = line.choice;

@@ -16,7 +16,7 @@
 
 // What a choice's number means here: raised when engines are left out or in. In the names of files and in what
 // checkpoints say of their machine.
-#define DT_PLAN_CHOICES "2"
+#define DT_PLAN_CHOICES "3"
 enum { DT_PLAN_TRIES = 10, DT_PLAN_BUDGET_S = 60 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
@@ -45,9 +45,10 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p);
 // *out NULL with DT_OK: the library has no engine for it; or, of one with sums, it is not worth its time.
 // DT_E_INTERNAL: the library does not work, or the device no more.
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
-// Whether the convolution behind a batch norm applies it, with its weight gradient (NULL: none); then both have plans.
-dt_status dt_cuda_plan_normed(dt_cuda_plans *p, const dt_dnn_desc *forward,
-                              const dt_dnn_desc *weights, bool *take);
+// Whether convolutions that do part of a batch norm's work are taken: a normed forward with its normed weight gradient
+// (NULL: none), which then both have plans, or a masked dgrad.
+dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second,
+                             bool *take);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 
 // All choices made or taken so far, favourites too, sorted; of the file's only those that were used; heap. And the reverse: lines that cannot be read are skipped;

@@ -59,7 +59,8 @@ void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const vo
     dt_cuda *c = dt_cuda_self(b);
     dt_reorder_args a = {.src = src, .dst = dst, .src_type = src_type, .dst_type = dst_type};
     const int64_t n = dt_shape_elements(shape);
-    if (src_layout.kind == DT_NHWC_SUMS) src_layout.kind = DT_NHWC;
+    if (src_layout.kind == DT_NHWC_SUMS || src_layout.kind == DT_NHWC_MASKED)
+        src_layout.kind = DT_NHWC;
     if (dt_layout_equal(src_layout, dst_layout) || shape->n < 3) {
         a.n = n;
         dt_cuda_launch(c, DT_K_reorder_flat, dt_cuda_grid_flat(c, n), &a, stream);

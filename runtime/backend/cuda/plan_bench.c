@@ -7,19 +7,20 @@ static size_t even(size_t n) {
     return (n + 255) / 256 * 256 + 256;
 }
 
-// Bytes of each pointer of a run; returns how many pointers there are.
-static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
+// Bytes of each pointer of a run.
+static void dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     const size_t size = dt_dtype_size(d->type);
     if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
         const int64_t rows = d->tq > d->tk ? d->tq : d->tk;
         // the strides of packed q, k, v reach over three times a tensor's own elements
         const size_t all = (size_t)(3 * d->n * d->heads * rows * d->d) * size;
         const size_t numbers = (size_t)(d->n * d->heads * d->tq) * sizeof(float);
-        for (int i = 0; i < DT_BENCH_POINTERS; i++) n[i] = all;
+        for (int i = 0; i < dt_dnn_pointers(d); i++) n[i] = all;
         n[d->kind == DT_DNN_SDPA_FWD ? 4 : 5] = numbers;
+        if (d->kind == DT_DNN_SDPA_FWD) return;
         n[9] = numbers * (size_t)d->d;
         n[10] = numbers;
-        return d->kind == DT_DNN_SDPA_FWD ? 5 : 11;
+        return;
     }
     const size_t x = (size_t)(d->n * d->h * d->w * d->c) * size;
     const size_t y = (size_t)(d->n * d->out_h * d->out_w * d->k) * size;
@@ -29,27 +30,29 @@ static int dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     n[0] = dgrad ? y : x;
     n[1] = fwd || dgrad ? w : y;
     n[2] = fwd ? y : dgrad ? x : w;
-    n[3] = (size_t)d->k * (d->sums ? sizeof(float) : size);
-    n[4] = n[3];
-    int count = d->sums ? 5 : d->bias ? 4 : 3;
-    for (int i = 0; d->normed && i < 2; i++) n[count++] = (size_t)d->c * size;
-    return count;
+    for (int i = 3; i < dt_dnn_pointers(d); i++) n[i] = (size_t)d->c * sizeof(float);
+    if (d->sums || d->bias) n[3] = (size_t)d->k * sizeof(float);
+    if (d->sums) n[4] = n[3];
+    if (d->masked) n[3] = x;
 }
 
-static int gemm_sizes(const dt_gemm_desc *d, size_t *n) {
+static void gemm_sizes(const dt_gemm_desc *d, size_t *n) {
     const size_t size = dt_dtype_size(d->type), batch = (size_t)(d->batch > 1 ? d->batch : 1);
     n[0] = batch * (size_t)((d->trans_a ? d->k : d->m) * d->lda) * size;
     n[1] = batch * (size_t)((d->trans_b ? d->n : d->k) * d->ldb) * size;
     n[2] = batch * (size_t)(d->m * d->ldd) * dt_dtype_size(d->out_type);
     n[3] = (size_t)(d->n > d->m ? d->n : d->m) * sizeof(float);
     n[4] = dt_gemm_has_aux(d->epilogue) ? n[2] : 0;
-    return 5;
 }
 
 int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k,
                        size_t workspace_bytes) {
     *b = (dt_plan_bench){.api = api, .kind = k};
-    const int count = k->gemm ? gemm_sizes(k->mul, b->n_bytes) : dnn_sizes(k->dnn, b->n_bytes);
+    const int count = k->gemm ? 5 : dt_dnn_pointers(k->dnn);
+    if (k->gemm)
+        gemm_sizes(k->mul, b->n_bytes);
+    else
+        dnn_sizes(k->dnn, b->n_bytes);
     size_t total = even(workspace_bytes);
     for (int i = 0; i < count; i++) total += even(b->n_bytes[i]);
     int e = api->alloc(api, &b->memory, total);

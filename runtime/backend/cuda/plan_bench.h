@@ -7,8 +7,6 @@
 
 #include "backend/cuda/cuda_api.h"
 
-enum { DT_BENCH_POINTERS = 11 };
-
 // One library's half of the table, so that choosing is written once.
 typedef struct dt_plan_kind {
     bool gemm;
@@ -20,8 +18,8 @@ typedef struct dt_plan_bench {
     dt_cuda_api *api;
     const dt_plan_kind *kind; // borrowed
     void *memory, *workspace, *stream, *event[2];
-    void *ptr[DT_BENCH_POINTERS]; // as the description lists them
-    size_t n_bytes[DT_BENCH_POINTERS];
+    void *ptr[DT_DNN_POINTERS]; // as the description lists them
+    size_t n_bytes[DT_DNN_POINTERS];
 } dt_plan_bench;
 
 // Codes are the table's. Closed either way.

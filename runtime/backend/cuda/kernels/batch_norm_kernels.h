@@ -5,12 +5,13 @@
 //              bn_finish     chunks -> mean, gain, shift of each channel; saved and STAT outputs
 //              bn_apply      y = relu((x - mean) gain + shift + residual), or bn_apply_pool
 //              bn_apply_sums or bn_apply_pool_sums: all three, where x comes with its sums
-//              bn_leave      gain and shift alone, where y's reader applies them
+//              bn_leave      gain and shift alone, where y's reader applies them, and what it needs for dy
 //              bn_small      all three, where a block can hold a few channels' pixels in its cache
 //   backward   bn_bwd_sums   sum(g), sum(g (x - mean)) per chunk, or _pool; writes dresidual = g
 //              bn_bwd_finish dscale, dshift; the constants of the second pass
 //              bn_bwd_apply  dx = gain g - k1 - k2 (x - mean), or _pool
 //              bn_bwd_small  all three
+//              bn_bwd_apply_sums  the last pass alone, where g comes with dscale and dshift
 //
 // g is dy behind the ReLU. Without residual the mask is made again from x, mean, gain and shift, by the
 // instructions of the forward pass, which saves reading anything; behind a residual the forward pass writes a bit for
@@ -65,7 +66,8 @@ typedef struct dt_bn_finish_args {
     dt_cols c;     // of the first pass
     int64_t count; // values a channel
     const void *x;
-    const float *sums; // (2, cols) of x and of its squares (bn_apply_sums)
+    const float *sums;            // (2, cols) of x and of its squares (bn_apply_sums)
+    const float *dscale, *dshift; // as they come with g (bn_bwd_apply_sums)
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
     float *consts, *saved_mean, *saved_invstd;
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
@@ -84,6 +86,7 @@ typedef struct dt_bn_once_args {
 typedef struct dt_bn_leave_args {
     dt_bn_finish_args finish;
     void *gain, *shift; // of finish.type
+    float *norm[4];     // mean, 1/std, scale and shift again, for whoever makes g; NULL: nobody
 } dt_bn_leave_args;
 
 // The constants of a thread's first channel; the next kind lies `step` further.
@@ -409,6 +412,12 @@ DT_KERNEL_BOUND(bn_leave, dt_bn_leave_args, 256, 1) {
             float k[3];
             dt_bn_sums_column(&a->finish, a->finish.c.cols, col, 1, k);
             dt_bn_leave_column(a, col, k);
+            if (a->norm[0]) {
+                a->norm[0][col] = k[0];
+                a->norm[1][col] = a->finish.saved_invstd[col];
+                a->norm[2][col] = a->finish.scale[col];
+                a->norm[3][col] = a->finish.shift[col];
+            }
         }
     }
 }
@@ -582,9 +591,9 @@ DT_KERNEL_BOUND(bn_bwd_sums_pool, dt_bn_args, 256, 2) {
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, &s, &sums, T, V)));
 }
 
-// A channel's sums of g and g (x - mean) -> mean, gain, shift, k1, k2; dscale, dshift.
+// A channel's sums of g and g (x - mean) -> mean, gain, shift, k1, k2; `writes`: and dscale, dshift.
 DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, double g, double gx,
-                                   float k[5]) {
+                                   int writes, float k[5]) {
     const double invstd = a->var_in[col], gain = (double)a->scale[col] * invstd;
     const double n = (double)a->count;
     k[0] = a->mean_in[col];
@@ -592,8 +601,8 @@ DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, doub
     k[2] = a->shift ? a->shift[col] : 0.0f;
     k[3] = (float)(gain * g / n);
     k[4] = (float)(gain * invstd * invstd * gx / n);
-    if (a->out1) dt_store_sum(a->out1, col, a->add1, gx * invstd);
-    if (a->out2) dt_store_sum(a->out2, col, a->add2, g);
+    if (writes && a->out1) dt_store_sum(a->out1, col, a->add1, gx * invstd);
+    if (writes && a->out2) dt_store_sum(a->out2, col, a->add2, g);
 }
 
 // mean_in, var_in: saved mean and 1/std. 32 channels a block of 32 x 32 threads.
@@ -616,7 +625,7 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
         const int64_t col = DT_BLOCK * 32 + t;
         if (t < 32 && col < a->c.padded) {
             float k[5] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-            if (col < a->c.cols) dt_bn_bwd_finish_column(a, col, g[t], gx[t], k);
+            if (col < a->c.cols) dt_bn_bwd_finish_column(a, col, g[t], gx[t], 1, k);
             for (int i = 0; i < 5; i++) a->consts[i * a->c.padded + col] = k[i];
         }
     }
@@ -671,6 +680,31 @@ DT_KERNEL_BOUND(bn_bwd_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         dt_bn_bwd_any(a, &s, dt_bn_place_of(a, s.col));
+    }
+}
+
+// What made g has made dscale and dshift beside it: each block makes its channels' constants from them, those of the first
+// chunk write them out.
+DT_KERNEL_BOUND(bn_bwd_apply_sums, dt_bn_once_args, 256, 3) {
+    DT_SHARED(float, consts, 5 * DT_BN_TILE);
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        const int64_t col = dt_bn_channel(&s, t);
+        if (t < 8 * s.tx) {
+            float k[5] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+            if (col < a->apply.c.cols)
+                dt_bn_bwd_finish_column(
+                    &a->finish, col, (double)a->finish.dshift[col],
+                    (double)a->finish.dscale[col] / (double)a->finish.var_in[col], s.chunk == 0, k);
+            dt_bn_keep(consts, t, k, 5);
+        }
+    }
+    DT_THREADS(t) {
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
+        if (!a->apply.out) continue;
+        DT_TYPED_ROWS(
+            T, V, a->apply.type, a->apply.c.whole,
+            dt_bn_bwd_thread(&a->apply, &s, dt_bn_place_here(consts, &s, t), T, V, DT_BN_NONE));
     }
 }
 
@@ -732,7 +766,7 @@ DT_KERNEL_BOUND(bn_bwd_small, dt_bn_once_args, 512, 1) {
             const int i = t % 8 * DT_BN_SMALL_THREADS + t / 8;
             if (col < a->sums.c.cols)
                 dt_bn_bwd_finish_column(&a->finish, col, total[i],
-                                        total[8 * DT_BN_SMALL_THREADS + i], k);
+                                        total[8 * DT_BN_SMALL_THREADS + i], 1, k);
             dt_bn_keep(consts, t, k, 5);
         }
     }
