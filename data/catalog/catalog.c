@@ -22,6 +22,7 @@
 
 dt_catalog *dt_catalog_create(void) {
     dt_catalog *c = dt_xcalloc(1, sizeof *c);
+    c->most = UINT32_MAX - 1;
     c->cap_intern = 256;
     c->intern = dt_xcalloc(c->cap_intern, sizeof *c->intern);
     return c;
@@ -58,12 +59,25 @@ static void *grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
     return grow_by(p, cap, n, n < 16 ? 16 : 1, size);
 }
 
+// Numbers of records, members and places of strings have 32 bits.
+dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records,
+                               uint64_t n_members, uint64_t n_string_bytes) {
+    bool strings = c->strings.n_bytes + n_string_bytes > c->most;
+    if (!strings && c->n_records + n_records <= c->most && c->n_members + n_members <= c->most)
+        return DT_OK;
+    return dt_fail(DT_E_DATA,
+                   "%s: with it there are more than %u %s, which is what a catalog holds: %s", path,
+                   c->most,
+                   strings                              ? "bytes of keys and different values"
+                   : c->n_records + n_records > c->most ? "records"
+                                                        : "members",
+                   strings ? "open fewer files at once, or pack with shorter keys and without the "
+                             "text columns that have many values"
+                           : "open fewer files at once");
+}
+
 static uint32_t add_string(dt_catalog *c, const char *s) {
-    size_t n = strlen(s) + 1;
-    assert(c->strings.n_bytes + n < UINT32_MAX);
-    uint32_t at = (uint32_t)c->strings.n_bytes;
-    dt_buffer_append(&c->strings, s, n);
-    return at;
+    return dt_catalog_add_strings(c, s, strlen(s) + 1);
 }
 
 static const char *interned(const dt_catalog *c, uint32_t id) {
@@ -76,7 +90,7 @@ static uint32_t *intern_slot(dt_catalog *c, const char *s) {
     return &c->intern[i];
 }
 
-uint32_t dt_catalog_intern(dt_catalog *c, const char *s) {
+dt_status dt_catalog_intern(dt_catalog *c, const char *path, const char *s, uint32_t *out) {
     if (c->n_interned * 2 >= c->cap_intern) {
         c->cap_intern *= 2;
         free(c->intern);
@@ -85,16 +99,20 @@ uint32_t dt_catalog_intern(dt_catalog *c, const char *s) {
     }
     uint32_t *slot = intern_slot(c, s);
     if (!*slot) {
+        DT_TRY(dt_catalog_need_room(c, path, 0, 0, strlen(s) + 1));
         c->interned = grow(c->interned, &c->cap_interned, c->n_interned, sizeof *c->interned);
         c->interned[c->n_interned] = add_string(c, s);
         *slot = ++c->n_interned;
     }
-    return *slot - 1;
+    *out = *slot - 1;
+    return DT_OK;
 }
 
-static uint32_t intern_string(dt_catalog *c, const char *s) {
-    uint32_t id = dt_catalog_intern(c, s); // may move the list
-    return c->interned[id];
+static dt_status intern_string(dt_catalog *c, const char *path, const char *s, uint32_t *out) {
+    uint32_t id = 0;
+    DT_TRY(dt_catalog_intern(c, path, s, &id)); // may move the list
+    *out = c->interned[id];
+    return DT_OK;
 }
 
 dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n) {
@@ -109,7 +127,8 @@ dt_member *dt_catalog_new_members(dt_catalog *c, uint32_t n) {
     return n ? c->members + c->n_members - n : c->members;
 }
 
-uint32_t dt_catalog_add_strings(dt_catalog *c, const char *strings, uint32_t n_bytes) {
+uint32_t dt_catalog_add_strings(dt_catalog *c, const char *strings, size_t n_bytes) {
+    assert(c->strings.n_bytes + n_bytes <= c->most);
     uint32_t at = (uint32_t)c->strings.n_bytes;
     dt_buffer_append(&c->strings, strings, n_bytes);
     return at;
@@ -124,9 +143,7 @@ uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes)
 dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key) {
     assert(!c->finished && (c->n_records == 0 || c->records[c->n_records - 1].shard <= shard));
     size_t n = strlen(key);
-    if (c->n_records == UINT32_MAX - 1 || c->strings.n_bytes + n > UINT32_MAX - (1u << 20))
-        return dt_fail(DT_E_DATA, "%s: more records than a catalog holds (4 GiB of keys)",
-                       c->shards[shard].path);
+    DT_TRY(dt_catalog_need_room(c, c->shards[shard].path, 1, 0, n + 1));
     c->records = grow(c->records, &c->cap_records, c->n_records, sizeof *c->records);
     c->records[c->n_records++] = (dt_record){.key = add_string(c, key),
                                              .shard = shard,
@@ -141,7 +158,8 @@ static dt_record *last_record(dt_catalog *c) {
 }
 
 dt_status dt_catalog_ext(dt_catalog *c, const char *path, const char *ext, uint32_t *out) {
-    uint32_t s = intern_string(c, ext);
+    uint32_t s = 0;
+    DT_TRY(intern_string(c, path, ext, &s));
     for (uint32_t i = 0; i < c->n_exts; i++)
         if (c->exts[i] == s) {
             *out = i;
@@ -159,6 +177,7 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
                                 const uint64_t *hash) {
     dt_record *r = last_record(c);
     uint32_t e = 0;
+    DT_TRY(dt_catalog_need_room(c, c->shards[r->shard].path, 0, 1, 0));
     DT_TRY(dt_catalog_ext(c, c->shards[r->shard].path, ext, &e));
     for (uint32_t i = 0; i < r->n_members; i++)
         if (c->members[r->first_member + i].ext == e)
@@ -188,8 +207,10 @@ dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, 
         if (c->n_columns == DT_MAX_COLUMNS)
             return dt_fail(DT_E_DATA, "%s: more than %d metadata columns, %s among them", path,
                            DT_MAX_COLUMNS, column);
+        uint32_t name = 0;
+        DT_TRY(intern_string(c, path, column, &name));
         i = (int)c->n_columns++;
-        c->columns[i] = (dt_column){.name = intern_string(c, column)};
+        c->columns[i] = (dt_column){.name = name};
     }
     fit_cells(c, &c->columns[i]);
     *out = c->columns[i].cell;
@@ -197,9 +218,11 @@ dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, 
 }
 
 dt_status dt_catalog_set_at(dt_catalog *c, uint32_t record, const char *column, const char *value) {
-    uint32_t *cell;
-    DT_TRY(dt_catalog_cells(c, c->shards[c->records[record].shard].path, column, &cell));
-    cell[record] = dt_catalog_intern(c, value);
+    const char *path = c->shards[c->records[record].shard].path;
+    uint32_t *cell, id = 0;
+    DT_TRY(dt_catalog_cells(c, path, column, &cell));
+    DT_TRY(dt_catalog_intern(c, path, value, &id));
+    cell[record] = id;
     return DT_OK;
 }
 
@@ -231,8 +254,10 @@ dt_status dt_catalog_numbers(dt_catalog *c, const char *path, const char *column
         if (c->n_reals == DT_MAX_COLUMNS)
             return dt_fail(DT_E_DATA, "%s: more than %d number columns, %s among them", path,
                            DT_MAX_COLUMNS, column);
+        uint32_t name = 0;
+        DT_TRY(intern_string(c, path, column, &name));
         i = (int)c->n_reals++;
-        c->reals[i] = (dt_real_column){.name = intern_string(c, column)};
+        c->reals[i] = (dt_real_column){.name = name};
     }
     fit_reals(c, &c->reals[i]);
     *out = c->reals[i].value;
@@ -340,36 +365,45 @@ static void finish_column(dt_catalog *c, dt_column *col) {
     free(v);
 }
 
-// Number columns whose name is also that of a text column join it.
-static void fold_reals(dt_catalog *c) {
-    uint32_t n = 0;
+static dt_status fold_real(dt_catalog *c, dt_column *col, dt_real_column *real) {
     char text[DT_REAL_CHARS];
+    fit_reals(c, real);
+    fit_cells(c, col);
+    for (uint32_t r = 0; r < c->n_records; r++)
+        if (col->cell[r] == DT_NO_VALUE && !isnan(real->value[r]))
+            DT_TRY(dt_catalog_intern(c, c->shards[c->records[r].shard].path,
+                                     dt_real_text(text, real->value[r]), &col->cell[r]));
+    return DT_OK;
+}
+
+// Number columns whose name is also that of a text column join it.
+static dt_status fold_reals(dt_catalog *c) {
+    uint32_t n = 0;
+    dt_status st = DT_OK;
     for (uint32_t i = 0; i < c->n_reals; i++) {
         dt_real_column *real = &c->reals[i];
         int k = dt_catalog_find_column(c, dt_catalog_str(c, real->name));
-        fit_reals(c, real);
-        if (k < 0) {
-            c->reals[n++] = *real;
+        if (k >= 0 && st == DT_OK) st = fold_real(c, &c->columns[k], real);
+        if (k >= 0 && st == DT_OK) {
+            free(real->value);
             continue;
         }
-        dt_column *col = &c->columns[k];
-        fit_cells(c, col);
-        for (uint32_t r = 0; r < c->n_records; r++)
-            if (col->cell[r] == DT_NO_VALUE && !isnan(real->value[r]))
-                col->cell[r] = dt_catalog_intern(c, dt_real_text(text, real->value[r]));
-        free(real->value);
+        fit_reals(c, real);
+        c->reals[n++] = *real;
     }
     c->n_reals = n;
+    return st;
 }
 
-void dt_catalog_finish(dt_catalog *c) {
+dt_status dt_catalog_finish(dt_catalog *c) {
     assert(!c->finished);
-    fold_reals(c);
+    DT_TRY(fold_reals(c));
     for (uint32_t i = 0; i < c->n_columns; i++) finish_column(c, &c->columns[i]);
     c->finished = true;
     free(c->intern);
     free(c->interned);
     c->intern = c->interned = NULL;
+    return DT_OK;
 }
 
 // ---- fewer records -------------------------------------------------------------------------------

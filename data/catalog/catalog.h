@@ -12,7 +12,8 @@
 // set as a whole has a database that answers queries (catalog_db.h).
 //
 // Build: add_shard, then for each record add_record, add_member…, set…; finish; then read-only and
-// shared by threads.
+// shared by threads. 2^32 records, members and bytes of strings do not fit: that is DT_E_DATA wherever it
+// happens, and the catalog can then only be destroyed.
 #ifndef DT_DATA_CATALOG_H
 #define DT_DATA_CATALOG_H
 
@@ -60,6 +61,7 @@ typedef struct dt_catalog {
     uint32_t *interned; // strings by id
     uint32_t *intern;   // hash table of ids + 1
     uint32_t n_interned, cap_interned, cap_intern;
+    uint32_t most; // records, members, bytes of strings; less than 2^32 - 1 in tests alone
     bool finished;
 } dt_catalog;
 
@@ -84,7 +86,7 @@ dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value);
 dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
 // A cell of all records from `first` on.
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value);
-void dt_catalog_finish(dt_catalog *c);
+dt_status dt_catalog_finish(dt_catalog *c);
 // After finish: forgets the records with !keep[r], and values and columns that then nobody has. The
 // others keep their order and get new numbers.
 void dt_catalog_keep(dt_catalog *c, const bool *keep);

@@ -92,6 +92,7 @@ static void put_column(writer *w, const dt_column *col) {
         cell = dt_xcalloc(w->n_records, sizeof *cell);
         memset(cell, 0xff, w->n_records * sizeof *cell);
         for (uint32_t i = 0; i < n; i++) {
+            assert(i == 0 || sorted[i - 1] < sorted[i]);
             if (i > 0 && sorted[i] >> 32 != sorted[i - 1] >> 32) n_values++;
             cell[(uint32_t)sorted[i]] = n_values;
         }
@@ -155,7 +156,7 @@ static void reserve(writer *w) {
 }
 
 // Header, counts and strings, and rows: the file is the one behind the other.
-static void make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp) {
+static dt_status make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp) {
     static const uint8_t nothing[HEAD_BYTES];
     assert(c->finished);
     w->c = c;
@@ -165,6 +166,12 @@ static void make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp)
     dt_buffer_append(&w->strings, nothing, HEAD_BYTES);
     put_rows(w);
     while (w->strings.n_bytes % 8) dt_buffer_append(&w->strings, "", 1);
+    if (w->strings.n_bytes - HEAD_BYTES > c->most) // a value is there once a column
+        return dt_fail(
+            DT_E_DATA,
+            "%s: its index would have %zu bytes of keys and values, and holds %u: divide "
+            "it into several shards, or use fewer text columns",
+            c->shards[shard].path, w->strings.n_bytes - HEAD_BYTES, c->most);
     uint32_t counts[6] = {(uint32_t)(w->strings.n_bytes - HEAD_BYTES),
                           c->n_exts,
                           w->n_columns,
@@ -183,6 +190,7 @@ static void make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp)
     head[1] = dt_hash_stream_digest(h);
     dt_hash_stream_destroy(h);
     memcpy(p + sizeof MAGIC, head, 2 * sizeof *head);
+    return DT_OK;
 }
 
 static void writer_fini(writer *w) {
@@ -192,20 +200,22 @@ static void writer_fini(writer *w) {
 
 dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out) {
     writer w = {0};
-    make(&w, c, shard, stamp);
+    dt_status st = make(&w, c, shard, stamp);
     out->n_bytes = 0;
-    dt_buffer_append(out, w.strings.data, w.strings.n_bytes);
-    dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
+    if (st == DT_OK) {
+        dt_buffer_append(out, w.strings.data, w.strings.n_bytes);
+        dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
+    }
     writer_fini(&w);
-    return DT_OK;
+    return st;
 }
 
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
     writer w = {0};
     int fd;
     if (c->shards[shard].stamp != stamp) c->shards[shard].stamp = stamp; // else others may read it
-    make(&w, c, shard, stamp);
-    dt_status st = dt_io_create(&fd, path, false);
+    dt_status st = make(&w, c, shard, stamp);
+    if (st == DT_OK) st = dt_io_create(&fd, path, false);
     if (st == DT_OK) {
         st = dt_io_write(fd, path, w.strings.data, w.strings.n_bytes);
         if (st == DT_OK) st = dt_io_write(fd, path, w.rows.data, w.rows.n_bytes);
@@ -305,7 +315,7 @@ static dt_status append_column(reader *r, const file_column *col, uint32_t first
     for (uint32_t v = 0; cell && v < col->n_values && st == DT_OK; v++) {
         const char *text = string_at(r, u32_at(col->values, v));
         if (text)
-            id[v] = dt_catalog_intern(r->c, text);
+            st = dt_catalog_intern(r->c, r->data_path, text, &id[v]);
         else
             st = damaged(r, "a value is outside the strings");
     }
@@ -376,11 +386,7 @@ static dt_status append_records(reader *r, ext_map *map, uint32_t shard) {
     const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
     const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
     if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
-    if ((uint64_t)c->n_records + r->n_records >= UINT32_MAX ||
-        (uint64_t)c->n_members + r->n_members >= UINT32_MAX ||
-        c->strings.n_bytes + r->n_string_bytes > UINT32_MAX - (1u << 20))
-        return dt_fail(DT_E_DATA, "%s: more records than a catalog holds (4 GiB of keys)",
-                       r->data_path);
+    DT_TRY(dt_catalog_need_room(c, r->data_path, r->n_records, r->n_members, r->n_string_bytes));
     uint32_t base = dt_catalog_add_strings(c, r->strings, r->n_string_bytes), used = 0;
     uint32_t first_member = c->n_members;
     dt_record *to = dt_catalog_new_records(c, r->n_records);

@@ -303,8 +303,8 @@ dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack
     if (st == DT_OK) st = name_duplicates(&f, g->item);
     if (st == DT_OK) {
         name_sources(&f, g->item);
-        dt_catalog_finish(f.catalog);
-        st = save(&f, o, fingerprint);
+        st = dt_catalog_finish(f.catalog);
+        if (st == DT_OK) st = save(&f, o, fingerprint);
     }
     free(f.sources);
     free(f.first);

@@ -122,7 +122,7 @@ static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_bl
                            const char *index_path, bool write, const dt_set_options *o) {
     dt_scan s = {.c = dt_catalog_create(), .blob = b, .lenient = o->lenient};
     dt_status st = f->scan(&s);
-    dt_catalog_finish(s.c);
+    if (st == DT_OK) st = dt_catalog_finish(s.c);
     if (st == DT_OK) st = dt_index_make(s.c, 0, j->stamp, &j->index);
     if (st == DT_OK && write && !s.partial) write_index(j, index_path);
     j->scanned = true;

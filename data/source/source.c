@@ -167,7 +167,7 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
     dt_shard_loader_end(o.loader);
     if (st == DT_OK && s->catalog->n_records == 0)
         st = dt_fail(DT_E_DATA, "%s: holds no records", n_items ? items[0].path : "data.path");
-    dt_catalog_finish(s->catalog);
+    if (st == DT_OK) st = dt_catalog_finish(s->catalog);
     keep_descriptors(&o);
     if (st == DT_OK) tell(&o);
     for (size_t i = 0; i < o.n_jobs; i++) dt_shard_job_fini(&o.jobs[i]);

@@ -185,7 +185,7 @@ static void a_shard_has_its_own_rows(void **state) {
         for (; i < FIRST[s + 1]; i++) {
             snprintf(text, sizeof text, "r%u", i);
             assert_int_equal(dt_catalog_add_record(c, s, text), DT_OK);
-            snprintf(text, sizeof text, "%u", i * 7919 % 1000);
+            snprintf(text, sizeof text, "%u", i * 7919 % 400);
             assert_int_equal(dt_catalog_set(c, "many", text), DT_OK);
             if (i % 5) assert_int_equal(dt_catalog_set(c, "few", i % 2 ? "x" : "y"), DT_OK);
             if (s == 2) assert_int_equal(dt_catalog_set(c, "here", "only"), DT_OK);
@@ -205,7 +205,7 @@ static void a_shard_has_its_own_rows(void **state) {
         assert_int_equal(one->n_records, n);
         assert_int_equal(many >= 0, n > 0);
         assert_int_equal(here >= 0, s == 2);
-        if (many >= 0) assert_int_equal(one->columns[many].n_values, n);
+        if (many >= 0) assert_int_equal(one->columns[many].n_values, n < 400 ? n : 400);
         free(index);
         dt_catalog_destroy(one);
     }
@@ -266,6 +266,57 @@ static void no_records_and_one(void **state) {
 }
 
 // A field of kind real comes from a number column.
+// Every kind of thing that takes room, and a number column that becomes text at the end.
+static dt_status build_limited(dt_catalog *c, const char *data, uint64_t stamp, uint32_t most) {
+    static const char *const KEYS[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    uint32_t shard = dt_catalog_add_shard(c, data, 100);
+    c->most = most;
+    for (int i = 0; i < 8; i++) {
+        DT_TRY(dt_catalog_add_record(c, shard, KEYS[i]));
+        for (int k = 0; k < 40; k++) {
+            char ext[4] = {(char)('a' + k % 26), (char)('a' + k / 26)};
+            DT_TRY(dt_catalog_add_member(c, ext, 1, 1, NULL));
+        }
+        DT_TRY(dt_catalog_set(c, "name", KEYS[i]));
+        DT_TRY(i == 2 ? dt_catalog_set(c, "both", "text")
+                      : dt_catalog_set_real(c, "both", i + 0.25));
+    }
+    DT_TRY(dt_catalog_finish(c));
+    return dt_index_save(c, 0, stamp, fixture_path("full.tar.index"));
+}
+
+// Numbers of 32 bits never wrap: whatever does not fit is told once, and what is there can be given back.
+static void what_does_not_fit_is_told(void **state) {
+    const char *data = fixture_path("full.tar");
+    uint32_t most = 0, n_refused = 0;
+    dt_status st;
+    uint64_t stamp = write_data(data);
+    do { // up to the least that fits
+        dt_catalog *c = dt_catalog_create();
+        st = build_limited(c, data, stamp, most++);
+        if (st != DT_OK) {
+            assert_int_equal(st, DT_E_DATA);
+            assert_non_null(strstr(dt_error_message(), "full.tar: "));
+            assert_non_null(strstr(dt_error_message(), "holds"));
+            n_refused++;
+        }
+        assert_true(c->strings.n_bytes < most && c->n_members < most && c->n_records < most);
+        dt_catalog_destroy(c);
+    } while (st != DT_OK && most < 1000);
+    assert_int_equal(st, DT_OK);
+    assert_true(n_refused > 160);                                  // members alone are so many
+    for (uint32_t limit = 1; st != DT_OK || limit == 1; limit++) { // and by who reads it
+        dt_catalog *all = dt_catalog_create();
+        bool found, stale;
+        all->most = limit;
+        st = dt_index_load(all, data, &found, &stale);
+        assert_true(found && !stale && limit < 1000);
+        assert_int_equal(st, st == DT_OK ? DT_OK : DT_E_DATA);
+        if (st == DT_OK) assert_int_equal(dt_index_load(all, data, &found, &stale), DT_E_DATA);
+        dt_catalog_destroy(all);
+    }
+}
+
 static void a_real_field_reads_numbers(void **state) {
     const char *data = fixture_path("pose.tar");
     dt_catalog *c = small(data);
@@ -309,6 +360,7 @@ int main(void) {
         cmocka_unit_test(a_shard_has_its_own_rows),
         cmocka_unit_test(an_index_of_other_bytes_is_stale),
         cmocka_unit_test(no_records_and_one),
+        cmocka_unit_test(what_does_not_fit_is_told),
         cmocka_unit_test(a_real_field_reads_numbers),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
