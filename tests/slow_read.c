@@ -4,8 +4,13 @@
 //   SLOW_READ_AFTER  the first so many are not slowed (0)
 //   SLOW_READ_COUNT  only so many are slowed (all)
 //   SLOW_READ_RANK   only in this rank (all), by OMPI_COMM_WORLD_RANK
+//   SLOW_READ_MARK   a file that is made when the first read begins to wait (none)
+// For benches:
+//   cc -O1 -shared -fPIC -o slow_read.so tests/slow_read.c -ldl
+//   SLOW_READ_MATCH=.tar SLOW_READ_US=3000 LD_PRELOAD=./slow_read.so build/dtrain data bench CONFIG
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *match;
+static const char *match, *mark;
 static long us, after, count;
 static atomic_long seen;
 static ssize_t (*real_pread)(int, void *, size_t, off_t);
@@ -33,6 +38,7 @@ __attribute__((constructor)) static void start(void) {
     real_pread = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
     real_preadv = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(RTLD_NEXT, "preadv");
     match = getenv("SLOW_READ_MATCH");
+    mark = getenv("SLOW_READ_MARK");
     us = number("SLOW_READ_US", 0);
     after = number("SLOW_READ_AFTER", 0);
     count = number("SLOW_READ_COUNT", LONG_MAX);
@@ -54,6 +60,7 @@ static bool is_slow(int fd) {
 static void delay(int fd) {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
     if (!is_slow(fd)) return;
+    if (mark && *mark) close(open(mark, O_CREAT | O_WRONLY, 0600));
     while (nanosleep(&t, &t) != 0) continue;
 }
 

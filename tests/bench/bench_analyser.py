@@ -62,7 +62,7 @@ def make_sets(dtrain):
         os.makedirs(f"{WORK}/tiny/{label}", exist_ok=True)
         with open(f"{WORK}/tiny/{label}/{i}.txt", "w") as f:
             f.write(f"{i} {i % 7} {i % 11} 1.5\n")
-    sh("cc", "-shared", "-fPIC", "-O2", "-o", f"{WORK}/slow_reads.so", "tests/bench/slow_reads.c", "-ldl")
+    sh("cc", "-shared", "-fPIC", "-O2", "-o", f"{WORK}/slow_read.so", "tests/slow_read.c", "-ldl")
     open(done, "w").close()
 
 
@@ -78,7 +78,7 @@ def config(kind, data=""):
 
 
 def bench(dtrain, path, words=(), slow_us=0, seconds=2, options=()):
-    env = {"SLOW_PATH": ".tar", "SLOW_US": str(slow_us), "LD_PRELOAD": f"{WORK}/slow_reads.so"} if slow_us else {}
+    env = {"SLOW_READ_MATCH": ".tar", "SLOW_READ_US": str(slow_us), "LD_PRELOAD": f"{WORK}/slow_read.so"} if slow_us else {}
     out = sh(dtrain, "data", "bench", path, *words, "--json", "--seconds", str(seconds), *options, env=env,
              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
     return json.loads(out)

@@ -13,10 +13,13 @@ cut_while() { # reads before the one that waits, command …: cut while that wai
     shift
     rm -rf "$work/cut.lmdb"
     cp -r "$work/small.lmdb" "$work/cut.lmdb"
-    SLOW_READ_AFTER=$after "${slow[@]}" "$@" >"$work/out" 2>"$work/log" &
+    rm -f "$work/waits"
+    SLOW_READ_AFTER=$after SLOW_READ_MARK=$work/waits "${slow[@]}" "$@" >"$work/out" 2>"$work/log" &
     pid=$!
-    sleep 0.5
-    kill -0 $pid 2>/dev/null || fail "ended before it was cut: $*"
+    until [ -e "$work/waits" ]; do
+        kill -0 $pid 2>/dev/null || fail "ended before it was cut: $*"
+        sleep 0.01
+    done
     truncate -s 100000 "$work/cut.lmdb/data.mdb"
     wait $pid || rc=$?
     [ $rc = 3 ] || fail "exit $rc, not 3: $*"
@@ -26,7 +29,7 @@ cut_while() { # reads before the one that waits, command …: cut while that wai
 cut_while 20 "$DTRAIN" data verify "$work/cut.lmdb"
 grep -q "bytes wanted" "$work/log" "$work/out" || fail "verify does not say what is missing"
 cut_while 60 "$DTRAIN" "$config" data.path="$work/cut.lmdb" run.name=train train.epochs=200
-grep -q "record" "$work/log" || fail "the training does not name the record"
+grep -qE "data.mdb: record (fingerprint|iris)/" "$work/log" || fail "the training does not name the record"
 # the walk of a set without its index
 rm "$work/small.lmdb/data.mdb.index"
 cut_while 3 "$DTRAIN" data ls "$work/cut.lmdb"

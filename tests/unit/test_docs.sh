@@ -43,11 +43,15 @@ for page in "${pages[@]}"; do
     done < <(quoted "$page")
 done
 
-# -- links between pages
+# -- links between pages, and to their headings: in lower case, without punctuation, with - for a space
+headings() { awk '/^ *```/ {fenced = !fenced; next} !fenced' "$1" | sed -n 's/^##* //p' | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g'; }
 for page in "${pages[@]}"; do
-    while read -r target; do
-        [ -e "$(dirname "$page")/$target" ] || fail "$page links to $target, which is not there"
-    done < <(grep -o '](\([^)#]*\))' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?://' || true)
+    while IFS='#' read -r target heading; do
+        file=$(dirname "$page")/$target
+        [ -n "$target" ] || file=$page
+        [ -e "$file" ] || fail "$page links to $target, which is not there"
+        [ -z "$heading" ] || headings "$file" | grep -qxF -- "$heading" || fail "$page links to $target#$heading, and no heading is called so"
+    done < <(grep -o ']([^) ]*)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?://' || true)
 done
 
 # -- every verb has its words, and every config key that a page names exists
