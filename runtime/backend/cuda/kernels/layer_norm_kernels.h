@@ -131,6 +131,10 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
     float x[8], d[8], scale[8];
     if (s->row < 0) return;
     const float mean = a->mean_in[s->row], invstd = a->invstd_in[s->row];
+    // unrolled, as what `own` is indexed with must be known for it to be registers
+#ifdef __CUDACC__
+#pragma unroll
+#endif
     for (int p = 0; p < DT_LN_PIECES; p++) {
         const int64_t i = ((int64_t)p * a->r.group + s->lane) * 8, left = a->r.n - i;
         if (left <= 0) continue;
