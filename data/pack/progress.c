@@ -28,14 +28,14 @@ void dt_progress_begin(dt_progress *p, const dt_raw *raw, bool on, const char *s
 
 static void share(dt_progress *p, uint64_t *n, uint64_t *n_bytes) {
     uint64_t mine[2] = {*n, *n_bytes}, theirs[2];
-    if (p->shared_fd < 0) return;
-    dt_io_pwrite(p->shared_fd, p->shared, mine, sizeof mine, (off_t)p->rank * 16);
+    if (p->shared_fd < 0 || *dt_error_message()) return; // a failure on its way up keeps its words
+    if (dt_io_pwrite(p->shared_fd, p->shared, mine, sizeof mine, (off_t)p->rank * 16) != DT_OK)
+        dt_error_clear(); // it is only a display
     for (int r = 0; r < p->world_size; r++)
         if (r != p->rank && pread(p->shared_fd, theirs, sizeof theirs, (off_t)r * 16) == 16) {
             *n += theirs[0];
             *n_bytes += theirs[1];
         }
-    dt_error_clear();
 }
 
 static void show_time(char *text, size_t cap, double s) {

@@ -85,6 +85,8 @@ wrong() { # exit code, text, arguments
 wrong 2 "exists and was made from something else" raw np2-1.lmdb --duplicates drop
 wrong 3 "no such folder" nowhere x.lmdb
 wrong 2 "the output ends in" raw x.zip
+mkdir cut && printf 'RIFF\044\0\0\0WAVE' >cut/a.wav
+wrong 3 "cut/a.wav" cut cut.lmdb --segment 1
 chmod 000 raw/c1/f100.npy
 [ "$(id -u)" = 0 ] || wrong 3 "f100.npy: cannot open" raw unreadable.lmdb
 chmod 644 raw/c1/f100.npy
@@ -92,6 +94,7 @@ chmod 644 raw/c1/f100.npy
 rc=0
 DTRAIN_FAILPOINT=io:14:enospc timeout 60 "${ranks[@]}" 2 "$DTRAIN" pack raw full.lmdb >out 2>log || rc=$?
 [ $rc = 5 ] || [ $rc = 0 ] || fail "a full disk: exit $rc"
+[ $rc = 0 ] || grep -q "No space left on device" log || fail "a full disk is not named: $(cat log)"
 pack_on 2 full.lmdb
 [ "$(lmdb_sum full.lmdb)" = "$lmdb" ] || fail "after a full disk the bytes differ"
 echo "kills, full disks and wrong words: one line, the same bytes in the end"
