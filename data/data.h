@@ -14,6 +14,9 @@
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log);
 
+// Whether any file of data.path is there: if none is, the data may be still to be made.
+bool dt_data_exists(const dt_config *c);
+
 // How many processes of this host open the data set: they share its cache. Before a split is opened.
 void dt_data_set_processes(dt_dataset *d, int n);
 

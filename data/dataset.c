@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/thread.h"
@@ -45,6 +46,26 @@ static dt_status open_set(dt_data *d, const dt_config *c) {
     dt_status st = dt_set_open_items(&d->set, items, n, &o);
     free(items);
     return st;
+}
+
+static bool is_there(const char *path) {
+    dt_names files = {0};
+    bool any = false;
+    if (dt_expand_files(path, &files) != DT_OK) dt_error_clear();
+    for (size_t i = 0; i < files.n && !any; i++) any = dt_io_exists(files.name[i]);
+    dt_names_fini(&files);
+    return any;
+}
+
+bool dt_data_exists(const dt_config *c) {
+    const dt_cnode *path = dt_config_node(c, "data.path");
+    bool list = path && dt_cnode_kind(path) == DT_C_LIST, any = false;
+    size_t n = list ? dt_cnode_size(path) : path != NULL;
+    for (size_t i = 0; i < n && !any; i++) {
+        dt_set_item item = read_item(list ? dt_cnode_item(path, i) : path);
+        any = item.path && is_there(item.path);
+    }
+    return any;
 }
 
 // data.where: what it leaves out is not there for anything that comes after.

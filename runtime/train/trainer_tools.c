@@ -104,6 +104,27 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_memory_print(s, out);
 }
 
+// The first micro-batch of training: what no catalog tells of the data (bytes that cannot be decoded, another
+// number of bands) is told here, as training would.
+static dt_status take_batch(const dt_session *s) {
+    static const int first[] = {0};
+    const dt_batch *b;
+    dt_batch_source *source = NULL;
+    double wait_s;
+    dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                           .augment = true,
+                           .global_batch = s->global_batch,
+                           .micro_batch = s->micro_batch,
+                           .leaves = first,
+                           .n_leaves = 1,
+                           .end_step = 1};
+    DT_TRY(s->data->open(s->data, &r, &source));
+    dt_status st = source->get(source, 0, 0, &b, &wait_s);
+    if (st == DT_OK) source->release(source, b);
+    source->close(source);
+    return st;
+}
+
 dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields, int n_fields,
                            bool print_graph, FILE *out) {
     dt_session s;
@@ -114,6 +135,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
         n_fields = s.data->n_fields;
         fprintf(out, "data: %s\n", s.data->describe(s.data));
     }
+    if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
     if (st == DT_OK) st = dt_session_init_weights(&s); // model.init fits, or says what does not
     if (st == DT_OK && print_graph) {

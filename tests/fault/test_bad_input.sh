@@ -68,6 +68,14 @@ cmp -s "$work/here.yaml" "$work/runs/tar/config.yaml" && { echo "FAILED: the run
 expect 0 "" "$DTRAIN" eval "$work/runs/tar"
 truncate -s $(($(stat -c %s "$work/small-000001.tar") / 2)) "$work/small-000001.tar"
 expect 3 "small-000001.tar" "$DTRAIN" "$config" data.path="$tars" run.name=d3
+# check says of data that is there what training would; of data that is not, that it is not
+expect 0 "missing.lmdb: no such data set|without the data" "$DTRAIN" check "$config" data.path="$work/missing.lmdb"
+expect 0 "missing-*.tar: no file matches|without the data" "$DTRAIN" check "$config" data.path="$work/missing-*.tar"
+expect 3 "cut.lmdb" "$DTRAIN" check "$config" data.path="$work/cut.lmdb"
+expect 3 "small-000001.tar" "$DTRAIN" check "$config" data.path="$tars"
+expect 3 "missing.tar: no such data set" "$DTRAIN" check "$config" data.path="[$work/small-000000.tar, $work/missing.tar]"
+expect 3 "small.lmdb/data.mdb: record iris/" "$DTRAIN" check "$config" data.fields.iris.source=json
+expect 2 "lower it" "$DTRAIN" check "$config" train.global_batch=100000
 
 # images that are none (random bytes, a PNG by name only) and one that is cut: file, record and reason; or
 # skipped, counted and listed
