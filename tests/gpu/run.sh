@@ -86,8 +86,9 @@ section_build() {
         TARGETS="dtrain dtrain_cuda test_ops_own_cuda test_ops_dnnl_cuda test_ops_augment_cuda test_ops_normed_cuda" \
             launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
     fi
-    "$(dtrain_path)" info || return 1
-    [ $DRY = yes ] || "$(dtrain_path)" info | grep -qi "cuda" || { echo "dtrain info says nothing of CUDA"; return 1; }
+    "$(dtrain_path)" info >"$out/info.txt" || { cat "$out/info.txt"; return 1; }
+    cat "$out/info.txt"
+    [ $DRY = yes ] || grep -q '^device .*cuda 0: .*sm_' "$out/info.txt" || { echo "dtrain info lists no GPU: $(sed -n 's/^device *//p' "$out/info.txt" | head -1)"; return 1; }
 }
 
 section_ops() {

@@ -24,7 +24,7 @@ case $1 in -L) echo "GPU 0: Pretended" ;; *) echo "Pretended \"GPU\", 1.0, 1 MiB
 SH
 cat >"$work/bin/dtrain" <<'SH'
 #!/bin/sh
-case $1 in info) echo "cuda: pretended" ;; synth) sleep 100 ;; *) exit 1 ;; esac
+case $1 in info) echo "device   ${NO_DEVICE:-cuda 0: pretended, sm_90}" ;; synth) sleep 100 ;; *) exit 1 ;; esac
 SH
 chmod +x "$work/bin"/*
 rc=0
@@ -35,6 +35,12 @@ got=$(json "$work/report/report.json" '[s[n]["state"] for n in ("device", "build
 got=$(json "$work/report/report.json" 's["bits"]["why"], "Pretended" in s["device"]["facts"]["gpu"], r["failed"]')
 [ "$got" = "('the 14 s were spent', True, True)" ] || fail "report: $got"
 grep -q "| curve .*out of time" "$work/report/report.md" || fail "report.md"
+
+# a program that does not see the GPU that nvidia-smi lists
+rc=0
+PATH=$work/bin:$PATH NO_DEVICE="device.kind: cuda: no driver" DTRAIN=$work/bin/dtrain SECTIONS="build" "$run" "$work/report" 2>"$work/err" || rc=$?
+got=$(json "$work/report/report.json" 's["build"]["state"], s["build"]["why"]')
+[ $rc = 1 ] && [ "$got" = "('FAILED', 'exit 1: dtrain info lists no GPU: device.kind: cuda: no driver')" ] || fail "a program without a GPU: exit $rc: $got"
 
 rc=0
 PATH=$work/none:$PATH DTRAIN=$work/bin/dtrain TESTS=$work SECTIONS="device build sanitizer" "$run" --dry-run "$work/report" 2>"$work/err" || rc=$?
