@@ -82,6 +82,7 @@ typedef struct dt_sample_scratch {
     uint32_t bad_record;      // being read; after a failure: the bad one
     uint32_t bad_member;      // of it; UINT32_MAX: none
     uint32_t n_reads, n_slow; // own reads since the loader last looked, and those that blocked
+    uint32_t n_quick;         // own reads in a row that did not block, up to what is asked for
     uint64_t n_waits;         // dt_thread_waits() as last known
     // since creation, read by others without a lock
     uint64_t read_ns, decode_ns, augment_ns;

@@ -10,9 +10,10 @@
 #include "ahead.h"
 
 #include "base/clock.h"
-#include "base/hash.h"
 
-enum { PIECE_BYTES = 256 << 10 }; // read and hashed at once: in L2 when it is hashed
+enum {
+    CACHED_AFTER = 32
+}; // own reads in a row that did not wait: the next one's bytes are in memory too
 
 // A worker's own read: timed, and seen from outside while it lasts.
 static void begin_read(dt_sample_scratch *w, double now) {
@@ -23,7 +24,9 @@ static void begin_read(dt_sample_scratch *w, double now) {
 static void end_read(dt_sample_scratch *w, double begin, size_t n_bytes) {
     __atomic_store_n(&w->since_ns, 0, __ATOMIC_RELAXED);
     w->n_reads++;
-    w->n_slow += dt_ahead_is_slow(dt_clock_s() - begin, n_bytes, &w->n_waits);
+    bool slow = dt_ahead_is_slow(dt_clock_s() - begin, n_bytes, &w->n_waits);
+    w->n_slow += slow;
+    w->n_quick = slow ? 0 : w->n_quick + (w->n_quick < CACHED_AFTER);
 }
 
 static void count_read(dt_sample_scratch *w, double begin, size_t n_bytes) {
@@ -92,38 +95,18 @@ bool dt_can_fetch_apart(const dt_data *d, const dt_sample_scratch *w, int field)
     return !keeps_bytes(d, field) && !(w->given && w->given[field].data);
 }
 
-// The head comes with the first piece: a call of its own costs as much as 5 KiB.
-static dt_status read_apart(const dt_data *d, dt_sample_scratch *w, uint32_t shard,
-                            const dt_member *m, uint8_t *dst, size_t n_payload, bool hash) {
-    size_t n_head = (size_t)m->size - n_payload;
-    uint64_t offset = m->offset;
-    for (size_t at = 0; at < n_payload; at += PIECE_BYTES, n_head = 0) {
-        size_t n = n_payload - at < PIECE_BYTES ? n_payload - at : PIECE_BYTES;
-        DT_TRY(dt_set_read_parts(d->set, shard, offset, w->bytes.data, n_head, dst + at, n));
-        if (hash) dt_hash_stream_update(w->hash, w->bytes.data, n_head);
-        if (hash) dt_hash_stream_update(w->hash, dst + at, n);
-        offset += n_head + n;
-    }
-    return DT_OK;
-}
-
 dt_status dt_fetch_apart(const dt_data *d, dt_sample_scratch *w, uint32_t record, uint32_t member,
                          void *dst, size_t n_payload, size_t *n_head) {
-    const dt_member *m = &d->set->catalog->members[member];
-    bool hash = d->verify && m->has_hash;
+    size_t n_bytes = (size_t)d->set->catalog->members[member].size;
     double begin = dt_clock_s();
-    *n_head = (size_t)m->size - n_payload;
-    if (!dt_buffer_reserve(&w->bytes, (size_t)m->size))
-        return dt_fail(DT_E_INTERNAL, "out of memory");
-    if (hash) dt_hash_stream_reset(w->hash);
+    *n_head = n_bytes - n_payload;
+    if (!dt_buffer_reserve(&w->bytes, n_bytes)) return dt_fail(DT_E_INTERNAL, "out of memory");
     begin_read(w, begin);
-    dt_status st =
-        read_apart(d, w, d->set->catalog->records[record].shard, m, dst, n_payload, hash);
-    end_read(w, begin, (size_t)m->size);
-    if (st != DT_OK) return dt_set_context(d->set, record, member, st);
-    if (hash) DT_TRY(dt_set_check_hash(d->set, record, member, dt_hash_stream_digest(w->hash)));
-    count_read(w, begin, (size_t)m->size);
-    return DT_OK;
+    dt_status st = dt_set_read_apart(d->set, record, member, d->verify, w->n_quick >= CACHED_AFTER,
+                                     w->hash, w->bytes.data, dst, n_payload);
+    end_read(w, begin, n_bytes);
+    if (st == DT_OK) count_read(w, begin, n_bytes);
+    return st;
 }
 
 const uint8_t *dt_fetch_pixels(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record) {

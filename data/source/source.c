@@ -2,8 +2,8 @@
 //
 // Paths become data files (collection.h), each file its rows (shard_load.h), and the rows of all, in the
 // order in which the files were listed, one catalog. From then on nobody asks what kind of file it was:
-// a member is `size` bytes at `offset` of a shard, read with pread (blob.c says why not a map), and its
-// hash is checked before anyone decodes it.
+// a member is `size` bytes at `offset` of a shard, read with pread (or, where its hash is known and it goes to
+// its place in a batch undecoded, from a map: shard_map.c), and its hash is checked before anyone decodes it.
 //
 // Descriptors: the first 512 shards keep theirs, opened at first use; of a larger set (a folder has a
 // shard for each file) the rest are opened and closed around the read, which costs 3 us. Unpacked copies
@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 enum { MAX_KEPT = 512 };
+static const uint64_t MAX_MAPPED_BYTES = UINT64_C(1) << 30; // of a set
 
 // ---- opening -------------------------------------------------------------------------------------
 typedef struct opening {
@@ -136,6 +137,7 @@ static void keep_descriptors(opening *o) {
     dt_set *s = o->s;
     s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
+    s->maps = dt_shard_maps_create(s->catalog->n_shards, MAX_MAPPED_BYTES);
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
         if (strcmp(o->jobs[j].path, s->catalog->shards[i].path) != 0) continue;
         s->fds[i] = o->jobs[j].fd;
@@ -193,6 +195,7 @@ void dt_set_close(dt_set *s) {
     for (uint32_t i = 0; s->fds && i < s->catalog->n_shards; i++)
         if (s->fds[i] >= 0) close(s->fds[i]);
     free(s->fds);
+    dt_shard_maps_destroy(s->maps);
     free(s->weight);
     dt_catalog_destroy(s->catalog);
     free(s);
@@ -229,7 +232,8 @@ static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
     return DT_OK;
 }
 
-dt_status dt_set_read_parts(dt_set *s, uint32_t shard, uint64_t offset, void *head, size_t n_head,
+// n_head bytes at `offset`, then the n_bytes behind them, by one call.
+static dt_status read_parts(dt_set *s, uint32_t shard, uint64_t offset, void *head, size_t n_head,
                             void *dst, size_t n_bytes) {
     int fd;
     bool keep;
@@ -243,10 +247,10 @@ dt_status dt_set_read_parts(dt_set *s, uint32_t shard, uint64_t offset, void *he
 }
 
 dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes) {
-    return dt_set_read_parts(s, shard, offset, NULL, 0, dst, n_bytes);
+    return read_parts(s, shard, offset, NULL, 0, dst, n_bytes);
 }
 
-dt_status dt_set_check_hash(const dt_set *s, uint32_t record, uint32_t member, uint64_t hash) {
+static dt_status check_hash(const dt_set *s, uint32_t record, uint32_t member, uint64_t hash) {
     const dt_member *m = &s->catalog->members[member];
     if (!m->has_hash || hash == m->hash) return DT_OK;
     dt_status st =
@@ -260,7 +264,7 @@ dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool v
     if (bytes.n_bytes == 0)
         return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "it is empty"));
     if (!verify || !s->catalog->members[member].has_hash) return DT_OK;
-    return dt_set_check_hash(s, record, member, dt_hash64(bytes.data, bytes.n_bytes));
+    return check_hash(s, record, member, dt_hash64(bytes.data, bytes.n_bytes));
 }
 
 // Some CPUs copy far slower where the place lies a few bytes behind the source, both modulo a page: Zen 3's
@@ -291,4 +295,44 @@ dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, 
     DT_TRY(dt_set_check(s, record, member, verify, (dt_span){data, m->size}));
     *out = (dt_span){data, m->size};
     return DT_OK;
+}
+
+// ---- without a copy ----------------------------------------------------------------------------------
+static bool fd_for_map(void *set, uint32_t shard, int *fd, bool *keep) {
+    return shard_fd(set, shard, fd, keep) == DT_OK;
+}
+
+// In pieces that are in L2 when they are hashed; the head comes with the first: a call of its own costs as
+// much as 5 KiB.
+static dt_status read_pieces(dt_set *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
+                             void *head, size_t n_head, uint8_t *dst, size_t n_bytes) {
+    enum { PIECE_BYTES = 256 << 10 };
+    for (size_t at = 0; at < n_bytes; at += PIECE_BYTES, n_head = 0) {
+        size_t n = n_bytes - at < PIECE_BYTES ? n_bytes - at : PIECE_BYTES;
+        DT_TRY(read_parts(s, shard, offset, head, n_head, dst + at, n));
+        if (hash) dt_hash_stream_update(hash, head, n_head);
+        if (hash) dt_hash_stream_update(hash, dst + at, n);
+        offset += n_head + n;
+    }
+    return DT_OK;
+}
+
+dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify, bool cached,
+                            dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes) {
+    const dt_member *m = &s->catalog->members[member];
+    uint32_t shard = s->catalog->records[record].shard;
+    size_t n_head = (size_t)m->size - n_bytes;
+    uint64_t hash;
+    bool hashed = verify && m->has_hash;
+    if (hashed && cached &&
+        dt_shard_maps_copy(s->maps, shard, m->offset, head, n_head, dst, n_bytes, &hash, fd_for_map,
+                           s) &&
+        hash == m->hash)
+        return DT_OK;
+    // where the map has other bytes or none, this says why
+    if (hashed) dt_hash_stream_reset(scratch);
+    dt_status st =
+        read_pieces(s, shard, m->offset, hashed ? scratch : NULL, head, n_head, dst, n_bytes);
+    if (st != DT_OK) return dt_set_context(s, record, member, st);
+    return hashed ? check_hash(s, record, member, dt_hash_stream_digest(scratch)) : DT_OK;
 }

@@ -7,6 +7,9 @@
 #include "blob.h"
 #include "data/catalog/catalog.h"
 #include "peek.h"
+#include "shard_map.h"
+
+#include "base/hash.h"
 
 // ---- names ---------------------------------------------------------------------------------------
 typedef struct dt_names {
@@ -76,6 +79,7 @@ typedef struct dt_set_options {
 typedef struct dt_set {
     dt_catalog *catalog;
     int *fds; // by shard: -1 until first read
+    dt_shard_maps *maps;
     const char *kind;
     uint32_t n_items;
     bool is_weighted; // some item has a weight; those without then have 1
@@ -97,16 +101,16 @@ dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, 
                       dt_span *out);
 // n_bytes at `offset` of a shard, as they are. The message names no record: see dt_set_context.
 dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes);
-// The same to two places by one call: n_head bytes, then the n_bytes behind them.
-dt_status dt_set_read_parts(dt_set *s, uint32_t shard, uint64_t offset, void *head, size_t n_head,
-                            void *dst, size_t n_bytes);
+// The same to two places, and the member as a whole: the last n_bytes to `dst`, what is before them to `head`.
+// `verify` checks the stored hash. `cached`: bytes are likely in the page cache, as those read before were;
+// a map may serve then (shard_map.c). DT_E_DATA names file, record and member.
+dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify, bool cached,
+                            dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes);
 // Whether reading to `dst` is slow by where it lies (see source.c): read elsewhere and copy.
 bool dt_place_is_slow(uint64_t offset, const void *dst);
 // What dt_set_read checks, of bytes that came another way: not empty, and the stored hash.
 dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
                        dt_span bytes);
-// The same where the caller has the XXH3 of the bytes.
-dt_status dt_set_check_hash(const dt_set *s, uint32_t record, uint32_t member, uint64_t hash);
 // dt_fail_context with file, record, and the member's extension and offset.
 dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_status code);
 

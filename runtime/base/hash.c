@@ -68,6 +68,13 @@ void dt_hash_stream_destroy(dt_hash_stream *h) {
     free(h);
 }
 
+bool dt_hash_copy(const void *src, void *head, size_t n_head, void *dst, size_t n_bytes,
+                  uint64_t *hash) {
+    if (!is_wide()) return false;
+    *hash = hash_avx2_copy(src, head, n_head, dst, n_bytes);
+    return true;
+}
+
 void dt_hash_hex(uint64_t h, char out[17]) {
     for (int i = 0; i < 16; i++) out[i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
     out[16] = '\0';

@@ -3,6 +3,7 @@
 #ifndef DT_BASE_HASH_H
 #define DT_BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,12 @@ void dt_hash_stream_reset(dt_hash_stream *h); // as new
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes);
 uint64_t dt_hash_stream_digest(const dt_hash_stream *h);
 void dt_hash_stream_destroy(dt_hash_stream *h);
+
+// Copies n_head bytes of `src` to `head` and the n_bytes behind them to `dst`, past the cache, reading each
+// byte once; *hash: dt_hash64 of what was written. Takes no lock, allocates nothing. False: not on this CPU,
+// and nothing was done.
+bool dt_hash_copy(const void *src, void *head, size_t n_head, void *dst, size_t n_bytes,
+                  uint64_t *hash);
 
 void dt_hash_hex(uint64_t h, char out[17]); // 16 lower-case digits and NUL
 

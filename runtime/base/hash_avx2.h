@@ -13,5 +13,7 @@ void hash_avx2_reset(void *state);
 void hash_avx2_update(void *state, const void *data, size_t n_bytes);
 uint64_t hash_avx2_digest(const void *state);
 void hash_avx2_destroy(void *state);
+uint64_t hash_avx2_copy(const uint8_t *src, uint8_t *head, size_t n_head, uint8_t *dst,
+                        size_t n_bytes);
 
 #endif
