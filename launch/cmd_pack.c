@@ -197,7 +197,7 @@ const launch_command launch_pack = {
         "      --join raw/lens/lens.csv --shard-size 500MB\n"
         "Pipes: 40,000 WAVs whose names say all, on four processes\n"
         "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar' \\\n"
-        "      --pattern 'leak{leak}_{pipe}_{rate}_{n}.wav'\n"
+        "      --pattern 'leak{leak}_pipe{pipe}_{hz}_{n}.wav'\n"
         "Pipes: segments of half a second at 16 kHz, silent ones left out\n"
         "  dtrain pack raw/acoustic pipes.lmdb --segment 0.5 --rate 16000 --mono --quality \\\n"
         "      --where 'silence < 0.5'\n"

@@ -42,7 +42,7 @@ const launch_command launch_synth = {
         "Makes a data set of raw files from nothing but a seed: something to train on when the\n"
         "real images may not leave the hospital.\n\n"
         "  dtrain synth biometric datasets/biometric-raw\n"
-        "  dtrain synth biometric /tmp/small --subjects 6 --impressions 5\n"
+        "  dtrain synth biometric datasets/small --subjects 6 --impressions 5\n"
         "  dtrain synth lens datasets/lens --n 2000\n"
         "  dtrain synth acoustic datasets/acoustic --n 4000\n"
         "  dtrain synth pose datasets/pose --n 5000\n"
