@@ -30,11 +30,15 @@ typedef struct file_sink {
     const char *path;
     int fd;
     dt_status status;
+    char *why; // its message: the writer of the rows has only errno
 } file_sink;
 
 static ssize_t sink_write(void *cookie, const char *data, size_t n) {
     file_sink *s = cookie;
-    if (s->status == DT_OK) s->status = dt_io_write(s->fd, s->path, data, n);
+    if (s->status == DT_OK) {
+        s->status = dt_io_write(s->fd, s->path, data, n);
+        if (s->status != DT_OK) s->why = dt_xstrdup(dt_error_message());
+    }
     return s->status == DT_OK ? (ssize_t)n : 0;
 }
 
@@ -64,7 +68,8 @@ static dt_status write_file(dt_query *q, const char *where, launch_rows *rows, c
         if (out) setvbuf(out, NULL, _IOFBF, 1 << 20);
         st = out ? launch_write_rows(q, where, rows, out) : dt_fail(DT_E_INTERNAL, "out of memory");
         if (out) fclose(out);
-        if (sink.status != DT_OK) st = sink.status;
+        if (sink.status != DT_OK) st = dt_fail(sink.status, "%s", sink.why);
+        free(sink.why);
         if (st == DT_OK) st = dt_io_fsync(sink.fd, partial);
         dt_status closed = dt_io_close(sink.fd, partial);
         if (st == DT_OK) st = closed;

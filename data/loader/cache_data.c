@@ -167,7 +167,8 @@ void dt_data_cache_open(dt_data *d) {
     dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", u.kind,
             (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
             (double)o.total_bytes / 1048576.0,
-            u.n_entries ? "; there is something of an earlier run" : "");
+            k->kind == DT_CACHE_DISK && u.n_entries ? "; there is something of an earlier run"
+                                                    : "");
     if (k->kind == DT_CACHE_RAM && k->n_processes > 1)
         dt_info("data: each of the %d ranks here keeps a copy; data.cache: shared keeps one",
                 k->n_processes);

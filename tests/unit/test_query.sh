@@ -103,7 +103,7 @@ expect_error 2 "exists" "$dtrain" data export a.lmdb all.csv
 [ "$(wc -l <all.csv)" = 9 ] || fail "export --where"
 expect_error 2 ".csv, .json" "$dtrain" data export a.lmdb all.xls
 expect_error 5 "cannot create" "$dtrain" data export a.lmdb nowhere/all.csv
-expect_error 5 "write" env DTRAIN_FAILPOINT=io:2:enospc "$dtrain" data export a.lmdb full.csv
+expect_error 5 "full.csv.partial: cannot write: No space" env DTRAIN_FAILPOINT=io:2:enospc "$dtrain" data export a.lmdb full.csv
 [ ! -e full.csv ] && [ ! -e full.csv.partial ] || fail "a failed export leaves something"
 
 # -- weird names: control characters and quotes in keys and values, LMDB and tar made by others
