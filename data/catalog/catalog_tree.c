@@ -143,6 +143,7 @@ static void flush(dt_tree_file *f) {
     if (f->status == DT_OK && f->n_block > 0)
         f->status =
             dt_io_pwrite(f->fd, f->path, f->block, (size_t)f->n_block * f->page_bytes, (off_t)at);
+    dt_io_begin_sync(f->fd, (off_t)at, (size_t)f->n_block * f->page_bytes);
     f->n_block = 0;
 }
 

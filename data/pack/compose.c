@@ -14,7 +14,6 @@
 
 #include <assert.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +34,7 @@ struct dt_composer {
     dt_buffer member[DT_TRANSFORM_MAX_MEMBERS]; // of sets, and of raw files that are transformed
     dt_buffer name, json_of_set;
     dt_json json;
-    char cls[16];
+    char cls[DT_INT_CHARS];
     // of the item at hand
     const dt_raw_item *item;
     dt_transform_item in;
@@ -181,8 +180,8 @@ static dt_status add_metadata(dt_composer *w, const dt_transform_record *r, part
     DT_TRY(find_json(w, r, &json));
     if (json.data) insert(parts, n, json);
     if (w->item->label >= 0) {
-        int length = snprintf(w->cls, sizeof w->cls, "%d", w->item->label);
-        insert(parts, n, (part){"cls", (const uint8_t *)w->cls, (uint64_t)length});
+        const char *text = dt_int_text(w->cls, w->item->label);
+        insert(parts, n, (part){"cls", (const uint8_t *)text, strlen(text)});
     }
     return DT_OK;
 }

@@ -29,10 +29,9 @@ static size_t wds_most(size_t n_name, uint64_t in_memory) {
 
 static dt_status wds_add(dt_chunk *c, const char *name, size_t n_name, uint64_t size,
                          bool in_memory, uint64_t *offset, uint8_t **place) {
-    uint8_t header[DT_TAR_MAX_HEADER];
     size_t n_header;
-    DT_TRY(dt_tar_write_header(header, &n_header, name, size));
-    memcpy(dt_chunk_extend(c, n_header, false), header, n_header);
+    DT_TRY(dt_tar_write_header(dt_chunk_data(c, c->n_bytes), &n_header, name, size));
+    dt_chunk_extend(c, n_header, false);
     *offset = dt_chunk_end(c);
     if (in_memory) {
         *place = dt_chunk_extend(c, (size_t)size, false);

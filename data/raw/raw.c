@@ -128,6 +128,8 @@ static int compare_items(const void *pa, const void *pb, void *arg) {
 }
 
 // Sixteen bytes of key and tail, behind what all keys begin with, decide nearly always.
+enum { N_DIGITS = 16, RADIX = 256 };
+
 typedef struct sort_entry {
     uint64_t high, low;
     const dt_raw_item *item;
@@ -135,9 +137,40 @@ typedef struct sort_entry {
 
 static int compare_entries(const void *pa, const void *pb, void *arg) {
     const sort_entry *a = pa, *b = pb;
-    if (a->high != b->high) return a->high < b->high ? -1 : 1;
-    if (a->low != b->low) return a->low < b->low ? -1 : 1;
     return compare_items(a->item, b->item, arg);
+}
+
+// Byte by byte, the last first; bytes that are the same in all take no pass. Returns the one of the two that
+// holds the result.
+static sort_entry *sort_by_bytes(sort_entry *e, sort_entry *spare, size_t n) {
+    uint32_t count[N_DIGITS][RADIX] = {{0}};
+    for (size_t i = 0; i < n; i++)
+        for (int d = 0; d < 8; d++) {
+            count[d][e[i].low >> 8 * d & 255]++;
+            count[8 + d][e[i].high >> 8 * d & 255]++;
+        }
+    for (int d = 0; d < N_DIGITS; d++) {
+        uint32_t at[RADIX], sum = 0, shift = 8 * (d % 8);
+        for (int v = 0; v < RADIX; v++) {
+            at[v] = sum;
+            sum += count[d][v];
+        }
+        if (count[d][(d < 8 ? e[0].low : e[0].high) >> shift & 255] == n) continue;
+        for (size_t i = 0; i < n; i++)
+            spare[at[(d < 8 ? e[i].low : e[i].high) >> shift & 255]++] = e[i];
+        sort_entry *sorted = spare;
+        spare = e;
+        e = sorted;
+    }
+    return e;
+}
+
+static void sort_equal_bytes(sort_entry *e, size_t n, const sort_key *k) {
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && e[end].high == e[i].high && e[end].low == e[i].low; end++) {
+        }
+        if (end > i + 1) qsort_r(e + i, end - i, sizeof *e, compare_entries, (void *)k);
+    }
 }
 
 static uint64_t take_eight(const char **key, const char **tail) {
@@ -162,7 +195,7 @@ static size_t common_bytes(const dt_raw *r) {
 
 static void sort_items(dt_raw *r, const sort_key *k) {
     size_t skip = common_bytes(r);
-    sort_entry *e = dt_xcalloc(r->n, sizeof *e);
+    sort_entry *both = dt_xcalloc(2 * r->n, sizeof *both), *e = both;
     dt_raw_item *sorted = dt_xcalloc(r->n, sizeof *sorted);
     for (size_t i = 0; i < r->n; i++) {
         const char *key = r->items[i].key + skip, *tail = k->tail;
@@ -170,9 +203,10 @@ static void sort_items(dt_raw *r, const sort_key *k) {
         e[i].low = take_eight(&key, &tail);
         e[i].item = &r->items[i];
     }
-    qsort_r(e, r->n, sizeof *e, compare_entries, (void *)k);
+    e = sort_by_bytes(e, both + r->n, r->n);
+    sort_equal_bytes(e, r->n, k);
     for (size_t i = 0; i < r->n; i++) sorted[i] = *e[i].item;
-    free(e);
+    free(both);
     free(r->items);
     r->items = sorted;
 }
@@ -203,51 +237,35 @@ static dt_status check_keys(const dt_raw *r) {
     return st;
 }
 
-// Many small pieces into few updates.
-typedef struct list_hash {
-    dt_hash_stream *h;
-    dt_buffer b;
-} list_hash;
-
-static void put(list_hash *l, const void *data, size_t n_bytes) {
-    enum { LEAST = 16 << 10 };
-    dt_buffer_append(&l->b, data, n_bytes);
-    if (l->b.n_bytes < LEAST) return;
-    dt_hash_stream_update(l->h, l->b.data, l->b.n_bytes);
-    l->b.n_bytes = 0;
-}
-
 static uint64_t hash_list(const dt_raw *r) {
-    list_hash l = {.h = dt_hash_stream_create()};
+    dt_hash_stream *h = dt_hash_stream_create();
     for (size_t i = 0; i < r->n; i++) {
         const dt_raw_item *item = &r->items[i];
         uint64_t numbers[3] = {item->offset, item->size, (uint64_t)item->mtime_ns};
-        put(&l, item->key, strlen(item->key) + 1);
-        put(&l, item->name, strlen(item->name) + 1);
-        if (item->ext) put(&l, item->ext, strlen(item->ext) + 1);
-        put(&l, numbers, sizeof numbers);
+        dt_hash_stream_update(h, item->key, strlen(item->key) + 1);
+        dt_hash_stream_update(h, item->name, strlen(item->name) + 1);
+        if (item->ext) dt_hash_stream_update(h, item->ext, strlen(item->ext) + 1);
+        dt_hash_stream_update(h, numbers, sizeof numbers);
         for (int k = 0; k < r->n_columns; k++) {
             const dt_raw_column *c = &r->columns[r->by_name[k]];
             const char *text = "";
             if (c->kind == DT_RAW_NUMBER)
-                put(&l, &c->number[item->row], sizeof *c->number);
+                dt_hash_stream_update(h, &c->number[item->row], sizeof *c->number);
             else if (c->cell[item->row] != DT_NO_VALUE)
                 text = r->values[c->cell[item->row]];
-            put(&l, text, strlen(text) + 1);
+            dt_hash_stream_update(h, text, strlen(text) + 1);
         }
     }
     for (int k = 0; k < r->n_columns; k++) {
         const dt_raw_column *c = &r->columns[r->by_name[k]];
-        put(&l, c->name, strlen(c->name) + 1);
+        dt_hash_stream_update(h, c->name, strlen(c->name) + 1);
     }
     if (r->set) {
         uint64_t of_set = dt_catalog_hash(r->set->catalog);
-        put(&l, &of_set, sizeof of_set);
+        dt_hash_stream_update(h, &of_set, sizeof of_set);
     }
-    dt_hash_stream_update(l.h, l.b.data, l.b.n_bytes);
-    uint64_t out = dt_hash_stream_digest(l.h) | 1; // 0 stands for unknown
-    dt_hash_stream_destroy(l.h);
-    dt_buffer_fini(&l.b);
+    uint64_t out = dt_hash_stream_digest(h) | 1; // 0 stands for unknown
+    dt_hash_stream_destroy(h);
     return out;
 }
 

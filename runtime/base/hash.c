@@ -25,10 +25,15 @@ uint64_t dt_hash64(const void *data, size_t n_bytes) {
     return n_bytes > SHORT && is_wide() ? hash_avx2(data, n_bytes) : XXH3_64bits(data, n_bytes);
 }
 
-// XXH3's state wants 64-byte alignment, which XXH3_createState gives.
+// XXH3's state wants 64-byte alignment, which XXH3_createState gives. Few bytes cost an update several times what
+// copying them does, and lists are hashed a few bytes at a time: they are gathered first.
+enum { GATHERED_BYTES = 4096, FEW_BYTES = 512 };
+
 struct dt_hash_stream {
     bool wide;
     void *state;
+    size_t n_gathered;
+    uint8_t gathered[GATHERED_BYTES];
 };
 
 dt_hash_stream *dt_hash_stream_create(void) {
@@ -41,13 +46,14 @@ dt_hash_stream *dt_hash_stream_create(void) {
 }
 
 void dt_hash_stream_reset(dt_hash_stream *h) {
+    h->n_gathered = 0;
     if (h->wide)
         hash_avx2_reset(h->state);
     else
         XXH3_64bits_reset(h->state);
 }
 
-void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) {
+static void take(dt_hash_stream *h, const void *data, size_t n_bytes) {
     if (n_bytes == 0) return;
     if (h->wide)
         hash_avx2_update(h->state, data, n_bytes);
@@ -55,7 +61,24 @@ void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) 
         XXH3_64bits_update(h->state, data, n_bytes);
 }
 
-uint64_t dt_hash_stream_digest(const dt_hash_stream *h) {
+static void take_gathered(dt_hash_stream *h) {
+    take(h, h->gathered, h->n_gathered);
+    h->n_gathered = 0;
+}
+
+void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) {
+    bool is_few = n_bytes <= FEW_BYTES;
+    if (!is_few || n_bytes > GATHERED_BYTES - h->n_gathered) take_gathered(h);
+    if (!is_few) {
+        take(h, data, n_bytes);
+    } else if (n_bytes > 0) {
+        memcpy(h->gathered + h->n_gathered, data, n_bytes);
+        h->n_gathered += n_bytes;
+    }
+}
+
+uint64_t dt_hash_stream_digest(dt_hash_stream *h) {
+    take_gathered(h);
     return h->wide ? hash_avx2_digest(h->state) : XXH3_64bits_digest(h->state);
 }
 

@@ -16,7 +16,7 @@ typedef struct dt_hash_stream dt_hash_stream;
 dt_hash_stream *dt_hash_stream_create(void);
 void dt_hash_stream_reset(dt_hash_stream *h); // as new
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes);
-uint64_t dt_hash_stream_digest(const dt_hash_stream *h);
+uint64_t dt_hash_stream_digest(dt_hash_stream *h); // of all so far; more may follow
 void dt_hash_stream_destroy(dt_hash_stream *h);
 
 // Copies n_head bytes of `src` to `head` and the n_bytes behind them to `dst`, past the cache, reading each

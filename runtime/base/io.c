@@ -92,6 +92,11 @@ dt_status dt_io_allocate(int fd, const char *path, uint64_t n_bytes) {
     return err ? storage_error(path, "allocate", err) : DT_OK;
 }
 
+void dt_io_begin_sync(int fd, off_t at, size_t n_bytes) {
+    sync_file_range(fd, at, (off_t)n_bytes,
+                    SYNC_FILE_RANGE_WRITE); // where it does not, nothing is lost
+}
+
 // `at` < 0: at the file's position.
 static int write_all(int fd, const char *p, size_t n, off_t at) {
     while (n > 0) {

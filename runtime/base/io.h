@@ -33,6 +33,8 @@ int dt_io_open_direct(const char *path);
 dt_status dt_io_allocate(int fd, const char *path, uint64_t n_bytes);
 dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes); // all or error
 dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at);
+// Has the system begin to write what a cached write left, so that a later sync finds less to wait for.
+void dt_io_begin_sync(int fd, off_t at, size_t n_bytes);
 dt_status dt_io_fsync(int fd, const char *path);
 dt_status dt_io_close(int fd, const char *path);
 dt_status dt_io_fsync_dir(const char *path);
