@@ -5,6 +5,9 @@
 #define DT_TESTS_OPS_EACH_ISA_H
 
 #include "backend/cpu/simd.h"
+#ifdef DT_ROWS_CUDA
+#include "cuda/device_run.h"
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +42,17 @@ static inline int run_each_isa(int (*run_all)(void)) {
     if (!ran)
         printf("ONEDNN_MAX_CPU_ISA=%s: not one that is tested, or this CPU has it not\n", only);
     return failed != 0 || !ran;
+}
+
+// Rows of one program run so on the CPU, and once where they are built for a device (tests/cuda).
+static inline int run_rows(int (*run_all)(void)) {
+#ifdef DT_ROWS_CUDA
+    const int rc = run_all();
+    device_close();
+    return rc;
+#else
+    return run_each_isa(run_all);
+#endif
 }
 
 #endif

@@ -22,14 +22,6 @@ static int run_all(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-#ifdef DT_ROWS_CUDA
 int main(void) {
-    const int rc = run_all();
-    device_close();
-    return rc;
+    return run_rows(run_all);
 }
-#else
-int main(void) {
-    return run_each_isa(run_all);
-}
-#endif

@@ -78,6 +78,15 @@ dt_dnnl_tensor dt_dnnl_dense(dt_dtype type, int n, const int64_t *d) {
     return t;
 }
 
+dt_dnnl_tensor dt_dnnl_matrix(dt_dtype type, int64_t rows, int64_t cols) {
+    return dt_dnnl_dense(type, 2, (int64_t[]){rows, cols});
+}
+
+dt_dnnl_tensor dt_dnnl_transposed(dt_dtype type, int64_t rows, int64_t cols) {
+    return (dt_dnnl_tensor){
+        .format = DT_DNNL_STRIDED, .type = type, .n = 2, .d = {rows, cols}, .stride = {1, rows}};
+}
+
 dt_dnnl_tensor dt_dnnl_laid_out(dt_dtype type, const dt_shape *s, dt_layout l) {
     dt_dnnl_tensor t = tensor_of(DT_DNNL_LAYOUT, type, s->n, s->d);
     t.layout = l;

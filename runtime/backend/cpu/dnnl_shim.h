@@ -43,6 +43,9 @@ typedef struct dt_dnnl_tensor {
 
 dt_dnnl_tensor dt_dnnl_any(dt_dtype type, int n, const int64_t *d);
 dt_dnnl_tensor dt_dnnl_dense(dt_dtype type, int n, const int64_t *d);
+// (rows, cols), one row after another; and the transpose of such a matrix of (cols, rows).
+dt_dnnl_tensor dt_dnnl_matrix(dt_dtype type, int64_t rows, int64_t cols);
+dt_dnnl_tensor dt_dnnl_transposed(dt_dtype type, int64_t rows, int64_t cols);
 dt_dnnl_tensor dt_dnnl_laid_out(dt_dtype type, const dt_shape *s, dt_layout l);
 dt_dnnl_tensor dt_dnnl_like(dt_dnnl_md md);
 

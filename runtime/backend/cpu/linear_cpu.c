@@ -37,16 +37,6 @@ static void destroy(dt_site *s) {
     s->state = NULL;
 }
 
-static dt_dnnl_tensor matrix(dt_dtype t, int64_t rows, int64_t cols) {
-    return dt_dnnl_dense(t, 2, (int64_t[]){rows, cols});
-}
-
-// The transpose of a dense (cols, rows) matrix.
-static dt_dnnl_tensor transposed(dt_dtype t, int64_t rows, int64_t cols) {
-    return (dt_dnnl_tensor){
-        .format = DT_DNNL_STRIDED, .type = t, .n = 2, .d = {rows, cols}, .stride = {1, rows}};
-}
-
 static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_info *w) {
     linear_state *st = s->state = dt_xcalloc(1, sizeof *st);
     s->inplace_in = -1;
@@ -87,17 +77,17 @@ static dt_status build_forward(dt_site *s, linear_state *st) {
     const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
     st->has_bias = s->node->n_in > 2 && dt_site_in(s, 2);
     s->in_layout[0] = s->out_layout[0] = dt_dense();
-    dt_dnnl_matmul m = {.a = matrix(x->dtype, st->rows, st->n_in),
+    dt_dnnl_matmul m = {.a = dt_dnnl_matrix(x->dtype, st->rows, st->n_in),
                         .b = dt_dnnl_any(x->dtype, 2, (int64_t[]){st->n_in, st->n_out}),
-                        .dst = matrix(y->dtype, st->rows, st->n_out),
+                        .dst = dt_dnnl_matrix(y->dtype, st->rows, st->n_out),
                         .alpha = 1.0f};
     if (s->node->n_out > 1)
         s->out_layout[1] = dt_dense();
     else
         m.act = s->node->attrs.linear.act;
-    if (st->has_bias) m.bias = matrix(DT_F32, 1, st->n_out);
+    if (st->has_bias) m.bias = dt_dnnl_matrix(DT_F32, 1, st->n_out);
     DT_TRY(dt_dnnl_op_create_matmul(&st->forward, &env, &m));
-    const dt_dnnl_tensor dense = transposed(DT_F32, st->n_in, st->n_out);
+    const dt_dnnl_tensor dense = dt_dnnl_transposed(DT_F32, st->n_in, st->n_out);
     s->scratch_bytes = dt_dnnl_op_scratch_bytes(st->forward);
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
                                  dt_dnnl_op_md(st->forward, 1), &no_fold);
@@ -126,12 +116,12 @@ const dt_kernel dt_cpu_linear = {prepare, run, destroy};
 static dt_status build_data(dt_site *s, linear_state *st, const dt_dnnl_env *env, dt_dtype type) {
     static const dt_fold no_fold = {.on = false};
     const int64_t d[2] = {st->n_out, st->n_in};
-    const dt_dnnl_matmul m = {.a = matrix(type, st->rows, st->n_out),
+    const dt_dnnl_matmul m = {.a = dt_dnnl_matrix(type, st->rows, st->n_out),
                               .b = dt_dnnl_any(type, 2, d),
-                              .dst = matrix(dt_site_out(s, 0)->dtype, st->rows, st->n_in),
+                              .dst = dt_dnnl_matrix(dt_site_out(s, 0)->dtype, st->rows, st->n_in),
                               .alpha = 1.0f};
     DT_TRY(dt_dnnl_op_create_matmul(&st->data, env, &m));
-    const dt_dnnl_tensor dense = matrix(DT_F32, st->n_out, st->n_in);
+    const dt_dnnl_tensor dense = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in);
     s->out_layout[0] = dt_dense();
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
                                  dt_dnnl_op_md(st->data, 1), &no_fold);
@@ -139,9 +129,9 @@ static dt_status build_data(dt_site *s, linear_state *st, const dt_dnnl_env *env
 
 static dt_status build_weights(dt_site *s, linear_state *st, const dt_dnnl_env *env,
                                dt_dtype type) {
-    dt_dnnl_matmul m = {.a = transposed(type, st->n_out, st->rows),
-                        .b = matrix(dt_site_in(s, 0)->dtype, st->rows, st->n_in),
-                        .dst = matrix(DT_F32, st->n_out, st->n_in),
+    dt_dnnl_matmul m = {.a = dt_dnnl_transposed(type, st->n_out, st->rows),
+                        .b = dt_dnnl_matrix(dt_site_in(s, 0)->dtype, st->rows, st->n_in),
+                        .dst = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in),
                         .alpha = 1.0f};
     DT_TRY(dt_dnnl_op_create_matmul(&st->weights, env, &m));
     m.accumulate = true;

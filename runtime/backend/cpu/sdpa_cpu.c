@@ -37,14 +37,6 @@ static void destroy(dt_site *s) {
     s->state = NULL;
 }
 
-// (rows, cols) of scores, one row after another.
-static dt_dnnl_tensor matrix(dt_dtype t, int64_t rows, int64_t cols) {
-    return dt_dnnl_dense(t, 2, (int64_t[]){rows, cols});
-}
-static dt_dnnl_tensor transposed(dt_dtype t, int64_t rows, int64_t cols) {
-    return (dt_dnnl_tensor){
-        .format = DT_DNNL_STRIDED, .type = t, .n = 2, .d = {rows, cols}, .stride = {1, rows}};
-}
 // A head's rows in place: (rows, dim), and their transpose (dim, rows).
 static dt_dnnl_tensor head_rows(const sdpa_state *st, dt_dtype t, const dt_sdpa_place *p,
                                 int64_t rows) {
@@ -91,7 +83,7 @@ static dt_status start(dt_site *s) {
     st->size = dt_dtype_size(t);
     const dt_sdpa_view *v = &st->view;
     return create(s, QK, head_rows(st, t, &v->part[0], v->tq), head_cols(st, t, &v->part[1], v->tk),
-                  matrix(DT_F32, v->tq, v->tk), node->attrs.sdpa.scale);
+                  dt_dnnl_matrix(DT_F32, v->tq, v->tk), node->attrs.sdpa.scale);
 }
 
 static void place_scratch(dt_site *s, bool backward) {
@@ -116,8 +108,8 @@ static dt_status prepare(dt_site *s) {
     sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
     if (status == DT_OK) {
-        status = create(s, PV, matrix(t, v->tq, v->tk), head_rows(st, t, &v->part[2], v->tk),
-                        head_rows(st, t, &v->y, v->tq), 1.0f);
+        status = create(s, PV, dt_dnnl_matrix(t, v->tq, v->tk),
+                        head_rows(st, t, &v->part[2], v->tk), head_rows(st, t, &v->y, v->tq), 1.0f);
     }
     if (status == DT_OK)
         place_scratch(s, false);
@@ -178,12 +170,12 @@ static dt_status build_backward(dt_site *s) {
     const dt_dtype t = dt_site_in(s, 0)->dtype;
     const float scale = n->attrs.sdpa.scale;
     DT_TRY(create(s, DY_V, head_rows(st, t, &v->y, v->tq), head_cols(st, t, &v->part[2], v->tk),
-                  matrix(DT_F32, v->tq, v->tk), 1.0f));
-    DT_TRY(create(s, DS_K, matrix(t, v->tq, v->tk), head_rows(st, t, k, v->tk),
+                  dt_dnnl_matrix(DT_F32, v->tq, v->tk), 1.0f));
+    DT_TRY(create(s, DS_K, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, k, v->tk),
                   head_rows(st, t, q, v->tq), scale));
-    DT_TRY(create(s, DST_Q, transposed(t, v->tk, v->tq), head_rows(st, t, q, v->tq),
+    DT_TRY(create(s, DST_Q, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, q, v->tq),
                   head_rows(st, t, k, v->tk), scale));
-    DT_TRY(create(s, PT_DY, transposed(t, v->tk, v->tq), head_rows(st, t, &v->y, v->tq),
+    DT_TRY(create(s, PT_DY, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, &v->y, v->tq),
                   head_rows(st, t, &v->part[2], v->tk), 1.0f));
     place_scratch(s, true);
     return DT_OK;
