@@ -40,7 +40,7 @@ const launch_command launch_synth = {
     .options = options,
     .text =
         "Makes a data set of raw files from nothing but a seed: something to train on when the\n"
-        "real images may not leave the hospital.\n\n"
+        "real images and recordings may not leave their owner.\n\n"
         "  dtrain synth biometric datasets/biometric-raw\n"
         "  dtrain synth biometric datasets/small --subjects 6 --impressions 5\n"
         "  dtrain synth lens datasets/lens --n 2000\n"

@@ -238,8 +238,9 @@ static dt_status resolve_class(resolver *r) {
     bool given = dt_config_has(r->config, key_of(r, "classes"));
     int64_t n = given ? dt_config_int(r->config, key_of(r, "classes")) : col->n_values;
     if (col->n_values > n)
-        return dt_config_fail(r->config, r->key, "the data set has %u classes (column %s)",
-                              col->n_values, dt_catalog_str(r->c, col->name));
+        return dt_config_fail(r->config, r->key,
+                              "the data set has %u classes (column %s), and `classes` is %lld",
+                              col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
     r->info->dtype = DT_I32;
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;

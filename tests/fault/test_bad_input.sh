@@ -38,7 +38,7 @@ head -c 200000 /dev/urandom >"$work/d.yaml";      expect 2 "d.yaml" "${within_a_
 expect 2 "device.kind: cuda: " "$DTRAIN" "$config" device.kind=cuda
 expect 2 "there is no model fusoin; there are: fusion, " "$DTRAIN" "$config" model.name=fusoin
 expect 2 "train.micro_batch is 3; expected a divisor" "$DTRAIN" "$config" train.micro_batch=3
-expect 2 "the data set has 6 classes" "$DTRAIN" "$config" data.fields.subject.classes=4
+expect 2 "the data set has 6 classes (column subject), and \`classes\` is 4" "$DTRAIN" "$config" data.fields.subject.classes=4
 expect 2 "fp16 needs a GPU" "$DTRAIN" "$config" train.precision=fp16
 expect 2 "gradients travel by NCCL" "$DTRAIN" "$config" comm.gradient_dtype=bf16
 expect 2 "elastic comm.gradient_dtype must be fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic

@@ -54,6 +54,11 @@ for page in "${pages[@]}"; do
     done < <(grep -o ']([^) ]*)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?://' || true)
 done
 
+# -- every script that makes golden files is in the list of what is generated
+for script in tests/golden/make_*.py; do
+    grep -q "python3 $script" CONTRIBUTING.md || fail "CONTRIBUTING.md does not say when $script is run"
+done
+
 # -- every verb has its words, and every config key that a page names exists
 while read -r verb; do
     grep -qE "dtrain\`? $verb\b" README.md docs/*.md || fail "neither README nor docs/ speak of dtrain $verb"
