@@ -21,6 +21,12 @@ cd "$SOURCE"
 expect "no driver, no module" "no NVIDIA driver.*and no CUDA module" "$tmp/bare/dtrain" "${run[@]}"
 if [ -e "$BUILD/dtrain_cuda.so" ]; then
     expect "no driver" "no NVIDIA driver (libcuda.so.1" "$DTRAIN" "${run[@]}"
+    # of cuDNN and cuBLASLt it loads what CMake found, also where /usr/local/cuda has others
+    for library in cudnn cublasLt; do
+        found=$(sed -n "s/^DTRAIN_${library^^}_LIBRARY:[A-Z]*=//p" "$BUILD/CMakeCache.txt")
+        loaded=$(env -u LD_LIBRARY_PATH ldd "$BUILD/dtrain_cuda.so" | awk -v name="lib$library.so" 'index($1, name) == 1 {print $3}')
+        [ "$(realpath "$found")" = "$(realpath "$loaded")" ] || { echo "FAILED: built with $found, loads $loaded"; failed=1; }
+    done
     stub=$(ls /usr/local/cuda/lib64/stubs/libcuda.so /usr/local/cuda/targets/*/lib/stubs/libcuda.so 2>/dev/null | head -1)
     if [ -n "$stub" ]; then # loads the module with all its libraries; every symbol is resolved
         ln -s "$stub" "$tmp/libcuda.so.1"

@@ -116,15 +116,16 @@ target_compile_options(dtrain_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads
                        "$<$<COMPILE_LANGUAGE:C>:-O2>")
 target_link_libraries(dtrain_cuda PRIVATE ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
 target_link_options(dtrain_cuda PRIVATE "LINKER:-Bsymbolic" -static-libstdc++ -static-libgcc)
-# in the build folder also where the libraries were found; a bundle takes the installed form, without
+# in the build folder first where the libraries were found, so that those are loaded; a bundle takes the installed form
 set(cuda_usual "$ORIGIN/lib;$ORIGIN;/usr/local/cuda/lib64;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
-set(cuda_rpath ${cuda_usual})
+set(cuda_rpath "")
 foreach(library ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${DTRAIN_NCCL_LIBRARY})
   get_filename_component(folder ${library} DIRECTORY)
   if(folder) # else DTRAIN_NCCL_LIBRARY-NOTFOUND
     list(APPEND cuda_rpath ${folder})
   endif()
 endforeach()
+list(APPEND cuda_rpath ${cuda_usual})
 list(REMOVE_DUPLICATES cuda_rpath)
 set_target_properties(dtrain_cuda PROPERTIES BUILD_RPATH "${cuda_rpath}" INSTALL_RPATH "${cuda_usual}")
 install(TARGETS dtrain_cuda LIBRARY DESTINATION . COMPONENT cuda_module)
