@@ -298,6 +298,9 @@ dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack
     if (out->n_records == 0)
         return dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack", o->source,
                        c->raw->n);
+    for (uint32_t i = 0; i < c->raw->n; i++)
+        if (g->hash[i] == 0 && !(c->drop && c->drop[i]) && out->n_without++ == 0)
+            out->first_without = i;
     out->n_duplicates = dt_duplicates_find(g->hash, c->raw, &f.first);
     dt_status st = check_duplicates(&f, o);
     if (st == DT_OK) st = name_duplicates(&f, g->item);

@@ -21,6 +21,8 @@ typedef struct dt_finish_counts {
     size_t n_records, n_duplicates;
     uint64_t n_bytes;        // of members
     uint32_t twin_a, twin_b; // items of the first duplicate, if there is one
+    size_t n_without;        // items that gave no record, duplicates that were dropped aside
+    uint32_t first_without;
     bool named;              // rows that repeat others say which
 } dt_finish_counts;
 

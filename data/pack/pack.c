@@ -406,6 +406,10 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
                  p->raw.n_ignored);
     dt_info("packed %zu records, %.1f MB%s, into %s in %.1f s (%.0f files/s)%s", n->n_records,
             (double)n->n_bytes / 1e6, classes, p->plan.pattern, s, (double)p->raw.n / s, ignored);
+    if (n->n_without)
+        dt_info("%zu of %zu files gave no record (%s%s%s), the first is %s", n->n_without, p->raw.n,
+                p->o->where ? "--where" : "", p->o->where && p->o->drop_tail ? ", " : "",
+                p->o->drop_tail ? "--tail drop" : "", p->raw.items[n->first_without].name);
     if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
     if (n->n_duplicates)
         dt_warn("%zu records repeat others, the first: %s is the same as %s; %s, --duplicates "

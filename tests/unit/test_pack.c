@@ -509,6 +509,21 @@ static void what_is_left_out_is_told(void **state) {
         !strstr(text, "gif") || !strstr(text, "tif"))
         fail_msg("%s", text);
     free(text);
+    fixture_write(fixture_path("left/x/s.wav"),
+                  "RIFF\46\0\0\0WAVEfmt \20\0\0\0\1\0\1\0@\37\0\0"
+                  "\200>\0\0\2\0\20\0data\2\0\0\0\0\1",
+                  46);
+    dt_pack_opts o = {.source = fixture_path("left"),
+                      .out = fixture_path("long.lmdb"),
+                      .segment_s = 1,
+                      .drop_tail = true};
+    assert_int_equal(dt_log_open(log), DT_OK);
+    if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_log_close();
+    text = fixture_read(log, &n);
+    if (!strstr(text, "1 of 3 files gave no record (--tail drop), the first is x/s.wav"))
+        fail_msg("%s", text);
+    free(text);
 }
 
 static void one_number_a_pattern(void **state) {
