@@ -47,23 +47,6 @@ typedef struct bench {
 } bench;
 
 // ---- measuring -------------------------------------------------------------------------------------
-static void time_copy(bench *b) {
-    size_t n = (size_t)b->times.sample_bytes * (size_t)b->global_batch;
-    if (n < 1 << 20) n = 1 << 20;
-    uint8_t *from = dt_xcalloc(1, n), *to = dt_xcalloc(1, n);
-    double best = 1e9;
-    for (int i = 0; i < 5; i++) {
-        from[i] = (uint8_t)i;
-        double t = dt_clock_s();
-        memcpy(to, from, n);
-        t = dt_clock_s() - t;
-        if (t < best) best = t;
-    }
-    b->copy_s = best / (double)n * b->times.sample_bytes + (to[n - 1] ? 1e-12 : 0);
-    free(from);
-    free(to);
-}
-
 static double filled(const dt_queue_stats *a, const dt_queue_stats *b, double seconds) {
     return b->capacity > 0 && seconds > 0 ? (b->depth_s - a->depth_s) / seconds / b->capacity : 0;
 }
@@ -124,7 +107,7 @@ static dt_status measure(bench *b) {
     if (st == DT_OK) st = b->data->open(b->data, &r, &b->source);
     free(leaves);
     DT_TRY(st);
-    time_copy(b);
+    b->copy_s = b->facts.copy_byte_s * b->times.sample_bytes;
     dt_tuner_init(&b->tuner, b->source, &b->facts);
     DT_TRY(take_batches(b));
     b->source->stats(b->source, &b->after);

@@ -9,8 +9,6 @@
 
 enum { SMALL_FILE_BYTES = 64 << 10 };
 static const double ENOUGH = 0.9; // of a stage's or thread's time: it is the limit
-// What a sample costs when its pixels are cached: to hand it on, and to copy a byte.
-static const double CACHED_S = 1.5e-6, CACHED_BYTE_S = 0.1e-9;
 
 typedef struct shares {
     double seconds, n;                          // between the readings; samples
@@ -98,15 +96,19 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
              "a faster disk or network, smaller files (dtrain pack --resize), or data.cache=disk");
 }
 
-// Whether the pixels of all pictures can be kept instead: what is left is to copy and change them.
+// Whether the pixels of all pictures can be kept instead: what is left is to copy and change them, and the time of
+// workers that no stage explains (taking samples, giving batches, waiting for a core).
 static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
                            const dt_pipeline_facts *f) {
     int n = f->n_processes > 1 ? f->n_processes : 1;
     if (f->decoded_bytes == 0 || f->decoded_bytes >= f->free_bytes / 2 ||
         strcmp(after->cache.kind, "disk") == 0)
         return false;
-    double copy_s = CACHED_S + CACHED_BYTE_S * (double)f->decoded_sample_bytes;
-    b->predicted = b->rate / (s->busy[DT_STAGE_AUGMENT] + b->rate * copy_s / after->n_workers);
+    double copy_s = f->copy_byte_s * (double)f->decoded_sample_bytes, rest = 1 - s->starved;
+    for (int k = 0; k < DT_N_STAGES; k++) rest -= s->busy[k];
+    if (rest < 0) rest = 0;
+    b->predicted =
+        b->rate / (s->busy[DT_STAGE_AUGMENT] + rest + b->rate * copy_s / after->n_workers);
     snprintf(b->advice, sizeof b->advice,
              "the decoded set (%.2f GB) fits in memory: after the first epoch nothing is decoded",
              (double)f->decoded_bytes / 1e9);

@@ -16,6 +16,7 @@
 // A pipeline as numbers: what a sample costs a thread, in microseconds.
 typedef struct model {
     double read_us, wait_us, decode_us, augment_us; // wait: of a read that blocks
+    double rest_us;                                 // that no stage counts
     double consumer;                                // samples/s that training takes at most; 0: all
     int workers, readers, slots, cores;
     bool ahead; // readers are at work
@@ -23,7 +24,7 @@ typedef struct model {
 } model;
 
 static double rate_of(const model *m) {
-    double cpu_us = m->decode_us + m->augment_us + m->read_us;
+    double cpu_us = m->decode_us + m->augment_us + m->read_us + m->rest_us;
     int running = m->workers < m->cores ? m->workers : m->cores;
     double rate = running * 1e6 / cpu_us;
     if (m->ahead && m->wait_us > 0 && m->readers * 1e6 / m->wait_us < rate)
@@ -35,7 +36,7 @@ static double rate_of(const model *m) {
 // Lets it run for s seconds.
 static void run_model(model *m, double s) {
     double rate = rate_of(m), n = rate * s, all = m->workers * s;
-    double cpu_us = m->decode_us + m->augment_us + m->read_us;
+    double cpu_us = m->decode_us + m->augment_us + m->read_us + m->rest_us;
     dt_source_stats *x = &m->now;
     x->at_s += s;
     x->n_samples += (uint64_t)n;
@@ -108,16 +109,20 @@ static void costly_stages_are_named(void **state) {
 static void pixels_are_kept_where_they_fit(void **state) {
     dt_pipeline_facts f = FACTS;
     f.decoded_bytes = 400 << 20;
-    f.decoded_sample_bytes = 100000; // 11.5 us to copy and hand on
+    f.decoded_sample_bytes = 100000;
+    f.copy_byte_s = 0.2e-9;
     dt_bottleneck b = judge(PHOTOS, &f);
     assert_int_equal(b.limit, DT_LIMIT_DECODE);
     assert_string_equal(b.change, "data.cache=ram data.cache_form=decoded");
-    assert_true(fabs(b.predicted - 4e6 / (80 + 11.5)) < 500); // augmentation is what is left
+    assert_true(fabs(b.predicted - 4e6 / (80 + 20)) < 500); // augmentation is left, and copies
+    model busy = PHOTOS;
+    busy.rest_us = 100; // what was no stage's time stays
+    assert_true(fabs(judge(busy, &f).predicted - 4e6 / (80 + 20 + 100)) < 500);
     f.n_processes = 8;
     assert_string_equal(judge(PHOTOS, &f).change, "data.cache=shared data.cache_form=decoded");
     model light = PHOTOS;
     light.augment_us = 0; // pixels are to be copied still
-    assert_true(fabs(judge(light, &f).predicted - 4e6 / 11.5) < 3000);
+    assert_true(fabs(judge(light, &f).predicted - 4e6 / 20) < 3000);
     f.decoded_bytes = 600 << 20; // more than half of what is free
     assert_null(strstr(judge(PHOTOS, &f).change, "decoded"));
     f.decoded_bytes = 0; // it is kept already, or is not the same in every epoch
