@@ -6,7 +6,8 @@
 //
 // Sums are in fp32: partial sums of split products must not be stored in the output's type (adding them in place is
 // that, too, unless the output is fp32), and of the ways to add them those stay that keep an order, so that a product
-// gives the same bits each time (all algorithms do then, with one stream a handle). fp32 is fp32 unless TF32 is asked for.
+// gives the same bits each time (all algorithms do then, with one stream a handle). In place is left out where bits count:
+// a product that adds would begin with what is there, one that is added behind ends with it. fp32 is fp32 unless TF32 is asked for.
 //
 // An epilogue that the library does not have for these types and sizes is no error: there is no algorithm then, and
 // the caller does the work in two pieces.
@@ -151,15 +152,16 @@ static cublasStatus_t make_parts(gemm_parts *p, const dt_gemm_desc *d) {
 }
 
 // ---- heuristics ------------------------------------------------------------------------------------
-static cublasStatus_t preference(cublasLtMatmulPreference_t *out, dt_dtype out_type) {
+static cublasStatus_t preference(cublasLtMatmulPreference_t *out, const dt_gemm_desc *d) {
     static const cublasLtMatmulPreferenceAttributes_t alignments[4] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = WORKSPACE;
     const uint32_t alignment = ALIGNMENT;
-    const uint32_t sums = out_type == DT_F32 ? CUBLASLT_REDUCTION_SCHEME_INPLACE |
-                                                   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t sums =
+        d->out_type == DT_F32 && !d->deterministic
+            ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+            : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t s = cublasLtMatmulPreferenceCreate(out);
     if (!s)
         s = cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -178,7 +180,7 @@ static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
     int n = 0;
     cublasStatus_t s = make_parts(&p, d);
     if (s) return s;
-    s = preference(&wish, d->out_type);
+    s = preference(&wish, d);
     if (!s)
         s = cublasLtMatmulAlgoGetHeuristic(c->handle, p.op, p.a, p.b, p.d, p.d, wish,
                                            MAX_ALGORITHMS, l->result, &n);

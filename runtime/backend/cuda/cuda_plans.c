@@ -273,6 +273,11 @@ static plan_entry *add(dt_cuda_plans *p, const char *text) {
     return e;
 }
 
+static plan_entry *entry_of(dt_cuda_plans *p, const char *desc) {
+    plan_entry *e = find(p, desc);
+    return e ? e : add(p, desc);
+}
+
 static void read_plans(dt_cuda_plans *p);
 
 static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
@@ -446,10 +451,26 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     return DT_OK;
 }
 
-dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+static dt_status plan_product(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     char text[DT_DESC_TEXT];
     const dt_plan_kind k = {.gemm = true, .mul = d};
     return plan_of(p, &k, dt_gemm_desc_print(d, text), out);
+}
+
+// A product that adds takes the algorithm of the one that overwrites: a gradient that is added to another then has
+// the bits of the two added behind.
+dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+    char text[DT_DESC_TEXT];
+    dt_gemm_desc plain = *d;
+    plain.beta = 0.0f;
+    DT_TRY(plan_product(p, &plain, out));
+    if (!*out || d->beta == 0.0f) return DT_OK;
+    plan_entry *e = entry_of(p, dt_gemm_desc_print(d, text));
+    if (!e->plan.plan) {
+        e->choice = (*out)->choice;
+        e->chosen = true;
+    }
+    return plan_product(p, d, out);
 }
 
 // ---- choices as text -------------------------------------------------------------------------------
@@ -515,11 +536,6 @@ static bool read_line(const char *text, plan_line *out, const char **next) {
     out->rest = second ? second + 1 : NULL;
     out->n_rest = second ? (size_t)(end - out->rest) : 0;
     return true;
-}
-
-static plan_entry *entry_of(dt_cuda_plans *p, const char *desc) {
-    plan_entry *e = find(p, desc);
-    return e ? e : add(p, desc);
 }
 
 static int take(dt_cuda_plans *p, const char *text, bool filed) {
