@@ -555,6 +555,27 @@ static void an_f32_image_holds_the_same_values(void **state) {
     }
 }
 
+// Each includes those before, so no stage's own time is below 0, however busy the machine.
+static void times_of_stages_add_up(void **state) {
+    dt_config *c;
+    dt_dataset *d;
+    char *text = dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: "
+                            "image, size: 8}\n    subject: {kind: class}\nmodel: {name: fusion}\n"
+                            "train: {global_batch: 8, micro_batch: 2}\n",
+                            packed);
+    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+    free(text);
+    if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    for (int i = 0; i < 20;
+         i++) { // nothing is augmented: one of the passes is the faster by chance
+        dt_stage_times t;
+        assert_int_equal(dt_data_time_stages(d, 0.001, &t), DT_OK);
+        assert_true(t.read_s > 0 && t.read_s <= t.decode_s && t.decode_s <= t.augment_s);
+    }
+    d->close(d);
+    dt_config_destroy(c);
+}
+
 // Irises are 16 x 8 with pixel (x, y) = (key, x, y): what lies where tells the part.
 static void check_fit(const char *field, bool is_real, int w, int first, const int bar[3]) {
     dt_config *c;
@@ -743,6 +764,7 @@ int main(void) {
         cmocka_unit_test(an_f32_image_holds_the_same_values),
         cmocka_unit_test(a_picture_of_another_shape_is_made_to_fit),
         cmocka_unit_test(raw_records_are_read_to_their_place),
+        cmocka_unit_test(times_of_stages_add_up),
         cmocka_unit_test(wrong_configs_are_named),
     };
     return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
