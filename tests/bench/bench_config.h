@@ -1,7 +1,8 @@
-// bench_config.h: a model's fields as a config describes them, without opening any data. For benches.
+// bench_config.h: a model's fields and precision as a config describes them, without opening any data. For benches.
 #ifndef DT_BENCH_CONFIG_H
 #define DT_BENCH_CONFIG_H
 
+#include "backend/cpu/cpu_backend.h"
 #include "models/models.h"
 
 #include <string.h>
@@ -29,6 +30,14 @@ static inline int bench_config_fields(const dt_config *c, dt_model_field *fields
         }
     }
     return n;
+}
+
+// What training on this CPU would compute in.
+static inline dt_dtype bench_config_precision(const dt_config *c) {
+    const char *precision = dt_config_str(c, "train.precision");
+    bool low =
+        strcmp(precision, "bf16") == 0 || (strcmp(precision, "auto") == 0 && dt_cpu_has_bf16());
+    return low ? DT_BF16 : DT_F32;
 }
 
 #endif

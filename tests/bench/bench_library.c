@@ -124,11 +124,7 @@ int main(int argc, char **argv) {
                        .n_fields = bench_config_fields(c, fields),
                        .batch = (int)dt_config_int(c, "train.micro_batch"),
                        .training = true};
-    const char *precision = dt_config_str(c, "train.precision");
-    dt_dtype type =
-        strcmp(precision, "bf16") == 0 || (strcmp(precision, "auto") == 0 && dt_cpu_has_bf16())
-            ? DT_BF16
-            : DT_F32;
+    const dt_dtype type = bench_config_precision(c);
     if (dt_model_graph(&g, &a, type) != DT_OK) {
         fprintf(stderr, "bench_library: %s\n", dt_error_message());
         return 2;

@@ -109,9 +109,7 @@ static dt_status bench(int argc, char **argv) {
                        .n_fields = bench_config_fields(c, fields),
                        .batch = (int)dt_config_int(c, "train.micro_batch"),
                        .training = true};
-    const char *precision = dt_config_str(c, "train.precision");
-    bool low =
-        strcmp(precision, "bf16") == 0 || (strcmp(precision, "auto") == 0 && dt_cpu_has_bf16());
+    const dt_dtype type = bench_config_precision(c);
     int threads =
         dt_config_is_auto(c, "device.threads") ? 1 : (int)dt_config_int(c, "device.threads");
     int n_lanes = dt_usable_cores() / threads;
@@ -122,7 +120,7 @@ static dt_status bench(int argc, char **argv) {
     dt_params *p = NULL;
     dt_plan *plan = NULL;
     dt_team *team = NULL;
-    DT_TRY(dt_model_graph(&g, &a, low ? DT_BF16 : DT_F32));
+    DT_TRY(dt_model_graph(&g, &a, type));
     DT_TRY(dt_backend_create(&b, "cpu",
                              &(dt_backend_opts){.threads = threads, .deterministic = true}));
     DT_TRY(dt_params_create(&p, g, b, 0, n_lanes));
@@ -146,7 +144,7 @@ static dt_status bench(int argc, char **argv) {
     printf("{\"backend\": \"%s\", \"precision\": \"%s\", \"micro_batch\": %d, \"lanes\": %d, "
            "\"median_s\": %.5f, "
            "\"samples_per_s\": %.2f, \"slab_mib\": %.1f}\n",
-           b->describe(b), low ? "bf16" : "fp32", a.batch, n_lanes, median,
+           b->describe(b), type == DT_BF16 ? "bf16" : "fp32", a.batch, n_lanes, median,
            a.batch * n_lanes / median, (double)(r.activation_bytes + r.scratch_bytes) / 1048576);
     return DT_OK;
 }

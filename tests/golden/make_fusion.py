@@ -2,7 +2,7 @@
 """The whole fusion network in PyTorch (float64): logits, gradients and five AdamW steps.
 
 Writes fusion.safetensors beside this script; test_golden_fusion.c compares. Weights and images are a
-formula of their position (mixed() below), the same in C, so the file holds results only: logits, the
+formula of their position (mixed() of formula.py), the same in C, so the file holds results only: logits, the
 loss of each step, and per parameter the norm and eight elements of its gradient and of its value after
 five steps. Run by hand (needs torch, numpy, safetensors); --float32 shows what float32 alone differs by.
 """
@@ -13,19 +13,10 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from formula import mixed
 from safetensors.numpy import save_file
 
 N, CLASSES, PROBES = 4, 45, 8
-
-
-def mixed(n, salt):
-    """n floats in [0, 1): an integer hash of the position."""
-    h = (np.arange(n, dtype=np.uint64) + np.uint64(salt) * np.uint64(1 << 24)).astype(np.uint32)
-    with np.errstate(over="ignore"):
-        for _ in range(2):
-            h = (h ^ (h >> np.uint32(16))) * np.uint32(0x45D9F3B)
-        h = h ^ (h >> np.uint32(16))
-    return h.astype(np.float64) / 2.0**32
 
 
 def encoder(channels):

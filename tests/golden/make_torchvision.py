@@ -2,7 +2,7 @@
 """torchvision's own ResNets and Vision Transformers (float64): logits, gradients, five optimizer steps.
 
 Writes torchvision.safetensors and resnet_small.safetensors beside this script; test_golden_torchvision.c
-compares. Weights and images are a formula of their position (mixed() below), the same in C, so the first
+compares. Weights and images are a formula of their position (mixed() of formula.py), the same in C, so the first
 file holds results only: logits, the loss of each step, and per tensor ten numbers (norm, a dot product
 with a formula, eight elements) of its gradient and of its value after five steps, running statistics
 included. The second is a state dict as torchvision saves it, of a narrow ResNet, for model.init.
@@ -22,6 +22,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 import torchvision
 import torchvision.models as models
+from formula import mixed
 from safetensors.numpy import load_file, save_file
 from torchvision.models.resnet import BasicBlock, ResNet
 
@@ -29,16 +30,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROBES = 8
 # The bias of keys has no gradient but rounding: Adam's eps must be well above that.
 LR = {"sgd": 0.002, "adamw": 1e-3}
-
-
-def mixed(n, salt):
-    """n floats in [0, 1): an integer hash of the position."""
-    h = (np.arange(n, dtype=np.uint64) + np.uint64(salt) * np.uint64(1 << 24)).astype(np.uint32)
-    with np.errstate(over="ignore"):
-        for _ in range(2):
-            h = (h ^ (h >> np.uint32(16))) * np.uint32(0x45D9F3B)
-        h = h ^ (h >> np.uint32(16))
-    return h.astype(np.float64) / 2.0**32
 
 
 def image(n, side):
