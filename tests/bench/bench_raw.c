@@ -3,14 +3,16 @@
 //   bench_raw [THREADS [FOLDER]]
 //
 // Makes a set of pictures (PPM, 224 x 224 x 3: 147 KiB) with hashes and one of vectors (f32, 64 KiB),
-// without. Then, in turn, for rounds of a second each: THREADS threads that pread the same ranges in the
-// same order into a ring of the same size, and the loader with THREADS workers, data.verify off and on.
-// Prints a JSON line a set: GB/s of each and the loader's share of plain reading, medians of the rounds;
+// without. Then, in turn, for rounds of half a second each: THREADS threads that pread the same ranges in the
+// same order into a ring of the same size, the same with an XXH3 of what was read, and the loader with THREADS
+// workers, data.verify off and on.
+// Prints a JSON line a set: GB/s of each and its share of plain reading, medians of the rounds;
 // by the clock, and by the CPU time of the threads that read (which a busy machine
-// changes less).
+// changes less); and what of the process's resident memory is pages of files.
 #define _GNU_SOURCE // RUSAGE_THREAD
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "data/dataset.h"
 #include "data/source/tar.h"
@@ -94,7 +96,10 @@ typedef struct plain_reader {
     size_t record_bytes, n_ring; // places in the ring
     int64_t next, n_bytes;
     double until;
+    bool hash;
 } plain_reader;
+
+static uint64_t hashes; // so that they are made
 
 static void *read_plain(void *arg) {
     plain_reader *p = arg;
@@ -108,6 +113,7 @@ static void *read_plain(void *arg) {
         const dt_member *m = &c->members[c->records[p->d->view.record[s]].first_member];
         uint8_t *to = p->ring + (size_t)i % p->n_ring * p->record_bytes;
         if (pread(p->fd, to, m->size, (off_t)m->offset) != (ssize_t)m->size) abort();
+        if (p->hash) __atomic_fetch_xor(&hashes, dt_hash64(to, m->size), __ATOMIC_RELAXED);
         __atomic_fetch_add(&p->n_bytes, (int64_t)m->size, __ATOMIC_RELAXED);
     }
     return NULL;
@@ -130,8 +136,8 @@ static double cpu_s(void) {
     return cpu_of(RUSAGE_SELF) - cpu_of(RUSAGE_THREAD);
 }
 
-static speed plain_rate(const dt_data *d, int threads, int n_slots) {
-    plain_reader p = {.d = d, .n_ring = (size_t)n_slots * MICRO};
+static speed plain_rate(const dt_data *d, int threads, int n_slots, bool hash) {
+    plain_reader p = {.d = d, .hash = hash, .n_ring = (size_t)n_slots * MICRO};
     pthread_t t[256];
     p.record_bytes = (d->set->catalog->members[0].size + 4095) / 4096 * 4096;
     p.fd = open(d->set->catalog->shards[0].path, O_RDONLY);
@@ -199,6 +205,16 @@ static void stop(running *r) {
     dt_config_destroy(r->c);
 }
 
+// MiB of this process's memory that are pages of files.
+static long file_mib(void) {
+    char line[128];
+    long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) (void)sscanf(line, "RssFile: %ld", &kib);
+    if (f) fclose(f);
+    return kib >> 10;
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -209,27 +225,33 @@ static double median(double v[ROUNDS]) {
     return v[ROUNDS / 2];
 }
 
+enum { PLAIN, PLAIN_HASH, LOADER, LOADER_VERIFY, N_WAYS };
+static const char *const WAYS[] = {"plain", "plain_hash", "loader", "loader_verify"};
+
 static dt_status bench(const char *folder, bool pictures, int threads) {
-    double wall[3][ROUNDS], share[3][ROUNDS], cpu_share[3][ROUNDS];
+    double wall[N_WAYS][ROUNDS], share[N_WAYS][ROUNDS], cpu_share[N_WAYS][ROUNDS];
     running r[2] = {0};
     for (int k = 0; k < 2; k++) DT_TRY(start(&r[k], folder, pictures, threads, k == 1));
     const dt_data *d = r[0].d->self;
-    plain_rate(d, threads, r[0].n_slots); // into the page cache
+    plain_rate(d, threads, r[0].n_slots, false); // into the page cache
     for (int i = 0; i < ROUNDS; i++) {
-        speed v[3] = {plain_rate(d, threads, r[0].n_slots)};
-        for (int k = 0; k < 2; k++) DT_TRY(rate(&r[k], &v[1 + k]));
-        for (int k = 0; k < 3; k++) {
+        speed v[N_WAYS];
+        for (int k = 0; k < 2; k++) {
+            v[PLAIN + k] = plain_rate(d, threads, r[0].n_slots, k == 1);
+            DT_TRY(rate(&r[k], &v[LOADER + k]));
+        }
+        for (int k = 0; k < N_WAYS; k++) {
             wall[k][i] = v[k].wall;
-            share[k][i] = v[k].wall / v[0].wall;
-            cpu_share[k][i] = v[k].cpu / v[0].cpu;
+            share[k][i] = v[k].wall / v[PLAIN].wall;
+            cpu_share[k][i] = v[k].cpu / v[PLAIN].cpu;
         }
     }
-    printf("{\"set\": \"%s\", \"threads\": %d, \"plain_gb_s\": %.2f, \"loader_gb_s\": %.2f, "
-           "\"loader_verify_gb_s\": %.2f, \"share\": %.3f, \"share_verify\": %.3f, \"cpu_share\": "
-           "%.3f, \"cpu_share_verify\": %.3f}\n",
-           pictures ? "pictures, 147 KiB" : "vectors, 64 KiB", threads, median(wall[0]) * 1e-9,
-           median(wall[1]) * 1e-9, median(wall[2]) * 1e-9, median(share[1]), median(share[2]),
-           median(cpu_share[1]), median(cpu_share[2]));
+    printf("{\"set\": \"%s\", \"threads\": %d", pictures ? "pictures, 147 KiB" : "vectors, 64 KiB",
+           threads);
+    for (int k = 0; k < N_WAYS; k++)
+        printf(", \"%s\": {\"gb_s\": %.2f, \"share\": %.3f, \"cpu_share\": %.3f}", WAYS[k],
+               median(wall[k]) * 1e-9, median(share[k]), median(cpu_share[k]));
+    printf(", \"rss_file_mib\": %ld}\n", file_mib());
     fflush(stdout);
     stop(&r[0]);
     stop(&r[1]);

@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { SIDE = 128, PIXELS = SIDE * SIDE * 3, N_RECORDS = 120, MAP_BYTES = 65536 };
+enum { SIDE = 128, PIXELS = SIDE * SIDE * 3, N_RECORDS = 50, MAP_BYTES = 65536 };
 static const char *packed;
 static size_t n_packed;
 static uint8_t *original;
@@ -233,7 +233,7 @@ static bool give_fd(void *ctx, uint32_t shard, int *fd, bool *keep) {
 }
 
 static void no_more_is_mapped_than_may_be(void **state) {
-    enum { LIMIT = 4 << 20 }; // two pieces
+    enum { LIMIT = 2 << 20 }; // one piece, and there is more
     dt_shard_maps *m = dt_shard_maps_create(1, LIMIT);
     static uint8_t to[65536];
     size_t n = 0, n_tried = 0;
@@ -308,7 +308,7 @@ static void *keep_reading(void *arg) {
 }
 
 static void a_file_that_is_cut_is_an_error(void **state) {
-    enum { N_THREADS = 3, N_CUTS = 150 };
+    enum { N_THREADS = 3, N_CUTS = 80 };
     cutting c = {.s = open_set()};
     pthread_t t[N_THREADS];
     dt_rng rng = {.seed = 3};
