@@ -12,14 +12,17 @@ lets another read). min(read, write) is what a machine could reach that reads an
 nothing else; where both need the same cores no program comes near it, and *copy* says how near a program
 without order, headers, hashes, index and catalog comes. Peers: Python's tarfile, and webdataset's ShardWriter
 where it is installed; both on one thread, as they come, without fsync. Files are in the page cache
-(warm). A rate is that of the best round, as other load only ever adds time. CPU is user and system time of
-the round with least of it. Prints a table and one JSON line.
+(warm). Printed are the median and the best round of each, CPU time (user and system) of the round with least
+of it, and ratios: the median of the rounds' own, as what disk and machine give changes from minute to minute.
+The goal's ratio, to min(read, write), comes first, that to *copy* behind it. An LMDB has fewer bytes than a tar
+and is held against the rate of that many. Prints tables and one JSON line.
 """
 import argparse
 import json
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -74,10 +77,10 @@ def main():
     a = p.parse_args()
     work = tempfile.mkdtemp(dir=a.dir)
     limits, dtrain = f"{a.build}/bench_pack_limits", f"{a.build}/dtrain"
-    best, least_cpu = {}, {}
+    rounds, least_cpu = [], {}
 
     def note(name, seconds, cpu=None):
-        best[name] = min(best.get(name, 1e9), seconds)
+        rounds[-1][name] = min(rounds[-1].get(name, 1e9), seconds)
         if cpu is not None:
             least_cpu[name] = min(least_cpu.get(name, 1e9), cpu)
 
@@ -110,6 +113,7 @@ def main():
         run([limits, "read", f"{work}/raw", "1"])
         n_bytes = a.files * ((a.bytes + 44 + 511) // 512 * 512 + 5 * 512)  # header; json and cls, each with its own
         for _ in range(a.rounds):
+            rounds.append({})
             limit("read", "read", f"{work}/raw", str(a.threads))
             pack("pack tar", "out.tar")
             for how, name in HOWS.items():
@@ -124,24 +128,31 @@ def main():
             pack("pack 8 shards", "out-{0..7}.tar")
             if not a.no_peers:
                 peers()
-        rate = {k: a.files / s for k, s in best.items()}
+        files_per_s = {k: [a.files / r[k] for r in rounds] for k in rounds[0]}
+        rate = {k: statistics.median(r) for k, r in files_per_s.items()}
         for k, r in rate.items():
             cpu = f"{1e6 * least_cpu[k] / a.files:5.1f} us CPU a file" if k in least_cpu else ""
-            print(f"{k:24} {best[k]:8.3f} s  {r:9.0f} files/s  {r * (a.bytes + 44) / 1e6:8.1f} MB/s  {cpu}")
-        written = max(rate["write cache + fsync"], rate["write direct + fsync"])
-        durable = min(rate["read"], written)
-        cached = min(rate["read"], rate["write cache"])
-        ratio = {"tar / min(read, write + fsync)": rate["pack tar"] / durable,
-                 "lmdb / min(read, write + fsync)": rate["pack lmdb"] / min(rate["read"], written * fewer),
-                 "tar / copy": rate["pack tar"] / rate["copy direct + fsync"],
-                 "copy / min(read, write + fsync)": rate["copy direct + fsync"] / durable,
-                 "tar without fsync / min(read, cached write)": rate["pack tar, no fsync"] / cached}
+            print(f"{k:24} {a.files / r:8.3f} s  {r:9.0f} files/s (best {max(files_per_s[k]):9.0f})"
+                  f"  {r * (a.bytes + 44) / 1e6:8.1f} MB/s  {cpu}")
+        ratio = {}
+        for r in rounds:
+            write = min(r["write cache + fsync"], r["write direct + fsync"])
+            durable, cached = max(r["read"], write), max(r["read"], r["write cache"])
+            for k, of, seconds in (("pack tar", "min(read, write + fsync)", durable),
+                                   ("pack 8 shards", "min(read, write + fsync)", durable),
+                                   ("pack lmdb", "min(read, write + fsync)", max(r["read"], write / fewer)),
+                                   ("pack tar", "copy", r["copy direct + fsync"]),
+                                   ("pack 8 shards", "copy", r["copy direct + fsync"]),
+                                   ("pack lmdb", "copy (of a tar's bytes)", r["copy direct + fsync"]),
+                                   ("copy direct + fsync", "min(read, write + fsync)", durable),
+                                   ("pack tar, no fsync", "min(read, cached write)", cached)):
+                ratio.setdefault(f"{k} / {of}", []).append(seconds / r[k])
         for k, r in ratio.items():
-            print(f"{k:44} {r:.2f}")
+            print(f"{k:48} {statistics.median(r):.2f}  ({min(r):.2f} to {max(r):.2f})")
         print(json.dumps({"files": a.files, "bytes": a.bytes, "threads": a.threads,
                           "files_per_s": {k: round(r) for k, r in rate.items()},
                           "cpu_us_per_file": {k: round(1e6 * s / a.files, 2) for k, s in least_cpu.items()},
-                          "ratio": {k: round(r, 3) for k, r in ratio.items()}}))
+                          "ratio": {k: round(statistics.median(r), 3) for k, r in ratio.items()}}))
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
