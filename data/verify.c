@@ -58,14 +58,16 @@ static dt_status check_json(dt_span bytes) {
     return root ? DT_OK : dt_fail(DT_E_DATA, "not JSON: %s (line %d)", e.text, e.line);
 }
 
-// *known: there was something to decode.
-static dt_status check_structure(worker *w, const char *ext, dt_span bytes, bool *known) {
+// There is something to decode. *kind: NULL of JSON.
+static bool is_known(const char *ext, const dt_kind **kind) {
     const char *dot = strrchr(ext, '.'), *name = dot ? dot + 1 : ext;
-    const dt_kind *kind = dt_kind_of_ext(name);
-    *known = strcmp(name, "json") == 0;
-    if (*known) return check_json(bytes);
-    *known = kind && (kind->image || kind->uses & DT_KIND_AUDIO);
-    if (!*known) return DT_OK;
+    *kind = dt_kind_of_ext(name);
+    if (strcmp(name, "json") == 0) *kind = NULL;
+    return *kind ? (*kind)->image || (*kind)->uses & DT_KIND_AUDIO : strcmp(name, "json") == 0;
+}
+
+static dt_status check_structure(worker *w, const dt_kind *kind, dt_span bytes) {
+    if (!kind) return check_json(bytes);
     return kind->image ? dt_decode_check(w->decoder, bytes) : check_audio(w, bytes);
 }
 
@@ -93,17 +95,17 @@ static void check_member(checker *c, worker *w, uint32_t record, uint32_t member
     const dt_catalog *cat = c->set->catalog;
     const dt_member *m = &cat->members[member];
     dt_span bytes;
-    bool known = false;
+    const dt_kind *kind;
+    bool known = is_known(dt_catalog_str(cat, cat->exts[m->ext]), &kind);
     w->counts.n_members++;
     w->counts.n_bytes += m->size;
-    if (dt_set_read(c->set, record, member, true, &w->bytes, &bytes) != DT_OK) {
+    bool is_blank = m->size == 0 && !known; // a picture must have bytes, a caption need not
+    if (!is_blank && dt_set_read(c->set, record, member, true, &w->bytes, &bytes) != DT_OK) {
         add_bad(c, record, member, true);
         return;
     }
-    if (c->o->decode || !m->has_hash) {
-        const char *ext = dt_catalog_str(cat, cat->exts[m->ext]);
-        if (check_structure(w, ext, bytes, &known) != DT_OK) add_bad(c, record, member, false);
-    }
+    known = known && (c->o->decode || !m->has_hash);
+    if (known && check_structure(w, kind, bytes) != DT_OK) add_bad(c, record, member, false);
     w->counts.n_hashed += m->has_hash;
     w->counts.n_decoded += known;
     w->counts.n_read += !m->has_hash && !known;

@@ -106,6 +106,12 @@ expect_error 5 "cannot create" "$dtrain" data export a.lmdb nowhere/all.csv
 expect_error 5 "full.csv.partial: cannot write: No space" env DTRAIN_FAILPOINT=io:2:enospc "$dtrain" data export a.lmdb full.csv
 [ ! -e full.csv ] && [ ! -e full.csv.partial ] || fail "a failed export leaves something"
 
+# -- an empty caption is none the less whole; an empty picture is not
+mkdir blank && : >blank/s.txt && printf 1 >blank/s.cls && tar -C blank -cf blank.tar s.txt s.cls
+"$dtrain" data verify blank.tar 2>out.txt || fail "an empty caption: $(cat out.txt)"
+: >blank/s.jpg && tar -C blank -cf blank.tar s.txt s.jpg
+expect_error 3 "1 of 1 records" "$dtrain" data verify blank.tar
+
 # -- weird names: control characters and quotes in keys and values, LMDB and tar made by others
 if "$python" -c 'import sqlite3' 2>/dev/null; then
     "$python" - <<'END'
