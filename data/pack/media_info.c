@@ -3,7 +3,7 @@
 //
 // JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
 // bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data"; its length, or what the
-// file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header that has axes.
+// file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header that has axes, if of an image.
 #include "media_info.h"
 
 #include <math.h>
@@ -135,14 +135,17 @@ static double card_number(const uint8_t *card) {
 
 static bool read_fits(dt_media_info *m, const uint8_t *p, size_t n) {
     double axis[4] = {0, 0, 0, 0}; // NAXIS, NAXIS1..3
+    bool is_image = true;
     for (size_t at = 0; at + 80 <= n; at += 80) {
         const uint8_t *card = p + at;
         bool is_axis = memcmp(card, "NAXIS", 5) == 0 && card[8] == '=' && card[6] == ' ';
         if (is_axis && (card[5] == ' ' || (card[5] >= '1' && card[5] <= '3')))
             axis[card[5] == ' ' ? 0 : card[5] - '0'] = card_number(card);
+        if (memcmp(card, "XTENSION=", 9) == 0) is_image = memcmp(card + 11, "IMAGE", 5) == 0;
         if (memcmp(card, "END     ", 8) != 0) continue;
         if (axis[0] >= 1) // else the image is in an extension
-            return set_image(m, axis[1], axis[0] >= 2 ? axis[2] : 1, axis[0] >= 3 ? axis[3] : 1);
+            return is_image && axis[0] <= 3 &&
+                   set_image(m, axis[1], axis[0] >= 2 ? axis[2] : 1, axis[0] >= 3 ? axis[3] : 1);
         at = (at / 2880 + 1) * 2880 - 80;
     }
     return false;

@@ -1,5 +1,6 @@
 // Shapes from headers, of files that other tools wrote (tests/fuzz/corpus_media: Pillow, libsndfile,
 // astropy), and what the transform makes of them.
+#define _GNU_SOURCE // memmem
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,6 +73,24 @@ static void a_beginning_is_enough(void **state) {
     free(data);
 }
 
+// A table has rows and columns, but is no picture; nor is what has four axes.
+static void axes_of_a_table_are_no_shape(void **state) {
+    static const struct {
+        const char *file, *from, *to;
+    } TURN[] = {{"extension.fits", "'IMAGE   '", "'BINTABLE'"},
+                {"cube.fits", "NAXIS   =                    3", "NAXIS   =                    4"}};
+    for (size_t i = 0; i < sizeof TURN / sizeof *TURN; i++) {
+        size_t n;
+        char *data = read_sample(TURN[i].file, &n);
+        char *at = memmem(data, n, TURN[i].from, strlen(TURN[i].from));
+        assert_non_null(at);
+        memcpy(at, TURN[i].to, strlen(TURN[i].to));
+        dt_media_info m;
+        assert_false(dt_media_info_read(&m, (dt_span){(uint8_t *)data, n}, n));
+        free(data);
+    }
+}
+
 static dt_status see(void *arg, const dt_transform_record *r) {
     const dt_transform_record **out = arg;
     *out = r;
@@ -107,6 +126,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(headers_tell_the_shape),
         cmocka_unit_test(a_beginning_is_enough),
+        cmocka_unit_test(axes_of_a_table_are_no_shape),
         cmocka_unit_test(storing_keeps_the_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
