@@ -79,6 +79,8 @@ static void make_json(dt_composer *w, const dt_transform_record *r) {
     dt_json_reset(&w->json);
     dt_json_begin_object(&w->json, NULL);
     dt_raw_put_json(w->c->raw, w->item, &w->json);
+    if (w->c->raw->kind == DT_RAW_SET && w->json_of_set.n_bytes == 0)
+        dt_raw_put_set_json(w->c->raw, w->item, &w->json);
     put_columns(w, r);
     dt_json_end_object(&w->json);
 }

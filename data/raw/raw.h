@@ -98,9 +98,12 @@ char *dt_raw_path(const dt_raw *r, const dt_raw_item *item);
 dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
                       size_t n_bytes);
 
-// The item's metadata as a JSON object, keys in order; appended to j. `extra`: a JSON object text whose
-// members are kept where no column has their name, or NULL.
+// The item's metadata as members of a JSON object, keys in order; appended to j.
 void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
+
+// DT_RAW_SET, of a record without json member: the columns that its format has elsewhere (Datum, OCR, MDS), which
+// would else be in the index alone. Nothing of a set that pack has written.
+void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
 // The same into the record added last; what a set's own catalog says comes first.
 dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c);
 

@@ -157,30 +157,60 @@ dt_status dt_raw_add_table(dt_raw *r, const dt_table *t, const uint32_t *table_r
 }
 
 // ---- what is written ----------------------------------------------------------------------------------
+static void put_number(dt_json *j, const char *name, double v) {
+    char text[32];
+    if (v != floor(v) || fabs(v) >= 1e15) {
+        dt_json_real(j, name, v);
+        return;
+    }
+    snprintf(text, sizeof text, "%.1f", v); // keeps its point
+    dt_json_raw(j, name, text);
+}
+
+static void put_text(dt_json *j, const char *name, const char *value) {
+    if (is_whole(value) && strcmp(value, "-0") != 0)
+        dt_json_int(j, name, atoll(value));
+    else
+        dt_json_string(j, name, value);
+}
+
+static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext) {
+    for (uint32_t i = 0; i < r->n_members; i++)
+        if (strcmp(dt_catalog_str(c, c->exts[c->members[r->first_member + i].ext]), ext) == 0)
+            return true;
+    return false;
+}
+
+void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
+    const dt_catalog *c = r->set->catalog;
+    const dt_record *record = &c->records[item->record];
+    if (c->shards[record->shard].source_hash != 0) return; // what a pack has found out
+    for (uint32_t k = 0; k < c->n_columns; k++) {
+        const char *v = dt_catalog_value(c, (int)k, item->record);
+        const char *name = dt_catalog_str(c, c->columns[k].name);
+        if (v && strcmp(name, "set") != 0 && !has_member(c, record, name)) put_text(j, name, v);
+    }
+    for (uint32_t k = 0; k < c->n_reals; k++) {
+        double v = dt_catalog_real(c, (int)k, item->record);
+        if (isfinite(v)) put_number(j, dt_catalog_str(c, c->reals[k].name), v);
+    }
+}
+
 void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     for (int k = 0; k < r->n_columns; k++) {
         const dt_raw_column *c = &r->columns[r->by_name[k]];
         if (!c->in_json) continue;
         if (c->kind == DT_RAW_NUMBER) {
             double v = c->number[item->row];
-            if (isnan(v)) continue;
-            if (v == floor(v) && fabs(v) < 1e15) { // keeps its point
-                char text[32];
-                snprintf(text, sizeof text, "%.1f", v);
-                dt_json_raw(j, c->name, text);
-            } else {
-                dt_json_real(j, c->name, v);
-            }
+            if (!isnan(v)) put_number(j, c->name, v);
             continue;
         }
         uint32_t v = c->cell[item->row];
         if (v == DT_NO_VALUE) continue;
         if (c->kind == DT_RAW_JSON)
             dt_json_raw(j, c->name, r->values[v]);
-        else if (is_whole(r->values[v]) && strcmp(r->values[v], "-0") != 0)
-            dt_json_int(j, c->name, atoll(r->values[v]));
         else
-            dt_json_string(j, c->name, r->values[v]);
+            put_text(j, c->name, r->values[v]);
     }
 }
 

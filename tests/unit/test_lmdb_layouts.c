@@ -273,6 +273,14 @@ static void ocr_has_texts(void **state) {
     assert_null(value_of(s, "label", 6));
     expect_member(s, 11, "png", png, sizeof png - 12);
     dt_set_close(s);
+    // packed, the texts are in the data, for who reads it without our index
+    const char *tar = fixture_path("ocr.tar");
+    fixture_pack(dir, tar);
+    assert_int_equal(unlink(fixture_path("ocr.tar.index")), 0);
+    s = open_set(tar);
+    assert_string_equal(value_of(s, "label", 11), "W\xc3\xb6rd 12");
+    assert_null(value_of(s, "label", 6));
+    dt_set_close(s);
 }
 
 static void basicsr_stems_may_have_dots(void **state) {
