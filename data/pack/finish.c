@@ -16,6 +16,7 @@
 #include "base/thread.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,15 @@ static dt_status name_duplicates(const filler *f, const uint32_t *item) {
             DT_TRY(dt_catalog_set_at(f->catalog, r, "duplicate_of",
                                      raw->items[f->first[item[r]]].key));
     return DT_OK;
+}
+
+// Figures are made of pictures of bytes and of sounds; who asked for them is told what has none.
+static void count_plain(const filler *f, const uint32_t *item) {
+    int k = dt_catalog_find_real(f->catalog, "clipping"); // both kinds have it
+    for (uint32_t r = 0; r < f->catalog->n_records; r++) {
+        if (k >= 0 && !isnan(dt_catalog_real(f->catalog, k, r))) continue;
+        if (f->counts->n_plain++ == 0) f->counts->first_plain = item[r];
+    }
 }
 
 static void name_sources(filler *f, const uint32_t *item) {
@@ -307,6 +317,7 @@ dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack
     if (st == DT_OK) {
         name_sources(&f, g->item);
         st = dt_catalog_finish(f.catalog);
+        if (st == DT_OK && o->quality) count_plain(&f, g->item);
         if (st == DT_OK) st = save(&f, o, fingerprint);
     }
     free(f.sources);

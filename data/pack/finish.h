@@ -23,7 +23,9 @@ typedef struct dt_finish_counts {
     uint32_t twin_a, twin_b; // items of the first duplicate, if there is one
     size_t n_without;        // items that gave no record, duplicates that were dropped aside
     uint32_t first_without;
-    bool named; // rows that repeat others say which
+    bool named;           // rows that repeat others say which
+    size_t n_plain;       // records that have none of the figures that were asked for
+    uint32_t first_plain; // its item
 } dt_finish_counts;
 
 // Finishes the catalog; indexes are written beside the files in w->set, and the database. fail: duplicates are

@@ -410,6 +410,11 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
         dt_info("%zu of %zu files gave no record (%s%s%s), the first is %s", n->n_without, p->raw.n,
                 p->o->where ? "--where" : "", p->o->where && p->o->drop_tail ? ", " : "",
                 p->o->drop_tail ? "--tail drop" : "", p->raw.items[n->first_without].name);
+    if (n->n_plain)
+        dt_warn(
+            "%zu of %zu records have no figures of --quality (they are neither pictures of bytes "
+            "nor sounds), the first is of %s",
+            n->n_plain, n->n_records, p->raw.items[n->first_plain].name);
     if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
     if (n->n_duplicates)
         dt_warn("%zu records repeat others, the first: %s is the same as %s; %s, --duplicates "

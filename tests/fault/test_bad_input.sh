@@ -111,6 +111,13 @@ member=$(cd "$work/members" && find iris -type f ! -name '*.json' | sort | head 
 (cd "$work/members" && tar --sort=name -cf "$work/empty.tar" *)
 bad_record "$work/empty.tar" "$member" "empty.tar: record iris/" 3
 
+# what has no figures of quality is told
+mkdir "$work/numbers"
+echo "1 2 3" >"$work/numbers/a.txt"
+expect 0 "1 of 1 records have no figures|a.txt" "$DTRAIN" pack "$work/numbers" "$work/numbers.tar" --quality
+expect 0 "" "$DTRAIN" pack "$work/raw/iris" "$work/figures.tar" --quality
+if grep -q "no figures" "$work/err"; then echo "FAILED: pictures have figures"; failed=1; fi
+
 # -- storage: before any step
 : >"$work/file"
 expect 5 "$work/file" "$DTRAIN" "$config" run.dir="$work/file/runs"
