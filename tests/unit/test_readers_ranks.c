@@ -170,7 +170,8 @@ static void ranks_share_the_runs_of_a_window(void **state) {
     do {
         usleep(2000);
         n = 0;
-        for (int k = 0; k < N_RUNS; k++) n += (whole[0][k] > 0) + (whole[1][k] > 0);
+        for (int k = 0; k < 2 * N_RUNS; k++)
+            n += __atomic_load_n(&whole[k / N_RUNS][k % N_RUNS], __ATOMIC_RELAXED) > 0;
     } while (n < N_RUNS && dt_clock_s() < end);
     for (int k = 0; k < 2; k++) {
         close_rank(&two[k]);
