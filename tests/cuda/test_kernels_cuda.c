@@ -487,6 +487,74 @@ static void test_one_batch_norm_kernel(void **state) {
     free(x), free(dy), free(partial), free(consts), free(dresidual);
 }
 
+// The last pass alone where rows of fp16 are no whole pieces of 8 channels, and where channels take more than one tile: against
+// the formula in fp64. It writes nothing behind dx, and the sums' copies also where nobody wants dx.
+static void check_masked_gradient(int cols) {
+    enum { ROWS = 700, MOST = 300 };
+    static float mean[MOST], invstd[MOST], scale[MOST], shift[MOST], sums[2][MOST], out[2][MOST];
+    const int n = ROWS * cols;
+    uint16_t *x = aligned((size_t)n * 2), *g = aligned((size_t)n * 2), *dx = aligned((size_t)n * 2);
+    for (int i = 0; i < n; i++) {
+        const dt_rng r = {.seed = 6};
+        dt_put(x, DT_F16, i, 3 * dt_rng_uniform(&r, (uint32_t)i));
+        dt_put(g, DT_F16, i, fmaxf(dt_rng_uniform(&r, (uint32_t)(n + i)) - 0.5f, 0));
+    }
+    for (int c = 0; c < cols; c++) {
+        double sum = 0, square = 0, with_x = 0, alone = 0;
+        for (int i = c; i < n; i += cols) sum += (double)dt_get(x, DT_F16, i);
+        mean[c] = (float)(sum / ROWS);
+        for (int i = c; i < n; i += cols) {
+            const double d = (double)dt_get(x, DT_F16, i) - (double)mean[c];
+            square += d * d;
+            with_x += (double)dt_get(g, DT_F16, i) * d;
+            alone += (double)dt_get(g, DT_F16, i);
+        }
+        invstd[c] = (float)(1 / sqrt(square / ROWS + 1e-5));
+        scale[c] = c % 5 ? 0.01f * (float)c : -1, shift[c] = 0;
+        sums[0][c] = (float)(with_x * (double)invstd[c]), sums[1][c] = (float)alone;
+    }
+    for (int wanted = 0; wanted < 2; wanted++) {
+        const dt_bn_once_args a = {.apply = {.c = dt_cols_flow(ROWS, cols, 16),
+                                             .x = x,
+                                             .dy = g,
+                                             .out = wanted ? dx : NULL,
+                                             .type = DT_F16,
+                                             .mask = DT_BN_OF_X},
+                                   .finish = {.count = ROWS,
+                                              .dscale = sums[0],
+                                              .dshift = sums[1],
+                                              .scale = scale,
+                                              .shift = shift,
+                                              .mean_in = mean,
+                                              .var_in = invstd,
+                                              .out1 = out[0],
+                                              .out2 = out[1],
+                                              .type = DT_F16}};
+        const int64_t blocks = a.apply.c.n_chunks * a.apply.c.tiles;
+        memset(out, 0, sizeof out);
+        RUN(bn_bwd_apply_sums, &a, blocks, 256);
+        for (int c = 0; c < cols; c++)
+            assert_true(fabsf(out[0][c] - sums[0][c]) <= 1e-6f * fabsf(sums[0][c]) &&
+                        out[1][c] == sums[1][c]);
+    }
+    for (int i = 0; i < n; i++) {
+        const int c = i % cols;
+        const double xhat = ((double)dt_get(x, DT_F16, i) - (double)mean[c]) * (double)invstd[c];
+        const double want = (double)scale[c] * (double)invstd[c] *
+                            ((double)dt_get(g, DT_F16, i) -
+                             ((double)sums[1][c] + xhat * (double)sums[0][c]) / ROWS);
+        assert_true(fabs((double)dt_get(dx, DT_F16, i) - want) <= 6e-4 * fabs(want) + 1e-6);
+    }
+    for (int i = n; i < n + 32; i++) assert_true(dx[i] == 0xffff);
+    free(x), free(g), free(dx);
+}
+static void test_masked_gradient(void **state) {
+    (void)state;
+    check_masked_gradient(1);
+    check_masked_gradient(12);
+    check_masked_gradient(300);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quotients),         cmocka_unit_test(test_map_loop),
@@ -495,6 +563,7 @@ int main(void) {
         cmocka_unit_test(test_loss_edges),        cmocka_unit_test(test_dropout_bits),
         cmocka_unit_test(test_outlier_first),     cmocka_unit_test(test_sums_of_a_convolution),
         cmocka_unit_test(test_norm_that_is_left), cmocka_unit_test(test_one_batch_norm_kernel),
+        cmocka_unit_test(test_masked_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
