@@ -20,6 +20,7 @@
 //                                                                      set is read. A piece is filled as soon as
 //                                                                      it is touched, so that this number
 //                                                                      stands still early in the first epoch
+//   addresses are used up by whole shards, where they are limited     not where they are (ulimit -v)
 //   file systems whose maps are not the page cache, or are slow         only those known to be well
 //
 // The kernel takes mapped pages back like others when memory is short; then they are faults again. A shard
@@ -33,6 +34,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -91,9 +93,16 @@ static bool is_local(int fd) {
     return type == EXT4 || type == XFS || type == TMPFS || type == BTRFS;
 }
 
+// Then what a map takes is missing when memory is asked for, and that is the end of the process.
+static bool are_addresses_limited(void) {
+    struct rlimit r;
+    return getrlimit(RLIMIT_AS, &r) != 0 || r.rlim_cur != RLIM_INFINITY;
+}
+
 static shard_map *map_file(int fd) {
     struct stat st;
-    if (!is_local(fd) || !dt_guard_arm() || fstat(fd, &st) != 0 || st.st_size < DT_MAP_MIN_BYTES)
+    if (are_addresses_limited() || !is_local(fd) || !dt_guard_arm() || fstat(fd, &st) != 0 ||
+        st.st_size < DT_MAP_MIN_BYTES)
         return &no_map;
     size_t n = (size_t)st.st_size;
     if ((off_t)n != st.st_size) return &no_map;
@@ -117,7 +126,7 @@ static shard_map *find_map(dt_shard_maps *m, uint32_t shard, fd_source *get_fd, 
     if (__atomic_load_n(&m->n_bytes, __ATOMIC_RELAXED) < m->max_bytes &&
         __atomic_load_n(&m->n_maps, __ATOMIC_RELAXED) < MAX_MAPS && get_fd(ctx, shard, &fd, &keep))
         s = map_file(fd);
-    if (!keep) close(fd);
+    if (!keep && fd >= 0) close(fd);
     shard_map *expected = NULL;
     if (!__atomic_compare_exchange_n(&m->by_shard[shard], &expected, s, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE)) {

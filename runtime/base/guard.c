@@ -12,6 +12,10 @@
 // address needs no call and no allocation. sigsetjmp keeps no mask, so that a guard costs no system call; the
 // handler puts back the one that the signal found (ThreadSanitizer blocks all signals in handlers).
 //
+// A fault whose signal is blocked ends the process at once, without a handler; so a thread's first guard lets
+// SIGBUS through. A handler that was there for one signal only (SA_RESETHAND) gets one: it may return and expect
+// that the instruction then ends the process, and would be asked for ever.
+//
 // The handler is installed when the first file is mapped: after MPI_Init, and Open MPI leaves a handler alone
 // that it finds, so either order works. If with a later file another one is found in its place, ours goes on
 // top of it. That one may pass on to ours, as the one that it had found: so each time that the handler is
@@ -35,6 +39,7 @@ typedef struct guard {
 
 static _Thread_local guard *volatile inside; // of this thread
 static _Thread_local int depth;              // handlers that were passed to and have not returned
+static _Thread_local bool is_let_through;    // SIGBUS, to this thread
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction
     before[8]; // that ours was put on top of, oldest first; never changed once counted
@@ -44,7 +49,9 @@ static void pass_on(int sig, siginfo_t *info, void *context) {
     static const struct sigaction END = {.sa_handler = SIG_DFL};
     int i = __atomic_load_n(&n_before, __ATOMIC_ACQUIRE) - ++depth;
     const struct sigaction *a = i >= 0 ? &before[i] : &END;
-    bool is_fault = info->si_code > 0; // and not somebody's kill()
+    // and not somebody's kill(), nor word of memory that nobody has touched yet
+    bool is_fault = info->si_code > 0 && info->si_code != BUS_MCEERR_AO;
+    if (a->sa_flags & SA_RESETHAND) signal(sig, SIG_DFL);
     if (a->sa_flags & SA_SIGINFO) {
         a->sa_sigaction(sig, info, context);
     } else if (a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN) {
@@ -80,14 +87,24 @@ bool dt_guard_arm(void) {
         if (!ok && n_before < (int)(sizeof before / sizeof *before)) {
             before[n_before] = there;
             __atomic_store_n(&n_before, n_before + 1, __ATOMIC_RELEASE);
-            ok = sigaction(SIGBUS, &ours, NULL) == 0;
+            // libraries exist (UCX) whose own sigaction() takes no handler of others and says it did
+            ok = sigaction(SIGBUS, &ours, NULL) == 0 && sigaction(SIGBUS, NULL, &there) == 0 &&
+                 is_ours(&there);
         }
     }
     pthread_mutex_unlock(&lock);
     return ok;
 }
 
+static void let_through(void) {
+    sigset_t bus;
+    sigemptyset(&bus);
+    sigaddset(&bus, SIGBUS);
+    is_let_through = pthread_sigmask(SIG_UNBLOCK, &bus, NULL) == 0;
+}
+
 bool dt_guard_run(void (*run)(void *ctx), void *ctx, const void *at, size_t n_bytes) {
+    if (!is_let_through) let_through();
     // some machines tell the page, not the byte
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     guard g = {.begin = (uintptr_t)at / page * page, .end = (uintptr_t)at + n_bytes};

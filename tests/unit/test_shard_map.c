@@ -17,6 +17,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { SIDE = 128, PIXELS = SIDE * SIDE * 3, N_RECORDS = 50, MAP_BYTES = 65536 };
@@ -107,6 +109,59 @@ static void a_later_handler_is_put_below(void **state) {
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 42);
     munmap(p, MAP_BYTES);
+}
+
+// One that was there for one signal and returns: then the instruction is run again.
+static void note_once(int sig) {
+    static int n;
+    if (++n > 1) _exit(46);
+}
+
+static void a_handler_for_one_signal_gets_one(void **state) {
+    static const struct sigaction once = {.sa_handler = note_once, .sa_flags = SA_RESETHAND};
+    assert_int_equal(end_of_child(&once, OUTSIDE), -SIGBUS);
+    assert_int_equal(end_of_child(&once, BESIDE), -SIGBUS);
+}
+
+// Of broken memory that nobody has touched, no instruction comes that would fault again.
+static void word_of_bad_memory_ends_a_process_without_handler(void **state) {
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        siginfo_t info = {.si_signo = SIGBUS, .si_code = BUS_MCEERR_AO};
+        signal(SIGBUS, SIG_DFL);
+        if (!dt_guard_arm()) _exit(1);
+        if (syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, &info) != 0) _exit(2);
+        _exit(0);
+    }
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGBUS);
+}
+
+static void *touch_guarded(void *p) {
+    return dt_guard_run(touch_last, p, p, MAP_BYTES) ? p : NULL;
+}
+
+// As the threads of a team have them.
+static void signals_may_be_blocked(void **state) {
+    uint8_t *p = cut_map(0);
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        sigset_t all;
+        pthread_t t;
+        void *end = p;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, NULL);
+        if (!dt_guard_arm() || pthread_create(&t, NULL, touch_guarded, p) != 0) _exit(1);
+        pthread_join(t, &end);
+        _exit(end || touch_guarded(p) || touch_guarded(p) ? 2 : 0);
+    }
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    munmap(p, MAP_BYTES);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void a_guard_ends_at_the_fault(void **state) {
@@ -254,6 +309,27 @@ static void no_more_is_mapped_than_may_be(void **state) {
     dt_shard_maps_destroy(m);
 }
 
+static bool copies_by_map(void) {
+    static uint8_t to[65536];
+    uint64_t hash;
+    dt_shard_maps *m = dt_shard_maps_create(1, 64 << 20);
+    bool ok = dt_shard_maps_copy(m, 0, 0, NULL, 0, to, sizeof to, &hash, give_fd, NULL);
+    dt_shard_maps_destroy(m);
+    return ok;
+}
+
+static void limited_addresses_are_left_alone(void **state) {
+    struct rlimit was, limit;
+    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
+    if (was.rlim_cur != RLIM_INFINITY || !copies_by_map()) return;
+    limit = was;
+    limit.rlim_cur = RLIM_INFINITY / 4;
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    bool mapped = copies_by_map();
+    assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
+    assert_false(mapped);
+}
+
 static void write_at(uint64_t at, const void *data, size_t n) {
     int fd = open(packed, O_WRONLY);
     assert_int_equal(pwrite(fd, data, n, (off_t)at), n);
@@ -346,10 +422,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fault_elsewhere_is_not_ours),
         cmocka_unit_test(a_later_handler_is_put_below),
+        cmocka_unit_test(a_handler_for_one_signal_gets_one),
+        cmocka_unit_test(word_of_bad_memory_ends_a_process_without_handler),
+        cmocka_unit_test(signals_may_be_blocked),
         cmocka_unit_test(a_guard_ends_at_the_fault),
         cmocka_unit_test(a_copy_has_the_hash_of_its_bytes),
         cmocka_unit_test(a_map_gives_what_a_read_gives),
         cmocka_unit_test(no_more_is_mapped_than_may_be),
+        cmocka_unit_test(limited_addresses_are_left_alone),
         cmocka_unit_test(a_changed_byte_is_told_alike),
         cmocka_unit_test(a_file_that_is_cut_is_an_error),
     };
