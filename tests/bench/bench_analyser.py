@@ -48,6 +48,7 @@ def sh(*cmd, env=None, **kw):
 
 def make_sets(dtrain):
     os.makedirs(WORK, exist_ok=True)
+    sh("cc", "-shared", "-fPIC", "-O2", "-o", f"{WORK}/slow_read.so", "tests/slow_read.c", "-ldl")
     done = os.path.join(WORK, "complete")
     if os.path.exists(done):
         return
@@ -62,7 +63,6 @@ def make_sets(dtrain):
         os.makedirs(f"{WORK}/tiny/{label}", exist_ok=True)
         with open(f"{WORK}/tiny/{label}/{i}.txt", "w") as f:
             f.write(f"{i} {i % 7} {i % 11} 1.5\n")
-    sh("cc", "-shared", "-fPIC", "-O2", "-o", f"{WORK}/slow_read.so", "tests/slow_read.c", "-ldl")
     open(done, "w").close()
 
 
