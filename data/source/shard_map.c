@@ -101,8 +101,8 @@ static bool are_addresses_limited(void) {
 
 static shard_map *map_file(int fd) {
     struct stat st;
-    if (are_addresses_limited() || !is_local(fd) || !dt_guard_arm() || fstat(fd, &st) != 0 ||
-        st.st_size < DT_MAP_MIN_BYTES)
+    if (!dt_hash_can_copy() || are_addresses_limited() || !is_local(fd) || !dt_guard_arm() ||
+        fstat(fd, &st) != 0 || st.st_size < DT_MAP_MIN_BYTES)
         return &no_map;
     size_t n = (size_t)st.st_size;
     if ((off_t)n != st.st_size) return &no_map;
@@ -161,12 +161,11 @@ typedef struct copying {
     void *head, *dst;
     size_t n_head, n_bytes;
     uint64_t hash;
-    bool done;
 } copying;
 
 static void copy(void *ctx) {
     copying *c = ctx;
-    c->done = dt_hash_copy(c->src, c->head, c->n_head, c->dst, c->n_bytes, &c->hash);
+    c->hash = dt_hash_copy(c->src, c->head, c->n_head, c->dst, c->n_bytes);
 }
 
 bool dt_shard_maps_copy(dt_shard_maps *m, uint32_t shard, uint64_t offset, void *head,
@@ -178,8 +177,8 @@ bool dt_shard_maps_copy(dt_shard_maps *m, uint32_t shard, uint64_t offset, void 
     if (offset > s->n_bytes || n > s->n_bytes - offset) return false;
     for (size_t i = (size_t)offset >> PIECE_BITS; i <= (size_t)(offset + n - 1) >> PIECE_BITS; i++)
         if (!fill_piece(m, s, i)) return false;
-    copying c = {s->at + offset, head, dst, n_head, n_bytes, 0, false};
-    if (!dt_guard_run(copy, &c, c.src, n) || !c.done) return false;
+    copying c = {s->at + offset, head, dst, n_head, n_bytes, 0};
+    if (!dt_guard_run(copy, &c, c.src, n)) return false;
     *hash = c.hash;
     return true;
 }

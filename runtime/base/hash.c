@@ -91,11 +91,12 @@ void dt_hash_stream_destroy(dt_hash_stream *h) {
     free(h);
 }
 
-bool dt_hash_copy(const void *src, void *head, size_t n_head, void *dst, size_t n_bytes,
-                  uint64_t *hash) {
-    if (!is_wide()) return false;
-    *hash = hash_avx2_copy(src, head, n_head, dst, n_bytes);
-    return true;
+bool dt_hash_can_copy(void) {
+    return is_wide();
+}
+
+uint64_t dt_hash_copy(const void *src, void *head, size_t n_head, void *dst, size_t n_bytes) {
+    return hash_avx2_copy(src, head, n_head, dst, n_bytes);
 }
 
 void dt_hash_hex(uint64_t h, char out[17]) {
