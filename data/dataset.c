@@ -7,7 +7,6 @@
 #include "data/catalog/query.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -365,28 +364,8 @@ static const char *describe(const dt_dataset *base) {
     return d->description;
 }
 
-// By one thread, from more than caches hold to a place in one, as pixels are copied that a cache in memory keeps.
-static double time_copy(void) {
-    enum { PIECE = 64 << 10, PIECES = 512 };
-    uint8_t *from = malloc((size_t)PIECES * PIECE), *to = malloc(PIECE);
-    double begin = 0, end = 0;
-    if (from && to) {
-        memset(from, 1, (size_t)PIECES * PIECE);
-        begin = dt_clock_s();
-        for (size_t i = 0; i < PIECES; i++) {
-            memcpy(to, from + i * PIECE, PIECE);
-            from[i] = to[i]; // or nobody would see the copies, which may then be left out
-        }
-        end = dt_clock_s();
-    }
-    free(from);
-    free(to);
-    return (end - begin) / ((double)PIECES * PIECE);
-}
-
 static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
-    dt_data *d = base->self;
-    if (d->facts.copy_byte_s == 0) d->facts.copy_byte_s = time_copy();
+    const dt_data *d = base->self;
     const dt_catalog *c = d->set->catalog;
     uint64_t n_members = 0;
     *out = d->facts;

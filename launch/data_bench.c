@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/machine.h"
 #include "base/thread.h"
 #include "data/data.h"
 #include "train/bottleneck.h"
@@ -103,6 +104,7 @@ static dt_status measure(bench *b) {
                            .n_leaves = b->n_leaves,
                            .end_step = -1};
     b->data->facts(b->data, &b->facts);
+    b->facts.copy_byte_s = dt_memory_time_copy();
     dt_status st = dt_data_time_stages(b->data, b->seconds < 4 ? b->seconds / 4.0 : 1, &b->times);
     if (st == DT_OK) st = b->data->open(b->data, &r, &b->source);
     free(leaves);

@@ -24,6 +24,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/radix_sort.h"
 
 #include <assert.h>
 #include <math.h>
@@ -52,34 +53,20 @@ static uint32_t put_string(writer *w, uint32_t s) {
     return at;
 }
 
-// The values that these records have, in order, each with its record's number below it: sorted by a byte
-// of the value a pass, so that it costs what the records do, however many values other shards have.
+// The values that these records have, in order, each with its record's number below it. It costs what the records do,
+// however many values other shards have.
 static uint64_t *sorted_cells(const writer *w, const dt_column *col, uint32_t *n_out) {
     uint64_t *from = dt_xcalloc((size_t)w->n_records + 1, sizeof *from),
              *to = dt_xcalloc((size_t)w->n_records + 1, sizeof *to);
-    uint32_t n = 0, all = 0;
+    uint32_t n = 0;
     for (uint32_t r = 0; r < w->n_records; r++) {
         uint32_t v = col->cell[w->first + r];
-        if (v == DT_NO_VALUE) continue;
-        from[n++] = (uint64_t)v << 32 | r;
-        all |= v;
+        if (v != DT_NO_VALUE) from[n++] = (uint64_t)v << 32 | r;
     }
-    for (int shift = 32; shift < 64 && all >> (shift - 32) != 0; shift += 8) {
-        uint32_t at[256] = {0}, sum = 0;
-        for (uint32_t i = 0; i < n; i++) at[from[i] >> shift & 255]++;
-        for (int k = 0; k < 256; k++) {
-            uint32_t here = at[k];
-            at[k] = sum;
-            sum += here;
-        }
-        for (uint32_t i = 0; i < n; i++) to[at[from[i] >> shift & 255]++] = from[i];
-        uint64_t *other = from;
-        from = to;
-        to = other;
-    }
-    free(to);
+    uint64_t *sorted = dt_radix_sort(from, to, n, sizeof *from, 4, 4); // by the upper half
+    free(sorted == from ? to : from);
     *n_out = n;
-    return from;
+    return sorted;
 }
 
 // Only the values that these records use.

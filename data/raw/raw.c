@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/radix_sort.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -128,41 +129,14 @@ static int compare_items(const void *pa, const void *pb, void *arg) {
 }
 
 // Sixteen bytes of key and tail, behind what all keys begin with, decide nearly always.
-enum { N_DIGITS = 16, RADIX = 256 };
-
 typedef struct sort_entry {
-    uint64_t high, low;
+    uint64_t low, high; // as bytes: the least significant first
     const dt_raw_item *item;
 } sort_entry;
 
 static int compare_entries(const void *pa, const void *pb, void *arg) {
     const sort_entry *a = pa, *b = pb;
     return compare_items(a->item, b->item, arg);
-}
-
-// Byte by byte, the last first; bytes that are the same in all take no pass. Returns the one of the two that
-// holds the result.
-static sort_entry *sort_by_bytes(sort_entry *e, sort_entry *spare, size_t n) {
-    uint32_t count[N_DIGITS][RADIX] = {{0}};
-    for (size_t i = 0; i < n; i++)
-        for (int d = 0; d < 8; d++) {
-            count[d][e[i].low >> 8 * d & 255]++;
-            count[8 + d][e[i].high >> 8 * d & 255]++;
-        }
-    for (int d = 0; d < N_DIGITS; d++) {
-        uint32_t at[RADIX], sum = 0, shift = 8 * (d % 8);
-        for (int v = 0; v < RADIX; v++) {
-            at[v] = sum;
-            sum += count[d][v];
-        }
-        if (count[d][(d < 8 ? e[0].low : e[0].high) >> shift & 255] == n) continue;
-        for (size_t i = 0; i < n; i++)
-            spare[at[(d < 8 ? e[i].low : e[i].high) >> shift & 255]++] = e[i];
-        sort_entry *sorted = spare;
-        spare = e;
-        e = sorted;
-    }
-    return e;
 }
 
 static void sort_equal_bytes(sort_entry *e, size_t n, const sort_key *k) {
@@ -203,7 +177,7 @@ static void sort_items(dt_raw *r, const sort_key *k) {
         e[i].low = take_eight(&key, &tail);
         e[i].item = &r->items[i];
     }
-    e = sort_by_bytes(e, both + r->n, r->n);
+    e = dt_radix_sort(both, both + r->n, r->n, sizeof *e, offsetof(sort_entry, low), 16);
     sort_equal_bytes(e, r->n, k);
     for (size_t i = 0; i < r->n; i++) sorted[i] = *e[i].item;
     free(both);

@@ -6,9 +6,12 @@
 // commonly has none while its parent, the allocation, has one.
 #include "base/machine.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool read_number(const char *dir, const char *file, uint64_t *out) {
@@ -75,4 +78,22 @@ void dt_memory_read(dt_memory *out) {
             bound_by_path(out, "/sys/fs/cgroup/memory", path, false);
     }
     if (f) fclose(f);
+}
+
+double dt_memory_time_copy(void) {
+    enum { PIECE = 64 << 10, PIECES = 512 };
+    uint8_t *from = malloc((size_t)PIECES * PIECE), *to = malloc(PIECE);
+    double begin = 0, end = 0;
+    if (from && to) {
+        memset(from, 1, (size_t)PIECES * PIECE);
+        begin = dt_clock_s();
+        for (size_t i = 0; i < PIECES; i++) {
+            memcpy(to, from + i * PIECE, PIECE);
+            from[i] = to[i]; // or nobody would see the copies, which may then be left out
+        }
+        end = dt_clock_s();
+    }
+    free(from);
+    free(to);
+    return (end - begin) / ((double)PIECES * PIECE);
 }

@@ -13,4 +13,8 @@ typedef struct dt_memory {
 // process allows, whichever is less. Zeros when the kernel does not say. Opens a few files: some 50 us.
 void dt_memory_read(dt_memory *out);
 
+// Seconds to copy a byte that lies in memory, not in a core's cache: by one thread, from more than caches hold to a
+// place in one, as pixels are copied that a cache in memory keeps. Takes 32 MiB, and some 20 ms. 0: no memory.
+double dt_memory_time_copy(void);
+
 #endif

@@ -146,16 +146,16 @@ typedef struct dt_source_request {
 
 // What counters do not say, for whoever judges them (bottleneck.h). Zeros: not known.
 typedef struct dt_pipeline_facts {
-    int cores;                     // that loader threads may use
-    uint64_t set_bytes;            // of the members that an epoch reads
-    uint64_t free_bytes;           // memory that a cache could take
-    uint64_t decoded_bytes;        // of a cache of pixels that would leave nothing to
-                                   // decode; 0: none would, or there is one
-    uint64_t decoded_sample_bytes; // of a sample's pixels
-    double copy_byte_s;    // measured: to copy a byte that lies in memory, not in a core's cache
-    uint64_t member_bytes; // mean size of one
-    int n_processes;       // of this host, that would each keep a cache
-    bool is_folder;        // a file is opened for each record
+    int cores;                                // that loader threads may use
+    uint64_t set_bytes;                       // of the members that an epoch reads
+    uint64_t free_bytes;                      // memory that a cache could take
+    uint64_t decoded_bytes;                   // of a cache of pixels that would leave nothing to
+                                              // decode; 0: none would, or there is one
+    uint64_t decoded_sample_bytes;            // of a sample's pixels
+    double copy_byte_s;                       // dt_memory_time_copy, by whoever judges gains
+    uint64_t member_bytes;                    // mean size of one
+    int n_processes;                          // of this host, that would each keep a cache
+    bool is_folder;                           // a file is opened for each record
     bool fix_workers, fix_readers, fix_slots; // given in the config: not to be tuned
 } dt_pipeline_facts;
 

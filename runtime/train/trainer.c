@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "metrics/metrics.h"
 #include "train/agree.h"
 #include "train/bottleneck.h"
@@ -527,6 +528,7 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
     dt_source_stats now;
     dt_bottleneck b;
     t->source->stats(t->source, &now);
+    if (t->tuner.facts.decoded_bytes > 0) t->tuner.facts.copy_byte_s = dt_memory_time_copy();
     dt_bottleneck_find(&b, &t->first, &now, &t->tuner.facts);
     bool change = *b.change && b.predicted > 0;
     size_t at =

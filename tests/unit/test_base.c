@@ -13,6 +13,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/radix_sort.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -545,6 +546,40 @@ static void test_json(void **state) {
     dt_json_fini(&j);
 }
 
+// Keys of three bytes between others, from few values, so that many are alike; and of sixteen.
+static void a_radix_sort_is_in_order_and_stable(void **state) {
+    enum { MOST = 3000 };
+    typedef struct thing {
+        uint32_t key, number;
+        uint64_t low, high;
+    } thing;
+    thing *both = calloc(2 * MOST, sizeof *both);
+    dt_rng rng = {.seed = 11};
+    for (uint32_t round = 0; round < 40; round++) {
+        uint32_t n = round < 4 ? round : dt_rng_below(&rng, round, MOST);
+        for (uint32_t i = 0; i < n; i++)
+            both[i] = (thing){.key = dt_rng_below(&rng, 100 + i, 1u << round / 2 % 20) << 8 |
+                                     dt_rng_below(&rng, 7000 + i, 256), // the lowest is no key
+                              .number = i,
+                              .low = dt_rng_below(&rng, 20000 + i, 3),
+                              .high = (uint64_t)dt_rng_below(&rng, 40000 + i, 3) << 61};
+        const thing *by_key =
+            dt_radix_sort(both, both + MOST, n, sizeof *both, offsetof(thing, key) + 1, 3);
+        for (uint32_t i = 1; i < n; i++) {
+            uint32_t a = by_key[i - 1].key >> 8, b = by_key[i].key >> 8;
+            assert_true(a < b || (a == b && by_key[i - 1].number < by_key[i].number));
+        }
+        thing *again = by_key == both ? both + MOST : both;
+        const thing *by_two =
+            dt_radix_sort((thing *)by_key, again, n, sizeof *both, offsetof(thing, low), 16);
+        for (uint32_t i = 1; i < n; i++) {
+            const thing *a = &by_two[i - 1], *b = &by_two[i];
+            assert_true(a->high < b->high || (a->high == b->high && a->low <= b->low));
+        }
+    }
+    free(both);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status),
@@ -567,6 +602,7 @@ int main(void) {
         cmocka_unit_test(test_team),
         cmocka_unit_test(test_json),
         cmocka_unit_test(shortest_texts),
+        cmocka_unit_test(a_radix_sort_is_in_order_and_stable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
