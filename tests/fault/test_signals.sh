@@ -39,7 +39,8 @@ done
 takers() { # PID: names of its threads that do not block SIGTERM (15)
     local t mask
     for t in "/proc/$1/task/"*; do
-        mask=$(sed -n 's/^SigBlk:\t*/0x/p' "$t/status")
+        mask=$(sed -n 's/^SigBlk:\t*/0x/p' "$t/status" 2>/dev/null)
+        [ -n "$mask" ] || continue # it has just ended
         (( mask >> 14 & 1 )) || cat "$t/comm"
     done
 }
