@@ -199,15 +199,21 @@ static void let_rank_0_speak(void) {
     if (rank && atoi(rank) > 0) usleep(500 * 1000);
 }
 
+static dt_status flush_output(void) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return DT_OK;
+    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s",
+                   strerror(errno ? errno : EIO));
+}
+
 int main(int argc, char **argv) {
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
     launch_report(st);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && st == DT_OK) {
-        st = dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s",
-                     strerror(errno));
-        launch_report(st);
-    }
+    dt_status lost = flush_output();
+    launch_report(lost);
+    // bad data was listed, so the list is what was asked for; other failures say more than a lost line
+    if (st == DT_OK || st == DT_E_DATA) st = lost != DT_OK ? lost : st;
     exit(st);
 }

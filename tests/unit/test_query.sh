@@ -72,6 +72,10 @@ expect_error 2 "no column 'nothing'" "$dtrain" data query a.lmdb "subject = 1" -
 expect_error 3 "no such data set" "$dtrain" data query missing.lmdb "a = 1"
 expect_error 2 "SET… EXPR" "$dtrain" data query a.lmdb
 expect_error 2 "did you mean 'query'" "$dtrain" data qury a.lmdb "a = 1"
+expect_error 2 "--n says how many" "$dtrain" synth pose heads --subjects 3
+expect_error 2 "--n says how many" "$dtrain" synth lens heads --impressions 3
+expect_error 2 "give one of them" "$dtrain" synth biometric heads --subjects 3 --n 3
+[ ! -e heads ] || fail "synth refuses options and makes something"
 
 # -- data.where: a run uses what it leaves, checks it, and does not go on with another
 cat >where.yaml <<'END'
@@ -213,4 +217,8 @@ if [ -e "$SOURCE/../shared/data/trashnet.tar" ]; then
     [ $rc = 3 ] || fail "verify of a cut tar gave exit $rc, not 3"
     [ "$(wc -l <bad.tsv)" = 1 ] && grep -q $'\t'$((begin - 6))$'\t' bad.tsv || fail "verify of a cut tar: $(cat bad.tsv)"
 fi
+
+# -- a list that is lost is no list of bad records
+expect_full "$dtrain" data verify 's-{0..2}.tar'
+grep -q "1 of 24 records: bad" full.txt || fail "verify > /dev/full: $(cat full.txt)"
 echo "query, export, verify: as they should be"
