@@ -89,6 +89,7 @@ dt_status dt_data_synth(const dt_synth_opts *o);
 typedef struct dt_synth_kind_info {
     const char *name, *help, *unit;
     int default_n;
+    bool of_people; // subjects, of each of whom there are impressions
 } dt_synth_kind_info;
 bool dt_data_synth_kind(int i, dt_synth_kind_info *out);
 

@@ -5,6 +5,7 @@
 #include "data/data.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { N, SUBJECTS, IMPRESSIONS, SEED, KINDS };
@@ -18,6 +19,19 @@ static const launch_option options[] = {
 
 extern const launch_command launch_synth;
 
+// --subjects is another word for --n where it is true of what is made.
+static dt_status check_subjects(const launch_words *w) {
+    dt_synth_kind_info k;
+    if (!w->options[SUBJECTS]) return DT_OK;
+    if (w->options[N])
+        return dt_fail(DT_E_USAGE, "synth: --subjects is the same as --n; give one of them");
+    for (int i = 0; dt_data_synth_kind(i, &k); i++)
+        if (strcmp(k.name, w->words[0]) == 0 && !k.of_people)
+            return dt_fail(DT_E_USAGE, "synth %s: no subjects in this kind: --n says how many %s",
+                           k.name, k.unit);
+    return DT_OK;
+}
+
 static dt_status run(const launch_words *w) {
     if (w->options[KINDS]) {
         dt_synth_kind_info k;
@@ -28,6 +42,7 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "synth", 2, 2, "KIND OUT (dtrain synth --kinds lists kinds)"));
     int seed = 1;
     dt_synth_opts o = {.kind = w->words[0], .out = w->words[1], .progress = isatty(2)};
+    DT_TRY(check_subjects(w));
     DT_TRY(launch_option_int(w, &launch_synth, N, 0, &o.n));
     DT_TRY(launch_option_int(w, &launch_synth, SUBJECTS, o.n, &o.n));
     DT_TRY(launch_option_int(w, &launch_synth, IMPRESSIONS, 0, &o.impressions));

@@ -24,7 +24,7 @@ enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 bool dt_data_synth_kind(int i, dt_synth_kind_info *out) {
     if (i < 0 || i >= N_KINDS) return false;
     *out = (dt_synth_kind_info){KINDS[i]->name, KINDS[i]->help, KINDS[i]->unit,
-                                (int)KINDS[i]->default_n};
+                                (int)KINDS[i]->default_n, KINDS[i]->of_people};
     return true;
 }
 
@@ -108,6 +108,11 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     if (o->n < 0 || o->n > 10000000 || o->impressions < 0 || o->impressions > 10000)
         return dt_fail(DT_E_USAGE, "%d %s with %d impressions; expected 1..10000000 and 1..10000",
                        o->n, t.kind->unit, o->impressions);
+    if (o->impressions && !t.kind->of_people)
+        return dt_fail(DT_E_USAGE,
+                       "synth %s: no impressions (of subjects) in this kind: --n says "
+                       "how many %s",
+                       t.kind->name, t.kind->unit);
     if (strlen(o->out) > PATH_MAX - 256) return dt_fail(DT_E_USAGE, "%s: too long a path", o->out);
     t.job = (synth_job){.out = o->out, .seed = o->seed};
     t.job.n = o->n ? (uint32_t)o->n : t.kind->default_n;

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ typedef struct synth_job {
 typedef struct synth_kind {
     const char *name, *help, *unit;
     uint32_t default_n;
+    bool of_people;                          // items are subjects, with n_impressions each
     uint32_t (*n_tasks)(const synth_job *j); // NULL: n
     dt_status (*begin)(const synth_job *j);  // folders and tables; NULL: nothing
     dt_status (*make)(const synth_job *j, uint32_t task);

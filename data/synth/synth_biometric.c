@@ -108,5 +108,6 @@ const synth_kind synth_biometric = {
         "fingerprints (96 x 103, 32-bit BMP) and irises (320 x 240, 24-bit BMP), 10 each a person",
     .unit = "subjects",
     .default_n = 45,
+    .of_people = true,
     .n_tasks = n_tasks,
     .make = make};
