@@ -48,7 +48,7 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     a.dy = r->in[dt_cuda_pos_grad(s, 0)], a.out = r->out[1];
     if (!(r->accumulate >> 1 & 1))
         dt_cuda_launch(c, DT_K_embed_zero, dt_cuda_grid_flat(c, a.n_rows * a.width), &a, r->stream);
-    const dt_cuda_grid g = {.blocks = a.n_ids, .threads = 256};
+    const dt_cuda_grid g = {.blocks = a.n_ids, .threads = DT_EMBED_THREADS};
     if (a.n_ids) dt_cuda_launch(c, DT_K_embed_bwd, g, &a, r->stream);
 }
 
