@@ -203,14 +203,31 @@ static bool is_nested(const json_t *v) {
     return json_is_array(v) || json_is_object(v);
 }
 
+// COCO and the like hold several tables, none of them under a file's name.
+static dt_status no_row(const dt_table *t, const rows *r, size_t i) {
+    bool images = false, annotations = false;
+    for (size_t k = 0; k < r->n && r->key[k]; k++) {
+        images = images || strcmp(r->key[k], "images") == 0;
+        annotations = annotations || strcmp(r->key[k], "annotations") == 0;
+    }
+    if (!r->key[i]) return dt_fail(DT_E_DATA, "%s: row %zu is no object", t->path, i + 1);
+    return dt_fail(
+        DT_E_DATA,
+        "%s: '%s' is no row, which is an object a file: expected [{\"file_name\": …}, …], "
+        "{\"NAME\": {…}, …} or .jsonl%s",
+        t->path, r->key[i],
+        images && annotations ? "; this looks like COCO, of which jq makes one: the line "
+                                "is in docs/data.md, Packing"
+                              : "");
+}
+
 // Columns in the order in which they are first met.
 static dt_status find_columns(dt_table *t, const rows *r) {
     const char *name;
     json_t *v;
     if (r->key[0]) DT_TRY(add_column(t, "name", DT_TABLE_PLAIN));
     for (size_t i = 0; i < r->n; i++) {
-        if (!json_is_object(r->object[i]))
-            return dt_fail(DT_E_DATA, "%s: row %zu is no object", t->path, i + 1);
+        if (!json_is_object(r->object[i])) return no_row(t, r, i);
         json_object_foreach(r->object[i], name, v) {
             int c = dt_table_find(t, name);
             if (c == 0 && r->key[0])

@@ -92,6 +92,19 @@ static void json_keeps_and_flattens_what_is_nested(void **state) {
     assert_int_equal(dt_table_parse_json(&t, "t.json", "[]", 2, false), DT_E_DATA);
 }
 
+static void several_tables_in_one_json_are_told(void **state) {
+    static const char COCO[] = "{\"info\":{},\"images\":[{\"id\":1,\"file_name\":\"a.jpg\"}],"
+                               "\"annotations\":[]}";
+    static const char OTHER[] = "{\"rows\":[{\"file\":\"a.jpg\"}]}";
+    dt_table t;
+    assert_int_equal(dt_table_parse_json(&t, "t.json", COCO, strlen(COCO), false), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "'images' is no row"));
+    assert_non_null(strstr(dt_error_message(), "looks like COCO"));
+    assert_int_equal(dt_table_parse_json(&t, "t.json", OTHER, strlen(OTHER), false), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "expected [{\"file_name\": …}"));
+    assert_null(strstr(dt_error_message(), "COCO"));
+}
+
 // ---- joining ------------------------------------------------------------------------------------------
 static void write_text(const char *name, const char *text) {
     fixture_write(fixture_path(name), text, strlen(text));
@@ -258,6 +271,7 @@ int main(void) {
         cmocka_unit_test(quotes_line_ends_and_separators),
         cmocka_unit_test(mistakes_have_lines),
         cmocka_unit_test(json_keeps_and_flattens_what_is_nested),
+        cmocka_unit_test(several_tables_in_one_json_are_told),
         cmocka_unit_test(rows_find_their_files),
         cmocka_unit_test(a_join_by_a_column_of_the_names),
         cmocka_unit_test(names_of_digits_stay_as_they_are),
