@@ -8,7 +8,9 @@
 // alone, so each rank of a parallel pack makes it for itself and comes to the same one.
 #define _GNU_SOURCE
 #include "raw.h"
+#include "data/decode/kinds.h"
 #include "data/source/source.h"
+#include "data/source/tar.h"
 #include "table.h"
 
 #include "base/hash.h"
@@ -252,6 +254,27 @@ static bool is_list_file(const char *path) {
     return false;
 }
 
+// What else it can be is told by its first bytes: a damaged tar that is called one stays one.
+static dt_status check_tar(const char *path) {
+    enum { HEAD_BYTES = 512 };
+    uint8_t head[HEAD_BYTES];
+    dt_blob b;
+    const char *dot = strrchr(path, '.');
+    if (dot && strcasecmp(dot, ".tar") == 0) return DT_OK;
+    DT_TRY(dt_blob_open(&b, path));
+    size_t n = b.n_bytes < sizeof head ? (size_t)b.n_bytes : sizeof head;
+    dt_status st = dt_blob_read(&b, 0, head, n);
+    dt_blob_close(&b);
+    DT_TRY(st);
+    if (dt_tar_starts(head, n)) return DT_OK;
+    const dt_kind *k = dt_kind_of_bytes(head, n);
+    return dt_fail(
+        DT_E_DATA,
+        "%s: %s%s (by its first bytes): what is packed is a folder, a list of files (.txt, "
+        ".csv, .tsv, .json, .jsonl), a tar or a set; give its folder or a list that names it",
+        path, k ? "one file of kind " : "no tar", k ? k->name : "");
+}
+
 static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table) {
     bool is_set = false;
     DT_TRY(dt_raw_is_set(source, &is_set));
@@ -259,7 +282,9 @@ static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table
     if (!dt_io_exists(source))
         return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
     if (dt_io_is_dir(source)) return dt_raw_find_folder(f, source);
-    return is_list_file(source) ? dt_raw_find_list(f, source, table) : dt_raw_find_tar(f, source);
+    if (is_list_file(source)) return dt_raw_find_list(f, source, table);
+    DT_TRY(check_tar(source));
+    return dt_raw_find_tar(f, source);
 }
 
 static dt_status make_list(dt_raw_found *f, const char *source, const dt_raw_opts *o,

@@ -14,6 +14,7 @@
 // catalog does not depend on who was faster.
 #include "shard_load.h"
 #include "data/catalog/index_file.h"
+#include "data/decode/kinds.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -132,6 +133,18 @@ static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_bl
     return st;
 }
 
+static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n) {
+    const dt_kind *k = dt_kind_of_bytes(head, n);
+    if (k)
+        return dt_fail(DT_E_DATA,
+                       "%s: one file of kind %s (by its first bytes), no data set: give the folder "
+                       "that it lies in, or pack it (dtrain pack)",
+                       j->path, k->name);
+    return dt_fail(
+        DT_E_DATA,
+        "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file", j->path);
+}
+
 static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_set_options *o) {
     uint8_t head[HEAD_BYTES];
     size_t n_head = 0;
@@ -145,10 +158,7 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_set
     index_path = dt_xprintf("%s.index", j->file ? j->file : j->path);
     const dt_file_format *f = format_of(j->file ? j->file : j->path, head, n_head);
     if (!f)
-        st = dt_fail(DT_E_DATA,
-                     "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, "
-                     "or no data file",
-                     j->path);
+        st = no_format(j, head, n_head);
     else
         j->format = f->name;
     if (st == DT_OK) st = read_index(j, &b, index_path, &usable, &may_replace);

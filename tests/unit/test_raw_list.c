@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "data/raw/raw.h"
+#include "data/source/source.h"
 #include "data_fixture.h"
 
 #include <sys/stat.h>
@@ -122,11 +123,42 @@ static void folders_have_a_depth(void **state) {
     dt_buffer_fini(&name);
 }
 
+// A file that is neither list nor tar is told by what it is, to who packs it and to who opens it as a set.
+static void one_file_is_no_source(void **state) {
+    static const struct {
+        const char *name, *head, *kind;
+    } FILES[] = {{"one.jpg", "\xff\xd8\xff\xe0", "one file of kind jpg"},
+                 {"one.wav", "RIFF....WAVEfmt ", "one file of kind wav"},
+                 {"one.npy", "\x93NUMPY", "one file of kind npy"},
+                 {"one.gif", "GIF89a", "one file of kind gif"}};
+    dt_raw r;
+    dt_set *s;
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        const char *path = fixture_path(FILES[i].name);
+        fixture_write(path, FILES[i].head, strlen(FILES[i].head));
+        assert_int_equal(dt_raw_list(&r, path, NULL), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), FILES[i].kind));
+        assert_non_null(strstr(dt_error_message(), "a folder, a list of files"));
+        assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), FILES[i].kind));
+        assert_non_null(strstr(dt_error_message(), "dtrain pack"));
+    }
+    const char *path = fixture_path("notes");
+    fixture_write(path, "what is this", 12);
+    assert_int_equal(dt_raw_list(&r, path, NULL), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "no tar (by its first bytes)"));
+    path = fixture_path("damaged.tar"); // says where it is damaged
+    fixture_write(path, "\xff\xd8\xff", 3);
+    assert_int_equal(dt_raw_list(&r, path, NULL), DT_E_DATA);
+    assert_null(strstr(dt_error_message(), "kind jpg"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_file_once_in_order),
         cmocka_unit_test(what_is_no_file_is_left_out),
         cmocka_unit_test(folders_have_a_depth),
+        cmocka_unit_test(one_file_is_no_source),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }
