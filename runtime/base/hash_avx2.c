@@ -45,7 +45,7 @@ void hash_avx2_destroy(void *state) {
     XXH3_freeState(state);
 }
 
-enum { STRIPE = 64, BLOCK = 1024, LINE = 64, AHEAD_BYTES = 2048, PRIME32 = 0x9E3779B1 };
+enum { STRIPE = 64, BLOCK = 1024, LINE = 64, AHEAD_BYTES = 2048 };
 
 static inline __m256i load(const void *p) {
     return _mm256_loadu_si256(p);
@@ -59,7 +59,7 @@ static inline __m256i stripe_half(__m256i data, const uint8_t *secret) {
 }
 
 static inline __m256i scramble(__m256i a, const uint8_t *secret) {
-    const __m256i prime = _mm256_set1_epi64x(PRIME32);
+    const __m256i prime = _mm256_set1_epi64x(XXH_PRIME32_1);
     a = _mm256_xor_si256(a, _mm256_srli_epi64(a, 47));
     a = _mm256_xor_si256(a, load(secret));
     __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), prime);
