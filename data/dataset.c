@@ -4,7 +4,7 @@
 // the config. Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "dataset.h"
 
-#include "data/catalog/query.h"
+#include "data/query/query.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

@@ -63,12 +63,12 @@ static bool is_known(const char *ext, const dt_kind **kind) {
     const char *dot = strrchr(ext, '.'), *name = dot ? dot + 1 : ext;
     *kind = dt_kind_of_ext(name);
     if (strcmp(name, "json") == 0) *kind = NULL;
-    return *kind ? (*kind)->image || (*kind)->uses & DT_KIND_AUDIO : strcmp(name, "json") == 0;
+    return *kind ? (*kind)->is_image || (*kind)->uses & DT_KIND_AUDIO : strcmp(name, "json") == 0;
 }
 
 static dt_status check_structure(worker *w, const dt_kind *kind, dt_span bytes) {
     if (!kind) return check_json(bytes);
-    return kind->image ? dt_decode_check(w->decoder, bytes) : check_audio(w, bytes);
+    return kind->is_image ? dt_decode_check(w->decoder, bytes) : check_audio(w, bytes);
 }
 
 // The reason without file, record and member, which are told apart from it.

@@ -2,7 +2,7 @@
 #ifndef DT_LAUNCH_DATA_ROWS_H
 #define DT_LAUNCH_DATA_ROWS_H
 
-#include "data/catalog/query.h"
+#include "data/query/query.h"
 #include "data/source/source.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/catalog/query.h"
+#include "data/query/query.h"
 #include "data/source/source.h"
 
 #include <inttypes.h>

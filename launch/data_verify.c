@@ -2,7 +2,7 @@
 
 #include "launch.h"
 
-#include "data/catalog/query.h"
+#include "data/query/query.h"
 #include "data/verify.h"
 
 #include "base/json.h"

@@ -17,9 +17,30 @@
 #ifndef DT_DATA_CATALOG_H
 #define DT_DATA_CATALOG_H
 
-#include "data/record.h"
+#include "data/file/bytes.h"
 
 #include "base/status.h"
+
+#include <stdbool.h>
+
+#define DT_NO_VALUE UINT32_MAX // a record's cell in a column that it does not have
+
+// A member's bytes: `size` bytes at `offset` of the record's shard.
+typedef struct dt_member {
+    uint32_t ext;  // index into the catalog's extensions
+    bool has_hash; // false where the set was made by others
+    uint64_t offset, size;
+    uint64_t hash; // XXH3-64 of the bytes
+} dt_member;
+
+// One stored item: a key, members (extension -> bytes in some file) and a row of metadata columns. A set
+// (source.h) reads its bytes.
+typedef struct dt_record {
+    uint32_t key; // string of the catalog
+    uint32_t shard;
+    uint32_t first_member, n_members; // sorted as stored
+    uint64_t key_hash;                // XXH3-64 of the key: what splits are made of
+} dt_record;
 
 enum { DT_MAX_COLUMNS = 64, DT_MAX_EXTENSIONS = 1024 };
 

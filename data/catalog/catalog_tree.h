@@ -10,9 +10,11 @@
 #ifndef DT_DATA_CATALOG_TREE_H
 #define DT_DATA_CATALOG_TREE_H
 
-#include "data/record.h"
+#include "data/file/bytes.h"
 
 #include "base/status.h"
+
+#include <stdbool.h>
 
 typedef struct dt_tree_file {
     const char *path; // borrowed

@@ -18,7 +18,7 @@
 // every string against the string buffer, every member against the data file.
 #include "index_file.h"
 #include "catalog_bulk.h"
-#include "data/source/blob.h"
+#include "data/file/blob.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

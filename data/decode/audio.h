@@ -9,9 +9,11 @@
 #ifndef DT_DATA_AUDIO_H
 #define DT_DATA_AUDIO_H
 
-#include "data/record.h"
+#include "data/file/bytes.h"
 
 #include "base/status.h"
+
+#include <stdbool.h>
 
 enum {
     DT_AUDIO_MAX_SAMPLES = 64 << 20, // of a segment, over its channels

@@ -3,7 +3,7 @@
 // WAV is what most sets are made of, and libsndfile allocates at each open; it is so simple that RIFF
 // chunks are walked here with every length checked, and integers of 8 to 32 bits or floats are converted. WAV in
 // other codings (A-law, ADPCM), RF64 and big-endian RIFX go to libsndfile as FLAC and Ogg do, from
-// memory. What libsndfile is given must begin like a sound of kinds.c: its parsers of old formats that
+// memory. What libsndfile is given must begin like a sound of kinds.def: its parsers of old formats that
 // recognise themselves in almost anything stay out of reach.
 //
 // A cut or damaged file is an error where it can be known: WAV whose samples end beyond the file, others by
@@ -13,7 +13,7 @@
 // WAVEFORMATEXTENSIBLE as documented by Microsoft.
 #include "audio.h"
 #include "audio_whole.h"
-#include "kinds.h"
+#include "data/file/kinds.h"
 
 #include "base/arena.h"
 #include "base/vectorize.h"

@@ -3,7 +3,7 @@
 #define DT_DATA_AUDIO_WHOLE_H
 
 #include "audio.h"
-#include "kinds.h"
+#include "data/file/kinds.h"
 
 // Looks at what the container itself states: sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
 // checksums. DT_OK for kinds that state nothing. DT_E_DATA with the place. What follows the last page of an

@@ -1,24 +1,29 @@
 // decode.c: which decoder, and where its pixels go.
 //
-// The first bytes decide (kinds.c): a JPEG named .bmp decodes as what it is. A decoder parses its header,
+// The first bytes decide (kinds.def): a JPEG named .bmp decodes as what it is. A decoder parses its header,
 // asks dt_image_place for memory (the batch slot itself when the size is the one wanted, so that the
 // common case copies nothing), and fills it. A decoder's state is made at the first file of its kind.
 #include "decode.h"
 
 #include "array.h"
 #include "base/arena.h"
-#include "kinds.h"
+#include "data/file/kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DRIVERS = 16 };
+static const dt_image_driver *const DRIVERS[DT_N_KINDS] = {
+#define KIND(...)
+#define IMAGE_KIND(name, ...) [DT_KIND_ID_##name] = &dt_image_##name,
+#include "data/file/kinds.def"
+#undef KIND
+#undef IMAGE_KIND
+};
 
 struct dt_decoder {
     dt_buffer pixels;
-    int n;
-    const dt_image_driver *driver[MAX_DRIVERS]; // those that were needed
-    void *state[MAX_DRIVERS];
+    bool has_state[DT_N_KINDS]; // those that were needed
+    void *state[DT_N_KINDS];
 };
 
 dt_decoder *dt_decoder_create(void) {
@@ -27,19 +32,16 @@ dt_decoder *dt_decoder_create(void) {
 
 void dt_decoder_destroy(dt_decoder *d) {
     if (!d) return;
-    for (int i = 0; i < d->n; i++)
-        if (d->driver[i]->destroy) d->driver[i]->destroy(d->state[i]);
+    for (int i = 0; i < DT_N_KINDS; i++)
+        if (d->has_state[i] && DRIVERS[i]->destroy) DRIVERS[i]->destroy(d->state[i]);
     dt_buffer_fini(&d->pixels);
     free(d);
 }
 
-static void *state_of(dt_decoder *d, const dt_image_driver *driver) {
-    for (int i = 0; i < d->n; i++)
-        if (d->driver[i] == driver) return d->state[i];
-    if (d->n == MAX_DRIVERS) abort(); // more kinds than places: a line of kinds.c too many
-    d->driver[d->n] = driver;
-    d->state[d->n] = driver->create ? driver->create() : NULL;
-    return d->state[d->n++];
+static void *state_of(dt_decoder *d, dt_kind_id kind) {
+    if (!d->has_state[kind] && DRIVERS[kind]->create) d->state[kind] = DRIVERS[kind]->create();
+    d->has_state[kind] = true;
+    return d->state[kind];
 }
 
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out) {
@@ -89,20 +91,20 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
     if (!kind)
         return dt_fail(DT_E_DATA, "not an image (its %zu bytes start like none that dtrain knows)",
                        bytes.n_bytes);
-    if (!kind->image)
+    if (!kind->is_image)
         return dt_fail(DT_E_DATA, "a %s file: images are %s", kind->name,
                        dt_kind_list_images(known, sizeof known));
     if (!(kind->uses & DT_KIND_ARRAY) && want->channels != 1 && want->channels != 3)
         return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d",
                        kind->name, want->channels);
     dt_image_sink sink = {want, &d->pixels};
-    return kind->image->decode(state_of(d, kind->image), bytes, &sink, out);
+    return DRIVERS[kind->id]->decode(state_of(d, kind->id), bytes, &sink, out);
 }
 
 bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, n_head);
-    return kind && kind->image && kind->image->is_raw && !want->box &&
-           kind->image->is_raw(bytes, n_head, want);
+    const dt_image_driver *driver = kind ? DRIVERS[kind->id] : NULL;
+    return driver && driver->is_raw && !want->box && driver->is_raw(bytes, n_head, want);
 }
 
 dt_status dt_decode_check(dt_decoder *d, dt_span bytes) {

@@ -3,8 +3,8 @@
 #ifndef DT_DATA_DECODE_H
 #define DT_DATA_DECODE_H
 
-#include "data/record.h"
-#include "kinds.h"
+#include "data/file/bytes.h"
+#include "data/file/kinds.h"
 
 #include "base/status.h"
 #include "graph/pixel_math.h" // dt_luma
@@ -77,8 +77,11 @@ typedef struct dt_image_driver {
     // NULL: never.
     bool (*is_raw)(dt_span bytes, size_t n_head, const dt_image_want *want);
 } dt_image_driver;
-extern const dt_image_driver dt_image_bmp, dt_image_jpeg, dt_image_png, dt_image_ppm, dt_image_npy,
-    dt_image_fits, dt_image_datum, dt_image_webp;
+#define KIND(...)
+#define IMAGE_KIND(name, ...) extern const dt_image_driver dt_image_##name;
+#include "data/file/kinds.def"
+#undef KIND
+#undef IMAGE_KIND
 
 // Once the size is known: checks the limits and sets all of `out` but the pixels' place, the box included.
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);

@@ -1,8 +1,8 @@
-// decode_datum.c: raw pixels in a Caffe Datum (data/source/datum.h): planes, of 1 channel (grey) or 3 (blue,
+// decode_datum.c: raw pixels in a Caffe Datum (data/file/datum.h): planes, of 1 channel (grey) or 3 (blue,
 // green, red, as OpenCV has them), of bytes or of floats. Floats are rounded and clamped to 0..255: sets
 // that hold other numbers in them are not pictures. An encoded image is no business of this file: the
 // reader of the LMDB hands out the image inside the message.
-#include "data/source/datum.h"
+#include "data/file/datum.h"
 #include "decode.h"
 
 #include <string.h>

@@ -216,4 +216,4 @@ static dt_status jpeg_decode(void *state, dt_span bytes, const dt_image_sink *si
     return st;
 }
 
-const dt_image_driver dt_image_jpeg = {jpeg_decode, jpeg_create, jpeg_destroy_state};
+const dt_image_driver dt_image_jpg = {jpeg_decode, jpeg_create, jpeg_destroy_state};

@@ -12,7 +12,7 @@
 
 #include "base/arena.h"
 #include "data/augment/mix.h"
-#include "data/decode/kinds.h"
+#include "data/file/kinds.h"
 #include "field_image.h"
 
 #include <float.h>

@@ -13,9 +13,11 @@
 #ifndef DT_DATA_CHUNK_H
 #define DT_DATA_CHUNK_H
 
-#include "data/record.h"
+#include "data/file/bytes.h"
 
 #include "base/status.h"
+
+#include <stdbool.h>
 
 enum { DT_PACK_PAGE = 4096 };
 

@@ -5,7 +5,7 @@
 #include "finish.h"
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
-#include "data/source/blob.h"
+#include "data/file/blob.h"
 #include "data/source/source.h"
 #include "duplicates.h"
 

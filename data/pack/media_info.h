@@ -2,7 +2,9 @@
 #ifndef DT_DATA_MEDIA_INFO_H
 #define DT_DATA_MEDIA_INFO_H
 
-#include "data/record.h"
+#include "data/file/bytes.h"
+
+#include <stdbool.h>
 
 typedef struct dt_media_info { // NaN: there is no such thing, or the header does not say
     double width, height, channels, samples, rate;

@@ -4,7 +4,7 @@
 // is a `json` member, a class number a `cls` member, as Python's webdataset expects. A file ends in two
 // zero blocks, and zeros up to a record of 20 blocks as tar writes them. A chunk is a whole number of
 // blocks and holds nothing that depends on its place.
-#include "data/source/tar.h"
+#include "data/file/tar.h"
 #include "pack.h"
 
 #include "base/arena.h"

@@ -12,7 +12,7 @@
 #define DT_DATA_TRANSFORM_H
 
 #include "data/data.h"
-#include "data/record.h"
+#include "data/file/bytes.h"
 
 enum { DT_TRANSFORM_MAX_MEMBERS = 64, DT_TRANSFORM_MAX_COLUMNS = 64 };
 

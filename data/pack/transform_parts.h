@@ -2,7 +2,7 @@
 #ifndef DT_DATA_TRANSFORM_PARTS_H
 #define DT_DATA_TRANSFORM_PARTS_H
 
-#include "data/decode/kinds.h"
+#include "data/file/kinds.h"
 #include "transform.h"
 
 typedef enum dt_transform_encoding {

@@ -1,7 +1,7 @@
 // folder.c: a folder of raw files as a data set, without packing. Handy to look at a set; packing
 // is faster for the disk, checks each record by hash, and is what a long job should read. Each file is
 // a shard of its own with one record, named as `dtrain pack` would (raw.c).
-#include "data/source/source.h"
+#include "folder.h"
 #include "raw.h"
 
 #include <stdlib.h>

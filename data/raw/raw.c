@@ -8,9 +8,9 @@
 // alone, so each rank of a parallel pack makes it for itself and comes to the same one.
 #define _GNU_SOURCE
 #include "raw.h"
-#include "data/decode/kinds.h"
+#include "data/file/kinds.h"
+#include "data/file/tar.h"
 #include "data/source/source.h"
-#include "data/source/tar.h"
 #include "table.h"
 
 #include "base/hash.h"

@@ -5,11 +5,11 @@
 // share a key (a.jpg, a.json), or if it has members that only sets have (cls, json); else each entry is a
 // raw file. A JSON file is one if it lists shards (wids, MDS). Patterns of several shards, LMDBs and the like are always sets.
 #include "data/catalog/index_file.h"
-#include "data/source/blob.h"
+#include "data/file/blob.h"
+#include "data/file/tar.h"
 #include "data/source/collection.h"
 #include "data/source/shard_list.h"
 #include "data/source/source.h"
-#include "data/source/tar.h"
 #include "raw.h"
 
 #include "base/io.h"

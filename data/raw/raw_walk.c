@@ -7,9 +7,9 @@
 // What is data: by extension; a file with another extension or none, by its first bytes; text (.txt,
 // .csv, .tsv, .dat) if it begins with numbers, so that label tables and notes are left out.
 #define _GNU_SOURCE
-#include "data/decode/kinds.h"
-#include "data/source/blob.h"
-#include "data/source/tar.h"
+#include "data/file/blob.h"
+#include "data/file/kinds.h"
+#include "data/file/tar.h"
 #include "raw.h"
 #include "table.h"
 

@@ -15,8 +15,8 @@
 //
 // The tree is walked once (lmdb_tree.c) and its entries gathered, 24 bytes and the key each; values are
 // only looked at where the layout needs it.
-#include "data/decode/decode.h"
-#include "datum.h"
+#include "data/file/datum.h"
+#include "data/file/kinds.h"
 #include "lmdb_tree.h"
 #include "source.h"
 

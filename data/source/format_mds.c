@@ -8,8 +8,8 @@
 // encoding bytes image.<what its first bytes say>, an array image.<type> without its header. A sample has
 // no name: its key is the shard's and its number. Pickles are left out: reading one runs what is in it.
 // Format: mosaicml-streaming, streaming/base/format/mds.
-#include "data/decode/decode.h"
-#include "peek.h"
+#include "data/file/kinds.h"
+#include "data/file/peek.h"
 #include "source.h"
 
 #include "base/arena.h"

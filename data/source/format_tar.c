@@ -6,8 +6,8 @@
 // __x__ are skipped; a repeated extension within a record is an error. Small `json` members and
 // `cls`-like members become metadata columns, so that view, split and class fields work on sets made
 // elsewhere. An index of another program beside the tar spares the walk (tar_index.h).
+#include "data/file/tar.h"
 #include "source.h"
-#include "tar.h"
 #include "tar_index.h"
 
 #include "base/log.h"

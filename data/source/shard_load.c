@@ -14,7 +14,7 @@
 // catalog does not depend on who was faster.
 #include "shard_load.h"
 #include "data/catalog/index_file.h"
-#include "data/decode/kinds.h"
+#include "data/file/kinds.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

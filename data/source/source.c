@@ -11,6 +11,7 @@
 #include "source.h"
 #include "collection.h"
 #include "data/catalog/index_file.h"
+#include "data/raw/folder.h"
 #include "shard_load.h"
 
 #include "base/arena.h"

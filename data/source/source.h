@@ -4,9 +4,9 @@
 #ifndef DT_DATA_SOURCE_H
 #define DT_DATA_SOURCE_H
 
-#include "blob.h"
 #include "data/catalog/catalog.h"
-#include "peek.h"
+#include "data/file/blob.h"
+#include "data/file/peek.h"
 #include "shard_map.h"
 
 #include "base/hash.h"
@@ -55,9 +55,6 @@ dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes);
 // What a member adds to the columns of the record added last: the top level of `json` (over 64 KiB it is
 // data, not metadata), the text of `cls` and the like.
 dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t size);
-
-// A folder of raw files: appends their records. (data/raw/folder.c, which stands on this folder)
-dt_status dt_folder_load(dt_catalog *c, const char *path);
 
 // ---- sets ----------------------------------------------------------------------------------------
 // One item of data.path.

@@ -13,7 +13,7 @@
 //
 // Formats: DALI tools/wds2idx.py; Megatron Energon itar.py.
 #include "tar_index.h"
-#include "tar.h"
+#include "data/file/tar.h"
 
 #include "base/arena.h"
 #include "base/io.h"

@@ -18,7 +18,7 @@
 // Formats: RFC 1952 (gzip), RFC 8878 (zstd), by zlib and libzstd.
 #define _GNU_SOURCE // OFD locks
 #include "unpack.h"
-#include "data/record.h"
+#include "data/file/bytes.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

@@ -3,7 +3,7 @@
 #ifndef DT_DATA_UNPACK_H
 #define DT_DATA_UNPACK_H
 
-#include "blob.h"
+#include "data/file/blob.h"
 
 #include <stdbool.h>
 

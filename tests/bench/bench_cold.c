@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "data/dataset.h"
-#include "data/source/tar.h"
+#include "data/file/tar.h"
 
 #include <fcntl.h>
 #include <stdio.h>

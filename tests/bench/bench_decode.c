@@ -13,8 +13,8 @@
 #include "config/config.h"
 #include "data/augment/augment.h"
 #include "data/decode/decode.h"
-#include "data/source/blob.h"
-#include "data/source/tar.h"
+#include "data/file/blob.h"
+#include "data/file/tar.h"
 
 #include <stdio.h>
 #include <stdlib.h>

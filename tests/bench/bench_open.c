@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "data/data.h"
-#include "data/record.h"
-#include "data/source/tar.h"
+#include "data/file/bytes.h"
+#include "data/file/tar.h"
 
 #include <jpeglib.h>
 #include <stdio.h>

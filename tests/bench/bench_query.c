@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
-#include "data/catalog/query.h"
+#include "data/query/query.h"
 #include "data/source/source.h"
 
 #include <stdio.h>

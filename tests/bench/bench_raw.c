@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "data/dataset.h"
-#include "data/source/tar.h"
+#include "data/file/tar.h"
 
 #include <fcntl.h>
 #include <pthread.h>

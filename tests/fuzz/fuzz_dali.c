@@ -1,6 +1,6 @@
 // fuzz_dali.c: any bytes as DALI's index of a tar. Must answer, never crash; every member it gives is a
 // block-aligned part of the tar.
-#include "data/source/tar.h"
+#include "data/file/tar.h"
 #include "data/source/tar_index.h"
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // fuzz_datum.c: any bytes as a Caffe Datum, read and decoded. Must answer, never crash; data and floats of
 // what it accepts lie inside the message.
 #include "data/decode/decode.h"
-#include "data/source/datum.h"
+#include "data/file/datum.h"
 
 #include <stdint.h>
 #include <stdlib.h>

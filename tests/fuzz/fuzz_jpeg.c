@@ -19,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static dt_resizer *resizer;
     static uint8_t out[40 * 40 * 3];
     if (!decoder) decoder = dt_decoder_create(), resizer = dt_resizer_create();
-    if (n_bytes < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return 0; // told by kinds.c
-    fuzz_picture(&dt_image_jpeg, data, n_bytes);
+    if (n_bytes < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return 0; // told by kinds.def
+    fuzz_picture(&dt_image_jpg, data, n_bytes);
     uint64_t h = dt_hash64(data, n_bytes), h2 = dt_hash64(&h, sizeof h);
     uint32_t r[4] = {(uint32_t)h, (uint32_t)(h >> 32), (uint32_t)h2, (uint32_t)(h2 >> 32)};
     dt_image_want want = {.channels = r[0] & 1 ? 3 : 1,

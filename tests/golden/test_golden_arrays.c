@@ -4,8 +4,8 @@
 
 #include "base/io.h"
 #include "data/decode/array.h"
-#include "data/source/blob.h"
-#include "data/source/tar.h"
+#include "data/file/blob.h"
+#include "data/file/tar.h"
 
 static dt_safetensors *golden;
 static dt_decoder *decoder;

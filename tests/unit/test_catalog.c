@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "data/catalog/index_file.h"
+#include "data/file/blob.h"
 #include "data/loader/fields.h"
-#include "data/source/blob.h"
 #include "data_fixture.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/expression.h"
 #include "data/catalog/index_file.h"
-#include "data/catalog/query.h"
+#include "data/query/query.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 

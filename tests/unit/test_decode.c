@@ -9,8 +9,8 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "data/decode/decode.h"
-#include "data/source/blob.h"
-#include "data/source/tar.h"
+#include "data/file/blob.h"
+#include "data/file/tar.h"
 #include "golden/decode_golden.h"
 #include "golden/resize_golden.h"
 

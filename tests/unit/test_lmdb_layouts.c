@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "data/decode/decode.h"
-#include "data/source/datum.h"
+#include "data/file/datum.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "data/file/tar.h"
 #include "data/source/source.h"
-#include "data/source/tar.h"
 #include "data_fixture.h"
 
 #include <pthread.h>

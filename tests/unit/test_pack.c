@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "data/file/blob.h"
+#include "data/file/tar.h"
 #include "data/raw/pattern.h"
-#include "data/source/blob.h"
 #include "data/source/source.h"
-#include "data/source/tar.h"
 #include "data_fixture.h"
 
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "data/dataset.h"
-#include "data/source/tar.h"
+#include "data/file/tar.h"
 #include "data_fixture.h"
 
 #include <fcntl.h>

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
+#include "data/file/tar.h"
 #include "data/source/source.h"
-#include "data/source/tar.h"
 #include "data/source/unpack.h"
 #include "data_fixture.h"
 

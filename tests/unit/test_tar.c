@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
+#include "data/file/tar.h"
 #include "data/source/source.h"
-#include "data/source/tar.h"
 #include "data_fixture.h"
 
 static uint8_t tar_bytes[1 << 16];

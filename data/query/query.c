@@ -2,7 +2,7 @@
 //
 // Expressions are parsed once and become SQL once a group, as the same name may be text here, a number
 // there, and unknown to a third. Groups are asked part by part, so rows come in the order of records.
-#include "expression.h"
+#include "data/catalog/expression.h"
 #include "query_internal.h"
 
 #include "base/arena.h"

@@ -1,4 +1,4 @@
-// kinds.h: the kinds of files that hold samples. One table (kinds.c) from which packing knows what is
+// kinds.h: the kinds of files that hold samples. One table (kinds.def) from which packing knows what is
 // data, a field knows what is a picture, and a decoder is picked. A new kind is one line there.
 #ifndef DT_DATA_KINDS_H
 #define DT_DATA_KINDS_H
@@ -10,11 +10,21 @@
 // What a kind can be used as; none: known only so that a message can name it.
 enum { DT_KIND_PICTURE = 1, DT_KIND_AUDIO = 2, DT_KIND_ARRAY = 4 };
 
+#define KIND(name, uses, exts, ...)       DT_KIND_ID_##name,
+#define IMAGE_KIND(name, uses, exts, ...) DT_KIND_ID_##name,
+typedef enum dt_kind_id {
+#include "kinds.def"
+    DT_N_KINDS
+} dt_kind_id;
+#undef KIND
+#undef IMAGE_KIND
+
 typedef struct dt_kind {
-    const char *name;                    // its usual extension
-    unsigned uses;                       // bits of the above
-    const char *exts;                    // separated by spaces, lower case
-    const struct dt_image_driver *image; // decodes it to pixels (decode.h), or NULL
+    const char *name; // its usual extension
+    dt_kind_id id;
+    unsigned uses;    // bits of the above
+    const char *exts; // separated by spaces, lower case
+    bool is_image;    // decodes to pixels (decode.h)
     const char *magic[6];
 } dt_kind;
 

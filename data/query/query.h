@@ -11,7 +11,7 @@
 #ifndef DT_DATA_QUERY_H
 #define DT_DATA_QUERY_H
 
-#include "catalog.h"
+#include "data/catalog/catalog.h"
 
 typedef struct dt_query dt_query;
 

@@ -6,15 +6,15 @@
 //
 // A database that another program changed, or an old one, has no checksums that hold (catalog_vfs.c): it
 // is compared with the indexes before it is asked, so that it says of a record what training reads.
-#include "catalog_db.h"
-#include "catalog_vfs.h"
-#include "expression.h"
+#include "data/catalog/catalog_db.h"
+#include "data/catalog/catalog_vfs.h"
+#include "data/catalog/expression.h"
 #include "query_internal.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
-#include "data/source/blob.h"
+#include "data/file/blob.h"
 #include "data/source/collection.h"
 
 #include <stdio.h>

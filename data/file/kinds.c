@@ -1,0 +1,66 @@
+// kinds.c: what a file is, by the lines of kinds.def.
+#include "kinds.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const dt_kind KINDS[] = {
+#define KIND(name, uses, exts, ...) {#name, DT_KIND_ID_##name, uses, exts, false, {__VA_ARGS__}},
+#define IMAGE_KIND(name, uses, exts, ...)                                                          \
+    {#name, DT_KIND_ID_##name, uses, exts, true, {__VA_ARGS__}},
+#include "kinds.def"
+#undef KIND
+#undef IMAGE_KIND
+};
+enum { N_MAGIC = 6 };
+
+static bool begins_with(const uint8_t *head, size_t n, const char *magic) {
+    size_t k = strlen(magic);
+    if (n < k) return false;
+    for (size_t i = 0; i < k; i++)
+        if (magic[i] != '?' && (uint8_t)magic[i] != head[i]) return false;
+    return true;
+}
+
+const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes) {
+    for (int i = 0; i < DT_N_KINDS; i++)
+        for (int k = 0; k < N_MAGIC && KINDS[i].magic[k]; k++)
+            if (begins_with(head, n_bytes, KINDS[i].magic[k])) return &KINDS[i];
+    return NULL;
+}
+
+static bool has_word(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *p = words; n > 0 && *p; p += strspn(p, " ")) {
+        size_t k = strcspn(p, " ");
+        if (k == n && strncasecmp(p, word, n) == 0) return true;
+        p += k;
+    }
+    return false;
+}
+
+const dt_kind *dt_kind_of_ext(const char *ext) {
+    for (int i = 0; i < DT_N_KINDS; i++)
+        if (has_word(KINDS[i].exts, ext)) return &KINDS[i];
+    return NULL;
+}
+
+const dt_kind *dt_kind_of_name(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dt_kind_of_ext(dot ? dot + 1 : name);
+}
+
+const char *dt_kind_list_images(char *buf, size_t cap) {
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < DT_N_KINDS; i++)
+        if (KINDS[i].is_image && at < cap)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%s", at ? ", " : "", KINDS[i].name);
+    return buf;
+}
+
+const char *dt_image_extension(const uint8_t *head, size_t n_bytes) {
+    const dt_kind *k = dt_kind_of_bytes(head, n_bytes);
+    return k ? k->name : NULL;
+}
