@@ -157,6 +157,7 @@ dt_status launch_with_comm(dt_config *c,
             dt_error_clear();
     }
     dt_comm_destroy(comm);
+    dt_log_close();
     return st;
 }
 

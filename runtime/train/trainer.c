@@ -703,7 +703,6 @@ static void close_trainer(trainer *t) {
     free(t->resume_path);
     free(t->run_dir);
     free(t->checkpoint_dir);
-    dt_log_close();
 }
 
 dt_status dt_trainer_train(const dt_trainer_args *a, dt_trainer_outcome *out) {
