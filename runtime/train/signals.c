@@ -3,7 +3,7 @@
 //
 // No thread that computes may run a handler: up to 3.11, oneDNN's generated matrix products for AVX2
 // and AVX-512 use the stack pointer as one more register and let it point into the heap (oneDNN issue
-// 4845), and there the kernel would write the handler's frame. So the calling thread blocks the three
+// 4845), and there the kernel would write the handler's frame. So the calling thread blocks these
 // signals, all threads that it makes inherit that, and the one that does not only waits for them.
 
 #include "train/signals.h"
@@ -18,14 +18,33 @@
 #include <time.h>
 #include <unistd.h>
 
+static const struct {
+    int sig;
+    const char *name;
+} TAKEN[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
+enum { N_TAKEN = sizeof TAKEN / sizeof *TAKEN };
+
+// Of the first signal; written before `pending`, once.
+static struct timespec since;
 static atomic_int pending;
-static struct timespec since; // written before `pending`, once
+
+static double seconds(const struct timespec *t) {
+    return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
+}
 
 static void on_signal(int sig) {
-    int before = atomic_load(&pending);
-    if (sig == SIGINT && before == SIGINT) _exit(128 + SIGINT);
-    if (!before) clock_gettime(CLOCK_MONOTONIC, &since);
-    atomic_store(&pending, sig);
+    static struct timespec interrupted; // by the first SIGINT
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!atomic_load(&pending)) {
+        since = now;
+        atomic_store(&pending, sig);
+    }
+    if (sig != SIGINT) return;
+    if (!interrupted.tv_sec && !interrupted.tv_nsec)
+        interrupted = now;
+    else if (seconds(&now) - seconds(&interrupted) > DT_SIGNALS_APART_S)
+        _exit(128 + SIGINT);
 }
 
 static void *take_signals(void *set) {
@@ -37,15 +56,17 @@ static void *take_signals(void *set) {
 
 static void install(void) {
     static sigset_t set; // read by the thread when it starts
+    struct sigaction before;
     sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGUSR1);
+    for (int i = 0; i < N_TAKEN; i++) sigaddset(&set, TAKEN[i].sig);
     // two at once run one after the other
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART, .sa_mask = set};
-    sigaction(SIGTERM, &a, NULL);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGUSR1, &a, NULL);
+    for (int i = 0; i < N_TAKEN; i++) {
+        sigaction(TAKEN[i].sig, NULL, &before);
+        // nohup(1): the run outlives its terminal. SIGINT is ignored behind every `&` of a script
+        if (TAKEN[i].sig == SIGHUP && before.sa_handler == SIG_IGN) continue;
+        sigaction(TAKEN[i].sig, &a, NULL);
+    }
     pthread_t thread;
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, take_signals, &set) == 0)
@@ -64,19 +85,12 @@ bool dt_signals_pending(void) {
 }
 
 double dt_signals_age_s(void) {
-    if (!atomic_load(&pending)) return 0.0;
-    return dt_clock_s() - ((double)since.tv_sec + 1e-9 * (double)since.tv_nsec);
+    return atomic_load(&pending) ? dt_clock_s() - seconds(&since) : 0.0;
 }
 
 const char *dt_signals_name(void) {
-    switch (atomic_load(&pending)) {
-    case SIGTERM:
-        return "SIGTERM";
-    case SIGINT:
-        return "SIGINT";
-    case SIGUSR1:
-        return "SIGUSR1";
-    default:
-        return "";
-    }
+    int sig = atomic_load(&pending);
+    for (int i = 0; i < N_TAKEN; i++)
+        if (TAKEN[i].sig == sig) return TAKEN[i].name;
+    return "";
 }

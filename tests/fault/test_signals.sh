@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SIGTERM, SIGINT and SIGUSR1 to a process, SIGUSR1 to mpirun, SIGUSR1 to one rank of two: the step is
+# SIGTERM, SIGINT, SIGUSR1 and SIGHUP to a process, SIGUSR1 to mpirun, SIGUSR1 to one rank of two: the step is
 # finished, the state saved, exit 75; the same command again ends with the undisturbed run's weights.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
@@ -25,6 +25,7 @@ stop_and_resume() { # run, signal, whom (launcher or rank), weights that must co
     kill "-$signal" "$target"
     wait $pid || rc=$?
     [ $rc = 75 ] || fail "SIG$signal to $whom of $run gave exit $rc, not 75"
+    grep -q 'stopped after step' "$work/runs/$run/log" || fail "$run: its log does not say that it was stopped"
     [ "$(calm "$run" "$@")" = "$want" ] || fail "$run: other weights after resuming"
     echo "SIG$signal to $run: exit 75, resumed to the same weights"
 }
@@ -49,11 +50,31 @@ pid=$!
 wait_for_step masks
 got=$(takers $pid)
 [ "$got" = signals ] || fail "SIGTERM can come to these threads: ${got//$'\n'/, }"
-kill $pid
+kill -HUP $pid
 rc=0
 wait $pid || rc=$?
-[ $rc = 75 ] || fail "SIGTERM to masks gave exit $rc, not 75"
-echo "one thread of its own takes SIGTERM"
+[ $rc = 75 ] || fail "SIGHUP to masks gave exit $rc, not 75"
+echo "one thread of its own takes signals; SIGHUP: exit 75"
+
+# SIGHUP that is ignored stays so; SIGINT twice at once is what timeout(1) makes of one; a second one later ends
+# the process, here in a step of a second
+second() { # seconds between, exit code, override …
+    local rc=0 gap=$1 want=$2
+    shift 2
+    (trap '' HUP; exec "$DTRAIN" "$config" "${common[@]}" "$@" run.name="second-$want" >/dev/null 2>"$work/log") &
+    pid=$!
+    wait_for_step "second-$want"
+    kill -HUP $pid
+    kill -INT $pid
+    sleep "$gap"
+    kill -INT $pid 2>/dev/null || true
+    wait $pid || rc=$?
+    [ $rc = "$want" ] || fail "a second SIGINT after $gap s: exit $rc, not $want"
+}
+second 0.01 75
+grep -q 'by SIGINT' "$work/log" || fail "SIGHUP was ignored, and is said to have stopped it"
+second 0.4 130 train.global_batch=52 train.micro_batch=52 data.fields.iris.size='[112,112]'
+echo "a second SIGINT ends at once, unless it comes with the first"
 
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     launcher=("${ranks[@]}" 2)
@@ -78,6 +99,12 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     [ $rc = 75 ] || fail "SIGUSR1 before step 0 gave exit $rc, not 75"
     [ "$(calm early "${launcher[@]}")" = "$want" ] || fail "early: other weights after resuming"
     echo "SIGUSR1 before step 0: exit 75, resumed to the same weights"
+
+    # the keyboard's SIGINT goes to all processes of the foreground: to this script, which passes it on as SIGUSR1, and
+    # not to mpirun
+    session() { cut -d' ' -f6 "/proc/$1/stat"; }
+    theirs=$(mpi 1 sh -c 'cut -d" " -f6 "/proc/$PPID/stat"')
+    [ "$theirs" != "$(session $$)" ] || fail "mpirun gets what the keyboard sends to the script"
 
     # what all ranks know is said once, and said before the launcher ends the job
     rc=0
