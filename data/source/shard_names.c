@@ -103,19 +103,34 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static dt_status expand_glob(const char *pattern, dt_names *out) {
+static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) {
+    *matched = true;
     if (dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) return dt_names_add(out, pattern);
     glob_t g;
-    int failed = glob(pattern, GLOB_NOSORT, NULL, &g);
-    if (failed != 0) {
+    *matched = glob(pattern, GLOB_NOSORT, NULL, &g) == 0;
+    if (!*matched) {
         globfree(&g);
-        return dt_fail(DT_E_DATA, "%s: no file matches", pattern);
+        return DT_OK;
     }
     qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, compare_names);
     dt_status st = DT_OK;
     for (size_t i = 0; i < g.gl_pathc && st == DT_OK; i++) st = dt_names_add(out, g.gl_pathv[i]);
     globfree(&g);
     return st;
+}
+
+// Every alternative must match something: a part of the data that is missing would else be missed by
+// nobody. What the others match is in the list all the same, so that a caller can tell part from nothing.
+static dt_status expand_globs(const char *whole, const dt_names *patterns, dt_names *out) {
+    const char *none = NULL;
+    for (size_t i = 0; i < patterns->n; i++) {
+        bool matched;
+        DT_TRY(expand_glob(patterns->name[i], out, &matched));
+        if (!matched && !none) none = patterns->name[i];
+    }
+    if (!none) return DT_OK;
+    if (strcmp(none, whole) == 0) return dt_fail(DT_E_DATA, "%s: no file matches", none);
+    return dt_fail(DT_E_DATA, "%s (of %s): no file matches", none, whole);
 }
 
 // Parts of a copy of `pattern` between "::".
@@ -129,8 +144,9 @@ static dt_status expand_joined(const char *pattern, bool files, dt_names *out) {
         st = files && dt_io_exists(at) ? dt_names_add(&braces, at) : expand(at, 0, &braces);
         at = next ? next + 2 : NULL;
     }
-    for (size_t i = 0; i < braces.n && st == DT_OK; i++)
-        st = files ? expand_glob(braces.name[i], out) : dt_names_add(out, braces.name[i]);
+    if (files && st == DT_OK) st = expand_globs(pattern, &braces, out);
+    for (size_t i = 0; !files && i < braces.n && st == DT_OK; i++)
+        st = dt_names_add(out, braces.name[i]);
     dt_names_fini(&braces);
     free(copy);
     return st;

@@ -21,7 +21,8 @@ void dt_names_fini(dt_names *l);
 
 // "a-{00..02}.tar::b-{x,y}.tar" -> 5 heap strings. DT_E_USAGE for a brace that is no pattern.
 dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n);
-// The same and files that are there: *, ? and [ ], sorted by their bytes. Appends. DT_E_DATA: none match.
+// The same and files that are there: *, ? and [ ], sorted by their bytes. Appends. DT_E_DATA: a part
+// of it (an alternative, what is between "::") matches none; what the others match is appended then too.
 dt_status dt_expand_files(const char *pattern, dt_names *out);
 
 // WebDataset's rule: the key is everything before the first dot of the basename, the extension what

@@ -71,6 +71,10 @@ expect 3 "small-000001.tar" "$DTRAIN" "$config" data.path="$tars" run.name=d3
 # check says of data that is there what training would; of data that is not, that it is not
 expect 0 "missing.lmdb: no such data set|without the data" "$DTRAIN" check "$config" data.path="$work/missing.lmdb"
 expect 0 "missing-*.tar: no file matches|without the data" "$DTRAIN" check "$config" data.path="$work/missing-*.tar"
+# a part that is there is data, whichever it is, and a part that is not is missed
+expect 3 "missing-*.tar (of|: no file matches" "$DTRAIN" check "$config" data.path="$work/{missing,small}-*.tar"
+expect 3 "missing-*.tar (of|: no file matches" "$DTRAIN" check "$config" data.path="$work/{small,missing}-*.tar"
+expect 3 "missing-*.tar (of|: no file matches" "$DTRAIN" check "$config" data.path="$work/missing-*.tar::$work/small-*.tar"
 expect 3 "cut.lmdb" "$DTRAIN" check "$config" data.path="$work/cut.lmdb"
 expect 3 "small-000001.tar" "$DTRAIN" check "$config" data.path="$tars"
 expect 3 "missing.tar: no such data set" "$DTRAIN" check "$config" data.path="[$work/small-000000.tar, $work/missing.tar]"
