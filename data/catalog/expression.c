@@ -11,6 +11,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,13 +19,20 @@
 #include <string.h>
 #include <strings.h>
 
+// As SQLite has it: whole numbers of 64 bits stay whole, for beyond 2^53 a double tells them apart no more.
+typedef struct number {
+    bool is_whole;
+    int64_t whole;
+    double real;
+} number;
+
 typedef enum token_kind { T_END, T_NAME, T_NUMBER, T_TEXT, T_WORD, T_SIGN } token_kind;
 
 typedef struct token {
     token_kind kind;
     size_t at, n;     // in the text
     const char *text; // name or text, unquoted; keyword in lower case; sign
-    double number;
+    number number;
 } token;
 
 typedef enum value_kind { V_NAME, V_NUMBER, V_TEXT } value_kind;
@@ -33,7 +41,7 @@ typedef struct value {
     value_kind kind;
     int index; // of the name, or the parameter's number
     const char *text;
-    double number;
+    number number;
 } value;
 
 typedef enum node_kind { N_OR, N_AND, N_NOT, N_COMPARE, N_IN, N_LIKE, N_BETWEEN, N_NULL } node_kind;
@@ -138,6 +146,19 @@ static void read_quoted(dt_expr *e, token *t, char quote) {
     if (!s[end]) fail_at(e, t->at, t->n, "the closing quote is missing");
 }
 
+// All of `s`, of n bytes; false where it is none, or no finite one.
+static bool parse_number(const char *s, size_t n, number *out) {
+    char *end;
+    *out = (number){.real = strtod(s, &end)};
+    if (n == 0 || end != s + n || !isfinite(out->real)) return false;
+    size_t sign = *s == '-' || *s == '+';
+    if (sign + strspn(s + sign, "0123456789") != n) return true;
+    errno = 0;
+    out->whole = strtoll(s, NULL, 10);
+    out->is_whole = errno == 0;
+    return true;
+}
+
 static void read_number(dt_expr *e, token *t) {
     const char *s = e->text + t->at, *p = s + (*s == '-' || *s == '+');
     p += strspn(p, "0123456789");
@@ -146,11 +167,9 @@ static void read_number(dt_expr *e, token *t) {
         const char *x = p + 1 + (p[1] == '-' || p[1] == '+');
         if (isdigit((unsigned char)*x)) p = x + strspn(x, "0123456789");
     }
-    char *end;
     t->kind = T_NUMBER;
     t->n = (size_t)(p - s);
-    t->number = strtod(s, &end);
-    if (end != p || !isfinite(t->number) || is_name_part(*p))
+    if (!parse_number(s, t->n, &t->number) || is_name_part(*p))
         fail_at(e, t->at, t->n + is_name_part(*p),
                 "not a number; names that begin with a digit want \"quotes\"");
 }
@@ -430,11 +449,9 @@ typedef struct sql_writer {
     sqlite3_str *out;
 } sql_writer;
 
-static bool is_number_text(const char *s) {
-    char *end;
-    if (!*s || s[strspn(s, "+-.0123456789eE")]) return false;
-    double v = strtod(s, &end);
-    return !*end && isfinite(v);
+static bool is_number_text(const char *s, number *out) {
+    size_t n = strspn(s, "+-.0123456789eE"); // no hexadecimal, no "nan"
+    return !s[n] && parse_number(s, n, out);
 }
 
 // How two values meet: as they are, as numbers, or as text.
@@ -452,8 +469,9 @@ static meeting meet(const sql_writer *w, const value *a, const value *b) {
     if (is_text_column(w, a) && is_number(w, b)) return AS_NUMBERS;
     if (is_text_column(w, b) && is_number(w, a)) return AS_NUMBERS;
     // a column of numbers and a text that is none have only text in common
-    if (b->kind == V_TEXT && is_number(w, a) && !is_number_text(b->text)) return AS_TEXT;
-    if (a->kind == V_TEXT && is_number(w, b) && !is_number_text(a->text)) return AS_TEXT;
+    number v;
+    if (b->kind == V_TEXT && is_number(w, a) && !is_number_text(b->text, &v)) return AS_TEXT;
+    if (a->kind == V_TEXT && is_number(w, b) && !is_number_text(a->text, &v)) return AS_TEXT;
     return AS_IS;
 }
 
@@ -554,10 +572,13 @@ static void number_of(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
         return;
     }
     const char *s = type == SQLITE_TEXT ? (const char *)sqlite3_value_text(argv[0]) : NULL;
-    if (s && is_number_text(s))
-        sqlite3_result_double(ctx, strtod(s, NULL));
-    else
+    number v;
+    if (!s || !is_number_text(s, &v))
         sqlite3_result_null(ctx);
+    else if (v.is_whole)
+        sqlite3_result_int64(ctx, v.whole);
+    else
+        sqlite3_result_double(ctx, v.real);
 }
 
 dt_status dt_expr_prepare_db(sqlite3 *db) {
@@ -568,9 +589,12 @@ dt_status dt_expr_prepare_db(sqlite3 *db) {
 
 void dt_expr_bind(const dt_expr *e, sqlite3_stmt *s) {
     for (int i = 0; i < e->n_literals; i++) {
-        if (e->literals[i]->kind == V_NUMBER)
-            sqlite3_bind_double(s, i + 1, e->literals[i]->number);
+        const value *v = e->literals[i];
+        if (v->kind != V_NUMBER)
+            dt_catalog_db_bind(s, i + 1, v->text);
+        else if (v->number.is_whole)
+            sqlite3_bind_int64(s, i + 1, v->number.whole);
         else
-            dt_catalog_db_bind(s, i + 1, e->literals[i]->text);
+            sqlite3_bind_double(s, i + 1, v->number.real);
     }
 }

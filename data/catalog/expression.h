@@ -18,6 +18,7 @@
 // What it means is what SQL means by it, as SQLite evaluates it: a record without a value passes no test
 // of that column but `is null`, and neither does it pass the test's negation. A number and a column of
 // text compare as numbers, and values that are none do not match; otherwise text compares by bytes.
+// Whole numbers of 64 bits compare as such, exactly, with each other and with others.
 // `like` takes % and _, escaped by \, and ignores the case of ASCII letters. true and false are the
 // texts 'true' and 'false', as JSON metadata has them.
 //

@@ -15,6 +15,7 @@
 #include "data/source/source.h"
 #include "data_fixture.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 // Ten records: a mixed column, a text that looks like numbers, numbers, and what lacks values.
@@ -216,6 +217,84 @@ static void lengths_are_capped(void **state) {
     free(text);
 }
 
+// ---- whole numbers of 64 bits ------------------------------------------------------------------------
+// Near the places where a double or an int64_t ends; a tenth have a fraction or an exponent.
+static void write_number(char *out, size_t cap, uint64_t *seed) {
+    static const int64_t NEAR[] = {
+        0, INT64_C(1) << 53, -(INT64_C(1) << 53), INT64_C(1) << 60, INT64_MAX - 4, INT64_MIN + 4};
+    static const char *const OTHERS[] = {"9007199254740992.0",
+                                         "-9007199254740994.0",
+                                         "1152921504606846976.",
+                                         "9223372036854775808",
+                                         "-9223372036854775809",
+                                         "1e19",
+                                         "0.5",
+                                         "-2.5"};
+    uint64_t r = *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    if (r >> 60 == 0)
+        snprintf(out, cap, "%s", OTHERS[(r >> 33) % (sizeof OTHERS / sizeof *OTHERS)]);
+    else
+        snprintf(out, cap, "%" PRId64,
+                 NEAR[(r >> 33) % (sizeof NEAR / sizeof *NEAR)] + (int64_t)(r >> 40) % 9 - 4);
+}
+
+static int64_t bits_of(sqlite3 *db, const char *condition) {
+    char *sql = dt_xprintf("SELECT coalesce(sum(1 << i), 0) FROM t WHERE %s", condition);
+    sqlite3_stmt *s;
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    int64_t bits = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    free(sql);
+    return bits;
+}
+
+// SQLite reads the same text as SQL; to us the column is text, as such numbers are in catalogs.
+static void whole_numbers_compare_exactly(void **state) {
+    enum { N = 48, ROUNDS = 1000 };
+    static const char *const FORMS[] = {"v = %s",
+                                        "v != %s",
+                                        "v < %s",
+                                        "v <= %s",
+                                        "%s < v",
+                                        "v >= %s",
+                                        "v > %s",
+                                        "v between %s and 9007199254740995",
+                                        "v in (3, %s, 9007199254740993)",
+                                        "not v < %s"};
+    uint64_t seed = 1, n;
+    char number[32], text[128];
+    sqlite3 *db;
+    dt_query *q;
+    dt_catalog *c = dt_catalog_create();
+    assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "CREATE TABLE t(i, v NUMERIC)", NULL, NULL, NULL), SQLITE_OK);
+    dt_catalog_add_shard(c, "x.bin", 100);
+    for (int i = 0; i < N; i++) {
+        write_number(number, sizeof number, &seed);
+        snprintf(text, sizeof text, "INSERT INTO t VALUES(%d, CAST('%s' AS NUMERIC))", i, number);
+        assert_int_equal(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+        snprintf(text, sizeof text, "r%02d", i);
+        dt_catalog_add_record(c, 0, text);
+        dt_catalog_add_member(c, "jpg", (uint64_t)i, 1, NULL);
+        dt_catalog_set(c, "v", number);
+    }
+    dt_catalog_finish(c);
+    assert_int_equal(dt_query_open(&q, c), DT_OK);
+    for (int k = 0; k < ROUNDS; k++) {
+        bool keep[N];
+        int64_t bits = 0;
+        write_number(number, sizeof number, &seed);
+        snprintf(text, sizeof text, FORMS[k % (int)(sizeof FORMS / sizeof *FORMS)], number);
+        assert_int_equal(dt_query_select(q, text, keep, &n), DT_OK);
+        for (int i = 0; i < N; i++) bits |= (int64_t)keep[i] << i;
+        if (bits != bits_of(db, text)) fail_msg("%s: not as in SQLite", text);
+    }
+    dt_query_close(q);
+    dt_catalog_destroy(c);
+    sqlite3_close(db);
+}
+
 // ---- sets ------------------------------------------------------------------------------------------
 static dt_set *open_set(const char *const *paths, size_t n) {
     dt_set *s;
@@ -287,6 +366,26 @@ static void sets_lists_and_subsets(void **state) {
     assert_int_equal(ask(mixed, 2, "shard = 's-01.tar' and hand = 'Left'", &files), in_one);
     assert_int_equal(ask(&lmdb, 1, "subject between 2 and 3", &files), 40);
     assert_int_equal(ask(&shards, 1, "n is null", &files), 40);
+}
+
+static void whole_numbers_while_packing(void **state) {
+    static const char LIST[] = "path,id\na.bmp,9007199254740992\nb.bmp,9007199254740993\n"
+                               "c.bmp,9007199254740994\n";
+    uint8_t bmp[4096];
+    for (int i = 0; i < 3; i++) {
+        char *path = dt_xprintf("%s/ids/%c.bmp", fixture_dir, 'a' + i);
+        fixture_write(path, bmp, fixture_bmp(bmp, 4, 4, 24, i));
+        free(path);
+    }
+    const char *list = fixture_path("ids/list.csv"), *out = fixture_path("ids.tar");
+    fixture_write(list, LIST, strlen(LIST));
+    dt_pack_opts o = {.source = list, .out = out, .where = "id > 9007199254740992"};
+    if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+    bool files;
+    assert_int_equal(ask(&out, 1, "id > 0", &files), 2);
+    assert_int_equal(ask(&out, 1, "id = 9007199254740993", &files), 1);
+    assert_int_equal(ask(&out, 1, "id in (9007199254740993, 1)", &files), 1);
+    assert_int_equal(ask(&out, 1, "id = 9007199254740992", &files), 0);
 }
 
 // Columns that only one of the sets has are null in the other.
@@ -574,6 +673,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_expressions_mean),
         cmocka_unit_test(lengths_are_capped),
+        cmocka_unit_test(whole_numbers_compare_exactly),
+        cmocka_unit_test(whole_numbers_while_packing),
         cmocka_unit_test(sets_lists_and_subsets),
         cmocka_unit_test(sets_of_other_columns),
         cmocka_unit_test(rows_in_the_order_of_the_files),
