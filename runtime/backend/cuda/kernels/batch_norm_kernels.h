@@ -261,16 +261,18 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     dt_col8(at.p + at.step, 0, gain);
     dt_col8(at.p + 2 * at.step, 0, shift);
     const int64_t step = s->step * a->c.cols;
-    for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
+    const int U = V && !(R && T == DT_F32) ? 2 : 1; // rows in flight: what the registers hold
+    for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
-        const int n = r + s->step < s->end ? 2 : 1;
+        const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         unsigned bits[2] = {0, 0};
         dt_raw8 raw[2], res[2];
-        raw[0] = dt_fetch8_row(a->x, T, V, i, s->left);
-        raw[1] = n > 1 ? dt_fetch8_row(a->x, T, V, i + step, s->left) : raw[0];
-        res[0] = R ? dt_fetch8_row(a->residual, T, V, i, s->left) : raw[0];
-        res[1] = R && n > 1 ? dt_fetch8_row(a->residual, T, V, i + step, s->left) : raw[0];
-        for (int u = 0; u < 2; u++) {
+        for (int u = 0; u < U; u++) {
+            const int64_t from = u < n ? i + u * step : i;
+            raw[u] = dt_fetch8_row(a->x, T, V, from, s->left);
+            res[u] = R ? dt_fetch8_row(a->residual, T, V, from, s->left) : raw[u];
+        }
+        for (int u = 0; u < U; u++) {
             if (u >= n) continue;
             dt_unpack8_row(T, V, &raw[u], x);
             dt_unpack8_row(T, V, &res[u], d);
