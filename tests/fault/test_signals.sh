@@ -57,23 +57,27 @@ wait $pid || rc=$?
 echo "one thread of its own takes signals; SIGHUP: exit 75"
 
 # SIGHUP that is ignored stays so; SIGINT twice at once is what timeout(1) makes of one; a second one later ends
-# the process, here in a step of a second
-second() { # seconds between, exit code, override …
-    local rc=0 gap=$1 want=$2
-    shift 2
-    (trap '' HUP; exec "$DTRAIN" "$config" "${common[@]}" "$@" run.name="second-$want" >/dev/null 2>"$work/log") &
+# the process, here in a step of many seconds
+begin() { # run, override …
+    (trap '' HUP; exec "$DTRAIN" "$config" "${common[@]}" run.name="$@" >/dev/null 2>"$work/log") &
     pid=$!
-    wait_for_step "second-$want"
+    until grep -qs signals "/proc/$pid/task/"*/comm; do sleep 0.02; done
     kill -HUP $pid
-    kill -INT $pid
-    sleep "$gap"
-    kill -INT $pid 2>/dev/null || true
-    wait $pid || rc=$?
-    [ $rc = "$want" ] || fail "a second SIGINT after $gap s: exit $rc, not $want"
 }
-second 0.01 75
+end() { # exit code, what was sent
+    local rc=0
+    wait $pid || rc=$?
+    [ $rc = "$1" ] || fail "$2: exit $rc, not $1"
+}
+begin twice
+kill -INT $pid $pid $pid $pid $pid $pid $pid $pid
+end 75 "SIGINT in a row"
 grep -q 'by SIGINT' "$work/log" || fail "SIGHUP was ignored, and is said to have stopped it"
-second 0.4 130 train.global_batch=52 train.micro_batch=52 data.fields.iris.size='[112,112]'
+begin later train.global_batch=52 train.micro_batch=52 data.fields.iris.size='[224,224]'
+kill -INT $pid
+sleep 0.4
+kill -INT $pid
+end 130 "a second SIGINT after 0.4 s"
 echo "a second SIGINT ends at once, unless it comes with the first"
 
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
