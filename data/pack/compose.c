@@ -6,7 +6,6 @@
 // chunk, hashed there and never copied. Otherwise the members are read into scratch, transformed, and
 // copied. Both write the same bytes for the same record.
 #include "compose.h"
-#include "data/source/source.h"
 #include "journal.h"
 
 #include "base/arena.h"
@@ -208,7 +207,7 @@ static dt_status emit(void *arg, const dt_transform_record *r) {
 
 // ---- reading an item ----------------------------------------------------------------------------------
 static dt_status read_set_item(dt_composer *w) {
-    dt_set *s = w->c->raw->set;
+    dt_set *s = w->c->set;
     const dt_catalog *c = s->catalog;
     const dt_record *rec = &c->records[w->item->record];
     dt_span bytes;

@@ -2,6 +2,7 @@
 #ifndef DT_DATA_COMPOSE_H
 #define DT_DATA_COMPOSE_H
 
+#include "data/source/source.h"
 #include "pack_plan.h"
 #include "transform.h"
 #include "where.h"
@@ -9,6 +10,7 @@
 // What does not change while a set is built; shared by all threads.
 typedef struct dt_compose {
     const dt_raw *raw;
+    dt_set *set; // DT_RAW_SET: whose records the list holds
     const dt_plan *plan;
     const dt_transform *transform;
     const uint8_t *drop;   // by item: left out (duplicates); or NULL

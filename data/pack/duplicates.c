@@ -1,7 +1,6 @@
 // duplicates.c: equal content by equal size and equal XXH3-64. Two different records of one size agree by
 // chance in one of 2^64 pairs: among a million records, in one set of forty million.
 #include "duplicates.h"
-#include "data/source/source.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

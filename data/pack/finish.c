@@ -6,7 +6,6 @@
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
 #include "data/file/blob.h"
-#include "data/source/source.h"
 #include "duplicates.h"
 
 #include "base/arena.h"
@@ -250,8 +249,8 @@ static dt_status write_database(const filler *f, const dt_pack_opts *o, uint64_t
                     .options = j.data,
                     .version = o->version,
                     .parent = o->source,
-                    .parent_hash = f->c->raw->set ? dt_catalog_hash(f->c->raw->set->catalog)
-                                                  : f->c->raw->hash};
+                    .parent_hash =
+                        f->c->raw->catalog ? dt_catalog_hash(f->c->raw->catalog) : f->c->raw->hash};
     dt_status st = dt_catalog_db_write(path, f->catalog, &l, f->sources);
     dt_buffer_fini(&command);
     dt_json_fini(&j);

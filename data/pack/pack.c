@@ -21,6 +21,7 @@
 #include "finish.h"
 #include "neighbour.h"
 #include "pack_build.h"
+#include "pack_source.h"
 #include "progress.h"
 #include "work.h"
 
@@ -42,6 +43,7 @@ enum { LAYOUT_VERSION = 1, MAX_THREADS = 256 }; // of the bytes that are written
 typedef struct packing {
     const dt_pack_opts *o;
     int rank, world_size, n_threads;
+    dt_set *set; // what is packed, if it is one
     dt_raw raw;
     dt_plan plan;
     dt_transform *transform;
@@ -96,15 +98,19 @@ static dt_status prepare(packing *p) {
                      .join_strict = o->join_strict,
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
-    DT_TRY(dt_raw_list(&p->raw, o->source, &r));
+    DT_TRY(dt_pack_source_open(&p->set, o->source));
+    DT_TRY(dt_raw_list_records(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
     DT_TRY(dt_plan_make(&p->plan, &p->raw, o, in_place));
     p->plan.described = describe(p);
     uint64_t parts[2] = {p->raw.hash, dt_hash64(p->plan.described, strlen(p->plan.described))};
     p->fingerprint = dt_hash64(parts, sizeof parts) | 1; // 0 stands for unknown
-    p->compose = (dt_compose){
-        .raw = &p->raw, .plan = &p->plan, .transform = p->transform, .where = p->where};
+    p->compose = (dt_compose){.raw = &p->raw,
+                              .set = p->set,
+                              .plan = &p->plan,
+                              .transform = p->transform,
+                              .where = p->where};
     return DT_OK;
 }
 
@@ -551,5 +557,6 @@ dt_status dt_data_pack(const dt_pack_opts *o) {
     dt_transform_destroy(p.transform);
     dt_plan_fini(&p.plan);
     dt_raw_fini(&p.raw);
+    dt_set_close(p.set);
     return st;
 }

@@ -7,7 +7,6 @@
 #include "where.h"
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/expression.h"
-#include "data/source/source.h"
 
 #include "base/arena.h"
 
@@ -73,8 +72,8 @@ static bool find_in_list(name_use *u, const dt_raw *raw) {
         u->column = k;
         u->is_text = u->is_text || (c->cell && !all_decimal(raw->values, c->cell, raw->n_rows));
     }
-    if (raw->set) {
-        const dt_catalog *c = raw->set->catalog;
+    if (raw->catalog) {
+        const dt_catalog *c = raw->catalog;
         u->text = dt_catalog_find_column(c, u->name);
         u->real = dt_catalog_find_real(c, u->name);
         u->is_text = u->is_text || (u->text >= 0 && set_column_is_text(c, u->text));
@@ -205,9 +204,9 @@ static void bind_list(dt_where_scratch *s, int at, const name_use *u, const dt_r
             dt_catalog_db_bind(s->stmt, at, raw->values[c->cell[item->row]]);
         return;
     }
-    if (u->real >= 0) bind_number(s, at, dt_catalog_real(raw->set->catalog, u->real, item->record));
+    if (u->real >= 0) bind_number(s, at, dt_catalog_real(raw->catalog, u->real, item->record));
     if (u->text >= 0) {
-        const char *v = dt_catalog_value(raw->set->catalog, u->text, item->record);
+        const char *v = dt_catalog_value(raw->catalog, u->text, item->record);
         if (v) dt_catalog_db_bind(s->stmt, at, v);
     }
 }

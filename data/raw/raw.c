@@ -1,6 +1,6 @@
 // raw.c: the list of what there is to pack.
 //
-// Where the files are is found first (raw_walk.c, raw_set.c), then what they are called as records and
+// Where the files are is found first (raw_walk.c), then what they are called as records and
 // what their names say (raw_name.c), then what tables say (raw_join.c); raw_columns.c holds the columns.
 //
 // Records are sorted by key followed by '.', which is also the order of "key.ext" names: so LMDB, tar
@@ -10,7 +10,6 @@
 #include "raw.h"
 #include "data/file/kinds.h"
 #include "data/file/tar.h"
-#include "data/source/source.h"
 #include "table.h"
 
 #include "base/hash.h"
@@ -24,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
@@ -236,8 +236,8 @@ static uint64_t hash_list(const dt_raw *r) {
         const dt_raw_column *c = &r->columns[r->by_name[k]];
         dt_hash_stream_update(h, c->name, strlen(c->name) + 1);
     }
-    if (r->set) {
-        uint64_t of_set = dt_catalog_hash(r->set->catalog);
+    if (r->catalog) {
+        uint64_t of_set = dt_catalog_hash(r->catalog);
         dt_hash_stream_update(h, &of_set, sizeof of_set);
     }
     uint64_t out = dt_hash_stream_digest(h) | 1; // 0 stands for unknown
@@ -275,10 +275,31 @@ static dt_status check_tar(const char *path) {
         path, k ? "one file of kind " : "no tar", k ? k->name : "");
 }
 
+static void list_records(dt_raw_found *f, const dt_catalog *c) {
+    dt_raw *r = f->raw;
+    r->kind = DT_RAW_SET;
+    r->root = r->source;
+    r->catalog = c;
+    int64_t *mtime = dt_xcalloc(c->n_shards + 1, sizeof *mtime);
+    for (uint32_t s = 0; s < c->n_shards; s++) {
+        struct stat info;
+        if (stat(c->shards[s].path, &info) == 0)
+            mtime[s] = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+    }
+    for (uint32_t i = 0; i < c->n_records; i++) {
+        const dt_record *rec = &c->records[i];
+        uint64_t size = 0;
+        for (uint32_t m = 0; m < rec->n_members; m++)
+            size += c->members[rec->first_member + m].size;
+        const char *key = dt_catalog_str(c, rec->key);
+        dt_raw_add(f, key, 0, size, mtime[rec->shard]);
+        r->items[i].key = key;
+        r->items[i].record = i;
+    }
+    free(mtime);
+}
+
 static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table) {
-    bool is_set = false;
-    DT_TRY(dt_raw_is_set(source, &is_set));
-    if (is_set) return dt_raw_find_set(f, source);
     if (!dt_io_exists(source))
         return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
     if (dt_io_is_dir(source)) return dt_raw_find_folder(f, source);
@@ -287,11 +308,14 @@ static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table
     return dt_raw_find_tar(f, source);
 }
 
-static dt_status make_list(dt_raw_found *f, const char *source, const dt_raw_opts *o,
-                           dt_table *table) {
+static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog *set,
+                           const dt_raw_opts *o, dt_table *table) {
     dt_raw *r = f->raw;
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
-    DT_TRY(find_items(f, source, table));
+    if (set)
+        list_records(f, set);
+    else
+        DT_TRY(find_items(f, source, table));
     if (r->n == 0)
         return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
                        r->n_ignored, r->n_empty);
@@ -310,18 +334,23 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_raw_opt
     return DT_OK;
 }
 
-dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o) {
+dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
+                              const dt_raw_opts *o) {
     static const dt_raw_opts DEFAULTS = {0};
     dt_table table = {0};
     *out = (dt_raw){.root_fd = -1};
     dt_arena_init(&out->arena);
     out->source = dt_arena_strdup(&out->arena, source);
     dt_raw_found f = {.raw = out};
-    dt_status st = make_list(&f, source, o ? o : &DEFAULTS, &table);
+    dt_status st = make_list(&f, source, set, o ? o : &DEFAULTS, &table);
     free(f.list_row);
     dt_table_fini(&table);
     if (st != DT_OK) dt_raw_fini(out);
     return st;
+}
+
+dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o) {
+    return dt_raw_list_records(out, source, NULL, o);
 }
 
 void dt_raw_fini(dt_raw *r) {
@@ -330,7 +359,6 @@ void dt_raw_fini(dt_raw *r) {
         free(r->columns[i].number);
     }
     if (r->root_fd >= 0) close(r->root_fd);
-    dt_set_close(r->set);
     free(r->values);
     free(r->value_table);
     free(r->items);

@@ -14,7 +14,6 @@
 
 #include <stdint.h>
 
-struct dt_set;
 struct dt_table;
 
 typedef enum dt_raw_kind { DT_RAW_FOLDER, DT_RAW_LIST, DT_RAW_TAR, DT_RAW_SET } dt_raw_kind;
@@ -52,10 +51,10 @@ enum { DT_RAW_UNREAD = 4 };
 typedef struct dt_raw {
     dt_arena arena;
     dt_raw_kind kind;
-    const char *source; // as given
-    const char *root;   // what names are relative to: the folder; of a tar: the tar
-    int root_fd;        // of the folder or the tar, or -1
-    struct dt_set *set;
+    const char *source;        // as given
+    const char *root;          // what names are relative to: the folder; of a tar: the tar
+    int root_fd;               // of the folder or the tar, or -1
+    const dt_catalog *catalog; // of the set whose records these are, borrowed; else NULL
     dt_raw_item
         *items; // sorted by key; those of a set in its own order unless sorted was asked for
     size_t n;
@@ -87,8 +86,11 @@ typedef struct dt_raw_opts {
     const char *tail; // what follows a key in the names that are written, for the order; NULL: "."
 } dt_raw_opts;
 
-// o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
+// The raw files of a folder, a list or a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
 dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o);
+// The same of the records of a set that is open as `source`: its catalog outlives the list. NULL: raw files.
+dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
+                              const dt_raw_opts *o);
 void dt_raw_fini(dt_raw *r);
 
 // Where the item is, for messages and lineage: "folder/a/b.jpg", "set.tar: a/b.jpg". Heap.
@@ -125,9 +127,6 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
 dt_status dt_raw_walk(dt_raw_found *f);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
-dt_status dt_raw_find_set(dt_raw_found *f, const char *path);
-// Whether a path is a set rather than raw files.
-dt_status dt_raw_is_set(const char *path, bool *out);
 
 // Keys, extensions and the columns that names tell. `by_class`: folders may be classes.
 dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class);

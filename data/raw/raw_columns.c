@@ -5,7 +5,6 @@
 // make a NUMBER column; everything else, whole numbers among it, is TEXT, as it may well be a class or a
 // person (007). The json member of a record says the same: numbers with a point there are numbers again for
 // whoever reads the set without its index.
-#include "data/source/source.h"
 #include "raw.h"
 #include "table.h"
 
@@ -182,7 +181,7 @@ static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext)
 }
 
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
-    const dt_catalog *c = r->set->catalog;
+    const dt_catalog *c = r->catalog;
     const dt_record *record = &c->records[item->record];
     if (c->shards[record->shard].source_hash != 0) return; // what a pack has found out
     for (uint32_t k = 0; k < c->n_columns; k++) {
@@ -229,7 +228,7 @@ static dt_status copy_row(const dt_catalog *from, uint32_t record, dt_catalog *c
 }
 
 dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
-    if (r->set) DT_TRY(copy_row(r->set->catalog, item->record, c));
+    if (r->catalog) DT_TRY(copy_row(r->catalog, item->record, c));
     for (int k = 0; k < r->n_columns; k++) {
         const dt_raw_column *col = &r->columns[r->by_name[k]];
         if (col->kind == DT_RAW_NUMBER && !isnan(col->number[item->row]))

@@ -1,23 +1,22 @@
-// raw_set.c: an existing set as the source: its records are re-sharded or converted, with their members
-// and metadata as they are.
+// pack_source.c: telling sets from raw files. The records of a set are re-sharded or converted, with their
+// members and metadata as they are.
 //
 // A tar may be a set or a bag of raw files. It is a set if pack has written it, if consecutive entries
 // share a key (a.jpg, a.json), or if it has members that only sets have (cls, json); else each entry is a
 // raw file. A JSON file is one if it lists shards (wids, MDS). Patterns of several shards, LMDBs and the like are always sets.
+#include "pack_source.h"
 #include "data/catalog/index_file.h"
 #include "data/file/blob.h"
 #include "data/file/tar.h"
 #include "data/source/collection.h"
 #include "data/source/shard_list.h"
-#include "data/source/source.h"
-#include "raw.h"
 
+#include "base/arena.h"
 #include "base/io.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 static bool ends_with(const char *s, const char *tail) {
     size_t n = strlen(s), k = strlen(tail);
@@ -86,7 +85,7 @@ static dt_status json_is_set(const char *path, bool *out) {
     return DT_OK;
 }
 
-dt_status dt_raw_is_set(const char *path, bool *out) {
+static dt_status path_is_set(const char *path, bool *out) {
     static const char *const ENDS[] = {".lmdb", ".mdb", ".tgz", ".tar.gz", ".tar.zst"};
     *out = !dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?["));
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) *out = *out || ends_with(path, ENDS[i]);
@@ -98,28 +97,9 @@ dt_status dt_raw_is_set(const char *path, bool *out) {
     return *out ? DT_OK : tar_is_set(path, out);
 }
 
-dt_status dt_raw_find_set(dt_raw_found *f, const char *path) {
-    dt_raw *r = f->raw;
-    r->kind = DT_RAW_SET;
-    r->root = r->source;
-    DT_TRY(dt_set_open(&r->set, &path, 1));
-    const dt_catalog *c = r->set->catalog;
-    int64_t *mtime = dt_xcalloc(c->n_shards + 1, sizeof *mtime);
-    for (uint32_t s = 0; s < c->n_shards; s++) {
-        struct stat info;
-        if (stat(c->shards[s].path, &info) == 0)
-            mtime[s] = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
-    }
-    for (uint32_t i = 0; i < c->n_records; i++) {
-        const dt_record *rec = &c->records[i];
-        uint64_t size = 0;
-        for (uint32_t m = 0; m < rec->n_members; m++)
-            size += c->members[rec->first_member + m].size;
-        const char *key = dt_catalog_str(c, rec->key);
-        dt_raw_add(f, key, 0, size, mtime[rec->shard]);
-        r->items[i].key = key;
-        r->items[i].record = i;
-    }
-    free(mtime);
-    return DT_OK;
+dt_status dt_pack_source_open(dt_set **out, const char *path) {
+    bool is_set = false;
+    *out = NULL;
+    DT_TRY(path_is_set(path, &is_set));
+    return is_set ? dt_set_open(out, &path, 1) : DT_OK;
 }
