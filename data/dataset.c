@@ -2,8 +2,9 @@
 //
 // Every rank opens it for itself and comes to the same lists, as they are functions of the catalog and
 // the config. Opening reads the catalog and no data: a few milliseconds for thousands of records.
-#include "dataset.h"
-
+#include "data.h"
+#include "data/loader/data_parts.h"
+#include "data/loader/field_audio.h"
 #include "data/query/query.h"
 
 #include "base/arena.h"
@@ -308,6 +309,19 @@ int dt_data_records_of(const dt_dataset *base, uint32_t sample, const char *key[
         key[k] = dt_catalog_str(c, c->records[r].key);
     }
     return d->view.width;
+}
+
+void dt_data_set_processes(dt_dataset *base, int n) {
+    dt_data *d = base->self;
+    d->cache.n_processes = n;
+}
+
+dt_status dt_data_describe_audio(const dt_config *c, const char *name, dt_field_info *out) {
+    dt_audio_field *f;
+    DT_TRY(dt_audio_field_create(&f, c, name));
+    dt_audio_field_describe(f, out);
+    dt_audio_field_destroy(f);
+    return DT_OK;
 }
 
 // ---- the whole -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 #include "launch.h"
 
 #include "base/log.h"
-#include "data/dataset.h"
+#include "data/data.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "comm/comm.h"
-#include "data/data.h"
+#include "data/pack/pack.h"
 
 #include <ctype.h>
 #include <errno.h>

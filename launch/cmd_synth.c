@@ -2,7 +2,7 @@
 
 #include "launch.h"
 
-#include "data/data.h"
+#include "data/synth/synth.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -13,6 +13,7 @@
 #include "base/machine.h"
 #include "base/thread.h"
 #include "data/data.h"
+#include "data/loader/stage_times.h"
 #include "train/bottleneck.h"
 
 #include <stdio.h>

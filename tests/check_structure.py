@@ -2,7 +2,9 @@
 """Checks what the compiler does not: python3 tests/check_structure.py [ROOT]
 
 1. Includes never point upward or sideways: launch -> {models, data} -> train -> {exec, comm, ckpt,
-   metrics} -> backend -> graph -> config -> base; models use graph, config and base only.
+   metrics} -> backend -> graph -> config -> base; models use graph, config and base only. Within data/:
+   its own files -> {query, loader, pack, synth} -> {source, augment} -> {raw, order, decode} -> catalog
+   -> file.
 2. Source file names are unique in the repository, but for run.sh, which starts the tests of its folder.
 3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
    that defines its X macro also includes it.
@@ -15,7 +17,9 @@ import subprocess
 import sys
 
 LEVELS = [["base"], ["config"], ["graph"], ["backend"], ["exec", "comm", "ckpt", "metrics"],
-          ["train"], ["models", "data"], ["launch"]]
+          ["train"], ["data/file"], ["data/catalog"], ["data/raw", "data/order", "data/decode"],
+          ["data/source", "data/augment"],
+          ["data/query", "data/loader", "data/pack", "data/synth"], ["models", "data"], ["launch"]]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 MODELS_MAY_USE = {"models", "graph", "config", "base"}
 SOURCE = (".c", ".h", ".cu", ".cuh", ".def")
@@ -38,13 +42,15 @@ def module_of(path):
     parts = path.split("/")
     if parts[0] == "runtime" and len(parts) > 2:
         return parts[1]
+    if parts[0] == "data" and len(parts) > 2:
+        return "/".join(parts[:2])
     return parts[0] if len(parts) > 1 and parts[0] in LEVEL else None
 
 
 def included_module(path, include):
     """The module an #include of `path` means: beside the file, from runtime/, or from the root."""
     first = include.split("/")[0]
-    if "/" in include and first == "runtime":
+    if "/" in include and first in ("runtime", "data"):
         return module_of(include)
     if "/" in include and first in LEVEL:
         return first
@@ -56,10 +62,13 @@ def check_includes(path, text):
     mine = module_of(path)
     if mine is None:
         return
+    if mine not in LEVEL:
+        yield f"{path}: {mine} has no place in LEVELS"
+        return
     for n, line in enumerate(text.splitlines(), 1):
         found = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
         theirs = included_module(path, found.group(1)) if found else None
-        if theirs is None or theirs == mine:
+        if theirs not in LEVEL or theirs == mine:  # not ours, or told where it lies
             continue
         where = f"{path}:{n}: {mine} includes {found.group(1)}"
         if LEVEL[theirs] > LEVEL[mine]:

@@ -6,7 +6,7 @@
 #ifndef DT_DATA_AHEAD_H
 #define DT_DATA_AHEAD_H
 
-#include "data/dataset.h"
+#include "data_parts.h"
 
 #include "base/thread.h"
 

@@ -6,8 +6,8 @@
 //
 // The cache opens with the first loader, not with the data set: `dtrain check` makes none. Without room
 // for it a run goes on, and says so.
-#include "data/dataset.h"
 #include "data/source/unpack.h"
+#include "data_parts.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -172,11 +172,6 @@ void dt_data_cache_open(dt_data *d) {
     if (k->kind == DT_CACHE_RAM && k->n_processes > 1)
         dt_info("data: each of the %d ranks here keeps a copy; data.cache: shared keeps one",
                 k->n_processes);
-}
-
-void dt_data_set_processes(dt_dataset *base, int n) {
-    dt_data *d = base->self;
-    d->cache.n_processes = n;
 }
 
 void dt_data_cache_close(dt_data *d) {

@@ -3,8 +3,6 @@
 // bands reach up to half the rate.
 #include "field_audio.h"
 
-#include "data/data.h"
-
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -127,12 +125,4 @@ void dt_audio_field_describe(const dt_audio_field *f, dt_field_info *out) {
     out->is_image = true;
     out->dtype = DT_F32;
     out->sample_shape = dt_shape3(rows, columns, f->clip.channels);
-}
-
-dt_status dt_data_describe_audio(const dt_config *c, const char *name, dt_field_info *out) {
-    dt_audio_field *f;
-    DT_TRY(dt_audio_field_create(&f, c, name));
-    dt_audio_field_describe(f, out);
-    dt_audio_field_destroy(f);
-    return DT_OK;
 }

@@ -4,7 +4,7 @@
 #define DT_DATA_LOADER_INTERNAL_H
 
 #include "ahead.h"
-#include "data/dataset.h"
+#include "data_parts.h"
 
 enum { LOADER_MESSAGE_BYTES = 1024 };
 

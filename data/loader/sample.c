@@ -4,7 +4,7 @@
 // resize, augment in place or leave that to a device. For a sound: decode the part that is wanted, compute its
 // features into the slot, augment before and after. For values: a table look-up. Nothing is allocated once a
 // worker's buffers have grown; the three phases are timed, as the trainer tells the user which one holds the step back.
-#include "data/dataset.h"
+#include "data_parts.h"
 
 #include "base/clock.h"
 #include "base/hash.h"

@@ -7,7 +7,7 @@
 // run that goes on does not meet them again. Whether a record is tried or known to be bad, its place gets
 // the same replacement (loader.c): nothing else moves. Records without a sample are the same on all ranks:
 // rank 0 tells and lists them, when the run has no list yet.
-#include "data/dataset.h"
+#include "data_parts.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

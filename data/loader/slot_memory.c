@@ -5,7 +5,7 @@
 // both is the training thread. So blocks are kept until the data set closes, and the next loader that wants
 // this size takes them. What is kept is what was in use at once: the training's ring, and the largest of
 // the evaluations' rings of each size.
-#include "data/dataset.h"
+#include "data_parts.h"
 
 #include "base/arena.h"
 

@@ -2,7 +2,8 @@
 //
 // Three passes over the same samples in training order, each doing one stage more, so that differences are
 // the stages. The first pass also brings the bytes into the page cache: it is run twice and counted once.
-#include "data/dataset.h"
+#include "stage_times.h"
+#include "data_parts.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

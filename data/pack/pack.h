@@ -1,46 +1,47 @@
-// pack.h: formats of packed sets, and what they are given.
+// pack.h: files of a folder, a list or a tar, or an existing set -> a set that is fast to read.
 #ifndef DT_DATA_PACK_H
 #define DT_DATA_PACK_H
 
-#include "chunk.h"
+#include "base/status.h"
 
-// A data file that is about to be finished: all its chunks are in it.
-typedef struct dt_pack_file {
-    const char *path;
-    uint64_t n_bytes; // so far
-    uint64_t n_members;
-    const uint8_t *marks; // of its chunks, in order: see `marks` of the format
-    size_t n_marks;
-} dt_pack_file;
+#include <stdbool.h>
+#include <stdint.h>
 
-// Bytes that go to offset `at` of the file, to finish it.
-typedef dt_status (*dt_pack_put)(void *arg, const void *data, size_t n_bytes, uint64_t at);
+// dtrain pack SRC OUT: files of a folder, a list or a tar, or an existing set -> LMDB (OUT ends in .lmdb) or
+// WebDataset (.tar, or a pattern of them).
+typedef enum dt_pack_duplicates {
+    DT_DUPLICATES_REPORT, // counted, and named in column duplicate_of
+    DT_DUPLICATES_DROP,   // all but the first left out
+    DT_DUPLICATES_FAIL
+} dt_pack_duplicates;
 
-// One format of packed sets: how members lie in a chunk, and what a file has besides its chunks. Nothing
-// in it depends on how many threads or ranks build chunks, nor on where a file lies.
-typedef struct dt_pack_format {
-    const char *name;
-    bool one_file;       // the set is one file in a folder of its own; else a file a shard
-    uint64_t head_bytes; // of a file in front of its first chunk: written by `finish`
-    bool (*accepts)(const char *out);
-    // About how many bytes a record takes; exact for records of ordinary names.
-    uint64_t (*estimate)(uint64_t member_bytes, bool has_cls);
-    // At most so many for a member: what to reserve.
-    size_t (*most)(size_t n_name, uint64_t in_memory);
-    // A place for a member, in the order of names. in_memory false: the member is the gap, of `size`
-    // bytes. *offset: of the member, from the chunk's beginning. Room was reserved.
-    dt_status (*add)(dt_chunk *c, const char *name, size_t n_name, uint64_t size, bool in_memory,
-                     uint64_t *offset, uint8_t **place);
-    // The chunk lies at `base` of the file: c->base.
-    void (*relocate)(dt_chunk *c);
-    dt_status (*finish)(const dt_pack_file *f, dt_pack_put put, void *arg, uint64_t *n_bytes);
-    // Changes `n_bytes` of a chunk run that was relocated for base 0 and now lies `delta` further on. Called
-    // with one piece after another, whole pages each; *state is 0 at first. NULL: nothing changes.
-    void (*move)(uint8_t *data, size_t n_bytes, uint64_t delta, uint64_t *state);
-    // The same for the marks of one chunk.
-    void (*move_marks)(uint8_t *marks, size_t n_bytes, uint64_t delta);
-} dt_pack_format;
-
-extern const dt_pack_format dt_pack_lmdb, dt_pack_wds;
+typedef struct dt_pack_opts {
+    const char *source, *out;
+    const char *pattern; // "{subject}__{gender}_{hand}_{finger}_{n}.BMP"; several separated by '|';
+                         // NULL = known patterns (biometric), else class by folder
+    const char *join;    // CSV or JSON with a row a file, or NULL
+    const char *join_on; // name, stem, key or a column; NULL: whichever fits
+    bool join_strict;
+    dt_pack_duplicates duplicates;
+    const char *where;                   // expression (catalog/expression.h): what is kept; or NULL
+    uint64_t shard_bytes, shard_records; // 0: not said
+    // what happens to the files before they are stored (transform.h); all 0: stored as they are
+    bool quality;            // figures of quality as columns
+    int resize;              // pictures: most pixels of the short side
+    const char *encode;      // pictures: "jpeg:90", "png"; NULL: keep the kind
+    double segment_s, hop_s; // recordings: cut into segments; hop_s 0: one after the other
+    bool drop_tail, mono;    // recordings
+    int rate;                // recordings: samples/s
+    int n_threads;           // builders of this rank; 0: one a core
+    bool progress, overwrite;
+    const char *version; // of dtrain, for the lineage
+    // Several processes that work on one set, on a file system that all see; world_size 0: one. agree is
+    // entered by all: the worst status (each says its own), and the largest *value, come back to all.
+    int rank, world_size;
+    dt_status (*agree)(void *ctx, dt_status mine, int64_t *value);
+    void *ctx;
+} dt_pack_opts;
+// Every rank returns the same status; one that failed alone has said why on its log.
+dt_status dt_data_pack(const dt_pack_opts *o);
 
 #endif

@@ -17,7 +17,7 @@
 // the library). The library, its tools and Python's lmdb read the files; tests see to it.
 //
 // Format: LMDB 0.9 (data version 1), lmdb.h and mdb.c; also lmdb_tree.c, which reads it.
-#include "pack.h"
+#include "pack_format.h"
 
 #include "base/arena.h"
 

@@ -5,8 +5,7 @@
 
 #include "data/raw/raw.h"
 #include "pack.h"
-
-#include "data/data.h"
+#include "pack_format.h"
 
 typedef struct dt_plan_chunk {
     size_t first, n; // items

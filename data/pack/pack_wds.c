@@ -5,7 +5,7 @@
 // zero blocks, and zeros up to a record of 20 blocks as tar writes them. A chunk is a whole number of
 // blocks and holds nothing that depends on its place.
 #include "data/file/tar.h"
-#include "pack.h"
+#include "pack_format.h"
 
 #include "base/arena.h"
 

@@ -11,8 +11,8 @@
 #ifndef DT_DATA_TRANSFORM_H
 #define DT_DATA_TRANSFORM_H
 
-#include "data/data.h"
 #include "data/file/bytes.h"
+#include "pack.h"
 
 enum { DT_TRANSFORM_MAX_MEMBERS = 64, DT_TRANSFORM_MAX_COLUMNS = 64 };
 

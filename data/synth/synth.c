@@ -3,12 +3,12 @@
 // A kind is a table entry: how many tasks n items are, and what a task writes. Tasks are taken by a team
 // of threads from one counter; a file depends on (seed, item) only, so the number of threads and a restart
 // change nothing.
-#include "data/data.h"
+#include "synth.h"
 
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <limits.h>
 #include <stdatomic.h>

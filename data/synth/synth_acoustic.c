@@ -7,7 +7,7 @@
 // leak1_pipe03_22050_000017.wav: leak (0, 1), pipe, samples/s, number; 1 s, 16 bits, mono.
 #include "base/arena.h"
 #include "base/io.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <limits.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 // and modality.
 #include "base/arena.h"
 #include "base/io.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <limits.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 // Traits: 0 pattern (arch, loops, whorl) · 1 ridge period · 2 ridge width · 3 darkness · 4 dryness
 // (breaks in the ridges). A finger varies them a little; an impression moves, turns, presses, adds noise.
 #include "base/arena.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <math.h>
 #include <pthread.h>

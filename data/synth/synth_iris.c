@@ -9,7 +9,7 @@
 // fibres and width of the rim · 3 where the collarette lies and how strong it is · 4 crypts and
 // darkness.
 #include "base/arena.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -9,7 +9,7 @@
 // lens.csv: name, lens (0, 1), einstein_radius in pixels.
 #include "base/arena.h"
 #include "base/io.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <limits.h>
 #include <math.h>

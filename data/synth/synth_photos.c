@@ -6,7 +6,7 @@
 // <class>/000017.jpg.
 #include "base/arena.h"
 #include "base/io.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <limits.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 // upwards, roll in the picture clockwise; applied roll, pitch, yaw from the head outwards.
 #include "base/arena.h"
 #include "base/io.h"
-#include "synth.h"
+#include "synth_kinds.h"
 
 #include <limits.h>
 #include <math.h>

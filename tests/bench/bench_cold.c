@@ -10,8 +10,9 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "data/dataset.h"
+#include "data/data.h"
 #include "data/file/tar.h"
+#include "data/loader/data_parts.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -28,7 +28,8 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "data/dataset.h"
+#include "data/data.h"
+#include "data/loader/data_parts.h"
 
 #include <fcntl.h>
 #include <jpeglib.h>

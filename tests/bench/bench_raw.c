@@ -14,8 +14,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
-#include "data/dataset.h"
+#include "data/data.h"
 #include "data/file/tar.h"
+#include "data/loader/data_parts.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "config/config.h"
 #include "data/data.h"
+#include "data/pack/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,8 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/machine.h"
-#include "data/dataset.h"
+#include "data/data.h"
+#include "data/loader/data_parts.h"
 #include "data_fixture.h"
 
 #include <fcntl.h>

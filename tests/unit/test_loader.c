@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/file/tar.h"
+#include "data/loader/stage_times.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 

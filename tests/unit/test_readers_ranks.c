@@ -9,8 +9,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "data/dataset.h"
+#include "data/data.h"
 #include "data/file/tar.h"
+#include "data/loader/data_parts.h"
 #include "data_fixture.h"
 
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
-#include "data/data.h"
+#include "data/synth/synth.h"
 
 #include <math.h>
 #include <sched.h>

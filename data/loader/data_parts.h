@@ -1,17 +1,20 @@
-// dataset.h: the parts of an open data set, for the files of data/ that work together. Read-only once
-// open: loaders of several splits share it.
-#ifndef DT_DATA_DATASET_H
-#define DT_DATA_DATASET_H
+// data_parts.h: the parts of an open data set, for the files of loader/, which work on it, and for dataset.c,
+// which opens it. Read-only once open: loaders of several splits share it.
+#ifndef DT_DATA_PARTS_H
+#define DT_DATA_PARTS_H
 
-#include "data.h"
+#include "cache.h"
 #include "data/augment/mix.h"
-#include "data/loader/cache.h"
-#include "data/loader/fields.h"
 #include "data/order/sampler.h"
 #include "data/order/split.h"
 #include "data/order/view.h"
 #include "data/order/weights.h"
 #include "data/source/source.h"
+#include "fields.h"
+
+#include "backend/backend.h"
+#include "config/config.h"
+#include "train/batch_source.h"
 
 #include <pthread.h>
 

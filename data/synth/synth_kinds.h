@@ -1,0 +1,84 @@
+// synth_kinds.h: what the generators share. Not for others.
+#ifndef DT_DATA_SYNTH_KINDS_H
+#define DT_DATA_SYNTH_KINDS_H
+
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// One run of dtrain synth.
+typedef struct synth_job {
+    const char *out;
+    uint64_t seed;
+    uint32_t n, n_impressions;
+} synth_job;
+
+// A kind of data. A task is any thread's; what it writes depends on the job and its number only.
+typedef struct synth_kind {
+    const char *name, *help, *unit;
+    uint32_t default_n;
+    bool of_people;                          // items are subjects, with n_impressions each
+    uint32_t (*n_tasks)(const synth_job *j); // NULL: n
+    dt_status (*begin)(const synth_job *j);  // folders and tables; NULL: nothing
+    dt_status (*make)(const synth_job *j, uint32_t task);
+} synth_kind;
+
+extern const synth_kind synth_biometric, synth_lens, synth_acoustic, synth_pose, synth_photos;
+
+enum { FINGER_W = 96, FINGER_H = 103, IRIS_W = 320, IRIS_H = 240, SYNTH_TRAITS = 5 };
+
+// A sequence of random numbers of one purpose: a generator that counts its own elements.
+typedef struct synth_draw {
+    dt_rng rng;
+    uint32_t next, word[4]; // word: the block that element next - 1 is of
+} synth_draw;
+
+synth_draw synth_begin(uint64_t seed, uint32_t subject, uint32_t impression, const char *purpose);
+float synth_uniform(synth_draw *d, float lo, float hi);
+float synth_normal(synth_draw *d); // sum of bytes: near enough to N(0, 1), and cheap
+
+// Smooth noise in about -1..1: a lattice of random values, interpolated; x wraps around.
+typedef struct synth_noise {
+    int w, h;
+    float *at; // w * h
+} synth_noise;
+void synth_noise_init(synth_noise *n, synth_draw *d, int w, int h);
+void synth_noise_fini(synth_noise *n);
+float synth_noise_get(const synth_noise *n, float x, float y); // in lattice units
+
+// Who a subject is to one modality: five traits in [0, 1).
+typedef struct synth_identity {
+    float trait[SYNTH_TRAITS];
+} synth_identity;
+
+// out: (FINGER_H, FINGER_W) grey, top row first.
+void synth_render_finger(uint8_t *out, const synth_identity *who, uint64_t seed, uint32_t subject,
+                         uint32_t impression);
+
+// The texture of one eye in polar coordinates, and its pictures. out: (IRIS_H, IRIS_W, RGB).
+typedef struct synth_eye synth_eye;
+synth_eye *synth_eye_create(const synth_identity *who, uint64_t seed, uint32_t subject, int side);
+void synth_eye_destroy(synth_eye *e);
+void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t subject,
+                       uint32_t impression);
+
+// ---- files -----------------------------------------------------------------------------------------
+dt_status synth_write_file(const char *path, const void *data, size_t n_bytes);
+// A table of text that grows, for what a folder of files needs beside it.
+typedef struct synth_table {
+    char *text;
+    size_t n_bytes, cap_bytes;
+} synth_table;
+void synth_table_init(synth_table *t, const char *header);
+void synth_table_add(synth_table *t, const char *line);
+dt_status synth_table_write(synth_table *t, const char *folder, const char *name); // and frees
+// (H,W,RGB), 4:2:0, quality 1..100.
+dt_status synth_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality);
+// A BMP file: BITMAPINFOHEADER (version 3), uncompressed, bottom row first. channels 1 -> 32 bits a
+// pixel (grey in B, G and R, 255 in the fourth byte), 3 (RGB) -> 24 bits.
+dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h, int channels);
+
+#endif
