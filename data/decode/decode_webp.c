@@ -32,12 +32,13 @@ static void webp_destroy(void *state) {
     free(s);
 }
 
+// Of a damaged alpha plane libwebp 1.5 says that memory is out, so that must be an error of the file.
 static dt_status fail(VP8StatusCode code) {
-    if (code == VP8_STATUS_OUT_OF_MEMORY) return dt_fail(DT_E_INTERNAL, "out of memory for a WebP");
     const char *what = code == VP8_STATUS_UNSUPPORTED_FEATURE ? "uses a feature that libwebp lacks"
                        : code == VP8_STATUS_NOT_ENOUGH_DATA || code == VP8_STATUS_SUSPENDED
                            ? "the file ends before its pixels do"
-                           : "damaged";
+                       : code == VP8_STATUS_OUT_OF_MEMORY ? "damaged, or memory is short"
+                                                          : "damaged";
     return dt_fail(DT_E_DATA, "WebP: %s", what);
 }
 
