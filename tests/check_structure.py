@@ -13,6 +13,7 @@ Prints one line a violation; exit 1 if there is any.
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -27,14 +28,15 @@ SECOND_LIST = 4  # entries in a row, in table order or not, that make a list
 
 
 def tracked_files(root):
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], capture_output=True)
-    if listed.returncode == 0:
+    git = shutil.which("git")
+    listed = git and subprocess.run([git, "-C", root, "ls-files", "-z", "--cached", "--others",
+                                     "--exclude-standard"], capture_output=True)
+    if listed and listed.returncode == 0:
         names = [n for n in listed.stdout.decode().split("\0") if n]
-    else:  # an unpacked archive
+    else:  # an unpacked archive, or no git
         names = [os.path.relpath(os.path.join(d, f), root)
                  for d, _, files in os.walk(root) for f in files
-                 if not os.path.relpath(d, root).startswith(("build", ".git"))]
+                 if not os.path.relpath(d, root).startswith(("build", ".cache", ".git"))]
     return sorted(n for n in names if os.path.isfile(os.path.join(root, n)))
 
 
