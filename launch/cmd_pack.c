@@ -19,6 +19,7 @@ enum {
     JOIN,
     JOIN_ON,
     JOIN_STRICT,
+    KEY_BY_SHARD,
     DUPLICATES,
     WHERE,
     SHARD_SIZE,
@@ -40,6 +41,8 @@ static const launch_option options[] = {
     [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
                      "a file without row, or a row without file, is an error"},
+    [KEY_BY_SHARD] = {"--key-by-shard", NULL,
+                      "a set whose shards repeat keys: their names in front, photos-000003/000017"},
     [DUPLICATES] = {"--duplicates", "HOW",
                     "records of equal content: report, drop or fail (report)"},
     [WHERE] = {"--where", "EXPR",
@@ -174,6 +177,7 @@ static dt_status run(const launch_words *w) {
                       .join_on = w->options[JOIN_ON],
                       .where = w->options[WHERE],
                       .join_strict = w->options[JOIN_STRICT] != NULL,
+                      .key_by_shard = w->options[KEY_BY_SHARD] != NULL,
                       .version = DTRAIN_VERSION,
                       .progress = true,
                       .overwrite = w->options[OVERWRITE] != NULL};
@@ -206,7 +210,9 @@ const launch_command launch_pack = {
         "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
         "  dtrain pack raw/pose datasets/pose.lmdb --join raw/pose/pose.csv --duplicates drop\n"
         "A set of others: from shards to an LMDB, keeping its metadata\n"
-        "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n\n"
+        "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n"
+        "The same, where every shard counts its records from 0\n"
+        "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb --key-by-shard\n\n"
         "The bytes do not depend on threads or ranks. A pack that was killed goes on when the "
         "same\n"
         "command runs again; until it is whole the set lies in OUT.partial.\n",

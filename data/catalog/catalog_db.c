@@ -53,8 +53,7 @@ static char *named_after(const char *path, size_t n) {
     return dt_xprintf("%.*s%scatalog.sqlite", (int)n, path, bare ? "" : ".");
 }
 
-// Bytes before ".tar", ".tar.gz" and the like, or 0: no shard.
-static size_t shard_stem(const char *path) {
+size_t dt_catalog_shard_stem(const char *path) {
     static const char *const ENDS[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"};
     size_t n = strlen(path);
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) {
@@ -65,7 +64,7 @@ static size_t shard_stem(const char *path) {
 }
 
 char *dt_catalog_db_path(const char *set) {
-    size_t n = strlen(set), stem = shard_stem(set), brace = strcspn(set, "{");
+    size_t n = strlen(set), stem = dt_catalog_shard_stem(set), brace = strcspn(set, "{");
     if (stem) return named_after(set, brace < stem ? brace : stem);
     while (n > 1 && set[n - 1] == '/') n--;
     return dt_xprintf("%.*s/catalog.sqlite", (int)n, set);
@@ -79,7 +78,7 @@ static char *if_exists(char *path) {
 
 char *dt_catalog_db_find(const char *shard) {
     const char *slash = strrchr(shard, '/'), *base = slash ? slash + 1 : shard;
-    size_t n = shard_stem(shard), first = (size_t)(base - shard);
+    size_t n = dt_catalog_shard_stem(shard), first = (size_t)(base - shard);
     if (n == 0) {
         const char *dot = strrchr(base, '.');
         if (!dot || strcmp(dot, ".mdb") != 0) return NULL;

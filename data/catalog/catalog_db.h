@@ -51,6 +51,8 @@ typedef struct dt_lineage {
     uint64_t parent_hash; // identity of that; 0 = unknown
 } dt_lineage;
 
+// Bytes of a path before ".tar", ".tar.gz" and the like, or 0: no shard.
+size_t dt_catalog_shard_stem(const char *path);
 // Where the database of a set lies or will: `set` is an LMDB directory (existing or not: anything that
 // does not end in .tar and the like) or a pattern of shards. Heap.
 char *dt_catalog_db_path(const char *set);

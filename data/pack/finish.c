@@ -232,6 +232,7 @@ static dt_status write_database(const filler *f, const dt_pack_opts *o, uint64_t
     if (o->pattern) put_option(&j, &command, "pattern", o->pattern);
     if (o->join) put_option(&j, &command, "join", o->join);
     if (o->join_on) put_option(&j, &command, "join-on", o->join_on);
+    put_flag(&j, &command, "key-by-shard", o->key_by_shard);
     put_transform(&j, &command, o);
     if (o->where) put_option(&j, &command, "where", o->where);
     if (o->duplicates == DT_DUPLICATES_DROP)

@@ -96,6 +96,7 @@ static dt_status prepare(packing *p) {
                      .join = o->join,
                      .join_on = o->join_on,
                      .join_strict = o->join_strict,
+                     .key_by_shard = o->key_by_shard,
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
     DT_TRY(dt_pack_source_open(&p->set, o->source));

@@ -22,6 +22,7 @@ typedef struct dt_pack_opts {
     const char *join;    // CSV or JSON with a row a file, or NULL
     const char *join_on; // name, stem, key or a column; NULL: whichever fits
     bool join_strict;
+    bool key_by_shard; // a set: each key gets its shard's name in front
     dt_pack_duplicates duplicates;
     const char *where;                   // expression (catalog/expression.h): what is kept; or NULL
     uint64_t shard_bytes, shard_records; // 0: not said

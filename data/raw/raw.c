@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
@@ -187,12 +186,26 @@ static void sort_items(dt_raw *r, const sort_key *k) {
     r->items = sorted;
 }
 
+static dt_status same_key(const dt_raw *r, const dt_raw_item *a, const dt_raw_item *b) {
+    if (r->kind != DT_RAW_SET)
+        return dt_fail(DT_E_DATA, "%s: %s and %s would both be record %s: rename one", r->source,
+                       a->name, b->name, a->key);
+    const dt_catalog *c = r->catalog;
+    uint32_t of_a = c->records[a->record].shard, of_b = c->records[b->record].shard;
+    if (of_a == of_b)
+        return dt_fail(DT_E_DATA, "%s: two records %s, whose members lie apart: rename them",
+                       c->shards[of_a].path, a->key);
+    return dt_fail(DT_E_DATA,
+                   "%s and %s both have a record %s: --key-by-shard puts the shard's name in front "
+                   "of each key",
+                   c->shards[of_a].path, c->shards[of_b].path, a->key);
+}
+
 // Equal keys lie side by side in a list that is sorted by them.
 static dt_status check_sorted(const dt_raw *r) {
     for (size_t i = 1; i < r->n; i++)
         if (strcmp(r->items[i - 1].key, r->items[i].key) == 0)
-            return dt_fail(DT_E_DATA, "%s: %s and %s would both be record %s: rename one",
-                           r->source, r->items[i - 1].name, r->items[i].name, r->items[i].key);
+            return same_key(r, &r->items[i - 1], &r->items[i]);
     return DT_OK;
 }
 
@@ -207,8 +220,7 @@ static dt_status check_keys(const dt_raw *r) {
     qsort(by_key, r->n, sizeof *by_key, compare_keys);
     for (size_t i = 1; i < r->n && st == DT_OK; i++)
         if (strcmp(by_key[i - 1]->key, by_key[i]->key) == 0)
-            st = dt_fail(DT_E_DATA, "%s: %s and %s would both be record %s: rename one", r->source,
-                         by_key[i - 1]->name, by_key[i]->name, by_key[i]->key);
+            st = same_key(r, by_key[i - 1], by_key[i]);
     free(by_key);
     return st;
 }
@@ -275,30 +287,6 @@ static dt_status check_tar(const char *path) {
         path, k ? "one file of kind " : "no tar", k ? k->name : "");
 }
 
-static void list_records(dt_raw_found *f, const dt_catalog *c) {
-    dt_raw *r = f->raw;
-    r->kind = DT_RAW_SET;
-    r->root = r->source;
-    r->catalog = c;
-    int64_t *mtime = dt_xcalloc(c->n_shards + 1, sizeof *mtime);
-    for (uint32_t s = 0; s < c->n_shards; s++) {
-        struct stat info;
-        if (stat(c->shards[s].path, &info) == 0)
-            mtime[s] = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
-    }
-    for (uint32_t i = 0; i < c->n_records; i++) {
-        const dt_record *rec = &c->records[i];
-        uint64_t size = 0;
-        for (uint32_t m = 0; m < rec->n_members; m++)
-            size += c->members[rec->first_member + m].size;
-        const char *key = dt_catalog_str(c, rec->key);
-        dt_raw_add(f, key, 0, size, mtime[rec->shard]);
-        r->items[i].key = key;
-        r->items[i].record = i;
-    }
-    free(mtime);
-}
-
 static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table) {
     if (!dt_io_exists(source))
         return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
@@ -312,10 +300,9 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
                            const dt_raw_opts *o, dt_table *table) {
     dt_raw *r = f->raw;
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
-    if (set)
-        list_records(f, set);
-    else
-        DT_TRY(find_items(f, source, table));
+    if (!set && o->key_by_shard)
+        return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards", source);
+    DT_TRY(set ? dt_raw_find_records(f, set, o->key_by_shard) : find_items(f, source, table));
     if (r->n == 0)
         return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
                        r->n_ignored, r->n_empty);

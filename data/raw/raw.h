@@ -81,9 +81,10 @@ typedef struct dt_raw {
 typedef struct dt_raw_opts {
     const char *pattern; // see dt_pack_opts
     const char *join, *join_on;
-    bool join_strict; // a file without row, or a row without file, is DT_E_DATA
-    bool sorted;      // records of a set by key too
-    const char *tail; // what follows a key in the names that are written, for the order; NULL: "."
+    bool join_strict;  // a file without row, or a row without file, is DT_E_DATA
+    bool sorted;       // records of a set by key too
+    bool key_by_shard; // of a set: each key gets its shard's name in front, "photos-000003/000017"
+    const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
 } dt_raw_opts;
 
 // The raw files of a folder, a list or a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
@@ -127,6 +128,7 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
 dt_status dt_raw_walk(dt_raw_found *f);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
+dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 
 // Keys, extensions and the columns that names tell. `by_class`: folders may be classes.
 dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class);

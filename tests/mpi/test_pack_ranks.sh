@@ -51,6 +51,12 @@ echo "1, 2 and 3 ranks write the same bytes"
 # done already: nobody waits for anybody
 pack_on 2 np2-1.lmdb
 grep -q "already packed" log || fail "not found to be done"
+# keys by the names of shards that repeat them
+cp -r one again
+for np in 1 3; do
+    "${ranks[@]}" $np "$DTRAIN" pack '{one,again}/s-{0..1}.tar' keys$np.lmdb --key-by-shard >out 2>log || fail "--key-by-shard on $np ranks"
+done
+[ "$(lmdb_sum keys1.lmdb)" = "$(lmdb_sum keys3.lmdb)" ] || fail "--key-by-shard depends on the ranks"
 # without twins
 pack one-drop.lmdb --duplicates drop
 pack_on 3 np3-drop.lmdb --duplicates drop

@@ -286,6 +286,62 @@ static void conversions_keep_everything(void **state) {
                      catalog_hash(fixture_path("t1-0.tar")));
 }
 
+static void expect_keys(const char *path, size_t n, const char *const *want) {
+    dt_set *s;
+    must(dt_set_open(&s, &path, 1));
+    assert_int_equal(s->catalog->n_records, n);
+    for (uint32_t i = 0; i < n; i++)
+        assert_string_equal(dt_catalog_str(s->catalog, s->catalog->records[i].key), want[i]);
+    dt_set_close(s);
+}
+
+// Sets whose shards count from 000000, each: refused, or told apart by the shard's name.
+static void keys_that_shards_repeat(void **state) {
+    static const char *const BY_NAME[] = {"s-0/x/000000", "s-0/x/000001", "s-1/x/000000",
+                                          "s-1/x/000001"};
+    static const char *const BY_FOLDER[] = {"a/s/x/000000", "a/s/x/000001", "b/s/x/000000",
+                                            "b/s/x/000001"};
+    static const char *const OUT[] = {"rk/s-0.tar", "rk/s-1.tar", "rk/a/s.tar", "rk/b/s.tar"};
+    for (int i = 0; i < 4; i++) {
+        const char *folder = fixture_path(i % 2 ? "rk/raw1" : "rk/raw0");
+        char *path[2] = {dt_xprintf("%s/x/000000.npy", folder),
+                         dt_xprintf("%s/x/000001.npy", folder)};
+        for (int k = 0; k < 2; k++) {
+            fixture_write(path[k], i % 2 ? "abcd" : "012345", (size_t)(2 + k));
+            free(path[k]);
+        }
+        dt_pack_opts o = {.source = folder, .out = fixture_path(OUT[i])};
+        must(dt_io_mkdir_all(fixture_path(i < 2 ? "rk" : i == 2 ? "rk/a" : "rk/b")));
+        must(dt_data_pack(&o));
+    }
+    dt_pack_opts o = {.source = fixture_path("rk/s-{0..1}.tar"), .out = fixture_path("rk1.lmdb")};
+    for (int k = 0; k < 2; k++) { // in the set's order and sorted
+        assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), "both have a record x/000000: --key-by-shard"));
+        o.out = fixture_path("rk1-{0..1}.tar");
+    }
+    o.key_by_shard = true;
+    for (int k = 0; k < 2; k++)
+        for (int threads = 1; threads <= 4; threads += 3) {
+            char *name = dt_xprintf("rk%d", threads);
+            char *out = dt_xprintf(k ? "%s.lmdb" : "%s-{0..1}.tar", name);
+            o.out = fixture_path(out);
+            o.n_threads = threads;
+            must(dt_data_pack(&o));
+            expect_keys(o.out, 4, BY_NAME);
+            assert_int_equal(set_hash(name, k), set_hash("rk1", k));
+            free(name), free(out);
+        }
+    char *two = dt_xprintf("%s::%s", fixture_path("rk/a/s.tar"), fixture_path("rk/b/s.tar"));
+    o.source = two;
+    o.out = fixture_path("rk2.lmdb");
+    must(dt_data_pack(&o));
+    expect_keys(o.out, 4, BY_FOLDER);
+    free(two);
+    o = (dt_pack_opts){.source = raw, .out = fixture_path("rk3.lmdb"), .key_by_shard = true};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+}
+
 static void shards_by_size_and_count(void **state) {
     dt_pack_opts o = options(fixture_path("size-{}.tar"), 2);
     o.shard_bytes = 2000000;
@@ -571,6 +627,7 @@ int main(void) {
         cmocka_unit_test(two_packs_at_once),
         cmocka_unit_test(conversions_keep_everything),
         cmocka_unit_test(the_library_reads_it),
+        cmocka_unit_test(keys_that_shards_repeat),
         cmocka_unit_test(shards_by_size_and_count),
         cmocka_unit_test(overwriting_leaves_no_shard_of_the_old_set),
         cmocka_unit_test(a_very_large_record),
