@@ -71,12 +71,15 @@ static dt_status take_lock(dt_work *w, const char *path) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     DT_TRY(dt_io_open_update(&w->lock_fd, path));
     if (fcntl(w->lock_fd, F_OFD_SETLK, &whole) == 0) return DT_OK;
-    if (errno == EAGAIN || errno == EACCES)
+    if (errno == EAGAIN || errno == EACCES) {
+        close(w->lock_fd); // who has it open takes the work for his own, and may remove it
+        w->lock_fd = -1;
         return dt_fail(
             DT_E_USAGE,
             "%s: another dtrain pack is writing this set; wait for it, or choose another "
             "OUT",
             w->plan->out);
+    }
     dt_warn("%s: this file system has no locks (%s): make sure that no second pack writes this set",
             path, strerror(errno));
     return DT_OK;

@@ -192,9 +192,13 @@ static void two_packs_at_once(void **state) {
     int fd = open(fixture_path("lock.lmdb.partial/lock"), O_RDWR | O_CREAT, 0644);
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     assert_int_equal(fcntl(fd, F_OFD_SETLK, &whole), 0);
+    must(dt_io_write_file(fixture_path("lock.lmdb.partial/rows-0-1"), "rows", 4));
     dt_pack_opts o = options(out, 1);
     assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "another dtrain pack"));
+    // what the first one has done so far is not the second one's to remove
+    assert_true(dt_io_exists(fixture_path("lock.lmdb.partial/lock")));
+    assert_true(dt_io_exists(fixture_path("lock.lmdb.partial/rows-0-1")));
     close(fd);
     must(dt_data_pack(&o));
 }
