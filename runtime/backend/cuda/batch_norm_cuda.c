@@ -1,5 +1,5 @@
 // batch_norm_cuda.c: host side of batch norm with fused residual, ReLU and 2x2 max-pool (the passes and what
-// they move: kernels/batch_norm_kernels.h).
+// they move: kernels/batch_norm_kernels.h, batch_norm_backward_kernels.h).
 //
 //   forward   in  x, scale, shift, running mean, running variance, [residual]
 //             out y, saved mean, saved 1/std, [argmax u8 | bits u8], STAT batch mean, STAT unbiased variance
@@ -22,7 +22,7 @@
 // Scratch of three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_plans.h"
-#include "backend/cuda/kernels/batch_norm_kernels.h"
+#include "backend/cuda/kernels/batch_norm_math.h"
 #include "backend/cuda/own_cuda.h"
 
 enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16, SMALL_PIXELS = 5120 };

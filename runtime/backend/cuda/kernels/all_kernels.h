@@ -2,6 +2,7 @@
 // file, in alphabetical order.
 #include "backend/cuda/kernels/add_kernels.h"
 #include "backend/cuda/kernels/augment_kernels.h"
+#include "backend/cuda/kernels/batch_norm_backward_kernels.h"
 #include "backend/cuda/kernels/batch_norm_kernels.h"
 #include "backend/cuda/kernels/commit_kernels.h"
 #include "backend/cuda/kernels/conv_kernels.h"
