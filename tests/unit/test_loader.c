@@ -1,4 +1,4 @@
-// Batches: what is in them is a function of the config alone; bad records are named or skipped.
+// Batches: which samples are in them is a function of the config alone, not of workers, ranks or history.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,13 +12,9 @@
 #include "data/file/tar.h"
 #include "data/loader/stage_times.h"
 #include "data/source/source.h"
-#include "data_fixture.h"
+#include "loader_case.h"
 
 #include <pthread.h>
-
-static const char *packed; // LMDB of 6 subjects x 10 x 10
-
-enum { GLOBAL = 8, MICRO = 2, N_LEAVES = 4 };
 
 static uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
     uint64_t h = dt_hash64(b->sample, (size_t)b->n * sizeof *b->sample);
@@ -33,23 +29,6 @@ static uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
     }
     return h;
 }
-
-static dt_batch_source *open_source(dt_dataset *d, dt_split split, const int *leaves, int n_leaves,
-                                    int64_t start) {
-    dt_source_request r = {.split = split,
-                           .augment = split == DT_SPLIT_TRAIN,
-                           .global_batch = GLOBAL,
-                           .micro_batch = MICRO,
-                           .leaves = leaves,
-                           .n_leaves = n_leaves,
-                           .start_step = start,
-                           .end_step = -1};
-    dt_batch_source *s = NULL;
-    if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
-    return s;
-}
-
-static const int ALL[] = {0, 1, 2, 3};
 
 // Hashes of all leaves of steps [from, to), by step and leaf.
 static void hashes(dt_dataset *d, const int *leaves, int n, int64_t from, int64_t to,
@@ -302,260 +281,6 @@ static void evaluation_pads_with_weight_zero(void **state) {
     d->close(d);
 }
 
-// Flips a byte of the member of `key` in a copy of the set.
-static const char *damaged_copy(const char *name, const char *key, bool zero_all) {
-    const char *out = fixture_path(name);
-    char *file = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", out);
-    size_t n, n_index;
-    uint8_t *data = fixture_read(file, &n);
-    uint64_t where = 0;
-    char *index = dt_xprintf("%s.index", file), *index_to = dt_xprintf("%s.index", to);
-    void *rows = fixture_read(index, &n_index);
-    const char *paths[] = {packed};
-    dt_set *s;
-    assert_int_equal(dt_set_open(&s, paths, 1), DT_OK);
-    for (uint32_t r = 0; r < s->catalog->n_records; r++)
-        if (strcmp(dt_catalog_str(s->catalog, s->catalog->records[r].key), key) == 0)
-            where = s->catalog->members[s->catalog->records[r].first_member].offset;
-    assert_true(where > 0);
-    dt_set_close(s);
-    if (zero_all)
-        memset(data + where, 0, 500);
-    else
-        data[where + 100] ^= 1;
-    fixture_write(to, data, n);
-    fixture_write(index_to, rows, n_index);
-    free(data), free(rows), free(file), free(to), free(index), free(index_to);
-    return out;
-}
-
-static void a_bad_record_is_named(void **state) {
-    const char *bad = damaged_copy("bad.lmdb", "iris/3/3_M_L_3", false);
-    dt_dataset *d = fixture_open(bad, "", 2);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-    dt_status st = DT_OK;
-    for (int64_t step = 0; step < 36 && st == DT_OK; step++)
-        for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
-            const dt_batch *b;
-            st = s->get(s, step, leaf, &b, NULL);
-            if (st == DT_OK) s->release(s, b);
-        }
-    s->close(s);
-    if (st == DT_OK) { // that record is in another part
-        s = open_source(d, DT_SPLIT_TEST, ALL, N_LEAVES, 0);
-        for (int64_t step = 0; step < 3 && st == DT_OK; step++)
-            for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
-                const dt_batch *b;
-                st = s->get(s, step, leaf, &b, NULL);
-                if (st == DT_OK) s->release(s, b);
-            }
-        s->close(s);
-    }
-    assert_int_equal(st, DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "bad.lmdb/data.mdb"));
-    assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
-    assert_non_null(strstr(dt_error_message(), "XXH3"));
-    d->close(d);
-}
-
-// A lane that met the error takes no more batches; the others fill the ring and must not wait for it.
-static void an_error_ends_every_lane(void **state) {
-    const char *bad = damaged_copy("lanes.lmdb", "iris/3/3_M_L_3", false);
-    dt_dataset *d = fixture_open(bad, "", 2);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-    bool ended[N_LEAVES] = {false};
-    int n_ended = 0;
-    double begin = dt_clock_s();
-    for (int64_t step = 0; step < 100 && n_ended < N_LEAVES; step++)
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
-            const dt_batch *b;
-            if (ended[leaf]) continue;
-            dt_status st = s->get(s, step, leaf, &b, NULL);
-            if (st == DT_OK) {
-                s->release(s, b);
-                continue;
-            }
-            assert_int_equal(st, DT_E_DATA);
-            assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
-            ended[leaf] = true;
-            n_ended++;
-        }
-    assert_int_equal(n_ended, N_LEAVES);
-    assert_true(dt_clock_s() - begin < 20);
-    s->close(s);
-    d->close(d);
-}
-
-static void skipping_changes_no_other_place(void **state) {
-    const char *bad = damaged_copy("skip.lmdb", "iris/3/3_M_L_3", true);
-    const char *log = fixture_path("skipped.jsonl");
-    static int64_t order[2][40 * GLOBAL];
-    for (int k = 0; k < 2; k++) {
-        dt_config *c = fixture_config(k ? bad : packed, "  on_error: skip\n");
-        dt_dataset *d;
-        assert_int_equal(dt_data_open(&d, c, NULL, 3, log), DT_OK);
-        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-        for (int64_t step = 0; step < 40; step++)
-            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
-                const dt_batch *b;
-                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-                for (int j = 0; j < b->n; j++) {
-                    order[k][step * GLOBAL + leaf * MICRO + j] = b->sample[j];
-                    assert_true(b->weight[j] == 1);
-                }
-                s->release(s, b);
-            }
-        dt_source_stats stats;
-        s->stats(s, &stats);
-        int n_changed = 0;
-        for (int i = 0; i < 40 * GLOBAL && k; i++) n_changed += order[0][i] != order[1][i];
-        if (k == 0) assert_int_equal(stats.n_skipped, 0);
-        // 7 pairs of each epoch hold that record if it trains; a place is replaced, others stay
-        if (k == 1) {
-            assert_true(n_changed <= 14);
-            assert_true(stats.n_skipped >= (uint64_t)n_changed);
-            assert_true(n_changed > 0); // choose another record if this one does not train
-            {
-                size_t n;
-                char *text = fixture_read(log, &n);
-                assert_non_null(strstr(text, "iris/3/3_M_L_3"));
-                int n_lines = 0;
-                for (size_t i = 0; i < n; i++) n_lines += text[i] == '\n';
-                assert_int_equal(n_lines, 1);
-                free(text);
-            }
-        }
-        s->close(s);
-        d->close(d);
-        dt_config_destroy(c);
-    }
-}
-
-enum { Q_STEPS = 40 };
-
-// The samples of Q_STEPS steps, and how many were replaced.
-static uint64_t order_of(const char *path, const char *log, int64_t *out) {
-    dt_config *c = fixture_config(path, "  on_error: quarantine\n");
-    dt_dataset *d;
-    if (dt_data_open(&d, c, NULL, 3, log) != DT_OK) fail_msg("%s", dt_error_message());
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-    for (int64_t step = 0; step < Q_STEPS; step++)
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
-            const dt_batch *b;
-            if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-            for (int j = 0; j < b->n; j++) out[step * GLOBAL + leaf * MICRO + j] = b->sample[j];
-            s->release(s, b);
-        }
-    dt_source_stats stats;
-    s->stats(s, &stats);
-    s->close(s);
-    d->close(d);
-    dt_config_destroy(c);
-    return stats.n_skipped;
-}
-
-static int n_lines(const char *path, const char *words) {
-    size_t n;
-    char *text = fixture_read(path, &n);
-    int lines = 0;
-    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
-    if (!strstr(text, words)) fail_msg("no %s in %s", words, text);
-    free(text);
-    return lines;
-}
-
-static void quarantine_is_remembered(void **state) {
-    const char *bad = damaged_copy("q.lmdb", "iris/3/3_M_L_3", true);
-    const char *log = fixture_path("run/skipped.rank0");
-    static int64_t order[4][Q_STEPS * GLOBAL];
-    assert_int_equal(dt_io_mkdir_all(fixture_path("run")), DT_OK);
-    assert_int_equal(order_of(packed, fixture_path("none/skipped.rank0"), order[0]), 0);
-    assert_true(order_of(bad, log, order[1]) > 0);
-    assert_int_equal(n_lines(log, "\"offset\":"), 1);
-    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
-    // another rank's list counts too; the record is whole again and still not tried
-    char *good = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", bad);
-    size_t n;
-    void *data = fixture_read(good, &n);
-    fixture_write(to, data, n);
-    assert_true(order_of(bad, fixture_path("run/skipped.rank1"), order[2]) > 0);
-    assert_memory_equal(order[1], order[2], sizeof order[1]);
-    assert_int_equal(n_lines(log, "iris/3/3_M_L_3"), 1);
-    assert_false(dt_io_exists(fixture_path("run/skipped.rank1")));
-    // the list removed: tried again. A line that is cut is no line
-    fixture_write(log, "{\"file\": \"x", 11);
-    assert_int_equal(order_of(bad, log, order[3]), 0);
-    assert_memory_equal(order[0], order[3], sizeof order[0]);
-    free(good), free(to), free(data);
-}
-
-// A record that lacks a field, or has no partner, is not left out without a word.
-static void records_without_a_sample_are_told(void **state) {
-    const char *log = fixture_path("told.log"), *list = fixture_path("told/skipped.rank0");
-    const char *raw = fixture_path("told_raw");
-    uint8_t bmp[4096];
-    size_t n = fixture_bmp(bmp, 16, 8, 24, 1);
-    fixture_biometric(raw, 4, 2);
-    fixture_write(fixture_path("told_raw/iris/99/99_M_L_1.bmp"), bmp, n);
-    fixture_pack(raw, fixture_path("told.lmdb"));
-    assert_int_equal(dt_io_mkdir_all(fixture_path("told")), DT_OK);
-    assert_int_equal(dt_log_open(log), DT_OK);
-    for (int k = 0; k < 3; k++) { // records, again (the list is there), pairs
-        char *text = dt_xprintf(
-            "run: {name: t}\ndata:\n  path: \"%s\"\n  on_error: quarantine\n  fields:\n    iris: "
-            "{kind: image, size: [8, 16]}\n    fingerprint: {kind: image, size: 8}\n    subject: "
-            "{kind: class}\n%smodel: {name: fusion}\ntrain: {global_batch: 2, micro_batch: 2}\n",
-            fixture_path("told.lmdb"),
-            k < 2 ? "" : "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n");
-        if (k < 2) *strstr(text, "    fingerprint:") = '#';
-        dt_config *c;
-        dt_dataset *d;
-        assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
-        if (dt_data_open(&d, c, NULL, 1, list) != DT_OK) fail_msg("%s", dt_error_message());
-        d->close(d);
-        dt_config_destroy(c);
-        free(text);
-    }
-    dt_log_close();
-    n_lines(log, "8 of 17 records have nothing for field 'iris' and are left out; the first is "
-                 "fingerprint/1/");
-    assert_int_equal(n_lines(log,
-                             "1 of 17 records have no partner for a pair and are left out; the "
-                             "first is iris/99/99_M_L_1 (it has .iris.bmp"),
-                     3);
-    assert_int_equal(n_lines(list, "\"reason\":\"nothing for field 'iris'\""), 8);
-}
-
-static void an_f32_image_holds_the_same_values(void **state) {
-    const dt_batch *b[2];
-    dt_batch_source *s[2];
-    dt_dataset *d[2];
-    dt_config *c[2];
-    for (int k = 0; k < 2; k++) {
-        char *text =
-            dt_xprintf("run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, "
-                       "size: [8, 16], "
-                       "dtype: %s}\n    subject: {kind: class}\n  augment: {iris: [{rotate: 10}]}\n"
-                       "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-                       packed, k ? "f32" : "u8");
-        assert_int_equal(dt_config_parse(&c[k], "t.yaml", text, strlen(text), NULL, 0), DT_OK);
-        free(text);
-        if (dt_data_open(&d[k], c[k], NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-        s[k] = open_source(d[k], DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-        assert_int_equal(s[k]->get(s[k], 0, 0, &b[k], NULL), DT_OK);
-    }
-    assert_int_equal(d[1]->fields[0].dtype, DT_F32);
-    const uint8_t *bytes = b[0]->field[0];
-    const float *values = b[1]->field[0];
-    for (int i = 0; i < MICRO * 8 * 16 * 3; i++) assert_true(values[i] == (float)bytes[i]);
-    for (int k = 0; k < 2; k++) {
-        s[k]->release(s[k], b[k]);
-        s[k]->close(s[k]);
-        d[k]->close(d[k]);
-        dt_config_destroy(c[k]);
-    }
-}
-
 // Each includes those before, so no stage's own time is below 0, however busy the machine.
 static void times_of_stages_add_up(void **state) {
     dt_config *c;
@@ -577,155 +302,6 @@ static void times_of_stages_add_up(void **state) {
     dt_config_destroy(c);
 }
 
-// Irises are 16 x 8 with pixel (x, y) = (key, x, y): what lies where tells the part.
-static void check_fit(const char *field, bool is_real, int w, int first, const int bar[3]) {
-    dt_config *c;
-    dt_dataset *d;
-    const dt_batch *b;
-    char *text = dt_xprintf(
-        "run: {name: t}\ndata:\n  path: \"%s\"\n  fields:\n    iris: {kind: image, %s}\n    "
-        "subject: {kind: class}\nmodel: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-        packed, field);
-    assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
-    free(text);
-    if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-    static const int R0[] = {0};
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, R0, 1, 0);
-    assert_int_equal(s->get(s, 0, 0, &b, NULL), DT_OK);
-    for (int i = 0; i < MICRO * 8 * w * 3; i++) {
-        int x = i / 3 % w + first, y = i / 3 / w % 8, k = i % 3;
-        float got =
-            is_real ? ((const float *)b->field[0])[i] : (float)((const uint8_t *)b->field[0])[i];
-        if (x < 0 || x >= 16)
-            assert_true(got == (float)bar[k]);
-        else if (k > 0)
-            assert_true(got == (float)(k == 1 ? x : y));
-    }
-    s->release(s, b);
-    s->close(s);
-    d->close(d);
-    dt_config_destroy(c);
-}
-
-static void a_picture_of_another_shape_is_made_to_fit(void **state) {
-    check_fit("size: [8, 8], fit: crop", false, 8, 4, NULL);
-    check_fit("size: [8, 10], fit: crop, short_side: 10", false, 0, 0, NULL); // resized: opens
-    check_fit("size: [8, 8], fit: crop, short_side: 8", false, 8, 4, NULL);
-    check_fit("size: [8, 16], fit: crop", false, 16, 0, NULL);
-    check_fit("size: [8, 24], fit: pad, normalize: {mean: [0.5, 0.2, 0.1]}", false, 24, -4,
-              (const int[3]){128, 51, 26});
-    check_fit("size: [8, 24], fit: pad, dtype: f32, normalize: {mean: [9, 8, 7]}", true, 24, -4,
-              (const int[3]){9, 8, 7});
-}
-
-// ---- uncompressed records --------------------------------------------------------------------------
-enum { RAW_W = 9, RAW_H = 7, RAW_BYTES = RAW_W * RAW_H * 3, RAW_N = 24, VEC_N = 50 };
-
-static void tar_member(FILE *f, const char *name, const void *data, size_t n) {
-    uint8_t head[DT_TAR_MAX_HEADER], zeros[512] = {0};
-    size_t n_head;
-    assert_int_equal(dt_tar_write_header(head, &n_head, name, n), DT_OK);
-    assert_int_equal(fwrite(head, 1, n_head, f), n_head);
-    assert_int_equal(fwrite(data, 1, n, f), n);
-    fwrite(zeros, 1, (512 - n % 512) % 512, f);
-}
-
-static size_t npy_head(char *out, const char *descr, const char *shape) {
-    char text[119];
-    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
-                     descr, shape);
-    memcpy(out, "\x93NUMPY\x01\x00\x76\x00", 10);
-    memset(out + 10, ' ', 118);
-    memcpy(out + 10, text, (size_t)n);
-    out[127] = '\n';
-    return 128;
-}
-
-// Pictures that lie in their file as in the batch, and others of about that size that only look so; vectors
-// raw, as NPY, and as text that is as long as raw would be.
-static const char *make_raw_tar(void) {
-    static const char *const HEADS[] = {"P6\n9 7\n255\n", "P6 # a comment\n9\n7 255 ",
-                                        "P5\n27 7\n255\n", "P6\n7 9\n255\n", "P6\n9 7\n254\n"};
-    const char *path = fixture_path("raw.tar");
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    for (int i = 0; i < RAW_N; i++) {
-        char name[32], picture[RAW_BYTES + 256], vec[VEC_N * 4 + 256];
-        size_t n = 0, n_vec = 0;
-        if (i % 6 == 5)
-            n = npy_head(picture, "|u1", "(7, 9, 3)");
-        else
-            n = (size_t)sprintf(picture, "%s", HEADS[i % 6]);
-        for (int k = 0; k < RAW_BYTES; k++) picture[n++] = (char)((i * 37 + k * 11) % 250);
-        if (i % 3 == 0) n_vec = npy_head(vec, "<f4", i % 2 ? "(50,)" : "(5, 10)");
-        for (int k = 0; k < VEC_N; k++) {
-            float v = (float)(i * 100 + k) / 7;
-            if (i % 3 == 2)
-                n_vec += (size_t)sprintf(vec + n_vec, "%03d ", (i * 7 + k) % 1000);
-            else
-                memcpy(vec + n_vec, &v, 4), n_vec += 4;
-        }
-        snprintf(name, sizeof name, "%02d.ppm", i); // told by its bytes
-        tar_member(f, name, picture, n);
-        snprintf(name, sizeof name, "%02d.vec", i);
-        tar_member(f, name, vec, n_vec);
-    }
-    static const char END[1024];
-    fwrite(END, 1, sizeof END, f);
-    assert_int_equal(fclose(f), 0);
-    return path;
-}
-
-static void raw_records_are_read_to_their_place(void **state) {
-    const char *tar = make_raw_tar();
-    static const char *const HOW[] = {"readers: 0", "readers: 2", "cache: ram",
-                                      "augment: {image: [{flip: horizontal}]}"};
-    static uint8_t pictures[4][RAW_N][RAW_BYTES];
-    static float vectors[4][RAW_N][VEC_N];
-    for (int k = 0; k < 4; k++) {
-        dt_config *c;
-        dt_dataset *d;
-        char *text = dt_xprintf(
-            "run: {name: t}\ndata:\n  path: \"%s\"\n  shuffle: none\n  write_index: false\n  "
-            "fields:\n"
-            "    image: {kind: image, size: [7, 9]}\n    vec: {kind: vector, size: 50}\n  %s\n"
-            "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-            tar, HOW[k]);
-        if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
-            dt_data_open(&d, c, NULL, 2, NULL) != DT_OK)
-            fail_msg("%s", dt_error_message());
-        free(text);
-        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-        for (int64_t step = 0; step < RAW_N / GLOBAL; step++)
-            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
-                const dt_batch *b;
-                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-                for (int j = 0; j < MICRO; j++) {
-                    memcpy(pictures[k][b->sample[j]], (uint8_t *)b->field[0] + j * RAW_BYTES,
-                           RAW_BYTES);
-                    memcpy(vectors[k][b->sample[j]], (float *)b->field[1] + j * VEC_N, VEC_N * 4);
-                }
-                s->release(s, b);
-            }
-        s->close(s);
-        d->close(d);
-        dt_config_destroy(c);
-    }
-    assert_memory_equal(pictures[0], pictures[1], sizeof pictures[0]);
-    assert_memory_equal(pictures[0], pictures[2], sizeof pictures[0]);
-    for (int k = 1; k < 4; k++) assert_memory_equal(vectors[0], vectors[k], sizeof vectors[0]);
-    int n_mirrored = 0;
-    for (int i = 0; i < RAW_N; i++) {
-        for (int k = 0; k < RAW_BYTES && i % 6 % 4 < 2 && i % 6 != 4; k++)
-            assert_int_equal(pictures[0][i][k], (i * 37 + k * 11) % 250);
-        for (int k = 0; k < VEC_N; k++)
-            assert_true(vectors[0][i][k] ==
-                        (i % 3 == 2 ? (float)((i * 7 + k) % 1000) : (float)(i * 100 + k) / 7));
-        n_mirrored += memcmp(pictures[0][i], pictures[3][i], RAW_BYTES) != 0;
-    }
-    assert_true(n_mirrored > 4 && n_mirrored < 20);
-}
-
 static void wrong_configs_are_named(void **state) {
     dt_config *c = NULL;
     char *text = dt_xprintf(
@@ -742,12 +318,6 @@ static void wrong_configs_are_named(void **state) {
     free(text);
 }
 
-static int set_up(void **state) {
-    fixture_begin();
-    packed = fixture_packed(6, 10);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_do_not_depend_on_workers_or_ranks),
@@ -757,16 +327,8 @@ int main(void) {
         cmocka_unit_test(seek_goes_anywhere),
         cmocka_unit_test(several_lanes_at_once),
         cmocka_unit_test(evaluation_pads_with_weight_zero),
-        cmocka_unit_test(a_bad_record_is_named),
-        cmocka_unit_test(an_error_ends_every_lane),
-        cmocka_unit_test(skipping_changes_no_other_place),
-        cmocka_unit_test(quarantine_is_remembered),
-        cmocka_unit_test(records_without_a_sample_are_told),
-        cmocka_unit_test(an_f32_image_holds_the_same_values),
-        cmocka_unit_test(a_picture_of_another_shape_is_made_to_fit),
-        cmocka_unit_test(raw_records_are_read_to_their_place),
         cmocka_unit_test(times_of_stages_add_up),
         cmocka_unit_test(wrong_configs_are_named),
     };
-    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
+    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
 }

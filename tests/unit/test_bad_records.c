@@ -1,0 +1,247 @@
+// Records that cannot be used: named, skipped without moving others, remembered, told.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "data/source/source.h"
+#include "loader_case.h"
+
+// Flips a byte of the member of `key` in a copy of the set.
+static const char *damaged_copy(const char *name, const char *key, bool zero_all) {
+    const char *out = fixture_path(name);
+    char *file = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", out);
+    size_t n, n_index;
+    uint8_t *data = fixture_read(file, &n);
+    uint64_t where = 0;
+    char *index = dt_xprintf("%s.index", file), *index_to = dt_xprintf("%s.index", to);
+    void *rows = fixture_read(index, &n_index);
+    const char *paths[] = {packed};
+    dt_set *s;
+    assert_int_equal(dt_set_open(&s, paths, 1), DT_OK);
+    for (uint32_t r = 0; r < s->catalog->n_records; r++)
+        if (strcmp(dt_catalog_str(s->catalog, s->catalog->records[r].key), key) == 0)
+            where = s->catalog->members[s->catalog->records[r].first_member].offset;
+    assert_true(where > 0);
+    dt_set_close(s);
+    if (zero_all)
+        memset(data + where, 0, 500);
+    else
+        data[where + 100] ^= 1;
+    fixture_write(to, data, n);
+    fixture_write(index_to, rows, n_index);
+    free(data), free(rows), free(file), free(to), free(index), free(index_to);
+    return out;
+}
+
+static void a_bad_record_is_named(void **state) {
+    const char *bad = damaged_copy("bad.lmdb", "iris/3/3_M_L_3", false);
+    dt_dataset *d = fixture_open(bad, "", 2);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    dt_status st = DT_OK;
+    for (int64_t step = 0; step < 36 && st == DT_OK; step++)
+        for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
+            const dt_batch *b;
+            st = s->get(s, step, leaf, &b, NULL);
+            if (st == DT_OK) s->release(s, b);
+        }
+    s->close(s);
+    if (st == DT_OK) { // that record is in another part
+        s = open_source(d, DT_SPLIT_TEST, ALL, N_LEAVES, 0);
+        for (int64_t step = 0; step < 3 && st == DT_OK; step++)
+            for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
+                const dt_batch *b;
+                st = s->get(s, step, leaf, &b, NULL);
+                if (st == DT_OK) s->release(s, b);
+            }
+        s->close(s);
+    }
+    assert_int_equal(st, DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "bad.lmdb/data.mdb"));
+    assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
+    assert_non_null(strstr(dt_error_message(), "XXH3"));
+    d->close(d);
+}
+
+// A lane that met the error takes no more batches; the others fill the ring and must not wait for it.
+static void an_error_ends_every_lane(void **state) {
+    const char *bad = damaged_copy("lanes.lmdb", "iris/3/3_M_L_3", false);
+    dt_dataset *d = fixture_open(bad, "", 2);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    bool ended[N_LEAVES] = {false};
+    int n_ended = 0;
+    double begin = dt_clock_s();
+    for (int64_t step = 0; step < 100 && n_ended < N_LEAVES; step++)
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            const dt_batch *b;
+            if (ended[leaf]) continue;
+            dt_status st = s->get(s, step, leaf, &b, NULL);
+            if (st == DT_OK) {
+                s->release(s, b);
+                continue;
+            }
+            assert_int_equal(st, DT_E_DATA);
+            assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
+            ended[leaf] = true;
+            n_ended++;
+        }
+    assert_int_equal(n_ended, N_LEAVES);
+    assert_true(dt_clock_s() - begin < 20);
+    s->close(s);
+    d->close(d);
+}
+
+static void skipping_changes_no_other_place(void **state) {
+    const char *bad = damaged_copy("skip.lmdb", "iris/3/3_M_L_3", true);
+    const char *log = fixture_path("skipped.jsonl");
+    static int64_t order[2][40 * GLOBAL];
+    for (int k = 0; k < 2; k++) {
+        dt_config *c = fixture_config(k ? bad : packed, "  on_error: skip\n");
+        dt_dataset *d;
+        assert_int_equal(dt_data_open(&d, c, NULL, 3, log), DT_OK);
+        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+        for (int64_t step = 0; step < 40; step++)
+            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+                const dt_batch *b;
+                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                for (int j = 0; j < b->n; j++) {
+                    order[k][step * GLOBAL + leaf * MICRO + j] = b->sample[j];
+                    assert_true(b->weight[j] == 1);
+                }
+                s->release(s, b);
+            }
+        dt_source_stats stats;
+        s->stats(s, &stats);
+        int n_changed = 0;
+        for (int i = 0; i < 40 * GLOBAL && k; i++) n_changed += order[0][i] != order[1][i];
+        if (k == 0) assert_int_equal(stats.n_skipped, 0);
+        // 7 pairs of each epoch hold that record if it trains; a place is replaced, others stay
+        if (k == 1) {
+            assert_true(n_changed <= 14);
+            assert_true(stats.n_skipped >= (uint64_t)n_changed);
+            assert_true(n_changed > 0); // choose another record if this one does not train
+            {
+                size_t n;
+                char *text = fixture_read(log, &n);
+                assert_non_null(strstr(text, "iris/3/3_M_L_3"));
+                int n_lines = 0;
+                for (size_t i = 0; i < n; i++) n_lines += text[i] == '\n';
+                assert_int_equal(n_lines, 1);
+                free(text);
+            }
+        }
+        s->close(s);
+        d->close(d);
+        dt_config_destroy(c);
+    }
+}
+
+enum { Q_STEPS = 40 };
+
+// The samples of Q_STEPS steps, and how many were replaced.
+static uint64_t order_of(const char *path, const char *log, int64_t *out) {
+    dt_config *c = fixture_config(path, "  on_error: quarantine\n");
+    dt_dataset *d;
+    if (dt_data_open(&d, c, NULL, 3, log) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    for (int64_t step = 0; step < Q_STEPS; step++)
+        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            const dt_batch *b;
+            if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+            for (int j = 0; j < b->n; j++) out[step * GLOBAL + leaf * MICRO + j] = b->sample[j];
+            s->release(s, b);
+        }
+    dt_source_stats stats;
+    s->stats(s, &stats);
+    s->close(s);
+    d->close(d);
+    dt_config_destroy(c);
+    return stats.n_skipped;
+}
+
+static int n_lines(const char *path, const char *words) {
+    size_t n;
+    char *text = fixture_read(path, &n);
+    int lines = 0;
+    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
+    if (!strstr(text, words)) fail_msg("no %s in %s", words, text);
+    free(text);
+    return lines;
+}
+
+static void quarantine_is_remembered(void **state) {
+    const char *bad = damaged_copy("q.lmdb", "iris/3/3_M_L_3", true);
+    const char *log = fixture_path("run/skipped.rank0");
+    static int64_t order[4][Q_STEPS * GLOBAL];
+    assert_int_equal(dt_io_mkdir_all(fixture_path("run")), DT_OK);
+    assert_int_equal(order_of(packed, fixture_path("none/skipped.rank0"), order[0]), 0);
+    assert_true(order_of(bad, log, order[1]) > 0);
+    assert_int_equal(n_lines(log, "\"offset\":"), 1);
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+    // another rank's list counts too; the record is whole again and still not tried
+    char *good = dt_xprintf("%s/data.mdb", packed), *to = dt_xprintf("%s/data.mdb", bad);
+    size_t n;
+    void *data = fixture_read(good, &n);
+    fixture_write(to, data, n);
+    assert_true(order_of(bad, fixture_path("run/skipped.rank1"), order[2]) > 0);
+    assert_memory_equal(order[1], order[2], sizeof order[1]);
+    assert_int_equal(n_lines(log, "iris/3/3_M_L_3"), 1);
+    assert_false(dt_io_exists(fixture_path("run/skipped.rank1")));
+    // the list removed: tried again. A line that is cut is no line
+    fixture_write(log, "{\"file\": \"x", 11);
+    assert_int_equal(order_of(bad, log, order[3]), 0);
+    assert_memory_equal(order[0], order[3], sizeof order[0]);
+    free(good), free(to), free(data);
+}
+
+// A record that lacks a field, or has no partner, is not left out without a word.
+static void records_without_a_sample_are_told(void **state) {
+    const char *log = fixture_path("told.log"), *list = fixture_path("told/skipped.rank0");
+    const char *raw = fixture_path("told_raw");
+    uint8_t bmp[4096];
+    size_t n = fixture_bmp(bmp, 16, 8, 24, 1);
+    fixture_biometric(raw, 4, 2);
+    fixture_write(fixture_path("told_raw/iris/99/99_M_L_1.bmp"), bmp, n);
+    fixture_pack(raw, fixture_path("told.lmdb"));
+    assert_int_equal(dt_io_mkdir_all(fixture_path("told")), DT_OK);
+    assert_int_equal(dt_log_open(log), DT_OK);
+    for (int k = 0; k < 3; k++) { // records, again (the list is there), pairs
+        char *text = dt_xprintf(
+            "run: {name: t}\ndata:\n  path: \"%s\"\n  on_error: quarantine\n  fields:\n    iris: "
+            "{kind: image, size: [8, 16]}\n    fingerprint: {kind: image, size: 8}\n    subject: "
+            "{kind: class}\n%smodel: {name: fusion}\ntrain: {global_batch: 2, micro_batch: 2}\n",
+            fixture_path("told.lmdb"),
+            k < 2 ? "" : "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n");
+        if (k < 2) *strstr(text, "    fingerprint:") = '#';
+        dt_config *c;
+        dt_dataset *d;
+        assert_int_equal(dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0), DT_OK);
+        if (dt_data_open(&d, c, NULL, 1, list) != DT_OK) fail_msg("%s", dt_error_message());
+        d->close(d);
+        dt_config_destroy(c);
+        free(text);
+    }
+    dt_log_close();
+    n_lines(log, "8 of 17 records have nothing for field 'iris' and are left out; the first is "
+                 "fingerprint/1/");
+    assert_int_equal(n_lines(log,
+                             "1 of 17 records have no partner for a pair and are left out; the "
+                             "first is iris/99/99_M_L_1 (it has .iris.bmp"),
+                     3);
+    assert_int_equal(n_lines(list, "\"reason\":\"nothing for field 'iris'\""), 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bad_record_is_named),
+        cmocka_unit_test(an_error_ends_every_lane),
+        cmocka_unit_test(skipping_changes_no_other_place),
+        cmocka_unit_test(quarantine_is_remembered),
+        cmocka_unit_test(records_without_a_sample_are_told),
+    };
+    return cmocka_run_group_tests(tests, loader_set_up, fixture_tear_down);
+}
