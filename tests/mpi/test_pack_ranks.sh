@@ -93,9 +93,9 @@ wrong 3 "no such folder" nowhere x.lmdb
 wrong 2 "the output ends in" raw x.zip
 mkdir cut && printf 'RIFF\044\0\0\0WAVE' >cut/a.wav
 wrong 3 "cut/a.wav" cut cut.lmdb --segment 1
-chmod 000 raw/c1/f100.npy
-[ "$(id -u)" = 0 ] || wrong 3 "f100.npy: cannot open" raw unreadable.lmdb
-chmod 644 raw/c1/f100.npy
+chmod 000 raw/c1/f103.npy
+[ "$(id -u)" = 0 ] || wrong 3 "f103.npy: cannot open" raw unreadable.lmdb
+chmod 644 raw/c1/f103.npy
 # a rank that cannot write ends the job, and says why
 rc=0
 DTRAIN_FAILPOINT=io:14:enospc timeout 60 "${ranks[@]}" 2 "$DTRAIN" pack raw full.lmdb >out 2>log || rc=$?
