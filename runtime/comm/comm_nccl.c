@@ -5,6 +5,9 @@
 // A library that fails a call because it is captured (a version, a transport that cannot) leaves its communicator
 // in an error that nothing takes back. So that is found out with one small sum before any step, and where
 // a rank fails all of them take new communicators and capture nothing.
+//
+// The end of a communicator is give_up, and nothing else frees one that has not been finalised: it is forgotten first, then
+// the graphs with its collectives go, then it is aborted. So no later call finds it, and it is aborted once.
 
 #include "comm/comm_nccl.h"
 
@@ -28,6 +31,8 @@ typedef struct nccl_self {
     struct {
         void *data, *handle; // NULL: free
     } registered[MAX_REGISTERED];
+    void (*release)(void *ctx); // see dt_comm_nccl_set_release
+    void *release_ctx;
     bool forked;   // the side stream has work that the main stream does not wait for yet
     bool captures; // agreed
     double deadline_s;
@@ -36,16 +41,20 @@ typedef struct nccl_self {
 // ---- errors ----------------------------------------------------------------------------------------
 
 static void give_up(nccl_self *n) {
-    if (n->comm) n->api->abort(n->api, n->comm);
+    void *comm = n->comm;
     n->comm = NULL;
+    if (!comm) return;
+    if (n->release) n->release(n->release_ctx);
+    n->release = NULL;
+    n->api->abort(n->api, comm);
 }
 
 static dt_status fail_call(dt_comm *c, const char *what, int error) {
     nccl_self *n = c->self;
-    dt_status st = dt_fail(DT_E_PEER, "rank %d: NCCL %s failed: %s", c->rank, what,
-                           n->api->error_text(n->api, n->comm, error));
+    char why[400]; // the text may be the communicator's
+    snprintf(why, sizeof why, "%s", n->api->error_text(n->api, n->comm, error));
     give_up(n);
-    return st;
+    return dt_fail(DT_E_PEER, "rank %d: NCCL %s failed: %s", c->rank, what, why);
 }
 
 static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
@@ -255,26 +264,41 @@ static dt_status run_test(dt_comm *c, float *device, float *host) {
     return compare_test(c, host, 1, "send and broadcast");
 }
 
-// One sum as a graph; NULL where it cannot be captured, the reason in `why`.
-static dt_status capture_sum(dt_comm *c, float *device, void **graph, char *why, size_t cap) {
+typedef struct test_graph {
+    nccl_self *n;
+    bool capturing;
+    void *graph; // NULL: none
+} test_graph;
+
+static dt_status end_capture(test_graph *t) {
+    if (!t->capturing) return DT_OK;
+    t->capturing = false;
+    return t->n->b->device->capture_end(t->n->b, t->n->main, &t->graph);
+}
+
+static void drop_test_graph(void *ctx) {
+    test_graph *t = ctx;
+    end_capture(t);
+    if (t->graph) t->n->b->device->graph_destroy(t->n->b, t->graph);
+    t->graph = NULL;
+}
+
+// One sum as a graph; none where it cannot be captured, the reason in `why`.
+static dt_status capture_sum(dt_comm *c, float *device, test_graph *t, char *why, size_t cap) {
     nccl_self *n = c->self;
-    const dt_device *d = n->b->device;
-    *graph = NULL;
-    if (d->capture_begin(n->b, n->main) != DT_OK) {
+    if (n->b->device->capture_begin(n->b, n->main) != DT_OK) {
         snprintf(why, cap, "%s", dt_error_message());
         return DT_OK;
     }
+    t->capturing = true;
     int result = n->api->all_reduce(n->api, n->comm, device, TEST_ELEMENTS, DT_F32, n->main);
-    const dt_status st = await(c, "the capture of a sum", &result);
+    DT_TRY(await(c, "the capture of a sum", &result));
     if (result != DT_NCCL_OK)
         snprintf(why, cap, "NCCL: %s", n->api->error_text(n->api, n->comm, result));
-    if (d->capture_end(n->b, n->main, graph) != DT_OK && result == DT_NCCL_OK)
+    if (end_capture(t) != DT_OK && result == DT_NCCL_OK)
         snprintf(why, cap, "%s", dt_error_message());
-    if (*graph && (st != DT_OK || result != DT_NCCL_OK)) {
-        d->graph_destroy(n->b, *graph);
-        *graph = NULL;
-    }
-    return st;
+    if (result != DT_NCCL_OK) drop_test_graph(t);
+    return DT_OK;
 }
 
 static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
@@ -294,17 +318,19 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
 static dt_status test_capture(dt_comm *c, dt_comm *boot, float *device, float *host) {
     nccl_self *n = c->self;
     char why[400] = "";
-    void *graph = NULL;
-    DT_TRY(capture_sum(c, device, &graph, why, sizeof why));
-    int64_t failed = graph == NULL;
-    dt_status st = boot->all_reduce_max_i64(boot, &failed, 1);
+    test_graph t = {.n = n};
+    dt_comm_nccl_set_release(c, drop_test_graph, &t);
+    dt_status st = capture_sum(c, device, &t, why, sizeof why);
+    int64_t failed = t.graph == NULL;
+    if (st == DT_OK) st = boot->all_reduce_max_i64(boot, &failed, 1);
     n->captures = st == DT_OK && !failed;
-    if (n->captures) st = play_sum(c, graph, device, host);
+    if (n->captures) st = play_sum(c, t.graph, device, host);
     if (*why)
         dt_warn("sums over ranks are not captured as a graph, here and on all ranks, which costs "
                 "host time: %s",
                 why);
-    if (graph) n->b->device->graph_destroy(n->b, graph);
+    drop_test_graph(&t);
+    dt_comm_nccl_set_release(c, NULL, NULL);
     return st;
 }
 
@@ -329,6 +355,12 @@ void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side) {
     nccl_self *n = c->self;
     n->main = main;
     n->side = side;
+}
+
+void dt_comm_nccl_set_release(dt_comm *c, void (*release)(void *ctx), void *ctx) {
+    nccl_self *n = c->self;
+    n->release = release;
+    n->release_ctx = ctx;
 }
 
 dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes) {

@@ -12,7 +12,8 @@
 // send and recv.
 //
 // A failure on any rank, or a wait beyond the deadline, aborts the communicator: kernels that wait for
-// a peer end, and every later call gives DT_E_PEER.
+// a peer end, and every later call gives DT_E_PEER. One thread makes all calls, as the backend demands: nobody
+// aborts beside a call that is under way.
 #ifndef DT_COMM_COMM_NCCL_H
 #define DT_COMM_COMM_NCCL_H
 
@@ -30,6 +31,11 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
 bool dt_comm_nccl_captures(const dt_comm *c);
 void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
 void dt_comm_nccl_set_streams(dt_comm *c, void *main, void *side);
+// NCCL aborts no communicator before the graphs that hold its collectives are gone: it would wait for them, for
+// ever. So release(ctx) is called in front of the abort, once, in whatever call finds the failure, a captured one
+// too: it ends a capture that is under way and destroys the graphs. What has been launched of them ends with the abort.
+// NULL: there are none.
+void dt_comm_nccl_set_release(dt_comm *c, void (*release)(void *ctx), void *ctx);
 // Lets NCCL use this memory where it lies, until finalize or forget; a few pieces. Nothing happens where the
 // library cannot, or will not: all works without. Memory is given back after it is forgotten.
 dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes);

@@ -29,9 +29,9 @@ static void on_grad(void *ctx, int grad_index) {
 }
 
 static void poll_buckets(void *ctx) {
-    step_lane *l = ctx;
-    dt_status st = dt_buckets_poll(l->owner->buckets);
-    if (st != DT_OK && l->owner->poll_status == DT_OK) l->owner->poll_status = st;
+    struct dt_stepper *s = ((step_lane *)ctx)->owner;
+    if (s->poll_status == DT_OK)
+        s->poll_status = dt_buckets_poll(s->buckets); // the first message counts
 }
 
 static dt_status compute_leaf(step_lane *l, int leaf, float *slab, bool accumulate, bool last,

@@ -84,6 +84,7 @@ struct device_step {
     void *commit;
     recording *recordings;
     int n_recordings;
+    bool capturing;     // a piece is under way into a graph
     bool captures;      // pieces without sums over ranks
     bool captures_sums; // pieces with: the same on all ranks
     bool sums_apart;    // such a piece has no micro-batch: ranks differ in how many they have
@@ -139,9 +140,9 @@ static void on_grad(void *ctx, int grad_index) {
 }
 
 static void poll_buckets(void *ctx) {
-    struct device_step *v = ctx;
-    dt_status st = dt_buckets_poll(v->s->buckets);
-    if (st != DT_OK && v->s->poll_status == DT_OK) v->s->poll_status = st;
+    struct dt_stepper *s = ((struct device_step *)ctx)->s;
+    if (s->poll_status == DT_OK)
+        s->poll_status = dt_buckets_poll(s->buckets); // the first message counts
 }
 
 static bool has_sums(const struct device_step *v, const piece *p) {
@@ -182,6 +183,26 @@ static recording *find_recording(struct device_step *v, const piece *p) {
     return NULL;
 }
 
+static dt_status end_capture(struct device_step *v, void **graph) {
+    if (!v->capturing) return DT_OK; // release_graphs has
+    v->capturing = false;
+    return v->d->capture_end(v->b, v->main, graph);
+}
+
+static void forget_recordings(struct device_step *v) {
+    for (int i = 0; i < v->n_recordings; i++) v->d->graph_destroy(v->b, v->recordings[i].graph);
+    v->n_recordings = 0;
+}
+
+// The communicator is about to be aborted.
+static void release_graphs(void *ctx) {
+    struct device_step *v = ctx;
+    void *graph = NULL;
+    end_capture(v, &graph);
+    if (graph) v->d->graph_destroy(v->b, graph);
+    forget_recordings(v);
+}
+
 // *graph NULL: it cannot be captured, here.
 static dt_status capture(struct device_step *v, const piece *p, void **graph) {
     *graph = NULL;
@@ -189,9 +210,10 @@ static dt_status capture(struct device_step *v, const piece *p, void **graph) {
     dt_status begun = v->d->capture_begin(v->b, v->main), st = DT_OK;
     char message[MESSAGE_BYTES] = "";
     if (begun == DT_OK) {
+        v->capturing = true;
         st = queue_piece(v, p);
         if (st != DT_OK) snprintf(message, sizeof message, "%s", dt_error_message());
-        begun = v->d->capture_end(v->b, v->main, graph);
+        begun = end_capture(v, graph);
     }
     if (st != DT_OK) {
         if (*graph) v->d->graph_destroy(v->b, *graph);
@@ -220,15 +242,16 @@ static recording *record(struct device_step *v, const piece *p, dt_status *st) {
     void *graph = NULL;
     *st = capture(v, p, &graph);
     bool failed = graph == NULL;
-    if (*st == DT_OK && has_sums(v, p)) *st = agree_on_capture(v, &failed);
-    if (*st != DT_OK || failed) {
-        if (graph) v->d->graph_destroy(v->b, graph);
-        return NULL;
+    if (graph) {
+        v->recordings =
+            dt_xrealloc(v->recordings, sizeof *v->recordings * (size_t)(v->n_recordings + 1));
+        v->recordings[v->n_recordings++] = (recording){*p, graph};
     }
-    v->recordings =
-        dt_xrealloc(v->recordings, sizeof *v->recordings * (size_t)(v->n_recordings + 1));
-    v->recordings[v->n_recordings] = (recording){*p, graph};
-    return &v->recordings[v->n_recordings++];
+    if (*st == DT_OK && has_sums(v, p)) *st = agree_on_capture(v, &failed);
+    if (*st == DT_OK && !failed) return &v->recordings[v->n_recordings - 1];
+    if (graph && v->n_recordings) // else it went before an abort
+        v->d->graph_destroy(v->b, v->recordings[--v->n_recordings].graph);
+    return NULL;
 }
 
 static dt_status run_piece(struct device_step *v, const piece *p) {
@@ -463,11 +486,6 @@ dt_status device_step_set_scaler(struct device_step *v, const dt_scaler *scaler)
     return DT_OK;
 }
 
-static void forget_recordings(struct device_step *v) {
-    for (int i = 0; i < v->n_recordings; i++) v->d->graph_destroy(v->b, v->recordings[i].graph);
-    v->n_recordings = 0;
-}
-
 // NULL takes the source away: its batches are given back, nothing reads its memory any more.
 dt_status device_step_set_source(struct device_step *v, dt_batch_source *source) {
     dt_status st = v->d->synchronize(v->b, v->main);
@@ -517,6 +535,7 @@ static dt_status create_parts(struct device_step *v) {
     if (v->s->o.device_comm) {
         DT_TRY(v->d->stream_create(b, &v->side));
         dt_comm_nccl_set_streams(v->s->o.device_comm, v->main, v->side);
+        dt_comm_nccl_set_release(v->s->o.device_comm, release_graphs, v);
         const dt_slab *slab = &v->s->o.params->slab;
         DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, slab->memory, slab->n_bytes));
         if (v->s->low)
@@ -551,6 +570,7 @@ void device_step_destroy(struct device_step *v) {
     if (v->main) v->d->synchronize(b, v->main);
     if (v->copy) v->d->synchronize(b, v->copy);
     forget_recordings(v); // before the communicators that they use
+    if (v->s->o.device_comm) dt_comm_nccl_set_release(v->s->o.device_comm, NULL, NULL);
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);
     dt_device_inputs_fini(v->inputs, 2);

@@ -349,6 +349,18 @@ uint64_t fake_cuda_capture(dt_cuda_api *a, const void *st) {
     return s && s->captured ? of(a)->capture : 0;
 }
 
+int fake_cuda_graphs_with(dt_cuda_api *a, bool (*host)(const void *args)) {
+    int n = 0;
+    for (const graph *g = of(a)->graphs; g; g = g->next) {
+        bool holds = false;
+        for (const track *t = g->tracks; t && !g->destroyed; t = t->next)
+            for (int64_t i = 0; i < t->n; i++)
+                holds |= t->items[i].kind == W_HOST && t->items[i].host == host;
+        n += holds;
+    }
+    return n;
+}
+
 void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes) {
     const fake_block *b = fake_memory_find(&of(a)->memory, p, n_bytes);
     if (!b || b->pinned) fake_breach("%zu bytes for NCCL are not the device's", n_bytes);
@@ -591,6 +603,7 @@ static int graph_destroy(dt_cuda_api *a, void *graph_) {
     const int e = fake_note(of(a), "graph_destroy", "", 0, NULL);
     if (e) return e;
     if (!((graph *)graph_)->refs) return FAKE_INVALID;
+    ((graph *)graph_)->destroyed = true;
     drop_graph(graph_); // what has been launched still runs
     return 0;
 }

@@ -80,6 +80,8 @@ int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *a
 void fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes);
 // The number of the capture that the stream is part of now, from 1 on; 0: none.
 uint64_t fake_cuda_capture(dt_cuda_api *a, const void *stream);
+// Graphs that have such work in them, the one that is being captured too; none that are destroyed.
+int fake_cuda_graphs_with(dt_cuda_api *a, bool (*host)(const void *args));
 void fake_cuda_check_device(dt_cuda_api *a, const void *p, size_t n_bytes); // aborts if it is not
 
 #endif

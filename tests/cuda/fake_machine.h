@@ -53,6 +53,7 @@ struct graph {
     track *tracks; // the origin is the last of the list
     track *origin;
     int refs;
+    bool destroyed; // what has been launched still runs
     graph *next;
 };
 

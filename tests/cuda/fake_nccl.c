@@ -322,7 +322,10 @@ static int finalize(const dt_nccl_api *a, void *comm) {
 }
 
 static int leave(const dt_nccl_api *a, void *comm) {
-    (void)comm;
+    const int n = fake_cuda_graphs_with(of(a)->cuda, run_op);
+    if (n)
+        fake_breach("%d graphs hold collectives of a communicator that goes: it waits for them", n);
+    if (comm != of(a) || of(a)->aborted) fake_breach("a communicator goes twice");
     of(a)->aborted = true;
     for (int i = 0; i < MAX_OWN; i++) of(a)->own[i].registered = false;
     return DT_NCCL_OK;

@@ -3,7 +3,8 @@
 // ranks are there; messages are files in a folder in $FAKE_NCCL_DIR, whose name is the communicator's id. What
 // NCCL demands and does not always check is checked: all ranks ask for the same collectives of the same
 // sizes in the same order and in the same way (not captured, or at the same place of the same capture), memory
-// is the device's, what is registered is NCCL's own memory, and is given back after it is no longer registered.
+// is the device's, what is registered is NCCL's own memory, and is given back after it is no longer registered,
+// and a communicator goes once, after all graphs with its collectives: NCCL would wait for them.
 // Calls are in the machine's log.
 //
 // With FAKE_NCCL_WRONG in the environment sums are wrong by one, as on a broken link. FAKE_NCCL_REFUSES names a

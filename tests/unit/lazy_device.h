@@ -27,6 +27,7 @@ typedef struct lazy_work {
 typedef struct lazy_list {
     lazy_work *items;
     int n, cap;
+    int refs; // a graph's: who may destroy it, and launches that have not run
 } lazy_list;
 
 typedef struct lazy_stream {
@@ -47,6 +48,7 @@ typedef struct lazy_self {
     lazy_list *graph; // that is being captured
     lazy_stream *origin;
     int n_waits, n_allocs, n_launches, n_queued;
+    int n_graphs; // there now, one that is being captured too
     bool refuses_capture;
     size_t used;
 } lazy_self;
@@ -169,16 +171,24 @@ static inline void lazy_add(dt_backend *b, float *dst, const float *src, int64_t
 
 static inline dt_status lazy_capture_begin(dt_backend *b, void *stream) {
     lazy(b)->graph = dt_xcalloc(1, sizeof(lazy_list));
+    lazy(b)->graph->refs = 1;
+    lazy(b)->n_graphs++;
     lazy(b)->origin = stream;
     ((lazy_stream *)stream)->captured = true;
     return DT_OK;
 }
 
-static inline void lazy_graph_destroy(dt_backend *b, void *graph) {
-    lazy_list *g = graph;
+static inline void lazy_graph_drop(lazy_list *g) {
+    if (--g->refs) return;
     for (int i = 0; i < g->n; i++) free(g->items[i].arg);
     free(g->items);
     free(g);
+}
+
+// What has been launched still runs, as on a device.
+static inline void lazy_graph_destroy(dt_backend *b, void *graph) {
+    lazy(b)->n_graphs--;
+    lazy_graph_drop(graph);
 }
 
 static inline dt_status lazy_capture_end(dt_backend *b, void *stream, void **graph) {
@@ -192,12 +202,14 @@ static inline dt_status lazy_capture_end(dt_backend *b, void *stream, void **gra
 }
 
 static inline void lazy_run_graph(dt_backend *b, void *arg) {
-    const lazy_list *g = *(lazy_list **)arg;
+    lazy_list *g = *(lazy_list **)arg;
     for (int i = 0; i < g->n; i++) g->items[i].run(b, g->items[i].arg);
+    lazy_graph_drop(g);
 }
 
 static inline void lazy_graph_launch(dt_backend *b, void *graph, void *stream) {
     lazy(b)->n_launches++;
+    ((lazy_list *)graph)->refs++;
     lazy_queue(b, stream, lazy_run_graph, &graph, sizeof graph);
 }
 

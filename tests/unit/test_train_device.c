@@ -52,7 +52,8 @@ typedef struct fake_nccl {
     group *g;
     int rank;
     dt_backend *b;
-    bool aborted;
+    bool aborted, fails_captured; // fails: the library, once a stream is captured
+    int n_failures;               // told
 } fake_nccl;
 
 static fake_nccl *nccl_of(const dt_nccl_api *a) {
@@ -159,10 +160,14 @@ static int nccl_unique_id(const dt_nccl_api *a, void *id) {
 static int nccl_init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
     assert_int_equal(((const char *)id)[3], 7);
     *comm = nccl_of(a);
+    nccl_of(a)->aborted = false;
     return DT_NCCL_BUSY;
 }
 static int nccl_async_error(const dt_nccl_api *a, void *comm, int *state) {
-    *state = nccl_of(a)->g->silent ? DT_NCCL_BUSY : DT_NCCL_OK;
+    fake_nccl *f = nccl_of(a);
+    if (comm != f || f->aborted) abort(); // freed
+    *state = f->g->silent ? DT_NCCL_BUSY : DT_NCCL_OK;
+    if (f->fails_captured && lazy(f->b)->graph) *state = 6, f->n_failures++;
     return DT_NCCL_OK;
 }
 static int nccl_all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
@@ -197,8 +202,15 @@ static int nccl_recv(const dt_nccl_api *a, void *comm, float *data, int64_t n, i
 static int nccl_end(const dt_nccl_api *a, void *comm) {
     return DT_NCCL_OK;
 }
+// NCCL waits in it for the end of the graphs that have captured collectives.
 static int nccl_abort(const dt_nccl_api *a, void *comm) {
-    nccl_of(a)->aborted = true;
+    fake_nccl *f = nccl_of(a);
+    if (comm != f || f->aborted || lazy(f->b)->n_graphs) {
+        fprintf(stderr, "an abort that would not end: %d graphs%s\n", lazy(f->b)->n_graphs,
+                f->aborted ? ", twice" : "");
+        abort();
+    }
+    f->aborted = true;
     return DT_NCCL_OK;
 }
 
@@ -617,6 +629,43 @@ static void test_bf16_gradients(void **state) {
     }
 }
 
+// A peer is lost, between steps that are captured and in front of the capture of one: the graphs go, then the
+// communicator, once; what comes later is refused, and all of it can be given back.
+static void *lose_main(void *arg) {
+    rank_job *j = arg;
+    bench b;
+    dt_step_result r[STEPS];
+    make_bench(&b, &j->s);
+    fake_nccl *f = b.nccl;
+    const bool while_captured = j->s.n_steps == 1;
+    run_steps(&b, 0, j->s.n_steps, r);
+    assert_true((lazy(b.b)->n_graphs > 0) == !while_captured);
+    f->fails_captured = while_captured;
+    if (!while_captured) b.device_comm->set_deadline(b.device_comm, 0.5);
+    const dt_status st = while_captured ? dt_stepper_run(b.stepper, 1, 0.003, false, r)
+                                        : dt_comm_nccl_watch(b.device_comm, 1);
+    assert_int_equal(st, DT_E_PEER);
+    assert_non_null(
+        strstr(dt_error_message(), while_captured ? "pretended error" : "another rank is gone"));
+    assert_true(f->aborted && f->n_failures == while_captured && lazy(b.b)->n_graphs == 0);
+    f->fails_captured = false;
+    assert_int_equal(dt_comm_nccl_watch(b.device_comm, 0), DT_E_PEER);
+    assert_int_equal(dt_stepper_run(b.stepper, STEPS, 0.003, false, r), DT_E_PEER);
+    keep(&j->o, &b, r, 0);
+    drop_bench(&b);
+    return NULL;
+}
+
+static void test_lost_peer(void **state) {
+    for (int n_steps = 1; n_steps <= 4; n_steps += 3) {
+        rank_job jobs[2];
+        setting s = {.n_steps = n_steps};
+        memset(jobs, 0, sizeof jobs);
+        run_ranks(jobs, 2, &s, lose_main);
+        for (int r = 0; r < 2; r++) drop(&jobs[r].o);
+    }
+}
+
 // A peer that never comes: an error after the deadline, and no hang.
 static void test_missing_peer(void **state) {
     group g = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -678,6 +727,7 @@ int main(void) {
                                        cmocka_unit_test(test_drop_of_one_rank),
                                        cmocka_unit_test(test_refusal_of_one_rank),
                                        cmocka_unit_test(test_bf16_gradients),
+                                       cmocka_unit_test(test_lost_peer),
                                        cmocka_unit_test(test_missing_peer),
                                        cmocka_unit_test(test_hanging_peer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
