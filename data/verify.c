@@ -5,6 +5,7 @@
 #include "verify.h"
 #include "data/decode/audio.h"
 #include "data/decode/decode.h"
+#include "verify_shards.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -24,7 +25,9 @@ typedef struct checker {
     dt_set *set;
     const dt_verify_opts *o;
     dt_verify_result *result;
-    uint64_t next;   // record
+    const dt_shard_hash *hashes; // by shard
+    uint64_t next;               // record
+    uint32_t next_shard;
     uint64_t n_done; // bytes
     uint64_t n_total;
     double begin_s, shown_s;
@@ -91,6 +94,17 @@ static void add_bad(checker *c, uint32_t record, uint32_t member, bool has_conte
     pthread_mutex_unlock(&c->lock);
 }
 
+static void add_bad_shard(checker *c, uint32_t shard) {
+    dt_bad_shard bad = {shard, dt_xstrdup(dt_error_message())};
+    pthread_mutex_lock(&c->lock);
+    dt_verify_result *r = c->result;
+    if ((r->n_bad_shards & (r->n_bad_shards - 1)) == 0)
+        r->bad_shards = dt_xrealloc(r->bad_shards, (r->n_bad_shards ? 2 * r->n_bad_shards : 1) *
+                                                       sizeof *r->bad_shards);
+    r->bad_shards[r->n_bad_shards++] = bad;
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void check_member(checker *c, worker *w, uint32_t record, uint32_t member) {
     const dt_catalog *cat = c->set->catalog;
     const dt_member *m = &cat->members[member];
@@ -140,6 +154,20 @@ static void check_run(checker *c, worker *w, uint32_t first) {
     __atomic_fetch_add(&c->n_done, n_bytes, __ATOMIC_RELAXED);
 }
 
+// After the records, when the shard's pages are likely still in memory.
+static void check_shards(checker *c, worker *w, int index) {
+    const dt_catalog *cat = c->set->catalog;
+    for (;;) {
+        uint32_t s = __atomic_fetch_add(&c->next_shard, 1, __ATOMIC_RELAXED);
+        if (s >= cat->n_shards) return;
+        if (!c->hashes[s].hex) continue;
+        if (dt_shard_hash_check(c->set, s, &c->hashes[s], &w->bytes) != DT_OK) add_bad_shard(c, s);
+        w->counts.n_shards++;
+        __atomic_fetch_add(&c->n_done, cat->shards[s].n_bytes, __ATOMIC_RELAXED);
+        if (index == 0) show(c, false);
+    }
+}
+
 static void work(void *arg, int index) {
     checker *c = arg;
     worker w = {.decoder = dt_decoder_create(),
@@ -151,12 +179,14 @@ static void work(void *arg, int index) {
         check_run(c, &w, (uint32_t)first);
         if (index == 0) show(c, false);
     }
+    check_shards(c, &w, index);
     pthread_mutex_lock(&c->lock);
     c->result->n_members += w.counts.n_members;
     c->result->n_bytes += w.counts.n_bytes;
     c->result->n_hashed += w.counts.n_hashed;
     c->result->n_decoded += w.counts.n_decoded;
     c->result->n_read += w.counts.n_read;
+    c->result->n_shards += w.counts.n_shards;
     pthread_mutex_unlock(&c->lock);
     dt_decoder_destroy(w.decoder);
     dt_audio_file_destroy(w.audio);
@@ -169,6 +199,11 @@ static int compare_bad(const void *pa, const void *pb) {
     return a->member < b->member ? -1 : a->member > b->member; // ascending with the record
 }
 
+static int compare_bad_shards(const void *pa, const void *pb) {
+    const dt_bad_shard *a = pa, *b = pb;
+    return a->shard < b->shard ? -1 : a->shard > b->shard;
+}
+
 dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out) {
     *out = (dt_verify_result){0};
     checker c = {.set = s, .o = o, .result = out, .terminal = isatty(STDERR_FILENO)};
@@ -176,11 +211,18 @@ dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *ou
     for (uint32_t m = 0; m < s->catalog->n_members; m++) c.n_total += s->catalog->members[m].size;
     c.begin_s = c.shown_s = dt_clock_s();
     DT_TRY(dt_team_create(&team, o->n_threads, "dt-verify"));
+    dt_shard_hash *hashes = dt_shard_hashes_find(s->catalog);
+    c.hashes = hashes;
+    for (uint32_t i = 0; i < s->catalog->n_shards; i++)
+        if (hashes[i].hex) c.n_total += s->catalog->shards[i].n_bytes;
     pthread_mutex_init(&c.lock, NULL);
     dt_team_run(team, work, &c);
     dt_team_destroy(team);
     show(&c, true);
     pthread_mutex_destroy(&c.lock);
+    dt_shard_hashes_free(hashes, s->catalog->n_shards);
+    if (out->n_bad_shards > 1)
+        qsort(out->bad_shards, out->n_bad_shards, sizeof *out->bad_shards, compare_bad_shards);
     if (out->n_bad > 1) qsort(out->bad, out->n_bad, sizeof *out->bad, compare_bad);
     for (size_t i = 0; i < out->n_bad; i++)
         out->n_bad_records += i == 0 || out->bad[i].record != out->bad[i - 1].record;
@@ -191,5 +233,7 @@ dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *ou
 void dt_verify_result_fini(dt_verify_result *r) {
     for (size_t i = 0; i < r->n_bad; i++) free(r->bad[i].reason);
     free(r->bad);
+    for (size_t i = 0; i < r->n_bad_shards; i++) free(r->bad_shards[i].reason);
+    free(r->bad_shards);
     *r = (dt_verify_result){0};
 }

@@ -9,6 +9,11 @@ typedef struct dt_bad_member {
     char *reason;
 } dt_bad_member;
 
+typedef struct dt_bad_shard {
+    uint32_t shard; // of the catalog
+    char *reason;
+} dt_bad_shard;
+
 typedef struct dt_verify_result {
     uint64_t n_members, n_bytes;
     uint64_t n_hashed, n_decoded,
@@ -16,6 +21,9 @@ typedef struct dt_verify_result {
     uint64_t n_bad_records;
     dt_bad_member *bad; // by record and member
     size_t n_bad;
+    uint64_t n_shards;        // compared with a hash that the list of shards has
+    dt_bad_shard *bad_shards; // by shard
+    size_t n_bad_shards;
 } dt_verify_result;
 
 typedef struct dt_verify_opts {
@@ -25,7 +33,8 @@ typedef struct dt_verify_opts {
 } dt_verify_opts;
 
 // A member with a stored hash is checked against it; of others images, sounds and JSON are decoded
-// whole, and the rest is read. DT_OK also when members are bad: they are in the result. DT_E_INTERNAL.
+// whole, and the rest is read. Shards of which index.json beside them has a hash (verify_shards.h) are
+// compared with it as a whole. DT_OK also when members or shards are bad: they are in the result. DT_E_INTERNAL.
 dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out);
 void dt_verify_result_fini(dt_verify_result *r);
 

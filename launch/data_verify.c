@@ -25,45 +25,68 @@ static const launch_option options[] = {
 
 extern const launch_command launch_data_verify;
 
-static void print_text(const dt_catalog *c, const dt_bad_member *b) {
-    const dt_record *r = &c->records[b->record];
-    const dt_member *m = &c->members[b->member];
-    dt_text_print(stdout, c->shards[r->shard].path);
+// What is listed: a member, or (record NULL) a shard as a whole.
+typedef struct bad_line {
+    const char *file, *record, *member;
+    uint64_t offset;
+    const char *reason;
+} bad_line;
+
+static void print_text(const bad_line *b) {
+    dt_text_print(stdout, b->file);
     putchar('\t');
-    dt_text_print(stdout, dt_catalog_str(c, r->key));
+    dt_text_print(stdout, b->record ? b->record : "");
     putchar('\t');
-    dt_text_print(stdout, dt_catalog_str(c, c->exts[m->ext]));
-    printf("\t%" PRIu64 "\t", m->offset);
+    dt_text_print(stdout, b->record ? b->member : "");
+    printf("\t%" PRIu64 "\t", b->offset);
     dt_text_print(stdout, b->reason);
     putchar('\n');
 }
 
-static void print_json(const dt_catalog *c, const dt_bad_member *b) {
-    const dt_record *r = &c->records[b->record];
-    const dt_member *m = &c->members[b->member];
+static void print_json(const bad_line *b) {
     dt_json j;
     dt_json_init(&j);
     dt_json_begin_object(&j, NULL);
-    dt_json_string(&j, "file", c->shards[r->shard].path);
-    dt_json_string(&j, "record", dt_catalog_str(c, r->key));
-    dt_json_string(&j, "member", dt_catalog_str(c, c->exts[m->ext]));
-    dt_json_int(&j, "offset", (int64_t)m->offset);
+    dt_json_string(&j, "file", b->file);
+    if (b->record) dt_json_string(&j, "record", b->record);
+    if (b->record) dt_json_string(&j, "member", b->member);
+    if (b->record) dt_json_int(&j, "offset", (int64_t)b->offset);
     dt_json_string(&j, "reason", b->reason);
     dt_json_end_object(&j);
     printf("%s\n", j.data);
     dt_json_fini(&j);
 }
 
+static void print_bad(const launch_words *w, const dt_catalog *c, const dt_verify_result *r) {
+    void (*print)(const bad_line *) = w->options[JSON] ? print_json : print_text;
+    for (size_t i = 0; i < r->n_bad; i++) {
+        const dt_record *rec = &c->records[r->bad[i].record];
+        const dt_member *m = &c->members[r->bad[i].member];
+        print(&(bad_line){c->shards[rec->shard].path, dt_catalog_str(c, rec->key),
+                          dt_catalog_str(c, c->exts[m->ext]), m->offset, r->bad[i].reason});
+    }
+    for (size_t i = 0; i < r->n_bad_shards; i++)
+        print(&(bad_line){.file = c->shards[r->bad_shards[i].shard].path,
+                          .reason = r->bad_shards[i].reason});
+}
+
 static dt_status report(const launch_words *w, const dt_set *s, const dt_verify_result *r) {
-    for (size_t i = 0; i < r->n_bad; i++)
-        (w->options[JSON] ? print_json : print_text)(s->catalog, &r->bad[i]);
+    const dt_catalog *c = s->catalog;
+    print_bad(w, c, r);
     dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64
             " decoded, %" PRIu64 " only read",
-            s->catalog->n_records, r->n_members, (double)r->n_bytes / 1e6, r->n_hashed,
-            r->n_decoded, r->n_read);
+            c->n_records, r->n_members, (double)r->n_bytes / 1e6, r->n_hashed, r->n_decoded,
+            r->n_read);
+    if (r->n_shards)
+        dt_info("%" PRIu64 " of %u shards compared with the hash in their index.json", r->n_shards,
+                c->n_shards);
+    if (r->n_bad_shards)
+        return dt_fail(DT_E_DATA,
+                       "%zu of %u shards: not as their index.json says; %" PRIu64
+                       " of %u records: bad",
+                       r->n_bad_shards, c->n_shards, r->n_bad_records, c->n_records);
     if (r->n_bad_records == 0) return DT_OK;
-    return dt_fail(DT_E_DATA, "%" PRIu64 " of %u records: bad", r->n_bad_records,
-                   s->catalog->n_records);
+    return dt_fail(DT_E_DATA, "%" PRIu64 " of %u records: bad", r->n_bad_records, c->n_records);
 }
 
 // The database beside the data, against the rows that training uses.
@@ -117,7 +140,9 @@ const launch_command launch_data_verify = {
             "members are\n"
             "listed as file, record, member, offset, reason, separated by tabs; exit 3 if there is "
             "one. Then\n"
-            "the catalog is compared with the index.\n\n"
+            "the catalog is compared with the index. MDS shards are also compared as a whole with "
+            "the hash in\n"
+            "their index.json, where it is one of xxhash's.\n\n"
             "  dtrain data verify datasets/biometric.lmdb\n"
             "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
     .run = run};

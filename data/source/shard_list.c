@@ -3,12 +3,13 @@
 //   wids   {"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 100}, …],
 //           "datasets": [{"name": "x", "base": "dir", "shardlist": […]}, …]}
 //   MDS    {"version": 2, "shards": [{"format": "mds", "samples": 100,
-//           "raw_data": {"basename": …}, "zip_data": {"basename": …} or null}, …]}
+//           "raw_data": {"basename": …, "hashes": {"xxh64": …}}, "zip_data": {"basename": …} or null}, …]}
 // An MDS shard that lies there unpacked is read so, else packed. Only local files: training reads what
 // is on a disk; fetching is the job of other tools.
 #include "shard_list.h"
 
 #include "base/arena.h"
+#include "base/hash_named.h"
 #include "base/io.h"
 
 #include <jansson.h>
@@ -30,8 +31,9 @@ static void push(dt_listing *l, char *path, const char *set, json_t *count) {
     if ((l->n & (l->n - 1)) == 0)
         l->shard = dt_xrealloc(l->shard, (l->n ? l->n * 2 : 1) * sizeof *l->shard);
     l->shard[l->n++] =
-        (dt_listed){path, set ? dt_xstrdup(set) : NULL,
-                    json_is_integer(count) ? (int64_t)json_integer_value(count) : -1};
+        (dt_listed){.path = path,
+                    .set = set ? dt_xstrdup(set) : NULL,
+                    .n_records = json_is_integer(count) ? (int64_t)json_integer_value(count) : -1};
 }
 
 // ---- wids ------------------------------------------------------------------------------------------
@@ -84,6 +86,19 @@ static bool is_read(const char *compression) {
     return strncmp(compression, "zstd", 4) == 0 || strncmp(compression, "gz", 2) == 0;
 }
 
+static void keep_hash(dt_listed *s, json_t *hashes) {
+    const char *name;
+    json_t *v;
+    json_object_foreach(hashes, name, v) {
+        bool known = json_is_string(v) && dt_named_hash_is_known(name);
+        if (s->hash_name && !known) continue;
+        free(s->hash_name);
+        s->hash_name = dt_xstrdup(name);
+        if (known) s->hash = dt_xstrdup(json_string_value(v));
+        if (known) return;
+    }
+}
+
 static dt_status add_mds(dt_listing *l, const char *path, json_t *shard, size_t i) {
     const char *format = json_string_value(json_object_get(shard, "format"));
     const char *raw = basename_of(shard, "raw_data"), *zip = basename_of(shard, "zip_data");
@@ -103,6 +118,7 @@ static dt_status add_mds(dt_listing *l, const char *path, json_t *shard, size_t 
         file = beside(path, NULL, zip);
     }
     push(l, file, NULL, json_object_get(shard, "samples"));
+    keep_hash(&l->shard[l->n - 1], json_object_get(json_object_get(shard, "raw_data"), "hashes"));
     return DT_OK;
 }
 
@@ -147,6 +163,8 @@ void dt_shard_list_fini(dt_listing *l) {
     for (size_t i = 0; i < l->n; i++) {
         free(l->shard[i].path);
         free(l->shard[i].set);
+        free(l->shard[i].hash_name);
+        free(l->shard[i].hash);
     }
     free(l->shard);
     *l = (dt_listing){0};

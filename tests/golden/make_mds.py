@@ -40,11 +40,13 @@ def sample(i):
 
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
-    for name, compression in (("mds_plain", None), ("mds_zstd", "zstd:7"), ("mds_br", "br")):
+    sums = ["sha1", "xxh128", "xxh32", "xxh3_128", "xxh3_64", "xxh64"]
+    for name, compression, n, hashes in (("mds_plain", None, 20, None), ("mds_zstd", "zstd:7", 20, None), ("mds_br", "br", 1, None),
+                                         ("mds_hashed", None, 2, sums), ("mds_hashed_zstd", "zstd:7", 2, sums)):
         out = os.path.join(here, name)
         shutil.rmtree(out, ignore_errors=True)
-        with MDSWriter(out=out, columns=COLUMNS, compression=compression, size_limit=20000) as w:
-            for i in range(20 if compression != "br" else 1):
+        with MDSWriter(out=out, columns=COLUMNS, compression=compression, hashes=hashes, size_limit=20000) as w:
+            for i in range(n):
                 w.write(sample(i))
 
 

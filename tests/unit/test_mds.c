@@ -1,4 +1,5 @@
 // MDS sets that MosaicML's own writer made (tests/golden/make_mds.py), and shards that are damaged.
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <cmocka.h>
 
 #include "data/source/source.h"
+#include "data/verify.h"
 #include "data_fixture.h"
 
 static const char *golden(const char *name) {
@@ -125,6 +127,49 @@ static void what_is_not_read_is_said(void **state) {
     assert_non_null(strstr(dt_error_message(), "a.mds, which is not there"));
 }
 
+// Every kind by itself; a flipped byte of a text, which nothing else would find.
+static void hashes_of_shards_are_compared(void **state) {
+    static const char *const KINDS[] = {"xxh32", "xxh64", "xxh3_64", "xxh128", "xxh3_128", "none"};
+    static const char *const SETS[][2] = {{"mds_hashed", "shard.00000.mds"},
+                                          {"mds_hashed_zstd", "shard.00000.mds.zstd"}};
+    for (int k = 0; k < 2 * 6; k++) {
+        const char *kind = KINDS[k / 2], *folder = dt_arena_printf(&fixture_arena, "h%d", k);
+        const char *set = SETS[k % 2][0], *shard = SETS[k % 2][1];
+        size_t n, n_list;
+        char *list =
+            fixture_read(golden(dt_arena_printf(&fixture_arena, "%s/index.json", set)), &n_list);
+        char *bytes =
+            fixture_read(golden(dt_arena_printf(&fixture_arena, "%s/%s", set, shard)), &n);
+        for (char *p = list; (p = memmem(p, n_list - (size_t)(p - list), "\"xxh", 4)); p++)
+            if (strncmp(p + 1, kind, strlen(kind)) != 0 || p[1 + strlen(kind)] != '"') p[1] = 'y';
+        const char *path = fixture_path(dt_arena_printf(&fixture_arena, "%s/%s", folder, shard));
+        fixture_write(fixture_path(dt_arena_printf(&fixture_arena, "%s/index.json", folder)), list,
+                      n_list);
+        for (int bad = 0; bad < 2; bad++) {
+            if (bad && k % 2) { // other bytes that unpack as well: of the plain set
+                free(bytes);
+                bytes = fixture_read(golden("mds_hashed/shard.00000.mds"), &n);
+            } else if (bad) {
+                *(char *)memmem(bytes, n, "long long", 9) = 'L';
+            }
+            if (bad && k % 2)
+                path = fixture_path(dt_arena_printf(&fixture_arena, "%s/shard.00000.mds", folder));
+            fixture_write(path, bytes, n);
+            dt_set *s = open_ok(fixture_path(folder));
+            dt_verify_result r;
+            assert_int_equal(dt_set_verify(s, &(dt_verify_opts){.n_threads = 1 + k % 3}, &r),
+                             DT_OK);
+            assert_int_equal(r.n_shards, strcmp(kind, "none") != 0);
+            assert_int_equal(r.n_bad_shards, bad && r.n_shards);
+            if (r.n_bad_shards) assert_non_null(strstr(r.bad_shards[0].reason, kind));
+            dt_verify_result_fini(&r);
+            dt_set_close(s);
+        }
+        free(list);
+        free(bytes);
+    }
+}
+
 static void cuts_and_damage(void **state) {
     size_t n;
     uint8_t *good = fixture_read(golden("mds_plain/shard.00001.mds"), &n);
@@ -156,6 +201,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_mosaicml_writes),
         cmocka_unit_test(what_is_not_read_is_said),
+        cmocka_unit_test(hashes_of_shards_are_compared),
         cmocka_unit_test(cuts_and_damage),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
