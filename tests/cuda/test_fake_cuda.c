@@ -29,7 +29,7 @@ static int dies(void (*fn)(void)) {
     const pid_t child = fork();
     if (child == 0) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        freopen("/dev/null", "w", stderr);
+        if (!freopen("/dev/null", "w", stderr)) _exit(2);
         fn();
         _exit(0);
     }

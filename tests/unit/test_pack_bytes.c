@@ -97,7 +97,7 @@ static void killed_at_random_moments(void **state) {
         for (int round = 0; round < 200; round++) {
             pid_t pid = fork();
             if (pid == 0) {
-                freopen("/dev/null", "w", stderr);
+                if (!freopen("/dev/null", "w", stderr)) _exit(2);
                 dt_pack_opts o = options(out, 1 + round % 3);
                 _exit(dt_data_pack(&o));
             }
