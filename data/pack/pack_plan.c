@@ -106,7 +106,7 @@ bool dt_plan_belongs(const dt_plan *p, const char *name) {
     if (number.digits == 0) return strcmp(name, base) == 0;
     for (size_t i = 0; number.is_range && i < p->n_shards; i++)
         if (strcmp(name, p->name[i]) == 0) return true;
-    if (number.is_range) return false;
+    if (number.is_range && p->n_shards > 0) return false;
     const char *tail = base + number.at + number.length;
     size_t n = strlen(name), n_tail = strlen(tail);
     if (n <= number.at + n_tail || strncmp(name, base, number.at) != 0) return false;

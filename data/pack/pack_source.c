@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 static bool ends_with(const char *s, const char *tail) {
     size_t n = strlen(s), k = strlen(tail);
@@ -66,11 +67,39 @@ static dt_status tar_is_set(const char *path, bool *out) {
     return st;
 }
 
-static dt_status folder_is_set(const char *path, bool *out) {
-    dt_found_list l = {0};
+// Of a set that an earlier pack has made of the same folder in the same folder.
+static bool is_of_out(const dt_plan *out, const char *path) {
+    const char *base = strrchr(path, '/');
+    struct stat a, b;
+    if (!base || !dt_plan_belongs(out, base + 1)) return false;
+    char *folder = dt_xprintf("%.*s", (int)(base - path), path);
+    bool same = stat(folder, &a) == 0 && stat(out->folder, &b) == 0 && a.st_ino == b.st_ino &&
+                a.st_dev == b.st_dev;
+    free(folder);
+    return same;
+}
+
+static dt_status check_alone(const char *folder, const char *shard) {
+    char *beside;
+    DT_TRY(dt_collect_beside(folder, &beside));
+    if (!beside) return DT_OK;
+    dt_fail(DT_E_DATA,
+            "%s: holds a set (%s) and other data (%s): give what is meant, the set by its name or "
+            "its pattern, or a folder that has nothing else in it",
+            folder, shard, beside);
+    free(beside);
+    return DT_E_DATA;
+}
+
+static dt_status folder_is_set(const char *path, const dt_plan *out, bool *is_set) {
+    dt_found_list l = {.quiet = true};
     dt_set_item item = {.path = path, .weight = 1};
     dt_status st = dt_collect(&l, &item, 0);
-    *out = st == DT_OK && l.n > 0 && !l.f[0].is_folder;
+    const char *shard = NULL;
+    for (size_t i = 0; st == DT_OK && i < l.n && !shard; i++)
+        if (!l.f[i].is_folder && !is_of_out(out, l.f[i].path)) shard = l.f[i].path;
+    *is_set = shard != NULL;
+    if (shard) st = check_alone(path, shard);
     dt_found_fini(&l);
     return st;
 }
@@ -85,21 +114,21 @@ static dt_status json_is_set(const char *path, bool *out) {
     return DT_OK;
 }
 
-static dt_status path_is_set(const char *path, bool *out) {
+static dt_status path_is_set(const char *path, const dt_plan *plan, bool *out) {
     static const char *const ENDS[] = {".lmdb", ".mdb", ".tgz", ".tar.gz", ".tar.zst"};
     *out = !dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?["));
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) *out = *out || ends_with(path, ENDS[i]);
     if (*out || !dt_io_exists(path)) return DT_OK;
-    if (dt_io_is_dir(path)) return folder_is_set(path, out);
+    if (dt_io_is_dir(path)) return folder_is_set(path, plan, out);
     if (ends_with(path, ".json")) return json_is_set(path, out);
     if (!ends_with(path, ".tar")) return DT_OK;
     *out = has_own_index(path);
     return *out ? DT_OK : tar_is_set(path, out);
 }
 
-dt_status dt_pack_source_open(dt_set **out, const char *path) {
+dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan) {
     bool is_set = false;
     *out = NULL;
-    DT_TRY(path_is_set(path, &is_set));
+    DT_TRY(path_is_set(path, plan, &is_set));
     return is_set ? dt_set_open(out, &path, 1) : DT_OK;
 }

@@ -2,9 +2,13 @@
 #ifndef DT_DATA_PACK_SOURCE_H
 #define DT_DATA_PACK_SOURCE_H
 
+#include "pack_plan.h"
+
 #include "data/source/source.h"
 
-// The set that a path is, open; NULL: raw files, or nothing that is there. DT_E_DATA.
-dt_status dt_pack_source_open(dt_set **out, const char *path);
+// The set that a path is, open; NULL: raw files, or nothing that is there. Of `plan` what dt_plan_name knows:
+// the output of an earlier pack into the folder that is packed is no part of it. DT_E_DATA, also of a folder
+// with a set and other data in it.
+dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan);
 
 #endif

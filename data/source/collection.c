@@ -11,6 +11,8 @@
 #include "collection.h"
 #include "shard_list.h"
 
+#include "data/file/kinds.h"
+
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -108,6 +110,46 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
     return st;
 }
 
+static char *first_data(const char *folder) {
+    char **names, *first = NULL;
+    size_t n;
+    if (dt_io_list_dir(&names, &n, folder, DT_E_DATA) != DT_OK) {
+        dt_error_clear(); // whose folder it is says so when it is read
+        return NULL;
+    }
+    for (size_t i = 0; i < n && !first; i++)
+        if (names[i][0] != '.' && dt_kind_of_name(names[i]))
+            first = dt_xprintf("%s/%s", folder, names[i]);
+    dt_io_free_list(names, n);
+    return first;
+}
+
+dt_status dt_collect_beside(const char *folder, char **first) {
+    char **names;
+    size_t n;
+    *first = first_data(folder);
+    if (*first) return DT_OK;
+    DT_TRY(dt_io_list_dir(&names, &n, folder, DT_E_DATA));
+    for (size_t i = 0; i < n && !*first; i++) {
+        char *inner = dt_xprintf("%s/%s", folder, names[i]);
+        if (dt_io_is_dir(inner)) *first = first_data(inner);
+        free(inner);
+    }
+    dt_io_free_list(names, n);
+    return DT_OK;
+}
+
+static dt_status say_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
+    char *beside;
+    if (n_shards > 0) dt_info("%s: a folder of %zu shards", path, n_shards);
+    DT_TRY(dt_collect_beside(path, &beside));
+    if (beside)
+        dt_warn("%s: is read as the %s in it; files that lie beside, %s the first, are left out",
+                path, n_shards ? n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs", beside);
+    free(beside);
+    return DT_OK;
+}
+
 static dt_status collect_folder(dt_found_list *l, const char *path, const char *name,
                                 uint32_t item) {
     if (is_lmdb_folder(path)) {
@@ -124,7 +166,8 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     for (size_t i = 0; i < shards.n && st == DT_OK; i++)
         add(l, item, name, false, dt_xstrdup(shards.name[i]));
     for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
-    if (shards.n > 0) dt_info("%s: a folder of %zu shards", path, shards.n);
+    if (st == DT_OK && shards.n + lmdbs.n > 0 && !l->quiet)
+        st = say_folder(path, shards.n, lmdbs.n);
     if (st == DT_OK && shards.n + lmdbs.n == 0) add(l, item, name, true, dt_xstrdup(path));
     dt_names_fini(&shards);
     dt_names_fini(&lmdbs);

@@ -16,10 +16,13 @@ typedef struct dt_found {
 typedef struct dt_found_list {
     dt_found *f;
     size_t n;
+    bool quiet; // about folders and what lies in them
 } dt_found_list;
 
 // Appends what item number `i` of data.path stands for. DT_E_DATA / DT_E_USAGE.
 dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i);
+// *first: heap, a file of raw data in `folder` or in one of its folders, beside shards or LMDBs; or NULL.
+dt_status dt_collect_beside(const char *folder, char **first);
 // DT_E_USAGE when a file is there twice.
 dt_status dt_found_check(const dt_found_list *l);
 void dt_found_fini(dt_found_list *l);

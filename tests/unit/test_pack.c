@@ -486,6 +486,33 @@ static void awkward_names_keep_one_order(void **state) {
     assert_int_equal(hash[0], hash[1]);
 }
 
+// An output in the folder that is packed is not what is packed, and other sets in it are not taken for it.
+static void a_set_beside_its_files(void **state) {
+    const char *folder = fixture_path("beside");
+    static const char *const OUTS[] = {"beside/a.tar", "beside/a-{0..1}.tar", "beside/a.lmdb"};
+    fixture_write(fixture_path("beside/c/1.pgm"), "P5 1 1 255 a", 12);
+    for (size_t k = 0; k < sizeof OUTS / sizeof *OUTS; k++) {
+        dt_pack_opts o = {.source = folder, .out = fixture_path(OUTS[k]), .overwrite = false};
+        const char *now = fixture_path(k == 1 ? "beside/a-0.tar" : OUTS[k]);
+        assert_int_equal(dt_data_pack(&o), DT_OK);
+        assert_int_equal(dt_data_pack(&o), DT_OK); // nothing to do
+        fixture_write(fixture_path(k == 0   ? "beside/c/2.pgm"
+                                   : k == 1 ? "beside/d/3.pgm"
+                                            : "beside/d/4.pgm"),
+                      "P5 1 1 255 b", 12);
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE); // of other files
+        o.overwrite = true;
+        assert_int_equal(dt_data_pack(&o), DT_OK);
+        o.out = fixture_path("elsewhere.tar");
+        assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), "holds a set"));
+        assert_non_null(strstr(dt_error_message(), now));
+        assert_int_equal(dt_io_remove_tree(now), DT_OK);
+        if (k == 1) assert_int_equal(dt_io_remove_tree(fixture_path("beside/a-1.tar")), DT_OK);
+    }
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+}
+
 // What a folder has that is no sample is told where one might expect it to be one.
 static void what_is_left_out_is_told(void **state) {
     const char *log = fixture_path("left.log");
@@ -581,6 +608,7 @@ int main(void) {
         cmocka_unit_test(a_full_disk_is_said_and_leaves_no_half_set),
         cmocka_unit_test(classes_come_from_folders),
         cmocka_unit_test(awkward_names_keep_one_order),
+        cmocka_unit_test(a_set_beside_its_files),
         cmocka_unit_test(what_is_left_out_is_told),
         cmocka_unit_test(one_number_a_pattern),
         cmocka_unit_test(patterns),
