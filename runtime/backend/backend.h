@@ -222,6 +222,9 @@ typedef struct dt_device {
     // given to the others (and a checkpoint's to all) before plans are made.
     char *(*choices)(struct dt_backend *b);
     void (*take_choices)(struct dt_backend *b, const char *text);
+    // For a network that does not fit: engines with little workspace from now on, and how many plans that changes; those of
+    // choices that were given stay. All plans are then made again.
+    int (*shrink)(struct dt_backend *b);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
     void (*commit_run)(struct dt_backend *b, void *commit, const float *grad, void *stream);
     void (*commit_destroy)(struct dt_backend *b, void *commit);

@@ -67,6 +67,15 @@ void dt_memory_print(const dt_session *s, FILE *out) {
         fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 
+bool dt_memory_fits(const dt_session *s) {
+    memory_row rows[MAX_ROWS];
+    size_t free_bytes = 0, total_bytes = 0, sum = 0;
+    if (!s->backend->device) return true;
+    s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
+    for (int i = 0, n = list_rows(s, rows); i < n; i++) sum += rows[i].n_bytes;
+    return sum <= free_bytes;
+}
+
 dt_status dt_memory_check(const dt_session *s) {
     memory_row rows[MAX_ROWS];
     size_t free_bytes = 0, total_bytes = 0, sum = 0;
@@ -80,7 +89,7 @@ dt_status dt_memory_check(const dt_session *s) {
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
                  (double)rows[i].n_bytes / 1048576.0);
     }
-    if (sum <= free_bytes) return DT_OK;
+    if (dt_memory_fits(s)) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "this network does not fit the GPU: %.1f MiB in all (%s) of %.1f MiB, of which "
                    "%.1f are free. Lower train.micro_batch (activations, "

@@ -8,6 +8,8 @@
 
 // After graphs, parameters and plans are made.
 void dt_memory_print(const dt_session *s, FILE *out);
+// Whether the check will pass.
+bool dt_memory_fits(const dt_session *s);
 // Before execs and steppers are made. DT_E_USAGE with every kind in one line; nothing on the CPU.
 dt_status dt_memory_check(const dt_session *s);
 

@@ -302,8 +302,8 @@ static dt_status take_memory(dt_session *s) {
     return DT_OK;
 }
 
-static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
-                             bool training) {
+static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
+                            bool training) {
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
     bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
@@ -311,7 +311,33 @@ static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_f
                              training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
     dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
-    DT_TRY(dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts));
+    return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
+}
+
+// Packed copies belong to params, their recipes to plans: params first.
+static void drop_plans(dt_session *s) {
+    dt_params_destroy(s->params);
+    dt_plan_destroy(s->plan);
+    dt_plan_destroy(s->eval_plan);
+    if (s->graph) dt_graph_destroy(s->graph);
+    if (s->eval_graph) dt_graph_destroy(s->eval_graph);
+    s->params = NULL;
+    s->plan = s->eval_plan = NULL;
+    s->graph = s->eval_graph = NULL;
+}
+
+// Engines are chosen by time, and the fastest may want much memory: a network that does not fit because of that is
+// planned again with others.
+static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
+                             bool training) {
+    DT_TRY(make_plans(s, fields, n_fields, training));
+    const int n = dt_memory_fits(s) ? 0 : s->backend->device->shrink(s->backend);
+    if (n) {
+        dt_info("cuda: %d engines are chosen again, with less workspace: the network would not fit",
+                n);
+        drop_plans(s);
+        DT_TRY(make_plans(s, fields, n_fields, training));
+    }
     return take_memory(s);
 }
 
@@ -455,12 +481,7 @@ void dt_session_close(dt_session *s) {
     free_host_copies(s);
     if (s->device_comm && s->agreed) s->device_comm->finalize(s->device_comm);
     dt_comm_destroy_nccl(s->device_comm);
-    // packed copies belong to params, their recipes to plans: params first
-    dt_params_destroy(s->params);
-    dt_plan_destroy(s->plan);
-    dt_plan_destroy(s->eval_plan);
-    if (s->graph) dt_graph_destroy(s->graph);
-    if (s->eval_graph) dt_graph_destroy(s->eval_graph);
+    drop_plans(s);
     dt_lane_plan_destroy(s->lanes);
     if (s->backend) s->backend->destroy(s->backend);
     free(s->given);

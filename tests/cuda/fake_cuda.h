@@ -22,6 +22,7 @@
 // that begin its backward pass. With
 // FAKE_CUDA_NO_EPILOGUE cuBLASLt adds biases and clips, and no more. FAKE_CUDA_VERSIONS is what the libraries
 // call themselves, FAKE_CUDA_DRIVER the driver's version. FAKE_CUDA_COMPILED is how many more engines cuDNN has that it compiles when they are asked for.
+// FAKE_CUDA_WORKSPACE is how many bytes of workspace the first engine of each wants.
 #ifndef DT_TESTS_CUDA_FAKE_CUDA_H
 #define DT_TESTS_CUDA_FAKE_CUDA_H
 

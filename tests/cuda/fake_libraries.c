@@ -16,12 +16,18 @@ static int n_compiled(void) {
     return n ? atoi(n) : 0;
 }
 
+// Engine k wants k KiB, and the first what FAKE_CUDA_WORKSPACE says.
+static size_t workspace_of(int choice) {
+    const char *n = choice ? NULL : getenv("FAKE_CUDA_WORKSPACE");
+    return n ? strtoul(n, NULL, 10) : (size_t)choice * 1024;
+}
+
 static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspace_bytes) {
     if (f->choice < 0 || f->choice >= N_CHOICES + n_compiled()) return FAKE_NOT_SUPPORTED;
     plan *p = dt_xcalloc(1, sizeof *p);
     *p = (plan){.f = *f, .alive = true, .next = m->plans};
     *out = m->plans = p;
-    *workspace_bytes = (size_t)f->choice * 1024;
+    *workspace_bytes = workspace_of(f->choice);
     return 0;
 }
 
@@ -29,7 +35,7 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
                     void *workspace, void *st) {
     const plan *p = plan_;
     if (!p->alive) return FAKE_INVALID;
-    const size_t need = (size_t)p->f.choice * 1024;
+    const size_t need = workspace_of(p->f.choice);
     const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
     if (need && (!w || w->pinned))
         fake_breach("a plan's workspace is not %zu bytes of the device", need);

@@ -1,6 +1,6 @@
 // pretending_module.c: a dtrain_cuda.so with the pretending machine in it, so that the program itself, with its
 // configs, launcher, checkpoints and exit codes, runs on it, one process a rank. It has as many devices as
-// FAKE_CUDA_DEVICES says (8); FAKE_CUDA_CORE is the core near them, FAKE_NCCL_MISSING the rank without NCCL.
+// FAKE_CUDA_DEVICES says (8), of FAKE_CUDA_BYTES (1 GiB) each; FAKE_CUDA_CORE is the core near them, FAKE_NCCL_MISSING the rank without NCCL.
 // test_ranks_cuda.sh puts it beside a copy of the program, and beside it a driver without content.
 #define _GNU_SOURCE // CPU sets
 #include "backend/cuda/device_choice.h"
@@ -23,7 +23,9 @@ static void destroy(dt_backend *b) {
 
 static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
     const char *devices = getenv("FAKE_CUDA_DEVICES");
-    const fake_cuda_opts o = {.n_devices = devices ? atoi(devices) : 8};
+    const char *bytes = getenv("FAKE_CUDA_BYTES");
+    const fake_cuda_opts o = {.n_devices = devices ? atoi(devices) : 8,
+                              .total_bytes = bytes ? strtoul(bytes, NULL, 10) : 0};
     const char *core = getenv("FAKE_CUDA_CORE");
     int index = 0;
     if (core) { // as near a device

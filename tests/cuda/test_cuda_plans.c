@@ -618,6 +618,73 @@ static void test_masks_are_left_where_that_pays(void **state) {
     end(&r);
 }
 
+// A bound on workspace: engines that want more are chosen again, a wish is no more granted by them, and what must be done
+// is done by the one that wants the least. What was given stays; the file keeps the choices of before.
+static void test_workspace_has_a_bound(void **state) {
+    char folder[] = "/tmp/dtrain_plans.XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
+    assert_int_equal(setenv("FAKE_CUDA_WORKSPACE", "5000", 1), 0);
+    rig r = begin("m", folder);
+    const dt_cuda_plan *plan = NULL;
+    bool taken = false;
+    dt_gemm_desc adds = product;
+    adds.beta = 1;
+    dt_dnn_desc d = conv;
+    d.kind = DT_DNN_CONV_DGRAD;
+    d.type = DT_F16;
+    d.bias = false;
+    d.masked = true;
+    assert_int_equal(choice_of_conv(r.p), 0);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &adds, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
+    assert_true(plan->choice == 0 && taken);
+    assert_int_equal(dt_cuda_plans_bound(r.p, 5000), 0);
+    char *given = dt_cuda_plans_text(r.p);
+    // four, and the product that adds
+    assert_int_equal(dt_cuda_plans_bound(r.p, 1500), 4);
+    assert_int_equal(choice_of_conv(r.p), 1);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &adds, &plan), DT_OK);
+    assert_int_equal(plan->choice, 1);
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
+    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
+    assert_true(taken && plan->choice == 1);
+    // of three engines with too much a wish takes none, and says so to others
+    dt_cuda_plans_bound(r.p, 10);
+    assert_int_equal(setenv("FAKE_CUDA_FASTEST", "2", 1), 0);
+    assert_int_equal(choice_of_conv(r.p), 1); // 1 KiB is the least
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
+    assert_false(taken);
+    char *text = dt_cuda_plans_text(r.p);
+    assert_non_null(strstr(text, "-1\tconv_dgrad f16"));
+    assert_non_null(strstr(text, "1\tconv_fwd bf16"));
+    end(&r);
+    // another start finds what was chosen without a bound; one that is given it obeys, whatever its bound
+    r = begin("m", folder);
+    assert_int_equal(choice_of_conv(r.p), 0);
+    start_again(&r);
+    dt_cuda_plans_bound(r.p, 10);
+    assert_true(dt_cuda_plans_take(r.p, given) >= 5);
+    assert_int_equal(choice_of_conv(r.p), 0);
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
+    assert_true(taken);
+    start_again(&r);
+    assert_true(dt_cuda_plans_take(r.p, text) >= 3);
+    assert_int_equal(choice_of_conv(r.p), 1);
+    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
+    assert_false(taken);
+    end(&r);
+    // a start whose file has large ones, restored plans too
+    r = begin("m", folder);
+    dt_cuda_plans_bound(r.p, 1500);
+    assert_int_equal(choice_of_conv(r.p), 1);
+    end(&r);
+    unsetenv("FAKE_CUDA_FASTEST"), unsetenv("FAKE_CUDA_WORKSPACE");
+    free(given);
+    free(text);
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_fastest_stays_and_is_shared),
@@ -638,6 +705,7 @@ int main(void) {
         cmocka_unit_test(test_sums_are_taken_where_they_pay),
         cmocka_unit_test(test_norms_are_left_where_that_pays),
         cmocka_unit_test(test_masks_are_left_where_that_pays),
+        cmocka_unit_test(test_workspace_has_a_bound),
         cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,9 @@ done
 # alone it needs no NCCL
 FAKE_NCCL_MISSING=0 FAKE_CUDA_CORE=0 good 1 near train.max_steps=1
 grep -q "workers: 1" "$work/runs/near/config.yaml" || show near "threads were counted before the device had bound the rank"
+# what engines want of workspace does not keep a network from a device on which others fit
+FAKE_CUDA_WORKSPACE=900000000 FAKE_CUDA_BYTES=400000000 good 2 squeezed train.max_steps=1
+grep -q "engines are chosen again, with less workspace" "$work/squeezed.log" || show squeezed "engines were not chosen again"
 good 2 resume2
 good 2 again2
 same resume2 again2

@@ -248,6 +248,10 @@ static void take_choices(dt_backend *b, const char *text) {
     dt_cuda_plans_take(dt_cuda_self(b)->plans, text);
 }
 
+static int shrink(dt_backend *b) {
+    return dt_cuda_plans_bound(dt_cuda_self(b)->plans, DT_PLAN_LITTLE_WORKSPACE);
+}
+
 static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
     char machine[512];
     snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name,
@@ -286,6 +290,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .graph_destroy = graph_destroy,
                                        .choices = choices,
                                        .take_choices = take_choices,
+                                       .shrink = shrink,
                                        .add = dt_cuda_slab_add,
                                        .commit_create = dt_cuda_commit_create,
                                        .commit_run = dt_cuda_commit_run,

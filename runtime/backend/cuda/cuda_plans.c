@@ -15,6 +15,11 @@
 // there is little else. A start times for at most DT_PLAN_BUDGET_S; what is met later gets the
 // favourite, and is timed by another start.
 //
+// The choice looks at time, and an engine may want up to DT_PLAN_WORKSPACE for it. Where a network then does not fit, who
+// plans it asks for a smaller bound (dt_cuda_plans_bound), and makes its plans again. All kinds of plans have the one bound. What was
+// chosen because of it holds for this run alone: its lines are given to ranks and checkpoints, and the file keeps the faster
+// choice for networks that have room.
+//
 // Where memory for timing (plan_bench.h) is short, the library's favourite stays and nothing is remembered.
 //
 // A convolution that also makes sums saves its batch norm a pass over y, and its engines are fewer. So it is timed
@@ -43,9 +48,9 @@ enum {
     MAX_ENGINES_BYTES = 16 << 20,
     MAX_PLANS_BYTES = 64 << 20,
     MAX_PLAN_BYTES = 4 << 20,
-    MAX_WORKSPACE = 1 << 30,
     ENOUGH = 3, // engines to choose from, without compiling more
-    NOT_WORTH = -1
+    NOT_WORTH = -1,
+    NOT_FILED = -2
 };
 
 typedef struct plan_entry {
@@ -53,6 +58,10 @@ typedef struct plan_entry {
     char text[DT_DESC_TEXT];
     bool gemm, chosen; // chosen: `choice` is to be obeyed
     bool filed;        // and comes from the file: other networks' are there too
+    bool given;        // by a checkpoint or rank 0: obeyed whatever it wants
+    bool follows;      // a product that adds: its choice is another's
+    bool cut;          // the bound on workspace has had a say
+    int filed_choice;  // of one that is cut: what the file keeps, or NOT_FILED
     bool settled;      // asked for, and answered
     int choice;
     bool none; // no engine
@@ -67,6 +76,7 @@ struct dt_cuda_plans {
     dt_plan_file engines, plans; // path NULL: no file
     bool no_timing, engines_dirty, plans_dirty, plans_read, spent;
     double budget_s;
+    size_t most_workspace;
     plan_entry *entries;
     int n_plans, n_timed, n_restored;
     double seconds;
@@ -98,10 +108,25 @@ static dt_status broken(dt_cuda_plans *p, const dt_plan_kind *k, const char *tex
                    p->api->error_text(p->api, error));
 }
 
-// The engines that can be made, the favourite first, *n_out of them. An error only where there are none.
-static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int n,
+// Without an engine for it there is another way in the library.
+static bool is_wish(const dt_plan_kind *k) {
+    return !k->gemm && (k->dnn->sums || k->dnn->normed || k->dnn->masked);
+}
+
+// What e would have been without the bound goes into the file, what comes now does not.
+static void cut(plan_entry *e) {
+    if (!e->cut) e->filed_choice = e->chosen ? e->choice : NOT_FILED;
+    e->cut = true;
+    e->chosen = false;
+}
+
+// The engines that can be made, the favourite first, *n_out of them; of those beyond the bound the least, where there
+// is no other and it must be one. An error only where there are none.
+static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry *entry, int n,
                                  int most, candidate *out, int *n_out) {
     const int ready = k->gemm ? n : n - p->api->dnn_compiled(p->api, k->dnn);
+    const char *text = entry->text;
+    candidate least = {0};
     int count = 0, error = 0;
     *n_out = 0;
     for (int i = 0; i < n && count < most; i++) {
@@ -113,12 +138,19 @@ static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const 
             dt_log(DT_LOG_DEBUG, "engine %d of %s: %s", i, text, p->api->error_text(p->api, e));
         }
         if (e) continue;
-        if (c.bytes > MAX_WORKSPACE) {
-            drop(p, k->gemm, c.plan);
+        if (c.bytes <= p->most_workspace) {
+            out[count++] = c;
             continue;
         }
-        out[count++] = c;
+        if (c.bytes <= DT_PLAN_WORKSPACE) cut(entry);
+        const bool less = c.bytes <= DT_PLAN_WORKSPACE && (!least.plan || c.bytes < least.bytes);
+        drop(p, k->gemm, less ? least.plan : c.plan);
+        if (less) least = c;
     }
+    if (!count && least.plan && !is_wish(k))
+        out[count++] = least;
+    else
+        drop(p, k->gemm, least.plan);
     *n_out = count;
     return count || !error ? DT_OK : broken(p, k, text, error);
 }
@@ -180,6 +212,11 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
         dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice,
                 e->text);
     }
+    if (c->plan && c->bytes > p->most_workspace && !e->given && !e->follows) {
+        drop(p, k->gemm, c->plan);
+        c->plan = NULL;
+        cut(e);
+    }
     return DT_OK;
 }
 
@@ -199,7 +236,7 @@ static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
                              candidate *c, int *count, int *best) {
     const double begin = now_s();
     const bool times = may_time(p);
-    dt_status st = list_candidates(p, k, e->text, n, times ? DT_PLAN_TRIES : 1, c, count);
+    dt_status st = list_candidates(p, k, e, n, times ? DT_PLAN_TRIES : 1, c, count);
     if (*count > 1) {
         if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
         st = fastest(p, k, e->text, c, *count, best);
@@ -223,6 +260,7 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
         if (i != best || st != DT_OK) drop(p, k->gemm, c[i].plan);
     DT_TRY(st);
     e->none = count == 0;
+    if (e->none && e->cut) e->choice = NOT_WORTH; // others must not ask: they may have no bound
     if (e->none) return DT_OK;
     e->choice = c[best].choice;
     e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, n};
@@ -245,6 +283,11 @@ static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
     if (!e->kept) return false;
     if (e->kept_choice == want) {
         const int error = p->api->dnn_restore(p->api, d, e->kept, &plan, &bytes);
+        if (!error && bytes > p->most_workspace && !e->given) {
+            drop(p, false, plan);
+            cut(e);
+            return false;
+        }
         if (!error) {
             e->choice = want;
             e->plan = (dt_cuda_plan){plan, bytes, want, 0};
@@ -297,7 +340,7 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
         if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
-        if (e->none && !k->gemm && !k->dnn->sums && !k->dnn->normed && !k->dnn->masked)
+        if (e->none && !k->gemm && !is_wish(k))
             dt_warn("cuDNN has no engine for %s: an own kernel computes it, much slower", text);
     }
     if (!e->none) *out = &e->plan;
@@ -468,7 +511,7 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
     plan_entry *e = entry_of(p, dt_gemm_desc_print(d, text));
     if (!e->plan.plan) {
         e->choice = (*out)->choice;
-        e->chosen = true;
+        e->chosen = e->follows = true;
     }
     return plan_product(p, d, out);
 }
@@ -488,8 +531,12 @@ static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
     return list;
 }
 
+static int choice_of(const plan_entry *e, bool for_file) {
+    return for_file && e->cut ? e->filed_choice : e->choice;
+}
+
 static bool belongs(const plan_entry *e, bool for_file) {
-    if (for_file) return e->chosen;
+    if (for_file) return e->cut ? e->filed_choice != NOT_FILED : e->chosen;
     if (e->settled && e->none && e->choice == NOT_WORTH) return true;
     return e->plan.plan || (e->chosen && (e->settled || !e->filed));
 }
@@ -501,7 +548,8 @@ static char *lines_of(const dt_cuda_plans *p, bool for_file) {
     char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
     for (size_t i = 0; i < n; i++)
         if (belongs(list[i], for_file))
-            at += (size_t)sprintf(text + at, "%d\t%s\n", list[i]->choice, list[i]->text);
+            at +=
+                (size_t)sprintf(text + at, "%d\t%s\n", choice_of(list[i], for_file), list[i]->text);
     free(list);
     return text;
 }
@@ -553,6 +601,7 @@ static int take(dt_cuda_plans *p, const char *text, bool filed) {
         e->chosen = true;
         e->none = line.choice == NOT_WORTH;
         e->filed = filed;
+        e->given = !filed;
         taken++;
     }
     return taken;
@@ -560,6 +609,21 @@ static int take(dt_cuda_plans *p, const char *text, bool filed) {
 
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
     return take(p, text, false);
+}
+
+int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
+    int n = 0;
+    p->most_workspace = workspace_bytes;
+    for (plan_entry *e = p->entries; e; e = e->next) {
+        const bool large = e->plan.workspace_bytes > workspace_bytes;
+        if (e->given || !e->plan.plan || (!large && !e->follows)) continue;
+        drop(p, e->gemm, e->plan.plan);
+        e->plan = (dt_cuda_plan){0};
+        e->settled = false;
+        if (!e->follows) cut(e);
+        n += large;
+    }
+    return n;
 }
 
 // ---- files -----------------------------------------------------------------------------------------
@@ -636,6 +700,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
     p->api = api;
     p->no_timing = opts->no_timing;
+    p->most_workspace = DT_PLAN_WORKSPACE;
     p->budget_s = opts->budget_s > 0 ? opts->budget_s : DT_PLAN_BUDGET_S;
     p->machine = dt_xstrdup(opts->machine);
     for (char *c = p->machine; *c; c++)

@@ -17,7 +17,12 @@
 // What a choice's number means here: raised when engines are left out or in. In the names of files and in what
 // checkpoints say of their machine.
 #define DT_PLAN_CHOICES "3"
-enum { DT_PLAN_TRIES = 10, DT_PLAN_BUDGET_S = 60 };
+enum {
+    DT_PLAN_TRIES = 10,
+    DT_PLAN_BUDGET_S = 60,
+    DT_PLAN_WORKSPACE = 1 << 30, // the most that an engine may want
+    DT_PLAN_LITTLE_WORKSPACE = 32 << 20
+};
 
 typedef struct dt_cuda_plans dt_cuda_plans;
 
@@ -55,6 +60,10 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
 // returns how many were taken. Descriptions that have a plan keep it.
 char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
+// From now on engines may want so much workspace and no more, unless there is no other. What is chosen here or comes from the file
+// and wants more is chosen again when it is next asked for; what was given, by a checkpoint or rank 0, stays. The file
+// keeps what it had. Returns how many will be chosen again; plans that sites still hold are void if that is not 0.
+int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes);
 // Writes the files now, if there is news (destroy does it too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);
 // "41 plans: 12 timed in 3.1 s, 29 as chosen before, 20 of them kept from then"; borrowed.
