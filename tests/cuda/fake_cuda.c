@@ -282,7 +282,8 @@ static bool run_work(machine *m, const work *w) {
         if (w->plan.dnn.sums && w->plan.dnn.k > FAKE_SUMS_CHEAP) m->us += 10;
         if ((w->plan.dnn.normed || w->plan.dnn.masked) && w->plan.dnn.c > FAKE_SUMS_CHEAP)
             m->us += 10;
-        if (w->plan.dnn.masked) m->us += 1; // less than the two passes that it saves
+        // less than the two passes that it saves
+        if (w->plan.dnn.masked && w->plan.dnn.c > FAKE_MASKED_FREE) m->us += 1;
         break;
     case W_GEMM:
         fake_gemm_run(&w->plan, w->ptr);

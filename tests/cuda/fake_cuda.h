@@ -33,9 +33,9 @@ typedef struct fake_cuda_opts {
     size_t total_bytes; // of each; 0: 1 GiB
 } fake_cuda_opts;
 
-// By the machine's clock a convolution's sums, or what it does of the batch norm in front, cost nothing (its backward: a
-// pass over x) up to so many channels, and too much above.
-enum { FAKE_SUMS_CHEAP = 256 };
+// By the machine's clock a convolution's sums, or what it does of the batch norm in front, cost nothing up to so many
+// channels, and too much above. Its backward costs nothing up to FAKE_MASKED_FREE, and then a pass over x.
+enum { FAKE_SUMS_CHEAP = 256, FAKE_MASKED_FREE = 128 };
 
 // Error codes, CUDA's own numbers.
 enum {

@@ -618,6 +618,28 @@ static void test_masks_are_left_where_that_pays(void **state) {
     end(&r);
 }
 
+// What costs a pass pays where it saves passes over memory, which a batch norm of few pixels does not make.
+static void test_few_pixels_save_no_pass(void **state) {
+    rig r = begin("m", NULL);
+    dt_dnn_desc d = {.kind = DT_DNN_CONV_DGRAD,
+                     .type = DT_F16,
+                     .n = 5,
+                     .c = FAKE_MASKED_FREE + 1,
+                     .h = 32,
+                     .k = 1,
+                     .out_h = 32,
+                     .groups = 1,
+                     .masked = true,
+                     .win = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}};
+    for (int width = 32; width <= 33; width++) {
+        bool taken = false;
+        d.w = d.out_w = width;
+        assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
+        assert_int_equal(taken, d.n * d.h * d.w > DT_BN_SMALL_PIXELS);
+    }
+    end(&r);
+}
+
 // A bound on workspace: engines that want more are chosen again, a wish is no more granted by them, and what must be done
 // is done by the one that wants the least. What was given stays; the file keeps the choices of before.
 static void test_workspace_has_a_bound(void **state) {
@@ -705,6 +727,7 @@ int main(void) {
         cmocka_unit_test(test_sums_are_taken_where_they_pay),
         cmocka_unit_test(test_norms_are_left_where_that_pays),
         cmocka_unit_test(test_masks_are_left_where_that_pays),
+        cmocka_unit_test(test_few_pixels_save_no_pass),
         cmocka_unit_test(test_workspace_has_a_bound),
         cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };

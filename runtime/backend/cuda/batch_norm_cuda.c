@@ -14,7 +14,7 @@
 //   - and that convolution's dgrad, on its way, drops what the ReLU did not let through and sums dscale and dshift
 //     (DT_NHWC_MASKED): backward, only the last pass is left, which makes dx from those sums. cuDNN offers factors for it
 //     too; they are not used: about the mean fewer digits are lost, and one formula serves all ways;
-//   - there are at most SMALL_PIXELS pixels: a block then holds all of a few channels, 32 bytes a pixel, in the
+//   - there are at most DT_BN_SMALL_PIXELS pixels: a block then holds all of a few channels, 32 bytes a pixel, in the
 //     first-level cache of its multiprocessor (192 KiB and more from sm_80 on), and does everything. With few
 //     pixels a launch costs more than what the other multiprocessors would save.
 // Which it is follows from shapes and layouts alone.
@@ -25,7 +25,7 @@
 #include "backend/cuda/kernels/batch_norm_math.h"
 #include "backend/cuda/own_cuda.h"
 
-enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16, SMALL_PIXELS = 5120 };
+enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16 };
 
 typedef struct bn_state {
     int type;
@@ -77,7 +77,7 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
 
 // How rows are divided: n_sums of the first pass, n_apply of the second. Then the scratch.
 static void divide(dt_site *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
-    st->small = st->training && !st->summed && st->pixels <= SMALL_PIXELS;
+    st->small = st->training && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
         st->sums = small_cols(n_sums, st->channels, st->type);
         st->apply = small_cols(n_apply, st->channels, st->type);

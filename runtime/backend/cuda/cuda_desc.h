@@ -31,6 +31,9 @@ typedef struct dt_cuda_normed {
     dt_dnn_desc forward, weights, data;
     bool has_weights, has_data;
 } dt_cuda_normed;
+// So many pixels of a batch norm in training are held by a block, which then does both passes in one kernel and reads
+// them the second time from its cache.
+enum { DT_BN_SMALL_PIXELS = 5120 };
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
                        dt_cuda_normed *out);
 // False for what cuDNN is not asked to do: the own kernels serve it.

@@ -24,13 +24,15 @@
 //
 // A convolution that also makes sums saves its batch norm a pass over y, and its engines are fewer. So it is timed
 // beside the plain one, once: it is taken where it takes no longer than that and a pass over y, for which filling
-// y with zeros stands. NOT_WORTH is how a no is written down.
+// y with zeros stands. NOT_WORTH is how a no is written down. A batch norm of few pixels (DT_BN_SMALL_PIXELS) makes that
+// pass from its cache: there sums save none.
 //
 // A convolution that applies the batch norm in front of it (normed) is settled together with its weight gradient, which
 // then must do the same: both are taken where they take no longer than the plain two, and the pass that reads x and
 // writes what the batch norm gives, for which filling x with zeros twice stands. Where nothing may be timed they are
 // not taken. The forward description's line holds the answer, a no too: a resumed run must not ask again. A dgrad that begins the
-// batch norm's backward (masked) is settled alone, and in the same way: it saves the pass that reads x and dy.
+// batch norm's backward (masked) is settled alone, and in the same way: it saves the pass that reads x and dy, of few pixels
+// again none.
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -347,6 +349,11 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
     return DT_OK;
 }
 
+// Passes over its tensors from memory that a batch norm's sums take.
+static int passes_of_sums(int64_t n_images, int64_t height, int64_t width) {
+    return n_images * height * width > DT_BN_SMALL_PIXELS;
+}
+
 // Whether the engine that makes sums is no slower than the plain one and a pass over y. True where that cannot
 // be timed.
 static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const dt_cuda_plan *fused,
@@ -358,7 +365,8 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const d
     int e = dt_plan_bench_open(&b, p->api, k, most);
     if (!e) e = dt_plan_bench_time(&b, fused->plan, &ms[0]);
     if (!e) e = dt_plan_bench_time(&b, plain->plan, &ms[1]);
-    if (!e) e = dt_plan_bench_fill(&b, 2, &ms[2]);
+    const dt_dnn_desc *d = k->dnn;
+    if (!e && passes_of_sums(d->n, d->out_h, d->out_w)) e = dt_plan_bench_fill(&b, 2, &ms[2]);
     const int error = lasting(p, e);
     dt_plan_bench_close(&b);
     *worth = e || ms[0] <= ms[1] + ms[2];
@@ -449,7 +457,9 @@ static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
         e = add_time(p, d[i], fused[i], 0, 0, &with);
         // the batch norm's pass: of two tensors, forward x and y, backward x and dy; and one for sums that the plain
         // convolution does not make
-        const int over_y = d[i]->masked ? 2 : d[i]->sums && !q.sums;
+        const int over_y = d[i]->masked            ? 2 * passes_of_sums(q.n, q.h, q.w)
+                           : d[i]->sums && !q.sums ? passes_of_sums(q.n, q.out_h, q.out_w)
+                                                   : 0;
         if (!e) e = add_time(p, &q, plain, i == 0 && d[i]->normed ? 2 : 0, over_y, &without);
     }
     *known = !e;
