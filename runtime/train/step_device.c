@@ -16,12 +16,14 @@
 // is still that in front of the bad step when the host hears of it. With loss scaling a step that is
 // not finite is only skipped.
 //
-// A piece of work (micro-batch, perhaps with reduction and commit) is recorded at its first use behind the first
-// step and replayed as a graph from then on: pieces differ in gradient slab, adding or overwriting, which of the two
-// input buffers they read, and whether the commit follows. The first step always runs uncaptured, which
-// loads kernels and opens connections. All that differs from step to step is in the step block, which
+// A piece of work (micro-batch, perhaps with reduction and commit) is recorded at its first use
+// and replayed as a graph from then on: pieces differ in gradient slab, adding or overwriting, which of the two
+// input buffers they read, and whether the commit follows. All that differs from step to step is in the step block, which
 // is copied in front of the piece. Where recording fails the work is queued uncaptured, with one line in
-// the log. The same kernels run in the same order either way, so bits are the same.
+// the log. The same kernels run in the same order either way, so bits are the same, but for NCCL's sums: it may
+// add in another order where it is captured, since it then knows that the buffers stay. So all steps must be alike, the
+// first of a resumed run too. What has to happen outside of a capture, the loading of kernels and the opening of
+// connections, happens in a rehearsal: in front of its first micro-batch a run computes that and sums once, for nothing.
 //
 // Several ranks: NCCL wants a sum that is captured to be so on all ranks, in graphs that are launched together.
 // A piece with sums is therefore the same piece in the same step on all ranks: where all have as many
@@ -84,7 +86,8 @@ struct device_step {
     void *commit;
     recording *recordings;
     int n_recordings;
-    bool capturing;     // a piece is under way into a graph
+    bool capturing; // a piece is under way into a graph
+    bool rehearsed;
     bool captures;      // pieces without sums over ranks
     bool captures_sums; // pieces with: the same on all ranks
     bool sums_apart;    // such a piece has no micro-batch: ranks differ in how many they have
@@ -256,7 +259,7 @@ static recording *record(struct device_step *v, const piece *p, dt_status *st) {
 
 static dt_status run_piece(struct device_step *v, const piece *p) {
     recording *r = NULL;
-    if ((has_sums(v, p) ? v->captures_sums : v->captures) && v->n_steps > 0) {
+    if (has_sums(v, p) ? v->captures_sums : v->captures) {
         r = find_recording(v, p);
         dt_status st = DT_OK;
         if (!r) r = record(v, p, &st);
@@ -265,6 +268,22 @@ static dt_status run_piece(struct device_step *v, const piece *p) {
     if (!r) return queue_piece(v, p);
     v->d->graph_launch(v->b, r->graph, v->main);
     return DT_OK;
+}
+
+// Once, on what the buffer holds, by all ranks in their first step. What it leaves in the slab is written anew.
+static dt_status rehearse(struct device_step *v, int slab, int buffer) {
+    struct dt_stepper *s = v->s;
+    const bool wanted = v->captures && !v->rehearsed;
+    v->rehearsed = true;
+    if (!wanted) return DT_OK;
+    dt_exec_args args = {
+        .device_step = &v->step->block, .stream = v->main, .grad = s->o.params->grads[slab]};
+    dt_device_inputs_bind(&v->inputs[buffer], s->lanes[0].exec);
+    dt_exec_run(s->lanes[0].exec, &args);
+    if (!s->buckets) return DT_OK;
+    double exposed_s = 0;
+    dt_buckets_begin(s->buckets, s->lane_slabs);
+    return dt_buckets_finish(s->buckets, &exposed_s);
 }
 
 // ---- a micro-batch ---------------------------------------------------------------------------------
@@ -303,11 +322,12 @@ static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) 
                                          .slot = (uint32_t)leaf * (uint32_t)s->o.micro_batch}};
     if (comes) dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
+    v->d->stream_wait(v->b, v->main, v->copy);
+    DT_TRY(rehearse(v, p->slab, p->buffer));
     if (!p->accumulate) {
         bool first = leaf == s->o.lanes->lanes[0].leaf_begin;
         queue_marks(v, w, p->slab, first && s->want_stop ? 1.0f : 0.0f, 0.0f);
     }
-    v->d->stream_wait(v->b, v->main, v->copy);
     v->d->stream_wait(v->b, v->copy, v->main); // the next copy but one writes what this one reads
     v->n_leaves++;
     return run_piece(v, p);
@@ -320,6 +340,7 @@ static dt_status give_up(struct device_step *v, int slab) {
     host_words *w = next_words(v);
     w->step = (dt_device_step){.step = v->s->step};
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
+    DT_TRY(rehearse(v, slab, 0));
     queue_marks(v, w, slab, 1.0f, 1.0f);
     v->d->stream_wait(v->b, v->copy, v->main);
     v->n_leaves++;

@@ -13,7 +13,7 @@ extern "C" {
 // kernels.cu
 int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args,
                         void *stream);
-// 0, or why own kernels do not run on the device in use.
+// 0, or why own kernels do not run on the device in use. Loads them all: none is loaded while a stream is captured.
 int dt_cuda_real_kernel_missing(void);
 
 // cuda_real_libs.c: fills dnn_* and gemm_*. The libraries are opened with the first plan, on the device in use

@@ -23,7 +23,9 @@ extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_gri
 
 extern "C" int dt_cuda_real_kernel_missing(void) {
     cudaFuncAttributes about;
-    const cudaError_t e = cudaFuncGetAttributes(&about, kernels[0]);
+    cudaError_t e = cudaSuccess;
+    for (int k = 0; k < DT_K_COUNT && e == cudaSuccess; k++)
+        e = cudaFuncGetAttributes(&about, kernels[k]);
     if (e != cudaSuccess) cudaGetLastError();
     return e;
 }
