@@ -235,7 +235,7 @@ static void write_number(char *out, size_t cap, uint64_t *seed) {
         snprintf(out, cap, "%s", OTHERS[(r >> 33) % (sizeof OTHERS / sizeof *OTHERS)]);
     else
         snprintf(out, cap, "%" PRId64,
-                 NEAR[(r >> 33) % (sizeof NEAR / sizeof *NEAR)] + (int64_t)(r >> 40) % 9 - 4);
+                 NEAR[(r >> 33) % (sizeof NEAR / sizeof *NEAR)] + ((int64_t)(r >> 40) % 9 - 4));
 }
 
 static int64_t bits_of(sqlite3 *db, const char *condition) {
