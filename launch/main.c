@@ -8,6 +8,8 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +208,16 @@ static dt_status flush_output(void) {
                    strerror(errno ? errno : EIO));
 }
 
+// A standard stream that is closed would be the next file that is opened: a set, a checkpoint, and what is
+// said would be written into it. What is written to one of these fails, as it did.
+static void keep_standard_streams(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
 int main(int argc, char **argv) {
+    keep_standard_streams();
+    signal(SIGXFSZ, SIG_IGN); // a file beyond `ulimit -f` is an error of writing, and said
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
