@@ -126,6 +126,13 @@ static void tell(const opening *o) {
     }
 }
 
+// Half of what the process may have: the other half is for what else it does.
+static uint32_t how_many_to_keep(void) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur / 2 >= MAX_KEPT) return MAX_KEPT;
+    return (uint32_t)(r.rlim_cur / 2);
+}
+
 // Unpacked copies of many shards are as many descriptors.
 static void allow_descriptors(void) {
     struct rlimit r;
@@ -137,6 +144,7 @@ static void allow_descriptors(void) {
 static void keep_descriptors(opening *o) {
     dt_set *s = o->s;
     s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
+    s->max_kept = how_many_to_keep();
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
     s->maps = dt_shard_maps_create(s->catalog->n_shards, MAX_MAPPED_BYTES);
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
@@ -217,12 +225,15 @@ dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_s
 static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
     int have = __atomic_load_n(&s->fds[shard], __ATOMIC_ACQUIRE);
     const dt_shard *sh = &s->catalog->shards[shard];
-    *keep = have >= 0 || shard < MAX_KEPT;
+    *keep = have >= 0 || shard < s->max_kept;
     if (have >= 0) {
         *fd = have;
         return DT_OK;
     }
     *fd = open(sh->file ? sh->file : sh->path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0 && (errno == EMFILE || errno == ENFILE)) // says nothing of the data
+        return dt_fail(DT_E_STORAGE, "cannot open: %s; raise the limit on open files (ulimit -n)",
+                       strerror(errno));
     if (*fd < 0) return dt_fail(DT_E_DATA, "cannot open: %s", strerror(errno));
     int expected = -1;
     if (*keep && !__atomic_compare_exchange_n(&s->fds[shard], &expected, *fd, false,

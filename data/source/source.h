@@ -76,7 +76,8 @@ typedef struct dt_set_options {
 
 typedef struct dt_set {
     dt_catalog *catalog;
-    int *fds; // by shard: -1 until first read
+    int *fds;          // by shard: -1 until first read
+    uint32_t max_kept; // shards before this one stay open
     dt_shard_maps *maps;
     const char *kind;
     uint32_t n_items;

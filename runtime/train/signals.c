@@ -67,6 +67,7 @@ static void install(void) {
         if (TAKEN[i].sig == SIGHUP && before.sa_handler == SIG_IGN) continue;
         sigaction(TAKEN[i].sig, &a, NULL);
     }
+    signal(SIGPIPE, SIG_IGN); // who reads what a run says may go before it ends
     pthread_t thread;
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, take_signals, &set) == 0)

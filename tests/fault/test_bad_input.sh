@@ -131,6 +131,18 @@ if [ "$(id -u)" != 0 ]; then
     expect 5 "$work/readonly" "$DTRAIN" "$config" run.dir="$work/readonly"
 fi
 
+# -- standard streams that are closed or end early: no file of the run takes their place, and the run goes on
+rc=0
+"$DTRAIN" "$config" run.name=closed train.max_steps=2 <&- >&- 2>&- || rc=$?
+[ $rc = 5 ] && [ -e "$work/runs/closed/result.json" ] && ! grep -qs split "$work/runs/closed/lock" ||
+    { echo "FAILED: closed streams gave exit $rc"; cat "$work/runs/closed/lock"; failed=1; }
+"$DTRAIN" "$config" run.name=pipe train.max_steps=12 2>&1 >/dev/null | head -1 >"$work/out" || true
+[ -e "$work/runs/pipe/result.json" ] || { echo "FAILED: a run ended with the one who read its log"; failed=1; }
+# -- fewer descriptors than shards; longer files than allowed
+"$DTRAIN" pack "$work/raw" "$work/many-{00..29}.tar" 2>/dev/null
+expect 0 "120 checked by hash" bash -c "ulimit -n 14; '$DTRAIN' data verify '$work/many-{00..29}.tar'"
+expect 5 "File too large" bash -c "ulimit -f 100; '$DTRAIN' pack '$work/raw' '$work/large.tar'"
+
 # -- storage that goes away while training: after three failed saves in a row the run ends
 "$DTRAIN" "$config" run.name=gone checkpoint.every="1 steps" train.max_steps=100000 >"$work/out" 2>"$work/err" &
 pid=$!
