@@ -139,8 +139,8 @@ rc=0
 "$DTRAIN" "$config" run.name=pipe train.max_steps=12 2>&1 >/dev/null | head -1 >"$work/out" || true
 [ -e "$work/runs/pipe/result.json" ] || { echo "FAILED: a run ended with the one who read its log"; failed=1; }
 # -- fewer descriptors than shards; longer files than allowed
-"$DTRAIN" pack "$work/raw" "$work/many-{00..29}.tar" 2>/dev/null
-expect 0 "120 checked by hash" bash -c "ulimit -n 14; '$DTRAIN' data verify '$work/many-{00..29}.tar'"
+"$DTRAIN" pack "$work/raw" "$work/many-{00..59}.tar" 2>/dev/null
+expect 0 "120 checked by hash" bash -c "ulimit -n 40; '$DTRAIN' data verify '$work/many-{00..59}.tar'"
 expect 5 "File too large" bash -c "ulimit -f 100; '$DTRAIN' pack '$work/raw' '$work/large.tar'"
 
 # -- storage that goes away while training: after three failed saves in a row the run ends
