@@ -3,6 +3,7 @@
 
 #include "launch.h"
 
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"

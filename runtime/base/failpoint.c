@@ -4,7 +4,6 @@
 // each with its own counter: any thread may make the fatal call, the n-th visit is one exact call.
 #define _GNU_SOURCE
 #include "failpoint.h"
-#include "base/io.h"
 #include "base/log.h"
 
 #include <assert.h>

@@ -1,13 +1,5 @@
 // io.h: every write that dtrain makes to a file goes through here, so that every one can be made to
-// fail, and every one is checked.
-//
-// Failpoints: DTRAIN_FAILPOINT="io:N:ACTION" (or dt_failpoint_set) makes the N-th counted I/O call
-// from now (1-based, over open, write, fsync, rename, unlink, mkdir, truncate, close) do ACTION:
-//   eio | enospc   fail with that errno          short   write half, then ENOSPC
-//   kill           raise SIGKILL before the call  count   do nothing, only count
-// A scope may be named instead of "io" ("ckpt:3:eio"): only calls between dt_io_scope_push("ckpt")
-// and pop on that thread count. Named points that are not I/O use dt_failpoint("name"):
-// "name:N:ACTION" -> true on its N-th visit.
+// fail (failpoint.h), and every one is checked.
 //
 // Errors: DT_E_STORAGE with path, operation and strerror. After a failed fsync the file's state is
 // unknown; callers rewrite the file and never fsync the same descriptor again.
@@ -72,12 +64,5 @@ bool dt_io_is_dir(const char *path);
 // Names in a directory (without . and ..), sorted bytewise; heap array of heap strings.
 dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status code_on_error);
 void dt_io_free_list(char **names, size_t n);
-
-// -- failpoints ------------------------------------------------------------------------------
-dt_status dt_failpoint_set(const char *spec); // NULL or "" clears; several joined by ','
-bool dt_failpoint(const char *name);          // named point: true when it should fire now
-uint64_t dt_failpoint_count(void);            // I/O calls counted in the watched scope so far
-void dt_io_scope_push(const char *name);
-void dt_io_scope_pop(void);
 
 #endif

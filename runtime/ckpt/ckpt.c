@@ -5,6 +5,7 @@
 // holder. Under the lock every ".tmp-step-…" is the leftover of a dead writer and is removed.
 #define _GNU_SOURCE
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt_internal.h"

@@ -9,7 +9,6 @@
 #include "base/io.h"
 #include "ckpt_internal.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -18,16 +17,6 @@
 
 char *dt_ckpt_step_path(const char *dir, int64_t step) {
     return dt_xprintf("%s/step-%08" PRId64, dir, step);
-}
-
-bool dt_ckpt_step_of_name(const char *name, int64_t *step) {
-    size_t n = strlen(name);
-    if (strncmp(name, "step-", 5) != 0 || n < 13 || n > 23) return false;
-    for (const char *p = name + 5; *p; p++)
-        if (!isdigit((unsigned char)*p)) return false;
-    if (n > 13 && name[5] == '0') return false; // one name a step
-    *step = strtoll(name + 5, NULL, 10);
-    return true;
 }
 
 static int by_value(const void *a, const void *b) {

@@ -52,6 +52,8 @@ void dt_ckpt_manifest_print(const dt_ckpt_manifest *m, dt_json *out); // text of
 // From memory; `where` stands for the file in messages. DT_E_CKPT.
 dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes,
                                  const char *where);
+// Whether a directory is called as that of a step is: step-00000123.
+bool dt_ckpt_step_of_name(const char *name, int64_t *step);
 // Reads `path`/manifest.json and checks that its step is the directory's. DT_E_CKPT.
 dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path);
 
@@ -65,7 +67,6 @@ dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best); // 
 
 // ---- names and the best one (ckpt_dir.c) -----------------------------------------------------------
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
-bool dt_ckpt_step_of_name(const char *name, int64_t *step);
 // Steps in `dir`, ascending, heap; a missing directory has none.
 dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
 // The best step: the newest of what best.json names and what manifests flag; -1 when none.

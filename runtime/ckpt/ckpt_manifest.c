@@ -13,6 +13,7 @@
 #include "base/io.h"
 #include "ckpt_internal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -180,6 +181,16 @@ dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n
     json_decref(root);
     if (st != DT_OK) dt_ckpt_manifest_fini(m);
     return st;
+}
+
+bool dt_ckpt_step_of_name(const char *name, int64_t *step) {
+    size_t n = strlen(name);
+    if (strncmp(name, "step-", 5) != 0 || n < 13 || n > 23) return false;
+    for (const char *p = name + 5; *p; p++)
+        if (!isdigit((unsigned char)*p)) return false;
+    if (n > 13 && name[5] == '0') return false; // one name a step
+    *step = strtoll(name + 5, NULL, 10);
+    return true;
 }
 
 dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {

@@ -15,6 +15,7 @@
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"

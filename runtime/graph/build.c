@@ -36,3 +36,11 @@ dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape sha
     g->values[v].data = copy;
     return v;
 }
+
+void dt_output(dt_graph *g, const char *name, dt_value v) {
+    if (g->status != DT_OK) return;
+    if (v == DT_NONE)
+        dt_graph_fail(g, "output %s: no such value", name);
+    else
+        dt_graph_add_output(g, name, v);
+}

@@ -10,7 +10,6 @@
 #include "graph/ir.h"
 
 #include "base/hash.h"
-#include "graph/build.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -189,12 +188,7 @@ void dt_graph_add_grad(dt_graph *g, dt_value grad) {
     g->grads[g->n_grads++] = grad;
 }
 
-void dt_output(dt_graph *g, const char *name, dt_value v) {
-    if (g->status != DT_OK) return;
-    if (v == DT_NONE) {
-        dt_graph_fail(g, "output %s: no such value", name);
-        return;
-    }
+void dt_graph_add_output(dt_graph *g, const char *name, dt_value v) {
     RESERVE(g, outputs);
     g->outputs[g->n_outputs++] = (dt_named_output){dt_arena_strdup(&g->arena, name), v};
 }

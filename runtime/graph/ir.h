@@ -150,6 +150,7 @@ void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name);
 void dt_graph_swap_value_names(dt_graph *g, dt_value a, dt_value b);
 void dt_graph_add_update(dt_graph *g, dt_value buffer, dt_value stat, float momentum);
 void dt_graph_add_grad(dt_graph *g, dt_value grad); // appends to g->grads
+void dt_graph_add_output(dt_graph *g, const char *name, dt_value v);
 // New execution order: order[i] is the node that comes i-th. Node ids change (the graph's own
 // references follow); value ids do not. For passes that add nodes in the middle.
 void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order);

@@ -10,7 +10,7 @@
 #include "train/evaluate.h"
 #include "train/state.h"
 #include "train/step.h"
-#include "train/trainer.h"
+#include "train/trainer_args.h"
 
 typedef struct dt_session {
     dt_trainer_args a;

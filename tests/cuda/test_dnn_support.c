@@ -35,6 +35,7 @@ int main(void) {
 
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_dnn.h"
+#include "backend/cuda/cuda_dnn_error.h"
 #include "base/arena.h"
 #include "base/io.h"
 #include "launch/launch.h"

@@ -17,6 +17,7 @@
 // cmocka wants the four above
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"

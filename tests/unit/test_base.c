@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/json.h"

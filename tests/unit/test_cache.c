@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/machine.h"

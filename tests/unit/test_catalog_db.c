@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "data/catalog/catalog_db.h"
 #include "data_fixture.h"
 

@@ -8,6 +8,7 @@
 // cmocka wants the four above
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"

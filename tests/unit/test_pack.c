@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "data/file/blob.h"
 #include "data/file/tar.h"

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "base/hash.h"
 #include "data/pack/journal.h"
 #include "data/raw/raw.h"

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "data/synth/synth.h"

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_api.h"
+#include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/nccl_api.h"
 
 typedef struct dt_cuda {
@@ -33,6 +34,9 @@ static inline dt_cuda *dt_cuda_self(const dt_backend *b) {
 }
 static inline dt_cuda *dt_cuda_of(const dt_site *s) {
     return dt_cuda_self(s->backend);
+}
+static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
+    return (dt_cuda_demands){.deterministic = c->deterministic, .tf32 = c->tf32};
 }
 // Remembers the first error (0 is none) with where it happened.
 void dt_cuda_check(dt_cuda *c, int error, const char *where);

@@ -3,7 +3,7 @@
 #ifndef DT_BACKEND_CUDA_DESC_H
 #define DT_BACKEND_CUDA_DESC_H
 
-#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_api.h"
 #include "graph/ir.h"
 
 enum { DT_DESC_TEXT = 320, DT_NODE_DESCS = 2 };
@@ -12,10 +12,6 @@ enum { DT_DESC_TEXT = 320, DT_NODE_DESCS = 2 };
 typedef struct dt_cuda_demands {
     bool deterministic, tf32;
 } dt_cuda_demands;
-
-static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
-    return (dt_cuda_demands){.deterministic = c->deterministic, .tf32 = c->tf32};
-}
 
 // The convolutions that node n (conv2d, forward or backward) needs: forward one, backward those of the
 // gradients it makes. With DT_DNN_SDPA_* those of an sdpa node. Returns how many (0: another op).

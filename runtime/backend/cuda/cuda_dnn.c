@@ -21,6 +21,7 @@
 // calls (deprecated, no fused bias and activation in bf16).
 #include "backend/cuda/cuda_dnn.h"
 
+#include "backend/cuda/cuda_dnn_error.h"
 #include "backend/cuda/cuda_dnn_graph.h"
 #include "base/hash.h"
 
@@ -59,17 +60,6 @@ struct dt_cudnn_plan {
 };
 
 // ---- errors ----------------------------------------------------------------------------------------
-static _Thread_local char last_error[512];
-
-cudnnStatus_t dt_dnn_note(cudnnStatus_t s, const char *doing) {
-    if (s == CUDNN_STATUS_SUCCESS) return s;
-    char text[400] = "";
-    cudnnGetLastErrorString(text, sizeof text);
-    snprintf(last_error, sizeof last_error, "%s: %s%s%s", doing, cudnnGetErrorString(s),
-             text[0] ? ": " : "", text);
-    return s;
-}
-
 static int code_of(cudnnStatus_t s) {
     return s == CUDNN_STATUS_SUCCESS ? 0 : DT_CUDNN_ERROR + (int)s;
 }
@@ -87,10 +77,6 @@ bool dt_cudnn_is_refusal(int error) {
 
 const char *dt_cudnn_error_text(int error) {
     return cudnnGetErrorString((cudnnStatus_t)(error - DT_CUDNN_ERROR));
-}
-
-const char *dt_cudnn_last_error(void) {
-    return last_error;
 }
 
 int dt_cudnn_version(void) {
@@ -386,7 +372,7 @@ int dt_cudnn_plan_restore(dt_cudnn *c, const dt_dnn_desc *d, const char *text, d
     if (code) return code;
     dt_hash_hex(k->g.hash, hash);
     if (strncmp(text, hash, HASH_DIGITS) != 0 || text[HASH_DIGITS] != ' ') {
-        snprintf(last_error, sizeof last_error, "a plan's text: it is of another graph");
+        dt_dnn_note_text("a plan's text: it is of another graph");
         return code_of(CUDNN_STATUS_BAD_PARAM);
     }
     const char *json = text + HASH_DIGITS + 1;

@@ -23,8 +23,6 @@ typedef struct dt_cudnn_plan dt_cudnn_plan;
 int dt_cudnn_open(dt_cudnn **out, const char *device_json);
 void dt_cudnn_close(dt_cudnn *c); // NULL is fine; plans must be gone
 const char *dt_cudnn_error_text(int error);
-// What cuDNN said about the last failure in this thread; "" without one.
-const char *dt_cudnn_last_error(void);
 int dt_cudnn_version(void); // 91900
 
 // How many engine configurations are offered that obey the description's demands, cuDNN's favourite first.

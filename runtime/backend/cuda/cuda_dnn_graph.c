@@ -21,6 +21,8 @@
 //               the two apart, so the graph must)
 #include "backend/cuda/cuda_dnn_graph.h"
 
+#include "backend/cuda/cuda_dnn_error.h"
+
 #include "base/hash.h"
 
 #include <string.h>

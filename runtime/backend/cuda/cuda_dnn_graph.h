@@ -32,7 +32,4 @@ typedef struct dt_dnn_graph {
 cudnnStatus_t dt_dnn_graph_build(dt_dnn_graph *g, const dt_dnn_desc *d, cudnnHandle_t handle);
 void dt_dnn_graph_destroy(dt_dnn_graph *g); // what it has made, not g
 
-// Keeps cuDNN's words about a failure for dt_cudnn_last_error; returns s.
-cudnnStatus_t dt_dnn_note(cudnnStatus_t s, const char *doing);
-
 #endif

@@ -5,7 +5,7 @@
 // has one table. Streams do not wait for the default stream; captures are relaxed, because libraries may
 // allocate for themselves while a step is recorded. An error that a call returned is taken off the runtime's
 // own memory of it, so that no later call reports it again; those that end the context come back anyway.
-#include "backend/cuda/cuda_real.h"
+#include "backend/cuda/cuda_real_parts.h"
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device_choice.h"

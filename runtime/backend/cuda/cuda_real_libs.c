@@ -1,10 +1,11 @@
-// cuda_real_libs.c: the table's dnn_* and gemm_* over cuda_dnn.h and cuda_gemm.h (see cuda_real.h).
+// cuda_real_libs.c: the table's dnn_* and gemm_* over cuda_dnn.h and cuda_gemm.h (see cuda_real_parts.h).
 //
 // One context of each library, opened when the first plan is asked for, on the device in use then: a process
 // has one device and one table. Streams are given with each run, so one context serves all of them.
 #include "backend/cuda/cuda_dnn.h"
+#include "backend/cuda/cuda_dnn_error.h"
 #include "backend/cuda/cuda_gemm.h"
-#include "backend/cuda/cuda_real.h"
+#include "backend/cuda/cuda_real_parts.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-// kernels.cu: all own kernels for the device, and how one is launched by number (cuda_real.h).
-#include "backend/cuda/cuda_real.h"
+// kernels.cu: all own kernels for the device, and how one is launched by number (cuda_real_parts.h).
+#include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/kernels/all_kernels.h"
 
 #include <cuda_runtime.h>

@@ -2,7 +2,7 @@
 //
 // The library is loaded when the table is asked for and is not linked, because one rank needs none. A library
 // without the functions of 2.19 serves without them.
-#include "backend/cuda/cuda_real.h"
+#include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/nccl_api.h"
 #include "base/log.h"
 

@@ -1,7 +1,7 @@
-// cuda_real.h: what the parts of the real table hand to each other (kernels.cu, cuda_real.c, cuda_dnn.c,
+// cuda_real_parts.h: what the parts of the real table hand to each other (kernels.cu, cuda_real.c, cuda_dnn.c,
 // cuda_gemm.c): functions with the signatures of cuda_api.h. Only these files know CUDA's headers.
-#ifndef DT_BACKEND_CUDA_REAL_H
-#define DT_BACKEND_CUDA_REAL_H
+#ifndef DT_BACKEND_CUDA_REAL_PARTS_H
+#define DT_BACKEND_CUDA_REAL_PARTS_H
 
 #include "backend/cuda/cuda_api.h"
 #include "backend/cuda/nccl_api.h"
