@@ -339,7 +339,11 @@ static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char
     take(file, fd); // another may have made it while we waited
     dt_status st = *fd < 0 ? write_unpacked(c, in, dir, file) : DT_OK;
     if (st == DT_OK && *fd < 0) take(file, fd);
-    if (st == DT_OK && *fd < 0) st = dt_fail(DT_E_STORAGE, "%s: was removed as it was made", file);
+    if (st == DT_OK && *fd < 0) // between its rename and our lock; the newest goes last
+        st = dt_fail(DT_E_STORAGE,
+                     "%s: was removed as it was made: other shards that are unpacked now need its "
+                     "room; raise data.cache_gib",
+                     file);
     close(lock);
     return st;
 }
