@@ -331,7 +331,8 @@ static void drop_plans(dt_session *s) {
 static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                              bool training) {
     DT_TRY(make_plans(s, fields, n_fields, training));
-    const int n = dt_memory_fits(s) ? 0 : s->backend->device->shrink(s->backend);
+    const bool large = chooses(s) && !dt_memory_fits(s);
+    const int n = large ? s->backend->device->shrink(s->backend) : 0;
     if (n) {
         dt_info("cuda: %d engines are chosen again, with less workspace: the network would not fit",
                 n);
