@@ -1,6 +1,7 @@
 // model_util.h: what builders share: the fields they want as graph inputs, and the loss of the head.
 //
-// defines: dt_model_image, dt_model_count_images, dt_model_target, dt_model_n_out, dt_model_add_loss
+// defines: dt_model_image, dt_model_count_images, dt_model_target, dt_model_has_one_image,
+// dt_model_n_out, dt_model_add_loss
 #ifndef DT_MODELS_MODEL_UTIL_H
 #define DT_MODELS_MODEL_UTIL_H
 
@@ -16,6 +17,8 @@ int dt_model_count_images(const dt_model_args *a);
 const dt_model_field *dt_model_image_field(const dt_model_args *a, int i);
 // What is predicted: the first class field, else the first field of numbers; NULL when there is none.
 const dt_model_field *dt_model_target(const dt_model_args *a);
+// Whether there is one image field and a target; if not, the graph fails and says what there is.
+bool dt_model_has_one_image(dt_graph *g, const dt_model_args *a);
 // Outputs of the head for this target: classes, or numbers a sample.
 int64_t dt_model_n_out(const dt_model_field *target);
 // Input (N,H,W,C) of the field, mixed in training where it says so, normalised to (N,C,H,W).

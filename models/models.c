@@ -95,6 +95,17 @@ const dt_model_field *dt_model_target(const dt_model_args *a) {
     return numbers;
 }
 
+bool dt_model_has_one_image(dt_graph *g, const dt_model_args *a) {
+    bool has_target = dt_model_target(a) != NULL;
+    int n_images = dt_model_count_images(a);
+    if (n_images == 1 && has_target) return true;
+    dt_graph_fail(g,
+                  "wants one image field and a class field (or numbers) in data.fields; there are "
+                  "%d image fields and %s",
+                  n_images, has_target ? "a target" : "nothing to predict");
+    return false;
+}
+
 int64_t dt_model_n_out(const dt_model_field *target) {
     return target->n_classes > 0 ? target->n_classes : dt_shape_elements(&target->sample_shape);
 }

@@ -65,14 +65,7 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
         dt_graph_fail(g, "model.depth is %d; takes 10, 18, 34 or 50", (int)depth);
         return;
     }
-    if (dt_model_count_images(a) != 1 || !target) {
-        dt_graph_fail(
-            g,
-            "wants one image field and a class field (or numbers) in data.fields; there are "
-            "%d image fields and %s",
-            dt_model_count_images(a), target ? "a target" : "nothing to predict");
-        return;
-    }
+    if (!dt_model_has_one_image(g, a)) return;
     dt_value x = dt_model_image(g, a, dt_model_image_field(a, 0));
     x = dt_relu(g, conv_bn(g, "", 1, x, width, 7, 2));
     x = dt_max_pool(g, x, 3, 2, 1);

@@ -96,14 +96,7 @@ void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
              dt_config_int(a->config, "model.dim"),
              dt_config_int(a->config, "model.heads"),
              strcmp(dt_config_str(a->config, "model.gelu"), "tanh") == 0};
-    if (dt_model_count_images(a) != 1 || !target) {
-        dt_graph_fail(
-            g,
-            "wants one image field and a class field (or numbers) in data.fields; there are "
-            "%d image fields and %s",
-            dt_model_count_images(a), target ? "a target" : "nothing to predict");
-        return;
-    }
+    if (!dt_model_has_one_image(g, a)) return;
     if (m.dim % m.heads) {
         dt_graph_fail(g, "model.dim %d is no multiple of model.heads %d", (int)m.dim, (int)m.heads);
         return;
