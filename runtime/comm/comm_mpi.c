@@ -652,20 +652,18 @@ static bool is_oversubscribed(const dt_comm *c) {
     return c->local_size > cores;
 }
 
-// TCP stands by for shared memory. With all ranks on this host the loopback is enough for that, and
-// Open MPI 5 does not write, for each pair of ranks, that interfaces with IPv4 and IPv6 do not reach
-// each other.
-static void keep_to_this_host(void) {
+// TCP stands by for shared memory. With all ranks on this host IPv4 is enough for that, and Open MPI 5
+// does not write, for each pair of ranks, that interfaces with IPv4 and IPv6 do not reach each other.
+// Of its parameters that would do it, this is the one that contradicts no other in somebody's settings.
+static void keep_to_one_family(void) {
     int here = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
     if (here < 2 || here != env_or("OMPI_COMM_WORLD_SIZE", -1)) return;
-    // somebody's choice stands; and Open MPI takes only one of the two
-    if (getenv("OMPI_MCA_btl_tcp_if_include") || getenv("OMPI_MCA_btl_tcp_if_exclude")) return;
-    setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
+    setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0); // somebody's choice stands
 }
 
 static dt_status start_mpi(void) {
     int provided = 0;
-    keep_to_this_host();
+    keep_to_one_family();
     // serialized, not funneled: with comm.progress=thread another thread talks during a step
     DT_TRY(check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED)

@@ -661,7 +661,9 @@ static void test_workspace_has_a_bound(void **state) {
     assert_int_equal(dt_cuda_plan_gemm(r.p, &adds, &plan), DT_OK);
     assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
     assert_true(plan->choice == 0 && taken);
+    const void *made = plan->plan;
     assert_int_equal(dt_cuda_plans_bound(r.p, 5000), 0);
+    assert_ptr_equal(plan->plan, made); // a site may still hold it
     char *given = dt_cuda_plans_text(r.p);
     // four, and the product that adds
     assert_int_equal(dt_cuda_plans_bound(r.p, 1500), 4);
@@ -707,8 +709,37 @@ static void test_workspace_has_a_bound(void **state) {
     assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
+// Of a pair one half may want too much: neither is taken, on rank 0 and on those that are given its choices.
+static void test_half_a_pair_beyond_the_bound(void **state) {
+    rig r = begin("m", NULL);
+    bool taken = false;
+    dt_dnn_desc first = conv, second;
+    first.type = DT_F16;
+    first.bias = false;
+    first.sums = first.normed = true;
+    second = first;
+    second.kind = DT_DNN_CONV_WGRAD;
+    second.sums = false;
+    assert_int_equal(dt_cuda_plan_fused(r.p, &first, &second, &taken), DT_OK);
+    assert_true(taken);
+    char desc[DT_DESC_TEXT], *line = dt_xprintf("-1\t%s\n", dt_dnn_desc_print(&second, desc));
+    dt_dnn_desc_print(&first, desc);
+    char *text = dt_cuda_plans_text(r.p), *of_first = strstr(text, desc);
+    assert_non_null(of_first);
+    char *lines = dt_xprintf("%.*s\t%s\n%s", 1, of_first - 2, desc, line);
+    start_again(&r);
+    assert_int_equal(dt_cuda_plans_take(r.p, lines), 2);
+    fake_cuda_log_clear(r.api);
+    assert_int_equal(dt_cuda_plan_fused(r.p, &first, &second, &taken), DT_OK);
+    assert_false(taken);
+    assert_int_equal(fake_cuda_count(r.api, "dnn_run"), 0);
+    free(text), free(line), free(lines);
+    end(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_half_a_pair_beyond_the_bound),
         cmocka_unit_test(test_the_fastest_stays_and_is_shared),
         cmocka_unit_test(test_nothing_is_timed_where_that_is_wanted),
         cmocka_unit_test(test_a_product_that_adds_has_the_engine_of_the_other),

@@ -596,15 +596,17 @@ static bool read_line(const char *text, plan_line *out, const char **next) {
     return true;
 }
 
+// Only wishes can be not worth it: all else needs an engine.
+static bool may_be_refused(const char *desc) {
+    return strstr(desc, " sums") || strstr(desc, " normed") || strstr(desc, " masked");
+}
+
 static int take(dt_cuda_plans *p, const char *text, bool filed) {
     int taken = 0;
     plan_line line;
     for (const char *next = text; next && *next;) {
         if (!read_line(next, &line, &next)) continue;
-        // only these can be not worth it: all else needs an engine
-        if (line.choice == NOT_WORTH && !strstr(line.desc, " sums") &&
-            !strstr(line.desc, " masked"))
-            continue;
+        if (line.choice == NOT_WORTH && !may_be_refused(line.desc)) continue;
         plan_entry *e = entry_of(p, line.desc);
         if (e->settled) continue;
         e->choice = line.choice;
@@ -621,17 +623,21 @@ int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
     return take(p, text, false);
 }
 
+static bool exceeds(const plan_entry *e, size_t workspace_bytes) {
+    return e->plan.plan && e->plan.workspace_bytes > workspace_bytes && !e->given && !e->follows;
+}
+
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
     int n = 0;
     p->most_workspace = workspace_bytes;
+    for (const plan_entry *e = p->entries; e; e = e->next) n += exceeds(e, workspace_bytes);
+    if (n == 0) return 0; // all plans stay where they are
     for (plan_entry *e = p->entries; e; e = e->next) {
-        const bool large = e->plan.workspace_bytes > workspace_bytes;
-        if (e->given || !e->plan.plan || (!large && !e->follows)) continue;
+        if (!exceeds(e, workspace_bytes) && (!e->follows || e->given)) continue;
         drop(p, e->gemm, e->plan.plan);
         e->plan = (dt_cuda_plan){0};
         e->settled = false;
         if (!e->follows) cut(e);
-        n += large;
     }
     return n;
 }
