@@ -4,22 +4,28 @@ if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 mpi() {
-    local np=$1 rc=0 pid apart=(setsid)
+    local np=$1 rc=0 pid apart=(setsid setpriv --pdeathsig USR1) asked='' traps
     shift
-    # What the keyboard sends goes to all processes of the foreground: mpirun is to be none of them. An
-    # interactive shell takes care of that itself, and there setsid would not wait.
+    # What the keyboard sends goes to all processes of the foreground: mpirun is to be none of them, and is
+    # told when this shell is gone. An interactive shell takes care of the first itself, and there setsid
+    # would not wait.
     case $- in *m*) apart=() ;; esac
     # Binding a rank to one core would leave it one thread; dtrain divides the cores itself.
     # Open MPI answers SIGTERM, SIGINT and SIGHUP with exit 1 and kills the ranks a second later; SIGUSR1 it
-    # passes on, and the ranks save and exit 75. So TERM, INT and HUP become USR1 here.
+    # passes on, and the ranks save and exit 75. So TERM, INT and HUP become USR1 here, but a second INT,
+    # two seconds or more behind the first, is for those who will not wait.
     "${apart[@]}" mpirun --oversubscribe --bind-to none -np "$np" "$@" &
     pid=$!
-    trap 'kill -USR1 $pid 2>/dev/null' TERM INT HUP
+    traps=$(trap -p TERM INT HUP)
+    trap 'kill -USR1 $pid 2>/dev/null' TERM HUP
+    trap 'if [ -n "$asked" ] && [ $((SECONDS - asked)) -ge 2 ]; then kill -TERM $pid; else kill -USR1 $pid; fi 2>/dev/null
+          asked=${asked:-$SECONDS}' INT
     wait $pid || rc=$?
     while kill -0 $pid 2>/dev/null; do # wait was interrupted by the trap
         rc=0
         wait $pid || rc=$?
     done
     trap - TERM INT HUP
+    eval "$traps"
     return $rc
 }

@@ -70,7 +70,8 @@ end() { # exit code, what was sent
     [ $rc = "$1" ] || fail "$2: exit $rc, not $1"
 }
 begin twice
-for i in {1..20}; do kill -INT $pid 2>/dev/null || true; done
+kill -INT $pid
+kill -INT $pid 2>/dev/null || true
 end 75 "SIGINT in a row"
 grep -q 'by SIGINT' "$work/log" || fail "SIGHUP was ignored, and is said to have stopped it"
 begin later train.global_batch=52 train.micro_batch=52 data.fields.iris.size='[224,224]'
@@ -109,6 +110,15 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     session() { cut -d' ' -f6 "/proc/$1/stat"; }
     theirs=$(mpi 1 sh -c 'cut -d" " -f6 "/proc/$PPID/stat"')
     [ "$theirs" != "$(session $$)" ] || fail "mpirun gets what the keyboard sends to the script"
+    # and a script that is killed takes its ranks with it, which save
+    bash -c '. "$0/launch/mpi_env.sh"; mpi 2 "$@"' "$SOURCE" "$DTRAIN" "$config" "${common[@]}" run.name=orphan \
+        >/dev/null 2>"$work/log" &
+    pid=$!
+    wait_for_step orphan
+    kill -KILL $pid
+    wait $pid 2>/dev/null || true
+    for i in {1..200}; do grep -q 'by SIGUSR1; saved' "$work/log" && break; sleep 0.05; done
+    grep -q 'by SIGUSR1; saved' "$work/log" || fail "ranks went on without the script that started them"
 
     # what all ranks know is said once, and said before the launcher ends the job
     rc=0
