@@ -90,6 +90,7 @@ static char *describe(const packing *p) {
 
 static dt_status prepare(packing *p) {
     const dt_pack_opts *o = p->o;
+    bool only_out = false;
     DT_TRY(dt_plan_name(&p->plan, o->out));
     DT_TRY(dt_transform_create(&p->transform, o));
     dt_raw_opts r = {.pattern = o->pattern,
@@ -99,7 +100,11 @@ static dt_status prepare(packing *p) {
                      .key_by_shard = o->key_by_shard,
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
-    DT_TRY(dt_pack_source_open(&p->set, o->source, &p->plan));
+    DT_TRY(dt_pack_source_open(&p->set, o->source, &p->plan, &only_out));
+    if (only_out)
+        r.beside =
+            "but files of OUT: to renew a set in place, SRC is the pattern of its shards and "
+            "not their folder";
     DT_TRY(dt_raw_list_records(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;

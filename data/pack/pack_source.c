@@ -91,15 +91,25 @@ static dt_status check_alone(const char *folder, const char *shard) {
     return DT_E_DATA;
 }
 
-static dt_status folder_is_set(const char *path, const dt_plan *out, bool *is_set) {
+// *only_out: there is nothing in it but what an earlier pack has made.
+static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan, bool *only_out) {
     dt_found_list l = {.quiet = true};
     dt_set_item item = {.path = path, .weight = 1};
     dt_status st = dt_collect(&l, &item, 0);
-    const char *shard = NULL;
-    for (size_t i = 0; st == DT_OK && i < l.n && !shard; i++)
-        if (!l.f[i].is_folder && !is_of_out(out, l.f[i].path)) shard = l.f[i].path;
-    *is_set = shard != NULL;
-    if (shard) st = check_alone(path, shard);
+    dt_set_item *items = dt_xcalloc(l.n + 1, sizeof *items);
+    size_t n = 0, n_out = 0;
+    for (size_t i = 0; st == DT_OK && i < l.n; i++) {
+        if (l.f[i].is_folder) continue;
+        if (is_of_out(plan, l.f[i].path))
+            n_out++;
+        else
+            items[n++] = (dt_set_item){.path = l.f[i].path, .name = l.f[i].name};
+    }
+    *only_out = n == 0 && n_out > 0;
+    if (n > 0) st = check_alone(path, items[0].path);
+    if (st == DT_OK && n > 0)
+        st = n_out ? dt_set_open_items(out, items, n, NULL) : dt_set_open(out, &path, 1);
+    free(items);
     dt_found_fini(&l);
     return st;
 }
@@ -114,21 +124,22 @@ static dt_status json_is_set(const char *path, bool *out) {
     return DT_OK;
 }
 
-static dt_status path_is_set(const char *path, const dt_plan *plan, bool *out) {
+static dt_status path_is_set(const char *path, bool *out) {
     static const char *const ENDS[] = {".lmdb", ".mdb", ".tgz", ".tar.gz", ".tar.zst"};
     *out = !dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?["));
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) *out = *out || ends_with(path, ENDS[i]);
-    if (*out || !dt_io_exists(path)) return DT_OK;
-    if (dt_io_is_dir(path)) return folder_is_set(path, plan, out);
+    if (*out || !dt_io_exists(path) || dt_io_is_dir(path)) return DT_OK;
     if (ends_with(path, ".json")) return json_is_set(path, out);
     if (!ends_with(path, ".tar")) return DT_OK;
     *out = has_own_index(path);
     return *out ? DT_OK : tar_is_set(path, out);
 }
 
-dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan) {
+dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan, bool *only_out) {
     bool is_set = false;
     *out = NULL;
-    DT_TRY(path_is_set(path, plan, &is_set));
-    return is_set ? dt_set_open(out, &path, 1) : DT_OK;
+    *only_out = false;
+    DT_TRY(path_is_set(path, &is_set));
+    if (is_set) return dt_set_open(out, &path, 1);
+    return dt_io_is_dir(path) ? open_folder(out, path, plan, only_out) : DT_OK;
 }

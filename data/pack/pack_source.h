@@ -7,8 +7,10 @@
 #include "data/source/source.h"
 
 // The set that a path is, open; NULL: raw files, or nothing that is there. Of `plan` what dt_plan_name knows:
-// the output of an earlier pack into the folder that is packed is no part of it. DT_E_DATA, also of a folder
-// with a set and other data in it.
-dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan);
+// the output of an earlier pack into the folder that is packed is no part of it. *only_out: of sets there is
+// nothing else in the folder. Renewing a set in place by its folder is not offered: a run that was killed
+// while it put its files in place would go on with the part of them that it finds. DT_E_DATA, also of a
+// folder with a set and other data in it.
+dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan, bool *only_out);
 
 #endif

@@ -301,11 +301,12 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     dt_raw *r = f->raw;
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
     if (!set && o->key_by_shard)
-        return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards", source);
+        return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards%s%s",
+                       source, o->beside ? ", and there is none " : "", o->beside ? o->beside : "");
     DT_TRY(set ? dt_raw_find_records(f, set, o->key_by_shard) : find_items(f, source, table));
     if (r->n == 0)
-        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
-                       r->n_ignored, r->n_empty);
+        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)%s%s", source,
+                       r->n_ignored, r->n_empty, o->beside ? " " : "", o->beside ? o->beside : "");
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
     if (r->kind != DT_RAW_SET)

@@ -85,6 +85,7 @@ typedef struct dt_raw_opts {
     bool sorted;       // records of a set by key too
     bool key_by_shard; // of a set: each key gets its shard's name in front, "photos-000003/000017"
     const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
+    const char *beside; // what a folder without raw files holds, for the message of that; or NULL
 } dt_raw_opts;
 
 // The raw files of a folder, a list or a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.

@@ -514,6 +514,46 @@ static void a_set_beside_its_files(void **state) {
     assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
+static uint32_t count_records(const char *path) {
+    dt_set *s;
+    if (dt_set_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    uint32_t n = s->catalog->n_records;
+    dt_set_close(s);
+    return n;
+}
+
+// The same of a folder that is a set.
+static void a_set_beside_its_shards(void **state) {
+    const char *folder = fixture_path("shards"), *shards = fixture_path("shards/s-{0..2}.tar");
+    static const char *const OUTS[] = {"shards/a.tar", "shards/a-{0..1}.tar", "shards/a.lmdb"};
+    fixture_biometric(fixture_path("shards-raw"), 2, 3);
+    assert_int_equal(dt_io_mkdir_all(folder), DT_OK);
+    fixture_pack(fixture_path("shards-raw"), shards);
+    for (size_t k = 0; k < sizeof OUTS / sizeof *OUTS; k++) {
+        dt_pack_opts o = {.source = folder, .out = fixture_path(OUTS[k]), .key_by_shard = k == 1};
+        for (int run = 0; run < 3; run++) {
+            o.overwrite = run == 2;
+            if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+            assert_int_equal(count_records(o.out), 12);
+        }
+        assert_int_equal(dt_io_remove_tree(fixture_path(k == 1 ? "shards/a-0.tar" : OUTS[k])),
+                         DT_OK);
+        if (k == 1) assert_int_equal(dt_io_remove_tree(fixture_path("shards/a-1.tar")), DT_OK);
+    }
+    // renewed in place: by its pattern, and by its folder a line that says so
+    dt_pack_opts o = {.source = folder, .out = shards, .where = "bytes > 1", .overwrite = true};
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(dt_data_pack(&o), k ? DT_E_USAGE : DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), "SRC is the pattern of its shards"));
+        assert_int_equal(count_records(shards), 12);
+        o.key_by_shard = true;
+    }
+    o.source = shards;
+    assert_int_equal(dt_data_pack(&o), DT_OK);
+    assert_int_equal(count_records(shards), 12);
+    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
+}
+
 // What a folder has that is no sample is told where one might expect it to be one.
 static void what_is_left_out_is_told(void **state) {
     const char *log = fixture_path("left.log");
@@ -610,6 +650,7 @@ int main(void) {
         cmocka_unit_test(classes_come_from_folders),
         cmocka_unit_test(awkward_names_keep_one_order),
         cmocka_unit_test(a_set_beside_its_files),
+        cmocka_unit_test(a_set_beside_its_shards),
         cmocka_unit_test(what_is_left_out_is_told),
         cmocka_unit_test(one_number_a_pattern),
         cmocka_unit_test(patterns),
