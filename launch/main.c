@@ -205,8 +205,8 @@ static void let_rank_0_speak(void) {
 static dt_status flush_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DT_OK;
-    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s",
-                   strerror(errno ? errno : EIO));
+    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written%s%s",
+                   errno ? ": " : "", errno ? strerror(errno) : ""); // 0: it was lost before
 }
 
 // A standard stream that is closed would be the next file that is opened: a set, a checkpoint, and what is

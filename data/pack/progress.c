@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,13 +53,14 @@ static void show(dt_progress *p, uint64_t n, uint64_t n_bytes, double now, const
     double share_done = p->total_bytes ? (double)n_bytes / (double)p->total_bytes : 1;
     double rate = (double)(n_bytes - p->kept_bytes) / elapsed;
     double left = rate > 0 ? (double)(p->total_bytes - n_bytes) / rate : 0;
-    char bar[BAR + 1], eta[32];
+    char bar[BAR + 1], eta[32], line[256];
     for (int i = 0; i < BAR; i++) bar[i] = i < (int)(share_done * BAR) ? '#' : '.';
     bar[BAR] = '\0';
     show_time(eta, sizeof eta, left);
-    fprintf(stderr, "%spack [%s] %llu/%zu files  %.0f files/s  %.0f MB/s  ETA %s%s",
-            p->terminal ? "\r" : "", bar, (unsigned long long)n, p->total,
-            (double)(n - p->kept) / elapsed, rate / 1e6, eta, end);
+    snprintf(line, sizeof line, "pack [%s] %llu/%zu files  %.0f files/s  %.0f MB/s  ETA %s", bar,
+             (unsigned long long)n, p->total, (double)(n - p->kept) / elapsed, rate / 1e6, eta);
+    fprintf(stderr, "%s%.*s%s", p->terminal ? "\r" : "",
+            p->terminal ? dt_text_columns() - 1 : (int)sizeof line, line, end);
 }
 
 static void update(dt_progress *p, bool last) {

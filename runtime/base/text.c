@@ -2,6 +2,8 @@
 #include "text.h"
 
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 // Optimal string alignment.
 static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
@@ -63,4 +65,9 @@ void dt_text_print(FILE *out, const char *text) {
         else
             fputc(*p, out);
     }
+}
+
+int dt_text_columns(void) {
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }

@@ -19,4 +19,8 @@ size_t dt_text_utf8_length(const char *s);
 // one line and no terminal sequence. Bytes from 0x80 stay; C1 control characters do not.
 void dt_text_print(FILE *out, const char *text);
 
+// Columns of the terminal that standard error is; 80 where it is none or does not say. A live line that is
+// longer cannot be taken back.
+int dt_text_columns(void);
+
 #endif

@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { MAX_WIDTH = 256, BAR_CELLS = 24 };
@@ -74,12 +74,6 @@ static void erase(void) {
     if (n_shown) to_screen("\r\033[K", 4);
     n_shown = 0;
     pthread_mutex_unlock(&mutex);
-}
-
-static int window_width(void) {
-    struct winsize w;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == 0) return 80;
-    return w.ws_col < MAX_WIDTH ? w.ws_col : MAX_WIDTH - 1;
 }
 
 static void print_duration(char *out, size_t cap, double s) {
@@ -161,7 +155,7 @@ static void draw(terminal *t, bool now) {
     double clock = dt_clock_s();
     if (!t->live || (!now && clock - t->drawn_s < REDRAW_S)) return;
     t->drawn_s = clock;
-    int width = window_width();
+    int width = dt_text_columns() < MAX_WIDTH ? dt_text_columns() : MAX_WIDTH - 1;
     append_epoch(t, line, width);
     if (t->phase[0]) {
         if (t->phase_fraction >= 0)
