@@ -196,7 +196,8 @@ static dt_status claim(packing *p, bool *go) {
     char text[64];
     *go = false;
     DT_TRY(inspect(p, &any, &same));
-    if (!dt_io_exists(p->plan.partial)) { // nothing is touched
+    bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
+    if (!has_work) {                               // nothing is touched
         if (any && same && !p->o->overwrite) return say_same(p);
         DT_TRY(check_neighbours(p, any));
         if (any && !p->o->overwrite) return say_other(p);
@@ -210,13 +211,16 @@ static dt_status claim(packing *p, bool *go) {
         DT_TRY(dt_work_remove(&p->work));
         dt_work_close(&p->work);
         DT_TRY(dt_work_open(&p->work, &p->plan));
+        has_work = false;
     }
     DT_TRY(inspect(p, &any, &same));
-    if (any && (!p->o->overwrite || (same && published))) {
+    if (any && same && (!p->o->overwrite || published)) {
         DT_TRY(dt_work_remove(&p->work));
-        return same ? say_same(p) : say_other(p);
+        return say_same(p);
     }
-    DT_TRY(check_neighbours(p, any));
+    dt_status st = any && !p->o->overwrite ? say_other(p) : check_neighbours(p, any);
+    if (st != DT_OK && has_work) dt_work_close(&p->work); // what is refused removes nothing
+    DT_TRY(st);
     snprintf(text, sizeof text, "%016llx\n", (unsigned long long)p->fingerprint);
     DT_TRY(dt_work_claim(&p->work, text, &fresh));
     *go = true;

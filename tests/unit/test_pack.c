@@ -183,6 +183,25 @@ static void what_exists_is_left_alone(void **state) {
     dt_set_close(s);
 }
 
+// The work of a run with --overwrite that was killed, and a call without it, or for another set's place.
+static void what_is_refused_removes_no_work(void **state) {
+    static const char *const OUTS[] = {"work.lmdb", "work-{00..01}.tar", "work.tar"};
+    static const char *const WORK[] = {"work.lmdb.partial/made-from", "work.tar.partial/made-from",
+                                       "work.tar.partial/made-from"};
+    const char *other = fixture_path("work-raw");
+    fixture_biometric(other, 2, 3);
+    for (int k = 0; k < 3; k++) {
+        if (k < 2) fixture_pack(raw, fixture_path(OUTS[k]));
+        fixture_write(fixture_path(WORK[k]), "work", 4);
+        dt_pack_opts o = {.source = other, .out = fixture_path(OUTS[k])};
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        assert_true(dt_io_exists(fixture_path(WORK[k])));
+        o.overwrite = true;
+        assert_int_equal(dt_data_pack(&o), k < 2 ? DT_OK : DT_E_USAGE);
+        assert_int_equal(dt_io_exists(fixture_path(WORK[k])), k == 2);
+    }
+}
+
 // Who is told that a set was changed since it was packed, and to pack again, is not told that nothing is to do.
 static void what_was_changed_is_not_packed_already(void **state) {
     static const char *const OUTS[] = {"hurt.tar", "hurt.lmdb"};
@@ -639,6 +658,7 @@ int main(void) {
         cmocka_unit_test(what_tar_appends_is_noticed),
         cmocka_unit_test(a_missing_shard_is_named),
         cmocka_unit_test(what_exists_is_left_alone),
+        cmocka_unit_test(what_is_refused_removes_no_work),
         cmocka_unit_test(what_was_changed_is_not_packed_already),
         cmocka_unit_test(a_catalog_alone_is_replaced),
         cmocka_unit_test(a_catalog_of_another_set_stays),
