@@ -1,7 +1,8 @@
 // verify.c: every member of every record, by several threads.
 //
 // Records are given out in runs of neighbours, so that each thread reads forward; what is found is
-// sorted at the end and does not depend on the threads. A bad member never stops the others.
+// sorted at the end and does not depend on the threads. A bad member never stops the others. What says
+// nothing of the data (no descriptor is left) stops them all: a list made then would name good records.
 #include "verify.h"
 #include "data/decode/audio.h"
 #include "data/decode/decode.h"
@@ -32,7 +33,9 @@ typedef struct checker {
     uint64_t n_total;
     double begin_s, shown_s;
     bool terminal;
-    pthread_mutex_t lock; // result
+    int failed;           // the dt_status that ends it all
+    char *why;            // of that, heap
+    pthread_mutex_t lock; // result, and the writing of the last two
 } checker;
 
 typedef struct worker {
@@ -105,6 +108,22 @@ static void add_bad_shard(checker *c, uint32_t shard) {
     pthread_mutex_unlock(&c->lock);
 }
 
+static bool is_ended(const checker *c) {
+    return __atomic_load_n(&c->failed, __ATOMIC_RELAXED) != DT_OK;
+}
+
+// Whether `st` is of the data; of others the first stays.
+static bool is_of_data(checker *c, dt_status st) {
+    if (st == DT_E_DATA) return true;
+    pthread_mutex_lock(&c->lock);
+    if (!c->why) {
+        c->why = dt_xstrdup(dt_error_message());
+        __atomic_store_n(&c->failed, (int)st, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return false;
+}
+
 static void check_member(checker *c, worker *w, uint32_t record, uint32_t member) {
     const dt_catalog *cat = c->set->catalog;
     const dt_member *m = &cat->members[member];
@@ -114,8 +133,9 @@ static void check_member(checker *c, worker *w, uint32_t record, uint32_t member
     w->counts.n_members++;
     w->counts.n_bytes += m->size;
     bool is_blank = m->size == 0 && !known; // a picture must have bytes, a caption need not
-    if (!is_blank && dt_set_read(c->set, record, member, true, &w->bytes, &bytes) != DT_OK) {
-        add_bad(c, record, member, true);
+    dt_status st = is_blank ? DT_OK : dt_set_read(c->set, record, member, true, &w->bytes, &bytes);
+    if (st != DT_OK) {
+        if (is_of_data(c, st)) add_bad(c, record, member, true);
         return;
     }
     known = known && (c->o->decode || !m->has_hash);
@@ -144,7 +164,7 @@ static void show(checker *c, bool last) {
 static void check_run(checker *c, worker *w, uint32_t first) {
     const dt_catalog *cat = c->set->catalog;
     uint64_t n_bytes = 0;
-    for (uint32_t r = first; r - first < RUN && r < cat->n_records; r++) {
+    for (uint32_t r = first; r - first < RUN && r < cat->n_records && !is_ended(c); r++) {
         const dt_record *rec = &cat->records[r];
         for (uint32_t i = 0; i < rec->n_members; i++) {
             check_member(c, w, r, rec->first_member + i);
@@ -159,9 +179,11 @@ static void check_shards(checker *c, worker *w, int index) {
     const dt_catalog *cat = c->set->catalog;
     for (;;) {
         uint32_t s = __atomic_fetch_add(&c->next_shard, 1, __ATOMIC_RELAXED);
-        if (s >= cat->n_shards) return;
+        if (s >= cat->n_shards || is_ended(c)) return;
         if (!c->hashes[s].hex) continue;
-        if (dt_shard_hash_check(c->set, s, &c->hashes[s], &w->bytes) != DT_OK) add_bad_shard(c, s);
+        dt_status st = dt_shard_hash_check(c->set, s, &c->hashes[s], &w->bytes);
+        if (st == DT_E_STORAGE) dt_fail_context(st, "%s", cat->shards[s].path);
+        if (st != DT_OK && is_of_data(c, st)) add_bad_shard(c, s);
         w->counts.n_shards++;
         __atomic_fetch_add(&c->n_done, cat->shards[s].n_bytes, __ATOMIC_RELAXED);
         if (index == 0) show(c, false);
@@ -175,7 +197,7 @@ static void work(void *arg, int index) {
                 .samples = dt_xcalloc(AUDIO_BLOCK, sizeof(float))};
     for (;;) {
         uint64_t first = __atomic_fetch_add(&c->next, RUN, __ATOMIC_RELAXED);
-        if (first >= c->set->catalog->n_records) break;
+        if (first >= c->set->catalog->n_records || is_ended(c)) break;
         check_run(c, &w, (uint32_t)first);
         if (index == 0) show(c, false);
     }
@@ -227,7 +249,11 @@ dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *ou
     for (size_t i = 0; i < out->n_bad; i++)
         out->n_bad_records += i == 0 || out->bad[i].record != out->bad[i - 1].record;
     dt_error_clear();
-    return DT_OK;
+    if (c.failed == DT_OK) return DT_OK;
+    dt_fail((dt_status)c.failed, "%s", c.why);
+    free(c.why);
+    dt_verify_result_fini(out);
+    return (dt_status)c.failed;
 }
 
 void dt_verify_result_fini(dt_verify_result *r) {

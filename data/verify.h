@@ -34,7 +34,8 @@ typedef struct dt_verify_opts {
 
 // A member with a stored hash is checked against it; of others images, sounds and JSON are decoded
 // whole, and the rest is read. Shards of which index.json beside them has a hash (verify_shards.h) are
-// compared with it as a whole. DT_OK also when members or shards are bad: they are in the result. DT_E_INTERNAL.
+// compared with it as a whole. DT_OK also when members or shards are bad: they are in the result. What is
+// no fault of the data ends it without one: DT_E_STORAGE (no descriptor is left), DT_E_INTERNAL.
 dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out);
 void dt_verify_result_fini(dt_verify_result *r);
 

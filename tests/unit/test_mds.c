@@ -11,6 +11,9 @@
 #include "data/verify.h"
 #include "data_fixture.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 static const char *golden(const char *name) {
     const char *source = getenv("SOURCE");
     return dt_arena_printf(&fixture_arena, "%s/tests/golden/%s", source ? source : ".", name);
@@ -170,6 +173,35 @@ static void hashes_of_shards_are_compared(void **state) {
     }
 }
 
+// No descriptor is left: that says nothing of records and shards, and lists none of them as bad.
+static void no_descriptor_is_no_bad_record(void **state) {
+    dt_set *s = open_ok(golden("mds_hashed{,_zstd}/index.json"));
+    uint32_t n_records = s->catalog->n_records;
+    struct rlimit old, low;
+    for (int k = 0; k < 2; k++) { // at the records, and at the shards
+        dt_verify_result r;
+        for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
+            if (s->fds[i] >= 0) close(s->fds[i]);
+            s->fds[i] = -1;
+        }
+        if (k) s->catalog->n_records = 0;
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+        int next = dup(0); // one for the list of hashes, and then the first shard
+        assert_true(next >= 0);
+        close(next);
+        low = (struct rlimit){(rlim_t)next + 1, old.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        dt_status st = dt_set_verify(s, &(dt_verify_opts){.n_threads = 2}, &r);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        assert_int_equal(st, DT_E_STORAGE);
+        assert_non_null(strstr(dt_error_message(), "shard.00000.mds"));
+        assert_non_null(strstr(dt_error_message(), "raise the limit on open files"));
+        assert_true(r.n_bad == 0 && r.n_bad_shards == 0);
+    }
+    s->catalog->n_records = n_records;
+    dt_set_close(s);
+}
+
 static void cuts_and_damage(void **state) {
     size_t n;
     uint8_t *good = fixture_read(golden("mds_plain/shard.00001.mds"), &n);
@@ -202,6 +234,7 @@ int main(void) {
         cmocka_unit_test(what_mosaicml_writes),
         cmocka_unit_test(what_is_not_read_is_said),
         cmocka_unit_test(hashes_of_shards_are_compared),
+        cmocka_unit_test(no_descriptor_is_no_bad_record),
         cmocka_unit_test(cuts_and_damage),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
