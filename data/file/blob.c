@@ -22,7 +22,7 @@
 dt_status dt_blob_open(dt_blob *b, const char *path) {
     *b = (dt_blob){.path = path, .fd = -1};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // or a pipe would wait for its writer
-    if (fd < 0) return dt_fail(DT_E_DATA, "%s: cannot open: %s", path, strerror(errno));
+    if (fd < 0) return dt_io_open_error(path, errno, DT_E_DATA);
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);

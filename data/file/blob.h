@@ -15,7 +15,7 @@ typedef struct dt_blob {
     uint64_t n_bytes;
 } dt_blob;
 
-dt_status dt_blob_open(dt_blob *b, const char *path); // DT_E_DATA
+dt_status dt_blob_open(dt_blob *b, const char *path); // DT_E_DATA; as dt_io_open_error
 void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t n_bytes);
 void dt_blob_close(dt_blob *b);
 // Exactly n_bytes at `at`, or DT_E_DATA that says what the file has.

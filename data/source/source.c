@@ -231,10 +231,7 @@ static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
         return DT_OK;
     }
     *fd = open(sh->file ? sh->file : sh->path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0 && (errno == EMFILE || errno == ENFILE)) // says nothing of the data
-        return dt_fail(DT_E_STORAGE, "cannot open: %s; raise the limit on open files (ulimit -n)",
-                       strerror(errno));
-    if (*fd < 0) return dt_fail(DT_E_DATA, "cannot open: %s", strerror(errno));
+    if (*fd < 0) return dt_io_open_error(NULL, errno, DT_E_DATA);
     int expected = -1;
     if (*keep && !__atomic_compare_exchange_n(&s->fds[shard], &expected, *fd, false,
                                               __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {

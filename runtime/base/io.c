@@ -30,6 +30,7 @@ static const char *advice(int err) {
     case EROFS:
         return "; choose a directory that this user may write";
     case EMFILE:
+    case ENFILE:
         return "; raise the limit on open files (ulimit -n)";
     default:
         return "";
@@ -39,6 +40,12 @@ static const char *advice(int err) {
 static dt_status storage_error(const char *path, const char *operation, int err) {
     return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s%s", path, operation, strerror(err),
                    advice(err));
+}
+
+dt_status dt_io_open_error(const char *path, int err, dt_status code) {
+    bool none_left = err == EMFILE || err == ENFILE;
+    return dt_fail(none_left ? DT_E_STORAGE : code, "%s%scannot open: %s%s", path ? path : "",
+                   path ? ": " : "", strerror(err), none_left ? advice(err) : "");
 }
 
 // The failpoint for calls that cannot be short; an errno or 0.
@@ -370,7 +377,7 @@ dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t
     *data = NULL;
     *n_bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return dt_fail(code_on_error, "%s: cannot open: %s", path, strerror(errno));
+    if (fd < 0) return dt_io_open_error(path, errno, code_on_error);
     dt_status st = wait_for_writer(fd, path, code_on_error);
     if (st == DT_OK) st = read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
     close(fd);

@@ -50,6 +50,9 @@ dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
 
 // -- reading ---------------------------------------------------------------------------------
+// What open() failed with: `code`, but a lack of descriptors says nothing of the file and is DT_E_STORAGE.
+// path NULL: the caller puts it in front.
+dt_status dt_io_open_error(const char *path, int err, dt_status code);
 // Whole file, heap, NUL-terminated after n_bytes; caller frees. `max_bytes` 0 = no limit.
 dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
                           dt_status code_on_error);

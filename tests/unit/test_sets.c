@@ -12,6 +12,7 @@
 #include "data/source/unpack.h"
 #include "data_fixture.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <zlib.h>
@@ -50,6 +51,29 @@ static const char *write_tar(const char *name, const char *prefix, int n) {
     make_tar(prefix, n);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
     return path;
+}
+
+// A lack of descriptors says nothing of a file.
+static void no_descriptor_is_no_bad_file(void **state) {
+    const char *path = write_tar("few.tar", "few", 1);
+    struct rlimit old;
+    dt_blob b;
+    char *data = NULL;
+    size_t n;
+    int next = dup(0);
+    assert_true(next >= 0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, old.rlim_max}), 0);
+    dt_status blob = dt_blob_open(&b, path);
+    bool says = strstr(dt_error_message(), "few.tar: cannot open: ") &&
+                strstr(dt_error_message(), "raise the limit on open files");
+    dt_status file = dt_io_read_file(&data, &n, path, 0, DT_E_DATA);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_true(says);
+    assert_int_equal(blob, DT_E_STORAGE);
+    assert_int_equal(file, DT_E_STORAGE);
+    assert_int_equal(dt_blob_open(&b, fixture_path("none.tar")), DT_E_DATA);
 }
 
 static dt_set *open_one(const char *path, const dt_set_options *o) {
@@ -506,6 +530,7 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_descriptor_is_no_bad_file),
         cmocka_unit_test(class_members_may_have_more_dots),
         cmocka_unit_test(lists_of_shards_can_be_packed),
         cmocka_unit_test(a_scan_leaves_an_index),
