@@ -144,8 +144,9 @@ static dt_status say_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
     if (n_shards > 0) dt_info("%s: a folder of %zu shards", path, n_shards);
     DT_TRY(dt_collect_beside(path, &beside));
     if (beside)
-        dt_warn("%s: is read as the %s in it; files that lie beside, %s the first, are left out",
-                path, n_shards ? n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs", beside);
+        dt_warn_alike(
+            "%s: is read as the %s in it; files that lie beside, %s the first, are left out", path,
+            n_shards ? n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs", beside);
     free(beside);
     return DT_OK;
 }

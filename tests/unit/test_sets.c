@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "data/file/tar.h"
 #include "data/source/source.h"
 #include "data/source/unpack.h"
@@ -74,6 +75,26 @@ static void no_descriptor_is_no_bad_file(void **state) {
     assert_int_equal(blob, DT_E_STORAGE);
     assert_int_equal(file, DT_E_STORAGE);
     assert_int_equal(dt_blob_open(&b, fixture_path("none.tar")), DT_E_DATA);
+}
+
+static dt_set *open_one(const char *path, const dt_set_options *o);
+
+// What every rank finds alike is said by one.
+static void one_rank_tells_of_files_beside(void **state) {
+    write_tar("alike/a.tar", "a", 1);
+    fixture_write(fixture_path("alike/b.pgm"), "P5 1 1 255 a", 12);
+    for (int rank = 0; rank < 2; rank++) {
+        const char *log = fixture_path(rank ? "alike1.log" : "alike0.log");
+        size_t n;
+        dt_log_set_rank(rank, 2);
+        assert_int_equal(dt_log_open(log), DT_OK);
+        dt_set_close(open_one(fixture_path("alike"), NULL));
+        dt_log_close();
+        dt_log_set_rank(0, 1);
+        char *text = fixture_read(log, &n);
+        assert_int_equal(strstr(text, "are left out") != NULL, rank == 0);
+        free(text);
+    }
 }
 
 static dt_set *open_one(const char *path, const dt_set_options *o) {
@@ -531,6 +552,7 @@ static int end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_descriptor_is_no_bad_file),
+        cmocka_unit_test(one_rank_tells_of_files_beside),
         cmocka_unit_test(class_members_may_have_more_dots),
         cmocka_unit_test(lists_of_shards_can_be_packed),
         cmocka_unit_test(a_scan_leaves_an_index),
