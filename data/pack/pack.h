@@ -1,4 +1,5 @@
-// pack.h: files of a folder, a list or a tar, or an existing set -> a set that is fast to read.
+// pack.h: dtrain pack SRC OUT: files of a folder, a list or a tar, or an existing set -> a set that is fast to
+// read: an LMDB (OUT ends in .lmdb) or WebDataset (.tar, or a pattern of them).
 #ifndef DT_DATA_PACK_H
 #define DT_DATA_PACK_H
 
@@ -7,8 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// dtrain pack SRC OUT: files of a folder, a list or a tar, or an existing set -> LMDB (OUT ends in .lmdb) or
-// WebDataset (.tar, or a pattern of them).
 typedef enum dt_pack_duplicates {
     DT_DUPLICATES_REPORT, // counted, and named in column duplicate_of
     DT_DUPLICATES_DROP,   // all but the first left out

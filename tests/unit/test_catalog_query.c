@@ -218,7 +218,7 @@ static void lengths_are_capped(void **state) {
 }
 
 // ---- whole numbers of 64 bits ------------------------------------------------------------------------
-// Near the places where a double or an int64_t ends; a tenth have a fraction or an exponent.
+// Near the places where a double or an int64_t ends; a sixteenth are beyond one, or have a fraction or an exponent.
 static void write_number(char *out, size_t cap, uint64_t *seed) {
     static const int64_t NEAR[] = {
         0, INT64_C(1) << 53, -(INT64_C(1) << 53), INT64_C(1) << 60, INT64_MAX - 4, INT64_MIN + 4};

@@ -469,7 +469,6 @@ static void test_scaling(void **state) {
     drop(&scaled);
 }
 
-// Stopped after three steps and taken up by another stepper: as if nothing had been.
 // Three steps, and the rest on a new stepper.
 static outcome train_in_two(const setting *s) {
     bench a, b;
@@ -492,6 +491,7 @@ static outcome train_in_two(const setting *s) {
     return o;
 }
 
+// Stopped after three steps and taken up by another stepper: as if nothing had been.
 static void test_resume(void **state) {
     setting s = {.scaled = true};
     outcome whole = train(&s), o = train_in_two(&s);
