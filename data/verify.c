@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "base/thread.h"
 
 #include <inttypes.h>
@@ -155,8 +156,11 @@ static void show(checker *c, bool last) {
     uint64_t n = __atomic_load_n(&c->next, __ATOMIC_RELAXED), all = c->set->catalog->n_records;
     double s = now - c->begin_s > 1e-6 ? now - c->begin_s : 1e-6;
     double left = done ? s / (double)done * (double)(c->n_total - done) : 0;
-    fprintf(stderr, "%sverify %" PRIu64 "/%" PRIu64 " records  %.0f MB/s  ETA %.0f s%s",
-            c->terminal ? "\r" : "", n < all ? n : all, all, (double)done / s / 1e6, left,
+    char line[128];
+    snprintf(line, sizeof line, "verify %" PRIu64 "/%" PRIu64 " records  %.0f MB/s  ETA %.0f s",
+             n < all ? n : all, all, (double)done / s / 1e6, left);
+    fprintf(stderr, "%s%.*s%s", c->terminal ? "\r" : "",
+            c->terminal ? dt_text_columns() - 1 : (int)sizeof line, line,
             c->terminal ? "\033[K" : "\n");
     if (last) fprintf(stderr, "\r\033[K");
 }
