@@ -3,8 +3,9 @@
 // Their keys are those of the set. WebDataset shards often count from 000000, each, which is fine for who
 // reads them one after the other, and are no keys of one set: then each key gets the name of
 // its shard in front. All of them and not only those that are there twice, so that a record's key depends
-// on its own shard's name and on no other record. A number behind a key was the alternative; it would
-// say nothing of where the record is from, and change with the order of the shards.
+// on no other record. It depends on the names of the shards: once two of them share one, the folder goes in
+// front for all. A number behind a key was the alternative; it would say nothing of where the record is
+// from, and change with the order of the shards.
 #include "data/catalog/catalog_db.h"
 #include "raw.h"
 
@@ -13,15 +14,36 @@
 #include <sys/stat.h>
 
 // ---- keys that shards repeat -------------------------------------------------------------------------
+// Where the name that ends before path[*end] begins; *end leaves what is no name, "." and nothing, out.
+static size_t name_before(const char *path, size_t *end) {
+    size_t n = *end, begin;
+    for (;; n = begin) {
+        while (n > 0 && path[n - 1] == '/') n--;
+        for (begin = n; begin > 0 && path[begin - 1] != '/';) begin--;
+        if (n - begin != 1 || path[begin] != '.') break;
+    }
+    *end = n;
+    return begin;
+}
+
 // The last `depth` names of a path, without .tar and the like; an LMDB's are those of its folder.
 static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
     static const char LMDB[] = "/data.mdb";
     size_t n = dt_catalog_shard_stem(path), k = strlen(LMDB);
     if (n == 0) n = strlen(path);
     if (n > k && strcmp(path + n - k, LMDB) == 0) n -= k;
-    size_t begin = n;
-    while (begin > 0 && (path[begin - 1] != '/' || --depth > 0)) begin--;
-    return dt_arena_printf(arena, "%.*s", (int)(n - begin), path + begin);
+    size_t begin = name_before(path, &n), end = begin;
+    const char *name = dt_arena_printf(arena, "%.*s", (int)(n - begin), path + begin);
+    if (depth < 2) return name;
+    begin = name_before(path, &end);
+    return end > begin ? dt_arena_printf(arena, "%.*s/%s", (int)(end - begin), path + begin, name)
+                       : name;
+}
+
+// Of keys that begin with "__x__/" readers think that they are for tools.
+static bool is_private(const char *name) {
+    size_t n = strcspn(name, "/");
+    return n >= 4 && strncmp(name, "__", 2) == 0 && strncmp(name + n - 2, "__", 2) == 0;
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -35,13 +57,19 @@ static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **
         twin = NULL;
         for (uint32_t i = 0; i < c->n_shards; i++) {
             sorted[i] = name[i] = end_of_path(arena, c->shards[i].path, depth);
-            if (*name[i] == '/' || *name[i] == '.') twin = name[i]; // no name to begin a key with
+            if (*name[i] == '\0' || *name[i] == '.') twin = name[i]; // no name to begin a key with
         }
         qsort(sorted, c->n_shards, sizeof *sorted, compare_names);
         for (uint32_t i = 1; i < c->n_shards; i++)
             if (strcmp(sorted[i - 1], sorted[i]) == 0) twin = sorted[i];
     }
     free(sorted);
+    for (uint32_t i = 0; i < c->n_shards && !twin; i++)
+        if (is_private(name[i]))
+            return dt_fail(DT_E_DATA,
+                           "--key-by-shard: shard %s: readers of WebDataset skip keys that begin "
+                           "with __…__: rename it",
+                           name[i]);
     if (!twin) return DT_OK;
     return dt_fail(
         DT_E_DATA,

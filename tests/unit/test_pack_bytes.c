@@ -343,6 +343,27 @@ static void keys_that_shards_repeat(void **state) {
     must(dt_data_pack(&o));
     expect_keys(o.out, 4, BY_FOLDER);
     free(two);
+    // what is no name in a path is none in a key; and a name that readers skip is refused
+    static const char *const BY_DEPTH[] = {"a/s/x/000000", "a/s/x/000001", "s-1/x/000000",
+                                           "s-1/x/000001", "s/x/000000",   "s/x/000001"};
+    static const char *const PATHS[] = {"./s.tar::a//s.tar::.//s-1.tar",
+                                        "s.tar::./a/./s.tar::s-1.tar"};
+    char cwd[4096];
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    assert_int_equal(chdir(fixture_path("rk")), 0);
+    assert_int_equal(link("s-0.tar", "s.tar"), 0);
+    assert_int_equal(link("s-1.tar", "__x__.tar"), 0);
+    for (int k = 0; k < 2; k++) {
+        o.source = PATHS[k];
+        o.out = fixture_path(k ? "rk8.lmdb" : "rk7.lmdb");
+        must(dt_data_pack(&o));
+        expect_keys(o.out, 6, BY_DEPTH);
+    }
+    o.source = "__x__.tar";
+    o.out = fixture_path("rk6.lmdb");
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "shard __x__: readers of WebDataset skip"));
+    assert_int_equal(chdir(cwd), 0);
     o = (dt_pack_opts){.source = raw, .out = fixture_path("rk3.lmdb"), .key_by_shard = true};
     assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
 }
