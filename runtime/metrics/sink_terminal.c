@@ -155,7 +155,8 @@ static void draw(terminal *t, bool now) {
     double clock = dt_clock_s();
     if (!t->live || (!now && clock - t->drawn_s < REDRAW_S)) return;
     t->drawn_s = clock;
-    int width = dt_text_columns() < MAX_WIDTH ? dt_text_columns() : MAX_WIDTH - 1;
+    int width = dt_text_columns();
+    if (width >= MAX_WIDTH) width = MAX_WIDTH - 1;
     append_epoch(t, line, width);
     if (t->phase[0]) {
         if (t->phase_fraction >= 0)
