@@ -16,7 +16,8 @@
 //     too; they are not used: about the mean fewer digits are lost, and one formula serves all ways;
 //   - there are at most DT_BN_SMALL_PIXELS pixels: a block then holds all of a few channels, 32 bytes a pixel (64
 //     backward), in the first-level cache of its multiprocessor (192 KiB and more from sm_80 on) or, the last of them,
-//     in the second-level one, and does everything. With few pixels a launch costs more than what the other multiprocessors would save.
+//     in the second-level one, and does everything. With few pixels a launch costs more than what the other
+//     multiprocessors would save.
 // Which it is follows from shapes and layouts alone.
 //
 // Scratch of three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats

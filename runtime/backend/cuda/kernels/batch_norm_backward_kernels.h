@@ -28,12 +28,18 @@ typedef struct dt_bn_rows {
     dt_raw8 x[2], g[2];
     unsigned bits[2];
 } dt_bn_rows;
-DT_FN void dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int u, int T,
-                       int V, int M, int64_t row) {
-    const int64_t at = row * a->c.cols + s->col;
-    rows->x[u] = dt_fetch8_row(a->x, T, V, at, s->left);
-    rows->g[u] = dt_fetch8_row(a->dy, T, V, at, s->left);
-    rows->bits[u] = M == DT_BN_BITS ? a->bits_in[dt_bn_bits_at(a, s, row)] : 0;
+// Row r and, of U = 2, the one that is this thread's next; where that is none, r again. Returns how many there are.
+DT_FN int dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int T, int V,
+                      int M, int U, int64_t r) {
+    const int n = U > 1 && r + s->step < s->end ? 2 : 1;
+    for (int u = 0; u < U; u++) {
+        const int64_t row = u < n ? r + s->step * u : r;
+        const int64_t at = row * a->c.cols + s->col;
+        rows->x[u] = dt_fetch8_row(a->x, T, V, at, s->left);
+        rows->g[u] = dt_fetch8_row(a->dy, T, V, at, s->left);
+        rows->bits[u] = M == DT_BN_BITS ? a->bits_in[dt_bn_bits_at(a, s, row)] : 0;
+    }
+    return n;
 }
 // x and the masked gradient of row u.
 DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, const float mean[8],
@@ -68,10 +74,8 @@ DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
     const int U = V && T != DT_F32 ? 2 : 1;
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
-        const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         dt_bn_rows rows;
-        for (int u = 0; u < U; u++)
-            dt_bn_fetch(a, s, &rows, u, T, V, M, u < n ? r + s->step * u : r);
+        const int n = dt_bn_fetch(a, s, &rows, T, V, M, U, r);
         for (int u = 0; u < U; u++) {
             if (u >= n) continue;
             dt_bn_read(&rows, u, T, V, M, mean, gain, shift, x, g);
@@ -222,10 +226,8 @@ DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_p
     const int U = V && T != DT_F32 ? 2 : 1;
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
-        const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         dt_bn_rows rows;
-        for (int u = 0; u < U; u++)
-            dt_bn_fetch(a, s, &rows, u, T, V, M, u < n ? r + s->step * u : r);
+        const int n = dt_bn_fetch(a, s, &rows, T, V, M, U, r);
         for (int u = 0; u < U; u++) {
             if (u >= n) continue;
             dt_bn_read(&rows, u, T, V, M, c.mean, c.gain, c.shift, x, g);
