@@ -83,6 +83,20 @@ static void end(rig *r) {
     assert_int_equal(fake_cuda_destroy(r->api), 0); // all was given back
 }
 
+// An empty folder of its own for a test, *state; it is removed behind one that fails too.
+static int make_folder(void **state) {
+    const char *in = getenv("TMPDIR");
+    char *path = dt_xprintf("%s/dtrain-plans-XXXXXX", in ? in : "/tmp");
+    *state = mkdtemp(path); // takes the last six letters for its own
+    return *state ? 0 : -1;
+}
+static int remove_folder(void **state) {
+    const dt_status st = dt_io_remove_tree(*state);
+    free(*state);
+    return st == DT_OK ? 0 : -1;
+}
+#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
 // The one file whose name begins so; NULL: there is none.
 static char *file_in(const char *folder, const char *begin) {
     char **names = NULL, *path = NULL;
@@ -131,8 +145,7 @@ static void test_the_fastest_stays_and_is_shared(void **state) {
 static void test_nothing_is_timed_where_that_is_wanted(void **state) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_cuda_plans *p = NULL;
-    char folder[] = "/tmp/dtrain_plans.XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     const dt_cuda_plans_opts o = {.machine = "m", .folder = folder, .no_timing = true};
     assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
     assert_int_equal(choice_of_conv(p), 0);
@@ -150,7 +163,6 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
     assert_int_equal(fake_cuda_count(api, "dnn_choices"), 0);
     dt_cuda_plans_destroy(p);
     free(plans);
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
@@ -306,8 +318,7 @@ static void test_few_engines_are_compiled(void **state) {
 
 // When a start has timed for long enough, favourites serve, and the next start times those.
 static void test_timing_has_a_budget(void **state) {
-    char folder[] = "/tmp/dtrain_plans.XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     dt_cuda_api *api = fake_cuda_create(NULL);
     const dt_cuda_plans_opts o = {.machine = "m", .folder = folder, .budget_s = 1e-9};
     const dt_cuda_plan *plan = NULL;
@@ -322,7 +333,6 @@ static void test_timing_has_a_budget(void **state) {
         assert_int_equal(fake_cuda_count(api, "gemm_run") > 0, start == 1);
         dt_cuda_plans_destroy(p);
     }
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
@@ -337,8 +347,7 @@ static bool timed(const char *machine, const char *folder) {
 }
 
 static void test_choices_are_kept_in_a_file(void **state) {
-    char base[] = "/tmp/dtrain_plans.XXXXXX";
-    assert_non_null(mkdtemp(base));
+    const char *base = *state;
     char *folder = dt_xprintf("%s/not/yet/there", base), *good = NULL;
     size_t n = 0;
     assert_true(timed("H200, cuDNN 9", folder));
@@ -370,7 +379,6 @@ static void test_choices_are_kept_in_a_file(void **state) {
     free(path);
     free(good);
     free(folder);
-    assert_int_equal(dt_io_remove_tree(base), DT_OK);
 }
 
 // What a start on `machine` does for conv, whose choice is `text` (NULL: the file's): 'r' restores the plan, 'm'
@@ -387,8 +395,8 @@ static char start(const char *machine, const char *folder, const char *text) {
 }
 
 static void test_finished_plans_are_kept_in_a_file(void **state) {
-    char folder[] = "/tmp/dtrain_plans.XXXXXX", desc[DT_DESC_TEXT];
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
+    char desc[DT_DESC_TEXT];
     char *good = NULL;
     size_t n = 0;
     assert_int_equal(start("H200", folder, NULL), 't');
@@ -413,13 +421,11 @@ static void test_finished_plans_are_kept_in_a_file(void **state) {
     free(text);
     free(path);
     free(good);
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
 // A checkpoint has what this run used, not what the machine's file has for other networks.
 static void test_other_networks_choices_stay_in_the_file(void **state) {
-    char folder[] = "/tmp/dtrain_plans.XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     assert_int_equal(start("H200", folder, NULL), 't');
     rig r = begin("H200", folder);
     const dt_cuda_plan *plan = NULL;
@@ -429,13 +435,12 @@ static void test_other_networks_choices_stay_in_the_file(void **state) {
     free(text);
     end(&r);
     assert_int_equal(start("H200", folder, NULL), 'r'); // and the file has both
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
 // A sound file whose plans the library does not take (another graph): one is made, and replaces it.
 static void test_a_plan_that_is_refused_is_made_anew(void **state) {
-    char folder[] = "/tmp/dtrain_plans.XXXXXX", desc[DT_DESC_TEXT];
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
+    char desc[DT_DESC_TEXT];
     assert_int_equal(start("H200", folder, NULL), 't');
     const dt_plan_file f = {.what = "plans " DT_PLAN_CHOICES,
                             .machine = "H200",
@@ -454,13 +459,11 @@ static void test_a_plan_that_is_refused_is_made_anew(void **state) {
         free(now);
     }
     free(f.path);
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
 // Rank 0 chooses and keeps; another rank, opened before that, has its choices and finds its plans.
 static void test_other_ranks_find_the_plans(void **state) {
-    char folder[] = "/tmp/dtrain_plans.XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     dt_cuda_api *a = fake_cuda_create(NULL), *b = fake_cuda_create(NULL);
     dt_cuda_plans *first = open_plans(a, "m", folder), *second = open_plans(b, "m", folder);
     choice_of_conv(first);
@@ -475,7 +478,6 @@ static void test_other_ranks_find_the_plans(void **state) {
     dt_cuda_plans_destroy(second);
     assert_int_equal(fake_cuda_destroy(a), 0);
     assert_int_equal(fake_cuda_destroy(b), 0);
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
 static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
@@ -643,8 +645,7 @@ static void test_few_pixels_save_no_pass(void **state) {
 // A bound on workspace: engines that want more are chosen again, a wish is no more granted by them, and what must be done
 // is done by the one that wants the least. What was given stays; the file keeps the choices of before.
 static void test_workspace_has_a_bound(void **state) {
-    char folder[] = "/tmp/dtrain_plans.XXXXXX";
-    assert_non_null(mkdtemp(folder));
+    const char *folder = *state;
     assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
     assert_int_equal(setenv("FAKE_CUDA_WORKSPACE", "5000", 1), 0);
     rig r = begin("m", folder);
@@ -706,7 +707,6 @@ static void test_workspace_has_a_bound(void **state) {
     unsetenv("FAKE_CUDA_FASTEST"), unsetenv("FAKE_CUDA_WORKSPACE");
     free(given);
     free(text);
-    assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
 // Of a pair one half may want too much: neither is taken, on rank 0 and on those that are given its choices.
@@ -741,7 +741,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_half_a_pair_beyond_the_bound),
         cmocka_unit_test(test_the_fastest_stays_and_is_shared),
-        cmocka_unit_test(test_nothing_is_timed_where_that_is_wanted),
+        WITH_FOLDER(test_nothing_is_timed_where_that_is_wanted),
         cmocka_unit_test(test_a_product_that_adds_has_the_engine_of_the_other),
         cmocka_unit_test(test_given_choices_are_obeyed),
         cmocka_unit_test(test_no_memory_for_timing_is_no_error),
@@ -749,17 +749,17 @@ int main(void) {
         cmocka_unit_test(test_a_library_that_is_broken_ends_the_start),
         cmocka_unit_test(test_an_engine_that_breaks_the_device),
         cmocka_unit_test(test_few_engines_are_compiled),
-        cmocka_unit_test(test_timing_has_a_budget),
-        cmocka_unit_test(test_choices_are_kept_in_a_file),
-        cmocka_unit_test(test_finished_plans_are_kept_in_a_file),
-        cmocka_unit_test(test_other_networks_choices_stay_in_the_file),
-        cmocka_unit_test(test_a_plan_that_is_refused_is_made_anew),
-        cmocka_unit_test(test_other_ranks_find_the_plans),
+        WITH_FOLDER(test_timing_has_a_budget),
+        WITH_FOLDER(test_choices_are_kept_in_a_file),
+        WITH_FOLDER(test_finished_plans_are_kept_in_a_file),
+        WITH_FOLDER(test_other_networks_choices_stay_in_the_file),
+        WITH_FOLDER(test_a_plan_that_is_refused_is_made_anew),
+        WITH_FOLDER(test_other_ranks_find_the_plans),
         cmocka_unit_test(test_sums_are_taken_where_they_pay),
         cmocka_unit_test(test_norms_are_left_where_that_pays),
         cmocka_unit_test(test_masks_are_left_where_that_pays),
         cmocka_unit_test(test_few_pixels_save_no_pass),
-        cmocka_unit_test(test_workspace_has_a_bound),
+        WITH_FOLDER(test_workspace_has_a_bound),
         cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
