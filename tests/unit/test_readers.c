@@ -507,21 +507,19 @@ static int run_at(const void *ctx, int64_t window, int k, uint32_t sample[]) {
     return RUN;
 }
 
-// A run of neighbours is one read. As they are in the page cache, that is noticed, and no more are.
-static void a_run_is_a_read(void **state) {
+// Reads 12 windows of neighbours. Whether it was noticed at once that they are in the page cache; then each
+// run of those windows was one read.
+static bool read_windows(void) {
     irises r;
     begin_irises(
-        &r, "runs-000000.tar", 240,
+        &r, "runs-000000.tar", 12 * OF_WINDOW,
         (dt_ahead_opts){
             .sample_at = in_windows_at, .window_of = window_of, .run_at = run_at, .n_readers = 2});
     dt_ahead_stats t;
     uint64_t wait = 0;
-    double end = dt_clock_s() + 10;
+    double end = dt_clock_s() + 1;
     do dt_ahead_get_stats(r.a, &t);
     while (t.by_windows && dt_clock_s() < end);
-    assert_false(t.by_windows);
-    // one window, and what the other reader had begun of the next
-    assert_true(t.n_block_reads >= OF_WINDOW / RUN && t.n_block_reads <= 2 * OF_WINDOW / RUN);
     for (int64_t at = 0; at < r.w.end; at += 4) {
         int64_t own = dt_ahead_begin(r.a, at, at + 4);
         for (int64_t p = at; p < own; p++) {
@@ -532,6 +530,17 @@ static void a_run_is_a_read(void **state) {
         }
     }
     end_irises(&r);
+    // one window, and what the other reader had begun of the next
+    return !t.by_windows && t.n_block_reads >= OF_WINDOW / RUN &&
+           t.n_block_reads <= 2 * OF_WINDOW / RUN;
+}
+
+// A run of neighbours is one read. As they are in the page cache, that is noticed, and no more are. A read
+// that waits for a lock or another thread counts as one of a disk, so it may take more than one try.
+static void a_run_is_a_read(void **state) {
+    bool noticed = false;
+    for (int k = 0; k < 30 && !noticed; k++) noticed = read_windows();
+    assert_true(noticed);
 }
 
 // What was read ahead belongs to the sample that was meant, never to the one that replaces it: with hashes
