@@ -79,8 +79,7 @@ static int read_bytes(catalog_file *c, void *to, int n, sqlite3_int64 at) {
         ssize_t got = pread(c->read_fd, (char *)to + done, (size_t)(n - done), at + done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
-            return note(dt_fail(DT_E_DATA, "%s: cannot read: %s", c->path, strerror(errno)),
-                        SQLITE_IOERR_READ);
+            return note(dt_io_read_error(c->path, "read", errno, DT_E_DATA), SQLITE_IOERR_READ);
         if (got == 0) { // SQLite asks beyond the end, and wants zeros then
             memset((char *)to + done, 0, (size_t)(n - done));
             return SQLITE_IOERR_SHORT_READ;
@@ -140,7 +139,7 @@ static int size_of_file(sqlite3_file *f, sqlite3_int64 *out) {
     catalog_file *c = (catalog_file *)f;
     struct stat st;
     if (fstat(c->read_fd, &st) != 0)
-        return note(dt_fail(DT_E_DATA, "%s: %s", c->path, strerror(errno)), SQLITE_IOERR_FSTAT);
+        return note(dt_io_read_error(c->path, "look at", errno, DT_E_DATA), SQLITE_IOERR_FSTAT);
     *out = st.st_size;
     return SQLITE_OK;
 }
@@ -198,8 +197,7 @@ static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int fl
     if (c->read_fd < 0) {
         int err = errno;
         if (c->write_fd >= 0) close(c->write_fd);
-        return note(dt_fail(DT_E_DATA, "%s: cannot open: %s", c->path, strerror(err)),
-                    SQLITE_CANTOPEN);
+        return note(dt_io_read_error(c->path, "open", err, DT_E_DATA), SQLITE_CANTOPEN);
     }
     if (!write) find_checksums(c);
     c->base.pMethods = &METHODS;

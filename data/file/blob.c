@@ -22,9 +22,14 @@
 dt_status dt_blob_open(dt_blob *b, const char *path) {
     *b = (dt_blob){.path = path, .fd = -1};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // or a pipe would wait for its writer
-    if (fd < 0) return dt_io_open_error(path, errno, DT_E_DATA);
+    if (fd < 0) return dt_io_read_error(path, "open", errno, DT_E_DATA);
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (fstat(fd, &st) != 0) {
+        dt_status failed = dt_io_read_error(path, "look at", errno, DT_E_DATA);
+        close(fd);
+        return failed;
+    }
+    if (!S_ISREG(st.st_mode)) {
         close(fd);
         return dt_fail(DT_E_DATA, "%s: not a regular file", path);
     }

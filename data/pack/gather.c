@@ -127,7 +127,7 @@ static dt_status fill_frame(dt_gather *g, const dt_frame *x) {
 static dt_status open_journal(dt_gather *g) {
     const char *path = g->journals[g->journal].path;
     if (g->fd < 0) g->fd = open(path, O_RDONLY | O_CLOEXEC);
-    return g->fd >= 0 ? DT_OK : dt_fail(DT_E_STORAGE, "%s: %s", path, strerror(errno));
+    return g->fd >= 0 ? DT_OK : dt_io_read_error(path, "open", errno, DT_E_STORAGE);
 }
 
 // Frames of the journal at hand, up to n_there bytes of it.

@@ -57,10 +57,11 @@ static dt_status fail_at(const dt_raw *r, const dt_raw_item *item, const char *w
     return st;
 }
 
-static dt_status cannot(const dt_raw *r, const dt_raw_item *item, const char *what, int err) {
-    char text[160];
-    snprintf(text, sizeof text, "cannot %s: %s", what, strerror(err));
-    return fail_at(r, item, text);
+dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *what, int err) {
+    char *path = dt_raw_path(r, item);
+    dt_status st = dt_io_read_error(path, what, err, DT_E_DATA);
+    free(path);
+    return st;
 }
 
 // One byte more is asked for than the file should have: a file that has grown shows in the same call.
@@ -77,7 +78,7 @@ static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uin
         size_t piece = direct || left < sizeof bounce ? left : sizeof bounce;
         ssize_t got = read(fd, direct ? dst + n : bounce, piece);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return cannot(r, item, "read", errno);
+        if (got < 0) return dt_raw_cannot(r, item, "read", errno);
         if (!direct) memcpy(dst + n, bounce, (size_t)got);
         n += (size_t)got;
         if (n > n_bytes || (got == 0 && n < n_bytes))
@@ -98,7 +99,7 @@ dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, voi
     if (r->kind == DT_RAW_TAR)
         return read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
     int fd = openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return cannot(r, item, "open", errno);
+    if (fd < 0) return dt_raw_cannot(r, item, "open", errno);
     dt_status st = at == 0 && n_bytes == item->size ? read_file(r, item, fd, dst, n_bytes)
                                                     : read_range(r, item, fd, at, dst, n_bytes);
     close(fd);

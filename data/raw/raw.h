@@ -102,6 +102,9 @@ char *dt_raw_path(const dt_raw *r, const dt_raw_item *item);
 dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
                       size_t n_bytes);
 
+// What a call that reads the item failed with: dt_io_read_error.
+dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *operation, int err);
+
 // The item's metadata as members of a JSON object, keys in order; appended to j.
 void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
 

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "raw.h"
 
+#include "base/io.h"
 #include "base/thread.h"
 
 #include <dirent.h>
@@ -51,10 +52,12 @@ typedef struct walker {
     char message[MESSAGE];
 } walker;
 
-static dt_status fail_at(const walker *w, const char *prefix, const char *name, const char *what,
-                         int err) {
-    return dt_fail(DT_E_DATA, "%s/%s%s: %s%s", w->root, prefix, name, what,
-                   err ? strerror(err) : "");
+static dt_status cannot(const walker *w, const char *prefix, const char *name,
+                        const char *operation, int err) {
+    char *path = dt_xprintf("%s/%s%s", w->root, prefix, name);
+    dt_status st = dt_io_read_error(path, operation, err, DT_E_DATA);
+    free(path);
+    return st;
 }
 
 // ---- listing ------------------------------------------------------------------------------------------
@@ -103,11 +106,11 @@ static dt_status find_type(const walker *w, int fd, const char *prefix, const st
     *type = e->d_type;
     if (*type != DT_UNKNOWN && !link) return DT_OK;
     if (!link && fstatat(fd, e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
-        return fail_at(w, prefix, e->d_name, "", errno);
+        return cannot(w, prefix, e->d_name, "look at", errno);
     link = link || S_ISLNK(s.st_mode);
     if (link && fstatat(fd, e->d_name, &s, 0) != 0) {
         *type = DT_REG;
-        return is_nowhere(errno) ? DT_OK : fail_at(w, prefix, e->d_name, "", errno);
+        return is_nowhere(errno) ? DT_OK : cannot(w, prefix, e->d_name, "look at", errno);
     }
     *type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) && !link ? DT_DIR : DT_UNKNOWN;
     return DT_OK;
@@ -125,17 +128,18 @@ static dt_status list_entries(walker *w, const folder *f, DIR *dir) {
         if (st == DT_OK && type == DT_REG) add_file(w, &r, f->prefix, n_prefix, e->d_name);
         if (st == DT_OK && type == DT_DIR) add_folder(w, f->prefix, e->d_name, f->depth + 1);
     }
-    if (st == DT_OK && errno) st = fail_at(w, f->prefix, "", "cannot list: ", errno);
+    if (st == DT_OK && errno) st = cannot(w, f->prefix, "", "list", errno);
     add_run(w, &r);
     return st;
 }
 
 static dt_status list_folder(walker *w, const folder *f) {
-    if (f->depth > MAX_DEPTH) return fail_at(w, f->prefix, "", "folders nested too deeply", 0);
+    if (f->depth > MAX_DEPTH)
+        return dt_fail(DT_E_DATA, "%s/%s: folders nested too deeply", w->root, f->prefix);
     int fd = openat(w->root_fd, *f->prefix ? f->prefix : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
-        dt_status st = fail_at(w, f->prefix, "", "cannot list: ", errno);
+        dt_status st = cannot(w, f->prefix, "", "list", errno);
         if (fd >= 0) close(fd);
         return st;
     }
@@ -153,7 +157,7 @@ static dt_status look_at(const walker *w, run *r) {
         if (is_nowhere(err) && fstatat(w->root_fd, name, &s, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISLNK(s.st_mode))
             continue;
-        if (err) return fail_at(w, "", name, "", err);
+        if (err) return cannot(w, "", name, "look at", err);
         r->size[i] = (uint64_t)s.st_size;
         r->mtime_ns[i] = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
         r->is_file[i] = S_ISREG(s.st_mode);

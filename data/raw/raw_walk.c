@@ -88,19 +88,22 @@ static dt_status stat_all(dt_raw *r) {
     DT_TRY(dt_team_create(&team, n, "dt-list"));
     dt_team_run(team, stat_some, &j);
     dt_team_destroy(team);
-    if (j.error)
-        return dt_fail(DT_E_DATA, "%s/%s: %s", r->root, r->items[j.failed].name, strerror(j.error));
-    return DT_OK;
+    return j.error ? dt_raw_cannot(r, &r->items[j.failed], "look at", j.error) : DT_OK;
 }
 
-// The first bytes of item, however it is stored.
-static size_t read_head(const dt_raw *r, const dt_raw_item *item, uint8_t head[SNIFF_BYTES]) {
+// What its first bytes say of item, however it is stored. NULL: no data. What cannot be opened is no answer.
+static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char *ext,
+                            const char **found) {
+    uint8_t head[SNIFF_BYTES];
     size_t n = item->size < SNIFF_BYTES ? (size_t)item->size : SNIFF_BYTES;
     int fd =
         r->kind == DT_RAW_TAR ? r->root_fd : openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? pread(fd, head, n, (off_t)item->offset) : -1;
-    if (fd >= 0 && fd != r->root_fd) close(fd);
-    return got > 0 ? (size_t)got : 0;
+    if (fd < 0) return dt_raw_cannot(r, item, "open", errno);
+    ssize_t got = pread(fd, head, n, (off_t)item->offset);
+    dt_status st = got < 0 ? dt_raw_cannot(r, item, "read", errno) : DT_OK;
+    if (fd != r->root_fd) close(fd);
+    *found = st == DT_OK ? sniff(ext, head, (size_t)got) : NULL;
+    return st;
 }
 
 // A file that is left out: of a kind that one might expect to be read?
@@ -116,8 +119,7 @@ static void note_unread(dt_raw *r, const char *ext) {
 }
 
 // Keeps what is data; ext is set where the name does not tell it.
-static void keep_data(dt_raw *r) {
-    uint8_t head[SNIFF_BYTES];
+static dt_status keep_data(dt_raw *r) {
     const char *last = ""; // most are of one kind
     bool last_is_data = false;
     size_t n = 0;
@@ -138,7 +140,8 @@ static void keep_data(dt_raw *r) {
             continue;
         }
         if (!keep && item->row != UINT32_MAX) {
-            const char *found = sniff(ext, head, read_head(r, item, head));
+            const char *found;
+            DT_TRY(sniff_item(r, item, ext, &found));
             keep = found != NULL;
             if (keep && (!ext || strcasecmp(found, ext) != 0)) item->ext = found;
         }
@@ -152,13 +155,13 @@ static void keep_data(dt_raw *r) {
         n++;
     }
     r->n = n;
+    return DT_OK;
 }
 
 static dt_status open_root(dt_raw *r, const char *path, int flags) {
     r->root = dt_arena_strdup(&r->arena, path);
     r->root_fd = open(path, O_RDONLY | O_CLOEXEC | flags);
-    return r->root_fd >= 0 ? DT_OK
-                           : dt_fail(DT_E_DATA, "%s: cannot open: %s", path, strerror(errno));
+    return r->root_fd >= 0 ? DT_OK : dt_io_read_error(path, "open", errno, DT_E_DATA);
 }
 
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
@@ -168,8 +171,7 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     r->kind = DT_RAW_FOLDER;
     DT_TRY(open_root(r, root, O_DIRECTORY));
     DT_TRY(dt_raw_walk(f));
-    keep_data(r);
-    return DT_OK;
+    return keep_data(r);
 }
 
 // ---- tar ----------------------------------------------------------------------------------------------
@@ -197,8 +199,7 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     dt_blob_close(&blob);
     free(e);
     DT_TRY(st);
-    keep_data(r);
-    return DT_OK;
+    return keep_data(r);
 }
 
 // ---- list ---------------------------------------------------------------------------------------------
@@ -267,7 +268,6 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, t->column[f->list_column]);
     // all that is listed is wanted: the rows stay those of the table
     f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
-    uint8_t head[SNIFF_BYTES];
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
         const char *base = strrchr(item->name, '/'), *dot = strrchr(base ? base : item->name, '.');
@@ -275,7 +275,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
             return dt_fail(DT_E_DATA, "%s:%u: %s is no file", path, t->line[i], item->name);
         if (item->size == 0)
             return dt_fail(DT_E_DATA, "%s:%u: %s is empty", path, t->line[i], item->name);
-        if (!dot) item->ext = sniff(NULL, head, read_head(r, item, head));
+        if (!dot) DT_TRY(sniff_item(r, item, NULL, &item->ext));
         if (!dot && !item->ext)
             return dt_fail(DT_E_DATA,
                            "%s:%u: %s has no extension, and does not begin like a file "

@@ -235,7 +235,7 @@ dt_status dt_found_check(const dt_found_list *l) {
     for (size_t i = 0; i < l->n && st == DT_OK; i++) {
         struct stat s;
         if (stat(l->f[i].path, &s) != 0)
-            st = dt_fail(DT_E_DATA, "%s: %s", l->f[i].path, strerror(errno));
+            st = dt_io_read_error(l->f[i].path, "look at", errno, DT_E_DATA);
         else
             all[i] = (inode){s.st_dev, s.st_ino, i};
     }

@@ -231,7 +231,7 @@ static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
         return DT_OK;
     }
     *fd = open(sh->file ? sh->file : sh->path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return dt_io_open_error(NULL, errno, DT_E_DATA);
+    if (*fd < 0) return dt_io_read_error(NULL, "open", errno, DT_E_DATA);
     int expected = -1;
     if (*keep && !__atomic_compare_exchange_n(&s->fds[shard], &expected, *fd, false,
                                               __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {

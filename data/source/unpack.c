@@ -303,7 +303,7 @@ static dt_status identity(const dt_blob *b, uint64_t *key) {
     struct stat s;
     char real[PATH_MAX];
     uint64_t n[4] = {0};
-    if (fstat(b->fd, &s) != 0) return dt_fail(DT_E_DATA, "%s: %s", b->path, strerror(errno));
+    if (fstat(b->fd, &s) != 0) return dt_io_read_error(b->path, "look at", errno, DT_E_DATA);
     DT_TRY(dt_blob_stamp(b, &n[0]));
     n[1] = (uint64_t)s.st_mtim.tv_sec;
     n[2] = (uint64_t)s.st_mtim.tv_nsec;

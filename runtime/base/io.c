@@ -42,10 +42,28 @@ static dt_status storage_error(const char *path, const char *operation, int err)
                    advice(err));
 }
 
-dt_status dt_io_open_error(const char *path, int err, dt_status code) {
-    bool none_left = err == EMFILE || err == ENFILE;
-    return dt_fail(none_left ? DT_E_STORAGE : code, "%s%scannot open: %s%s", path ? path : "",
-                   path ? ": " : "", strerror(err), none_left ? advice(err) : "");
+// Something has run out or is away: nothing that a file could help. EIO is not among them: it is what a bad
+// sector gives.
+static bool is_of_machine(int err) {
+    static const int ALL[] = {EMFILE,    ENFILE,       ENOMEM,    ENOBUFS,  ENOTCONN,
+                              ESHUTDOWN, EHOSTUNREACH, EHOSTDOWN, ETIMEDOUT};
+    for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
+        if (err == ALL[i]) return true;
+    return false;
+}
+
+static const char *read_advice(int err) {
+    if (err == EACCES || err == EPERM)
+        return "; give this user leave to read it (chmod, chown), or run as one who may";
+    return err == EMFILE || err == ENFILE    ? advice(err)
+           : err == ENOMEM || err == ENOBUFS ? "; end other programs, or raise the limit of memory"
+           : is_of_machine(err) ? "; see to the server of this file system or mount it again"
+                                : "";
+}
+
+dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_status code) {
+    return dt_fail(is_of_machine(err) ? DT_E_STORAGE : code, "%s%scannot %s: %s%s",
+                   path ? path : "", path ? ": " : "", operation, strerror(err), read_advice(err));
 }
 
 // The failpoint for calls that cannot be short; an errno or 0.
@@ -321,12 +339,13 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
     }
     char *p = malloc(cap);
     for (;;) {
-        if (!p) return dt_fail(code, "%s: no memory for %zu bytes", path, cap);
+        if (!p) return dt_fail(DT_E_INTERNAL, "%s: no memory for %zu bytes", path, cap);
         ssize_t r = read(fd, p + n, cap - n - 1);
         if (r < 0 && errno == EINTR) continue;
         if (r < 0) {
+            int err = errno;
             free(p);
-            return dt_fail(code, "%s: cannot read: %s", path, strerror(errno));
+            return dt_io_read_error(path, "read", err, code);
         }
         if (r == 0) break;
         n += (size_t)r;
@@ -368,7 +387,7 @@ static dt_status wait_for_writer(int fd, const char *path, dt_status code) {
                        WRITER_MS / 1000);
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
-        return dt_fail(code, "%s: cannot be read: %s", path, strerror(errno));
+        return dt_io_read_error(path, "read", errno, code);
     return DT_OK;
 }
 
@@ -377,7 +396,7 @@ dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t
     *data = NULL;
     *n_bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return dt_io_open_error(path, errno, code_on_error);
+    if (fd < 0) return dt_io_read_error(path, "open", errno, code_on_error);
     dt_status st = wait_for_writer(fd, path, code_on_error);
     if (st == DT_OK) st = read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
     close(fd);
@@ -390,9 +409,13 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
     while (n < n_bytes) {
         ssize_t r = pread(fd, (char *)data + n, n_bytes - n, at + (off_t)n);
         if (r < 0 && errno == EINTR) continue;
-        if (r < 0)
-            return dt_fail(code_on_error, "%s: cannot read at byte %lld: %s", path,
-                           (long long)at + (long long)n, strerror(errno));
+        if (r < 0) {
+            char operation[48];
+            int err = errno;
+            snprintf(operation, sizeof operation, "read at byte %lld",
+                     (long long)at + (long long)n);
+            return dt_io_read_error(path, operation, err, code_on_error);
+        }
         if (r == 0)
             return dt_fail(code_on_error,
                            "%s: truncated: %zu bytes wanted at byte %lld, only %zu there", path,
@@ -429,7 +452,7 @@ dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status c
     *names = NULL;
     *n = 0;
     DIR *dir = opendir(path);
-    if (!dir) return dt_fail(code_on_error, "%s: cannot list: %s", path, strerror(errno));
+    if (!dir) return dt_io_read_error(path, "list", errno, code_on_error);
     size_t cap = 0;
     struct dirent *e;
     while ((errno = 0, e = readdir(dir))) {
@@ -443,7 +466,7 @@ dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status c
         dt_io_free_list(*names, *n);
         *names = NULL;
         *n = 0;
-        return dt_fail(code_on_error, "%s: cannot list: %s", path, strerror(err));
+        return dt_io_read_error(path, "list", err, code_on_error);
     }
     if (*n) qsort(*names, *n, sizeof **names, by_bytes);
     return DT_OK;

@@ -50,9 +50,10 @@ dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
 
 // -- reading ---------------------------------------------------------------------------------
-// What open() failed with: `code`, but a lack of descriptors says nothing of the file and is DT_E_STORAGE.
-// path NULL: the caller puts it in front.
-dt_status dt_io_open_error(const char *path, int err, dt_status code);
+// What a call that reads ("open", "list", "look at") failed with, and what to do: `code`, but a lack of
+// descriptors or memory, or a server that is away, says nothing of the file and is DT_E_STORAGE. path NULL: the
+// caller puts it in front.
+dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_status code);
 // Whole file, heap, NUL-terminated after n_bytes; caller frees. `max_bytes` 0 = no limit.
 dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
                           dt_status code_on_error);

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char fixture_dir[256];
@@ -62,6 +64,31 @@ static inline void *fixture_read(const char *path, size_t *n) {
     char *data;
     assert_int_equal(dt_io_read_file(&data, n, path, 0, DT_E_DATA), DT_OK);
     return data;
+}
+
+// Between these no more than `n_more` files can be opened.
+static struct rlimit fixture_files;
+static inline void fixture_few_files(int n_more) {
+    int next = dup(0);
+    assert_true(next >= 0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &fixture_files), 0);
+    struct rlimit few = {(rlim_t)(next + n_more), fixture_files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+static inline void fixture_many_files(void) {
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &fixture_files), 0);
+}
+
+// Between these the modes of files count, also where the tests are run by root.
+static inline void fixture_begin_user(void) {
+    assert_int_equal(chmod(fixture_dir, 0755), 0);
+    if (getuid() == 0) assert_int_equal(seteuid(65534), 0);
+}
+
+static inline void fixture_end_user(void) {
+    if (getuid() == 0) assert_int_equal(seteuid(0), 0);
 }
 
 // A bottom-up BMP of 24 or 32 bits whose pixel (x, y) is (key, x, y).

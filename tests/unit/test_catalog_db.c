@@ -324,6 +324,23 @@ static void damage_is_told(void **state) {
     assert_non_null(strstr(dt_error_message(), "another program"));
 }
 
+// Nothing is wrong with a catalog for which no descriptor is left, or which this user may not read.
+static void what_cannot_be_opened_is_not_damaged(void **state) {
+    const char *path = fixture_path("whole.catalog.sqlite");
+    sqlite3 *db;
+    write_db(path, 10, NULL);
+    fixture_few_files(0);
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_E_STORAGE);
+    fixture_many_files();
+    assert_non_null(strstr(dt_error_message(), "whole.catalog.sqlite: cannot open: "));
+    assert_int_equal(chmod(path, 0), 0);
+    fixture_begin_user();
+    assert_int_equal(dt_catalog_db_open(&db, path), DT_E_DATA);
+    fixture_end_user();
+    assert_non_null(strstr(dt_error_message(), "whole.catalog.sqlite: cannot open: "));
+    assert_non_null(strstr(dt_error_message(), "leave to read"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_as_set),
@@ -335,6 +352,7 @@ int main(void) {
         cmocka_unit_test(it_lies_beside_the_data),
         cmocka_unit_test(a_full_disk_leaves_nothing),
         cmocka_unit_test(damage_is_told),
+        cmocka_unit_test(what_cannot_be_opened_is_not_damaged),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -177,7 +177,6 @@ static void hashes_of_shards_are_compared(void **state) {
 static void no_descriptor_is_no_bad_record(void **state) {
     dt_set *s = open_ok(golden("mds_hashed{,_zstd}/index.json"));
     uint32_t n_records = s->catalog->n_records;
-    struct rlimit old, low;
     for (int k = 0; k < 2; k++) { // at the records, and at the shards
         dt_verify_result r;
         for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
@@ -185,14 +184,9 @@ static void no_descriptor_is_no_bad_record(void **state) {
             s->fds[i] = -1;
         }
         if (k) s->catalog->n_records = 0;
-        assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-        int next = dup(0); // one for the list of hashes, and then the first shard
-        assert_true(next >= 0);
-        close(next);
-        low = (struct rlimit){(rlim_t)next + 1, old.rlim_max};
-        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        fixture_few_files(1); // one for the list of hashes, and then the first shard
         dt_status st = dt_set_verify(s, &(dt_verify_opts){.n_threads = 2}, &r);
-        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        fixture_many_files();
         assert_int_equal(st, DT_E_STORAGE);
         assert_non_null(strstr(dt_error_message(), "shard.00000.mds"));
         assert_non_null(strstr(dt_error_message(), "raise the limit on open files"));

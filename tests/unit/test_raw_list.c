@@ -153,12 +153,66 @@ static void one_file_is_no_source(void **state) {
     assert_null(strstr(dt_error_message(), "kind jpg"));
 }
 
+// A lack of descriptors is no fault of the folder or of a file in it.
+static void no_descriptor_is_no_bad_folder(void **state) {
+    const char *root = fixture_path("few");
+    char byte[8];
+    dt_raw r;
+    put(root, "a/one.npy", 5);
+    for (int n_more = 0; n_more < 2; n_more++) { // not the folder, nor what is in it
+        fixture_few_files(n_more);
+        dt_status st = dt_raw_list(&r, root, NULL);
+        fixture_many_files();
+        assert_int_equal(st, DT_E_STORAGE);
+        assert_non_null(strstr(dt_error_message(), "/few"));
+        assert_non_null(strstr(dt_error_message(), "raise the limit on open files"));
+    }
+    must_list(&r, root);
+    fixture_few_files(0);
+    dt_status st = dt_raw_read(&r, &r.items[0], 0, byte, 5);
+    fixture_many_files();
+    assert_int_equal(st, DT_E_STORAGE);
+    assert_non_null(strstr(dt_error_message(), "/few/a/one.npy: cannot open: "));
+    dt_raw_fini(&r);
+}
+
+static void expect_closed(const char *root, const char *path) {
+    dt_raw r;
+    fixture_begin_user();
+    dt_status st = dt_raw_list(&r, root, NULL);
+    fixture_end_user();
+    assert_int_equal(st, DT_E_DATA);
+    if (!strstr(dt_error_message(), path) || !strstr(dt_error_message(), "leave to read"))
+        fail_msg("%s", dt_error_message());
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+// What may not be read may be data: it is not left out without a word.
+static void what_may_not_be_read_is_told(void **state) {
+    const char *root = fixture_path("closed");
+    dt_raw r;
+    put(root, "open/one.npy", 5);
+    put(root, "shut/two.npy", 5);
+    put(root, "open/three", 5); // only its first bytes say what it is
+    assert_int_equal(chmod(root, 0), 0);
+    expect_closed(root, root);
+    assert_int_equal(chmod(fixture_path("closed/shut"), 0), 0);
+    expect_closed(root, fixture_path("closed/shut"));
+    assert_int_equal(chmod(fixture_path("closed/open/three"), 0), 0);
+    expect_closed(root, fixture_path("closed/open/three"));
+    must_list(&r, root);
+    assert_int_equal(r.n, 2);
+    dt_raw_fini(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_file_once_in_order),
         cmocka_unit_test(what_is_no_file_is_left_out),
         cmocka_unit_test(folders_have_a_depth),
         cmocka_unit_test(one_file_is_no_source),
+        cmocka_unit_test(no_descriptor_is_no_bad_folder),
+        cmocka_unit_test(what_may_not_be_read_is_told),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, fixture_tear_down);
 }

@@ -57,20 +57,15 @@ static const char *write_tar(const char *name, const char *prefix, int n) {
 // A lack of descriptors says nothing of a file.
 static void no_descriptor_is_no_bad_file(void **state) {
     const char *path = write_tar("few.tar", "few", 1);
-    struct rlimit old;
     dt_blob b;
     char *data = NULL;
     size_t n;
-    int next = dup(0);
-    assert_true(next >= 0);
-    close(next);
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, old.rlim_max}), 0);
+    fixture_few_files(0);
     dt_status blob = dt_blob_open(&b, path);
     bool says = strstr(dt_error_message(), "few.tar: cannot open: ") &&
                 strstr(dt_error_message(), "raise the limit on open files");
     dt_status file = dt_io_read_file(&data, &n, path, 0, DT_E_DATA);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    fixture_many_files();
     assert_true(says);
     assert_int_equal(blob, DT_E_STORAGE);
     assert_int_equal(file, DT_E_STORAGE);
