@@ -289,7 +289,9 @@ static dt_status check_tar(const char *path) {
 }
 
 static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table) {
-    if (!dt_io_exists(source))
+    bool is_there;
+    DT_TRY(dt_io_find(&is_there, source, DT_E_DATA));
+    if (!is_there)
         return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
     if (dt_io_is_dir(source)) return dt_raw_find_folder(f, source);
     if (is_list_file(source)) return dt_raw_find_list(f, source, table);

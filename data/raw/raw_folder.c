@@ -6,6 +6,7 @@
 // Runs go before folders, so that few names wait. The order in which files are found is anybody's: the list
 // is sorted afterwards (raw.c).
 #define _GNU_SOURCE
+#include "data/file/kept_names.h"
 #include "raw.h"
 
 #include "base/io.h"
@@ -123,7 +124,7 @@ static dt_status list_entries(walker *w, const folder *f, DIR *dir) {
     struct dirent *e;
     while (st == DT_OK && (errno = 0, e = readdir(dir))) {
         unsigned char type;
-        if (e->d_name[0] == '.') continue;
+        if (e->d_name[0] == '.' || (f->depth == 0 && dt_name_is_lost_found(e->d_name))) continue;
         st = find_type(w, dirfd(dir), f->prefix, e, &type);
         if (st == DT_OK && type == DT_REG) add_file(w, &r, f->prefix, n_prefix, e->d_name);
         if (st == DT_OK && type == DT_DIR) add_folder(w, f->prefix, e->d_name, f->depth + 1);

@@ -7,6 +7,7 @@
 // front for all. A number behind a key was the alternative; it would say nothing of where the record is
 // from, and change with the order of the shards.
 #include "data/catalog/catalog_db.h"
+#include "data/file/kept_names.h"
 #include "raw.h"
 
 #include <stdlib.h>
@@ -40,12 +41,6 @@ static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
                        : name;
 }
 
-// Of keys that begin with "__x__/" readers think that they are for tools.
-static bool is_private(const char *name) {
-    size_t n = strcspn(name, "/");
-    return n >= 4 && strncmp(name, "__", 2) == 0 && strncmp(name + n - 2, "__", 2) == 0;
-}
-
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -65,7 +60,7 @@ static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **
     }
     free(sorted);
     for (uint32_t i = 0; i < c->n_shards && !twin; i++)
-        if (is_private(name[i]))
+        if (dt_name_is_private(name[i], strcspn(name[i], "/")))
             return dt_fail(DT_E_DATA,
                            "--key-by-shard: shard %s: readers of WebDataset skip keys that begin "
                            "with __…__: rename it",

@@ -385,7 +385,9 @@ dt_status dt_table_read(dt_table *t, const char *path) {
     char *data = NULL;
     size_t n = 0;
     const char *dot = strrchr(path, '.');
-    if (!dt_io_exists(path)) return dt_fail(DT_E_USAGE, "%s: no such table", path);
+    bool is_there;
+    DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
+    if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
     DT_TRY(dt_io_read_file(&data, &n, path, MAX_BYTES, DT_E_DATA));
     dt_status st;
     if (dot && strcasecmp(dot, ".json") == 0)

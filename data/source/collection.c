@@ -11,6 +11,7 @@
 #include "collection.h"
 #include "shard_list.h"
 
+#include "data/file/kept_names.h"
 #include "data/file/kinds.h"
 
 #include "base/arena.h"
@@ -67,7 +68,9 @@ static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, c
     dt_status st = dt_shard_list_read(&shards, list, is_list);
     for (size_t i = 0; i < shards.n && st == DT_OK; i++) {
         const dt_listed *s = &shards.shard[i];
-        if (!dt_io_exists(s->path))
+        bool is_there;
+        st = dt_io_find(&is_there, s->path, DT_E_DATA);
+        if (st == DT_OK && !is_there)
             st = dt_fail(DT_E_DATA, "%s: lists %s, which is not there", list, s->path);
         add(l, item, s->set ? s->set : name, false, dt_xstrdup(s->path));
         l->f[l->n - 1].n_records = s->n_records;
@@ -79,17 +82,19 @@ static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, c
 static dt_status add_index_json(dt_found_list *l, uint32_t item, const char *name,
                                 const char *folder, bool *is_list) {
     char *path = dt_xprintf("%s/index.json", folder);
+    bool is_there;
     *is_list = false;
-    dt_status st = dt_io_exists(path) ? add_listed(l, item, name, path, is_list) : DT_OK;
+    dt_status st = dt_io_find(&is_there, path, DT_E_DATA);
+    if (st == DT_OK && is_there) st = add_listed(l, item, name, path, is_list);
     free(path);
     return st;
 }
 
-static bool is_lmdb_folder(const char *path) {
-    char *file = dt_xprintf("%s/data.mdb", path);
-    bool yes = dt_io_exists(file);
+static dt_status find_lmdb(const char *folder, bool *is_lmdb) {
+    char *file = dt_xprintf("%s/data.mdb", folder);
+    dt_status st = dt_io_find(is_lmdb, file, DT_E_DATA);
     free(file);
-    return yes;
+    return st;
 }
 
 // Shards and LMDB folders right in `path`, as sorted lists.
@@ -100,10 +105,13 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
     DT_TRY(dt_io_list_dir(&names, &n, path, DT_E_DATA));
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         char *full = dt_xprintf("%s/%s", path, names[i]);
+        bool is_lmdb = false;
         if (is_shard_name(names[i]))
             st = dt_names_add(shards, full);
-        else if (!strrchr(names[i], '.') || ends_with(names[i], ".lmdb"))
-            st = is_lmdb_folder(full) ? dt_names_add(lmdbs, full) : DT_OK;
+        else if ((!strrchr(names[i], '.') || ends_with(names[i], ".lmdb")) &&
+                 !dt_name_is_lost_found(names[i]))
+            st = find_lmdb(full, &is_lmdb);
+        if (st == DT_OK && is_lmdb) st = dt_names_add(lmdbs, full);
         free(full);
     }
     dt_io_free_list(names, n);
@@ -153,11 +161,12 @@ static dt_status say_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
 
 static dt_status collect_folder(dt_found_list *l, const char *path, const char *name,
                                 uint32_t item) {
-    if (is_lmdb_folder(path)) {
+    bool is_lmdb, is_list;
+    DT_TRY(find_lmdb(path, &is_lmdb));
+    if (is_lmdb) {
         add_lmdb(l, item, path);
         return DT_OK;
     }
-    bool is_list;
     DT_TRY(add_index_json(l, item, name, path, &is_list));
     if (is_list) return DT_OK;
     // not a folder of images
@@ -176,7 +185,9 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
 }
 
 static dt_status collect_path(dt_found_list *l, const char *path, const char *name, uint32_t item) {
-    if (!dt_io_exists(path))
+    bool is_there;
+    DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
+    if (!is_there)
         return dt_fail(DT_E_DATA,
                        "%s: no such data set; make it with `dtrain pack` (`dtrain synth` invents "
                        "something to pack), or correct data.path",

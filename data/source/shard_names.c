@@ -4,6 +4,7 @@
 // nested as in a shell; *, ? and [ ] match files that are there, in the order of their bytes and not of
 // the locale, as the order of shards is the order of records. A path that exists as it is written is
 // taken as it is: files may have braces in their names.
+#include "data/file/kept_names.h"
 #include "source.h"
 
 #include "base/arena.h"
@@ -103,17 +104,27 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+static _Thread_local dt_status unlisted; // of the folders of a pattern
+
+static int note_unlisted(const char *folder, int err) {
+    const char *slash = strrchr(folder, '/');
+    if (dt_name_is_lost_found(slash ? slash + 1 : folder)) return 0;
+    unlisted = dt_io_read_error(folder, "list", err, DT_E_DATA);
+    return -1;
+}
+
 static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) {
     *matched = true;
     if (dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) return dt_names_add(out, pattern);
     glob_t g;
-    *matched = glob(pattern, GLOB_NOSORT, NULL, &g) == 0;
+    unlisted = DT_OK;
+    *matched = glob(pattern, GLOB_NOSORT, note_unlisted, &g) == 0;
+    dt_status st = unlisted;
     if (!*matched) {
         globfree(&g);
-        return DT_OK;
+        return st;
     }
     qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, compare_names);
-    dt_status st = DT_OK;
     for (size_t i = 0; i < g.gl_pathc && st == DT_OK; i++) st = dt_names_add(out, g.gl_pathv[i]);
     globfree(&g);
     return st;
@@ -167,11 +178,10 @@ dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {
 }
 
 // ---- members -------------------------------------------------------------------------------------
-// "__x__" and "__x__/...": what tools keep for themselves.
 static bool is_private(const char *path) {
     size_t n = strcspn(path, "/");
     if (!path[n]) n = strcspn(path, ".");
-    return n >= 4 && strncmp(path, "__", 2) == 0 && strncmp(path + n - 2, "__", 2) == 0;
+    return dt_name_is_private(path, n);
 }
 
 bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext) {

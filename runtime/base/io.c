@@ -53,17 +53,42 @@ static bool is_of_machine(int err) {
 }
 
 static const char *read_advice(int err) {
-    if (err == EACCES || err == EPERM)
-        return "; give this user leave to read it (chmod, chown), or run as one who may";
-    return err == EMFILE || err == ENFILE    ? advice(err)
-           : err == ENOMEM || err == ENOBUFS ? "; end other programs, or raise the limit of memory"
-           : is_of_machine(err) ? "; see to the server of this file system or mount it again"
-                                : "";
+    switch (err) {
+    case EMFILE:
+    case ENFILE:
+        return advice(err);
+    case ENOMEM:
+    case ENOBUFS:
+        return "; end other programs, or raise the limit of memory";
+    default:
+        return is_of_machine(err) ? "; see to the server of this file system or mount it again"
+                                  : "";
+    }
+}
+
+// The first folder of the path that this user may not enter; or the path.
+static const char *closed_part(const char *path, char folder[PATH_MAX]) {
+    if (strlen(path) >= PATH_MAX) return path;
+    for (const char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+        snprintf(folder, PATH_MAX, "%.*s", (int)(p - path), path);
+        if (faccessat(AT_FDCWD, folder, X_OK, AT_EACCESS) != 0 && errno == EACCES) return folder;
+    }
+    return path;
 }
 
 dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_status code) {
-    return dt_fail(is_of_machine(err) ? DT_E_STORAGE : code, "%s%scannot %s: %s%s",
-                   path ? path : "", path ? ": " : "", operation, strerror(err), read_advice(err));
+    char folder[PATH_MAX];
+    const char *colon = path ? ": " : "";
+    bool closed = err == EACCES || err == EPERM;
+    if (!path) path = "";
+    if (closed)
+        return dt_fail(code,
+                       "%s%scannot %s: %s; give this user leave to read %s (chmod, chown), "
+                       "or run as one who may",
+                       path, colon, operation, strerror(err),
+                       *path ? closed_part(path, folder) : "it");
+    return dt_fail(is_of_machine(err) ? DT_E_STORAGE : code, "%s%scannot %s: %s%s", path, colon,
+                   operation, strerror(err), read_advice(err));
 }
 
 // The failpoint for calls that cannot be short; an errno or 0.
@@ -437,6 +462,16 @@ dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head,
 bool dt_io_exists(const char *path) {
     struct stat s;
     return stat(path, &s) == 0;
+}
+
+dt_status dt_io_find(bool *is_there, const char *path, dt_status code) {
+    struct stat s;
+    *is_there = stat(path, &s) == 0;
+    if (*is_there || errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return DT_OK;
+    char folder[PATH_MAX];
+    int err = errno;
+    const char *closed = err == EACCES ? closed_part(path, folder) : path;
+    return dt_io_read_error(closed, closed == path ? "look at" : "look into", err, code);
 }
 
 bool dt_io_is_dir(const char *path) {

@@ -62,7 +62,9 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
 // The same to two places by one call: n_head bytes at `at`, then the n_bytes behind them.
 dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data,
                             size_t n_bytes, off_t at, dt_status code_on_error);
-bool dt_io_exists(const char *path);
+// Whether something is there, where a folder on the way that this user may not enter is an error and no "no".
+dt_status dt_io_find(bool *is_there, const char *path, dt_status code);
+bool dt_io_exists(const char *path); // false also where that cannot be told
 bool dt_io_is_dir(const char *path);
 
 // Names in a directory (without . and ..), sorted bytewise; heap array of heap strings.

@@ -193,7 +193,9 @@ static void what_may_not_be_read_is_told(void **state) {
     dt_raw r;
     put(root, "open/one.npy", 5);
     put(root, "shut/two.npy", 5);
-    put(root, "open/three", 5); // only its first bytes say what it is
+    put(root, "open/three", 5);          // only its first bytes say what it is
+    put(root, "lost+found/four.npy", 5); // none of the user's, and never readable
+    assert_int_equal(chmod(fixture_path("closed/lost+found"), 0), 0);
     assert_int_equal(chmod(root, 0), 0);
     expect_closed(root, root);
     assert_int_equal(chmod(fixture_path("closed/shut"), 0), 0);

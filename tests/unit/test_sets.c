@@ -99,6 +99,45 @@ static dt_set *open_one(const char *path, const dt_set_options *o) {
     return s;
 }
 
+// What may not be read is not what is not there: it is named, by every way to it.
+static void a_closed_set_is_said_to_be_closed(void **state) {
+    static const struct {
+        const char *path, *shut;
+    } ALL[] = {{"shut/a.lmdb", "shut/a.lmdb"}, {"shut/a.lmdb", "shut/a.lmdb/data.mdb"},
+               {"shut", "shut/a.lmdb"},        {"shut/a.*", "shut"},
+               {"shut/b.tar", "shut/b.tar"},   {"shut/c.json", "shut/c.json"},
+               {"shut/d.json", "shut/far"}};
+    dt_set *s = NULL;
+    fixture_write(fixture_path("shut/a.lmdb/data.mdb"), "x", 1);
+    fixture_write(fixture_path("shut/c.json"), "{}", 2);
+    fixture_write(fixture_path("shut/far/e.tar"), "x", 1);
+    static const char LIST[] = "{\"wids_version\":1,\"shardlist\":[{\"url\":\"far/e.tar\"}]}";
+    fixture_write(fixture_path("shut/d.json"), LIST, strlen(LIST));
+    write_tar("shut/b.tar", "b", 1);
+    for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
+        const char *path = fixture_path(ALL[i].path), *shut = fixture_path(ALL[i].shut);
+        assert_int_equal(chmod(shut, 0), 0);
+        fixture_begin_user();
+        dt_status st = dt_set_open(&s, &path, 1);
+        fixture_end_user();
+        assert_int_equal(chmod(shut, 0755), 0);
+        assert_int_equal(st, DT_E_DATA);
+        char *words = dt_xprintf("leave to read %s (", shut);
+        if (!strstr(dt_error_message(), words)) fail_msg("%s: %s", path, dt_error_message());
+        free(words);
+    }
+    // a disk's own folder beside the shards is no part of the set
+    const char *disk = fixture_path("disk");
+    write_tar("disk/a.tar", "a", 1);
+    fixture_write(fixture_path("disk/lost+found/x"), "x", 1);
+    assert_int_equal(chmod(fixture_path("disk/lost+found"), 0), 0);
+    fixture_begin_user();
+    dt_status st = dt_set_open(&s, &disk, 1);
+    fixture_end_user();
+    assert_int_equal(st, DT_OK);
+    dt_set_close(s);
+}
+
 static void expect_fail(const char *path, dt_status code, const char *words) {
     dt_set *s = NULL;
     assert_int_equal(dt_set_open(&s, &path, 1), code);
@@ -547,6 +586,7 @@ static int end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_descriptor_is_no_bad_file),
+        cmocka_unit_test(a_closed_set_is_said_to_be_closed),
         cmocka_unit_test(one_rank_tells_of_files_beside),
         cmocka_unit_test(class_members_may_have_more_dots),
         cmocka_unit_test(lists_of_shards_can_be_packed),
