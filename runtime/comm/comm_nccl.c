@@ -8,6 +8,9 @@
 //
 // The end of a communicator is give_up, and nothing else frees one that has not been finalised: it is forgotten first, then
 // the graphs with its collectives go, then it is aborted. So no later call finds it, and it is aborted once.
+// Abort and destroy are the two calls that block although the communicator does not (NCCL 2.14 to 2.28: their work is done
+// by the caller's thread, also behind a finalize), and the communicator is gone whatever they answer: they are
+// not asked about again, and a failure of theirs is told.
 
 #include "comm/comm_nccl.h"
 
@@ -46,7 +49,10 @@ static void give_up(nccl_self *n) {
     if (!comm) return;
     if (n->release) n->release(n->release_ctx);
     n->release = NULL;
-    n->api->abort(n->api, comm);
+    const int error = n->api->abort(n->api, comm);
+    if (error != DT_NCCL_OK)
+        dt_warn("NCCL abort failed: %s; what waits for another rank on the GPU may go on waiting",
+                n->api->error_text(n->api, NULL, error));
 }
 
 static dt_status fail_call(dt_comm *c, const char *what, int error) {
@@ -382,7 +388,10 @@ void dt_comm_nccl_forget(dt_comm *c, void *data) {
     nccl_self *n = c->self;
     for (int i = 0; n->comm && i < MAX_REGISTERED; i++) {
         if (n->registered[i].data != data) continue;
-        n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
+        const int error = n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
+        if (error != DT_NCCL_OK)
+            dt_warn("NCCL keeps memory that is given back: %s",
+                    n->api->error_text(n->api, n->comm, error));
         n->registered[i].data = NULL;
     }
 }

@@ -472,6 +472,17 @@ static void free_host_copies(dt_session *s) {
     free(s->host_buffer);
 }
 
+// What has been done is done: a failure here is said, and leaves the run's own message alone.
+static void finalize_device(dt_session *s) {
+    char *message = dt_xstrdup(dt_error_message());
+    const dt_status st = s->device_comm->finalize(s->device_comm);
+    if (st != DT_OK) {
+        dt_warn("at the end of the run: %s", dt_error_message());
+        dt_fail(st, "%s", message);
+    }
+    free(message);
+}
+
 void dt_session_close(dt_session *s) {
     dt_evaluator_destroy(s->evaluator);
     dt_stepper_destroy(s->stepper);
@@ -480,7 +491,7 @@ void dt_session_close(dt_session *s) {
     for (int i = 0; i < s->n_tensors; i++) free((char *)s->tensors[i].name);
     free(s->tensors);
     free_host_copies(s);
-    if (s->device_comm && s->agreed) s->device_comm->finalize(s->device_comm);
+    if (s->device_comm && s->agreed) finalize_device(s);
     dt_comm_destroy_nccl(s->device_comm);
     drop_plans(s);
     dt_lane_plan_destroy(s->lanes);

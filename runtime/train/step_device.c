@@ -9,7 +9,8 @@
 // arrives in less time than one is computed. It waits twice, by looking again and again with short sleeps
 // between: in front of each micro-batch until the copy stream is empty, which says that the buffers of the next
 // copy are free and the batch before may go back to the loader, and at the end of a step for the numbers that
-// the commit before wrote to pinned memory. Neither empties the main stream, so the device has work meanwhile.
+// the commit before wrote to pinned memory. Neither empties the main stream, so the device has work meanwhile. Where all
+// has to be over (a run drains, is replayed, or ends), it looks at the streams in the same way: every wait has the deadline.
 //
 // Because the numbers are late, what they decide is decided on the device: a step that is not finite, or
 // that a rank gave up, is not committed, nor is any behind it (dt_device_step.halted), so that the state
@@ -128,6 +129,24 @@ static dt_status wait_until(struct device_step *v, void *stream, const int64_t *
     const dt_status st = poll_until(v, stream, counter, value, begin);
     v->idle_s += dt_clock_s() - begin;
     return st;
+}
+
+// Until all streams are empty. A peer that is gone ends that by the deadline: the communicator is aborted then, and with
+// it what waited on the device, which must be over before memory goes. The first failure counts, and its message.
+static dt_status come_to_rest(struct device_step *v) {
+    void *const streams[] = {v->main, v->copy, v->side}; // the side's work may not have been joined
+    dt_status first = DT_OK;
+    char message[MESSAGE_BYTES] = "";
+    for (int i = 0; i < 6; i++) {
+        void *stream = streams[i / 2];
+        if (!stream) continue;
+        const dt_status st =
+            i % 2 ? v->d->synchronize(v->b, stream) : wait_until(v, stream, NULL, 0);
+        if (st == DT_OK || first != DT_OK) continue;
+        first = st;
+        snprintf(message, sizeof message, "%s", dt_error_message());
+    }
+    return first == DT_OK ? DT_OK : dt_fail(first, "%s", message);
 }
 
 static void release_held(struct device_step *v) {
@@ -453,7 +472,7 @@ dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
     double begin = dt_clock_s();
     if (v->n_unread == 0) return DT_OK;
     DT_TRY(read_numbers(v, out));
-    DT_TRY(v->d->synchronize(v->b, v->main)); // the optimizer may follow the numbers
+    DT_TRY(come_to_rest(v)); // the optimizer may follow the numbers
     release_held(v);
     out->total_s = out->compute_s = dt_clock_s() - begin;
     return DT_OK;
@@ -464,8 +483,8 @@ dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
 dt_status device_step_find_bad(struct device_step *v, int64_t step, int *leaf, char *name,
                                size_t cap) {
     struct dt_stepper *s = v->s;
-    DT_TRY(v->d->synchronize(v->b, v->main));
-    DT_TRY(make_room(v));
+    DT_TRY(come_to_rest(v));
+    release_held(v);
     v->n_unread = 0; // what was queued behind the bad step did nothing
     if (!s->o.hold_input) DT_TRY(s->source->seek(s->source, step));
     const int64_t first = (step - (v->newest - v->n_steps + 1)) * s->o.lanes->n_rank_leaves;
@@ -509,8 +528,7 @@ dt_status device_step_set_scaler(struct device_step *v, const dt_scaler *scaler)
 
 // NULL takes the source away: its batches are given back, nothing reads its memory any more.
 dt_status device_step_set_source(struct device_step *v, dt_batch_source *source) {
-    dt_status st = v->d->synchronize(v->b, v->main);
-    if (st == DT_OK) st = v->d->synchronize(v->b, v->copy);
+    const dt_status st = come_to_rest(v);
     release_held(v);
     v->s->source = source;
     if (!source) return st;
@@ -588,8 +606,7 @@ dt_status device_step_create(struct dt_stepper *s) {
 void device_step_destroy(struct device_step *v) {
     if (!v) return;
     dt_backend *b = v->b;
-    if (v->main) v->d->synchronize(b, v->main);
-    if (v->copy) v->d->synchronize(b, v->copy);
+    come_to_rest(v);
     forget_recordings(v); // before the communicators that they use
     if (v->s->o.device_comm) dt_comm_nccl_set_release(v->s->o.device_comm, NULL, NULL);
     free(v->recordings);

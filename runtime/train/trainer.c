@@ -689,9 +689,18 @@ static dt_status train(trainer *t) {
     return DT_OK;
 }
 
-static void close_trainer(trainer *t) {
+// A device may still be reading. Where the run has failed, its message is the one that counts.
+static void take_source_away(trainer *t, dt_status st) {
+    char *message = dt_xstrdup(dt_error_message());
+    const dt_status last = dt_stepper_set_source(t->s.stepper, NULL);
+    if (last != DT_OK && st == DT_OK) dt_warn("at the end of the run: %s", dt_error_message());
+    if (last != DT_OK) dt_fail(last, "%s", message);
+    free(message);
+}
+
+static void close_trainer(trainer *t, dt_status st) {
     t->s.agreed = t->outcome->agreed;
-    if (t->s.stepper) dt_stepper_set_source(t->s.stepper, NULL); // a device may still be reading
+    if (t->s.stepper) take_source_away(t, st);
     if (t->source) t->source->close(t->source);
     if (t->metrics) dt_metrics_close(t->metrics);
     if (t->ckpt) dt_ckpt_close(t->ckpt);
@@ -724,6 +733,6 @@ dt_status dt_trainer_train(const dt_trainer_args *a, dt_trainer_outcome *out) {
         out->agreed = true; // a function of the config and the world size
     else
         st = train(&t);
-    close_trainer(&t);
+    close_trainer(&t, st);
     return st;
 }

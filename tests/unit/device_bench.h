@@ -266,7 +266,7 @@ static void make_bench(bench *b, const setting *s) {
 }
 
 static void drop_bench(bench *b) {
-    dt_stepper_set_source(b->stepper, NULL);
+    if (b->stepper) dt_stepper_set_source(b->stepper, NULL);
     drop_source(b->source);
     dt_stepper_destroy(b->stepper);
     if (b->device_comm) {

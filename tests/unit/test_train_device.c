@@ -12,258 +12,12 @@
 #include "lazy_device.h"
 
 #include "device_bench.h"
+#include "thread_nccl.h"
 
-#include "backend/cuda/kernels/kernel_math.h"
-#include "backend/cuda/nccl_api.h"
 #include "base/clock.h"
 #include "base/log.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <time.h>
-
-enum { MAX_RANKS = 4 };
-
-// ---- a pretended NCCL between threads --------------------------------------------------------------
-
-typedef struct message {
-    float *data;
-    int64_t n;
-    struct message *next;
-} message;
-
-typedef struct group {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int world_size, n_arrived;
-    int64_t round;
-    float *data[MAX_RANKS];
-    bool captured[MAX_RANKS]; // as this round's sum was asked for: NCCL wants the same of all
-    message *box[MAX_RANKS][MAX_RANKS]; // [from][to], oldest first
-    char card[256];                     // boot's broadcast
-    int64_t cards;
-    int n_voted; // boot's maximum
-    int64_t votes, max;
-    bool silent;      // nobody ever connects
-    bool other_order; // of a sum that is not captured: NCCL promises the same bits for neither
-} group;
-
-typedef struct fake_nccl {
-    dt_nccl_api api; // first
-    group *g;
-    int rank;
-    dt_backend *b;
-    bool aborted, fails_captured; // fails: the library, once a stream is captured
-    int n_failures;               // told
-} fake_nccl;
-
-static fake_nccl *nccl_of(const dt_nccl_api *a) {
-    return (fake_nccl *)a;
-}
-
-static void group_wait(group *g) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 60;
-    if (pthread_cond_timedwait(&g->changed, &g->lock, &until)) abort();
-}
-
-// In rank order, rounded after each addition.
-static void sum_bf16(const group *g, int64_t i) {
-    float sum = dt_bf16_to_f32(((uint16_t *)g->data[0])[i]);
-    uint16_t low = 0;
-    for (int r = 1; r < g->world_size; r++) {
-        low = dt_f32_to_bf16(sum + dt_bf16_to_f32(((uint16_t *)g->data[r])[i]));
-        sum = dt_bf16_to_f32(low);
-    }
-    for (int r = 0; r < g->world_size; r++) ((uint16_t *)g->data[r])[i] = low;
-}
-
-// The last to arrive does the work.
-static void meet(fake_nccl *f, void *data, int64_t n, bool bf16, int root, bool captured) {
-    group *g = f->g;
-    if (f->aborted) return; // ends what waits
-    pthread_mutex_lock(&g->lock);
-    g->data[f->rank] = data;
-    g->captured[f->rank] = captured;
-    int64_t round = g->round;
-    if (++g->n_arrived == g->world_size) {
-        for (int r = 0; r < g->world_size; r++)
-            if (g->captured[r] != captured) {
-                fprintf(stderr, "a sum is captured on some ranks only\n");
-                abort();
-            }
-        for (int64_t i = 0; bf16 && i < n; i++) sum_bf16(g, i);
-        for (int64_t i = 0; !bf16 && i < n; i++) {
-            const int n_ranks = g->world_size, turn = g->other_order && !captured;
-            float sum = g->data[turn ? n_ranks - 1 : 0][i];
-            for (int r = 1; r < n_ranks; r++) sum += g->data[turn ? n_ranks - 1 - r : r][i];
-            if (root >= 0) sum = g->data[root][i];
-            for (int r = 0; r < g->world_size; r++) g->data[r][i] = sum;
-        }
-        g->n_arrived = 0;
-        g->round++;
-        pthread_cond_broadcast(&g->changed);
-    }
-    while (g->round == round) group_wait(g);
-    pthread_mutex_unlock(&g->lock);
-}
-
-typedef struct nccl_call {
-    fake_nccl *f;
-    float *data;
-    int64_t n;
-    int root, peer;
-    bool bf16, captured;
-} nccl_call;
-
-static void run_meet(dt_backend *b, void *arg) {
-    const nccl_call *c = arg;
-    meet(c->f, c->data, c->n, c->bf16, c->root, c->captured);
-}
-
-static void run_send(dt_backend *b, void *arg) {
-    const nccl_call *c = arg;
-    group *g = c->f->g;
-    message *m = dt_xcalloc(1, sizeof *m);
-    m->n = c->n;
-    m->data = malloc(sizeof(float) * (size_t)c->n);
-    memcpy(m->data, c->data, sizeof(float) * (size_t)c->n);
-    pthread_mutex_lock(&g->lock);
-    message **at = &g->box[c->f->rank][c->peer];
-    while (*at) at = &(*at)->next;
-    *at = m;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void run_recv(dt_backend *b, void *arg) {
-    const nccl_call *c = arg;
-    group *g = c->f->g;
-    pthread_mutex_lock(&g->lock);
-    message **at = &g->box[c->peer][c->f->rank];
-    while (!*at) group_wait(g);
-    message *m = *at;
-    *at = m->next;
-    pthread_mutex_unlock(&g->lock);
-    if (m->n != c->n) abort();
-    memcpy(c->data, m->data, sizeof(float) * (size_t)c->n);
-    free(m->data);
-    free(m);
-}
-
-static const char *nccl_error_text(const dt_nccl_api *a, void *comm, int error) {
-    return "pretended error";
-}
-static int nccl_unique_id(const dt_nccl_api *a, void *id) {
-    memset(id, 7, DT_NCCL_ID_BYTES);
-    return DT_NCCL_OK;
-}
-static int nccl_init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
-    assert_int_equal(((const char *)id)[3], 7);
-    *comm = nccl_of(a);
-    nccl_of(a)->aborted = false;
-    return DT_NCCL_BUSY;
-}
-static int nccl_async_error(const dt_nccl_api *a, void *comm, int *state) {
-    fake_nccl *f = nccl_of(a);
-    if (comm != f || f->aborted) abort(); // freed
-    *state = f->g->silent ? DT_NCCL_BUSY : DT_NCCL_OK;
-    if (f->fails_captured && lazy(f->b)->graph) *state = 6, f->n_failures++;
-    return DT_NCCL_OK;
-}
-static int nccl_all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
-                           void *stream) {
-    nccl_call c = {.f = nccl_of(a),
-                   .data = data,
-                   .n = n,
-                   .root = -1,
-                   .bf16 = type == DT_BF16,
-                   .captured = ((lazy_stream *)stream)->captured};
-    lazy_queue(c.f->b, stream, run_meet, &c, sizeof c);
-    return DT_NCCL_BUSY;
-}
-static int nccl_broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
-                          void *stream) {
-    nccl_call c = {.f = nccl_of(a), .data = data, .n = (int64_t)n_bytes / 4, .root = root};
-    lazy_queue(c.f->b, stream, run_meet, &c, sizeof c);
-    return DT_NCCL_OK;
-}
-static int nccl_send(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
-                     void *stream) {
-    nccl_call c = {.f = nccl_of(a), .data = (float *)data, .n = n, .peer = to};
-    lazy_queue(c.f->b, stream, run_send, &c, sizeof c);
-    return DT_NCCL_OK;
-}
-static int nccl_recv(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from,
-                     void *stream) {
-    nccl_call c = {.f = nccl_of(a), .data = data, .n = n, .peer = from};
-    lazy_queue(c.f->b, stream, run_recv, &c, sizeof c);
-    return DT_NCCL_OK;
-}
-static int nccl_end(const dt_nccl_api *a, void *comm) {
-    return DT_NCCL_OK;
-}
-// NCCL waits in it for the end of the graphs that have captured collectives.
-static int nccl_abort(const dt_nccl_api *a, void *comm) {
-    fake_nccl *f = nccl_of(a);
-    if (comm != f || f->aborted || lazy(f->b)->n_graphs) {
-        fprintf(stderr, "an abort that would not end: %d graphs%s\n", lazy(f->b)->n_graphs,
-                f->aborted ? ", twice" : "");
-        abort();
-    }
-    f->aborted = true;
-    return DT_NCCL_OK;
-}
-
-static void fake_nccl_init(fake_nccl *f, group *g, int rank) {
-    *f = (fake_nccl){.api = {.error_text = nccl_error_text,
-                             .unique_id = nccl_unique_id,
-                             .init = nccl_init,
-                             .async_error = nccl_async_error,
-                             .all_reduce = nccl_all_reduce,
-                             .broadcast = nccl_broadcast,
-                             .send = nccl_send,
-                             .recv = nccl_recv,
-                             .finalize = nccl_end,
-                             .destroy = nccl_end,
-                             .abort = nccl_abort},
-                     .g = g,
-                     .rank = rank};
-}
-
-// The host's comm: only what connecting needs.
-static dt_status boot_broadcast(dt_comm *c, void *data, size_t n_bytes, int root) {
-    group *g = c->self;
-    assert_true(n_bytes <= sizeof g->card && root == 0);
-    pthread_mutex_lock(&g->lock);
-    if (c->rank == 0) {
-        memcpy(g->card, data, n_bytes);
-        g->cards++;
-        pthread_cond_broadcast(&g->changed);
-    }
-    while (!g->cards) group_wait(g);
-    memcpy(data, g->card, n_bytes);
-    pthread_mutex_unlock(&g->lock);
-    return DT_OK;
-}
-
-static dt_status boot_max(dt_comm *c, int64_t *data, int64_t n) {
-    group *g = c->self;
-    assert_int_equal(n, 1);
-    pthread_mutex_lock(&g->lock);
-    const int64_t vote = g->votes;
-    if (!g->n_voted || *data > g->max) g->max = *data;
-    if (++g->n_voted == g->world_size) {
-        g->n_voted = 0;
-        g->votes++;
-        pthread_cond_broadcast(&g->changed);
-    }
-    while (g->votes == vote) group_wait(g);
-    *data = g->max; // nobody votes again before all have read: the next sum lies between
-    pthread_mutex_unlock(&g->lock);
-    return DT_OK;
-}
+#include <unistd.h>
 
 static dt_status create_rank(dt_backend **b, fake_nccl *f, group *g, int rank) {
     fake_nccl_init(f, g, rank);
@@ -316,7 +70,7 @@ static void test_quiet_steps(void **state) {
     lazy_self *l = lazy(b.b);
     int waits = l->n_waits, allocs = l->n_allocs, launches = l->n_launches;
     run_steps(&b, 3, 20, r);
-    assert_int_equal(l->n_waits, waits + 1); // draining
+    assert_int_equal(l->n_waits, waits + 2); // draining: the main and the copy stream
     assert_int_equal(l->n_allocs, allocs);
     assert_int_equal(l->n_launches - launches, 17 * LEAVES);
     drop_bench(&b);
@@ -740,6 +494,90 @@ static void test_hanging_peer(void **state) {
     b->destroy(b);
 }
 
+// What NCCL answers at a communicator's end: finalize is asked about until it is through, a failure of it aborts; one of
+// destroy is the caller's, one of an abort, which nobody waits for, is a line.
+static void end_comm(int finalize, int destroy, int abort, dt_status expected) {
+    group g = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .world_size = 1};
+    fake_nccl f;
+    dt_backend *b = NULL;
+    dt_comm *c = NULL;
+    assert_int_equal(create_rank(&b, &f, &g, 0), DT_OK);
+    dt_comm boot = {.self = &g, .world_size = 1, .broadcast_bytes = boot_broadcast};
+    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 30), DT_OK);
+    f.finalize_answer = finalize;
+    f.destroy_answer = destroy;
+    f.abort_answer = abort;
+    assert_int_equal(c->finalize(c), expected);
+    assert_int_equal(f.n_busy, 0);
+    assert_int_equal(f.aborted, finalize == 6);
+    dt_comm_destroy_nccl(c);
+    b->destroy(b);
+}
+
+static void test_answers_at_the_end(void **state) {
+    char log[] = "/tmp/train_device.XXXXXX", text[400] = "";
+    close(mkstemp(log));
+    assert_int_equal(dt_log_open(log), DT_OK);
+    dt_log_set_level(DT_LOG_WARN);
+    end_comm(DT_NCCL_OK, DT_NCCL_OK, DT_NCCL_OK, DT_OK);
+    end_comm(DT_NCCL_BUSY, DT_NCCL_OK, DT_NCCL_OK, DT_OK);
+    end_comm(DT_NCCL_BUSY, 6, DT_NCCL_OK, DT_E_PEER);
+    assert_non_null(strstr(dt_error_message(), "NCCL destroy failed: pretended error"));
+    end_comm(6, DT_NCCL_OK, 6, DT_E_PEER);
+    assert_non_null(strstr(dt_error_message(), "NCCL finalize failed: pretended error"));
+    dt_log_close();
+    FILE *said = fopen(log, "r");
+    assert_true(said && fgets(text, sizeof text, said));
+    assert_non_null(strstr(text, "NCCL abort failed: pretended error"));
+    assert_null(fgets(text, sizeof text, said));
+    fclose(said);
+    unlink(log);
+}
+
+// The device waits for a peer that is gone: until the communicator is aborted. A wait without a deadline would hang.
+static __thread const fake_nccl *gone;
+static bool done_when_aborted(dt_backend *b, void *stream) {
+    return gone->aborted && lazy_stream_done(b, stream);
+}
+static dt_status ends_when_aborted(dt_backend *b, void *stream) {
+    if (!gone->aborted) abort();
+    return lazy_synchronize(b, stream);
+}
+
+// A run that ends, behind a failure of its own or not, when a peer is gone: every wait has the deadline. The source is
+// taken away first or the stepper goes with it; numbers may be under way.
+static void *leave_main(void *arg) {
+    rank_job *j = arg;
+    bench b;
+    dt_step_result r[STEPS];
+    make_bench(&b, &j->s);
+    gone = b.nccl;
+    run_steps(&b, 0, 3, r);
+    keep(&j->o, &b, r, 3);
+    b.device_comm->set_deadline(b.device_comm, 0.1);
+    lazy(b.b)->device.stream_done = done_when_aborted;
+    lazy(b.b)->device.synchronize = ends_when_aborted;
+    if (j->s.one_leaf) {
+        assert_int_equal(dt_stepper_set_source(b.stepper, NULL), DT_E_PEER);
+        assert_non_null(strstr(dt_error_message(), "another rank is gone"));
+    } else {
+        dt_stepper_destroy(b.stepper);
+        b.stepper = NULL;
+    }
+    assert_true(gone->aborted && lazy(b.b)->n_graphs == 0);
+    drop_bench(&b);
+    return NULL;
+}
+
+static void test_end_beside_a_lost_peer(void **state) {
+    for (int k = 0; k < 2; k++) {
+        rank_job jobs[1];
+        run_ranks(jobs, 1, &(setting){.one_leaf = k}, leave_main);
+        drop(&jobs[0].o);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits_of_the_cpu),
                                        cmocka_unit_test(test_quiet_steps),
@@ -758,6 +596,8 @@ int main(void) {
                                        cmocka_unit_test(test_bf16_gradients),
                                        cmocka_unit_test(test_lost_peer),
                                        cmocka_unit_test(test_missing_peer),
-                                       cmocka_unit_test(test_hanging_peer)};
+                                       cmocka_unit_test(test_hanging_peer),
+                                       cmocka_unit_test(test_answers_at_the_end),
+                                       cmocka_unit_test(test_end_beside_a_lost_peer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
