@@ -13,7 +13,7 @@
 
 dt_status launch_open_query(dt_query **q, dt_set **set, const char *const *paths, int n) {
     *set = NULL;
-    DT_TRY(dt_query_open_files(q, paths, (size_t)n));
+    DT_TRY(dt_query_open_files(q, paths, (size_t)n, true));
     if (*q) return DT_OK;
     DT_TRY(dt_set_open(set, paths, (size_t)n));
     dt_status st = dt_query_open(q, (*set)->catalog);

@@ -91,7 +91,7 @@ static void print_lineage(const launch_words *w) {
     dt_query *q = NULL;
     dt_query_step *steps = NULL;
     int n = 0;
-    dt_status st = dt_query_open_files(&q, w->words, 1);
+    dt_status st = dt_query_open_files(&q, w->words, 1, false);
     if (st == DT_OK && q) st = dt_query_lineage(q, &steps, &n);
     if (st != DT_OK) dt_warn("%s", dt_error_message());
     for (int i = 0; i < n; i++) print_step(&steps[i]);

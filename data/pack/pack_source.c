@@ -93,7 +93,7 @@ static dt_status check_alone(const char *folder, const char *shard) {
 
 // *only_out: there is nothing in it but what an earlier pack has made.
 static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan, bool *only_out) {
-    dt_found_list l = {.quiet = true};
+    dt_found_list l = {0};
     dt_set_item item = {.path = path, .weight = 1};
     dt_status st = dt_collect(&l, &item, 0);
     dt_set_item *items = dt_xcalloc(l.n + 1, sizeof *items);

@@ -18,8 +18,9 @@ typedef struct dt_query dt_query;
 // On the records of an open set, whose catalog outlives the query.
 dt_status dt_query_open(dt_query **out, const dt_catalog *c);
 // On data files by path (LMDB folders, shards), if every one has a database with checksums; *out = NULL
-// when one has not, and the set must be opened for the above.
-dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n_paths);
+// when one has not, and the set must be opened for the above. `tell`: what folders are read as, when the answer
+// is theirs; false for who has opened the set, which said it.
+dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n_paths, bool tell);
 void dt_query_close(dt_query *q);
 uint64_t dt_query_n_records(const dt_query *q);
 

@@ -344,7 +344,7 @@ static dt_status collect(dt_found_list *l, const char *const *paths, size_t n, b
     return dt_found_check(l);
 }
 
-dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n_paths) {
+dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n_paths, bool tell) {
     dt_query *q = dt_xcalloc(1, sizeof *q);
     dt_found_list found = {0};
     bool mixed = false, all = true;
@@ -354,6 +354,7 @@ dt_status dt_query_open_files(dt_query **out, const char *const *paths, size_t n
         st = add_file(q, &found.f[i], mixed, &all);
     all = all && is_checked(q);
     if (st == DT_OK && all) st = finish(q);
+    if (st == DT_OK && all && tell) dt_found_tell(&found);
     dt_found_fini(&found);
     if (st == DT_OK && all)
         *out = q;

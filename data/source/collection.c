@@ -147,16 +147,25 @@ dt_status dt_collect_beside(const char *folder, char **first) {
     return DT_OK;
 }
 
-static dt_status say_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
-    char *beside;
-    if (n_shards > 0) dt_info("%s: a folder of %zu shards", path, n_shards);
-    DT_TRY(dt_collect_beside(path, &beside));
-    if (beside)
-        dt_warn_alike(
-            "%s: is read as the %s in it; files that lie beside, %s the first, are left out", path,
-            n_shards ? n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs", beside);
-    free(beside);
+static dt_status note_folder(dt_found_list *l, const char *path, size_t n_shards, size_t n_lmdbs) {
+    dt_found_folder f = {.n_shards = n_shards, .n_lmdbs = n_lmdbs};
+    DT_TRY(dt_collect_beside(path, &f.beside));
+    f.path = dt_xstrdup(path);
+    l->folders = dt_xrealloc(l->folders, (l->n_folders + 1) * sizeof *l->folders);
+    l->folders[l->n_folders++] = f;
     return DT_OK;
+}
+
+void dt_found_tell(const dt_found_list *l) {
+    for (size_t i = 0; i < l->n_folders; i++) {
+        const dt_found_folder *f = &l->folders[i];
+        if (f->n_shards > 0) dt_info("%s: a folder of %zu shards", f->path, f->n_shards);
+        if (f->beside)
+            dt_warn_alike(
+                "%s: is read as the %s in it; files that lie beside, %s the first, are left out",
+                f->path, f->n_shards ? f->n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs",
+                f->beside);
+    }
 }
 
 static dt_status collect_folder(dt_found_list *l, const char *path, const char *name,
@@ -176,8 +185,7 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     for (size_t i = 0; i < shards.n && st == DT_OK; i++)
         add(l, item, name, false, dt_xstrdup(shards.name[i]));
     for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
-    if (st == DT_OK && shards.n + lmdbs.n > 0 && !l->quiet)
-        st = say_folder(path, shards.n, lmdbs.n);
+    if (st == DT_OK && shards.n + lmdbs.n > 0) st = note_folder(l, path, shards.n, lmdbs.n);
     if (st == DT_OK && shards.n + lmdbs.n == 0) add(l, item, name, true, dt_xstrdup(path));
     dt_names_fini(&shards);
     dt_names_fini(&lmdbs);
@@ -270,6 +278,11 @@ void dt_found_fini(dt_found_list *l) {
         free(l->f[i].path);
         free(l->f[i].name);
     }
+    for (size_t i = 0; i < l->n_folders; i++) {
+        free(l->folders[i].path);
+        free(l->folders[i].beside);
+    }
     free(l->f);
+    free(l->folders);
     *l = (dt_found_list){0};
 }

@@ -111,6 +111,7 @@ static dt_status append_all(opening *o) {
 }
 
 static void tell(const opening *o) {
+    dt_found_tell(&o->found);
     if (o->n_bad)
         dt_warn_alike(
             "%u records have metadata that cannot be read and are without those columns; the "

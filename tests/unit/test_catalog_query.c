@@ -334,7 +334,7 @@ static uint64_t ask(const char *const *paths, size_t n, const char *expression, 
     free(keep);
     dt_query_close(q);
     dt_set_close(s);
-    assert_int_equal(dt_query_open_files(&q, paths, n), DT_OK);
+    assert_int_equal(dt_query_open_files(&q, paths, n, true), DT_OK);
     *from_files = q != NULL;
     if (q) {
         assert_int_equal(dt_query_count(q, expression, &count[1]), DT_OK);
@@ -431,7 +431,7 @@ static void rows_in_the_order_of_the_files(void **state) {
     const char *list[] = {fixture_path("s-02.tar"), fixture_path("s-00.tar")};
     dt_query *q;
     char text[4096] = "";
-    assert_int_equal(dt_query_open_files(&q, list, 2), DT_OK);
+    assert_int_equal(dt_query_open_files(&q, list, 2, true), DT_OK);
     assert_non_null(q);
     int columns[4] = {0, dt_query_find_column(q, "subject"), dt_query_find_column(q, "n"),
                       dt_query_find_column(q, "shard")};
@@ -458,7 +458,7 @@ static void a_catalog_of_other_bytes_is_refused(void **state) {
     dt_query *q = NULL;
     data[n - 1] ^= 1;
     fixture_write(file, data, n);
-    assert_int_equal(dt_query_open_files(&q, &set, 1), DT_E_DATA);
+    assert_int_equal(dt_query_open_files(&q, &set, 1, true), DT_E_DATA);
     assert_null(q);
     assert_non_null(strstr(dt_error_message(), "stale.lmdb/catalog.sqlite: not of the bytes"));
     dt_set *s = open_set(&set, 1); // scanned, with a warning
@@ -498,7 +498,7 @@ static void a_set_with_stamps_of_before_is_the_same(void **state) {
                      DT_OK);
     for (int k = 0; k < 2; k++) { // only the database is of before; both are
         assert_int_equal(dt_index_save(c, 0, k ? old : now, index), DT_OK);
-        if (dt_query_open_files(&q, &set, 1) != DT_OK) fail_msg("%s", dt_error_message());
+        if (dt_query_open_files(&q, &set, 1, true) != DT_OK) fail_msg("%s", dt_error_message());
         assert_non_null(q);
         dt_query_close(q);
         dt_set *again = open_set(&set, 1);
@@ -511,7 +511,7 @@ static void a_set_with_stamps_of_before_is_the_same(void **state) {
     }
     data[n - 1] ^= 1;
     fixture_write(file, data, n);
-    assert_int_equal(dt_query_open_files(&q, &set, 1), DT_E_DATA);
+    assert_int_equal(dt_query_open_files(&q, &set, 1, true), DT_E_DATA);
     dt_set_close(s);
     free(data);
 }
@@ -530,7 +530,7 @@ static void damage_is_survived(void **state) {
         memcpy(bad, good, n);
         for (size_t k = 0; k < 8; k++) bad[(i * 7919 + k * 104729) % n] ^= (uint8_t)(1 + i + k);
         fixture_write(file, bad, i % 4 == 3 ? n * i / 300 : n);
-        dt_status st = dt_query_open_files(&q, &set, 1);
+        dt_status st = dt_query_open_files(&q, &set, 1, true);
         if (st == DT_OK && !q) { // its first page is damaged, or was changed by somebody
             s = open_set(&set, 1);
             st = dt_query_open(&q, s->catalog);

@@ -206,6 +206,17 @@ cmp bad1.tsv bad4.tsv || fail "what verify finds depends on threads"
 grep -q $'^s-2.tar\t[a-z/0-9A-Z_]*\t[a-z]*.bmp\t'"$offset"$'\tits bytes are not those' bad1.tsv || fail "verify: $(cat bad1.tsv)"
 grep -q "1 of 24 records: bad" err.txt || fail "verify: $(cat err.txt)"
 
+# -- what a folder is read as is said once, whoever opens it how often
+mkdir folder
+cp s-0.tar s-1.tar folder
+for catalog in none beside; do
+    [ $catalog = none ] || cp s.catalog.sqlite folder
+    for args in "stat folder" "query folder bytes>0" "export folder -" "verify folder"; do
+        "$dtrain" data $args 2>err.txt >/dev/null || true
+        [ "$(grep -c 'folder: a folder of 2 shards' err.txt)" = 1 ] || fail "data $args, catalog $catalog: $(cat err.txt)"
+    done
+done
+
 # -- of a set without hashes the structure is looked at
 if [ -e "$SOURCE/../shared/data/trashnet.tar" ]; then
     head -c 9000000 "$SOURCE/../shared/data/trashnet.tar" >cut.tar
