@@ -12,6 +12,7 @@
 #include "backend/cuda/device_list.h"
 #include "backend/cuda/device_near.h"
 #include "backend/cuda/driver_version.h"
+#include "backend/cuda/kernel_loading.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,56 @@ static void test_driver_version(void **state) {
     assert_false(dt_cuda_driver_version(path, v, sizeof v)); // and no libcuda.so.1 in this process
 }
 
+// ---- loading own kernels -----------------------------------------------------------------------------
+static int errors[DT_K_COUNT], n_loaded;
+
+static int load(dt_cuda_kernel k) {
+    n_loaded++;
+    return errors[k];
+}
+static const char *text_of(int error) {
+    return error == DT_CUDA_NO_CODE ? "no kernel image" : error == 1 ? "invalid" : "other";
+}
+
+// The message when those from `first` on, each `every`-th, fail.
+static const char *load_with(int first, int every, int error, int second_error) {
+    static const dt_kernel_loader loader = {load, text_of, "80-real, 90"};
+    const dt_cuda_device_info device = {
+        .name = "NVIDIA X", .major = 12, .minor = 1, .driver_version = "570.1"};
+    memset(errors, 0, sizeof errors);
+    for (int k = first; k < DT_K_COUNT; k += every) errors[k] = k == first ? error : second_error;
+    n_loaded = 0;
+    dt_error_clear();
+    const dt_status st = dt_cuda_load_kernels(&loader, &device);
+    assert_int_equal(n_loaded, DT_K_COUNT); // also behind one that fails
+    assert_int_equal(st, error ? DT_E_USAGE : DT_OK);
+    return dt_error_message();
+}
+
+static void assert_says(const char *message, const char *text) {
+    if (!strstr(message, text)) fail_msg("no \"%s\" in: %s", text, message);
+}
+
+static void test_kernels_that_do_not_load(void **state) {
+    (void)state;
+    assert_string_equal(load_with(0, 1, 0, 0), "");
+    const char *m = load_with(0, 1, DT_CUDA_NO_CODE, DT_CUDA_NO_CODE);
+    assert_string_equal(m, "device.kind: cuda: NVIDIA X is sm_121, for which this module "
+                           "(dtrain_cuda.so, of 80-real, 90) has no code: build with "
+                           "-DDTRAIN_CUDA_ARCHITECTURES=121");
+    m = load_with(DT_K_slab_add, DT_K_COUNT, 200, 0); // one
+    assert_says(m, "1 of the ");
+    assert_says(m, " kernels of dtrain_cuda.so (of 80-real, 90) do not load on NVIDIA X, sm_121: "
+                   "other: slab_add; unpack the bundle or build again");
+    m = load_with(DT_K_slab_add, DT_K_slab_squares - DT_K_slab_add, 1, DT_CUDA_NO_CODE);
+    assert_says(m, ": invalid: slab_add, slab_squares (no kernel image), ");
+    assert_says(m, " more; unpack");
+    assert_says(load_with(3, 1, DT_CUDA_PTX_TOO_NEW, DT_CUDA_PTX_TOO_NEW),
+                "the driver (570.1) does not compile the module's PTX: update it, or build with "
+                "-DDTRAIN_CUDA_ARCHITECTURES=121-real");
+    assert_says(load_with(3, 9, DT_CUDA_OUT_OF_MEMORY, 1), "another program has the device's");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chosen),
@@ -161,6 +212,7 @@ int main(void) {
         cmocka_unit_test(test_listed),
         cmocka_unit_test(test_a_device_that_is_taken),
         cmocka_unit_test(test_driver_version),
+        cmocka_unit_test(test_kernels_that_do_not_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

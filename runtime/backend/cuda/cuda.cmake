@@ -110,6 +110,9 @@ add_library(dtrain_cuda MODULE ${cuda_sources})
 target_sources(dtrain_cuda PRIVATE $<TARGET_OBJECTS:dt_cuda_host>)
 set_target_properties(dtrain_cuda PROPERTIES PREFIX "" CUDA_ARCHITECTURES "${cuda_architectures}"
                       CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static C_VISIBILITY_PRESET hidden)
+string(REPLACE ";" ", " cuda_built_for "${cuda_architectures}") # a message's
+set_source_files_properties(${CMAKE_SOURCE_DIR}/runtime/backend/cuda/cuda_real.c PROPERTIES
+                            COMPILE_DEFINITIONS "DTRAIN_CUDA_BUILT_FOR=\"${cuda_built_for}\"")
 target_include_directories(dtrain_cuda SYSTEM PRIVATE ${DTRAIN_cuda_runtime_api_INCLUDE} ${DTRAIN_cudnn_INCLUDE}
                            ${DTRAIN_cublasLt_INCLUDE} ${DTRAIN_nccl_INCLUDE})
 target_compile_options(dtrain_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads=2;-Xcompiler=-Wall>"

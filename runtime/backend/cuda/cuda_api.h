@@ -121,6 +121,9 @@ typedef struct dt_cuda_link {
 // CUDA's numbers of the errors that have remedies of their own.
 enum {
     DT_CUDA_OUT_OF_MEMORY = 2,
+    DT_CUDA_NO_CODE = 209,         // for the device, in a module
+    DT_CUDA_NO_PTX_COMPILER = 221, // the driver's part for it is not installed
+    DT_CUDA_PTX_TOO_NEW = 222,
     DT_CUDA_DEVICE_BUSY = 46,   // exclusive-process mode and somebody has it, or prohibited mode
     DT_CUDA_DEVICE_IN_USE = 216 // exclusive-thread mode, of old drivers
 };

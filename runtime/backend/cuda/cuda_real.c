@@ -12,6 +12,7 @@
 #include "backend/cuda/device_list.h"
 #include "backend/cuda/device_near.h"
 #include "backend/cuda/driver_version.h"
+#include "backend/cuda/kernel_loading.h"
 #include "base/log.h"
 
 #include <ctype.h>
@@ -231,6 +232,9 @@ static int graph_destroy(dt_cuda_api *a, void *graph) {
 }
 
 _Static_assert(DT_CUDA_OUT_OF_MEMORY == (int)cudaErrorMemoryAllocation &&
+                   DT_CUDA_NO_CODE == (int)cudaErrorNoKernelImageForDevice &&
+                   DT_CUDA_NO_PTX_COMPILER == (int)cudaErrorJitCompilerNotFound &&
+                   DT_CUDA_PTX_TOO_NEW == (int)cudaErrorUnsupportedPtxVersion &&
                    DT_CUDA_DEVICE_BUSY == (int)cudaErrorDevicesUnavailable &&
                    DT_CUDA_DEVICE_IN_USE == (int)cudaErrorDeviceAlreadyInUse,
                "CUDA's numbers in cuda_api.h");
@@ -295,6 +299,11 @@ static void destroy_with_libraries(dt_backend *b) {
     if (--n_backends == 0) dt_cuda_real_libraries_close();
 }
 
+static const char *cuda_text(int error) {
+    return cudaGetErrorString((cudaError_t)error);
+}
+static const dt_kernel_loader loader = {dt_cuda_real_load, cuda_text, DTRAIN_CUDA_BUILT_FOR};
+
 static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     int n, index;
     char near[400];
@@ -305,13 +314,7 @@ static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     if (!device_info(NULL, index, &info)) {
         if (dt_cuda_bind_near(info.pci, near, sizeof near))
             dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
-        if (!device_use(NULL, index) &&
-            dt_cuda_real_kernel_missing() == cudaErrorNoKernelImageForDevice)
-            return dt_fail(
-                DT_E_USAGE,
-                "device.kind: cuda: %s is sm_%d%d, for which this module has no code: build with "
-                "-DDTRAIN_CUDA_ARCHITECTURES=%d%d",
-                info.name, info.major, info.minor, info.major, info.minor);
+        if (!device_use(NULL, index)) DT_TRY(dt_cuda_load_kernels(&loader, &info));
     }
     DT_TRY(dt_cuda_backend_create(out, real_api(), dt_nccl_api_real(), index, opts));
     destroy_backend = (*out)->destroy;

@@ -13,8 +13,8 @@ extern "C" {
 // kernels.cu
 int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args,
                         void *stream);
-// 0, or why own kernels do not run on the device in use. Loads them all: none is loaded while a stream is captured.
-int dt_cuda_real_kernel_missing(void);
+// Asking for a kernel's attributes loads it, on the device in use. 0 or CUDA's error.
+int dt_cuda_real_load(dt_cuda_kernel k);
 
 // cuda_real_libs.c: fills dnn_* and gemm_*. The libraries are opened with the first plan, on the device in use
 // then; close after the last plan is gone.

@@ -21,11 +21,9 @@ extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_gri
     return e;
 }
 
-extern "C" int dt_cuda_real_kernel_missing(void) {
+extern "C" int dt_cuda_real_load(dt_cuda_kernel k) {
     cudaFuncAttributes about;
-    cudaError_t e = cudaSuccess;
-    for (int k = 0; k < DT_K_COUNT && e == cudaSuccess; k++)
-        e = cudaFuncGetAttributes(&about, kernels[k]);
+    const cudaError_t e = cudaFuncGetAttributes(&about, kernels[k]);
     if (e != cudaSuccess) cudaGetLastError();
     return e;
 }
