@@ -1,5 +1,5 @@
 // test_cuda_plans.c: choosing engines on the pretending machine, whose second engine is the fastest by its own
-// clock: sharing, timing, choices as text, the files of choices and of finished plans and what is wrong with them.
+// clock: sharing, timing, choices as text, what convolutions do of a batch norm.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,116 +7,13 @@
 
 #include <cmocka.h>
 
-#include "fake_cuda.h"
+#include "plan_rig.h"
 
 #include "backend/cuda/cuda_desc.h"
-#include "backend/cuda/cuda_plans.h"
-#include "backend/cuda/plan_file.h"
-#include "base/arena.h"
-#include "base/io.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-static const dt_dnn_desc conv = {.kind = DT_DNN_CONV_FWD,
-                                 .type = DT_BF16,
-                                 .n = 1,
-                                 .c = 4,
-                                 .h = 5,
-                                 .w = 5,
-                                 .k = 3,
-                                 .out_h = 3,
-                                 .out_w = 3,
-                                 .groups = 1,
-                                 .bias = true,
-                                 .win = {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}}};
-static const dt_dnn_desc attention = {.kind = DT_DNN_SDPA_BWD,
-                                      .type = DT_F16,
-                                      .n = 1,
-                                      .heads = 2,
-                                      .tq = 3,
-                                      .tk = 5,
-                                      .d = 8,
-                                      .stride_q = {48, 24, 8},
-                                      .stride_k = {80, 40, 8},
-                                      .stride_v = {80, 40, 8},
-                                      .stride_y = {48, 24, 8},
-                                      .scale = 0.5f};
-static const dt_gemm_desc product = {.m = 3,
-                                     .n = 4,
-                                     .k = 5,
-                                     .lda = 5,
-                                     .ldb = 4,
-                                     .ldd = 4,
-                                     .batch = 1,
-                                     .type = DT_F32,
-                                     .out_type = DT_F32,
-                                     .bias_type = DT_F32,
-                                     .epilogue = DT_GEMM_BIAS,
-                                     .alpha = 1.0f};
-
-static dt_cuda_plans *open_plans(dt_cuda_api *api, const char *machine, const char *folder) {
-    dt_cuda_plans *p = NULL;
-    const dt_cuda_plans_opts o = {.machine = machine, .folder = folder};
-    assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
-    return p;
-}
-
-// The pretending machine and the plans that are open on it.
-typedef struct rig {
-    dt_cuda_api *api;
-    dt_cuda_plans *p;
-} rig;
-static rig begin(const char *machine, const char *folder) {
-    dt_cuda_api *api = fake_cuda_create(NULL);
-    return (rig){api, open_plans(api, machine, folder)};
-}
-// As another start on the same machine, without a file.
-static void start_again(rig *r) {
-    dt_cuda_plans_destroy(r->p);
-    r->p = open_plans(r->api, "m", NULL);
-}
-static void end(rig *r) {
-    dt_cuda_plans_destroy(r->p);
-    assert_int_equal(fake_cuda_destroy(r->api), 0); // all was given back
-}
-
-// An empty folder of its own for a test, *state; it is removed behind one that fails too.
-static int make_folder(void **state) {
-    const char *in = getenv("TMPDIR");
-    char *path = dt_xprintf("%s/dtrain-plans-XXXXXX", in ? in : "/tmp");
-    *state = mkdtemp(path); // takes the last six letters for its own
-    return *state ? 0 : -1;
-}
-static int remove_folder(void **state) {
-    const dt_status st = dt_io_remove_tree(*state);
-    free(*state);
-    return st == DT_OK ? 0 : -1;
-}
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-// The one file whose name begins so; NULL: there is none.
-static char *file_in(const char *folder, const char *begin) {
-    char **names = NULL, *path = NULL;
-    size_t n = 0;
-    assert_int_equal(dt_io_list_dir(&names, &n, folder, DT_E_STORAGE), DT_OK);
-    for (size_t i = 0; i < n; i++) {
-        if (strncmp(names[i], begin, strlen(begin)) != 0) continue;
-        assert_null(path);
-        path = dt_xprintf("%s/%s", folder, names[i]);
-    }
-    dt_io_free_list(names, n);
-    return path;
-}
-
-static int choice_of_conv(dt_cuda_plans *p) {
-    const dt_cuda_plan *plan = NULL;
-    assert_int_equal(dt_cuda_plan_dnn(p, &conv, &plan), DT_OK);
-    assert_non_null(plan);
-    return plan->choice;
-}
 
 static void test_the_fastest_stays_and_is_shared(void **state) {
     rig r = begin("m", NULL);
@@ -181,7 +78,7 @@ static void test_a_product_that_adds_has_the_engine_of_the_other(void **state) {
     assert_int_equal(dt_cuda_plan_gemm(r.p, &d, &plan), DT_OK);
     assert_true(plan != adds && plan->choice == 1);
     assert_int_equal(fake_cuda_count(r.api, "event_ms"), timed);
-    start_again(&r);
+    start_again(&r, NULL);
     snprintf(line, sizeof line, "2\t%s\n", dt_gemm_desc_print(&d, text));
     assert_int_equal(dt_cuda_plans_take(r.p, line), 1);
     d.beta = 1.0f;
@@ -201,7 +98,7 @@ static void test_given_choices_are_obeyed(void **state) {
     assert_non_null(strstr(text, "1\tconv_fwd bf16 n1 c4 5x5 k3 3x3 window 3x3"));
     assert_non_null(strstr(text, "1\tgemm f32->f32 3x4x5"));
     text[0] = '2'; // as if another rank had found it faster
-    start_again(&r);
+    start_again(&r, NULL);
     assert_int_equal(dt_cuda_plans_take(r.p, text), 2);
     fake_cuda_log_clear(r.api);
     assert_int_equal(choice_of_conv(r.p), 2);
@@ -213,7 +110,7 @@ static void test_given_choices_are_obeyed(void **state) {
 
     // an engine that is not there any more: chosen anew; lines that are none: skipped
     text[0] = '7';
-    start_again(&r);
+    start_again(&r, NULL);
     char *mess = dt_xprintf("x\n-1\tconv\n3 no tab\n\t\n%s99999\tbig\n5", text);
     assert_int_equal(dt_cuda_plans_take(r.p, mess), 2);
     assert_int_equal(choice_of_conv(r.p), 1);
@@ -226,7 +123,7 @@ static void test_no_memory_for_timing_is_no_error(void **state) {
     rig r = begin("m", NULL);
     fake_cuda_fail(r.api, "alloc", 0, FAKE_OUT_OF_MEMORY);
     assert_int_equal(choice_of_conv(r.p), 0);
-    start_again(&r);
+    start_again(&r, NULL);
     fake_cuda_fail(r.api, "dnn_run", 10, FAKE_INVALID); // the second engine's first run
     assert_int_not_equal(choice_of_conv(r.p), 1);
     end(&r);
@@ -263,13 +160,13 @@ static void test_a_library_that_is_broken_ends_the_start(void **state) {
         assert_non_null(strstr(dt_error_message(), i ? "cuBLASLt fails for gemm f32"
                                                      : "cuDNN fails for conv_fwd bf16"));
         assert_non_null(strstr(dt_error_message(), "an error that the test asked for"));
-        start_again(&r);
+        start_again(&r, NULL);
         fake_cuda_fail(r.api, calls[i], 0, FAKE_NOT_SUPPORTED);
         assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &product, &plan)
                            : dt_cuda_plan_dnn(r.p, &conv, &plan),
                          DT_OK);
         assert_null(plan);
-        start_again(&r);
+        start_again(&r, NULL);
     }
     // a chosen engine that cannot be made for another reason than that it is gone
     char desc[DT_DESC_TEXT];
@@ -277,13 +174,13 @@ static void test_a_library_that_is_broken_ends_the_start(void **state) {
     assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
     fake_cuda_fail(r.api, "dnn_plan", 0, 4000);
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &plan), DT_E_INTERNAL);
-    start_again(&r);
+    start_again(&r, NULL);
     assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
     fake_cuda_fail(r.api, "dnn_plan", 0, FAKE_NOT_SUPPORTED);
     assert_int_equal(choice_of_conv(r.p), 1);
     free(text);
     // one engine of a list is passed over
-    start_again(&r);
+    start_again(&r, NULL);
     fake_cuda_fail(r.api, "dnn_plan", 1, 4000);
     assert_int_not_equal(choice_of_conv(r.p), 1);
     end(&r);
@@ -307,7 +204,7 @@ static void test_few_engines_are_compiled(void **state) {
     setenv("FAKE_CUDA_COMPILED", "5", 1);
     choice_of_conv(r.p);
     assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), 3);
-    start_again(&r);
+    start_again(&r, NULL);
     fake_cuda_log_clear(r.api);
     fake_cuda_fail(r.api, "dnn_plan", 1, FAKE_NOT_SUPPORTED);
     choice_of_conv(r.p);
@@ -336,154 +233,6 @@ static void test_timing_has_a_budget(void **state) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-// ---- the file --------------------------------------------------------------------------------------
-// Whether conv is timed by a fresh start on `machine`.
-static bool timed(const char *machine, const char *folder) {
-    rig r = begin(machine, folder);
-    assert_int_equal(choice_of_conv(r.p), 1);
-    const bool ran = fake_cuda_count(r.api, "dnn_run") > 0;
-    end(&r);
-    return ran;
-}
-
-static void test_choices_are_kept_in_a_file(void **state) {
-    const char *base = *state;
-    char *folder = dt_xprintf("%s/not/yet/there", base), *good = NULL;
-    size_t n = 0;
-    assert_true(timed("H200, cuDNN 9", folder));
-    assert_false(timed("H200, cuDNN 9", folder));
-    char *path = file_in(folder, "engines-");
-    assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
-    assert_true(strncmp(good, "dtrain engines " DT_PLAN_CHOICES " ", 17) == 0);
-    // every flipped byte and every length is noticed, and mended by the next run
-    for (size_t i = 0; i < n; i += 1 + n / 25) {
-        good[i] ^= 1;
-        assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
-        good[i] ^= 1;
-        assert_true(timed("H200, cuDNN 9", folder));
-        assert_false(timed("H200, cuDNN 9", folder));
-        assert_int_equal(dt_io_write_file(path, good, i), DT_OK);
-        assert_true(timed("H200, cuDNN 9", folder));
-    }
-    // another machine has a file of its own, and does not take one that was renamed
-    assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
-    char *other_folder = dt_xprintf("%s/other", base);
-    assert_true(timed("B200, cuDNN 9", other_folder));
-    char *other = file_in(other_folder, "engines-");
-    assert_int_equal(dt_io_write_file(other, good, n), DT_OK);
-    assert_true(timed("B200, cuDNN 9", other_folder));
-    assert_false(timed("B200, cuDNN 9", other_folder));
-    assert_false(timed("H200, cuDNN 9", folder));
-    free(other);
-    free(other_folder);
-    free(path);
-    free(good);
-    free(folder);
-}
-
-// What a start on `machine` does for conv, whose choice is `text` (NULL: the file's): 'r' restores the plan, 'm'
-// makes that of the choice, 't' times them all.
-static char start(const char *machine, const char *folder, const char *text) {
-    rig r = begin(machine, folder);
-    if (text) assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
-    assert_int_equal(choice_of_conv(r.p), text ? atoi(text) : 1);
-    const bool asked = fake_cuda_count(r.api, "dnn_choices") > 0;
-    const char did = fake_cuda_count(r.api, "dnn_run") ? 't' : asked ? 'm' : 'r';
-    assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), did == 't' ? 3 : did == 'm');
-    end(&r);
-    return did;
-}
-
-static void test_finished_plans_are_kept_in_a_file(void **state) {
-    const char *folder = *state;
-    char desc[DT_DESC_TEXT];
-    char *good = NULL;
-    size_t n = 0;
-    assert_int_equal(start("H200", folder, NULL), 't');
-    assert_int_equal(start("H200", folder, NULL), 'r');
-    char *path = file_in(folder, "plans-");
-    assert_int_equal(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE), DT_OK);
-    assert_true(strncmp(good, "dtrain plans " DT_PLAN_CHOICES " ", 15) == 0);
-    // damage costs the making of plans, not the choice
-    for (size_t i = 0; i < n; i += 1 + n / 25) {
-        good[i] ^= 1;
-        assert_int_equal(dt_io_write_file(path, good, n), DT_OK);
-        good[i] ^= 1;
-        assert_int_equal(start("H200", folder, NULL), 'm');
-        assert_int_equal(start("H200", folder, NULL), 'r');
-        assert_int_equal(dt_io_write_file(path, good, i), DT_OK);
-        assert_int_equal(start("H200", folder, NULL), 'm');
-    }
-    // another choice is made, and kept then
-    char *text = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
-    assert_int_equal(start("H200", folder, text), 'm');
-    assert_int_equal(start("H200", folder, text), 'r');
-    free(text);
-    free(path);
-    free(good);
-}
-
-// A checkpoint has what this run used, not what the machine's file has for other networks.
-static void test_other_networks_choices_stay_in_the_file(void **state) {
-    const char *folder = *state;
-    assert_int_equal(start("H200", folder, NULL), 't');
-    rig r = begin("H200", folder);
-    const dt_cuda_plan *plan = NULL;
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK);
-    char *text = dt_cuda_plans_text(r.p);
-    assert_true(strncmp(text, "1\tgemm", 6) == 0 && !strstr(text, "conv_fwd"));
-    free(text);
-    end(&r);
-    assert_int_equal(start("H200", folder, NULL), 'r'); // and the file has both
-}
-
-// A sound file whose plans the library does not take (another graph): one is made, and replaces it.
-static void test_a_plan_that_is_refused_is_made_anew(void **state) {
-    const char *folder = *state;
-    char desc[DT_DESC_TEXT];
-    assert_int_equal(start("H200", folder, NULL), 't');
-    const dt_plan_file f = {.what = "plans " DT_PLAN_CHOICES,
-                            .machine = "H200",
-                            .path = dt_plan_file_path(folder, "plans " DT_PLAN_CHOICES, "H200"),
-                            .then = ""};
-    dt_dnn_desc_print(&conv, desc);
-    static const char *const texts[] = {"fake 1 something else", "", "\t\t"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        char *lines = dt_xprintf("no line\n1\t%s\n1\t%s\t%s\n5\tother\tx\n", desc, desc, texts[i]);
-        dt_plan_file_write(&f, lines);
-        free(lines);
-        assert_int_equal(start("H200", folder, NULL), 'm');
-        assert_int_equal(start("H200", folder, NULL), 'r');
-        char *now = dt_plan_file_read(&f);
-        assert_non_null(strstr(now, "\n5\tother\tx\n")); // what this run did not need stays
-        free(now);
-    }
-    free(f.path);
-}
-
-// Rank 0 chooses and keeps; another rank, opened before that, has its choices and finds its plans.
-static void test_other_ranks_find_the_plans(void **state) {
-    const char *folder = *state;
-    dt_cuda_api *a = fake_cuda_create(NULL), *b = fake_cuda_create(NULL);
-    dt_cuda_plans *first = open_plans(a, "m", folder), *second = open_plans(b, "m", folder);
-    choice_of_conv(first);
-    dt_cuda_plans_save(first);
-    char *text = dt_cuda_plans_text(first);
-    assert_int_equal(dt_cuda_plans_take(second, text), 1);
-    assert_int_equal(choice_of_conv(second), 1);
-    assert_int_equal(fake_cuda_count(b, "dnn_restore"), 1);
-    assert_int_equal(fake_cuda_count(b, "dnn_plan"), 0);
-    free(text);
-    dt_cuda_plans_destroy(first);
-    dt_cuda_plans_destroy(second);
-    assert_int_equal(fake_cuda_destroy(a), 0);
-    assert_int_equal(fake_cuda_destroy(b), 0);
-}
-
-static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
-    assert_true(timed("m", "/dev/null/engines"));
-}
-
 // Sums are taken where the machine's clock says that they cost less than a pass of their own; a no is kept like any
 // other choice, and is for sums alone.
 static void test_sums_are_taken_where_they_pay(void **state) {
@@ -503,7 +252,7 @@ static void test_sums_are_taken_where_they_pay(void **state) {
     }
     char *text = dt_cuda_plans_text(r.p);
     assert_non_null(strstr(text, "-1\tconv_fwd f16 n1 c4 5x5 k257"));
-    start_again(&r);
+    start_again(&r, NULL);
     assert_int_equal(dt_cuda_plans_take(r.p, text), 4);
     assert_int_equal(dt_cuda_plans_take(r.p, "-1\tconv_fwd f16 without"), 0);
     fake_cuda_log_clear(r.api);
@@ -602,7 +351,7 @@ static void test_masks_are_left_where_that_pays(void **state) {
     assert_false(take);
     char *text = dt_cuda_plans_text(r.p);
     assert_non_null(strstr(text, "-1\tconv_dgrad f16 n1 c257"));
-    start_again(&r);
+    start_again(&r, NULL);
     assert_int_equal(dt_cuda_plans_take(r.p, text), 4); // two with a mask, two plain
     fake_cuda_log_clear(r.api);
     assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
@@ -612,7 +361,7 @@ static void test_masks_are_left_where_that_pays(void **state) {
     assert_true(take);
     assert_int_equal(fake_cuda_count(r.api, "dnn_run"), 0);
     free(text);
-    start_again(&r); // no engine
+    start_again(&r, NULL); // no engine
     assert_int_equal(setenv("FAKE_CUDA_NO_MASKED", "1", 1), 0);
     assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &take), DT_OK);
     assert_int_equal(unsetenv("FAKE_CUDA_NO_MASKED"), 0);
@@ -642,73 +391,6 @@ static void test_few_pixels_save_no_pass(void **state) {
     end(&r);
 }
 
-// A bound on workspace: engines that want more are chosen again, a wish is no more granted by them, and what must be done
-// is done by the one that wants the least. What was given stays; the file keeps the choices of before.
-static void test_workspace_has_a_bound(void **state) {
-    const char *folder = *state;
-    assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
-    assert_int_equal(setenv("FAKE_CUDA_WORKSPACE", "5000", 1), 0);
-    rig r = begin("m", folder);
-    const dt_cuda_plan *plan = NULL;
-    bool taken = false;
-    dt_gemm_desc adds = product;
-    adds.beta = 1;
-    dt_dnn_desc d = conv;
-    d.kind = DT_DNN_CONV_DGRAD;
-    d.type = DT_F16;
-    d.bias = false;
-    d.masked = true;
-    assert_int_equal(choice_of_conv(r.p), 0);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &adds, &plan), DT_OK);
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
-    assert_true(plan->choice == 0 && taken);
-    const void *made = plan->plan;
-    assert_int_equal(dt_cuda_plans_bound(r.p, 5000), 0);
-    assert_ptr_equal(plan->plan, made); // a site may still hold it
-    char *given = dt_cuda_plans_text(r.p);
-    // four, and the product that adds
-    assert_int_equal(dt_cuda_plans_bound(r.p, 1500), 4);
-    assert_int_equal(choice_of_conv(r.p), 1);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &adds, &plan), DT_OK);
-    assert_int_equal(plan->choice, 1);
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
-    assert_int_equal(dt_cuda_plan_dnn(r.p, &d, &plan), DT_OK);
-    assert_true(taken && plan->choice == 1);
-    // of three engines with too much a wish takes none, and says so to others
-    dt_cuda_plans_bound(r.p, 10);
-    assert_int_equal(setenv("FAKE_CUDA_FASTEST", "2", 1), 0);
-    assert_int_equal(choice_of_conv(r.p), 1); // 1 KiB is the least
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
-    assert_false(taken);
-    char *text = dt_cuda_plans_text(r.p);
-    assert_non_null(strstr(text, "-1\tconv_dgrad f16"));
-    assert_non_null(strstr(text, "1\tconv_fwd bf16"));
-    end(&r);
-    // another start finds what was chosen without a bound; one that is given it obeys, whatever its bound
-    r = begin("m", folder);
-    assert_int_equal(choice_of_conv(r.p), 0);
-    start_again(&r);
-    dt_cuda_plans_bound(r.p, 10);
-    assert_true(dt_cuda_plans_take(r.p, given) >= 5);
-    assert_int_equal(choice_of_conv(r.p), 0);
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
-    assert_true(taken);
-    start_again(&r);
-    assert_true(dt_cuda_plans_take(r.p, text) >= 3);
-    assert_int_equal(choice_of_conv(r.p), 1);
-    assert_int_equal(dt_cuda_plan_fused(r.p, &d, NULL, &taken), DT_OK);
-    assert_false(taken);
-    end(&r);
-    // a start whose file has large ones, restored plans too
-    r = begin("m", folder);
-    dt_cuda_plans_bound(r.p, 1500);
-    assert_int_equal(choice_of_conv(r.p), 1);
-    end(&r);
-    unsetenv("FAKE_CUDA_FASTEST"), unsetenv("FAKE_CUDA_WORKSPACE");
-    free(given);
-    free(text);
-}
-
 // Of a pair one half may want too much: neither is taken, on rank 0 and on those that are given its choices.
 static void test_half_a_pair_beyond_the_bound(void **state) {
     rig r = begin("m", NULL);
@@ -727,7 +409,7 @@ static void test_half_a_pair_beyond_the_bound(void **state) {
     char *text = dt_cuda_plans_text(r.p), *of_first = strstr(text, desc);
     assert_non_null(of_first);
     char *lines = dt_xprintf("%.*s\t%s\n%s", 1, of_first - 2, desc, line);
-    start_again(&r);
+    start_again(&r, NULL);
     assert_int_equal(dt_cuda_plans_take(r.p, lines), 2);
     fake_cuda_log_clear(r.api);
     assert_int_equal(dt_cuda_plan_fused(r.p, &first, &second, &taken), DT_OK);
@@ -750,17 +432,10 @@ int main(void) {
         cmocka_unit_test(test_an_engine_that_breaks_the_device),
         cmocka_unit_test(test_few_engines_are_compiled),
         WITH_FOLDER(test_timing_has_a_budget),
-        WITH_FOLDER(test_choices_are_kept_in_a_file),
-        WITH_FOLDER(test_finished_plans_are_kept_in_a_file),
-        WITH_FOLDER(test_other_networks_choices_stay_in_the_file),
-        WITH_FOLDER(test_a_plan_that_is_refused_is_made_anew),
-        WITH_FOLDER(test_other_ranks_find_the_plans),
         cmocka_unit_test(test_sums_are_taken_where_they_pay),
         cmocka_unit_test(test_norms_are_left_where_that_pays),
         cmocka_unit_test(test_masks_are_left_where_that_pays),
         cmocka_unit_test(test_few_pixels_save_no_pass),
-        WITH_FOLDER(test_workspace_has_a_bound),
-        cmocka_unit_test(test_a_folder_that_cannot_be_written_is_no_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,5 @@
 // cuda_plans.c: see cuda_plans.h.
 //
-// Two files (plan_file.h): engines-<machine>.txt has the choices,
-//   <choice> <tab> <description>
-// and plans-<machine>.txt what finished plans of cuDNN are made of, compiled code included,
-//   <choice> <tab> <description> <tab> <the plan's text>
-// The second only saves time: which engine it is, is said by the choices. Its plans of this run come first, then those
-// that were there before, until it is full. It is read when the first plan is wanted: a rank that waited for
-// rank 0's choices finds rank 0's plans. A product's plan costs nothing to make and is not kept.
-//
 // A library that has no engine for a description says so, and an own kernel serves it, with a warning where that
 // is a convolution or attention. Any other error ends the start: a library that is not there would else only be slow.
 //
@@ -16,15 +8,15 @@
 // favourite, and is timed by another start.
 //
 // The choice looks at time, and an engine may want up to DT_PLAN_WORKSPACE for it. Where a network then does not fit, who
-// plans it asks for a smaller bound (dt_cuda_plans_bound), and makes its plans again. All kinds of plans have the one bound. What was
-// chosen because of it holds for this run alone: its lines are given to ranks and checkpoints, and the file keeps the faster
-// choice for networks that have room.
+// plans it asks for a smaller bound (dt_cuda_plans_bound), and makes its plans again. All kinds of plans have the one bound. What is
+// chosen because of it is kept in files of that bound (plan_store.h); the others keep the faster choice for networks that
+// have room.
 //
 // Where memory for timing (plan_bench.h) is short, the library's favourite stays and nothing is remembered.
 //
 // A convolution that also makes sums saves its batch norm a pass over y, and its engines are fewer. So it is timed
 // beside the plain one, once: it is taken where it takes no longer than that and a pass over y, for which filling
-// y with zeros stands. NOT_WORTH is how a no is written down. A batch norm of few pixels (DT_BN_SMALL_PIXELS) makes that
+// y with zeros stands. DT_PLAN_NOT_WORTH is how a no is written down. A batch norm of few pixels (DT_BN_SMALL_PIXELS) makes that
 // pass from its cache: there sums save none.
 //
 // A convolution that applies the batch norm in front of it (normed) is settled together with its weight gradient, which
@@ -35,9 +27,8 @@
 // again none.
 #include "backend/cuda/cuda_plans.h"
 
-#include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/plan_bench.h"
-#include "backend/cuda/plan_file.h"
+#include "backend/cuda/plan_store.h"
 #include "base/arena.h"
 #include "base/log.h"
 
@@ -46,44 +37,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-    MAX_ENGINES_BYTES = 16 << 20,
-    MAX_PLANS_BYTES = 64 << 20,
-    MAX_PLAN_BYTES = 4 << 20,
-    ENOUGH = 3, // engines to choose from, without compiling more
-    NOT_WORTH = -1,
-    NOT_FILED = -2
-};
-
-typedef struct plan_entry {
-    struct plan_entry *next;
-    char text[DT_DESC_TEXT];
-    bool gemm, chosen; // chosen: `choice` is to be obeyed
-    bool filed;        // and comes from the file: other networks' are there too
-    bool given;        // by a checkpoint or rank 0: obeyed whatever it wants
-    bool follows;      // a product that adds: its choice is another's
-    bool cut;          // the bound on workspace has had a say
-    int filed_choice;  // of one that is cut: what the file keeps, or NOT_FILED
-    bool settled;      // asked for, and answered
-    int choice;
-    bool none; // no engine
-    dt_cuda_plan plan;
-    char *kept; // the plan's text, of engine kept_choice; NULL: none
-    int kept_choice;
-} plan_entry;
-
-struct dt_cuda_plans {
-    dt_cuda_api *api;
-    char *machine;
-    dt_plan_file engines, plans; // path NULL: no file
-    bool no_timing, engines_dirty, plans_dirty, plans_read, spent;
-    double budget_s;
-    size_t most_workspace;
-    plan_entry *entries;
-    int n_plans, n_timed, n_restored;
-    double seconds;
-    char summary[160];
-};
+enum { ENOUGH = 3 }; // engines to choose from, without compiling more
 
 static int make(dt_cuda_plans *p, const dt_plan_kind *k, int choice, void **plan, size_t *bytes) {
     return k->gemm ? p->api->gemm_plan(p->api, k->mul, choice, plan, bytes)
@@ -115,13 +69,6 @@ static bool is_wish(const dt_plan_kind *k) {
     return !k->gemm && (k->dnn->sums || k->dnn->normed || k->dnn->masked);
 }
 
-// What e would have been without the bound goes into the file, what comes now does not.
-static void cut(plan_entry *e) {
-    if (!e->cut) e->filed_choice = e->chosen ? e->choice : NOT_FILED;
-    e->cut = true;
-    e->chosen = false;
-}
-
 // The engines that can be made, the favourite first, *n_out of them; of those beyond the bound the least, where there
 // is no other and it must be one. An error only where there are none.
 static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry *entry, int n,
@@ -144,7 +91,7 @@ static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, plan_e
             out[count++] = c;
             continue;
         }
-        if (c.bytes <= DT_PLAN_WORKSPACE) cut(entry);
+        entry->beyond |= c.bytes <= DT_PLAN_WORKSPACE;
         const bool less = c.bytes <= DT_PLAN_WORKSPACE && (!least.plan || c.bytes < least.bytes);
         drop(p, k->gemm, less ? least.plan : c.plan);
         if (less) least = c;
@@ -210,14 +157,14 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
     if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, e->text, error);
     if (error || e->choice >= n) {
         c->plan = NULL;
-        e->chosen = false;
+        e->chosen = e->given = false;
         dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice,
                 e->text);
     }
-    if (c->plan && c->bytes > p->most_workspace && !e->given && !e->follows) {
+    if (c->plan && c->bytes > p->most_workspace && !e->obeyed && !e->follows) {
         drop(p, k->gemm, c->plan);
         c->plan = NULL;
-        cut(e);
+        e->chosen = false;
     }
     return DT_OK;
 }
@@ -243,7 +190,7 @@ static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
         if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
         st = fastest(p, k, e->text, c, *count, best);
     }
-    if (st == DT_OK && *count && *best >= 0 && times) e->chosen = p->engines_dirty = true;
+    if (st == DT_OK && *count && *best >= 0 && times) e->chosen = true;
     if (*best < 0) *best = 0;
     p->seconds += now_s() - begin;
     return st;
@@ -262,18 +209,17 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
         if (i != best || st != DT_OK) drop(p, k->gemm, c[i].plan);
     DT_TRY(st);
     e->none = count == 0;
-    if (e->none && e->cut) e->choice = NOT_WORTH; // others must not ask: they may have no bound
+    if (e->none && e->beyond) { // others must not ask: they may have no bound
+        e->choice = DT_PLAN_NOT_WORTH;
+        e->chosen = true;
+    }
+    if (!e->none) e->choice = c[best].choice;
+    dt_plan_store_note(p, e);
     if (e->none) return DT_OK;
-    e->choice = c[best].choice;
     e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, n};
     p->n_plans++;
     if (!k->gemm) p->plans_dirty = true;
     return DT_OK;
-}
-
-static void forget(plan_entry *e) {
-    free(e->kept);
-    e->kept = NULL;
 }
 
 // The plan that an earlier run kept, if it is of the engine that this one would take. What the library does
@@ -285,13 +231,15 @@ static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
     if (!e->kept) return false;
     if (e->kept_choice == want) {
         const int error = p->api->dnn_restore(p->api, d, e->kept, &plan, &bytes);
-        if (!error && bytes > p->most_workspace && !e->given) {
+        if (!error && bytes > p->most_workspace && !e->obeyed) {
             drop(p, false, plan);
-            cut(e);
+            dt_plan_forget(e);
+            e->chosen = false;
             return false;
         }
         if (!error) {
             e->choice = want;
+            dt_plan_store_note(p, e);
             e->plan = (dt_cuda_plan){plan, bytes, want, 0};
             p->n_plans++;
             p->n_restored++;
@@ -300,37 +248,15 @@ static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
         dt_log(DT_LOG_DEBUG, "the kept plan of %s is made anew: %s", e->text,
                p->api->error_text(p->api, error));
     }
-    forget(e);
+    dt_plan_forget(e);
     return false;
 }
 
-static plan_entry *find(dt_cuda_plans *p, const char *text) {
-    for (plan_entry *e = p->entries; e; e = e->next)
-        if (strcmp(e->text, text) == 0) return e;
-    return NULL;
-}
-
-static plan_entry *add(dt_cuda_plans *p, const char *text) {
-    plan_entry *e = dt_xcalloc(1, sizeof *e);
-    snprintf(e->text, sizeof e->text, "%s", text);
-    e->next = p->entries;
-    p->entries = e;
-    return e;
-}
-
-static plan_entry *entry_of(dt_cuda_plans *p, const char *desc) {
-    plan_entry *e = find(p, desc);
-    return e ? e : add(p, desc);
-}
-
-static void read_plans(dt_cuda_plans *p);
-
 static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
                          const dt_cuda_plan **out) {
-    if (!k->gemm) read_plans(p);
-    plan_entry *e = find(p, text);
+    if (!k->gemm) dt_plan_store_read_plans(p);
+    plan_entry *e = dt_plan_entry(p, text);
     *out = NULL;
-    if (!e) e = add(p, text);
     e->settled = true;
     if (e->none) return DT_OK;
     e->gemm = k->gemm;
@@ -378,7 +304,7 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const d
 static void turn_down(dt_cuda_plans *p, plan_entry *e) {
     if (e->plan.plan) drop(p, false, e->plan.plan);
     e->plan = (dt_cuda_plan){0};
-    e->choice = NOT_WORTH;
+    e->choice = DT_PLAN_NOT_WORTH;
     e->none = true;
 }
 
@@ -396,7 +322,8 @@ static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry 
         turn_down(p, e);
         *out = NULL;
     }
-    e->chosen = p->engines_dirty = true;
+    e->chosen = true;
+    dt_plan_store_note(p, e);
     p->seconds = spent + now_s() - begin;
     return DT_OK;
 }
@@ -406,11 +333,11 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
     const dt_plan_kind k = {.dnn = d};
     *out = NULL;
     if (!dt_cuda_dnn_serves(d)) return DT_OK;
-    plan_entry *e = find(p, dt_dnn_desc_print(d, text));
+    plan_entry *e = dt_plan_find(p, dt_dnn_desc_print(d, text));
     const bool settled = e && (e->chosen || e->none || e->plan.plan);
     DT_TRY(plan_of(p, &k, text, out));
     if (!d->sums || settled || p->no_timing || !*out) return DT_OK;
-    return weigh_sums(p, &k, find(p, text), out);
+    return weigh_sums(p, &k, dt_plan_find(p, text), out);
 }
 
 // ---- work of batch norms that convolutions do ------------------------------------------------------
@@ -476,9 +403,8 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     const int n = second ? 2 : 1;
     const dt_cuda_plan *plan[2] = {NULL, NULL};
     char text[DT_DESC_TEXT];
-    plan_entry *e = find(p, dt_dnn_desc_print(first, text));
+    plan_entry *e = dt_plan_entry(p, dt_dnn_desc_print(first, text));
     *take = false;
-    if (!e) e = add(p, text);
     const bool given = e->chosen || e->settled;
     e->settled = true;
     if (e->none) return DT_OK;
@@ -490,7 +416,10 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
         const dt_plan_kind k = {.dnn = d[i]};
         DT_TRY(plan_of(p, &k, dt_dnn_desc_print(d[i], text), &plan[i]));
         if (plan[i]) continue;
-        if (i && !given) turn_down(p, e); // given: another pair runs by it
+        if (i && !given) { // given: another pair runs by it
+            turn_down(p, e);
+            dt_plan_store_note(p, e);
+        }
         return DT_OK;
     }
     *take = true;
@@ -499,7 +428,9 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     bool known = false;
     DT_TRY(worth_its_norm(p, d, plan, n, take, &known));
     if (!*take) turn_down(p, e);
-    if (known) e->chosen = p->engines_dirty = true;
+    e->chosen = known;
+    if (!known) e->file_choice = DT_PLAN_NOT_FILED;
+    dt_plan_store_note(p, e);
     p->seconds = spent + now_s() - begin;
     return DT_OK;
 }
@@ -518,7 +449,7 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
     plain.beta = 0.0f;
     DT_TRY(plan_product(p, &plain, out));
     if (!*out || d->beta == 0.0f) return DT_OK;
-    plan_entry *e = entry_of(p, dt_gemm_desc_print(d, text));
+    plan_entry *e = dt_plan_entry(p, dt_gemm_desc_print(d, text));
     if (!e->plan.plan) {
         e->choice = (*out)->choice;
         e->chosen = e->follows = true;
@@ -526,191 +457,35 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
     return plan_product(p, d, out);
 }
 
-// ---- choices as text -------------------------------------------------------------------------------
-static int by_text(const void *a, const void *b) {
-    return strcmp((*(plan_entry *const *)a)->text, (*(plan_entry *const *)b)->text);
-}
-
-static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
-    *n = 0;
-    for (const plan_entry *e = p->entries; e; e = e->next) ++*n;
-    plan_entry **list = dt_xcalloc(*n + 1, sizeof *list);
-    *n = 0;
-    for (plan_entry *e = p->entries; e; e = e->next) list[(*n)++] = e;
-    qsort(list, *n, sizeof *list, by_text);
-    return list;
-}
-
-static int choice_of(const plan_entry *e, bool for_file) {
-    return for_file && e->cut ? e->filed_choice : e->choice;
-}
-
-static bool belongs(const plan_entry *e, bool for_file) {
-    if (for_file) return e->cut ? e->filed_choice != NOT_FILED : e->chosen;
-    if (e->settled && e->none && e->choice == NOT_WORTH) return true;
-    return e->plan.plan || (e->chosen && (e->settled || !e->filed));
-}
-
-// For the file: without favourites that were never timed. Else without what only the file knows.
-static char *lines_of(const dt_cuda_plans *p, bool for_file) {
-    size_t n = 0, at = 0;
-    plan_entry **list = sorted_entries(p, &n);
-    char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
-    for (size_t i = 0; i < n; i++)
-        if (belongs(list[i], for_file))
-            at +=
-                (size_t)sprintf(text + at, "%d\t%s\n", choice_of(list[i], for_file), list[i]->text);
-    free(list);
-    return text;
-}
-
-char *dt_cuda_plans_text(const dt_cuda_plans *p) {
-    return lines_of(p, false);
-}
-
-// One line of either file.
-typedef struct plan_line {
-    int choice;
-    char desc[DT_DESC_TEXT];
-    const char *rest; // behind a second tab; NULL without one
-    size_t n_rest;
-} plan_line;
-
-// Reads the line at `text` into *out, false if it is none; *next is the one behind it, NULL at the end.
-static bool read_line(const char *text, plan_line *out, const char **next) {
-    const size_t n = strcspn(text, "\n");
-    char *tab = NULL;
-    const long choice = strtol(text, &tab, 10);
-    *next = text[n] ? text + n + 1 : NULL;
-    if (tab == text || tab >= text + n || *tab != '\t' || choice < NOT_WORTH || choice >= 1000)
-        return false;
-    const char *desc = tab + 1, *end = text + n;
-    const char *second = memchr(desc, '\t', (size_t)(end - desc));
-    const size_t n_desc = (size_t)((second ? second : end) - desc);
-    if (n_desc >= DT_DESC_TEXT) return false;
-    out->choice = (int)choice;
-    memcpy(out->desc, desc, n_desc);
-    out->desc[n_desc] = 0;
-    out->rest = second ? second + 1 : NULL;
-    out->n_rest = second ? (size_t)(end - out->rest) : 0;
-    return true;
-}
-
-// Only wishes can be not worth it: all else needs an engine.
-static bool may_be_refused(const char *desc) {
-    return strstr(desc, " sums") || strstr(desc, " normed") || strstr(desc, " masked");
-}
-
-static int take(dt_cuda_plans *p, const char *text, bool filed) {
-    int taken = 0;
-    plan_line line;
-    for (const char *next = text; next && *next;) {
-        if (!read_line(next, &line, &next)) continue;
-        if (line.choice == NOT_WORTH && !may_be_refused(line.desc)) continue;
-        plan_entry *e = entry_of(p, line.desc);
-        if (e->settled) continue;
-        e->choice = line.choice;
-        e->chosen = true;
-        e->none = line.choice == NOT_WORTH;
-        e->filed = filed;
-        e->given = !filed;
-        taken++;
-    }
-    return taken;
-}
-
-int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
-    return take(p, text, false);
-}
-
+// ---- a bound on workspace --------------------------------------------------------------------------
 static bool exceeds(const plan_entry *e, size_t workspace_bytes) {
     return e->plan.plan && e->plan.workspace_bytes > workspace_bytes && !e->given && !e->follows;
 }
 
+// What was not asked for yet keeps its choice as far as it is within the bound, and is not in the bound's file before.
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
     int n = 0;
+    dt_plan_store_close(p);
     p->most_workspace = workspace_bytes;
     for (const plan_entry *e = p->entries; e; e = e->next) n += exceeds(e, workspace_bytes);
-    if (n == 0) return 0; // all plans stay where they are
     for (plan_entry *e = p->entries; e; e = e->next) {
-        if (!exceeds(e, workspace_bytes) && (!e->follows || e->given)) continue;
-        drop(p, e->gemm, e->plan.plan);
-        e->plan = (dt_cuda_plan){0};
-        e->settled = false;
-        if (!e->follows) cut(e);
+        const bool large = exceeds(e, workspace_bytes);
+        if (large || (n && e->follows && !e->given)) {
+            drop(p, e->gemm, e->plan.plan);
+            e->plan = (dt_cuda_plan){0};
+            e->settled = false;
+        }
+        if (large) e->chosen = false;
+        if (e->settled) continue;
+        e->file_choice = DT_PLAN_NOT_FILED;
+        e->obeyed = e->given;
+        dt_plan_forget(e);
     }
+    dt_plan_store_open(p);
     return n;
 }
 
-// ---- files -----------------------------------------------------------------------------------------
-static void read_plans(dt_cuda_plans *p) {
-    plan_line line;
-    if (p->plans_read) return;
-    p->plans_read = true;
-    char *text = p->plans.path ? dt_plan_file_read(&p->plans) : NULL;
-    for (const char *next = text; next && *next;) {
-        if (!read_line(next, &line, &next) || !line.n_rest || line.choice < 0) continue;
-        plan_entry *e = entry_of(p, line.desc);
-        forget(e);
-        e->kept = dt_xprintf("%.*s", (int)line.n_rest, line.rest);
-        e->kept_choice = line.choice;
-    }
-    free(text);
-}
-
-static void keep(dt_cuda_plans *p, plan_entry *e) {
-    if (e->kept || !e->plan.plan || e->gemm) return;
-    if (p->api->dnn_text(p->api, e->plan.plan, &e->kept)) e->kept = NULL;
-    if (e->kept && (strchr(e->kept, '\n') || strlen(e->kept) > MAX_PLAN_BYTES)) forget(e);
-    e->kept_choice = e->choice;
-}
-
-// Those of this run first, then as many of the others as there is room for.
-static char *lines_of_plans(dt_cuda_plans *p) {
-    size_t at = 0, cap = 1, n = 0;
-    for (plan_entry *e = p->entries; e; e = e->next) {
-        keep(p, e);
-        if (e->kept) cap += strlen(e->kept) + DT_DESC_TEXT + 16;
-    }
-    plan_entry **list = sorted_entries(p, &n);
-    char *text = dt_xcalloc(cap, 1);
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < n; i++) {
-            const plan_entry *e = list[i];
-            if (!e->kept || (e->plan.plan == NULL) != pass ||
-                at + strlen(e->kept) + DT_DESC_TEXT + 512 > MAX_PLANS_BYTES)
-                continue;
-            at += (size_t)sprintf(text + at, "%d\t%s\t%s\n", e->kept_choice, e->text, e->kept);
-        }
-    free(list);
-    return text;
-}
-
-void dt_cuda_plans_save(dt_cuda_plans *p) {
-    if (p->engines.path && p->engines_dirty) {
-        char *lines = lines_of(p, true);
-        dt_plan_file_write(&p->engines, lines);
-        free(lines);
-    }
-    if (p->plans.path && p->plans_dirty) {
-        char *lines = lines_of_plans(p);
-        dt_plan_file_write(&p->plans, lines);
-        free(lines);
-    }
-    if (p->engines_dirty) dt_info("cuda: %s", dt_cuda_plans_summary(p));
-    p->engines_dirty = p->plans_dirty = false; // not again and again
-}
-
 // ---- life ------------------------------------------------------------------------------------------
-static dt_plan_file file_of(const dt_cuda_plans *p, const char *folder, const char *what,
-                            size_t most_bytes, const char *then) {
-    return (dt_plan_file){.what = what,
-                          .machine = p->machine,
-                          .path = folder ? dt_plan_file_path(folder, what, p->machine) : NULL,
-                          .then = then,
-                          .most_bytes = most_bytes};
-}
-
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
                                const dt_cuda_plans_opts *opts) {
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
@@ -721,29 +496,23 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
     p->machine = dt_xstrdup(opts->machine);
     for (char *c = p->machine; *c; c++)
         if (*c == '\n') *c = ' ';
-    p->engines = file_of(p, opts->no_timing ? NULL : opts->folder, "engines " DT_PLAN_CHOICES,
-                         MAX_ENGINES_BYTES, "engines are chosen anew");
-    p->plans = file_of(p, opts->folder, "plans " DT_PLAN_CHOICES, MAX_PLANS_BYTES,
-                       "cuDNN's plans are made anew");
-    char *lines = p->engines.path ? dt_plan_file_read(&p->engines) : NULL;
-    if (lines) take(p, lines, true);
-    free(lines);
+    if (opts->folder) p->folder = dt_xstrdup(opts->folder);
+    dt_plan_store_open(p);
     *out = p;
     return DT_OK;
 }
 
 void dt_cuda_plans_destroy(dt_cuda_plans *p) {
     if (!p) return;
-    dt_cuda_plans_save(p);
+    dt_plan_store_close(p);
     while (p->entries) {
         plan_entry *e = p->entries;
         p->entries = e->next;
         drop(p, e->gemm, e->plan.plan);
-        forget(e);
+        dt_plan_forget(e);
         free(e);
     }
-    free(p->engines.path);
-    free(p->plans.path);
+    free(p->folder);
     free(p->machine);
     free(p);
 }

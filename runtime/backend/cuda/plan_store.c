@@ -1,0 +1,232 @@
+// plan_store.c: see plan_store.h.
+#include "backend/cuda/plan_store.h"
+
+#include "base/arena.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ENGINES_BYTES = 16 << 20, MAX_PLANS_BYTES = 64 << 20, MAX_PLAN_BYTES = 4 << 20 };
+
+// ---- entries ---------------------------------------------------------------------------------------
+plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text) {
+    for (plan_entry *e = p->entries; e; e = e->next)
+        if (strcmp(e->text, text) == 0) return e;
+    return NULL;
+}
+
+plan_entry *dt_plan_entry(dt_cuda_plans *p, const char *text) {
+    plan_entry *e = dt_plan_find(p, text);
+    if (e) return e;
+    e = dt_xcalloc(1, sizeof *e);
+    snprintf(e->text, sizeof e->text, "%s", text);
+    e->file_choice = DT_PLAN_NOT_FILED;
+    e->next = p->entries;
+    return p->entries = e;
+}
+
+void dt_plan_forget(plan_entry *e) {
+    free(e->kept);
+    e->kept = NULL;
+}
+
+void dt_plan_store_note(dt_cuda_plans *p, plan_entry *e) {
+    if (e->given || e->follows || !e->chosen || e->file_choice == e->choice) return;
+    e->file_choice = e->choice;
+    p->engines_dirty = true;
+}
+
+// ---- choices as text -------------------------------------------------------------------------------
+static int by_text(const void *a, const void *b) {
+    return strcmp((*(plan_entry *const *)a)->text, (*(plan_entry *const *)b)->text);
+}
+
+static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
+    *n = 0;
+    for (const plan_entry *e = p->entries; e; e = e->next) ++*n;
+    plan_entry **list = dt_xcalloc(*n + 1, sizeof *list);
+    *n = 0;
+    for (plan_entry *e = p->entries; e; e = e->next) list[(*n)++] = e;
+    qsort(list, *n, sizeof *list, by_text);
+    return list;
+}
+
+static bool belongs(const plan_entry *e, bool for_file) {
+    if (for_file) return e->file_choice != DT_PLAN_NOT_FILED;
+    if (e->settled && e->none && e->choice == DT_PLAN_NOT_WORTH) return true;
+    return e->plan.plan || (e->chosen && (e->settled || !e->filed));
+}
+
+// For the file: without favourites that were never timed. Else without what only the file knows.
+static char *lines_of(const dt_cuda_plans *p, bool for_file) {
+    size_t n = 0, at = 0;
+    plan_entry **list = sorted_entries(p, &n);
+    char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
+    for (size_t i = 0; i < n; i++)
+        if (belongs(list[i], for_file))
+            at += (size_t)sprintf(text + at, "%d\t%s\n",
+                                  for_file ? list[i]->file_choice : list[i]->choice, list[i]->text);
+    free(list);
+    return text;
+}
+
+char *dt_cuda_plans_text(const dt_cuda_plans *p) {
+    return lines_of(p, false);
+}
+
+// One line of either file.
+typedef struct plan_line {
+    int choice;
+    char desc[DT_DESC_TEXT];
+    const char *rest; // behind a second tab; NULL without one
+    size_t n_rest;
+} plan_line;
+
+// Reads the line at `text` into *out, false if it is none; *next is the one behind it, NULL at the end.
+static bool read_line(const char *text, plan_line *out, const char **next) {
+    const size_t n = strcspn(text, "\n");
+    char *tab = NULL;
+    const long choice = strtol(text, &tab, 10);
+    *next = text[n] ? text + n + 1 : NULL;
+    if (tab == text || tab >= text + n || *tab != '\t' || choice < DT_PLAN_NOT_WORTH ||
+        choice >= 1000)
+        return false;
+    const char *desc = tab + 1, *end = text + n;
+    const char *second = memchr(desc, '\t', (size_t)(end - desc));
+    const size_t n_desc = (size_t)((second ? second : end) - desc);
+    if (n_desc >= DT_DESC_TEXT) return false;
+    out->choice = (int)choice;
+    memcpy(out->desc, desc, n_desc);
+    out->desc[n_desc] = 0;
+    out->rest = second ? second + 1 : NULL;
+    out->n_rest = second ? (size_t)(end - out->rest) : 0;
+    return true;
+}
+
+// Only wishes can be not worth it: all else needs an engine.
+static bool may_be_refused(const char *desc) {
+    return strstr(desc, " sums") || strstr(desc, " normed") || strstr(desc, " masked");
+}
+
+static int take(dt_cuda_plans *p, const char *text, bool filed) {
+    int taken = 0;
+    plan_line line;
+    for (const char *next = text; next && *next;) {
+        if (!read_line(next, &line, &next)) continue;
+        if (line.choice == DT_PLAN_NOT_WORTH && !may_be_refused(line.desc)) continue;
+        plan_entry *e = dt_plan_entry(p, line.desc);
+        if (filed && e->file_choice == DT_PLAN_NOT_FILED) e->file_choice = line.choice;
+        if (e->settled || (filed && e->given)) continue;
+        e->choice = line.choice;
+        e->chosen = true;
+        e->none = line.choice == DT_PLAN_NOT_WORTH;
+        e->filed = filed;
+        e->given = !filed;
+        e->obeyed = !filed || p->most_workspace < DT_PLAN_WORKSPACE;
+        taken++;
+    }
+    return taken;
+}
+
+int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
+    return take(p, text, false);
+}
+
+// ---- files -----------------------------------------------------------------------------------------
+void dt_plan_store_read_plans(dt_cuda_plans *p) {
+    plan_line line;
+    if (p->plans_read) return;
+    p->plans_read = true;
+    char *text = p->plans.path ? dt_plan_file_read(&p->plans) : NULL;
+    for (const char *next = text; next && *next;) {
+        if (!read_line(next, &line, &next) || !line.n_rest || line.choice < 0) continue;
+        plan_entry *e = dt_plan_entry(p, line.desc);
+        dt_plan_forget(e);
+        e->kept = dt_xprintf("%.*s", (int)line.n_rest, line.rest);
+        e->kept_choice = line.choice;
+    }
+    free(text);
+}
+
+static void keep(dt_cuda_plans *p, plan_entry *e) {
+    if (e->kept || !e->plan.plan || e->gemm) return;
+    if (p->api->dnn_text(p->api, e->plan.plan, &e->kept)) e->kept = NULL;
+    if (e->kept && (strchr(e->kept, '\n') || strlen(e->kept) > MAX_PLAN_BYTES)) dt_plan_forget(e);
+    e->kept_choice = e->choice;
+}
+
+// Those of this run first, then as many of the others as there is room for.
+static char *lines_of_plans(dt_cuda_plans *p) {
+    size_t at = 0, cap = 1, n = 0;
+    for (plan_entry *e = p->entries; e; e = e->next) {
+        keep(p, e);
+        if (e->kept) cap += strlen(e->kept) + DT_DESC_TEXT + 16;
+    }
+    plan_entry **list = sorted_entries(p, &n);
+    char *text = dt_xcalloc(cap, 1);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < n; i++) {
+            const plan_entry *e = list[i];
+            if (!e->kept || (e->plan.plan == NULL) != pass ||
+                at + strlen(e->kept) + DT_DESC_TEXT + 512 > MAX_PLANS_BYTES)
+                continue;
+            at += (size_t)sprintf(text + at, "%d\t%s\t%s\n", e->kept_choice, e->text, e->kept);
+        }
+    free(list);
+    return text;
+}
+
+void dt_cuda_plans_save(dt_cuda_plans *p) {
+    if (p->engines.path && p->engines_dirty) {
+        char *lines = lines_of(p, true);
+        dt_plan_file_write(&p->engines, lines);
+        free(lines);
+    }
+    if (p->plans.path && p->plans_dirty) {
+        char *lines = lines_of_plans(p);
+        dt_plan_file_write(&p->plans, lines);
+        free(lines);
+    }
+    if (p->engines_dirty) dt_info("cuda: %s", dt_cuda_plans_summary(p));
+    p->engines_dirty = p->plans_dirty = false; // not again and again
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+static dt_plan_file file_of(const dt_cuda_plans *p, const char *what, size_t most_bytes,
+                            const char *then) {
+    const bool bounded = p->most_workspace < DT_PLAN_WORKSPACE;
+    char *machine = bounded
+                        ? dt_xprintf("%s, workspace to %zu bytes", p->machine, p->most_workspace)
+                        : dt_xstrdup(p->machine);
+    return (dt_plan_file){.what = what,
+                          .machine = machine,
+                          .path = p->folder ? dt_plan_file_path(p->folder, what, machine) : NULL,
+                          .then = then,
+                          .most_bytes = most_bytes};
+}
+
+static void file_fini(dt_plan_file *f) {
+    free((char *)f->machine);
+    free(f->path);
+    *f = (dt_plan_file){0};
+}
+
+void dt_plan_store_open(dt_cuda_plans *p) {
+    dt_plan_store_close(p);
+    p->plans_read = false;
+    p->plans = file_of(p, "plans " DT_PLAN_CHOICES, MAX_PLANS_BYTES, "cuDNN's plans are made anew");
+    if (p->no_timing) return;
+    p->engines =
+        file_of(p, "engines " DT_PLAN_CHOICES, MAX_ENGINES_BYTES, "engines are chosen anew");
+    char *lines = p->engines.path ? dt_plan_file_read(&p->engines) : NULL;
+    if (lines) take(p, lines, true);
+    free(lines);
+}
+
+void dt_plan_store_close(dt_cuda_plans *p) {
+    dt_cuda_plans_save(p);
+    file_fini(&p->engines);
+    file_fini(&p->plans);
+}
