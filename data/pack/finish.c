@@ -218,33 +218,50 @@ static void put_transform(dt_json *j, dt_buffer *command, const dt_pack_opts *o)
     put_flag(j, command, "quality", o->quality);
 }
 
-static dt_status write_database(const filler *f, const dt_pack_opts *o, uint64_t fingerprint) {
+// Both have room; the command ends in a NUL.
+static void put_options(dt_json *j, dt_buffer *command, const dt_pack_opts *o) {
     static const char *const DUPLICATES[] = {"report", "drop", "report"};
-    const char *slash = strrchr(f->w->plan->catalog, '/');
-    char *path = dt_xprintf("%s%s", f->w->set, slash);
     char number[32];
-    dt_json j;
+    dt_buffer_append(command, "dtrain pack ", 12);
+    dt_buffer_append(command, o->source, strlen(o->source));
+    if (o->pattern) put_option(j, command, "pattern", o->pattern);
+    if (o->join) put_option(j, command, "join", o->join);
+    if (o->join_on) put_option(j, command, "join-on", o->join_on);
+    put_flag(j, command, "key-by-shard", o->key_by_shard);
+    put_transform(j, command, o);
+    if (o->where) put_option(j, command, "where", o->where);
+    if (o->duplicates == DT_DUPLICATES_DROP)
+        put_option(j, command, "duplicates", DUPLICATES[o->duplicates]);
+    snprintf(number, sizeof number, "%llu", (unsigned long long)o->shard_bytes);
+    if (o->shard_bytes) put_option(j, command, "shard-size", number);
+    snprintf(number, sizeof number, "%llu", (unsigned long long)o->shard_records);
+    if (o->shard_records) put_option(j, command, "shard-records", number);
+    dt_buffer_append(command, "", 1);
+}
+
+uint64_t dt_finish_hash_command(const dt_pack_opts *o) {
     dt_buffer command = {0};
-    dt_buffer_append(&command, "dtrain pack ", 12);
-    dt_buffer_append(&command, o->source, strlen(o->source));
+    dt_json j;
     dt_json_init(&j);
     dt_json_begin_object(&j, NULL);
-    if (o->pattern) put_option(&j, &command, "pattern", o->pattern);
-    if (o->join) put_option(&j, &command, "join", o->join);
-    if (o->join_on) put_option(&j, &command, "join-on", o->join_on);
-    put_flag(&j, &command, "key-by-shard", o->key_by_shard);
-    put_transform(&j, &command, o);
-    if (o->where) put_option(&j, &command, "where", o->where);
-    if (o->duplicates == DT_DUPLICATES_DROP)
-        put_option(&j, &command, "duplicates", DUPLICATES[o->duplicates]);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)o->shard_bytes);
-    if (o->shard_bytes) put_option(&j, &command, "shard-size", number);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)o->shard_records);
-    if (o->shard_records) put_option(&j, &command, "shard-records", number);
+    put_options(&j, &command, o);
+    uint64_t hash = dt_hash64(command.data, command.n_bytes);
+    dt_json_fini(&j);
+    dt_buffer_fini(&command);
+    return hash;
+}
+
+static dt_status write_database(const filler *f, const dt_pack_opts *o, uint64_t fingerprint) {
+    const char *slash = strrchr(f->w->plan->catalog, '/');
+    char *path = dt_xprintf("%s%s", f->w->set, slash);
+    dt_json j;
+    dt_buffer command = {0};
+    dt_json_init(&j);
+    dt_json_begin_object(&j, NULL);
+    put_options(&j, &command, o);
     dt_json_string(&j, "transform", dt_transform_describe(f->c->transform));
     dt_json_string(&j, "format", f->w->plan->format->name);
     dt_json_end_object(&j);
-    dt_buffer_append(&command, "", 1);
     dt_lineage l = {.made_by = "pack",
                     .command = (char *)command.data,
                     .options = j.data,

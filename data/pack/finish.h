@@ -33,4 +33,7 @@ typedef struct dt_finish_counts {
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
                             const dt_gathered *g, uint64_t fingerprint, dt_finish_counts *out);
 
+// Of the command that the lineage tells: source and options, without OUT, threads and ranks.
+uint64_t dt_finish_hash_command(const dt_pack_opts *o);
+
 #endif

@@ -43,7 +43,9 @@ enum { LAYOUT_VERSION = 1, MAX_THREADS = 256 }; // of the bytes that are written
 typedef struct packing {
     const dt_pack_opts *o;
     int rank, world_size, n_threads;
-    dt_set *set; // what is packed, if it is one
+    dt_set *set;                // what is packed, if it is one
+    bool published;             // rank 0: an earlier pack's files have been put in place,
+    bool published_by_the_same; // and this command was its command
     dt_raw raw;
     dt_plan plan;
     dt_transform *transform;
@@ -90,8 +92,6 @@ static char *describe(const packing *p) {
 
 static dt_status prepare(packing *p) {
     const dt_pack_opts *o = p->o;
-    bool only_out = false;
-    DT_TRY(dt_plan_name(&p->plan, o->out));
     DT_TRY(dt_transform_create(&p->transform, o));
     dt_raw_opts r = {.pattern = o->pattern,
                      .join = o->join,
@@ -100,11 +100,7 @@ static dt_status prepare(packing *p) {
                      .key_by_shard = o->key_by_shard,
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
-    DT_TRY(dt_pack_source_open(&p->set, o->source, &p->plan, &only_out));
-    if (only_out)
-        r.beside =
-            "but files of OUT: to renew a set in place, SRC is the pattern of its shards and "
-            "not their folder";
+    DT_TRY(dt_pack_source_open(&p->set, o->source, &p->plan));
     DT_TRY(dt_raw_list_records(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
@@ -170,6 +166,48 @@ static dt_status say_same(const packing *p) {
     return DT_OK;
 }
 
+// Where it is renewed in place, what it was made from is gone.
+static bool is_done(const packing *p, bool any, bool same) {
+    if (!any) return false;
+    if (same) return !p->o->overwrite || p->published;
+    return p->published_by_the_same && p->set && dt_pack_source_is_out(p->set, &p->plan);
+}
+
+static char *made_from(const packing *p) {
+    return dt_xprintf("%016llx\n%016llx\n", (unsigned long long)p->fingerprint,
+                      (unsigned long long)dt_finish_hash_command(p->o));
+}
+
+// Whether the work that is there is of a pack by the same command, of whatever source.
+static bool is_by_the_same(const packing *p) {
+    char *path = dt_work_path(&p->work, "made-from"), *have = NULL, *want = made_from(p);
+    size_t n = 0;
+    bool same = dt_io_read_file(&have, &n, path, 4096, DT_E_STORAGE) == DT_OK &&
+                n == strlen(want) && strcmp(have + n / 2, want + n / 2) == 0;
+    dt_error_clear();
+    free(have);
+    free(want);
+    free(path);
+    return same;
+}
+
+// Rank 0, before the source is read, which may be OUT itself: a pack that was stopped while it put its files in
+// place has left a part of them, and what it replaces half away.
+static dt_status finish_earlier(packing *p) {
+    if (!dt_io_exists(p->plan.partial)) return DT_OK;
+    DT_TRY(dt_work_open(&p->work, &p->plan)); // puts an LMDB back that was moved away
+    if (dt_work_is_publishing(&p->work)) {
+        dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first",
+                p->plan.out);
+        p->published_by_the_same = is_by_the_same(p);
+        DT_TRY(dt_work_publish(&p->work));
+        DT_TRY(dt_work_remove(&p->work));
+        p->published = true;
+    }
+    dt_work_close(&p->work);
+    return DT_OK;
+}
+
 static dt_status say_other(const packing *p) {
     return dt_fail(
         DT_E_USAGE,
@@ -193,47 +231,42 @@ static dt_status check_neighbours(const packing *p, bool any) {
 // Rank 0. *go: there is work to do, and the folder for it is ours.
 static dt_status claim(packing *p, bool *go) {
     bool any, same, fresh;
-    char text[64];
     *go = false;
     DT_TRY(inspect(p, &any, &same));
     bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
     if (!has_work) {                               // nothing is touched
-        if (any && same && !p->o->overwrite) return say_same(p);
+        if (is_done(p, any, same)) return say_same(p);
         DT_TRY(check_neighbours(p, any));
         if (any && !p->o->overwrite) return say_other(p);
     }
     DT_TRY(dt_work_open(&p->work, &p->plan));
-    bool published = dt_work_is_publishing(&p->work);
-    if (published) {
-        dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first",
-                p->plan.out);
-        DT_TRY(dt_work_publish(&p->work));
-        DT_TRY(dt_work_remove(&p->work));
-        dt_work_close(&p->work);
-        DT_TRY(dt_work_open(&p->work, &p->plan));
-        has_work = false;
-    }
+    if (dt_work_is_publishing(&p->work)) // since the source was read
+        return dt_fail(DT_E_USAGE,
+                       "%s: another pack was stopped while it put its files in place: run this "
+                       "again",
+                       p->plan.out);
     DT_TRY(inspect(p, &any, &same));
-    if (any && same && (!p->o->overwrite || published)) {
+    if (is_done(p, any, same)) {
         DT_TRY(dt_work_remove(&p->work));
         return say_same(p);
     }
     dt_status st = any && !p->o->overwrite ? say_other(p) : check_neighbours(p, any);
     if (st != DT_OK && has_work) dt_work_close(&p->work); // what is refused removes nothing
     DT_TRY(st);
-    snprintf(text, sizeof text, "%016llx\n", (unsigned long long)p->fingerprint);
-    DT_TRY(dt_work_claim(&p->work, text, &fresh));
+    char *text = made_from(p);
+    st = dt_work_claim(&p->work, text, &fresh);
+    free(text);
+    DT_TRY(st);
     *go = true;
     return DT_OK;
 }
 
 // Others: the folder is there, and for the same list.
 static dt_status attach(packing *p) {
-    char text[64], *have = NULL;
+    char *have = NULL, *text = made_from(p);
     size_t n = 0;
     dt_work_attach(&p->work, &p->plan);
     char *path = dt_work_path(&p->work, "made-from");
-    snprintf(text, sizeof text, "%016llx\n", (unsigned long long)p->fingerprint);
     dt_status st = DT_OK;
     if (!dt_io_exists(path))
         st = dt_fail(
@@ -245,6 +278,7 @@ static dt_status attach(packing *p) {
         st = dt_fail(DT_E_DATA, "%s: rank %d sees other files there than rank 0", p->o->source,
                      p->rank);
     free(have);
+    free(text);
     free(path);
     return st;
 }
@@ -529,7 +563,10 @@ static dt_status pack(packing *p) {
     bool go = false;
     int64_t value = 0;
     dt_finish_counts counts = {0};
-    dt_status st = prepare(p);
+    dt_status st = dt_plan_name(&p->plan, p->o->out);
+    if (st == DT_OK && p->rank == 0) st = finish_earlier(p);
+    DT_TRY(agree(p, st));
+    st = prepare(p);
     if (st == DT_OK) say_list(p);
     if (st == DT_OK && p->rank == 0) st = claim(p, &go);
     value = go;

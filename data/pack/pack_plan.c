@@ -73,6 +73,35 @@ static const char *base_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+// Names that OUT alone tells: not those of shards that are numbered as they come.
+static dt_status name_files(dt_plan *p, const number_place *number) {
+    if (number->digits > 0 && !number->is_range && !p->format->one_file) return DT_OK;
+    p->pattern = dt_xstrdup(p->out);
+    if (number->is_range && !p->format->one_file) {
+        DT_TRY(dt_expand_shards(p->out, &p->name, &p->n_shards));
+        for (size_t i = 0; i < p->n_shards; i++) {
+            char *full = p->name[i];
+            p->name[i] = dt_xstrdup(base_of(full));
+            free(full);
+        }
+        return DT_OK;
+    }
+    p->name = dt_xcalloc(1, sizeof *p->name);
+    p->name[0] = dt_xstrdup(p->format->one_file ? "data.mdb" : base_of(p->out));
+    p->n_shards = 1;
+    return DT_OK;
+}
+
+// It is called after what is before the number.
+static void name_catalog(dt_plan *p) {
+    size_t n = p->pattern ? strlen(p->pattern) : strcspn(p->out, "{%");
+    char *set = p->pattern ? dt_xstrdup(p->pattern) : dt_xprintf("%.*s{0}.tar", (int)n, p->out);
+    char *db = dt_catalog_db_path(set);
+    p->catalog = dt_xprintf("%s/%s", p->folder, base_of(db));
+    free(db);
+    free(set);
+}
+
 dt_status dt_plan_name(dt_plan *p, const char *path) {
     *p = (dt_plan){.out = dt_xstrdup(path)};
     for (size_t n = strlen(p->out); n > 1 && p->out[n - 1] == '/'; n--) p->out[n - 1] = '\0';
@@ -95,18 +124,24 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
                        "%s: a pattern has one number, in the file's name: "
                        "name-{000000..000003}.tar, name-%%06d.tar or name-{}.tar",
                        p->out);
+    DT_TRY(name_files(p, &number));
+    name_catalog(p);
     return DT_OK;
 }
 
-// One that the pattern could have made.
 bool dt_plan_belongs(const dt_plan *p, const char *name) {
+    if (p->format->one_file || !find_number(base_of(p->out)).is_range)
+        return dt_plan_resembles(p, name);
+    for (size_t i = 0; i < p->n_shards; i++)
+        if (strcmp(name, p->name[i]) == 0) return true;
+    return false;
+}
+
+bool dt_plan_resembles(const dt_plan *p, const char *name) {
     if (p->format->one_file) return true;
     const char *base = base_of(p->out);
     number_place number = find_number(base);
     if (number.digits == 0) return strcmp(name, base) == 0;
-    for (size_t i = 0; number.is_range && i < p->n_shards; i++)
-        if (strcmp(name, p->name[i]) == 0) return true;
-    if (number.is_range && p->n_shards > 0) return false;
     const char *tail = base + number.at + number.length;
     size_t n = strlen(name), n_tail = strlen(tail);
     if (n <= number.at + n_tail || strncmp(name, base, number.at) != 0) return false;
@@ -178,33 +213,19 @@ static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_
     return first;
 }
 
-static dt_status name_one(dt_plan *p, const dt_pack_opts *o) {
+static dt_status check_limits(const dt_plan *p, const dt_raw *raw, const dt_pack_opts *o,
+                              bool is_range) {
+    if ((o->shard_bytes || o->shard_records) && is_range)
+        return dt_fail(DT_E_USAGE,
+                       "%s: the pattern says how many shards; with --shard-size or --shard-records "
+                       "write name-%%06d.tar",
+                       p->out);
     if (o->shard_bytes || o->shard_records)
         return dt_fail(
             DT_E_USAGE,
             "%s: one file; --shard-size and --shard-records want a pattern, name-%%06d.tar",
             p->out);
-    p->name = dt_xcalloc(1, sizeof *p->name);
-    p->name[0] = dt_xstrdup(p->format->one_file ? "data.mdb" : base_of(p->out));
-    p->n_shards = 1;
-    p->pattern = dt_xstrdup(p->out);
-    return DT_OK;
-}
-
-static dt_status name_range(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o) {
-    if (o->shard_bytes || o->shard_records)
-        return dt_fail(DT_E_USAGE,
-                       "%s: the pattern says how many shards; with --shard-size or --shard-records "
-                       "write name-%%06d.tar",
-                       p->out);
-    DT_TRY(dt_expand_shards(p->out, &p->name, &p->n_shards));
-    for (size_t i = 0; i < p->n_shards; i++) {
-        char *full = p->name[i];
-        p->name[i] = dt_xstrdup(base_of(full));
-        free(full);
-    }
-    p->pattern = dt_xstrdup(p->out);
-    if (p->n_shards > raw->n)
+    if (is_range && p->n_shards > raw->n)
         return dt_fail(DT_E_USAGE, "%s: %zu shards for %zu records", p->out, p->n_shards, raw->n);
     return DT_OK;
 }
@@ -222,9 +243,8 @@ static void name_numbered(dt_plan *p, const number_place *number) {
 
 static dt_status make_shards(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, size_t **first) {
     number_place number = find_number(base_of(p->out));
-    if (p->format->one_file || number.digits == 0) DT_TRY(name_one(p, o));
-    if (p->n_shards == 0 && number.is_range) DT_TRY(name_range(p, raw, o));
     if (p->n_shards > 0) {
+        DT_TRY(check_limits(p, raw, o, number.is_range && !p->format->one_file));
         *first = equal_shards(raw->n, p->n_shards);
         return DT_OK;
     }
@@ -283,9 +303,6 @@ dt_status dt_plan_make(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, boo
     DT_TRY(make_shards(p, raw, o, &first));
     make_chunks(p, raw, first, keeps_bytes);
     free(first);
-    char *db = dt_catalog_db_path(p->pattern);
-    p->catalog = dt_xprintf("%s/%s", p->folder, base_of(db));
-    free(db);
     return DT_OK;
 }
 

@@ -33,13 +33,16 @@ typedef struct dt_plan {
 // keeps_bytes: large members need not be in memory. DT_E_USAGE: OUT, or options that do not go together.
 dt_status dt_plan_make(dt_plan *out, const dt_raw *raw, const dt_pack_opts *o, bool keeps_bytes);
 void dt_plan_fini(dt_plan *p);
-// OUT alone: format, out, folder, partial; for what must be known before the source is read.
+// OUT alone: format, out, folder, partial, catalog, and names unless shards are numbered as they come; for what
+// must be known before the source is read. dt_plan_make goes on with it.
 dt_status dt_plan_name(dt_plan *out, const char *path);
 // Files in the folder that belong to a set of this name, whichever made it (of other shard counts too):
 // heap list of names.
 dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n);
 // Whether a set of this name has such a data file.
 bool dt_plan_belongs(const dt_plan *p, const char *name);
+// The same of another number of shards: {0..5} for {0..2}.
+bool dt_plan_resembles(const dt_plan *p, const char *name);
 // Of the existing, an index, the catalog or a lock: made from the data or for it, and nothing without it.
 bool dt_plan_is_companion(const dt_plan *p, const char *name);
 

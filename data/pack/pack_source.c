@@ -19,9 +19,10 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-static bool ends_with(const char *s, const char *tail) {
+static bool ends_with(const char *s, const char *tail) { // but for slashes
     size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcasecmp(s + n - k, tail) == 0;
+    while (n > 1 && s[n - 1] == '/') n--;
+    return n >= k && strncasecmp(s + n - k, tail, k) == 0;
 }
 
 // A scan that was kept beside a tar is no sign; what pack has written is.
@@ -71,7 +72,7 @@ static dt_status tar_is_set(const char *path, bool *out) {
 static bool is_of_out(const dt_plan *out, const char *path) {
     const char *base = strrchr(path, '/');
     struct stat a, b;
-    if (!base || !dt_plan_belongs(out, base + 1)) return false;
+    if (!base || !dt_plan_resembles(out, base + 1)) return false;
     char *folder = dt_xprintf("%.*s", (int)(base - path), path);
     bool same = stat(folder, &a) == 0 && stat(out->folder, &b) == 0 && a.st_ino == b.st_ino &&
                 a.st_dev == b.st_dev;
@@ -91,8 +92,8 @@ static dt_status check_alone(const char *folder, const char *shard) {
     return DT_E_DATA;
 }
 
-// *only_out: there is nothing in it but what an earlier pack has made.
-static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan, bool *only_out) {
+// What an earlier pack has made there is a set that is renewed in place, unless it lies beside what it was made of.
+static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan) {
     dt_found_list l = {0};
     dt_set_item item = {.path = path, .weight = 1};
     dt_status st = dt_collect(&l, &item, 0);
@@ -105,8 +106,10 @@ static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan
         else
             items[n++] = (dt_set_item){.path = l.f[i].path, .name = l.f[i].name};
     }
-    *only_out = n == 0 && n_out > 0;
-    if (n > 0) st = check_alone(path, items[0].path);
+    bool has_files = true;
+    if (st == DT_OK && n == 0 && n_out > 0) st = dt_raw_holds_files(path, &has_files);
+    if (st == DT_OK && !has_files) st = dt_set_open(out, &path, 1);
+    if (st == DT_OK && n > 0) st = check_alone(path, items[0].path);
     if (st == DT_OK && n > 0)
         st = n_out ? dt_set_open_items(out, items, n, NULL) : dt_set_open(out, &path, 1);
     free(items);
@@ -135,11 +138,16 @@ static dt_status path_is_set(const char *path, bool *out) {
     return *out ? DT_OK : tar_is_set(path, out);
 }
 
-dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan, bool *only_out) {
+bool dt_pack_source_is_out(const dt_set *s, const dt_plan *plan) {
+    for (uint32_t i = 0; i < s->catalog->n_shards; i++)
+        if (is_of_out(plan, s->catalog->shards[i].path)) return true;
+    return false;
+}
+
+dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan) {
     bool is_set = false;
     *out = NULL;
-    *only_out = false;
     DT_TRY(path_is_set(path, &is_set));
     if (is_set) return dt_set_open(out, &path, 1);
-    return dt_io_is_dir(path) ? open_folder(out, path, plan, only_out) : DT_OK;
+    return dt_io_is_dir(path) ? open_folder(out, path, plan) : DT_OK;
 }

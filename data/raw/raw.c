@@ -304,12 +304,11 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     dt_raw *r = f->raw;
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
     if (!set && o->key_by_shard)
-        return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards%s%s",
-                       source, o->beside ? ", and there is none " : "", o->beside ? o->beside : "");
+        return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards", source);
     DT_TRY(set ? dt_raw_find_records(f, set, o->key_by_shard) : find_items(f, source, table));
     if (r->n == 0)
-        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)%s%s", source,
-                       r->n_ignored, r->n_empty, o->beside ? " " : "", o->beside ? o->beside : "");
+        return dt_fail(DT_E_DATA, "%s: holds no data files (%zu others, %zu empty)", source,
+                       r->n_ignored, r->n_empty);
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->n_rows = r->n;
     if (r->kind != DT_RAW_SET)
@@ -337,6 +336,16 @@ dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog 
     free(f.list_row);
     dt_table_fini(&table);
     if (st != DT_OK) dt_raw_fini(out);
+    return st;
+}
+
+dt_status dt_raw_holds_files(const char *folder, bool *yes) {
+    dt_raw r = {.root_fd = -1};
+    dt_raw_found f = {.raw = &r};
+    dt_arena_init(&r.arena);
+    dt_status st = dt_raw_find_folder(&f, folder);
+    *yes = r.n > 0;
+    dt_raw_fini(&r);
     return st;
 }
 

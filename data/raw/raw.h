@@ -85,7 +85,6 @@ typedef struct dt_raw_opts {
     bool sorted;       // records of a set by key too
     bool key_by_shard; // of a set: each key gets its shard's name in front, "photos-000003/000017"
     const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
-    const char *beside; // what a folder without raw files holds, for the message of that; or NULL
 } dt_raw_opts;
 
 // The raw files of a folder, a list or a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
@@ -94,6 +93,8 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o);
 dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
                               const dt_raw_opts *o);
 void dt_raw_fini(dt_raw *r);
+// Whether a folder has any.
+dt_status dt_raw_holds_files(const char *folder, bool *yes);
 
 // Where the item is, for messages and lineage: "folder/a/b.jpg", "set.tar: a/b.jpg". Heap.
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item);

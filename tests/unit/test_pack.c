@@ -273,6 +273,44 @@ static void a_catalog_of_another_set_stays(void **state) {
     assert_true(complete(fixture_path("sole.tar")));
 }
 
+static int renew(const char *source, const char *out, int kill_at) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        char spec[32];
+        snprintf(spec, sizeof spec, "io:%d:kill", kill_at);
+        if (kill_at > 0) dt_failpoint_set(spec);
+        dt_pack_opts o = {
+            .source = source, .out = out, .where = "bytes > 1", .overwrite = true, .n_threads = 1};
+        _exit(dt_data_pack(&o));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Its source is what it replaces: of a half that was put in place nothing is lost, whoever reads what there is.
+static void a_set_renewed_in_place_is_killed_anywhere(void **state) {
+    static const char *const SOURCES[] = {"renew/r-*.tar", "renew", "renew/r-{0..1}.tar"};
+    const char *out = fixture_path("renew/r-{0..1}.tar");
+    const int n_last = 30; // calls that put files in place, and some before
+    fixture_pack(raw, out);
+    dt_failpoint_set("io:1000000:kill");
+    dt_pack_opts whole = {
+        .source = out, .out = out, .where = "bytes > 1", .overwrite = true, .n_threads = 1};
+    assert_int_equal(dt_data_pack(&whole), DT_OK);
+    int n_calls = (int)dt_failpoint_count(), n_half = 0;
+    dt_failpoint_set(NULL);
+    for (int n = n_calls - n_last; n <= n_calls; n++) {
+        const char *source = fixture_path(SOURCES[n % 3]);
+        assert_int_equal(renew(source, out, n), -1);
+        n_half += !dt_io_exists(fixture_path("renew/r-0.tar"));
+        assert_int_equal(renew(source, out, 0), DT_OK);
+        if (!complete(out)) fail_msg("killed at %d of %d, from %s", n, n_calls, source);
+        assert_false(dt_io_exists(fixture_path("renew/r.tar.partial")));
+    }
+    assert_true(n_half > 3);
+}
+
 static const char *in_folder(const char *folder, const char *name) {
     return dt_arena_printf(&fixture_arena, "%s/%s", folder, name);
 }
@@ -559,17 +597,16 @@ static void a_set_beside_its_shards(void **state) {
                          DT_OK);
         if (k == 1) assert_int_equal(dt_io_remove_tree(fixture_path("shards/a-1.tar")), DT_OK);
     }
-    // renewed in place: by its pattern, and by its folder a line that says so
-    dt_pack_opts o = {.source = folder, .out = shards, .where = "bytes > 1", .overwrite = true};
+    // renewed in place: by its folder, and by its pattern
+    dt_pack_opts o = {.source = folder, .out = shards, .where = "bytes > 1"};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "pack with --overwrite"));
+    o.overwrite = true;
     for (int k = 0; k < 2; k++) {
-        assert_int_equal(dt_data_pack(&o), k ? DT_E_USAGE : DT_E_DATA);
-        assert_non_null(strstr(dt_error_message(), "SRC is the pattern of its shards"));
+        if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
         assert_int_equal(count_records(shards), 12);
-        o.key_by_shard = true;
+        o.source = shards;
     }
-    o.source = shards;
-    assert_int_equal(dt_data_pack(&o), DT_OK);
-    assert_int_equal(count_records(shards), 12);
     assert_int_equal(dt_io_remove_tree(folder), DT_OK);
 }
 
@@ -671,6 +708,7 @@ int main(void) {
         cmocka_unit_test(awkward_names_keep_one_order),
         cmocka_unit_test(a_set_beside_its_files),
         cmocka_unit_test(a_set_beside_its_shards),
+        cmocka_unit_test(a_set_renewed_in_place_is_killed_anywhere),
         cmocka_unit_test(what_is_left_out_is_told),
         cmocka_unit_test(one_number_a_pattern),
         cmocka_unit_test(patterns),
