@@ -126,9 +126,9 @@ void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_byt
         return;
     }
     memcpy(c->data + at, bytes, n_bytes);
-    __atomic_store_n(&c->index[entry], at + FIRST_PLACE, __ATOMIC_RELEASE);
-    __atomic_fetch_add(&c->head->n_entries, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&c->head->n_entries, 1, __ATOMIC_RELAXED); // before others find it
     __atomic_fetch_add(&c->head->n_bytes, n_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&c->index[entry], at + FIRST_PLACE, __ATOMIC_RELEASE);
 }
 
 void dt_cache_get_usage(const dt_cache *c, dt_cache_usage *out) {

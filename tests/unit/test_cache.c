@@ -481,8 +481,8 @@ static void batches_do_not_depend_on_the_cache(void **state) {
         assert_int_equal(t.cache.full, small);
         assert_true(t.cache.n_entries > 0 && t.cache.n_bytes > 0);
         assert_int_equal(t.cache.n_hits + t.cache.n_misses, t.stage[DT_STAGE_DECODE].items);
-        // 42 records of each kind train: read once, and a few twice by workers at the same time
-        if (!small && k != 6) assert_true(t.cache.n_misses >= 84 && t.cache.n_misses < 140);
+        // 42 records of each kind train: read once, not in each epoch, and some by several workers at a time
+        if (!small && k != 6) assert_in_range(t.cache.n_misses, 84, 3 * 84 - 1);
         if (k == 6) assert_true(t.cache.n_misses < 40); // an earlier run's
         if (small) assert_true(t.cache.n_hits > 20 && t.cache.n_misses > 500);
         free(extra);

@@ -160,19 +160,20 @@ static void slots_and_workers_change(void **state) {
     assert_int_equal(after.n_workers, after.max_workers);
     assert_int_equal(after.ring_slots, before.ring_slots + 1);
     // a consumer that takes nothing blocks the workers, and all slots fill
-    double end = dt_clock_s() + 10;
+    double end = dt_clock_s() + 20;
     do {
         usleep(1000);
         s->stats(s, &after);
     } while (after.batches.depth < after.ring_slots && dt_clock_s() < end);
     assert_int_equal(after.batches.depth, after.ring_slots);
     assert_true(after.ring_bytes > before.ring_bytes); // by a worker, in its time
-    usleep(20000);
-    take_step(d, s, 0);
-    do {
+    // it counts when it ends, for those that were asleep by then
+    end = dt_clock_s() + 20;
+    for (int64_t step = 0; after.blocked_s == 0 && dt_clock_s() < end; step++) {
+        take_step(d, s, step);
         usleep(1000);
         s->stats(s, &after);
-    } while (after.blocked_s == 0 && dt_clock_s() < end);
+    }
     assert_true(after.blocked_s > 0);
     s->close(s);
     d->close(d);

@@ -461,7 +461,7 @@ static void test_missing_peer(void **state) {
     dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
     double begin = dt_clock_s();
     assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
-    assert_true(f.aborted && dt_clock_s() - begin < 5);
+    assert_true(f.aborted && dt_clock_s() - begin < 30); // not the ranks' usual deadline
     assert_non_null(strstr(dt_error_message(), "did not finish within"));
     b->destroy(b);
 }
