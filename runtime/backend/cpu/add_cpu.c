@@ -1,7 +1,7 @@
 // add_cpu.c: y = a + b. b has a's shape (then any layout, in place) or lacks leading dimensions and is
 // added to each of the `outer` slices of a (DENSE). b may be f32 beside a bf16 a: a parameter.
 //
-// Backward sums dy over the leading dimensions into b's gradient: threads divide the columns, each
+// Backward sums dy over the leading dimensions, and adds that to b's gradient: threads divide the columns, each
 // adds the slices in order, so the bits do not depend on the thread count.
 #include "backend/cpu/own_kernel.h"
 
@@ -93,7 +93,8 @@ static dt_status prepare_backward(dt_site *s) {
     st->outer = st->inner ? dt_shape_elements(&dy->shape) / st->inner : 0;
     st->sum_type = db->dtype;
     st->sum_is_grad = db->kind == DT_V_GRAD;
-    if (db->dtype == DT_BF16) s->scratch_bytes = (size_t)st->inner * sizeof(float);
+    if (db->dtype == DT_BF16 || st->sum_is_grad)
+        s->scratch_bytes = (size_t)st->inner * sizeof(float);
     return DT_OK;
 }
 
@@ -101,19 +102,20 @@ typedef struct sum_call {
     const add_state *st;
     float *sum;
     void *narrow; // bf16 result, or NULL
+    float *there; // what the sum is added to when it is complete, or NULL
     const void *dy;
-    bool accumulate;
 } sum_call;
 
 static void sum_range(const void *ctx, int64_t begin, int64_t end) {
     const sum_call *c = ctx;
     const add_state *st = c->st;
     float *sum = c->sum + begin;
-    if (!c->accumulate) memset(sum, 0, (size_t)(end - begin) * sizeof(float));
+    memset(sum, 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t o = 0; o < st->outer; o++)
         st->simd->accumulate[st->type](sum, dt_row_at(st->type, c->dy, o * st->inner + begin),
                                        end - begin);
     if (c->narrow) st->simd->to_bf16((uint16_t *)c->narrow + begin, sum, end - begin);
+    if (c->there) st->simd->accumulate[DT_ROW_F32](c->there + begin, sum, end - begin);
 }
 
 static void run_backward(const dt_site *s, const dt_run *r) {
@@ -122,9 +124,12 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     if (r->out[0] && r->out[0] != dy)
         memcpy(r->out[0], dy, (size_t)(st->outer * st->inner) * dt_row_size(st->type));
     if (!r->out[1]) return;
-    bool narrow = st->sum_type == DT_BF16;
-    sum_call c = {st, narrow ? r->scratch : r->out[1], narrow ? r->out[1] : NULL, dy,
-                  st->sum_is_grad && (r->accumulate >> 1 & 1)};
+    const bool narrow = st->sum_type == DT_BF16, adds = st->sum_is_grad && r->accumulate >> 1 & 1;
+    sum_call c = {.st = st,
+                  .sum = narrow || adds ? r->scratch : r->out[1],
+                  .narrow = narrow ? r->out[1] : NULL,
+                  .there = adds ? r->out[1] : NULL,
+                  .dy = dy};
     dt_own_ranges(s->threads, st->inner, sum_range, &c);
 }
 

@@ -1,6 +1,8 @@
-// embedding_cpu.c: rows of a table (V,D) by ids, and the gradient: rows of dy added into the table's,
-// in the order of the ids, by one thread, so that repeated ids give the same bits always. An id outside
-// the table gives zeros and no gradient (a step cannot fail; the loader checks ids).
+// embedding_cpu.c: rows of a table (V,D) by ids, and the table's gradient: for each id the sum of the rows of dy at its
+// places, in their order, which is then added to what is there. That is the order on CUDA too: the same bits in f32, always,
+// and two gradients that are accumulated have the bits of the two added. One thread; the places of an id are a list,
+// found in one pass over the ids. An id outside the table gives zeros and no gradient (a step cannot fail; the
+// loader checks ids).
 #include "backend/cpu/own_kernel.h"
 
 #include <string.h>
@@ -48,7 +50,22 @@ static void run_forward(const dt_site *s, const dt_run *r) {
 
 static dt_status prepare_backward(dt_site *s) {
     embedding_state *st = dt_own_prepare(s, sizeof(*st));
-    return read(s, st, dt_site_in(s, 0), dt_site_out(s, 1), dt_site_in(s, dt_pos_grad(s, 0)));
+    DT_TRY(read(s, st, dt_site_in(s, 0), dt_site_out(s, 1), dt_site_in(s, dt_pos_grad(s, 0))));
+    if (st->n_ids > INT32_MAX) return dt_own_fail(s, "has more places than an i32 counts");
+    s->scratch_bytes = (size_t)st->width * sizeof(float) +
+                       (size_t)(st->n_rows + st->n_ids) * sizeof(int32_t); // sum, first, next
+    return DT_OK;
+}
+
+// first[id]: the id's first place, next[i]: the place behind place i with the same id; -1: none.
+static void list_places(const embedding_state *st, const int32_t *ids, int32_t *first,
+                        int32_t *next) {
+    for (int64_t v = 0; v < st->n_rows; v++) first[v] = -1;
+    for (int64_t i = st->n_ids - 1; i >= 0; i--) {
+        if (ids[i] < 0 || ids[i] >= st->n_rows) continue;
+        next[i] = first[ids[i]];
+        first[ids[i]] = (int32_t)i;
+    }
 }
 
 static void run_backward(const dt_site *s, const dt_run *r) {
@@ -56,12 +73,18 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     const int32_t *ids = r->in[0];
     const void *dy = r->in[dt_pos_grad(s, 0)];
     float *table = r->out[1];
+    float *sum = r->scratch;
+    int32_t *first = (int32_t *)(sum + st->width), *next = first + st->n_rows;
     if (!(r->accumulate >> 1 & 1))
         memset(table, 0, (size_t)(st->n_rows * st->width) * sizeof(float));
-    for (int64_t i = 0; i < st->n_ids; i++)
-        if (ids[i] >= 0 && ids[i] < st->n_rows)
-            st->simd->accumulate[st->type](table + ids[i] * st->width,
-                                           dt_row_at(st->type, dy, i * st->width), st->width);
+    list_places(st, ids, first, next);
+    for (int64_t v = 0; v < st->n_rows; v++) {
+        if (first[v] < 0) continue;
+        memset(sum, 0, (size_t)st->width * sizeof(float));
+        for (int32_t i = first[v]; i >= 0; i = next[i])
+            st->simd->accumulate[st->type](sum, dt_row_at(st->type, dy, i * st->width), st->width);
+        st->simd->accumulate[DT_ROW_F32](table + v * st->width, sum, st->width);
+    }
 }
 
 const dt_kernel dt_cpu_embedding = {prepare_forward, run_forward, dt_own_destroy};
