@@ -6,7 +6,12 @@
 #   need_mpi               ends the test as skipped where there are no ranks
 #   mpi NP COMMAND …       on NP ranks
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
-#   wait_for_step RUN      returns when the run's metrics show a step
+#   wait_until COMMAND …   returns when COMMAND succeeds; the test fails where $pid has ended or minutes have gone
+#   wait_for_step RUN      returns when the metrics of the run, which is $pid, show a step
+#   have_stopped N         true when the N ranks of the launcher $pid (0: $pid itself) have stopped themselves, as
+#                          DTRAIN_FAILPOINT=step:10:stop makes them do: what is done to them then is done in mid-training,
+#                          on a machine of any speed. Their ids are ${stopped[@]}; kill -CONT lets them go on
+#   is_pending SIGNAL PID  true when it was sent to PID and not answered yet
 #   children PID           its child processes in one line; fails when it is gone
 #   hash RUN               of the last checkpoint's weights
 #   sanitized              true for a program built with AddressSanitizer or ThreadSanitizer
@@ -19,6 +24,7 @@ clean_up() {
     local pids
     pids=$(jobs -p)
     [ -z "$pids" ] || kill $pids 2>/dev/null || true
+    [ -z "$pids" ] || kill -CONT $pids 2>/dev/null || true
     wait 2>/dev/null || true
     rm -rf "$work"
 }
@@ -74,6 +80,7 @@ train:
 eval: {every: 1000000 steps}
 checkpoint: {every: 1000000 steps, keep: 3}
 metrics: {every: 10 steps, sinks: [terminal, jsonl]}
+comm: {timeout: 600}
 YAML
     echo "$1/small.yaml"
 }
@@ -82,16 +89,32 @@ train() {
     "$DTRAIN" "$config" "$@" >"$work/out" 2>"$work/log" || fail "exit $? of: dtrain $*"
 }
 
-wait_for_step() {
-    local i
-    for i in $(seq 600); do
-        grep -qs '"step":[0-9]' "$work/runs/$1/metrics.jsonl" && return
-        sleep 0.05
+wait_until() { # minutes are for what hangs
+    local begin=$SECONDS
+    until "$@"; do
+        kill -0 "$pid" 2>/dev/null || fail "ended before: $*"
+        [ $((SECONDS - begin)) -le 300 ] || fail "not in five minutes: $*"
+        sleep 0.02
     done
-    fail "run $1 made no step in 30 s"
 }
 
+wait_for_step() { wait_until grep -qs '"step":[0-9]' "$work/runs/$1/metrics.jsonl"; }
+
 children() { cat "/proc/$1/task/$1/children"; }
+
+have_stopped() {
+    local p list=$pid
+    [ "$1" = 0 ] || list=$(children "$pid" 2>/dev/null) || return 1
+    read -ra stopped <<<"$list"
+    [ "$1" = 0 ] || [ ${#stopped[@]} = "$1" ] || return 1
+    for p in "${stopped[@]}"; do grep -qs '^State:.T' "/proc/$p/status" || return 1; done
+}
+
+is_pending() { # in the mask of those sent to the whole process
+    local mask
+    mask=$(sed -n 's/^ShdPnd:\t*/0x/p' "/proc/$2/status" 2>/dev/null)
+    ((${mask:-0} >> ($(kill -l "$1") - 1) & 1))
+}
 
 hash() { # RUN directory: hash of the newest checkpoint's weights
     local newest

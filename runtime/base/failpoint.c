@@ -16,8 +16,18 @@
 #include <unistd.h>
 
 enum { MAX_POINTS = 8, MAX_SCOPES = 8, NAME_BYTES = 32 };
-typedef enum action { ACT_EIO, ACT_ENOSPC, ACT_SHORT, ACT_KILL, ACT_COUNT } action;
-static const char *const action_names[] = {"eio", "enospc", "short", "kill", "count"};
+typedef enum action {
+    ACT_EIO,
+    ACT_ENOSPC,
+    ACT_SHORT,
+    ACT_KILL,
+    ACT_COUNT,
+    ACT_STOP,
+    ACT_HANG,
+    N_ACTIONS
+} action;
+static const char *const action_names[] = {"eio",   "enospc", "short", "kill",
+                                           "count", "stop",   "hang"};
 
 typedef struct point {
     char name[NAME_BYTES];
@@ -49,7 +59,7 @@ static dt_status parse_point(point *p, const char *spec, size_t n) {
     memcpy(p->name, text, strlen(text) + 1);
     p->at = strtoull(number, &end, 10);
     if (end == number || *end) goto bad;
-    for (size_t i = 0; i < sizeof action_names / sizeof *action_names; i++)
+    for (int i = 0; i < N_ACTIONS; i++)
         if (strcmp(word, action_names[i]) == 0) {
             p->what = (action)i;
             return DT_OK;
@@ -58,7 +68,7 @@ bad:
     return dt_fail(
         DT_E_USAGE,
         "failpoint '%.*s': expected NAME:N:ACTION with ACTION one of eio, enospc, short, "
-        "kill, count",
+        "kill, count, stop, hang",
         (int)(n < 100 ? n : 100), spec);
 }
 
@@ -96,7 +106,13 @@ static int visit(point *p) {
         kill(getpid(), SIGKILL);
         for (;;) pause();
     }
+    if (p->what == ACT_STOP) raise(SIGSTOP);
     return (int)p->what;
+}
+
+// What the others must not wait for, behind the lock.
+static void hang_up(int act) {
+    while (act == ACT_HANG) pause();
 }
 
 static bool in_scope(const char *name) {
@@ -117,6 +133,7 @@ int failpoint_visit_io(void) {
             if (act >= 0) fired = act;
         }
     pthread_mutex_unlock(&mutex);
+    hang_up(fired);
     switch (fired) {
     case ACT_EIO:
         return EIO;
@@ -132,12 +149,16 @@ int failpoint_visit_io(void) {
 bool dt_failpoint(const char *name) {
     pthread_once(&from_env, read_environment);
     if (!atomic_load_explicit(&armed, memory_order_relaxed)) return false;
-    bool fired = false;
+    int fired = -1;
     pthread_mutex_lock(&mutex);
     for (int i = 0; i < n_points; i++)
-        if (strcmp(points[i].name, name) == 0) fired |= visit(&points[i]) >= 0;
+        if (strcmp(points[i].name, name) == 0) {
+            int act = visit(&points[i]);
+            if (act >= 0) fired = act;
+        }
     pthread_mutex_unlock(&mutex);
-    return fired;
+    hang_up(fired);
+    return fired >= 0;
 }
 
 uint64_t dt_failpoint_count(void) {

@@ -4,9 +4,11 @@
 // from now (1-based, over open, write, fsync, rename, unlink, mkdir, truncate, close) do ACTION:
 //   eio | enospc   fail with that errno          short   write half, then ENOSPC
 //   kill           raise SIGKILL before the call  count   do nothing, only count
+//   stop           raise SIGSTOP: the process goes on at SIGCONT    hang   this thread goes no further
 // A scope may be named instead of "io" ("ckpt:3:eio"): only calls between dt_io_scope_push("ckpt")
 // and pop on that thread count. Named points that are not I/O use dt_failpoint("name"):
-// "name:N:ACTION" -> true on its N-th visit.
+// "name:N:ACTION" -> true on its N-th visit. "step" is visited after each step of training: what a test does to a run
+// that has stopped there comes in the middle, on a machine of any speed.
 #ifndef DT_BASE_FAILPOINT_H
 #define DT_BASE_FAILPOINT_H
 

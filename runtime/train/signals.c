@@ -32,19 +32,23 @@ static double seconds(const struct timespec *t) {
     return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
 }
 
+// What comes with the first SIGINT is dropped behind a sleep: by the clock, two that came at once would be apart where
+// this thread is not scheduled between them.
 static void on_signal(int sig) {
-    static struct timespec interrupted; // by the first SIGINT
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    static bool interrupted;
     if (!atomic_load(&pending)) {
-        since = now;
+        clock_gettime(CLOCK_MONOTONIC, &since);
         atomic_store(&pending, sig);
     }
     if (sig != SIGINT) return;
-    if (!interrupted.tv_sec && !interrupted.tv_nsec)
-        interrupted = now;
-    else if (seconds(&now) - seconds(&interrupted) > DT_SIGNALS_APART_S)
-        _exit(128 + SIGINT);
+    if (interrupted) _exit(128 + SIGINT);
+    interrupted = true;
+    struct timespec rest = {.tv_nsec = (long)(DT_SIGNALS_APART_S * 1e9)};
+    while (nanosleep(&rest, &rest) != 0) continue;
+    struct sigaction a;
+    sigaction(SIGINT, NULL, &a);
+    signal(SIGINT, SIG_IGN); // and what is pending is none
+    sigaction(SIGINT, &a, NULL);
 }
 
 static void *take_signals(void *set) {

@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -566,6 +567,7 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     if (r->skipped) note_skipped(t, r);
     record_step(t, r, rate_at(t, r->step), step_s);
     watch_source(t);
+    (void)dt_failpoint("step");
     return DT_OK;
 }
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# SIGTERM, SIGINT, SIGUSR1 and SIGHUP to a process, SIGUSR1 to mpirun, SIGUSR1 to one rank of two: the step is
-# finished, the state saved, exit 75; the same command again ends with the undisturbed run's weights.
+# SIGTERM, SIGINT, SIGUSR1 and SIGHUP to a process, SIGUSR1 to mpirun, SIGTERM to one rank of two: the step is
+# finished, the state saved, exit 75; the same command again ends with the undisturbed run's weights. A run stops
+# itself in mid-training and goes on when its signal waits for it: so none comes too late.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
 small_data "$work"
 config=$(small_config "$work")
-common=(train.global_batch=8 train.max_steps="${STEPS:-120}" checkpoint.every="100000 steps")
+common=(train.global_batch=8 train.max_steps="${STEPS:-60}" checkpoint.every="100000 steps")
 
 calm() { # run, launcher …
     local run=$1
@@ -13,18 +14,28 @@ calm() { # run, launcher …
     "$@" "$DTRAIN" "$config" "${common[@]}" run.name="$run" >/dev/null 2>"$work/log" || fail "exit $? of $run"
     hash "$work/runs/$run"
 }
-stop_and_resume() { # run, signal, whom (launcher or rank), weights that must come out, launcher …
-    local run=$1 signal=$2 whom=$3 want=$4 pid rc=0 target
-    shift 4
-    "$@" "$DTRAIN" "$config" "${common[@]}" run.name="$run" >/dev/null 2>"$work/log" &
+background() { # failpoint, run, launcher …
+    local point=$1 run=$2
+    shift 2
+    DTRAIN_FAILPOINT=$point "$@" "$DTRAIN" "$config" "${common[@]}" run.name="$run" >/dev/null 2>"$work/log" &
     pid=$!
-    wait_for_step "$run"
-    target=$pid
-    # the ranks of a launcher are its children
-    [ "$whom" = launcher ] || target=$(cut -d' ' -f1 "/proc/$pid/task/$pid/children")
-    kill "-$signal" "$target"
+}
+end() { # exit code, what was sent
+    local rc=0
     wait $pid || rc=$?
-    [ $rc = 75 ] || fail "SIG$signal to $whom of $run gave exit $rc, not 75"
+    [ $rc = "$1" ] || fail "$2: exit $rc, not $1"
+}
+stop_and_resume() { # run, signal, whom (process, launcher or its rank), weights that must come out, launcher …
+    local run=$1 signal=$2 whom=$3 want=$4 p asked
+    shift 4
+    background step:10:stop "$run" "$@"
+    wait_until have_stopped $([ "$whom" = process ] && echo 0 || echo 2)
+    asked=("${stopped[@]}")
+    [ "$whom" != rank ] || asked=("${stopped[0]}")
+    if [ "$whom" = launcher ]; then kill "-$signal" $pid; else kill "-$signal" "${asked[@]}"; fi
+    for p in "${asked[@]}"; do wait_until is_pending "$signal" "$p"; done
+    kill -CONT "${stopped[@]}"
+    end 75 "SIG$signal to $whom of $run"
     grep -q 'stopped after step' "$work/runs/$run/log" || fail "$run: its log does not say that it was stopped"
     [ "$(calm "$run" "$@")" = "$want" ] || fail "$run: other weights after resuming"
     echo "SIG$signal to $run: exit 75, resumed to the same weights"
@@ -32,7 +43,7 @@ stop_and_resume() { # run, signal, whom (launcher or rank), weights that must co
 
 want=$(calm calm env)
 for signal in TERM INT USR1; do
-    stop_and_resume "process-$signal" $signal launcher "$want" env
+    stop_and_resume "process-$signal" $signal process "$want" env
 done
 
 # no thread that computes may take one: generated matrix products use the stack pointer as a register, and a
@@ -40,45 +51,43 @@ done
 takers() { # PID: names of its threads that do not block SIGTERM (15)
     local t mask
     for t in "/proc/$1/task/"*; do
-        mask=$(sed -n 's/^SigBlk:\t*/0x/p' "$t/status" 2>/dev/null)
-        [ -n "$mask" ] || continue # it has just ended
+        mask=$(sed -n 's/^SigBlk:\t*/0x/p' "$t/status")
         (( mask >> 14 & 1 )) || cat "$t/comm"
     done
 }
-"$DTRAIN" "$config" "${common[@]}" run.name=masks >/dev/null 2>"$work/log" &
-pid=$!
-wait_for_step masks
+background step:10:stop masks env --default-signal=HUP # nohup may be at work
+wait_until have_stopped 0
 got=$(takers $pid)
 [ "$got" = signals ] || fail "SIGTERM can come to these threads: ${got//$'\n'/, }"
 kill -HUP $pid
-rc=0
-wait $pid || rc=$?
-[ $rc = 75 ] || fail "SIGHUP to masks gave exit $rc, not 75"
+kill -CONT $pid
+end 75 "SIGHUP to masks"
 echo "one thread of its own takes signals; SIGHUP: exit 75"
 
-# SIGHUP that is ignored stays so; SIGINT twice at once is what timeout(1) makes of one; a second one later ends
-# the process, here in a step of many seconds
-begin() { # run, override …
-    (trap '' HUP; exec "$DTRAIN" "$config" "${common[@]}" run.name="$@" >/dev/null 2>"$work/log") &
-    pid=$!
-    until grep -qs signals "/proc/$pid/task/"*/comm; do sleep 0.02; done
-    kill -HUP $pid
-}
-end() { # exit code, what was sent
-    local rc=0
-    wait $pid || rc=$?
-    [ $rc = "$1" ] || fail "$2: exit $rc, not $1"
-}
-begin twice
+# SIGHUP that is ignored stays so
+background step:10:stop ignored env --ignore-signal=HUP
+wait_until have_stopped 0
+kill -HUP $pid
 kill -INT $pid
-kill -INT $pid 2>/dev/null || true
-end 75 "SIGINT in a row"
+kill -CONT $pid
+end 75 "SIGINT behind an ignored SIGHUP"
 grep -q 'by SIGINT' "$work/log" || fail "SIGHUP was ignored, and is said to have stopped it"
-begin later train.global_batch=52 train.micro_batch=52 data.fields.iris.size='[224,224]'
-kill -INT $pid
-sleep 0.4
-kill -INT $pid
-end 130 "a second SIGINT after 0.4 s"
+
+# SIGINT twice at once is what timeout(1) makes of one; one that comes later ends the process, here in a step without end
+takes_signals() { grep -qs signals "/proc/$pid/task/"*/comm; }
+for try in {1..20}; do
+    background step:1:hang "twice$try" env
+    wait_until takes_signals
+    begin=${EPOCHREALTIME/[.,]/}
+    kill -INT $pid $pid
+    [ $((${EPOCHREALTIME/[.,]/} - begin)) -gt 250000 ] || break
+    kill -KILL $pid # this script did not run between the two
+    wait $pid || true
+done
+sleep 0.6
+kill -0 $pid 2>/dev/null || end 75 "SIGINT twice at once"
+while kill -INT $pid 2>/dev/null; do sleep 0.4; done # one may still count as the first
+end 130 "SIGINT again"
 echo "a second SIGINT ends at once, unless it comes with the first"
 
 if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
@@ -87,21 +96,23 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     stop_and_resume mpirun USR1 launcher "$want" "${launcher[@]}"
     stop_and_resume rank TERM rank "$want" "${launcher[@]}"
 
-    # before step 0, while the ranks still find each other: kept, and answered after the first step
-    "${launcher[@]}" "$DTRAIN" "$config" "${common[@]}" run.name=early >/dev/null 2>"$work/log" &
-    pid=$!
-    both_ranks_know_mpi() {
-        local list pids p
-        list=$(children $pid) || fail "the job ended before its ranks found each other"
+    # before step 0, while the ranks still find each other: kept, and answered after the first step. Rank 0 waits for this
+    # script before it makes its first file
+    background io:1:stop early "${launcher[@]}"
+    both_know_mpi() {
+        local p list
+        list=$(children $pid 2>/dev/null) || return 1
         read -ra pids <<<"$list"
         [ ${#pids[@]} = 2 ] || return 1
         for p in "${pids[@]}"; do grep -qs dtrain_mpi "/proc/$p/maps" || return 1; done
     }
-    until both_ranks_know_mpi; do sleep 0.01; done
+    wait_until both_know_mpi
+    kill -STOP "${pids[@]}"
+    wait_until have_stopped 2
     kill -USR1 $pid
-    rc=0
-    wait $pid || rc=$?
-    [ $rc = 75 ] || fail "SIGUSR1 before step 0 gave exit $rc, not 75"
+    for p in "${pids[@]}"; do wait_until is_pending USR1 "$p"; done
+    while kill -CONT "${pids[@]}" 2>/dev/null; do sleep 0.05; done
+    end 75 "SIGUSR1 before step 0"
     [ "$(calm early "${launcher[@]}")" = "$want" ] || fail "early: other weights after resuming"
     echo "SIGUSR1 before step 0: exit 75, resumed to the same weights"
 
@@ -111,14 +122,19 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     theirs=$(mpi 1 sh -c 'cut -d" " -f6 "/proc/$PPID/stat"')
     [ "$theirs" != "$(session $$)" ] || fail "mpirun gets what the keyboard sends to the script"
     # and a script that is killed takes its ranks with it, which save
-    bash -c '. "$0/launch/mpi_env.sh"; mpi 2 "$@"' "$SOURCE" "$DTRAIN" "$config" "${common[@]}" run.name=orphan \
-        >/dev/null 2>"$work/log" &
-    pid=$!
-    wait_for_step orphan
-    kill -KILL $pid
-    wait $pid 2>/dev/null || true
-    for i in {1..200}; do grep -q 'by SIGUSR1; saved' "$work/log" && break; sleep 0.05; done
+    background step:10:stop orphan bash -c '. "$0/launch/mpi_env.sh"; mpi 2 "$@"' "$SOURCE"
+    script=$pid
+    has_launcher() { mpirun=$(children $script) && mpirun=${mpirun% } && [ -n "$mpirun" ]; }
+    wait_until has_launcher
+    pid=$mpirun
+    wait_until have_stopped 2
+    kill -KILL "$script"
+    wait "$script" 2>/dev/null || true
+    for p in "${stopped[@]}"; do wait_until is_pending USR1 "$p"; done
+    kill -CONT "${stopped[@]}"
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
     grep -q 'by SIGUSR1; saved' "$work/log" || fail "ranks went on without the script that started them"
+    echo "a script that is killed: its ranks save"
 
     # what all ranks know is said once, and said before the launcher ends the job
     rc=0

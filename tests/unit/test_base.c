@@ -23,6 +23,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,6 +354,27 @@ static void test_failpoint_kill(void **state) {
     check_file(file, "");
 }
 
+// It stops before the call, and makes it when it is let go on.
+static void test_failpoint_stop(void **state) {
+    const char *file = in_dir("stopped");
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd;
+        dt_failpoint_set("io:2:stop");
+        dt_io_create(&fd, file, false);
+        dt_io_write(fd, file, "x", 1);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    check_file(file, "");
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    check_file(file, "x");
+}
+
 // -- log -----------------------------------------------------------------------------------------
 static void test_log(void **state) {
     const char *file = in_dir("log");
@@ -598,6 +620,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_failpoint_short_write, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_scopes, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_kill, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_failpoint_stop, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_log, make_dir, remove_dir),
         cmocka_unit_test(test_queue),
         cmocka_unit_test(test_team),
