@@ -289,7 +289,8 @@ static dt_status run_piece(struct device_step *v, const piece *p) {
     return DT_OK;
 }
 
-// Once, on what the buffer holds, by all ranks in their first step. What it leaves in the slab is written anew.
+// Once, on what the buffer holds, by all ranks in their first step, and adding where a step does: a product that adds is
+// another kernel. What it leaves in the slab is written anew.
 static dt_status rehearse(struct device_step *v, int slab, int buffer) {
     struct dt_stepper *s = v->s;
     const bool wanted = v->captures && !v->rehearsed;
@@ -298,7 +299,11 @@ static dt_status rehearse(struct device_step *v, int slab, int buffer) {
     dt_exec_args args = {
         .device_step = &v->step->block, .stream = v->main, .grad = s->o.params->grads[slab]};
     dt_device_inputs_bind(&v->inputs[buffer], s->lanes[0].exec);
-    dt_exec_run(s->lanes[0].exec, &args);
+    const bool adds = !s->o.lanes->elastic && s->o.lanes->n_rank_leaves > 1;
+    for (int i = 0; i <= adds; i++) {
+        args.accumulate = i > 0;
+        dt_exec_run(s->lanes[0].exec, &args);
+    }
     if (!s->buckets) return DT_OK;
     double exposed_s = 0;
     dt_buckets_begin(s->buckets, s->lane_slabs);

@@ -10,6 +10,7 @@
 //   - queued copies must be from and to pinned memory, which must still be there when they run;
 //   - an own kernel's arguments must not point to ordinary host memory;
 //   - plans get tensors and workspaces aligned as the libraries were promised, and want: 16, 64 and 256 bytes;
+//   - a plan runs uncaptured before it is captured: libraries load a kernel when it is first run;
 //   - only the thread that chose the device makes calls (another one would be on device 0), except alloc_host;
 //   - while a stream is captured, what CUDA forbids fails as there (allocating, waiting, an unjoined fork).
 // A breach of these rules that CUDA would not report is printed and aborts the test.

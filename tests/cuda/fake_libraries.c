@@ -33,8 +33,11 @@ static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspac
 
 static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, int n_ptr,
                     void *workspace, void *st) {
-    const plan *p = plan_;
+    plan *p = plan_;
     if (!p->alive) return FAKE_INVALID;
+    const bool captured = st && ((stream *)st)->captured;
+    if (captured && !p->ran) fake_breach("a plan runs for the first time in a capture");
+    p->ran |= !captured;
     const size_t need = workspace_of(p->f.choice);
     const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
     if (need && (!w || w->pinned))

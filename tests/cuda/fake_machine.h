@@ -74,7 +74,7 @@ struct event {
 
 typedef struct plan {
     fake_plan f;
-    bool alive;
+    bool alive, ran; // ran: uncaptured, so that its kernels are loaded
     struct plan *next;
 } plan;
 

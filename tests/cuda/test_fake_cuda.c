@@ -74,6 +74,18 @@ static void leave_memory(void) {
     b->destroy(b);
 }
 
+static void capture_what_never_ran(void) {
+    dt_backend *b = open_backend();
+    dt_cuda_api *api = dt_cuda_self(b)->api;
+    const dt_gemm_desc d = {.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldd = 1, .batch = 1};
+    void *plan, *x;
+    size_t bytes;
+    b->alloc(b, &x, 64, "test");
+    if (api->gemm_plan(api, &d, 0, &plan, &bytes)) _exit(0);
+    b->device->capture_begin(b, b->device->stream);
+    api->gemm_run(api, plan, x, x, x, NULL, NULL, NULL, b->device->stream);
+}
+
 static void test_strict(void **state) {
     (void)state;
     assert_true(dies(touch_device_memory) != 0);
@@ -81,6 +93,7 @@ static void test_strict(void **state) {
     assert_true(dies(pass_host_memory) != 0);
     assert_true(dies(write_behind) != 0);
     assert_true(dies(leave_memory) != 0);
+    assert_true(dies(capture_what_never_ran) != 0);
 }
 
 // a += b on one stream, c += a on another, with and without the wait between them.
