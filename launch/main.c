@@ -3,6 +3,7 @@
 
 #include "launch.h"
 
+#include "base/arena.h"
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -10,10 +11,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define VERB(id, words, summary) extern const launch_command launch_##id;
@@ -216,7 +220,20 @@ static void keep_standard_streams(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
+static void *json_memory(size_t n_bytes) {
+    return dt_xrealloc(NULL, n_bytes);
+}
+
+// Text for which there is no memory is not damaged, which is what a parser would say. And under a limit on address
+// space (ulimit -v) each thread's own heap of 64 MiB, nearly all of it empty, is more than all else together.
+static void prepare_memory(void) {
+    struct rlimit r;
+    json_set_alloc_funcs(json_memory, free);
+    if (getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
+}
+
 int main(int argc, char **argv) {
+    prepare_memory();
     keep_standard_streams();
     signal(SIGXFSZ, SIG_IGN); // a file beyond `ulimit -f` is an error of writing, and said
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));

@@ -27,7 +27,9 @@ enum { APPLICATION_ID = 0x44546361, VERSION = 1 };
 
 dt_status dt_catalog_db_fail(sqlite3 *db, const char *path, dt_status code, const char *doing) {
     if (dt_catalog_vfs_status() != DT_OK) return dt_catalog_vfs_status();
-    return dt_fail(code, "%s: %s: %s", path, doing, db ? sqlite3_errmsg(db) : "out of memory");
+    bool none_left = !db || sqlite3_errcode(db) == SQLITE_NOMEM;
+    return dt_fail(none_left ? DT_E_INTERNAL : code, "%s: %s: %s", path, doing,
+                   db ? sqlite3_errmsg(db) : "out of memory");
 }
 
 void dt_catalog_db_bind(sqlite3_stmt *s, int i, const char *text) {

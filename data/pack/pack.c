@@ -539,15 +539,15 @@ static dt_status build(packing *p) {
     return st;
 }
 
-// After a failure of the disk, what was done is good to go on with, and it is said where it is. After one
-// of the source it is not: mended, it will be another source.
+// After a failure of the disk or for lack of memory, what was done is good to go on with, and it is said where it is.
+// After one of the source it is not: mended, it will be another source.
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     char *why = dt_xstrdup(dt_error_message());
     // it has a journal open, and on NFS a folder stays while a file in it is open
     dt_gather_destroy(p->rows);
     p->rows = NULL;
-    if (st != DT_E_STORAGE && st != DT_E_PEER && !dt_work_is_publishing(&p->work)) {
+    if ((st == DT_E_DATA || st == DT_E_USAGE) && !dt_work_is_publishing(&p->work)) {
         dt_work_remove(&p->work);
         dt_fail(st, "%s", why);
         free(why);

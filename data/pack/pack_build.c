@@ -378,7 +378,9 @@ dt_status dt_build_run(const dt_build *b) {
         n_writers = start(threads + n_builders, N_WRITERS, write_chunks, &w);
         if (n_builders == 0 || n_writers == 0) {
             pthread_mutex_lock(&w.lock);
-            fail_with(&w, dt_fail(DT_E_INTERNAL, "cannot start threads"));
+            fail_with(&w,
+                      dt_fail(DT_E_INTERNAL, "cannot start threads: raise the limits on processes "
+                                             "and memory (ulimit -u, -v)"));
             pthread_mutex_unlock(&w.lock);
         }
         wait_all(&w);

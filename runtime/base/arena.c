@@ -3,11 +3,13 @@
 // A piece too big for an ordinary block gets a block of its own, chained behind the newest one, so
 // that the rest of the newest block is not wasted. Invariant: pieces never move.
 #include "base/arena.h"
+#include "base/status.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ALIGN = 16, BLOCK_BYTES = 64 * 1024 };
 
@@ -17,9 +19,14 @@ typedef struct dt_arena_block {
     _Alignas(16) unsigned char data[];
 } dt_arena_block;
 
-static void out_of_memory(size_t n_bytes) {
-    fprintf(stderr, "dtrain: out of memory: %zu bytes of metadata cannot be allocated\n", n_bytes);
-    abort();
+// Nothing is left that a kill at this place would not leave, so the exit code is that of every lack of memory.
+_Noreturn static void out_of_memory(size_t n_bytes) {
+    char line[128];
+    int n = snprintf(line, sizeof line,
+                     "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
+                     n_bytes);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) _exit(DT_E_INTERNAL);
+    _exit(DT_E_INTERNAL);
 }
 
 void *dt_xcalloc(size_t n, size_t size) {

@@ -1,7 +1,7 @@
 // arena.h: memory with one lifetime. Many small pieces, freed together.
 //
 // Blocks grow on demand; pointers stay valid until dt_arena_fini. Not thread-safe. Out of memory
-// ends the process through abort() after one line: dtrain's metadata is small, and its big buffers
+// ends the process after one line, with exit code 70: dtrain's metadata is small, and its big buffers
 // (slabs, batch rings) are allocated by the backend, which returns a status.
 #ifndef DT_BASE_ARENA_H
 #define DT_BASE_ARENA_H
@@ -20,7 +20,7 @@ void *dt_arena_alloc(dt_arena *a, size_t n_bytes); // zeroed, 16-byte aligned
 char *dt_arena_strdup(dt_arena *a, const char *s);
 char *dt_arena_printf(dt_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-// Heap helpers that abort instead of returning NULL, for small metadata.
+// Heap helpers that end the process in the same way instead of returning NULL, for small metadata.
 void *dt_xcalloc(size_t n, size_t size);
 void *dt_xrealloc(void *p, size_t n_bytes);
 char *dt_xstrdup(const char *s);

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 static bool read_number(const char *dir, const char *file, uint64_t *out) {
     char path[4400];
@@ -78,6 +80,28 @@ void dt_memory_read(dt_memory *out) {
             bound_by_path(out, "/sys/fs/cgroup/memory", path, false);
     }
     if (f) fclose(f);
+}
+
+dt_status dt_memory_room(uint64_t n_bytes, const char *what) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_AS, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return DT_OK;
+    // is counted as any mapping is, and takes no memory
+    void *p = mmap(NULL, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p != MAP_FAILED) {
+        munmap(p, n_bytes);
+        return DT_OK;
+    }
+    return dt_fail(
+        DT_E_INTERNAL,
+        "out of memory: the limit on address space of %.0f MiB leaves no %.0f MiB for %s: "
+        "raise it (ulimit -v)",
+        (double)r.rlim_cur / 1048576.0, (double)n_bytes / 1048576.0, what);
+}
+
+uint64_t dt_memory_stack_bytes(void) {
+    const uint64_t usual = UINT64_C(8) << 20;
+    struct rlimit r;
+    return getrlimit(RLIMIT_STACK, &r) == 0 && r.rlim_cur != RLIM_INFINITY ? r.rlim_cur : usual;
 }
 
 double dt_memory_time_copy(void) {

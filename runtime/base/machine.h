@@ -2,6 +2,8 @@
 #ifndef DT_BASE_MACHINE_H
 #define DT_BASE_MACHINE_H
 
+#include "base/status.h"
+
 #include <stdint.h>
 
 typedef struct dt_memory {
@@ -12,6 +14,13 @@ typedef struct dt_memory {
 // The machine's memory (MemTotal, MemAvailable), or what the tightest memory cgroup (v1, v2) above this
 // process allows, whichever is less. Zeros when the kernel does not say. Opens a few files: some 50 us.
 void dt_memory_read(dt_memory *out);
+
+// Whether a limit on address space (ulimit -v) leaves n_bytes for `what` ("lanes"): for what a library takes without
+// a way to say that there was none. oneDNN writes its kernels through a null pointer then, and libgomp ends the
+// process. DT_OK where there is no limit; DT_E_INTERNAL. What other threads take meanwhile is not known.
+dt_status dt_memory_room(uint64_t n_bytes, const char *what);
+// The stack of a thread that a library starts.
+uint64_t dt_memory_stack_bytes(void);
 
 // Seconds to copy a byte that lies in memory, not in a core's cache: by one thread, from more than caches hold to a
 // place in one, as pixels are copied that a cache in memory keeps. Takes 32 MiB, and some 20 ms. 0: no memory.

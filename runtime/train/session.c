@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "comm/comm_nccl.h"
 #include "train/agree.h"
 #include "train/memory_report.h"
@@ -302,8 +303,26 @@ static dt_status take_memory(dt_session *s) {
     return DT_OK;
 }
 
+// For kernels that a library writes when it is asked for them, and for what else it takes on its way.
+enum { LIBRARY_MIB = 64 };
+
+dt_status dt_session_check_room(const dt_session *s) {
+    if (s->backend->device) return DT_OK;
+    uint64_t n_threads = (uint64_t)(s->lanes->n_lanes * s->resolved.leaf_threads) + 2; // disk, data
+    uint64_t copy = 0;
+    const bool saves =
+        s->stepper && s->comm->rank == 0 && dt_config_bool(s->config, "checkpoint.async");
+    for (int i = 0; i < s->n_tensors; i++)
+        copy += 4 * (uint64_t)dt_shape_elements(&s->tensors[i].shape);
+    return dt_memory_room(((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
+                              (saves ? copy : 0),
+                          saves ? "kernels, the stacks of threads and a checkpoint's copy"
+                                : "kernels and the stacks of threads");
+}
+
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
+    if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
     bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
@@ -376,6 +395,7 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
 
 dt_status dt_session_make_evaluator(dt_session *s) {
     if (s->evaluator) return DT_OK;
+    if (!s->stepper) DT_TRY(dt_session_check_room(s));
     if (!s->stepper && !s->own_team) DT_TRY(dt_team_create(&s->own_team, team_threads(s), "lane"));
     const dt_config *c = s->config;
     dt_evaluator_opts o = {.comm = s->comm,

@@ -45,6 +45,8 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
 // Graphs, parameters and plans. training: with gradients, moments and a stepper.
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
 dt_status dt_session_make_evaluator(dt_session *s);
+// Before the first micro-batch, when all else is taken: room for what libraries take then (dt_memory_room).
+dt_status dt_session_check_room(const dt_session *s);
 bool dt_session_bf16_gradients(const dt_session *s); // between ranks
 // Brings `tensors` up to date with the device, in front of a save. The stepper must be drained.
 void dt_session_pull(dt_session *s);

@@ -319,7 +319,8 @@ static dt_status open_training(trainer *t) {
     fill_state(t);
     DT_TRY(open_reports(t));
     describe_run(t);
-    return open_source(t);
+    DT_TRY(open_source(t));
+    return dt_session_check_room(s);
 }
 
 // ---- saving ----------------------------------------------------------------------------------------

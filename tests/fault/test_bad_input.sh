@@ -143,6 +143,15 @@ rc=0
 expect 0 "120 checked by hash" bash -c "ulimit -n 40; '$DTRAIN' data verify '$work/many-{00..59}.tar'"
 expect 5 "File too large" bash -c "ulimit -f 100; '$DTRAIN' pack '$work/raw' '$work/large.tar'"
 
+# -- less address space than a run needs, at whatever place it ends: one line, and no crash in a library
+for limit in 120000 224000 227000 352000 357000; do
+    sanitized && break # they take terabytes of it
+    rc=0
+    (ulimit -v $limit; exec "$DTRAIN" "$config" device.threads=2 run.name=v$limit train.max_steps=2) >"$work/out" 2>"$work/err" || rc=$?
+    [ $rc = 0 ] || { [ $rc = 70 ] && [ "$(tail -1 "$work/err" | grep -c '^dtrain: error: ')" = 1 ]; } ||
+        { echo "FAILED: exit $rc with ulimit -v $limit"; tail -3 "$work/err"; failed=1; }
+done
+
 # -- storage that goes away while training: after three failed saves in a row the run ends
 "$DTRAIN" "$config" run.name=gone checkpoint.every="1 steps" train.max_steps=100000 >"$work/out" 2>"$work/err" &
 pid=$!

@@ -14,6 +14,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/radix_sort.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -28,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -603,10 +605,24 @@ static void a_radix_sort_is_in_order_and_stable(void **state) {
     free(both);
 }
 
+// Of address space: whether there is so much depends on nothing but the limit.
+static void test_room(void **state) {
+    assert_int_equal(dt_memory_room(UINT64_C(1) << 40, "all"), DT_OK); // no limit
+    struct rlimit old, few;
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    few = (struct rlimit){(rlim_t)64 << 30, old.rlim_max};
+    if (setrlimit(RLIMIT_AS, &few) != 0) skip();
+    dt_status st = dt_memory_room(UINT64_C(64) << 30, "kernels");
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_int_equal(st, DT_E_INTERNAL);
+    assert_non_null(strstr(dt_error_message(), "of 65536 MiB leaves no 65536 MiB for kernels"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_philox),
         cmocka_unit_test(test_rng),
         cmocka_unit_test(test_hash),
