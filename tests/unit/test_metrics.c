@@ -21,7 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+// The clock that sinks go by stands still unless a test moves it, so nothing depends on how fast the machine is.
+static int64_t clock_ms = 1000000;
+
+int clock_gettime(clockid_t id, struct timespec *t) {
+    if (id != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, id, t);
+    *t = (struct timespec){clock_ms / 1000, clock_ms % 1000 * 1000000};
+    return 0;
+}
 
 static char run[64];
 static int saved_stderr;
@@ -432,7 +443,7 @@ static void test_live_line(void **state) {
     close(master);
     int n_draws = 0;
     for (char *p = screen; (p = strstr(p, "\repoch ")); p++) n_draws++;
-    assert_in_range(n_draws, 3, 8); // not 25
+    assert_int_equal(n_draws, 5); // not 25
     assert_non_null(strstr(screen, "\repoch 1/4 [=>"));
     assert_non_null(strstr(screen, "step 1/100  loss -  lr 1.00e-03  0.0/s  ETA 0:50"));
     // the log line erases the live line and has it drawn again below
@@ -477,7 +488,7 @@ static void test_a_step_allocates_nothing(void **state) {
     run_steps(m, 1, 2);
     counting = true;
     run_steps(m, 3, 400); // past several flushes of the buffer
-    usleep(1100 * 1000);  // and of the clock, and a look at the memory
+    clock_ms += 1100;     // and of the clock, and a look at the memory
     run_steps(m, 401, 410);
     counting = false;
     dt_metrics_close(m);
