@@ -314,9 +314,11 @@ static void test_garbage_is_fast(void **state) {
         memcpy(text, cases[i].head, n);
         for (; n + unit <= cap; n += unit) memcpy(text + n, cases[i].unit, unit);
         dt_config *c = NULL;
-        clock_t start = clock(); // the processor's: what others do on the machine does not count
+        clock_t start = clock(); // the processor's: waiting for one does not count
         assert_int_equal(dt_config_parse(&c, "f", text, n, NULL, 0), DT_E_USAGE);
-        if (clock() - start > CLOCKS_PER_SEC) fail_msg("%s took a second", cases[i].unit);
+        double took_s =
+            (double)(clock() - start) / CLOCKS_PER_SEC; // 0.3 with sanitizers; squares take more
+        if (took_s > 5) fail_msg("%s took %.1f s", cases[i].unit, took_s);
         assert_in_range(strlen(dt_error_message()), 10, 400);
     }
     dt_config *c = NULL;
