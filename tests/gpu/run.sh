@@ -10,8 +10,10 @@
 #
 #   TOTAL_S=540       seconds for all
 #   SECTIONS="a b"    only these
-#   BUNDLE, DTRAIN    what to test instead of building; op tests need a build tree (TESTS=dir)
-#   PYTHON            a Python with torch and torchvision, for the peer
+#   BUNDLE, DTRAIN    what to test instead of building. BUNDLE of the target gpu_bundle has the op tests too; else they
+#                     need a build tree (TESTS=dir)
+#   PYTHON            a Python with torch and torchvision, for the peer. CUDA's libraries that are not in one of the
+#                     usual places are taken from its nvidia-* packages
 #
 # --dry-run takes the CPU (and the pretending machine for the op tests) with tiny sizes: it tries the sections and the
 # report, and shows nothing of a GPU. DTRAIN defaults to build/dtrain, TESTS to build.
@@ -53,6 +55,9 @@ skip() {
     echo "not run: $*"
     exit 77
 }
+take_libraries() {
+    [ ! -s "$out/libraries" ] || export LD_LIBRARY_PATH="$(cat "$out/libraries")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
 has_gpu() {
     command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '
 }
@@ -62,7 +67,20 @@ dtrain_path() {
 need_dtrain() {
     [ -x "$(dtrain_path)" ] || skip "there is no dtrain: section build did not make one"
 }
-tests_dir() { echo "${TESTS:-build-gpu}"; }
+tests_dir() {
+    local beside
+    beside=$(dirname "$(dtrain_path)")
+    if [ -n "${TESTS:-}" ]; then echo "$TESTS"; elif [ -x "$beside/test_ops_own_cuda" ]; then echo "$beside"; else echo build-gpu; fi
+}
+# Folders of the nvidia-* packages of PYTHON, where the module does not find cuDNN or cuBLASLt by itself.
+wheel_libraries() {
+    local module
+    module=$(dirname "$(dtrain_path)")/dtrain_cuda.so
+    [ -e "$module" ] && ldd "$module" 2>/dev/null | grep -q 'lib\(cudnn\|cublasLt\).*not found' || return 0
+    "${PYTHON:-python3}" -c 'import glob, importlib.util as u
+s = u.find_spec("nvidia")
+print(":".join(d for p in (s.submodule_search_locations if s else []) for d in sorted(glob.glob(p + "/*/lib"))))' 2>/dev/null
+}
 
 # ---- the sections, each run by a process of its own ------------------------------------------------
 section_device() {
@@ -86,6 +104,9 @@ section_build() {
         TARGETS="dtrain dtrain_cuda test_ops_own_cuda test_ops_dnnl_cuda test_ops_augment_cuda test_ops_normed_cuda" \
             launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
     fi
+    wheel_libraries >"$out/libraries"
+    take_libraries
+    [ ! -s "$out/libraries" ] || fact libraries "of the Python packages in $(cut -d: -f1 "$out/libraries")/.."
     "$(dtrain_path)" info >"$out/info.txt" || { cat "$out/info.txt"; return 1; }
     cat "$out/info.txt"
     [ $DRY = yes ] || grep -q '^device .*cuda 0: .*sm_' "$out/info.txt" || { echo "dtrain info lists no GPU: $(sed -n 's/^device *//p' "$out/info.txt" | head -1)"; return 1; }
@@ -100,7 +121,7 @@ section_ops() {
         SOURCE=$root DTRAIN_TEST_DEVICE=$([ $DRY = no ] && echo real) "$t" >"$out/$name.log" 2>&1 &
         names+=("$name") pids+=($!)
     done
-    [ ${#pids[@]} -gt 0 ] || skip "no op tests for the device in $(tests_dir) (a bundle has none: set TESTS to a build tree)"
+    [ ${#pids[@]} -gt 0 ] || skip "no op tests for the device in $(tests_dir) (a bundle of the target gpu_bundle has them; else set TESTS to a build tree)"
     for t in "${!pids[@]}"; do
         name=${names[t]}
         wait "${pids[t]}" || { code=$? rc=1; fact "failed in $name" "$(grep -o 'FAILED  \] test_.*' "$out/$name.log" | sort -u | wc -l) tests, exit $code"; tail -n 3 "$out/$name.log"; }
@@ -261,6 +282,7 @@ section_sanitizer() {
 # ---- one section, called by the main part under `timeout` -------------------------------------------
 if [ "${1:-}" = --section ]; then
     out=$3
+    take_libraries
     "section_$2"
     exit
 fi
@@ -282,7 +304,7 @@ case ${1:-} in
 esac
 out=${1:-gpu-report}
 mkdir -p "$out" && out=$(realpath "$out") || exit 2
-rm -f "$out"/report.* "$out/program"
+rm -f "$out"/report.* "$out/program" "$out/libraries"
 total=${TOTAL_S:-540}
 begin=$(date +%s)
 left() { echo $((total - ($(date +%s) - begin))); }

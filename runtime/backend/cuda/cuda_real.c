@@ -184,7 +184,7 @@ static int stream_query(dt_cuda_api *a, void *stream, bool *is_done) {
     const cudaError_t e = cudaStreamQuery((cudaStream_t)stream);
     (void)a;
     *is_done = e == cudaSuccess;
-    return e == cudaErrorNotReady ? 0 : done(e);
+    return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // which the runtime remembers too
 }
 static int event_create(dt_cuda_api *a, void **event, bool timed) {
     (void)a;
