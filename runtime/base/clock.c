@@ -21,6 +21,13 @@ double dt_clock_wall_s(void) {
     return read_clock(CLOCK_REALTIME);
 }
 
+double dt_clock_waited_s(dt_waited *w, double now_s) {
+    const double most_s = 0.25, gap_s = now_s - w->last_s;
+    if (w->last_s > 0 && gap_s > 0) w->sum_s += gap_s < most_s ? gap_s : most_s;
+    w->last_s = now_s;
+    return w->sum_s;
+}
+
 uint64_t dt_rss_bytes(void) {
     unsigned long long size = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "re");

@@ -92,7 +92,7 @@ typedef struct mpi_comm {
 
 typedef struct waiting {
     int spins;
-    double since, next_check;
+    dt_waited waited;
 } waiting;
 
 // -- messages ------------------------------------------------------------------------------------
@@ -211,11 +211,6 @@ static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *wh
         (unsigned long long)number, m->deadline_s);
 }
 
-static void begin_waiting(waiting *w) {
-    w->spins = 0;
-    w->since = w->next_check = 0;
-}
-
 // A pause that grows; false when the deadline has passed.
 static bool pause_waiting(const mpi_comm *m, waiting *w) {
     if (++w->spins < 256) {
@@ -226,13 +221,12 @@ static bool pause_waiting(const mpi_comm *m, waiting *w) {
     }
     sched_yield();
     if (w->spins % 16 != 0) return true;
-    double now = dt_clock_s();
-    if (w->since == 0) w->since = now;
-    if (m->oversubscribed && now - w->since > 2e-3) {
+    double waited_s = dt_clock_waited_s(&w->waited, dt_clock_s());
+    if (m->oversubscribed && waited_s > 2e-3) {
         struct timespec nap = {.tv_nsec = 50000};
         nanosleep(&nap, NULL);
     }
-    return now - w->since < m->deadline_s;
+    return waited_s < m->deadline_s;
 }
 
 static dt_status mpi_progress(dt_comm *c);
@@ -240,8 +234,7 @@ static dt_status mpi_progress(dt_comm *c);
 static dt_status wait_messages(dt_comm *c, messages *msgs, const char *what, int64_t n,
                                uint64_t number) {
     mpi_comm *m = c->self;
-    waiting w;
-    begin_waiting(&w);
+    waiting w = {0};
     for (;;) {
         bool done = false;
         DT_TRY(test_messages(m, msgs, &done));
@@ -418,8 +411,7 @@ static dt_status mpi_progress(dt_comm *c) {
 
 static dt_status finish_reduction(dt_comm *c, reduction *r) {
     mpi_comm *m = c->self;
-    waiting w;
-    begin_waiting(&w);
+    waiting w = {0};
     while (r->busy) {
         if (r == &m->blocking) DT_TRY(advance_reduction(m, r));
         DT_TRY(mpi_progress(c));

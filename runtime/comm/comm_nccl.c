@@ -74,12 +74,12 @@ static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
 // Until the library is through with a call that it answered with *result, or the deadline.
 static dt_status await(dt_comm *c, const char *what, int *result) {
     nccl_self *n = c->self;
-    double begin = dt_clock_s();
+    dt_waited waited = {0};
     while (*result == DT_NCCL_BUSY) {
         int state = DT_NCCL_OK;
         *result = n->api->async_error(n->api, n->comm, &state);
         if (*result == DT_NCCL_OK) *result = state;
-        double waited_s = dt_clock_s() - begin;
+        double waited_s = dt_clock_waited_s(&waited, dt_clock_s());
         if (*result != DT_NCCL_BUSY) break;
         if (waited_s > n->deadline_s) return fail_deadline(c, what, waited_s);
         if (waited_s > 1e-3) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
@@ -115,9 +115,9 @@ dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {
 // Until the main stream is empty: a peer that does not come must not hang the device and us with it.
 static dt_status drain(dt_comm *c, const char *what) {
     nccl_self *n = c->self;
-    const double begin = dt_clock_s();
+    dt_waited waited = {0};
     while (!n->b->device->stream_done(n->b, n->main)) {
-        DT_TRY(watch(c, what, dt_clock_s() - begin));
+        DT_TRY(watch(c, what, dt_clock_waited_s(&waited, dt_clock_s())));
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     return n->b->device->synchronize(n->b, n->main); // the device's error

@@ -40,7 +40,7 @@ void dt_comm_nccl_set_release(dt_comm *c, void (*release)(void *ctx), void *ctx)
 // library cannot, or will not: all works without. Memory is given back after it is forgotten.
 dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes);
 void dt_comm_nccl_forget(dt_comm *c, void *data);
-// While the host waits for the device: late errors, and the deadline after waited_s. DT_E_PEER.
+// While the host waits for the device: late errors, and the deadline after waited_s (dt_clock_waited_s). DT_E_PEER.
 dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s);
 
 #endif

@@ -106,7 +106,8 @@ struct device_step {
 
 // Polls until *counter is `value` or, counter NULL, until the stream is empty. Watches the peers.
 static dt_status poll_until(struct device_step *v, void *stream, const int64_t *counter,
-                            int64_t value, double begin) {
+                            int64_t value) {
+    dt_waited waited = {0};
     for (int i = 0;; i++) {
         if (counter && __atomic_load_n(counter, __ATOMIC_ACQUIRE) == value) return DT_OK;
         if (v->d->stream_done(v->b, stream)) {
@@ -117,7 +118,8 @@ static dt_status poll_until(struct device_step *v, void *stream, const int64_t *
         }
         if (i < SPINS) continue;
         if (v->s->o.device_comm)
-            DT_TRY(dt_comm_nccl_watch(v->s->o.device_comm, dt_clock_s() - begin));
+            DT_TRY(
+                dt_comm_nccl_watch(v->s->o.device_comm, dt_clock_waited_s(&waited, dt_clock_s())));
         const struct timespec nap = {.tv_nsec = NAP_NS};
         nanosleep(&nap, NULL);
     }
@@ -126,7 +128,7 @@ static dt_status poll_until(struct device_step *v, void *stream, const int64_t *
 static dt_status wait_until(struct device_step *v, void *stream, const int64_t *counter,
                             int64_t value) {
     const double begin = dt_clock_s();
-    const dt_status st = poll_until(v, stream, counter, value, begin);
+    const dt_status st = poll_until(v, stream, counter, value);
     v->idle_s += dt_clock_s() - begin;
     return st;
 }

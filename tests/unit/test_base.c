@@ -189,6 +189,16 @@ static void test_clock(void **state) {
     assert_true(dt_rss_bytes() > 100000 && dt_rss_peak_bytes() >= dt_rss_bytes() / 2);
 }
 
+// Time in which nobody looked is not waited, and a clock that goes back takes nothing away.
+static void test_waited(void **state) {
+    dt_waited w = {0};
+    assert_true(dt_clock_waited_s(&w, 1000) == 0);
+    for (int i = 1; i <= 8; i++) assert_true(dt_clock_waited_s(&w, 1000 + i * 0.125) == i * 0.125);
+    assert_true(dt_clock_waited_s(&w, 5000) == 1.25);
+    assert_true(dt_clock_waited_s(&w, 4000) == 1.25);
+    assert_true(dt_clock_waited_s(&w, 4000.125) == 1.375);
+}
+
 // -- io ------------------------------------------------------------------------------------------
 static void check_file(const char *path, const char *want) {
     char *data;
@@ -628,6 +638,7 @@ int main(void) {
         cmocka_unit_test(test_hash),
         cmocka_unit_test(test_hash_is_the_librarys),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_waited),
         cmocka_unit_test_setup_teardown(test_io_files, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_io_pread, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_io_rename, make_dir, remove_dir),
