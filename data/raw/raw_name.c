@@ -209,18 +209,19 @@ static size_t common_folders(const dt_raw *r) {
     return n;
 }
 
-// Where all files are of one class, its folder is common to them but must stay.
-static void keep_class_folder(dt_raw_found *f) {
-    const char *name = f->raw->items[0].name;
-    if (f->n_strip == 0 || strchr(name + f->n_strip, '/')) return;
-    f->n_strip--;
-    while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--;
-}
-
 static bool any_in_folder(const dt_raw_found *f) {
     for (size_t i = 0; i < f->raw->n; i++)
         if (strchr(f->raw->items[i].name + f->n_strip, '/')) return true;
     return false;
+}
+
+// Where all files are of one class, its folder is common to them but must stay. All are asked: the first is the one
+// that a thread found first.
+static void keep_class_folder(dt_raw_found *f) {
+    const char *name = f->raw->items[0].name;
+    if (f->n_strip == 0 || any_in_folder(f)) return;
+    f->n_strip--;
+    while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--;
 }
 
 dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class) {

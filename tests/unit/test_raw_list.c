@@ -105,6 +105,33 @@ static void what_is_no_file_is_left_out(void **state) {
     dt_raw_fini(&r);
 }
 
+// Whichever file was found first: in one class folder, and one beside a folder in it, which is no class folder then.
+static void one_class_folder(void **state) {
+    const char *root = fixture_path("class");
+    dt_raw r;
+    put(root, "all/cats/one.npy", 5);
+    put(root, "all/cats/two.npy", 5);
+    must_list(&r, root);
+    assert_int_equal(r.n_classes, 1);
+    dt_raw_fini(&r);
+    put(root, "all/cats/more/three.npy", 5);
+    for (int k = 0; k < 2; k++) { // readdir gives the last or the first one first
+        assert_int_equal(dt_raw_list(&r, root, NULL), DT_E_USAGE);
+        assert_non_null(strstr(dt_error_message(), "all/cats/one.npy: lies in no class folder"));
+        put(root, "all/cats/a/four.npy", 5);
+        put(root, "all/cats/z/five.npy", 5);
+    }
+    // as a list has it, the order is given
+    static const char *const LISTS[] = {"all/cats/one.npy\nall/cats/more/three.npy\n",
+                                        "all/cats/more/three.npy\nall/cats/one.npy\n"};
+    for (int k = 0; k < 2; k++) {
+        const char *list = fixture_path("class/list.txt");
+        fixture_write(list, LISTS[k], strlen(LISTS[k]));
+        assert_int_equal(dt_raw_list(&r, list, NULL), DT_E_USAGE);
+        assert_non_null(strstr(dt_error_message(), "all/cats/one.npy: lies in no class folder"));
+    }
+}
+
 static void folders_have_a_depth(void **state) {
     const char *root = fixture_path("deep");
     dt_buffer name = {0};
@@ -211,6 +238,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_file_once_in_order),
         cmocka_unit_test(what_is_no_file_is_left_out),
+        cmocka_unit_test(one_class_folder),
         cmocka_unit_test(folders_have_a_depth),
         cmocka_unit_test(one_file_is_no_source),
         cmocka_unit_test(no_descriptor_is_no_bad_folder),
