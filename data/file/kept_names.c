@@ -3,8 +3,10 @@
 
 #include <string.h>
 
-bool dt_name_is_private(const char *name, size_t n) {
-    return n >= 4 && memcmp(name, "__", 2) == 0 && memcmp(name + n - 2, "__", 2) == 0;
+bool dt_name_is_private(const char *path) {
+    size_t n = strcspn(path, "/");
+    if (!path[n]) n = strcspn(path, ".");
+    return n >= 4 && memcmp(path, "__", 2) == 0 && memcmp(path + n - 2, "__", 2) == 0;
 }
 
 bool dt_name_is_lost_found(const char *name) {

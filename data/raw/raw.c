@@ -8,6 +8,7 @@
 // alone, so each rank of a parallel pack makes it for itself and comes to the same one.
 #define _GNU_SOURCE
 #include "raw.h"
+#include "data/file/kept_names.h"
 #include "data/file/kinds.h"
 #include "data/file/tar.h"
 #include "table.h"
@@ -226,6 +227,17 @@ static dt_status check_keys(const dt_raw *r) {
     return st;
 }
 
+// Readers, ours too, would pass such records over: in an LMDB all of them.
+static dt_status check_private(const dt_raw *r) {
+    for (size_t i = 0; i < r->n; i++)
+        if (dt_name_is_private(r->items[i].key))
+            return dt_fail(DT_E_DATA,
+                           "%s: record %s: readers of WebDataset skip keys that begin with __…__: "
+                           "rename it",
+                           r->source, r->items[i].key);
+    return DT_OK;
+}
+
 static uint64_t hash_list(const dt_raw *r) {
     dt_hash_stream *h = dt_hash_stream_create();
     for (size_t i = 0; i < r->n; i++) {
@@ -317,6 +329,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     bool sorted = r->kind != DT_RAW_SET || o->sorted;
     if (sorted) sort_items(r, &k);
     DT_TRY(sorted ? check_sorted(r) : check_keys(r));
+    DT_TRY(check_private(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_table(r, o));
     dt_raw_sort_columns(r);

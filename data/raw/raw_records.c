@@ -7,7 +7,6 @@
 // front for all. A number behind a key was the alternative; it would say nothing of where the record is
 // from, and change with the order of the shards.
 #include "data/catalog/catalog_db.h"
-#include "data/file/kept_names.h"
 #include "raw.h"
 
 #include <stdlib.h>
@@ -59,12 +58,6 @@ static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **
             if (strcmp(sorted[i - 1], sorted[i]) == 0) twin = sorted[i];
     }
     free(sorted);
-    for (uint32_t i = 0; i < c->n_shards && !twin; i++)
-        if (dt_name_is_private(name[i], strcspn(name[i], "/")))
-            return dt_fail(DT_E_DATA,
-                           "--key-by-shard: shard %s: readers of WebDataset skip keys that begin "
-                           "with __…__: rename it",
-                           name[i]);
     if (!twin) return DT_OK;
     return dt_fail(
         DT_E_DATA,

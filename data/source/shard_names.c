@@ -178,16 +178,10 @@ dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {
 }
 
 // ---- members -------------------------------------------------------------------------------------
-static bool is_private(const char *path) {
-    size_t n = strcspn(path, "/");
-    if (!path[n]) n = strcspn(path, ".");
-    return dt_name_is_private(path, n);
-}
-
 bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext) {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     const char *dot = strchr(base, '.');
-    if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext || is_private(path))
+    if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext || dt_name_is_private(path))
         return false;
     *n_key = (size_t)(dot - path);
     size_t i = 0;

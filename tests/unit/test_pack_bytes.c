@@ -374,7 +374,8 @@ static void keys_that_shards_repeat(void **state) {
     o.source = "__x__.tar";
     o.out = fixture_path("rk6.lmdb");
     assert_int_equal(dt_data_pack(&o), DT_E_DATA);
-    assert_non_null(strstr(dt_error_message(), "shard __x__: readers of WebDataset skip"));
+    assert_non_null(
+        strstr(dt_error_message(), "record __x__/x/000000: readers of WebDataset skip"));
     assert_int_equal(chdir(cwd), 0);
     o = (dt_pack_opts){.source = raw, .out = fixture_path("rk3.lmdb"), .key_by_shard = true};
     assert_int_equal(dt_data_pack(&o), DT_E_USAGE);

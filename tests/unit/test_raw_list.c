@@ -132,6 +132,24 @@ static void one_class_folder(void **state) {
     }
 }
 
+// A set of them would be read without these records.
+static void names_that_tools_keep_are_refused(void **state) {
+    static const char *const ALL[] = {"__x__/one.npy", "__meta__.npy"};
+    static const char *const GOOD[] = {"__x/one.npy", "a/__meta__.npy", "b/c.__x__.npy"};
+    dt_raw r;
+    for (size_t i = 0; i < 2; i++) {
+        const char *root = fixture_path(i ? "kept1" : "kept0");
+        put(root, ALL[i], 5);
+        put(root, i ? "two.npy" : "y/two.npy", 5);
+        assert_int_equal(dt_raw_list(&r, root, NULL), DT_E_DATA);
+        assert_non_null(strstr(dt_error_message(), i ? "record __meta__: " : "record __x__/one: "));
+    }
+    for (size_t i = 0; i < 3; i++) put(fixture_path("free"), GOOD[i], 5);
+    must_list(&r, fixture_path("free"));
+    assert_int_equal(r.n, 3);
+    dt_raw_fini(&r);
+}
+
 static void folders_have_a_depth(void **state) {
     const char *root = fixture_path("deep");
     dt_buffer name = {0};
@@ -239,6 +257,7 @@ int main(void) {
         cmocka_unit_test(every_file_once_in_order),
         cmocka_unit_test(what_is_no_file_is_left_out),
         cmocka_unit_test(one_class_folder),
+        cmocka_unit_test(names_that_tools_keep_are_refused),
         cmocka_unit_test(folders_have_a_depth),
         cmocka_unit_test(one_file_is_no_source),
         cmocka_unit_test(no_descriptor_is_no_bad_folder),
