@@ -4,7 +4,7 @@
 //   SLOW_READ_AFTER  the first so many are not slowed (0)
 //   SLOW_READ_COUNT  only so many are slowed (all)
 //   SLOW_READ_RANK   only in this rank (all), by OMPI_COMM_WORLD_RANK
-//   SLOW_READ_MARK   a file that is made when the first read begins to wait (none)
+//   SLOW_READ_MARK   a file that is made when a read begins to wait; removing it ends the wait (none)
 // For benches:
 //   cc -O1 -shared -fPIC -o slow_read.so tests/slow_read.c -ldl
 //   SLOW_READ_MATCH=.tar SLOW_READ_US=3000 LD_PRELOAD=./slow_read.so build/dtrain data bench CONFIG
@@ -60,8 +60,13 @@ static bool is_slow(int fd) {
 static void delay(int fd) {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
     if (!is_slow(fd)) return;
-    if (mark && *mark) close(open(mark, O_CREAT | O_WRONLY, 0600));
-    while (nanosleep(&t, &t) != 0) continue;
+    if (!mark || !*mark) {
+        while (nanosleep(&t, &t) != 0) continue;
+        return;
+    }
+    close(open(mark, O_CREAT | O_WRONLY, 0600));
+    for (long waited_us = 0; waited_us < us && access(mark, F_OK) == 0; waited_us += 5000)
+        usleep(5000);
 }
 
 ssize_t pread(int fd, void *buf, size_t n, off_t at) {

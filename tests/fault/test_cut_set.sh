@@ -7,7 +7,7 @@ sanitized && { echo "skipped: a sanitizer has its own pread"; exit 77; }
 cc -O1 -shared -fPIC -o "$work/slow.so" "$SOURCE/tests/slow_read.c" -ldl
 small_data "$work"
 config=$(small_config "$work")
-slow=(env LD_PRELOAD="$work/slow.so" SLOW_READ_MATCH=data.mdb SLOW_READ_US=1000000 SLOW_READ_COUNT=1)
+slow=(env LD_PRELOAD="$work/slow.so" SLOW_READ_MATCH=data.mdb SLOW_READ_US=300000000 SLOW_READ_COUNT=1)
 cut_while() { # reads before the one that waits, command …: cut while that waits
     local after=$1 rc=0 pid
     shift
@@ -16,11 +16,9 @@ cut_while() { # reads before the one that waits, command …: cut while that wai
     rm -f "$work/waits"
     SLOW_READ_AFTER=$after SLOW_READ_MARK=$work/waits "${slow[@]}" "$@" >"$work/out" 2>"$work/log" &
     pid=$!
-    until [ -e "$work/waits" ]; do
-        kill -0 $pid 2>/dev/null || fail "ended before it was cut: $*"
-        sleep 0.01
-    done
+    wait_until [ -e "$work/waits" ]
     truncate -s 100000 "$work/cut.lmdb/data.mdb"
+    rm "$work/waits"
     wait $pid || rc=$?
     [ $rc = 3 ] || fail "exit $rc, not 3: $*"
     grep -q "cut.lmdb" "$work/log" "$work/out" || fail "the file is not named: $*"

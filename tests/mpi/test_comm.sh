@@ -7,7 +7,7 @@ need_mpi
 job() { # ranks, arguments
     local np=$1
     shift
-    timeout 120 "${ranks[@]}" "$np" "$program" "$@"
+    timeout 600 "${ranks[@]}" "$np" "$program" "$@"
 }
 
 for np in 1 2 3 4; do
@@ -25,10 +25,10 @@ rc=0
 lost() { # mode, expected message, allowed exit codes
     local rc=0 begin=$SECONDS
     job 3 "$1" 1 >"$work/out" 2>"$work/log" || rc=$?
-    [ $((SECONDS - begin)) -le 20 ] || fail "$1: took $((SECONDS - begin)) s"
+    [ $((SECONDS - begin)) -le 120 ] || fail "$1: took $((SECONDS - begin)) s"
     grep -q "$2" "$work/log" "$work/out" || fail "$1: nothing names rank 1"
     case " $3 " in *" $rc "*) ;; *) fail "$1: exit $rc, not one of $3" ;; esac
     echo "$1: exit $rc after $((SECONDS - begin)) s: $(grep -h -m1 "$2" "$work/log" "$work/out")"
 }
-lost stop "rank 1 on $(uname -n | cut -c1-63) did not take part in the all-reduce" 240
+lost stop "rank 1 on $(uname -n | cut -c1-63).* did not take part in the all-reduce" 240
 lost kill "rank 1 " "137 240"

@@ -8,7 +8,7 @@ need_mpi
 job() { # count, expected exit code, arguments
     local np=$1 want=$2 rc=0
     shift 2
-    timeout 120 "${ranks[@]}" "$np" "$program" "$@" >"$work/out" 2>"$work/log" || rc=$?
+    timeout 600 "${ranks[@]}" "$np" "$program" "$@" >"$work/out" 2>"$work/log" || rc=$?
     [ "$rc" = "$want" ] || fail "$*: exit $rc, not $want"
 }
 lines() { # count, text
@@ -29,8 +29,6 @@ lines 2 "^rank [12]: .* choices, taken, [1-9][0-9]* plans restored, 0 made"
 [ "$(grep -o '[0-9]* choices' "$work/out" | sort -u | wc -l)" = 1 ] || fail "choices differ"
 rm -r "$work/engines"
 
-begin=$SECONDS
 job 3 70 fail "$work/engines"
-lines 1 "^rank 0: after 0 s: out of memory .*(told)$"
-lines 2 "^rank [12]: after [0-9] s: rank 0: out of memory .*(told)$"
-[ $((SECONDS - begin)) -le 20 ] || fail "rank 0's failure took $((SECONDS - begin)) s"
+lines 1 "^rank 0: out of memory .*(told)$"
+lines 2 "^rank [12]: rank 0: out of memory .*(told)$" # not: rank 0 did not take part, after a deadline
