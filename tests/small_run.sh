@@ -20,6 +20,8 @@ set -euo pipefail
 : "${SOURCE:?}" "${BUILD:?}" "${DTRAIN:?}"
 . "$SOURCE/launch/mpi_env.sh"
 work=$(mktemp -d)
+# mpirun removes its folder of sessions when it ends, also where another is just about to use it: each test has its own
+export TMPDIR=$work
 clean_up() {
     local pids
     pids=$(jobs -p)

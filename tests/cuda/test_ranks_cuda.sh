@@ -35,7 +35,8 @@ ranks_of() { # NP RUN WORD …: exit code in rc
     local np=$1 run=$2
     shift 2
     rc=0
-    "${ranks[@]}" "$np" "$work/bin/dtrain" "$work/ranks.yaml" run.name="$run" "$@" >"$work/$run.out" 2>"$work/$run.log" || rc=$?
+    mkdir "$work/tmp.$run" # several run at once (small_run.sh)
+    TMPDIR=$work/tmp.$run "${ranks[@]}" "$np" "$work/bin/dtrain" "$work/ranks.yaml" run.name="$run" "$@" >"$work/$run.out" 2>"$work/$run.log" || rc=$?
 }
 show() { # RUN WORD …
     cp "$work/$1.log" "$work/log"
@@ -94,7 +95,8 @@ refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_
 refused without 2 "libnccl.so.2 does not load for rank 1 on" $without
 
 # both ranks stop themselves, one goes on and waits for the other: not for ever
-DTRAIN_FAILPOINT=step:2:stop "${ranks[@]}" 2 "$work/bin/dtrain" "$work/ranks.yaml" run.name=stopped train.epochs=1000000 train.max_steps=1000000 \
+mkdir "$work/tmp.stopped"
+TMPDIR=$work/tmp.stopped DTRAIN_FAILPOINT=step:2:stop "${ranks[@]}" 2 "$work/bin/dtrain" "$work/ranks.yaml" run.name=stopped train.epochs=1000000 train.max_steps=1000000 \
     comm.timeout=5 >"$work/stopped.out" 2>"$work/stopped.log" &
 pid=$!
 wait_until have_stopped 2
