@@ -89,26 +89,27 @@ static void print_help(const launch_verb *v, const char *name) {
     }
 }
 
+static dt_status set_option(launch_words *w, int k, const char *name, char *value) {
+    if (w->options[k])
+        return dt_fail(DT_E_USAGE, "%s is given twice%s%s%s%s", name, *value ? ": " : "",
+                       w->options[k], *value ? " and " : "", value);
+    w->options[k] = value;
+    return DT_OK;
+}
+
 static dt_status parse_option(const launch_verb *v, const char *name, launch_words *w, int argc,
                               char **argv, int *i) {
     const launch_option *o = v->command->options;
     for (int k = 0; o && o[k].name; k++) {
         size_t n = strlen(o[k].name);
         if (strncmp(argv[*i], o[k].name, n) != 0) continue;
-        if (argv[*i][n] == '=' && o[k].value) {
-            w->options[k] = argv[*i] + n + 1;
-            return DT_OK;
-        }
+        if (argv[*i][n] == '=' && o[k].value) return set_option(w, k, o[k].name, argv[*i] + n + 1);
         if (argv[*i][n] != 0) continue;
-        if (!o[k].value) {
-            w->options[k] = "";
-            return DT_OK;
-        }
+        if (!o[k].value) return set_option(w, k, o[k].name, "");
         if (*i + 1 >= argc)
             return dt_fail(DT_E_USAGE, "%s needs a value (%s); see dtrain %s --help", o[k].name,
                            o[k].value, name);
-        w->options[k] = argv[++*i];
-        return DT_OK;
+        return set_option(w, k, o[k].name, argv[++*i]);
     }
     const char *keys = strstr(v->words, "key=value")
                            ? "; keys of the config are given as key=value (dtrain keys lists them)"

@@ -188,8 +188,30 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
     return DT_OK;
 }
 
+// Where the next tar begins behind the end mark and the zeros after it, or 0: two that were put together with
+// `cat`, of which every reader sees the first.
+static uint64_t find_next_tar(const dt_tar *t) {
+    enum { LOOK_BYTES = 1 << 20 };
+    header h;
+    for (uint64_t at = t->at; at - t->at < LOOK_BYTES && t->blob->n_bytes - at >= sizeof h;
+         at += sizeof h) {
+        if (dt_blob_read(t->blob, at, &h, sizeof h) != DT_OK) break;
+        if (!all_zero(&h)) return checksum_fits(&h) ? at : 0;
+    }
+    dt_error_clear();
+    return 0;
+}
+
 bool dt_tar_warn_end(const dt_tar *t) {
-    if (!t->ended || t->has_end) return false;
+    if (!t->ended) return false;
+    if (t->has_end) {
+        uint64_t next = find_next_tar(t);
+        if (next)
+            dt_warn("%s: ends at byte %llu, and another tar that begins at byte %llu is not read: "
+                    "give them as two files, or put them together with tar -A",
+                    t->blob->path, (unsigned long long)t->at, (unsigned long long)next);
+        return next != 0;
+    }
     dt_warn("%s: no end mark at its end, byte %llu: it may have been cut between two members; "
             "what is there is used",
             t->blob->path, (unsigned long long)t->at);

@@ -47,6 +47,7 @@ grep -q avx512 /proc/cpuinfo || expect 2 "bf16 needs a CPU with AVX-512" "$DTRAI
 expect 2 "dtrain --help" "$DTRAIN" no-such-verb
 expect 2 "did you mean 'train'?" "$DTRAIN" trian "$config"
 expect 2 "key=value" "$DTRAIN" "$config" --epochs 3
+expect 2 "--resize is given twice: 8 and 9" "$DTRAIN" pack "$work/raw" "$work/twice.lmdb" --resize 8 --resize=9
 expect 2 "auto, cpu, cuda" "$DTRAIN" "$config" device.kind=gpu
 if grep -q "did you mean" "$work/err"; then echo "FAILED: 'gpu' is not 'cpu'"; failed=1; fi
 expect 2 "'irs' is no image or sound|did you mean 'iris'?" "$DTRAIN" "$config" 'data.augment={irs: [{rotate: 5}]}'

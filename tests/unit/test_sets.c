@@ -138,6 +138,40 @@ static void a_closed_set_is_said_to_be_closed(void **state) {
     dt_set_close(s);
 }
 
+// Of `cat a.tar b.tar` only a.tar is read, which is said each time; zeros and rubbish behind a tar are nothing.
+static void two_tars_in_one_file(void **state) {
+    static const size_t PADDING[] = {0, 10240, 3};
+    const char *path = fixture_path("two.tar"), *log = fixture_path("two.log");
+    for (int k = 0; k < 4; k++) {
+        dt_buffer all = {0};
+        make_tar("a", 2);
+        dt_buffer_append(&all, tar_bytes.data, tar_bytes.n_bytes);
+        size_t at = all.n_bytes, n_padding = PADDING[k % 3];
+        static const uint8_t zeros[10240];
+        dt_buffer_append(&all, zeros, n_padding);
+        make_tar("b", 1);
+        bool is_told = k < 2;
+        if (k < 3) dt_buffer_append(&all, tar_bytes.data, tar_bytes.n_bytes);
+        fixture_write(path, all.data, all.n_bytes);
+        dt_buffer_fini(&all);
+        for (int run = 0; run < 2; run++) {
+            size_t n;
+            assert_int_equal(dt_log_open(log), DT_OK);
+            dt_set *s = open_one(path, NULL);
+            dt_log_close();
+            assert_int_equal(s->catalog->n_records, 2);
+            dt_set_close(s);
+            char *text = fixture_read(log, &n);
+            char *words = dt_xprintf("another tar that begins at byte %zu ", at + n_padding);
+            assert_int_equal(strstr(text, words) != NULL, is_told);
+            free(words);
+            free(text);
+            assert_int_equal(dt_io_unlink(log), DT_OK);
+        }
+        dt_io_remove_tree(fixture_path("two.tar.index"));
+    }
+}
+
 static void expect_fail(const char *path, dt_status code, const char *words) {
     dt_set *s = NULL;
     assert_int_equal(dt_set_open(&s, &path, 1), code);
@@ -586,6 +620,7 @@ static int end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_descriptor_is_no_bad_file),
+        cmocka_unit_test(two_tars_in_one_file),
         cmocka_unit_test(a_closed_set_is_said_to_be_closed),
         cmocka_unit_test(one_rank_tells_of_files_beside),
         cmocka_unit_test(class_members_may_have_more_dots),
