@@ -246,13 +246,23 @@ static dt_status write_piece(void *arg, const void *data, size_t n_bytes) {
     return dt_io_write(w->fd, w->path, data, n_bytes);
 }
 
+// The lock tells a make_room elsewhere that this is no leftover; one that was there may have gone before we had it.
+static dt_status create_locked(const char *partial, int *fd) {
+    struct stat s;
+    for (;;) {
+        DT_TRY(dt_io_create(fd, partial, false));
+        if (flock(*fd, LOCK_EX) != 0 || fstat(*fd, &s) != 0 || s.st_nlink > 0) return DT_OK;
+        close(*fd);
+        *fd = -1;
+    }
+}
+
 static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
                                 const char *file) {
     char *partial = dt_xprintf("%s.partial", file);
     writer w = {.c = c, .dir = dir, .path = partial, .fd = -1};
     dt_status st = DT_OK;
-    DT_TRY_GOTO(st, dt_io_create(&w.fd, partial, false), out);
-    flock(w.fd, LOCK_EX); // or a make_room elsewhere would take it for a leftover
+    DT_TRY_GOTO(st, create_locked(partial, &w.fd), out);
     DT_TRY_GOTO(st, dt_unpack(in, c->max_bytes, write_piece, &w), out);
     DT_TRY_GOTO(st, dt_io_fsync(w.fd, partial), out);
     DT_TRY_GOTO(st, dt_io_rename(partial, file), out);

@@ -13,6 +13,8 @@
 #include "data/source/unpack.h"
 #include "data_fixture.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -611,6 +613,38 @@ static void processes_share_the_work(void **state) {
     dt_buffer_fini(&packed);
 }
 
+// What a killed process left half unpacked is removed for want of room by one process while another begins with it.
+static void a_leftover_may_go_meanwhile(void **state) {
+    dt_buffer packed = {0};
+    dt_unpack_cache c = {.dir = fixture_path("left"), .max_bytes = 1 << 30};
+    const char *path = fixture_path("l/a.tgz");
+    char *file, *partial;
+    int fd, status;
+    make_tar("l", 10);
+    gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
+    fixture_write(path, packed.data, packed.n_bytes);
+    assert_int_equal(dt_unpack_open(&c, path, &file, &fd), DT_OK);
+    close(fd);
+    assert_int_equal(unlink(file), 0);
+    partial = dt_xprintf("%s.partial", file);
+    fixture_write(partial, "left", 4);
+    int held = open(partial, O_RDWR | O_CLOEXEC);
+    assert_int_equal(flock(held, LOCK_EX), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(held);
+        _exit(dt_unpack_open(&c, path, &file, &fd));
+    }
+    usleep(50000); // until it waits for us; where it comes later, it finds nothing
+    assert_int_equal(unlink(partial), 0);
+    close(held);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(access(file, R_OK), 0);
+    free(partial), free(file);
+    dt_buffer_fini(&packed);
+}
+
 static int end(void **state) {
     dt_buffer_fini(&tar_bytes);
     fixture_end();
@@ -639,6 +673,7 @@ int main(void) {
         cmocka_unit_test(compressed_shards_are_read),
         cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(processes_share_the_work),
+        cmocka_unit_test(a_leftover_may_go_meanwhile),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, end);
 }
