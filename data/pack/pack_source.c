@@ -81,8 +81,7 @@ static bool is_of_out(const dt_plan *out, const char *path) {
 }
 
 static dt_status check_alone(const char *folder, const char *shard) {
-    char *beside;
-    DT_TRY(dt_collect_beside(folder, &beside));
+    char *beside = dt_collect_beside(folder);
     if (!beside) return DT_OK;
     dt_fail(DT_E_DATA,
             "%s: holds a set (%s) and other data (%s): give what is meant, the set by its name or "

@@ -25,6 +25,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+enum { MAX_FOLDERS_BESIDE = 256 }; // that are listed
+
 static bool ends_with(const char *s, const char *tail) {
     size_t n = strlen(s), k = strlen(tail);
     return n >= k && strcasecmp(s + n - k, tail) == 0;
@@ -118,42 +120,44 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
     return st;
 }
 
-static char *first_data(const char *folder) {
+static bool is_own_folder(const char *path) {
+    struct stat s;
+    return lstat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+// Files of the folder first, then those of the folders in it, of at most *n_left in all.
+static char *find_data(const char *folder, int *n_left) {
     char **names, *first = NULL;
     size_t n;
-    if (dt_io_list_dir(&names, &n, folder, DT_E_DATA) != DT_OK) {
+    if (--*n_left < 0 || dt_io_list_dir(&names, &n, folder, DT_E_DATA) != DT_OK) {
         dt_error_clear(); // whose folder it is says so when it is read
         return NULL;
     }
     for (size_t i = 0; i < n && !first; i++)
         if (names[i][0] != '.' && dt_kind_of_name(names[i]))
             first = dt_xprintf("%s/%s", folder, names[i]);
+    for (size_t i = 0; i < n && !first; i++) {
+        if (names[i][0] == '.' || is_shard_name(names[i])) continue;
+        char *inner = dt_xprintf("%s/%s", folder, names[i]);
+        if (is_own_folder(inner)) first = find_data(inner, n_left);
+        free(inner);
+    }
     dt_io_free_list(names, n);
     return first;
 }
 
-dt_status dt_collect_beside(const char *folder, char **first) {
-    char **names;
-    size_t n;
-    *first = first_data(folder);
-    if (*first) return DT_OK;
-    DT_TRY(dt_io_list_dir(&names, &n, folder, DT_E_DATA));
-    for (size_t i = 0; i < n && !*first; i++) {
-        char *inner = dt_xprintf("%s/%s", folder, names[i]);
-        if (dt_io_is_dir(inner)) *first = first_data(inner);
-        free(inner);
-    }
-    dt_io_free_list(names, n);
-    return DT_OK;
+char *dt_collect_beside(const char *folder) {
+    int n_left = MAX_FOLDERS_BESIDE;
+    return find_data(folder, &n_left);
 }
 
-static dt_status note_folder(dt_found_list *l, const char *path, size_t n_shards, size_t n_lmdbs) {
-    dt_found_folder f = {.n_shards = n_shards, .n_lmdbs = n_lmdbs};
-    DT_TRY(dt_collect_beside(path, &f.beside));
-    f.path = dt_xstrdup(path);
+static void note_folder(dt_found_list *l, const char *path, size_t n_shards, size_t n_lmdbs) {
+    dt_found_folder f = {.path = dt_xstrdup(path),
+                         .beside = dt_collect_beside(path),
+                         .n_shards = n_shards,
+                         .n_lmdbs = n_lmdbs};
     l->folders = dt_xrealloc(l->folders, (l->n_folders + 1) * sizeof *l->folders);
     l->folders[l->n_folders++] = f;
-    return DT_OK;
 }
 
 void dt_found_tell(const dt_found_list *l) {
@@ -185,7 +189,7 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     for (size_t i = 0; i < shards.n && st == DT_OK; i++)
         add(l, item, name, false, dt_xstrdup(shards.name[i]));
     for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
-    if (st == DT_OK && shards.n + lmdbs.n > 0) st = note_folder(l, path, shards.n, lmdbs.n);
+    if (st == DT_OK && shards.n + lmdbs.n > 0) note_folder(l, path, shards.n, lmdbs.n);
     if (st == DT_OK && shards.n + lmdbs.n == 0) add(l, item, name, true, dt_xstrdup(path));
     dt_names_fini(&shards);
     dt_names_fini(&lmdbs);

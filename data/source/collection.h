@@ -27,8 +27,9 @@ typedef struct dt_found_list {
 
 // Appends what item number `i` of data.path stands for. DT_E_DATA / DT_E_USAGE.
 dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i);
-// *first: heap, a file of raw data in `folder` or in one of its folders, beside shards or LMDBs; or NULL.
-dt_status dt_collect_beside(const char *folder, char **first);
+// A file of raw data in `folder` or below it, beside shards or LMDBs; heap, or NULL. A few hundred folders are
+// looked into.
+char *dt_collect_beside(const char *folder);
 // DT_E_USAGE when a file is there twice.
 dt_status dt_found_check(const dt_found_list *l);
 // Says what the folders are read as: for whoever reads them, once.

@@ -579,6 +579,21 @@ static uint32_t count_records(const char *path) {
     return n;
 }
 
+// New files below a folder with an old set of it: packed under another name they are no part that is not looked at.
+static void a_set_above_its_files(void **state) {
+    const char *folder = fixture_path("above"), *set = fixture_path("above/a.tar");
+    fixture_write(fixture_path("above/b/c/d/1.pgm"), "P5 1 1 255 a", 12);
+    fixture_pack(folder, set);
+    fixture_write(fixture_path("above/b/c/d/2.pgm"), "P5 1 1 255 b", 12);
+    assert_int_equal(symlink("..", fixture_path("above/b/up")), 0); // no way to go on for ever
+    dt_pack_opts o = {.source = folder, .out = fixture_path("above.lmdb")};
+    assert_int_equal(dt_data_pack(&o), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "above/a.tar) and other data ("));
+    assert_non_null(strstr(dt_error_message(), "above/b/c/d/1.pgm)"));
+    o.source = set;
+    assert_int_equal(dt_data_pack(&o), DT_OK);
+}
+
 // The same of a folder that is a set.
 static void a_set_beside_its_shards(void **state) {
     const char *folder = fixture_path("shards"), *shards = fixture_path("shards/s-{0..2}.tar");
@@ -707,6 +722,7 @@ int main(void) {
         cmocka_unit_test(classes_come_from_folders),
         cmocka_unit_test(awkward_names_keep_one_order),
         cmocka_unit_test(a_set_beside_its_files),
+        cmocka_unit_test(a_set_above_its_files),
         cmocka_unit_test(a_set_beside_its_shards),
         cmocka_unit_test(a_set_renewed_in_place_is_killed_anywhere),
         cmocka_unit_test(what_is_left_out_is_told),
