@@ -9,7 +9,7 @@
 //
 // The choice looks at time, and an engine may want up to DT_PLAN_WORKSPACE for it. Where a network then does not fit, who
 // plans it asks for a smaller bound (dt_cuda_plans_bound), and makes its plans again. All kinds of plans have the one bound. What is
-// chosen because of it is kept in files of that bound (plan_store.h); the others keep the faster choice for networks that
+// chosen because of it is kept in a file of that bound (plan_store.h); the other one keeps the faster choice for networks that
 // have room.
 //
 // Where memory for timing (plan_bench.h) is short, the library's favourite stays and nothing is remembered.
@@ -222,34 +222,32 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
     return DT_OK;
 }
 
-// The plan that an earlier run kept, if it is of the engine that this one would take. What the library does
-// not take is made anew: the text goes.
+// The plan that an earlier run kept of the engine that this one would take. What the library does not take is made
+// anew: the text goes.
 static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
     const int want = e->chosen ? e->choice : p->no_timing ? 0 : -1;
+    const char *text = dt_plan_kept(e, want);
     void *plan = NULL;
     size_t bytes = 0;
-    if (!e->kept) return false;
-    if (e->kept_choice == want) {
-        const int error = p->api->dnn_restore(p->api, d, e->kept, &plan, &bytes);
-        if (!error && bytes > p->most_workspace && !e->obeyed) {
-            drop(p, false, plan);
-            dt_plan_forget(e);
-            e->chosen = false;
-            return false;
-        }
-        if (!error) {
-            e->choice = want;
-            dt_plan_store_note(p, e);
-            e->plan = (dt_cuda_plan){plan, bytes, want, 0};
-            p->n_plans++;
-            p->n_restored++;
-            return true;
-        }
+    if (!text) return false;
+    const int error = p->api->dnn_restore(p->api, d, text, &plan, &bytes);
+    if (error) {
         dt_log(DT_LOG_DEBUG, "the kept plan of %s is made anew: %s", e->text,
                p->api->error_text(p->api, error));
+        dt_plan_forget(e, want);
+        return false;
     }
-    dt_plan_forget(e);
-    return false;
+    if (bytes > p->most_workspace && !e->obeyed) {
+        drop(p, false, plan);
+        e->chosen = false;
+        return false;
+    }
+    e->choice = want;
+    dt_plan_store_note(p, e);
+    e->plan = (dt_cuda_plan){plan, bytes, want, 0};
+    p->n_plans++;
+    p->n_restored++;
+    return true;
 }
 
 static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
@@ -462,7 +460,8 @@ static bool exceeds(const plan_entry *e, size_t workspace_bytes) {
     return e->plan.plan && e->plan.workspace_bytes > workspace_bytes && !e->given && !e->follows;
 }
 
-// What was not asked for yet keeps its choice as far as it is within the bound, and is not in the bound's file before.
+// What was not asked for yet keeps its choice as far as it is within the bound, and is not in the bound's file before; nor
+// is what another bound's file says of a description whose choice was given.
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
     int n = 0;
     dt_plan_store_close(p);
@@ -476,10 +475,9 @@ int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
             e->settled = false;
         }
         if (large) e->chosen = false;
+        if (!e->settled || e->given) e->file_choice = DT_PLAN_NOT_FILED;
         if (e->settled) continue;
-        e->file_choice = DT_PLAN_NOT_FILED;
         e->obeyed = e->given;
-        dt_plan_forget(e);
     }
     dt_plan_store_open(p);
     return n;
@@ -505,13 +503,8 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
 void dt_cuda_plans_destroy(dt_cuda_plans *p) {
     if (!p) return;
     dt_plan_store_close(p);
-    while (p->entries) {
-        plan_entry *e = p->entries;
-        p->entries = e->next;
-        drop(p, e->gemm, e->plan.plan);
-        dt_plan_forget(e);
-        free(e);
-    }
+    for (plan_entry *e = p->entries; e; e = e->next) drop(p, e->gemm, e->plan.plan);
+    dt_plan_entries_free(p);
     free(p->folder);
     free(p->machine);
     free(p);

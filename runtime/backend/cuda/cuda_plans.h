@@ -61,8 +61,8 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
 char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
 // From now on engines may want so much workspace and no more, unless there is no other. What is chosen here or comes from the file
-// and wants more is chosen again when it is next asked for, as the files of this bound say or anew; what was given, by a
-// checkpoint or rank 0, stays. The files without a bound keep what they had. Returns how many will be chosen again; plans that sites still hold are void if that is not 0.
+// and wants more is chosen again when it is next asked for, as the file of this bound says or anew; what was given, by a
+// checkpoint or rank 0, stays. The file without a bound keeps what it had. Returns how many will be chosen again; plans that sites still hold are void if that is not 0.
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes);
 // Writes the files now, if there is news (destroy does it too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);

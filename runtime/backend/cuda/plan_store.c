@@ -27,9 +27,39 @@ plan_entry *dt_plan_entry(dt_cuda_plans *p, const char *text) {
     return p->entries = e;
 }
 
-void dt_plan_forget(plan_entry *e) {
-    free(e->kept);
-    e->kept = NULL;
+static kept_plan **place_of(plan_entry *e, int choice) {
+    kept_plan **at = &e->kept;
+    while (*at && (*at)->choice != choice) at = &(*at)->next;
+    return at;
+}
+
+const char *dt_plan_kept(const plan_entry *e, int choice) {
+    const kept_plan *k = *place_of((plan_entry *)e, choice);
+    return k ? k->text : NULL;
+}
+
+void dt_plan_forget(plan_entry *e, int choice) {
+    kept_plan **at = place_of(e, choice), *k = *at;
+    if (!k) return;
+    *at = k->next;
+    free(k->text);
+    free(k);
+}
+
+static void add_kept(plan_entry *e, int choice, char *text) {
+    kept_plan *k = dt_xcalloc(1, sizeof *k);
+    dt_plan_forget(e, choice);
+    *k = (kept_plan){e->kept, choice, text};
+    e->kept = k;
+}
+
+void dt_plan_entries_free(dt_cuda_plans *p) {
+    while (p->entries) {
+        plan_entry *e = p->entries;
+        p->entries = e->next;
+        while (e->kept) dt_plan_forget(e, e->kept->choice);
+        free(e);
+    }
 }
 
 void dt_plan_store_note(dt_cuda_plans *p, plan_entry *e) {
@@ -142,19 +172,20 @@ void dt_plan_store_read_plans(dt_cuda_plans *p) {
     char *text = p->plans.path ? dt_plan_file_read(&p->plans) : NULL;
     for (const char *next = text; next && *next;) {
         if (!read_line(next, &line, &next) || !line.n_rest || line.choice < 0) continue;
-        plan_entry *e = dt_plan_entry(p, line.desc);
-        dt_plan_forget(e);
-        e->kept = dt_xprintf("%.*s", (int)line.n_rest, line.rest);
-        e->kept_choice = line.choice;
+        add_kept(dt_plan_entry(p, line.desc), line.choice,
+                 dt_xprintf("%.*s", (int)line.n_rest, line.rest));
     }
     free(text);
 }
 
 static void keep(dt_cuda_plans *p, plan_entry *e) {
-    if (e->kept || !e->plan.plan || e->gemm) return;
-    if (p->api->dnn_text(p->api, e->plan.plan, &e->kept)) e->kept = NULL;
-    if (e->kept && (strchr(e->kept, '\n') || strlen(e->kept) > MAX_PLAN_BYTES)) dt_plan_forget(e);
-    e->kept_choice = e->choice;
+    char *text = NULL;
+    if (!e->plan.plan || e->gemm || dt_plan_kept(e, e->choice)) return;
+    if (p->api->dnn_text(p->api, e->plan.plan, &text) || !text) return;
+    if (strchr(text, '\n') || strlen(text) > MAX_PLAN_BYTES)
+        free(text);
+    else
+        add_kept(e, e->choice, text);
 }
 
 // Those of this run first, then as many of the others as there is room for.
@@ -162,18 +193,19 @@ static char *lines_of_plans(dt_cuda_plans *p) {
     size_t at = 0, cap = 1, n = 0;
     for (plan_entry *e = p->entries; e; e = e->next) {
         keep(p, e);
-        if (e->kept) cap += strlen(e->kept) + DT_DESC_TEXT + 16;
+        for (const kept_plan *k = e->kept; k; k = k->next)
+            cap += strlen(k->text) + DT_DESC_TEXT + 16;
     }
     plan_entry **list = sorted_entries(p, &n);
     char *text = dt_xcalloc(cap, 1);
     for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < n; i++) {
-            const plan_entry *e = list[i];
-            if (!e->kept || (e->plan.plan == NULL) != pass ||
-                at + strlen(e->kept) + DT_DESC_TEXT + 512 > MAX_PLANS_BYTES)
-                continue;
-            at += (size_t)sprintf(text + at, "%d\t%s\t%s\n", e->kept_choice, e->text, e->kept);
-        }
+        for (size_t i = 0; i < n; i++)
+            for (const kept_plan *k = list[i]->kept; k; k = k->next) {
+                const bool other = !list[i]->plan.plan || k->choice != list[i]->choice;
+                if (other != pass || at + strlen(k->text) + DT_DESC_TEXT + 512 > MAX_PLANS_BYTES)
+                    continue;
+                at += (size_t)sprintf(text + at, "%d\t%s\t%s\n", k->choice, list[i]->text, k->text);
+            }
     free(list);
     return text;
 }
@@ -194,9 +226,8 @@ void dt_cuda_plans_save(dt_cuda_plans *p) {
 }
 
 // ---- life ------------------------------------------------------------------------------------------
-static dt_plan_file file_of(const dt_cuda_plans *p, const char *what, size_t most_bytes,
-                            const char *then) {
-    const bool bounded = p->most_workspace < DT_PLAN_WORKSPACE;
+static dt_plan_file file_of(const dt_cuda_plans *p, const char *what, bool bounded,
+                            size_t most_bytes, const char *then) {
     char *machine = bounded
                         ? dt_xprintf("%s, workspace to %zu bytes", p->machine, p->most_workspace)
                         : dt_xstrdup(p->machine);
@@ -215,11 +246,11 @@ static void file_fini(dt_plan_file *f) {
 
 void dt_plan_store_open(dt_cuda_plans *p) {
     dt_plan_store_close(p);
-    p->plans_read = false;
-    p->plans = file_of(p, "plans " DT_PLAN_CHOICES, MAX_PLANS_BYTES, "cuDNN's plans are made anew");
+    p->plans =
+        file_of(p, "plans " DT_PLAN_CHOICES, false, MAX_PLANS_BYTES, "cuDNN's plans are made anew");
     if (p->no_timing) return;
-    p->engines =
-        file_of(p, "engines " DT_PLAN_CHOICES, MAX_ENGINES_BYTES, "engines are chosen anew");
+    p->engines = file_of(p, "engines " DT_PLAN_CHOICES, p->most_workspace < DT_PLAN_WORKSPACE,
+                         MAX_ENGINES_BYTES, "engines are chosen anew");
     char *lines = p->engines.path ? dt_plan_file_read(&p->engines) : NULL;
     if (lines) take(p, lines, true);
     free(lines);

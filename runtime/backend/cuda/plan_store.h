@@ -5,13 +5,14 @@
 //   <choice> <tab> <description>
 // and plans-<machine>.txt what finished plans of cuDNN are made of, compiled code included,
 //   <choice> <tab> <description> <tab> <the plan's text>
-// The second only saves time: which engine it is, is said by the choices. Its plans of this run come first, then those
-// that were there before, until it is full. It is read when the first plan is wanted: a rank that waited for
-// rank 0's choices finds rank 0's plans. A product's plan costs nothing to make and is not kept.
+// The second only saves time: which engine it is, is said by the choices. It may have plans of several engines for one
+// description: those of this run come first, then those that were there before, until it is full. It is read when the
+// first plan is wanted: a rank that waited for rank 0's choices finds rank 0's plans. A product's plan costs nothing to
+// make and is not kept.
 //
-// Under a bound on workspace other engines are chosen than without, so each bound has two files of its own, as if it were
-// another machine. A file has what was timed under its bound or found to be within it, and never what was given: that may
-// come from a run with another bound.
+// Under a bound on workspace other engines are chosen than without, so each bound has a file of choices of its own, as if
+// it were another machine. It has what was timed under its bound or found to be within it, and never what was given: that
+// may come from a run with another bound. The plans' file is one: a rank that obeys rank 0's choices knows of no bound.
 #ifndef DT_BACKEND_CUDA_PLAN_STORE_H
 #define DT_BACKEND_CUDA_PLAN_STORE_H
 
@@ -20,6 +21,13 @@
 #include "backend/cuda/plan_file.h"
 
 enum { DT_PLAN_NOT_WORTH = -1, DT_PLAN_NOT_FILED = -2 };
+
+// What a finished plan is made of.
+typedef struct kept_plan {
+    struct kept_plan *next;
+    int choice;
+    char *text;
+} kept_plan;
 
 typedef struct plan_entry {
     struct plan_entry *next;
@@ -35,14 +43,13 @@ typedef struct plan_entry {
     int choice;
     bool none; // no engine
     dt_cuda_plan plan;
-    char *kept; // the plan's text, of engine kept_choice; NULL: none
-    int kept_choice;
+    kept_plan *kept; // one an engine
 } plan_entry;
 
 struct dt_cuda_plans {
     dt_cuda_api *api;
     char *folder, *machine;      // folder NULL: no files
-    dt_plan_file engines, plans; // of the bound; path NULL: no file
+    dt_plan_file engines, plans; // engines: of the bound; path NULL: no file
     bool no_timing, engines_dirty, plans_dirty, plans_read, spent;
     double budget_s;
     size_t most_workspace;
@@ -54,7 +61,9 @@ struct dt_cuda_plans {
 
 plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text); // NULL: there is none
 plan_entry *dt_plan_entry(dt_cuda_plans *p, const char *text);
-void dt_plan_forget(plan_entry *e); // its kept text
+const char *dt_plan_kept(const plan_entry *e, int choice); // NULL: there is none
+void dt_plan_forget(plan_entry *e, int choice);
+void dt_plan_entries_free(dt_cuda_plans *p); // whose plans are gone
 
 // Names the files of p->most_workspace and reads the choices; before, what is named is written if there is news.
 void dt_plan_store_open(dt_cuda_plans *p);
