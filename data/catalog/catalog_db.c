@@ -66,7 +66,9 @@ size_t dt_catalog_shard_stem(const char *path) {
 }
 
 char *dt_catalog_db_path(const char *set) {
-    size_t n = strlen(set), stem = dt_catalog_shard_stem(set), brace = strcspn(set, "{");
+    const char *slash = strrchr(set, '/'), *base = slash ? slash + 1 : set;
+    size_t n = strlen(set), stem = dt_catalog_shard_stem(set);
+    size_t brace = (size_t)(base - set) + strcspn(base, "{");
     if (stem) return named_after(set, brace < stem ? brace : stem);
     while (n > 1 && set[n - 1] == '/') n--;
     return dt_xprintf("%.*s/catalog.sqlite", (int)n, set);

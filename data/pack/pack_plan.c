@@ -53,15 +53,6 @@ static char *fill_number(const char *out, const number_place *p, size_t i) {
     return dt_xprintf("%.*s%0*zu%s", (int)p->at, out, p->digits, i, out + p->at + p->length);
 }
 
-// "dir/photos-%06d.tar" -> "dir/photos.tar.partial"
-static char *partial_of(const char *out) {
-    size_t n = strcspn(out, "{%");
-    if (!out[n]) return dt_xprintf("%s.partial", out);
-    while (n > 0 && strchr("-_.", out[n - 1])) n--;
-    bool bare = n == 0 || out[n - 1] == '/';
-    return dt_xprintf("%.*s%s.tar.partial", (int)n, out, bare ? "shards" : "");
-}
-
 static char *folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return dt_xstrdup(".");
@@ -71,6 +62,21 @@ static char *folder_of(const char *path) {
 static const char *base_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+// What is before the number; a folder may have such characters in its name.
+static size_t stem_of(const char *out) {
+    const char *base = base_of(out);
+    return (size_t)(base - out) + strcspn(base, "{%");
+}
+
+// "dir/photos-%06d.tar" -> "dir/photos.tar.partial"
+static char *partial_of(const char *out) {
+    size_t n = stem_of(out);
+    if (!out[n]) return dt_xprintf("%s.partial", out);
+    while (n > 0 && strchr("-_.", out[n - 1])) n--;
+    bool bare = n == 0 || out[n - 1] == '/';
+    return dt_xprintf("%.*s%s.tar.partial", (int)n, out, bare ? "shards" : "");
 }
 
 // Names that OUT alone tells: not those of shards that are numbered as they come.
@@ -94,8 +100,8 @@ static dt_status name_files(dt_plan *p, const number_place *number) {
 
 // It is called after what is before the number.
 static void name_catalog(dt_plan *p) {
-    size_t n = p->pattern ? strlen(p->pattern) : strcspn(p->out, "{%");
-    char *set = p->pattern ? dt_xstrdup(p->pattern) : dt_xprintf("%.*s{0}.tar", (int)n, p->out);
+    char *set = p->pattern ? dt_xstrdup(p->pattern)
+                           : dt_xprintf("%.*s{0}.tar", (int)stem_of(p->out), p->out);
     char *db = dt_catalog_db_path(set);
     p->catalog = dt_xprintf("%s/%s", p->folder, base_of(db));
     free(db);

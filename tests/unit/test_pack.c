@@ -273,14 +273,19 @@ static void a_catalog_of_another_set_stays(void **state) {
     assert_true(complete(fixture_path("sole.tar")));
 }
 
-static int renew(const char *source, const char *out, int kill_at) {
+// With --key-by-shard, what is done twice shows.
+static int renew(const char *source, const char *out, bool by_shard, int kill_at) {
     pid_t pid = fork();
     if (pid == 0) {
         char spec[32];
         snprintf(spec, sizeof spec, "io:%d:kill", kill_at);
         if (kill_at > 0) dt_failpoint_set(spec);
-        dt_pack_opts o = {
-            .source = source, .out = out, .where = "bytes > 1", .overwrite = true, .n_threads = 1};
+        dt_pack_opts o = {.source = source,
+                          .out = out,
+                          .where = "bytes > 1",
+                          .overwrite = true,
+                          .key_by_shard = by_shard,
+                          .n_threads = 1};
         _exit(dt_data_pack(&o));
     }
     int status;
@@ -302,13 +307,47 @@ static void a_set_renewed_in_place_is_killed_anywhere(void **state) {
     dt_failpoint_set(NULL);
     for (int n = n_calls - n_last; n <= n_calls; n++) {
         const char *source = fixture_path(SOURCES[n % 3]);
-        assert_int_equal(renew(source, out, n), -1);
+        assert_int_equal(renew(source, out, false, n), -1);
         n_half += !dt_io_exists(fixture_path("renew/r-0.tar"));
-        assert_int_equal(renew(source, out, 0), DT_OK);
+        assert_int_equal(renew(source, out, false, 0), DT_OK);
         if (!complete(out)) fail_msg("killed at %d of %d, from %s", n, n_calls, source);
         assert_false(dt_io_exists(fixture_path("renew/r.tar.partial")));
     }
     assert_true(n_half > 3);
+}
+
+// A kill while what was replaced is being removed comes when all is done: the same command does not do it again.
+static void a_set_renewed_in_place_is_renewed_once(void **state) {
+    static const char *const OUTS[] = {"once/s.lmdb", "once/s-{0..1}.tar"};
+    static const char *const FILES[] = {"once/s.lmdb/data.mdb", "once/s-0.tar"};
+    const int n_after = 2; // the folder of the work, without anything in it
+    for (int k = 0; k < 2; k++) {
+        const char *out = fixture_path(OUTS[k]), *copy = fixture_path("renewed-once");
+        int n_calls = 0, n_killed = 0;
+        for (int n = 0; n == 0 || n <= n_calls - n_after; n++) {
+            if (n == 1) n = n_calls - n_after - 9;
+            assert_int_equal(dt_io_remove_tree(fixture_path("once")), DT_OK);
+            fixture_pack(fixture_path("raw2"), out);
+            if (n == 0) { // undisturbed, here, where calls are counted
+                dt_pack_opts o = {.source = out,
+                                  .out = out,
+                                  .where = "bytes > 1",
+                                  .overwrite = true,
+                                  .key_by_shard = true,
+                                  .n_threads = 1};
+                dt_failpoint_set("io:1000000:kill");
+                assert_int_equal(dt_data_pack(&o), DT_OK);
+                n_calls = (int)dt_failpoint_count();
+                dt_failpoint_set(NULL);
+                assert_int_equal(rename(fixture_path(FILES[k]), copy), 0);
+                continue;
+            }
+            n_killed += renew(out, out, true, n) == -1;
+            assert_int_equal(renew(out, out, true, 0), DT_OK);
+            assert_same_file(fixture_path(FILES[k]), copy);
+        }
+        assert_int_equal(n_killed, 10);
+    }
 }
 
 static const char *in_folder(const char *folder, const char *name) {
@@ -675,6 +714,18 @@ static void one_number_a_pattern(void **state) {
     }
 }
 
+// What a folder is called is no part of the pattern: catalog and unfinished work are named by the file.
+static void a_folder_with_a_number_in_its_name(void **state) {
+    static const char *const FOLDERS[] = {"100%", "a%06d", "b{0..1}"};
+    for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++) {
+        dt_pack_opts o = {.source = fixture_path("raw2"), .shard_records = 9, .n_threads = 1};
+        o.out = dt_arena_printf(&fixture_arena, "%s/p-%%06d.tar", fixture_path(FOLDERS[i]));
+        if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
+        assert_true(dt_io_exists(
+            dt_arena_printf(&fixture_arena, "%s/p.catalog.sqlite", fixture_path(FOLDERS[i]))));
+    }
+}
+
 static void patterns(void **state) {
     dt_capture cap[DT_MAX_CAPTURES];
     assert_int_equal(dt_pattern_match("{a}__{b}_{c}.BMP", "x/y/7__M_Left_index.bmp", cap), 3);
@@ -725,8 +776,10 @@ int main(void) {
         cmocka_unit_test(a_set_above_its_files),
         cmocka_unit_test(a_set_beside_its_shards),
         cmocka_unit_test(a_set_renewed_in_place_is_killed_anywhere),
+        cmocka_unit_test(a_set_renewed_in_place_is_renewed_once),
         cmocka_unit_test(what_is_left_out_is_told),
         cmocka_unit_test(one_number_a_pattern),
+        cmocka_unit_test(a_folder_with_a_number_in_its_name),
         cmocka_unit_test(patterns),
     };
     return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
