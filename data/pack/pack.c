@@ -136,9 +136,26 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// Whether any data of OUT is there, and whether all of it is, made in just this way and, as far as stamps
-// see, as it was made. A catalog or an index whose data is gone is nothing to keep: it is replaced with the
-// set.
+// Whether all shards that OUT has are there, made in the way of this fingerprint and, as far as stamps see, as they
+// were made.
+static bool is_made(const packing *p, uint64_t fingerprint) {
+    bool same = p->plan.n_shards > 0;
+    dt_catalog *c = dt_catalog_create();
+    for (size_t i = 0; i < p->plan.n_shards && same; i++) {
+        char *path = dt_xprintf("%s/%s", p->plan.folder, p->plan.name[i]);
+        bool found = false, stale = false;
+        bool ok = dt_io_exists(path) && dt_index_load(c, path, &found, &stale) == DT_OK;
+        const dt_shard *s = ok && found && !stale ? &c->shards[c->n_shards - 1] : NULL;
+        same = s && !s->changed && s->source_hash == fingerprint;
+        free(path);
+    }
+    dt_catalog_destroy(c);
+    dt_error_clear();
+    return same;
+}
+
+// Whether any data of OUT is there, and whether all of it is, made in just this way. A catalog or an index whose data
+// is gone is nothing to keep: it is replaced with the set.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
     size_t n = 0, n_data = 0;
@@ -146,18 +163,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     for (size_t i = 0; i < n; i++) n_data += !dt_plan_is_companion(&p->plan, names[i]);
     dt_io_free_list(names, n);
     *any = n_data > 0 || (p->plan.format->one_file && n == 0 && dt_io_exists(p->plan.out));
-    *same = *any;
-    dt_catalog *c = dt_catalog_create();
-    for (size_t i = 0; i < p->plan.n_shards && *same; i++) {
-        char *path = dt_xprintf("%s/%s", p->plan.folder, p->plan.name[i]);
-        bool found = false, stale = false;
-        bool ok = dt_io_exists(path) && dt_index_load(c, path, &found, &stale) == DT_OK;
-        const dt_shard *s = ok && found && !stale ? &c->shards[c->n_shards - 1] : NULL;
-        *same = s && !s->changed && s->source_hash == p->fingerprint;
-        free(path);
-    }
-    dt_catalog_destroy(c);
-    dt_error_clear();
+    *same = *any && is_made(p, p->fingerprint);
     return DT_OK;
 }
 
@@ -178,12 +184,13 @@ static char *made_from(const packing *p) {
                       (unsigned long long)dt_finish_hash_command(p->o));
 }
 
-// Whether the work that is there is of a pack by the same command, of whatever source.
-static bool is_by_the_same(const packing *p) {
+// Whether the work that is there is of a pack by the same command, of whatever source, whose fingerprint it was.
+static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
     char *path = dt_work_path(&p->work, "made-from"), *have = NULL, *want = made_from(p);
     size_t n = 0;
     bool same = dt_io_read_file(&have, &n, path, 4096, DT_E_STORAGE) == DT_OK &&
                 n == strlen(want) && strcmp(have + n / 2, want + n / 2) == 0;
+    if (same) *fingerprint = strtoull(have, NULL, 16);
     dt_error_clear();
     free(have);
     free(want);
@@ -192,14 +199,16 @@ static bool is_by_the_same(const packing *p) {
 }
 
 // Rank 0, before the source is read, which may be OUT itself: a pack that was stopped while it put its files in
-// place has left a part of them, and what it replaces half away.
+// place has left a part of them, and what it replaces half away; or all of them, and what it had to remove.
 static dt_status finish_earlier(packing *p) {
+    uint64_t fingerprint = 0;
     if (!dt_io_exists(p->plan.partial)) return DT_OK;
     DT_TRY(dt_work_open(&p->work, &p->plan)); // puts an LMDB back that was moved away
-    if (dt_work_is_publishing(&p->work)) {
+    const bool same = is_by_the_same(p, &fingerprint), half = dt_work_is_publishing(&p->work);
+    p->published_by_the_same = same && (half || is_made(p, fingerprint));
+    if (half) {
         dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first",
                 p->plan.out);
-        p->published_by_the_same = is_by_the_same(p);
         DT_TRY(dt_work_publish(&p->work));
         DT_TRY(dt_work_remove(&p->work));
         p->published = true;

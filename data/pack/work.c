@@ -103,16 +103,28 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
 }
 
 // ---- claim --------------------------------------------------------------------------------------------
+static dt_status remove_part(const dt_work *w, const char *name) {
+    char *path = dt_work_path(w, name);
+    dt_status st = dt_io_remove_tree(path);
+    free(path);
+    return st;
+}
+
+// What says whose work it is goes last, and that its files go to their places late: an old set may be large.
 static dt_status clear(const dt_work *w) {
+    static const char *const LATE[] = {"publish", "set", "made-from"};
+    enum { N_LATE = sizeof LATE / sizeof *LATE };
     char **names;
     size_t n;
-    dt_status st = dt_io_list_dir(&names, &n, w->plan->partial, DT_E_STORAGE);
+    DT_TRY(dt_io_list_dir(&names, &n, w->plan->partial, DT_E_STORAGE));
+    dt_status st = DT_OK;
     for (size_t i = 0; i < n && st == DT_OK; i++) {
-        char *path = dt_work_path(w, names[i]);
-        if (strcmp(names[i], "lock") != 0) st = dt_io_remove_tree(path);
-        free(path);
+        bool waits = strcmp(names[i], "lock") == 0;
+        for (size_t k = 0; k < N_LATE; k++) waits = waits || strcmp(names[i], LATE[k]) == 0;
+        if (!waits) st = remove_part(w, names[i]);
     }
-    if (st == DT_OK) dt_io_free_list(names, n);
+    for (size_t k = 0; k < N_LATE && st == DT_OK; k++) st = remove_part(w, LATE[k]);
+    dt_io_free_list(names, n);
     return st;
 }
 
@@ -293,10 +305,7 @@ dt_status dt_work_remove(dt_work *w) {
     // the lock goes last: while it is there, this is ours. It is closed before its folder goes, as NFS keeps a
     // file that is open there, under another name; from then on the folder may be the next one's.
     DT_TRY(clear(w));
-    char *path = dt_work_path(w, "lock");
-    dt_status st = dt_io_remove_tree(path);
-    free(path);
-    DT_TRY(st);
+    DT_TRY(remove_part(w, "lock"));
     close(w->lock_fd);
     w->lock_fd = -1;
     return dt_io_remove_empty(w->plan->partial);
