@@ -22,7 +22,7 @@
 # report that says so was written.
 #
 # This script itself has not run on a device yet; without one it is tested by tests/unit/test_gpu_run.sh.
-set -uo pipefail
+set -uo pipefail # so nothing is piped into what ends before its input does: grep -q, head
 self=$(realpath "$0")
 root=$(dirname "$(dirname "$(dirname "$self")")")
 cd "$root" || exit 2
@@ -59,7 +59,7 @@ take_libraries() {
     [ ! -s "$out/libraries" ] || export LD_LIBRARY_PATH="$(cat "$out/libraries")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }
 has_gpu() {
-    command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '
+    command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep '^GPU ' >/dev/null
 }
 dtrain_path() {
     if [ -n "${DTRAIN:-}" ]; then echo "$DTRAIN"; elif [ -e "$out/program" ]; then cat "$out/program"; else echo build-gpu/dtrain; fi
@@ -76,17 +76,17 @@ tests_dir() {
 wheel_libraries() {
     local module
     module=$(dirname "$(dtrain_path)")/dtrain_cuda.so
-    [ -e "$module" ] && ldd "$module" 2>/dev/null | grep -q 'lib\(cudnn\|cublasLt\).*not found' || return 0
+    [ -e "$module" ] && ldd "$module" 2>/dev/null | grep 'lib\(cudnn\|cublasLt\).*not found' >/dev/null || return 0
     "${PYTHON:-python3}" -c 'import glob, importlib.util as u
 s = u.find_spec("nvidia")
-print(":".join(d for p in (s.submodule_search_locations if s else []) for d in sorted(glob.glob(p + "/*/lib"))))' 2>/dev/null
+print(":".join(d for p in (s.submodule_search_locations if s else []) for d in sorted(glob.glob(p + "/*/lib"))), end="")' 2>/dev/null
 }
 
 # ---- the sections, each run by a process of its own ------------------------------------------------
 section_device() {
     [ $DRY = no ] || { echo "a dry run, no GPU" >"$out/gpu.txt"; fact gpu "none: a dry run"; return 0; }
     has_gpu || skip "there is no GPU: nvidia-smi lists none"
-    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader | head -1 >"$out/gpu.txt" || return 1
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader | sed -n 1p >"$out/gpu.txt" || return 1
     fact gpu "$(cat "$out/gpu.txt")"
     fact cores "$(nproc)"
     command -v nvcc >/dev/null && fact nvcc "$(nvcc --version | sed -n 's/.*release //p')"
@@ -97,12 +97,13 @@ section_build() {
     if [ -n "${DTRAIN:-}" ]; then
         fact program "$DTRAIN"
     elif [ -n "${BUNDLE:-}" ]; then
+        rm -rf "$out/bundle" # another version's
         mkdir -p "$out/bundle" && tar -xzf "$BUNDLE" -C "$out/bundle" || return 1
-        find "$(realpath "$out/bundle")" -type f -name dtrain -perm -u+x | head -1 >"$out/program"
+        find "$(realpath "$out/bundle")" -type f -name dtrain -perm -u+x -print -quit >"$out/program"
+        [ -s "$out/program" ] || { echo "there is no dtrain in $BUNDLE"; return 1; }
         fact bundle "$BUNDLE, $(du -m "$BUNDLE" | cut -f1) MiB"
     else
-        TARGETS="dtrain dtrain_cuda test_ops_own_cuda test_ops_dnnl_cuda test_ops_augment_cuda test_ops_normed_cuda" \
-            launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
+        TARGETS=gpu_tests launch/build.sh build-gpu -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=ON -DDTRAIN_CUDA_ARCHITECTURES=native || return 1
     fi
     wheel_libraries >"$out/libraries"
     take_libraries
@@ -188,6 +189,7 @@ section_bench() {
 bench() {
     local python=${PYTHON:-python3} side=both limit=70 rc file=$1 see='torch.cuda.is_available()'
     shift
+    command -v "$python" >/dev/null || skip "there is no $python (set PYTHON): bench_gpu.py is written in it"
     [ $DRY = no ] || { see=True; set -- "$@" --dry-run; }
     [ $limit -lt $((SECTION_S / 2)) ] || limit=$((SECTION_S / 2))
     "$python" -c "import torch, torchvision; assert $see" 2>/dev/null || { side=dtrain; fact peer "not run: $python has no torch and torchvision that see the GPU (set PYTHON)"; }
