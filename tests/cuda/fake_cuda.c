@@ -215,18 +215,12 @@ static void drop_graph(graph *g) {
 static void run_launch(machine *m, const work *w) {
     const uint32_t mix = (uint32_t)++m->launches * 2654435761u;
     const bool backwards = m->order < 0 ? mix >> 31 != 0 : m->order != 0;
-    dt_host_block b = {.grid = w->grid.blocks,
-                       .block_dim = w->grid.threads,
-                       .backwards = backwards,
-                       .shared = NULL};
-    const size_t shared = (size_t)w->grid.shared_bytes;
-    if (shared && posix_memalign(&b.shared, 64, (shared + 63) / 64 * 64)) abort();
+    dt_host_block b = {
+        .grid = w->grid.blocks, .block_dim = w->grid.threads, .backwards = backwards};
     for (int64_t i = 0; i < b.grid; i++) {
         b.block = backwards ? b.grid - 1 - i : i;
-        if (shared) memset(b.shared, 0xff, shared);
         fake_kernels[w->k].run(w->args, &b);
     }
-    free(b.shared);
     m->us += 2;
 }
 
@@ -429,8 +423,11 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
     const int e = fake_note(m, "launch", fake_kernels[k].name, 0, s);
     if (e) return e;
     if (g.blocks < 1 || g.blocks > INT32_MAX || g.threads < 32 || g.threads > 1024 ||
-        g.threads % 32 || g.shared_bytes < 0 || g.shared_bytes > 227 * 1024)
+        g.threads % 32)
         return FAKE_INVALID;
+    if (g.threads > fake_kernels[k].most_threads)
+        fake_breach("kernel %s: blocks of %d threads, and it is bound to %d", fake_kernels[k].name,
+                    g.threads, fake_kernels[k].most_threads);
     check_args(m, k, args);
     work w = {
         .kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, fake_kernels[k].args_bytes)};

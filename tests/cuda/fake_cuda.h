@@ -8,7 +8,8 @@
 //     shows as stale data. Own kernels run with threads and blocks forwards or backwards;
 //   - the default stream (NULL) is CUDA's: copies that wait, wait for it and for no other stream;
 //   - queued copies must be from and to pinned memory, which must still be there when they run;
-//   - an own kernel's arguments must not point to ordinary host memory;
+//   - an own kernel's arguments must not point to ordinary host memory; its blocks have no more threads than it says
+//     (kernel.h);
 //   - plans get tensors and workspaces aligned as the libraries were promised, and want: 16, 64 and 256 bytes;
 //   - a plan runs uncaptured before it is captured: libraries load a kernel when it is first run;
 //   - only the thread that chose the device makes calls (another one would be on device 0), except alloc_host;

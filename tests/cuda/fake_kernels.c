@@ -10,7 +10,7 @@
 #include "backend/cuda/cuda_own_kernels.def"
 #undef CUDA_OWN_KERNEL
 const fake_kernel fake_kernels[] = {
-#define CUDA_OWN_KERNEL(name, args_t) {#name, sizeof(args_t), run_##name},
+#define CUDA_OWN_KERNEL(name, args_t) {#name, sizeof(args_t), name##_most_threads, run_##name},
 #include "backend/cuda/cuda_own_kernels.def"
 #undef CUDA_OWN_KERNEL
 };

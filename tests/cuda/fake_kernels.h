@@ -9,6 +9,7 @@
 typedef struct fake_kernel {
     const char *name;
     size_t args_bytes;
+    int most_threads;                                      // of a block: it was compiled for them
     void (*run)(const void *args, const dt_host_block *b); // one block
 } fake_kernel;
 extern const fake_kernel fake_kernels[]; // by dt_cuda_kernel

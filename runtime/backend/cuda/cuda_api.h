@@ -27,9 +27,8 @@ typedef enum dt_cuda_kernel {
 } dt_cuda_kernel;
 
 typedef struct dt_cuda_grid {
-    int64_t blocks;   // one-dimensional
-    int threads;      // a block: a multiple of 32, at most 1024
-    int shared_bytes; // dynamic shared memory
+    int64_t blocks; // one-dimensional
+    int threads;    // a block: a multiple of 32, at most what the kernel says (kernel.h)
 } dt_cuda_grid;
 
 // ---- cuDNN: what one plan computes, in our own words. cuda_dnn.c turns it into descriptors. ---------

@@ -52,22 +52,18 @@
 #define DT_SHARED(type, x, n) __shared__ __align__(16) type x[n]
 // What was written so far is seen by the host before what is written next.
 #define DT_FENCE_SYSTEM() __threadfence_system()
-// dt_cuda_grid.shared_bytes of it, one array a kernel
-#define DT_SHARED_DYNAMIC(type, x)                                                                 \
-    extern __shared__ __align__(16) unsigned char dt_dynamic_[];                                   \
-    type *x = (type *)dt_dynamic_
 #else
 typedef struct dt_host_block { // set by the machine that pretends, one block after another
     int64_t block, grid;
     int block_dim;
     int backwards; // last thread first
-    void *shared;  // dynamic shared memory
 } dt_host_block;
-#define DT_FN static inline __attribute__((unused))
-#define DT_KERNEL(name, args_t)                                                                    \
+#define DT_FN                   static inline __attribute__((unused))
+#define DT_KERNEL(name, args_t) DT_KERNEL_BOUND(name, args_t, 256, 1)
+#define DT_KERNEL_BOUND(name, args_t, threads, blocks)                                             \
+    enum { name##_most_threads = (threads) };                                                      \
     static inline                                                                                  \
         __attribute__((unused)) void name##_host(const args_t *a, const dt_host_block *dt_b)
-#define DT_KERNEL_BOUND(name, args_t, threads, blocks) DT_KERNEL(name, args_t)
 #define DT_THREADS(t)                                                                              \
     for (int dt_i_ = 0, t; dt_i_ < dt_b->block_dim &&                                              \
                            (t = dt_b->backwards ? dt_b->block_dim - 1 - dt_i_ : dt_i_, 1);         \
@@ -78,8 +74,7 @@ typedef struct dt_host_block { // set by the machine that pretends, one block af
 #define DT_SHARED(type, x, n)                                                                      \
     type x[n] __attribute__((aligned(16)));                                                        \
     memset(x, 0xff, sizeof x)
-#define DT_SHARED_DYNAMIC(type, x) type *x = (type *)dt_b->shared
-#define DT_FENCE_SYSTEM()          __atomic_thread_fence(__ATOMIC_RELEASE)
+#define DT_FENCE_SYSTEM() __atomic_thread_fence(__ATOMIC_RELEASE)
 #endif
 
 #endif

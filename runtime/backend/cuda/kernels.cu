@@ -15,8 +15,8 @@ extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_gri
     (void)a;
     void *params[] = {(void *)args};
     const cudaError_t e =
-        cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params,
-                         (size_t)g.shared_bytes, (cudaStream_t)stream);
+        cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params, 0,
+                         (cudaStream_t)stream);
     if (e != cudaSuccess) cudaGetLastError(); // as all calls of cuda_real.c
     return e;
 }
