@@ -236,6 +236,7 @@ static void expect_closed(const char *root, const char *path) {
 static void what_may_not_be_read_is_told(void **state) {
     const char *root = fixture_path("closed");
     dt_raw r;
+    if (!fixture_has_user()) skip();
     put(root, "open/one.npy", 5);
     put(root, "shut/two.npy", 5);
     put(root, "open/three", 5);          // only its first bytes say what it is
