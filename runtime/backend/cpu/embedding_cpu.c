@@ -1,7 +1,7 @@
 // embedding_cpu.c: rows of a table (V,D) by ids, and the table's gradient: for each id the sum of the rows of dy at its
 // places, in their order, which is then added to what is there. That is the order on CUDA too: the same bits in f32, always,
 // and two gradients that are accumulated have the bits of the two added. One thread; the places of an id are a list,
-// found in one pass over the ids. An id outside the table gives zeros and no gradient (a step cannot fail; the
+// found in two passes over the ids, whatever the size of the table. An id outside the table gives zeros and no gradient (a step cannot fail; the
 // loader checks ids).
 #include "backend/cpu/own_kernel.h"
 
@@ -26,6 +26,10 @@ static dt_status read(dt_site *s, embedding_state *st, const dt_value_info *ids,
     return DT_OK;
 }
 
+static bool is_row(const embedding_state *st, int32_t id) {
+    return id >= 0 && id < st->n_rows;
+}
+
 static dt_status prepare_forward(dt_site *s) {
     embedding_state *st = dt_own_prepare(s, sizeof(*st));
     return read(s, st, dt_site_in(s, 0), dt_site_in(s, 1), dt_site_out(s, 0));
@@ -39,7 +43,7 @@ static void run_forward(const dt_site *s, const dt_run *r) {
     for (int64_t i = 0; i < st->n_ids; i++) {
         char *y = (char *)r->out[0] + (size_t)i * row_bytes;
         const float *row = table + ids[i] * st->width;
-        if (ids[i] < 0 || ids[i] >= st->n_rows)
+        if (!is_row(st, ids[i]))
             memset(y, 0, row_bytes);
         else if (st->type == DT_ROW_F32)
             memcpy(y, row, row_bytes);
@@ -57,12 +61,14 @@ static dt_status prepare_backward(dt_site *s) {
     return DT_OK;
 }
 
-// first[id]: the id's first place, next[i]: the place behind place i with the same id; -1: none.
+// first[id]: the id's first place, next[i]: the place behind place i with the same id; -1: none. Of `first` only the
+// entries of ids that occur mean something: a table may have many more rows than there are places.
 static void list_places(const embedding_state *st, const int32_t *ids, int32_t *first,
                         int32_t *next) {
-    for (int64_t v = 0; v < st->n_rows; v++) first[v] = -1;
+    for (int64_t i = 0; i < st->n_ids; i++)
+        if (is_row(st, ids[i])) first[ids[i]] = -1;
     for (int64_t i = st->n_ids - 1; i >= 0; i--) {
-        if (ids[i] < 0 || ids[i] >= st->n_rows) continue;
+        if (!is_row(st, ids[i])) continue;
         next[i] = first[ids[i]];
         first[ids[i]] = (int32_t)i;
     }
@@ -78,12 +84,12 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     if (!(r->accumulate >> 1 & 1))
         memset(table, 0, (size_t)(st->n_rows * st->width) * sizeof(float));
     list_places(st, ids, first, next);
-    for (int64_t v = 0; v < st->n_rows; v++) {
-        if (first[v] < 0) continue;
+    for (int64_t at = 0; at < st->n_ids; at++) {
+        if (!is_row(st, ids[at]) || first[ids[at]] != at) continue;
         memset(sum, 0, (size_t)st->width * sizeof(float));
-        for (int32_t i = first[v]; i >= 0; i = next[i])
+        for (int32_t i = (int32_t)at; i >= 0; i = next[i])
             st->simd->accumulate[st->type](sum, dt_row_at(st->type, dy, i * st->width), st->width);
-        st->simd->accumulate[DT_ROW_F32](table + v * st->width, sum, st->width);
+        st->simd->accumulate[DT_ROW_F32](table + ids[at] * st->width, sum, st->width);
     }
 }
 
