@@ -3,7 +3,7 @@
 //
 // Sums are in rank order. A rank's part of a collective waits, when its stream runs it, until all have come
 // (60 s, then the test ends). It ends the test where NCCL would hang: an abort beside graphs that hold collectives,
-// a second abort, a sum that is captured on some ranks only. It can be told to fail, to be silent and to add in
+// an abort of what is gone, a sum that is captured on some ranks only. It can be told to fail, to be silent and to add in
 // another order where it is not captured.
 #ifndef DT_TESTS_THREAD_NCCL_H
 #define DT_TESTS_THREAD_NCCL_H
@@ -47,8 +47,9 @@ typedef struct fake_nccl {
     group *g;
     int rank;
     dt_backend *b;
-    bool aborted, fails_captured; // fails: the library, once a stream is captured
-    int n_failures;               // told
+    bool aborted, destroyed; // the communicator is gone
+    bool fails_captured;     // the library, once a stream is captured
+    int n_failures;          // told
     int finalize_answer, destroy_answer, abort_answer;
     int n_busy; // times that it is not through with finalize, once that has answered so
 } fake_nccl;
@@ -158,12 +159,12 @@ static int nccl_unique_id(const dt_nccl_api *a, void *id) {
 static int nccl_init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
     assert_int_equal(((const char *)id)[3], 7);
     *comm = nccl_of(a);
-    nccl_of(a)->aborted = false;
+    nccl_of(a)->aborted = nccl_of(a)->destroyed = false;
     return DT_NCCL_BUSY;
 }
 static int nccl_async_error(const dt_nccl_api *a, void *comm, int *state) {
     fake_nccl *f = nccl_of(a);
-    if (comm != f || f->aborted) abort(); // freed
+    if (comm != f || f->aborted || f->destroyed) abort(); // freed
     *state = f->g->silent || f->n_busy ? DT_NCCL_BUSY : DT_NCCL_OK;
     f->n_busy -= f->n_busy > 0;
     if (f->fails_captured && lazy(f->b)->graph) *state = 6, f->n_failures++;
@@ -205,15 +206,16 @@ static int nccl_finalize(const dt_nccl_api *a, void *comm) {
 }
 static int nccl_destroy(const dt_nccl_api *a, void *comm) {
     fake_nccl *f = nccl_of(a);
-    if (f->n_busy) abort(); // NCCL takes that as a mistake
+    if (comm != f || f->n_busy || f->aborted || f->destroyed) abort(); // a mistake, or freed
+    f->destroyed = true;                                               // whatever it answers
     return f->destroy_answer;
 }
 // NCCL waits in it for the end of the graphs that have captured collectives.
 static int nccl_abort(const dt_nccl_api *a, void *comm) {
     fake_nccl *f = nccl_of(a);
-    if (comm != f || f->aborted || lazy(f->b)->n_graphs) {
+    if (comm != f || f->aborted || f->destroyed || lazy(f->b)->n_graphs) {
         fprintf(stderr, "an abort that would not end: %d graphs%s\n", lazy(f->b)->n_graphs,
-                f->aborted ? ", twice" : "");
+                f->aborted || f->destroyed ? ", of what is gone" : "");
         abort();
     }
     f->aborted = true;
