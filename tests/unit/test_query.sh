@@ -63,7 +63,7 @@ expect_full "$dtrain" keys
 
 # -- a pipe where a file should be is no wait without end
 mkfifo pipe.tar
-expect_error 3 "not a regular file" timeout 10 "$dtrain" data ls pipe.tar
+expect_error 3 "not a regular file" timeout 60 "$dtrain" data ls pipe.tar
 
 # -- wrong questions
 expect_error 2 "did you mean 'subject'" "$dtrain" data query a.lmdb "subjct = 1"
