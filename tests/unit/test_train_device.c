@@ -39,7 +39,7 @@ static void join_ranks(bench *b, const setting *s) {
                          .world_size = s->world_size,
                          .broadcast_bytes = boot_broadcast,
                          .all_reduce_max_i64 = boot_max};
-    assert_int_equal(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, 30),
+    assert_int_equal(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, 600),
                      DT_OK);
 }
 
@@ -461,7 +461,7 @@ static void test_missing_peer(void **state) {
     dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
     double begin = dt_clock_s();
     assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
-    assert_true(f.aborted && dt_clock_s() - begin < 30); // not the ranks' usual deadline
+    assert_true(f.aborted && dt_clock_s() - begin < 60);
     assert_non_null(strstr(dt_error_message(), "did not finish within"));
     b->destroy(b);
 }
