@@ -10,7 +10,7 @@ if [ "${1:-}" = "--tests" ]; then
     packages+=(python3 python3-venv sox)
 fi
 
-installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep 'install ok installed' >/dev/null; }
 missing=()
 for package in "${packages[@]}"; do
     # libdnnl-dev is named libonednn-dev in newer releases

@@ -9,6 +9,8 @@
 3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
    that defines its X macro also includes it.
 4. No file names a path of somebody's machine, and only launch/ calls exit().
+5. No script under pipefail pipes into grep -q: it ends at the first match, and what writes on is killed or not, as soon
+   as it is scheduled.
 Prints one line a violation; exit 1 if there is any.
 """
 import os
@@ -134,6 +136,14 @@ def check_text(path, text):
                 yield f"{path}: only launch/ calls exit(): {line.strip()[:80]}"
 
 
+def check_script(path, text):
+    if "pipefail" not in text or not re.match(r"#!.*\bbash", text):
+        return
+    for found in re.finditer(r"(?<!\|)\|[\s\\]*grep\s+-\w*q", text):
+        n = text.count("\n", 0, found.start()) + 1
+        yield f"{path}:{n}: grep -q behind a pipe ends before what writes into it: grep … >/dev/null"
+
+
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
     paths = tracked_files(root)
@@ -155,6 +165,7 @@ def main():
     for path, text in texts.items():
         if "/corpus_" not in path and not path.endswith("check_structure.py"):
             wrong += check_text(path, text)
+            wrong += check_script(path, text)
     for line in wrong:
         print(line)
     print(f"{len(paths)} files, {len(sources)} of source, {len(wrong)} violations")

@@ -2,7 +2,7 @@
 # The bundle runs from another folder, with an empty environment, on its own libraries.
 set -euo pipefail
 command -v strip >/dev/null || { echo "skipped: strip is not there"; exit 77; }
-if ldd "$DTRAIN" | grep -q "libasan\|libtsan"; then echo "skipped: a build with sanitizers is not bundled"; exit 77; fi
+if ldd "$DTRAIN" | grep "libasan\|libtsan" >/dev/null; then echo "skipped: a build with sanitizers is not bundled"; exit 77; fi
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
 "$SOURCE/launch/bundle.sh" "$BUILD" test | tee "$tmp/said"
 # Ubuntu 24.04 has glibc 2.39 and GLIBCXX_3.4.33; a bundle made on a newer system is for newer systems
@@ -14,7 +14,7 @@ fi
 tar -C "$tmp" -xzf "$BUILD"/dtrain-test-*.tar.gz
 rm -rf "$BUILD"/dtrain-test-*.tar.gz "$BUILD/bundle"
 cd "$tmp"/dtrain-test-*
-env -i ./dtrain info | grep -q "^dtrain "
+env -i ./dtrain info | grep "^dtrain " >/dev/null
 env -i ./dtrain check configs/fusion.yaml >/dev/null
 # all that is in lib/ is found there, also by the libraries among themselves
 wrong=$(env -i /usr/bin/ldd ./dtrain | awk '/=> \// {print $1, $3}' | while read -r name path; do

@@ -50,7 +50,7 @@ for page in "${pages[@]}"; do
         file=$(dirname "$page")/$target
         [ -n "$target" ] || file=$page
         [ -e "$file" ] || fail "$page links to $target, which is not there"
-        [ -z "$heading" ] || headings "$file" | grep -qxF -- "$heading" || fail "$page links to $target#$heading, and no heading is called so"
+        [ -z "$heading" ] || headings "$file" | grep -xF -- "$heading" >/dev/null || fail "$page links to $target#$heading, and no heading is called so"
     done < <(grep -o ']([^) ]*)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?://' || true)
 done
 

@@ -177,9 +177,9 @@ assert n >= 48, n
 lineage = db.execute("SELECT made_by, version FROM lineage").fetchall()
 assert len(lineage) == 1 and lineage[0][0] == "pack" and lineage[0][1], lineage
 END
-    "$dtrain" data stat 's-{0..2}.tar' | grep -q '^pack: ' || fail "stat does not tell the lineage"
+    "$dtrain" data stat 's-{0..2}.tar' | grep '^pack: ' >/dev/null || fail "stat does not tell the lineage"
     "$dtrain" pack raw small.tar --resize 20 --encode png --quality 2>/dev/null
-    "$dtrain" data stat small.tar | grep -q "^pack: dtrain pack raw --resize '20' --encode 'png' --quality " ||
+    "$dtrain" data stat small.tar | grep "^pack: dtrain pack raw --resize '20' --encode 'png' --quality " >/dev/null ||
         fail "the lineage does not tell what was done to the files: $("$dtrain" data stat small.tar | grep ^pack)"
     # the same input, the same catalog
     cp s.catalog.sqlite first.sqlite
