@@ -26,7 +26,7 @@ clean_up() {
     local pids
     pids=$(jobs -p)
     [ -z "$pids" ] || kill $pids 2>/dev/null || true
-    [ -z "$pids" ] || kill -CONT $pids 2>/dev/null || true
+    [ -z "$pids" ] || kill -CONT $pids ${stopped[@]+"${stopped[@]}"} 2>/dev/null || true
     wait 2>/dev/null || true
     rm -rf "$work"
 }

@@ -135,10 +135,11 @@ if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
     # and a script that is killed takes its ranks with it, which save
     background step:10:stop orphan bash -c '. "$0/launch/mpi_env.sh"; mpi 2 "$@"' "$SOURCE"
     script=$pid
-    has_launcher() { mpirun=$(children $script) && mpirun=${mpirun% } && [ -n "$mpirun" ]; }
-    wait_until has_launcher
-    pid=$mpirun
-    wait_until have_stopped 2
+    # the script has other children before mpirun
+    until pid=$(children "$script") && pid=${pid% } && have_stopped 2; do
+        kill -0 "$script" 2>/dev/null || fail "the script ended before its ranks"
+        sleep 0.02
+    done
     kill -KILL "$script"
     wait "$script" 2>/dev/null || true
     for p in "${stopped[@]}"; do wait_until is_pending USR1 "$p"; done
