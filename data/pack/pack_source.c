@@ -68,12 +68,17 @@ static dt_status tar_is_set(const char *path, bool *out) {
     return st;
 }
 
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 // Of a set that an earlier pack has made of the same folder in the same folder.
 static bool is_of_out(const dt_plan *out, const char *path) {
-    const char *base = strrchr(path, '/');
+    const char *base = name_of(path);
     struct stat a, b;
-    if (!base || !dt_plan_resembles(out, base + 1)) return false;
-    char *folder = dt_xprintf("%.*s", (int)(base - path), path);
+    if (!dt_plan_resembles(out, base)) return false;
+    char *folder = dt_xprintf("%.*s.", (int)(base - path), path);
     bool same = stat(folder, &a) == 0 && stat(out->folder, &b) == 0 && a.st_ino == b.st_ino &&
                 a.st_dev == b.st_dev;
     free(folder);
@@ -137,6 +142,27 @@ static dt_status path_is_set(const char *path, bool *out) {
     return *out ? DT_OK : tar_is_set(path, out);
 }
 
+// What is renewed in place is replaced as a whole: a shard of it that stays would repeat records of the new set, for
+// whoever reads the folder or a pattern.
+static dt_status check_replaced(const dt_set *s, const dt_plan *plan, bool is_folder) {
+    const char *stays = NULL;
+    bool any = is_folder;
+    for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
+        const char *path = s->catalog->shards[i].path;
+        if (!is_of_out(plan, path)) continue;
+        if (dt_plan_belongs(plan, name_of(path)))
+            any = true;
+        else if (!stays)
+            stays = path;
+    }
+    if (!any || !stays) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%s: %s is of what it is made of and would stay beside it, and its records "
+                   "would be there twice: give OUT as many shards or a number to be filled in "
+                   "(name-%%06d.tar), or choose another folder",
+                   plan->out, stays);
+}
+
 bool dt_pack_source_is_out(const dt_set *s, const dt_plan *plan) {
     for (uint32_t i = 0; i < s->catalog->n_shards; i++)
         if (is_of_out(plan, s->catalog->shards[i].path)) return true;
@@ -147,6 +173,8 @@ dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *pla
     bool is_set = false;
     *out = NULL;
     DT_TRY(path_is_set(path, &is_set));
-    if (is_set) return dt_set_open(out, &path, 1);
-    return dt_io_is_dir(path) ? open_folder(out, path, plan) : DT_OK;
+    const bool is_folder = !is_set && dt_io_is_dir(path);
+    if (is_set) DT_TRY(dt_set_open(out, &path, 1));
+    if (is_folder) DT_TRY(open_folder(out, path, plan));
+    return *out ? check_replaced(*out, plan, is_folder) : DT_OK;
 }

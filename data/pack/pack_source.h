@@ -8,7 +8,8 @@
 
 // The set that a path is, open; NULL: raw files, or nothing that is there. Of `plan` what dt_plan_name knows:
 // the output of an earlier pack into the folder that is packed is no part of it, and what there is to pack only
-// where there is nothing else. DT_E_DATA, also of a folder with a set and other data in it.
+// where there is nothing else. DT_E_DATA, also of a folder with a set and other data in it; DT_E_USAGE of a set of
+// which OUT would replace a part.
 dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan);
 // Whether files of the set are those that the plan's replace.
 bool dt_pack_source_is_out(const dt_set *s, const dt_plan *plan);

@@ -274,18 +274,22 @@ static void a_catalog_of_another_set_stays(void **state) {
 }
 
 // With --key-by-shard, what is done twice shows.
+static dt_pack_opts renewal(const char *source, const char *out, bool by_shard) {
+    return (dt_pack_opts){.source = source,
+                          .out = out,
+                          .where = "bytes > 1",
+                          .overwrite = true,
+                          .key_by_shard = by_shard,
+                          .n_threads = 1};
+}
+
 static int renew(const char *source, const char *out, bool by_shard, int kill_at) {
     pid_t pid = fork();
     if (pid == 0) {
         char spec[32];
         snprintf(spec, sizeof spec, "io:%d:kill", kill_at);
         if (kill_at > 0) dt_failpoint_set(spec);
-        dt_pack_opts o = {.source = source,
-                          .out = out,
-                          .where = "bytes > 1",
-                          .overwrite = true,
-                          .key_by_shard = by_shard,
-                          .n_threads = 1};
+        dt_pack_opts o = renewal(source, out, by_shard);
         _exit(dt_data_pack(&o));
     }
     int status;
@@ -300,8 +304,7 @@ static void a_set_renewed_in_place_is_killed_anywhere(void **state) {
     const int n_last = 30; // calls that put files in place, and some before
     fixture_pack(raw, out);
     dt_failpoint_set("io:1000000:kill");
-    dt_pack_opts whole = {
-        .source = out, .out = out, .where = "bytes > 1", .overwrite = true, .n_threads = 1};
+    dt_pack_opts whole = renewal(out, out, false);
     assert_int_equal(dt_data_pack(&whole), DT_OK);
     int n_calls = (int)dt_failpoint_count(), n_half = 0;
     dt_failpoint_set(NULL);
@@ -329,12 +332,7 @@ static void a_set_renewed_in_place_is_renewed_once(void **state) {
             assert_int_equal(dt_io_remove_tree(fixture_path("once")), DT_OK);
             fixture_pack(fixture_path("raw2"), out);
             if (n == 0) { // undisturbed, here, where calls are counted
-                dt_pack_opts o = {.source = out,
-                                  .out = out,
-                                  .where = "bytes > 1",
-                                  .overwrite = true,
-                                  .key_by_shard = true,
-                                  .n_threads = 1};
+                dt_pack_opts o = renewal(out, out, true);
                 dt_failpoint_set("io:1000000:kill");
                 assert_int_equal(dt_data_pack(&o), DT_OK);
                 n_calls = (int)dt_failpoint_count();
@@ -714,6 +712,23 @@ static void one_number_a_pattern(void **state) {
     }
 }
 
+// A set of any tool that is cut into fewer shards in its own place: those that stay would repeat its records.
+static void a_set_is_replaced_as_a_whole(void **state) {
+    const char *folder = fixture_path("fewer"), *few = fixture_path("fewer/w-{0..1}.tar");
+    fixture_pack(fixture_path("raw2"), fixture_path("fewer/w-{0..2}.tar"));
+    assert_int_equal(dt_io_unlink(fixture_path("fewer/w.catalog.sqlite")), DT_OK);
+    const char *const SOURCES[] = {folder, fixture_path("fewer/w-*.tar")};
+    for (int k = 0; k < 2; k++) {
+        dt_pack_opts o = renewal(SOURCES[k], few, false);
+        if (dt_data_pack(&o) != DT_E_USAGE) fail_msg("%s", dt_error_message());
+        assert_non_null(strstr(dt_error_message(), "fewer/w-2.tar is of what it is made of"));
+        assert_int_equal(count_records(folder), 12);
+    }
+    dt_pack_opts o = renewal(folder, fixture_path("fewer/w-%d.tar"), false);
+    assert_int_equal(dt_data_pack(&o), DT_OK);
+    assert_int_equal(count_records(folder), 12);
+}
+
 // What a folder is called is no part of the pattern: catalog and unfinished work are named by the file.
 static void a_folder_with_a_number_in_its_name(void **state) {
     static const char *const FOLDERS[] = {"100%", "a%06d", "b{0..1}"};
@@ -780,6 +795,7 @@ int main(void) {
         cmocka_unit_test(what_is_left_out_is_told),
         cmocka_unit_test(one_number_a_pattern),
         cmocka_unit_test(a_folder_with_a_number_in_its_name),
+        cmocka_unit_test(a_set_is_replaced_as_a_whole),
         cmocka_unit_test(patterns),
     };
     return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
