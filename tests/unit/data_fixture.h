@@ -3,10 +3,12 @@
 #define DATA_FIXTURE_H
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "config/config.h"
 #include "data/data.h"
 #include "data/pack/pack.h"
+#include "data/source/source.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char fixture_dir[256];
@@ -155,6 +158,46 @@ static inline void fixture_pack(const char *source, const char *out) {
     dt_status st = dt_data_pack(&o);
     if (st != DT_OK) fprintf(stderr, "%s\n", dt_error_message());
     assert_int_equal(st, DT_OK);
+}
+
+// Packs in a process of its own, which is killed at its n-th call that changes files; 0: is not. Its exit code, or -1.
+static inline int fixture_pack_killed(const dt_pack_opts *o, int n) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        char spec[32];
+        snprintf(spec, sizeof spec, "io:%d:kill", n);
+        if (n > 0) dt_failpoint_set(spec);
+        _exit(dt_data_pack(o));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// Packs, and counts such calls.
+static inline int fixture_pack_counted(const dt_pack_opts *o) {
+    assert_int_equal(dt_failpoint_set("io:1000000:kill"), DT_OK);
+    assert_int_equal(dt_data_pack(o), DT_OK);
+    int n = (int)dt_failpoint_count();
+    dt_failpoint_set(NULL);
+    return n;
+}
+
+static inline uint32_t fixture_count(const char *set) {
+    dt_set *s;
+    if (dt_set_open(&s, &set, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    uint32_t n = s->catalog->n_records;
+    dt_set_close(s);
+    return n;
+}
+
+static inline void fixture_assert_same(const char *a, const char *b) {
+    size_t n_a, n_b;
+    void *x = fixture_read(a, &n_a), *y = fixture_read(b, &n_b);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(x, y, n_a);
+    free(x);
+    free(y);
 }
 
 // A packed set of such images; its path.

@@ -148,17 +148,8 @@ static off_t place_of_large(const char *set, uint32_t number) {
 
 // A pack with one thread that is killed at its n-th write; up to where its journal says that it is written.
 static off_t kill_at(const char *out, int n) {
-    pid_t pid = fork();
-    if (pid == 0) {
-        char spec[32];
-        snprintf(spec, sizeof spec, "io:%d:kill", n);
-        dt_failpoint_set(spec);
-        dt_pack_opts o = options(out, 1);
-        _exit(dt_data_pack(&o));
-    }
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status));
+    dt_pack_opts o = options(out, 1);
+    assert_int_equal(fixture_pack_killed(&o, n), -1);
     char **names, *partial = dt_xprintf("%s.partial", out);
     size_t n_names;
     off_t end = 0;

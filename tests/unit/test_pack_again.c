@@ -1,0 +1,290 @@
+// Packing where something is already: what exists is left alone or replaced as a whole, a set may be renewed in its own
+// place, and who is killed meanwhile loses nothing.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data_fixture.h"
+
+static const char *raw, *small; // of 80 records and of 12
+
+static void what_exists_is_left_alone(void **state) {
+    const char *out = fixture_path("keep.lmdb");
+    fixture_pack(raw, out);
+    fixture_pack(raw, out); // the same: done already
+    dt_pack_opts o = {.source = small, .out = out};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "--overwrite"));
+    assert_int_equal(fixture_count(out), 80);
+    o.overwrite = true;
+    // a folder with something else in it is not ours to remove
+    char *letter = dt_xprintf("%s/letter.txt", out);
+    fixture_write(letter, "x", 1);
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "letter.txt"));
+    unlink(letter);
+    free(letter);
+    assert_int_equal(dt_data_pack(&o), DT_OK);
+    assert_int_equal(fixture_count(out), 12);
+}
+
+// The work of a run with --overwrite that was killed, and a call without it, or for another set's place.
+static void what_is_refused_removes_no_work(void **state) {
+    static const char *const OUTS[] = {"work.lmdb", "work-{00..01}.tar", "work.tar"};
+    static const char *const WORK[] = {"work.lmdb.partial/made-from", "work.tar.partial/made-from",
+                                       "work.tar.partial/made-from"};
+    for (int k = 0; k < 3; k++) {
+        if (k < 2) fixture_pack(raw, fixture_path(OUTS[k]));
+        fixture_write(fixture_path(WORK[k]), "work", 4);
+        dt_pack_opts o = {.source = small, .out = fixture_path(OUTS[k])};
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        assert_true(dt_io_exists(fixture_path(WORK[k])));
+        o.overwrite = true;
+        assert_int_equal(dt_data_pack(&o), k < 2 ? DT_OK : DT_E_USAGE);
+        assert_int_equal(dt_io_exists(fixture_path(WORK[k])), k == 2);
+    }
+}
+
+// Who is told that a set was changed since it was packed, and to pack again, is not told that nothing is to do.
+static void what_was_changed_is_not_packed_already(void **state) {
+    static const char *const OUTS[] = {"hurt.tar", "hurt.lmdb"};
+    static const char *const FILES[] = {"hurt.tar", "hurt.lmdb/data.mdb"};
+    for (int k = 0; k < 2; k++) {
+        const char *file = fixture_path(FILES[k]);
+        dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[k])};
+        size_t n;
+        fixture_pack(raw, o.out);
+        uint8_t *data = fixture_read(file, &n);
+        data[512] ^= 1;
+        fixture_write(file, data, n);
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        assert_non_null(strstr(dt_error_message(), "was changed since"));
+        assert_non_null(strstr(dt_error_message(), "--overwrite"));
+        o.overwrite = true;
+        assert_int_equal(dt_data_pack(&o), DT_OK);
+        o.overwrite = false;
+        assert_int_equal(dt_data_pack(&o), DT_OK); // done already
+        uint8_t *again = fixture_read(file, &n);
+        data[512] ^= 1;
+        assert_memory_equal(again, data, n);
+        free(again);
+        free(data);
+    }
+}
+
+// The data was removed by hand: a catalog and indexes without it keep nobody from packing again.
+static void a_catalog_alone_is_replaced(void **state) {
+    static const char *const OUTS[] = {"gone.lmdb", "gone-{00..01}.tar"};
+    static const char *const DATA[] = {"gone.lmdb/data.mdb", "gone-00.tar", "gone-01.tar"};
+    for (int k = 0; k < 2; k++) fixture_pack(raw, fixture_path(OUTS[k]));
+    for (int k = 0; k < 3; k++) assert_int_equal(unlink(fixture_path(DATA[k])), 0);
+    for (int k = 0; k < 2; k++) {
+        dt_pack_opts o = {.source = small, .out = fixture_path(OUTS[k])};
+        assert_int_equal(dt_data_pack(&o), DT_OK);
+        assert_int_equal(fixture_count(o.out), 12);
+    }
+    // one shard is left: that is a set that lacks one, and not ours to remove
+    assert_int_equal(unlink(fixture_path("gone-00.tar")), 0);
+    dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[1])};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+}
+
+static void assert_refused(const char *out, const char *words) {
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        dt_pack_opts o = {.source = raw, .out = out, .overwrite = overwrite};
+        assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+        if (!strstr(dt_error_message(), words)) fail_msg("%s", dt_error_message());
+        assert_false(dt_io_exists(out));
+    }
+}
+
+// a.tar and a-%02d.tar have one catalog. It is of the set whose data is there, also under --overwrite.
+static void a_catalog_of_another_set_stays(void **state) {
+    fixture_pack(raw, fixture_path("twin-{00..01}.tar"));
+    assert_refused(fixture_path("twin.tar"), "twin.catalog.sqlite is the catalog of another set");
+    assert_false(dt_io_exists(fixture_path("twin.tar.partial")));
+    assert_int_equal(fixture_count(fixture_path("twin-{00..01}.tar")), 80);
+    fixture_pack(raw, fixture_path("sole.tar"));
+    dt_pack_opts many = {.source = raw, .out = fixture_path("sole-%02d.tar"), .overwrite = true};
+    assert_int_equal(dt_data_pack(&many), DT_E_USAGE);
+    assert_int_equal(fixture_count(fixture_path("sole.tar")), 80);
+}
+
+// With --key-by-shard, what is done twice shows.
+static dt_pack_opts renewal(const char *source, const char *out, bool by_shard) {
+    return (dt_pack_opts){.source = source,
+                          .out = out,
+                          .where = "bytes > 1",
+                          .overwrite = true,
+                          .key_by_shard = by_shard,
+                          .n_threads = 1};
+}
+
+static int renew(const char *source, const char *out, bool by_shard, int kill_at) {
+    dt_pack_opts o = renewal(source, out, by_shard);
+    return fixture_pack_killed(&o, kill_at);
+}
+
+// Its source is what it replaces: of a half that was put in place nothing is lost, whoever reads what there is.
+static void a_set_renewed_in_place_is_killed_anywhere(void **state) {
+    static const char *const SOURCES[] = {"renew/r-*.tar", "renew", "renew/r-{0..1}.tar"};
+    const char *out = fixture_path("renew/r-{0..1}.tar");
+    const int n_last = 30; // calls that put files in place, and some before
+    fixture_pack(raw, out);
+    dt_pack_opts whole = renewal(out, out, false);
+    int n_calls = fixture_pack_counted(&whole), n_half = 0;
+    for (int n = n_calls - n_last; n <= n_calls; n++) {
+        const char *source = fixture_path(SOURCES[n % 3]);
+        assert_int_equal(renew(source, out, false, n), -1);
+        n_half += !dt_io_exists(fixture_path("renew/r-0.tar"));
+        assert_int_equal(renew(source, out, false, 0), DT_OK);
+        if (fixture_count(out) != 80) fail_msg("killed at %d of %d, from %s", n, n_calls, source);
+        assert_false(dt_io_exists(fixture_path("renew/r.tar.partial")));
+    }
+    assert_true(n_half > 3);
+}
+
+// A kill while what was replaced is being removed comes when all is done: the same command does not do it again.
+static void a_set_renewed_in_place_is_renewed_once(void **state) {
+    static const char *const OUTS[] = {"once/s.lmdb", "once/s-{0..1}.tar"};
+    static const char *const FILES[] = {"once/s.lmdb/data.mdb", "once/s-0.tar"};
+    const int n_after = 2; // the folder of the work, without anything in it
+    for (int k = 0; k < 2; k++) {
+        const char *out = fixture_path(OUTS[k]), *copy = fixture_path("renewed-once");
+        int n_calls = 0, n_killed = 0;
+        for (int n = 0; n == 0 || n <= n_calls - n_after; n += 2) {
+            if (n == 2) n = n_calls - n_after - 6;
+            assert_int_equal(dt_io_remove_tree(fixture_path("once")), DT_OK);
+            fixture_pack(small, out);
+            if (n == 0) { // undisturbed, here, where calls are counted
+                dt_pack_opts o = renewal(out, out, true);
+                n_calls = fixture_pack_counted(&o);
+                assert_int_equal(rename(fixture_path(FILES[k]), copy), 0);
+                continue;
+            }
+            n_killed += renew(out, out, true, n) == -1;
+            assert_int_equal(renew(out, out, true, 0), DT_OK);
+            fixture_assert_same(fixture_path(FILES[k]), copy);
+        }
+        assert_int_equal(n_killed, 4);
+    }
+}
+
+static const char *in_folder(const char *folder, const char *name) {
+    return dt_arena_printf(&fixture_arena, "%s/%s", folder, name);
+}
+
+// Kills packs of `name`, each in a folder of its own, until one leaves the catalog in its place and `data` not.
+static const char *pack_half(const char *name, const char *catalog, const char *data) {
+    dt_pack_opts whole = {.source = raw, .out = in_folder(fixture_path("whole"), name)};
+    for (int n = fixture_pack_counted(&whole); n > 0; n--) { // places are taken at the end
+        const char *folder = dt_arena_printf(&fixture_arena, "%s/%s.%d", fixture_dir, data, n);
+        fixture_pack_killed(&(dt_pack_opts){.source = raw, .out = in_folder(folder, name)}, n);
+        if (dt_io_exists(in_folder(folder, catalog)) && !dt_io_exists(in_folder(folder, data)))
+            return folder;
+    }
+    fail();
+    return NULL;
+}
+
+// A set whose pack was killed between its catalog and its data is one: nobody's catalog looks the same.
+static void a_set_that_comes_to_its_place_is_left_alone(void **state) {
+    // another folder of unfinished work, and the same one
+    static const char *const NAMES[][4] = {
+        {"late_.tar", "late_.tar", "late.catalog.sqlite", "late.tar"},
+        {"half-{00..01}.tar", "half-00.tar", "half.catalog.sqlite", "half.tar"}};
+    static const char *const WORDS[] = {"late_.tar.partial is there",
+                                        "holds a set of another name"};
+    for (int k = 0; k < 2; k++) {
+        const char *folder = pack_half(NAMES[k][0], NAMES[k][2], NAMES[k][1]);
+        const char *out = in_folder(folder, NAMES[k][0]);
+        assert_refused(in_folder(folder, NAMES[k][3]), WORDS[k]);
+        dt_pack_opts o = {.source = raw, .out = out};
+        assert_int_equal(dt_data_pack(&o), DT_OK); // goes on
+        assert_int_equal(fixture_count(out), 80);
+    }
+}
+
+// Nobody's, as far as one can see: replaced, and said.
+static void what_is_replaced_is_named(void **state) {
+    fixture_pack(raw, fixture_path("away.tar"));
+    assert_int_equal(unlink(fixture_path("away.tar")), 0);
+    fixture_write(fixture_path("dim.catalog.sqlite"), "no catalog", 10);
+    dt_pack_opts dim = {.source = raw, .out = fixture_path("dim.tar")};
+    assert_int_equal(dt_data_pack(&dim), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "dim.catalog.sqlite: cannot be read"));
+    int fd = open(fixture_path("said"), O_RDWR | O_CREAT | O_TRUNC, 0644), old = dup(2);
+    dup2(fd, 2);
+    dim.overwrite = true;
+    dt_status a = dt_data_pack(&dim);
+    dt_status b = dt_data_pack(&(dt_pack_opts){.source = raw, .out = fixture_path("away_.tar")});
+    dup2(old, 2);
+    close(old);
+    assert_int_equal(a, DT_OK);
+    assert_int_equal(b, DT_OK);
+    char text[4096] = "";
+    assert_true(pread(fd, text, sizeof text - 1, 0) > 0);
+    close(fd);
+    assert_non_null(strstr(text, "dim.catalog.sqlite"));
+    assert_non_null(strstr(text, "away.catalog.sqlite is replaced"));
+    assert_non_null(strstr(text, "the first away.tar, none is there"));
+}
+
+// What is in an LMDB's folder and is neither it nor made for it is data: of somebody else.
+static void a_strange_index_is_no_companion(void **state) {
+    const char *out = fixture_path("strange.lmdb");
+    assert_int_equal(dt_io_mkdir(out), DT_OK);
+    fixture_write(fixture_path("strange.lmdb/notes.index"), "mine", 4);
+    dt_pack_opts o = {.source = raw, .out = out};
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_non_null(strstr(dt_error_message(), "exists and was made from")); // before any work
+    o.overwrite = true;
+    assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
+    assert_true(dt_io_exists(fixture_path("strange.lmdb/notes.index")));
+}
+
+// A set of any tool that is cut into fewer shards in its own place: those that stay would repeat its records.
+static void a_set_is_replaced_as_a_whole(void **state) {
+    const char *folder = fixture_path("fewer"), *few = fixture_path("fewer/w-{0..1}.tar");
+    fixture_pack(small, fixture_path("fewer/w-{0..2}.tar"));
+    assert_int_equal(dt_io_unlink(fixture_path("fewer/w.catalog.sqlite")), DT_OK);
+    const char *const SOURCES[] = {folder, fixture_path("fewer/w-*.tar")};
+    for (int k = 0; k < 2; k++) {
+        dt_pack_opts o = renewal(SOURCES[k], few, false);
+        if (dt_data_pack(&o) != DT_E_USAGE) fail_msg("%s", dt_error_message());
+        assert_non_null(strstr(dt_error_message(), "fewer/w-2.tar is of what it is made of"));
+        assert_int_equal(fixture_count(folder), 12);
+    }
+    dt_pack_opts o = renewal(folder, fixture_path("fewer/w-%d.tar"), false);
+    assert_int_equal(dt_data_pack(&o), DT_OK);
+    assert_int_equal(fixture_count(folder), 12);
+}
+
+static int set_up(void **state) {
+    fixture_begin();
+    raw = fixture_path("raw");
+    small = fixture_path("raw2");
+    fixture_biometric(raw, 4, 10);
+    fixture_biometric(small, 2, 3);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_exists_is_left_alone),
+        cmocka_unit_test(what_is_refused_removes_no_work),
+        cmocka_unit_test(what_was_changed_is_not_packed_already),
+        cmocka_unit_test(a_catalog_alone_is_replaced),
+        cmocka_unit_test(a_catalog_of_another_set_stays),
+        cmocka_unit_test(a_set_renewed_in_place_is_killed_anywhere),
+        cmocka_unit_test(a_set_renewed_in_place_is_renewed_once),
+        cmocka_unit_test(a_set_that_comes_to_its_place_is_left_alone),
+        cmocka_unit_test(what_is_replaced_is_named),
+        cmocka_unit_test(a_strange_index_is_no_companion),
+        cmocka_unit_test(a_set_is_replaced_as_a_whole),
+    };
+    return cmocka_run_group_tests(tests, set_up, fixture_tear_down);
+}
