@@ -311,10 +311,9 @@ dt_status dt_catalog_db_write(const char *path, const dt_catalog *c, const dt_li
     if (st == DT_OK) {
         st = sync_folder(path);
     } else if (dt_io_exists(partial)) {
-        char *why = dt_xstrdup(dt_error_message()); // stays the first error
+        const dt_error_kept first = dt_error_keep();
         dt_io_unlink(partial);
-        dt_fail(st, "%s", why);
-        free(why);
+        dt_error_restore(&first);
     }
     free(f);
     free(partial);

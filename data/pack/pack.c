@@ -552,20 +552,17 @@ static dt_status build(packing *p) {
 // After one of the source it is not: mended, it will be another source.
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
-    char *why = dt_xstrdup(dt_error_message());
+    const dt_error_kept first = dt_error_keep();
     // it has a journal open, and on NFS a folder stays while a file in it is open
     dt_gather_destroy(p->rows);
     p->rows = NULL;
     if ((st == DT_E_DATA || st == DT_E_USAGE) && !dt_work_is_publishing(&p->work)) {
         dt_work_remove(&p->work);
-        dt_fail(st, "%s", why);
-        free(why);
+        dt_error_restore(&first);
         return st;
     }
-    dt_fail(st, "%s; what is done is kept in %s: the same command goes on, or remove it",
-            *why ? why : "another rank failed", p->plan.partial);
-    free(why);
-    return st;
+    return dt_fail(st, "%s; what is done is kept in %s: the same command goes on, or remove it",
+                   *first.message ? first.message : "another rank failed", p->plan.partial);
 }
 
 static dt_status pack(packing *p) {

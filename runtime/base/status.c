@@ -9,11 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 2048 };
-static _Thread_local char message[MESSAGE_BYTES];
+static _Thread_local char message[DT_ERROR_BYTES];
 
 dt_status dt_fail(dt_status code, const char *fmt, ...) {
-    char text[MESSAGE_BYTES];
+    char text[DT_ERROR_BYTES];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
@@ -23,7 +22,7 @@ dt_status dt_fail(dt_status code, const char *fmt, ...) {
 }
 
 dt_status dt_fail_context(dt_status code, const char *fmt, ...) {
-    char text[MESSAGE_BYTES];
+    char text[DT_ERROR_BYTES];
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
@@ -47,4 +46,13 @@ const char *dt_error_message(void) {
 }
 void dt_error_clear(void) {
     message[0] = '\0';
+}
+
+dt_error_kept dt_error_keep(void) {
+    dt_error_kept kept;
+    memcpy(kept.message, message, sizeof message);
+    return kept;
+}
+void dt_error_restore(const dt_error_kept *kept) {
+    memcpy(message, kept->message, sizeof message);
 }

@@ -34,6 +34,14 @@ dt_status dt_fail_context(dt_status code, const char *fmt, ...)
 const char *dt_error_message(void);
 void dt_error_clear(void);
 
+// For what is cleaned up behind a failure and may fail too: the first message stays. Any stack; no memory is taken.
+enum { DT_ERROR_BYTES = 2048 };
+typedef struct dt_error_kept {
+    char message[DT_ERROR_BYTES];
+} dt_error_kept;
+dt_error_kept dt_error_keep(void);
+void dt_error_restore(const dt_error_kept *kept);
+
 #define DT_TRY(expr)                                                                               \
     do {                                                                                           \
         dt_status dt_try_ = (expr);                                                                \

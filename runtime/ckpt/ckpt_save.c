@@ -183,10 +183,9 @@ static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
     if (st == DT_OK && dt_io_exists(path)) st = remove_checkpoint(c->dir, c->step);
     if (st == DT_OK) st = dt_io_rename_noreplace(temp, path);
     if (st != DT_OK) {
-        char *first = dt_xstrdup(dt_error_message());
+        const dt_error_kept first = dt_error_keep();
         dt_io_remove_tree(temp);
-        dt_fail(st, "%s", first);
-        free(first);
+        dt_error_restore(&first);
     } else {
         st = dt_io_fsync_dir(c->dir);
         c->unsure_step = st == DT_OK ? -1 : c->step;

@@ -494,13 +494,10 @@ static void free_host_copies(dt_session *s) {
 
 // What has been done is done: a failure here is said, and leaves the run's own message alone.
 static void finalize_device(dt_session *s) {
-    char *message = dt_xstrdup(dt_error_message());
-    const dt_status st = s->device_comm->finalize(s->device_comm);
-    if (st != DT_OK) {
+    const dt_error_kept first = dt_error_keep();
+    if (s->device_comm->finalize(s->device_comm) != DT_OK)
         dt_warn("at the end of the run: %s", dt_error_message());
-        dt_fail(st, "%s", message);
-    }
-    free(message);
+    dt_error_restore(&first);
 }
 
 void dt_session_close(dt_session *s) {

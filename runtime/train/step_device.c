@@ -138,7 +138,7 @@ static dt_status wait_until(struct device_step *v, void *stream, const int64_t *
 static dt_status come_to_rest(struct device_step *v) {
     void *const streams[] = {v->main, v->copy, v->side}; // the side's work may not have been joined
     dt_status first = DT_OK;
-    char message[MESSAGE_BYTES] = "";
+    dt_error_kept why = {""};
     for (int i = 0; i < 6; i++) {
         void *stream = streams[i / 2];
         if (!stream) continue;
@@ -146,9 +146,10 @@ static dt_status come_to_rest(struct device_step *v) {
             i % 2 ? v->d->synchronize(v->b, stream) : wait_until(v, stream, NULL, 0);
         if (st == DT_OK || first != DT_OK) continue;
         first = st;
-        snprintf(message, sizeof message, "%s", dt_error_message());
+        why = dt_error_keep();
     }
-    return first == DT_OK ? DT_OK : dt_fail(first, "%s", message);
+    if (first != DT_OK) dt_error_restore(&why);
+    return first;
 }
 
 static void release_held(struct device_step *v) {
@@ -232,17 +233,18 @@ static dt_status capture(struct device_step *v, const piece *p, void **graph) {
     *graph = NULL;
     if (!v->captures) return DT_OK;
     dt_status begun = v->d->capture_begin(v->b, v->main), st = DT_OK;
-    char message[MESSAGE_BYTES] = "";
+    dt_error_kept why = {""};
     if (begun == DT_OK) {
         v->capturing = true;
         st = queue_piece(v, p);
-        if (st != DT_OK) snprintf(message, sizeof message, "%s", dt_error_message());
+        if (st != DT_OK) why = dt_error_keep();
         begun = end_capture(v, graph);
     }
     if (st != DT_OK) {
         if (*graph) v->d->graph_destroy(v->b, *graph);
         *graph = NULL;
-        return dt_fail(st, "%s", message);
+        dt_error_restore(&why);
+        return st;
     }
     if (begun == DT_OK) return DT_OK;
     v->captures = false;
@@ -613,7 +615,9 @@ dt_status device_step_create(struct dt_stepper *s) {
 void device_step_destroy(struct device_step *v) {
     if (!v) return;
     dt_backend *b = v->b;
+    const dt_error_kept why = dt_error_keep();
     come_to_rest(v);
+    dt_error_restore(&why);
     forget_recordings(v); // before the communicators that they use
     if (v->s->o.device_comm) dt_comm_nccl_set_release(v->s->o.device_comm, NULL, NULL);
     free(v->recordings);

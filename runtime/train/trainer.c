@@ -694,11 +694,10 @@ static dt_status train(trainer *t) {
 
 // A device may still be reading. Where the run has failed, its message is the one that counts.
 static void take_source_away(trainer *t, dt_status st) {
-    char *message = dt_xstrdup(dt_error_message());
-    const dt_status last = dt_stepper_set_source(t->s.stepper, NULL);
-    if (last != DT_OK && st == DT_OK) dt_warn("at the end of the run: %s", dt_error_message());
-    if (last != DT_OK) dt_fail(last, "%s", message);
-    free(message);
+    const dt_error_kept first = dt_error_keep();
+    if (dt_stepper_set_source(t->s.stepper, NULL) != DT_OK && st == DT_OK)
+        dt_warn("at the end of the run: %s", dt_error_message());
+    dt_error_restore(&first);
 }
 
 static void close_trainer(trainer *t, dt_status st) {

@@ -74,6 +74,10 @@ static void test_status(void **state) {
     assert_string_equal(dt_error_message(), "a.tar: record 7");
     dt_fail(DT_E_DATA, "again: %s", dt_error_message()); // its own message as an argument
     assert_string_equal(dt_error_message(), "again: a.tar: record 7");
+    const dt_error_kept first = dt_error_keep();
+    dt_fail(DT_E_STORAGE, "nor is it cleaned up");
+    dt_error_restore(&first);
+    assert_string_equal(dt_error_message(), "again: a.tar: record 7");
     char big[5000];
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';
