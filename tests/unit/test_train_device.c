@@ -448,22 +448,33 @@ static void test_lost_peer(void **state) {
     }
 }
 
+// The one rank of a group that there is.
+typedef struct lone_rank {
+    group g;
+    fake_nccl f;
+    dt_backend *b;
+    dt_comm boot;
+} lone_rank;
+
+static void begin_lone(lone_rank *l, int world_size, bool silent) {
+    *l = (lone_rank){.g = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                           .changed = PTHREAD_COND_INITIALIZER,
+                           .world_size = world_size,
+                           .silent = silent}};
+    l->boot = (dt_comm){.self = &l->g, .world_size = world_size, .broadcast_bytes = boot_broadcast};
+    assert_int_equal(create_rank(&l->b, &l->f, &l->g, 0), DT_OK);
+}
+
 // A peer that never comes: an error after the deadline, and no hang.
 static void test_missing_peer(void **state) {
-    group g = {.lock = PTHREAD_MUTEX_INITIALIZER,
-               .changed = PTHREAD_COND_INITIALIZER,
-               .world_size = 2,
-               .silent = true};
-    fake_nccl f;
-    dt_backend *b = NULL;
+    lone_rank l;
     dt_comm *c = NULL;
-    assert_int_equal(create_rank(&b, &f, &g, 0), DT_OK);
-    dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
+    begin_lone(&l, 2, true);
     double begin = dt_clock_s();
-    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
-    assert_true(f.aborted && dt_clock_s() - begin < 60);
+    assert_int_equal(dt_comm_create_nccl(&c, l.b, &l.boot, false, 0.2), DT_E_PEER);
+    assert_true(l.f.aborted && dt_clock_s() - begin < 60);
     assert_non_null(strstr(dt_error_message(), "did not finish within"));
-    b->destroy(b);
+    l.b->destroy(l.b);
 }
 
 static bool never_done(dt_backend *b, void *stream) {
@@ -475,44 +486,36 @@ static dt_status hangs(dt_backend *b, void *stream) {
 
 // A peer that comes and then does not take part: the device waits for ever, the host until the deadline.
 static void test_hanging_peer(void **state) {
-    group g = {
-        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .world_size = 2};
-    fake_nccl f;
-    dt_backend *b = NULL;
+    lone_rank l;
     dt_comm *c = NULL;
-    assert_int_equal(create_rank(&b, &f, &g, 0), DT_OK);
-    const dt_device *device = b->device;
+    begin_lone(&l, 2, false);
+    const dt_device *device = l.b->device;
     dt_device hanging = *device;
     hanging.stream_done = never_done;
     hanging.synchronize = hangs;
-    b->device = &hanging;
-    dt_comm boot = {.self = &g, .rank = 0, .world_size = 2, .broadcast_bytes = boot_broadcast};
-    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 0.2), DT_E_PEER);
-    assert_true(f.aborted);
+    l.b->device = &hanging;
+    assert_int_equal(dt_comm_create_nccl(&c, l.b, &l.boot, false, 0.2), DT_E_PEER);
+    assert_true(l.f.aborted);
     assert_non_null(strstr(dt_error_message(), "the test of NCCL did not finish within"));
-    b->device = device;
-    b->destroy(b);
+    l.b->device = device;
+    l.b->destroy(l.b);
 }
 
 // What NCCL answers at a communicator's end: finalize is asked about until it is through, a failure of it aborts; one of
 // destroy is the caller's, one of an abort, which nobody waits for, is a line.
 static void end_comm(int finalize, int destroy, int abort, dt_status expected) {
-    group g = {
-        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .world_size = 1};
-    fake_nccl f;
-    dt_backend *b = NULL;
+    lone_rank l;
     dt_comm *c = NULL;
-    assert_int_equal(create_rank(&b, &f, &g, 0), DT_OK);
-    dt_comm boot = {.self = &g, .world_size = 1, .broadcast_bytes = boot_broadcast};
-    assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, 30), DT_OK);
-    f.finalize_answer = finalize;
-    f.destroy_answer = destroy;
-    f.abort_answer = abort;
+    begin_lone(&l, 1, false);
+    assert_int_equal(dt_comm_create_nccl(&c, l.b, &l.boot, false, 30), DT_OK);
+    l.f.finalize_answer = finalize;
+    l.f.destroy_answer = destroy;
+    l.f.abort_answer = abort;
     assert_int_equal(c->finalize(c), expected);
-    assert_int_equal(f.n_busy, 0);
-    assert_int_equal(f.aborted, finalize == 6);
+    assert_int_equal(l.f.n_busy, 0);
+    assert_int_equal(l.f.aborted, finalize == 6);
     dt_comm_destroy_nccl(c);
-    b->destroy(b);
+    l.b->destroy(l.b);
 }
 
 static void test_answers_at_the_end(void **state) {
