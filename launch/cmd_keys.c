@@ -20,6 +20,8 @@ static void print_key(const dt_config_key *k, bool markdown) {
     if (!markdown) {
         printf("%s\n    %s, default %s%s%s%s\n    %s\n", k->path, k->type, fallback,
                *k->range ? ", " : "", k->range, k->numeric ? ", numeric" : "", k->help);
+        for (const dt_config_word *w = dt_config_words(k); w && w->id; w++)
+            printf("      %-14s %s\n", w->id, w->help);
         return;
     }
     printf("| `%s` | %s | `%s` | ", k->path, k->type, fallback);

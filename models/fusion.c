@@ -88,7 +88,7 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     encoded e[2];
     dt_value parts[2];
     for (int i = 0; i < 2; i++) e[i] = encode(g, a, dt_model_image_field(a, i));
-    bool attention = strcmp(dt_config_str(a->config, "model.fusion"), "cross_attention") == 0;
+    bool attention = dt_config_enum(a->config, "model.fusion") == DT_FUSION_cross_attention;
     for (int i = 0; i < 2; i++) {
         parts[i] = attention ? attend(g, a, &e[i], &e[1 - i]) : e[i].embedding;
     }

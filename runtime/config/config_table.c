@@ -8,6 +8,47 @@
 #include <stdlib.h>
 #include <string.h>
 
+// The lists that grow, each as a range "|a|b" (from its second byte on) and as rows for `dtrain keys`.
+#define WORD(id, help) "|" #id
+static const char optimizers[] =
+#include "optimizers.def"
+    ;
+static const char schedules[] =
+#include "schedules.def"
+    ;
+static const char losses[] =
+#include "losses.def"
+    ;
+static const char metrics[] =
+#include "metrics.def"
+    ;
+static const char sinks[] =
+#include "sinks.def"
+    ;
+#undef WORD
+#define WORD(id, help) {#id, help},
+static const dt_config_word optimizer_words[] = {
+#include "optimizers.def"
+    {NULL}};
+static const dt_config_word schedule_words[] = {
+#include "schedules.def"
+    {NULL}};
+static const dt_config_word loss_words[] = {
+#include "losses.def"
+    {NULL}};
+static const dt_config_word metric_words[] = {
+#include "metrics.def"
+    {NULL}};
+static const dt_config_word sink_words[] = {
+#include "sinks.def"
+    {NULL}};
+#undef WORD
+#define OPTIMIZERS &optimizers[1]
+#define SCHEDULES  &schedules[1]
+#define LOSSES     &losses[1]
+#define METRICS    &metrics[1]
+#define SINKS      &sinks[1]
+
 static const char absent[] = "none"; // no default: told from a default `none` by its address
 #define N        1
 #define AUDIO    2
@@ -40,6 +81,20 @@ static const config_type types[] = {
 #undef REQUIRED
 
 enum { N_ROWS = sizeof keys / sizeof *keys };
+
+const dt_config_word *dt_config_words(const dt_config_key *k) {
+    static const struct {
+        const char *range;
+        const dt_config_word *words;
+    } lists[] = {{OPTIMIZERS, optimizer_words},
+                 {SCHEDULES, schedule_words},
+                 {LOSSES, loss_words},
+                 {METRICS, metric_words},
+                 {SINKS, sink_words}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (k->range == lists[i].range) return lists[i].words;
+    return NULL;
+}
 
 const dt_config_key *dt_config_keys(size_t *n) {
     *n = N_ROWS;
@@ -100,11 +155,16 @@ config_match config_match_path(const char *path, config_row *row) {
 }
 
 // -- ranges ----------------------------------------------------------------------------------
-bool config_range_has_word(const char *range, const char *word) {
+int config_range_index(const char *range, const char *word) {
     size_t n = strlen(word);
-    for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
-        if (strcspn(p, "|") == n && memcmp(p, word, n) == 0) return true;
-    return false;
+    int i = 0;
+    for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|', i++)
+        if (strcspn(p, "|") == n && memcmp(p, word, n) == 0) return i;
+    return -1;
+}
+
+bool config_range_has_word(const char *range, const char *word) {
+    return config_range_index(range, word) >= 0;
 }
 
 bool config_range_bounds(const char *range, double *lo, double *hi) {

@@ -92,7 +92,7 @@ static dt_status compare_config(trainer *t) {
     const char *was = NULL, *is = NULL;
     const char *key =
         st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
-    if (key && strcmp(dt_config_str(t->s.config, "run.resume"), "force") == 0) {
+    if (key && dt_config_enum(t->s.config, "run.resume") == DT_RESUME_force) {
         t->forced = true;
         dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key,
                 was ? was : "absent", is ? is : "absent");
@@ -114,7 +114,7 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     *state_json = NULL;
     DT_TRY(dt_ckpt_find(t->ckpt, "latest", &step, &t->resume_path));
     if (step < 0) return DT_OK;
-    if (strcmp(dt_config_str(t->s.config, "run.resume"), "never") == 0)
+    if (dt_config_enum(t->s.config, "run.resume") == DT_RESUME_never)
         return dt_fail(DT_E_USAGE,
                        "%s has a checkpoint of step %lld and run.resume is never: take another "
                        "run.name, or run.resume=auto",
@@ -164,7 +164,7 @@ static dt_status compare_environment(trainer *t) {
 static dt_status check_resumed(trainer *t) {
     DT_TRY(compare_environment(t));
     if (t->state.data_fingerprint != t->s.data->fingerprint) {
-        if (strcmp(dt_config_str(t->s.config, "run.resume"), "force") != 0)
+        if (dt_config_enum(t->s.config, "run.resume") != DT_RESUME_force)
             return dt_fail(DT_E_USAGE,
                            "the data set is not the one this run began with (records, view or "
                            "split changed): restore it, start another run (run.name=…), or go on "
