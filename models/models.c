@@ -3,10 +3,10 @@
 // fold into convolutions first.
 #include "models/models.h"
 
+#include "batch/mix_plan.h"
+#include "batch/pixel_steps.h"
 #include "graph/autodiff.h"
-#include "graph/mix_plan.h"
 #include "graph/passes/passes.h"
-#include "graph/pixel_steps.h"
 #include "model_util.h"
 
 #include <stdio.h>
@@ -78,17 +78,17 @@ int dt_model_count_images(const dt_model_args *a) {
     return n;
 }
 
-const dt_model_field *dt_model_image_field(const dt_model_args *a, int i) {
+const dt_field_info *dt_model_image_field(const dt_model_args *a, int i) {
     for (int k = 0; k < a->n_fields; k++) {
         if (a->fields[k].is_image && i-- == 0) return &a->fields[k];
     }
     return NULL;
 }
 
-const dt_model_field *dt_model_target(const dt_model_args *a) {
-    const dt_model_field *numbers = NULL;
+const dt_field_info *dt_model_target(const dt_model_args *a) {
+    const dt_field_info *numbers = NULL;
     for (int i = 0; i < a->n_fields; i++) {
-        const dt_model_field *f = &a->fields[i];
+        const dt_field_info *f = &a->fields[i];
         if (!f->is_image && f->n_classes > 0) return f;
         if (!f->is_image && f->dtype == DT_F32 && !numbers) numbers = f;
     }
@@ -106,18 +106,18 @@ bool dt_model_has_one_image(dt_graph *g, const dt_model_args *a) {
     return false;
 }
 
-int64_t dt_model_n_out(const dt_model_field *target) {
+int64_t dt_model_n_out(const dt_field_info *target) {
     return target->n_classes > 0 ? target->n_classes : dt_shape_elements(&target->sample_shape);
 }
 
 // (batch, sample shape…)
-static dt_shape batch_shape(const dt_model_args *a, const dt_model_field *f) {
+static dt_shape batch_shape(const dt_model_args *a, const dt_field_info *f) {
     dt_shape s = dt_shape1(a->batch);
     for (int i = 0; i < f->sample_shape.n; i++) s.d[s.n++] = f->sample_shape.d[i];
     return s;
 }
 
-dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
+dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
     dt_value x = dt_input(g, f->name, f->dtype, batch_shape(a, f));
     dt_value plan = DT_NONE;
     char name[256];
@@ -140,7 +140,7 @@ static void add_number_loss(dt_graph *g, const char *loss, dt_value logits, dt_v
     if (strcmp(loss, "smooth_l1") == 0) dt_smooth_l1(g, logits, target, weight, 1.0f);
 }
 
-void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field *target,
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_field_info *target,
                        dt_value logits) {
     const char *loss = dt_config_str(a->config, "train.loss");
     bool cross_entropy = strcmp(loss, "cross_entropy") == 0, class = target->n_classes > 0;
