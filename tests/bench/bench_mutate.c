@@ -30,6 +30,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "data/loader/data_parts.h"
+#include "data/pack/pack.h"
 
 #include <fcntl.h>
 #include <jpeglib.h>

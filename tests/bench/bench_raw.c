@@ -17,6 +17,7 @@
 #include "data/data.h"
 #include "data/file/tar.h"
 #include "data/loader/data_parts.h"
+#include "data/pack/pack.h"
 
 #include <fcntl.h>
 #include <pthread.h>
