@@ -20,10 +20,8 @@
 static dt_comm *comm;
 static const char *with_gpu = "";
 
-// The linker puts this in the place of dt_backend_create (tests/CMakeLists.txt).
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind,
-                                   const dt_backend_opts *opts) {
+// Stands before the library's own function of that name (tests/CMakeLists.txt).
+dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts) {
     char rank[8];
     snprintf(rank, sizeof rank, "%d", comm->rank);
     if (strcmp(kind, "cpu") != 0 && strstr(with_gpu, rank)) return fake_cuda_backend(out, opts);
