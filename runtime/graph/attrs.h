@@ -2,6 +2,7 @@
 #ifndef DT_GRAPH_ATTRS_H
 #define DT_GRAPH_ATTRS_H
 
+#include "config/words.h"
 #include "graph/tensor.h"
 
 // GELU: exact; its tanh form is an activation of its own.
@@ -78,8 +79,9 @@ typedef union dt_attrs {
         int heads; // of a packed input; 0: q, k and v are apart
     } sdpa;
     struct {
-        float smoothing; // cross_entropy
-        float beta;      // smooth_l1
+        dt_loss_id id;
+        float smoothing; // of labels, where it is over classes
+        float param;     // losses.h
     } loss;
 } dt_attrs;
 
