@@ -1,12 +1,12 @@
 // data.h: from a config to samples. Files come in through a source (LMDB, WebDataset, folder), become
 // records in a catalog; a view makes samples of records; split, shuffle and cursor are pure functions
-// on the view; the loader decodes and augments into a ring of batches (train/batch_source.h).
+// on the view; the loader decodes and augments into a ring of batches (batch/batch_source.h).
 #ifndef DT_DATA_DATA_H
 #define DT_DATA_DATA_H
 
 #include "backend/backend.h"
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 // Opens data.path with view, split and fields of the config. The ring's memory comes from the backend
 // (NULL: plain memory). rank_workers: loader threads when data.workers is auto. skip_log: file that

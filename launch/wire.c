@@ -76,29 +76,6 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 
 // ---- callbacks -------------------------------------------------------------------------------------
 
-static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **out) {
-    dt_model_field fields[DT_MAX_FIELDS];
-    for (int i = 0; i < r->n_fields; i++) {
-        const dt_field_info *f = &r->fields[i];
-        fields[i] = (dt_model_field){.name = f->name,
-                                     .sample_shape = f->sample_shape,
-                                     .dtype = f->dtype,
-                                     .is_image = f->is_image,
-                                     .n_classes = f->n_classes,
-                                     .soft = f->soft,
-                                     .mixed = f->mixed,
-                                     .n_steps = f->n_steps};
-        memcpy(fields[i].mean, f->mean, sizeof fields[i].mean);
-        memcpy(fields[i].std, f->std, sizeof fields[i].std);
-    }
-    dt_model_args a = {.config = r->config,
-                       .fields = fields,
-                       .n_fields = r->n_fields,
-                       .batch = r->batch,
-                       .training = r->training};
-    return dt_model_graph(out, &a, r->low);
-}
-
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, dt_dataset **out) {
     const dt_comm *comm = ctx;
@@ -112,7 +89,7 @@ dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
                              .comm = comm,
                              .version = DTRAIN_VERSION,
                              .results = stdout,
-                             .build_graph = build_graph,
+                             .build_graph = dt_model_graph,
                              .open_data = open_data,
                              .ctx = comm};
 }

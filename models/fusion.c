@@ -28,7 +28,7 @@ static const char *numbered(dt_graph *g, const char *module, int i) {
     return dt_arena_printf(&g->arena, "%s.%d", module, i);
 }
 
-static encoded encode(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
+static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
     static const int channels[N_BLOCKS] = {32, 64, 128, 256};
     encoded e = {.name = f->name};
     dt_value x = dt_model_image(g, a, f);
@@ -76,7 +76,7 @@ static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *self,
 }
 
 void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
-    const dt_model_field *target = dt_model_target(a);
+    const dt_field_info *target = dt_model_target(a);
     int n_images = dt_model_count_images(a);
     if (n_images != 2 || !target) {
         dt_graph_fail(g,

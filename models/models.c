@@ -3,11 +3,11 @@
 // fold into convolutions first.
 #include "models/models.h"
 
+#include "batch/mix_plan.h"
+#include "batch/pixel_steps.h"
 #include "graph/autodiff.h"
 #include "graph/losses.h"
-#include "graph/mix_plan.h"
 #include "graph/passes/passes.h"
-#include "graph/pixel_steps.h"
 #include "model_util.h"
 
 #include <stdio.h>
@@ -79,17 +79,17 @@ int dt_model_count_images(const dt_model_args *a) {
     return n;
 }
 
-const dt_model_field *dt_model_image_field(const dt_model_args *a, int i) {
+const dt_field_info *dt_model_image_field(const dt_model_args *a, int i) {
     for (int k = 0; k < a->n_fields; k++) {
         if (a->fields[k].is_image && i-- == 0) return &a->fields[k];
     }
     return NULL;
 }
 
-const dt_model_field *dt_model_target(const dt_model_args *a) {
-    const dt_model_field *numbers = NULL;
+const dt_field_info *dt_model_target(const dt_model_args *a) {
+    const dt_field_info *numbers = NULL;
     for (int i = 0; i < a->n_fields; i++) {
-        const dt_model_field *f = &a->fields[i];
+        const dt_field_info *f = &a->fields[i];
         if (!f->is_image && f->n_classes > 0) return f;
         if (!f->is_image && f->dtype == DT_F32 && !numbers) numbers = f;
     }
@@ -107,18 +107,18 @@ bool dt_model_has_one_image(dt_graph *g, const dt_model_args *a) {
     return false;
 }
 
-int64_t dt_model_n_out(const dt_model_field *target) {
+int64_t dt_model_n_out(const dt_field_info *target) {
     return target->n_classes > 0 ? target->n_classes : dt_shape_elements(&target->sample_shape);
 }
 
 // (batch, sample shape…)
-static dt_shape batch_shape(const dt_model_args *a, const dt_model_field *f) {
+static dt_shape batch_shape(const dt_model_args *a, const dt_field_info *f) {
     dt_shape s = dt_shape1(a->batch);
     for (int i = 0; i < f->sample_shape.n; i++) s.d[s.n++] = f->sample_shape.d[i];
     return s;
 }
 
-dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
+dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
     dt_value x = dt_input(g, f->name, f->dtype, batch_shape(a, f));
     dt_value plan = DT_NONE;
     char name[256];
@@ -135,7 +135,7 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_fiel
 }
 
 // What the graph gets of the target: one of DT_TARGET_….
-static unsigned target_kind(const dt_model_args *a, const dt_model_field *f) {
+static unsigned target_kind(const dt_model_args *a, const dt_field_info *f) {
     if (f->n_classes > 0) return f->soft && a->training ? DT_TARGET_SHARES : DT_TARGET_CLASS;
     return f->sample_shape.n > 0 ? DT_TARGET_VECTOR : DT_TARGET_NUMBER;
 }
@@ -155,7 +155,7 @@ static void fail_target(dt_graph *g, const dt_loss_row *loss, const char *field,
                   field, holds, list);
 }
 
-void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field *target,
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_field_info *target,
                        dt_value logits) {
     dt_loss_id id = (dt_loss_id)dt_config_enum(a->config, "train.loss");
     const dt_loss_row *loss = &dt_losses[id];

@@ -88,7 +88,7 @@ static dt_value embed(vit *m, dt_value x, int patch) {
 }
 
 void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
-    const dt_model_field *target = dt_model_target(a), *image = dt_model_image_field(a, 0);
+    const dt_field_info *target = dt_model_target(a), *image = dt_model_image_field(a, 0);
     int patch = (int)dt_config_int(a->config, "model.patch");
     vit m = {g,
              a->batch,

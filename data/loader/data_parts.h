@@ -13,8 +13,8 @@
 #include "fields.h"
 
 #include "backend/backend.h"
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 #include <pthread.h>
 

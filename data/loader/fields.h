@@ -9,8 +9,8 @@
 #include "data/decode/array.h"
 #include "field_audio.h"
 
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 typedef enum dt_field_kind {
     DT_FIELD_IMAGE,

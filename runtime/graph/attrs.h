@@ -2,8 +2,8 @@
 #ifndef DT_GRAPH_ATTRS_H
 #define DT_GRAPH_ATTRS_H
 
+#include "base/tensor.h"
 #include "config/words.h"
-#include "graph/tensor.h"
 
 // GELU: exact; its tanh form is an activation of its own.
 typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU, DT_ACT_GELU_TANH } dt_act;

@@ -29,8 +29,8 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "base/tensor.h"
 #include "graph/attrs.h"
-#include "graph/tensor.h"
 
 #include <stdio.h>
 

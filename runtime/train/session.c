@@ -225,13 +225,8 @@ void dt_session_set_deadline(dt_session *s, double seconds) {
 
 static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_fields, int batch,
                              bool training, dt_graph **out) {
-    dt_graph_request r = {.config = s->config,
-                          .fields = fields,
-                          .n_fields = n_fields,
-                          .batch = batch,
-                          .training = training,
-                          .low = dt_resolved_dtype(&s->resolved)};
-    return s->a.build_graph(s->a.ctx, &r, out);
+    dt_model_args a = {s->config, fields, n_fields, batch, training};
+    return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
 static dt_optimizer_args optimizer_of(const dt_config *c) {

@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-static inline int bench_config_fields(const dt_config *c, dt_model_field *fields) {
+static inline int bench_config_fields(const dt_config *c, dt_field_info *fields) {
     const dt_cnode *map = dt_config_node(c, "data.fields");
     int n = 0;
     for (size_t i = 0; map && i < dt_cnode_size(map) && n < 16; i++) {
         const dt_cnode *f = dt_cnode_item(map, i);
-        dt_model_field *m = &fields[n++];
-        *m = (dt_model_field){.name = dt_cnode_key(map, i), .dtype = DT_I32};
+        dt_field_info *m = &fields[n++];
+        *m = (dt_field_info){.name = dt_cnode_key(map, i), .dtype = DT_I32};
         double v = 0;
         if (strcmp(dt_cnode_str(dt_cnode_get(f, "kind")), "image") == 0) {
             double h = 0, w = 0;

@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench_library CONFIG [key=value …]: %s\n", dt_error_message());
         return 2;
     }
-    dt_model_field fields[16];
+    dt_field_info fields[16];
     dt_model_args a = {.config = c,
                        .fields = fields,
                        .n_fields = bench_config_fields(c, fields),

@@ -103,7 +103,7 @@ static void print_profile(const dt_plan *plan, const lane *l) {
 static dt_status bench(int argc, char **argv) {
     dt_config *c = NULL;
     DT_TRY(dt_config_load(&c, argv[1], (const char *const *)argv + 2, (size_t)(argc - 2)));
-    dt_model_field fields[16];
+    dt_field_info fields[16];
     dt_model_args a = {.config = c,
                        .fields = fields,
                        .n_fields = bench_config_fields(c, fields),

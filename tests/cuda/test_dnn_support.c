@@ -162,21 +162,11 @@ static void add_config(const char *path, const char *const *overrides, int n_ove
     static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
     const char *label = n_overrides ? overrides[0] : strrchr(path, '/') + 1;
     dt_config *c = NULL;
-    dt_field_info info[DT_MAX_FIELDS];
-    dt_model_field fields[DT_MAX_FIELDS];
+    dt_field_info fields[DT_MAX_FIELDS];
     int n = 0;
     if (dt_config_load(&c, path, overrides, (size_t)n_overrides) != DT_OK ||
-        launch_fields_of_config(c, info, &n) != DT_OK)
+        launch_fields_of_config(c, fields, &n) != DT_OK)
         fail_msg("%s: %s", path, dt_error_message());
-    for (int i = 0; i < n; i++) {
-        fields[i] = (dt_model_field){.name = info[i].name,
-                                     .sample_shape = info[i].sample_shape,
-                                     .dtype = info[i].dtype,
-                                     .is_image = info[i].is_image,
-                                     .n_classes = info[i].n_classes};
-        memcpy(fields[i].mean, info[i].mean, sizeof fields[i].mean);
-        memcpy(fields[i].std, info[i].std, sizeof fields[i].std);
-    }
     for (int k = 0; k < 6; k++) {
         dt_graph *g = NULL;
         const dt_model_args a = {.config = c,

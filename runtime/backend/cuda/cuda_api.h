@@ -13,8 +13,8 @@
 #ifndef DT_BACKEND_CUDA_CUDA_API_H
 #define DT_BACKEND_CUDA_CUDA_API_H
 
+#include "base/tensor.h"
 #include "graph/attrs.h"
-#include "graph/tensor.h"
 
 #include <stddef.h>
 #include <stdint.h>
