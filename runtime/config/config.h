@@ -92,14 +92,17 @@ void dt_config_take_auto(dt_config *c, const dt_config *stored);
 // The table, for `dtrain keys` and docs/config.md. `prefix` NULL = all.
 typedef struct dt_config_key {
     const char *path, *type, *default_text, *range, *help;
-    bool numeric;     // changes numbers
-    const char *kind; // of the fields that the key belongs to; NULL: all
+    bool numeric; // changes numbers
 } dt_config_key;
 const dt_config_key *dt_config_keys(size_t *n);
 // What each word of the key means, ended by {NULL}; NULL: the key has no such list.
 typedef struct dt_config_word {
     const char *id, *help;
+    const char *
+        keys; // the keys beside this one that only such words read, separated by blanks; NULL: none
 } dt_config_word;
 const dt_config_word *dt_config_words(const dt_config_key *k);
+// The words that read the key, as "adamw, lamb"; "" if it belongs to all. Heap, caller frees.
+char *dt_config_owners(const dt_config_key *k);
 
 #endif

@@ -1,8 +1,9 @@
 // words.h: the words that config keys take, each list written once: the ranges of config.def, the C enums,
 // `dtrain keys` and the messages about a wrong word all come from it.
 //
-// A list that grows with the program is a .def file of lines WORD(id, help); whoever implements the words
-// includes the same file for its table. The order of words is the order of the enum's constants;
+// A list that grows with the program is a .def file of lines WORD(id, help) or WORD(id, help, keys); whoever
+// implements the words includes the same file for its table, with `#define WORD(id, ...)`. `keys` are keys beside
+// the word's own that not all words read: given for another word they are an error. The order of words is the order of the enum's constants;
 // dt_config_enum gives the constant of a key's value.
 #ifndef DT_CONFIG_WORDS_H
 #define DT_CONFIG_WORDS_H
@@ -44,35 +45,41 @@ typedef enum dt_fusion_word { DT_FUSION_WORDS(DT_WORD_CONSTANT) } dt_fusion_word
 typedef enum dt_gelu_word { DT_GELU_WORDS(DT_WORD_CONSTANT) } dt_gelu_word;
 
 // Lists that grow.
-#define WORD(id, help) DT_OPTIMIZER_##id,
+#define WORD(id, ...) DT_OPTIMIZER_##id,
 typedef enum dt_optimizer_id {
 #include "config/optimizers.def"
     DT_N_OPTIMIZERS
 } dt_optimizer_id;
 #undef WORD
-#define WORD(id, help) DT_SCHEDULE_##id,
+#define WORD(id, ...) DT_SCHEDULE_##id,
 typedef enum dt_schedule_id {
 #include "config/schedules.def"
     DT_N_SCHEDULES
 } dt_schedule_id;
 #undef WORD
-#define WORD(id, help) DT_LOSS_##id,
+#define WORD(id, ...) DT_LOSS_##id,
 typedef enum dt_loss_id {
 #include "config/losses.def"
     DT_N_LOSSES
 } dt_loss_id;
 #undef WORD
-#define WORD(id, help) DT_METRIC_##id,
+#define WORD(id, ...) DT_METRIC_##id,
 typedef enum dt_metric_id {
 #include "config/metrics.def"
     DT_N_METRICS
 } dt_metric_id;
 #undef WORD
-#define WORD(id, help) DT_SINK_##id,
+#define WORD(id, ...) DT_SINK_##id,
 typedef enum dt_sink_id {
 #include "config/sinks.def"
     DT_N_SINKS
 } dt_sink_id;
+#undef WORD
+#define WORD(id, ...) DT_FIELD_KIND_##id,
+typedef enum dt_field_kind_word {
+#include "config/field_kinds.def"
+    DT_N_FIELD_KINDS
+} dt_field_kind_word;
 #undef WORD
 
 #endif

@@ -230,13 +230,14 @@ static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_f
 }
 
 static dt_optimizer_args optimizer_of(const dt_config *c) {
-    bool sgd = strcmp(dt_config_str(c, "train.optimizer.name"), "sgd") == 0;
-    return (dt_optimizer_args){.kind = sgd ? DT_OPTIMIZER_SGD : DT_OPTIMIZER_ADAMW,
+    if (dt_config_enum(c, "train.optimizer.name") == DT_OPTIMIZER_sgd)
+        return (dt_optimizer_args){.kind = DT_OPTIMIZER_SGD,
+                                   .momentum = (float)dt_config_real(c, "train.optimizer.momentum"),
+                                   .nesterov = dt_config_bool(c, "train.optimizer.nesterov")};
+    return (dt_optimizer_args){.kind = DT_OPTIMIZER_ADAMW,
                                .beta1 = (float)dt_config_real(c, "train.optimizer.beta1"),
                                .beta2 = (float)dt_config_real(c, "train.optimizer.beta2"),
-                               .eps = (float)dt_config_real(c, "train.optimizer.eps"),
-                               .momentum = (float)dt_config_real(c, "train.optimizer.momentum"),
-                               .nesterov = dt_config_bool(c, "train.optimizer.nesterov")};
+                               .eps = (float)dt_config_real(c, "train.optimizer.eps")};
 }
 
 static int team_threads(const dt_session *s) {
