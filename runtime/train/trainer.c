@@ -241,15 +241,6 @@ static void fill_state(trainer *t) {
     for (int i = 0; i < st->n_history; i++) t->history[i] = st->history[i].value;
 }
 
-static bool has_sink(const dt_config *c, const char *name) {
-    const dt_cnode *list = dt_config_node(c, "metrics.sinks");
-    for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
-        const char *item = dt_cnode_str(dt_cnode_item(list, i));
-        if (item && strcmp(item, name) == 0) return true;
-    }
-    return false;
-}
-
 // Rank 0: what the run directory holds besides checkpoints.
 static dt_status open_reports(trainer *t) {
     if (!is_root(t)) return DT_OK;
@@ -264,14 +255,13 @@ static dt_status open_reports(trainer *t) {
                                     t->state.steps_per_epoch);
     dt_metrics_opts o = {.run_dir = t->run_dir,
                          .run_name = dt_config_str(c, "run.name"),
-                         .terminal = has_sink(c, "terminal"),
-                         .jsonl = has_sink(c, "jsonl"),
-                         .tensorboard = has_sink(c, "tensorboard"),
                          .every_steps = every > 0 ? (int)every : 1,
                          .total_steps = t->state.total_steps,
                          .steps_per_epoch = t->state.steps_per_epoch,
                          .n_epochs = t->n_epochs,
                          .truncate_to = t->resumed ? t->state.metrics_offset : -1};
+    for (int i = 0; i < DT_N_SINKS; i++)
+        o.sinks |= (unsigned)dt_config_lists(c, "metrics.sinks", i) << i;
     return dt_metrics_open(&t->metrics, &o);
 }
 
