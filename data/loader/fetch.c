@@ -65,7 +65,7 @@ static bool have_bytes(const dt_data *d, dt_sample_scratch *w, int field, uint32
         *out = *given;
         return true;
     }
-    if (!keeps_bytes(d, field) || d->cache.kind != DT_CACHE_DISK) return false;
+    if (!keeps_bytes(d, field) || d->cache.kind != DT_CACHE_disk) return false;
     out->data = dt_buffer_reserve(&w->bytes, n_bytes);
     *hit = out->data && dt_cache_load(d->cache.cache, entry, w->bytes.data, n_bytes);
     return *hit;

@@ -165,7 +165,7 @@ static int run_at(const void *ctx, int64_t window, int k, uint32_t sample[]) {
 static bool has_windows(const loader *l) {
     const dt_data *d = l->d;
     int n_leaves = l->r.global_batch / l->r.micro_batch;
-    if (!l->training || d->sampler.shuffle != DT_SHUFFLE_BLOCK || d->sampler.cumulative ||
+    if (!l->training || d->sampler.shuffle != DT_SHUFFLE_block || d->sampler.cumulative ||
         l->r.n_leaves * d->cache.n_processes < n_leaves)
         return false;
     dt_memory memory;
@@ -255,7 +255,8 @@ static void report_cache(loader *l) {
     if (n > 0 && l->training)
         dt_info("data: cache %s: %.1f %% of %llu look-ups found their bytes; it holds %.1f MiB in "
                 "%llu entries%s",
-                s.cache.kind, 100.0 * (double)s.cache.n_hits / (double)n, (unsigned long long)n,
+                DT_WORD_OF(DT_CACHE_WORDS, s.cache.kind),
+                100.0 * (double)s.cache.n_hits / (double)n, (unsigned long long)n,
                 (double)s.cache.n_bytes / 1048576.0, (unsigned long long)s.cache.n_entries,
                 s.cache.full ? " and is full" : "");
 }

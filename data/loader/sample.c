@@ -104,7 +104,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt
     DT_TRY(dt_decode_image_part(w->decoder, in, want, &image));
     if (image.real) to->real = real;
     bool is_there = to->real ? image.real == real : image.data == to->data;
-    if (!is_there && p->f->fit.kind == DT_FIT_PAD && !p->is_random)
+    if (!is_there && p->f->fit.kind == DT_FIT_pad && !p->is_random)
         DT_TRY(frame(w, &image, &d->fields.info[i], to));
     else if (!is_there) {
         to->mirrored = !to->real && p->key && p->f->augment && !dt_keeps_pixels(d, i) &&
@@ -133,7 +133,7 @@ static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_
                           .height = (int)size[0],
                           .width = (int)size[1],
                           .dst = dst,
-                          .box = p.is_random || f->fit.kind == DT_FIT_CROP ? choose_box : NULL,
+                          .box = p.is_random || f->fit.kind == DT_FIT_crop ? choose_box : NULL,
                           .box_ctx = &p,
                           .array = &f->array};
     uint8_t *bytes = f->array.f32 ? dt_buffer_reserve(&w->pixels, n) : dst;
@@ -199,9 +199,9 @@ static bool may_be_raw(const dt_data *d, const dt_sample_scratch *w, int i, cons
         !dt_can_fetch_apart(d, w, i) ||
         dt_place_is_slow(m->offset + (m->size - f->sample_bytes), dst))
         return false;
-    if (f->kind != DT_FIELD_IMAGE) return f->kind != DT_FIELD_AUDIO;
+    if (f->kind != DT_FIELD_image) return f->kind != DT_FIELD_audio;
     bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
-    return !f->array.f32 && !crops && f->fit.kind != DT_FIT_CROP;
+    return !f->array.f32 && !crops && f->fit.kind != DT_FIT_crop;
 }
 
 // bytes->n_bytes 0: what is wanted lies in dst already.
@@ -217,14 +217,14 @@ static dt_status fetch_raw(const dt_data *d, dt_sample_scratch *w, int i, uint32
                           .width = (int)size[1],
                           .dst = dst,
                           .array = &f->array};
-    bool raw = f->kind == DT_FIELD_IMAGE ? dt_image_is_raw(*bytes, n_head, &want)
+    bool raw = f->kind == DT_FIELD_image ? dt_image_is_raw(*bytes, n_head, &want)
                                          : dt_numbers_are_raw(*bytes, n_head, dst);
     if (!raw) {
         memcpy(w->bytes.data + n_head, dst, f->sample_bytes);
         return DT_OK;
     }
     *bytes = (dt_span){dst, 0};
-    if (f->kind == DT_FIELD_IMAGE) dt_keep_pixels(d, i, record, dst);
+    if (f->kind == DT_FIELD_image) dt_keep_pixels(d, i, record, dst);
     return DT_OK;
 }
 
@@ -247,9 +247,9 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint
     dt_span bytes;
     DT_TRY(fetch(d, w, i, record, (uint32_t)member, key, augment, dst, &bytes));
     dt_counter_add(&w->n_decoded, 1);
-    dt_status st = f->kind == DT_FIELD_IMAGE
+    dt_status st = f->kind == DT_FIELD_image
                        ? decode_image(d, w, i, bytes, augment ? key : NULL, dst, steps)
-                   : f->kind == DT_FIELD_AUDIO ? decode_audio(f->audio, w, bytes, key, augment, dst)
+                   : f->kind == DT_FIELD_audio ? decode_audio(f->audio, w, bytes, key, augment, dst)
                                                : fill_numbers(w, bytes, &d->fields.info[i], dst);
     return st == DT_OK ? st : dt_set_context(d->set, record, (uint32_t)member, st);
 }
