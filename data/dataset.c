@@ -334,13 +334,10 @@ static uint64_t fingerprint(const dt_data *d) {
 }
 
 static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
-    const char *shuffle = dt_config_str(c, "data.shuffle");
-    d->sampler.shuffle = strcmp(shuffle, "none") == 0    ? DT_SHUFFLE_NONE
-                         : strcmp(shuffle, "block") == 0 ? DT_SHUFFLE_BLOCK
-                                                         : DT_SHUFFLE_GLOBAL;
+    d->sampler.shuffle = dt_config_enum(c, "data.shuffle");
     d->seed = (uint64_t)dt_config_int(c, "run.seed");
-    d->skip = strcmp(dt_config_str(c, "data.on_error"), "fail") != 0;
-    d->skips.quarantine = strcmp(dt_config_str(c, "data.on_error"), "quarantine") == 0;
+    d->skip = dt_config_enum(c, "data.on_error") != DT_ON_ERROR_fail;
+    d->skips.quarantine = dt_config_enum(c, "data.on_error") == DT_ON_ERROR_quarantine;
     d->verify = dt_config_bool(c, "data.verify");
     d->n_workers =
         dt_config_is_auto(c, "data.workers") ? rank_workers : (int)dt_config_int(c, "data.workers");
@@ -386,7 +383,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     out->free_bytes = memory.available_bytes;
     out->decoded_bytes = dt_data_decoded_bytes(d);
     for (int i = 0; i < d->fields.n && out->decoded_bytes > 0; i++)
-        if (d->fields.f[i].kind == DT_FIELD_IMAGE)
+        if (d->fields.f[i].kind == DT_FIELD_image)
             out->decoded_sample_bytes += dt_data_pixel_bytes(d, i);
     out->n_processes = d->cache.n_processes;
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
@@ -435,7 +432,7 @@ enum { MOST_DEVICE_BYTES = 1 << 20 };
 
 static void leave_steps(dt_data *d, const dt_config *c) {
     if (!d->backend || !d->backend->device) return;
-    if (strcmp(dt_config_str(c, "data.augment_on"), "host") == 0) return;
+    if (dt_config_enum(c, "data.augment_on") == DT_AUGMENT_ON_host) return;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         if (f->augment && !f->array.f32 && f->sample_bytes <= MOST_DEVICE_BYTES)

@@ -75,7 +75,7 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
     if (__atomic_load_n(&c->head->full, __ATOMIC_RELAXED)) return false;
     *at = __atomic_fetch_add(&c->head->taken, n, __ATOMIC_RELAXED);
     bool ok = *at + n <= c->cap_bytes && (c->o.cap_bytes > 0 || !memory_is_short(n));
-    if (ok && c->o.kind == DT_CACHE_SHARED &&
+    if (ok && c->o.kind == DT_CACHE_shared &&
         dt_io_reserve(c->segment.fd, c->segment.path, (off_t)(c->data_at + *at), (off_t)n) !=
             DT_OK) {
         dt_warn("%s: the cache stays as it is (containers: --shm-size)", dt_error_message());
@@ -136,7 +136,7 @@ void dt_cache_get_usage(const dt_cache *c, dt_cache_usage *out) {
         dt_cache_disk_get_usage(c->disk, out);
         return;
     }
-    *out = (dt_cache_usage){.kind = c->o.kind == DT_CACHE_RAM ? "ram" : "shared",
+    *out = (dt_cache_usage){.kind = c->o.kind,
                             .n_entries = __atomic_load_n(&c->head->n_entries, __ATOMIC_RELAXED),
                             .n_bytes = __atomic_load_n(&c->head->n_bytes, __ATOMIC_RELAXED),
                             .cap_bytes = c->cap_bytes,
@@ -185,11 +185,11 @@ dt_status dt_cache_open(dt_cache **out, const dt_cache_opts *o) {
     c->o = *o;
     c->segment.fd = -1;
     pthread_mutex_init(&c->lock, NULL);
-    if (o->kind == DT_CACHE_DISK) {
+    if (o->kind == DT_CACHE_disk) {
         st = dt_cache_disk_open(&c->disk, o);
     } else {
         lay_out(c);
-        st = o->kind == DT_CACHE_SHARED ? open_shared(c) : open_ram(c);
+        st = o->kind == DT_CACHE_shared ? open_shared(c) : open_ram(c);
     }
     if (st != DT_OK) {
         pthread_mutex_destroy(&c->lock);
@@ -208,7 +208,7 @@ void dt_cache_close(dt_cache *c) {
     if (!c) return;
     if (c->disk)
         dt_cache_disk_close(c->disk);
-    else if (c->o.kind == DT_CACHE_SHARED)
+    else if (c->o.kind == DT_CACHE_shared)
         dt_shm_close(&c->segment);
     else
         munmap(c->head, c->mapped_bytes);

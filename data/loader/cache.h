@@ -7,19 +7,15 @@
 #define DT_DATA_CACHE_H
 
 #include "base/status.h"
+#include "config/words.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum dt_cache_kind {
-    DT_CACHE_NONE,
-    DT_CACHE_RAM,    // this process's memory
-    DT_CACHE_SHARED, // one copy for the processes of this user and host that use the same key
-    DT_CACHE_DISK    // a file, which stays for later runs
-} dt_cache_kind;
-
 typedef struct dt_cache_opts {
+    // ram: this process's memory; shared: one copy for the processes of this user and host that use the same
+    // key; disk: a file, which stays for later runs
     dt_cache_kind kind;
     uint64_t key; // of everything that decides what an entry holds
     uint32_t n_entries;
@@ -46,7 +42,7 @@ bool dt_cache_load(dt_cache *c, uint32_t entry, void *dst, size_t n_bytes);
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes);
 
 typedef struct dt_cache_usage {
-    const char *kind;
+    dt_cache_kind kind;
     uint64_t n_entries, n_bytes; // stored, by all who share it
     uint64_t cap_bytes;
     bool full;

@@ -148,7 +148,7 @@ void dt_cache_disk_store(dt_cache_disk *c, uint32_t entry, const void *bytes, si
 }
 
 void dt_cache_disk_get_usage(const dt_cache_disk *c, dt_cache_usage *out) {
-    *out = (dt_cache_usage){.kind = "disk",
+    *out = (dt_cache_usage){.kind = DT_CACHE_disk,
                             .n_entries = __atomic_load_n(&c->n_entries, __ATOMIC_RELAXED),
                             .n_bytes = __atomic_load_n(&c->n_bytes, __ATOMIC_RELAXED),
                             .cap_bytes = c->o.cap_bytes ? c->o.cap_bytes : c->o.total_bytes,
