@@ -144,7 +144,7 @@ typedef struct identity {
     uint64_t n_bytes, stamp;
 } identity;
 
-static dt_status identify(const char *file, uint64_t stored, identity *id) {
+static dt_status identify(const char *file, identity *id) {
     dt_blob b;
     DT_TRY(dt_blob_open(&b, file));
     dt_status st = dt_blob_stamp(&b, &id->stamp);
@@ -170,7 +170,7 @@ static dt_status find_shard(dt_query *q, const char *file, identity id, int *gro
     char hex[17];
     dt_hash_hex(id.stamp, hex);
     if (id.stamp == 0 || strcmp(hex, x->stamp) != 0) {
-        DT_TRY(identify(file, strtoull(x->stamp, NULL, 16), &id));
+        DT_TRY(identify(file, &id));
         dt_hash_hex(id.stamp, hex);
     }
     if (id.n_bytes != x->n_bytes || strcmp(hex, x->stamp) != 0) return stale(g->path, file);

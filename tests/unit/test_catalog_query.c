@@ -473,49 +473,6 @@ static void a_catalog_of_other_bytes_is_refused(void **state) {
 }
 
 // Damage anywhere is an error, or is in what is not asked for; never a crash, never another answer.
-// As stamps were made when they covered less of the end.
-static uint64_t old_stamp(const uint8_t *data, uint64_t n) {
-    uint8_t ends[8 + 8192 + 4096];
-    assert_true(n > 12288);
-    memcpy(ends, &n, 8);
-    memcpy(ends + 8, data, 8192);
-    memcpy(ends + 8 + 8192, data + n - 4096, 4096);
-    return dt_hash64(ends, sizeof ends);
-}
-
-static void a_set_with_stamps_of_before_is_the_same(void **state) {
-    const char *set = fixture_path("early.lmdb"), *file = fixture_path("early.lmdb/data.mdb");
-    const char *index = fixture_path("early.lmdb/data.mdb.index");
-    fixture_pack(raw, set);
-    size_t n;
-    uint8_t *data = fixture_read(file, &n);
-    dt_query *q = NULL;
-    dt_set *s = open_set(&set, 1);
-    dt_catalog *c = s->catalog;
-    uint64_t now = c->shards[0].stamp, old = c->shards[0].stamp = old_stamp(data, n);
-    assert_true(old != now);
-    assert_int_equal(dt_catalog_db_write(fixture_path("early.lmdb/catalog.sqlite"), c, NULL, NULL),
-                     DT_OK);
-    for (int k = 0; k < 2; k++) { // only the database is of before; both are
-        assert_int_equal(dt_index_save(c, 0, k ? old : now, index), DT_OK);
-        if (dt_query_open_files(&q, &set, 1, true) != DT_OK) fail_msg("%s", dt_error_message());
-        assert_non_null(q);
-        dt_query_close(q);
-        dt_set *again = open_set(&set, 1);
-        assert_int_equal(again->catalog->shards[0].stamp, k ? old : now);
-        assert_false(again->catalog->shards[0].changed);
-        assert_true(again->catalog->members[0].has_hash);
-        assert_int_equal(dt_query_open(&q, again->catalog), DT_OK);
-        dt_query_close(q);
-        dt_set_close(again);
-    }
-    data[n - 1] ^= 1;
-    fixture_write(file, data, n);
-    assert_int_equal(dt_query_open_files(&q, &set, 1, true), DT_E_DATA);
-    dt_set_close(s);
-    free(data);
-}
-
 static void damage_is_survived(void **state) {
     const char *set = packed(raw, "hurt.lmdb"), *file = fixture_path("hurt.lmdb/catalog.sqlite");
     size_t n, n_bad = 0;
@@ -679,7 +636,6 @@ int main(void) {
         cmocka_unit_test(sets_of_other_columns),
         cmocka_unit_test(rows_in_the_order_of_the_files),
         cmocka_unit_test(a_catalog_of_other_bytes_is_refused),
-        cmocka_unit_test(a_set_with_stamps_of_before_is_the_same),
         cmocka_unit_test(damage_is_survived),
         cmocka_unit_test(added_columns),
         cmocka_unit_test(where_leaves_records_out),
