@@ -268,48 +268,48 @@ static void what_the_dead_left_is_removed(void **state) {
     o.key++;
     dt_cache *alive = open_cache(&o); // removes the dead one
     assert_int_equal(n_segments(), before + 1);
-    assert_int_equal(dt_shm_remove_stale(), 0);
+    o.key++;
+    dt_cache_close(open_cache(&o)); // nor does the next one touch it
+    assert_int_equal(n_segments(), before + 1);
     store(alive, 3);
     assert_true(dt_cache_has(alive, 3));
     dt_cache_close(alive);
     assert_int_equal(n_segments(), before);
 }
 
-// A maker that died before it had finished: an empty file, and one without its mark.
+static char *segment_path(uint64_t key) {
+    char hex[17];
+    dt_hash_hex(key, hex);
+    return dt_xprintf("/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
+}
+
+// A maker that died before it had finished: an empty file, and one without its head.
 static void an_unfinished_segment_is_made_again(void **state) {
+    dt_cache_opts o = opts(DT_CACHE_shared, 0);
+    o.key += 20;
+    o.n_processes = 3;
+    char *path = segment_path(o.key);
     for (int k = 0; k < 2; k++) {
-        dt_shm s;
-        bool fresh;
-        char hex[17], path[64];
-        uint64_t key = (uint64_t)getpid() << 20 | 99;
-        dt_hash_hex(key, hex);
-        snprintf(path, sizeof path, "/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
         int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
         assert_true(fd >= 0);
         if (k) assert_int_equal(ftruncate(fd, 1 << 20), 0);
         close(fd);
-        assert_int_equal(dt_shm_open(&s, key, 1 << 20, 4096, &fresh), DT_OK);
-        assert_true(fresh);
-        dt_shm_ready(&s);
-        dt_shm t;
-        assert_int_equal(dt_shm_open(&t, key, 1 << 20, 4096, &fresh), DT_OK);
-        assert_false(fresh);
-        dt_shm_close(&s);
+        dt_cache *a = open_cache(&o);
+        store(a, 7);
+        dt_cache *b = open_cache(&o);
+        assert_true(dt_cache_has(b, 7));
+        dt_cache_close(a);
         assert_int_equal(access(path, F_OK), 0); // the other one has it
-        dt_shm_close(&t);
+        dt_cache_close(b);
         assert_int_not_equal(access(path, F_OK), 0);
     }
     // a file that others can write is not ours
-    char path[64], hex[17];
-    uint64_t key = (uint64_t)getpid() << 20 | 98;
-    dt_shm s;
-    bool fresh;
-    dt_hash_hex(key, hex);
-    snprintf(path, sizeof path, "/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
+    dt_cache *c;
     close(open(path, O_RDWR | O_CREAT | O_EXCL, 0600));
     assert_int_equal(chmod(path, 0666), 0);
-    assert_int_equal(dt_shm_open(&s, key, 1 << 20, 4096, &fresh), DT_E_STORAGE);
+    assert_int_equal(dt_cache_open(&c, &o), DT_E_STORAGE);
     assert_int_equal(unlink(path), 0);
+    free(path);
 }
 
 static void a_full_file_system_is_no_crash(void **state) {
