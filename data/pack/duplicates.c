@@ -78,8 +78,7 @@ static void hash_some(void *arg, int worker) {
     dt_composer_destroy(w);
 }
 
-dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, int rank, int world_size,
-                             uint64_t *hash) {
+dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash) {
     const dt_raw *raw = c->raw;
     entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
     uint32_t *items = dt_xcalloc(raw->n + 1, sizeof *items);
@@ -90,7 +89,7 @@ dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, int rank, int w
     for (size_t i = 0; i < raw->n; i++) {
         bool twin =
             (i > 0 && e[i - 1].size == e[i].size) || (i + 1 < raw->n && e[i + 1].size == e[i].size);
-        if (twin && e[i].item % (uint32_t)world_size == (uint32_t)rank) items[j.n++] = e[i].item;
+        if (twin) items[j.n++] = e[i].item;
     }
     free(e);
     dt_status st = dt_team_create(&team, n_threads, "dt-hash");

@@ -11,8 +11,7 @@ enum { DT_NO_DUPLICATE = UINT32_MAX };
 size_t dt_duplicates_find(const uint64_t *hash, const dt_raw *raw, uint32_t **first);
 
 // Before anything is written: hashes the items that could have a twin, as they have equal sizes; the
-// others stay 0. Only those of this rank (i % world_size == rank).
-dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, int rank, int world_size,
-                             uint64_t *hash);
+// others stay 0.
+dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash);
 
 #endif

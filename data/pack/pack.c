@@ -152,13 +152,8 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     DT_TRY(dt_plan_existing(&p->plan, &names, &n));
     for (size_t i = 0; i < n; i++) n_data += !dt_plan_is_companion(&p->plan, names[i]);
     dt_io_free_list(names, n);
-    *any = n_data > 0 || (p->plan.format->one_file && n == 0 && dt_io_exists(p->plan.out));
+    *any = n_data > 0;
     *same = *any && is_made(p, p->fingerprint);
-    return DT_OK;
-}
-
-static dt_status say_same(const packing *p) {
-    dt_info("%s is already packed from %s: nothing to do", p->plan.out, p->o->source);
     return DT_OK;
 }
 
@@ -193,7 +188,7 @@ static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
 static dt_status finish_earlier(packing *p) {
     uint64_t fingerprint = 0;
     if (!dt_io_exists(p->plan.partial)) return DT_OK;
-    DT_TRY(dt_work_open(&p->work, &p->plan)); // puts an LMDB back that was moved away
+    DT_TRY(dt_work_open(&p->work, &p->plan));
     const bool same = is_by_the_same(p, &fingerprint), half = dt_work_is_publishing(&p->work);
     p->published_by_the_same = same && (half || is_made(p, fingerprint));
     if (half) {
@@ -205,14 +200,6 @@ static dt_status finish_earlier(packing *p) {
     }
     dt_work_close(&p->work);
     return DT_OK;
-}
-
-static dt_status say_other(const packing *p) {
-    return dt_fail(
-        DT_E_USAGE,
-        "%s exists and was made from something else than %s, with other options, is not complete, "
-        "or was changed since: remove it or pack with --overwrite",
-        p->plan.out, p->o->source);
 }
 
 // a.tar and a-%03d.tar come to one catalog: it belongs to the dataset whose data is there, also under --overwrite.
@@ -239,37 +226,46 @@ static dt_status check_catalog(const packing *p, bool any) {
     return st;
 }
 
+// Whether there is work to do. DT_E_USAGE: what is there must stay.
+static dt_status decide(const packing *p, bool *go) {
+    bool any, same;
+    DT_TRY(inspect(p, &any, &same));
+    *go = !is_done(p, any, same);
+    if (!*go) {
+        dt_info("%s is already packed from %s: nothing to do", p->plan.out, p->o->source);
+        return DT_OK;
+    }
+    if (p->plan.format->one_file && dt_io_exists(p->plan.out) && !dt_io_is_dir(p->plan.out))
+        return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", p->plan.out);
+    if (any && !p->o->overwrite)
+        return dt_fail(
+            DT_E_USAGE,
+            "%s exists and was made from something else than %s, with other options, is not "
+            "complete, or was changed since: remove it or pack with --overwrite",
+            p->plan.out, p->o->source);
+    return check_catalog(p, any);
+}
+
 // Rank 0. *go: there is work to do, and the folder for it is ours.
 static dt_status claim(packing *p, bool *go) {
-    bool any, same, fresh;
-    *go = false;
-    DT_TRY(inspect(p, &any, &same));
-    bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
-    if (!has_work) {                               // nothing is touched
-        if (is_done(p, any, same)) return say_same(p);
-        DT_TRY(check_catalog(p, any));
-        if (any && !p->o->overwrite) return say_other(p);
-    }
+    const bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
+    *go = true;
+    if (!has_work) DT_TRY(decide(p, go)); // nothing is touched
+    if (!*go) return DT_OK;
     DT_TRY(dt_work_open(&p->work, &p->plan));
     if (dt_work_is_publishing(&p->work)) // since the source was read
         return dt_fail(DT_E_USAGE,
                        "%s: another pack was stopped while it put its files in place: run this "
                        "again",
                        p->plan.out);
-    DT_TRY(inspect(p, &any, &same));
-    if (is_done(p, any, same)) {
-        DT_TRY(dt_work_remove(&p->work));
-        return say_same(p);
-    }
-    dt_status st = any && !p->o->overwrite ? say_other(p) : check_catalog(p, any);
+    dt_status st = decide(p, go); // another pack may have ended in between
+    if (st == DT_OK && !*go) return dt_work_remove(&p->work);
     if (st != DT_OK && has_work) dt_work_close(&p->work); // what is refused removes nothing
     DT_TRY(st);
     char *text = made_from(p);
-    st = dt_work_claim(&p->work, text, &fresh);
+    st = dt_work_claim(&p->work, text);
     free(text);
-    DT_TRY(st);
-    *go = true;
-    return DT_OK;
+    return st;
 }
 
 // Others: the folder is there, and for the same list.
@@ -295,47 +291,37 @@ static dt_status attach(packing *p) {
 }
 
 // ---- duplicates -----------------------------------------------------------------------------------------
-static char *hashes_path(const packing *p, int rank) {
-    return dt_xprintf("%s/hashes-%d", p->plan.partial, rank);
-}
-
-static dt_status read_hashes(const packing *p, uint64_t *hash) {
-    for (int r = 0; r < p->world_size; r++) {
-        char *path = hashes_path(p, r), *data = NULL;
-        size_t n = 0;
-        dt_status st = dt_io_read_file(&data, &n, path, 0, DT_E_STORAGE);
-        if (st == DT_OK && n != p->raw.n * sizeof *hash)
-            st = dt_fail(DT_E_STORAGE, "%s: cut", path);
-        const uint64_t *theirs = (const uint64_t *)(void *)data;
-        for (size_t i = (size_t)r; i < p->raw.n && st == DT_OK; i += (size_t)p->world_size)
-            hash[i] = theirs[i];
-        free(data);
-        free(path);
-        DT_TRY(st);
-    }
-    return DT_OK;
-}
-
-// Leaves all but the first of equal records out. Ranks share the hashing, and come to the same list.
-static dt_status drop_duplicates(packing *p) {
+// Rank 0: which items repeat others, in p->drop.
+static dt_status find_duplicates(packing *p) {
     uint64_t *hash = dt_xcalloc(p->raw.n, sizeof *hash);
     uint32_t *first = NULL;
-    dt_status st = dt_duplicates_hash(&p->compose, p->n_threads, p->rank, p->world_size, hash);
-    if (p->world_size > 1) {
-        char *path = hashes_path(p, p->rank);
-        if (st == DT_OK) st = dt_io_write_file(path, hash, p->raw.n * sizeof *hash);
-        free(path);
-        st = agree(p, st);
-        if (st == DT_OK) st = read_hashes(p, hash);
-    }
+    dt_status st = dt_duplicates_hash(&p->compose, p->n_threads, hash);
     if (st == DT_OK) {
         p->n_dropped = dt_duplicates_find(hash, &p->raw, &first);
-        p->drop = dt_xcalloc(p->raw.n, 1);
         for (size_t i = 0; i < p->raw.n; i++) p->drop[i] = first[i] != DT_NO_DUPLICATE;
-        p->compose.drop = p->drop;
     }
     free(first);
     free(hash);
+    return st;
+}
+
+// Leaves all but the first of equal records out. Rank 0 tells the others which by a file.
+static dt_status drop_duplicates(packing *p) {
+    dt_status st = DT_OK;
+    char *path = dt_work_path(&p->work, "drop"), *data = NULL;
+    size_t n = 0;
+    p->drop = dt_xcalloc(p->raw.n, 1);
+    p->compose.drop = p->drop;
+    if (p->rank == 0) st = find_duplicates(p);
+    if (p->world_size > 1) {
+        if (st == DT_OK && p->rank == 0) st = dt_io_write_file(path, p->drop, p->raw.n);
+        st = agree(p, st);
+        if (st == DT_OK) st = dt_io_read_file(&data, &n, path, 0, DT_E_STORAGE);
+        if (st == DT_OK && n != p->raw.n) st = dt_fail(DT_E_STORAGE, "%s: cut", path);
+        if (st == DT_OK) memcpy(p->drop, data, n);
+    }
+    free(data);
+    free(path);
     return st;
 }
 
@@ -375,36 +361,29 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
                          : "there is no column left to name them in");
 }
 
-// The shards of this rank that are not whole yet. Every LMDB is one shard, so rank 0 makes it.
+// The shards of this rank that are not whole yet. An LMDB is one shard, so rank 0 makes it.
 static size_t *list_shards(packing *p, size_t *n) {
     const dt_plan *plan = &p->plan;
-    size_t *shards = dt_xcalloc(plan->n_shards + 1, sizeof *shards), n_kept = 0;
+    size_t *shards = dt_xcalloc(plan->n_shards + 1, sizeof *shards), n_whole = 0;
     *n = 0;
     for (size_t s = (size_t)p->rank; s < plan->n_shards; s += (size_t)p->world_size) {
-        if (!dt_shard_rows_are_there(&p->compose, &p->work, s, p->fingerprint)) {
-            shards[(*n)++] = s;
+        if (dt_shard_rows_are_there(&p->compose, &p->work, s, p->fingerprint)) {
+            n_whole++;
             continue;
         }
-        n_kept++;
+        shards[(*n)++] = s;
         for (size_t c = plan->chunk_at[s]; c < plan->chunk_at[s + 1]; c++) {
             const dt_plan_chunk *k = &plan->chunks[c];
-            p->progress.kept += k->n;
+            p->progress.total_items += k->n;
             for (size_t i = k->first; i < k->first + k->n; i++)
-                p->progress.kept_bytes += p->raw.items[i].size;
+                p->progress.total_bytes += p->raw.items[i].size;
         }
     }
-    p->progress.n_items = p->progress.kept;
-    p->progress.n_bytes = p->progress.kept_bytes;
-    if (n_kept)
-        dt_info("%s: going on: %zu shards with %llu records are whole", plan->out, n_kept,
-                (unsigned long long)p->progress.kept);
+    if (n_whole) dt_info("%s: going on: %zu shards are whole", plan->out, n_whole);
     return shards;
 }
 
 static dt_status build(packing *p) {
-    char *shared = p->world_size > 1 ? dt_work_path(&p->work, "progress") : NULL;
-    dt_progress_begin(&p->progress, &p->raw, p->o->progress, shared, p->rank, p->world_size);
-    free(shared);
     dt_build b = {.compose = &p->compose,
                   .work = &p->work,
                   .fingerprint = p->fingerprint,
@@ -412,6 +391,8 @@ static dt_status build(packing *p) {
                   .progress = &p->progress};
     size_t *shards = list_shards(p, &b.n_shards);
     b.shards = shards;
+    p->progress.on = p->o->progress && p->rank == 0;
+    dt_progress_begin(&p->progress);
     dt_status st = dt_build_run(&b);
     dt_progress_end(&p->progress);
     free(shards);

@@ -144,7 +144,7 @@ bool dt_plan_belongs(const dt_plan *p, const char *name) {
 }
 
 bool dt_plan_resembles(const dt_plan *p, const char *name) {
-    if (p->format->one_file) return true;
+    if (p->format->one_file) return strcmp(name, "data.mdb") == 0;
     const char *base = base_of(p->out);
     number_place number = find_number(base);
     if (number.digits == 0) return strcmp(name, base) == 0;
@@ -161,7 +161,7 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
     size_t n = strlen(name);
     if (n > 6 && strcmp(name + n - 6, ".index") == 0) {
         char *data = dt_xprintf("%.*s", (int)(n - 6), name);
-        bool yes = p->format->one_file ? strcmp(data, "data.mdb") == 0 : dt_plan_belongs(p, data);
+        bool yes = dt_plan_belongs(p, data);
         free(data);
         return yes;
     }

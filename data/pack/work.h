@@ -3,7 +3,7 @@
 //   OUT.partial/lock        held as long as a pack works here
 //              /made-from   what is being made, of what: only the same goes on
 //              /set/…       the set's files under their final names
-//              /rows-N      journals
+//              /rows-N      rows of shard N, which is whole (shard_rows.h)
 //              /publish     names of the set's files, once all are whole and on the disk
 //              /old/…       files of a set that is being replaced, until the new ones have their places
 #ifndef DT_DATA_WORK_H
@@ -25,8 +25,8 @@ void dt_work_close(dt_work *w);
 // Heap: partial/NAME.
 char *dt_work_path(const dt_work *w, const char *name);
 
-// What is there is for `text` (then it stays), or for something else (then it goes, and *fresh).
-dt_status dt_work_claim(const dt_work *w, const char *text, bool *fresh);
+// What is there was made for `text` and stays, or for something else and goes.
+dt_status dt_work_claim(const dt_work *w, const char *text);
 // Puts the set's files in their places, in place of those that are there. Goes on where a kill has
 // stopped it: every step can be repeated. In between files are missing, never mixed.
 dt_status dt_work_publish(const dt_work *w);

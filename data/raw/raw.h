@@ -128,9 +128,6 @@ typedef struct dt_raw_found {
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
                 int64_t mtime_ns);
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
-// All regular files below the root that is open, with sizes, in no order; what is no file after all has row
-// UINT32_MAX.
-dt_status dt_raw_walk(dt_raw_found *f);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);

@@ -128,7 +128,7 @@ static size_t class_of(const char *name, const char **begin) {
     return slash ? (size_t)(slash - *begin) : 0;
 }
 
-// Names the first by name: the order of items is that of the threads that found them.
+// Names the first by name: folders are listed in no order.
 static dt_status say_without_class(const dt_raw_found *f) {
     const char *least = NULL, *begin;
     for (size_t i = 0; i < f->raw->n; i++) {
@@ -215,8 +215,7 @@ static bool any_in_folder(const dt_raw_found *f) {
     return false;
 }
 
-// Where all files are of one class, its folder is common to them but must stay. All are asked: the first is the one
-// that a thread found first.
+// Where all files are of one class, its folder is common to them but must stay.
 static void keep_class_folder(dt_raw_found *f) {
     const char *name = f->raw->items[0].name;
     if (f->n_strip == 0 || any_in_folder(f)) return;
