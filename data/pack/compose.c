@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum {
-    MAX_MEMBERS = DT_TRANSFORM_MAX_MEMBERS + 2,
     HEAD_BYTES = 1 << 20,
     BLOCK_BYTES = 2 << 20,
     ALIGN = 64 // the kernel copies to such places several times as fast as to others
@@ -166,7 +165,7 @@ static dt_status find_json(dt_composer *w, const dt_transform_record *r, dt_chun
 
 // ---- writing a record ---------------------------------------------------------------------------------
 typedef struct member_list {
-    dt_chunk_member m[MAX_MEMBERS];
+    dt_chunk_member m[DT_CHUNK_MAX_MEMBERS];
     int n;
     uint64_t n_bytes;
 } member_list;

@@ -25,28 +25,24 @@ static int compare_entries(const void *pa, const void *pb) {
     return a->item < b->item ? -1 : a->item > b->item;
 }
 
-// Open addressing over items by hash; the first of equals has the place.
 size_t dt_duplicates_find(const uint64_t *hash, const dt_raw *raw, uint32_t **first) {
-    size_t n_slots = 64, n_twins = 0;
-    while (n_slots < 2 * raw->n) n_slots *= 2;
-    uint32_t *slots = dt_xcalloc(n_slots, sizeof *slots); // item + 1
+    size_t n = 0, n_twins = 0;
+    entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
     *first = dt_xcalloc(raw->n + 1, sizeof **first);
     for (uint32_t i = 0; i < raw->n; i++) {
         (*first)[i] = DT_NO_DUPLICATE;
-        if (!hash[i]) continue;
-        size_t at = (size_t)hash[i] & (n_slots - 1);
-        for (; slots[at]; at = (at + 1) & (n_slots - 1)) {
-            uint32_t k = slots[at] - 1;
-            if (hash[k] == hash[i] && raw->items[k].size == raw->items[i].size) break;
-        }
-        if (slots[at]) {
-            (*first)[i] = slots[at] - 1;
-            n_twins++;
-        } else {
-            slots[at] = i + 1;
-        }
+        if (hash[i]) e[n++] = (entry){hash[i], raw->items[i].size, i};
     }
-    free(slots);
+    qsort(e, n, sizeof *e, compare_entries);
+    for (size_t i = 1, at = 0; i < n; i++) {
+        if (e[i].hash != e[at].hash || e[i].size != e[at].size) {
+            at = i;
+            continue;
+        }
+        (*first)[e[i].item] = e[at].item;
+        n_twins++;
+    }
+    free(e);
     return n_twins;
 }
 

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 64 << 20, SLACK = 1 << 20 };
+enum { PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 16 << 20, SLACK = 1 << 20 };
 
 struct dt_pack_writer {
     char *path;
@@ -91,7 +91,9 @@ static dt_status make_room(dt_pack_writer *w, uint64_t n_bytes) {
         return DT_OK;
     }
     MDB_envinfo info;
+    mdb_filehandle_t fd;
     DT_TRY(commit(w));
+    if (mdb_env_get_fd(w->env, &fd) == 0) dt_io_begin_sync(fd, (off_t)w->used, 0); // to its end
     DT_TRY(failed(w, mdb_env_info(w->env, &info)));
     w->used = ((uint64_t)info.me_last_pgno + 1) * PAGE;
     w->pending = n_bytes;
