@@ -1,11 +1,11 @@
-// raw.c: the list of what there is to pack.
+// raw.c: lists what there is to pack.
 //
-// Where the files are is found first (raw_walk.c), then what they are called as records and
-// what their names say (raw_name.c), then what tables say (raw_join.c); raw_columns.c holds the columns.
+// raw_walk.c finds the files, raw_name.c derives keys and metadata from their names, raw_join.c adds metadata from
+// tables; raw_columns.c holds the metadata columns.
 //
-// Records are sorted by key followed by '.', which is also the order of "key.ext" names: so LMDB, tar
-// and folder give the same records in the same order. The list depends on names, sizes and tables
-// alone, so each rank of a parallel pack makes it for itself and comes to the same one.
+// Records are sorted by key followed by '.', which is the order of "key.ext" names, so LMDB, tar and folder give
+// the same records in the same order. The list depends on names, sizes and tables alone, so each rank of a
+// parallel pack makes the same list.
 #define _GNU_SOURCE
 #include "raw.h"
 #include "data/file/kept_names.h"
@@ -64,10 +64,9 @@ dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *wh
     return st;
 }
 
-// One byte more is asked for than the file should have: a file that has grown shows in the same call.
-// One buffer, as a readv of two costs a microsecond more, which is a seventh of a small file's read. And
-// an aligned one: the kernel's copy to a place that is not (values of an LMDB begin 16 bytes into a page)
-// takes four times as long, so such bytes go through a buffer in the cache.
+// Asks for one byte more than the file should have, so that a file that has grown shows in the same call. The
+// kernel copies four times as slowly to an address that is not aligned, so such bytes go through a small aligned
+// buffer.
 static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst,
                            size_t n_bytes) {
     alignas(ALIGNED) uint8_t bounce[BOUNCE_BYTES];
@@ -83,7 +82,7 @@ static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uin
         n += (size_t)got;
         if (n > n_bytes || (got == 0 && n < n_bytes))
             return fail_at(r, item, "changed while it was packed");
-        // a regular file gives all that is asked for and that it has: a short read is its end
+        // a short read of a regular file means its end
         if (n == n_bytes && (size_t)got < piece) return DT_OK;
     }
 }
@@ -107,7 +106,7 @@ dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, voi
 }
 
 // ---- order --------------------------------------------------------------------------------------------
-// As key + tail would sort: see the top.
+// Compares key + tail: see the top.
 static int compare_items(const void *pa, const void *pb, void *tail_of_all) {
     const unsigned char *a = (const unsigned char *)((const dt_raw_item *)pa)->key;
     const unsigned char *b = (const unsigned char *)((const dt_raw_item *)pb)->key;
@@ -156,7 +155,7 @@ static dt_status check_keys(const dt_raw *r) {
     return st;
 }
 
-// Readers, ours too, would pass such records over: in an LMDB all of them.
+// All readers of WebDataset, ours too, skip such records.
 static dt_status check_private(const dt_raw *r) {
     for (size_t i = 0; i < r->n; i++)
         if (dt_name_is_private(r->items[i].key))
@@ -194,7 +193,7 @@ static uint64_t hash_list(const dt_raw *r) {
         uint64_t of_set = dt_catalog_hash(r->catalog);
         dt_hash_stream_update(h, &of_set, sizeof of_set);
     }
-    uint64_t out = dt_hash_stream_digest(h) | 1; // 0 stands for unknown
+    uint64_t out = dt_hash_stream_digest(h) | 1; // 0 means unknown
     dt_hash_stream_destroy(h);
     return out;
 }
@@ -208,7 +207,7 @@ static bool is_list_file(const char *path) {
     return false;
 }
 
-// What else it can be is told by its first bytes: a damaged tar that is called one stays one.
+// By its first bytes, unless it is called .tar: a damaged tar must be reported as such.
 static dt_status check_tar(const char *path) {
     enum { HEAD_BYTES = 512 };
     uint8_t head[HEAD_BYTES];

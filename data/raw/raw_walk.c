@@ -4,8 +4,8 @@
 // table: one column names the files, relative to the list; the others become metadata. Files are asked for their
 // sizes by threads: on a cold or distant disk each waits for its own.
 //
-// What is data: by extension; a file with another extension or none, by its first bytes; text (.txt,
-// .csv, .tsv, .dat) if it begins with numbers, so that label tables and notes are left out.
+// A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
+// begins with numbers, so that label tables and notes are left out.
 #define _GNU_SOURCE
 #include "data/file/blob.h"
 #include "data/file/kept_names.h"
@@ -39,7 +39,7 @@ static bool is_text_ext(const char *ext) {
            strcasecmp(ext, "tsv") == 0 || strcasecmp(ext, "dat") == 0;
 }
 
-// Nothing but what numbers and their separators are made of ("nan" and "inf" among them).
+// Only characters of numbers (with "nan" and "inf") and separators.
 static bool looks_numeric(const uint8_t *p, size_t n) {
     bool digit = false;
     for (size_t i = 0; i < n; i++) {
@@ -49,7 +49,7 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
     return digit;
 }
 
-// Whether a file of other name is data, and what its extension should be. `read`: its first bytes.
+// The extension that a file should have by its first bytes; NULL: it is not data.
 static const char *sniff(const char *ext, const uint8_t *head, size_t n) {
     if (ext && is_text_ext(ext)) return looks_numeric(head, n) ? ext : NULL;
     const dt_kind *k = dt_kind_of_bytes(head, n);
@@ -69,8 +69,8 @@ static dt_status cannot(const dt_raw *r, const char *prefix, const char *name,
     return st;
 }
 
-// What an entry is, where readdir does not say. A symlink to a file is a file, to a folder nothing. One that
-// leads nowhere passes as a file: stat_all will tell.
+// The type of an entry if readdir does not say. A symlink to a file is a file; one to a folder is ignored. One that
+// leads nowhere passes as a file until stat_all looks at it.
 static dt_status find_type(const dt_raw *r, int fd, const char *prefix, const struct dirent *e,
                            unsigned char *type) {
     struct stat s;
@@ -109,7 +109,7 @@ static dt_status list_entries(dt_raw_found *f, DIR *dir, const char *prefix, int
     return st == DT_OK && errno ? cannot(r, prefix, "", "list", errno) : st;
 }
 
-// prefix: from the root, with a '/' behind.
+// prefix: path from the root, ending in '/'; or "".
 static dt_status list_folder(dt_raw_found *f, const char *prefix, int depth) {
     const dt_raw *r = f->raw;
     if (depth > MAX_DEPTH)
@@ -156,7 +156,7 @@ static void stat_some(void *arg, int worker) {
         }
 }
 
-// What is no file, or a link that leads nowhere, gets row UINT32_MAX.
+// What is not a file, or a link that leads nowhere, gets row UINT32_MAX.
 static dt_status stat_all(dt_raw *r) {
     stat_job j = {.raw = r};
     int n = dt_usable_cores();
@@ -169,7 +169,7 @@ static dt_status stat_all(dt_raw *r) {
     return j.error ? dt_raw_cannot(r, &r->items[j.failed], "look at", j.error) : DT_OK;
 }
 
-// What its first bytes say of item, however it is stored. NULL: no data. What cannot be opened is no answer.
+// As sniff, of an item. *found NULL: it is not data. A file that cannot be opened is an error.
 static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char *ext,
                             const char **found) {
     uint8_t head[SNIFF_BYTES];
@@ -184,7 +184,7 @@ static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char
     return st;
 }
 
-// A file that is left out: of a kind that one might expect to be read?
+// Counts a file that is left out although one might expect it to be read.
 static void note_unread(dt_raw *r, const char *ext) {
     const dt_kind *k = ext ? dt_kind_of_ext(ext) : NULL;
     size_t i = 0, most = sizeof r->unread / sizeof *r->unread;
@@ -196,7 +196,7 @@ static void note_unread(dt_raw *r, const char *ext) {
     r->unread[i] = k->name;
 }
 
-// Keeps what is data; ext is set where the name does not tell it.
+// Keeps what is data, and sets ext where the name does not tell.
 static dt_status keep_data(dt_raw *r) {
     const char *last = ""; // most are of one kind
     bool last_is_data = false;
@@ -291,7 +291,7 @@ static int path_column(const dt_table *t) {
     return 0;
 }
 
-// A path a line: no header, no quotes.
+// One path a line, without header or quotes.
 static dt_status read_lines(dt_table *t, const char *path) {
     char *data = NULL;
     size_t n = 0;
@@ -345,7 +345,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     }
     dt_status st = stat_all(r);
     if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, t->column[f->list_column]);
-    // all that is listed is wanted: the rows stay those of the table
+    // nothing that is listed is left out, so the rows stay those of the table
     f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
