@@ -1,5 +1,5 @@
-// duplicates.c: equal content by equal size and equal XXH3-64. Two different records of one size agree by
-// chance in one of 2^64 pairs: among a million records, in one set of forty million.
+// duplicates.c: content counts as equal if size and XXH3-64 are equal. For two different records of one size the
+// chance of that is 2^-64: among a million records, one dataset in forty million has such a pair.
 #include "duplicates.h"
 
 #include "base/arena.h"

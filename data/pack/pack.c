@@ -34,12 +34,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYOUT_VERSION = 1, MAX_THREADS = 256 }; // of the bytes that are written
+enum { LAYOUT_VERSION = 2 /* of the bytes that are written */, MAX_THREADS = 256 };
 
 typedef struct packing {
     const dt_pack_opts *o;
     int rank, world_size, n_threads;
-    dt_set *set;                // what is packed, if it is one
+    dt_set *set;                // the source, if it is a dataset
     bool published;             // rank 0: an earlier pack's files have been put in place,
     bool published_by_the_same; // and this command was its command
     dt_raw raw;
@@ -56,7 +56,7 @@ typedef struct packing {
 } packing;
 
 // ---- agreement ----------------------------------------------------------------------------------------
-// All ranks come here. A failure of one is a failure of all; each has its own message, or none.
+// Called by all ranks. If one has failed, all fail, each with its own message or none.
 static dt_status agree_value(const packing *p, dt_status mine, int64_t *value) {
     if (p->world_size <= 1) return mine;
     return p->o->agree(p->o->ctx, mine, value);
@@ -68,7 +68,7 @@ static dt_status agree(const packing *p, dt_status mine) {
 }
 
 // ---- what is to be made -------------------------------------------------------------------------------
-// Of options, what changes bytes. Duplicates that are reported or fatal give the same set.
+// The options that change bytes. Duplicates that are reported or fatal give the same dataset.
 static char *describe(const packing *p) {
     const dt_pack_opts *o = p->o;
     return dt_xprintf("layout %d, %s, %zu files, %zu chunks, limit %llu bytes %llu records, %s, "
@@ -126,8 +126,7 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// Whether all shards that OUT has are there, made in the way of this fingerprint and, as far as stamps see, as they
-// were made.
+// Whether all shards of OUT are there, have this fingerprint and, as far as stamps tell, are unchanged.
 static bool is_made(const packing *p, uint64_t fingerprint) {
     bool same = p->plan.n_shards > 0;
     dt_catalog *c = dt_catalog_create();
@@ -144,8 +143,8 @@ static bool is_made(const packing *p, uint64_t fingerprint) {
     return same;
 }
 
-// Whether any data of OUT is there, and whether all of it is, made in just this way. A catalog or an index whose data
-// is gone is nothing to keep: it is replaced with the set.
+// *any: some data of OUT is there. *same: all of it is, and was made in just this way. A catalog or an index whose
+// data is gone is worth nothing, and is replaced.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
     size_t n = 0, n_data = 0;
@@ -157,7 +156,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     return DT_OK;
 }
 
-// Where it is renewed in place, what it was made from is gone.
+// A dataset that was renewed in place cannot be compared with its source: that is gone.
 static bool is_done(const packing *p, bool any, bool same) {
     if (!any) return false;
     if (same) return !p->o->overwrite || p->published;
@@ -169,7 +168,7 @@ static char *made_from(const packing *p) {
                       (unsigned long long)dt_finish_hash_command(p->o));
 }
 
-// Whether the work that is there is of a pack by the same command, of whatever source, whose fingerprint it was.
+// Whether the unfinished work is of the same command, whatever the source was then. *fingerprint: of that.
 static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
     char *path = dt_work_path(&p->work, "made-from"), *have = NULL, *want = made_from(p);
     size_t n = 0;
@@ -183,8 +182,8 @@ static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
     return same;
 }
 
-// Rank 0, before the source is read, which may be OUT itself: a pack that was stopped while it put its files in
-// place has left a part of them, and what it replaces half away; or all of them, and what it had to remove.
+// Rank 0, before the source is read, which may be OUT itself. A pack that was killed while it put its files in place
+// is completed first: until then OUT has neither all old nor all new files.
 static dt_status finish_earlier(packing *p) {
     uint64_t fingerprint = 0;
     if (!dt_io_exists(p->plan.partial)) return DT_OK;
@@ -202,7 +201,7 @@ static dt_status finish_earlier(packing *p) {
     return DT_OK;
 }
 
-// a.tar and a-%03d.tar come to one catalog: it belongs to the dataset whose data is there, also under --overwrite.
+// a.tar and a-%03d.tar have the same catalog. It belongs to the dataset whose data is there, even under --overwrite.
 static dt_status check_catalog(const packing *p, bool any) {
     const char *path = p->plan.catalog;
     char **names;
@@ -246,7 +245,7 @@ static dt_status decide(const packing *p, bool *go) {
     return check_catalog(p, any);
 }
 
-// Rank 0. *go: there is work to do, and the folder for it is ours.
+// Rank 0. *go: there is work to do, and we hold the folder for it.
 static dt_status claim(packing *p, bool *go) {
     const bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
     *go = true;
@@ -268,7 +267,7 @@ static dt_status claim(packing *p, bool *go) {
     return st;
 }
 
-// Others: the folder is there, and for the same list.
+// Other ranks: the folder must be there, and for the same list.
 static dt_status attach(packing *p) {
     char *have = NULL, *text = made_from(p);
     size_t n = 0;
@@ -291,7 +290,7 @@ static dt_status attach(packing *p) {
 }
 
 // ---- duplicates -----------------------------------------------------------------------------------------
-// Rank 0: which items repeat others, in p->drop.
+// Rank 0: sets p->drop for items that repeat others.
 static dt_status find_duplicates(packing *p) {
     uint64_t *hash = dt_xcalloc(p->raw.n, sizeof *hash);
     uint32_t *first = NULL;
@@ -305,7 +304,7 @@ static dt_status find_duplicates(packing *p) {
     return st;
 }
 
-// Leaves all but the first of equal records out. Rank 0 tells the others which by a file.
+// Leaves out all but the first of equal records. Rank 0 tells the other ranks through a file.
 static dt_status drop_duplicates(packing *p) {
     dt_status st = DT_OK;
     char *path = dt_work_path(&p->work, "drop"), *data = NULL;
@@ -405,8 +404,8 @@ static dt_status finish(packing *p, dt_finish_counts *counts) {
     return dt_work_remove(&p->work);
 }
 
-// After a failure of the disk or for lack of memory, what was done is good to go on with, and it is said where it is.
-// After one of the source it is not: mended, it will be another source.
+// After a failure of the disk or a lack of memory, the same command can go on with what is done. After a failure
+// of the source it cannot: once it is mended, it is another source.
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     const dt_error_kept first = dt_error_keep();

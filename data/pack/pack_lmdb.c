@@ -1,13 +1,12 @@
 // pack_lmdb.c: LMDB files, written by liblmdb.
 //
-// Records come in the order of their keys, so each entry is appended (MDB_APPEND): pages are filled to the brim and
-// nothing is searched. A transaction ends after a fixed number of bytes, so the file depends on the entries
-// alone; it is synced once, at the end, as an unfinished file is thrown away after a crash. No MDB_WRITEMAP: a
-// full disk would be a SIGBUS instead of an error. No MDB_NOMEMINIT: unused bytes must be the same in every run. No lock
-// file: nobody else knows of the file yet.
+// Records come in the order of their keys, so each entry is appended (MDB_APPEND): pages are filled completely and
+// nothing is searched. A transaction ends after a fixed number of bytes, so the file depends on the entries alone. It
+// is synced once, at the end: after a crash an unfinished file is thrown away.
+// No MDB_WRITEMAP: a full disk would be a SIGBUS instead of an error. No MDB_NOMEMINIT: unused bytes must be the same
+// in every run. No lock file: nobody else knows of the file yet.
 //
-// Where values lie is known only when all is committed; then they are found by reading the tree (lmdb_tree.h),
-// as training will.
+// Where values lie is known only when all is committed. The tree is then read once (lmdb_tree.h), as training will.
 #include "data/source/lmdb_tree.h"
 #include "pack_format.h"
 

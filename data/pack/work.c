@@ -48,7 +48,7 @@ static char *parent_of(const char *path) {
 }
 
 // ---- lock ---------------------------------------------------------------------------------------------
-// The file that was locked is still the one of that name: not removed by the one who held it before.
+// Whether the locked file still has its name: whoever held the lock before may have removed it.
 static bool still_there(int fd, const char *path) {
     struct stat a, b;
     return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
@@ -60,7 +60,7 @@ static dt_status take_lock(dt_work *w, const char *path) {
     DT_TRY(dt_io_open_update(&w->lock_fd, path));
     if (fcntl(w->lock_fd, F_OFD_SETLK, &whole) == 0) return DT_OK;
     if (errno == EAGAIN || errno == EACCES) {
-        close(w->lock_fd); // who has it open takes the work for his own, and may remove it
+        close(w->lock_fd); // an open lock means that the work is ours, and may be removed
         w->lock_fd = -1;
         return dt_fail(
             DT_E_USAGE,
@@ -97,7 +97,7 @@ static dt_status remove_part(const dt_work *w, const char *name) {
     return st;
 }
 
-// What says whose work it is goes last, and that its files go to their places late: an old set may be large.
+// What tells whose work this is goes last: removing a large old dataset takes time, and a kill may come.
 static dt_status clear(const dt_work *w) {
     static const char *const LATE[] = {"publish", "set", "made-from"};
     enum { N_LATE = sizeof LATE / sizeof *LATE };
@@ -177,14 +177,14 @@ static bool is_listed(const char *list, size_t n_list, const char *name) {
 static dt_status move_one_away(const dt_work *w, const char *name) {
     char *old = dt_work_path(w, "old"), *path = dt_xprintf("%s/%s", old, name);
     dt_status st = dt_io_mkdir(old);
-    if (st == DT_OK && dt_io_exists(path)) st = dt_io_unlink(path); // a kill came in between
+    if (st == DT_OK && dt_io_exists(path)) st = dt_io_unlink(path); // left by a kill
     if (st == DT_OK) st = move(w->plan->folder, old, name);
     free(path);
     free(old);
     return st;
 }
 
-// Step 2. A file in the folder is old unless it is one of ours that has left set/ already.
+// Step 2. A file in the folder is old unless it is a new one that has left set/ already.
 static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list) {
     char **names;
     size_t n;
@@ -192,7 +192,7 @@ static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list
     for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
         if (lies_in(w->set, p) && lies_in(w->plan->folder, p)) st = move_one_away(w, p);
     DT_TRY(st);
-    DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old set may have had more shards
+    DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old dataset may have had more shards
     for (size_t i = 0; i < n && st == DT_OK; i++)
         if (!is_listed(list, n_list, names[i])) st = move_one_away(w, names[i]);
     dt_io_free_list(names, n);
@@ -217,7 +217,7 @@ static dt_status place_new(const dt_work *w) {
     return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
 }
 
-// Of an LMDB.
+// For an LMDB.
 static dt_status make_folder(const char *path) {
     char *parent = parent_of(path);
     dt_status st = dt_io_mkdir(path);
@@ -226,7 +226,7 @@ static dt_status make_folder(const char *path) {
     return st;
 }
 
-// a.tar and a-%03d.tar share a folder of unfinished work, so the list may be of the other one.
+// a.tar and a-%03d.tar share a folder of unfinished work, so the list may belong to the other one.
 static dt_status check_owner(const dt_work *w, const char *list, size_t n_list) {
     for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
         if (dt_plan_belongs(w->plan, p)) return DT_OK;
@@ -251,8 +251,8 @@ dt_status dt_work_publish(const dt_work *w) {
 }
 
 dt_status dt_work_remove(dt_work *w) {
-    // the lock goes last: while it is there, this is ours. It is closed before its folder goes, as NFS keeps a
-    // file that is open there, under another name; from then on the folder may be the next one's.
+    // the lock goes last: while it is there, the folder is ours. It is closed before the folder is removed, as NFS
+    // keeps an open file in its folder under another name; from then on another pack may take the folder.
     DT_TRY(clear(w));
     DT_TRY(remove_part(w, "lock"));
     close(w->lock_fd);
