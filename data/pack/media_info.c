@@ -1,9 +1,9 @@
-// media_info.c: headers only, and no more of them than the shape needs. Decoders judge files; this one
-// notes what is easily seen, and says nothing where it is not.
+// media_info.c: reads of headers only what the shape needs. Judging files is the decoders' task; where a shape is
+// not easily seen, none is given.
 //
 // JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
-// bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data"; its length, or what the
-// file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header that has axes, if of an image.
+// bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data";
+// its length, or what the file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header with axes.
 #include "media_info.h"
 
 #include "base/endian.h"
