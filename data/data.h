@@ -1,12 +1,12 @@
 // data.h: from a config to samples. Files come in through a source (LMDB, WebDataset, folder), become
 // records in a catalog; a view makes samples of records; split, shuffle and cursor are pure functions
-// on the view; the loader decodes and augments into a ring of batches (train/batch_source.h).
+// on the view; the loader decodes and augments into a ring of batches (batch/batch_source.h).
 #ifndef DT_DATA_DATA_H
 #define DT_DATA_DATA_H
 
 #include "backend/backend.h"
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 // Opens data.path with view, split and fields of the config. The ring's memory comes from the backend
 // (NULL: plain memory). rank_workers: loader threads when data.workers is auto. skip_log: file that
@@ -25,7 +25,7 @@ void dt_data_set_processes(dt_dataset *d, int n);
 uint32_t dt_data_sample_at(const dt_dataset *d, uint64_t epoch, uint64_t i);
 int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_MAX_WIDTH]);
 
-// dtype and shape of an audio field from the config alone, for `dtrain check` without the data set.
-dt_status dt_data_describe_audio(const dt_config *c, const char *field, dt_field_info *out);
+// The fields from the config alone, for when there is no data set. At most DT_MAX_FIELDS; *n: how many.
+dt_status dt_data_describe_fields(const dt_config *c, dt_field_info *out, int *n);
 
 #endif

@@ -4,7 +4,6 @@
 // the config. Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "data.h"
 #include "data/loader/data_parts.h"
-#include "data/loader/field_audio.h"
 #include "data/query/query.h"
 
 #include "base/arena.h"
@@ -316,11 +315,12 @@ void dt_data_set_processes(dt_dataset *base, int n) {
     d->cache.n_processes = n;
 }
 
-dt_status dt_data_describe_audio(const dt_config *c, const char *name, dt_field_info *out) {
-    dt_audio_field *f;
-    DT_TRY(dt_audio_field_create(&f, c, name));
-    dt_audio_field_describe(f, out);
-    dt_audio_field_destroy(f);
+dt_status dt_data_describe_fields(const dt_config *c, dt_field_info *out, int *n) {
+    dt_fields f;
+    DT_TRY(dt_fields_resolve(&f, c, NULL));
+    *n = f.n;
+    memcpy(out, f.info, (size_t)f.n * sizeof *out);
+    dt_fields_fini(&f);
     return DT_OK;
 }
 

@@ -22,7 +22,7 @@ static dt_status check(dt_config *c, dt_comm *comm, bool print_graph) {
     if (st != DT_E_DATA) return st; // nothing that data could mend
     dt_warn("%s; the graph is checked without the data", dt_error_message());
     a.open_data = NULL;
-    DT_TRY(launch_fields_of_config(c, fields, &n_fields));
+    DT_TRY(dt_data_describe_fields(c, fields, &n_fields));
     return dt_trainer_check(&a, fields, n_fields, print_graph, stdout);
 }
 

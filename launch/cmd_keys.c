@@ -5,6 +5,7 @@
 #include "data/augment/augment.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MARKDOWN };
@@ -17,16 +18,22 @@ static void print_cell(const char *text) {
 
 static void print_key(const dt_config_key *k, bool markdown) {
     const char *fallback = k->default_text ? k->default_text : "-";
+    char *owners = dt_config_owners(k);
     if (!markdown) {
-        printf("%s\n    %s, default %s%s%s%s\n    %s\n", k->path, k->type, fallback,
-               *k->range ? ", " : "", k->range, k->numeric ? ", numeric" : "", k->help);
-        return;
+        printf("%s\n    %s, default %s%s%s%s\n    %s%s%s\n", k->path, k->type, fallback,
+               *k->range ? ", " : "", k->range, k->numeric ? ", numeric" : "", owners,
+               *owners ? ": " : "", k->help);
+        for (const dt_config_word *w = dt_config_words(k); w && w->id; w++)
+            printf("      %-14s %s\n", w->id, w->help);
+    } else {
+        printf("| `%s` | %s | `%s` | ", k->path, k->type, fallback);
+        print_cell(k->range);
+        printf(" | %s | %s%s%s", k->numeric ? "yes" : "", *owners ? "*" : "", owners,
+               *owners ? "*: " : "");
+        print_cell(k->help);
+        printf(" |\n");
     }
-    printf("| `%s` | %s | `%s` | ", k->path, k->type, fallback);
-    print_cell(k->range);
-    printf(" | %s | ", k->numeric ? "yes" : "");
-    print_cell(k->help);
-    printf(" |\n");
+    free(owners);
 }
 
 // What data.augment.FIELD may list.

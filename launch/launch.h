@@ -53,8 +53,6 @@ dt_status launch_with_comm(dt_config *c,
                            void *ctx);
 // Prints the message of `st`, if it is still to be said, and clears it.
 void launch_report(dt_status st);
-// Fields as the config states them, for when there is no data set. At most DT_MAX_FIELDS.
-dt_status launch_fields_of_config(const dt_config *c, dt_field_info *out, int *n);
 // Fails unless there are least..most words; `expected` says which.
 dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,
                               const char *expected);

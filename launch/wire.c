@@ -6,8 +6,6 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "data/augment/augment.h"
-#include "data/augment/mix.h"
 #include "data/data.h"
 #include "models/models.h"
 
@@ -76,29 +74,6 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 
 // ---- callbacks -------------------------------------------------------------------------------------
 
-static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **out) {
-    dt_model_field fields[DT_MAX_FIELDS];
-    for (int i = 0; i < r->n_fields; i++) {
-        const dt_field_info *f = &r->fields[i];
-        fields[i] = (dt_model_field){.name = f->name,
-                                     .sample_shape = f->sample_shape,
-                                     .dtype = f->dtype,
-                                     .is_image = f->is_image,
-                                     .n_classes = f->n_classes,
-                                     .soft = f->soft,
-                                     .mixed = f->mixed,
-                                     .n_steps = f->n_steps};
-        memcpy(fields[i].mean, f->mean, sizeof fields[i].mean);
-        memcpy(fields[i].std, f->std, sizeof fields[i].std);
-    }
-    dt_model_args a = {.config = r->config,
-                       .fields = fields,
-                       .n_fields = r->n_fields,
-                       .batch = r->batch,
-                       .training = r->training};
-    return dt_model_graph(out, &a, r->low);
-}
-
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, dt_dataset **out) {
     const dt_comm *comm = ctx;
@@ -112,7 +87,7 @@ dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
                              .comm = comm,
                              .version = DTRAIN_VERSION,
                              .results = stdout,
-                             .build_graph = build_graph,
+                             .build_graph = dt_model_graph,
                              .open_data = open_data,
                              .ctx = comm};
 }
@@ -159,78 +134,4 @@ dt_status launch_with_comm(dt_config *c,
     dt_comm_destroy(comm);
     dt_log_close();
     return st;
-}
-
-// ---- fields without data ---------------------------------------------------------------------------
-
-static int read_reals(const dt_cnode *list, float *out, int cap) {
-    int n = 0;
-    for (size_t i = 0; list && i < dt_cnode_size(list) && n < cap; i++) {
-        double v = 0;
-        if (dt_cnode_real(dt_cnode_item(list, i), &v)) out[n++] = (float)v;
-    }
-    return n;
-}
-
-static void read_normalize(const dt_cnode *field, dt_field_info *f, int channels) {
-    static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
-    for (int c = 0; c < DT_MAX_NORMALIZE; c++) f->std[c] = 1.0f;
-    const dt_cnode *n = dt_cnode_get(field, "normalize");
-    if (!n) return;
-    if (dt_cnode_kind(n) == DT_C_MAP) {
-        read_reals(dt_cnode_get(n, "mean"), f->mean, channels);
-        read_reals(dt_cnode_get(n, "std"), f->std, channels);
-    } else if (channels == 3) {
-        memcpy(f->mean, mean, sizeof mean);
-        memcpy(f->std, std, sizeof std);
-    }
-}
-
-static int64_t int_of(const dt_cnode *field, const char *key, int64_t fallback) {
-    double v = 0;
-    const dt_cnode *n = dt_cnode_get(field, key);
-    return n && dt_cnode_real(n, &v) ? (int64_t)v : fallback;
-}
-
-static dt_status read_field(const dt_config *c, const char *name, const dt_cnode *node,
-                            dt_field_info *f) {
-    *f = (dt_field_info){.name = name};
-    const dt_cnode *size = dt_cnode_get(node, "size");
-    const char *kind = dt_cnode_str(dt_cnode_get(node, "kind"));
-    float hw[2] = {0, 0};
-    int n = size ? read_reals(size, hw, 2) : 0;
-    if (strcmp(kind, "image") == 0) {
-        int64_t channels = int_of(node, "channels", 3);
-        if (n < 2)
-            return dt_fail(DT_E_USAGE, "%s: field '%s' needs a size: [height, width]",
-                           dt_cnode_where(node), name);
-        f->dtype = strcmp(dt_cnode_str(dt_cnode_get(node, "dtype")), "f32") == 0 ? DT_F32 : DT_U8;
-        f->is_image = true;
-        f->sample_shape = dt_shape3((int64_t)hw[0], (int64_t)hw[1], channels);
-        read_normalize(node, f, (int)channels);
-    } else if (strcmp(kind, "audio") == 0) {
-        DT_TRY(dt_data_describe_audio(c, name, f));
-        read_normalize(node, f, (int)f->sample_shape.d[2]);
-    } else if (strcmp(kind, "class") == 0) {
-        f->dtype = DT_I32;
-        f->n_classes = (int)int_of(node, "classes", 0);
-        f->soft = dt_mix_wanted(c);
-        if (f->n_classes < 2)
-            return dt_fail(DT_E_USAGE, "%s: without the data set, field '%s' needs classes: N",
-                           dt_cnode_where(node), name);
-    } else {
-        f->dtype = DT_F32;
-        f->sample_shape = n > 0 ? dt_shape1((int64_t)hw[0]) : dt_shape0();
-    }
-    f->mixed = f->is_image && dt_mix_takes(c, name);
-    return DT_OK;
-}
-
-dt_status launch_fields_of_config(const dt_config *c, dt_field_info *out, int *n) {
-    const dt_cnode *fields = dt_config_node(c, "data.fields");
-    *n = 0;
-    DT_TRY(dt_augment_check_fields(c));
-    for (size_t i = 0; fields && i < dt_cnode_size(fields) && *n < DT_MAX_FIELDS; i++)
-        DT_TRY(read_field(c, dt_cnode_key(fields, i), dt_cnode_item(fields, i), &out[(*n)++]));
-    return DT_OK;
 }

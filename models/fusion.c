@@ -28,7 +28,7 @@ static const char *numbered(dt_graph *g, const char *module, int i) {
     return dt_arena_printf(&g->arena, "%s.%d", module, i);
 }
 
-static encoded encode(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
+static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
     static const int channels[N_BLOCKS] = {32, 64, 128, 256};
     encoded e = {.name = f->name};
     dt_value x = dt_model_image(g, a, f);
@@ -76,7 +76,7 @@ static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *self,
 }
 
 void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
-    const dt_model_field *target = dt_model_target(a);
+    const dt_field_info *target = dt_model_target(a);
     int n_images = dt_model_count_images(a);
     if (n_images != 2 || !target) {
         dt_graph_fail(g,
@@ -88,7 +88,7 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     encoded e[2];
     dt_value parts[2];
     for (int i = 0; i < 2; i++) e[i] = encode(g, a, dt_model_image_field(a, i));
-    bool attention = strcmp(dt_config_str(a->config, "model.fusion"), "cross_attention") == 0;
+    bool attention = dt_config_enum(a->config, "model.fusion") == DT_FUSION_cross_attention;
     for (int i = 0; i < 2; i++) {
         parts[i] = attention ? attend(g, a, &e[i], &e[1 - i]) : e[i].embedding;
     }

@@ -14,17 +14,17 @@
 
 int dt_model_count_images(const dt_model_args *a);
 // The i-th image field, in the config's order, or NULL.
-const dt_model_field *dt_model_image_field(const dt_model_args *a, int i);
+const dt_field_info *dt_model_image_field(const dt_model_args *a, int i);
 // What is predicted: the first class field, else the first field of numbers; NULL when there is none.
-const dt_model_field *dt_model_target(const dt_model_args *a);
+const dt_field_info *dt_model_target(const dt_model_args *a);
 // Whether there is one image field and a target; if not, the graph fails and says what there is.
 bool dt_model_has_one_image(dt_graph *g, const dt_model_args *a);
 // Outputs of the head for this target: classes, or numbers a sample.
-int64_t dt_model_n_out(const dt_model_field *target);
+int64_t dt_model_n_out(const dt_field_info *target);
 // Input (N,H,W,C) of the field, mixed in training where it says so, normalised to (N,C,H,W).
-dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f);
+dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info *f);
 // Names the logits (N,K), makes inputs for target and "weight", adds the loss that train.loss names.
-void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field *target,
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_field_info *target,
                        dt_value logits);
 
 #endif

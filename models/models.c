@@ -3,10 +3,11 @@
 // fold into convolutions first.
 #include "models/models.h"
 
+#include "batch/mix_plan.h"
+#include "batch/pixel_steps.h"
 #include "graph/autodiff.h"
-#include "graph/mix_plan.h"
+#include "graph/losses.h"
 #include "graph/passes/passes.h"
-#include "graph/pixel_steps.h"
 #include "model_util.h"
 
 #include <stdio.h>
@@ -78,17 +79,17 @@ int dt_model_count_images(const dt_model_args *a) {
     return n;
 }
 
-const dt_model_field *dt_model_image_field(const dt_model_args *a, int i) {
+const dt_field_info *dt_model_image_field(const dt_model_args *a, int i) {
     for (int k = 0; k < a->n_fields; k++) {
         if (a->fields[k].is_image && i-- == 0) return &a->fields[k];
     }
     return NULL;
 }
 
-const dt_model_field *dt_model_target(const dt_model_args *a) {
-    const dt_model_field *numbers = NULL;
+const dt_field_info *dt_model_target(const dt_model_args *a) {
+    const dt_field_info *numbers = NULL;
     for (int i = 0; i < a->n_fields; i++) {
-        const dt_model_field *f = &a->fields[i];
+        const dt_field_info *f = &a->fields[i];
         if (!f->is_image && f->n_classes > 0) return f;
         if (!f->is_image && f->dtype == DT_F32 && !numbers) numbers = f;
     }
@@ -106,18 +107,18 @@ bool dt_model_has_one_image(dt_graph *g, const dt_model_args *a) {
     return false;
 }
 
-int64_t dt_model_n_out(const dt_model_field *target) {
+int64_t dt_model_n_out(const dt_field_info *target) {
     return target->n_classes > 0 ? target->n_classes : dt_shape_elements(&target->sample_shape);
 }
 
 // (batch, sample shape…)
-static dt_shape batch_shape(const dt_model_args *a, const dt_model_field *f) {
+static dt_shape batch_shape(const dt_model_args *a, const dt_field_info *f) {
     dt_shape s = dt_shape1(a->batch);
     for (int i = 0; i < f->sample_shape.n; i++) s.d[s.n++] = f->sample_shape.d[i];
     return s;
 }
 
-dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_field *f) {
+dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
     dt_value x = dt_input(g, f->name, f->dtype, batch_shape(a, f));
     dt_value plan = DT_NONE;
     char name[256];
@@ -133,42 +134,46 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_model_fiel
     return dt_image_normalize(g, x, plan, f->mean, f->std);
 }
 
-static void add_number_loss(dt_graph *g, const char *loss, dt_value logits, dt_value target,
-                            dt_value weight) {
-    if (strcmp(loss, "bce") == 0) dt_bce(g, logits, target, weight);
-    if (strcmp(loss, "mse") == 0) dt_mse(g, logits, target, weight);
-    if (strcmp(loss, "smooth_l1") == 0) dt_smooth_l1(g, logits, target, weight, 1.0f);
+// What the graph gets of the target: one of DT_TARGET_….
+static unsigned target_kind(const dt_model_args *a, const dt_field_info *f) {
+    if (f->n_classes > 0) return f->soft && a->training ? DT_TARGET_SHARES : DT_TARGET_CLASS;
+    return f->sample_shape.n > 0 ? DT_TARGET_VECTOR : DT_TARGET_NUMBER;
 }
 
-void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_model_field *target,
+static void fail_target(dt_graph *g, const dt_loss_row *loss, const char *field, unsigned kind) {
+    char list[256] = "";
+    const char *holds = kind == DT_TARGET_CLASS    ? "is a class"
+                        : kind == DT_TARGET_SHARES ? "has shares of classes (data.mix)"
+                        : kind == DT_TARGET_VECTOR ? "is a vector"
+                                                   : "is a number";
+    for (int i = 0; i < DT_N_LOSSES; i++) {
+        size_t at = strlen(list);
+        if (dt_losses[i].takes & kind)
+            snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", dt_losses[i].id);
+    }
+    dt_graph_fail(g, "train.loss %s does not fit: field %s %s, which these take: %s", loss->id,
+                  field, holds, list);
+}
+
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_field_info *target,
                        dt_value logits) {
-    const char *loss = dt_config_str(a->config, "train.loss");
-    bool cross_entropy = strcmp(loss, "cross_entropy") == 0, class = target->n_classes > 0;
+    dt_loss_id id = (dt_loss_id)dt_config_enum(a->config, "train.loss");
+    const dt_loss_row *loss = &dt_losses[id];
+    unsigned kind = target_kind(a, target);
     dt_output(g, "logits", logits);
-    if (class && !cross_entropy) {
-        dt_graph_fail(g, "train.loss %s wants numbers, field %s is a class: use cross_entropy",
-                      loss, target->name);
+    if (!(loss->takes & kind)) {
+        fail_target(g, loss, target->name, kind);
         return;
     }
     dt_shape shape = batch_shape(a, target);
-    if (!class && shape.n == 1 && cross_entropy) {
-        dt_graph_fail(g,
-                      "train.loss cross_entropy wants a class or a vector, field %s is a number: "
-                      "use mse, smooth_l1 or bce",
-                      target->name);
-        return;
-    }
-    bool soft = class && target->soft && a->training;
-    if (soft) shape = dt_shape2(a->batch, target->n_classes);
-    dt_value t = dt_input(g, target->name, class && !soft ? DT_I32 : DT_F32, shape);
+    if (kind == DT_TARGET_SHARES) shape = dt_shape2(a->batch, target->n_classes);
+    dt_value t = dt_input(g, target->name, kind == DT_TARGET_CLASS ? DT_I32 : DT_F32, shape);
     dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(a->batch));
-    if (cross_entropy) {
-        float smoothing = (float)dt_config_real(a->config, "train.label_smoothing");
-        dt_cross_entropy(g, logits, t, weight, smoothing);
-        return;
-    }
-    if (logits != DT_NONE && !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape)) {
+    if (!loss->softmax && logits != DT_NONE &&
+        !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
         logits = dt_reshape(g, logits, shape);
-    }
-    add_number_loss(g, loss, logits, t, weight);
+    float smoothing =
+        loss->softmax ? (float)dt_config_real(a->config, "train.label_smoothing") : 0.0f;
+    float param = loss->param_key ? (float)dt_config_real(a->config, loss->param_key) : loss->param;
+    dt_loss(g, id, logits, t, weight, smoothing, param);
 }

@@ -8,31 +8,8 @@
 #define DT_MODELS_MODELS_H
 
 #include "base/status.h"
-#include "config/config.h"
+#include "batch/field_info.h"
 #include "graph/build.h"
-
-// What a builder knows about the data.
-typedef struct dt_model_field {
-    const char *name;
-    dt_shape sample_shape; // (H,W,C) for images, () for classes
-    dt_dtype dtype;
-    bool is_image;
-    float mean[64], std[64];
-    int n_classes;
-    bool soft; // class: training graphs take shares of the classes, f32 (N, n_classes)
-    bool
-        mixed; // image: training graphs take a plan of how to mix samples, "<name>.mix" (mix_plan.h)
-    // image: training graphs take so many steps a sample that change its pixels, "<name>.steps" (pixel_steps.h)
-    int n_steps;
-} dt_model_field;
-
-typedef struct dt_model_args {
-    const dt_config *config;
-    const dt_model_field *fields;
-    int n_fields;
-    int batch; // N
-    bool training;
-} dt_model_args;
 
 typedef struct dt_model {
     const char *name, *help;

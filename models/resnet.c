@@ -60,7 +60,7 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
     int64_t depth = dt_config_int(a->config, "model.depth");
     int width = (int)dt_config_int(a->config, "model.width");
     const spec *s = find_spec(depth);
-    const dt_model_field *target = dt_model_target(a);
+    const dt_field_info *target = dt_model_target(a);
     if (!s) {
         dt_graph_fail(g, "model.depth is %d; takes 10, 18, 34 or 50", (int)depth);
         return;

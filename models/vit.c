@@ -88,14 +88,14 @@ static dt_value embed(vit *m, dt_value x, int patch) {
 }
 
 void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
-    const dt_model_field *target = dt_model_target(a), *image = dt_model_image_field(a, 0);
+    const dt_field_info *target = dt_model_target(a), *image = dt_model_image_field(a, 0);
     int patch = (int)dt_config_int(a->config, "model.patch");
     vit m = {g,
              a->batch,
              0,
              dt_config_int(a->config, "model.dim"),
              dt_config_int(a->config, "model.heads"),
-             strcmp(dt_config_str(a->config, "model.gelu"), "tanh") == 0};
+             dt_config_enum(a->config, "model.gelu") == DT_GELU_tanh};
     if (!dt_model_has_one_image(g, a)) return;
     if (m.dim % m.heads) {
         dt_graph_fail(g, "model.dim %d is no multiple of model.heads %d", (int)m.dim, (int)m.heads);

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds and runs every test: once with AddressSanitizer and UBSan, then the threads' tests with
-# ThreadSanitizer, then the whole suite on the release build, whose ctest summary ends the output.
-# tests/run.sh quick: the release build only.
+# Builds and runs every test: what reads foreign bytes or fails on purpose (unit, fuzz, fault) with AddressSanitizer and
+# UBSan, the threads' tests with ThreadSanitizer, then the whole suite on the release build, whose ctest summary ends the
+# output. Numbers are checked once, in release.
+# tests/run.sh quick: the release build only. tests/run.sh all (nightly): every suite with AddressSanitizer too, all kills,
+# steps, devices and GPU architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,12 +31,21 @@ run_suite() { # build directory, ctest arguments
     ctest --test-dir "$dir" -j3 --output-on-failure --no-tests=error "$@"
 }
 
-if [ "${1:-all}" != quick ]; then
+what=${1:-default}
+asan_targets="dtrain dtrain_mpi tests_unit tests_fuzz tests_fault"
+asan_tests=(-L '^(unit|fuzz|fault)$')
+architectures=90-virtual # CUDA: PTX alone, which is one pass of the compiler
+if [ "$what" = all ]; then
+    export FULL=1
+    asan_targets=all asan_tests=() architectures=
+fi
+
+if [ "$what" != quick ]; then
     # fewer kills and steps: these programs are slow, and the release build does all of them below
-    launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
+    TARGETS=$asan_targets launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
     KILLS=6 STEPS=60 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
         LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
-        run_suite build-asan -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|unit/test_(structure|docs|format|gpu_run)' # cuDNN leaks; long; no program of ours in it
+        run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|unit/test_(structure|docs|format|gpu_run)' # cuDNN leaks; long; no program of ours in it
     # what has threads: the parts by themselves, then a whole run with lanes, loader and checkpoints
     threaded="base bucket ckpt loader metrics pack sets train_lanes train_step tree"
     TARGETS="dtrain dtrain_mpi $(printf 'test_%s ' $threaded)" launch/build.sh build-tsan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
@@ -45,7 +56,8 @@ fi
 nvcc=${CUDACXX:-$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)}
 cuda=${DTRAIN_CUDA:-$([ -n "$nvcc" ] && echo ON || echo AUTO)}
 echo "release build: DTRAIN_CUDA=$cuda (${nvcc:-no nvcc})"
-launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA="$cuda" | tee .cache/build.log
+launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA="$cuda" -DDTRAIN_CUDA_ARCHITECTURES="$architectures" | tee .cache/build.log
+TARGETS=benches launch/build.sh build | tee -a .cache/build.log
 if grep -q 'warning' .cache/build.log; then
     echo "run.sh: the release build warns" >&2
     exit 1

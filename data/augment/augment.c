@@ -6,7 +6,7 @@
 // copies bytes; a flip that comes right after the resize is left to it. random_resized_crop stands first and
 // chooses the part of the decoded image that is resized at all (Szegedy et al., "Going deeper with convolutions", 2014, as torchvision does it).
 //
-// What draws give is a list of steps (graph/pixel_steps.h), played at once, or, from some operation on, left to a
+// What draws give is a list of steps (batch/pixel_steps.h), played at once, or, from some operation on, left to a
 // device with the batch (dt_augment_split). Nothing is drawn there: it has the numbers.
 //
 // Randomness: Philox with key = seed and counter = (draw, sample, epoch, hash of

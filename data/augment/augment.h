@@ -5,8 +5,8 @@
 
 #include "data/decode/decode.h"
 
+#include "batch/pixel_steps.h"
 #include "config/config.h"
-#include "graph/pixel_steps.h"
 
 #include <stdint.h>
 
@@ -39,7 +39,7 @@ dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_imag
                            dt_buffer *scratch);
 
 // The same (bytes only) with the end of the list left to a device: `steps` gets what it is to play
-// (graph/pixel_steps.h), dt_augment_device_steps of them, those that are not needed DT_PIXEL_END. Together they
+// (batch/pixel_steps.h), dt_augment_device_steps of them, those that are not needed DT_PIXEL_END. Together they
 // give the same bytes. 0: there is nothing to leave.
 int dt_augment_device_steps(const dt_augment *a);
 dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,

@@ -3,7 +3,7 @@
 // A line of dt_augment_kinds is all there is to an operation: the parser, the errors, the table of
 // docs/reference/augmentation.md and `dtrain keys data.augment` come from it. run() draws its parameters from the Philox
 // stream of its place (element numbers are part of what a seed means: they never change) and makes
-// a step of them (graph/pixel_steps.h). Geometry goes to the canvas, which resamples once for all that follow one
+// a step of them (batch/pixel_steps.h). Geometry goes to the canvas, which resamples once for all that follow one
 // another.
 #include "augment_ops.h"
 

@@ -1,5 +1,5 @@
 // colour.c: operations on values, pixel by pixel, as loops that vectorise; what they do to a pixel is in
-// graph/pixel_math.h, which a device shares.
+// batch/pixel_math.h, which a device shares.
 //
 // Brightness, contrast, saturation and sharpness are one blend, degenerate + factor * (image -
 // degenerate), computed as Pillow does it: in single precision, each operation rounded, the fraction
@@ -9,7 +9,7 @@
 #include "pixels.h"
 
 #include "base/vectorize.h"
-#include "graph/pixel_math.h"
+#include "batch/pixel_math.h"
 
 #include <math.h>
 #include <string.h>

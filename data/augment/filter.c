@@ -6,7 +6,7 @@
 #include "pixels.h"
 
 #include "base/vectorize.h"
-#include "graph/pixel_math.h"
+#include "batch/pixel_math.h"
 
 #include <math.h>
 #include <string.h>

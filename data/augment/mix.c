@@ -11,6 +11,8 @@
 // A share is Beta(a, a), made of two Gamma variates by Marsaglia and Tsang ("A simple method for
 // generating gamma variables", 2000), compared by their logarithms so that a small `a` cannot
 // underflow, and rounded to 1/65536: pixels are integers, labels exact in f32, and both say the same.
+// Its bits are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt)
+// make it, logarithm and exponential included, and nothing contracts them (CMakeLists.txt).
 //
 // Draws of a sample: 0 whether, 1 which of the two, 2 and 3 the rectangle's centre, 64.. the share.
 #include "mix.h"
@@ -102,25 +104,49 @@ static double above_zero(const dt_rng *r, uint32_t element) {
     return ((double)dt_rng_u32(r, element) + 1) / 4294967296.0;
 }
 
-// Logarithm of a Gamma(a, 1) variate; elements e .. e + 4 MAX_TRIES.
+// ln x of a normal x > 0: with x = 2^e m, m in [sqrt(1/2), sqrt(2)), and s = (m - 1) / (m + 1), it is
+// e ln 2 + 2 (s + s^3/3 + s^5/5 + ...); s^2 < 0.0295, so that eleven terms reach a double's last bits.
+static double fixed_log(double x) {
+    int e;
+    double m = frexp(x, &e); // exact
+    if (m < 0.70710678118654752) m *= 2, e--;
+    const double s = (m - 1) / (m + 1), z = s * s;
+    double sum = 0;
+    for (int k = 21; k >= 1; k -= 2) sum = sum * z + 1.0 / k;
+    return e * 0.69314718055994531 + 2 * s * sum;
+}
+
+// e^x, |x| at most 700: x = k ln 2 + r with |r| <= ln 2 / 2, and r's series.
+static double fixed_exp(double x) {
+    const double k = floor(x * 1.4426950408889634 + 0.5), r = x - k * 0.69314718055994531;
+    double sum = 1;
+    for (int i = 14; i >= 1; i--) sum = 1 + sum * r / i;
+    return ldexp(sum, (int)k); // exact
+}
+
+// Logarithm of a Gamma(a, 1) variate; elements e .. e + 4 MAX_TRIES. The normal variate in it is Marsaglia's
+// polar one, which needs no cosine.
 static double log_gamma(const dt_rng *r, uint32_t e, double a) {
-    double boost = a < 1 ? log(above_zero(r, e)) / a : 0, shape = a < 1 ? a + 1 : a;
+    double boost = a < 1 ? fixed_log(above_zero(r, e)) / a : 0, shape = a < 1 ? a + 1 : a;
     double d = shape - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (uint32_t i = 1; i < MAX_TRIES; i++) {
-        double u = above_zero(r, e + 4 * i), angle = above_zero(r, e + 4 * i + 1);
-        double x = sqrt(-2 * log(u)) * cos(angle * 6.283185307179586), v = 1 + c * x;
+        double p = 2 * above_zero(r, e + 4 * i) - 1, q = 2 * above_zero(r, e + 4 * i + 1) - 1;
+        double square = p * p + q * q;
+        if (square >= 1 || square <= 0) continue;
+        double x = p * sqrt(-2 * fixed_log(square) / square), v = 1 + c * x;
         if (v <= 0) continue;
         v = v * v * v;
-        if (log(above_zero(r, e + 4 * i + 2)) < 0.5 * x * x + d - d * v + d * log(v))
-            return boost + log(d * v);
+        double bound = 0.5 * x * x + d - d * v + d * fixed_log(v);
+        if (fixed_log(above_zero(r, e + 4 * i + 2)) < bound) return boost + fixed_log(d * v);
     }
-    return boost + log(d);
+    return boost + fixed_log(d);
 }
 
 // Beta(a, a), of ONE.
 static uint32_t draw_share(const dt_rng *r, double a) {
     double x = log_gamma(r, BETA_ELEMENT, a), y = log_gamma(r, BETA_ELEMENT + 4 * MAX_TRIES, a);
-    return (uint32_t)lround(ONE / (1 + exp(y - x)));
+    double ratio = fixed_exp(y - x < -700 ? -700 : y - x > 700 ? 700 : y - x);
+    return (uint32_t)floor(ONE / (1 + ratio) + 0.5);
 }
 
 typedef struct recipe {

@@ -2,12 +2,12 @@
 // ICCV 2019) of a micro-batch of training samples. Who is mixed with whom, how, and by how much is a
 // function of (seed, step, slot in the global batch), never of thread or rank: the micro-batch is what
 // the config makes it. Pixels are not touched here: images get a plan, which the network carries out
-// (graph/mix_plan.h).
+// (batch/mix_plan.h).
 #ifndef DT_DATA_MIX_H
 #define DT_DATA_MIX_H
 
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 typedef struct dt_mix dt_mix; // immutable: shared by workers
 

@@ -7,7 +7,7 @@
 #include "data/decode/decode.h"
 
 #include "base/rng.h"
-#include "graph/pixel_steps.h"
+#include "batch/pixel_steps.h"
 
 // ---- geometry (warp.c) -----------------------------------------------------------------------------
 // Output pixel -> source pixel, homogeneous, rows of 3; pixel centres lie at whole numbers.

@@ -7,7 +7,7 @@
 #include "data/file/kinds.h"
 
 #include "base/status.h"
-#include "graph/pixel_math.h" // dt_luma
+#include "batch/pixel_math.h" // dt_luma
 
 enum {
     DT_MAX_PIXELS = 64 << 20, // decompression bombs end here

@@ -9,7 +9,7 @@
 //
 // Sixteen passes need at most log4(n) + a few sweeps over n * 8 floats: 16 KiB at n = 512, which stays
 // in the first cache. Twiddles are computed in double and rounded once. The error is that of the float
-// additions: below 1e-6 of the frame's largest value (tests/unit/test_fft.c).
+// additions: below 1e-6 of the frame's largest value (test_fft in tests/unit/test_audio.c).
 // Sources: Stockham 1966; Swarztrauber, "FFT algorithms for vector computers", 1984.
 #include "fft.h"
 

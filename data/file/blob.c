@@ -1,11 +1,9 @@
 // blob.c: files by range.
 //
-// Data sets are read with pread and not through a map. A map would save one copy (10 us for a 230 KB
+// Datasets are read with pread and not through a map. A map would save one copy (10 us for a 230 KB
 // image, where decoding takes 40 us and more), but a file that is cut or a disk that fails while it is
 // mapped is a SIGBUS that names nothing, and mapped pages count as this process's memory. With pread
-// both are an error with file and offset, and the copy leaves the bytes in the cache that the hash and
-// the decoder read next. Where that copy is nearly all that there is to do, members that are used as they are
-// stored, a map pays, and what speaks against it is met: shard_map.c.
+// both are an error with file and offset, and the copy leaves the bytes in the cache for the hash and the decoder.
 #include "blob.h"
 
 #include "base/arena.h"

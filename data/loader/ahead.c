@@ -1,16 +1,16 @@
 // ahead.c: readers, a byte ring, and the rule that says when they are worth having.
 //
 // Order is a function, so what will be read is known. A reader takes the next place that no worker has
-// come to, reserves room in the ring for its members, reads them, and marks the place READY; places are
+// come to, reserves room in the ring for its members, reads them, and marks the place READY. Places are
 // given back in order, which frees the ring behind them. Following places whose members lie right
 // behind on the disk (data.shuffle: none, members of one record) join the same read, up to 1 MiB.
 // Sizes are in the catalog, so nothing is allocated but the ring.
 //
 // When. Handing bytes from thread to thread costs more than reading them when they are in the page
 // cache: 335 against 315 us of CPU for 100 KB records of 300 us work, 54 against 23 us for 4 KB of 20 us.
-// So readers sleep until workers find that reads block (4 of their last 32 took longer than a copy from
-// memory would, and gave up the core: time alone would accuse a busy machine), and sleep again when
-// nearly none of the readers' own reads do.
+// So readers sleep until workers find that reads block: 4 of their last 32 took longer than a copy from
+// memory would, and gave up the core (time alone would accuse a busy machine). They sleep again when
+// nearly none of their own reads block.
 //
 // How. Threads with pread. Tried against it on a file system with 3 ms a read, at equal depth: io_uring
 // reaches the same rate for the same CPU (its reads of such files are done by kernel threads too), and
@@ -18,14 +18,12 @@
 // 128 KiB a call, dropped under memory pressure and by mounts that bypass the page cache, and silent
 // about both. A thread that waits costs its stack.
 //
-// Under data.shuffle: block readers also read whole runs of stored neighbours into the page cache, a window
-// ahead (windows.h); every other reader begins with those, the rest with places. Bytes go to a buffer that
-// nobody looks at: a read, unlike a hint, is as long as it says and tells whether it waited.
+// Rejected: reading the blocks of a block shuffle whole into the page cache, a window ahead. A disk saw a
+// quarter of the reads, but it took a second order of reading, and ranks that share a host had to agree on it.
 //
 // One mutex guards places and ring; workers take it once a unit when nobody reads ahead. The loader's
 // lock may be held when it is taken, never the other way round.
 #include "ahead.h"
-#include "windows.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -36,7 +34,7 @@
 #include <sys/mman.h>
 
 enum {
-    N_ITEMS = 1024, // places held at once; a power of two
+    N_ITEMS = 1024, // places between the oldest that is held and the next; a power of two
     MAX_RUN = 32,   // places that one read may serve
     RUN_BYTES = 1 << 20,
     GAP_BYTES = 16384, // read through a gap up to this (tar headers) rather than seek
@@ -53,11 +51,12 @@ typedef enum item_state { UNUSED, READING, READY, FAILED, DONE } item_state;
 typedef struct item {
     int64_t place;
     item_state state;
-    uint64_t end; // ring position behind the run, in its last item; else 0
+    uint64_t end;             // ring position behind the run, in its last item; else 0
+    size_t at[DT_MAX_FIELDS]; // of each member, within the run's block
     dt_span member[DT_MAX_FIELDS];
 } item;
 
-// A piece of a file that is read at once.
+// Bytes of a file that are read by one call.
 typedef struct range {
     uint32_t shard, record; // record: for reports
     int field;              // of the cache's entry, or -1: of the shard
@@ -65,66 +64,56 @@ typedef struct range {
     size_t n_bytes, at; // at: within the run's block
 } range;
 
+// Places that a reader has taken.
 typedef struct run {
     range ranges[DT_MAX_FIELDS];
     int n_ranges, n_items;
-    size_t at[MAX_RUN][DT_MAX_FIELDS];
     int64_t place; // first
     size_t n_bytes;
+    uint8_t *block; // in the ring
 } run;
 
 typedef struct reader {
     _Alignas(128) struct dt_ahead *ahead;
     pthread_t thread;
     int index;
-    uint64_t busy_ns, n_reads, n_bytes; // one writer
-    uint64_t since_ns;                  // of the read in progress, or 0
-    uint32_t record;
+    dt_counter busy_ns, n_reads, n_bytes;
+    dt_counter since_ns; // of the read in progress, or 0
+    _Atomic uint32_t record;
     run run;
-    window_run block_run;   // the run of neighbours that is read
-    uint64_t n_block_reads; // of n_reads
-    uint8_t *block;         // RUN_BYTES that are thrown away
 } reader;
 
 struct dt_ahead {
     dt_ahead_opts o;
     pthread_mutex_t lock;
     pthread_cond_t room, arrived, idle, wanted; // wanted: for readers above n_active
-    item items[N_ITEMS];
-    int64_t fifo[N_ITEMS]; // places with readers, in order
-    uint32_t fifo_head, fifo_tail;
-    int64_t next; // the place that a reader takes next
+    item items[N_ITEMS];                        // by place % N_ITEMS
+    int64_t oldest, next; // the first place that is not given back; the one a reader takes next
     uint8_t *ring;
     uint64_t head, tail; // positions that only grow
-    bool on, paused, stopping;
-    windows windows;
+    _Atomic bool on;
+    bool paused, stopping;
     int n_reading, n_waiting,
-        n_asleep;        // readers in a read; workers that wait; readers without room
+        n_asleep;        // readers in a read; workers that wait; readers without work
     uint32_t seen, slow; // of readers, since the last decision
     uint32_t worker_seen, worker_slow;
     reader *readers;
-    int n_active, n_started;
+    _Atomic int n_active;
+    int n_started;
     // depth over time
-    int n_ready;
-    uint64_t depth_ns, changed_ns;
+    _Atomic int n_ready;
+    dt_counter depth_ns, changed_ns;
 };
 
 static uint64_t now_ns(void) {
     return (uint64_t)(dt_clock_s() * 1e9);
 }
 
-static void set64(uint64_t *p, uint64_t v) {
-    __atomic_store_n(p, v, __ATOMIC_RELAXED);
-}
-static uint64_t get64(const uint64_t *p) {
-    return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-
 static void add_ready(dt_ahead *a, int n) {
     uint64_t now = now_ns();
-    set64(&a->depth_ns, a->depth_ns + (uint64_t)a->n_ready * (now - a->changed_ns));
-    set64(&a->changed_ns, now);
-    __atomic_store_n(&a->n_ready, a->n_ready + n, __ATOMIC_RELAXED);
+    dt_counter_add(&a->depth_ns, (uint64_t)a->n_ready * (now - dt_counter_get(&a->changed_ns)));
+    dt_counter_set(&a->changed_ns, now);
+    a->n_ready += n;
 }
 
 // ---- what to read ----------------------------------------------------------------------------------
@@ -144,12 +133,13 @@ static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member
     return last->at + (size_t)(m->offset - last->offset);
 }
 
-static bool add_item(const dt_ahead *a, run *r, int64_t place, item *it) {
+static bool add_item(dt_ahead *a, run *r, int64_t place) {
     const dt_data *d = a->o.d;
     const dt_catalog *c = d->set->catalog;
     uint32_t sample;
-    if (!a->o.sample_at(a->o.ctx, place, &sample)) return false;
+    if (place - a->oldest >= N_ITEMS || !a->o.sample_at(a->o.ctx, place, &sample)) return false;
     const uint32_t *records = d->view.record + (size_t)sample * (size_t)d->view.width;
+    item *it = &a->items[place % N_ITEMS];
     *it = (item){.place = place};
     for (int i = 0; i < d->fields.n; i++) {
         uint32_t record = records[d->fields.f[i].part];
@@ -159,7 +149,7 @@ static bool add_item(const dt_ahead *a, run *r, int64_t place, item *it) {
         bool cached = dt_is_cached(d, i, record);
         if (cached && d->cache.kind != DT_CACHE_DISK) continue;
         if (m->size > a->o.cap_bytes / 4) continue; // the worker reads it
-        r->at[r->n_items][i] = add_range(r, c->records[record].shard, record, m, cached ? i : -1);
+        it->at[i] = add_range(r, c->records[record].shard, record, m, cached ? i : -1);
         it->member[i].n_bytes = (size_t)m->size;
     }
     r->n_items++;
@@ -174,92 +164,64 @@ static uint8_t *find_room(const dt_ahead *a, size_t n_bytes, uint64_t *end) {
     return *end - a->tail <= cap ? a->ring + begin % cap : NULL;
 }
 
-static bool can_take(const dt_ahead *a, int64_t place) {
-    uint32_t n = a->fifo_head - a->fifo_tail;
-    return n == 0 || place - a->fifo[a->fifo_tail % N_ITEMS] < N_ITEMS;
+// The next place, and those right behind it on the disk; false: none, or no room.
+static bool choose_run(dt_ahead *a, run *r, uint64_t *end) {
+    *r = (run){.place = a->next};
+    while (r->n_items < MAX_RUN) {
+        int n_ranges = r->n_ranges;
+        size_t n_bytes = r->n_bytes;
+        range last = r->ranges[n_ranges ? n_ranges - 1 : 0];
+        if (!add_item(a, r, r->place + r->n_items)) break;
+        bool joins = r->n_items == 1 || (r->n_ranges == n_ranges && r->n_bytes <= RUN_BYTES);
+        if (joins && find_room(a, r->n_bytes, end)) continue;
+        r->n_items--;
+        r->n_ranges = n_ranges;
+        r->n_bytes = n_bytes;
+        if (n_ranges) r->ranges[n_ranges - 1] = last;
+        break;
+    }
+    r->block = find_room(a, r->n_bytes, end);
+    return r->n_items > 0;
 }
 
-static int64_t window_of(const dt_ahead *a, int64_t place) {
-    return a->o.window_of ? a->o.window_of(a->o.ctx, place) : 0;
-}
-
-// Takes the next place and those right behind it on the disk. Under the lock.
+// Takes a run for the reader. Under the lock.
 static bool take(dt_ahead *a, reader *w) {
     run *r = &w->run;
     uint64_t end;
-    if (!can_take(a, a->next) || !windows_allow(&a->windows, window_of(a, a->next))) return false;
-    r->n_ranges = r->n_items = 0;
-    r->n_bytes = 0;
-    r->place = a->next;
-    if (!add_item(a, r, a->next, &a->items[a->next % N_ITEMS])) return false;
-    if (!find_room(a, r->n_bytes, &end)) return false;
-    while (r->n_items < MAX_RUN && can_take(a, a->next + r->n_items)) {
-        int64_t place = a->next + r->n_items;
-        if (r->n_ranges == 0) break;
-        int n_ranges = r->n_ranges, n_items = r->n_items;
-        size_t n_bytes = r->n_bytes;
-        range last = r->ranges[n_ranges - 1];
-        item *it = &a->items[place % N_ITEMS];
-        if (!add_item(a, r, place, it)) break;
-        if (r->n_ranges == n_ranges && r->n_bytes <= RUN_BYTES && find_room(a, r->n_bytes, &end))
-            continue;
-        r->ranges[n_ranges - 1] = last;
-        r->n_ranges = n_ranges;
-        r->n_items = n_items;
-        r->n_bytes = n_bytes;
-        it->state = UNUSED;
-        break;
-    }
-    uint8_t *block = find_room(a, r->n_bytes, &end);
+    if (!choose_run(a, r, &end)) return false;
     for (int k = 0; k < r->n_items; k++) {
         item *it = &a->items[(r->place + k) % N_ITEMS];
         it->state = READING;
         it->end = k == r->n_items - 1 ? end : 0;
         for (int i = 0; i < DT_MAX_FIELDS; i++)
-            if (it->member[i].n_bytes) it->member[i].data = block + r->at[k][i];
-        a->fifo[a->fifo_head++ % N_ITEMS] = it->place;
+            if (it->member[i].n_bytes) it->member[i].data = r->block + it->at[i];
     }
-    for (int i = 0; i < r->n_ranges; i++) r->ranges[i].at += (size_t)(block - a->ring);
     a->head = end;
     a->next += r->n_items;
     return true;
 }
 
-static bool take_block(dt_ahead *a, reader *w) {
-    return a->windows.active && windows_take(&a->windows, window_of(a, a->next), &w->block_run);
-}
-
 // ---- readers ---------------------------------------------------------------------------------------
-static double begin_read(reader *w, uint32_t record) {
-    double now = dt_clock_s();
-    __atomic_store_n(&w->record, record, __ATOMIC_RELAXED);
-    set64(&w->since_ns, (uint64_t)(now * 1e9));
-    return now;
-}
-
-// Whether it was slow.
-static bool end_read(reader *w, double begin, size_t n_bytes, uint64_t *waits) {
-    double s = dt_clock_s() - begin;
-    set64(&w->since_ns, 0);
-    set64(&w->busy_ns, w->busy_ns + (uint64_t)(s * 1e9));
-    set64(&w->n_reads, w->n_reads + 1);
-    set64(&w->n_bytes, w->n_bytes + n_bytes);
-    return dt_ahead_is_slow(s, n_bytes, waits);
-}
-
 static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *slow) {
-    dt_ahead *a = w->ahead;
-    double begin = begin_read(w, g->record);
+    const dt_data *d = w->ahead->o.d;
+    uint8_t *to = w->run.block + g->at;
     dt_status st = DT_OK;
-    const dt_data *d = a->o.d;
-    if (g->field < 0 || !dt_cache_load(d->cache.cache, dt_data_cache_entry(d, g->field, g->record),
-                                       a->ring + g->at, g->n_bytes))
-        st = dt_set_read_range(d->set, g->shard, g->offset, a->ring + g->at, g->n_bytes);
-    *slow = end_read(w, begin, g->n_bytes, waits);
+    double begin = dt_clock_s();
+    w->record = g->record;
+    dt_counter_set(&w->since_ns, (uint64_t)(begin * 1e9));
+    if (g->field < 0 ||
+        !dt_cache_load(d->cache.cache, dt_data_cache_entry(d, g->field, g->record), to, g->n_bytes))
+        st = dt_set_read_range(d->set, g->shard, g->offset, to, g->n_bytes);
+    double s = dt_clock_s() - begin;
+    dt_counter_set(&w->since_ns, 0);
+    dt_counter_add(&w->busy_ns, (uint64_t)(s * 1e9));
+    dt_counter_add(&w->n_reads, 1);
+    dt_counter_add(&w->n_bytes, g->n_bytes);
+    *slow = dt_ahead_is_slow(s, g->n_bytes, waits);
     return st;
 }
 
-static dt_status read_places(reader *w, uint32_t *n_slow) {
+static dt_status read_run(reader *w, uint32_t *n_slow) {
     dt_status st = DT_OK;
     uint64_t waits = dt_thread_waits();
     for (int i = 0; i < w->run.n_ranges && st == DT_OK; i++) {
@@ -270,102 +232,28 @@ static dt_status read_places(reader *w, uint32_t *n_slow) {
     return st;
 }
 
-// A stretch of a file into the page cache. What cannot be read is told when its sample is.
-static void read_stretch(reader *w, const range *g, uint64_t *waits, uint32_t *n, uint32_t *slow) {
-    dt_set *set = w->ahead->o.d->set;
-    for (size_t at = 0; at < g->n_bytes; at += RUN_BYTES) {
-        size_t n_bytes = g->n_bytes - at < RUN_BYTES ? g->n_bytes - at : RUN_BYTES;
-        double begin = begin_read(w, g->record);
-        dt_status st = dt_set_read_range(set, g->shard, g->offset + at, w->block, n_bytes);
-        *slow += end_read(w, begin, n_bytes, waits);
-        set64(&w->n_block_reads, w->n_block_reads + 1);
-        ++*n;
-        if (st != DT_OK) return;
-    }
-}
-
-// The members of a run of stored neighbours, joined to stretches.
-static void read_block(reader *w, uint32_t *n_reads, uint32_t *n_slow) {
-    const dt_ahead *a = w->ahead;
-    const dt_data *d = a->o.d;
-    const dt_catalog *c = d->set->catalog;
-    uint32_t sample[DT_SHUFFLE_BLOCK_SAMPLES];
-    int n = a->o.run_at(a->o.ctx, w->block_run.window, w->block_run.run, sample);
-    uint64_t waits = dt_thread_waits();
-    range g = {0};
-    for (int k = 0; k < n; k++)
-        for (int i = 0; i < d->fields.n; i++) {
-            uint32_t record = d->view.record[(size_t)sample[k] * (size_t)d->view.width +
-                                             (size_t)d->fields.f[i].part];
-            int64_t member = dt_field_member(&d->fields.f[i], c, record);
-            if (member < 0 || dt_is_cached(d, i, record)) continue;
-            const dt_member *m = &c->members[member];
-            uint32_t shard = c->records[record].shard;
-            uint64_t end = g.offset + g.n_bytes;
-            if (g.n_bytes > 0 && shard == g.shard && m->offset + m->size <= end &&
-                m->offset >= g.offset)
-                continue;
-            if (g.n_bytes > 0 && shard == g.shard && m->offset >= end &&
-                m->offset - end <= GAP_BYTES) {
-                g.n_bytes = (size_t)(m->offset + m->size - g.offset);
-                continue;
-            }
-            read_stretch(w, &g, &waits, n_reads, n_slow);
-            g = (range){.shard = shard, .record = record, .offset = m->offset, .n_bytes = m->size};
-        }
-    read_stretch(w, &g, &waits, n_reads, n_slow);
-}
-
-static void begin_windows(dt_ahead *a) {
-    if (a->o.window_of && !a->windows.active) windows_begin(&a->windows, window_of(a, a->next));
-}
-
-static void turn_off(dt_ahead *a) {
-    if (!a->o.always) __atomic_store_n(&a->on, false, __ATOMIC_RELAXED);
-}
-
 static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
     for (int k = 0; k < r->n_items; k++)
         a->items[(r->place + k) % N_ITEMS].state = st == DT_OK ? READY : FAILED;
     add_ready(a, r->n_items);
     if (a->n_waiting > 0) pthread_cond_broadcast(&a->arrived);
-    windows_note_place(&a->windows, window_of(a, r->place), (uint32_t)r->n_ranges, n_slow);
     a->seen += (uint32_t)r->n_ranges;
     a->slow += n_slow;
     if (a->seen < OFF_WINDOW) return;
-    if (a->slow * OFF_SHARE >= a->seen)
-        begin_windows(a);
-    else if (!a->windows.active)
-        turn_off(a);
+    if (a->slow * OFF_SHARE < a->seen && !a->o.always) a->on = false;
     a->seen = a->slow = 0;
 }
 
-static void finish_block(dt_ahead *a, const reader *w, uint32_t n_reads, uint32_t n_slow) {
-    if (windows_done(&a->windows, &w->block_run, n_reads, n_slow) && a->n_asleep > 0)
-        pthread_cond_broadcast(&a->room);
-    if (!a->windows.active && !a->windows.useless) turn_off(a);
-}
-
-// One piece of work, if there is any; the lock is open meanwhile.
+// One run, if there is any; the lock is open meanwhile.
 static bool do_some(dt_ahead *a, reader *w) {
-    bool block = false;
-    if (!a->on || a->paused || a->stopping) return false;
-    if (w->index % 2 == 1) block = take_block(a, w);
-    if (!block && !take(a, w) && !(block = take_block(a, w))) return false;
+    if (!a->on || a->paused || a->stopping || !take(a, w)) return false;
     a->n_reading++;
     if (a->n_asleep > 0) pthread_cond_signal(&a->room); // there may be work for one more
     pthread_mutex_unlock(&a->lock);
-    uint32_t n_reads = 0, n_slow = 0;
-    dt_status st = DT_OK;
-    if (block && (w->block || (w->block = malloc(RUN_BYTES))))
-        read_block(w, &n_reads, &n_slow);
-    else if (!block)
-        st = read_places(w, &n_slow);
+    uint32_t n_slow = 0;
+    dt_status st = read_run(w, &n_slow);
     pthread_mutex_lock(&a->lock);
-    if (block)
-        finish_block(a, w, n_reads, n_slow);
-    else
-        publish(a, &w->run, st, n_slow);
+    publish(a, &w->run, st, n_slow);
     if (--a->n_reading == 0) pthread_cond_broadcast(&a->idle);
     return true;
 }
@@ -405,28 +293,38 @@ static void start_readers(dt_ahead *a) {
 }
 
 static void turn_on(dt_ahead *a) {
-    __atomic_store_n(&a->on, true, __ATOMIC_RELAXED);
-    begin_windows(a);
+    a->on = true;
     start_readers(a);
     pthread_cond_broadcast(&a->room);
 }
 
 // ---- workers ---------------------------------------------------------------------------------------
+// Passes over what is given back and what readers never had. Returns whether the ring has more room.
+static bool free_oldest(dt_ahead *a) {
+    uint64_t tail = a->tail;
+    for (; a->oldest < a->next; a->oldest++) {
+        item *it = &a->items[a->oldest % N_ITEMS];
+        if (it->place != a->oldest || it->state == UNUSED) continue;
+        if (it->state != DONE) break;
+        if (it->end) a->tail = it->end;
+        it->state = UNUSED;
+    }
+    return a->tail != tail;
+}
+
 int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end) {
     pthread_mutex_lock(&a->lock);
     int64_t own = a->next < begin ? begin : a->next < end ? a->next : end;
-    bool enters = a->windows.active && a->next < end && a->n_asleep > 0 &&
-                  window_of(a, a->next) != window_of(a, end);
     if (a->next < end) a->next = end;
-    if (enters) pthread_cond_broadcast(&a->room);
+    free_oldest(a);
     // what stopped the readers may be passed: a sample larger than the ring. Those that are turned off are
     // left asleep: waking one costs a unit's worker more than the read of a small record.
-    if (a->on && a->fifo_head == a->fifo_tail && a->n_asleep > 0) pthread_cond_signal(&a->room);
+    if (a->on && a->oldest == a->next && a->n_asleep > 0) pthread_cond_signal(&a->room);
     pthread_mutex_unlock(&a->lock);
     return own;
 }
 
-const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, uint64_t *wait_ns) {
+const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, dt_counter *wait_ns) {
     item *it = &a->items[place % N_ITEMS];
     pthread_mutex_lock(&a->lock);
     assert(it->place == place && it->state != UNUSED && it->state != DONE);
@@ -435,7 +333,7 @@ const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, uint64_t *wait_ns) {
         a->n_waiting++;
         while (it->state == READING) pthread_cond_wait(&a->arrived, &a->lock);
         a->n_waiting--;
-        set64(wait_ns, *wait_ns + now_ns() - begin);
+        dt_counter_add(wait_ns, now_ns() - begin);
     }
     bool ready = it->state == READY;
     add_ready(a, -1);
@@ -446,16 +344,9 @@ const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, uint64_t *wait_ns) {
 void dt_ahead_release(dt_ahead *a, int64_t place) {
     pthread_mutex_lock(&a->lock);
     a->items[place % N_ITEMS].state = DONE;
-    bool freed = false;
-    while (a->fifo_tail != a->fifo_head) {
-        item *it = &a->items[a->fifo[a->fifo_tail % N_ITEMS] % N_ITEMS];
-        if (it->state != DONE) break;
-        if (it->end) a->tail = it->end;
-        it->state = UNUSED;
-        a->fifo_tail++;
-        freed = true;
-    }
-    if (freed && a->n_asleep > 0) pthread_cond_signal(&a->room);
+    int64_t oldest = a->oldest;
+    free_oldest(a);
+    if (a->oldest != oldest && a->n_asleep > 0) pthread_cond_signal(&a->room);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -475,10 +366,8 @@ void dt_ahead_seek(dt_ahead *a, int64_t place) {
     while (a->n_reading > 0) pthread_cond_wait(&a->idle, &a->lock);
     for (int i = 0; i < N_ITEMS; i++) a->items[i].state = UNUSED;
     add_ready(a, -a->n_ready);
-    a->fifo_head = a->fifo_tail = 0;
     a->head = a->tail = 0;
-    a->next = place;
-    if (a->windows.active) windows_begin(&a->windows, window_of(a, place));
+    a->oldest = a->next = place;
     a->paused = false;
     pthread_cond_broadcast(&a->room);
     pthread_mutex_unlock(&a->lock);
@@ -486,7 +375,7 @@ void dt_ahead_seek(dt_ahead *a, int64_t place) {
 
 void dt_ahead_set_readers(dt_ahead *a, int n) {
     pthread_mutex_lock(&a->lock);
-    __atomic_store_n(&a->n_active, n < a->o.max_readers ? n : a->o.max_readers, __ATOMIC_RELAXED);
+    a->n_active = n < a->o.max_readers ? n : a->o.max_readers;
     if (a->on) start_readers(a);
     pthread_cond_broadcast(&a->wanted);
     pthread_cond_broadcast(&a->room);
@@ -494,26 +383,24 @@ void dt_ahead_set_readers(dt_ahead *a, int n) {
 }
 
 void dt_ahead_get_stats(const dt_ahead *a, dt_ahead_stats *out) {
-    *out = (dt_ahead_stats){.n_readers = __atomic_load_n(&a->n_active, __ATOMIC_RELAXED),
+    *out = (dt_ahead_stats){.n_readers = a->n_active,
                             .max_readers = a->o.max_readers,
-                            .n_ready = __atomic_load_n(&a->n_ready, __ATOMIC_RELAXED),
+                            .n_ready = a->n_ready,
                             .capacity = N_ITEMS,
-                            .on = __atomic_load_n(&a->on, __ATOMIC_RELAXED),
-                            .by_windows = __atomic_load_n(&a->windows.active, __ATOMIC_RELAXED)};
-    uint64_t oldest = UINT64_MAX, now = now_ns(), changed = get64(&a->changed_ns);
+                            .on = a->on};
+    uint64_t oldest = UINT64_MAX, now = now_ns(), changed = dt_counter_get(&a->changed_ns);
     for (int i = 0; i < a->o.max_readers; i++) {
         const reader *w = &a->readers[i];
-        out->busy_ns += get64(&w->busy_ns);
-        out->n_reads += get64(&w->n_reads);
-        out->n_block_reads += get64(&w->n_block_reads);
-        out->n_bytes += get64(&w->n_bytes);
-        uint64_t since = get64(&w->since_ns);
+        out->busy_ns += dt_counter_get(&w->busy_ns);
+        out->n_reads += dt_counter_get(&w->n_reads);
+        out->n_bytes += dt_counter_get(&w->n_bytes);
+        uint64_t since = dt_counter_get(&w->since_ns);
         if (since == 0 || since >= oldest) continue;
         oldest = since;
-        out->record = __atomic_load_n(&w->record, __ATOMIC_RELAXED);
+        out->record = w->record;
     }
     if (oldest != UINT64_MAX) out->since_s = (double)oldest * 1e-9;
-    out->depth_s = (double)get64(&a->depth_ns) * 1e-9;
+    out->depth_s = (double)dt_counter_get(&a->depth_ns) * 1e-9;
     if (now > changed) out->depth_s += (double)out->n_ready * (double)(now - changed) * 1e-9;
 }
 
@@ -524,9 +411,8 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
     if (!a) return dt_fail(DT_E_INTERNAL, "out of memory");
     memset(a, 0, sizeof *a);
     a->o = *o;
-    a->next = o->start;
+    a->oldest = a->next = o->start;
     a->n_active = o->n_readers;
-    a->windows.n_runs = DT_AHEAD_RUNS;
     a->readers = aligned_alloc(128, n_readers * sizeof *a->readers);
     a->ring = mmap(NULL, o->cap_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); // touched when it is used
@@ -537,7 +423,7 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
         return dt_fail(DT_E_INTERNAL, "out of memory for %zu bytes of read-ahead", o->cap_bytes);
     }
     memset(a->readers, 0, n_readers * sizeof *a->readers);
-    a->changed_ns = now_ns();
+    dt_counter_set(&a->changed_ns, now_ns());
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->room, NULL);
     pthread_cond_init(&a->arrived, NULL);
@@ -559,10 +445,7 @@ void dt_ahead_destroy(dt_ahead *a) {
     pthread_cond_broadcast(&a->room);
     pthread_cond_broadcast(&a->wanted);
     pthread_mutex_unlock(&a->lock);
-    for (int i = 0; i < a->n_started; i++) {
-        pthread_join(a->readers[i].thread, NULL);
-        free(a->readers[i].block);
-    }
+    for (int i = 0; i < a->n_started; i++) pthread_join(a->readers[i].thread, NULL);
     munmap(a->ring, a->o.cap_bytes);
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->room);

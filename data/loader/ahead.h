@@ -12,18 +12,10 @@
 
 typedef struct dt_ahead dt_ahead;
 
-enum { DT_AHEAD_RUNS = DT_SHUFFLE_WINDOW_BLOCKS };
-
 typedef struct dt_ahead_opts {
     const dt_data *d;
     // The sample (view index) of a place; false: there is none, now or later. Called under a lock.
     bool (*sample_at)(const void *ctx, int64_t place, uint32_t *sample);
-    // Where places come in windows, each of which holds runs of samples stored side by side: the window
-    // of a place, a number that grows; and the samples of its run k, of DT_AHEAD_RUNS, in stored order: how
-    // many. NULL: there are none. Called under no lock but the first.
-    int64_t (*window_of)(const void *ctx, int64_t place);
-    int (*run_at)(const void *ctx, int64_t window, int k,
-                  uint32_t sample[DT_SHUFFLE_BLOCK_SAMPLES]);
     const void *ctx;
     int64_t start;    // first place
     int n_readers;    // to begin with
@@ -42,7 +34,7 @@ void dt_ahead_destroy(dt_ahead *a); // waits for reads in flight
 int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end);
 // The bytes of a place that is with the readers, by field (data NULL: not read ahead); waits for them.
 // NULL: reading failed; the worker reads for itself, and so has the message. wait_ns grows.
-const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, uint64_t *wait_ns);
+const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, dt_counter *wait_ns);
 void dt_ahead_release(dt_ahead *a, int64_t place);
 // What a worker saw of its own reads since it last said so. Turns reading ahead on.
 void dt_ahead_note(dt_ahead *a, uint32_t n_reads, uint32_t n_slow);
@@ -64,8 +56,7 @@ typedef struct dt_ahead_stats {
     uint64_t busy_ns, n_reads, n_bytes;
     int n_readers, max_readers, n_ready, capacity; // capacity in samples
     double depth_s;
-    bool on, by_windows;
-    uint64_t n_block_reads; // of n_reads: of whole stretches, into the page cache
+    bool on;
     // the read that has lasted longest: its record and since when, or since 0
     uint32_t record;
     double since_s;

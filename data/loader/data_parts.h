@@ -13,18 +13,19 @@
 #include "fields.h"
 
 #include "backend/backend.h"
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 // Records that could not be used: each is listed once (skips.c).
 typedef struct dt_skips {
     pthread_mutex_t lock;
-    uint8_t *seen;   // a bit a record
-    char *log_path;  // or NULL
-    bool quarantine; // what is listed is not tried again
-    uint64_t n;      // records
+    _Atomic uint8_t *seen; // a bit a record
+    char *log_path;        // or NULL
+    bool quarantine;       // what is listed is not tried again
+    _Atomic uint64_t n;    // records
 } dt_skips;
 
 // Which fields are kept, and where. (cache_data.c)
@@ -73,6 +74,18 @@ typedef struct dt_data {
     dt_pipeline_facts facts; // what the config fixes
 } dt_data;
 
+// A count that one thread adds to and any thread reads.
+typedef _Atomic uint64_t dt_counter;
+static inline uint64_t dt_counter_get(const dt_counter *c) {
+    return atomic_load_explicit(c, memory_order_relaxed);
+}
+static inline void dt_counter_set(dt_counter *c, uint64_t n) {
+    atomic_store_explicit(c, n, memory_order_relaxed);
+}
+static inline void dt_counter_add(dt_counter *c, uint64_t n) {
+    dt_counter_set(c, dt_counter_get(c) + n);
+}
+
 // ---- one sample (sample.c) -----------------------------------------------------------------------
 typedef struct dt_sample_scratch {
     dt_decoder *decoder;
@@ -80,25 +93,34 @@ typedef struct dt_sample_scratch {
     dt_clipper *clipper;
     dt_feature_scratch features;
     dt_buffer bytes, augment, pixels;
-    struct dt_hash_stream *hash;
+    dt_hash_stream *hash;
     const dt_span *given;     // by field: bytes that were read ahead, or NULL
-    uint32_t bad_record;      // being read; after a failure: the bad one
-    uint32_t bad_member;      // of it; UINT32_MAX: none
     uint32_t n_reads, n_slow; // own reads since the loader last looked, and those that blocked
-    uint32_t n_quick;         // own reads in a row that did not block, up to what is asked for
     uint64_t n_waits;         // dt_thread_waits() as last known
     // since creation, read by others without a lock
-    uint64_t read_ns, decode_ns, augment_ns;
-    uint64_t n_read, n_bytes, n_decoded, n_augmented, n_skipped, n_hits, n_misses;
-    uint64_t since_ns; // of the read in progress, or 0
+    dt_counter read_ns, decode_ns, augment_ns;
+    dt_counter n_read, n_bytes, n_decoded, n_augmented, n_skipped, n_hits, n_misses;
+    dt_counter since_ns;     // of the read in progress, or 0
+    _Atomic uint32_t record; // being made
 } dt_sample_scratch;
 void dt_sample_scratch_init(dt_sample_scratch *w);
 void dt_sample_scratch_fini(dt_sample_scratch *w);
-// Writes sample `sample` (view index) to place j of the batch's field arrays. DT_E_DATA names file,
-// record, reason. steps: by field, where steps that a device is to play go (dt_augment_split), or NULL: what is
-// random is all done here; steps itself may be NULL.
-dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
-                         bool augment, void *const *field, dt_pixel_step *const *steps, int j);
+
+// A sample (view index), and place j of a batch's field arrays. steps: by field, where steps that a device is to
+// play go (dt_augment_split), or NULL: what is random is all done here; steps itself may be NULL.
+typedef struct dt_sample_place {
+    uint32_t sample, epoch;
+    bool augment;
+    void *const *field;
+    dt_pixel_step *const *steps;
+    int j;
+} dt_sample_place;
+typedef struct dt_bad_sample {
+    uint32_t record, member; // member UINT32_MAX: none in particular
+} dt_bad_sample;
+// Writes the sample to its place. DT_E_DATA names file, record and reason, and *bad says which.
+dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
+                         dt_bad_sample *bad);
 
 // ---- what could not be used (skips.c) ------------------------------------------------------------
 // After the view is made: tells which records give no sample, and reads the lists of the run directory under
@@ -110,17 +132,24 @@ void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *rea
 // Whether a record of the sample is in quarantine, and which.
 bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record);
 
-// The bytes of a member, checked: cached, read ahead, or read now into w->bytes. Valid until the next
-// fetch and while what was read ahead is held. (fetch.c)
-dt_status dt_fetch(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record,
-                   uint32_t member, dt_span *out);
-// The same in two parts: the last n_payload bytes to `dst`, what is before them to w->bytes, where there
-// is room for all. Only where dt_can_fetch_apart: neither cached nor read ahead.
-bool dt_can_fetch_apart(const dt_data *d, const dt_sample_scratch *w, int field);
-dt_status dt_fetch_apart(const dt_data *d, dt_sample_scratch *w, uint32_t record, uint32_t member,
-                         void *dst, size_t n_payload, size_t *n_head);
-// Pixels that a field with data.cache_form: decoded had in an earlier epoch, or NULL; and keeping them.
-const uint8_t *dt_fetch_pixels(const dt_data *d, dt_sample_scratch *w, int field, uint32_t record);
+// ---- a member's bytes (fetch.c) ------------------------------------------------------------------
+typedef enum dt_fetched {
+    DT_FETCHED_MEMBER, // all bytes of the member
+    DT_FETCHED_SPLIT,  // the same, but the last n_payload are at `dst`
+    DT_FETCHED_PIXELS  // decoded in an earlier epoch (data.cache_form: decoded)
+} dt_fetched;
+typedef struct dt_fetch {
+    int field;
+    uint32_t record, member;
+    void *dst; // where the last n_payload bytes of the member may be read to; n_payload 0: nowhere
+    size_t n_payload;
+    dt_fetched kind;
+    dt_span bytes;
+} dt_fetch;
+// Bytes that are checked: cached, read ahead, or read now into w->bytes. They are valid until the next
+// fetch and while what was read ahead is held. If SPLIT, w->bytes has room for all of them.
+dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f);
+// Keeps pixels, where the field's are to be kept.
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
 bool dt_keeps_pixels(const dt_data *d, int field);
 // Whether a field's value need not be read from its file.
@@ -135,13 +164,6 @@ void dt_data_cache_close(dt_data *d);
 size_t dt_data_pixel_bytes(const dt_data *d, int field);
 static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t record) {
     return record * (uint32_t)d->cache.n_slots + (uint32_t)d->cache.slot[field];
-}
-
-static inline void dt_counter_add(uint64_t *counter, uint64_t n) { // one writer, any reader
-    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
-}
-static inline uint64_t dt_counter_get(const uint64_t *counter) {
-    return __atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
 // ---- memory of slots (slot_memory.c) ---------------------------------------------------------------

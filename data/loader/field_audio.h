@@ -5,8 +5,8 @@
 #include "data/augment/augment_audio.h"
 #include "data/decode/audio.h"
 
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 typedef struct dt_audio_field { // immutable: shared by workers
     dt_audio_clip clip;

@@ -124,6 +124,10 @@ static dt_status find_source(resolver *r) {
     if (n == 0 || (n > 1 && r->f->kind != DT_FIELD_VECTOR))
         return dt_config_fail(r->config, key_of(r, "source"),
                               "a list of columns makes a vector field; here expected one name");
+    if (!r->c) {
+        r->f->n_numbers = n > 1 ? (int)n : 0;
+        return DT_OK;
+    }
     if (r->f->kind == DT_FIELD_CLASS) return find_class(r, name, given);
     if (n == 1 && mark_exts(r, name, 0)) return DT_OK;
     if (r->f->kind == DT_FIELD_IMAGE) {
@@ -186,7 +190,7 @@ static dt_status read_size(resolver *r, int n, int64_t *out) {
 // Whether the members are arrays, as far as their extensions tell.
 static bool is_of_arrays(const resolver *r) {
     bool any = false;
-    for (uint32_t i = 0; i < r->c->n_exts; i++)
+    for (uint32_t i = 0; r->c && i < r->c->n_exts; i++)
         any = any ||
               (r->f->is_ext[i] && is_of_use(dt_catalog_str(r->c, r->c->exts[i]), DT_KIND_ARRAY));
     return any;
@@ -234,10 +238,14 @@ static bool is_label(const char *text, int64_t n_classes, int32_t *out) {
 }
 
 static dt_status resolve_class(resolver *r) {
-    const dt_column *col = &r->c->columns[r->f->column];
-    bool given = dt_config_has(r->config, key_of(r, "classes"));
-    int64_t n = given ? dt_config_int(r->config, key_of(r, "classes")) : col->n_values;
-    if (col->n_values > n)
+    const dt_column *col = r->c ? &r->c->columns[r->f->column] : NULL;
+    int64_t n = col ? col->n_values : 0;
+    if (dt_config_has(r->config, key_of(r, "classes")))
+        n = dt_config_int(r->config, r->key);
+    else if (!col)
+        return dt_config_fail(r->config, r->prefix,
+                              "without the data set, field '%s' needs classes: N", r->f->name);
+    if (col && col->n_values > n)
         return dt_config_fail(r->config, r->key,
                               "the data set has %u classes (column %s), and `classes` is %lld",
                               col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
@@ -245,6 +253,7 @@ static dt_status resolve_class(resolver *r) {
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;
     r->info->soft = dt_mix_wanted(r->config);
+    if (!col) return DT_OK;
     r->f->label = dt_xcalloc(col->n_values + 1, sizeof(int32_t));
     bool plain = true;
     for (uint32_t v = 0; v < col->n_values && plain; v++)
@@ -290,7 +299,7 @@ static dt_status check_numbers(resolver *r, int real) {
 
 static dt_status resolve_number(resolver *r) {
     int64_t n = 1;
-    bool from_columns = r->f->numbers != NULL, vector = r->f->kind == DT_FIELD_VECTOR;
+    bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_VECTOR;
     bool sized = dt_config_has(r->config, key_of(r, "size"));
     if (from_columns) n = r->f->n_numbers;
     if (vector && (!from_columns || sized)) DT_TRY(read_size(r, 1, &n));
@@ -300,7 +309,7 @@ static dt_status resolve_number(resolver *r) {
     r->info->dtype = DT_F32;
     r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0();
     DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
-    for (int i = 0; i < r->f->n_numbers; i++)
+    for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++)
         if (r->f->numbers[i].column >= 0)
             DT_TRY(read_values(r, &r->f->numbers[i], i));
         else
@@ -364,7 +373,8 @@ void dt_fields_fini(dt_fields *f) {
     for (int i = 0; i < f->n; i++) {
         free(f->f[i].is_ext);
         free(f->f[i].label);
-        for (int k = 0; k < f->f[i].n_numbers; k++) free(f->f[i].numbers[k].by_value);
+        for (int k = 0; f->f[i].numbers && k < f->f[i].n_numbers; k++)
+            free(f->f[i].numbers[k].by_value);
         free(f->f[i].numbers);
         dt_augment_destroy(f->f[i].augment);
         dt_audio_field_destroy(f->f[i].audio);

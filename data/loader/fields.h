@@ -9,8 +9,8 @@
 #include "data/decode/array.h"
 #include "field_audio.h"
 
+#include "batch/batch_source.h"
 #include "config/config.h"
-#include "train/batch_source.h"
 
 typedef enum dt_field_kind {
     DT_FIELD_IMAGE,
@@ -48,7 +48,8 @@ typedef struct dt_fields {
     dt_field_info info[DT_MAX_FIELDS];
 } dt_fields;
 
-// Names are borrowed from the config, which must outlive it. DT_E_USAGE with file:line:column.
+// Names are borrowed from the config, which must outlive it. Without a catalog (NULL) only `info` and what else the
+// config alone says is filled in. DT_E_USAGE with file:line:column.
 dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c);
 void dt_fields_fini(dt_fields *f);
 int dt_fields_find(const dt_fields *f, const char *name); // -1: none

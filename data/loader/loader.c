@@ -46,25 +46,23 @@ place loader_place(const loader *l, int64_t step, int leaf, int j) {
 }
 
 // As dt_sample_fill, but what is in quarantine is not tried.
-static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p) {
-    uint32_t record;
-    if (dt_skips_find(l->d, p->sample, &record)) {
-        w->scratch.bad_record = record;
-        return dt_fail(DT_E_DATA, "in quarantine");
-    }
-    return dt_sample_fill(l->d, &w->scratch, p->sample, p->epoch, l->r.augment, s->field,
-                          s->batch.steps, j);
+static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p,
+                             dt_bad_sample *bad) {
+    *bad = (dt_bad_sample){.member = UINT32_MAX};
+    if (dt_skips_find(l->d, p->sample, &bad->record)) return dt_fail(DT_E_DATA, "in quarantine");
+    dt_sample_place to = {p->sample, p->epoch, l->r.augment, s->field, s->batch.steps, j};
+    return dt_sample_fill(l->d, &w->scratch, &to, bad);
 }
 
-static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p) {
+static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {
     dt_rng rng = {l->d->seed, p->sample, p->epoch, dt_hash32("data.replace")};
     dt_status st = DT_E_DATA;
     w->scratch.given = NULL; // the bytes of the sample that was meant
     for (uint32_t a = 0; a < MAX_REPLACEMENTS && st == DT_E_DATA; a++) {
-        dt_skips_note(l->d, w->scratch.bad_record, w->scratch.bad_member, dt_error_message());
+        dt_skips_note(l->d, bad.record, bad.member, dt_error_message());
         dt_counter_add(&w->scratch.n_skipped, 1);
         p->sample = l->samples[dt_rng_below(&rng, a, (uint32_t)l->base.n_samples)];
-        st = fill_sample(l, w, s, j, p);
+        st = fill_sample(l, w, s, j, p, &bad);
     }
     if (!l->training) p->weight = 0;
     return st == DT_E_DATA ? dt_fail_context(st, "%d records in a row cannot be read; the last",
@@ -74,8 +72,9 @@ static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p) {
 
 static dt_status fill(loader *l, worker *w, slot *s, int j) {
     place p = loader_place(l, s->batch.step, s->batch.leaf, j);
-    dt_status st = fill_sample(l, w, s, j, &p);
-    if (st == DT_E_DATA && l->d->skip) st = fill_replaced(l, w, s, j, &p);
+    dt_bad_sample bad;
+    dt_status st = fill_sample(l, w, s, j, &p, &bad);
+    if (st == DT_E_DATA && l->d->skip) st = fill_replaced(l, w, s, j, &p, bad);
     s->batch.sample[j] = p.sample;
     s->batch.weight[j] = p.weight;
     return st;
@@ -193,9 +192,9 @@ void *loader_work(void *arg) {
         }
         l->n_busy++;
         pthread_mutex_unlock(&l->lock);
-        __atomic_store_n(&w->busy, true, __ATOMIC_RELAXED);
+        w->busy = true;
         dt_status st = fill_unit(l, w, &u);
-        __atomic_store_n(&w->busy, false, __ATOMIC_RELAXED);
+        w->busy = false;
         pthread_mutex_lock(&l->lock);
         finish_unit(l, u.s, u.end - u.begin, st);
         if (--l->n_busy == 0) pthread_cond_broadcast(&l->idle);

@@ -26,9 +26,9 @@ typedef struct worker {
     _Alignas(128) struct loader *loader; // counters of two workers never share a cache line
     pthread_t thread;
     int index;
-    bool busy; // at a unit; read by others
+    _Atomic bool busy; // at a unit
     dt_sample_scratch scratch;
-    uint64_t blocked_ns, starved_ns; // no free slot; waiting for bytes that a reader fetches
+    dt_counter blocked_ns, starved_ns; // no free slot; waiting for bytes that a reader fetches
 } worker;
 
 typedef struct loader {
@@ -43,9 +43,10 @@ typedef struct loader {
     pthread_mutex_t lock;
     pthread_cond_t work, ready, idle;
     slot *slots;
-    int n_slots, n_made, max_slots; // in use, with memory, that can be had
-    int n_wanted;                   // slots that will be in use once a worker has made them
-    bool growing;                   // a worker makes one
+    // slots in use, with memory, that will be in use once a worker has made them; that can be had
+    _Atomic int n_slots, n_made, n_wanted;
+    int max_slots;
+    bool growing; // a worker makes one
     size_t slot_bytes;
     int unit; // samples a worker takes at once
     slot *filling;
@@ -56,12 +57,13 @@ typedef struct loader {
         *failed; // given out as an error: its lane takes no more, so the others must not wait
 
     worker *workers;
-    int n_workers, n_started, max_workers; // that may work, whose threads run, that can be had
+    _Atomic int n_workers, n_started; // that may work, whose threads run
+    int max_workers;                  // that can be had
     dt_ahead *ahead;
     // written under the lock, read without
-    uint64_t n_batches, n_samples, n_waits, wait_ns, wait_by_ns[DT_N_STAGES];
-    uint64_t ready_ns, ready_changed_ns; // finished batches, integrated over time
-    int n_ready;
+    dt_counter n_batches, n_samples, n_waits, wait_ns, wait_by_ns[DT_N_STAGES];
+    dt_counter ready_ns, ready_changed_ns; // finished batches, integrated over time
+    _Atomic int n_ready;
 } loader;
 
 // ---- loader.c ------------------------------------------------------------------------------------

@@ -106,12 +106,10 @@ void loader_grow_ring(loader *l) {
     pthread_mutex_lock(&l->lock);
     l->growing = false;
     if (st == DT_OK)
-        __atomic_store_n(&l->n_made, l->n_made + 1, __ATOMIC_RELAXED);
+        l->n_made++;
     else
-        __atomic_store_n(&l->n_wanted, l->n_slots,
-                         __ATOMIC_RELAXED); // as many as there is memory for
-    if (l->n_slots < l->n_wanted && l->n_slots < l->n_made)
-        __atomic_store_n(&l->n_slots, l->n_slots + 1, __ATOMIC_RELAXED);
+        l->n_wanted = l->n_slots; // as many as there is memory for
+    if (l->n_slots < l->n_wanted && l->n_slots < l->n_made) l->n_slots++;
     pthread_cond_broadcast(&l->work);
 }
 
@@ -135,56 +133,12 @@ static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
     return true;
 }
 
-// ---- windows of a block shuffle (ahead.h) ----------------------------------------------------------
-static int64_t n_windows(const loader *l) {
-    return (l->base.n_samples + DT_SHUFFLE_WINDOW - 1) / DT_SHUFFLE_WINDOW;
-}
-
-static int64_t window_of(const void *ctx, int64_t at) {
-    const loader *l = ctx;
-    int64_t q = at / l->r.micro_batch, step = q / l->r.n_leaves;
-    int64_t i = step % l->base.steps_per_epoch * l->r.global_batch +
-                (int64_t)l->leaves[q % l->r.n_leaves] * l->r.micro_batch + at % l->r.micro_batch;
-    return step / l->base.steps_per_epoch * n_windows(l) + i / DT_SHUFFLE_WINDOW;
-}
-
-// Ranks of a host share the runs as they share the leaves of a step.
-static int run_at(const void *ctx, int64_t window, int k, uint32_t sample[]) {
-    const loader *l = ctx;
-    uint64_t epoch = (uint64_t)(window / n_windows(l)), n = (uint64_t)l->base.n_samples;
-    uint64_t first = (uint64_t)(window % n_windows(l)) * DT_SHUFFLE_WINDOW +
-                     (uint64_t)k * DT_SHUFFLE_BLOCK_SAMPLES;
-    int count = 0;
-    if (l->position[k % (l->r.global_batch / l->r.micro_batch)] < 0) return 0;
-    for (uint64_t i = first; i < first + DT_SHUFFLE_BLOCK_SAMPLES && i < n; i++)
-        sample[count++] = l->samples[dt_sampler_in_blocks(&l->d->sampler, epoch, i)];
-    return count;
-}
-
-// Whether this host takes all samples, and two windows stay in the page cache.
-static bool has_windows(const loader *l) {
-    const dt_data *d = l->d;
-    int n_leaves = l->r.global_batch / l->r.micro_batch;
-    if (!l->training || d->sampler.shuffle != DT_SHUFFLE_BLOCK || d->sampler.cumulative ||
-        l->r.n_leaves * d->cache.n_processes < n_leaves)
-        return false;
-    dt_memory memory;
-    dt_pipeline_facts facts;
-    dt_memory_read(&memory);
-    d->base.facts(&d->base, &facts);
-    double share = 2.0 * DT_SHUFFLE_WINDOW / (double)l->base.n_samples;
-    return (double)facts.set_bytes * (share < 1 ? share : 1) <
-           0.25 * (double)memory.available_bytes;
-}
-
 static dt_status make_ahead(loader *l) {
     int n = l->d->n_readers >= 0 ? l->d->n_readers : AUTO_READERS * l->n_workers;
     if (l->d->n_readers < 0 && n < MIN_READERS) n = MIN_READERS;
     if (n > MAX_READERS) n = MAX_READERS;
     dt_ahead_opts o = {.d = l->d,
                        .sample_at = sample_at,
-                       .window_of = has_windows(l) ? window_of : NULL,
-                       .run_at = run_at,
                        .ctx = l,
                        .start = l->next_q * l->r.micro_batch,
                        .n_readers = n,

@@ -11,27 +11,19 @@
 
 void loader_count_ready(loader *l, int change) {
     uint64_t now = (uint64_t)(dt_clock_s() * 1e9);
-    dt_counter_add(&l->ready_ns, (uint64_t)l->n_ready * (now - l->ready_changed_ns));
-    __atomic_store_n(&l->ready_changed_ns, now, __ATOMIC_RELAXED);
-    __atomic_store_n(&l->n_ready, l->n_ready + change, __ATOMIC_RELAXED);
-}
-
-static int count(const int *p) {
-    return __atomic_load_n(p, __ATOMIC_RELAXED);
+    dt_counter_add(&l->ready_ns,
+                   (uint64_t)l->n_ready * (now - dt_counter_get(&l->ready_changed_ns)));
+    dt_counter_set(&l->ready_changed_ns, now);
+    l->n_ready += change;
 }
 
 static double seconds(uint64_t ns) {
     return (double)ns * 1e-9;
 }
 
-// Threads that have started; their scratches are whole.
-static int n_started(const loader *l) {
-    return __atomic_load_n(&l->n_started, __ATOMIC_ACQUIRE);
-}
-
 void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
     for (int k = 0; k < DT_N_STAGES; k++) by[k] = 0;
-    for (int i = 0, n = n_started(l); i < n; i++) {
+    for (int i = 0, n = l->n_started; i < n; i++) {
         const worker *w = &l->workers[i];
         by[DT_STAGE_READ] += dt_counter_get(&w->scratch.read_ns) + dt_counter_get(&w->starved_ns);
         by[DT_STAGE_DECODE] += dt_counter_get(&w->scratch.decode_ns);
@@ -77,12 +69,12 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .n_samples = dt_counter_get(&l->n_samples),
                              .n_waits = dt_counter_get(&l->n_waits),
                              .wait_s = seconds(dt_counter_get(&l->wait_ns)),
-                             .n_workers = count(&l->n_workers),
+                             .n_workers = l->n_workers,
                              .max_workers = l->max_workers,
-                             .ring_slots = count(&l->n_wanted),
+                             .ring_slots = l->n_wanted,
                              .max_slots = l->max_slots,
-                             .ring_bytes = l->slot_bytes * (size_t)count(&l->n_made)};
-    for (int i = 0, n = n_started(l); i < n; i++) add_worker(&l->workers[i], out);
+                             .ring_bytes = l->slot_bytes * (size_t)l->n_made};
+    for (int i = 0, n = l->n_started; i < n; i++) add_worker(&l->workers[i], out);
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);
     out->n_readers = a.n_readers;
@@ -95,7 +87,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     }
     out->stage[DT_STAGE_READ].busy_s += seconds(a.busy_ns);
     out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
-    int n_ready = count(&l->n_ready);
+    int n_ready = l->n_ready;
     double since = out->at_s - seconds(dt_counter_get(&l->ready_changed_ns));
     out->batches =
         (dt_queue_stats){"batches", n_ready, out->ring_slots,
@@ -114,7 +106,7 @@ int loader_start_workers(loader *l) {
             dt_sample_scratch_fini(&w->scratch);
             break;
         }
-        __atomic_store_n(&l->n_started, l->n_started + 1, __ATOMIC_RELEASE);
+        l->n_started++; // others look at its scratch from now on
     }
     return l->n_started;
 }
@@ -124,14 +116,14 @@ static int within(int v, int low, int high) {
 }
 
 void loader_set_workers(loader *l, int n) {
-    __atomic_store_n(&l->n_workers, n, __ATOMIC_RELAXED);
+    l->n_workers = n;
     l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
 }
 
 // Slots that have no memory yet are made by a worker: pinning takes long, and this is the training thread.
 static void set_slots(loader *l, int n) {
-    __atomic_store_n(&l->n_wanted, n, __ATOMIC_RELAXED);
-    __atomic_store_n(&l->n_slots, n < l->n_made ? n : l->n_made, __ATOMIC_RELAXED);
+    l->n_wanted = n;
+    l->n_slots = n < l->n_made ? n : l->n_made;
 }
 
 void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
@@ -155,11 +147,11 @@ void loader_describe(const loader *l, char *text, size_t cap) {
     double now = dt_clock_s(), since = a.since_s;
     uint32_t record = a.record, busy_record = 0;
     bool busy = false;
-    for (int i = 0, n = n_started(l); i < n; i++) {
+    for (int i = 0, n = l->n_started; i < n; i++) {
         const worker *w = &l->workers[i];
         double s = seconds(dt_counter_get(&w->scratch.since_ns));
-        uint32_t r = __atomic_load_n(&w->scratch.bad_record, __ATOMIC_RELAXED);
-        if (__atomic_load_n(&w->busy, __ATOMIC_RELAXED)) busy = true, busy_record = r;
+        uint32_t r = w->scratch.record;
+        if (w->busy) busy = true, busy_record = r;
         if (s > 0 && (since == 0 || s < since)) since = s, record = r;
     }
     const char *what = since > 0 ? "reading " : busy ? "decoding " : NULL;

@@ -1,9 +1,10 @@
-// sample.c: from a view index to bytes in a batch slot.
+// sample.c: from a view index to bytes in a batch slot. It reads from the bottom up: dt_sample_fill makes each
+// field's value: fetch (cache, readers, or a read), decode, augment, all in the slot itself where it fits.
 //
-// For an image: read the member, check its hash, decode (into the slot itself when the size is right),
-// resize, augment in place or leave that to a device. For a sound: decode the part that is wanted, compute its
-// features into the slot, augment before and after. For values: a table look-up. Nothing is allocated once a
-// worker's buffers have grown; the three phases are timed, as the trainer tells the user which one holds the step back.
+// For an image: read the member, check its hash, decode, resize, augment in place or leave that to a device.
+// For a sound: decode the part that is wanted, compute its features into the slot, augment before and after.
+// For values: a table look-up. Nothing is allocated once a worker's buffers have grown. The three phases are
+// timed, as the trainer tells the user which one holds the step back.
 #include "data_parts.h"
 
 #include "base/clock.h"
@@ -31,39 +32,104 @@ void dt_sample_scratch_fini(dt_sample_scratch *w) {
     dt_buffer_fini(&w->pixels);
 }
 
-static double lap(uint64_t *counter, double since) {
+static double lap(dt_counter *counter, double since) {
     double now = dt_clock_s();
     dt_counter_add(counter, (uint64_t)((now - since) * 1e9));
     return now;
 }
 
+// One field of one sample, on its way to its place in the batch.
+typedef struct value {
+    int field;
+    const dt_field *f;
+    const dt_field_info *info;
+    uint32_t record, member;
+    const dt_augment_key *key;
+    bool augment;
+    void *dst;
+    dt_pixel_step *steps; // where those that a device is to play go, or NULL
+} value;
+
 // What part of a picture is resized: a random one, or what the field's fit says.
 typedef struct part {
-    const dt_field *f;
-    const dt_augment_key *key; // NULL: nothing random
-    int width, height;         // of the field
+    const value *v;
+    int width, height; // of the field
     bool is_random;
 } part;
 
 static void choose_box(const void *ctx, int width, int height, double box[4]) {
     const part *p = ctx;
+    const dt_field *f = p->v->f;
     if (p->is_random)
-        dt_augment_box(p->f->augment, p->key, width, height, box);
+        dt_augment_box(f->augment, p->v->key, width, height, box);
     else
-        dt_fit_box(&p->f->fit, p->width, p->height, width, height, box);
+        dt_fit_box(&f->fit, p->width, p->height, width, height, box);
 }
 
-static dt_status augment_image(dt_sample_scratch *w, const dt_field *f, dt_image image,
-                               const dt_augment_key *key, dt_pixel_step *steps) {
-    if (!key || !f->augment) return DT_OK;
-    double t = dt_clock_s();
-    dt_counter_add(&w->n_augmented, 1);
-    dt_status st = steps ? dt_augment_split(f->augment, key, &image, &w->augment, steps)
-                         : dt_augment_apply(f->augment, key, &image, &w->augment);
-    lap(&w->augment_ns, t);
-    return st;
+static bool has_random_box(const value *v) {
+    double box[4];
+    return v->augment && v->f->augment && dt_augment_box(v->f->augment, v->key, 1, 1, box);
 }
 
+static dt_image_want want_of(const value *v, const part *p) {
+    return (dt_image_want){.channels = (int)v->info->sample_shape.d[2],
+                           .height = p->height,
+                           .width = p->width,
+                           .dst = v->dst,
+                           .box = p->is_random || v->f->fit.kind == DT_FIT_CROP ? choose_box : NULL,
+                           .box_ctx = p,
+                           .array = &v->f->array};
+}
+
+static part part_of(const value *v) {
+    const int64_t *size = v->info->sample_shape.d; // H, W, C
+    return (part){v, (int)size[1], (int)size[0], has_random_box(v)};
+}
+
+// ---- fetch -------------------------------------------------------------------------------------------
+// How many of the member's last bytes may be the value itself, and so may be read right to their place: all
+// behind a short head, or none.
+static size_t payload_of(const dt_data *d, const value *v) {
+    enum { MAX_HEAD = 4096 };
+    uint64_t size = d->set->catalog->members[v->member].size;
+    if (size < v->f->sample_bytes || size - v->f->sample_bytes > MAX_HEAD) return 0;
+    bool as_is = v->f->kind == DT_FIELD_IMAGE
+                     ? !v->f->array.f32 && !has_random_box(v) && v->f->fit.kind != DT_FIT_CROP
+                     : v->f->kind != DT_FIELD_AUDIO;
+    return as_is ? v->f->sample_bytes : 0;
+}
+
+// What the head says of a payload that was read to its place.
+static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
+    if (v->f->kind != DT_FIELD_IMAGE) return dt_numbers_are_raw(bytes, n_head, v->dst);
+    part p = part_of(v);
+    dt_image_want want = want_of(v, &p);
+    return dt_image_is_raw(bytes, n_head, &want);
+}
+
+// The member's bytes, or (*in_place) the value, in its place.
+static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span *bytes,
+                       bool *in_place) {
+    dt_fetch f = {.field = v->field,
+                  .record = v->record,
+                  .member = v->member,
+                  .dst = v->dst,
+                  .n_payload = payload_of(d, v)};
+    DT_TRY(dt_fetch_member(d, w, &f));
+    *bytes = f.bytes;
+    size_t n_head = f.bytes.n_bytes - f.n_payload;
+    *in_place = f.kind == DT_FETCHED_PIXELS ||
+                (f.kind == DT_FETCHED_SPLIT && is_in_place(v, f.bytes, n_head));
+    if (f.kind == DT_FETCHED_PIXELS)
+        memcpy(v->dst, f.bytes.data, f.bytes.n_bytes);
+    else if (*in_place && v->f->kind == DT_FIELD_IMAGE)
+        dt_keep_pixels(d, v->field, v->record, v->dst);
+    else if (f.kind == DT_FETCHED_SPLIT && !*in_place)
+        memcpy(w->bytes.data + n_head, v->dst, f.n_payload); // to be decoded as any other
+    return DT_OK;
+}
+
+// ---- images ------------------------------------------------------------------------------------------
 // `image` to the size of `to`: bytes or floats, as `image` has; mirrored if `to` says so.
 static dt_status resize(dt_sample_scratch *w, const dt_image *image, const dt_image *to) {
     if (image->real)
@@ -87,79 +153,74 @@ static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_fie
 }
 
 // Pixels of the field's size, before augmentation (but for a flip: to->mirrored): in to->data, or, where an
-// array gives floats, in to->real; what is not used becomes NULL. No bytes in: they are pixels already, from
-// the cache or in their place.
-static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
-                               dt_image_want *want, dt_image *to) {
+// array gives floats, in to->real; what is not used becomes NULL.
+static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const value *v,
+                               dt_span bytes, dt_image *to) {
     double t = dt_clock_s();
-    const part *p = want->box_ctx;
     float *real = to->real;
+    part p = part_of(v);
+    dt_image_want want = want_of(v, &p);
     dt_image image;
-    to->real = NULL;
-    if (in.n_bytes == 0) {
-        if (in.data != to->data) memcpy(to->data, in.data, dt_data_pixel_bytes(d, i));
-        lap(&w->decode_ns, t);
-        return DT_OK;
-    }
-    DT_TRY(dt_decode_image_part(w->decoder, in, want, &image));
-    if (image.real) to->real = real;
+    DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
+    to->real = image.real ? real : NULL;
     bool is_there = to->real ? image.real == real : image.data == to->data;
-    if (!is_there && p->f->fit.kind == DT_FIT_PAD && !p->is_random)
-        DT_TRY(frame(w, &image, &d->fields.info[i], to));
-    else if (!is_there) {
-        to->mirrored = !to->real && p->key && p->f->augment && !dt_keeps_pixels(d, i) &&
-                       dt_augment_mirrors(p->f->augment, p->key);
+    if (!is_there && v->f->fit.kind == DT_FIT_PAD && !p.is_random) {
+        DT_TRY(frame(w, &image, v->info, to));
+    } else if (!is_there) {
+        to->mirrored = !to->real && v->augment && v->f->augment && !dt_keeps_pixels(d, v->field) &&
+                       dt_augment_mirrors(v->f->augment, v->key);
         DT_TRY(resize(w, &image, to));
     }
     if (to->real)
         to->data = NULL;
     else
-        dt_keep_pixels(d, i, w->bad_record, to->data);
+        dt_keep_pixels(d, v->field, v->record, to->data);
     lap(&w->decode_ns, t);
     return DT_OK;
 }
 
-// A picture of an f32 field is changed as bytes, then widened; an array is changed as floats. `key` NULL:
-// not augmented.
-static dt_status decode_image(const dt_data *d, dt_sample_scratch *w, int i, dt_span in,
-                              const dt_augment_key *key, void *dst, dt_pixel_step *steps) {
-    const dt_field *f = &d->fields.f[i];
-    const int64_t *size = d->fields.info[i].sample_shape.d; // H, W, C
+static dt_status augment_image(dt_sample_scratch *w, const value *v, dt_image image) {
+    if (!v->augment || !v->f->augment) return DT_OK;
+    double t = dt_clock_s();
+    dt_counter_add(&w->n_augmented, 1);
+    dt_status st = v->steps ? dt_augment_split(v->f->augment, v->key, &image, &w->augment, v->steps)
+                            : dt_augment_apply(v->f->augment, v->key, &image, &w->augment);
+    lap(&w->augment_ns, t);
+    return st;
+}
+
+// A picture of an f32 field is changed as bytes, then widened; an array is changed as floats.
+static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes,
+                            bool in_place) {
+    const int64_t *size = v->info->sample_shape.d; // H, W, C
     size_t n = (size_t)(size[0] * size[1] * size[2]);
-    double box[4];
-    part p = {f, key, (int)size[1], (int)size[0], false};
-    p.is_random = key && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
-    dt_image_want want = {.channels = (int)size[2],
-                          .height = (int)size[0],
-                          .width = (int)size[1],
-                          .dst = dst,
-                          .box = p.is_random || f->fit.kind == DT_FIT_CROP ? choose_box : NULL,
-                          .box_ctx = &p,
-                          .array = &f->array};
-    uint8_t *bytes = f->array.f32 ? dt_buffer_reserve(&w->pixels, n) : dst;
-    if (!bytes) return dt_fail(DT_E_INTERNAL, "out of memory");
-    dt_image image = {bytes, want.width, want.height, want.channels,
-                      .real = f->array.f32 ? dst : NULL};
-    DT_TRY(decode_pixels(d, w, i, in, &want, &image));
-    DT_TRY(augment_image(w, f, image, key, steps));
-    float *out = dst;
-    for (size_t k = 0; f->array.f32 && !image.real && k < n; k++) out[k] = bytes[k];
+    bool f32 = v->f->array.f32;
+    uint8_t *pixels = f32 ? dt_buffer_reserve(&w->pixels, n) : v->dst;
+    if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_image image = {pixels, (int)size[1], (int)size[0], (int)size[2],
+                      .real = f32 ? v->dst : NULL};
+    if (!in_place) DT_TRY(decode_pixels(d, w, v, bytes, &image));
+    DT_TRY(augment_image(w, v, image));
+    float *out = v->dst;
+    for (size_t k = 0; f32 && !image.real && k < n; k++) out[k] = pixels[k];
     return DT_OK;
 }
 
+// ---- sounds and numbers ------------------------------------------------------------------------------
 // A training sample is a random part of a longer sound, otherwise it is the middle.
-static dt_status decode_audio(const dt_audio_field *f, dt_sample_scratch *w, dt_span bytes,
-                              const dt_augment_key *key, bool augment, float *dst) {
+static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes) {
+    const dt_audio_field *f = v->f->audio;
     const dt_audio_clip *c = &f->clip;
+    const dt_augment_key *key = v->key;
     double t = dt_clock_s();
     float *samples;
     size_t stride;
     dt_rng r = {key->seed, key->sample, key->epoch, f->crop_purpose};
     DT_TRY(dt_features_begin(f->features, &w->features, &samples, &stride));
-    DT_TRY(dt_clipper_run(w->clipper, bytes, c, augment ? dt_rng_u32(&r, 0) : DT_CLIP_CENTRE,
+    DT_TRY(dt_clipper_run(w->clipper, bytes, c, v->augment ? dt_rng_u32(&r, 0) : DT_CLIP_CENTRE,
                           samples, stride));
-    if (!augment || !f->augment) {
-        DT_TRY(dt_features_run(f->features, &w->features, dst));
+    if (!v->augment || !f->augment) {
+        DT_TRY(dt_features_run(f->features, &w->features, v->dst));
         lap(&w->decode_ns, t);
         return DT_OK;
     }
@@ -169,18 +230,19 @@ static dt_status decode_audio(const dt_audio_field *f, dt_sample_scratch *w, dt_
     DT_TRY(dt_audio_augment_samples(f->augment, key, samples, (size_t)c->n_samples, channels,
                                     stride, &w->augment));
     t = lap(&w->augment_ns, t);
-    DT_TRY(dt_features_run(f->features, &w->features, dst));
+    DT_TRY(dt_features_run(f->features, &w->features, v->dst));
     t = lap(&w->decode_ns, t);
     dt_features_shape(f->features, &rows, &columns);
-    dt_audio_augment_features(f->augment, key, dst, (size_t)rows, (size_t)columns, channels);
+    dt_audio_augment_features(f->augment, key, v->dst, (size_t)rows, (size_t)columns, channels);
     lap(&w->augment_ns, t);
     return DT_OK;
 }
 
-static dt_status fill_numbers(dt_sample_scratch *w, dt_span bytes, const dt_field_info *f,
-                              float *dst) {
+static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span bytes, bool in_place) {
+    const dt_field_info *f = v->info;
+    float *dst = v->dst;
     int64_t n = dt_shape_elements(&f->sample_shape);
-    if (bytes.n_bytes > 0) DT_TRY(dt_decode_numbers(bytes, n, dst, &w->augment));
+    if (!in_place) DT_TRY(dt_decode_numbers(bytes, n, dst, &w->augment));
     bool plain = true;
     for (int64_t i = 0; i < n && i < DT_MAX_NORMALIZE; i++)
         plain = plain && f->mean[i] == 0 && f->std[i] == 1;
@@ -189,90 +251,44 @@ static dt_status fill_numbers(dt_sample_scratch *w, dt_span bytes, const dt_fiel
     return DT_OK;
 }
 
-// Whether the member's bytes may be, behind a short head, those of the batch, and can be read to `dst` well.
-static bool may_be_raw(const dt_data *d, const dt_sample_scratch *w, int i, const dt_member *m,
-                       const dt_augment_key *key, bool augment, const void *dst) {
-    enum { MAX_HEAD = 4096 };
-    const dt_field *f = &d->fields.f[i];
-    double box[4];
-    if (m->size < f->sample_bytes || m->size - f->sample_bytes > MAX_HEAD ||
-        !dt_can_fetch_apart(d, w, i) ||
-        dt_place_is_slow(m->offset + (m->size - f->sample_bytes), dst))
-        return false;
-    if (f->kind != DT_FIELD_IMAGE) return f->kind != DT_FIELD_AUDIO;
-    bool crops = augment && f->augment && dt_augment_box(f->augment, key, 1, 1, box);
-    return !f->array.f32 && !crops && f->fit.kind != DT_FIT_CROP;
-}
-
-// bytes->n_bytes 0: what is wanted lies in dst already.
-static dt_status fetch_raw(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
-                           uint32_t member, void *dst, dt_span *bytes) {
-    const dt_field *f = &d->fields.f[i];
-    const int64_t *size = d->fields.info[i].sample_shape.d;
-    size_t n_head;
-    DT_TRY(dt_fetch_apart(d, w, record, member, dst, f->sample_bytes, &n_head));
-    *bytes = (dt_span){w->bytes.data, n_head + f->sample_bytes}; // only the head is there
-    dt_image_want want = {.channels = (int)size[2],
-                          .height = (int)size[0],
-                          .width = (int)size[1],
-                          .dst = dst,
-                          .array = &f->array};
-    bool raw = f->kind == DT_FIELD_IMAGE ? dt_image_is_raw(*bytes, n_head, &want)
-                                         : dt_numbers_are_raw(*bytes, n_head, dst);
-    if (!raw) {
-        memcpy(w->bytes.data + n_head, dst, f->sample_bytes);
-        return DT_OK;
-    }
-    *bytes = (dt_span){dst, 0};
-    if (f->kind == DT_FIELD_IMAGE) dt_keep_pixels(d, i, record, dst);
-    return DT_OK;
-}
-
-static dt_status fetch(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
-                       uint32_t member, const dt_augment_key *key, bool augment, void *dst,
-                       dt_span *bytes) {
-    *bytes = (dt_span){dt_fetch_pixels(d, w, i, record), 0};
-    if (bytes->data) return DT_OK;
-    if (may_be_raw(d, w, i, &d->set->catalog->members[member], key, augment, dst))
-        return fetch_raw(d, w, i, record, member, dst, bytes);
-    return dt_fetch(d, w, i, record, member, bytes);
-}
-
-static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, int i, uint32_t record,
-                             const dt_augment_key *key, bool augment, void *dst,
-                             dt_pixel_step *steps) {
-    const dt_field *f = &d->fields.f[i];
-    int64_t member = dt_field_member(f, d->set->catalog, record);
-    w->bad_member = (uint32_t)member;
+// ---- the sample --------------------------------------------------------------------------------------
+static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value *v) {
     dt_span bytes;
-    DT_TRY(fetch(d, w, i, record, (uint32_t)member, key, augment, dst, &bytes));
+    bool in_place;
+    DT_TRY(fetch(d, w, v, &bytes, &in_place));
     dt_counter_add(&w->n_decoded, 1);
-    dt_status st = f->kind == DT_FIELD_IMAGE
-                       ? decode_image(d, w, i, bytes, augment ? key : NULL, dst, steps)
-                   : f->kind == DT_FIELD_AUDIO ? decode_audio(f->audio, w, bytes, key, augment, dst)
-                                               : fill_numbers(w, bytes, &d->fields.info[i], dst);
-    return st == DT_OK ? st : dt_set_context(d->set, record, (uint32_t)member, st);
+    dt_status st = v->f->kind == DT_FIELD_IMAGE   ? fill_image(d, w, v, bytes, in_place)
+                   : v->f->kind == DT_FIELD_AUDIO ? fill_audio(w, v, bytes)
+                                                  : fill_numbers(w, v, bytes, in_place);
+    return st == DT_OK ? st : dt_set_context(d->set, v->record, v->member, st);
 }
 
-dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, uint32_t sample, uint32_t epoch,
-                         bool augment, void *const *field, dt_pixel_step *const *steps, int j) {
+dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
+                         dt_bad_sample *bad) {
     const dt_catalog *c = d->set->catalog;
-    const uint32_t *records = d->view.record + (size_t)sample * (size_t)d->view.width;
-    dt_augment_key key = {d->seed, sample, epoch};
+    const uint32_t *records = d->view.record + (size_t)p->sample * (size_t)d->view.width;
+    dt_augment_key key = {d->seed, p->sample, p->epoch};
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         uint32_t record = records[f->part];
-        void *dst = (uint8_t *)field[i] + (size_t)j * f->sample_bytes;
-        __atomic_store_n(&w->bad_record, record, __ATOMIC_RELAXED);
-        w->bad_member = UINT32_MAX;
+        void *dst = (uint8_t *)p->field[i] + (size_t)p->j * f->sample_bytes;
+        w->record = record;
         for (int k = 0; k < f->n_numbers; k++)
             ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
-        if (f->column >= 0)
-            *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
-        else if (!f->numbers)
-            DT_TRY(
-                fill_member(d, w, i, record, &key, augment, dst,
-                            steps && steps[i] ? steps[i] + j * d->fields.info[i].n_steps : NULL));
+        if (f->column >= 0) *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
+        if (f->column >= 0 || f->numbers) continue;
+        value v = {i,
+                   f,
+                   &d->fields.info[i],
+                   record,
+                   (uint32_t)dt_field_member(f, c, record),
+                   &key,
+                   p->augment,
+                   dst,
+                   NULL};
+        if (p->steps && p->steps[i]) v.steps = p->steps[i] + p->j * d->fields.info[i].n_steps;
+        *bad = (dt_bad_sample){record, v.member};
+        DT_TRY(fill_member(d, w, &v));
     }
     return DT_OK;
 }

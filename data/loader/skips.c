@@ -22,17 +22,17 @@
 
 // ---- what is known ---------------------------------------------------------------------------------
 static bool is_bad(const dt_skips *k, uint32_t record) {
-    return __atomic_load_n(&k->seen[record / 8], __ATOMIC_RELAXED) >> record % 8 & 1;
+    return k->seen[record / 8] >> record % 8 & 1;
 }
 
 static bool mark(dt_skips *k, uint32_t record) { // under the lock
     bool first = !is_bad(k, record);
-    __atomic_fetch_or(&k->seen[record / 8], (uint8_t)(1u << record % 8), __ATOMIC_RELAXED);
+    k->seen[record / 8] |= (uint8_t)(1u << record % 8);
     return first;
 }
 
 bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record) {
-    if (!d->skips.quarantine || dt_counter_get(&d->skips.n) == 0) return false;
+    if (!d->skips.quarantine || d->skips.n == 0) return false;
     const uint32_t *r = d->view.record + (size_t)sample * (size_t)d->view.width;
     for (int k = 0; k < d->view.width; k++) {
         *record = r[k];
@@ -233,7 +233,7 @@ dt_status dt_skips_open(dt_data *d) {
 }
 
 void dt_skips_close(dt_data *d) {
-    free(d->skips.seen);
+    free((void *)d->skips.seen);
     free(d->skips.log_path);
     pthread_mutex_destroy(&d->skips.lock);
 }
@@ -242,7 +242,7 @@ void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *rea
     dt_skips *k = &d->skips;
     pthread_mutex_lock(&k->lock);
     if (mark(k, record)) {
-        dt_counter_add(&k->n, 1);
+        k->n++;
         dt_warn("skipped: %s", reason);
         if (k->log_path) append_line(d, k->log_path, record, member, reason);
     }

@@ -25,9 +25,10 @@ static dt_status read_sample(pass *p, uint32_t sample) {
         const dt_field *f = &d->fields.f[i];
         uint32_t record = d->view.record[(size_t)sample * (size_t)d->view.width + (size_t)f->part];
         if (f->column >= 0 || f->numbers) continue;
-        dt_span bytes;
-        uint32_t member = (uint32_t)dt_field_member(f, d->set->catalog, record);
-        DT_TRY(dt_fetch(d, &p->scratch, i, record, member, &bytes));
+        dt_fetch want = {.field = i,
+                         .record = record,
+                         .member = (uint32_t)dt_field_member(f, d->set->catalog, record)};
+        DT_TRY(dt_fetch_member(d, &p->scratch, &want));
     }
     return DT_OK;
 }
@@ -45,10 +46,11 @@ static dt_status run_pass(pass *p, up_to what, double seconds, double *out) {
         uint64_t at =
             dt_sampler_index(&p->d->sampler, (uint64_t)i / n_split, (uint64_t)i % n_split);
         uint32_t sample = p->d->splits.sample[DT_SPLIT_TRAIN][at];
-        dt_status one = what == UP_TO_READ
-                            ? read_sample(p, sample)
-                            : dt_sample_fill(p->d, &p->scratch, sample, 0, what == UP_TO_AUGMENT,
-                                             p->field, NULL, 0);
+        dt_sample_place to = {
+            .sample = sample, .augment = what == UP_TO_AUGMENT, .field = p->field};
+        dt_bad_sample bad;
+        dt_status one = what == UP_TO_READ ? read_sample(p, sample)
+                                           : dt_sample_fill(p->d, &p->scratch, &to, &bad);
         if (one != DT_OK && one != DT_E_DATA) return one;
         if (one != DT_OK) st = one;
         done++;

@@ -2,7 +2,7 @@
 #ifndef DT_DATA_STAGE_TIMES_H
 #define DT_DATA_STAGE_TIMES_H
 
-#include "train/batch_source.h"
+#include "batch/batch_source.h"
 
 // How long one thread takes for a sample of the training split up to and including a stage: reading its
 // members, decoding them, augmenting them. Runs for about `seconds` a stage, in training order. Records

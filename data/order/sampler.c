@@ -85,7 +85,9 @@ static uint64_t block_seed(const dt_sampler *s) {
     return mix64(s->seed ^ 0x626c6f636bu);
 }
 
-uint64_t dt_sampler_in_blocks(const dt_sampler *s, uint64_t epoch, uint64_t i) {
+// What lies at position i before its window is shuffled: the positions of a window, from its first
+// on, hold its samples, as blocks of stored neighbours.
+static uint64_t in_blocks(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     const uint64_t block = DT_SHUFFLE_BLOCK_SAMPLES;
     uint64_t n_blocks = (s->n + block - 1) / block, rest = s->n - (n_blocks - 1) * block;
     uint64_t at_last = dt_perm_invert(block_seed(s), epoch, n_blocks, n_blocks - 1);
@@ -105,11 +107,11 @@ uint64_t dt_sampler_in_blocks(const dt_sampler *s, uint64_t epoch, uint64_t i) {
 }
 
 static uint64_t block_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
-    const uint64_t window = DT_SHUFFLE_WINDOW;
+    const uint64_t window = DT_SHUFFLE_BLOCK_SAMPLES * DT_SHUFFLE_WINDOW_BLOCKS;
     uint64_t w = i / window, base = w * window;
     uint64_t n_window = s->n - base < window ? s->n - base : window;
     i = base + dt_perm_apply(mix64(block_seed(s) + w), epoch, n_window, i - base);
-    return dt_sampler_in_blocks(s, epoch, i);
+    return in_blocks(s, epoch, i);
 }
 
 static uint64_t place_of(const dt_sampler *s, uint64_t epoch, uint64_t i) {

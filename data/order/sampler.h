@@ -26,9 +26,4 @@ typedef struct dt_sampler {
 // 0 <= i < n. Without weights a bijection of 0..n-1 for each epoch. O(1); with weights O(log n).
 uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i);
 
-// data.shuffle: block: what lies at position i before its window is shuffled. The positions of a window, from
-// w * DT_SHUFFLE_WINDOW on, hold the samples of that window, as runs of stored neighbours.
-enum { DT_SHUFFLE_WINDOW = DT_SHUFFLE_BLOCK_SAMPLES * DT_SHUFFLE_WINDOW_BLOCKS };
-uint64_t dt_sampler_in_blocks(const dt_sampler *s, uint64_t epoch, uint64_t i);
-
 #endif

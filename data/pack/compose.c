@@ -1,12 +1,9 @@
-// compose.c: reading items, applying the transform, and laying records out.
+// compose.c: reads items, applies the transform, and lays records out in a chunk.
 //
-// A record's members are written in the order of their extensions: the item's own, `json` with its
-// metadata if there is any, `cls` with the number of its class. There are two ways to come by the item's
-// bytes. If the transform keeps them, all are wanted, and the item is a raw file, it is read straight to its place in the
-// chunk, hashed there and never copied. Otherwise the members are read into scratch, transformed, and
-// copied. Both write the same bytes for the same record.
+// A record's members are in the order of their extensions: the item's own, `json` with its metadata if there is
+// any, `cls` with the number of its class. A raw file is read straight to its place in the chunk, and is copied
+// only if the transform changes it.
 #include "compose.h"
-#include "journal.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -16,32 +13,86 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MEMBERS = DT_ROW_MAX_MEMBERS, HEAD_BYTES = 1 << 20 };
+enum {
+    MAX_MEMBERS = DT_TRANSFORM_MAX_MEMBERS + 2,
+    HEAD_BYTES = 1 << 20,
+    BLOCK_BYTES = 2 << 20,
+    ALIGN = 64 // the kernel copies to such places several times as fast as to others
+};
 
-// A member about to be written. data NULL: the item's file, to be read in place.
-typedef struct part {
-    const char *ext;
-    const uint8_t *data;
-    uint64_t size;
-} part;
+typedef struct dt_chunk_block {
+    struct dt_chunk_block *next;
+    size_t n, cap; // bytes, with this header
+} dt_chunk_block;
 
 struct dt_composer {
     const dt_compose *c;
     dt_chunk *out;
     dt_transform_scratch *scratch;
     dt_where_scratch *where;
-    dt_buffer member[DT_TRANSFORM_MAX_MEMBERS]; // of sets, and of raw files that are transformed
-    dt_buffer name, json_of_set;
+    dt_buffer member[DT_TRANSFORM_MAX_MEMBERS]; // of a record of a dataset
+    dt_buffer json_of_set;
     dt_json json;
     char cls[DT_INT_CHARS];
     // of the item at hand
     const dt_raw_item *item;
     dt_transform_item in;
     uint64_t source_hash;
-    bool in_place;
-    int gap_member; // of the row, or -1
-    dt_row row;
+    const uint8_t *own; // its bytes, if they are in the chunk already
+    bool is_large;      // only its head is in memory
 };
+
+// ---- memory -------------------------------------------------------------------------------------------
+static void free_blocks(dt_chunk_block *b) {
+    for (dt_chunk_block *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+}
+
+void dt_chunk_fini(dt_chunk *c) {
+    free_blocks(c->blocks);
+    free_blocks(c->spare);
+    *c = (dt_chunk){0};
+}
+
+static void reset(dt_chunk *c) {
+    for (dt_chunk_block *b = c->blocks, *next; b; b = next) {
+        next = b->next;
+        b->next = b->cap == BLOCK_BYTES ? c->spare : NULL;
+        if (b->cap == BLOCK_BYTES)
+            c->spare = b;
+        else
+            free(b);
+    }
+    c->blocks = NULL;
+    c->first = NULL;
+    c->last = &c->first;
+}
+
+static dt_chunk_block *new_block(dt_chunk *c, size_t need) {
+    dt_chunk_block *b = c->spare;
+    size_t cap = need > BLOCK_BYTES ? need : BLOCK_BYTES;
+    if (b && need <= BLOCK_BYTES)
+        c->spare = b->next;
+    else
+        b = aligned_alloc(ALIGN, cap);
+    if (b) *b = (dt_chunk_block){.next = c->blocks, .n = ALIGN, .cap = cap};
+    if (b) c->blocks = b;
+    return b;
+}
+
+static dt_status take(dt_composer *w, uint64_t n_bytes, void *out) {
+    size_t need = (size_t)(n_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    dt_chunk_block *b = w->out->blocks;
+    if (!b || b->cap - b->n < need) b = new_block(w->out, need + ALIGN);
+    if (!b)
+        return dt_fail(DT_E_INTERNAL, "no memory for its %llu bytes", (unsigned long long)n_bytes);
+    void *p = (uint8_t *)b + b->n;
+    memcpy(out, &p, sizeof p);
+    b->n += need;
+    return DT_OK;
+}
 
 dt_composer *dt_composer_create(const dt_compose *c) {
     dt_composer *w = dt_xcalloc(1, sizeof *w);
@@ -57,7 +108,6 @@ void dt_composer_destroy(dt_composer *w) {
     dt_transform_scratch_destroy(w->scratch);
     dt_where_scratch_destroy(w->where);
     for (int i = 0; i < DT_TRANSFORM_MAX_MEMBERS; i++) dt_buffer_fini(&w->member[i]);
-    dt_buffer_fini(&w->name);
     dt_buffer_fini(&w->json_of_set);
     dt_json_fini(&w->json);
     free(w);
@@ -65,12 +115,9 @@ void dt_composer_destroy(dt_composer *w) {
 
 // ---- metadata -----------------------------------------------------------------------------------------
 static void put_columns(dt_composer *w, const dt_transform_record *r) {
-    for (int i = 0; r && i < r->n_columns; i++) {
+    for (int i = 0; i < r->n_columns; i++) {
         const dt_transform_column *x = &r->column[i];
-        if (x->in_json && x->text)
-            dt_json_string(&w->json, x->name, x->text);
-        else if (x->in_json)
-            dt_json_real(&w->json, x->name, x->number);
+        if (x->in_json) dt_json_real(&w->json, x->name, x->number);
     }
 }
 
@@ -84,7 +131,7 @@ static void make_json(dt_composer *w, const dt_transform_record *r) {
     dt_json_end_object(&w->json);
 }
 
-// The set's own metadata, with ours put over it.
+// The metadata that the record has already, with ours put over it.
 static dt_status merge_json(dt_composer *w) {
     json_error_t error;
     json_t *own = json_loadb((char *)w->json_of_set.data, w->json_of_set.n_bytes, 0, &error);
@@ -104,105 +151,88 @@ static dt_status merge_json(dt_composer *w) {
     return st;
 }
 
-// *data NULL: the record has no metadata, and so no json member.
-static dt_status find_json(dt_composer *w, const dt_transform_record *r, part *out) {
+// size 0: the record has no metadata, and so no json member.
+static dt_status find_json(dt_composer *w, const dt_transform_record *r, dt_chunk_member *out) {
     make_json(w, r);
     bool any = w->json.n_bytes > 2; // more than {}
-    *out = (part){"json", any ? (const uint8_t *)w->json.data : NULL, w->json.n_bytes};
+    *out = (dt_chunk_member){
+        .ext = "json", .data = (const uint8_t *)w->json.data, .size = any ? w->json.n_bytes : 0};
     if (w->c->raw->kind != DT_RAW_SET || w->json_of_set.n_bytes == 0) return DT_OK;
     if (any) DT_TRY(merge_json(w));
-    *out = (part){"json", w->json_of_set.data, w->json_of_set.n_bytes};
+    out->data = w->json_of_set.data;
+    out->size = w->json_of_set.n_bytes;
     return DT_OK;
 }
 
 // ---- writing a record ---------------------------------------------------------------------------------
-static void insert(part *parts, int *n, part p) {
-    int at = (*n)++;
-    for (; at > 0 && strcmp(parts[at - 1].ext, p.ext) > 0; at--) parts[at] = parts[at - 1];
-    parts[at] = p;
+typedef struct member_list {
+    dt_chunk_member m[MAX_MEMBERS];
+    int n;
+    uint64_t n_bytes;
+} member_list;
+
+static void insert(member_list *l, dt_chunk_member m) {
+    int at = l->n++;
+    for (; at > 0 && strcmp(l->m[at - 1].ext, m.ext) > 0; at--) l->m[at] = l->m[at - 1];
+    l->m[at] = m;
+    l->n_bytes += m.size;
 }
 
-static const char *full_name(dt_composer *w, const char *suffix, const char *ext, size_t *n) {
-    w->name.n_bytes = 0;
-    dt_buffer_append(&w->name, w->item->key, strlen(w->item->key));
-    dt_buffer_append(&w->name, suffix, strlen(suffix));
-    dt_buffer_append(&w->name, ".", 1);
-    dt_buffer_append(&w->name, ext, strlen(ext) + 1);
-    *n = w->name.n_bytes - 1;
-    return (const char *)w->name.data;
-}
-
-static dt_status write_part(dt_composer *w, const part *p, const char *suffix, bool gap,
-                            dt_row_member *out) {
-    size_t n_name;
-    const char *name = full_name(w, suffix, p->ext, &n_name);
-    uint8_t *place = NULL;
-    *out = (dt_row_member){.ext = p->ext, .size = p->size};
-    DT_TRY(w->c->plan->format->add(w->out, name, n_name, p->size, !gap, &out->offset, &place));
-    if (gap) return DT_OK;
-    if (p->data)
-        memcpy(place, p->data, (size_t)p->size);
-    else
-        DT_TRY(dt_raw_read(w->c->raw, w->item, 0, place, (size_t)p->size));
-    out->hash = dt_hash64(place, (size_t)p->size);
-    if (!p->data) { // what the transform looks at
-        w->in.member[0].bytes = (dt_span){place, (size_t)p->size};
-        w->source_hash = out->hash;
-    }
-    return DT_OK;
-}
-
-// Parts in order into the chunk, their places into the row. gap: the part without data is not read.
-static dt_status write_parts(dt_composer *w, const part *parts, int n, const char *suffix,
-                             bool gap) {
-    size_t most = 0, n_key = strlen(w->item->key) + strlen(suffix);
-    for (int i = 0; i < n; i++)
-        most += w->c->plan->format->most(n_key + strlen(parts[i].ext) + 1,
-                                         parts[i].data || !gap ? parts[i].size : 0);
-    DT_TRY(dt_chunk_reserve(w->out, most));
-    w->row.n_members = n;
-    for (int i = 0; i < n; i++)
-        DT_TRY(write_part(w, &parts[i], suffix, gap && !parts[i].data, &w->row.member[i]));
-    return DT_OK;
-}
-
-static dt_status put_row(dt_composer *w, const dt_transform_record *r) {
-    w->row.item = (uint64_t)(w->item - w->c->raw->items);
-    w->row.source_hash = w->source_hash;
-    w->row.suffix = r->suffix;
-    w->row.n_columns = r->n_columns;
-    memcpy(w->row.column, r->column, (size_t)r->n_columns * sizeof *r->column);
-    return dt_row_put(w->out, &w->row, w->gap_member);
-}
-
-// json and cls, as they go with every record of the item.
-static dt_status add_metadata(dt_composer *w, const dt_transform_record *r, part *parts, int *n) {
-    part json;
+static dt_status list_members(dt_composer *w, const dt_transform_record *r, member_list *l) {
+    l->n = 0;
+    l->n_bytes = 0;
+    for (int i = 0; i < r->n_members; i++)
+        insert(l, (dt_chunk_member){.ext = r->member[i].ext,
+                                    .data = w->is_large ? NULL : r->member[i].bytes.data,
+                                    .size = r->member[i].size});
+    dt_chunk_member json;
     DT_TRY(find_json(w, r, &json));
-    if (json.data) insert(parts, n, json);
+    if (json.size > 0) insert(l, json);
     if (w->item->label >= 0) {
         const char *text = dt_int_text(w->cls, w->item->label);
-        insert(parts, n, (part){"cls", (const uint8_t *)text, strlen(text)});
+        insert(l, (dt_chunk_member){
+                      .ext = "cls", .data = (const uint8_t *)text, .size = strlen(text)});
     }
+    return DT_OK;
+}
+
+// Its bytes into the chunk, where they are not there yet.
+static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
+    uint8_t *copy;
+    if (!m->data) return DT_OK;
+    if (m->data == w->own) {
+        m->hash = w->source_hash;
+        return DT_OK;
+    }
+    DT_TRY(take(w, m->size, &copy));
+    memcpy(copy, m->data, (size_t)m->size);
+    m->data = copy;
+    m->hash = dt_hash64(copy, (size_t)m->size);
     return DT_OK;
 }
 
 static dt_status emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
-    part parts[MAX_MEMBERS];
-    int n = 0;
-    if (w->in_place) return put_row(w, r);
-    for (int i = 0; i < r->n_members; i++)
-        insert(parts, &n,
-               (part){r->member[i].ext, r->member[i].bytes.data, r->member[i].bytes.n_bytes});
-    DT_TRY(add_metadata(w, r, parts, &n));
+    member_list l;
+    dt_chunk_record *out;
     bool keep = true;
-    uint64_t n_bytes = 0;
-    for (int i = 0; i < n; i++) n_bytes += parts[i].size;
-    if (w->where) DT_TRY(dt_where_keeps(w->where, w->item, r, n_bytes, &keep));
+    DT_TRY(list_members(w, r, &l));
+    if (w->c->where) DT_TRY(dt_where_keeps(w->where, w->item, r, l.n_bytes, &keep));
     if (!keep) return DT_OK;
-    DT_TRY(write_parts(w, parts, n, r->suffix, false));
-    return put_row(w, r);
+    for (int i = 0; i < l.n; i++) DT_TRY(keep_member(w, &l.m[i]));
+    size_t members = (size_t)l.n * sizeof *l.m, n_suffix = strlen(r->suffix) + 1;
+    size_t columns = (size_t)r->n_columns * sizeof *r->column;
+    DT_TRY(take(w, sizeof *out + members + columns + n_suffix, &out));
+    *out = (dt_chunk_record){.item = (uint32_t)(w->item - w->c->raw->items),
+                             .source_hash = w->source_hash,
+                             .n_members = l.n,
+                             .n_columns = r->n_columns};
+    out->member = memcpy(out + 1, l.m, members);
+    out->column = memcpy((uint8_t *)(out + 1) + members, r->column, columns);
+    out->suffix = memcpy((uint8_t *)(out + 1) + members + columns, r->suffix, n_suffix);
+    *w->out->last = out;
+    w->out->last = &out->next;
+    return DT_OK;
 }
 
 // ---- reading an item ----------------------------------------------------------------------------------
@@ -228,15 +258,16 @@ static dt_status read_set_item(dt_composer *w) {
     return DT_OK;
 }
 
+// Straight to its place in the chunk. Of a very large file only the head is looked at.
 static dt_status read_raw_item(dt_composer *w) {
-    uint8_t *p = dt_buffer_reserve(&w->member[0], (size_t)w->item->size + 1);
-    if (!p)
-        return dt_fail(DT_E_INTERNAL, "no memory for its %llu bytes",
-                       (unsigned long long)w->item->size);
-    DT_TRY(dt_raw_read(w->c->raw, w->item, 0, p, (size_t)w->item->size));
+    size_t n = (size_t)w->item->size;
+    uint8_t *p;
+    if (w->is_large && n > HEAD_BYTES) n = HEAD_BYTES;
+    DT_TRY(take(w, n + 1, &p));
+    DT_TRY(dt_raw_read(w->c->raw, w->item, 0, p, n));
+    w->own = p;
     w->in.n_members = 1;
-    w->in.member[0] =
-        (dt_transform_member){w->item->ext, {p, (size_t)w->item->size}, w->item->size};
+    w->in.member[0] = (dt_transform_member){w->item->ext, {p, n}, w->item->size};
     return DT_OK;
 }
 
@@ -253,53 +284,17 @@ static uint64_t hash_members(const dt_transform_item *in, bool is_set) {
     return sum;
 }
 
-static void begin_item(dt_composer *w, size_t i) {
+static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
+    bool is_set = w->c->raw->kind == DT_RAW_SET;
     w->item = &w->c->raw->items[i];
     w->in.name = w->item->name;
     w->in.key = w->item->key;
     w->in.n_members = 0;
-    w->in_place = false;
-    w->gap_member = -1;
-}
-
-static dt_status read_item(dt_composer *w) {
-    bool is_set = w->c->raw->kind == DT_RAW_SET;
+    w->own = NULL;
+    w->is_large = is_large;
     DT_TRY(is_set ? read_set_item(w) : read_raw_item(w));
-    w->source_hash = hash_members(&w->in, is_set);
+    w->source_hash = is_large ? 0 : hash_members(&w->in, is_set);
     return DT_OK;
-}
-
-// The file goes straight to its place; of a very large one only the beginning is looked at.
-static dt_status compose_in_place(dt_composer *w, bool gap) {
-    part parts[MAX_MEMBERS];
-    int n = 0;
-    w->in.n_members = 1;
-    w->in.member[0] = (dt_transform_member){.ext = w->item->ext, .size = w->item->size};
-    if (gap) {
-        uint8_t *p = dt_buffer_reserve(&w->member[0], HEAD_BYTES + 1);
-        if (!p) return dt_fail(DT_E_INTERNAL, "out of memory");
-        size_t n_head = w->item->size < HEAD_BYTES ? (size_t)w->item->size : HEAD_BYTES;
-        DT_TRY(dt_raw_read(w->c->raw, w->item, 0, p, n_head));
-        w->in.member[0].bytes = (dt_span){p, n_head};
-        w->out->gap_item = (size_t)(w->item - w->c->raw->items);
-        w->source_hash = 0; // comes with the gap
-    }
-    insert(parts, &n, (part){w->item->ext, NULL, w->item->size});
-    DT_TRY(add_metadata(w, NULL, parts, &n));
-    DT_TRY(write_parts(w, parts, n, "", gap));
-    w->in_place = true;
-    for (int i = 0; i < n && gap; i++)
-        if (!parts[i].data) w->gap_member = i;
-    return dt_transform_apply(w->c->transform, w->scratch, &w->in, emit, w);
-}
-
-static dt_status compose_item(dt_composer *w, size_t i, bool gap) {
-    begin_item(w, i);
-    bool is_raw = w->c->raw->kind != DT_RAW_SET;
-    if (is_raw && !w->where && dt_transform_keeps_bytes(w->c->transform))
-        return compose_in_place(w, gap);
-    DT_TRY(read_item(w));
-    return dt_transform_apply(w->c->transform, w->scratch, &w->in, emit, w);
 }
 
 // Messages of reading name the file already; others do not.
@@ -312,21 +307,23 @@ static dt_status name_item(const dt_composer *w, dt_status st) {
 
 dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
     const dt_plan_chunk *p = &w->c->plan->chunks[index];
-    dt_chunk_reset(out, p->guess);
     w->out = out;
-    out->index = index;
+    reset(out);
     for (size_t i = p->first; i < p->first + p->n; i++) {
         if (w->c->drop && w->c->drop[i]) continue;
-        dt_status st = compose_item(w, i, p->has_gap);
+        dt_status st = read_item(w, i, p->is_large);
+        if (st == DT_OK) st = dt_transform_apply(w->c->transform, w->scratch, &w->in, emit, w);
         if (st != DT_OK) return name_item(w, st);
     }
     return DT_OK;
 }
 
 dt_status dt_compose_hash(dt_composer *w, size_t item, uint64_t *out) {
-    begin_item(w, item);
-    dt_status st = read_item(w);
-    if (st != DT_OK) return name_item(w, st);
+    dt_chunk scratch = {0};
+    w->out = &scratch;
+    dt_status st = read_item(w, item, false);
+    if (st != DT_OK) name_item(w, st);
     *out = w->source_hash;
-    return DT_OK;
+    dt_chunk_fini(&scratch);
+    return st;
 }

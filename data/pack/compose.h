@@ -1,4 +1,4 @@
-// compose.h: items of the list into the records of a chunk.
+// compose.h: source items into the records of a chunk, in memory, by one thread.
 #ifndef DT_DATA_COMPOSE_H
 #define DT_DATA_COMPOSE_H
 
@@ -7,7 +7,30 @@
 #include "transform.h"
 #include "where.h"
 
-// What does not change while a set is built; shared by all threads.
+typedef struct dt_chunk_member {
+    const char *ext;
+    const uint8_t *data; // NULL: the item's file itself, which is too large to be read as a whole
+    uint64_t size, hash; // without data the hash is not known yet
+} dt_chunk_member;
+
+typedef struct dt_chunk_record {
+    struct dt_chunk_record *next;
+    uint32_t item;        // of the list
+    uint64_t source_hash; // of the item before any transform; as `hash`
+    const char *suffix;
+    int n_members, n_columns;
+    dt_chunk_member *member;
+    dt_transform_column *column;
+} dt_chunk_record;
+
+// Records of consecutive items, with everything that they point to. The memory is reused by the next chunk.
+typedef struct dt_chunk {
+    struct dt_chunk_block *blocks, *spare;
+    dt_chunk_record *first, **last;
+} dt_chunk;
+void dt_chunk_fini(dt_chunk *c);
+
+// What does not change while a dataset is packed; shared by all threads.
 typedef struct dt_compose {
     const dt_raw *raw;
     dt_set *set; // DT_RAW_SET: whose records the list holds
@@ -21,7 +44,7 @@ typedef struct dt_composer dt_composer; // a thread's scratch
 dt_composer *dt_composer_create(const dt_compose *c);
 void dt_composer_destroy(dt_composer *w);
 
-// Reads the items of chunk `index` of the plan and fills `out`. DT_E_DATA names the item.
+// Reads the items of chunk `index` of the plan and replaces `out`. DT_E_DATA names the item.
 dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out);
 // XXH3 over an item's members as they are in the source (of a raw file: of its bytes), for duplicates.
 dt_status dt_compose_hash(dt_composer *w, size_t item, uint64_t *out);

@@ -1,30 +1,26 @@
-// pack.c: `dtrain pack`: files -> one set that is read fast, checked by hash, and complete.
+// pack.c: `dtrain pack`: files -> one dataset that is read fast, checked by hash, and complete.
 //
-//   list (raw.c)      what there is, named, with its metadata: the same list on every rank
-//   plan (pack_plan.c)     which record in which file, and chunks of work: a function of list and options
-//   build (pack_build.c)   chunks into files, by threads; shard s by rank s mod N, or, for a set of one file,
-//                     runs of chunks by rank, which are then copied behind one another
-//   rows (gather.c)   into the catalog, in order, from the journals: beside the build where one process does it
-//   finish (finish.c) ends of files, duplicates, indexes, database: by rank 0
-//   publish (work.c)  everything to its place
+//   list (raw.c)           what there is, named, with its metadata: the same list on every rank
+//   plan (pack_plan.c)     which record goes to which file, and chunks of work: a function of list and options
+//   build (pack_build.c)   chunks into files, by threads; shard s by rank s mod N
+//   finish (finish.c)      rows of all shards, duplicates, indexes, database: by rank 0
+//   publish (work.c)       everything to its place
 //
-// The bytes are a function of source and options. A chunk is composed of its own items only, with nothing
-// of its place in it but page numbers, which are moved; shards and the order of everything come from the
-// plan; so threads, ranks, kills and resumes leave no trace. There is no time and no name of a machine in
-// any file.
+// The bytes are a function of source and options. A chunk is composed of its own items only, and files are
+// written in the order of the plan; so threads, ranks, kills and resumes leave no trace. There is no time and no
+// name of a machine in any file.
 //
-// Until it is published a set lives in OUT.partial. A kill leaves what was written there, with journals of
-// it; the same command checks it by hash and goes on. An output that exists is left alone: if it was made
-// of just these files in just this way, the work is done already and that is success; otherwise it is an
-// error, unless overwriting was asked for, and then the old set stays until the new one is whole.
+// Until it is published a dataset lives in OUT.partial. After a kill the same command keeps the shards that are
+// whole there and makes the others. An output that exists is left alone: if it was made of just these files in
+// just this way, the work is done already and that is success; otherwise it is an error, unless overwriting was
+// asked for, and then the old dataset stays until the new one is whole.
 #include "duplicates.h"
 #include "finish.h"
-#include "neighbour.h"
 #include "pack_build.h"
 #include "pack_source.h"
-#include "progress.h"
-#include "work.h"
+#include "shard_rows.h"
 
+#include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
 
 #include "base/arena.h"
@@ -56,12 +52,6 @@ typedef struct packing {
     uint64_t fingerprint;
     dt_work work;
     dt_progress progress;
-    // files that this rank builds
-    dt_build_file *files;
-    size_t n_files;
-    char **journals; // rank 0: paths of all, in order
-    size_t n_journals;
-    dt_gather *rows; // rank 0
     double begin_s;
 } packing;
 
@@ -225,16 +215,28 @@ static dt_status say_other(const packing *p) {
         p->plan.out, p->o->source);
 }
 
-// A catalog that nobody can read may be of any set of the names that come to it. Beside data of ours it is ours.
-static dt_status check_neighbours(const packing *p, bool any) {
-    bool unreadable = false;
-    DT_TRY(dt_neighbour_check(&p->plan, NULL, 0, &unreadable));
-    if (unreadable && !any && !p->o->overwrite)
-        return dt_fail(DT_E_USAGE,
-                       "%s: cannot be read, so it may be the catalog of another set: remove it or "
-                       "pack with --overwrite",
-                       p->plan.catalog);
-    return DT_OK;
+// a.tar and a-%03d.tar come to one catalog: it belongs to the dataset whose data is there, also under --overwrite.
+static dt_status check_catalog(const packing *p, bool any) {
+    const char *path = p->plan.catalog;
+    char **names;
+    size_t n, n_there;
+    if (p->plan.format->one_file || !dt_io_exists(path)) return DT_OK;
+    if (dt_catalog_db_list_data(path, &names, &n, &n_there) != DT_OK) {
+        if (!any && !p->o->overwrite)
+            return dt_fail(DT_E_USAGE, "%s: cannot be read: remove it or pack with --overwrite",
+                           path);
+        dt_error_clear();
+        return DT_OK;
+    }
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < n_there && st == DT_OK; i++)
+        if (!dt_plan_belongs(&p->plan, names[i]))
+            st = dt_fail(DT_E_USAGE,
+                         "%s is the catalog of another dataset, to which %s belongs: choose "
+                         "another OUT, or remove that dataset first",
+                         path, names[i]);
+    dt_io_free_list(names, n);
+    return st;
 }
 
 // Rank 0. *go: there is work to do, and the folder for it is ours.
@@ -245,7 +247,7 @@ static dt_status claim(packing *p, bool *go) {
     bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
     if (!has_work) {                               // nothing is touched
         if (is_done(p, any, same)) return say_same(p);
-        DT_TRY(check_neighbours(p, any));
+        DT_TRY(check_catalog(p, any));
         if (any && !p->o->overwrite) return say_other(p);
     }
     DT_TRY(dt_work_open(&p->work, &p->plan));
@@ -259,7 +261,7 @@ static dt_status claim(packing *p, bool *go) {
         DT_TRY(dt_work_remove(&p->work));
         return say_same(p);
     }
-    dt_status st = any && !p->o->overwrite ? say_other(p) : check_neighbours(p, any);
+    dt_status st = any && !p->o->overwrite ? say_other(p) : check_catalog(p, any);
     if (st != DT_OK && has_work) dt_work_close(&p->work); // what is refused removes nothing
     DT_TRY(st);
     char *text = made_from(p);
@@ -290,62 +292,6 @@ static dt_status attach(packing *p) {
     free(text);
     free(path);
     return st;
-}
-
-// ---- files of this rank ---------------------------------------------------------------------------------
-static void add_file(packing *p, size_t shard, size_t first, size_t n, bool is_part) {
-    dt_build_file *f = &p->files[p->n_files++];
-    uint64_t size = 0;
-    for (size_t i = first; i < first + n; i++) size += p->plan.chunks[i].size;
-    *f = (dt_build_file){.first_chunk = first, .n_chunks = n, .allocate = size};
-    if (is_part) {
-        f->path = dt_xprintf("%s/part-%zu-%zu", p->plan.partial, first, n);
-        f->rows_path = dt_xprintf("%s/part-%zu-%zu.rows", p->plan.partial, first, n);
-        return;
-    }
-    f->path = dt_xprintf("%s/%s", p->work.set, p->plan.name[shard]);
-    // of other ranks' counts the first part has another length: not the same file
-    f->rows_path = p->plan.format->one_file ? dt_xprintf("%s/rows-0-%zu", p->plan.partial, n)
-                                            : dt_xprintf("%s/rows-%zu", p->plan.partial, shard);
-    f->base = p->plan.format->head_bytes;
-    f->allocate += f->base;
-}
-
-static size_t first_of_part(const packing *p, int rank) {
-    return p->plan.n_chunks * (size_t)rank / (size_t)p->world_size;
-}
-
-static void choose_files(packing *p) {
-    p->files = dt_xcalloc(p->plan.n_shards + 1, sizeof *p->files);
-    if (p->plan.format->one_file) {
-        size_t first = first_of_part(p, p->rank), end = first_of_part(p, p->rank + 1);
-        add_file(p, 0, first, end - first, p->rank > 0);
-        return;
-    }
-    for (size_t s = (size_t)p->rank; s < p->plan.n_shards; s += (size_t)p->world_size)
-        add_file(p, s, p->plan.chunk_at[s], p->plan.chunk_at[s + 1] - p->plan.chunk_at[s], false);
-}
-
-static dt_status resume(packing *p) {
-    uint64_t n_checked = 0;
-    size_t n_kept = 0;
-    for (size_t i = 0; i < p->n_files; i++) {
-        dt_build_file *f = &p->files[i];
-        DT_TRY(dt_build_resume(f, &n_checked));
-        for (size_t k = f->first_chunk; k < f->first_chunk + f->n_kept; k++) {
-            const dt_plan_chunk *c = &p->plan.chunks[k];
-            n_kept += c->n;
-            for (size_t m = c->first; m < c->first + c->n; m++)
-                p->progress.kept_bytes += p->raw.items[m].size;
-        }
-    }
-    p->progress.kept = n_kept;
-    atomic_store(&p->progress.done.n_items, n_kept);
-    atomic_store(&p->progress.done.n_bytes, p->progress.kept_bytes);
-    if (n_kept)
-        dt_info("%s: going on: %zu records, %.1f MB, are there and were checked", p->plan.out,
-                n_kept, (double)n_checked / 1e6);
-    return DT_OK;
 }
 
 // ---- duplicates -----------------------------------------------------------------------------------------
@@ -393,61 +339,7 @@ static dt_status drop_duplicates(packing *p) {
     return st;
 }
 
-// ---- finishing ------------------------------------------------------------------------------------------
-// A set of one file: each rank's part to its place behind the others. `journals` and the rest for rank 0.
-static dt_status join_parts(packing *p) {
-    uint64_t base = 0;
-    dt_status st = DT_OK;
-    char *data = dt_xprintf("%s/%s", p->work.set, p->plan.name[0]);
-    for (int r = 0; r < p->rank && st == DT_OK; r++) {
-        size_t first = first_of_part(p, r), n = first_of_part(p, r + 1) - first;
-        char *rows = r == 0 ? dt_xprintf("%s/rows-0-%zu", p->plan.partial, n)
-                            : dt_xprintf("%s/part-%zu-%zu.rows", p->plan.partial, first, n);
-        uint64_t end = 0;
-        st = dt_finish_end_of(rows, &end);
-        base += r == 0 && end == 0 ? p->plan.format->head_bytes : end;
-        free(rows);
-    }
-    char *moved = dt_xprintf("%s/moved-%d.rows", p->plan.partial, p->rank);
-    if (st == DT_OK && p->rank > 0)
-        st = dt_finish_move_part(&p->plan, &p->files[0], data, base, moved);
-    free(moved);
-    free(data);
-    return st;
-}
-
-typedef struct ending {
-    packing *p;
-    atomic_size_t next;
-    atomic_int status;
-    atomic_flag said;
-    char message[2048];
-} ending;
-
-static void end_files(void *arg, int worker) {
-    ending *e = arg;
-    packing *p = e->p;
-    for (size_t i;
-         atomic_load(&e->status) == DT_OK && (i = atomic_fetch_add(&e->next, 1)) < p->n_files;) {
-        dt_status st = dt_finish_shard(&p->plan, &p->files[i]);
-        if (st == DT_OK || atomic_flag_test_and_set(&e->said)) continue;
-        snprintf(e->message, sizeof e->message, "%s", dt_error_message());
-        atomic_store(&e->status, st);
-    }
-}
-
-// Shards are ended by those who built them, several at once: each waits for the disk.
-static dt_status end_shards(packing *p) {
-    ending e = {.p = p, .said = ATOMIC_FLAG_INIT};
-    dt_team *team = NULL;
-    if (p->n_files == 0) return DT_OK;
-    DT_TRY(dt_team_create(&team, p->n_files < 4 ? (int)p->n_files : 4, "dt-pack-end"));
-    dt_team_run(team, end_files, &e);
-    dt_team_destroy(team);
-    dt_status st = (dt_status)atomic_load(&e.status);
-    return st == DT_OK ? DT_OK : dt_fail(st, "%s", e.message);
-}
-
+// ---- the whole ------------------------------------------------------------------------------------------
 static void say_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
     char classes[48] = "", ignored[160] = "", unread[64] = "";
@@ -483,69 +375,53 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
                          : "there is no column left to name them in");
 }
 
-static dt_status finish(packing *p, dt_finish_counts *counts) {
-    dt_status st = dt_gather_end(p->rows);
-    const dt_gathered *g = dt_gather_result(p->rows);
-    if (st == DT_OK && p->plan.format->one_file)
-        st = dt_finish_parts(&p->plan, p->files[0].path, g);
-    if (st == DT_OK) st = dt_finish_catalog(&p->work, &p->compose, p->o, g, p->fingerprint, counts);
-    if (st == DT_OK) st = dt_work_publish(&p->work);
-    if (st == DT_OK) st = dt_work_remove(&p->work);
-    return st;
-}
-
-// ---- rows -----------------------------------------------------------------------------------------------
-// Rank 0: all journals, in order. A rank that is alone has a thread that follows them while they grow.
-static dt_status gather_rows(packing *p) {
-    bool one_file = p->plan.format->one_file;
-    size_t n = p->n_journals = one_file ? (size_t)p->world_size : p->plan.n_shards;
-    dt_gather_journal *list = dt_xcalloc(n + 1, sizeof *list);
-    p->journals = dt_xcalloc(n + 1, sizeof *p->journals);
-    for (size_t i = 0; i < n; i++) {
-        size_t first = one_file ? first_of_part(p, (int)i) : p->plan.chunk_at[i];
-        size_t end = one_file ? first_of_part(p, (int)i + 1) : p->plan.chunk_at[i + 1];
-        p->journals[i] = !one_file ? dt_xprintf("%s/rows-%zu", p->plan.partial, i)
-                         : i == 0  ? dt_xstrdup(p->files[0].rows_path)
-                                   : dt_xprintf("%s/moved-%zu.rows", p->plan.partial, i);
-        list[i] = (dt_gather_journal){
-            .path = p->journals[i], .n_frames = end - first, .shard = one_file ? 0 : (uint32_t)i};
+// The shards of this rank that are not whole yet. Every LMDB is one shard, so rank 0 makes it.
+static size_t *list_shards(packing *p, size_t *n) {
+    const dt_plan *plan = &p->plan;
+    size_t *shards = dt_xcalloc(plan->n_shards + 1, sizeof *shards), n_kept = 0;
+    *n = 0;
+    for (size_t s = (size_t)p->rank; s < plan->n_shards; s += (size_t)p->world_size) {
+        if (!dt_shard_rows_are_there(&p->compose, &p->work, s, p->fingerprint)) {
+            shards[(*n)++] = s;
+            continue;
+        }
+        n_kept++;
+        for (size_t c = plan->chunk_at[s]; c < plan->chunk_at[s + 1]; c++) {
+            const dt_plan_chunk *k = &plan->chunks[c];
+            p->progress.kept += k->n;
+            for (size_t i = k->first; i < k->first + k->n; i++)
+                p->progress.kept_bytes += p->raw.items[i].size;
+        }
     }
-    dt_status st =
-        dt_gather_create(&p->rows, &p->compose, p->work.set, list, n, p->world_size == 1);
-    for (size_t i = 0; i < p->n_files && p->world_size == 1 && st == DT_OK; i++)
-        dt_gather_note(p->rows, i, p->files[i].rows_bytes);
-    free(list);
-    return st;
+    p->progress.n_items = p->progress.kept;
+    p->progress.n_bytes = p->progress.kept_bytes;
+    if (n_kept)
+        dt_info("%s: going on: %zu shards with %llu records are whole", plan->out, n_kept,
+                (unsigned long long)p->progress.kept);
+    return shards;
 }
 
-static void note_rows(void *arg, size_t file) {
-    packing *p = arg;
-    dt_gather_note(p->rows, file, p->files[file].rows_bytes);
-}
-
-// ---- the whole ------------------------------------------------------------------------------------------
 static dt_status build(packing *p) {
     char *shared = p->world_size > 1 ? dt_work_path(&p->work, "progress") : NULL;
     dt_progress_begin(&p->progress, &p->raw, p->o->progress, shared, p->rank, p->world_size);
     free(shared);
-    choose_files(p);
     dt_build b = {.compose = &p->compose,
-                  .files = p->files,
-                  .n_files = p->n_files,
+                  .work = &p->work,
+                  .fingerprint = p->fingerprint,
                   .n_threads = p->n_threads,
-                  .progress = &p->progress.done,
-                  .tick = dt_progress_tick,
-                  .tick_arg = &p->progress};
-    if (p->world_size == 1) {
-        b.rows = note_rows;
-        b.rows_arg = p;
-    }
-    dt_status st = resume(p);
-    if (st == DT_OK && p->rank == 0) st = gather_rows(p);
-    if (st == DT_OK) st = dt_build_run(&b);
+                  .progress = &p->progress};
+    size_t *shards = list_shards(p, &b.n_shards);
+    b.shards = shards;
+    dt_status st = dt_build_run(&b);
     dt_progress_end(&p->progress);
-    if (st == DT_OK && !p->plan.format->one_file) st = end_shards(p);
+    free(shards);
     return st;
+}
+
+static dt_status finish(packing *p, dt_finish_counts *counts) {
+    DT_TRY(dt_finish_catalog(&p->work, &p->compose, p->o, counts));
+    DT_TRY(dt_work_publish(&p->work));
+    return dt_work_remove(&p->work);
 }
 
 // After a failure of the disk or for lack of memory, what was done is good to go on with, and it is said where it is.
@@ -553,9 +429,6 @@ static dt_status build(packing *p) {
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     const dt_error_kept first = dt_error_keep();
-    // it has a journal open, and on NFS a folder stays while a file in it is open
-    dt_gather_destroy(p->rows);
-    p->rows = NULL;
     if ((st == DT_E_DATA || st == DT_E_USAGE) && !dt_work_is_publishing(&p->work)) {
         dt_work_remove(&p->work);
         dt_error_restore(&first);
@@ -582,7 +455,6 @@ static dt_status pack(packing *p) {
     DT_TRY(agree(p, st));
     if (p->o->duplicates == DT_DUPLICATES_DROP) DT_TRY(agree(p, drop_duplicates(p)));
     DT_TRY(agree(p, build(p)));
-    if (p->plan.format->one_file) DT_TRY(agree(p, join_parts(p)));
     if (p->rank == 0) st = finish(p, &counts);
     DT_TRY(agree(p, st));
     if (p->rank == 0) say_done(p, &counts);
@@ -597,13 +469,6 @@ dt_status dt_data_pack(const dt_pack_opts *o) {
     p.begin_s = dt_clock_s();
     dt_status st = pack(&p);
     if (st != DT_OK) st = clean_up(&p, st);
-    for (size_t i = 0; i < p.n_files; i++) {
-        free(p.files[i].path);
-        free(p.files[i].rows_path);
-    }
-    free(p.files);
-    dt_gather_destroy(p.rows);
-    dt_io_free_list(p.journals, p.n_journals);
     free(p.drop);
     dt_work_close(&p.work);
     dt_where_destroy(p.where);

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 1 << 20, CHUNK_ITEMS = 4096, GAP_BYTES = 32 << 20, MAX_SHARDS = 1000000 };
+enum { CHUNK_BYTES = 1 << 20, CHUNK_ITEMS = 4096, LARGE_BYTES = 32 << 20, MAX_SHARDS = 1000000 };
 static const uint64_t DEFAULT_SHARD_BYTES = 1000000000;
 
 static const dt_pack_format *const FORMATS[] = {&dt_pack_lmdb, &dt_pack_wds};
@@ -273,31 +273,25 @@ static void add_chunk(dt_plan *p, size_t *cap, const dt_plan_chunk *c) {
     p->chunks[p->n_chunks++] = *c;
 }
 
-// Estimates of shards are exact as a rule; an LMDB has whole pages in any case.
-static size_t guess(const dt_plan *p, uint64_t at) {
-    return p->format->one_file ? 0 : (size_t)(at % DT_PACK_PAGE);
-}
-
 static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool keeps_bytes) {
     size_t cap = 0;
     p->chunk_at = dt_xcalloc(p->n_shards + 1, sizeof *p->chunk_at);
     for (size_t s = 0; s < p->n_shards; s++) {
-        uint64_t at = p->format->head_bytes;
         p->chunk_at[s] = p->n_chunks;
-        dt_plan_chunk c = {.first = first[s], .shard = s, .guess = guess(p, at)};
+        dt_plan_chunk c = {.first = first[s], .shard = s};
         for (size_t i = first[s]; i < first[s + 1]; i++) {
             uint64_t size = estimate(p, raw, i);
-            bool gap = keeps_bytes && raw->kind != DT_RAW_SET && raw->items[i].size >= GAP_BYTES;
-            bool full =
-                c.n > 0 && (gap || c.has_gap || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
+            bool large =
+                keeps_bytes && raw->kind != DT_RAW_SET && raw->items[i].size >= LARGE_BYTES;
+            bool full = c.n > 0 &&
+                        (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
             if (full) {
                 add_chunk(p, &cap, &c);
-                at += c.size;
-                c = (dt_plan_chunk){.first = i, .shard = s, .guess = guess(p, at)};
+                c = (dt_plan_chunk){.first = i, .shard = s};
             }
             c.n++;
             c.size += size;
-            c.has_gap = gap;
+            c.is_large = large;
         }
         if (c.n > 0) add_chunk(p, &cap, &c);
     }

@@ -10,8 +10,7 @@
 typedef struct dt_plan_chunk {
     size_t first, n; // items
     size_t shard;
-    size_t guess;  // where it will probably begin within a page
-    bool has_gap;  // its one item is very large and goes from file to file
+    bool is_large; // its one item goes from file to file, never as a whole through memory
     uint64_t size; // estimated
 } dt_plan_chunk;
 

@@ -67,14 +67,14 @@ static void update(dt_progress *p, bool last) {
     double now = dt_clock_s(), every = p->terminal ? 0.1 : 10;
     if (!p->on || (now - p->shown_s < every && !last)) return;
     p->shown_s = now;
-    uint64_t n = atomic_load(&p->done.n_items), n_bytes = atomic_load(&p->done.n_bytes);
+    uint64_t n = p->n_items, n_bytes = p->n_bytes;
     share(p, &n, &n_bytes);
     if (p->rank != 0 || (last && !p->terminal)) return;
     show(p, n, n_bytes, now, !p->terminal ? "\n" : last ? "\033[K\n" : "\033[K");
 }
 
-void dt_progress_tick(void *progress) {
-    update(progress, false);
+void dt_progress_tick(dt_progress *p) {
+    update(p, false);
 }
 
 void dt_progress_end(dt_progress *p) {

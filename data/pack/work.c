@@ -14,7 +14,6 @@
 // new one is complete it could be put back by hand.
 #define _GNU_SOURCE
 #include "work.h"
-#include "neighbour.h"
 
 #include "base/arena.h"
 #include "base/io.h"
@@ -182,6 +181,12 @@ static dt_status write_list(const dt_work *w) {
     return st;
 }
 
+static bool is_listed(const char *list, size_t n_list, const char *name) {
+    for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
+        if (strcmp(p, name) == 0) return true;
+    return false;
+}
+
 static dt_status move_one_away(const dt_work *w, const char *name) {
     char *old = dt_work_path(w, "old"), *path = dt_xprintf("%s/%s", old, name);
     dt_status st = dt_io_mkdir(old);
@@ -202,7 +207,7 @@ static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list
     DT_TRY(st);
     DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old set may have had more shards
     for (size_t i = 0; i < n && st == DT_OK; i++)
-        if (!dt_neighbour_is_named(list, n_list, names[i])) st = move_one_away(w, names[i]);
+        if (!is_listed(list, n_list, names[i])) st = move_one_away(w, names[i]);
     dt_io_free_list(names, n);
     return st;
 }
@@ -225,29 +230,22 @@ static dt_status place_new(const dt_work *w) {
     return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
 }
 
-// The names in `publish` are of this set, and so is the catalog that they replace. Another set may have come
-// since the work was begun; and a.tar and a-%03d.tar share a folder of unfinished work, so the list may be theirs.
-static dt_status check_owner(const dt_work *w, const char *list, size_t n_list, bool fresh) {
-    bool is_ours = false, unreadable;
+// a.tar and a-%03d.tar share a folder of unfinished work, so the list may be of the other one.
+static dt_status check_owner(const dt_work *w, const char *list, size_t n_list) {
     for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
-        is_ours |= dt_plan_belongs(w->plan, p);
-    if (!is_ours)
-        return dt_fail(DT_E_USAGE,
-                       "%s holds a set of another name, whose pack was stopped while it put its "
-                       "files in place: run that pack again, or choose another OUT",
-                       w->plan->partial);
-    DT_TRY(dt_neighbour_check(w->plan, list, n_list, &unreadable));
-    if (fresh) dt_neighbour_say_replaced(w->plan); // else the data may be in old/ already
-    return DT_OK;
+        if (dt_plan_belongs(w->plan, p)) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%s holds a set of another name, whose pack was stopped while it put its "
+                   "files in place: run that pack again, or choose another OUT",
+                   w->plan->partial);
 }
 
 static dt_status publish_files(const dt_work *w) {
     char *path = dt_work_path(w, "publish"), *list = NULL;
     size_t n = 0;
-    bool fresh = !dt_io_exists(path);
-    dt_status st = fresh ? write_list(w) : DT_OK;
+    dt_status st = dt_io_exists(path) ? DT_OK : write_list(w);
     if (st == DT_OK) st = dt_io_read_file(&list, &n, path, 0, DT_E_STORAGE);
-    if (st == DT_OK) st = check_owner(w, list, n, fresh);
+    if (st == DT_OK) st = check_owner(w, list, n);
     if (st == DT_OK) st = move_old_away(w, list, n);
     if (st == DT_OK) st = place_new(w);
     free(list);
@@ -285,7 +283,6 @@ static dt_status publish_folder(const dt_work *w) {
     dt_status st = dt_io_fsync_dir(w->set);
     if (st == DT_OK && dt_io_exists(out)) {
         st = check_folder(out);
-        if (st == DT_OK) dt_neighbour_say_replaced(w->plan);
         if (st == DT_OK) st = dt_io_exchange(w->set, out, &done);
         if (st == DT_OK && !done) st = dt_io_rename_noreplace(out, old);
     }

@@ -2,8 +2,7 @@
 //
 // Paths become data files (collection.h), each file its rows (shard_load.h), and the rows of all, in the
 // order in which the files were listed, one catalog. From then on nobody asks what kind of file it was:
-// a member is `size` bytes at `offset` of a shard, read with pread (or, where its hash is known and it goes to
-// its place in a batch undecoded, from a map: shard_map.c), and its hash is checked before anyone decodes it.
+// a member is `size` bytes at `offset` of a shard, read with pread, and its hash is checked before anyone decodes it.
 //
 // Descriptors: the first 512 shards keep theirs, opened at first use; of a larger set (a folder has a
 // shard for each file) the rest are opened and closed around the read, which costs 3 us. Unpacked copies
@@ -28,7 +27,6 @@
 #include <unistd.h>
 
 enum { MAX_KEPT = 512 };
-static const uint64_t MAX_MAPPED_BYTES = UINT64_C(1) << 30; // of a set
 
 // ---- opening -------------------------------------------------------------------------------------
 typedef struct opening {
@@ -147,7 +145,6 @@ static void keep_descriptors(opening *o) {
     s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
     s->max_kept = how_many_to_keep();
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
-    s->maps = dt_shard_maps_create(s->catalog->n_shards, MAX_MAPPED_BYTES);
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
         if (strcmp(o->jobs[j].path, s->catalog->shards[i].path) != 0) continue;
         s->fds[i] = o->jobs[j].fd;
@@ -205,7 +202,6 @@ void dt_set_close(dt_set *s) {
     for (uint32_t i = 0; s->fds && i < s->catalog->n_shards; i++)
         if (s->fds[i] >= 0) close(s->fds[i]);
     free(s->fds);
-    dt_shard_maps_destroy(s->maps);
     free(s->weight);
     dt_catalog_destroy(s->catalog);
     free(s);
@@ -307,13 +303,9 @@ dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, 
     return DT_OK;
 }
 
-// ---- without a copy ----------------------------------------------------------------------------------
-static bool fd_for_map(void *set, uint32_t shard, int *fd, bool *keep) {
-    return shard_fd(set, shard, fd, keep) == DT_OK;
-}
-
-// In pieces that are in L2 when they are hashed; the head comes with the first: a call of its own costs as
-// much as 5 KiB.
+// ---- to two places -----------------------------------------------------------------------------------
+// In pieces that are still in L2 when they are hashed; the head comes with the first: a call of its own costs
+// as much as 5 KiB.
 static dt_status read_pieces(dt_set *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
                              void *head, size_t n_head, uint8_t *dst, size_t n_bytes) {
     enum { PIECE_BYTES = 256 << 10 };
@@ -327,22 +319,13 @@ static dt_status read_pieces(dt_set *s, uint32_t shard, uint64_t offset, dt_hash
     return DT_OK;
 }
 
-dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify, bool cached,
+dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify,
                             dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes) {
     const dt_member *m = &s->catalog->members[member];
-    uint32_t shard = s->catalog->records[record].shard;
-    size_t n_head = (size_t)m->size - n_bytes;
-    uint64_t hash;
-    bool hashed = verify && m->has_hash;
-    if (hashed && cached &&
-        dt_shard_maps_copy(s->maps, shard, m->offset, head, n_head, dst, n_bytes, &hash, fd_for_map,
-                           s) &&
-        hash == m->hash)
-        return DT_OK;
-    // where the map has other bytes or none, this says why
-    if (hashed) dt_hash_stream_reset(scratch);
-    dt_status st =
-        read_pieces(s, shard, m->offset, hashed ? scratch : NULL, head, n_head, dst, n_bytes);
+    dt_hash_stream *hash = verify && m->has_hash ? scratch : NULL;
+    if (hash) dt_hash_stream_reset(hash);
+    dt_status st = read_pieces(s, s->catalog->records[record].shard, m->offset, hash, head,
+                               (size_t)m->size - n_bytes, dst, n_bytes);
     if (st != DT_OK) return dt_set_context(s, record, member, st);
-    return hashed ? check_hash(s, record, member, dt_hash_stream_digest(scratch)) : DT_OK;
+    return hash ? check_hash(s, record, member, dt_hash_stream_digest(hash)) : DT_OK;
 }

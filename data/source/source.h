@@ -7,7 +7,6 @@
 #include "data/catalog/catalog.h"
 #include "data/file/blob.h"
 #include "data/file/peek.h"
-#include "shard_map.h"
 
 #include "base/hash.h"
 
@@ -78,7 +77,6 @@ typedef struct dt_set {
     dt_catalog *catalog;
     int *fds;          // by shard: -1 until first read
     uint32_t max_kept; // shards before this one stay open
-    dt_shard_maps *maps;
     const char *kind;
     uint32_t n_items;
     bool is_weighted; // some item has a weight; those without then have 1
@@ -101,9 +99,8 @@ dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, 
 // n_bytes at `offset` of a shard, as they are. The message names no record: see dt_set_context.
 dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes);
 // The same to two places, and the member as a whole: the last n_bytes to `dst`, what is before them to `head`.
-// `verify` checks the stored hash. `cached`: bytes are likely in the page cache, as those read before were;
-// a map may serve then (shard_map.c). DT_E_DATA names file, record and member.
-dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify, bool cached,
+// `verify` checks the stored hash. DT_E_DATA names file, record and member.
+dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify,
                             dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes);
 // Whether reading to `dst` is slow by where it lies (see source.c): read elsewhere and copy.
 bool dt_place_is_slow(uint64_t offset, const void *dst);

@@ -4,6 +4,7 @@
 // in which a user would mend it: driver, module, the module's libraries, driver version, device.
 #include "backend/backend.h"
 
+#include "base/arena.h"
 #include "base/log.h"
 #include "base/module.h"
 
@@ -23,20 +24,20 @@ int64_t dt_layout_elements(dt_layout l, const dt_shape *s) {
 }
 
 size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s) {
-    return ((size_t)dt_shape_elements(s) * dt_dtype_size(t) + 63) / 64 * 64;
+    return dt_align_up((size_t)dt_shape_elements(s) * dt_dtype_size(t), 64);
 }
 
 size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which) {
     const size_t channels = (size_t)s->d[1];
-    const size_t sums = (2 * channels * sizeof(float) + 63) / 64 * 64;
-    const size_t low = (channels * dt_dtype_size(t) + 63) / 64 * 64;
-    const size_t f32 = (channels * sizeof(float) + 63) / 64 * 64;
+    const size_t sums = dt_align_up(2 * channels * sizeof(float), 64);
+    const size_t low = dt_align_up(channels * dt_dtype_size(t), 64);
+    const size_t f32 = dt_align_up(channels * sizeof(float), 64);
     const size_t n_low = which < 2 ? (size_t)which : 2;
     return dt_layout_sums_at(t, s) + sums + n_low * low + ((size_t)which - n_low) * f32;
 }
 
 size_t dt_layout_masked_at(dt_dtype t, const dt_shape *s, int which) {
-    const size_t one = ((size_t)s->d[1] * sizeof(float) + 63) / 64 * 64;
+    const size_t one = dt_align_up((size_t)s->d[1] * sizeof(float), 64);
     return dt_layout_sums_at(t, s) + (size_t)which * one;
 }
 

@@ -22,7 +22,7 @@ void dt_slab_add(dt_slab *s, void **where, size_t n_bytes) {
         s->pieces = dt_xrealloc(s->pieces, sizeof *s->pieces * (size_t)s->cap);
     }
     s->pieces[s->n++] = (struct dt_slab_piece){where, s->n_bytes};
-    s->n_bytes += (n_bytes + SLAB_ALIGN - 1) / SLAB_ALIGN * SLAB_ALIGN;
+    s->n_bytes += dt_align_up(n_bytes, SLAB_ALIGN);
 }
 
 static dt_status take(dt_slab *s, dt_backend *b, bool shared, const char *what) {

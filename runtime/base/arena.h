@@ -26,4 +26,9 @@ void *dt_xrealloc(void *p, size_t n_bytes);
 char *dt_xstrdup(const char *s);
 char *dt_xprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+// The next multiple of `to`.
+static inline size_t dt_align_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
 #endif

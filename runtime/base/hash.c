@@ -1,45 +1,37 @@
 // hash.c: thin cover of libxxhash, and CRC32C by the CPU's instruction or by table.
 #include "base/hash.h"
 #include "base/arena.h"
-#include "base/hash_avx2.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef DTRAIN_XXH_DISPATCH
+#include <xxh_x86dispatch.h> // XXH3 by what the CPU has
+#else
 #include <xxhash.h>
+#endif
 
 uint32_t dt_hash32(const char *name) {
     return XXH32(name, strlen(name), 0);
 }
 
-static bool is_wide(void) {
-#if defined(__x86_64__)
-    return hash_avx2_is_built && __builtin_cpu_supports("avx2");
-#else
-    return false;
-#endif
-}
-
 uint64_t dt_hash64(const void *data, size_t n_bytes) {
-    enum { SHORT = 240 }; // up to here XXH3 has no vector code
-    return n_bytes > SHORT && is_wide() ? hash_avx2(data, n_bytes) : XXH3_64bits(data, n_bytes);
+    return XXH3_64bits(data, n_bytes);
 }
 
-// XXH3's state wants 64-byte alignment, which XXH3_createState gives. Few bytes cost an update several times what
-// copying them does, and lists are hashed a few bytes at a time: they are gathered first.
+// An update with a few bytes costs several times what copying them does, and lists are hashed a few bytes
+// at a time: they are gathered first. XXH3's state wants 64-byte alignment, which XXH3_createState gives.
 enum { GATHERED_BYTES = 4096, FEW_BYTES = 512 };
 
 struct dt_hash_stream {
-    bool wide;
-    void *state;
+    XXH3_state_t *state;
     size_t n_gathered;
     uint8_t gathered[GATHERED_BYTES];
 };
 
 dt_hash_stream *dt_hash_stream_create(void) {
     dt_hash_stream *h = dt_xcalloc(1, sizeof *h);
-    h->wide = is_wide();
-    h->state = h->wide ? hash_avx2_create() : XXH3_createState();
+    h->state = XXH3_createState();
     if (!h->state) abort();
     dt_hash_stream_reset(h);
     return h;
@@ -47,22 +39,11 @@ dt_hash_stream *dt_hash_stream_create(void) {
 
 void dt_hash_stream_reset(dt_hash_stream *h) {
     h->n_gathered = 0;
-    if (h->wide)
-        hash_avx2_reset(h->state);
-    else
-        XXH3_64bits_reset(h->state);
-}
-
-static void take(dt_hash_stream *h, const void *data, size_t n_bytes) {
-    if (n_bytes == 0) return;
-    if (h->wide)
-        hash_avx2_update(h->state, data, n_bytes);
-    else
-        XXH3_64bits_update(h->state, data, n_bytes);
+    XXH3_64bits_reset(h->state);
 }
 
 static void take_gathered(dt_hash_stream *h) {
-    take(h, h->gathered, h->n_gathered);
+    if (h->n_gathered > 0) XXH3_64bits_update(h->state, h->gathered, h->n_gathered);
     h->n_gathered = 0;
 }
 
@@ -70,7 +51,7 @@ void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) 
     bool is_few = n_bytes <= FEW_BYTES;
     if (!is_few || n_bytes > GATHERED_BYTES - h->n_gathered) take_gathered(h);
     if (!is_few) {
-        take(h, data, n_bytes);
+        XXH3_64bits_update(h->state, data, n_bytes);
     } else if (n_bytes > 0) {
         memcpy(h->gathered + h->n_gathered, data, n_bytes);
         h->n_gathered += n_bytes;
@@ -79,24 +60,13 @@ void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) 
 
 uint64_t dt_hash_stream_digest(dt_hash_stream *h) {
     take_gathered(h);
-    return h->wide ? hash_avx2_digest(h->state) : XXH3_64bits_digest(h->state);
+    return XXH3_64bits_digest(h->state);
 }
 
 void dt_hash_stream_destroy(dt_hash_stream *h) {
     if (!h) return;
-    if (h->wide)
-        hash_avx2_destroy(h->state);
-    else
-        XXH3_freeState(h->state);
+    XXH3_freeState(h->state);
     free(h);
-}
-
-bool dt_hash_can_copy(void) {
-    return is_wide();
-}
-
-uint64_t dt_hash_copy(const void *src, void *head, size_t n_head, void *dst, size_t n_bytes) {
-    return hash_avx2_copy(src, head, n_head, dst, n_bytes);
 }
 
 void dt_hash_hex(uint64_t h, char out[17]) {

@@ -19,12 +19,6 @@ void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes);
 uint64_t dt_hash_stream_digest(dt_hash_stream *h); // of all so far; more may follow
 void dt_hash_stream_destroy(dt_hash_stream *h);
 
-// Copies n_head bytes of `src` to `head` and the n_bytes behind them to `dst`, past the cache, reading each
-// byte once; returns dt_hash64 of what was written. Takes no lock, allocates nothing. Only where it is said
-// that this CPU can.
-bool dt_hash_can_copy(void);
-uint64_t dt_hash_copy(const void *src, void *head, size_t n_head, void *dst, size_t n_bytes);
-
 void dt_hash_hex(uint64_t h, char out[17]); // 16 lower-case digits and NUL
 
 #endif

@@ -1,4 +1,4 @@
-// thread.c: a bounded queue, a team of workers, and how many cores there are to use.
+// thread.c: a team of workers, and how many cores there are to use.
 //
 // The team: one generation counter under one mutex. dt_team_run publishes (fn, arg), bumps the
 // generation, runs share 0 itself and waits until the others have reported. Workers block all
@@ -17,81 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-// -- queue -----------------------------------------------------------------------------------
-struct dt_queue {
-    pthread_mutex_t mutex;
-    pthread_cond_t not_full, not_empty;
-    size_t capacity, head, size;
-    bool closed;
-    void *items[];
-};
-
-dt_queue *dt_queue_create(size_t capacity) {
-    assert(capacity > 0);
-    dt_queue *q = dt_xcalloc(1, sizeof *q + capacity * sizeof q->items[0]);
-    pthread_mutex_init(&q->mutex, NULL);
-    pthread_cond_init(&q->not_full, NULL);
-    pthread_cond_init(&q->not_empty, NULL);
-    q->capacity = capacity;
-    return q;
-}
-
-void dt_queue_destroy(dt_queue *q) {
-    if (!q) return;
-    pthread_cond_destroy(&q->not_empty);
-    pthread_cond_destroy(&q->not_full);
-    pthread_mutex_destroy(&q->mutex);
-    free(q);
-}
-
-bool dt_queue_push(dt_queue *q, void *item) {
-    pthread_mutex_lock(&q->mutex);
-    while (q->size == q->capacity && !q->closed) pthread_cond_wait(&q->not_full, &q->mutex);
-    bool ok = !q->closed;
-    if (ok) {
-        q->items[(q->head + q->size++) % q->capacity] = item;
-        pthread_cond_signal(&q->not_empty);
-    }
-    pthread_mutex_unlock(&q->mutex);
-    return ok;
-}
-
-static bool pop(dt_queue *q, void **item, bool wait) {
-    pthread_mutex_lock(&q->mutex);
-    while (wait && q->size == 0 && !q->closed) pthread_cond_wait(&q->not_empty, &q->mutex);
-    bool ok = q->size > 0;
-    if (ok) {
-        *item = q->items[q->head];
-        q->head = (q->head + 1) % q->capacity;
-        q->size--;
-        pthread_cond_signal(&q->not_full);
-    }
-    pthread_mutex_unlock(&q->mutex);
-    return ok;
-}
-
-bool dt_queue_pop(dt_queue *q, void **item) {
-    return pop(q, item, true);
-}
-bool dt_queue_try_pop(dt_queue *q, void **item) {
-    return pop(q, item, false);
-}
-
-size_t dt_queue_size(dt_queue *q) {
-    pthread_mutex_lock(&q->mutex);
-    size_t n = q->size;
-    pthread_mutex_unlock(&q->mutex);
-    return n;
-}
-
-void dt_queue_close(dt_queue *q) {
-    pthread_mutex_lock(&q->mutex);
-    q->closed = true;
-    pthread_cond_broadcast(&q->not_full);
-    pthread_cond_broadcast(&q->not_empty);
-    pthread_mutex_unlock(&q->mutex);
-}
 
 // -- team ------------------------------------------------------------------------------------
 typedef struct member {

@@ -1,7 +1,5 @@
-// thread.h: the few thread pieces that the loader, the checkpoint writer and the lanes share.
-//
-// dt_queue is a bounded FIFO of pointers with close: after dt_queue_close, pushes fail, pops drain
-// what is left and then fail. All waits are on condition variables; none spins.
+// thread.h: the few thread pieces that the loader, the checkpoint writer and the lanes share. All waits are
+// on condition variables; none spins.
 #ifndef DT_BASE_THREAD_H
 #define DT_BASE_THREAD_H
 
@@ -10,15 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef struct dt_queue dt_queue;
-dt_queue *dt_queue_create(size_t capacity);
-void dt_queue_destroy(dt_queue *q);
-bool dt_queue_push(dt_queue *q, void *item); // blocks while full; false when closed
-bool dt_queue_pop(dt_queue *q, void **item); // blocks while empty; false when closed and empty
-bool dt_queue_try_pop(dt_queue *q, void **item);
-size_t dt_queue_size(dt_queue *q);
-void dt_queue_close(dt_queue *q);
 
 // A team of n workers that run the same function together, again and again: dt_team_run(fn, arg)
 // calls fn(arg, i) for i in 0..n-1, i = 0 on the calling thread, and returns when all are done.

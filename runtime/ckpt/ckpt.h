@@ -19,7 +19,7 @@
 #define DT_CKPT_CKPT_H
 
 #include "base/status.h"
-#include "graph/tensor.h"
+#include "base/tensor.h"
 
 #include <stdio.h>
 

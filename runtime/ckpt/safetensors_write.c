@@ -60,7 +60,7 @@ dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_te
     dt_json j;
     dt_json_init(&j);
     print_header(&j, l, metadata);
-    size_t n = (8 + j.n_bytes + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN - 8;
+    size_t n = dt_align_up(8 + j.n_bytes, DATA_ALIGN) - 8;
     l->head_bytes = 8 + n;
     l->head = dt_xcalloc(1, l->head_bytes);
     for (int i = 0; i < 8; i++) l->head[i] = (char)(n >> 8 * i);

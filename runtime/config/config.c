@@ -212,6 +212,26 @@ bool dt_config_is_auto(const dt_config *c, const char *key) {
     return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
 }
 
+// The word's place in the range of the key's row. Loading has checked the value, so it is there.
+static int word_index(const char *key, const char *word) {
+    config_row row;
+    if (config_match_path(key, &row) != MATCH_LEAF) programming_error(key, "not in config.def");
+    int i = config_range_index(row.key->range, word);
+    if (i < 0) programming_error(key, "is no list of words");
+    return i;
+}
+
+int dt_config_enum(const dt_config *c, const char *key) {
+    return word_index(key, scalar(c, key));
+}
+
+bool dt_config_lists(const dt_config *c, const char *key, int word) {
+    const dt_cnode *list = lookup(c, key);
+    for (size_t i = 0; list && i < list->n; i++)
+        if (word_index(key, list->items[i]->text) == word) return true;
+    return false;
+}
+
 int64_t dt_config_int(const dt_config *c, const char *key) {
     int64_t v = 0;
     if (!config_parse_int(scalar(c, key), &v)) programming_error(key, "not a whole number");

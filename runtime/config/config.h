@@ -17,6 +17,7 @@
 #define DT_CONFIG_CONFIG_H
 
 #include "base/status.h"
+#include "config/words.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +38,10 @@ void dt_config_destroy(dt_config *c);
 bool dt_config_has(const dt_config *c, const char *key);
 bool dt_config_is_auto(const dt_config *c, const char *key);
 const char *dt_config_str(const dt_config *c, const char *key); // text of a scalar
+// An ENUM's value as its enum of words.h: the place of the word in the key's range, from 0.
+int dt_config_enum(const dt_config *c, const char *key);
+// A LIST of words: whether `word` (a constant as above) is in it.
+bool dt_config_lists(const dt_config *c, const char *key, int word);
 int64_t dt_config_int(const dt_config *c, const char *key);
 double dt_config_real(const dt_config *c, const char *key);
 bool dt_config_bool(const dt_config *c, const char *key);
@@ -84,12 +89,20 @@ const char *dt_config_first_numeric_difference(const dt_config *a, const dt_conf
 // Resume: every `auto` of `c` whose key has a value in `stored` takes that value.
 void dt_config_take_auto(dt_config *c, const dt_config *stored);
 
-// The table, for `dtrain keys` and docs/reference/keys.md. `prefix` NULL = all.
+// The table, for `dtrain keys` and docs/reference/keys.md.
 typedef struct dt_config_key {
     const char *path, *type, *default_text, *range, *help;
-    bool numeric;     // changes numbers
-    const char *kind; // of the fields that the key belongs to; NULL: all
+    bool numeric; // changes numbers
 } dt_config_key;
 const dt_config_key *dt_config_keys(size_t *n);
+// What each word of the key means, ended by {NULL}; NULL: the key has no such list.
+typedef struct dt_config_word {
+    const char *id, *help;
+    const char *
+        keys; // the keys beside this one that only such words read, separated by blanks; NULL: none
+} dt_config_word;
+const dt_config_word *dt_config_words(const dt_config_key *k);
+// The words that read the key, as "adamw, lamb"; "" if it belongs to all. Heap, caller frees.
+char *dt_config_owners(const dt_config_key *k);
 
 #endif

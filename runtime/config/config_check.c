@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map);
@@ -334,22 +335,33 @@ static dt_status fill_path(dt_config *c, config_row row, const char *path) {
     return config_put(c, path, n);
 }
 
-static bool belongs(config_row row, const dt_cnode *field) {
-    const dt_cnode *kind = dt_cnode_get(field, "kind");
-    return !row.key->kind || (kind && strcmp(kind->text, row.key->kind) == 0);
+// A key of another word (train.optimizer.momentum for adamw) is an error where it is given, and not filled in.
+static dt_status fill_owned(dt_config *c, config_row row, const char *path) {
+    const dt_config_key *owner = config_owner_key(row.key);
+    if (!owner) return fill_path(c, row, path);
+    const char *dot = strrchr(path, '.'), *last = strrchr(owner->path, '.');
+    const char *owner_path = dt_arena_printf(&c->arena, "%.*s%s", (int)(dot - path), path, last);
+    const dt_cnode *n = config_find(c, owner_path), *given = config_find(c, path);
+    const char *word = n ? n->text : owner->default_text;
+    if (config_owns(owner, word, row.key)) return fill_path(c, row, path);
+    if (!given) return DT_OK;
+    char *owners = dt_config_owners(row.key);
+    const dt_status st = dt_fail(DT_E_USAGE, "%s: %s is a key of %s, but %s is %s",
+                                 given->key_where, path, owners, owner_path, word);
+    free(owners);
+    return st;
 }
 
-// A row with a `*` is filled in for every name that the file has there and that it belongs to.
+// A row with a `*` is filled in for every name that the file has there.
 static dt_status fill_row(dt_config *c, config_row row) {
     const char *star = strstr(row.key->path, ".*.");
-    if (!star) return fill_path(c, row, row.key->path);
+    if (!star) return fill_owned(c, row, row.key->path);
     const char *parent =
         dt_arena_printf(&c->arena, "%.*s", (int)(star - row.key->path), row.key->path);
     const dt_cnode *names = config_find(c, parent);
     for (size_t i = 0; names && i < names->n; i++)
-        if (belongs(row, names->items[i]))
-            DT_TRY(fill_path(
-                c, row, dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
+        DT_TRY(fill_owned(c, row,
+                          dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
     return DT_OK;
 }
 
@@ -376,20 +388,12 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
-// Keys of another kind are errors. Images: one size means a square; moments are one a channel or one for all.
+// Images: one size means a square; moments are one a channel or one for all.
 static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
     dt_cnode *size = (dt_cnode *)dt_cnode_get(field, "size");
     const dt_cnode *norm = dt_cnode_get(field, "normalize");
     int64_t channels = 3; // auto
     config_parse_int(dt_cnode_get(field, "channels")->text, &channels);
-    for (size_t i = 0; i < field->n; i++) {
-        config_row row;
-        const char *path = dt_arena_printf(&c->arena, "data.fields.%s.%s", name, field->keys[i]);
-        if (config_match_path(path, &row) == MATCH_LEAF && !belongs(row, field))
-            return dt_fail(DT_E_USAGE, "%s: %s is for fields of kind %s; this one is %s",
-                           field->items[i]->key_where, path, row.key->kind,
-                           dt_cnode_get(field, "kind")->text);
-    }
     if (strcmp(dt_cnode_get(field, "kind")->text, "image") != 0) return DT_OK;
     if (size && size->n == 1) config_add_item(&c->arena, size, NULL, size->items[0]);
     for (size_t i = 0; norm && i < norm->n; i++)

@@ -78,10 +78,15 @@ config_row config_get_row(size_t i);
 config_match config_match_path(const char *path, config_row *row);
 bool config_has_default(const dt_config_key *k);
 bool config_is_required(const dt_config_key *k);
+// The key beside `k` whose words say who reads `k` (see field_kinds.def), or NULL if all do; and whether `word` does.
+const dt_config_key *config_owner_key(const dt_config_key *k);
+bool config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k);
 // What to write instead of the unknown `path`: "; did you mean …" or "; expected one of …".
 const char *config_suggest_key(dt_arena *a, const char *path);
 // The word of "a|b|c" nearest to `text`, or NULL.
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text);
+// Place of `word` in "a|b|c", from 0; -1: it is not there.
+int config_range_index(const char *range, const char *word);
 bool config_range_has_word(const char *range, const char *word);
 bool config_range_bounds(const char *range, double *lo, double *hi); // false: none given
 

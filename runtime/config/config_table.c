@@ -8,23 +8,60 @@
 #include <stdlib.h>
 #include <string.h>
 
+// The lists that grow, each as a range "|a|b" (from its second byte on) and as words with help and keys.
+#define WORD(id, ...) "|" #id
+static const char optimizers[] =
+#include "optimizers.def"
+    ;
+static const char schedules[] =
+#include "schedules.def"
+    ;
+static const char losses[] =
+#include "losses.def"
+    ;
+static const char metrics[] =
+#include "metrics.def"
+    ;
+static const char sinks[] =
+#include "sinks.def"
+    ;
+static const char kinds[] =
+#include "field_kinds.def"
+    ;
+#undef WORD
+#define WORD(id, ...) {#id, __VA_ARGS__},
+static const dt_config_word optimizer_words[] = {
+#include "optimizers.def"
+    {NULL}};
+static const dt_config_word schedule_words[] = {
+#include "schedules.def"
+    {NULL}};
+static const dt_config_word loss_words[] = {
+#include "losses.def"
+    {NULL}};
+static const dt_config_word metric_words[] = {
+#include "metrics.def"
+    {NULL}};
+static const dt_config_word sink_words[] = {
+#include "sinks.def"
+    {NULL}};
+static const dt_config_word kind_words[] = {
+#include "field_kinds.def"
+    {NULL}};
+#undef WORD
+#define OPTIMIZERS &optimizers[1]
+#define SCHEDULES  &schedules[1]
+#define LOSSES     &losses[1]
+#define METRICS    &metrics[1]
+#define SINKS      &sinks[1]
+#define KINDS      &kinds[1]
+
 static const char absent[] = "none"; // no default: told from a default `none` by its address
-#define N        1
-#define AUDIO    2
-#define IMAGE    4
+#define N        true
 #define NONE     absent
 #define REQUIRED "required"
 static const dt_config_key keys[] = {
-#define KEY(path, type, def, range, flags, help)                                                   \
-    {path,                                                                                         \
-     #type,                                                                                        \
-     def,                                                                                          \
-     range,                                                                                        \
-     help,                                                                                         \
-     ((flags)&N) != 0,                                                                             \
-     (flags)&AUDIO   ? "audio"                                                                     \
-     : (flags)&IMAGE ? "image"                                                                     \
-                     : NULL},
+#define KEY(path, type, def, range, flags, help) {path, #type, def, range, help, flags},
 #include "config.def"
 #undef KEY
 };
@@ -34,12 +71,21 @@ static const config_type types[] = {
 #undef KEY
 };
 #undef N
-#undef AUDIO
-#undef IMAGE
 #undef NONE
 #undef REQUIRED
 
 enum { N_ROWS = sizeof keys / sizeof *keys };
+
+const dt_config_word *dt_config_words(const dt_config_key *k) {
+    static const struct {
+        const char *range;
+        const dt_config_word *words;
+    } lists[] = {{OPTIMIZERS, optimizer_words}, {SCHEDULES, schedule_words}, {LOSSES, loss_words},
+                 {METRICS, metric_words},       {SINKS, sink_words},         {KINDS, kind_words}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (k->range == lists[i].range) return lists[i].words;
+    return NULL;
+}
 
 const dt_config_key *dt_config_keys(size_t *n) {
     *n = N_ROWS;
@@ -99,12 +145,60 @@ config_match config_match_path(const char *path, config_row *row) {
     return best;
 }
 
-// -- ranges ----------------------------------------------------------------------------------
-bool config_range_has_word(const char *range, const char *word) {
-    size_t n = strlen(word);
-    for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
-        if (strcspn(p, "|") == n && memcmp(p, word, n) == 0) return true;
+// -- owners ----------------------------------------------------------------------------------
+// Bytes of the path up to and with its last dot.
+static size_t parent_length(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot ? (size_t)(dot + 1 - path) : 0;
+}
+
+// Whether `words`, separated by blanks, has `word`.
+static bool lists_word(const char *words, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *p = words; p && *p; p += strcspn(p, " "), p += *p == ' ')
+        if (strcspn(p, " ") == n && memcmp(p, word, n) == 0) return true;
     return false;
+}
+
+const dt_config_key *config_owner_key(const dt_config_key *k) {
+    const size_t n = parent_length(k->path);
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (parent_length(keys[i].path) != n || memcmp(keys[i].path, k->path, n) != 0) continue;
+        for (const dt_config_word *w = dt_config_words(&keys[i]); w && w->id; w++)
+            if (lists_word(w->keys, k->path + n)) return &keys[i];
+    }
+    return NULL;
+}
+
+bool config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k) {
+    for (const dt_config_word *w = dt_config_words(owner); w && w->id; w++)
+        if (strcmp(w->id, word) == 0) return lists_word(w->keys, k->path + parent_length(k->path));
+    return false;
+}
+
+char *dt_config_owners(const dt_config_key *k) {
+    const dt_config_key *owner = config_owner_key(k);
+    char *text = dt_xstrdup("");
+    for (const dt_config_word *w = owner ? dt_config_words(owner) : NULL; w && w->id; w++) {
+        if (!config_owns(owner, w->id, k)) continue;
+        char *longer = dt_xprintf("%s%s%s", text, *text ? ", " : "", w->id);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+// -- ranges ----------------------------------------------------------------------------------
+int config_range_index(const char *range, const char *word) {
+    size_t n = strlen(word);
+    int i = 0;
+    for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|', i++)
+        if (strcspn(p, "|") == n && memcmp(p, word, n) == 0) return i;
+    return -1;
+}
+
+bool config_range_has_word(const char *range, const char *word) {
+    return config_range_index(range, word) >= 0;
 }
 
 bool config_range_bounds(const char *range, double *lo, double *hi) {

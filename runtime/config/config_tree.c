@@ -188,7 +188,7 @@ static dt_status read_node(reader *r, dt_cnode **out, int depth);
 static dt_status read_list(reader *r, dt_cnode *list, int depth) {
     DT_TRY(next(r));
     while (r->event.type != YAML_SEQUENCE_END_EVENT) {
-        dt_cnode *item;
+        dt_cnode *item = NULL;
         DT_TRY(read_node(r, &item, depth));
         config_add_item(r->arena, list, NULL, item);
     }

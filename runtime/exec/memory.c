@@ -5,6 +5,7 @@
 // Inference", 2020). Buffers are few (hundreds to some thousands), so the quadratic search is fine.
 // Invariant, asserted: no two buffers that live at the same time overlap.
 
+#include "base/arena.h"
 #include "exec/plan_internal.h"
 
 #include <assert.h>
@@ -63,7 +64,7 @@ size_t dt_memory_assign(dt_plan_buffer *buffers, int n) {
         *placed = dt_xcalloc((size_t)n + 1, sizeof(int));
     for (int i = 0; i < n; i++) {
         order[i] = i;
-        buffers[i].n_bytes = (buffers[i].n_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+        buffers[i].n_bytes = dt_align_up(buffers[i].n_bytes, ALIGN_BYTES);
     }
     sort_base = buffers;
     qsort(order, (size_t)n, sizeof(int), by_size_then_index);
@@ -77,5 +78,5 @@ size_t dt_memory_assign(dt_plan_buffer *buffers, int n) {
     assert(memory_is_disjoint(buffers, n));
     free(order);
     free(placed);
-    return (total + ALIGN_TOTAL - 1) / ALIGN_TOTAL * ALIGN_TOTAL;
+    return dt_align_up(total, ALIGN_TOTAL);
 }

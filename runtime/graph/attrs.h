@@ -2,7 +2,8 @@
 #ifndef DT_GRAPH_ATTRS_H
 #define DT_GRAPH_ATTRS_H
 
-#include "graph/tensor.h"
+#include "base/tensor.h"
+#include "config/words.h"
 
 // GELU: exact; its tanh form is an activation of its own.
 typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU, DT_ACT_GELU_TANH } dt_act;
@@ -78,8 +79,9 @@ typedef union dt_attrs {
         int heads; // of a packed input; 0: q, k and v are apart
     } sdpa;
     struct {
-        float smoothing; // cross_entropy
-        float beta;      // smooth_l1
+        dt_loss_id id;
+        float smoothing; // of labels, where it is over classes
+        float param;     // losses.h
     } loss;
 } dt_attrs;
 

@@ -147,12 +147,12 @@ static dt_status visit(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     if (!reaches_loss(ctx, &g->nodes[id])) return DT_OK;
     const dt_op_def *def = dt_op_get(g->nodes[id].op);
-    if (!def->grad) {
+    if (!def->rules->grad) {
         dt_graph_fail(g, "%s %s: has no gradient, but parameters lie before it", def->name,
                       g->nodes[id].name);
         return g->status;
     }
-    return def->grad(ctx, id);
+    return def->rules->grad(ctx, id);
 }
 
 // g->grads in the order in which the last producer of each runs.

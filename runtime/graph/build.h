@@ -67,12 +67,7 @@ dt_value dt_embedding(dt_graph *g, dt_value ids, dt_value table);
 
 // Losses: sum over samples of weight[n] * loss_n, and the sum of weights; sets graph->loss.
 // The gradient is that of the sum; it is divided by the global weight once, at commit.
-dt_value dt_cross_entropy(dt_graph *g, dt_value logits /*(N,K)*/,
-                          dt_value target /*i32 (N) or f32 (N,K)*/, dt_value weight /*(N)*/,
-                          float smoothing);
-dt_value dt_bce(dt_graph *g, dt_value logits, dt_value target /*f32, same shape*/, dt_value weight);
-dt_value dt_mse(dt_graph *g, dt_value x, dt_value target,
-                dt_value weight); // mean over a sample's elements
-dt_value dt_smooth_l1(dt_graph *g, dt_value x, dt_value target, dt_value weight, float beta);
+dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_value weight /*(N)*/,
+                 float smoothing, float param); // x and target: ops/loss.c
 
 #endif

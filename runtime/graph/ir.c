@@ -174,7 +174,7 @@ dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value 
     }
     dt_graph_add_node(g, op, name, in, n_in, def->n_out, attrs);
     dt_node_id id = g->n_nodes - 1;
-    if (def->infer(g, id) != DT_OK) return DT_NONE;
+    if (def->rules->infer(g, id) != DT_OK) return DT_NONE;
     return g->nodes[id].out[0];
 }
 

@@ -29,8 +29,8 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "base/tensor.h"
 #include "graph/attrs.h"
-#include "graph/tensor.h"
 
 #include <stdio.h>
 
@@ -166,22 +166,23 @@ static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
 // ---- ops as data -----------------------------------------------------------------------------------
 typedef enum dt_amp { DT_AMP_LOW, DT_AMP_LOW_OUT, DT_AMP_FOLLOW, DT_AMP_FULL } dt_amp;
 struct dt_grad_ctx;
-typedef struct dt_op_def {
-    const char *name;
-    int min_in, max_in, n_out;
-    dt_amp amp;
+// What graph/ops/<id>.c says of its op, through DT_OP_DEFINE.
+typedef struct dt_op_rules {
     // Checks inputs, creates the outputs of node `id` (indices: the node array may move).
     // On error calls dt_graph_fail and returns its status.
     dt_status (*infer)(dt_graph *g, dt_node_id id);
     // Emits backward nodes (see autodiff.h). NULL: no gradient.
     dt_status (*grad)(struct dt_grad_ctx *ctx, dt_node_id id);
+} dt_op_rules;
+#define DT_OP_DEFINE(id, infer_fn, grad_fn) const dt_op_rules dt_op_rules_##id = {infer_fn, grad_fn}
+// A line of ops.def.
+typedef struct dt_op_def {
+    const char *name;
+    int min_in, max_in, n_out;
+    dt_amp amp;
+    const dt_op_rules *rules;
 } dt_op_def;
-// Each graph/ops/<id>.c defines `const dt_op_def dt_op_def_<id>` through DT_OP_DEFINE; dt_op_get
-// merges it with ops.def.
 const dt_op_def *dt_op_get(dt_op op);
 const char *dt_op_name(dt_op op);
-#define DT_OP_DEFINE(id, infer_fn, grad_fn)                                                        \
-    dt_status (*const dt_op_infer_##id)(dt_graph *, dt_node_id) = infer_fn;                        \
-    dt_status (*const dt_op_grad_##id)(struct dt_grad_ctx *, dt_node_id) = grad_fn
 
 #endif

@@ -100,11 +100,9 @@ static void put_attrs(text *t, const dt_node *n) {
         put(t, " scale %g", (double)a->sdpa.scale);
         if (a->sdpa.heads) put(t, " packed, %d heads", a->sdpa.heads);
         break;
-    case DT_OP_cross_entropy:
+    case DT_OP_loss:
         if (a->loss.smoothing > 0.0f) put(t, " smoothing %g", (double)a->loss.smoothing);
-        break;
-    case DT_OP_smooth_l1:
-        put(t, " beta %g", (double)a->loss.beta);
+        if (a->loss.param > 0.0f) put(t, " param %g", (double)a->loss.param);
         break;
     default:
         break;

@@ -1,7 +1,7 @@
 // metrics.c: derives rates and shares from the step records and hands both to the sinks.
 //
-// A sink is a table; adding one is a file and a line in `sinks`. A step costs some microseconds of
-// formatting and, once a second, one write into the page cache; buffers are made at open.
+// A step costs some microseconds of formatting and, once a second, one write into the page cache; buffers
+// are made at open.
 // Smoothed figures are exponential means with their start-up bias divided out: rates as
 // mean(samples) / mean(seconds), so that a slow step counts by its length. The first step makes
 // kernels and fills caches; with enough others it is left out of the summary's rates.
@@ -18,9 +18,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const dt_metrics_sink *const sinks[] = {&dt_sink_jsonl, &dt_sink_tfevents,
-                                               &dt_sink_terminal};
-enum { N_SINKS = sizeof sinks / sizeof *sinks, JSONL = 0 };
+#define WORD(id, help) &dt_sink_##id,
+static const dt_metrics_sink *const sinks[] = {
+#include "config/sinks.def"
+};
+#undef WORD
+#define WORD(id, help) #id,
+static const char *const names[] = {
+#include "config/sinks.def"
+};
+#undef WORD
 
 static const double keep_share = 0.98; // of the mean, a step: about 50 steps count
 static const double data_limit = 0.10, comm_limit = 0.15; // above: that is what limits the run
@@ -32,7 +39,7 @@ typedef struct phase_sums {
 struct dt_metrics {
     dt_metrics_opts o;
     char *run_name;
-    void *state[N_SINKS]; // NULL: not wanted
+    void *state[DT_N_SINKS]; // NULL: not wanted
     phase_sums smooth, total;
     double smooth_weight; // 1 - keep_share^n
     int statm_fd;         // kept open: dt_rss_bytes() opens a stream, which allocates
@@ -49,8 +56,8 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     m->opened_s = dt_clock_s();
     m->rss_s = -1;
     m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    for (int i = 0; st == DT_OK && i < N_SINKS; i++)
-        if (sinks[i]->wanted(opts)) st = sinks[i]->open(&m->state[i], opts);
+    for (int i = 0; st == DT_OK && i < DT_N_SINKS; i++)
+        if (opts->sinks >> i & 1) st = sinks[i]->open(&m->state[i], opts);
     if (st != DT_OK) {
         dt_metrics_close(m);
         m = NULL;
@@ -120,26 +127,27 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     m->smooth_weight = keep_share * m->smooth_weight + (1 - keep_share);
     add_sums(&m->total, r, 1, 1);
     make_stats(m, r, &s);
-    for (int i = 0; i < N_SINKS; i++)
+    for (int i = 0; i < DT_N_SINKS; i++)
         if (m->state[i] && sinks[i]->step) sinks[i]->step(m->state[i], r, &s);
 }
 
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
                      int n_values, const char *extra_json) {
     dt_eval_record r = {split, step, values, n_values, extra_json};
-    for (int i = 0; i < N_SINKS; i++)
+    for (int i = 0; i < DT_N_SINKS; i++)
         if (m->state[i] && sinks[i]->eval) sinks[i]->eval(m->state[i], &r);
 }
 
 void dt_metrics_phase(dt_metrics *m, const char *what, double fraction) {
-    for (int i = 0; i < N_SINKS; i++)
+    for (int i = 0; i < DT_N_SINKS; i++)
         if (m->state[i] && sinks[i]->phase) sinks[i]->phase(m->state[i], what, fraction);
 }
 
 int64_t dt_metrics_flush(dt_metrics *m) {
-    for (int i = 0; i < N_SINKS; i++)
-        if (m->state[i] && sinks[i]->flush) sinks[i]->flush(m->state[i]);
-    return m->state[JSONL] ? dt_sink_jsonl_bytes(m->state[JSONL]) : 0;
+    int64_t n_bytes = 0;
+    for (int i = 0; i < DT_N_SINKS; i++)
+        if (m->state[i] && sinks[i]->flush) n_bytes += sinks[i]->flush(m->state[i]);
+    return n_bytes;
 }
 
 // -- the summary ---------------------------------------------------------------------------------
@@ -160,11 +168,10 @@ static void log_verdict(const phase_sums *t, const char *data_verdict) {
 }
 
 static void log_lost(const dt_metrics *m) {
-    for (int i = 0; i < N_SINKS; i++) {
+    for (int i = 0; i < DT_N_SINKS; i++) {
         uint64_t n = m->state[i] && sinks[i]->dropped ? sinks[i]->dropped(m->state[i]) : 0;
         if (n)
-            dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n,
-                    sinks[i]->name);
+            dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n, names[i]);
     }
 }
 
@@ -187,7 +194,7 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
 
 void dt_metrics_close(dt_metrics *m) {
     if (!m) return;
-    for (int i = 0; i < N_SINKS; i++)
+    for (int i = 0; i < DT_N_SINKS; i++)
         if (m->state[i]) sinks[i]->close(m->state[i]);
     if (m->statm_fd >= 0) close(m->statm_fd);
     free(m->run_name);

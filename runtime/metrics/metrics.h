@@ -1,4 +1,4 @@
-// metrics.h: one record a step (or evaluation) to all sinks: metrics.jsonl, tfevents, the terminal.
+// metrics.h: one record a step (or evaluation) to all sinks of config/sinks.def.
 //
 // metrics.jsonl has one object a line: {"kind":"step","step":…,"epoch":…,"samples":…,"loss":…,"lr":…,
 // "grad_norm":…,"samples_per_s":…,"seconds":{"step","data","compute","comm","other"},"rss":…} or
@@ -8,6 +8,7 @@
 #define DT_METRICS_METRICS_H
 
 #include "base/status.h"
+#include "config/words.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +18,7 @@ typedef struct dt_metrics dt_metrics;
 typedef struct dt_metrics_opts {
     const char *run_dir;
     const char *run_name;
-    bool terminal, jsonl, tensorboard;
+    unsigned sinks;          // bit DT_SINK_<id> of each that is wanted
     int every_steps;         // plain lines in a pipe, tfevents
     int64_t total_steps;     // for bar and ETA
     int64_t steps_per_epoch; // for the epoch bar
@@ -49,7 +50,7 @@ void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_me
                      int n_values, const char *extra_json);
 // A named phase for the terminal's live line ("evaluating", "saving"); NULL ends it.
 void dt_metrics_phase(dt_metrics *m, const char *what, double fraction);
-int64_t dt_metrics_flush(dt_metrics *m); // to the file; returns metrics.jsonl's size in bytes
+int64_t dt_metrics_flush(dt_metrics *m); // to the files; metrics.jsonl's size in bytes, or 0
 // The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
 // would help. data_verdict: what to say if that is data (from the loader's counters), or NULL. To stderr.
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict);

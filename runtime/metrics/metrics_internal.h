@@ -25,21 +25,22 @@ typedef struct dt_eval_record {
     const char *extra_json; // may be NULL
 } dt_eval_record;
 
-// A sink: one line in the table of metrics.c. Members may be NULL except name, wanted, open, close.
+// A sink is a line of config/sinks.def and a file sink_<id>.c that defines dt_sink_<id>. Members may be
+// NULL except open and close.
 typedef struct dt_metrics_sink {
-    const char *name;
-    bool (*wanted)(const dt_metrics_opts *o);
     dt_status (*open)(void **state, const dt_metrics_opts *o);
     void (*step)(void *state, const dt_step_record *r, const dt_step_stats *s);
     void (*eval)(void *state, const dt_eval_record *r);
     void (*phase)(void *state, const char *what, double fraction);
-    void (*flush)(void *state);
+    // To the file; its size if a resumed run must cut it there (opts.truncate_to), else 0.
+    int64_t (*flush)(void *state);
     uint64_t (*dropped)(void *state); // records lost to a failing disk
     void (*close)(void *state);
 } dt_metrics_sink;
 
-extern const dt_metrics_sink dt_sink_jsonl, dt_sink_tfevents, dt_sink_terminal;
-int64_t dt_sink_jsonl_bytes(void *state); // size of metrics.jsonl
+#define WORD(id, help) extern const dt_metrics_sink dt_sink_##id;
+#include "config/sinks.def"
+#undef WORD
 
 // ---- metrics_file.c: append whole records; a failing disk drops records and never an error ---------
 typedef struct dt_metrics_file {

@@ -8,14 +8,15 @@
 #include "metrics_internal.h"
 
 #include "base/arena.h"
-#include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { LINE_BYTES = 2048 };
 
@@ -24,26 +25,26 @@ typedef struct jsonl {
     dt_json line;
 } jsonl;
 
-static bool wanted(const dt_metrics_opts *o) {
-    return o->jsonl;
-}
-
-// Bytes up to the end of the last whole line within the first `limit` bytes.
+// Bytes up to the end of the last whole line within the first `limit` bytes; reads the tail only.
 static int64_t whole_lines(const char *path, int64_t limit) {
-    char *text;
-    size_t n;
-    if (dt_io_read_file(&text, &n, path, 0, DT_E_STORAGE) != DT_OK) return 0;
-    int64_t at = (int64_t)n < limit ? (int64_t)n : limit;
-    while (at > 0 && text[at - 1] != '\n') at--;
-    free(text);
-    return at;
+    char tail[4096];
+    struct stat info = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    int64_t end = fstat(fd, &info) == 0 && info.st_size < limit ? info.st_size : limit;
+    while (end > 0) {
+        int64_t n = end < (int64_t)sizeof tail ? end : (int64_t)sizeof tail;
+        if (pread(fd, tail, (size_t)n, (off_t)(end - n)) != n) n = end = 0;
+        while (n > 0 && tail[n - 1] != '\n') n--, end--;
+        if (n > 0) break;
+    }
+    close(fd);
+    return end;
 }
 
 static int64_t bytes_to_keep(const char *path, int64_t truncate_to) {
-    struct stat info;
     if (truncate_to <= 0) return 0;
-    int64_t there = stat(path, &info) == 0 ? (int64_t)info.st_size : 0;
-    int64_t keep = there ? whole_lines(path, truncate_to) : 0;
+    int64_t keep = whole_lines(path, truncate_to);
     if (keep != truncate_to)
         dt_warn("%s: holds %" PRId64 " of the %" PRId64 " bytes that the checkpoint knows: older "
                 "metrics are missing",
@@ -111,8 +112,10 @@ static void eval(void *state, const dt_eval_record *r) {
     put_line(s);
 }
 
-static void flush(void *state) {
-    dt_metrics_file_flush(&((jsonl *)state)->file);
+static int64_t flush(void *state) {
+    jsonl *s = state;
+    dt_metrics_file_flush(&s->file);
+    return s->file.n_bytes;
 }
 
 static uint64_t dropped(void *state) {
@@ -126,13 +129,7 @@ static void close_jsonl(void *state) {
     free(s);
 }
 
-int64_t dt_sink_jsonl_bytes(void *state) {
-    return ((jsonl *)state)->file.n_bytes;
-}
-
 const dt_metrics_sink dt_sink_jsonl = {
-    .name = "jsonl",
-    .wanted = wanted,
     .open = open_jsonl,
     .step = step,
     .eval = eval,

@@ -41,10 +41,6 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char shown[MAX_WIDTH * 2]; // the live line; "" when none is on the screen
 static size_t n_shown;
 
-static bool wanted(const dt_metrics_opts *o) {
-    return o->terminal;
-}
-
 // -- the live line -----------------------------------------------------------------------------------
 static void to_screen(const char *text, size_t n) {
     // a terminal that went away must not stop training
@@ -233,8 +229,6 @@ static void close_terminal(void *state) {
 }
 
 const dt_metrics_sink dt_sink_terminal = {
-    .name = "terminal",
-    .wanted = wanted,
     .open = open_terminal,
     .step = step,
     .eval = eval,

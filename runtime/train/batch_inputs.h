@@ -2,7 +2,7 @@
 //
 //   <field>       the field's samples, as the loader left them
 //   <field>.mix   the plan by which the network mixes them (mixup, CutMix), five numbers a sample
-//   <field>.steps random changes that the network does to them (graph/pixel_steps.h)
+//   <field>.steps random changes that the network does to them (batch/pixel_steps.h)
 //   weight        the samples' weights: 0 for the tail of an evaluation and for skipped records
 //
 // Names are looked up once, where the exec is made; a batch then costs an index each. Training on the CPU,
@@ -16,8 +16,8 @@
 #ifndef DT_TRAIN_BATCH_INPUTS_H
 #define DT_TRAIN_BATCH_INPUTS_H
 
+#include "batch/batch_source.h"
 #include "exec/exec.h"
-#include "train/batch_source.h"
 
 enum { DT_BATCH_INPUTS = 3 * DT_MAX_FIELDS + 1 }; // fields, their plans, their steps, weights
 

@@ -11,7 +11,7 @@
 #ifndef DT_TRAIN_BOTTLENECK_H
 #define DT_TRAIN_BOTTLENECK_H
 
-#include "train/batch_source.h"
+#include "batch/batch_source.h"
 
 typedef enum dt_limit {
     DT_LIMIT_NONE,     // nothing was done between the readings

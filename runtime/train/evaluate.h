@@ -9,10 +9,10 @@
 
 #include "base/json.h"
 #include "base/thread.h"
+#include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
 #include "metrics/metrics.h"
-#include "train/batch_source.h"
 
 typedef struct dt_evaluator dt_evaluator;
 

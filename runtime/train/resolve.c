@@ -54,7 +54,7 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
 }
 
 static bool is_elastic(const dt_config *c) {
-    return strcmp(dt_config_str(c, "run.reproducible"), "elastic") == 0;
+    return dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
 }
 
 static int at_least_one(int n) {
@@ -112,7 +112,7 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
             c, "device.hold_input",
             "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
             "where the loader left it: leave the key out, or train on a GPU");
-    if (strcmp(dt_config_str(c, "comm.gradient_dtype"), "fp32") == 0) return DT_OK;
+    if (dt_config_enum(c, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_fp32) return DT_OK;
     if (is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "

@@ -27,19 +27,24 @@ static dt_schedule_kind kind_of(const char *name) {
     return DT_SCHEDULE_CONSTANT;
 }
 
+static double real(const dt_config *c, const char *key) { // 0: a key of other schedules
+    return dt_config_has(c, key) ? dt_config_real(c, key) : 0.0;
+}
+
 void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
                       int64_t steps_per_epoch, bool lower_is_better) {
     *s = (dt_schedule){.kind = kind_of(dt_config_str(c, "train.schedule.name")),
                        .lr = dt_config_real(c, "train.optimizer.lr"),
-                       .min_lr = dt_config_real(c, "train.schedule.min_lr"),
-                       .gamma = dt_config_real(c, "train.schedule.gamma"),
+                       .min_lr = real(c, "train.schedule.min_lr"),
+                       .gamma = real(c, "train.schedule.gamma"),
                        .warmup_steps = dt_amount_steps(dt_config_amount(c, "train.schedule.warmup"),
                                                        total_steps, steps_per_epoch),
-                       .every_steps = dt_amount_steps(dt_config_amount(c, "train.schedule.every"),
-                                                      total_steps, steps_per_epoch),
                        .total_steps = total_steps,
-                       .patience = (int)dt_config_int(c, "train.schedule.patience"),
+                       .patience = (int)real(c, "train.schedule.patience"),
                        .lower_is_better = lower_is_better};
+    if (s->kind == DT_SCHEDULE_STEP)
+        s->every_steps = dt_amount_steps(dt_config_amount(c, "train.schedule.every"), total_steps,
+                                         steps_per_epoch);
 }
 
 static double cosine(const dt_schedule *s, int64_t step) {

@@ -26,10 +26,8 @@ enum {
 // ---- config ----------------------------------------------------------------------------------------
 
 bool dt_metric_lower_is_better(const char *name) {
-    static const char *const LOWER[] = {"loss", "eer", "mae", "rmse"};
-    for (size_t i = 0; i < sizeof LOWER / sizeof *LOWER; i++)
-        if (strcmp(name, LOWER[i]) == 0) return true;
-    return false;
+    return strcmp(name, "loss") == 0 || strcmp(name, "eer") == 0 || strcmp(name, "mae") == 0 ||
+           strcmp(name, "rmse") == 0;
 }
 
 static bool asks_for(const dt_config *c, const char *metric) {
@@ -84,7 +82,7 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     s->n_leaves = s->global_batch / s->micro_batch;
     s->eval_batch =
         dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
-    s->elastic = strcmp(dt_config_str(c, "run.reproducible"), "elastic") == 0;
+    s->elastic = dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
     s->given = dt_config_dump(c);
     return DT_OK;
 }
@@ -145,8 +143,8 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .local_rank = s->comm->local_rank,
                             .local_size = s->comm->local_size,
                             .world_size = s->comm->world_size,
-                            .deterministic =
-                                strcmp(dt_config_str(s->config, "run.reproducible"), "off") != 0,
+                            .deterministic = dt_config_enum(s->config, "run.reproducible") !=
+                                             DT_REPRODUCIBLE_off,
                             .tf32 = dt_config_bool(s->config, "device.tf32"),
                             .untimed = !dt_config_bool(s->config, "device.time_engines"),
                             .cache_folder = cache};
@@ -227,23 +225,19 @@ void dt_session_set_deadline(dt_session *s, double seconds) {
 
 static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_fields, int batch,
                              bool training, dt_graph **out) {
-    dt_graph_request r = {.config = s->config,
-                          .fields = fields,
-                          .n_fields = n_fields,
-                          .batch = batch,
-                          .training = training,
-                          .low = dt_resolved_dtype(&s->resolved)};
-    return s->a.build_graph(s->a.ctx, &r, out);
+    dt_model_args a = {s->config, fields, n_fields, batch, training};
+    return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
 static dt_optimizer_args optimizer_of(const dt_config *c) {
-    bool sgd = strcmp(dt_config_str(c, "train.optimizer.name"), "sgd") == 0;
-    return (dt_optimizer_args){.kind = sgd ? DT_OPTIMIZER_SGD : DT_OPTIMIZER_ADAMW,
+    if (dt_config_enum(c, "train.optimizer.name") == DT_OPTIMIZER_sgd)
+        return (dt_optimizer_args){.kind = DT_OPTIMIZER_SGD,
+                                   .momentum = (float)dt_config_real(c, "train.optimizer.momentum"),
+                                   .nesterov = dt_config_bool(c, "train.optimizer.nesterov")};
+    return (dt_optimizer_args){.kind = DT_OPTIMIZER_ADAMW,
                                .beta1 = (float)dt_config_real(c, "train.optimizer.beta1"),
                                .beta2 = (float)dt_config_real(c, "train.optimizer.beta2"),
-                               .eps = (float)dt_config_real(c, "train.optimizer.eps"),
-                               .momentum = (float)dt_config_real(c, "train.optimizer.momentum"),
-                               .nesterov = dt_config_bool(c, "train.optimizer.nesterov")};
+                               .eps = (float)dt_config_real(c, "train.optimizer.eps")};
 }
 
 static int team_threads(const dt_session *s) {
@@ -259,7 +253,7 @@ static bool grace_is_over(void) {
 
 bool dt_session_bf16_gradients(const dt_session *s) {
     return s->comm->world_size > 1 &&
-           strcmp(dt_config_str(s->config, "comm.gradient_dtype"), "bf16") == 0;
+           dt_config_enum(s->config, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16;
 }
 
 static dt_status make_stepper(dt_session *s) {
@@ -287,7 +281,7 @@ static dt_status make_stepper(dt_session *s) {
                          .optimizer = optimizer_of(c),
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
-                         .comm_thread = strcmp(dt_config_str(c, "comm.progress"), "thread") == 0,
+                         .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
                          .give_up = grace_is_over};
     grace_s = dt_config_seconds(c, "run.grace");
     return dt_stepper_create(&s->stepper, &o);

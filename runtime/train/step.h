@@ -16,9 +16,9 @@
 #ifndef DT_TRAIN_STEP_H
 #define DT_TRAIN_STEP_H
 
+#include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "train/batch_source.h"
 #include "train/lane_plan.h"
 
 typedef struct dt_stepper dt_stepper;

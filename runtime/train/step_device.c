@@ -44,6 +44,7 @@
 #include "train/device_inputs.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,14 +105,19 @@ struct device_step {
 
 // ---- waiting ---------------------------------------------------------------------------------------
 
+// The step's numbers are a struct that CUDA C++ reads as well, so that its fields cannot be _Atomic.
+static int64_t read_counter(const int64_t *p) {
+    return atomic_load_explicit((const _Atomic int64_t *)p, memory_order_acquire);
+}
+
 // Polls until *counter is `value` or, counter NULL, until the stream is empty. Watches the peers.
 static dt_status poll_until(struct device_step *v, void *stream, const int64_t *counter,
                             int64_t value) {
     dt_waited waited = {0};
     for (int i = 0;; i++) {
-        if (counter && __atomic_load_n(counter, __ATOMIC_ACQUIRE) == value) return DT_OK;
+        if (counter && read_counter(counter) == value) return DT_OK;
         if (v->d->stream_done(v->b, stream)) {
-            if (!counter || __atomic_load_n(counter, __ATOMIC_ACQUIRE) == value) return DT_OK;
+            if (!counter || read_counter(counter) == value) return DT_OK;
             DT_TRY(v->d->synchronize(v->b, stream)); // the device's error
             return dt_fail(DT_E_INTERNAL, "the device finished step %lld without its numbers",
                            (long long)value);
@@ -464,7 +470,8 @@ dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool w
     s->want_stop = want_stop;
     s->poll_status = DT_OK;
     v->wait_s = v->idle_s = 0;
-    __atomic_store_n(&v->numbers[step % DT_NUMBERS_RING].step, -1, __ATOMIC_RELEASE);
+    atomic_store_explicit((_Atomic int64_t *)&v->numbers[step % DT_NUMBERS_RING].step, -1,
+                          memory_order_release);
     DT_TRY(s->o.lanes->elastic ? run_actions(v, lr) : run_leaves(v, lr));
     v->newest = step;
     v->n_unread++;

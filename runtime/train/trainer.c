@@ -92,7 +92,7 @@ static dt_status compare_config(trainer *t) {
     const char *was = NULL, *is = NULL;
     const char *key =
         st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
-    if (key && strcmp(dt_config_str(t->s.config, "run.resume"), "force") == 0) {
+    if (key && dt_config_enum(t->s.config, "run.resume") == DT_RESUME_force) {
         t->forced = true;
         dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key,
                 was ? was : "absent", is ? is : "absent");
@@ -114,7 +114,7 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     *state_json = NULL;
     DT_TRY(dt_ckpt_find(t->ckpt, "latest", &step, &t->resume_path));
     if (step < 0) return DT_OK;
-    if (strcmp(dt_config_str(t->s.config, "run.resume"), "never") == 0)
+    if (dt_config_enum(t->s.config, "run.resume") == DT_RESUME_never)
         return dt_fail(DT_E_USAGE,
                        "%s has a checkpoint of step %lld and run.resume is never: take another "
                        "run.name, or run.resume=auto",
@@ -164,7 +164,7 @@ static dt_status compare_environment(trainer *t) {
 static dt_status check_resumed(trainer *t) {
     DT_TRY(compare_environment(t));
     if (t->state.data_fingerprint != t->s.data->fingerprint) {
-        if (strcmp(dt_config_str(t->s.config, "run.resume"), "force") != 0)
+        if (dt_config_enum(t->s.config, "run.resume") != DT_RESUME_force)
             return dt_fail(DT_E_USAGE,
                            "the data set is not the one this run began with (records, view or "
                            "split changed): restore it, start another run (run.name=…), or go on "
@@ -241,15 +241,6 @@ static void fill_state(trainer *t) {
     for (int i = 0; i < st->n_history; i++) t->history[i] = st->history[i].value;
 }
 
-static bool has_sink(const dt_config *c, const char *name) {
-    const dt_cnode *list = dt_config_node(c, "metrics.sinks");
-    for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
-        const char *item = dt_cnode_str(dt_cnode_item(list, i));
-        if (item && strcmp(item, name) == 0) return true;
-    }
-    return false;
-}
-
 // Rank 0: what the run directory holds besides checkpoints.
 static dt_status open_reports(trainer *t) {
     if (!is_root(t)) return DT_OK;
@@ -264,14 +255,13 @@ static dt_status open_reports(trainer *t) {
                                     t->state.steps_per_epoch);
     dt_metrics_opts o = {.run_dir = t->run_dir,
                          .run_name = dt_config_str(c, "run.name"),
-                         .terminal = has_sink(c, "terminal"),
-                         .jsonl = has_sink(c, "jsonl"),
-                         .tensorboard = has_sink(c, "tensorboard"),
                          .every_steps = every > 0 ? (int)every : 1,
                          .total_steps = t->state.total_steps,
                          .steps_per_epoch = t->state.steps_per_epoch,
                          .n_epochs = t->n_epochs,
                          .truncate_to = t->resumed ? t->state.metrics_offset : -1};
+    for (int i = 0; i < DT_N_SINKS; i++)
+        o.sinks |= (unsigned)dt_config_lists(c, "metrics.sinks", i) << i;
     return dt_metrics_open(&t->metrics, &o);
 }
 

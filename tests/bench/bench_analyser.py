@@ -19,6 +19,8 @@ import statistics
 import subprocess
 import sys
 
+from bench_short import SHORT, most
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORK = os.path.join(ROOT, ".cache", "bench-analyser")
 
@@ -54,12 +56,12 @@ def make_sets(dtrain):
         return
     quiet = dict(stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     for kind, n in (("photos", 200), ("pose", 600), ("acoustic", 300)):
-        sh(dtrain, "synth", kind, f"{WORK}/{kind}-raw", "--n", str(n), **quiet)
+        sh(dtrain, "synth", kind, f"{WORK}/{kind}-raw", "--n", str(most(n, 60)), **quiet)
     pack = lambda src, out, *more: sh(dtrain, "pack", f"{WORK}/{src}", f"{WORK}/{out}", "--overwrite", *more, **quiet)
     pack("photos-raw", "photos-{00..01}.tar")
     pack("pose-raw/images", "pose-{00..01}.tar", "--join", f"{WORK}/pose-raw/pose.csv")
     pack("acoustic-raw", "acoustic-{00..01}.tar", "--pattern", "leak{leak}_pipe{pipe}_{hz}_{n}.wav")
-    for label, i in itertools.product("ab", range(3000)):
+    for label, i in itertools.product("ab", range(most(3000, 100))):
         os.makedirs(f"{WORK}/tiny/{label}", exist_ok=True)
         with open(f"{WORK}/tiny/{label}/{i}.txt", "w") as f:
             f.write(f"{i} {i % 7} {i % 11} 1.5\n")
@@ -118,7 +120,8 @@ def cases(cores):
 
 def verdicts(dtrain, cores, seconds, verbose):
     right, n, wrong, gains = 0, 0, [], []
-    for name, expected, kind, data, words, us, options in list(cases(cores))[int(os.environ.get("FIRST", 0)):int(os.environ.get("LAST", 99))]:
+    chosen = list(cases(cores))[int(os.environ.get("FIRST", 0)):int(os.environ.get("LAST", 99))]
+    for name, expected, kind, data, words, us, options in chosen[::22] if SHORT else chosen:
         r = bench(dtrain, config(kind, data), words, us, seconds, options)
         n += 1
         right += r["limit"] == expected
@@ -138,20 +141,20 @@ def verdicts(dtrain, cores, seconds, verbose):
 
 def tuner(dtrain, cores, seconds, only):
     starts = [("photos", 0), ("photos", 5000), ("pose", 3000), ("acoustic", 2000)]
-    if only is not None:
-        starts = [starts[only]]
+    if only is not None or SHORT:
+        starts = [starts[only or 0]]
     for kind, us in starts:
         path, best, best_at = config(kind), 0, None
-        for workers, readers, slots in itertools.product(range(1, cores + 1), (1, 4, 16, 64) if us else (1,), (4, 16)):
+        for workers, readers, slots in itertools.product(range(1, most(cores, 1) + 1), (1, 4, 16, 64) if us else (1,), (4, 16)):
             words = (f"data.workers={workers}", f"data.readers={readers if us else 'auto'}", f"data.prefetch={slots}")
-            rate = bench(dtrain, path, words, us, 3)["samples_per_s"]
+            rate = bench(dtrain, path, words, us, most(3, 1))["samples_per_s"]
             if rate > best:
                 best, best_at = rate, words
         tuned = bench(dtrain, path, (), us, seconds, ("--tune",))
         chosen = tuple(f"data.{key}={tuned[name]}" for key, name in
                        (("workers", "workers"), ("readers", "readers"), ("prefetch", "slots")) if tuned[name])
         # The grid's best is the luckiest of many short runs: both again, in turn.
-        rates = [[bench(dtrain, path, words, us, 4)["samples_per_s"] for words in (chosen, best_at)] for _ in range(5)]
+        rates = [[bench(dtrain, path, words, us, most(4, 1))["samples_per_s"] for words in (chosen, best_at)] for _ in range(most(5, 1))]
         print(f"tuner {kind}, reads {us / 1000:g} ms late: after {seconds} s {' '.join(chosen)}; best of the grid {' '.join(best_at)}; "
               f"{statistics.median(t for t, _ in rates):.0f} and {statistics.median(g for _, g in rates):.0f} samples/s, "
               f"median of the ratios in turn {statistics.median(t / g for t, g in rates):.2f}", flush=True)
@@ -165,6 +168,7 @@ def main():
     a.add_argument("--start", type=int, choices=range(4), help="one of the tuner's four pipelines (2 to 3 minutes each)")
     a.add_argument("-v", action="store_true")
     a = a.parse_args()
+    a.seconds = most(a.seconds, 1)
     dtrain = os.path.join(ROOT, a.build, "dtrain")
     cores = len(os.sched_getaffinity(0))
     make_sets(dtrain)
@@ -172,7 +176,7 @@ def main():
     if a.only != "tuner":
         verdicts(dtrain, cores, a.seconds, a.v)
     if a.only != "verdict":
-        tuner(dtrain, cores, 20, a.start)
+        tuner(dtrain, cores, most(20, 1), a.start)
 
 
 sys.exit(main())

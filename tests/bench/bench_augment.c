@@ -8,6 +8,8 @@
 #include "config/config.h"
 #include "data/augment/augment.h"
 
+#include "bench_short.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,11 +74,12 @@ static dt_status run(const char *list) {
     DT_TRY(dt_augment_parse(&a, dt_cnode_get(dt_config_node(c, "data.augment"), "a"), "a"));
     static uint8_t photo[SIDE * SIDE * 3], pixels[sizeof photo];
     dt_buffer scratch = {0};
+    const uint32_t n_images = (uint32_t)bench_count(IMAGES, 2);
     double best = 1e30;
     paint(photo);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < bench_count(ROUNDS, 1); round++) {
         double sum = 0;
-        for (uint32_t i = 0; i < IMAGES; i++) {
+        for (uint32_t i = 0; i < n_images; i++) {
             dt_image image = {pixels, SIDE, SIDE, 3};
             dt_augment_key key = {42, i, 0};
             memcpy(pixels, photo, sizeof photo);
@@ -86,7 +89,7 @@ static dt_status run(const char *list) {
         }
         best = sum < best ? sum : best;
     }
-    printf("{\"list\": \"%s\", \"us_per_image\": %.1f}\n", list, best / IMAGES);
+    printf("{\"list\": \"%s\", \"us_per_image\": %.1f}\n", list, best / n_images);
     dt_buffer_fini(&scratch);
     dt_augment_destroy(a);
     dt_config_destroy(c);

@@ -14,6 +14,12 @@ import subprocess
 import sys
 import time
 
+from bench_short import runs_peers
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else "build"
+if not runs_peers("torch", "torchvision", "PIL"):
+    sys.exit(subprocess.run([f"{BUILD}/bench_augment"]).returncode)
+
 import numpy as np
 import torch
 import torchvision.transforms.v2 as v2
@@ -92,9 +98,8 @@ def peers():
 
 
 def main():
-    build = sys.argv[1] if len(sys.argv) > 1 else "build"
     first = peers()
-    lines = subprocess.run([f"{build}/bench_augment"], stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()
+    lines = subprocess.run([f"{BUILD}/bench_augment"], stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()
     for (name, _), a, b, line in zip(OPS, first, peers(), lines):
         own, p, t = json.loads(line)["us_per_image"], min(a[0], b[0]), min(a[1], b[1])
         print(json.dumps({"op": name, "dtrain_us": own, "pillow_us": round(p, 1), "tensor_us": round(t, 1),

@@ -5,6 +5,7 @@
 // so a rate above that of memcpy means that the second pass found its data in the cache.
 #include "backend/cpu/cpu_backend.h"
 #include "base/clock.h"
+#include "bench_short.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -151,6 +152,7 @@ static double copy_rate(int threads) {
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1, repeat = argc > 2 ? atoi(argv[2]) : REPEAT;
     if (repeat > 1000) repeat = 1000;
+    repeat = bench_count(repeat, 1);
     double copy = copy_rate(threads);
     printf("%d threads, block %d, memcpy %.1f GB/s (read + written)\n", threads, dt_cpu_block(),
            copy * 1e-9);
@@ -158,7 +160,7 @@ int main(int argc, char **argv) {
                                dt_shape4(4, 128, 60, 80), dt_shape4(4, 256, 30, 40)};
     for (int t = 0; t < 2; t++)
         for (int pool = 1; pool >= 0; pool--)
-            for (int i = 0; i < 4; i++)
+            for (int i = bench_count(0, 3); i < 4; i++)
                 bench_shape(threads, repeat, t ? DT_BF16 : DT_F32, shapes[i], pool, copy);
     return 0;
 }

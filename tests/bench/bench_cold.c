@@ -14,6 +14,8 @@
 #include "data/file/tar.h"
 #include "data/loader/data_parts.h"
 
+#include "bench_short.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +30,7 @@ static dt_status make_set(const char *path) {
     float *v = dt_xcalloc(n_bytes, 1);
     int fd;
     dt_status st = dt_io_create(&fd, path, false);
-    for (int i = 0; i < N_VECTORS && st == DT_OK; i++) {
+    for (int i = 0; i < bench_count(N_VECTORS, 200) && st == DT_OK; i++) {
         char name[32];
         snprintf(name, sizeof name, "%05d.vec", i);
         for (int k = 0; k < FLOATS; k++) v[k] = (float)(i + k);

@@ -7,6 +7,7 @@
 // several runs. ONEDNN_VERBOSE=1 names the implementations.
 #include "backend/cpu/cpu_backend.h"
 #include "base/clock.h"
+#include "bench_short.h"
 #include "graph/build.h"
 
 #include <stdio.h>
@@ -64,8 +65,8 @@ static double time_node(dt_backend *b, const dt_graph *g, const dt_node *n) {
                       .packed = packed,
                       .scratch = zeroed(s.scratch_bytes),
                       .accumulate = ~0ull};
-    double best = 1e9, begin = dt_clock_s();
-    for (int i = 0; i < 4 || dt_clock_s() - begin < 0.15; i++) {
+    double best = 1e9, begin = dt_clock_s(), seconds = bench_most(0.15, 0);
+    for (int i = 0; i < bench_count(4, 1) || dt_clock_s() - begin < seconds; i++) {
         double t = dt_clock_s();
         k->run(&s, &r);
         t = dt_clock_s() - t;

@@ -16,6 +16,8 @@
 #include "data/file/blob.h"
 #include "data/file/tar.h"
 
+#include "bench_short.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +100,7 @@ static dt_status load(const char *path) {
     bool more = true;
     DT_TRY(dt_blob_open(&blob, path));
     dt_tar_begin(&tar, &blob);
-    while (n_images < MAX_IMAGES) {
+    while (n_images < bench_count(MAX_IMAGES, 20)) {
         DT_TRY(dt_tar_next(&tar, &e, &more));
         if (!more) break;
         uint8_t *bytes = malloc(e.size + 1);
@@ -132,8 +134,9 @@ static dt_status bench(const char *path, double seconds) {
     w.resizer = dt_resizer_create();
     DT_TRY(make_augment(&w.augment));
     DT_TRY(load(path));
-    double end = dt_clock_s() + seconds;
-    for (; n_rounds < 3 || (dt_clock_s() < end && n_rounds < MAX_ROUNDS); n_rounds++) {
+    double end = dt_clock_s() + bench_most(seconds, 0);
+    for (; n_rounds < bench_count(3, 1) || (dt_clock_s() < end && n_rounds < MAX_ROUNDS);
+         n_rounds++) {
         double spent[N_WAYS] = {0};
         for (int i = 0; i < n_images; i++)
             for (int way = 0; way < N_WAYS; way++) {

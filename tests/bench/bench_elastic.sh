@@ -11,6 +11,7 @@ build=${1:-build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+[ -z "${SHORT:-}" ] || STEPS=2 NPS="1 2" # see bench_short.h
 precisions=(fp32)
 grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
 for precision in "${precisions[@]}"; do

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 
+from bench_short import most, runs_peers
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
@@ -85,7 +87,8 @@ def main():
     cores = len(os.sched_getaffinity(0))
     flags = re.search(r"^flags.*$", open("/proc/cpuinfo").read(), re.M).group(0)
     model = re.search(r"^model name\s*: (.*)$", open("/proc/cpuinfo").read(), re.M).group(1)
-    python = python_with_torch(a.venv)
+    a.rounds, a.steps = most(a.rounds, 1), most(a.steps, 4)
+    python = python_with_torch(a.venv) if runs_peers("torch") else None
     if not os.path.exists(os.path.join(ROOT, "datasets/biometric.lmdb")):
         run([os.path.join(ROOT, a.build, "dtrain"), "synth", "biometric", "datasets/biometric-raw"])
         run([os.path.join(ROOT, a.build, "dtrain"), "pack", "datasets/biometric-raw", "datasets/biometric.lmdb"])
@@ -103,11 +106,14 @@ def main():
             bench = run([os.path.join(ROOT, a.build, "bench_library"), "configs/fusion.yaml", f"train.precision={precision}"], capture_output=True)
             library.append(json.loads(bench.stdout)["samples_per_s"])
             two.append(dtrain.run(precision, ranks=2, extra=("device.threads=1",)))
-            for compiled in (False, True):
+            for compiled in (False, True) if python else ():
                 for channels_last in (False, True):
                     r = peer(python, precision, cores, a.batch, compiled, channels_last, 10)
                     if r:
                         peers.setdefault((compiled, channels_last), []).append(r)
+        if not peers:
+            print(f"| {precision} | {statistics.median(r['samples_per_s'] for r in ours):.1f} | skipped | | {statistics.median(library):.1f} | |")
+            continue
         speed = {k: statistics.median(r["samples_per_s"] for r in v) for k, v in peers.items()}
         best = max(speed, key=speed.get)
         variant = ("compiled" if best[0] else "eager") + (", channels-last" if best[1] else "")

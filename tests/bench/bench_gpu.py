@@ -32,6 +32,8 @@ import tarfile
 import threading
 import time
 
+from bench_short import SHORT, runs_peers
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 VIT_GFLOP = 105  # forward and backward of ViT-B/16 for one picture
 
@@ -411,6 +413,9 @@ def main():
     o = p.parse_args()
     if o.peer:
         return peer_main(o)
+    if SHORT:
+        o.dry_run, o.only = True, o.only or "fusion"
+        o.side = o.side if runs_peers("torch", "torchvision") else "dtrain"
     if o.dry_run:
         o.device, o.tiny, o.steps, o.warm = "cpu", True, 2, 1
     unknown = [n for n in filter(None, (o.only + "," + o.skip).split(",")) if n not in WORK]

@@ -21,6 +21,8 @@ import subprocess
 import sys
 import time
 
+from bench_short import most, runs_peers
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers are the threads
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -71,7 +73,7 @@ data:
   path: {shards}
   fields:
     image: {{kind: image, source: jpg, channels: 3, size: [224, 224], normalize: imagenet}}
-    class: {{kind: class, classes: 6}}
+    class: {{kind: class}}
   augment: {{image: [random_resized_crop, {{flip: horizontal}}]}}
 model: {{name: resnet, depth: 10, width: 8}}
 train: {{epochs: 100000, global_batch: 32, micro_batch: 32}}
@@ -96,6 +98,7 @@ def main():
     a = p.parse_args()
     if a.peer:
         return peer(a)
+    a.rounds, a.seconds, n_photos = most(a.rounds, 1), most(a.seconds, 1), most(1000, 60)
     a.build = os.path.abspath(a.build)
     a.work = os.path.join(ROOT, ".cache/bench-jpeg")
     os.makedirs(a.work, exist_ok=True)
@@ -105,12 +108,13 @@ def main():
         if os.path.exists(a.tar):
             subprocess.run(["tar", "-C", folder, "-xf", a.tar], check=True)
         else:
-            subprocess.run([os.path.join(a.build, "dtrain"), "synth", "photos", folder, "--n", "1000"], check=True)
+            subprocess.run([os.path.join(a.build, "dtrain"), "synth", "photos", folder, "--n", str(n_photos)], check=True)
     if not glob.glob(os.path.join(a.work, "photos-*.tar")):
         subprocess.run([os.path.join(a.build, "dtrain"), "pack", folder, spec], check=True)
     python = os.path.join(a.venv, "bin/python") if a.venv else sys.executable
     cores = len(os.sched_getaffinity(0))
     counts = sorted({1, cores})
+    sides = ("dtrain", "webdataset", "dataloader") if runs_peers("torch", "torchvision", "webdataset", "PIL") else ("dtrain",)
     rates = {}
 
     def add(side, workers, rate):
@@ -118,22 +122,23 @@ def main():
     for r in range(a.rounds):
         for w in counts:
             add("dtrain", w, dtrain(a, spec, w)["samples_per_s"])
-            for side in ("webdataset", "dataloader"):
+            for side in sides[1:]:
                 out = subprocess.run([python, os.path.abspath(__file__), "--peer", side, "--shards", os.path.join(a.work, "photos-0*.tar"),
                                       "--folder", folder, "--workers", str(w), "--seconds", str(a.seconds)], check=True, capture_output=True, text=True)
                 add(side, w, json.loads(out.stdout)["rate"])
         print(f"round {r + 1} of {a.rounds}: " + ", ".join(f"{s} x{w} {v[-1]:.0f}/s" for (s, w), v in rates.items()), file=sys.stderr)
     median = {k: statistics.median(v) for k, v in rates.items()}
     print("\n| images/s | " + " | ".join(f"{w} thread{'s' if w > 1 else ''}" for w in counts) + " |\n|---|" + "---|" * len(counts))
-    for side in ("dtrain", "webdataset", "dataloader"):
+    for side in sides:
         print(f"| {side} | " + " | ".join(f"{median[side, w]:.0f}" for w in counts) + " |")
-    for side in ("webdataset", "dataloader"):
+    for side in sides[1:]:
         print(f"| dtrain / {side}, median of rounds | " + " | ".join(
             f"{statistics.median(x / y for x, y in zip(rates['dtrain', w], rates[side, w])):.2f}" for w in counts) + " |")
     print(f"\n{cores} threads / ({cores} x one): {statistics.median(x / y for x, y in zip(rates['dtrain', cores], rates['dtrain', 1])) / cores:.2f}")
     bench = os.path.join(a.build, "bench_decode")
-    if os.path.exists(bench) and os.path.exists(a.tar):
-        out = json.loads(subprocess.run([bench, a.tar, "8"], check=True, capture_output=True, text=True).stdout)
+    if os.path.exists(bench):
+        tar = a.tar if os.path.exists(a.tar) else spec.replace("{000000..000003}", "000000")
+        out = json.loads(subprocess.run([bench, tar, "8"], check=True, capture_output=True, text=True).stdout)
         print("one thread, CPU time:", json.dumps(out))
 
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "bench_config.h"
+#include "bench_short.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,9 +46,9 @@ static void time_lane(void *arg, int lane) {
     const void *ptr[4];
     for (int i = 0; i < t->n_args; i++) ptr[i] = touched(dt_dnnl_md_bytes(dt_dnnl_op_md(t->op, i)));
     void *scratch = touched(dt_dnnl_op_scratch_bytes(t->op) + 64);
-    double runs[MAX_RUNS], begin = dt_clock_s();
+    double runs[MAX_RUNS], begin = dt_clock_s(), seconds = bench_most(0.2, 0);
     int n = 0;
-    while (n < MAX_RUNS && (n < 5 || dt_clock_s() - begin < 0.2)) {
+    while (n < MAX_RUNS && (n < bench_count(5, 1) || dt_clock_s() - begin < seconds)) {
         double s = dt_clock_s();
         dt_dnnl_op_run(t->op, lane, ptr, scratch);
         runs[n++] = dt_clock_s() - s;
@@ -118,7 +119,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench_library CONFIG [key=value …]: %s\n", dt_error_message());
         return 2;
     }
-    dt_model_field fields[16];
+    dt_field_info fields[16];
     dt_model_args a = {.config = c,
                        .fields = fields,
                        .n_fields = bench_config_fields(c, fields),

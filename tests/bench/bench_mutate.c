@@ -30,6 +30,9 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "data/loader/data_parts.h"
+#include "data/pack/pack.h"
+
+#include "bench_short.h"
 
 #include <fcntl.h>
 #include <jpeglib.h>
@@ -724,6 +727,7 @@ static void run_one(int i, uint64_t group) {
 int main(int argc, char **argv) {
     bool only = argc == 4 && strcmp(argv[1], "--only") == 0;
     uint64_t n_records = argc > 1 && !only ? strtoull(argv[1], NULL, 10) : 1000000;
+    n_records = (uint64_t)bench_most((double)n_records, 2000);
     int n = argc > 2 && !only ? atoi(argv[2]) : 2;
     snprintf(folder, sizeof folder, "%s/dtrain-mutate-XXXXXX",
              argc > 3 && !only ? argv[3] : "/dev/shm");

@@ -17,6 +17,8 @@
 #include "data/file/bytes.h"
 #include "data/file/tar.h"
 
+#include "bench_short.h"
+
 #include <jpeglib.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,8 +231,9 @@ int main(int argc, char **argv) {
     bool resume = argc == 5 && strcmp(argv[1], "--resume") == 0;
     if (resume || (argc == 5 && strcmp(argv[1], "--child") == 0))
         return first_batch(argv[2], argv[3], argv[4], resume);
-    int n_shards = argc > 1 ? atoi(argv[1]) : 100, n_records = argc > 2 ? atoi(argv[2]) : 1000;
-    int runs = argc > 3 ? atoi(argv[3]) : 7, n_files = n_shards * n_records;
+    const int n_shards = bench_count(argc > 1 ? atoi(argv[1]) : 100, 10);
+    const int n_records = bench_count(argc > 2 ? atoi(argv[2]) : 1000, 40);
+    const int runs = bench_count(argc > 3 ? atoi(argv[3]) : 7, 1), n_files = n_shards * n_records;
     if (n_shards < 10 || n_records < 4 || runs < 1 || runs > 64) return 2;
     if (!mkdtemp(dir)) die("mkdtemp");
     make_jpeg();

@@ -27,6 +27,8 @@ import subprocess
 import tempfile
 import time
 
+from bench_short import most
+
 SHIM = "int fsync(int fd) { return 0; }\n"
 HOWS = {"cache": "write cache", "cache+sync": "write cache + fsync", "direct+sync": "write direct + fsync"}
 
@@ -75,6 +77,7 @@ def main():
     p.add_argument("--build", default="build")
     p.add_argument("--no-peers", action="store_true")
     a = p.parse_args()
+    a.files, a.rounds = most(a.files, 400), most(a.rounds, 1)
     work = tempfile.mkdtemp(dir=a.dir)
     limits, dtrain = f"{a.build}/bench_pack_limits", f"{a.build}/dtrain"
     rounds, least_cpu = [], {}

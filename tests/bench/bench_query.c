@@ -15,6 +15,8 @@
 #include "data/query/query.h"
 #include "data/source/source.h"
 
+#include "bench_short.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,7 +222,7 @@ static void time_open(const char *expression) {
 
 int main(int argc, char **argv) {
     char temporary[] = "/tmp/bench-query-XXXXXX";
-    uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 1000000;
+    uint32_t n = (uint32_t)bench_count(argc > 1 ? atoi(argv[1]) : 1000000, 2000);
     n_shards = argc > 2 ? (uint32_t)atoi(argv[2]) : 8;
     folder = argc > 3 ? argv[3] : mkdtemp(temporary);
     if (!folder || n_shards == 0 || n < n_shards) return 1;

@@ -17,6 +17,9 @@
 #include "data/data.h"
 #include "data/file/tar.h"
 #include "data/loader/data_parts.h"
+#include "data/pack/pack.h"
+
+#include "bench_short.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,7 +42,7 @@ static dt_status make_pictures(const char *folder) {
     char *raw = dt_xprintf("%s/raw", folder), *tar = dt_xprintf("%s/pictures.tar", folder);
     dt_status st = dt_io_mkdir_all(raw);
     size_t n_head = (size_t)sprintf((char *)ppm, "P6\n%d %d\n255\n", SIDE, SIDE);
-    for (int i = 0; i < N_PICTURES && st == DT_OK; i++) {
+    for (int i = 0; i < bench_count(N_PICTURES, 100) && st == DT_OK; i++) {
         char *path = dt_xprintf("%s/%05d.ppm", raw, i);
         fill_noise(ppm + n_head, SIDE * SIDE * 3, (uint32_t)i);
         int fd;
@@ -61,7 +64,7 @@ static dt_status make_vectors(const char *folder) {
     char *tar = dt_xprintf("%s/vectors.tar", folder);
     int fd;
     dt_status st = dt_io_create(&fd, tar, false);
-    for (int i = 0; i < N_VECTORS && st == DT_OK; i++) {
+    for (int i = 0; i < bench_count(N_VECTORS, 200) && st == DT_OK; i++) {
         char name[32];
         snprintf(name, sizeof name, "%05d.vec", i);
         fill_noise(v, n_bytes, (uint32_t)i);
@@ -145,7 +148,7 @@ static speed plain_rate(const dt_data *d, int threads, int n_slots, bool hash) {
     p.ring = dt_xcalloc(p.n_ring, p.record_bytes);
     memset(p.ring, 1, p.n_ring * p.record_bytes);
     double begin = dt_clock_s(), cpu = cpu_s();
-    p.until = begin + SECONDS;
+    p.until = begin + bench_most(SECONDS, 0.02);
     for (int i = 0; i < threads; i++) pthread_create(&t[i], NULL, read_plain, &p);
     for (int i = 0; i < threads; i++) pthread_join(t[i], NULL);
     double n = (double)p.n_bytes;
@@ -185,7 +188,7 @@ static dt_status rate(running *r, speed *out) {
     r->s->stats(r->s, &t);
     uint64_t before = t.stage[DT_STAGE_READ].bytes;
     double begin = dt_clock_s(), cpu = cpu_s();
-    while (dt_clock_s() < begin + SECONDS) {
+    while (dt_clock_s() < begin + bench_most(SECONDS, 0.02)) {
         const dt_batch *b;
         DT_TRY(r->s->get(r->s, r->step++, 0, &b, NULL));
         r->s->release(r->s, b);

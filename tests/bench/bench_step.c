@@ -7,6 +7,7 @@
 // line: median seconds a micro-batch, samples/s over all lanes, bytes of one lane's slab.
 
 #include "bench_config.h"
+#include "bench_short.h"
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/clock.h"
@@ -40,7 +41,7 @@ static void on_step(void *ctx) {
 static void run_lane(void *arg, int worker) {
     lane *l = (lane *)arg + worker;
     omp_set_num_threads(l->threads);
-    for (int i = 0; i < RUNS; i++) {
+    for (int i = 0; i < bench_count(RUNS, 2); i++) {
         dt_exec_args a = {.step = {.seed = 1, .step = (uint32_t)i, .loss_scale = 1},
                           .grad = l->params->grads[worker],
                           .accumulate = i > 0,
@@ -103,7 +104,7 @@ static void print_profile(const dt_plan *plan, const lane *l) {
 static dt_status bench(int argc, char **argv) {
     dt_config *c = NULL;
     DT_TRY(dt_config_load(&c, argv[1], (const char *const *)argv + 2, (size_t)(argc - 2)));
-    dt_model_field fields[16];
+    dt_field_info fields[16];
     dt_model_args a = {.config = c,
                        .fields = fields,
                        .n_fields = bench_config_fields(c, fields),
@@ -137,10 +138,10 @@ static dt_status bench(int argc, char **argv) {
     dt_team_run(team, run_lane, lanes);
     if (getenv("BENCH_PLAN")) dt_plan_print(plan, stderr);
     print_profile(plan, &lanes[0]);
-    qsort(lanes[0].run_s, RUNS, sizeof(double), by_value);
+    qsort(lanes[0].run_s, (size_t)bench_count(RUNS, 2), sizeof(double), by_value);
     dt_plan_report r;
     dt_plan_report_get(plan, &r);
-    double median = lanes[0].run_s[RUNS / 2];
+    double median = lanes[0].run_s[bench_count(RUNS, 2) / 2];
     printf("{\"backend\": \"%s\", \"precision\": \"%s\", \"micro_batch\": %d, \"lanes\": %d, "
            "\"median_s\": %.5f, "
            "\"samples_per_s\": %.2f, \"slab_mib\": %.1f}\n",

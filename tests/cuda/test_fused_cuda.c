@@ -73,7 +73,7 @@ static dt_graph *make_graph(const setting *s) {
         x = s->exact ? dt_gelu(g, x) : dt_gelu_tanh(g, x);
         x = dt_linear(g, i ? "d" : "c", x, i ? CLASSES : IN, true);
     }
-    dt_cross_entropy(g, x, target, weight, 0.0f);
+    dt_loss(g, DT_LOSS_cross_entropy, x, target, weight, 0.0f, 0);
     ok(dt_pass_fuse(g));
     ok(dt_graph_differentiate(g));
     ok(dt_pass_amp(g, s->low));

@@ -24,15 +24,15 @@ static const char *const networks[] = {"{name: fusion}", "{name: resnet, depth: 
                                        "{name: vit, patch: 8, dim: 32, heads: 4, layers: 12}"};
 
 static dt_graph *make_graph(dt_config *c, bool two_images, bool training) {
-    dt_model_field f[3] = {{.name = "left",
-                            .sample_shape = dt_shape3(SIDE, SIDE, 3),
-                            .dtype = DT_U8,
-                            .is_image = true},
-                           {.name = "right",
-                            .sample_shape = dt_shape3(SIDE, SIDE, 3),
-                            .dtype = DT_U8,
-                            .is_image = true},
-                           {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
+    dt_field_info f[3] = {{.name = "left",
+                           .sample_shape = dt_shape3(SIDE, SIDE, 3),
+                           .dtype = DT_U8,
+                           .is_image = true},
+                          {.name = "right",
+                           .sample_shape = dt_shape3(SIDE, SIDE, 3),
+                           .dtype = DT_U8,
+                           .is_image = true},
+                          {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 3; k++) f[i].std[k] = 1;
     dt_model_args a = {.config = c,

@@ -1,55 +1,43 @@
 #!/usr/bin/env bash
-# SIGKILL at 30 random moments, resuming each time: weights, moments and the metrics of every step equal
-# those of the run that nobody disturbed (run.reproducible=resume, the default).
-# KILLS, STEPS and SEED set how many, how long and which moments.
+# SIGKILL at counted points, resuming each time: weights, moments and the metrics of every step equal those of the
+# run that nobody disturbed (run.reproducible=resume, the default). A point is a call that touches a file ("io": the
+# run's own files and checkpoints, "ckpt": those of a checkpoint alone) or the end of a step: what a killed process
+# leaves behind is what its calls so far have made of the disk, so each state of it is reached by a point, and by the
+# same on any machine. KILLS, STEPS and SEED set how many, how long and which points; FULL=1 means many.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
 small_data "$work"
 config=$(small_config "$work")
-steps=${STEPS:-500}
-kills=${KILLS:-30}
-RANDOM=${SEED:-$$}
+steps=${STEPS:-${FULL:+500}}
+steps=${steps:-120}
+kills=${KILLS:-${FULL:+30}}
+kills=${kills:-12}
+RANDOM=${SEED:-12}
 common=(train.global_batch=8 train.max_steps="$steps" checkpoint.every="7 steps")
 
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
-newest_step() { # of the run that is being killed
+train "${common[@]}" run.name=calm
+
+newest_step() { # of the run that is being killed; 0: no checkpoint
     local all=$work/runs/killed/checkpoints
     [ ! -d "$all" ] || find "$all" -maxdepth 1 -name 'step-*' -printf '%f\n' | sed 's/^step-0*//' | sort -n | tail -1
 }
 
-begin=$(now_ms)
-train "${common[@]}" run.name=calm
-calm_ms=$(($(now_ms) - begin))
-
-# A life lasts a random time, twice its fair share of what is left to do at most, plus a start: on any
-# machine the run is killed in start-up, in steps and in saves, and does not finish before its time.
-n=0
-while :; do
-    "$DTRAIN" "$config" "${common[@]}" run.name=killed >/dev/null 2>"$work/log" &
-    pid=$!
-    if [ $n -lt "$kills" ]; then
-        at=$(newest_step)
-        most=$((calm_ms * 19 * (steps - ${at:-0}) / (10 * steps * (kills - n)) + 150))
-        life=$((20 + (RANDOM * 32768 + RANDOM) % most))
-        sleep "$((life / 1000)).$(printf '%03d' $((life % 1000)))"
-        kill -9 $pid 2>/dev/null && n=$((n + 1))
-    fi
+# A life makes twice its fair share of the steps that are left at most, so that the last one finishes the run. A save
+# makes some 70 calls, seven steps behind another.
+points=(step ckpt io)
+for ((n = 0; n < kills; n++)); do
+    at=$(newest_step)
+    share=$((2 * (steps - ${at:-0}) / (kills - n + 1)))
+    point=${points[n % 3]}
+    limit=$((share > 7 ? 9 * share : 60))
+    [ "$point" != step ] || limit=$share
+    visit=$((1 + RANDOM % (limit > 1 ? limit : 1)))
     rc=0
-    wait $pid 2>/dev/null || rc=$?
-    case $rc in
-    0)
-        [ $n -lt $((kills / 2)) ] && [ $calm_ms -gt 100 ] || break
-        # the machine is less busy than it was in the calm run: lives were too long
-        n=0 calm_ms=$((calm_ms / 2))
-        rm -r "$work/runs/killed"
-        ;;
-    137) ;;
-    *) cat "$work/log"; echo "FAILED: exit $rc after $n kills"; exit 1 ;;
-    esac
-done
-echo "$n kills, SEED=${SEED:-$$}"
-[ $n -ge $((kills / 2)) ] || { echo "FAILED: the run finished before it could be killed often enough"; exit 1; }
-
+    DTRAIN_FAILPOINT=$point:$visit:kill "$DTRAIN" "$config" "${common[@]}" run.name=killed >/dev/null 2>"$work/log" || rc=$?
+    echo "kill $n: $point $visit, from step ${at:-0}"
+    [ $rc = 137 ] || fail "exit $rc, not 137, at $point:$visit"
+done 2>"$work/killed" # bash says of each that it was killed
+train "${common[@]}" run.name=killed
 python3 - "$work/runs/calm" "$work/runs/killed" <<'PY'
 import glob, json, os, sys
 

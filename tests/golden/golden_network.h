@@ -25,8 +25,8 @@ static inline uint8_t *golden_u8(int64_t n, uint64_t salt) {
 }
 
 // An image field that the network sees as (x / 255 - 0.5) / 0.25.
-static inline dt_model_field golden_image_field(const char *name, int h, int w, int c) {
-    dt_model_field f = {
+static inline dt_field_info golden_image_field(const char *name, int h, int w, int c) {
+    dt_field_info f = {
         .name = name, .sample_shape = dt_shape3(h, w, c), .dtype = DT_U8, .is_image = true};
     for (int i = 0; i < 64; i++) {
         f.mean[i] = 0.5f;
@@ -74,7 +74,7 @@ typedef struct golden_network {
 } golden_network;
 
 static inline void golden_network_create(golden_network *n, const char *yaml,
-                                         const dt_model_field *fields, int n_fields, int batch,
+                                         const dt_field_info *fields, int n_fields, int batch,
                                          bool training, dt_dtype type, int threads) {
     *n = (golden_network){.threads = threads};
     golden_ok(dt_config_parse(&n->config, "golden", yaml, strlen(yaml), NULL, 0));

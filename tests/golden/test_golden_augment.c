@@ -8,10 +8,10 @@
 // the filter does not reach there (and within one: Pillow 13 begins with columns now and then, see resize.c).
 #include "golden.h"
 
+#include "batch/mix_plan.h"
 #include "data/augment/augment.h"
 #include "data/augment/augment_audio.h"
 #include "data/augment/mix.h"
-#include "graph/mix_plan.h"
 
 enum { H = 12, W = 16, C = 3, N_BYTES = H * W * C, N_MIXED = 3, N_CLASSES = 4 };
 

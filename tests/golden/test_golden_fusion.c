@@ -39,9 +39,9 @@ typedef struct tolerances {
 
 static void run_network(dt_dtype type, int threads, tolerances tol) {
     dt_safetensors *file = golden_open("fusion.safetensors");
-    dt_model_field fields[3] = {golden_image_field("fingerprint", 26, 24, 1),
-                                golden_image_field("iris", 24, 32, 3),
-                                {.name = "subject", .dtype = DT_I32, .n_classes = CLASSES}};
+    dt_field_info fields[3] = {golden_image_field("fingerprint", 26, 24, 1),
+                               golden_image_field("iris", 24, 32, 3),
+                               {.name = "subject", .dtype = DT_I32, .n_classes = CLASSES}};
     golden_network n;
     golden_network_create(&n, yaml, fields, 3, N, true, type, threads);
     dt_params *p = n.params;

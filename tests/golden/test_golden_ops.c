@@ -132,26 +132,28 @@ static dt_value embedding(const golden_case *c) {
     return dt_embedding(c->g, constant(c, "ids", DT_I32), table);
 }
 static dt_value ce_hard(const golden_case *c) {
-    return dt_cross_entropy(c->g, in(c, "x"), constant(c, "target", DT_I32),
-                            constant(c, "weight", DT_F32), 0);
+    return dt_loss(c->g, DT_LOSS_cross_entropy, in(c, "x"), constant(c, "target", DT_I32),
+                   constant(c, "weight", DT_F32), 0, 0);
 }
 static dt_value ce_smooth(const golden_case *c) {
-    return dt_cross_entropy(c->g, in(c, "x"), constant(c, "target", DT_I32),
-                            constant(c, "weight", DT_F32), 0.1f);
+    return dt_loss(c->g, DT_LOSS_cross_entropy, in(c, "x"), constant(c, "target", DT_I32),
+                   constant(c, "weight", DT_F32), 0.1f, 0);
 }
 static dt_value ce_soft(const golden_case *c) {
-    return dt_cross_entropy(c->g, in(c, "x"), constant(c, "target", DT_F32),
-                            constant(c, "weight", DT_F32), 0);
+    return dt_loss(c->g, DT_LOSS_cross_entropy, in(c, "x"), constant(c, "target", DT_F32),
+                   constant(c, "weight", DT_F32), 0, 0);
 }
 static dt_value bce(const golden_case *c) {
-    return dt_bce(c->g, in(c, "x"), constant(c, "target", DT_F32), constant(c, "weight", DT_F32));
+    return dt_loss(c->g, DT_LOSS_bce, in(c, "x"), constant(c, "target", DT_F32),
+                   constant(c, "weight", DT_F32), 0, 0);
 }
 static dt_value mse(const golden_case *c) {
-    return dt_mse(c->g, in(c, "x"), constant(c, "target", DT_F32), constant(c, "weight", DT_F32));
+    return dt_loss(c->g, DT_LOSS_mse, in(c, "x"), constant(c, "target", DT_F32),
+                   constant(c, "weight", DT_F32), 0, 0);
 }
 static dt_value smooth_l1(const golden_case *c) {
-    return dt_smooth_l1(c->g, in(c, "x"), constant(c, "target", DT_F32),
-                        constant(c, "weight", DT_F32), 0.5f);
+    return dt_loss(c->g, DT_LOSS_smooth_l1, in(c, "x"), constant(c, "target", DT_F32),
+                   constant(c, "weight", DT_F32), 0, 0.5f);
 }
 
 typedef struct golden_row {
@@ -238,7 +240,7 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
         dt_shape t = golden_shape(file, row->name, "t");
         static const float ones[64] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
         dt_value weight = dt_constant(g, "unit_weight", DT_F32, dt_shape1(t.d[0]), ones);
-        dt_mse(g, y, constant(&c, "t", DT_F32), weight);
+        dt_loss(g, DT_LOSS_mse, y, constant(&c, "t", DT_F32), weight, 0, 0);
     }
     golden_ok(dt_graph_check(g));
     if (fuse) golden_ok(dt_pass_fuse(g));

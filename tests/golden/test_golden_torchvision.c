@@ -129,8 +129,8 @@ static void compare_logits(const dt_safetensors *file, const network_case *c, co
 static void run_case(const dt_safetensors *file, const network_case *c, int threads) {
     char yaml[1024];
     yaml_of(yaml, sizeof yaml, c->model, c->batch, c->side, c->classes);
-    dt_model_field fields[2] = {golden_image_field("image", c->side, c->side, 3),
-                                {.name = "class", .dtype = DT_I32, .n_classes = c->classes}};
+    dt_field_info fields[2] = {golden_image_field("image", c->side, c->side, 3),
+                               {.name = "class", .dtype = DT_I32, .n_classes = c->classes}};
     golden_network n;
     golden_network_create(&n, yaml, fields, 2, c->batch, true, DT_F32, threads);
     dt_params *p = n.params;
@@ -192,8 +192,8 @@ static void narrow_create(golden_network *n, int classes) {
     char yaml[1024];
     yaml_of(yaml, sizeof yaml, "name: resnet, depth: 10, width: 4", NARROW_BATCH, NARROW_SIDE,
             classes);
-    dt_model_field fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
-                                {.name = "class", .dtype = DT_I32, .n_classes = classes}};
+    dt_field_info fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
+                               {.name = "class", .dtype = DT_I32, .n_classes = classes}};
     golden_network_create(n, yaml, fields, 2, NARROW_BATCH, false, DT_F32, 1);
 }
 
@@ -267,8 +267,8 @@ static void other_classes_want_a_word(void **state) {
 static void missing_tensors_are_named(void **state) {
     (void)state;
     char yaml[1024];
-    dt_model_field fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
-                                {.name = "class", .dtype = DT_I32, .n_classes = NARROW_CLASSES}};
+    dt_field_info fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
+                               {.name = "class", .dtype = DT_I32, .n_classes = NARROW_CLASSES}};
     golden_network n;
     int n_taken = 0;
     yaml_of(yaml, sizeof yaml, "name: resnet, depth: 18, width: 4", NARROW_BATCH, NARROW_SIDE,

@@ -20,10 +20,8 @@
 static dt_comm *comm;
 static const char *with_gpu = "";
 
-// The linker puts this in the place of dt_backend_create (tests/CMakeLists.txt).
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind,
-                                   const dt_backend_opts *opts) {
+// Stands before the library's own function of that name (tests/CMakeLists.txt).
+dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts) {
     char rank[8];
     snprintf(rank, sizeof rank, "%d", comm->rank);
     if (strcmp(kind, "cpu") != 0 && strstr(with_gpu, rank)) return fake_cuda_backend(out, opts);
@@ -50,18 +48,13 @@ static const char yaml[] =
     "model: {name: resnet, depth: 18, width: 8}\n"
     "train: {global_batch: 6, micro_batch: 2}\n";
 
-static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **out) {
-    dt_model_field f[2] = {
+static dt_status build_graph(dt_graph **out, const dt_model_args *asked, dt_dtype low) {
+    dt_field_info f[2] = {
         {.name = "x", .sample_shape = dt_shape3(16, 16, 3), .dtype = DT_U8, .is_image = true},
         {.name = "who", .dtype = DT_I32, .n_classes = 5}};
-    (void)ctx;
     for (int k = 0; k < 64; k++) f[0].mean[k] = f[0].std[k] = 0.5f;
-    const dt_model_args a = {.config = r->config,
-                             .fields = f,
-                             .n_fields = 2,
-                             .batch = r->batch,
-                             .training = r->training};
-    return dt_model_graph(out, &a, r->low);
+    const dt_model_args a = {asked->config, f, 2, asked->batch, asked->training};
+    return dt_model_graph(out, &a, low);
 }
 
 static dt_status build(dt_config *config, const char *folder, bool fail) {

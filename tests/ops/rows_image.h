@@ -4,7 +4,7 @@
 
 #include "own_rows.h"
 
-#include "graph/mix_plan.h"
+#include "batch/mix_plan.h"
 
 static void ref_normalize(const own_case *c, double *const *in, double *const *out) {
     const dt_shape *s = &c->in_shape[0];

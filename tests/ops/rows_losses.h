@@ -1,13 +1,15 @@
-// rows_losses.h: the four losses, with classes and with soft targets, weights and smoothing.
+// rows_losses.h: the losses, with classes and with soft targets, weights and smoothing.
 #ifndef DT_TESTS_OPS_ROWS_LOSSES_H
 #define DT_TESTS_OPS_ROWS_LOSSES_H
 
 #include "own_rows.h"
 
+#include "graph/losses.h"
+
 static void ref_loss(const own_case *c, double *const *in, double *const *out) {
     int64_t n = c->in_shape[0].d[0], k = count(&c->in_shape[0]) / n;
     bool hard = c->in_type[1] == DT_I32;
-    double s = (double)c->attrs.loss.smoothing, beta = (double)c->attrs.loss.beta;
+    double s = (double)c->attrs.loss.smoothing, beta = (double)c->attrs.loss.param;
     out[0][0] = out[1][0] = 0;
     for (int64_t i = 0; i < n; i++) {
         const double *x = in[0] + i * k;
@@ -15,14 +17,14 @@ static void ref_loss(const own_case *c, double *const *in, double *const *out) {
         for (int64_t j = 0; j < k; j++) z += exp(x[j]);
         for (int64_t j = 0; j < k; j++) {
             double t = hard ? in[1][i] == (double)j : in[1][i * k + j], d = x[j] - t;
-            switch (c->op) {
-            case DT_OP_cross_entropy:
+            switch (c->attrs.loss.id) {
+            case DT_LOSS_cross_entropy:
                 loss -= ((1 - s) * t + s / (double)k) * (x[j] - log(z));
                 break;
-            case DT_OP_bce:
+            case DT_LOSS_bce:
                 loss += (log1p(exp(x[j])) - t * x[j]) / (double)k;
                 break;
-            case DT_OP_mse:
+            case DT_LOSS_mse:
                 loss += d * d / (double)k;
                 break;
             default:
@@ -43,9 +45,9 @@ static bool fill_loss(const own_case *c, int i, double *x) {
         x[n] = n % 3 == 1 ? 0 : 0.5 + (double)n;
     return i == 2;
 }
-static void run_loss(dt_op op, dt_shape x, bool hard, float smoothing, float beta) {
-    own_case c = {.name = dt_op_name(op),
-                  .op = op,
+static void run_loss(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param) {
+    own_case c = {.name = dt_losses[id].id,
+                  .op = DT_OP_loss,
                   .n_in = 3,
                   .n_out = 2,
                   .in_shape = {x, hard ? S1(x.d[0]) : x, S1(x.d[0])},
@@ -61,19 +63,19 @@ static void run_loss(dt_op op, dt_shape x, bool hard, float smoothing, float bet
                   .high = 4,
                   .fill = fill_loss,
                   .reference = ref_loss};
-    c.attrs.loss.smoothing = smoothing, c.attrs.loss.beta = beta;
+    c.attrs.loss.id = id, c.attrs.loss.smoothing = smoothing, c.attrs.loss.param = param;
     own_case_run(&c);
 }
 static void test_losses(void **state) {
-    run_loss(DT_OP_cross_entropy, S2(5, 45), true, 0, 0);
-    run_loss(DT_OP_cross_entropy, S2(5, 7), true, 0.1f, 0);
-    run_loss(DT_OP_cross_entropy, S2(4, 19), false, 0.2f, 0);
-    run_loss(DT_OP_cross_entropy, S2(3, 1000), true, 0.1f, 0);
-    run_loss(DT_OP_cross_entropy, S2(2, 9000), false, 0.1f, 0);
-    run_loss(DT_OP_mse, S2(3, 64), false, 0, 0);
-    run_loss(DT_OP_bce, S2(4, 19), false, 0, 0);
-    run_loss(DT_OP_mse, S3(4, 3, 6), false, 0, 0);
-    run_loss(DT_OP_smooth_l1, S2(4, 19), false, 0, 1.5f);
+    run_loss(DT_LOSS_cross_entropy, S2(5, 45), true, 0, 0);
+    run_loss(DT_LOSS_cross_entropy, S2(5, 7), true, 0.1f, 0);
+    run_loss(DT_LOSS_cross_entropy, S2(4, 19), false, 0.2f, 0);
+    run_loss(DT_LOSS_cross_entropy, S2(3, 1000), true, 0.1f, 0);
+    run_loss(DT_LOSS_cross_entropy, S2(2, 9000), false, 0.1f, 0);
+    run_loss(DT_LOSS_mse, S2(3, 64), false, 0, 0);
+    run_loss(DT_LOSS_bce, S2(4, 19), false, 0, 0);
+    run_loss(DT_LOSS_mse, S3(4, 3, 6), false, 0, 0);
+    run_loss(DT_LOSS_smooth_l1, S2(4, 19), false, 0, 1.5f);
 }
 
 #define ROWS_LOSSES cmocka_unit_test(test_losses)

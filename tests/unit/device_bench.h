@@ -195,7 +195,7 @@ static bool give_up(void) {
 }
 
 static void make_graph(bench *b, const setting *s) {
-    dt_model_field fields[3] = {
+    dt_field_info fields[3] = {
         {.name = "left", .sample_shape = dt_shape3(H, W, 1), .dtype = DT_U8, .is_image = true},
         {.name = "right",
          .sample_shape = dt_shape3(H, W, 3),

@@ -150,6 +150,9 @@ static void close_data(dt_dataset *d) {
 static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int workers,
                            const char *skip_log, dt_dataset **out) {
     dt_dataset *d = dt_xcalloc(1, sizeof *d);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < DT_MAX_NORMALIZE; k++)
+            fields[i].mean[k] = 0.5f, fields[i].std[k] = 0.25f;
     *d = (dt_dataset){.self = b,
                       .n_fields = 3,
                       .fields = fields,
@@ -160,28 +163,6 @@ static dt_status open_data(void *ctx, const dt_config *c, dt_backend *b, int wor
                       .close = close_data};
     *out = d;
     return DT_OK;
-}
-
-static dt_status build_graph(void *ctx, const dt_graph_request *r, dt_graph **out) {
-    dt_model_field f[3];
-    for (int i = 0; i < 3; i++)
-        f[i] = (dt_model_field){.name = fields[i].name,
-                                .sample_shape = fields[i].sample_shape,
-                                .dtype = fields[i].dtype,
-                                .is_image = fields[i].is_image,
-                                .n_classes = fields[i].n_classes,
-                                .mixed = fields[i].mixed};
-    for (int i = 0; i < 2; i++)
-        for (int k = 0; k < 64; k++) {
-            f[i].mean[k] = 0.5f;
-            f[i].std[k] = 0.25f;
-        }
-    dt_model_args a = {.config = r->config,
-                       .fields = f,
-                       .n_fields = 3,
-                       .batch = r->batch,
-                       .training = r->training};
-    return dt_model_graph(out, &a, r->low);
 }
 
 // What one process's training gives, on the backend that dt_backend_create makes.
@@ -196,7 +177,7 @@ static dt_status train_in_memory(const char *yaml, const char *const *overrides,
                          .comm = comm,
                          .version = "test",
                          .results = results,
-                         .build_graph = build_graph,
+                         .build_graph = dt_model_graph,
                          .open_data = open_data};
     dt_trainer_outcome outcome;
     dt_status st = dt_trainer_train(&a, &outcome);

@@ -1,5 +1,5 @@
 // test_base.c: the lowest layer: known answers of the generators and hashes, every failpoint action
-// on every kind of call, the queue and team under several threads, the JSON writer's corners.
+// on every kind of call, the team under several threads, the JSON writer's corners.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -423,56 +423,6 @@ static void test_log(void **state) {
 }
 
 // -- threads -------------------------------------------------------------------------------------
-enum { N_ITEMS = 20000 };
-static _Atomic long popped_sum;
-static _Atomic int popped_count;
-
-static void *consume(void *q) {
-    void *item;
-    while (dt_queue_pop(q, &item)) {
-        atomic_fetch_add(&popped_sum, (long)(intptr_t)item);
-        atomic_fetch_add(&popped_count, 1);
-    }
-    return NULL;
-}
-
-static void *produce(void *q) {
-    for (intptr_t i = 1; i <= N_ITEMS; i++)
-        if (!dt_queue_push(q, (void *)i)) return NULL;
-    return q;
-}
-
-static void test_queue(void **state) {
-    dt_queue *q = dt_queue_create(3);
-    pthread_t producers[2], consumers[3];
-    for (int i = 0; i < 3; i++) pthread_create(&consumers[i], NULL, consume, q);
-    for (int i = 0; i < 2; i++) pthread_create(&producers[i], NULL, produce, q);
-    for (int i = 0; i < 2; i++) {
-        void *ok;
-        pthread_join(producers[i], &ok);
-        assert_ptr_equal(ok, q);
-    }
-    dt_queue_close(q);
-    for (int i = 0; i < 3; i++) pthread_join(consumers[i], NULL);
-    assert_int_equal(atomic_load(&popped_count), 2 * N_ITEMS);
-    assert_int_equal(atomic_load(&popped_sum), (long)N_ITEMS * (N_ITEMS + 1));
-    assert_false(dt_queue_push(q, q));
-    dt_queue_destroy(q);
-
-    q = dt_queue_create(4); // order, and what is left after close
-    void *item;
-    assert_false(dt_queue_try_pop(q, &item));
-    for (intptr_t i = 1; i <= 3; i++) assert_true(dt_queue_push(q, (void *)i));
-    assert_int_equal(dt_queue_size(q), 3);
-    dt_queue_close(q);
-    for (intptr_t i = 1; i <= 3; i++) {
-        assert_true(dt_queue_pop(q, &item));
-        assert_int_equal((intptr_t)item, i);
-    }
-    assert_false(dt_queue_pop(q, &item));
-    dt_queue_destroy(q);
-}
-
 static void count_worker(void *arg, int worker) {
     ((int *)arg)[worker * 16]++;
 }
@@ -656,7 +606,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_failpoint_kill, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_failpoint_stop, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_log, make_dir, remove_dir),
-        cmocka_unit_test(test_queue),
         cmocka_unit_test(test_team),
         cmocka_unit_test(test_json),
         cmocka_unit_test(shortest_texts),

@@ -129,7 +129,7 @@ static void wrong_twice(dt_graph *g, dt_value image, dt_value matrix) {
 }
 static void wrong_target(dt_graph *g, dt_value image, dt_value matrix) {
     dt_value t = dt_input(g, "t", DT_I32, dt_shape1(3)), w = input(g, "w", dt_shape1(2));
-    dt_cross_entropy(g, matrix, t, w, 0.0f);
+    dt_loss(g, DT_LOSS_cross_entropy, matrix, t, w, 0.0f, 0);
 }
 static void wrong_slice(dt_graph *g, dt_value image, dt_value matrix) {
     dt_slice(g, matrix, 1, 2, 6);
@@ -175,7 +175,7 @@ static void errors_are_one_line_with_name_and_shapes(void **state) {
 static dt_value add_mse(dt_graph *g, dt_value y) {
     dt_shape s = g->values[y].shape;
     dt_value t = dt_input(g, "target", DT_F32, s), w = input(g, "weight", dt_shape1(s.d[0]));
-    return dt_mse(g, y, t, w);
+    return dt_loss(g, DT_LOSS_mse, y, t, w, 0, 0);
 }
 
 static void differentiate(dt_graph *g) {
@@ -303,7 +303,7 @@ static dt_graph *small_net(bool training, bool keep_middle) {
     y = dt_linear(g, "fc2", dt_dropout(g, "drop", y, 0.5f), 3, true);
     dt_output(g, "logits", y);
     dt_value t = dt_input(g, "label", DT_I32, dt_shape1(2)), w = input(g, "weight", dt_shape1(2));
-    dt_cross_entropy(g, y, t, w, 0.1f);
+    dt_loss(g, DT_LOSS_cross_entropy, y, t, w, 0.1f, 0);
     assert_int_equal(dt_graph_check(g), DT_OK);
     return g;
 }

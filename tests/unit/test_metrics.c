@@ -34,6 +34,12 @@ int clock_gettime(clockid_t id, struct timespec *t) {
     return 0;
 }
 
+enum {
+    TERMINAL = 1 << DT_SINK_terminal,
+    JSONL = 1 << DT_SINK_jsonl,
+    TENSORBOARD = 1 << DT_SINK_tensorboard
+};
+
 static char run[64];
 static int saved_stderr;
 
@@ -74,7 +80,8 @@ static void stderr_to_file(void) {
     stderr_to(fd);
 }
 
-static char *read_text(const char *name) {
+// Inlined at -O3, gcc 12 takes what it returns for a pointer to `text` itself (-Wdangling-pointer).
+__attribute__((noinline)) static char *read_text(const char *name) {
     char *text;
     size_t n;
     assert_int_equal(dt_io_read_file(&text, &n, in_run(name), 0, DT_E_STORAGE), DT_OK);
@@ -118,7 +125,7 @@ static void run_steps(dt_metrics *m, int64_t from, int64_t to) {
 // -- jsonl -----------------------------------------------------------------------------------------
 static void test_jsonl(void **state) {
     dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", NAN}};
-    dt_metrics *m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 3);
     dt_metrics_eval(m, "val", 3, v, 2, "\"confusion\":[[1,2],[3,4]]");
     int64_t n = dt_metrics_flush(m);
@@ -158,7 +165,7 @@ static void test_jsonl(void **state) {
 
 // In fp16 a line says with which scale the run goes on, and one of a skipped step that it was.
 static void test_skipped_steps(void **state) {
-    dt_metrics *m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     dt_step_record r = record(1);
     r.loss_scale = 65536;
     dt_metrics_step(m, &r);
@@ -187,7 +194,7 @@ static int count_lines(const char *name) {
 }
 
 static void test_resume_truncates(void **state) {
-    dt_metrics *m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     run_steps(m, 1, 10);
     int64_t at = dt_metrics_flush(m);
     char *before = read_text("metrics.jsonl");
@@ -195,7 +202,7 @@ static void test_resume_truncates(void **state) {
     dt_metrics_close(m);
     assert_int_equal(count_lines("metrics.jsonl"), 15);
 
-    m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = at});
+    m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     assert_int_equal(dt_metrics_flush(m), at);
     run_steps(m, 11, 12);
     dt_metrics_close(m);
@@ -208,7 +215,7 @@ static void test_resume_truncates(void **state) {
     // shorter than the checkpoint knows, in the middle of a line: whole lines stay
     assert_int_equal(truncate(in_run("metrics.jsonl"), at - 5), 0);
     stderr_to_file();
-    m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = at});
+    m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
     stderr_back();
     run_steps(m, 11, 11);
     dt_metrics_close(m);
@@ -218,15 +225,34 @@ static void test_resume_truncates(void **state) {
     assert_non_null(strstr(after, "}\n{\"kind\":\"step\",\"step\":11,"));
     free(after);
 
-    m = open_metrics((dt_metrics_opts){.jsonl = true, .truncate_to = -1});
+    m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
     dt_metrics_close(m);
     assert_int_equal(count_lines("metrics.jsonl"), 0);
+}
+
+// A torn line that is longer than what is read of the file at a time.
+static void test_resume_long_line(void **state) {
+    char extra[20000] = "\"x\":\"";
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
+    run_steps(m, 1, 3);
+    int64_t before = dt_metrics_flush(m);
+    memset(extra + 5, 'x', sizeof extra - 7);
+    extra[sizeof extra - 2] = '"';
+    dt_metrics_eval(m, "val", 3, NULL, 0, extra);
+    int64_t at = dt_metrics_flush(m);
+    dt_metrics_close(m);
+    assert_int_equal(truncate(in_run("metrics.jsonl"), at - 1), 0);
+    stderr_to_file();
+    m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = at});
+    stderr_back();
+    assert_int_equal(dt_metrics_flush(m), before);
+    dt_metrics_close(m);
 }
 
 // A write that fails drops records, leaves whole lines only, and the next flush works.
 static void test_full_disk(void **state) {
     dt_metrics *m =
-        open_metrics((dt_metrics_opts){.jsonl = true, .tensorboard = true, .truncate_to = -1});
+        open_metrics((dt_metrics_opts){.sinks = JSONL | TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 2);
     dt_metrics_flush(m);
     run_steps(m, 3, 5);
@@ -249,7 +275,7 @@ static void test_full_disk(void **state) {
 
 static void test_unwritable_directory(void **state) {
     dt_metrics *m;
-    dt_metrics_opts o = {.run_dir = "/proc/none", .jsonl = true, .truncate_to = -1};
+    dt_metrics_opts o = {.run_dir = "/proc/none", .sinks = JSONL, .truncate_to = -1};
     assert_int_equal(dt_metrics_open(&m, &o), DT_E_STORAGE);
     assert_null(m);
 }
@@ -284,7 +310,7 @@ static bool holds(const unsigned char *data, size_t n, const char *text) {
 
 static void test_tfevents(void **state) {
     dt_metric_value v[] = {{"accuracy", 0.75}};
-    dt_metrics *m = open_metrics((dt_metrics_opts){.tensorboard = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 26); // 10, 20 and the epoch's end
     dt_metrics_eval(m, "val", 26, v, 1, NULL);
     dt_metrics_close(m);
@@ -316,7 +342,7 @@ static void test_tfevents(void **state) {
 static void test_skipped_on_the_terminal(void **state) {
     stderr_to_file();
     dt_metrics *m =
-        open_metrics((dt_metrics_opts){.terminal = true, .every_steps = 1, .truncate_to = -1});
+        open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
     dt_step_record r = record(1);
     dt_metrics_step(m, &r);
     r = record(2);
@@ -335,7 +361,7 @@ static void test_skipped_on_the_terminal(void **state) {
 // Until a step counts there is no loss, and an epoch whose last step is skipped ends all the same.
 static void test_skipped_first_and_last(void **state) {
     stderr_to_file();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.terminal = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
     for (int step = 1; step <= 25; step++) {
         dt_step_record r = record(step);
         r.skipped = step <= 10 || step == 25;
@@ -355,7 +381,7 @@ static void test_skipped_first_and_last(void **state) {
 static void test_plain_lines(void **state) {
     dt_metric_value v[] = {{"accuracy", 0.9125}};
     stderr_to_file();
-    dt_metrics *m = open_metrics((dt_metrics_opts){.terminal = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
     run_steps(m, 1, 25);
     dt_metrics_eval(m, "val", 25, v, 1, NULL);
     dt_metrics_phase(m, "saving", 0.5);
@@ -429,7 +455,7 @@ static void test_live_line(void **state) {
     ioctl(slave, TIOCSWINSZ, &window);
     setenv("TERM", "xterm", 1);
     stderr_to(slave);
-    dt_metrics *m = open_metrics((dt_metrics_opts){.terminal = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
     dt_step_record skipped = record(1);
     skipped.skipped = true;
     dt_metrics_step(m, &skipped);
@@ -484,7 +510,7 @@ void *realloc(void *p, size_t n) {
 static void test_a_step_allocates_nothing(void **state) {
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){
-        .terminal = true, .jsonl = true, .tensorboard = true, .every_steps = 1, .truncate_to = -1});
+        .sinks = TERMINAL | JSONL | TENSORBOARD, .every_steps = 1, .truncate_to = -1});
     run_steps(m, 1, 2);
     counting = true;
     run_steps(m, 3, 400); // past several flushes of the buffer
@@ -502,11 +528,11 @@ static void test_a_step_allocates_nothing(void **state) {
 static int write_example(const char *dir) {
     dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", 0.5}};
     snprintf(run, sizeof run, "%s", dir);
-    dt_metrics *m = open_metrics((dt_metrics_opts){.tensorboard = true, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 50);
     dt_metrics_eval(m, "val", 50, v, 2, NULL);
     dt_metrics_close(m);
-    m = open_metrics((dt_metrics_opts){.tensorboard = true, .truncate_to = 0});
+    m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = 0});
     run_steps(m, 31, 60); // resumed from step 30: 40 and 50 happen again
     dt_metrics_close(m);
     return 0;
@@ -518,6 +544,7 @@ int main(int argc, char **argv) {
         RUN(test_jsonl),
         RUN(test_skipped_steps),
         RUN(test_resume_truncates),
+        RUN(test_resume_long_line),
         RUN(test_full_disk),
         RUN(test_unwritable_directory),
         RUN(test_tfevents),

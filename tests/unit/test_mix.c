@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "config/config.h"
 #include "data/augment/mix.h"
 
@@ -214,6 +215,28 @@ static void shares_have_the_moments_of_beta(void **state) {
     }
 }
 
+// The same bits with any C library, compiler and ISA: shares of 65536, hashed, as they were when this was written.
+static void shares_have_fixed_bits(void **state) {
+    static const double A[] = {0.01, 0.2, 1, 5};
+    uint64_t h[2] = {0};
+    for (size_t i = 0; i < sizeof A / sizeof *A; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "mixup: %g", A[i]);
+        dt_mix *m = create_good(text);
+        for (int64_t step = 0; step < 1000; step++) {
+            batch b;
+            fill(&b, 0);
+            run(m, &b, step, 0, N);
+            for (int j = 0; j < N; j++) {
+                h[1] = (uint64_t)(own_share(&b, j, N) * 65536);
+                h[0] = dt_hash64(h, sizeof h);
+            }
+        }
+        dt_mix_destroy(m);
+    }
+    if (h[0] != 0xc2bcf011979a76d9u) fail_msg("%016llx", (unsigned long long)h[0]);
+}
+
 static void p_and_switch_are_how_often(void **state) {
     dt_mix *m = create_good("mixup: 5.0, cutmix: 1.0, p: 0.6, switch: 0.25");
     int n_none = 0, n_blend = 0, n = 0;
@@ -300,6 +323,7 @@ int main(void) {
         cmocka_unit_test(mixup_blends_all_fields_alike),
         cmocka_unit_test(cutmix_pastes_a_rectangle),
         cmocka_unit_test(shares_have_the_moments_of_beta),
+        cmocka_unit_test(shares_have_fixed_bits),
         cmocka_unit_test(p_and_switch_are_how_often),
         cmocka_unit_test(it_depends_on_step_and_slot_alone),
         cmocka_unit_test(wrong_mixes_are_named),

@@ -27,20 +27,20 @@ static dt_config *make_config(const char *model) {
     return c;
 }
 
-static dt_model_field image_field(const char *name, int h, int w, int channels) {
-    dt_model_field f = {
+static dt_field_info image_field(const char *name, int h, int w, int channels) {
+    dt_field_info f = {
         .name = name, .sample_shape = dt_shape3(h, w, channels), .dtype = DT_U8, .is_image = true};
     for (int i = 0; i < channels; i++) f.std[i] = 1.0f;
     return f;
 }
 
-static dt_model_field class_field(const char *name, int classes) {
-    return (dt_model_field){
+static dt_field_info class_field(const char *name, int classes) {
+    return (dt_field_info){
         .name = name, .sample_shape = dt_shape0(), .dtype = DT_I32, .n_classes = classes};
 }
 
 // The graph of a model over these fields; the caller destroys it.
-static dt_graph *make(const char *model, const dt_model_field *fields, int n_fields, bool training,
+static dt_graph *make(const char *model, const dt_field_info *fields, int n_fields, bool training,
                       dt_dtype low) {
     dt_config *c = make_config(model);
     dt_model_args a = {c, fields, n_fields, 2, training};
@@ -52,15 +52,15 @@ static dt_graph *make(const char *model, const dt_model_field *fields, int n_fie
 }
 
 static dt_graph *make_photo(const char *model, int side, int classes, bool training, dt_dtype low) {
-    dt_model_field f[2] = {image_field("image", side, side, 3), class_field("label", classes)};
+    dt_field_info f[2] = {image_field("image", side, side, 3), class_field("label", classes)};
     return make(model, f, 2, training, low);
 }
 
 static dt_graph *make_fusion(const char *fusion, bool training, dt_dtype low) {
     char model[64];
     snprintf(model, sizeof model, "name: fusion, fusion: %s, dropout: 0.1", fusion);
-    dt_model_field f[3] = {image_field("fingerprint", 103, 96, 1), image_field("iris", 240, 320, 3),
-                           class_field("subject", 45)};
+    dt_field_info f[3] = {image_field("fingerprint", 103, 96, 1), image_field("iris", 240, 320, 3),
+                          class_field("subject", 45)};
     return make(model, f, 3, training, low);
 }
 
@@ -278,7 +278,7 @@ static void low_precision_reaches_the_ends(void **state) {
     dt_graph_destroy(g);
 }
 
-static void expect_error(const char *model, const dt_model_field *f, int n, const char *text) {
+static void expect_error(const char *model, const dt_field_info *f, int n, const char *text) {
     dt_config *c = make_config(model);
     dt_model_args a = {c, f, n, 2, true};
     dt_graph *g = NULL;
@@ -290,14 +290,14 @@ static void expect_error(const char *model, const dt_model_field *f, int n, cons
 }
 
 static void errors_name_what_lacks(void **state) {
-    dt_model_field photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
+    dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
     expect_error("name: fusion", photo, 2, "two image fields");
     expect_error("name: resnet", photo, 1, "a class field");
     expect_error("name: resnet, depth: 19", photo, 2, "takes 10, 18, 34 or 50");
     expect_error("name: nonesuch", photo, 2, "fusion, resnet, vit");
     expect_error("name: vit, patch: 15", photo, 2, "multiple of model.patch");
     expect_error("name: vit, dim: 100", photo, 2, "multiple of model.heads");
-    dt_model_field tiny[3] = {image_field("a", 12, 12, 1), image_field("b", 64, 64, 1), photo[1]};
+    dt_field_info tiny[3] = {image_field("a", 12, 12, 1), image_field("b", 64, 64, 1), photo[1]};
     expect_error("name: fusion", tiny, 3, "larger than the image");
 }
 

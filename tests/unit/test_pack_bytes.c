@@ -10,7 +10,6 @@
 
 #include "base/failpoint.h"
 #include "base/hash.h"
-#include "data/pack/journal.h"
 #include "data/raw/raw.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
@@ -89,105 +88,66 @@ static void any_number_of_threads(void **state) {
         }
 }
 
-// Packs until it is not killed before its end, at moments that nobody chose; how often it was.
-static int pack_and_kill(const char *out) {
+// Killed again and again, at calls that a fixed seed chooses: in the end the bytes are those of an undisturbed pack.
+static void killed_and_killed_again(void **state) {
+    static const char *const OUTS[] = {"killed/k-{0..1}.tar", "killed/k.lmdb"};
+    static const char *const WORK[] = {"killed/k.tar.partial", "killed/k.lmdb.partial"};
     unsigned seed = 12345;
-    int n_killed = 0;
-    for (int round = 0; round < 200; round++) {
-        pid_t pid = fork();
-        if (pid == 0) {
-            if (!freopen("/dev/null", "w", stderr)) _exit(2);
-            dt_pack_opts o = options(out, 1 + round % 3);
-            _exit(dt_data_pack(&o));
-        }
-        int status;
-        seed = seed * 1103515245 + 12345;
-        usleep(1000 * (1 + seed / 65536 % 25) * (1 + (unsigned)round / 10));
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        if (WIFEXITED(status)) {
-            assert_int_equal(WEXITSTATUS(status), 0);
-            break;
-        }
-        n_killed++;
-    }
-    return n_killed;
-}
-
-// In the end the bytes are those of an undisturbed pack. Who kills may come too late, and then tries anew.
-static void killed_at_random_moments(void **state) {
     for (int k = 0; k < 2; k++) {
-        char name[32], out[64];
         int n_killed = 0;
-        for (int i = 0; i < 20 && n_killed == 0; i++) {
-            snprintf(name, sizeof name, "killed%d/k", i);
-            snprintf(out, sizeof out, k ? "%s.lmdb" : "%s-{0..1}.tar", name);
-            n_killed = pack_and_kill(fixture_path(out));
+        for (int round = 0, code = -1; code != 0; round++) {
+            seed = seed * 1103515245 + 12345;
+            dt_pack_opts o = options(fixture_path(OUTS[k]), 1 + round % 3);
+            code = fixture_pack_killed(&o, 1 + (int)(seed / 65536 % 20) + round);
+            assert_true(code == 0 || code == -1);
+            n_killed += code == -1;
         }
-        assert_true(n_killed > 0);
-        dt_pack_opts o = options(fixture_path(out), 2);
-        must(dt_data_pack(&o));
-        assert_int_equal(set_hash(name, k), good[k]);
-        snprintf(out, sizeof out, k ? "%s.lmdb.partial" : "%s.tar.partial", name);
-        assert_false(dt_io_exists(fixture_path(out)));
+        assert_true(n_killed > 3);
+        assert_int_equal(set_hash("killed/k", k), good[k]);
+        assert_false(dt_io_exists(fixture_path(WORK[k])));
     }
 }
 
-// Where the 60 KB of file `number` lie in an LMDB that is whole.
-static off_t place_of_large(const char *set, uint32_t number) {
+static ino_t file_of(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 ? s.st_ino : 0;
+}
+
+// After a kill, shards that are whole are kept and the others are made again; also those whose rows are damaged.
+static void whole_shards_are_kept(void **state) {
+    dt_pack_opts o = options(fixture_path("keep/k-{0..4}.tar"), 2);
+    const char *work = fixture_path("keep/k.tar.partial");
+    char *data[5], *rows[5];
+    ino_t file[5];
+    int n_whole = 0;
+    for (int i = 0; i < 5; i++) {
+        data[i] = dt_xprintf("%s/set/k-%d.tar", work, i);
+        rows[i] = dt_xprintf("%s/rows-%d", work, i);
+    }
+    for (int n = 20; n_whole != 3; n++) {
+        assert_int_equal(dt_io_remove_tree(work), DT_OK);
+        assert_int_equal(fixture_pack_killed(&o, n), -1);
+        for (n_whole = 0; n_whole < 5 && dt_io_exists(rows[n_whole]);) n_whole++;
+    }
     size_t n;
-    uint8_t *data = fixture_read(fixture_path(set), &n), head[16];
-    for (uint32_t i = 0; i < sizeof head; i++) head[i] = (uint8_t)(i * 2654435761u >> 13);
-    memcpy(head, &number, sizeof number);
-    const uint8_t *at = memmem(data, n, head, sizeof head);
-    assert_non_null(at);
-    off_t place = at - data;
-    free(data);
-    return place;
-}
-
-// A pack with one thread that is killed at its n-th write; up to where its journal says that it is written.
-static off_t kill_at(const char *out, int n) {
-    dt_pack_opts o = options(out, 1);
-    assert_int_equal(fixture_pack_killed(&o, n), -1);
-    char **names, *partial = dt_xprintf("%s.partial", out);
-    size_t n_names;
-    off_t end = 0;
-    must(dt_io_list_dir(&names, &n_names, partial, DT_E_DATA));
-    for (size_t i = 0; i < n_names; i++)
-        if (strncmp(names[i], "rows-", 5) == 0) {
-            char *path = dt_xprintf("%s/%s", partial, names[i]);
-            dt_journal j;
-            must(dt_journal_read(&j, path));
-            if (j.n_frames > 0)
-                end = (off_t)(j.frames[j.n_frames - 1].base + j.frames[j.n_frames - 1].n_bytes);
-            dt_journal_fini(&j);
-            free(path);
-        }
-    dt_io_free_list(names, n_names);
-    free(partial);
-    return end;
-}
-
-// What a kill has left and somebody has changed since is found by its hash: the frame's, or a large member's.
-static void what_is_kept_is_checked(void **state) {
-    const off_t places[] = {100000, place_of_large("t1.lmdb/data.mdb", 2901) + 30000};
-    for (int i = 0; i < 2; i++) {
-        char *name = dt_xprintf("c%d.lmdb", i), *file = dt_xprintf("%s.partial/set/data.mdb", name);
-        const char *out = fixture_path(name);
-        off_t end = 0;
-        for (int k = 26; end <= places[i]; k++) end = kill_at(out, k);
-        int fd = open(fixture_path(file), O_WRONLY);
-        assert_true(fd >= 0);
-        assert_int_equal(pwrite(fd, "damage", 6, places[i]), 6);
-        close(fd);
-        dt_pack_opts o = options(out, 2);
-        must(dt_data_pack(&o));
-        *strstr(name, ".lmdb") = '\0';
-        assert_int_equal(set_hash(name, true), good[1]);
-        free(file);
-        free(name);
+    char *damaged = fixture_read(rows[1], &n);
+    damaged[n / 2] ^= 1;
+    fixture_write(rows[1], damaged, n);
+    fixture_write(data[2], "cut", 3);
+    free(damaged);
+    for (int i = 0; i < 5; i++) file[i] = file_of(data[i]);
+    must(dt_data_pack(&o));
+    assert_int_equal(file_of(fixture_path("keep/k-0.tar")), file[0]);
+    o.out = fixture_path("kept/k-{0..4}.tar");
+    must(dt_data_pack(&o));
+    for (int i = 0; i < 5; i++) {
+        char *a = dt_xprintf("%s/keep/k-%d.tar", fixture_dir, i);
+        char *b = dt_xprintf("%s/kept/k-%d.tar", fixture_dir, i);
+        fixture_assert_same(a, b);
+        free(a), free(b), free(data[i]), free(rows[i]);
     }
+    fixture_assert_same(fixture_path("keep/k.catalog.sqlite"),
+                        fixture_path("kept/k.catalog.sqlite"));
 }
 
 static void two_packs_at_once(void **state) {
@@ -196,13 +156,13 @@ static void two_packs_at_once(void **state) {
     int fd = open(fixture_path("lock.lmdb.partial/lock"), O_RDWR | O_CREAT, 0644);
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     assert_int_equal(fcntl(fd, F_OFD_SETLK, &whole), 0);
-    must(dt_io_write_file(fixture_path("lock.lmdb.partial/rows-0-1"), "rows", 4));
+    must(dt_io_write_file(fixture_path("lock.lmdb.partial/rows-0"), "rows", 4));
     dt_pack_opts o = options(out, 1);
     assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "another dtrain pack"));
     // what the first one has done so far is not the second one's to remove
     assert_true(dt_io_exists(fixture_path("lock.lmdb.partial/lock")));
-    assert_true(dt_io_exists(fixture_path("lock.lmdb.partial/rows-0-1")));
+    assert_true(dt_io_exists(fixture_path("lock.lmdb.partial/rows-0")));
     close(fd);
     must(dt_data_pack(&o));
 }
@@ -652,8 +612,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_that_changes_meanwhile_is_told),
         cmocka_unit_test(any_number_of_threads),
-        cmocka_unit_test(killed_at_random_moments),
-        cmocka_unit_test(what_is_kept_is_checked),
+        cmocka_unit_test(killed_and_killed_again),
+        cmocka_unit_test(whole_shards_are_kept),
         cmocka_unit_test(two_packs_at_once),
         cmocka_unit_test(conversions_keep_everything),
         cmocka_unit_test(the_library_reads_it),

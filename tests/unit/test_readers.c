@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "data/loader/ahead.h"
-#include "data/loader/windows.h"
 #include "data_fixture.h"
 
 #include <malloc.h>
@@ -309,7 +308,7 @@ static void the_ring_wraps(void **state) {
         int64_t n_given = 0;
         assert_int_equal(dt_ahead_create(&a, &o), DT_OK);
         for (int64_t at = 0; at < 900; at += 3) {
-            uint64_t wait = 0;
+            dt_counter wait = 0;
             if (at % 60 == 0) wait_for_readers(a);
             int64_t own = dt_ahead_begin(a, at, at + 3);
             for (int64_t p = at; p < own; p++)
@@ -366,7 +365,7 @@ static void neighbours_share_a_read(void **state) {
     begin_irises(&r, "set-000000.tar", 0, (dt_ahead_opts){.sample_at = walk_at, .n_readers = 1});
     const dt_data *d = r.w.d;
     dt_ahead_stats t;
-    uint64_t wait = 0;
+    dt_counter wait = 0;
     double end = dt_clock_s() + PATIENCE_S;
     do dt_ahead_get_stats(r.a, &t);
     while (t.n_ready < (int)d->view.n && dt_clock_s() < end);
@@ -400,7 +399,7 @@ static void reading_ahead_begins_and_ends(void **state) {
     int64_t at = 10;
     double end = dt_clock_s() + PATIENCE_S;
     do { // these reads come from memory, and soon the readers know it
-        uint64_t wait = 0;
+        dt_counter wait = 0;
         usleep(500);
         int64_t own = dt_ahead_begin(a, at, at + 2);
         for (int64_t p = at; p < own; p++) {
@@ -415,139 +414,6 @@ static void reading_ahead_begins_and_ends(void **state) {
     dt_ahead_seek(a, 0);
     dt_ahead_destroy(a);
     set->close(set);
-}
-
-// ---- windows ---------------------------------------------------------------------------------------
-static void take_runs(windows *w, int64_t now, int64_t window, int n) {
-    for (int k = 0; k < n; k++) {
-        window_run got;
-        assert_true(windows_take(w, now, &got));
-        assert_int_equal(got.window, window);
-        assert_int_equal(got.run, k);
-    }
-}
-
-// As it is told of a run that was taken since windows began.
-static bool done(windows *w, int64_t window, uint32_t n_reads, uint32_t n_slow) {
-    window_run run = {.window = window, .generation = w->generation};
-    return windows_done(w, &run, n_reads, n_slow);
-}
-
-static void runs_come_a_window_ahead(void **state) {
-    windows w = {.n_runs = 4};
-    window_run run;
-    assert_true(windows_allow(&w, 9)); // nobody waits for what is not read
-    windows_begin(&w, 5);
-    assert_true(windows_allow(&w, 5) && !windows_allow(&w, 6)); // the first does not wait
-    take_runs(&w, 5, 5, 4);
-    take_runs(&w, 5, 6, 4);
-    assert_false(windows_take(&w, 5, &run)); // no further than one ahead
-    for (int k = 0; k < 4; k++) assert_int_equal(done(&w, 5, 2, 2), k == 3);
-    for (int k = 0; k < 4; k++) {
-        assert_false(windows_allow(&w, 6));
-        assert_int_equal(done(&w, 6, 2, 2), k == 3);
-    }
-    assert_true(w.active && windows_allow(&w, 6) && !windows_allow(&w, 7));
-    take_runs(&w, 6, 7, 4);
-    window_run late = {.window = 7, .generation = w.generation};
-    // places are far ahead: what is behind them is left, and comes too late to count
-    take_runs(&w, 20, 20, 4);
-    for (int k = 0; k < 4; k++) assert_false(windows_done(&w, &late, 1, 1));
-    assert_true(windows_allow(&w, 20) && !windows_allow(&w, 21));
-}
-
-// What was under way when windows began anew does not make the new ones whole.
-static void runs_of_before_do_not_count(void **state) {
-    windows w = {.n_runs = 2};
-    window_run before[4], after[4];
-    windows_begin(&w, 5);
-    for (int k = 0; k < 4; k++) assert_true(windows_take(&w, 5, &before[k])); // of 5, 5, 6, 6
-    windows_begin(&w, 5); // given up meanwhile, and taken up again
-    for (int k = 0; k < 4; k++) assert_true(windows_take(&w, 5, &after[k]));
-    for (int k = 0; k < 4; k++) assert_false(windows_done(&w, &before[k], 1, 0));
-    assert_true(w.active && !windows_allow(&w, 6));
-    for (int k = 0; k < 4; k++) assert_int_equal(windows_done(&w, &after[k], 1, 1), k % 2);
-    assert_true(windows_allow(&w, 6));
-}
-
-static void runs_are_read_while_it_pays(void **state) {
-    windows w = {.n_runs = 4};
-    windows_begin(&w, 0);
-    take_runs(&w, 0, 0, 4);
-    for (int k = 0; k < 4; k++) done(&w, 0, 16, 0); // all in the page cache
-    assert_false(w.active);
-    assert_true(windows_allow(&w, 3));
-    windows_begin(&w, 3);
-    assert_true(w.active);
-    take_runs(&w, 3, 3, 4);
-    take_runs(&w, 3, 4, 4);
-    for (int k = 0; k < 4; k++) done(&w, 3, 1, 1);
-    for (int k = 0; k < 4; k++) done(&w, 4, 1, 1);
-    windows_note_place(&w, 3, 1000, 1000); // nobody said that these runs were there
-    windows_note_place(&w, 4, 1000, 100);
-    assert_true(w.active);
-    windows_note_place(&w, 4, 1000, 500); // the page cache did not keep them
-    assert_false(w.active);
-    windows_begin(&w, 5);
-    assert_false(w.active);
-}
-
-enum { OF_WINDOW = 20, RUN = 5 }; // places; neighbours of a run
-
-static bool in_windows_at(const void *ctx, int64_t place, uint32_t *sample) {
-    const walk *w = ctx;
-    int64_t base = place / OF_WINDOW * OF_WINDOW;
-    if (place >= w->end) return false;
-    *sample = (uint32_t)((base + (place - base) * 7 % OF_WINDOW) % w->d->view.n);
-    return true;
-}
-
-static int64_t window_of(const void *ctx, int64_t place) {
-    return place / OF_WINDOW;
-}
-
-static int run_at(const void *ctx, int64_t window, int k, uint32_t sample[]) {
-    const walk *w = ctx;
-    if (k >= OF_WINDOW / RUN) return 0;
-    for (int i = 0; i < RUN; i++)
-        sample[i] = (uint32_t)((window * OF_WINDOW + k * RUN + i) % w->d->view.n);
-    return RUN;
-}
-
-// Reads 12 windows of neighbours. Whether it was noticed at once that they are in the page cache; then each
-// run of those windows was one read.
-static bool read_windows(void) {
-    irises r;
-    begin_irises(
-        &r, "runs-000000.tar", 12 * OF_WINDOW,
-        (dt_ahead_opts){
-            .sample_at = in_windows_at, .window_of = window_of, .run_at = run_at, .n_readers = 2});
-    dt_ahead_stats t;
-    uint64_t wait = 0;
-    double end = dt_clock_s() + 1;
-    do dt_ahead_get_stats(r.a, &t);
-    while (t.by_windows && dt_clock_s() < end);
-    for (int64_t at = 0; at < r.w.end; at += 4) {
-        int64_t own = dt_ahead_begin(r.a, at, at + 4);
-        for (int64_t p = at; p < own; p++) {
-            uint32_t sample = 0;
-            in_windows_at(&r.w, p, &sample);
-            check_place(r.w.d, sample, dt_ahead_wait(r.a, p, &wait), SIZE_MAX);
-            dt_ahead_release(r.a, p);
-        }
-    }
-    end_irises(&r);
-    // one window, and what the other reader had begun of the next
-    return !t.by_windows && t.n_block_reads >= OF_WINDOW / RUN &&
-           t.n_block_reads <= 2 * OF_WINDOW / RUN;
-}
-
-// A run of neighbours is one read. As they are in the page cache, that is noticed, and no more are. A read
-// that waits for a lock or another thread counts as one of a disk, so it may take more than one try.
-static void a_run_is_a_read(void **state) {
-    bool noticed = false;
-    for (int k = 0; k < 30 && !noticed; k++) noticed = read_windows();
-    assert_true(noticed);
 }
 
 // What was read ahead belongs to the sample that was meant, never to the one that replaces it: with hashes
@@ -663,10 +529,6 @@ int main(void) {
         cmocka_unit_test(the_ring_wraps),
         cmocka_unit_test(neighbours_share_a_read),
         cmocka_unit_test(reading_ahead_begins_and_ends),
-        cmocka_unit_test(runs_come_a_window_ahead),
-        cmocka_unit_test(runs_of_before_do_not_count),
-        cmocka_unit_test(runs_are_read_while_it_pays),
-        cmocka_unit_test(a_run_is_a_read),
         cmocka_unit_test(a_replacement_has_bytes_of_its_own),
         cmocka_unit_test(memory_is_flat_over_epochs),
         cmocka_unit_test(resuming_makes_nothing_twice),

@@ -81,29 +81,6 @@ static void blocks_keep_reads_near(void **state) {
     }
 }
 
-// Who reads a window by its runs has what its places want, and little but runs.
-static void a_window_is_its_runs(void **state) {
-    static const uint64_t N[] = {1, 31, 32, 33, 4095, 4096, 4097, 9000, 20011};
-    static uint8_t seen[20011];
-    for (size_t k = 0; k < sizeof N / sizeof *N; k++)
-        for (uint64_t epoch = 0; epoch < 3; epoch++) {
-            dt_sampler s = {DT_SHUFFLE_BLOCK, 7 + k, N[k], NULL};
-            for (uint64_t w = 0; w < s.n; w += DT_SHUFFLE_WINDOW) {
-                uint64_t end = w + DT_SHUFFLE_WINDOW < s.n ? w + DT_SHUFFLE_WINDOW : s.n;
-                uint64_t jumps = 0;
-                memset(seen, 0, sizeof seen);
-                for (uint64_t i = w; i < end; i++) {
-                    uint64_t at = dt_sampler_in_blocks(&s, epoch, i);
-                    jumps += i > w && at != dt_sampler_in_blocks(&s, epoch, i - 1) + 1;
-                    seen[at]++;
-                }
-                for (uint64_t i = w; i < end; i++)
-                    assert_int_equal(seen[dt_sampler_index(&s, epoch, i)]--, 1);
-                assert_true(jumps <= DT_SHUFFLE_WINDOW_BLOCKS + 1);
-            }
-        }
-}
-
 // How well blocks mix, by how many runs of stored neighbours a batch of 256 of 100,000 samples draws
 // from: docs/explanation/data.md has the figures.
 static double runs_in_a_batch(dt_shuffle shuffle) {
@@ -144,7 +121,7 @@ int main(void) {
         cmocka_unit_test(every_epoch_is_a_bijection), cmocka_unit_test(the_inverse_inverts),
         cmocka_unit_test(epochs_and_seeds_differ),    cmocka_unit_test(places_are_uncorrelated),
         cmocka_unit_test(blocks_keep_reads_near),     cmocka_unit_test(blocks_mix),
-        cmocka_unit_test(a_window_is_its_runs),       cmocka_unit_test(the_order_is_frozen),
+        cmocka_unit_test(the_order_is_frozen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

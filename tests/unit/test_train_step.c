@@ -91,7 +91,7 @@ static dt_graph *make_graph(void) {
     dt_value x = dt_input(g, "x", DT_F32, dt_shape2(MICRO, INPUTS));
     dt_value y = dt_input(g, "y", DT_F32, dt_shape2(MICRO, OUTPUTS));
     dt_value w = dt_input(g, "weight", DT_F32, dt_shape1(MICRO));
-    dt_mse(g, dt_linear(g, "fc", x, OUTPUTS, true), y, w);
+    dt_loss(g, DT_LOSS_mse, dt_linear(g, "fc", x, OUTPUTS, true), y, w, 0, 0);
     assert_int_equal(dt_graph_check(g), DT_OK);
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     return g;

@@ -19,6 +19,7 @@
 //
 // (N,C) tensors are gathered a block at a time into scratch and run as one row of N pixels.
 #include "backend/cpu/own_kernel.h"
+#include "base/arena.h"
 
 #include <math.h>
 #include <omp.h>
@@ -102,9 +103,9 @@ static int64_t flat_elements(const bn_state *st) {
 
 static void size_scratch(dt_site *s, bn_state *st) {
     size_t n = sizeof(bn_block) + (size_t)st->n_pieces * 2 * (size_t)st->lanes * sizeof(double);
-    n = (n + 63) / 64 * 64;
+    n = dt_align_up(n, 64);
     // the flat path gathers at most six tensors
-    if (st->flat) n += 6 * (((size_t)flat_elements(st) * dt_row_size(st->type) + 63) / 64 * 64);
+    if (st->flat) n += 6 * dt_align_up((size_t)flat_elements(st) * dt_row_size(st->type), 64);
     st->thread_scratch = n;
     s->scratch_bytes = n * (size_t)s->threads;
 }
@@ -395,7 +396,7 @@ static void scatter(const bn_state *st, void *to, const void *from, int64_t bloc
 
 static void run_flat(const bn_call *c, const bn_passes *passes) {
     const bn_state *st = c->st;
-    size_t bytes = ((size_t)flat_elements(st) * dt_row_size(st->type) + 63) / 64 * 64;
+    size_t bytes = dt_align_up((size_t)flat_elements(st) * dt_row_size(st->type), 64);
     char *gathered = (char *)c->run->scratch + st->thread_scratch - 6 * bytes;
     const void *from[4] = {c->x, c->residual, c->y_in, c->dy};
     void *to[3] = {c->y, c->dx, c->dresidual};

@@ -243,7 +243,7 @@ static dt_status build_backward(dt_site *s, conv_state *st) {
     st->at_dw = max_size(dt_dnnl_op_scratch_bytes(st->data), dt_dnnl_op_scratch_bytes(st->weights));
     st->at_dw = max_size(st->at_dw, st->grad.scratch_bytes);
     st->at_db = st->at_dw + st->grad.packed_bytes;
-    s->scratch_bytes = st->at_db + dt_align64((size_t)st->n_out * sizeof(float));
+    s->scratch_bytes = st->at_db + dt_align_up((size_t)st->n_out * sizeof(float), 64);
     return DT_OK;
 }
 

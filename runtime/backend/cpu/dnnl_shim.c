@@ -440,7 +440,7 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const v
 }
 
 size_t dt_dnnl_op_scratch_bytes(const dt_dnnl_op *op) {
-    return op ? (op->scratch_bytes + 63) / 64 * 64 : 0;
+    return op ? dt_align_up(op->scratch_bytes, 64) : 0;
 }
 
 dt_dnnl_md dt_dnnl_op_md(const dt_dnnl_op *op, int arg) {

@@ -39,7 +39,7 @@ static uint64_t pack_key(const dt_site *s, const dt_pack_request *r, const dt_dn
 
 static void *alloc64(size_t n) {
     void *p = NULL;
-    if (posix_memalign(&p, 64, n ? dt_align64(n) : 64)) abort();
+    if (posix_memalign(&p, 64, n ? dt_align_up(n, 64) : 64)) abort();
     return p;
 }
 
@@ -135,7 +135,7 @@ dt_status dt_weight_grad_init(dt_weight_grad *g, const dt_dnnl_env *e, dt_dnnl_m
                               const dt_dnnl_tensor *dense) {
     dt_dnnl_tensor src = dt_dnnl_like(md);
     *g = (dt_weight_grad){.same = dt_dnnl_md_is(md, dense),
-                          .packed_bytes = dt_align64(dt_dnnl_md_bytes(md))};
+                          .packed_bytes = dt_align_up(dt_dnnl_md_bytes(md), 64)};
     DT_TRY(dt_dnnl_op_create_reorder(&g->put, e, &src, dense, false));
     DT_TRY(dt_dnnl_op_create_reorder(&g->add, e, &src, dense, true));
     const size_t a = dt_dnnl_op_scratch_bytes(g->put), b = dt_dnnl_op_scratch_bytes(g->add);

@@ -50,8 +50,4 @@ void dt_weight_grad_store(const dt_weight_grad *g, int lane, float *slab, const 
 // slab = x or slab += x, on the calling thread (biases).
 void dt_cpu_store_sum(float *slab, const float *x, int64_t n, bool accumulate);
 
-static inline size_t dt_align64(size_t n) {
-    return (n + 63) / 64 * 64;
-}
-
 #endif

@@ -2,12 +2,12 @@
 // one multiply-add; RGB is taken apart in registers. Floats: (x - mean[c]) * (1 / std[c]), the difference
 // first, as a mean may be large beside the deviation. Images are divided into runs of pixels for threads.
 //
-// With a plan (graph/mix_plan.h) a sample that is mixed goes through a small buffer, some rows at a time: pixels
+// With a plan (batch/mix_plan.h) a sample that is mixed goes through a small buffer, some rows at a time: pixels
 // are mixed there and normalised while they lie in the first-level cache. Which pixels make a buffer full
 // changes no bit, as each is computed by itself.
 #include "backend/cpu/own_kernel.h"
 #include "base/vectorize.h"
-#include "graph/mix_plan.h"
+#include "batch/mix_plan.h"
 
 #include <string.h>
 

@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/dnnl_weights.h"
 #include "backend/cpu/simd_rows.h"
+#include "base/arena.h"
 
 #include <string.h>
 
@@ -26,9 +27,9 @@ static dt_status prepare(dt_site *s) {
     if (x->dtype != DT_F32 && x->dtype != DT_BF16) return dt_site_fail(s, "wants f32 or bf16");
     for (int i = 0; i < n->n_in; i++) s->in_layout[i] = dt_dense();
     for (int i = 0; i < n->n_out; i++) s->out_layout[i] = dt_dense();
-    s->scratch_bytes =
-        n->backward ? (size_t)s->threads * 2 * dt_align64((size_t)row_length(x) * sizeof(float))
-                    : 0;
+    s->scratch_bytes = n->backward ? (size_t)s->threads * 2 *
+                                         dt_align_up((size_t)row_length(x) * sizeof(float), 64)
+                                   : 0;
     return DT_OK;
 }
 
@@ -104,7 +105,7 @@ static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t e
 static void run_bwd(const dt_site *s, const dt_run *r) {
     const dt_value_info *x = dt_site_in(s, 0);
     const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
-    const size_t stride = dt_align64((size_t)n * sizeof(float)) / sizeof(float);
+    const size_t stride = dt_align_up((size_t)n * sizeof(float), 64) / sizeof(float);
     float *sums = r->scratch;
 #pragma omp parallel for num_threads(s->threads)                                                   \
     schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)

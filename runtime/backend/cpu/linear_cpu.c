@@ -158,8 +158,8 @@ static dt_status build_backward(dt_site *s, linear_state *st) {
         if (b > st->at_dy) st->at_dy = b;
     }
     const size_t dy_bytes = (size_t)(st->rows * st->n_out) * dt_dtype_size(type);
-    st->at_db = st->at_dy + (st->masked ? dt_align64(dy_bytes) : 0);
-    s->scratch_bytes = st->at_db + dt_align64((size_t)st->n_out * sizeof(float));
+    st->at_db = st->at_dy + (st->masked ? dt_align_up(dy_bytes, 64) : 0);
+    s->scratch_bytes = st->at_db + dt_align_up((size_t)st->n_out * sizeof(float), 64);
     return DT_OK;
 }
 

@@ -89,10 +89,10 @@ static dt_status start(dt_site *s) {
 static void place_scratch(dt_site *s, bool backward) {
     sdpa_state *st = s->state;
     const size_t scores = (size_t)(st->view.tq * st->view.tk);
-    st->at_dp = st->at_s + dt_align64(scores * sizeof(float));
-    st->at_p = st->at_dp + (backward ? dt_align64(scores * sizeof(float)) : 0);
-    st->at_ds = st->at_p + dt_align64(scores * st->size);
-    st->end = st->at_ds + (backward ? dt_align64(scores * st->size) : 0);
+    st->at_dp = st->at_s + dt_align_up(scores * sizeof(float), 64);
+    st->at_p = st->at_dp + (backward ? dt_align_up(scores * sizeof(float), 64) : 0);
+    st->at_ds = st->at_p + dt_align_up(scores * st->size, 64);
+    st->end = st->at_ds + (backward ? dt_align_up(scores * st->size, 64) : 0);
     s->scratch_bytes = st->end * (size_t)s->threads;
 }
 

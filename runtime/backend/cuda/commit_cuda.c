@@ -18,7 +18,7 @@ typedef struct commit {
 } commit;
 
 static size_t round_up(size_t n) {
-    return (n + 255) / 256 * 256;
+    return dt_align_up(n, 256);
 }
 
 static dt_commit_segment part_of(const dt_segment *g, int64_t offset, int64_t end) {

@@ -1,7 +1,7 @@
 // cuda_api.h: the table of everything that this backend asks of CUDA, cuDNN and cuBLASLt.
 //
 // The backend's own code (layouts, plans, order of launches, capture, commit) is plain C over this table
-// and knows no CUDA header. cuda_api_real.cu fills it with the libraries. tests/cuda/ fills it with a
+// and knows no CUDA header. cuda_real*.c, cuda_dnn*.c and cuda_gemm*.c fill it with the libraries. tests/cuda/ fills it with a
 // machine that only pretends: device memory is host memory behind a guard, own kernels run on the host
 // (kernel.h), convolutions and products are naive loops, a captured stream is a list that is played back.
 // So what runs on a GPU is checked on machines without one, except the libraries themselves; those are asked
@@ -13,8 +13,8 @@
 #ifndef DT_BACKEND_CUDA_CUDA_API_H
 #define DT_BACKEND_CUDA_CUDA_API_H
 
+#include "base/tensor.h"
 #include "graph/attrs.h"
-#include "graph/tensor.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -53,6 +53,8 @@
 // What was written so far is seen by the host before what is written next.
 #define DT_FENCE_SYSTEM() __threadfence_system()
 #else
+#include <stdatomic.h>
+
 typedef struct dt_host_block { // set by the machine that pretends, one block after another
     int64_t block, grid;
     int block_dim;
@@ -74,7 +76,7 @@ typedef struct dt_host_block { // set by the machine that pretends, one block af
 #define DT_SHARED(type, x, n)                                                                      \
     type x[n] __attribute__((aligned(16)));                                                        \
     memset(x, 0xff, sizeof x)
-#define DT_FENCE_SYSTEM() __atomic_thread_fence(__ATOMIC_RELEASE)
+#define DT_FENCE_SYSTEM() atomic_thread_fence(memory_order_release)
 #endif
 
 #endif

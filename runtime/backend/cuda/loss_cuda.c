@@ -1,5 +1,5 @@
-// loss_cuda.c: host side of cross-entropy, BCE with logits, MSE and smooth L1, in f32 and DENSE
-// (kernels/loss_kernels.h; the contract is that of cpu/loss_cpu.c).
+// loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h; the
+// contract is that of cpu/loss_cpu.c).
 //
 //   forward   in  x (N,…), target, weight (N)       out STAT sum weight[n] loss_n, STAT sum weight[n]
 //   backward  in  x, target, weight, …              out dx, the gradient of the sum times loss_scale
@@ -7,9 +7,9 @@
 #include "backend/cuda/own_cuda.h"
 
 typedef struct loss_state {
-    int kind;
+    int id, kind;
     dt_rows r;
-    float smoothing, beta;
+    float smoothing, param;
 } loss_state;
 
 static dt_status prepare(dt_site *s) {
@@ -21,19 +21,15 @@ static dt_status prepare(dt_site *s) {
         dt_shape_elements(&w->shape) != x->shape.d[0])
         return dt_cuda_fail(s, "wants f32 values (N,...) and f32 weights (N)");
     const int64_t rows = x->shape.d[0], n = rows ? dt_shape_elements(&x->shape) / rows : 0;
-    const dt_op op = s->node->op;
-    const bool soft = target->dtype == DT_F32;
-    const bool classes = op == DT_OP_cross_entropy && target->dtype == DT_I32;
+    st->id = s->node->attrs.loss.id;
+    const bool softmax = dt_losses[st->id].softmax, soft = target->dtype == DT_F32;
+    const bool classes = softmax && target->dtype == DT_I32;
     if ((!soft && !classes) || dt_shape_elements(&target->shape) != (classes ? rows : rows * n))
         return dt_cuda_fail(s, "the target %s has the wrong type or shape", target->name);
-    st->kind = classes                     ? DT_LOSS_CLASSES
-               : op == DT_OP_cross_entropy ? DT_LOSS_DISTRIBUTIONS
-               : op == DT_OP_bce           ? DT_LOSS_BCE
-               : op == DT_OP_mse           ? DT_LOSS_MSE
-                                           : DT_LOSS_SMOOTH_L1;
+    st->kind = classes ? DT_LOSS_CLASSES : softmax ? DT_LOSS_SHARES : DT_LOSS_ELEMENTS;
     st->r = dt_rows_make(rows, n);
     st->smoothing = s->node->attrs.loss.smoothing;
-    st->beta = s->node->attrs.loss.beta;
+    st->param = s->node->attrs.loss.param;
     if (!s->node->backward) s->scratch_bytes = (size_t)rows * sizeof(double);
     return DT_OK;
 }
@@ -46,9 +42,10 @@ static dt_loss_args args_of(const dt_site *s, const dt_run *r) {
                           .classes = r->in[1],
                           .weight = r->in[2],
                           .step = r->step,
+                          .id = st->id,
                           .kind = st->kind,
                           .smoothing = st->smoothing,
-                          .beta = st->beta};
+                          .param = st->param};
 }
 
 static void run_forward(const dt_site *s, const dt_run *r) {
@@ -68,10 +65,5 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_loss_bwd, dt_rows_grid(&a.r), &a, r->stream);
 }
 
-#define LOSS(name)                                                                                 \
-    const dt_kernel dt_cuda_##name = {prepare, run_forward, dt_cuda_destroy};                      \
-    const dt_kernel dt_cuda_##name##_bwd = {prepare, run_backward, dt_cuda_destroy}
-LOSS(cross_entropy);
-LOSS(bce);
-LOSS(mse);
-LOSS(smooth_l1);
+const dt_kernel dt_cuda_loss = {prepare, run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_loss_bwd = {prepare, run_backward, dt_cuda_destroy};

@@ -6,7 +6,7 @@
 #ifndef DT_BACKEND_CUDA_NCCL_API_H
 #define DT_BACKEND_CUDA_NCCL_API_H
 
-#include "graph/tensor.h"
+#include "base/tensor.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
-// image_augment: random changes to images of bytes, as the batch's maker drew them (graph/pixel_steps.h): colour,
+// image_augment: random changes to images of bytes, as the batch's maker drew them (batch/pixel_steps.h): colour,
 // geometry, erasing and so on, before anything else is done to them.
 //   in  0 x u8 (N,H,W,C), C 1 or 3
 //       1 steps i32 (N, k * DT_PIXEL_STEP_WORDS): a list of dt_pixel_step a sample
 //   out 0 u8 (N,H,W,C)
 // No gradient. Only devices have it: on the CPU the loader's threads play the same steps, to the same bits, and the
 // graph has no such op.
-#include "graph/pixel_steps.h"
+#include "batch/pixel_steps.h"
 #include "op_util.h"
 
 static dt_status infer(dt_graph *g, dt_node_id id) {

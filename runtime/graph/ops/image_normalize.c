@@ -8,7 +8,7 @@
 // Mixing is an input of this op and not an op before it: what it would write, mixed pixels, is used once and
 // here, so a pass over the batch and the memory for it are saved, and there is one kernel a backend that knows
 // how images come.
-#include "graph/mix_plan.h"
+#include "batch/mix_plan.h"
 #include "op_util.h"
 
 #include <string.h>

@@ -95,18 +95,6 @@ dt_status dt_op_add_loss(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-dt_status dt_op_infer_elementwise_loss(dt_graph *g, dt_node_id id) {
-    dt_shape x = dt_op_in_shape(g, id, 0), t = dt_op_in_shape(g, id, 1);
-    if (!dt_shape_equal(&x, &t) || dt_op_in_dtype(g, id, 1) != DT_F32) {
-        return dt_op_fail(g, id, "wants an f32 target of the prediction's shape");
-    }
-    return dt_op_add_loss(g, id);
-}
-
-dt_status dt_op_grad_loss(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 7, 0, 6);
-}
-
 dt_status dt_op_infer_pool(dt_graph *g, dt_node_id id, dt_shape *y) {
     dt_window w = g->nodes[id].attrs.pool.win;
     *y = dt_op_in_shape(g, id, 0);

@@ -28,10 +28,6 @@ int64_t dt_op_window_out(const dt_window *w, int d, int64_t n);
 dt_window dt_op_window_square(int kernel, int stride, int pad);
 // The loss ops: out 0 "loss", out 1 "loss_weight"; checks weight (N) and sets g->loss.
 dt_status dt_op_add_loss(dt_graph *g, dt_node_id id);
-// Inference of losses that are a mean over a sample's elements: an f32 target of the prediction's shape.
-dt_status dt_op_infer_elementwise_loss(dt_graph *g, dt_node_id id);
-// Gradient of losses: reads prediction, target and weight; gives the prediction's.
-dt_status dt_op_grad_loss(dt_grad_ctx *ctx, dt_node_id id);
 // (N,C,H,W) through attrs.pool.win: checks the window, leaves (N,C,H',W') in *y.
 dt_status dt_op_infer_pool(dt_graph *g, dt_node_id id, dt_shape *y);
 

@@ -1,5 +1,5 @@
-// augment_kernels.h: random changes to images of bytes (graph/pixel_steps.h), with the loader's bits: the arithmetic
-// is graph/pixel_math.h's, which the loader uses too, and sums over an image are of integers.
+// augment_kernels.h: random changes to images of bytes (batch/pixel_steps.h), with the loader's bits: the arithmetic
+// is batch/pixel_math.h's, which the loader uses too, and sums over an image are of integers.
 //
 // A block has a sample and walks its list; what one step leaves for the next lies in `out`, which the second-level
 // cache holds (a batch of 256 images of 224x224x3 has 38 MB). Steps that change each value by itself and follow one
@@ -15,7 +15,7 @@
 #define DT_AUGMENT_KERNELS_H
 
 #include "backend/cuda/kernels/kernel_math.h"
-#include "graph/pixel_math.h"
+#include "batch/pixel_math.h"
 
 enum { DT_AUGMENT_THREADS = 512 };
 

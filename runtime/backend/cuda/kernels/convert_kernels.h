@@ -1,6 +1,6 @@
 // convert_kernels.h: other element types: cast, and pixels to normalised activations. Both are elementwise: u8 or f32
 // images come as (N,H,W,C), and what is written is NHWC. Where the step has a plan for it, pixels are mixed with
-// those of the next sample before (graph/mix_plan.h), to the CPU's bits: on bytes in integers.
+// those of the next sample before (batch/mix_plan.h), to the CPU's bits: on bytes in integers.
 //
 //   bytes   x * scale[c] + shift[c]       scale = 1 / (255 std), shift = -mean / std
 //   f32     (x - shift[c]) * scale[c]     scale = 1 / std, shift = mean: the difference first, as a mean may be large
@@ -10,7 +10,7 @@
 #define DT_CONVERT_KERNELS_H
 
 #include "backend/cuda/kernels/block_math.h"
-#include "graph/mix_plan.h"
+#include "batch/mix_plan.h"
 
 enum { DT_NORMALIZE_CHANNELS = 64 };
 

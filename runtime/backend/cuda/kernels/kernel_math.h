@@ -9,7 +9,7 @@
 
 #include "backend/cuda/kernel.h"
 #include "backend/step_block.h"
-#include "graph/tensor.h"
+#include "base/tensor.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

@@ -1,5 +1,5 @@
-// loss_kernels.h: cross-entropy, BCE with logits, MSE and smooth L1, in f32 over DENSE rows of one sample each
-// (the meaning of targets, weights and smoothing: cpu/loss_cpu.c).
+// loss_kernels.h: the losses of graph/losses.h, in f32 over DENSE rows of one sample each (the meaning of targets,
+// weights and smoothing: cpu/loss_cpu.c).
 //
 //   loss_rows    each sample's weighted loss -> scratch (double)
 //   loss_finish  STAT sums of losses and weights over the samples, one block
@@ -12,13 +12,14 @@
 
 #include "backend/cuda/kernels/softmax_kernels.h"
 
-typedef enum dt_loss_kind {
-    DT_LOSS_CLASSES, // cross-entropy
-    DT_LOSS_DISTRIBUTIONS,
-    DT_LOSS_BCE,
-    DT_LOSS_MSE,
-    DT_LOSS_SMOOTH_L1
-} dt_loss_kind;
+#define DT_LOSS_REAL float
+#include "graph/losses.h"
+
+enum { // of targets; the first two of losses over classes
+    DT_LOSS_CLASSES,
+    DT_LOSS_SHARES,
+    DT_LOSS_ELEMENTS
+};
 
 typedef struct dt_loss_args {
     dt_rows r;
@@ -28,23 +29,9 @@ typedef struct dt_loss_args {
     double *losses;
     float *loss, *weight_sum; // STAT, may be NULL
     const dt_step_block *step;
-    int kind, add_loss, add_weight;
-    float smoothing, beta;
+    int id, kind, add_loss, add_weight; // kind: of targets
+    float smoothing, param;
 } dt_loss_args;
-
-DT_FN float dt_loss_of(int kind, float beta, float x, float t) {
-    const float d = x - t, m = fabsf(d);
-    if (kind == DT_LOSS_BCE) return (x > 0.0f ? x : 0.0f) - x * t + log1pf(expf(-fabsf(x)));
-    if (kind == DT_LOSS_MSE) return d * d;
-    return m < beta ? 0.5f * d * d / beta : m - 0.5f * beta;
-}
-DT_FN float dt_loss_slope(int kind, float beta, float x, float t) {
-    const float d = x - t;
-    if (kind == DT_LOSS_BCE) return 1.0f / (1.0f + expf(-x)) - t;
-    if (kind == DT_LOSS_MSE) return 2.0f * d;
-    if (fabsf(d) < beta) return d / beta;
-    return d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d; // d: 0 or NaN
-}
 
 // What a group sums over a row: max and sum of exponentials, sum of x, of the target, of target * x. The mean
 // losses use sum_x only.
@@ -57,35 +44,37 @@ DT_FN void dt_loss_take(const dt_loss_args *a, const dt_rows_share *s, dt_loss_s
     m->max = -INFINITY;
     m->z = m->x = m->q = m->qx = 0.0f;
     if (s->row < 0 || a->weight[s->row] == 0.0f) return;
-    if (a->dx && a->kind > DT_LOSS_DISTRIBUTIONS) return; // its gradient needs no sums
+    if (a->dx && a->kind == DT_LOSS_ELEMENTS) return; // its gradient needs no sums
     for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
         const int64_t at = s->row * a->r.n + i, left = a->r.n - i;
         dt_get8_row(a->x, DT_F32, V, at, left, x);
         if (a->kind != DT_LOSS_CLASSES) dt_get8_row(a->target, DT_F32, V, at, left, q);
-        if (a->kind > DT_LOSS_DISTRIBUTIONS) {
+        if (a->kind == DT_LOSS_ELEMENTS) {
             for (int k = 0; k < 8; k++)
-                if (k < left) m->x += dt_loss_of(a->kind, a->beta, x[k], q[k]);
+                if (k < left) m->x += dt_loss_value(a->id, x[k], q[k], a->param);
             continue;
         }
         dt_take_exp(&m->max, &m->z, x, left);
         for (int k = 0; k < 8; k++) m->x += x[k];
-        for (int k = 0; k < 8 && a->kind == DT_LOSS_DISTRIBUTIONS; k++)
-            m->q += q[k], m->qx += q[k] * x[k];
+        for (int k = 0; k < 8 && a->kind == DT_LOSS_SHARES; k++) m->q += q[k], m->qx += q[k] * x[k];
     }
 }
 DT_FN void dt_loss_join(dt_loss_sums *m, const dt_loss_sums *o) {
     dt_join_exp(&m->max, &m->z, o->max, o->z);
     m->x += o->x, m->q += o->q, m->qx += o->qx;
 }
-DT_FN double dt_loss_value(const dt_loss_args *a, int64_t row, const dt_loss_sums *m) {
+DT_FN double dt_loss_cross_entropy(const dt_loss_args *a, int64_t row, const dt_loss_sums *m) {
     const double s = (double)a->smoothing, k = (double)a->r.n;
-    if (a->kind > DT_LOSS_DISTRIBUTIONS) return (double)m->x / k;
     const double lse = (double)m->max + log((double)m->z);
-    if (a->kind == DT_LOSS_DISTRIBUTIONS)
+    if (a->kind == DT_LOSS_SHARES)
         return lse * ((1 - s) * (double)m->q + s) - (1 - s) * (double)m->qx - s / k * (double)m->x;
     const int32_t y = a->classes[row];
     if (y < 0 || y >= a->r.n) return (double)NAN;
     return lse - (1 - s) * (double)a->x[row * a->r.n + y] - s / k * (double)m->x;
+}
+DT_FN double dt_loss_of(const dt_loss_args *a, int64_t row, const dt_loss_sums *m) {
+    if (a->kind == DT_LOSS_ELEMENTS) return (double)m->x / (double)a->r.n;
+    return dt_loss_value(a->id, (float)dt_loss_cross_entropy(a, row, m), 0, a->param);
 }
 
 #define DT_LOSS_SUM_ROWS(sums)                                                                     \
@@ -105,7 +94,7 @@ DT_KERNEL(loss_rows, dt_loss_args) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
         if (s.lane == 0 && s.row >= 0) {
             const double w = (double)a->weight[s.row];
-            a->losses[s.row] = w == 0 ? 0 : w * dt_loss_value(a, s.row, &sums[t]);
+            a->losses[s.row] = w == 0 ? 0 : w * dt_loss_of(a, s.row, &sums[t]);
         }
     }
 }
@@ -130,7 +119,10 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
                          int V) {
     float x[8], q[8];
     if (s->row < 0) return;
-    const float w = a->weight[s->row], g = w * a->step->loss_scale;
+    const float w = a->weight[s->row];
+    float g = w * a->step->loss_scale;
+    if (w != 0.0f && a->kind != DT_LOSS_ELEMENTS)
+        g *= dt_loss_slope(a->id, (float)dt_loss_cross_entropy(a, s->row, m), 0, a->param);
     const float k_inv = 1.0f / (float)a->r.n, smooth = a->smoothing;
     const float mass = a->kind == DT_LOSS_CLASSES ? 1.0f : (1.0f - smooth) * m->q + smooth;
     const int32_t y = a->kind == DT_LOSS_CLASSES && w != 0.0f ? a->classes[s->row] : 0;
@@ -144,8 +136,8 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
         dt_get8_row(a->x, DT_F32, V, at, left, x);
         if (a->kind != DT_LOSS_CLASSES) dt_get8_row(a->target, DT_F32, V, at, left, q);
         for (int k = 0; k < 8; k++) {
-            if (a->kind > DT_LOSS_DISTRIBUTIONS) {
-                x[k] = g * dt_loss_slope(a->kind, a->beta, x[k], q[k]) * k_inv;
+            if (a->kind == DT_LOSS_ELEMENTS) {
+                x[k] = g * dt_loss_slope(a->id, x[k], q[k], a->param) * k_inv;
                 continue;
             }
             if (a->kind == DT_LOSS_CLASSES) q[k] = i + k == y ? 1.0f : 0.0f;

@@ -5,8 +5,8 @@
 //
 // `next` is the sample after this one as it came, for the last one the first. Bytes round to the nearest, halves
 // up; floats are two products and a sum, each rounded. own = DT_MIX_ONE leaves x as it is, bit for bit.
-#ifndef DT_GRAPH_MIX_PLAN_H
-#define DT_GRAPH_MIX_PLAN_H
+#ifndef DT_BATCH_MIX_PLAN_H
+#define DT_BATCH_MIX_PLAN_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-// sink_tfevents.c: TensorBoard's event files, written without TensorFlow or a protobuf library.
+// sink_tensorboard.c: TensorBoard's event files, written without TensorFlow or a protobuf library.
 //
 // A file is records: u64 length, masked CRC32C of the length, an Event message, masked CRC32C of it.
 // Of Event we write wall_time (1, double), step (2, varint), file_version (3), summary (5) and
@@ -34,10 +34,6 @@ typedef struct message {
     unsigned char data[EVENT_BYTES];
     size_t n;
 } message;
-
-static bool wanted(const dt_metrics_opts *o) {
-    return o->tensorboard;
-}
 
 // -- encoding --------------------------------------------------------------------------------------
 static void put_bytes(message *m, const void *data, size_t n) {
@@ -187,8 +183,9 @@ static void eval(void *state, const dt_eval_record *r) {
     put_summary(s, r->step, &m);
 }
 
-static void flush(void *state) {
+static int64_t flush(void *state) {
     dt_metrics_file_flush(&((tfevents *)state)->file);
+    return 0; // a resumed run opens a file of its own
 }
 
 static uint64_t dropped(void *state) {
@@ -201,9 +198,7 @@ static void close_tfevents(void *state) {
     free(s);
 }
 
-const dt_metrics_sink dt_sink_tfevents = {
-    .name = "tensorboard",
-    .wanted = wanted,
+const dt_metrics_sink dt_sink_tensorboard = {
     .open = open_tfevents,
     .step = step,
     .eval = eval,

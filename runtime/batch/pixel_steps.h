@@ -4,8 +4,8 @@
 // in pixel_math.h and the bits are the same wherever it is played.
 //
 // Pixels are bytes (H,W,C), C 1 or 3. DT_PIXEL_END ends a list that is shorter than its memory.
-#ifndef DT_GRAPH_PIXEL_STEPS_H
-#define DT_GRAPH_PIXEL_STEPS_H
+#ifndef DT_BATCH_PIXEL_STEPS_H
+#define DT_BATCH_PIXEL_STEPS_H
 
 #include "base/rng.h"
 

@@ -1,5 +1,5 @@
 // tensor.c: element types and shapes as numbers and as text. Pure functions.
-#include "graph/tensor.h"
+#include "base/tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>

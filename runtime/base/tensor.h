@@ -1,7 +1,7 @@
 // tensor.h: what a tensor is, for everybody: element type and logical shape. Where its elements lie
 // in memory is a layout, and only plans and backends know layouts.
-#ifndef DT_GRAPH_TENSOR_H
-#define DT_GRAPH_TENSOR_H
+#ifndef DT_BASE_TENSOR_H
+#define DT_BASE_TENSOR_H
 
 #include <stdbool.h>
 #include <stddef.h>

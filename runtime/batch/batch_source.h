@@ -10,40 +10,17 @@
 // or f32 (n,H,W,C), class i32 (n), or shares f32 (n,classes) where samples are mixed, real and vector f32.
 // Mixing of images is left to the network, which gets the samples as they are and a plan. Slots beyond
 // n_valid (evaluation's tail) repeat the last valid sample and have weight 0.
-#ifndef DT_TRAIN_BATCH_SOURCE_H
-#define DT_TRAIN_BATCH_SOURCE_H
+#ifndef DT_BATCH_BATCH_SOURCE_H
+#define DT_BATCH_BATCH_SOURCE_H
 
 #include "base/status.h"
-#include "graph/mix_plan.h"
-#include "graph/pixel_steps.h"
-#include "graph/tensor.h"
+#include "batch/field_info.h"
+#include "batch/mix_plan.h"
+#include "batch/pixel_steps.h"
 
 #include <stdbool.h>
 
-enum { DT_MAX_FIELDS = 16, DT_MAX_WIDTH = 2, DT_MAX_NORMALIZE = 64 }; // width: records a sample
-
-typedef struct dt_field_info {
-    const char *name;
-    dt_dtype dtype;
-    dt_shape sample_shape; // without N: (H,W,C), () for a class
-    bool is_image;
-    // Images, by channel: u8 of values in 0..1, f32 of values as they are; the network applies them.
-    // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
-    // metrics are scaled back.
-    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
-    int n_classes; // class fields, else 0
-    // What a source opened with `augment` gives:
-    bool soft;   // class: shares of the classes, f32 (n_classes)
-    bool mixed;  // image: dt_batch.mix, by which the network mixes samples
-    int n_steps; // image: dt_batch.steps of a sample, which the network plays first; 0: none
-} dt_field_info;
-
-static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
-    return f->mean[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
-}
-static inline float dt_field_std(const dt_field_info *f, int64_t element) {
-    return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
-}
+enum { DT_MAX_WIDTH = 2 }; // records a sample
 
 typedef struct dt_batch {
     int64_t step; // or index of the evaluation batch

@@ -5,10 +5,10 @@
 // Most is in integers. Blends are in single precision and perspectives in double, each operation rounded by
 // itself: on a device by the _rn intrinsics, which are never fused; on the host what includes this is compiled with
 // -ffp-contract=off (CMakeLists.txt). Both are IEEE 754, so that a product and a sum are what they are.
-#ifndef DT_GRAPH_PIXEL_MATH_H
-#define DT_GRAPH_PIXEL_MATH_H
+#ifndef DT_BATCH_PIXEL_MATH_H
+#define DT_BATCH_PIXEL_MATH_H
 
-#include "graph/pixel_steps.h"
+#include "batch/pixel_steps.h"
 
 #include <math.h>
 

@@ -1,0 +1,44 @@
+// field_info.h: what a field of the data is, and what a model is built for. data/ describes the fields, the trainer
+// passes them on, models/ makes graph inputs of them: nobody copies them into a struct of their own.
+#ifndef DT_BATCH_FIELD_INFO_H
+#define DT_BATCH_FIELD_INFO_H
+
+#include "base/tensor.h"
+#include "config/config.h"
+
+#include <stdbool.h>
+
+enum { DT_MAX_FIELDS = 16, DT_MAX_NORMALIZE = 64 };
+
+typedef struct dt_field_info {
+    const char *name;
+    dt_dtype dtype;
+    dt_shape sample_shape; // without N: (H,W,C), () for a class
+    bool is_image;
+    // Images, by channel: u8 of values in 0..1, f32 of values as they are; the network applies them.
+    // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
+    // metrics are scaled back.
+    float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
+    int n_classes; // class fields, else 0
+    // Training batches only:
+    bool soft;   // class: the batch and the graph hold shares of the classes, f32 (N, n_classes)
+    bool mixed;  // image: dt_batch.mix, graph input "<name>.mix", says how samples are mixed
+    int n_steps; // image: so many dt_batch.steps a sample, graph input "<name>.steps"; 0: none
+} dt_field_info;
+
+static inline float dt_field_mean(const dt_field_info *f, int64_t element) {
+    return f->mean[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
+}
+static inline float dt_field_std(const dt_field_info *f, int64_t element) {
+    return f->std[element < DT_MAX_NORMALIZE ? element : DT_MAX_NORMALIZE - 1];
+}
+
+typedef struct dt_model_args {
+    const dt_config *config;
+    const dt_field_info *fields;
+    int n_fields;
+    int batch; // N: samples of a micro-batch
+    bool training;
+} dt_model_args;
+
+#endif

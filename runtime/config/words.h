@@ -1,0 +1,85 @@
+// words.h: the words that config keys take, each list written once: the ranges of config.def, the C enums,
+// `dtrain keys` and the messages about a wrong word all come from it.
+//
+// A list that grows with the program is a .def file of lines WORD(id, help) or WORD(id, help, keys); whoever
+// implements the words includes the same file for its table, with `#define WORD(id, ...)`. `keys` are keys beside
+// the word's own that not all words read: given for another word they are an error. The order of words is the order of the enum's constants;
+// dt_config_enum gives the constant of a key's value.
+#ifndef DT_CONFIG_WORDS_H
+#define DT_CONFIG_WORDS_H
+
+// Fixed lists: W(PREFIX, word) for each word.
+#define DT_REPRODUCIBLE_WORDS(W)                                                                   \
+    W(REPRODUCIBLE, elastic) W(REPRODUCIBLE, resume) W(REPRODUCIBLE, off)
+#define DT_RESUME_WORDS(W) W(RESUME, auto) W(RESUME, never) W(RESUME, force)
+#define DT_DEVICE_WORDS(W) W(DEVICE, auto) W(DEVICE, cpu) W(DEVICE, cuda)
+#define DT_PRECISION_WORDS(W)                                                                      \
+    W(PRECISION, auto) W(PRECISION, fp32) W(PRECISION, bf16) W(PRECISION, fp16)
+#define DT_GRADIENT_DTYPE_WORDS(W) W(GRADIENT_DTYPE, fp32) W(GRADIENT_DTYPE, bf16)
+#define DT_PROGRESS_WORDS(W)       W(PROGRESS, poll) W(PROGRESS, thread)
+#define DT_ON_ERROR_WORDS(W)       W(ON_ERROR, fail) W(ON_ERROR, skip) W(ON_ERROR, quarantine)
+#define DT_SHUFFLE_WORDS(W)        W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
+#define DT_AUGMENT_ON_WORDS(W)     W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
+#define DT_CACHE_WORDS(W)          W(CACHE, none) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
+#define DT_CACHE_FORM_WORDS(W)     W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
+#define DT_FUSION_WORDS(W)         W(FUSION, concat) W(FUSION, cross_attention)
+#define DT_GELU_WORDS(W)           W(GELU, exact) W(GELU, tanh)
+
+#define DT_WORD_CONSTANT(prefix, word) DT_##prefix##_##word,
+#define DT_WORD_TEXT(prefix, word)     "|" #word
+// "a|b|c", as config.def wants it: a constant expression
+#define DT_WORDS(LIST) (&(LIST(DT_WORD_TEXT))[1])
+
+typedef enum dt_reproducible { DT_REPRODUCIBLE_WORDS(DT_WORD_CONSTANT) } dt_reproducible;
+typedef enum dt_resume { DT_RESUME_WORDS(DT_WORD_CONSTANT) } dt_resume;
+typedef enum dt_device_word { DT_DEVICE_WORDS(DT_WORD_CONSTANT) } dt_device_word;
+typedef enum dt_precision_word { DT_PRECISION_WORDS(DT_WORD_CONSTANT) } dt_precision_word;
+typedef enum dt_gradient_dtype { DT_GRADIENT_DTYPE_WORDS(DT_WORD_CONSTANT) } dt_gradient_dtype;
+typedef enum dt_progress_word { DT_PROGRESS_WORDS(DT_WORD_CONSTANT) } dt_progress_word;
+typedef enum dt_on_error { DT_ON_ERROR_WORDS(DT_WORD_CONSTANT) } dt_on_error;
+typedef enum dt_shuffle_word { DT_SHUFFLE_WORDS(DT_WORD_CONSTANT) } dt_shuffle_word;
+typedef enum dt_augment_on { DT_AUGMENT_ON_WORDS(DT_WORD_CONSTANT) } dt_augment_on;
+typedef enum dt_cache_word { DT_CACHE_WORDS(DT_WORD_CONSTANT) } dt_cache_word;
+typedef enum dt_cache_form { DT_CACHE_FORM_WORDS(DT_WORD_CONSTANT) } dt_cache_form;
+typedef enum dt_fusion_word { DT_FUSION_WORDS(DT_WORD_CONSTANT) } dt_fusion_word;
+typedef enum dt_gelu_word { DT_GELU_WORDS(DT_WORD_CONSTANT) } dt_gelu_word;
+
+// Lists that grow.
+#define WORD(id, ...) DT_OPTIMIZER_##id,
+typedef enum dt_optimizer_id {
+#include "config/optimizers.def"
+    DT_N_OPTIMIZERS
+} dt_optimizer_id;
+#undef WORD
+#define WORD(id, ...) DT_SCHEDULE_##id,
+typedef enum dt_schedule_id {
+#include "config/schedules.def"
+    DT_N_SCHEDULES
+} dt_schedule_id;
+#undef WORD
+#define WORD(id, ...) DT_LOSS_##id,
+typedef enum dt_loss_id {
+#include "config/losses.def"
+    DT_N_LOSSES
+} dt_loss_id;
+#undef WORD
+#define WORD(id, ...) DT_METRIC_##id,
+typedef enum dt_metric_id {
+#include "config/metrics.def"
+    DT_N_METRICS
+} dt_metric_id;
+#undef WORD
+#define WORD(id, ...) DT_SINK_##id,
+typedef enum dt_sink_id {
+#include "config/sinks.def"
+    DT_N_SINKS
+} dt_sink_id;
+#undef WORD
+#define WORD(id, ...) DT_FIELD_KIND_##id,
+typedef enum dt_field_kind_word {
+#include "config/field_kinds.def"
+    DT_N_FIELD_KINDS
+} dt_field_kind_word;
+#undef WORD
+
+#endif

@@ -1,0 +1,111 @@
+// losses.h: every loss of config/losses.def: its row for whoever builds a graph, and the arithmetic, which the
+// kernels of the CPU and of CUDA share. All are the op `loss` (ops/loss.c).
+//
+// A loss over elements gives the value of a prediction x and its target t; a sample's loss is the mean over its
+// elements. A loss over classes (softmax) gives a function of the sample's cross-entropy x, which the kernel has
+// computed from logits, target and label smoothing; t is 0. Both give the slope, the value's derivative by x.
+// p is the loss's parameter. Samples of weight 0 never get here.
+#ifndef DT_GRAPH_LOSSES_H
+#define DT_GRAPH_LOSSES_H
+
+#include "config/words.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+enum { // what a target field holds
+    DT_TARGET_CLASS = 1,
+    DT_TARGET_SHARES = 2, // of the classes, where samples are mixed
+    DT_TARGET_VECTOR = 4,
+    DT_TARGET_NUMBER = 8
+};
+
+typedef struct dt_loss_row {
+    const char *id;
+    unsigned takes;        // DT_TARGET_…
+    bool softmax;          // over classes; else over elements
+    bool gives_numbers;    // what the network predicts is in the target's unit
+    dt_metric_id best;     // eval.best where it is not given
+    float param;           // p, where no key sets it
+    const char *param_key; // or NULL
+} dt_loss_row;
+
+extern const dt_loss_row dt_losses[DT_N_LOSSES]; // ops/loss.c
+
+#ifndef DT_LOSS_REAL // what the kernel computes in
+#define DT_LOSS_REAL double
+#endif
+#ifdef __CUDACC__
+#define DT_LOSS_FN static __device__ __forceinline__ DT_LOSS_REAL
+#else
+#define DT_LOSS_FN static inline __attribute__((unused)) DT_LOSS_REAL
+#endif
+#define DT_LOSS_ARGS DT_LOSS_REAL x, DT_LOSS_REAL t, DT_LOSS_REAL p
+
+// ---- cross_entropy: as it is -----------------------------------------------------------------------
+#define DT_LOSS_ROW_cross_entropy                                                                  \
+    .takes = DT_TARGET_CLASS | DT_TARGET_SHARES | DT_TARGET_VECTOR, .softmax = true,               \
+    .best = DT_METRIC_accuracy
+DT_LOSS_FN dt_cross_entropy_value(DT_LOSS_ARGS) {
+    return x;
+}
+DT_LOSS_FN dt_cross_entropy_slope(DT_LOSS_ARGS) {
+    return 1;
+}
+
+// ---- bce: binary cross-entropy of a logit ----------------------------------------------------------
+#define DT_LOSS_ROW_bce .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .best = DT_METRIC_loss
+DT_LOSS_FN dt_bce_value(DT_LOSS_ARGS) {
+    return (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x)));
+}
+DT_LOSS_FN dt_bce_slope(DT_LOSS_ARGS) {
+    return 1 / (1 + exp(-x)) - t;
+}
+
+// ---- mse: squared error ----------------------------------------------------------------------------
+#define DT_LOSS_ROW_mse                                                                            \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae
+DT_LOSS_FN dt_mse_value(DT_LOSS_ARGS) {
+    return (x - t) * (x - t);
+}
+DT_LOSS_FN dt_mse_slope(DT_LOSS_ARGS) {
+    return 2 * (x - t);
+}
+
+// ---- smooth_l1: d²/2p for d = |x - t| below p, d - p/2 above ---------------------------------------
+#define DT_LOSS_ROW_smooth_l1                                                                      \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae,    \
+    .param = 1
+DT_LOSS_FN dt_smooth_l1_value(DT_LOSS_ARGS) {
+    const DT_LOSS_REAL d = fabs(x - t);
+    return d < p ? d * d / (2 * p) : d - p / 2;
+}
+DT_LOSS_FN dt_smooth_l1_slope(DT_LOSS_ARGS) {
+    const DT_LOSS_REAL d = x - t;
+    if (fabs(d) < p) return d / p;
+    return d > 0 ? 1 : d < 0 ? -1 : d; // d: 0 or NaN
+}
+
+// ---- any of them -----------------------------------------------------------------------------------
+DT_LOSS_FN dt_loss_value(int id, DT_LOSS_ARGS) {
+    switch (id) {
+#define WORD(id, help)                                                                             \
+    case DT_LOSS_##id:                                                                             \
+        return dt_##id##_value(x, t, p);
+#include "config/losses.def"
+#undef WORD
+    }
+    return 0;
+}
+DT_LOSS_FN dt_loss_slope(int id, DT_LOSS_ARGS) {
+    switch (id) {
+#define WORD(id, help)                                                                             \
+    case DT_LOSS_##id:                                                                             \
+        return dt_##id##_slope(x, t, p);
+#include "config/losses.def"
+#undef WORD
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,40 @@
+// loss: any loss of graph/losses.h, chosen by attrs.loss.id.
+//   in  0 x: logits (N,K), or predictions (N,…)   2 weight f32 (N)
+//       1 target: i32 (N) or f32 (N,K) of a loss over classes, else f32 of x's shape
+//   out 0 STAT sum of weight[n] * loss_n   1 STAT sum of weight
+// Backward reads x, target, weight (no gradient comes in); gives the gradient of input 0.
+#include "graph/losses.h"
+#include "op_util.h"
+
+const dt_loss_row dt_losses[DT_N_LOSSES] = {
+#define WORD(id, help) {#id, DT_LOSS_ROW_##id},
+#include "config/losses.def"
+#undef WORD
+};
+
+static dt_status infer(dt_graph *g, dt_node_id id) {
+    dt_shape x = dt_op_in_shape(g, id, 0), t = dt_op_in_shape(g, id, 1);
+    dt_dtype type = dt_op_in_dtype(g, id, 1);
+    bool same = type == DT_F32 && dt_shape_equal(&t, &x);
+    if (dt_losses[g->nodes[id].attrs.loss.id].softmax) {
+        bool hard = type == DT_I32 && t.n == 1 && t.d[0] == x.d[0];
+        if (x.n != 2 || !(hard || same))
+            return dt_op_fail(g, id, "wants logits (N,K), target i32 (N) or f32 (N,K)");
+    } else if (!same) {
+        return dt_op_fail(g, id, "wants an f32 target of the prediction's shape");
+    }
+    return dt_op_add_loss(g, id);
+}
+
+static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+    return dt_grad_default(ctx, id, 7, 0, 6); // masks: reads x, target, weight; no output
+}
+
+DT_OP_DEFINE(loss, infer, grad);
+
+dt_value dt_loss(dt_graph *g, dt_loss_id id, dt_value x, dt_value target, dt_value weight,
+                 float smoothing, float param) {
+    if (x == DT_NONE || target == DT_NONE || weight == DT_NONE) return DT_NONE;
+    dt_attrs a = {.loss = {.id = id, .smoothing = smoothing, .param = param}};
+    return dt_graph_apply(g, DT_OP_loss, dt_losses[id].id, (dt_value[]){x, target, weight}, 3, &a);
+}

@@ -1,0 +1,20 @@
+"""SHORT in the environment makes a bench do little of everything and measure nothing: that it still runs is what
+tests/bench/test_benches.sh wants to know. Peers that are not installed are left out of a short run."""
+import importlib.util
+import os
+import sys
+
+SHORT = "SHORT" in os.environ
+
+
+def most(n, few):
+    """n, or few in a short run where that is less."""
+    return min(n, few) if SHORT else n
+
+
+def runs_peers(*modules):
+    """False in a short run that lacks a module, and says so. A run that measures wants its peers: it fails where it imports them."""
+    missing = [m for m in modules if importlib.util.find_spec(m) is None]
+    if SHORT and missing:
+        print(f"skipped: peers ({', '.join(missing)} not installed)", file=sys.stderr)
+    return not (SHORT and missing)

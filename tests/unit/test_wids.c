@@ -1,0 +1,127 @@
+// Lists of shards (wids), and Energon's index beside a tar.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/file/tar.h"
+#include "data/source/source.h"
+#include "data_fixture.h"
+
+static dt_buffer tar_bytes, energon;
+
+static void put_member(const char *name, const char *text, bool first) {
+    uint8_t header[DT_TAR_MAX_HEADER];
+    static const uint8_t zeros[512];
+    size_t n_header, n = strlen(text);
+    uint64_t at = tar_bytes.n_bytes;
+    if (first) dt_buffer_append(&energon, &at, sizeof at);
+    assert_int_equal(dt_tar_write_header(header, &n_header, name, n), DT_OK);
+    dt_buffer_append(&tar_bytes, header, n_header);
+    dt_buffer_append(&tar_bytes, text, n);
+    dt_buffer_append(&tar_bytes, zeros, (size_t)(dt_tar_padded(n) - n));
+}
+
+// n records d/<i>.txt + .cls.
+static void make(int n) {
+    static const uint8_t end[1024];
+    char name[64], text[64];
+    tar_bytes.n_bytes = energon.n_bytes = 0;
+    for (int i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "text %d", i);
+        snprintf(name, sizeof name, "d/%d.txt", i);
+        put_member(name, text, true);
+        snprintf(name, sizeof name, "d/%d.cls", i);
+        snprintf(text, sizeof text, "%d", i % 5);
+        put_member(name, text, false);
+    }
+    uint64_t at = tar_bytes.n_bytes;
+    dt_buffer_append(&energon, &at, sizeof at);
+    dt_buffer_append(&tar_bytes, end, sizeof end);
+}
+
+static const char *write_set(const char *folder) {
+    const char *tar = dt_arena_printf(&fixture_arena, "%s/%s/a.v2.tar", fixture_dir, folder);
+    fixture_write(tar, tar_bytes.data, tar_bytes.n_bytes);
+    return tar;
+}
+
+static void write_index(const char *tar, const char *name, const dt_buffer *b) {
+    char *path = dt_xprintf("%.*s%s", (int)(strrchr(tar, '/') - tar) + 1, tar, name);
+    fixture_write(path, b->data, b->n_bytes);
+    free(path);
+}
+
+static uint32_t count_records(const char *tar) {
+    dt_blob b;
+    assert_int_equal(dt_blob_open(&b, tar), DT_OK);
+    dt_scan s = {.c = dt_catalog_create(), .blob = &b};
+    if (dt_format_tar.scan(&s) != DT_OK) fail_msg("%s", dt_error_message());
+    uint32_t n = s.c->n_records;
+    dt_catalog_destroy(s.c);
+    dt_blob_close(&b);
+    return n;
+}
+
+static void an_energon_index_disturbs_nothing(void **state) {
+    make(20);
+    const char *tar = write_set("energon");
+    write_index(tar, "a.v2.tar.idx", &energon);
+    assert_int_equal(count_records(tar), 20);
+    energon.n_bytes -= 8; // warns
+    write_index(tar, "a.v2.tar.idx", &energon);
+    assert_int_equal(count_records(tar), 20);
+}
+
+// ---- lists -----------------------------------------------------------------------------------------
+static dt_status open_list(dt_set **s, const char *text) {
+    const char *path = fixture_path("lists/set.json");
+    fixture_write(path, text, strlen(text));
+    return dt_set_open(s, &path, 1);
+}
+
+static void wids_lists(void **state) {
+    dt_set *s = NULL;
+    make(3);
+    write_set("lists/x"), write_set("lists/y");
+    const char *good =
+        "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"x/a.v2.tar\", \"nsamples\": "
+        "3}, {\"url\": \"file:y/a.v2.tar\", \"nsamples\": 3}]}";
+    if (open_list(&s, good) != DT_OK) fail_msg("%s", dt_error_message());
+    assert_int_equal(s->catalog->n_records, 6);
+    assert_int_equal(dt_catalog_find_column(s->catalog, "set"), -1);
+    dt_set_close(s);
+    const char *sets = "{\"wids_version\": 1, \"datasets\": [{\"name\": \"one\", \"base\": \"x\", "
+                       "\"shardlist\": [{\"url\": \"a.v2.tar\", \"nsamples\": 3}]}, {\"name\": "
+                       "\"two\", \"shardlist\": [{\"url\": \"y/a.v2.tar\", \"nsamples\": 4}]}]}";
+    if (open_list(&s, sets) != DT_OK) fail_msg("%s", dt_error_message());
+    int set = dt_catalog_find_column(s->catalog, "set");
+    assert_string_equal(dt_catalog_value(s->catalog, set, 0), "one");
+    assert_string_equal(dt_catalog_value(s->catalog, set, 5), "two");
+    dt_set_close(s);
+    assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"http://a/b.tar\"}]}"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "not a local file"));
+    assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"z.tar\"}]}"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "not there"));
+    assert_int_equal(open_list(&s, "{\"a\": 1}"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "lists no shards"));
+    assert_int_equal(open_list(&s, "[1,"), DT_E_DATA);
+    assert_non_null(strstr(dt_error_message(), "not JSON"));
+}
+
+static int end(void **state) {
+    dt_buffer_fini(&tar_bytes);
+    dt_buffer_fini(&energon);
+    fixture_end();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_energon_index_disturbs_nothing),
+        cmocka_unit_test(wids_lists),
+    };
+    return cmocka_run_group_tests(tests, fixture_set_up, end);
+}
