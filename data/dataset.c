@@ -3,8 +3,8 @@
 // Every rank opens it for itself and comes to the same lists, as they are functions of the catalog and
 // the config. Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "data.h"
+#include "data/catalog/select.h"
 #include "data/loader/data_parts.h"
-#include "data/query/query.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -71,13 +71,11 @@ bool dt_data_exists(const dt_config *c) {
 // data.where: what it leaves out is not there for anything that comes after.
 static dt_status apply_where(dt_data *d, const dt_config *c) {
     dt_catalog *catalog = d->set->catalog;
-    uint64_t n = 0;
-    dt_query *q = NULL;
+    uint32_t n = 0;
     d->n_stored = catalog->n_records;
     if (!dt_config_has(c, "data.where")) return DT_OK;
-    DT_TRY(dt_query_open(&q, catalog));
     bool *keep = dt_xcalloc(catalog->n_records + 1, sizeof *keep);
-    dt_status st = dt_query_select(q, dt_config_str(c, "data.where"), keep, &n);
+    dt_status st = dt_catalog_select(catalog, dt_config_str(c, "data.where"), keep, &n);
     if (st == DT_E_USAGE) {
         char *why = dt_xstrdup(dt_error_message());
         dt_config_fail(c, "data.where", "data.where: %s", why);
@@ -87,7 +85,6 @@ static dt_status apply_where(dt_data *d, const dt_config *c) {
                             d->n_stored);
     }
     if (st == DT_OK) dt_catalog_keep(catalog, keep);
-    dt_query_close(q);
     free(keep);
     return st;
 }

@@ -1,8 +1,10 @@
-// data_export.c: dtrain data export SET… OUT: the catalog as CSV or JSON.
+// data_export.c: dtrain data export SET… OUT: the catalog as CSV, JSON or an SQLite database.
 #define _GNU_SOURCE // fopencookie
 
 #include "launch.h"
 
+#include "data/catalog/catalog_db.h"
+#include "data/source/source.h"
 #include "data_rows.h"
 
 #include "base/arena.h"
@@ -14,12 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WHERE, COLUMNS, JSON, LIMIT, OVERWRITE };
+enum { WHERE, COLUMNS, JSON, LIMIT, SQLITE, OVERWRITE };
 static const launch_option options[] = {
     [WHERE] = {"--where", "EXPR", "only the records for which this is true"},
     [COLUMNS] = {"--columns", "A,B", "only these columns"},
     [JSON] = {"--json", NULL, "OUT is -: a JSON object a line instead of CSV"},
     [LIMIT] = {"--limit", "N", "at most so many records"},
+    [SQLITE] = {"--sqlite", "OUT", "all of it as an SQLite database; the other words are SETs"},
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
     {NULL}};
 
@@ -59,14 +62,15 @@ static dt_status format_of(const char *out, bool json, launch_row_format *f) {
 }
 
 // Through a temporary: a file of that name is whole.
-static dt_status write_file(dt_query *q, const char *where, launch_rows *rows, const char *path) {
+static dt_status write_file(const dt_catalog *c, const char *where, launch_rows *rows,
+                            const char *path) {
     char *partial = dt_xprintf("%s.partial", path);
     file_sink sink = {.path = partial, .fd = -1};
     dt_status st = dt_io_create(&sink.fd, partial, false);
     if (st == DT_OK) {
         FILE *out = fopencookie(&sink, "w", (cookie_io_functions_t){.write = sink_write});
         if (out) setvbuf(out, NULL, _IOFBF, 1 << 20);
-        st = out ? launch_write_rows(q, where, rows, out) : dt_fail(DT_E_INTERNAL, "out of memory");
+        st = out ? launch_write_rows(c, where, rows, out) : dt_fail(DT_E_INTERNAL, "out of memory");
         if (out) fclose(out);
         if (sink.status != DT_OK) st = dt_fail(sink.status, "%s", sink.why);
         free(sink.why);
@@ -80,24 +84,44 @@ static dt_status write_file(dt_query *q, const char *where, launch_rows *rows, c
     return st;
 }
 
+static dt_status check_free(const launch_words *w, const char *out) {
+    if (!dt_io_exists(out) || w->options[OVERWRITE]) return DT_OK;
+    return dt_fail(DT_E_USAGE, "%s exists: choose another name, or --overwrite", out);
+}
+
+static dt_status run_sqlite(const launch_words *w) {
+    const char *out = w->options[SQLITE];
+    dt_set *set;
+    for (int i = 0; i < SQLITE; i++)
+        if (w->options[i])
+            return dt_fail(DT_E_USAGE, "%s: --sqlite writes all records and columns",
+                           options[i].name);
+    DT_TRY(launch_expect_words(w, "data export", 1, 1000000, "SET…"));
+    DT_TRY(check_free(w, out));
+    DT_TRY(dt_set_open(&set, w->words, (size_t)w->n_words));
+    const dt_lineage l = {.made_by = "export", .version = DTRAIN_VERSION, .parent = w->words[0]};
+    dt_status st = dt_catalog_db_write(out, set->catalog, w->n_words == 1 ? &l : NULL, NULL);
+    if (st == DT_OK) dt_info("%s: %" PRIu32 " records", out, set->catalog->n_records);
+    dt_set_close(set);
+    return st;
+}
+
 static dt_status run(const launch_words *w) {
     launch_rows rows = {.columns = w->options[COLUMNS]};
     int limit = 0;
     dt_set *set;
-    dt_query *q;
+    if (w->options[SQLITE]) return run_sqlite(w);
     DT_TRY(launch_expect_words(w, "data export", 2, 1000000, "SET… OUT"));
     const char *out = w->words[w->n_words - 1];
+    bool pipe = strcmp(out, "-") == 0;
     DT_TRY(format_of(out, w->options[JSON] != NULL, &rows.format));
     DT_TRY(launch_option_int(w, &launch_data_export, LIMIT, 0, &limit));
     rows.limit = (uint64_t)limit;
-    if (strcmp(out, "-") != 0 && dt_io_exists(out) && !w->options[OVERWRITE])
-        return dt_fail(DT_E_USAGE, "%s exists: choose another name, or --overwrite", out);
-    DT_TRY(launch_open_query(&q, &set, w->words, w->n_words - 1));
-    bool pipe = strcmp(out, "-") == 0;
-    dt_status st = pipe ? launch_write_rows(q, w->options[WHERE], &rows, stdout)
-                        : write_file(q, w->options[WHERE], &rows, out);
+    if (!pipe) DT_TRY(check_free(w, out));
+    DT_TRY(dt_set_open(&set, w->words, (size_t)w->n_words - 1));
+    dt_status st = pipe ? launch_write_rows(set->catalog, w->options[WHERE], &rows, stdout)
+                        : write_file(set->catalog, w->options[WHERE], &rows, out);
     if (st == DT_OK && !pipe) dt_info("%s: %" PRIu64 " records", out, rows.n);
-    dt_query_close(q);
     dt_set_close(set);
     return st;
 }
@@ -109,5 +133,6 @@ const launch_command launch_data_export = {
         "CSV\n"
         "control characters are written as \\n, \\x1b and the like, and a backslash is doubled.\n\n"
         "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
-        "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,source\n",
+        "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,shard\n"
+        "  dtrain data export photos.lmdb --sqlite photos.sqlite\n",
     .run = run};

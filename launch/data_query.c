@@ -2,10 +2,14 @@
 
 #include "launch.h"
 
+#include "base/arena.h"
+#include "data/catalog/select.h"
+#include "data/source/source.h"
 #include "data_rows.h"
 
 #include <inttypes.h>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { COUNT, COLUMNS, JSON, LIMIT };
 static const launch_option options[] = {
@@ -17,30 +21,29 @@ static const launch_option options[] = {
 
 extern const launch_command launch_data_query;
 
-static dt_status answer(const launch_words *w, dt_query *q, const char *expression) {
+static dt_status count(const dt_catalog *c, const char *expression) {
+    bool *keep = dt_xcalloc((size_t)c->n_records + 1, sizeof *keep);
+    uint32_t n;
+    dt_status st = dt_catalog_select(c, expression, keep, &n);
+    if (st == DT_OK) printf("%" PRIu32 "\n", n);
+    free(keep);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    dt_set *set;
     int limit = 0;
+    DT_TRY(launch_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
     DT_TRY(launch_option_int(w, &launch_data_query, LIMIT, 0, &limit));
-    if (w->options[COUNT]) {
-        uint64_t n;
-        DT_TRY(dt_query_count(q, expression, &n));
-        printf("%" PRIu64 "\n", n);
-        return DT_OK;
-    }
+    const char *expression = w->words[w->n_words - 1];
     launch_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
                                   : w->options[COLUMNS] ? LAUNCH_ROWS_VALUES
                                                         : LAUNCH_ROWS_PAIRS,
                         .columns = w->options[COLUMNS],
                         .limit = (uint64_t)limit};
-    return launch_write_rows(q, expression, &rows, stdout);
-}
-
-static dt_status run(const launch_words *w) {
-    dt_set *set;
-    dt_query *q;
-    DT_TRY(launch_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
-    DT_TRY(launch_open_query(&q, &set, w->words, w->n_words - 1));
-    dt_status st = answer(w, q, w->words[w->n_words - 1]);
-    dt_query_close(q);
+    DT_TRY(dt_set_open(&set, w->words, (size_t)w->n_words - 1));
+    dt_status st = w->options[COUNT] ? count(set->catalog, expression)
+                                     : launch_write_rows(set->catalog, expression, &rows, stdout);
     dt_set_close(set);
     return st;
 }
@@ -48,9 +51,9 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_data_query = {
     .options = options,
     .text =
-        "The records for which EXPR is true, from the set's catalog; the data is not read. The "
-        "same\n"
-        "expressions are data.where of a config; docs/reference/catalog.md has the language.\n\n"
+        "The records for which EXPR is true; the data is not read. The same expressions are "
+        "data.where of\n"
+        "a config; docs/reference/catalog.md has the language.\n\n"
         "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
         "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns "
         "key,sharpness\n"

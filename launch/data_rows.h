@@ -2,13 +2,9 @@
 #ifndef DT_LAUNCH_DATA_ROWS_H
 #define DT_LAUNCH_DATA_ROWS_H
 
-#include "data/query/query.h"
-#include "data/source/source.h"
+#include "data/catalog/catalog.h"
 
 #include <stdio.h>
-
-// A query on SETs: on their databases where all have one, else the set is opened. Close both.
-dt_status launch_open_query(dt_query **q, dt_set **set, const char *const *paths, int n);
 
 typedef enum launch_row_format {
     LAUNCH_ROWS_PAIRS,  // key, then name=value of what there is, separated by tabs
@@ -26,6 +22,7 @@ typedef struct launch_rows {
     uint64_t n;          // out: how many were written
 } launch_rows;
 // Writes the chosen rows to `out`. expression NULL: all. DT_E_STORAGE when `out` fails.
-dt_status launch_write_rows(dt_query *q, const char *expression, launch_rows *rows, FILE *out);
+dt_status launch_write_rows(const dt_catalog *c, const char *expression, launch_rows *rows,
+                            FILE *out);
 
 #endif

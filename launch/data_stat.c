@@ -5,12 +5,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/query/query.h"
+#include "data/catalog/catalog_db.h"
 #include "data/source/source.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void print_columns(const dt_catalog *c) {
     for (uint32_t k = 0; k < c->n_columns; k++) {
@@ -68,7 +69,7 @@ static void print_statistics(const dt_set *s) {
     print_numbers(c);
 }
 
-static void print_step(const dt_query_step *s) {
+static void print_step(const dt_lineage *s) {
     printf("%s", s->made_by ? s->made_by : "made");
     if (s->command) {
         printf(": ");
@@ -86,18 +87,18 @@ static void print_step(const dt_query_step *s) {
     printf("\n");
 }
 
-// Where it comes from, if a catalog beside it says so. A catalog that is wrong does not hide the rest.
-static void print_lineage(const launch_words *w) {
-    dt_query *q = NULL;
-    dt_query_step *steps = NULL;
+// Where it comes from, if a database beside it says so. One that is damaged does not hide the rest.
+static void print_lineage(const dt_catalog *c) {
+    char *path = c->n_shards ? dt_catalog_db_find(c->shards[0].path) : NULL;
+    dt_lineage *steps = NULL;
     int n = 0;
-    dt_status st = dt_query_open_files(&q, w->words, 1, false);
-    if (st == DT_OK && q) st = dt_query_lineage(q, &steps, &n);
-    if (st != DT_OK) dt_warn("%s", dt_error_message());
+    if (path && dt_catalog_db_lineage(path, &steps, &n) != DT_OK) {
+        dt_warn("%s", dt_error_message());
+        dt_error_clear();
+    }
     for (int i = 0; i < n; i++) print_step(&steps[i]);
-    dt_query_free_lineage(steps, n);
-    dt_query_close(q);
-    dt_error_clear();
+    dt_lineage_free(steps, n);
+    free(path);
 }
 
 static dt_status run(const launch_words *w) {
@@ -105,7 +106,7 @@ static dt_status run(const launch_words *w) {
     dt_set *s = NULL;
     DT_TRY(dt_set_open(&s, w->words, (size_t)w->n_words));
     print_statistics(s);
-    print_lineage(w);
+    print_lineage(s->catalog);
     dt_set_close(s);
     return DT_OK;
 }

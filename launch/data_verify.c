@@ -2,7 +2,7 @@
 
 #include "launch.h"
 
-#include "data/query/query.h"
+#include "data/catalog/catalog_db.h"
 #include "data/verify.h"
 
 #include "base/json.h"
@@ -89,15 +89,6 @@ static dt_status report(const launch_words *w, const dt_set *s, const dt_verify_
     return dt_fail(DT_E_DATA, "%" PRIu64 " of %u records: bad", r->n_bad_records, c->n_records);
 }
 
-// The database beside the data, against the rows that training uses.
-static dt_status check_catalog(const dt_set *s) {
-    dt_query *q;
-    DT_TRY(dt_query_open(&q, s->catalog));
-    dt_status st = dt_query_check(q, s->catalog);
-    dt_query_close(q);
-    return st;
-}
-
 // A file that is cut or damaged is an error, but what is before that place is still looked at.
 static dt_status open_what_can_be(dt_set **s, const launch_words *w, char **broken) {
     dt_set_options lenient = {.cache_bytes = DT_SET_CACHE_BYTES, .lenient = true};
@@ -123,7 +114,7 @@ static dt_status run(const launch_words *w) {
     dt_status st = dt_set_verify(s, &o, &r);
     if (st == DT_OK) {
         st = report(w, s, &r);
-        if (st == DT_OK && !broken) st = check_catalog(s);
+        if (st == DT_OK && !broken) st = dt_catalog_db_check(s->catalog);
         dt_verify_result_fini(&r);
     }
     if (broken) st = dt_fail(DT_E_DATA, "%s", broken);

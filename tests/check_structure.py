@@ -3,7 +3,7 @@
 
 1. Includes never point upward or sideways: launch -> {models, data} -> train -> {exec, comm, ckpt,
    metrics} -> backend -> graph -> batch -> config -> base; models use graph and below only. Within data/:
-   its own files -> {query, loader, pack, synth} -> {source, augment} -> {raw, order, decode} -> catalog
+   its own files -> {loader, pack, synth} -> {source, augment} -> {raw, order, decode} -> catalog
    -> file.
 2. Source file names are unique in the repository, but for run.sh, which starts the tests of its folder.
 3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
@@ -22,7 +22,7 @@ import sys
 LEVELS = [["base"], ["config"], ["batch"], ["graph"], ["backend"], ["exec", "comm", "ckpt", "metrics"],
           ["train"], ["data/file"], ["data/catalog"], ["data/raw", "data/order", "data/decode"],
           ["data/source", "data/augment"],
-          ["data/query", "data/loader", "data/pack", "data/synth"], ["models", "data"], ["launch"]]
+          ["data/loader", "data/pack", "data/synth"], ["models", "data"], ["launch"]]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 MODELS_MAY_USE = {"models", "graph", "batch", "config", "base"}
 SOURCE = (".c", ".h", ".cu", ".cuh", ".def")

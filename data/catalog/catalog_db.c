@@ -1,14 +1,11 @@
-// catalog_db.c: writes a catalog as an SQLite database.
+// catalog_db.c: writes a catalog as an SQLite database, by prepared statements in one transaction.
 //
-// SQLite makes the file, with its schema and small tables, in one transaction; the rows of records, metadata
-// and members, which are sorted and known, are laid out behind that page by page (catalog_tree.c). Two runs
-// write the same bytes. There are no indexes: a query by expression looks at all records anyway (a
-// million take 0.2 s), and an index on each column would double the file.
+// The database is written to a temporary file without a journal: if anything fails, the file is thrown away,
+// which is what a journal would be for. SQLite takes no locks ("unix-none"), as nobody else knows the file and
+// some network file systems have none. There are no indexes: they would double the file.
 #include "catalog_db.h"
-#include "catalog_columns.h"
-#include "catalog_rows.h"
-#include "catalog_table.h"
-#include "catalog_vfs.h"
+#include "catalog_db_internal.h"
+#include "select.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -17,31 +14,10 @@
 
 #include <assert.h>
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-enum { APPLICATION_ID = 0x44546361, VERSION = 1 };
-
-dt_status dt_catalog_db_fail(sqlite3 *db, const char *path, dt_status code, const char *doing) {
-    if (dt_catalog_vfs_status() != DT_OK) return dt_catalog_vfs_status();
-    bool none_left = !db || sqlite3_errcode(db) == SQLITE_NOMEM;
-    return dt_fail(none_left ? DT_E_INTERNAL : code, "%s: %s: %s", path, doing,
-                   db ? sqlite3_errmsg(db) : "out of memory");
-}
-
-void dt_catalog_db_bind(sqlite3_stmt *s, int i, const char *text) {
-    const char *p = text;
-    size_t n;
-    while ((signed char)*p > 0) p++; // ASCII
-    while (*p && (n = dt_text_utf8_length(p)) > 0) p += n;
-    if (*p)
-        sqlite3_bind_blob(s, i, text, (int)strlen(text), SQLITE_STATIC);
-    else
-        sqlite3_bind_text(s, i, text, (int)(p - text), SQLITE_STATIC);
-}
 
 // ---- where it lies ---------------------------------------------------------------------------------
 static bool is_separator(char c) {
@@ -98,34 +74,72 @@ char *dt_catalog_db_find(const char *shard) {
     return found;
 }
 
-// ---- filling -----------------------------------------------------------------------------------------
+// ---- filling ---------------------------------------------------------------------------------------
 typedef struct filler {
     sqlite3 *db;
     const dt_catalog *c;
-    const bool *use;        // by shard, or NULL
-    dt_sql_columns columns; // of `metadata`
-    int rc;                 // first failure
+    int n_columns;             // of `metadata`, without id
+    dt_column_reader *readers; // by column
+    char **names;              // in SQL, by column
+    int rc;                    // first failure
 } filler;
 
 static void run(filler *f, const char *sql) {
     if (f->rc == SQLITE_OK) f->rc = sqlite3_exec(f->db, sql, NULL, NULL, NULL);
 }
 
-static sqlite3_stmt *prepare(filler *f, const char *sql) {
+// Runs what sqlite3_mprintf or sqlite3_str_finish made, and frees it.
+static void run_text(filler *f, char *sql) {
+    if (!sql && f->rc == SQLITE_OK) f->rc = SQLITE_NOMEM;
+    run(f, sql);
+    sqlite3_free(sql);
+}
+
+// A statement with n parameters for all columns of a table.
+static sqlite3_stmt *prepare_insert(filler *f, const char *table, int n) {
     sqlite3_stmt *s = NULL;
+    char *marks = dt_xcalloc((size_t)n + 1, 2);
+    for (int i = 0; i < n; i++) strcpy(marks + 2 * i, i + 1 < n ? "?," : "?");
+    char *sql = dt_xprintf("INSERT INTO %s VALUES(%s)", table, marks);
     if (f->rc == SQLITE_OK) f->rc = sqlite3_prepare_v2(f->db, sql, -1, &s, NULL);
+    free(sql);
+    free(marks);
     return s;
 }
 
-static void step(filler *f, sqlite3_stmt *s) {
+static void insert(filler *f, sqlite3_stmt *s) {
     if (f->rc != SQLITE_OK) return;
-    int rc = sqlite3_step(s);
-    f->rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
-    sqlite3_reset(s);
+    sqlite3_step(s);
+    f->rc = sqlite3_reset(s);
 }
 
-static bool skips(const filler *f, uint32_t shard) {
-    return f->use && !f->use[shard];
+static void bind_text(sqlite3_stmt *s, int i, const char *text) {
+    const char *p = text;
+    size_t n;
+    if (!text) {
+        sqlite3_bind_null(s, i);
+        return;
+    }
+    while ((signed char)*p > 0) p++; // ASCII
+    while (*p && (n = dt_text_utf8_length(p)) > 0) p += n;
+    if (*p)
+        sqlite3_bind_blob(s, i, text, (int)strlen(text), SQLITE_STATIC);
+    else
+        sqlite3_bind_text(s, i, text, (int)(p - text), SQLITE_STATIC);
+}
+
+static void bind_hex(sqlite3_stmt *s, int i, uint64_t v) {
+    char text[17];
+    dt_hash_hex(v, text);
+    sqlite3_bind_text(s, i, text, -1, SQLITE_TRANSIENT);
+}
+
+// Columns of numbers are NUMERIC: SQLite stores whole numbers as integers.
+static void bind_value(sqlite3_stmt *s, int i, const dt_cell *v) {
+    if (v->kind == DT_CELL_NUMBER)
+        sqlite3_bind_double(s, i, (double)v->number);
+    else
+        bind_text(s, i, v->text);
 }
 
 static const char TABLES[] =
@@ -133,10 +147,7 @@ static const char TABLES[] =
     " stamp TEXT, first_record INTEGER NOT NULL, n_records INTEGER NOT NULL);"
     "CREATE TABLE columns(name TEXT NOT NULL, column_name TEXT NOT NULL, kind TEXT NOT NULL);"
     "CREATE TABLE lineage(step INTEGER PRIMARY KEY, made_by TEXT, command TEXT, options TEXT,"
-    " version TEXT, parent TEXT, parent_hash TEXT);";
-
-// In memory these are the catalog itself.
-static const char ROWS[] =
+    " version TEXT, parent TEXT, parent_hash TEXT);"
     "CREATE TABLE records(id INTEGER PRIMARY KEY, key TEXT NOT NULL, shard INTEGER NOT NULL,"
     " row INTEGER NOT NULL, bytes INTEGER NOT NULL, hash INTEGER, source TEXT);"
     "CREATE TABLE members(record INTEGER NOT NULL, ext TEXT NOT NULL, offset INTEGER NOT NULL,"
@@ -148,49 +159,60 @@ static const char VIEW[] =
     " r.source AS source, m.* FROM records r JOIN shards s ON s.id = r.shard"
     " JOIN metadata m ON m.id = r.id";
 
+// SQL names know no case and must be UTF-8; a number behind them makes them distinct. Heap.
+static char *sql_name(const filler *f, int n, const char *name) {
+    char *base = dt_xstrdup(*name ? name : "column"), *out = dt_xstrdup(base);
+    for (char *p = base; *p;) {
+        size_t k = dt_text_utf8_length(p);
+        if (k == 0) *p = '?';
+        p += k ? k : 1;
+    }
+    for (int k = 1, taken = 1; taken; k++) {
+        free(out);
+        out = k == 1 ? dt_xstrdup(base) : dt_xprintf("%s_%d", base, k);
+        taken = strcasecmp(out, "id") == 0;
+        for (int i = 0; i < n && !taken; i++) taken = strcasecmp(f->names[i], out) == 0;
+    }
+    free(base);
+    return out;
+}
+
 static void create_metadata(filler *f) {
     sqlite3_str *sql = sqlite3_str_new(f->db);
     sqlite3_str_appendall(sql, "CREATE TABLE metadata(id INTEGER PRIMARY KEY");
-    for (int i = 0; i < f->columns.n; i++)
-        sqlite3_str_appendf(sql, ", \"%w\" %s", f->columns.column[i].sql,
-                            f->columns.column[i].is_number ? "NUMERIC" : "TEXT");
+    for (int i = 0; i < f->n_columns; i++)
+        sqlite3_str_appendf(sql, ", \"%w\" %s", f->names[i],
+                            f->readers[i].is_number ? "NUMERIC" : "TEXT");
     sqlite3_str_appendall(sql, ")");
-    char *text = sqlite3_str_finish(sql);
-    run(f, text ? text : "");
-    sqlite3_free(text);
+    run_text(f, sqlite3_str_finish(sql));
 }
 
 static void fill_columns(filler *f) {
-    sqlite3_stmt *s = prepare(f, "INSERT INTO columns VALUES(?, ?, ?)");
-    for (int i = 0; i < f->columns.n && f->rc == SQLITE_OK; i++) {
-        dt_catalog_db_bind(s, 1, f->columns.column[i].name);
-        dt_catalog_db_bind(s, 2, f->columns.column[i].sql);
-        dt_catalog_db_bind(s, 3, f->columns.column[i].is_number ? "number" : "text");
-        step(f, s);
+    sqlite3_stmt *s = prepare_insert(f, "columns", 3);
+    for (int i = 0; i < f->n_columns && f->rc == SQLITE_OK; i++) {
+        bind_text(s, 1, dt_catalog_name(f->c, i + DT_N_FIXED_COLUMNS));
+        bind_text(s, 2, f->names[i]);
+        bind_text(s, 3, f->readers[i].is_number ? "number" : "text");
+        insert(f, s);
     }
     sqlite3_finalize(s);
 }
 
-// Shards' own records lie together.
+// A shard's records lie together.
 static void fill_shards(filler *f) {
     const dt_catalog *c = f->c;
     uint32_t *n = dt_xcalloc(c->n_shards + 1, sizeof *n), first = 0;
     for (uint32_t r = 0; r < c->n_records; r++) n[c->records[r].shard]++;
-    sqlite3_stmt *s = prepare(f, "INSERT INTO shards VALUES(?, ?, ?, ?, ?, ?)");
-    for (uint32_t i = 0; i < c->n_shards && f->rc == SQLITE_OK; i++) {
+    sqlite3_stmt *s = prepare_insert(f, "shards", 6);
+    for (uint32_t i = 0; i < c->n_shards && f->rc == SQLITE_OK; first += n[i++]) {
         const char *slash = strrchr(c->shards[i].path, '/');
-        char stamp[17];
-        dt_hash_hex(c->shards[i].stamp, stamp);
-        if (!skips(f, i)) {
-            sqlite3_bind_int64(s, 1, i);
-            dt_catalog_db_bind(s, 2, slash ? slash + 1 : c->shards[i].path);
-            sqlite3_bind_int64(s, 3, (sqlite3_int64)c->shards[i].n_bytes);
-            sqlite3_bind_text(s, 4, stamp, -1, SQLITE_STATIC);
-            sqlite3_bind_int64(s, 5, first);
-            sqlite3_bind_int64(s, 6, n[i]);
-            step(f, s);
-        }
-        first += n[i];
+        sqlite3_bind_int64(s, 1, i);
+        bind_text(s, 2, slash ? slash + 1 : c->shards[i].path);
+        sqlite3_bind_int64(s, 3, (sqlite3_int64)c->shards[i].n_bytes);
+        bind_hex(s, 4, c->shards[i].stamp);
+        sqlite3_bind_int64(s, 5, first);
+        sqlite3_bind_int64(s, 6, n[i]);
+        insert(f, s);
     }
     sqlite3_finalize(s);
     free(n);
@@ -199,90 +221,159 @@ static void fill_shards(filler *f) {
 static void fill_facts(filler *f) {
     char hash[17];
     dt_hash_hex(dt_catalog_hash(f->c), hash);
-    char *sql = sqlite3_mprintf("INSERT INTO facts VALUES('hash', %Q), ('n_records', %u), "
+    run_text(f, sqlite3_mprintf("INSERT INTO facts VALUES('hash', %Q), ('n_records', %u), "
                                 "('n_shards', %u)",
-                                hash, f->c->n_records, f->c->n_shards);
-    run(f, sql ? sql : "");
-    sqlite3_free(sql);
+                                hash, f->c->n_records, f->c->n_shards));
 }
 
-// A parent that is a set has lineage of its own, which comes first.
-static void copy_lineage(filler *f, const char *parent) {
-    char *path = dt_catalog_db_path(parent);
-    sqlite3 *from = NULL;
-    sqlite3_stmt *get = NULL;
-    if (dt_io_exists(path) && dt_catalog_db_open(&from, path) == DT_OK)
-        sqlite3_prepare_v2(from,
-                           "SELECT made_by, command, options, version, parent, parent_hash "
-                           "FROM lineage ORDER BY step",
-                           -1, &get, NULL);
-    sqlite3_stmt *put = prepare(f, "INSERT INTO lineage VALUES(NULL, ?, ?, ?, ?, ?, ?)");
-    while (get && f->rc == SQLITE_OK && sqlite3_step(get) == SQLITE_ROW) {
-        for (int i = 0; i < 6; i++) sqlite3_bind_value(put, i + 1, sqlite3_column_value(get, i));
-        step(f, put);
-    }
-    sqlite3_finalize(put);
-    sqlite3_finalize(get);
-    sqlite3_close(from);
+static void insert_lineage(filler *f, const dt_lineage *l) {
+    const char *text[] = {l->made_by, l->command, l->options, l->version, l->parent};
+    sqlite3_stmt *s = prepare_insert(f, "lineage", 7);
+    for (int i = 0; i < 5 && f->rc == SQLITE_OK; i++) bind_text(s, i + 2, text[i]);
+    if (l->parent_hash) bind_hex(s, 7, l->parent_hash);
+    insert(f, s);
+    sqlite3_finalize(s);
+}
+
+// A parent that is packed has lineage of its own, which comes first.
+static void fill_lineage(filler *f, const dt_lineage *l) {
+    char *path = l->parent ? dt_catalog_db_path(l->parent) : NULL;
+    dt_lineage *steps = NULL;
+    int n = 0;
+    if (path && dt_io_exists(path) && dt_catalog_db_lineage(path, &steps, &n) != DT_OK)
+        dt_error_clear();
+    for (int i = 0; i < n; i++) insert_lineage(f, &steps[i]);
+    insert_lineage(f, l);
+    dt_lineage_free(steps, n);
     free(path);
 }
 
-static void fill_lineage(filler *f, const dt_lineage *l) {
-    const char *text[] = {l->made_by, l->command, l->options, l->version, l->parent};
-    char hash[17];
-    if (l->parent) copy_lineage(f, l->parent);
-    sqlite3_stmt *s = prepare(f, "INSERT INTO lineage VALUES(NULL, ?, ?, ?, ?, ?, ?)");
-    for (int i = 0; i < 5 && f->rc == SQLITE_OK; i++)
-        if (text[i]) dt_catalog_db_bind(s, i + 1, text[i]);
-    dt_hash_hex(l->parent_hash, hash);
-    if (l->parent_hash) sqlite3_bind_text(s, 6, hash, -1, SQLITE_STATIC);
-    step(f, s);
+// XXH3 over the members' extension, size and hash; NULL if one has none.
+static void bind_record_hash(const filler *f, sqlite3_stmt *s, int i, const dt_record *r,
+                             dt_buffer *scratch) {
+    bool all = r->n_members > 0;
+    scratch->n_bytes = 0;
+    for (uint32_t k = 0; k < r->n_members; k++) {
+        const dt_member *m = &f->c->members[r->first_member + k];
+        const char *ext = dt_catalog_str(f->c, f->c->exts[m->ext]);
+        uint64_t numbers[2] = {m->size, m->hash};
+        all = all && m->has_hash;
+        dt_buffer_append(scratch, ext, strlen(ext) + 1);
+        dt_buffer_append(scratch, numbers, sizeof numbers);
+    }
+    if (all)
+        sqlite3_bind_int64(s, i, (sqlite3_int64)dt_hash64(scratch->data, scratch->n_bytes));
+    else
+        sqlite3_bind_null(s, i);
+}
+
+static void fill_records(filler *f, const char *const *sources) {
+    const dt_catalog *c = f->c;
+    dt_buffer scratch = {0};
+    dt_column_reader bytes;
+    dt_column_reader_init(&bytes, c, DT_COLUMN_BYTES);
+    sqlite3_stmt *s = prepare_insert(f, "records", 7);
+    uint32_t first = 0;
+    for (uint32_t r = 0; r < c->n_records && f->rc == SQLITE_OK; r++) {
+        const dt_record *x = &c->records[r];
+        if (x->shard != c->records[first].shard) first = r;
+        sqlite3_bind_int64(s, 1, r);
+        bind_text(s, 2, dt_catalog_str(c, x->key));
+        sqlite3_bind_int64(s, 3, x->shard);
+        sqlite3_bind_int64(s, 4, r - first);
+        sqlite3_bind_int64(s, 5, (sqlite3_int64)dt_column_reader_get(&bytes, r).number);
+        bind_record_hash(f, s, 6, x, &scratch);
+        bind_text(s, 7, sources ? sources[r] : NULL);
+        insert(f, s);
+    }
+    sqlite3_finalize(s);
+    dt_buffer_fini(&scratch);
+}
+
+static void fill_metadata(filler *f) {
+    sqlite3_stmt *s = prepare_insert(f, "metadata", f->n_columns + 1);
+    for (uint32_t r = 0; r < f->c->n_records && f->rc == SQLITE_OK; r++) {
+        sqlite3_bind_int64(s, 1, r);
+        for (int i = 0; i < f->n_columns; i++) {
+            dt_cell v = dt_column_reader_get(&f->readers[i], r);
+            bind_value(s, i + 2, &v);
+        }
+        insert(f, s);
+    }
     sqlite3_finalize(s);
 }
 
-// What is a table also where the rows are read from the catalog.
-static void begin(filler *f) {
-    assert(f->c->finished);
-    dt_sql_columns_make(&f->columns, f->c);
-    run(f, "BEGIN");
-    run(f, TABLES);
-    fill_columns(f);
-    fill_shards(f);
+static void fill_members(filler *f) {
+    const dt_catalog *c = f->c;
+    sqlite3_stmt *s = prepare_insert(f, "members", 5);
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        const dt_record *x = &c->records[r];
+        for (uint32_t i = 0; i < x->n_members && f->rc == SQLITE_OK; i++) {
+            const dt_member *m = &c->members[x->first_member + i];
+            sqlite3_bind_int64(s, 1, r);
+            bind_text(s, 2, dt_catalog_str(c, c->exts[m->ext]));
+            sqlite3_bind_int64(s, 3, (sqlite3_int64)m->offset);
+            sqlite3_bind_int64(s, 4, (sqlite3_int64)m->size);
+            if (m->has_hash)
+                sqlite3_bind_int64(s, 5, (sqlite3_int64)m->hash);
+            else
+                sqlite3_bind_null(s, 5);
+            insert(f, s);
+        }
+    }
+    sqlite3_finalize(s);
 }
 
-// ---- writing -------------------------------------------------------------------------------------
-static void fill_file(filler *f, const dt_lineage *l) {
-    char *pragmas = sqlite3_mprintf(
-        "PRAGMA page_size = 16384; PRAGMA encoding = 'UTF-8'; PRAGMA journal_mode = OFF;"
-        "PRAGMA temp_store = MEMORY; PRAGMA synchronous = OFF; PRAGMA application_id = %d; PRAGMA "
-        "user_version = %d",
-        APPLICATION_ID, VERSION);
-    run(f, pragmas ? pragmas : "");
-    sqlite3_free(pragmas);
-    begin(f);
-    run(f, ROWS);
+static void fill(filler *f, const dt_lineage *l, const char *const *sources) {
+    run_text(f, sqlite3_mprintf("PRAGMA page_size = 16384; PRAGMA journal_mode = OFF;"
+                                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
+                                "PRAGMA application_id = %d; PRAGMA user_version = %d; BEGIN",
+                                DT_CATALOG_DB_KIND, DT_CATALOG_DB_VERSION));
+    run(f, TABLES);
     create_metadata(f);
     run(f, VIEW);
+    fill_columns(f);
+    fill_shards(f);
     fill_facts(f);
     if (l) fill_lineage(f, l);
+    fill_records(f, sources);
+    fill_metadata(f);
+    fill_members(f);
     run(f, "COMMIT");
 }
 
-static uint32_t root_of(filler *f, const char *table) {
-    sqlite3_stmt *s = prepare(f, "SELECT rootpage FROM sqlite_schema WHERE name = ?");
-    uint32_t root = 0;
-    sqlite3_bind_text(s, 1, table, -1, SQLITE_STATIC);
-    if (f->rc == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
-        root = (uint32_t)sqlite3_column_int64(s, 0);
-    if (f->rc == SQLITE_OK && root == 0) f->rc = SQLITE_INTERNAL;
-    sqlite3_finalize(s);
-    return root;
+// ---- writing -------------------------------------------------------------------------------------
+static dt_status write_partial(const char *path, const dt_catalog *c, const dt_lineage *l,
+                               const char *const *sources) {
+    int fd;
+    DT_TRY(dt_io_create(&fd, path, false)); // an empty file is an empty database
+    DT_TRY(dt_io_close(fd, path));
+    filler f = {.c = c, .n_columns = dt_catalog_n_names(c) - DT_N_FIXED_COLUMNS};
+    f.readers = dt_xcalloc((size_t)f.n_columns + 1, sizeof *f.readers);
+    f.names = dt_xcalloc((size_t)f.n_columns + 1, sizeof *f.names);
+    for (int i = 0; i < f.n_columns; i++) {
+        dt_column_reader_init(&f.readers[i], c, i + DT_N_FIXED_COLUMNS);
+        f.names[i] = sql_name(&f, i, dt_catalog_name(c, i + DT_N_FIXED_COLUMNS));
+    }
+    f.rc = sqlite3_open_v2(path, &f.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix-none");
+    if (f.rc == SQLITE_OK) fill(&f, l, sources);
+    dt_status st =
+        f.rc == SQLITE_OK ? DT_OK : dt_catalog_db_fail(f.db, path, "write", DT_E_STORAGE);
+    sqlite3_close(f.db);
+    for (int i = 0; i < f.n_columns; i++) {
+        dt_column_reader_fini(&f.readers[i]);
+        free(f.names[i]);
+    }
+    free(f.names);
+    free(f.readers);
+    return st;
 }
 
-static dt_catalog_roots find_roots(filler *f) {
-    return (dt_catalog_roots){.records = root_of(f, "records"),
-                              .metadata = root_of(f, "metadata"),
-                              .members = root_of(f, "members")};
+static dt_status sync_file(const char *path) {
+    int fd;
+    DT_TRY(dt_io_open_update(&fd, path));
+    dt_status st = dt_io_fsync(fd, path), closed = dt_io_close(fd, path);
+    return st == DT_OK ? closed : st;
 }
 
 static dt_status sync_folder(const char *path) {
@@ -295,18 +386,10 @@ static dt_status sync_folder(const char *path) {
 
 dt_status dt_catalog_db_write(const char *path, const dt_catalog *c, const dt_lineage *l,
                               const char *const *sources) {
+    assert(c->finished);
     char *partial = dt_xprintf("%s.partial", path);
-    filler *f = dt_xcalloc(1, sizeof *f);
-    f->c = c;
-    f->rc = dt_catalog_vfs_open(&f->db, partial, true);
-    if (f->rc == SQLITE_OK) fill_file(f, l);
-    dt_catalog_roots roots = find_roots(f);
-    dt_status st = DT_OK;
-    if (f->rc != SQLITE_OK)
-        st = dt_catalog_db_fail(f->db, partial, DT_E_INTERNAL, "cannot be written");
-    sqlite3_close(f->db);
-    if (st == DT_OK) st = dt_catalog_vfs_status();
-    if (st == DT_OK) st = dt_catalog_rows_write(partial, &roots, c, &f->columns, sources);
+    dt_status st = write_partial(partial, c, l, sources);
+    if (st == DT_OK) st = sync_file(partial);
     if (st == DT_OK) st = dt_io_rename(partial, path);
     if (st == DT_OK) {
         st = sync_folder(path);
@@ -315,119 +398,6 @@ dt_status dt_catalog_db_write(const char *path, const dt_catalog *c, const dt_li
         dt_io_unlink(partial);
         dt_error_restore(&first);
     }
-    free(f);
     free(partial);
-    return st;
-}
-
-// ---- opening -------------------------------------------------------------------------------------
-static int64_t pragma(sqlite3 *db, const char *sql) {
-    sqlite3_stmt *s = NULL;
-    int64_t value = -1;
-    if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
-        value = sqlite3_column_int64(s, 0);
-    sqlite3_finalize(s);
-    return value;
-}
-
-static dt_status check_kind(sqlite3 *db, const char *path) {
-    int64_t id = pragma(db, "PRAGMA application_id");
-    if (id < 0) return dt_catalog_db_fail(db, path, DT_E_DATA, "damaged catalog");
-    if (id != APPLICATION_ID)
-        return dt_fail(DT_E_DATA, "%s: not a catalog of dtrain's; remove it or pack again", path);
-    if (pragma(db, "PRAGMA user_version") != VERSION)
-        return dt_fail(DT_E_DATA, "%s: a catalog of another version of dtrain; pack again", path);
-    return DT_OK;
-}
-
-// Somebody is at it with another program, or was cut off: what the file alone holds is not the whole.
-static dt_status check_quiet(const char *path) {
-    static const char *const TAILS[] = {"-wal", "-journal"};
-    dt_status st = DT_OK;
-    for (int i = 0; i < 2 && st == DT_OK; i++) {
-        char *other = dt_xprintf("%s%s", path, TAILS[i]);
-        if (dt_io_exists(other))
-            st = dt_fail(DT_E_DATA, "%s: being changed by another program (%s is there)", path,
-                         other);
-        free(other);
-    }
-    return st;
-}
-
-dt_status dt_catalog_db_open(sqlite3 **out, const char *path) {
-    *out = NULL;
-    DT_TRY(check_quiet(path));
-    sqlite3 *db = NULL;
-    int rc = dt_catalog_vfs_open(&db, path, false);
-    dt_status st = rc == SQLITE_OK ? DT_OK : dt_catalog_db_fail(db, path, DT_E_DATA, "cannot open");
-    if (st == DT_OK) {
-        sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-        sqlite3_exec(db, "PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY", NULL, NULL,
-                     NULL);
-        st = check_kind(db, path);
-    }
-    if (st == DT_OK)
-        *out = db;
-    else
-        sqlite3_close(db);
-    return st;
-}
-
-static bool is_beside(const char *path, const char *name) {
-    const char *slash = strrchr(path, '/');
-    char *file = dt_xprintf("%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
-    bool yes = dt_io_exists(file);
-    free(file);
-    return yes;
-}
-
-dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n, size_t *n_there) {
-    sqlite3 *db = NULL;
-    sqlite3_stmt *s = NULL;
-    char **list = NULL;
-    size_t cap = 0;
-    *n = *n_there = 0;
-    DT_TRY(dt_catalog_db_open(&db, path));
-    int rc = sqlite3_prepare_v2(db, "SELECT path FROM shards ORDER BY id", -1, &s, NULL);
-    while (rc == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
-        const char *name = (const char *)sqlite3_column_text(s, 0);
-        if (!name) continue;
-        if (*n == cap) list = dt_xrealloc(list, (cap = 2 * cap + 64) * sizeof *list);
-        list[*n] = dt_xstrdup(name);
-        if (is_beside(path, name)) {
-            char *there = list[*n];
-            list[*n] = list[*n_there];
-            list[(*n_there)++] = there;
-        }
-        ++*n;
-    }
-    if (rc == SQLITE_OK) rc = sqlite3_reset(s); // what the last step said
-    dt_status st = rc == SQLITE_OK ? DT_OK : dt_catalog_db_fail(db, path, DT_E_DATA, "cannot read");
-    sqlite3_finalize(s);
-    sqlite3_close(db);
-    if (st != DT_OK) dt_io_free_list(list, *n);
-    *names = st == DT_OK ? list : NULL;
-    return st;
-}
-
-dt_status dt_catalog_db_in_memory(sqlite3 **out, const dt_catalog *c, const bool *use) {
-    filler *f = dt_xcalloc(1, sizeof *f);
-    f->c = c;
-    f->use = use;
-    *out = NULL;
-    f->rc = sqlite3_open_v2(":memory:", &f->db,
-                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (f->rc == SQLITE_OK) begin(f);
-    run(f, "COMMIT");
-    if (f->rc == SQLITE_OK) f->rc = dt_catalog_table_create(f->db, c, use, &f->columns);
-    dt_status st = DT_OK;
-    if (f->rc == SQLITE_OK) {
-        *out = f->db;
-    } else {
-        st = dt_fail(DT_E_INTERNAL, "a catalog in memory: %s",
-                     f->db ? sqlite3_errmsg(f->db) : "out of memory");
-        sqlite3_close(f->db);
-    }
-    free(f);
     return st;
 }

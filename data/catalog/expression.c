@@ -1,17 +1,17 @@
-// expression.c: parser and SQL of the expression language.
+// expression.c: parses expressions and evaluates them on the values of one record.
 //
-// Recursive descent over the text, a token ahead, nodes in an arena. Depth, tests and literals are
-// capped, so neither our stack nor SQLite's limits (100 on its parser's stack, trees of depth 1000, 32766
-// parameters) are met. Literals get their parameter's number when they are read, names their index when
-// they are first seen; SQL comes out of one walk over the tree, every test in parentheses.
+// The parser is recursive descent with one token of lookahead; nodes live in an arena. Evaluation walks the
+// tree with three truth values, as SQL does: yes, no, and unknown where a value is missing. The list of an
+// `in` is sorted when it is parsed, so that a long one costs a search and not a scan of the list.
 #include "expression.h"
-#include "catalog_db.h"
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,12 +19,8 @@
 #include <string.h>
 #include <strings.h>
 
-// As SQLite has it: whole numbers of 64 bits stay whole, for beyond 2^53 a double tells them apart no more.
-typedef struct number {
-    bool is_whole;
-    int64_t whole;
-    double real;
-} number;
+// 64 bits of mantissa hold each int64_t and each double, so that they compare exactly.
+_Static_assert(LDBL_MANT_DIG >= 64, "long double is too narrow for 64-bit integers");
 
 typedef enum token_kind { T_END, T_NAME, T_NUMBER, T_TEXT, T_WORD, T_SIGN } token_kind;
 
@@ -32,27 +28,27 @@ typedef struct token {
     token_kind kind;
     size_t at, n;     // in the text
     const char *text; // name or text, unquoted; keyword in lower case; sign
-    number number;
+    long double number;
 } token;
 
-typedef enum value_kind { V_NAME, V_NUMBER, V_TEXT } value_kind;
-
-typedef struct value {
-    value_kind kind;
-    int index; // of the name, or the parameter's number
-    const char *text;
-    number number;
-} value;
+typedef struct operand {
+    int name; // index of the name, or -1: a literal
+    dt_cell literal;
+} operand;
 
 typedef enum node_kind { N_OR, N_AND, N_NOT, N_COMPARE, N_IN, N_LIKE, N_BETWEEN, N_NULL } node_kind;
+
+enum { LESS = 1, EQUAL = 2, GREATER = 4 };
 
 typedef struct node {
     node_kind kind;
     bool negated;
-    const char *op;            // N_COMPARE, in SQL
-    struct node *left, *right; // N_OR, N_AND, N_NOT (left)
-    value *v;                  // tests: the first is what is tested
+    int orders;                // N_COMPARE: LESS | EQUAL | GREATER that make it true
+    struct node *child, *next; // N_OR, N_AND, N_NOT: the first of a list of children
+    operand *v;                // tests: the first is what is tested
     int n;
+    dt_cell *numbers, *texts; // N_IN: literals, sorted
+    int n_numbers, n_texts;
 } node;
 
 typedef struct name {
@@ -65,8 +61,7 @@ struct dt_expr {
     const char *text;
     node *root;
     name *names;
-    int n_names, n_tests, n_literals;
-    const value **literals; // by parameter - 1
+    int n_names;
     // parsing
     token t;
     size_t at;
@@ -146,16 +141,17 @@ static void read_quoted(dt_expr *e, token *t, char quote) {
     if (!s[end]) fail_at(e, t->at, t->n, "the closing quote is missing");
 }
 
-// All of `s`, of n bytes; false where it is none, or no finite one.
-static bool parse_number(const char *s, size_t n, number *out) {
+// Parses all n bytes of `s`; false if they are not a finite number.
+static bool parse_number(const char *s, size_t n, long double *out) {
     char *end;
-    *out = (number){.real = strtod(s, &end)};
-    if (n == 0 || end != s + n || !isfinite(out->real)) return false;
+    double real = strtod(s, &end);
+    if (n == 0 || end != s + n || !isfinite(real)) return false;
+    *out = real;
     size_t sign = *s == '-' || *s == '+';
     if (sign + strspn(s + sign, "0123456789") != n) return true;
     errno = 0;
-    out->whole = strtoll(s, NULL, 10);
-    out->is_whole = errno == 0;
+    long long whole = strtoll(s, NULL, 10);
+    if (errno == 0) *out = whole;
     return true;
 }
 
@@ -227,6 +223,33 @@ static bool accept_word(dt_expr *e, const char *s) {
 }
 
 // ---- values ----------------------------------------------------------------------------------------
+dt_cell dt_cell_text(const char *text) {
+    if (!text) return (dt_cell){.kind = DT_CELL_NULL};
+    dt_cell v = {DT_CELL_TEXT, text, NAN};
+    size_t n = strspn(text, "+-.0123456789eE"); // no hexadecimal, no "nan"
+    if (text[n] || !parse_number(text, n, &v.number)) v.number = NAN;
+    return v;
+}
+
+dt_cell dt_cell_decimal(const char *text) {
+    dt_cell v = dt_cell_text(text);
+    if (v.kind == DT_CELL_TEXT) v.kind = DT_CELL_NUMBER;
+    return v;
+}
+
+dt_cell dt_cell_real(double value) {
+    if (isnan(value)) return (dt_cell){.kind = DT_CELL_NULL};
+    return (dt_cell){DT_CELL_NUMBER, NULL, value};
+}
+
+const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]) {
+    if (v->text) return v->text;
+    bool whole = v->number >= -0x1p63L && v->number < 0x1p63L &&
+                 v->number == (long double)(int64_t)v->number;
+    return whole ? dt_int_text(buffer, (int64_t)v->number)
+                 : dt_real_text(buffer, (double)v->number);
+}
+
 static int name_index(dt_expr *e) {
     for (int i = 0; i < e->n_names; i++)
         if (strcmp(e->names[i].text, e->t.text) == 0) return i;
@@ -237,54 +260,41 @@ static int name_index(dt_expr *e) {
     return e->n_names++;
 }
 
-static void add_literal(dt_expr *e, value *v) {
-    if (e->n_literals == DT_EXPR_MAX_LITERALS) {
-        fail_here(e, "more values than an expression may have");
-        return;
-    }
-    value *kept = dt_arena_alloc(&e->arena, sizeof *kept);
-    if ((e->n_literals & (e->n_literals - 1)) == 0)
-        e->literals = dt_xrealloc(e->literals, (size_t)(e->n_literals ? 2 * e->n_literals : 1) *
-                                                   sizeof *e->literals);
-    v->index = e->n_literals + 1;
-    *kept = *v;
-    e->literals[e->n_literals++] = kept;
-}
-
-static bool read_value(dt_expr *e, value *v, bool may_be_name, const char *expected) {
-    *v = (value){.text = e->t.text, .number = e->t.number};
+static bool read_value(dt_expr *e, operand *v, bool may_be_name, const char *expected) {
+    *v = (operand){.name = -1};
     if (e->failed) return false;
-    if (e->t.kind == T_NAME && may_be_name) {
-        v->kind = V_NAME;
-        v->index = name_index(e);
-    } else if (e->t.kind == T_NUMBER || e->t.kind == T_TEXT || is_word(e, "true") ||
-               is_word(e, "false")) {
-        v->kind = e->t.kind == T_NUMBER ? V_NUMBER : V_TEXT;
-        add_literal(e, v);
-    } else if (is_word(e, "null")) {
+    if (e->t.kind == T_NAME && may_be_name)
+        v->name = name_index(e);
+    else if (e->t.kind == T_NUMBER)
+        v->literal = (dt_cell){DT_CELL_NUMBER, NULL, e->t.number};
+    else if (e->t.kind == T_TEXT || is_word(e, "true") || is_word(e, "false"))
+        v->literal = dt_cell_text(e->t.text);
+    else if (is_word(e, "null"))
         fail_here(e, "nothing equals null; write `is null` or `is not null`");
-    } else if (e->t.kind == T_NAME) {
+    else if (e->t.kind == T_NAME)
         fail_here(e, "expected a number or a text in 'single quotes'");
-    } else {
+    else
         fail_here(e, expected);
-    }
     advance(e);
     return !e->failed;
 }
 
 // ---- tests -------------------------------------------------------------------------------------------
-static const char *accept_operator(dt_expr *e) {
-    static const char *const OPS[][2] = {{"=", "="}, {"==", "="},  {"!=", "<>"}, {"<>", "<>"},
-                                         {"<", "<"}, {"<=", "<="}, {">", ">"},   {">=", ">="}};
+static int accept_operator(dt_expr *e) {
+    static const struct {
+        const char *sign;
+        int orders;
+    } OPS[] = {{"=", EQUAL}, {"==", EQUAL},        {"!=", LESS | GREATER}, {"<>", LESS | GREATER},
+               {"<", LESS},  {"<=", LESS | EQUAL}, {">", GREATER},         {">=", GREATER | EQUAL}};
     for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++)
-        if (is_sign(e, OPS[i][0])) {
+        if (is_sign(e, OPS[i].sign)) {
             advance(e);
-            return OPS[i][1];
+            return OPS[i].orders;
         }
-    return NULL;
+    return 0;
 }
 
-static node *new_node(dt_expr *e, node_kind kind, const value *first, int cap) {
+static node *new_node(dt_expr *e, node_kind kind, const operand *first, int cap) {
     node *n = dt_arena_alloc(&e->arena, sizeof *n);
     n->kind = kind;
     if (!first) return n;
@@ -293,14 +303,37 @@ static node *new_node(dt_expr *e, node_kind kind, const value *first, int cap) {
     return n;
 }
 
-static node *parse_in(dt_expr *e, const value *first) {
-    node *n = new_node(e, N_IN, first, 4);
+// Numbers, those that were written as text behind the others that they equal.
+static int compare_numbers(const void *pa, const void *pb) {
+    const dt_cell *a = pa, *b = pb;
+    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    return (a->text != NULL) - (b->text != NULL);
+}
+
+static int compare_texts(const void *pa, const void *pb) {
+    return strcmp(((const dt_cell *)pa)->text, ((const dt_cell *)pb)->text);
+}
+
+static void sort_list(dt_expr *e, node *n) {
+    n->numbers = dt_arena_alloc(&e->arena, (size_t)n->n * sizeof *n->numbers);
+    n->texts = dt_arena_alloc(&e->arena, (size_t)n->n * sizeof *n->texts);
+    for (int i = 1; i < n->n; i++) {
+        dt_cell v = n->v[i].literal;
+        if (!isnan(v.number)) n->numbers[n->n_numbers++] = v;
+        if (v.kind == DT_CELL_TEXT) n->texts[n->n_texts++] = v;
+    }
+    qsort(n->numbers, (size_t)n->n_numbers, sizeof *n->numbers, compare_numbers);
+    qsort(n->texts, (size_t)n->n_texts, sizeof *n->texts, compare_texts);
+}
+
+static node *parse_in(dt_expr *e, const operand *first) {
     int cap = 4;
+    node *n = new_node(e, N_IN, first, cap);
     if (!is_sign(e, "(")) return fail_here(e, "expected ( and a list of values");
     do {
         advance(e);
         if (n->n == cap) {
-            value *grown = dt_arena_alloc(&e->arena, (size_t)cap * 2 * sizeof *grown);
+            operand *grown = dt_arena_alloc(&e->arena, (size_t)cap * 2 * sizeof *grown);
             memcpy(grown, n->v, (size_t)cap * sizeof *grown);
             n->v = grown;
             cap *= 2;
@@ -309,18 +342,18 @@ static node *parse_in(dt_expr *e, const value *first) {
     } while (is_sign(e, ","));
     if (!is_sign(e, ")")) return fail_here(e, "expected , or )");
     advance(e);
+    sort_list(e, n);
     return n;
 }
 
-static node *parse_like(dt_expr *e, const value *first) {
+static node *parse_like(dt_expr *e, const operand *first) {
     node *n = new_node(e, N_LIKE, first, 2);
     if (e->t.kind != T_TEXT) return fail_here(e, "expected a pattern in 'single quotes'");
-    if (strlen(e->t.text) > DT_EXPR_MAX_PATTERN) return fail_here(e, "too long a pattern");
     n->n = 2;
     return read_value(e, &n->v[1], false, "") ? n : NULL;
 }
 
-static node *parse_between(dt_expr *e, const value *first) {
+static node *parse_between(dt_expr *e, const operand *first) {
     node *n = new_node(e, N_BETWEEN, first, 3);
     n->n = 3;
     if (!read_value(e, &n->v[1], false, "expected a value")) return NULL;
@@ -329,11 +362,11 @@ static node *parse_between(dt_expr *e, const value *first) {
     return read_value(e, &n->v[2], false, "expected a value") ? n : NULL;
 }
 
-static node *parse_test_of(dt_expr *e, const value *first) {
-    const char *op = accept_operator(e);
-    if (op) {
+static node *parse_test_of(dt_expr *e, const operand *first) {
+    int orders = accept_operator(e);
+    if (orders) {
         node *n = new_node(e, N_COMPARE, first, 2);
-        n->op = op;
+        n->orders = orders;
         n->n = 2;
         if (!read_value(e, &n->v[1], true, "expected a value")) return NULL;
         return n;
@@ -355,15 +388,13 @@ static node *parse_test_of(dt_expr *e, const value *first) {
 }
 
 static node *parse_test(dt_expr *e) {
-    value first;
+    operand first;
     size_t at = e->t.at;
-    if (++e->n_tests > DT_EXPR_MAX_TESTS)
-        return fail_here(e, "more comparisons than an expression may have; use in (…)");
     if (!read_value(e, &first, true, "expected a column's name")) return NULL;
     node *n = parse_test_of(e, &first);
     if (e->failed || !n) return NULL;
     bool names = false;
-    for (int i = 0; i < n->n; i++) names = names || n->v[i].kind == V_NAME;
+    for (int i = 0; i < n->n; i++) names = names || n->v[i].name >= 0;
     if (!names) {
         fail_at(e, at, e->t.at - at,
                 "compares no column of the set (text is in 'single quotes', names are not)");
@@ -373,7 +404,7 @@ static node *parse_test(dt_expr *e) {
 }
 
 // ---- and, or, not --------------------------------------------------------------------------------------
-static node *parse_or(dt_expr *e);
+static node *parse_or(dt_expr *e), *parse_and(dt_expr *e);
 
 static node *parse_not(dt_expr *e) {
     node *n = NULL;
@@ -381,7 +412,7 @@ static node *parse_not(dt_expr *e) {
     if (++e->depth > DT_EXPR_MAX_DEPTH) return fail_here(e, "nested too deeply");
     if (accept_word(e, "not")) {
         n = new_node(e, N_NOT, NULL, 0);
-        n->left = parse_not(e);
+        n->child = parse_not(e);
     } else if (is_sign(e, "(")) {
         advance(e);
         n = parse_or(e);
@@ -395,14 +426,19 @@ static node *parse_not(dt_expr *e) {
 }
 
 static node *parse_chain(dt_expr *e, node_kind kind) {
-    node *left = kind == N_OR ? parse_chain(e, N_AND) : parse_not(e);
+    node *(*parse)(dt_expr *) = kind == N_OR ? parse_and : parse_not;
+    node *first = parse(e), *last = first, *chain = NULL;
     while (!e->failed && accept_word(e, kind == N_OR ? "or" : "and")) {
-        node *n = new_node(e, kind, NULL, 0);
-        n->left = left;
-        n->right = kind == N_OR ? parse_chain(e, N_AND) : parse_not(e);
-        left = n;
+        if (!chain) chain = new_node(e, kind, NULL, 0);
+        chain->child = first;
+        node *n = parse(e);
+        if (n) last = last->next = n;
     }
-    return left;
+    return chain ? chain : first;
+}
+
+static node *parse_and(dt_expr *e) {
+    return parse_chain(e, N_AND);
 }
 
 static node *parse_or(dt_expr *e) {
@@ -430,7 +466,6 @@ dt_status dt_expr_parse(dt_expr **out, const char *text) {
 void dt_expr_destroy(dt_expr *e) {
     if (!e) return;
     free(e->names);
-    free(e->literals);
     dt_arena_fini(&e->arena);
     free(e);
 }
@@ -443,158 +478,123 @@ const char *dt_expr_name(const dt_expr *e, int i) {
     return e->names[i].text;
 }
 
-// ---- SQL ---------------------------------------------------------------------------------------------
-typedef struct sql_writer {
-    const dt_expr_column *columns;
-    sqlite3_str *out;
-} sql_writer;
+// ---- evaluation --------------------------------------------------------------------------------------
+typedef enum truth { NO, YES, UNKNOWN } truth;
 
-static bool is_number_text(const char *s, number *out) {
-    size_t n = strspn(s, "+-.0123456789eE"); // no hexadecimal, no "nan"
-    return !s[n] && parse_number(s, n, out);
+static truth truth_of(bool is_true) {
+    return is_true ? YES : NO;
 }
 
-// How two values meet: as they are, as numbers, or as text.
-typedef enum meeting { AS_IS, AS_NUMBERS, AS_TEXT } meeting;
-
-static bool is_text_column(const sql_writer *w, const value *v) {
-    return v->kind == V_NAME && w->columns[v->index].is_text;
+static const dt_cell *value_of(const operand *o, const dt_cell *values) {
+    return o->name < 0 ? &o->literal : &values[o->name];
 }
 
-static bool is_number(const sql_writer *w, const value *v) {
-    return v->kind == V_NUMBER || (v->kind == V_NAME && !w->columns[v->index].is_text);
-}
-
-static meeting meet(const sql_writer *w, const value *a, const value *b) {
-    if (is_text_column(w, a) && is_number(w, b)) return AS_NUMBERS;
-    if (is_text_column(w, b) && is_number(w, a)) return AS_NUMBERS;
-    // a column of numbers and a text that is none have only text in common
-    number v;
-    if (b->kind == V_TEXT && is_number(w, a) && !is_number_text(b->text, &v)) return AS_TEXT;
-    if (a->kind == V_TEXT && is_number(w, b) && !is_number_text(a->text, &v)) return AS_TEXT;
-    return AS_IS;
-}
-
-static void put_value(sql_writer *w, const value *v, meeting m) {
-    if (v->kind != V_NAME) {
-        sqlite3_str_appendf(w->out, "?%d", v->index);
-        return;
+// LESS, EQUAL or GREATER; 0: unknown.
+static int order_of(const operand *oa, const operand *ob, const dt_cell *values) {
+    const dt_cell *a = value_of(oa, values), *b = value_of(ob, values);
+    char x[DT_REAL_CHARS], y[DT_REAL_CHARS];
+    if (a->kind == DT_CELL_NULL || b->kind == DT_CELL_NULL) return 0;
+    bool as_text = a->kind == DT_CELL_TEXT && b->kind == DT_CELL_TEXT;
+    if (!as_text && (isnan(a->number) || isnan(b->number))) { // a number and a text that is none
+        if ((isnan(a->number) ? oa : ob)->name >= 0) return 0;
+        as_text = true; // a literal, which was meant as text
     }
-    const dt_expr_column *c = &w->columns[v->index];
-    if (m == AS_NUMBERS && c->is_text)
-        sqlite3_str_appendf(w->out, "dt_number(%s)", c->sql);
-    else if (m == AS_TEXT)
-        sqlite3_str_appendf(w->out, "CAST(%s AS TEXT)", c->sql);
-    else
-        sqlite3_str_appendall(w->out, c->sql);
-}
-
-static void put_compare(sql_writer *w, const value *a, const char *op, const value *b) {
-    meeting m = meet(w, a, b);
-    put_value(w, a, m);
-    sqlite3_str_appendf(w->out, " %s ", op);
-    put_value(w, b, m);
-}
-
-// The members of the list that meet the value in way m.
-static bool put_in_part(sql_writer *w, const node *n, meeting m, bool first) {
-    bool any = false;
-    for (int i = 1; i < n->n; i++) {
-        if (meet(w, &n->v[0], &n->v[i]) != m) continue;
-        if (!any) {
-            if (!first) sqlite3_str_appendall(w->out, " OR ");
-            put_value(w, &n->v[0], m);
-            sqlite3_str_appendall(w->out, " IN (");
-        }
-        sqlite3_str_appendf(w->out, "%s?%d", any ? "," : "", n->v[i].index);
-        any = true;
+    if (as_text) {
+        int order = strcmp(dt_cell_string(a, x), dt_cell_string(b, y));
+        return order < 0 ? LESS : order > 0 ? GREATER : EQUAL;
     }
-    if (any) sqlite3_str_appendall(w->out, ")");
-    return any;
+    return a->number < b->number ? LESS : a->number > b->number ? GREATER : EQUAL;
 }
 
-static void put_test(sql_writer *w, const node *n) {
-    if (n->kind == N_COMPARE) {
-        put_compare(w, &n->v[0], n->op, &n->v[1]);
-    } else if (n->kind == N_BETWEEN) {
-        put_compare(w, &n->v[0], ">=", &n->v[1]);
-        sqlite3_str_appendall(w->out, " AND ");
-        put_compare(w, &n->v[0], "<=", &n->v[2]);
-    } else if (n->kind == N_IN) {
-        bool any = put_in_part(w, n, AS_IS, true);
-        any = put_in_part(w, n, AS_NUMBERS, !any) || any;
-        put_in_part(w, n, AS_TEXT, !any);
-    } else if (n->kind == N_LIKE) {
-        put_value(w, &n->v[0], AS_IS);
-        sqlite3_str_appendf(w->out, " LIKE ?%d ESCAPE '\\'", n->v[1].index);
-    } else {
-        put_value(w, &n->v[0], AS_IS);
-        sqlite3_str_appendall(w->out, " IS NULL");
-    }
-}
-
-static void put_node(sql_writer *w, const node *n);
-
-// "a AND b AND c" without parentheses between, as SQLite's parser allows no 100 of them in each other.
-static void put_chain(sql_writer *w, const node *n) {
-    if (n->left->kind == n->kind)
-        put_chain(w, n->left);
-    else
-        put_node(w, n->left);
-    sqlite3_str_appendall(w->out, n->kind == N_AND ? " AND " : " OR ");
-    put_node(w, n->right);
-}
-
-static void put_node(sql_writer *w, const node *n) {
-    sqlite3_str_appendall(w->out, n->negated || n->kind == N_NOT ? "NOT (" : "(");
-    if (n->kind == N_NOT)
-        put_node(w, n->left);
-    else if (n->kind == N_AND || n->kind == N_OR)
-        put_chain(w, n);
-    else
-        put_test(w, n);
-    sqlite3_str_appendall(w->out, ")");
-}
-
-char *dt_expr_sql(const dt_expr *e, const dt_expr_column *columns) {
-    sql_writer w = {columns, sqlite3_str_new(NULL)};
-    put_node(&w, e->root);
-    char *text = sqlite3_str_finish(w.out), *out = dt_xstrdup(text ? text : "0");
-    sqlite3_free(text);
-    return out;
-}
-
-// dt_number(x): x as a number, or NULL when it is none.
-static void number_of(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
-    int type = sqlite3_value_type(argv[0]);
-    if (type == SQLITE_INTEGER || type == SQLITE_FLOAT) {
-        sqlite3_result_value(ctx, argv[0]);
-        return;
-    }
-    const char *s = type == SQLITE_TEXT ? (const char *)sqlite3_value_text(argv[0]) : NULL;
-    number v;
-    if (!s || !is_number_text(s, &v))
-        sqlite3_result_null(ctx);
-    else if (v.is_whole)
-        sqlite3_result_int64(ctx, v.whole);
-    else
-        sqlite3_result_double(ctx, v.real);
-}
-
-dt_status dt_expr_prepare_db(sqlite3 *db) {
-    int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
-    int rc = sqlite3_create_function(db, "dt_number", 1, flags, NULL, number_of, NULL, NULL);
-    return rc == SQLITE_OK ? DT_OK : dt_fail(DT_E_INTERNAL, "sqlite: %s", sqlite3_errmsg(db));
-}
-
-void dt_expr_bind(const dt_expr *e, sqlite3_stmt *s) {
-    for (int i = 0; i < e->n_literals; i++) {
-        const value *v = e->literals[i];
-        if (v->kind != V_NUMBER)
-            dt_catalog_db_bind(s, i + 1, v->text);
-        else if (v->number.is_whole)
-            sqlite3_bind_int64(s, i + 1, v->number.whole);
+// Whether the list has the number; only those that were written as numbers if !texts.
+static bool has_number(const node *n, long double number, bool texts) {
+    int low = 0, high = n->n_numbers;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (n->numbers[middle].number < number)
+            low = middle + 1;
         else
-            sqlite3_bind_double(s, i + 1, v->number.real);
+            high = middle;
     }
+    return low < n->n_numbers && n->numbers[low].number == number &&
+           (texts || !n->numbers[low].text);
+}
+
+// As comparing with = one by one would have it.
+static truth is_in(const node *n, const dt_cell *v) {
+    if (v->kind == DT_CELL_NULL) return UNKNOWN;
+    if (v->kind == DT_CELL_NUMBER) return truth_of(has_number(n, v->number, true));
+    if (bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, compare_texts)) return YES;
+    if (n->n_texts == n->n - 1) return NO;
+    return isnan(v->number) ? UNKNOWN : truth_of(has_number(n, v->number, false));
+}
+
+static size_t char_bytes(const char *s) {
+    size_t n = dt_text_utf8_length(s);
+    return n ? n : 1;
+}
+
+// Greedy: a mismatch behind a % lets that % take one character more, and an earlier % need not be tried again.
+static bool is_like(const char *s, const char *pattern) {
+    const char *behind = NULL,
+               *retry = NULL; // the pattern behind the last %, and the text it is tried on
+    for (;;) {
+        if (*pattern == '%') {
+            behind = ++pattern;
+            retry = s;
+            continue;
+        }
+        if (!*s && !*pattern) return true;
+        if (*s && *pattern == '_') {
+            s += char_bytes(s);
+            pattern++;
+            continue;
+        }
+        const char *p = pattern + (*pattern == '\\');
+        if (*s && *p && tolower((unsigned char)*s) == tolower((unsigned char)*p)) {
+            s++;
+            pattern = p + 1;
+            continue;
+        }
+        if (!behind || !*retry) return false;
+        s = retry += char_bytes(retry);
+        pattern = behind;
+    }
+}
+
+static truth test(const node *n, const dt_cell *values) {
+    char text[DT_REAL_CHARS];
+    const dt_cell *v = value_of(&n->v[0], values);
+    if (n->kind == N_NULL) return truth_of(v->kind == DT_CELL_NULL);
+    if (n->kind == N_IN) return is_in(n, v);
+    if (n->kind == N_LIKE)
+        return v->kind == DT_CELL_NULL
+                   ? UNKNOWN
+                   : truth_of(is_like(dt_cell_string(v, text), n->v[1].literal.text));
+    int order = order_of(&n->v[0], &n->v[1], values);
+    if (n->kind == N_COMPARE) return order ? truth_of(order & n->orders) : UNKNOWN;
+    int upper = order_of(&n->v[0], &n->v[2], values);
+    if (order == LESS || upper == GREATER) return NO;
+    return order && upper ? YES : UNKNOWN;
+}
+
+static truth evaluate(const node *n, const dt_cell *values) {
+    truth t;
+    if (n->kind == N_AND || n->kind == N_OR) {
+        truth decides = n->kind == N_OR ? YES : NO;
+        t = n->kind == N_OR ? NO : YES;
+        for (const node *c = n->child; c; c = c->next) {
+            truth one = evaluate(c, values);
+            if (one == decides) return decides;
+            if (one == UNKNOWN) t = UNKNOWN;
+        }
+        return t;
+    }
+    t = n->kind == N_NOT ? evaluate(n->child, values) : test(n, values);
+    if (t == UNKNOWN || !(n->negated || n->kind == N_NOT)) return t;
+    return t == YES ? NO : YES;
+}
+
+bool dt_expr_is_true(const dt_expr *e, const dt_cell *values) {
+    return evaluate(e->root, values) == YES;
 }

@@ -15,30 +15,23 @@
 // name      := letters, digits, _ and . not beginning with a digit, or "anything" ("" for a quote)
 // text      := 'anything' ('' for a quote);  words like `and` in any case
 //
-// What it means is what SQL means by it, as SQLite evaluates it: a record without a value passes no test
-// of that column but `is null`, and neither does it pass the test's negation. A number and a column of
-// text compare as numbers, and values that are none do not match; otherwise text compares by bytes.
-// Whole numbers of 64 bits compare as such, exactly, with each other and with others.
-// `like` takes % and _, escaped by \, and ignores the case of ASCII letters. true and false are the
-// texts 'true' and 'false', as JSON metadata has them.
+// It means what SQL means by it. A test of a missing value is neither true nor false, except `is null`, so
+// that its negation does not choose the record either. Where text of a column meets a number, it is read
+// as a number, and the test is unknown where it is none; otherwise text compares by bytes. 64-bit integers
+// compare exactly, with each other and with other numbers. `like` takes % and _, escaped by \, and
+// ignores the case of ASCII letters. true and false are the texts 'true' and 'false', as in JSON metadata.
 //
-// An expression is parsed by ourselves and becomes SQL with a parameter for every literal and a name for
-// every column: nothing that the user wrote is ever part of the SQL.
+// Everything that chooses records evaluates expressions here: data.where and `dtrain data query` on the
+// columns of a catalog (select.h), `dtrain pack --where` on what is known while packing.
 #ifndef DT_DATA_EXPRESSION_H
 #define DT_DATA_EXPRESSION_H
 
+#include "base/json.h"
 #include "base/status.h"
 
-#include <sqlite3.h>
 #include <stdbool.h>
 
-enum {
-    DT_EXPR_MAX_BYTES = 65536,
-    DT_EXPR_MAX_DEPTH = 24,
-    DT_EXPR_MAX_TESTS = 500,
-    DT_EXPR_MAX_LITERALS = 10000,
-    DT_EXPR_MAX_PATTERN = 1000 // bytes of a `like`
-};
+enum { DT_EXPR_MAX_BYTES = 65536, DT_EXPR_MAX_DEPTH = 24 };
 
 typedef struct dt_expr dt_expr;
 
@@ -53,15 +46,23 @@ const char *dt_expr_name(const dt_expr *e, int i);
 dt_status dt_expr_fail_name(const dt_expr *e, int i, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// What a name is in a database: an SQL expression, and whether its values are text.
-typedef struct dt_expr_column {
-    const char *sql;
-    bool is_text;
-} dt_expr_column;
-// The condition as SQL; columns[i] is that of name i. Its parameters are ?1 and up; a connection that
-// runs it has dt_expr_prepare_db behind it. Heap.
-char *dt_expr_sql(const dt_expr *e, const dt_expr_column *columns);
-dt_status dt_expr_prepare_db(sqlite3 *db);
-void dt_expr_bind(const dt_expr *e, sqlite3_stmt *s); // e must outlive the statement
+// ---- values --------------------------------------------------------------------------------------
+typedef enum dt_cell_kind { DT_CELL_NULL, DT_CELL_NUMBER, DT_CELL_TEXT } dt_cell_kind;
+
+// What a record has in a column. The column decides whether its values are numbers or text.
+typedef struct dt_cell {
+    dt_cell_kind kind;
+    const char *text;   // of TEXT, and of a NUMBER that is stored as text; borrowed
+    long double number; // of NUMBER, and of a TEXT that can be read as one; else NaN
+} dt_cell;
+
+dt_cell dt_cell_text(const char *text);    // NULL: no value
+dt_cell dt_cell_decimal(const char *text); // a number that is stored as text; NULL: no value
+dt_cell dt_cell_real(double value);        // NaN: no value
+// The text of a value that is not null, in `buffer` if it has none.
+const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]);
+
+// Whether the expression is true of a record; values[i] is that of name i. Any thread.
+bool dt_expr_is_true(const dt_expr *e, const dt_cell *values);
 
 #endif

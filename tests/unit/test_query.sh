@@ -185,9 +185,32 @@ END
     cp s.catalog.sqlite first.sqlite
     "$dtrain" pack raw 's-{0..2}.tar' --overwrite 2>/dev/null
     cmp s.catalog.sqlite first.sqlite || fail "two packs, two catalogs"
-    # other bytes: refused
-    printf x | dd of=s-1.tar bs=1 seek=100 conv=notrunc 2>/dev/null
-    expect_error 3 "s.catalog.sqlite: not of the bytes" "$dtrain" data query s-1.tar "subject = 2"
+    # any dataset has a catalog on demand, with the lineage of what it was packed as
+    "$dtrain" data export 's-{0..2}.tar' --sqlite export.sqlite 2>/dev/null
+    "$dtrain" data export weird.tar --sqlite weird.sqlite 2>/dev/null
+    "$python" - <<'END'
+import sqlite3
+a, b = (sqlite3.connect(f"file:{name}?mode=ro", uri=True) for name in ("s.catalog.sqlite", "export.sqlite"))
+for table in ("shards", "columns", "members", "metadata", "facts"):
+    assert a.execute(f"SELECT * FROM {table}").fetchall() == b.execute(f"SELECT * FROM {table}").fetchall(), table
+assert [m for m, in b.execute("SELECT made_by FROM lineage ORDER BY step")] == ["pack", "export"]
+db = sqlite3.connect("file:weird.sqlite?mode=ro", uri=True)
+assert db.execute("SELECT say, q FROM catalog WHERE key = 'a' || char(10) || 'b'").fetchone() == ('he said "x, y"', 0.5)
+END
+    expect_error 2 "weird.sqlite exists" "$dtrain" data export weird.tar --sqlite weird.sqlite
+    expect_error 2 "--where: --sqlite writes all" "$dtrain" data export weird.tar --sqlite w.sqlite --where "q > 1"
+    expect_error 2 "wants SET…" "$dtrain" data export --sqlite w.sqlite
+    expect_error 5 "nowhere/w.sqlite.partial: cannot create" "$dtrain" data export weird.tar --sqlite nowhere/w.sqlite
+    # nothing but verify and stat reads it, and verify finds what another program changed
+    n=$("$dtrain" data query 's-{0..2}.tar' "subject = 2" --count)
+    "$python" -c 'import sqlite3; db = sqlite3.connect("s.catalog.sqlite"); db.execute("UPDATE metadata SET subject = 2"); db.commit()'
+    expect "$n" "$dtrain" data query 's-{0..2}.tar' "subject = 2" --count
+    expect_error 3 "subject is not what the index says" "$dtrain" data verify 's-{0..2}.tar'
+    expect_error 3 "s.catalog.sqlite: record " "$dtrain" data verify s-1.tar
+    echo nothing >s.catalog.sqlite
+    expect "$n" "$dtrain" data query 's-{0..2}.tar' "subject = 2" --count
+    "$dtrain" data stat 's-{0..2}.tar' 2>&1 | grep "s.catalog.sqlite: " >/dev/null || fail "stat hides a broken catalog"
+    expect_error 3 "s.catalog.sqlite: " "$dtrain" data verify s-1.tar
     "$dtrain" pack raw 's-{0..2}.tar' --overwrite 2>/dev/null
 fi
 
