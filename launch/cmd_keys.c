@@ -10,7 +10,7 @@
 
 enum { MARKDOWN };
 static const launch_option options[] = {
-    [MARKDOWN] = {"--markdown", NULL, "as the table of docs/config.md"}, {NULL}};
+    [MARKDOWN] = {"--markdown", NULL, "as the table of docs/reference/keys.md"}, {NULL}};
 
 static void print_cell(const char *text) {
     for (; *text; text++) printf(*text == '|' ? "\\|" : "%c", *text);

@@ -53,7 +53,7 @@ const launch_command launch_data_query = {
     .text =
         "The records for which EXPR is true; the data is not read. The same expressions are "
         "data.where of\n"
-        "a config; docs/data.md has the language.\n\n"
+        "a config; docs/reference/catalog.md has the language.\n\n"
         "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
         "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns "
         "key,sharpness\n"

@@ -181,7 +181,7 @@ static void read_sign(dt_expr *e, token *t) {
             t->n = strlen(SIGNS[i]);
             return;
         }
-    fail_at(e, t->at, 1, "not part of an expression; see docs/data.md");
+    fail_at(e, t->at, 1, "not part of an expression; see docs/reference/catalog.md");
 }
 
 static void advance(dt_expr *e) {

@@ -9,7 +9,7 @@
 // Numbers. Windows, triangles, twiddles and the cosine matrix are computed in double and rounded once.
 // The logarithm is a polynomial, at most 2 units in the last place from the true one: some fifteen
 // additions and products in any vector width, and the same bits everywhere, which libm does not
-// promise. Mel power agrees with librosa and torchaudio to 1e-5 of each value in golden tests; docs/data.md
+// promise. Mel power agrees with librosa and torchaudio to 1e-5 of each value in golden tests; docs/reference/audio.md
 // says which options are whose.
 // Sources: Davis & Mermelstein 1980 (MFCC); HTK book 5.4 and Slaney, "Auditory Toolbox", 1998 (the two mel
 // scales); the polynomial is that of Cephes' logf (Moshier).

@@ -216,7 +216,7 @@ static dt_status no_row(const dt_table *t, const rows *r, size_t i) {
         "{\"NAME\": {…}, …} or .jsonl%s",
         t->path, r->key[i],
         images && annotations ? "; this looks like COCO, of which jq makes one: the line "
-                                "is in docs/data.md, Packing"
+                                "is in docs/how-to/pack.md"
                               : "");
 }
 

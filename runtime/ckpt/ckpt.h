@@ -1,4 +1,5 @@
-// ckpt.h: checkpoints that survive anything. Essay and on-disk format: docs/checkpoints.md.
+// ckpt.h: checkpoints that survive anything. Why they are as they are:
+// docs/explanation/checkpoints.md. The files: docs/reference/checkpoint-files.md.
 //
 // A checkpoint is a directory RUN/checkpoints/step-00000123/ with
 //   model.safetensors      parameters and buffers, names as torchvision/timm; metadata without time,

@@ -91,7 +91,7 @@ const char *dt_config_first_numeric_difference(const dt_config *a, const dt_conf
 // Resume: every `auto` of `c` whose key has a value in `stored` takes that value.
 void dt_config_take_auto(dt_config *c, const dt_config *stored);
 
-// The table, for `dtrain keys` and docs/config.md.
+// The table, for `dtrain keys` and docs/reference/keys.md.
 typedef struct dt_config_key {
     const char *path, *type, *default_text, *range, *help;
     bool numeric; // changes numbers

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What configs/acoustic.yaml and configs/pose.yaml reach as they are, against what docs/data.md states: the digits of
+# What configs/acoustic.yaml and configs/pose.yaml reach as they are, against what docs/how-to states: the digits of
 # FSDD (the tar that the config names; 0.9 of the test split must be right), the angles of 12,000 invented heads (mean
 # absolute error of 2 degrees at most). Prints a line for each; fails if one falls short. Half a minute for the
 # digits, six minutes for the heads, on two cores.

@@ -333,7 +333,7 @@ static void auto_augment_is_torchvisions(void **state) {
     }
 }
 
-// ---- config and docs -----------------------------------------------------------------------------------
+// ---- config --------------------------------------------------------------------------------------------
 static void wrong_augmentations_are_named(void **state) {
     dt_augment *a;
     static const char *const BAD[][2] = {
@@ -365,17 +365,6 @@ static void wrong_augmentations_are_named(void **state) {
     }
 }
 
-static void the_docs_list_every_operation(void **state) {
-    char path[4096], line[1024], *text;
-    const char *source = getenv("SOURCE");
-    size_t n;
-    snprintf(path, sizeof path, "%s/docs/data.md", source ? source : ".");
-    assert_int_equal(dt_io_read_file(&text, &n, path, 0, DT_E_DATA), DT_OK);
-    for (int i = 0; dt_augment_describe(i, true, line, sizeof line); i++)
-        if (!strstr(text, line)) fail_msg("docs/data.md lacks this line:\n%s", line);
-    free(text);
-}
-
 static int set_up(void **state) {
     goldens = golden_open("augment.safetensors");
     return 0;
@@ -395,7 +384,6 @@ int main(void) {
         cmocka_unit_test(trivial_augment_is_torchvisions),
         cmocka_unit_test(auto_augment_is_torchvisions),
         cmocka_unit_test(wrong_augmentations_are_named),
-        cmocka_unit_test(the_docs_list_every_operation),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

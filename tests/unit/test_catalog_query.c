@@ -171,9 +171,10 @@ static void what_expressions_mean(void **state) {
         {"q in (1, )", "expression, character 10 (')'): expected a value"},
         {"q in (1, label)",
          "expression, character 10 ('label'): expected a number or a text in 'single quotes'"},
-        {"q + 1 > 2", "expression, character 3 ('+'): not part of an expression; see docs/data.md"},
+        {"q + 1 > 2",
+         "expression, character 3 ('+'): not part of an expression; see docs/reference/catalog.md"},
         {"q > 1; drop table x",
-         "expression, character 6 (';'): not part of an expression; see docs/data.md"},
+         "expression, character 6 (';'): not part of an expression; see docs/reference/catalog.md"},
         {"q > 1e999",
          "expression, character 5 ('1e999'): not a number; names that begin with a digit "
          "want \"quotes\""},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The words agree with the code: README and docs/ against the table of keys, the tree and the verbs.
+# The words agree with the code: README and docs/ against the tables of keys and operations, the tree and the verbs.
 #   test_docs.sh           compares
-#   test_docs.sh --write   puts the table of keys into docs/config.md
+#   test_docs.sh --write   puts what is generated into docs/reference/
 # Wants DTRAIN (the binary) and SOURCE (the repository).
 set -euo pipefail
 dtrain=$(realpath "$DTRAIN")
@@ -11,17 +11,56 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
+verbs() { # the verbs, those of `dtrain data` behind `data`
+    sed -n 's/^VERB(\([a-z]*\),.*/\1/p' launch/cmds.def
+    sed -n 's/^VERB(\([a-z]*\),.*/data \1/p' launch/data_cmds.def
+}
 
-# -- docs/config.md ends in the table that the program prints
-table='^| key | type'
-if [ "${1:-}" = --write ]; then
-    sed -i "/$table/,\$d" docs/config.md
-    "$dtrain" keys --markdown >>docs/config.md
-fi
-diff <(sed -n "/$table/,\$p" docs/config.md) <("$dtrain" keys --markdown) ||
-    fail "docs/config.md is not what dtrain keys --markdown prints (see CONTRIBUTING.md, generated files)"
+# -- what the program prints: from a line on, to the next empty line or, where a page ends in it, to the end
+help_texts() {
+    local verb
+    printf '## dtrain\n\n```\n%s\n```\n' "$("$dtrain" --help)"
+    verbs | sort | while read -r verb; do
+        printf '\n## dtrain %s\n\n```\n%s\n```\n' "$verb" "$("$dtrain" $verb --help)"
+    done
+}
+operations() { "$dtrain" keys data.augment --markdown | sed -n '/^| operation/,$p'; }
+generated() { # page, first line, whether it goes on to the page's end, command
+    local page=$1 first=$2 to_end=$3 now
+    shift 3
+    now=$(awk -v first="$first" -v to_end="$to_end" '
+        index($0, first) == 1 {inside = 1} inside && !to_end && $0 == "" {exit} inside' "$page")
+    [ "$now" = "$("$@")" ] && return
+    if [ "$write" ]; then
+        "$@" >"$page.new"
+        awk -v first="$first" -v to_end="$to_end" -v text="$page.new" '
+            index($0, first) == 1 {inside = 1; while ((getline line < text) > 0) print line}
+            inside && !to_end && $0 == "" {inside = 0} !inside' "$page" >"$page.whole"
+        mv "$page.whole" "$page"
+        rm "$page.new"
+    else
+        diff <(echo "$now") <("$@") || fail "$page is not what the program prints: run test_docs.sh --write (see CONTRIBUTING.md)"
+    fi
+}
+write=$([ "${1:-}" != --write ] || echo yes)
+generated docs/reference/keys.md '| key | type' 1 "$dtrain" keys --markdown
+generated docs/reference/augmentation.md '| operation | parameters' 0 operations
+generated docs/reference/cli.md '## dtrain' 1 help_texts
 
-pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md)
+# -- every exit code is explained
+while read -r code; do
+    grep -q "^| $code |" docs/reference/exit-codes.md || fail "docs/reference/exit-codes.md lacks $code"
+done < <(sed -n 's/^ *DT_[A-Z_]* = \([0-9]*\).*/\1/p' runtime/base/status.h)
+
+pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/*/*.md)
+# -- lines of 120 columns at most, but for tables and help texts
+for page in "${pages[@]}"; do
+    [ "$page" != docs/reference/cli.md ] || continue
+    long=$(LC_ALL=C.UTF-8 grep -nE '^.{121}' "$page" | grep -vE '^[0-9]+: *\|' | cut -d: -f1 | paste -sd' ') || true
+    [ -z "$long" ] || fail "$page has lines of more than 120 columns: $long"
+done
+[ "$(wc -l <README.md)" -le 150 ] || fail "README.md has more than 150 lines"
+
 # `words in backticks` of a page, one a line, without fenced blocks
 quoted() {
     awk '/^ *```/ {fenced = !fenced; next} !fenced' "$1" | grep -o '`[^`]*`' | tr -d '`'
@@ -61,15 +100,15 @@ done
 
 # -- every verb has its words, and every config key that a page names exists
 while read -r verb; do
-    grep -qE "dtrain\`? $verb\b" README.md docs/*.md || fail "neither README nor docs/ speak of dtrain $verb"
-done < <(sed -n 's/^VERB(\([a-z]*\),.*/\1/p' launch/cmds.def
-         sed -n 's/^VERB(\([a-z]*\),.*/data \1/p' launch/data_cmds.def)
+    written=("${pages[@]/docs\/reference\/cli.md/README.md}")
+    grep -qE "dtrain\`? $verb\b" "${written[@]}" || fail "no page but the list of verbs speaks of dtrain $verb"
+done < <(verbs)
 keys=$("$dtrain" keys | grep '^[a-z]')
-for page in README.md CHANGELOG.md docs/*.md; do
+for page in "${pages[@]}"; do
     while read -r word; do
         key=${word%%[=: ]*}
         [[ $key =~ ^(run|device|data|model|train|eval|checkpoint|metrics|comm)(\.[a-z_*]+)+$ ]] || continue
-        [[ $key =~ \.(c|h|mdb|jsonl|augment\..*)$ ]] && continue
+        [[ $key =~ \.(c|h|mdb|jsonl|safetensors|augment\..*)$ ]] && continue
         grep -qxF -- "$key" <<<"$keys" || [[ $'\n'$keys == *$'\n'"$key".* ]] ||
             fail "$page names the key $key, which dtrain keys does not know"
     done < <(quoted "$page")

@@ -82,7 +82,7 @@ static void blocks_keep_reads_near(void **state) {
 }
 
 // How well blocks mix, by how many runs of stored neighbours a batch of 256 of 100,000 samples draws
-// from: docs/data.md has the figures.
+// from: docs/explanation/data.md has the figures.
 static double runs_in_a_batch(dt_shuffle shuffle) {
     enum { N = 100000, BATCH = 256 };
     dt_sampler s = {shuffle, 5, N, NULL};
