@@ -268,6 +268,7 @@ static dt_status report(dt_evaluator *e, const dt_dataset *data, dt_split split,
     const double *sum = e->by_batch;
     out->n_samples = (int64_t)sum[1]; // without those that were skipped
     dt_totals t = {.n_out = e->n_out, .loss = sum[0], .weight = sum[1], .pairs = &pairs};
+    if (e->class_field >= 0) t.class_names = e->source->fields[e->class_field].class_names;
     for (int m = 0; m < e->n_metrics; m++) {
         t.sum = (e->metrics[m]->counts ? e->lanes[0].counts : sum) + e->first[m];
         e->metrics[m]->report(&t, out);
