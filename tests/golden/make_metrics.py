@@ -15,6 +15,9 @@ CASES = [(2, 40, 2, 0.7), (5, 60, 5, 0.5), (7, 30, 4, 0.6), (12, 20, 12, 0.1), (
 def values_of(label, predicted):
     yield "accuracy", sk.accuracy_score(label, predicted)
     yield "macro_f1", sk.f1_score(label, predicted, average="macro", zero_division=0)
+    yield "recall", sk.recall_score(label, predicted, labels=np.unique(label), average="macro", zero_division=0)
+    for k, v in zip(np.unique(label), sk.recall_score(label, predicted, labels=np.unique(label), average=None)):
+        yield f"recall.{k}", v
 
 
 out = [f"// Made by make_metrics.py with scikit-learn {sklearn.__version__}.",

@@ -58,7 +58,16 @@ static void test_values(void **state) {
         }
 }
 
+static void test_class_names(void **state) {
+    static const char *const names[] = {"cat", NULL}; // the second has none
+    assert_true(value_of(0, "recall.cat", names) == value_of(0, "recall.0", NULL));
+    assert_true(value_of(0, "recall.1", names) == value_of(0, "recall.1", NULL));
+    assert_true(isnan(value_of(0, "recall.0", names)));
+    assert_true(isnan(value_of(5, "recall.1", NULL))); // no sample of it
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_class_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
