@@ -25,48 +25,6 @@ enum {
 
 // ---- config ----------------------------------------------------------------------------------------
 
-bool dt_metric_lower_is_better(const char *name) {
-    return strcmp(name, "loss") == 0 || strcmp(name, "eer") == 0 || strcmp(name, "mae") == 0 ||
-           strcmp(name, "rmse") == 0;
-}
-
-static bool asks_for(const dt_config *c, const char *metric) {
-    if (strcmp(dt_config_str(c, "eval.best"), metric) == 0) return true;
-    const dt_cnode *list = dt_config_node(c, "eval.metrics");
-    for (size_t i = 0; list && i < dt_cnode_size(list); i++)
-        if (strcmp(dt_cnode_str(dt_cnode_item(list, i)), metric) == 0) return true;
-    return false;
-}
-
-// Errors of numbers are only there for a head that gives numbers.
-static bool head_gives_numbers(const dt_config *c) {
-    const char *loss = dt_config_str(c, "train.loss");
-    return strcmp(loss, "mse") == 0 || strcmp(loss, "smooth_l1") == 0;
-}
-
-static dt_status check_metrics(const dt_config *c) {
-    static const char *const OF_NUMBERS[] = {"mae", "rmse"};
-    for (size_t i = 0; i < 2 && !head_gives_numbers(c); i++)
-        if (asks_for(c, OF_NUMBERS[i])) {
-            bool best = strcmp(dt_config_str(c, "eval.best"), OF_NUMBERS[i]) == 0;
-            return dt_config_fail(c, best ? "eval.best" : "eval.metrics",
-                                  "%s is of numbers, and train.loss: %s is of a model that gives "
-                                  "classes: use accuracy or loss, or train.loss mse or smooth_l1 "
-                                  "with a field of numbers",
-                                  OF_NUMBERS[i], dt_config_str(c, "train.loss"));
-        }
-    return DT_OK;
-}
-
-// Splits by a metadata column have people in the test who were never trained on.
-static bool split_is_disjoint(const dt_config *c) {
-    const dt_cnode *split = dt_config_node(c, "data.split");
-    const dt_cnode *unit =
-        split && dt_cnode_kind(split) == DT_C_MAP ? dt_cnode_get(split, "unit") : NULL;
-    const char *u = unit ? dt_cnode_str(unit) : NULL;
-    return u && strcmp(u, "record") != 0 && strcmp(u, "sample") != 0;
-}
-
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     *s = (dt_session){.a = *a, .config = a->config, .comm = a->comm};
     const dt_config *c = a->config;
@@ -78,7 +36,6 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
                               "train.global_batch=%d",
                               s->global_batch, s->micro_batch,
                               (s->global_batch / s->micro_batch + 1) * s->micro_batch);
-    DT_TRY(check_metrics(c));
     s->n_leaves = s->global_batch / s->micro_batch;
     s->eval_batch =
         dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
@@ -318,6 +275,9 @@ static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fi
                             bool training) {
     if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
+    dt_status st = dt_metric_choose(&s->metrics, s->config, s->eval_graph);
+    s->told = st != DT_OK; // a function of what all ranks know
+    DT_TRY(st);
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
     bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
@@ -391,7 +351,6 @@ dt_status dt_session_make_evaluator(dt_session *s) {
     if (s->evaluator) return DT_OK;
     if (!s->stepper) DT_TRY(dt_session_check_room(s));
     if (!s->stepper && !s->own_team) DT_TRY(dt_team_create(&s->own_team, team_threads(s), "lane"));
-    const dt_config *c = s->config;
     dt_evaluator_opts o = {.comm = s->comm,
                            .graph = s->eval_graph,
                            .plan = s->eval_plan,
@@ -402,10 +361,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                            .batch = s->eval_batch,
                            .fields = s->data->fields,
                            .n_fields = s->data->n_fields,
-                           .verify =
-                               split_is_disjoint(c) || asks_for(c, "eer") || asks_for(c, "auc"),
-                           .confusion = asks_for(c, "confusion"),
-                           .errors = head_gives_numbers(c)};
+                           .metrics = &s->metrics};
     return dt_evaluator_create(&s->evaluator, &o);
 }
 
