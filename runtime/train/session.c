@@ -14,6 +14,7 @@
 #include "train/resolve.h"
 #include "train/signals.h"
 
+#include <assert.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,24 +134,28 @@ static float *host_copy_of(const dt_session *s, float *slab, int64_t n) {
     return s->backend->device && slab ? dt_xcalloc((size_t)n + 1, sizeof(float)) : slab;
 }
 
+static const dt_optimizer *optimizer_of(const dt_config *c) {
+    return &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
+}
+
 static void list_tensors(dt_session *s) {
     dt_params *p = s->params;
     s->host_master = host_copy_of(s, p->master, p->n_trained);
-    s->host_moment1 = host_copy_of(s, p->moment1, p->n_trained);
-    s->host_moment2 = host_copy_of(s, p->moment2, p->n_trained);
     s->host_buffer = host_copy_of(s, p->buffer, p->n_buffer);
-    size_t n = (size_t)(3 * p->n_entries + p->n_buffers);
+    size_t n = (size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers);
     s->tensors = dt_xcalloc(n + 1, sizeof *s->tensors);
     for (int i = 0; i < p->n_entries; i++)
         add_tensor(s, dt_xstrdup(p->entries[i].name), "model", &p->entries[i], s->host_master);
     for (int i = 0; i < p->n_buffers; i++)
         add_tensor(s, dt_xstrdup(p->buffers[i].name), "model", &p->buffers[i], s->host_buffer);
     s->n_model_tensors = s->n_tensors;
-    float *moments[2] = {s->host_moment1, s->host_moment2};
-    for (int m = 0; m < 2; m++)
-        for (int i = 0; moments[m] && i < p->n_entries; i++)
-            add_tensor(s, dt_xprintf("moment%d.%s", m + 1, p->entries[i].name), "optimizer",
-                       &p->entries[i], moments[m]);
+    const char *const *names = optimizer_of(s->config)->slots;
+    for (int m = 0; m < p->n_slots; m++) {
+        s->host_slots[m] = host_copy_of(s, p->slots[m], p->n_trained);
+        for (int i = 0; i < p->n_entries; i++)
+            add_tensor(s, dt_xprintf("%s.%s", names[m], p->entries[i].name), "optimizer",
+                       &p->entries[i], s->host_slots[m]);
+    }
 }
 
 typedef void (*copy_fn)(dt_backend *b, void *dst, const void *src, size_t n_bytes);
@@ -166,9 +171,8 @@ static void copy_slabs(dt_session *s, bool with_optimizer, bool to_device) {
     if (!s->backend->device) return;
     copy_slab(s, p->master, s->host_master, p->n_trained, to_device);
     copy_slab(s, p->buffer, s->host_buffer, p->n_buffer, to_device);
-    if (!with_optimizer) return;
-    copy_slab(s, p->moment1, s->host_moment1, p->n_trained, to_device);
-    copy_slab(s, p->moment2, s->host_moment2, p->n_trained, to_device);
+    for (int i = 0; with_optimizer && i < p->n_slots; i++)
+        copy_slab(s, p->slots[i], s->host_slots[i], p->n_trained, to_device);
 }
 
 void dt_session_pull(dt_session *s) {
@@ -186,15 +190,19 @@ static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_f
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
-static dt_optimizer_args optimizer_of(const dt_config *c) {
-    if (dt_config_enum(c, "train.optimizer.name") == DT_OPTIMIZER_sgd)
-        return (dt_optimizer_args){.kind = DT_OPTIMIZER_SGD,
-                                   .momentum = (float)dt_config_real(c, "train.optimizer.momentum"),
-                                   .nesterov = dt_config_bool(c, "train.optimizer.nesterov")};
-    return (dt_optimizer_args){.kind = DT_OPTIMIZER_ADAMW,
-                               .beta1 = (float)dt_config_real(c, "train.optimizer.beta1"),
-                               .beta2 = (float)dt_config_real(c, "train.optimizer.beta2"),
-                               .eps = (float)dt_config_real(c, "train.optimizer.eps")};
+// The keys of the optimizer as its file wants them: in their order, yes and no as 1 and 0.
+static dt_optimizer_args read_optimizer(const dt_config *c) {
+    dt_optimizer_args o = {.kind = (dt_optimizer_id)dt_config_enum(c, "train.optimizer.name")};
+    const char *key = dt_optimizers[o.kind].keys;
+    for (int i = 0; *key; i++) {
+        assert(i < DT_MAX_HYPER);
+        char *path = dt_xprintf("train.optimizer.%.*s", (int)strcspn(key, " "), key);
+        o.hyper[i] = (float)dt_config_real(c, path);
+        free(path);
+        key += strcspn(key, " ");
+        key += *key == ' ';
+    }
+    return o;
 }
 
 static int team_threads(const dt_session *s) {
@@ -235,7 +243,7 @@ static dt_status make_stepper(dt_session *s) {
                                           ? (float)dt_config_real(c, "train.clip_norm")
                                           : 0,
                          .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
-                         .optimizer = optimizer_of(c),
+                         .optimizer = read_optimizer(c),
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
@@ -279,9 +287,8 @@ static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fi
     s->told = st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
-    bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
-                             training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
+                             training ? optimizer_of(s->config)->n_slots : 0, s->lanes->n_slabs));
     dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
     return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
@@ -380,10 +387,8 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
         DT_TRY(c->broadcast_bytes(c, s->host_master, n_bytes, 0));
         if (p->n_buffer > 0)
             DT_TRY(c->broadcast_bytes(c, s->host_buffer, (size_t)p->n_buffer * sizeof(float), 0));
-        if (with_optimizer && p->moment1)
-            DT_TRY(c->broadcast_bytes(c, s->host_moment1, n_bytes, 0));
-        if (with_optimizer && p->moment2)
-            DT_TRY(c->broadcast_bytes(c, s->host_moment2, n_bytes, 0));
+        for (int i = 0; with_optimizer && i < p->n_slots; i++)
+            DT_TRY(c->broadcast_bytes(c, s->host_slots[i], n_bytes, 0));
     }
     copy_slabs(s, with_optimizer, true);
     dt_params_repack(s->params, 1);
@@ -437,8 +442,7 @@ dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, 
 static void free_host_copies(dt_session *s) {
     if (!s->backend || !s->backend->device) return;
     free(s->host_master);
-    free(s->host_moment1);
-    free(s->host_moment2);
+    for (int i = 0; i < DT_MAX_SLOTS; i++) free(s->host_slots[i]);
     free(s->host_buffer);
 }
 

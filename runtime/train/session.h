@@ -36,7 +36,7 @@ typedef struct dt_session {
     dt_ckpt_tensor *tensors; // model's first, then the optimizer's
     int n_tensors, n_model_tensors;
     // Where tensors points to: the parameters' slabs, or on a device the host's copies of them.
-    float *host_master, *host_moment1, *host_moment2, *host_buffer;
+    float *host_master, *host_slots[DT_MAX_SLOTS], *host_buffer;
 } dt_session;
 
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.
