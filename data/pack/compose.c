@@ -215,10 +215,8 @@ static dt_status emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
     member_list l;
     dt_chunk_record *out;
-    bool keep = true;
     DT_TRY(list_members(w, r, &l));
-    if (w->c->where) DT_TRY(dt_where_keeps(w->where, w->item, r, l.n_bytes, &keep));
-    if (!keep) return DT_OK;
+    if (w->c->where && !dt_where_keeps(w->where, w->item, r, l.n_bytes)) return DT_OK;
     for (int i = 0; i < l.n; i++) DT_TRY(keep_member(w, &l.m[i]));
     size_t members = (size_t)l.n * sizeof *l.m, n_suffix = strlen(r->suffix) + 1;
     size_t columns = (size_t)r->n_columns * sizeof *r->column;
