@@ -31,6 +31,25 @@ static void test_cosine(void **state) {
         assert_true(dt_schedule_lr(&s, i, NULL, 0) < dt_schedule_lr(&s, i - 1, NULL, 0));
 }
 
+static void test_wsd(void **state) {
+    dt_schedule s = {.kind = DT_SCHEDULE_wsd,
+                     .lr = 1.0,
+                     .own = {20, 0.2},
+                     .warmup_steps = 10,
+                     .total_steps = 110};
+    assert_float_equal(dt_schedule_lr(&s, 4, NULL, 0), 0.5, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 10, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 90, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 100, NULL, 0), 0.6, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 109, NULL, 0), 0.24, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 500, NULL, 0), 0.2, 1e-12);
+    s.own[0] = 0; // no decay at all
+    assert_float_equal(dt_schedule_lr(&s, 109, NULL, 0), 1.0, 1e-12);
+    s.own[0] = 300; // longer than the run: it begins behind the warm-up
+    assert_float_equal(dt_schedule_lr(&s, 9, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 60, NULL, 0), 0.2 + 0.8 * 50 / 300, 1e-12);
+}
+
 static void test_step(void **state) {
     dt_schedule s = {.kind = DT_SCHEDULE_step, .lr = 1.0, .own = {30, 0.1}};
     assert_float_equal(dt_schedule_lr(&s, 29, NULL, 0), 1.0, 1e-12);
@@ -84,6 +103,7 @@ static void test_from_config(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_constant_with_warmup),
                                        cmocka_unit_test(test_cosine),
+                                       cmocka_unit_test(test_wsd),
                                        cmocka_unit_test(test_step),
                                        cmocka_unit_test(test_plateau),
                                        cmocka_unit_test(test_amounts),
