@@ -263,9 +263,9 @@ static void test_keys_of_words(void **state) {
     expect_override_error("train.optimizer.nesterov=true",
                           "command line: train.optimizer.nesterov is a key of sgd, but "
                           "train.optimizer.name is adamw");
-    expect_override_error("train.schedule={name: constant, patience: 3}",
+    expect_override_error("train.schedule.patience=3",
                           "command line: train.schedule.patience is a key of plateau, but "
-                          "train.schedule.name is constant");
+                          "train.schedule.name is step");
     expect_override_error("data.fields.iris.n_mels=4",
                           "data.fields.iris.n_mels is a key of audio, but data.fields.iris.kind is "
                           "image");
