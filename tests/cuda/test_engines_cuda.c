@@ -26,8 +26,9 @@ static const char yaml[] =
 
 // The linker puts this in the place of dt_backend_create (tests/CMakeLists.txt).
 static dt_cuda_api *api;
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind,
+dt_status __wrap_dt_backend_create(dt_backend **out, dt_device_kind kind,
+                                   const dt_backend_opts *opts);
+dt_status __wrap_dt_backend_create(dt_backend **out, dt_device_kind kind,
                                    const dt_backend_opts *opts) {
     return dt_cuda_backend_create(out, api, NULL, 0, opts);
 }

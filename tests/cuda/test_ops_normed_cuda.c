@@ -61,7 +61,8 @@ static dt_status create_device(bench *b, const setting *s) {
                                   .deterministic = true,
                                   .untimed = answers != BY_THE_CLOCK,
                                   .cache_folder = answers == BY_THE_CLOCK ? folder : NULL};
-    DT_TRY(is_real() ? dt_backend_create(&b->b, "cuda", &opts) : fake_cuda_backend(&b->b, &opts));
+    DT_TRY(is_real() ? dt_backend_create(&b->b, DT_DEVICE_cuda, &opts)
+                     : fake_cuda_backend(&b->b, &opts));
     if (answers != BY_THE_CLOCK) answer_for(b);
     return DT_OK;
 }

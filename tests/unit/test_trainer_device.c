@@ -27,8 +27,9 @@ static const char yaml[] = "run: {name: device, seed: 3}\n" MEMORY_YAML
 
 // The linker puts this in the place of dt_backend_create (tests/CMakeLists.txt).
 static bool on_device;
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
-dt_status __wrap_dt_backend_create(dt_backend **out, const char *kind,
+dt_status __wrap_dt_backend_create(dt_backend **out, dt_device_kind kind,
+                                   const dt_backend_opts *opts);
+dt_status __wrap_dt_backend_create(dt_backend **out, dt_device_kind kind,
                                    const dt_backend_opts *opts) {
     return on_device ? lazy_backend_create(out, NULL) : dt_backend_create_cpu(out, opts);
 }
