@@ -21,10 +21,7 @@ static void (*const builders[])(dt_graph *g, const dt_model_args *a) = {
 static dt_status run_passes(dt_graph *g, dt_dtype low) {
     if (!g->training) DT_TRY(dt_pass_fold_bn(g));
     DT_TRY(dt_pass_fuse(g));
-    if (g->training) {
-        DT_TRY(dt_graph_differentiate(g));
-        DT_TRY(dt_pass_tile_slices(g));
-    }
+    if (g->training) DT_TRY(dt_graph_differentiate(g));
     DT_TRY(dt_pass_amp(g, low));
     if (g->training) DT_TRY(dt_pass_fuse_gelu(g));
     DT_TRY(dt_pass_fuse_norm_add(g));

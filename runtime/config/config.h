@@ -80,14 +80,11 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
 // ---- the whole ------------------------------------------------------------------------------------
 // YAML text of the resolved tree, keys in table order; heap, caller frees.
 char *dt_config_dump(const dt_config *c);
-// XXH3 of the keys that change numbers (flag N in config.def), and the first such key that differs
-// between two configs (NULL: none): `a` is what the run has, `b` what is asked; where b says `auto`, it
-// takes a's answer and does not differ. Key and values live as long as the configs.
-uint64_t dt_config_numeric_hash(const dt_config *c);
+// The first key that changes numbers (flag N in config.def) and differs between two configs, NULL if none does:
+// `a` is what the run has, `b` what is asked; where b says `auto`, it takes a's answer and does not differ. Key and
+// values live as long as the configs.
 const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
                                                const char **value_a, const char **value_b);
-// Resume: every `auto` of `c` whose key has a value in `stored` takes that value.
-void dt_config_take_auto(dt_config *c, const dt_config *stored);
 
 // The table, for `dtrain keys` and docs/config.md. `prefix` NULL = all.
 typedef struct dt_config_key {

@@ -136,6 +136,8 @@ int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM value
 // ---- the low level, for ops and passes -------------------------------------------------------------
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
                             const dt_shape *shape);
+// Makes v output i of the node; v DT_NONE: nothing.
+void dt_graph_set_out(dt_graph *g, dt_node *n, int i, dt_value v);
 // Appends a node with room for n_in inputs (copied) and n_out outputs (DT_NONE). Runs no inference.
 dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
                            int n_out, const dt_attrs *attrs);
@@ -157,6 +159,8 @@ void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order);
 // Readers of each value: live nodes' inputs plus graph outputs. reader[v] = the only reading node, or
 // DT_NONE when there is none, several, or v is a graph output. Heap array of n_values, caller frees.
 dt_node_id *dt_graph_sole_readers(const dt_graph *g);
+// The only reader of v if it is a live forward node of this op, else NULL. `readers`: dt_graph_sole_readers.
+dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op);
 dt_value dt_graph_find(const dt_graph *g, const char *name);        // by value name, or DT_NONE
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
 static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
@@ -166,22 +170,22 @@ static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
 // ---- ops as data -----------------------------------------------------------------------------------
 typedef enum dt_amp { DT_AMP_LOW, DT_AMP_LOW_OUT, DT_AMP_FOLLOW, DT_AMP_FULL } dt_amp;
 struct dt_grad_ctx;
-typedef struct dt_op_def {
-    const char *name;
-    int min_in, max_in, n_out;
-    dt_amp amp;
+typedef struct dt_op_rules {
     // Checks inputs, creates the outputs of node `id` (indices: the node array may move).
     // On error calls dt_graph_fail and returns its status.
     dt_status (*infer)(dt_graph *g, dt_node_id id);
     // Emits backward nodes (see autodiff.h). NULL: no gradient.
     dt_status (*grad)(struct dt_grad_ctx *ctx, dt_node_id id);
+} dt_op_rules;
+typedef struct dt_op_def { // a line of ops.def
+    const char *name;
+    int min_in, max_in, n_out;
+    dt_amp amp;
+    const dt_op_rules *rules;
 } dt_op_def;
-// Each graph/ops/<id>.c defines `const dt_op_def dt_op_def_<id>` through DT_OP_DEFINE; dt_op_get
-// merges it with ops.def.
 const dt_op_def *dt_op_get(dt_op op);
 const char *dt_op_name(dt_op op);
-#define DT_OP_DEFINE(id, infer_fn, grad_fn)                                                        \
-    dt_status (*const dt_op_infer_##id)(dt_graph *, dt_node_id) = infer_fn;                        \
-    dt_status (*const dt_op_grad_##id)(struct dt_grad_ctx *, dt_node_id) = grad_fn
+// Once in each graph/ops/<id>.c.
+#define DT_OP_DEFINE(id, infer_fn, grad_fn) const dt_op_rules dt_op_rules_##id = {infer_fn, grad_fn}
 
 #endif

@@ -98,7 +98,6 @@ static dt_status bench_graph(dt_graph **out, const dt_model_args *args, dt_dtype
     DT_TRY(dt_graph_check(g));
     DT_TRY(dt_pass_fuse(g));
     DT_TRY(dt_graph_differentiate(g));
-    DT_TRY(dt_pass_tile_slices(g));
     DT_TRY(dt_pass_amp(g, low));
     DT_TRY(dt_pass_fuse_gelu(g));
     DT_TRY(dt_pass_fuse_norm_add(g));
