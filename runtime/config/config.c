@@ -208,8 +208,7 @@ const char *dt_config_str(const dt_config *c, const char *key) {
 }
 
 bool dt_config_is_auto(const dt_config *c, const char *key) {
-    const dt_cnode *n = lookup(c, key);
-    return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
+    return config_is_auto(lookup(c, key));
 }
 
 // The word's place in the range of the key's row. Loading has checked the value, so it is there.

@@ -40,8 +40,6 @@ bool dt_config_is_auto(const dt_config *c, const char *key);
 const char *dt_config_str(const dt_config *c, const char *key); // text of a scalar
 // An ENUM's value as its enum of words.h: the place of the word in the key's range, from 0.
 int dt_config_enum(const dt_config *c, const char *key);
-// Place of `word` in words "a|b|c" (DT_WORDS of a list), from 0; -1: it is not there.
-int dt_word_index(const char *words, const char *word);
 // A LIST of words: whether `word` (a constant as above) is in it.
 bool dt_config_lists(const dt_config *c, const char *key, int word);
 int64_t dt_config_int(const dt_config *c, const char *key);
@@ -82,14 +80,11 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
 // ---- the whole ------------------------------------------------------------------------------------
 // YAML text of the resolved tree, keys in table order; heap, caller frees.
 char *dt_config_dump(const dt_config *c);
-// XXH3 of the keys that change numbers (flag N in config.def), and the first such key that differs
-// between two configs (NULL: none): `a` is what the run has, `b` what is asked; where b says `auto`, it
-// takes a's answer and does not differ. Key and values live as long as the configs.
-uint64_t dt_config_numeric_hash(const dt_config *c);
+// The first key that changes numbers (flag N in config.def) and differs between two configs, NULL if none does:
+// `a` is what the run has, `b` what is asked; where b says `auto`, it takes a's answer and does not differ. Key and
+// values live as long as the configs.
 const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
                                                const char **value_a, const char **value_b);
-// Resume: every `auto` of `c` whose key has a value in `stored` takes that value.
-void dt_config_take_auto(dt_config *c, const dt_config *stored);
 
 // The table, for `dtrain keys` and docs/reference/keys.md.
 typedef struct dt_config_key {

@@ -243,9 +243,7 @@ static dt_status check_normalize(dt_config *c, config_row row, const char *path,
 }
 
 dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_cnode *n) {
-    if (n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0 &&
-        config_range_has_word(row.key->range, "auto"))
-        return DT_OK;
+    if (config_is_auto(n) && config_range_has_word(row.key->range, "auto")) return DT_OK;
     switch (row.type) {
     case T_SIZE_HW:
         return check_size(c, row, path, n);

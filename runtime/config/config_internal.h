@@ -39,6 +39,7 @@ void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *i
 dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place,
                            const char *text, size_t n_bytes);
 bool config_is_null(const dt_cnode *n);
+bool config_is_auto(const dt_cnode *n); // NULL: false
 // Text of the user for a message: cut, control characters shown as ?. Lives in the arena.
 const char *config_shown(dt_arena *a, const char *text);
 

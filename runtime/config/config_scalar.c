@@ -1,7 +1,7 @@
 // config_scalar.c: the text of scalars into values, and values into one canonical text.
 //
 // Strict: the whole text must be the value; no hexadecimal, no NaN or infinity, no "yes". The canonical
-// text feeds the numeric hash, so 1.0e-3 and 0.001 are the same there, and so are 1m and 60s.
+// text is what two configs are compared by: 1.0e-3 equals 0.001, and 1m equals 60s.
 #include "config_internal.h"
 
 #include <errno.h>

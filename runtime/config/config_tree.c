@@ -41,6 +41,10 @@ bool config_is_null(const dt_cnode *n) {
             !strcmp(n->text, "Null") || !strcmp(n->text, "NULL"));
 }
 
+bool config_is_auto(const dt_cnode *n) {
+    return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
+}
+
 const char *config_shown(dt_arena *a, const char *text) {
     char *s = dt_arena_printf(a, "%.60s%s", text, strlen(text) > 60 ? "..." : "");
     for (char *p = s; *p; p++)

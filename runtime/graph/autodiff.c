@@ -37,13 +37,6 @@ dt_value dt_grad_of_param(dt_grad_ctx *ctx, dt_value param) {
     return grad;
 }
 
-static void set_producer(dt_graph *g, dt_node_id node, int i, dt_value v) {
-    if (v == DT_NONE) return;
-    g->nodes[node].out[i] = v;
-    g->values[v].producer = node;
-    g->values[v].out_index = i;
-}
-
 dt_node *dt_grad_add_node(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node fwd = g->nodes[id];
@@ -70,11 +63,11 @@ static dt_value add_temp_grad(dt_graph *g, dt_value of) {
 void dt_grad_bind(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_input) {
     dt_graph *g = ctx->g;
     if (g->values[fwd_input].kind == DT_V_PARAM) {
-        set_producer(g, bwd, i, dt_grad_of_param(ctx, fwd_input));
+        dt_graph_set_out(g, &g->nodes[bwd], i, dt_grad_of_param(ctx, fwd_input));
         return;
     }
     dt_value grad = add_temp_grad(g, fwd_input);
-    set_producer(g, bwd, i, grad);
+    dt_graph_set_out(g, &g->nodes[bwd], i, grad);
     dt_grad_give(ctx, fwd_input, grad);
 }
 
@@ -87,7 +80,7 @@ static void give_to_param(dt_grad_ctx *ctx, dt_value param, dt_value grad) {
     n->backward = true;
     n->n_fwd_in = 2;
     n->n_fwd_out = 1;
-    set_producer(g, g->n_nodes - 1, 1, dt_grad_of_param(ctx, param));
+    dt_graph_set_out(g, &g->nodes[g->n_nodes - 1], 1, dt_grad_of_param(ctx, param));
 }
 
 void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad) {

@@ -158,6 +158,13 @@ dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_val
     return n;
 }
 
+void dt_graph_set_out(dt_graph *g, dt_node *n, int i, dt_value v) {
+    if (v == DT_NONE) return;
+    n->out[i] = v;
+    g->values[v].producer = (dt_node_id)(n - g->nodes);
+    g->values[v].out_index = i;
+}
+
 dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
                         const dt_attrs *attrs) {
     if (g->status != DT_OK) return DT_NONE;
@@ -246,4 +253,10 @@ dt_node_id *dt_graph_sole_readers(const dt_graph *g) {
         if (reader[v] == SEVERAL) reader[v] = DT_NONE;
     }
     return reader;
+}
+
+dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
+    if (readers[v] == DT_NONE) return NULL;
+    dt_node *n = &g->nodes[readers[v]];
+    return !n->dead && !n->backward && n->op == op ? n : NULL;
 }

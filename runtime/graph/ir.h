@@ -136,6 +136,8 @@ int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM value
 // ---- the low level, for ops and passes -------------------------------------------------------------
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
                             const dt_shape *shape);
+// Makes v output i of the node; v DT_NONE: nothing.
+void dt_graph_set_out(dt_graph *g, dt_node *n, int i, dt_value v);
 // Appends a node with room for n_in inputs (copied) and n_out outputs (DT_NONE). Runs no inference.
 dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
                            int n_out, const dt_attrs *attrs);
@@ -157,6 +159,8 @@ void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order);
 // Readers of each value: live nodes' inputs plus graph outputs. reader[v] = the only reading node, or
 // DT_NONE when there is none, several, or v is a graph output. Heap array of n_values, caller frees.
 dt_node_id *dt_graph_sole_readers(const dt_graph *g);
+// The only reader of v if it is a live forward node of this op, else NULL. `readers`: dt_graph_sole_readers.
+dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op);
 dt_value dt_graph_find(const dt_graph *g, const char *name);        // by value name, or DT_NONE
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
 static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {

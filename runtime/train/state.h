@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "config/words.h"
 
 #include <stdint.h>
 
@@ -14,8 +15,8 @@ typedef struct dt_resolved {
     int lanes;        // micro-batches at once in a rank
     int leaf_threads; // threads of one micro-batch
     int workers;      // loader threads (changes no numbers)
-    char precision[8];
-    char device[16];
+    dt_precision precision;
+    dt_device_kind device;
 } dt_resolved;
 
 typedef struct dt_eval_point {

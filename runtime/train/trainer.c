@@ -279,11 +279,11 @@ static dt_status open_source(trainer *t) {
 static void describe_run(const trainer *t) {
     const dt_session *s = &t->s;
     if (!is_root(t)) return;
-    dt_info("%s: %d rank%s, %d lane%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
-            s->comm->world_size == 1 ? "" : "s", s->lanes->n_lanes,
-            s->lanes->n_lanes == 1 ? "" : "s", s->resolved.leaf_threads,
-            s->resolved.leaf_threads == 1 ? "" : "s", s->resolved.precision,
-            s->backend->describe(s->backend));
+    dt_info(
+        "%s: %d rank%s, %d lane%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
+        s->comm->world_size == 1 ? "" : "s", s->lanes->n_lanes, s->lanes->n_lanes == 1 ? "" : "s",
+        s->resolved.leaf_threads, s->resolved.leaf_threads == 1 ? "" : "s",
+        DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision), s->backend->describe(s->backend));
     dt_info("data: %s", s->data->describe(s->data));
     if (t->resumed)
         dt_info("resuming at step %lld of %lld", (long long)t->state.step,

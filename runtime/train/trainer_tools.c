@@ -97,7 +97,8 @@ static void print_report(const dt_session *s, FILE *out) {
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d lane%s of %d thread%s, %s, %s\n",
             s->global_batch, s->n_leaves, s->micro_batch, s->lanes->n_lanes,
             s->lanes->n_lanes == 1 ? "" : "s", s->resolved.leaf_threads,
-            s->resolved.leaf_threads == 1 ? "" : "s", s->resolved.precision,
+            s->resolved.leaf_threads == 1 ? "" : "s",
+            DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
             s->backend->describe(s->backend));
     fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_steps, train.n_reorders,
             train.n_inplace);

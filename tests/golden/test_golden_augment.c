@@ -164,7 +164,7 @@ static void mix_pixels(const uint8_t *x, const dt_mix_row *plan, float *y) {
     dt_params *p;
     dt_plan *steps;
     dt_exec *e;
-    golden_ok(dt_backend_create(&b, "cpu", &(dt_backend_opts){.threads = 1}));
+    golden_ok(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
     golden_ok(dt_params_create(&p, g, b, 0, 1));
     golden_ok(dt_plan_create(&steps, g, p, &(dt_plan_opts){.threads = 1, .n_lanes = 1}));
     golden_ok(dt_exec_create(&e, steps, 0));

@@ -9,25 +9,17 @@
 
 #include <stdlib.h>
 
-static dt_node *reader_of(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
-    if (readers[v] == DT_NONE) return NULL;
-    dt_node *n = &g->nodes[readers[v]];
-    return !n->dead && !n->backward && n->op == op ? n : NULL;
-}
-
 // The output value of `next` becomes that of `conv`; `next` is gone.
 static void take_output(dt_graph *g, dt_node *conv, dt_node *next) {
     dt_graph_swap_value_names(g, conv->out[0], next->out[0]);
     g->values[conv->out[0]].producer = DT_NONE;
-    conv->out[0] = next->out[0];
-    g->values[conv->out[0]].producer = (dt_node_id)(conv - g->nodes);
-    g->values[conv->out[0]].out_index = 0;
+    dt_graph_set_out(g, conv, 0, next->out[0]);
     next->dead = true;
 }
 
 static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
     if (conv->attrs.conv2d.act != DT_ACT_NONE) return;
-    dt_node *bn = reader_of(g, readers, conv->out[0], DT_OP_batch_norm);
+    dt_node *bn = dt_graph_reader(g, readers, conv->out[0], DT_OP_batch_norm);
     bool relu_in_bn = false;
     if (bn && !conv->attrs.conv2d.fold_bn && bn->in[0] == conv->out[0] && bn->n_in == 5 &&
         !bn->attrs.batch_norm.training && !bn->attrs.batch_norm.pool) {
@@ -40,7 +32,7 @@ static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
         relu_in_bn = bn->attrs.batch_norm.relu;
         take_output(g, conv, bn);
     }
-    dt_node *relu = relu_in_bn ? NULL : reader_of(g, readers, conv->out[0], DT_OP_relu);
+    dt_node *relu = relu_in_bn ? NULL : dt_graph_reader(g, readers, conv->out[0], DT_OP_relu);
     if (relu) take_output(g, conv, relu);
     if (relu || relu_in_bn) conv->attrs.conv2d.act = DT_ACT_RELU;
 }

@@ -23,12 +23,6 @@ static dt_node *linear_of(dt_graph *g, dt_value v, bool backward) {
     return !n->dead && n->op == DT_OP_linear && n->backward == backward ? n : NULL;
 }
 
-static void set_out(dt_graph *g, dt_node *n, int i, dt_value v) {
-    n->out[i] = v;
-    g->values[v].producer = (dt_node_id)(n - g->nodes);
-    g->values[v].out_index = i;
-}
-
 static void fuse_forward(dt_graph *g, dt_node *gelu) {
     const dt_value z = gelu->in[0], y = gelu->out[0];
     dt_node *linear = linear_of(g, z, false);
@@ -37,8 +31,8 @@ static void fuse_forward(dt_graph *g, dt_node *gelu) {
     linear->attrs.linear.act = DT_ACT_GELU_TANH;
     linear->n_out = 2;
     linear->out = dt_arena_alloc(&g->arena, 2 * sizeof *linear->out);
-    set_out(g, linear, 0, y);
-    set_out(g, linear, 1, z);
+    dt_graph_set_out(g, linear, 0, y);
+    dt_graph_set_out(g, linear, 1, z);
     gelu->dead = true;
 }
 
@@ -54,7 +48,7 @@ static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *gelu)
     in[linear->n_in++] = z;
     linear->in = in;
     linear->attrs.linear.dgelu = 1;
-    set_out(g, linear, 0, dz);
+    dt_graph_set_out(g, linear, 0, dz);
     g->values[dy].producer = DT_NONE;
     gelu->dead = true;
 }

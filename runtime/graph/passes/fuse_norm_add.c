@@ -46,12 +46,6 @@ static dt_value *longer(dt_graph *g, const dt_value *list, int kept, int n) {
     return to;
 }
 
-static void set_out(dt_graph *g, dt_node *n, int i, dt_value v) {
-    n->out[i] = v;
-    g->values[v].producer = (dt_node_id)(n - g->nodes);
-    g->values[v].out_index = i;
-}
-
 static void fuse_forward(dt_graph *g, dt_node *norm) {
     const dt_value s = norm->in[0];
     const dt_node_id at = g->values[s].producer;
@@ -66,7 +60,7 @@ static void fuse_forward(dt_graph *g, dt_node *norm) {
     norm->n_in = RESIDUAL + 1;
     norm->out = longer(g, norm->out, norm->n_out, SUM + 1);
     norm->n_out = SUM + 1;
-    set_out(g, norm, SUM, s);
+    dt_graph_set_out(g, norm, SUM, s);
     add->dead = true;
 }
 
@@ -79,7 +73,7 @@ static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *norm)
     if (other == d || g->values[other].producer > norm - g->nodes) return;
     norm->in = longer(g, norm->in, norm->n_in, norm->n_in + 1);
     norm->in[norm->n_in++] = other;
-    set_out(g, norm, 0, add->out[0]);
+    dt_graph_set_out(g, norm, 0, add->out[0]);
     g->values[d].producer = DT_NONE;
     add->dead = true;
 }

@@ -1,5 +1,5 @@
 // passes.h: rewrites of the graph. Each keeps names (randomness hangs on them) and is idempotent.
-// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> fuse_gelu -> fuse_norm_add -> dead_code
+// Training:  build -> fuse -> differentiate -> amp -> fuse_gelu -> fuse_norm_add -> dead_code
 //            [-> relu_bits]
 // Inference: build -> fold_bn -> fuse -> amp -> fuse_norm_add -> dead_code
 #ifndef DT_GRAPH_PASSES_H
@@ -12,8 +12,6 @@
 dt_status dt_pass_fuse(dt_graph *g);
 // Inference: conv2d + batch_norm -> conv2d with fold_bn; + relu -> attrs.act.
 dt_status dt_pass_fold_bn(dt_graph *g);
-// After differentiation: a sum of zero-filled slice gradients that tile a tensor -> one concat.
-dt_status dt_pass_tile_slices(dt_graph *g);
 // Activations and their gradients of LOW and FOLLOW ops to `low`; casts before FULL ops. low = DT_F32
 // does nothing. PARAM, BUFFER, GRAD, STAT stay f32; so do batch statistics and saved moments.
 dt_status dt_pass_amp(dt_graph *g, dt_dtype low);

@@ -37,9 +37,7 @@ dt_status dt_pass_relu_bits(dt_graph *g) {
         const dt_shape s = dt_shape2(dt_shape_elements(x) / x->d[1], (x->d[1] + 7) / 8);
         const dt_value bits = dt_graph_add_value(g, DT_V_TEMP, name, DT_U8, &s);
         if (bits == DT_NONE) break;
-        n->out[BITS] = bits;
-        g->values[bits].producer = id;
-        g->values[bits].out_index = BITS;
+        dt_graph_set_out(g, n, BITS, bits);
         bwd->in[bwd->n_fwd_in + Y] = DT_NONE;
         bwd->in[bwd->n_fwd_in + BITS] = bits;
     }
