@@ -12,7 +12,7 @@
 // generating gamma variables", 2000), compared by their logarithms so that a small `a` cannot
 // underflow, and rounded to 1/65536: pixels are integers, labels exact in f32, and both say the same.
 // Its bits are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt)
-// make it, logarithm and exponential included, and nothing contracts them (CMakeLists.txt).
+// make it, logarithm, exponential and cosine included, and nothing contracts them (CMakeLists.txt).
 //
 // Draws of a sample: 0 whether, 1 which of the two, 2 and 3 the rectangle's centre, 64.. the share.
 #include "mix.h"
@@ -124,16 +124,23 @@ static double fixed_exp(double x) {
     return ldexp(sum, (int)k); // exact
 }
 
-// Logarithm of a Gamma(a, 1) variate; elements e .. e + 4 MAX_TRIES. The normal variate in it is Marsaglia's
-// polar one, which needs no cosine.
+// cos(2 pi t), t in [0, 1]: its series, brought to the first quarter.
+static double fixed_cos(double t) {
+    double a = t > 0.5 ? 1 - t : t, sign = a > 0.25 ? -1 : 1;
+    if (a > 0.25) a = 0.5 - a;
+    const double x = a * 6.283185307179586, z = x * x;
+    double sum = 1;
+    for (int i = 22; i >= 2; i -= 2) sum = 1 - sum * z / (i * (i - 1));
+    return sign * sum;
+}
+
+// Logarithm of a Gamma(a, 1) variate; elements e .. e + 4 MAX_TRIES.
 static double log_gamma(const dt_rng *r, uint32_t e, double a) {
     double boost = a < 1 ? fixed_log(above_zero(r, e)) / a : 0, shape = a < 1 ? a + 1 : a;
     double d = shape - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (uint32_t i = 1; i < MAX_TRIES; i++) {
-        double p = 2 * above_zero(r, e + 4 * i) - 1, q = 2 * above_zero(r, e + 4 * i + 1) - 1;
-        double square = p * p + q * q;
-        if (square >= 1 || square <= 0) continue;
-        double x = p * sqrt(-2 * fixed_log(square) / square), v = 1 + c * x;
+        double u = above_zero(r, e + 4 * i), angle = above_zero(r, e + 4 * i + 1);
+        double x = sqrt(-2 * fixed_log(u)) * fixed_cos(angle), v = 1 + c * x;
         if (v <= 0) continue;
         v = v * v * v;
         double bound = 0.5 * x * x + d - d * v + d * fixed_log(v);
