@@ -1,4 +1,4 @@
-// kept_names.c: names that are not those of data.
+// kept_names.c: names that belong to other tools or the file system, not to data.
 #include "kept_names.h"
 
 #include <string.h>

@@ -7,8 +7,8 @@
 // Of a member or a key: "__x__/…" and "__x__.…", what WebDataset's tools keep for themselves.
 bool dt_name_is_private(const char *path);
 
-// "lost+found" at the root of a disk, which only root may enter: nobody's data, so that not being able to list it
-// is no error of a folder.
+// "lost+found" at the root of a disk, which only root may enter. It holds no data, so a folder is fine even if this
+// one cannot be listed.
 bool dt_name_is_lost_found(const char *name);
 
 #endif

@@ -1,11 +1,11 @@
-// cache_data.c: what of a data set is kept in its cache, and under which name.
+// cache_data.c: what a dataset keeps in its cache, and the cache's key.
 //
-// An entry is a record's value of one field: the member's bytes as they are stored, or, where that is
-// asked for and a field is decoded to one size whatever the epoch, its pixels before augmentation. A
-// field that is cut out of its image at random before it has its size keeps the encoded bytes.
+// An entry is a record's value of one field: the member's bytes as they are stored, or its pixels before
+// augmentation (data.cache_form: decoded), if those are the same in every epoch. A field that begins with a
+// random crop has no such pixels and keeps the encoded bytes.
 //
-// The cache opens with the first loader, not with the data set: `dtrain check` makes none. Without room
-// for it a run goes on, and says so.
+// The first loader opens the cache, not the dataset: `dtrain check` makes none. If there is no room for it,
+// the run goes on without and says so.
 #include "data/source/unpack.h"
 #include "data_parts.h"
 
@@ -21,7 +21,7 @@ static bool is_member(const dt_field *f) {
     return f->is_ext != NULL;
 }
 
-// Its pixels are the same in each epoch until augmentation begins.
+// Whether the pixels before augmentation are the same in every epoch.
 static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
     return f->kind == DT_FIELD_IMAGE && info->dtype == DT_U8 &&
            !(f->augment && dt_augment_crops(f->augment));
@@ -86,8 +86,8 @@ static bool all_have_hashes(const dt_catalog *c) {
     return true;
 }
 
-// Of all that decides what the entries hold. A disk's outlives the run, so another seed or split finds
-// it; where no hashes say what is in the files, their sizes and times do.
+// A hash of all that decides what the entries hold. A cache on a disk outlives the run, so seed and split are no
+// part of its key. Where the catalog has no hashes of the members, sizes and times of the files stand for them.
 static uint64_t cache_key(const dt_data *d) {
     const dt_catalog *c = d->set->catalog;
     uint64_t h = dt_catalog_hash(c);

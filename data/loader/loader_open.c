@@ -1,8 +1,8 @@
 // loader_open.c: a loader from a request: order, ring, threads.
 //
-// The ring's slots are made one by one, so that tune() can add some later without holding memory that
-// is not used. Two batches for each lane that may compute at once, and two more, is what a trainer that
-// is fed evenly needs; more helps only where batches take unequal time, and is tried while running.
+// The ring's slots are allocated one by one, so that tune() can add some later. A trainer that is fed evenly needs
+// two batches for each worker thread that computes, and two more. More slots help only where batches take unequal
+// time; the tuner tries that while training runs.
 #include "loader_internal.h"
 
 #include "base/arena.h"
@@ -29,7 +29,7 @@ static size_t padded(size_t n) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-// Beside what samples give: of classes their shares, of numbers the mixed ones, of images the plan.
+// Bytes beside the samples' own: for classes their shares, for numbers the mixed ones, for images the plan.
 static size_t mix_bytes(const loader *l, int field) {
     const dt_field_info *f = &l->d->fields.info[field];
     size_t n = (size_t)l->r.micro_batch;
@@ -39,7 +39,7 @@ static size_t mix_bytes(const loader *l, int field) {
         n * (f->soft ? (size_t)f->n_classes * sizeof(float) : l->d->fields.f[field].sample_bytes));
 }
 
-// What a device plays.
+// Bytes of the steps that a device plays.
 static size_t steps_bytes(const loader *l, int field) {
     size_t n = (size_t)l->r.micro_batch * (size_t)l->d->fields.info[field].n_steps;
     return l->r.augment ? padded(n * sizeof(dt_pixel_step)) : 0;
@@ -96,7 +96,7 @@ dt_status loader_make_ring(loader *l, int n) {
     return DT_OK;
 }
 
-// Nobody looks at a slot's memory before it is counted, and only one worker adds slots at a time.
+// Nobody looks at a slot before it is counted, and only one worker adds slots at a time.
 void loader_grow_ring(loader *l) {
     slot *s = &l->slots[l->n_made];
     dt_status st = DT_OK;

@@ -1,8 +1,8 @@
 // loader_stats.c: what a loader counts, and how it is changed while it runs.
 //
-// Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read
-// without a lock, so looking costs the pipeline nothing. A reading is not of one instant; differences
-// of two readings a second apart are what is meant to be used.
+// Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read without a
+// lock, so reading them costs the pipeline nothing. The numbers are not all of one instant: use the difference
+// of two readings a second apart.
 #include "loader_internal.h"
 
 #include "base/clock.h"
@@ -120,7 +120,7 @@ void loader_set_workers(loader *l, int n) {
     l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
 }
 
-// Slots that have no memory yet are made by a worker: pinning takes long, and this is the training thread.
+// A worker allocates new slots: pinning memory is slow, and this is the training thread.
 static void set_slots(loader *l, int n) {
     l->n_wanted = n;
     l->n_slots = n < l->n_made ? n : l->n_made;

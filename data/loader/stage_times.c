@@ -1,7 +1,7 @@
 // stage_times.c: one thread, no ring, no queues: what a sample costs by itself.
 //
-// Three passes over the same samples in training order, each doing one stage more, so that differences are
-// the stages. The first pass also brings the bytes into the page cache: it is run twice and counted once.
+// Three passes over the same samples in training order, each with one stage more, so that their differences
+// are the stages. A pass before them, which is not counted, brings the bytes into the page cache.
 #include "stage_times.h"
 #include "data_parts.h"
 
