@@ -228,9 +228,9 @@ void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_byt
     if (st != DT_OK) set_full(c, st);
 }
 
-void dt_cache_get_usage(const dt_cache *c, dt_cache_usage *out) {
+void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out) {
     static const char *const KINDS[] = {"none", "ram", "shared", "disk"};
-    *out = (dt_cache_usage){.kind = KINDS[c->o.kind],
+    *out = (dt_cache_stats){.kind = KINDS[c->o.kind],
                             .n_entries = c->counts->n_entries,
                             .n_bytes = c->counts->n_bytes,
                             .cap_bytes = c->cap_bytes,

@@ -116,35 +116,30 @@ size_t dt_data_pixel_bytes(const dt_data *d, int field) {
     return (size_t)dt_shape_elements(&d->fields.info[field].sample_shape);
 }
 
-static uint64_t total_bytes(const dt_data *d) {
+// Of all records that have the field.
+static uint64_t field_bytes(const dt_data *d, int field, bool pixels) {
     const dt_catalog *c = d->set->catalog;
     uint64_t sum = 0;
-    for (int i = 0; i < d->fields.n; i++)
-        for (uint32_t r = 0; r < c->n_records && d->cache.slot[i] >= 0; r++) {
-            int64_t m = dt_field_member(&d->fields.f[i], c, r);
-            if (m >= 0) sum += d->cache.pixels[i] ? dt_data_pixel_bytes(d, i) : c->members[m].size;
-        }
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        int64_t m = dt_field_member(&d->fields.f[field], c, r);
+        if (m >= 0) sum += pixels ? dt_data_pixel_bytes(d, field) : c->members[m].size;
+    }
     return sum;
 }
 
 uint64_t dt_data_decoded_bytes(const dt_data *d) {
-    const dt_catalog *c = d->set->catalog;
-    uint64_t sum = 0, n_pixels = 0;
+    uint64_t sum = 0;
+    bool any = false;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         bool pixels = has_fixed_pixels(f, &d->fields.info[i]);
-        if (!is_member(f)) continue;
         if (d->cache.pixels[i] || f->kind == DT_FIELD_AUDIO ||
             (f->kind == DT_FIELD_IMAGE && !pixels))
             return 0;
-        for (uint32_t r = 0; r < c->n_records; r++) {
-            int64_t m = dt_field_member(f, c, r);
-            if (m < 0) continue;
-            sum += pixels ? dt_data_pixel_bytes(d, i) : c->members[m].size;
-            n_pixels += pixels;
-        }
+        sum += field_bytes(d, i, pixels);
+        any = any || pixels;
     }
-    return n_pixels ? sum : 0;
+    return any ? sum : 0;
 }
 
 void dt_data_cache_open(dt_data *d) {
@@ -154,16 +149,17 @@ void dt_data_cache_open(dt_data *d) {
     dt_cache_opts o = {.kind = k->kind,
                        .key = cache_key(d),
                        .n_entries = d->set->catalog->n_records * (uint32_t)k->n_slots,
-                       .total_bytes = total_bytes(d),
                        .cap_bytes = k->cap_bytes,
                        .n_processes = k->n_processes,
                        .dir = k->dir};
+    for (int i = 0; i < d->fields.n; i++)
+        if (k->slot[i] >= 0) o.total_bytes += field_bytes(d, i, k->pixels[i]);
     if (dt_cache_open(&k->cache, &o) != DT_OK) {
         dt_warn("%s: going on without data.cache", dt_error_message());
         return;
     }
-    dt_cache_usage u;
-    dt_cache_get_usage(k->cache, &u);
+    dt_cache_stats u;
+    dt_cache_get_stats(k->cache, &u);
     dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", u.kind,
             (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
             (double)o.total_bytes / 1048576.0,

@@ -49,18 +49,6 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
 }
 
-static void add_cache(const loader *l, dt_source_stats *out) {
-    out->cache.kind = "none";
-    if (!l->d->cache.cache) return;
-    dt_cache_usage u;
-    dt_cache_get_usage(l->d->cache.cache, &u);
-    out->cache.kind = u.kind;
-    out->cache.n_entries = u.n_entries;
-    out->cache.n_bytes = u.n_bytes;
-    out->cache.cap_bytes = u.cap_bytes;
-    out->cache.full = u.full;
-}
-
 void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     static const char *const NAMES[DT_N_STAGES] = {"read", "decode", "augment"};
     const loader *l = base->self;
@@ -74,6 +62,8 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .ring_slots = l->n_wanted,
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)l->n_made};
+    out->cache.kind = "none";
+    if (l->d->cache.cache) dt_cache_get_stats(l->d->cache.cache, &out->cache);
     for (int i = 0, n = l->n_started; i < n; i++) add_worker(&l->workers[i], out);
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);
@@ -92,7 +82,6 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     out->batches =
         (dt_queue_stats){"batches", n_ready, out->ring_slots,
                          seconds(dt_counter_get(&l->ready_ns)) + (since > 0 ? n_ready * since : 0)};
-    add_cache(l, out);
 }
 
 // ---- while it runs ---------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ static void what_is_stored_comes_back(void **state) {
             assert_int_equal(get(c, e, buf), e % 2 == 0);
             if (e % 2 == 0) assert_true(is_entry(e, buf));
         }
-        dt_cache_usage u;
-        dt_cache_get_usage(c, &u);
+        dt_cache_stats u;
+        dt_cache_get_stats(c, &u);
         assert_int_equal(u.n_entries, N / 2);
         assert_false(u.full);
         dt_cache_close(c);
@@ -111,8 +111,8 @@ static void the_limit_holds(void **state) {
                 n++;
                 n_bytes += entry_size(e);
             }
-        dt_cache_usage u;
-        dt_cache_get_usage(c, &u);
+        dt_cache_stats u;
+        dt_cache_get_stats(c, &u);
         assert_true(u.full);
         assert_int_equal(u.n_entries, n);
         assert_true(n_bytes <= cap);
@@ -190,8 +190,8 @@ static void be_one_of_four(dt_cache_opts o, int index) {
         if (tries > 20000) _exit(11);
         usleep(1000);
     }
-    dt_cache_usage u;
-    dt_cache_get_usage(c, &u);
+    dt_cache_stats u;
+    dt_cache_get_stats(c, &u);
     if (o.kind == DT_CACHE_SHARED && u.n_entries != N) _exit(12); // one copy of each
     dt_cache_close(c);
     _exit(0);
@@ -320,8 +320,8 @@ static void a_full_file_system_is_no_crash(void **state) {
         assert_int_equal(dt_failpoint_set(k == 1 ? "io:1:enospc" : "io:40:enospc"), DT_OK);
         for (uint32_t e = 0; e < N; e++) store(c, e);
         assert_int_equal(dt_failpoint_set(NULL), DT_OK);
-        dt_cache_usage u;
-        dt_cache_get_usage(c, &u);
+        dt_cache_stats u;
+        dt_cache_get_stats(c, &u);
         assert_true(u.full);
         for (uint32_t e = 0; e < N; e++)
             if (get(c, e, buf)) assert_true(is_entry(e, buf));
@@ -351,8 +351,8 @@ static void a_disk_keeps_it_for_later_runs(void **state) {
     for (uint32_t e = 0; e < N; e++) store(c, e);
     dt_cache_close(c);
     c = open_cache(&o);
-    dt_cache_usage u;
-    dt_cache_get_usage(c, &u);
+    dt_cache_stats u;
+    dt_cache_get_stats(c, &u);
     assert_int_equal(u.n_entries, N);
     for (uint32_t e = 0; e < N; e++) assert_true(get(c, e, buf) && is_entry(e, buf));
     dt_cache_close(c);
