@@ -85,7 +85,7 @@ struct dt_cache {
     uint64_t cap_bytes, chunk_bytes, data_at;
     counts own, *counts; // of this process, or the map's
     _Atomic bool full;
-    pthread_mutex_t lock; // of the chunk
+    pthread_mutex_t lock; // of taking
     uint64_t at, end;
 };
 
@@ -150,12 +150,16 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
 }
 
 static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
-    if (n > c->chunk_bytes / OWN_CHUNK) return take_chunk(c, up(n, PAGE), at);
-    pthread_mutex_lock(&c->lock);
-    bool ok = c->at + n <= c->end;
-    if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
-    *at = c->at;
-    if (ok) c->at += n;
+    bool own = n > c->chunk_bytes / OWN_CHUNK, ok;
+    pthread_mutex_lock(&c->lock); // the file's lock excludes other processes only
+    if (own) {
+        ok = take_chunk(c, up(n, PAGE), at);
+    } else {
+        ok = c->at + n <= c->end;
+        if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
+        *at = c->at;
+        if (ok) c->at += n;
+    }
     pthread_mutex_unlock(&c->lock);
     return ok;
 }
