@@ -165,7 +165,7 @@ static void what_expressions_mean(void **state) {
         {"q = null",
          "expression, character 5 ('null'): nothing equals null; write `is null` or `is not "
          "null`"},
-        {"(q > 1", "expression, character 7 (its end): expected ), and or or"},
+        {"(q > 1", "expression, character 7 (its end): expected `)`, `and` or `or`"},
         {"q > 1)", "expression, character 6 (')'): expected `and`, `or` or the end"},
         {"q in ()", "expression, character 7 (')'): expected a value"},
         {"q in (1, )", "expression, character 10 (')'): expected a value"},
