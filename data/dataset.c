@@ -90,10 +90,9 @@ static dt_status apply_where(dt_data *d, const dt_config *c) {
 }
 
 // A class field stands for its column.
-static int column_of(const dt_data *d, const dt_cnode *node) {
-    if (!node || dt_cnode_kind(node) != DT_C_SCALAR) return -1;
-    int column = dt_catalog_find_column(d->set->catalog, dt_cnode_str(node));
-    int field = dt_fields_find(&d->fields, dt_cnode_str(node));
+static int column_of(const dt_data *d, const char *name) {
+    int column = dt_catalog_find_column(d->set->catalog, name);
+    int field = dt_fields_find(&d->fields, name);
     return column < 0 && field >= 0 ? d->fields.f[field].column : column;
 }
 
@@ -103,22 +102,22 @@ static void list_name(char *names, size_t cap, const char *name) {
 }
 
 // `numbers`: number columns would do as well.
-static dt_status no_column(const dt_data *d, const dt_cnode *node, const char *what, bool numbers) {
-    const dt_catalog *c = d->set->catalog;
+static dt_status no_column(const dt_data *d, const dt_config *c, const char *key, bool numbers) {
+    const dt_catalog *cat = d->set->catalog;
     char names[512] = "";
-    for (uint32_t i = 0; numbers && i < c->n_reals; i++)
-        list_name(names, sizeof names, dt_catalog_str(c, c->reals[i].name));
-    for (uint32_t i = 0; i < c->n_columns; i++)
-        list_name(names, sizeof names, dt_catalog_str(c, c->columns[i].name));
-    bool scalar = node && dt_cnode_kind(node) == DT_C_SCALAR;
-    return dt_fail(DT_E_USAGE, "%s: %s: the data set has no %scolumn '%s'; it has: %s",
-                   node ? dt_cnode_where(node) : "config", what, numbers ? "" : "metadata ",
-                   scalar ? dt_cnode_str(node) : "", names[0] ? names : "none");
+    for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
+        list_name(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
+    for (uint32_t i = 0; i < cat->n_columns; i++)
+        list_name(names, sizeof names, dt_catalog_str(cat, cat->columns[i].name));
+    return dt_config_fail(c, key, "%s: the data set has no %scolumn '%s'; it has: %s", key,
+                          numbers ? "" : "metadata ",
+                          dt_config_has(c, key) ? dt_config_str(c, key) : "",
+                          names[0] ? names : "none");
 }
 
-static dt_status find_column(const dt_data *d, const dt_cnode *node, const char *what, int *out) {
-    *out = column_of(d, node);
-    return *out >= 0 ? DT_OK : no_column(d, node, what, false);
+static dt_status find_column(const dt_data *d, const dt_config *c, const char *key, int *out) {
+    *out = dt_config_has(c, key) ? column_of(d, dt_config_str(c, key)) : -1;
+    return *out >= 0 ? DT_OK : no_column(d, c, key, false);
 }
 
 // ---- view ----------------------------------------------------------------------------------------
@@ -133,11 +132,11 @@ static bool *records_with(const dt_data *d, int part) {
     return has;
 }
 
-static dt_status make_pairs(dt_data *d, const dt_cnode *pairs) {
-    const dt_cnode *names = dt_cnode_kind(pairs) == DT_C_MAP ? dt_cnode_get(pairs, "fields") : NULL;
+static dt_status make_pairs(dt_data *d, const dt_config *c) {
+    const dt_cnode *names = dt_config_node(c, "data.view.pairs.fields");
     if (!names || dt_cnode_kind(names) != DT_C_LIST || dt_cnode_size(names) != 2)
-        return dt_fail(DT_E_USAGE, "%s: data.view.pairs: expected {fields: [a, b], within: column}",
-                       dt_cnode_where(pairs));
+        return dt_config_fail(c, "data.view.pairs.fields",
+                              "data.view.pairs: expected {fields: [a, b], within: column}");
     int field[2], column;
     for (int k = 0; k < 2; k++) {
         const dt_cnode *name = dt_cnode_item(names, (size_t)k);
@@ -146,7 +145,7 @@ static dt_status make_pairs(dt_data *d, const dt_cnode *pairs) {
             return dt_fail(DT_E_USAGE, "%s: data.view.pairs: '%s' is not one of data.fields",
                            dt_cnode_where(name), dt_cnode_str(name));
     }
-    DT_TRY(find_column(d, dt_cnode_get(pairs, "within"), "data.view.pairs.within", &column));
+    DT_TRY(find_column(d, c, "data.view.pairs.within", &column));
     d->fields.f[field[1]].part = 1;
     bool *a = records_with(d, 0), *b = records_with(d, 1);
     dt_status st = dt_view_make_pairs(&d->view, d->set->catalog, a, b, column);
@@ -156,16 +155,10 @@ static dt_status make_pairs(dt_data *d, const dt_cnode *pairs) {
 }
 
 static dt_status make_view(dt_data *d, const dt_config *c) {
-    const dt_cnode *view = dt_config_node(c, "data.view");
-    const dt_cnode *pairs =
-        view && dt_cnode_kind(view) == DT_C_MAP ? dt_cnode_get(view, "pairs") : NULL;
-    if (view && !pairs)
-        return dt_fail(DT_E_USAGE,
-                       "%s: data.view: expected {pairs: {fields: [a, b], within: column}}",
-                       dt_cnode_where(view));
-    if (pairs)
-        DT_TRY(make_pairs(d, pairs));
-    else {
+    bool pairs = dt_config_node(c, "data.view.pairs") != NULL;
+    if (pairs) {
+        DT_TRY(make_pairs(d, c));
+    } else {
         bool *keep = records_with(d, 0);
         dt_status st = dt_view_make_records(&d->view, d->set->catalog, keep);
         free(keep);
@@ -177,57 +170,29 @@ static dt_status make_view(dt_data *d, const dt_config *c) {
 }
 
 // ---- split ---------------------------------------------------------------------------------------
-static dt_status read_number(const dt_cnode *map, const char *key, double low, double high,
-                             double *out) {
-    const dt_cnode *v = dt_cnode_get(map, key);
-    if (!v) return DT_OK;
-    if (dt_cnode_kind(v) == DT_C_SCALAR && dt_cnode_real(v, out) && *out >= low && *out <= high)
-        return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s: data.split.%s: expected a number in %g..%g", dt_cnode_where(v),
-                   key, low, high);
+static double share(const dt_config *c, const char *key) {
+    return dt_config_has(c, key) ? dt_config_real(c, key) : 0;
 }
 
-static dt_status check_split_keys(const dt_cnode *split) {
-    static const char *const KEYS[] = {"unit", "stratify", "val", "test", "folds", "fold"};
-    for (size_t i = 0; i < dt_cnode_size(split); i++) {
-        size_t k = 0;
-        while (k < sizeof KEYS / sizeof *KEYS && strcmp(KEYS[k], dt_cnode_key(split, i)) != 0) k++;
-        if (k == sizeof KEYS / sizeof *KEYS)
-            return dt_fail(
-                DT_E_USAGE,
-                "%s: data.split: unknown key '%s'; expected unit, stratify, val, test, folds, "
-                "fold",
-                dt_cnode_where(dt_cnode_item(split, i)), dt_cnode_key(split, i));
-    }
-    return DT_OK;
-}
-
-static dt_status read_split(dt_data *d, const dt_cnode *split, dt_split_spec *s) {
-    double folds = 0, fold = 0;
-    if (dt_cnode_kind(split) != DT_C_MAP)
-        return dt_fail(DT_E_USAGE, "%s: data.split: expected {unit: record, val: 0.1, test: 0.2}",
-                       dt_cnode_where(split));
-    DT_TRY(check_split_keys(split));
-    DT_TRY(read_number(split, "val", 0, 1, &s->val));
-    DT_TRY(read_number(split, "test", 0, 1, &s->test));
-    DT_TRY(read_number(split, "folds", 2, 1000, &folds));
-    DT_TRY(read_number(split, "fold", 0, folds > 0 ? folds - 1 : 0, &fold));
-    s->folds = (int)folds;
-    s->fold = (int)fold;
+static dt_status read_split(dt_data *d, const dt_config *c, dt_split_spec *s) {
+    s->val = share(c, "data.split.val");
+    s->test = share(c, "data.split.test");
+    if (dt_config_has(c, "data.split.folds")) s->folds = (int)dt_config_int(c, "data.split.folds");
+    if (dt_config_has(c, "data.split.fold")) s->fold = (int)dt_config_int(c, "data.split.fold");
+    if (s->fold > 0 && s->fold >= s->folds)
+        return dt_config_fail(c, "data.split.fold", "data.split.fold: %d of %d folds, from 0 on",
+                              s->fold, s->folds);
     if (s->val + s->test >= 1)
-        return dt_fail(DT_E_USAGE, "%s: data.split: val + test leave nothing to train on",
-                       dt_cnode_where(split));
-    const dt_cnode *unit = dt_cnode_get(split, "unit"), *stratify = dt_cnode_get(split, "stratify");
-    const char *name = unit && dt_cnode_kind(unit) == DT_C_SCALAR ? dt_cnode_str(unit) : "record";
-    if (strcmp(name, "sample") == 0)
-        s->unit = DT_BY_SAMPLE;
-    else if (strcmp(name, "record") == 0)
-        s->unit = DT_BY_RECORD;
-    else {
-        s->unit = DT_BY_COLUMN;
-        DT_TRY(find_column(d, unit, "data.split.unit", &s->unit_column));
-    }
-    return stratify ? find_column(d, stratify, "data.split.stratify", &s->stratify) : DT_OK;
+        return dt_config_fail(c, "data.split", "data.split: val + test leave nothing to train on");
+    const char *unit =
+        dt_config_has(c, "data.split.unit") ? dt_config_str(c, "data.split.unit") : "record";
+    s->unit = strcmp(unit, "sample") == 0   ? DT_BY_SAMPLE
+              : strcmp(unit, "record") == 0 ? DT_BY_RECORD
+                                            : DT_BY_COLUMN;
+    if (s->unit == DT_BY_COLUMN) DT_TRY(find_column(d, c, "data.split.unit", &s->unit_column));
+    return dt_config_has(c, "data.split.stratify")
+               ? find_column(d, c, "data.split.stratify", &s->stratify)
+               : DT_OK;
 }
 
 // A part that was asked for and has nothing in it would be an evaluation of nothing.
@@ -249,12 +214,10 @@ static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_spli
 
 static dt_status make_splits(dt_data *d, const dt_config *c) {
     dt_split_spec s = {.unit = DT_BY_RECORD, .stratify = -1, .seed = d->seed};
-    const dt_cnode *split = dt_config_node(c, "data.split");
-    if (split) DT_TRY(read_split(d, split, &s));
+    DT_TRY(read_split(d, c, &s));
     DT_TRY(dt_splits_make(&d->splits, d->set->catalog, &d->view, &s));
     if (d->splits.n[DT_SPLIT_TRAIN] == 0)
-        return dt_config_fail(c, split ? "data.split" : "data",
-                              "the split leaves no sample to train on");
+        return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
     return check_parts(d, c, &s);
 }
 
@@ -262,12 +225,11 @@ static dt_status make_splits(dt_data *d, const dt_config *c) {
 static dt_status make_order(dt_data *d, const dt_config *c) {
     const dt_catalog *catalog = d->set->catalog;
     dt_weight_spec s = {.balance = -1, .column = -1, .real = -1};
-    const dt_cnode *balance = dt_config_node(c, "data.balance");
-    const dt_cnode *weight = dt_config_node(c, "data.weight");
-    if (balance) DT_TRY(find_column(d, balance, "data.balance", &s.balance));
-    if (weight) s.real = dt_catalog_find_real(catalog, dt_cnode_str(weight));
-    if (weight && s.real < 0) s.column = column_of(d, weight);
-    if (weight && s.real < 0 && s.column < 0) return no_column(d, weight, "data.weight", true);
+    bool balance = dt_config_has(c, "data.balance"), weight = dt_config_has(c, "data.weight");
+    if (balance) DT_TRY(find_column(d, c, "data.balance", &s.balance));
+    if (weight) s.real = dt_catalog_find_real(catalog, dt_config_str(c, "data.weight"));
+    if (weight && s.real < 0) s.column = column_of(d, dt_config_str(c, "data.weight"));
+    if (weight && s.real < 0 && s.column < 0) return no_column(d, c, "data.weight", true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
     if (d->set->is_weighted) {
@@ -334,13 +296,10 @@ static uint64_t fingerprint(const dt_data *d) {
 }
 
 static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
-    const char *shuffle = dt_config_str(c, "data.shuffle");
-    d->sampler.shuffle = strcmp(shuffle, "none") == 0    ? DT_SHUFFLE_NONE
-                         : strcmp(shuffle, "block") == 0 ? DT_SHUFFLE_BLOCK
-                                                         : DT_SHUFFLE_GLOBAL;
+    d->sampler.shuffle = dt_config_enum(c, "data.shuffle");
     d->seed = (uint64_t)dt_config_int(c, "run.seed");
-    d->skip = strcmp(dt_config_str(c, "data.on_error"), "fail") != 0;
-    d->skips.quarantine = strcmp(dt_config_str(c, "data.on_error"), "quarantine") == 0;
+    d->skip = dt_config_enum(c, "data.on_error") != DT_ON_ERROR_fail;
+    d->skips.quarantine = dt_config_enum(c, "data.on_error") == DT_ON_ERROR_quarantine;
     d->verify = dt_config_bool(c, "data.verify");
     d->n_workers =
         dt_config_is_auto(c, "data.workers") ? rank_workers : (int)dt_config_int(c, "data.workers");
@@ -386,7 +345,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     out->free_bytes = memory.available_bytes;
     out->decoded_bytes = dt_data_decoded_bytes(d);
     for (int i = 0; i < d->fields.n && out->decoded_bytes > 0; i++)
-        if (d->fields.f[i].kind == DT_FIELD_IMAGE)
+        if (d->fields.f[i].kind == DT_FIELD_image)
             out->decoded_sample_bytes += dt_data_pixel_bytes(d, i);
     out->n_processes = d->cache.n_processes;
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
@@ -435,7 +394,7 @@ enum { MOST_DEVICE_BYTES = 1 << 20 };
 
 static void leave_steps(dt_data *d, const dt_config *c) {
     if (!d->backend || !d->backend->device) return;
-    if (strcmp(dt_config_str(c, "data.augment_on"), "host") == 0) return;
+    if (dt_config_enum(c, "data.augment_on") == DT_AUGMENT_ON_host) return;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         if (f->augment && !f->array.f32 && f->sample_bytes <= MOST_DEVICE_BYTES)

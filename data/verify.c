@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +29,15 @@ typedef struct checker {
     const dt_verify_opts *o;
     dt_verify_result *result;
     const dt_shard_hash *hashes; // by shard
-    uint64_t next;               // record
-    uint32_t next_shard;
-    uint64_t n_done; // bytes
+    _Atomic uint64_t next;       // record
+    _Atomic uint32_t next_shard;
+    _Atomic uint64_t n_done; // bytes
     uint64_t n_total;
     double begin_s, shown_s;
     bool terminal;
-    int failed;           // the dt_status that ends it all
-    char *why;            // of that, heap
-    pthread_mutex_t lock; // result, and the writing of the last two
+    _Atomic dt_status failed; // what ends it all
+    char *why;                // of that, heap
+    pthread_mutex_t lock;     // result, and the writing of the last two
 } checker;
 
 typedef struct worker {
@@ -110,7 +111,7 @@ static void add_bad_shard(checker *c, uint32_t shard) {
 }
 
 static bool is_ended(const checker *c) {
-    return __atomic_load_n(&c->failed, __ATOMIC_RELAXED) != DT_OK;
+    return c->failed != DT_OK;
 }
 
 // Whether `st` is of the data; of others the first stays.
@@ -119,7 +120,7 @@ static bool is_of_data(checker *c, dt_status st) {
     pthread_mutex_lock(&c->lock);
     if (!c->why) {
         c->why = dt_xstrdup(dt_error_message());
-        __atomic_store_n(&c->failed, (int)st, __ATOMIC_RELAXED);
+        c->failed = st;
     }
     pthread_mutex_unlock(&c->lock);
     return false;
@@ -152,8 +153,7 @@ static void show(checker *c, bool last) {
     if (!c->o->progress || (!last && now - c->shown_s < (c->terminal ? 0.1 : 10))) return;
     if (last && !c->terminal) return;
     c->shown_s = now;
-    uint64_t done = __atomic_load_n(&c->n_done, __ATOMIC_RELAXED);
-    uint64_t n = __atomic_load_n(&c->next, __ATOMIC_RELAXED), all = c->set->catalog->n_records;
+    uint64_t done = c->n_done, n = c->next, all = c->set->catalog->n_records;
     double s = now - c->begin_s > 1e-6 ? now - c->begin_s : 1e-6;
     double left = done ? s / (double)done * (double)(c->n_total - done) : 0;
     char line[128];
@@ -175,21 +175,21 @@ static void check_run(checker *c, worker *w, uint32_t first) {
             n_bytes += cat->members[rec->first_member + i].size;
         }
     }
-    __atomic_fetch_add(&c->n_done, n_bytes, __ATOMIC_RELAXED);
+    c->n_done += n_bytes;
 }
 
 // After the records, when the shard's pages are likely still in memory.
 static void check_shards(checker *c, worker *w, int index) {
     const dt_catalog *cat = c->set->catalog;
     for (;;) {
-        uint32_t s = __atomic_fetch_add(&c->next_shard, 1, __ATOMIC_RELAXED);
+        uint32_t s = c->next_shard++;
         if (s >= cat->n_shards || is_ended(c)) return;
         if (!c->hashes[s].hex) continue;
         dt_status st = dt_shard_hash_check(c->set, s, &c->hashes[s], &w->bytes);
         if (st == DT_E_STORAGE) dt_fail_context(st, "%s", cat->shards[s].path);
         if (st != DT_OK && is_of_data(c, st)) add_bad_shard(c, s);
         w->counts.n_shards++;
-        __atomic_fetch_add(&c->n_done, cat->shards[s].n_bytes, __ATOMIC_RELAXED);
+        c->n_done += cat->shards[s].n_bytes;
         if (index == 0) show(c, false);
     }
 }
@@ -200,7 +200,7 @@ static void work(void *arg, int index) {
                 .audio = dt_audio_file_create(),
                 .samples = dt_xcalloc(AUDIO_BLOCK, sizeof(float))};
     for (;;) {
-        uint64_t first = __atomic_fetch_add(&c->next, RUN, __ATOMIC_RELAXED);
+        uint64_t first = atomic_fetch_add(&c->next, RUN);
         if (first >= c->set->catalog->n_records || is_ended(c)) break;
         check_run(c, &w, (uint32_t)first);
         if (index == 0) show(c, false);
@@ -254,10 +254,10 @@ dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *ou
         out->n_bad_records += i == 0 || out->bad[i].record != out->bad[i - 1].record;
     dt_error_clear();
     if (c.failed == DT_OK) return DT_OK;
-    dt_fail((dt_status)c.failed, "%s", c.why);
+    dt_status st = dt_fail(c.failed, "%s", c.why);
     free(c.why);
     dt_verify_result_fini(out);
-    return (dt_status)c.failed;
+    return st;
 }
 
 void dt_verify_result_fini(dt_verify_result *r) {

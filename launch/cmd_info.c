@@ -4,7 +4,6 @@
 
 #include "base/module.h"
 #include "base/thread.h"
-#include "models/models.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -43,9 +42,11 @@ static dt_status run(const launch_words *w) {
     if (dt_backend_print_devices(print_line) != DT_OK) print_line(dt_error_message());
     print_module("dtrain_cuda.so", "build with -DDTRAIN_CUDA=ON to use GPUs");
     print_module("dtrain_mpi.so", "install libopenmpi-dev and build again to use more ranks");
-    int n = 0;
-    const dt_model *models = dt_models(&n);
-    for (int i = 0; i < n; i++) printf("model    %-8s %s\n", models[i].name, models[i].help);
+    size_t n;
+    const dt_config_key *k = dt_config_keys(&n);
+    while (strcmp(k->path, "model.name") != 0) k++;
+    for (const dt_config_word *m = dt_config_words(k); m->id; m++)
+        printf("model    %-8s %s\n", m->id, m->help);
     return DT_OK;
 }
 

@@ -24,7 +24,8 @@ static void print_key(const dt_config_key *k, bool markdown) {
                *k->range ? ", " : "", k->range, k->numeric ? ", numeric" : "", owners,
                *owners ? ": " : "", k->help);
         for (const dt_config_word *w = dt_config_words(k); w && w->id; w++)
-            printf("      %-14s %s\n", w->id, w->help);
+            printf("      %-14s %s%s%s\n", w->id, w->help, w->keys ? "; its keys: " : "",
+                   w->keys ? w->keys : "");
     } else {
         printf("| `%s` | %s | `%s` | ", k->path, k->type, fallback);
         print_cell(k->range);

@@ -136,8 +136,8 @@ static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
 }
 
 // ---- ranks --------------------------------------------------------------------------------------------
-// Everybody's status at once. Of those who failed the first one says so: they mostly say the same. Rank 0
-// leaves that to main.
+// The worst status of all ranks. Of the ranks that failed only the first reports, as messages are mostly the same;
+// for rank 0 main does.
 static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
     dt_comm *c = ctx;
     int64_t all[3] = {mine, *value, mine == DT_OK ? 0 : c->world_size - c->rank};
@@ -213,7 +213,8 @@ const launch_command launch_pack = {
         "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n"
         "The same, where every shard counts its records from 0\n"
         "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb --key-by-shard\n\n"
-        "The bytes do not depend on threads or ranks. A pack that was killed goes on when the "
-        "same\n"
-        "command runs again; until it is whole the set lies in OUT.partial.\n",
+        "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes "
+        "an\n"
+        "LMDB. A pack that was killed keeps the shards that are whole when the same command runs\n"
+        "again; until all are, the set lies in OUT.partial.\n",
     .run = run};

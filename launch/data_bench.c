@@ -162,7 +162,7 @@ static void print_text(const bench *b) {
            "cache %s\n",
            v->rate, v->rate * t->bytes / 1e6, b->after.n_workers, b->after.n_readers,
            b->after.reading_ahead ? "" : " (asleep: reads do not block)", b->after.ring_slots,
-           b->after.cache.kind);
+           DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
     printf("limit     one thread x %d cores %.0f samples/s\n", b->facts.cores,
            b->facts.cores * each(t->augment_s));
     printf("verdict   %s: %s\n", v->bound, v->what);

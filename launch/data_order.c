@@ -143,7 +143,7 @@ static dt_status walk_set(order *o, const launch_words *w) {
                        o->micro);
     DT_TRY(dt_set_open(&o->set, w->words, (size_t)w->n_words));
     o->n = o->set->catalog->n_records;
-    o->sampler = (dt_sampler){.shuffle = DT_SHUFFLE_GLOBAL, .seed = 42, .n = o->n};
+    o->sampler = (dt_sampler){.shuffle = DT_SHUFFLE_global, .seed = 42, .n = o->n};
     dt_status st = walk(o);
     dt_set_close(o->set);
     return st;

@@ -7,10 +7,10 @@
 
 #include "models/models.h"
 
-// The builders, one a line of models.def.
-#define MODEL(id, text) void dt_model_build_##id(dt_graph *g, const dt_model_args *a);
-#include "models/models.def"
-#undef MODEL
+// The builders, one a line of models.def; errors through dt_graph_fail.
+#define WORD(id, ...) void dt_model_build_##id(dt_graph *g, const dt_model_args *a);
+#include "config/models.def"
+#undef WORD
 
 int dt_model_count_images(const dt_model_args *a);
 // The i-th image field, in the config's order, or NULL.

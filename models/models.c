@@ -13,34 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const dt_model models[] = {
-#define MODEL(id, text) {#id, text, dt_model_build_##id},
-#include "models.def"
-#undef MODEL
+static void (*const builders[])(dt_graph *g, const dt_model_args *a) = {
+#define WORD(id, ...) dt_model_build_##id,
+#include "config/models.def"
+#undef WORD
 };
-
-enum { N_MODELS = sizeof models / sizeof *models };
-
-const dt_model *dt_models(int *n) {
-    *n = N_MODELS;
-    return models;
-}
-
-const dt_model *dt_model_find(const char *name) {
-    for (int i = 0; i < N_MODELS; i++) {
-        if (strcmp(models[i].name, name) == 0) return &models[i];
-    }
-    return NULL;
-}
-
-static dt_status fail_unknown(const dt_config *c, const char *name) {
-    char list[256] = "";
-    for (int i = 0; i < N_MODELS; i++) {
-        size_t at = strlen(list);
-        snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", models[i].name);
-    }
-    return dt_config_fail(c, "model.name", "there is no model %s; there are: %s", name, list);
-}
 
 static dt_status run_passes(dt_graph *g, dt_dtype low) {
     if (!g->training) DT_TRY(dt_pass_fold_bn(g));
@@ -56,12 +33,9 @@ static dt_status run_passes(dt_graph *g, dt_dtype low) {
 }
 
 dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
-    const char *name = dt_config_str(a->config, "model.name");
-    const dt_model *model = dt_model_find(name);
+    dt_graph *g = dt_graph_create(dt_config_str(a->config, "model.name"), a->training);
     *out = NULL;
-    if (!model) return fail_unknown(a->config, name);
-    dt_graph *g = dt_graph_create(name, a->training);
-    model->build(g, a);
+    builders[dt_config_enum(a->config, "model.name")](g, a);
     dt_status st = dt_graph_check(g);
     if (st == DT_OK) st = run_passes(g, low);
     if (st != DT_OK) {

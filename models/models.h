@@ -1,4 +1,4 @@
-// models.h: networks by name. A builder calls the graph API and nothing else; models.def lists them.
+// models.h: networks by name. A builder calls the graph API and nothing else; config/models.def lists them.
 //
 // The batch's fields become graph inputs of the same names (images u8 or f32 (N,H,W,C), classes i32 (N)) plus
 // "weight" f32 (N). A builder normalises images with the fields' mean and std, names what evaluation
@@ -11,13 +11,6 @@
 #include "batch/field_info.h"
 #include "graph/build.h"
 
-typedef struct dt_model {
-    const char *name, *help;
-    void (*build)(dt_graph *g, const dt_model_args *a); // errors through dt_graph_fail
-} dt_model;
-
-const dt_model *dt_model_find(const char *name); // NULL when unknown
-const dt_model *dt_models(int *n);
 // Builds, fuses (or folds), differentiates and applies precision: what a plan takes.
 // DT_E_USAGE naming the model and what it lacks (fields, classes).
 dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low);

@@ -6,25 +6,13 @@
 // Outputs: "logits" (N,K), "embedding" (N, 512 or 2048 at width 64): the pooled features.
 #include "model_util.h"
 
-typedef struct spec {
-    int depth;
+static const struct spec {
     bool bottleneck;
     int blocks[4];
-} spec;
-
-static const spec specs[] = {
-    {10, false, {1, 1, 1, 1}},
-    {18, false, {2, 2, 2, 2}},
-    {34, false, {3, 4, 6, 3}},
-    {50, true, {3, 4, 6, 3}},
-};
-
-static const spec *find_spec(int64_t depth) {
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        if (specs[i].depth == depth) return &specs[i];
-    }
-    return NULL;
-}
+} specs[] = {[DT_DEPTH_10] = {false, {1, 1, 1, 1}},
+             [DT_DEPTH_18] = {false, {2, 2, 2, 2}},
+             [DT_DEPTH_34] = {false, {3, 4, 6, 3}},
+             [DT_DEPTH_50] = {true, {3, 4, 6, 3}}};
 
 // conv<suffix> and bn<suffix> of a module ("" for the stem)
 static dt_value conv_bn(dt_graph *g, const char *module, int index, dt_value x, int out, int kernel,
@@ -57,14 +45,9 @@ static dt_value block(dt_graph *g, const char *module, dt_value x, bool bottlene
 }
 
 void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
-    int64_t depth = dt_config_int(a->config, "model.depth");
+    const struct spec *s = &specs[dt_config_enum(a->config, "model.depth")];
     int width = (int)dt_config_int(a->config, "model.width");
-    const spec *s = find_spec(depth);
     const dt_field_info *target = dt_model_target(a);
-    if (!s) {
-        dt_graph_fail(g, "model.depth is %d; takes 10, 18, 34 or 50", (int)depth);
-        return;
-    }
     if (!dt_model_has_one_image(g, a)) return;
     dt_value x = dt_model_image(g, a, dt_model_image_field(a, 0));
     x = dt_relu(g, conv_bn(g, "", 1, x, width, 7, 2));

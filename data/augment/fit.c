@@ -9,15 +9,12 @@
 
 dt_status dt_fit_read(dt_fit *out, const dt_config *c, const char *name, int w, int h) {
     char key[320];
-    *out = (dt_fit){.kind = DT_FIT_STRETCH};
     snprintf(key, sizeof key, "data.fields.%s.fit", name);
-    const char *word = dt_config_str(c, key);
-    if (strcmp(word, "crop") == 0) out->kind = DT_FIT_CROP;
-    if (strcmp(word, "pad") == 0) out->kind = DT_FIT_PAD;
+    *out = (dt_fit){.kind = dt_config_enum(c, key)};
     snprintf(key, sizeof key, "data.fields.%s.short_side", name);
     if (!dt_config_has(c, key)) return DT_OK;
     out->short_side = (int)dt_config_int(c, key);
-    if (out->kind != DT_FIT_CROP) return dt_config_fail(c, key, "short_side goes with fit: crop");
+    if (out->kind != DT_FIT_crop) return dt_config_fail(c, key, "short_side goes with fit: crop");
     int least = w > h ? w : h;
     if (out->short_side >= least) return DT_OK;
     return dt_config_fail(c, key, "short_side %d is less than the size: expected at least %d",
@@ -35,7 +32,7 @@ void dt_fit_box(const dt_fit *f, int w, int h, int width, int height, double box
     box[0] = box[1] = 0;
     box[2] = width;
     box[3] = height;
-    if (f->kind != DT_FIT_CROP) return;
+    if (f->kind != DT_FIT_crop) return;
     if (f->short_side > 0) {
         int64_t s = f->short_side, least = width < height ? width : height;
         middle(width, s * width / least, w, &box[0], &box[2]);

@@ -8,7 +8,7 @@
 #include "config/config.h"
 
 typedef struct dt_fit {
-    enum { DT_FIT_STRETCH, DT_FIT_CROP, DT_FIT_PAD } kind;
+    dt_fit_kind kind;
     int short_side; // crop: the shorter side is resized to this first; 0: as far as the part goes
 } dt_fit;
 

@@ -21,7 +21,6 @@ typedef struct dt_border {
     bool nearest; // else bilinear
 } dt_border;
 
-dt_map dt_map_identity(void);
 // First a, then b, as operations on the image: c(x) = a(b(x)).
 dt_map dt_map_then(const dt_map *a, const dt_map *b);
 // Counter-clockwise by degrees, and scaled, about the centre of a w x h image.

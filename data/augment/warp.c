@@ -26,10 +26,6 @@
 static const double PI = 3.14159265358979323846;
 
 // ---- maps --------------------------------------------------------------------------------------------
-dt_map dt_map_identity(void) {
-    return (dt_map){{1, 0, 0, 0, 1, 0, 0, 0, 1}};
-}
-
 dt_map dt_map_then(const dt_map *a, const dt_map *b) {
     dt_map r;
     for (int i = 0; i < 3; i++)

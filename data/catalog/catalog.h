@@ -51,7 +51,7 @@ typedef struct dt_shard {
     uint64_t n_bytes;     // of the file that is read
     uint64_t source_hash; // of what it was packed from; 0 = unknown
     bool changed;         // since it was packed, within its size
-    uint64_t stamp; // dt_blob_stamp of the file (dt_blob_match_stamp); 0 = not looked at (no index)
+    uint64_t stamp; // dt_blob_stamp of the file; 0 = not looked at (no index)
 } dt_shard;
 
 typedef struct dt_column {

@@ -439,12 +439,6 @@ static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_
     return DT_OK;
 }
 
-uint64_t dt_index_stamp(const void *data, size_t n_bytes) {
-    const uint8_t *p = data;
-    if (n_bytes < HEAD_BYTES || u64_at(p + HEADER_BYTES, 2) == 0) return 0;
-    return u64_at(p + HEADER_BYTES, 1);
-}
-
 dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,
                          size_t n_bytes, uint64_t n_data, uint64_t stamp, bool *stale,
                          uint64_t *source_hash) {
@@ -492,7 +486,6 @@ dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool 
     DT_TRY_GOTO(st, dt_blob_open(&blob, data_path), out);
     DT_TRY_GOTO(st, dt_blob_stamp(&blob, &stamp), out);
     DT_TRY_GOTO(st, dt_io_read_file(&data, &n_bytes, path, 0, DT_E_DATA), out);
-    DT_TRY_GOTO(st, dt_blob_match_stamp(&blob, dt_index_stamp(data, n_bytes), &stamp), out);
     st = dt_index_parse(c, data_path, path, data, n_bytes, blob.n_bytes, stamp, stale);
 out:
     dt_blob_close(&blob);

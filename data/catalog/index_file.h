@@ -22,9 +22,6 @@ dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool 
 dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
                          const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
                          bool *stale);
-// The stamp in an index that packing wrote, to be matched with the file's (dt_blob_match_stamp); 0 in one that
-// was made by scanning, which is better made again.
-uint64_t dt_index_stamp(const void *data, size_t n_bytes);
 // Only whether the index is whole and describes the data file, and what it was packed from (0: an index
 // that was made by scanning). Warns when a packed file has changed within its size.
 dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,

@@ -55,7 +55,7 @@ static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_array_sc
         if (spec->f32)
             put_floats(plane, n, out->real + c, channels);
         else
-            put_bytes(plane, n, spec->stretch == DT_STRETCH_NONE ? 1 : 255, out->data + c,
+            put_bytes(plane, n, spec->stretch == DT_STRETCH_none ? 1 : 255, out->data + c,
                       channels);
     }
     return DT_OK;

@@ -5,8 +5,9 @@
 
 #include "decode.h"
 
-typedef enum dt_stretch { DT_STRETCH_NONE, DT_STRETCH_LINEAR, DT_STRETCH_ASINH } dt_stretch;
-typedef enum dt_range { DT_RANGE_ZSCALE, DT_RANGE_MINMAX, DT_RANGE_GIVEN } dt_range;
+#include "config/words.h"
+
+typedef enum dt_range { DT_RANGE_WORDS(DT_WORD_CONSTANT) DT_RANGE_given } dt_range;
 
 // What a field makes of an array.
 typedef struct dt_array_spec {
@@ -16,7 +17,7 @@ typedef struct dt_array_spec {
     int n_bands, bands[DT_MAX_CHANNELS]; // planes to take, in this order; 0: all as they come
     dt_stretch stretch;                  // to 0..1, each channel by itself
     dt_range range;                      // the values that become 0 and 1
-    double low, high;                    // DT_RANGE_GIVEN
+    double low, high;                    // DT_RANGE_given
     double softening;                    // asinh: share of the range below which it is about linear
 } dt_array_spec;
 
@@ -26,7 +27,7 @@ typedef struct dt_array_spec {
 // values; those that are not finite do not count. `scratch` grows. DT_E_INTERNAL: out of memory.
 dt_status dt_zscale(const float *v, size_t n, dt_buffer *scratch, double limits[2]);
 // v[i] -> 0..1 in place, as astropy's intervals and AsinhStretch (asinh(x / a) / asinh(1 / a); Lupton, Gunn
-// and Szalay 1999); what is not finite becomes 0. DT_STRETCH_NONE does only that.
+// and Szalay 1999); what is not finite becomes 0. DT_STRETCH_none does only that.
 dt_status dt_stretch_plane(const dt_array_spec *s, float *v, size_t n, dt_buffer *scratch);
 
 // ---- planes ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "data/file/bytes.h"
 
 #include "base/status.h"
+#include "config/words.h"
 
 #include <stdbool.h>
 
@@ -42,8 +43,6 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
                              size_t stride);
 
 // ---- segments (audio_segment.c) ----------------------------------------------------------------------
-typedef enum dt_audio_pad { DT_PAD_ZERO, DT_PAD_WRAP, DT_PAD_REFLECT } dt_audio_pad;
-
 typedef struct dt_audio_clip {
     int rate, channels;
     int64_t n_samples; // of a channel
@@ -80,15 +79,6 @@ void dt_resampler_run(const dt_resampler *r, const float *src, int64_t first, in
                       float *out);
 
 // ---- features (audio_features.c) -----------------------------------------------------------------------
-typedef enum dt_feature_kind {
-    DT_FEATURE_WAVEFORM,
-    DT_FEATURE_SPECTROGRAM,
-    DT_FEATURE_LOG_SPECTROGRAM,
-    DT_FEATURE_MEL,
-    DT_FEATURE_LOG_MEL,
-    DT_FEATURE_MFCC
-} dt_feature_kind;
-
 typedef struct dt_feature_opts {
     dt_feature_kind kind;
     int rate, channels;

@@ -45,7 +45,7 @@ struct dt_features {
 
 // ---- plans -----------------------------------------------------------------------------------------
 static bool has_bands(const dt_features *f) {
-    return f->o.kind >= DT_FEATURE_MEL;
+    return f->o.kind >= DT_FEATURE_mel;
 }
 
 static double mel_of(double hz, bool htk) {
@@ -104,7 +104,7 @@ static dt_status check(const dt_feature_opts *o) {
     if (o->n_samples < 1 || o->n_samples > DT_AUDIO_MAX_SAMPLES / o->channels)
         return dt_fail(DT_E_USAGE, "a segment of %lld samples; expected 1 to %d",
                        (long long)o->n_samples, DT_AUDIO_MAX_SAMPLES / o->channels);
-    if (o->kind == DT_FEATURE_WAVEFORM) return DT_OK;
+    if (o->kind == DT_FEATURE_waveform) return DT_OK;
     if (!dt_fft_has_size(o->n_fft))
         return dt_fail(DT_E_USAGE,
                        "n_fft: %d has a prime factor above %d; the next size without is %d",
@@ -119,12 +119,12 @@ static dt_status check(const dt_feature_opts *o) {
     if (o->n_samples + 2 * edge < o->n_fft)
         return dt_fail(DT_E_USAGE, "a segment of %lld samples is shorter than n_fft, which is %d",
                        (long long)o->n_samples, o->n_fft);
-    if (o->kind < DT_FEATURE_MEL) return DT_OK;
+    if (o->kind < DT_FEATURE_mel) return DT_OK;
     if (!(o->f_min >= 0 && o->f_min < o->f_max && o->f_max <= o->rate / 2.0))
         return dt_fail(DT_E_USAGE,
                        "f_min %g and f_max %g: expected 0 <= f_min < f_max <= half the rate, %g",
                        o->f_min, o->f_max, o->rate / 2.0);
-    if (o->kind == DT_FEATURE_MFCC && o->n_mfcc > o->n_mels)
+    if (o->kind == DT_FEATURE_mfcc && o->n_mfcc > o->n_mels)
         return dt_fail(DT_E_USAGE, "n_mfcc: %d; expected at most n_mels, which is %d", o->n_mfcc,
                        o->n_mels);
     return DT_OK;
@@ -138,18 +138,18 @@ dt_status dt_features_create(dt_features **out, const dt_feature_opts *o) {
     f->rows = 1;
     f->n_frames = o->n_samples;
     *out = f;
-    if (o->kind == DT_FEATURE_WAVEFORM) return DT_OK;
+    if (o->kind == DT_FEATURE_waveform) return DT_OK;
     f->edge = o->center ? o->n_fft / 2 : 0;
     f->n_bins = o->n_fft / 2 + 1;
     f->n_frames = 1 + (o->n_samples + 2 * f->edge - o->n_fft) / o->hop;
-    f->rows = o->kind == DT_FEATURE_MFCC ? o->n_mfcc : has_bands(f) ? o->n_mels : f->n_bins;
+    f->rows = o->kind == DT_FEATURE_mfcc ? o->n_mfcc : has_bands(f) ? o->n_mels : f->n_bins;
     f->fft = dt_fft_create(o->n_fft);
     f->window = dt_xcalloc((size_t)o->n_fft, sizeof *f->window);
     float *w = f->window + (o->n_fft - o->window) / 2;
     for (int i = 0; i < o->window; i++)
         w[i] = (float)(0.5 - 0.5 * cos(2 * acos(-1.0) * i / o->window));
     if (has_bands(f)) make_bands(f);
-    if (o->kind == DT_FEATURE_MFCC) make_cosine(f);
+    if (o->kind == DT_FEATURE_mfcc) make_cosine(f);
     return DT_OK;
 }
 
@@ -363,11 +363,11 @@ dt_status dt_features_run(const dt_features *f, dt_feature_scratch *w, float *ds
     const dt_feature_opts *o = &f->o;
     size_t channels = (size_t)o->channels, n = (size_t)(f->rows * f->n_frames),
            length = row_length(f);
-    if (o->kind == DT_FEATURE_WAVEFORM) {
+    if (o->kind == DT_FEATURE_waveform) {
         interleave(w->rows, n, channels, dst);
         return DT_OK;
     }
-    bool is_mfcc = o->kind == DT_FEATURE_MFCC, direct = channels == 1 && !is_mfcc;
+    bool is_mfcc = o->kind == DT_FEATURE_mfcc, direct = channels == 1 && !is_mfcc;
     size_t n_before = is_mfcc ? (size_t)(o->n_mels * f->n_frames) : n; // of the logarithm
     float *planes = direct ? dst : aligned(&w->plane, (n_before + n) * channels * sizeof *planes);
     if (!planes) return dt_fail(DT_E_INTERNAL, "out of memory for a spectrogram");
@@ -375,7 +375,7 @@ dt_status dt_features_run(const dt_features *f, dt_feature_scratch *w, float *ds
         fill_edges(f, w->rows + c * length);
         DT_TRY(make_spectrogram(f, w, w->rows + c * length, planes + c * n_before));
     }
-    if (o->kind == DT_FEATURE_LOG_SPECTROGRAM || o->kind >= DT_FEATURE_LOG_MEL)
+    if (o->kind == DT_FEATURE_logspectrogram || o->kind >= DT_FEATURE_logmel)
         make_logs(f, planes, n_before * channels);
     if (is_mfcc) {
         float *cepstrum = planes + n_before * channels;

@@ -16,6 +16,7 @@
 #include "data/file/kinds.h"
 
 #include "base/arena.h"
+#include "base/endian.h"
 #include "base/vectorize.h"
 
 #include <endian.h>
@@ -62,19 +63,12 @@ void dt_audio_file_destroy(dt_audio_file *f) {
 }
 
 // ---- WAV -------------------------------------------------------------------------------------------
-static uint32_t u16_at(const uint8_t *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
-}
-static uint32_t u32_at(const uint8_t *p) {
-    return u16_at(p) | u16_at(p + 2) << 16;
-}
-
 // The sample coding of a "fmt " chunk, or false: one for libsndfile.
 static bool read_format(dt_audio_file *f, const uint8_t *p, uint32_t n) {
-    uint32_t tag = u16_at(p), block = u16_at(p + 12), bits = u16_at(p + 14);
-    if (tag == 0xfffe && n >= 40) tag = u16_at(p + 24); // extensible: the first word of the GUID
-    f->info.channels = (int)u16_at(p + 2);
-    f->info.rate = (int)(u32_at(p + 4) & INT32_MAX);
+    uint32_t tag = dt_le16(p), block = dt_le16(p + 12), bits = dt_le16(p + 14);
+    if (tag == 0xfffe && n >= 40) tag = dt_le16(p + 24); // extensible: the first word of the GUID
+    f->info.channels = (int)dt_le16(p + 2);
+    f->info.rate = (int)(dt_le32(p + 4) & INT32_MAX);
     if (f->info.channels == 0 || block % (uint32_t)f->info.channels) return false;
     uint32_t bytes = block / (uint32_t)f->info.channels;
     if ((bits + 7) / 8 != bytes) return false;
@@ -95,7 +89,7 @@ static dt_status open_wav(dt_audio_file *f, dt_span s, bool *ours) {
     *ours = false;
     for (size_t at = 12; s.n_bytes - at >= 8;) {
         const uint8_t *p = s.data + at;
-        uint32_t n = u32_at(p + 4);
+        uint32_t n = dt_le32(p + 4);
         size_t left = s.n_bytes - at - 8;
         if (memcmp(p, "data", 4) == 0) {
             if (!have_format) return dt_fail(DT_E_DATA, "WAV: no format before the samples");
@@ -143,19 +137,19 @@ VECTORIZED static void from_s24(const uint8_t *restrict p, size_t n, float *rest
 
 static void from_s32(const uint8_t *restrict p, size_t n, float *restrict out) {
     for (size_t i = 0; i < n; i++)
-        out[i] = (float)(int32_t)u32_at(p + 4 * i) * (1.0f / 2147483648.0f);
+        out[i] = (float)(int32_t)dt_le32(p + 4 * i) * (1.0f / 2147483648.0f);
 }
 
 static void from_f32(const uint8_t *restrict p, size_t n, float *restrict out) {
     for (size_t i = 0; i < n; i++) {
-        uint32_t v = u32_at(p + 4 * i);
+        uint32_t v = dt_le32(p + 4 * i);
         memcpy(out + i, &v, sizeof v);
     }
 }
 
 static void from_f64(const uint8_t *restrict p, size_t n, float *restrict out) {
     for (size_t i = 0; i < n; i++) {
-        uint64_t v = u32_at(p + 8 * i) | (uint64_t)u32_at(p + 8 * i + 4) << 32;
+        uint64_t v = dt_le32(p + 8 * i) | (uint64_t)dt_le32(p + 8 * i + 4) << 32;
         double d;
         memcpy(&d, &v, sizeof d);
         out[i] = (float)d;

@@ -83,14 +83,14 @@ static dt_status resample(dt_clipper *s, const dt_resampler *r, const dt_audio_i
 
 // Samples n_have.. of a row whose beginning is there.
 static void pad_row(float *x, int64_t n_have, int64_t n, dt_audio_pad pad) {
-    if (pad == DT_PAD_ZERO) {
+    if (pad == DT_PAD_zero) {
         memset(x + n_have, 0, (size_t)(n - n_have) * sizeof *x);
         return;
     }
-    int64_t period = pad == DT_PAD_WRAP || n_have == 1 ? n_have : 2 * (n_have - 1);
+    int64_t period = pad == DT_PAD_wrap || n_have == 1 ? n_have : 2 * (n_have - 1);
     for (int64_t i = n_have; i < n; i++) {
         int64_t k = i < period ? period - i : i - period; // mirrored once, then with the period
-        x[i] = pad == DT_PAD_WRAP ? x[i - n_have] : x[k];
+        x[i] = pad == DT_PAD_wrap ? x[i - n_have] : x[k];
     }
 }
 

@@ -11,22 +11,12 @@
 // Format 1.0"; Sun's au(4).
 #include "audio_whole.h"
 
+#include "base/endian.h"
+
 #include <pthread.h>
 #include <string.h>
 
 enum { UNKNOWN = 0x7f000000, PAGE = 27, MAX_STREAMS = 16 };
-
-static uint64_t big(const uint8_t *p, int n) {
-    uint64_t v = 0;
-    for (int i = 0; i < n; i++) v = v << 8 | p[i];
-    return v;
-}
-
-static uint64_t little(const uint8_t *p, int n) {
-    uint64_t v = 0;
-    for (int i = n; i-- > 0;) v = v << 8 | p[i];
-    return v;
-}
 
 static dt_status cut(const char *what, uint64_t announced, size_t there) {
     return dt_fail(DT_E_DATA, "%s: cut: %llu bytes announced, %zu are there", what,
@@ -42,7 +32,7 @@ static dt_status check_size(const char *what, uint64_t n, size_t before, size_t 
 // whole is not asked: writers get it wrong by their own header.
 static dt_status check_chunks(const char *what, dt_span s, const char *samples) {
     for (size_t at = 12; s.n_bytes - at >= 8;) {
-        uint64_t n = big(s.data + at + 4, 4);
+        uint64_t n = dt_be32(s.data + at + 4);
         size_t left = s.n_bytes - at - 8;
         if (memcmp(s.data + at, samples, 4) == 0) return check_size(what, n, at + 8, s.n_bytes);
         if (n + (n & 1) > left) break;
@@ -54,9 +44,9 @@ static dt_status check_chunks(const char *what, dt_span s, const char *samples) 
 static dt_status check_rf64(dt_span s) {
     if (s.n_bytes < 36 || memcmp(s.data + 12, "ds64", 4) != 0)
         return dt_fail(DT_E_DATA, "RF64: no sizes before the format");
-    uint64_t samples = little(s.data + 28, 8);
+    uint64_t samples = dt_le64(s.data + 28);
     for (size_t at = 12; s.n_bytes - at >= 8;) {
-        uint64_t n = little(s.data + at + 4, 4);
+        uint64_t n = dt_le32(s.data + at + 4);
         size_t left = s.n_bytes - at - 8;
         if (memcmp(s.data + at, "data", 4) == 0)
             return samples > left ? cut("RF64", samples, left) : DT_OK;
@@ -73,15 +63,15 @@ static dt_status check_wav(dt_span s) {
 }
 
 static dt_status check_au(dt_span s) {
-    uint64_t head = big(s.data + 4, 4);
+    uint64_t head = dt_be32(s.data + 4);
     if (head > s.n_bytes) return cut("AU", head, s.n_bytes);
-    return check_size("AU", big(s.data + 8, 4), (size_t)head, s.n_bytes);
+    return check_size("AU", dt_be32(s.data + 8), (size_t)head, s.n_bytes);
 }
 
 static dt_status check_caf(dt_span s) {
     for (size_t at = 8; at < s.n_bytes;) {
         if (s.n_bytes - at < 12) return cut("CAF", at + 12, s.n_bytes);
-        uint64_t n = big(s.data + at + 4, 8);
+        uint64_t n = dt_be64(s.data + at + 4);
         if (n == UINT64_MAX) return DT_OK; // the rest
         at += 12;
         if (n > s.n_bytes - at) return cut("CAF", at + n, s.n_bytes);
@@ -108,7 +98,7 @@ static void make_crc_table(void) {
 
 static uint32_t crc_of(uint32_t crc, const uint8_t *p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
-        crc ^= (uint32_t)big(p, 4);
+        crc ^= dt_be32(p);
         crc = crc_table[7][crc >> 24] ^ crc_table[6][crc >> 16 & 255] ^
               crc_table[5][crc >> 8 & 255] ^ crc_table[4][crc & 255] ^ crc_table[3][p[4]] ^
               crc_table[2][p[5]] ^ crc_table[1][p[6]] ^ crc_table[0][p[7]];
@@ -133,7 +123,7 @@ static dt_status read_page(dt_span s, size_t at, size_t *n_bytes) {
     for (int i = 0; i < p[26]; i++) n += p[PAGE + i];
     if (left < n) return cut("Ogg", at + n, s.n_bytes);
     uint32_t crc = crc_of(crc_of(crc_of(0, p, 22), ZERO, 4), p + 26, n - 26);
-    if (crc != (uint32_t)little(p + 22, 4))
+    if (crc != dt_le32(p + 22))
         return dt_fail(DT_E_DATA, "Ogg: damaged: the page at byte %zu has another checksum", at);
     *n_bytes = n;
     return DT_OK;
@@ -147,7 +137,7 @@ typedef struct stream {
 // Pages of a stream are numbered without a gap, from the one that begins it to the one that ends it.
 static dt_status follow(stream *streams, const uint8_t *page, size_t at) {
     bool begins = page[5] & 2, ends = page[5] & 4;
-    uint32_t serial = (uint32_t)little(page + 14, 4), number = (uint32_t)little(page + 18, 4);
+    uint32_t serial = dt_le32(page + 14), number = dt_le32(page + 18);
     stream *t = NULL;
     for (int i = 0; i < MAX_STREAMS; i++) {
         if (streams[i].open && streams[i].serial == serial) t = &streams[i];

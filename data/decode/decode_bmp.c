@@ -16,6 +16,7 @@
 #include "decode.h"
 
 #include "base/arena.h"
+#include "base/endian.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +33,6 @@ typedef struct bmp {
 } bmp;
 
 enum { BI_RGB = 0, BI_RLE8 = 1, BI_RLE4 = 2, BI_BITFIELDS = 3, BI_ALPHABITFIELDS = 6 };
-
-static uint32_t u16_at(const uint8_t *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
-}
-static uint32_t u32_at(const uint8_t *p) {
-    return u16_at(p) | u16_at(p + 2) << 16;
-}
 
 static dt_status cut(const char *what) {
     return dt_fail(DT_E_DATA, "BMP: cut in its %s", what);
@@ -68,7 +62,7 @@ static dt_status read_masks(bmp *b, dt_span s, uint32_t compression, uint32_t he
     // right after 40 bytes of header: inside a longer header, or between header and pixels
     if (s.n_bytes < 14 + 40 + 12 || header_bytes < 40) return cut("bit masks");
     for (int i = 0; i < 3; i++) {
-        b->mask[i] = u32_at(s.data + 14 + 40 + 4 * i);
+        b->mask[i] = dt_le32(s.data + 14 + 40 + 4 * i);
         uint32_t m = b->mask[i];
         uint32_t low = m & (~m + 1);
         if (m == 0 || ((m + low) & m) != 0 || (b->bits == 16 && m > 0xffff))
@@ -80,28 +74,28 @@ static dt_status read_masks(bmp *b, dt_span s, uint32_t compression, uint32_t he
 static dt_status read_size(bmp *b, dt_span s, uint32_t header_bytes) {
     const uint8_t *p = s.data;
     if (header_bytes == 12) {
-        b->width = u16_at(p + 18);
-        b->height = u16_at(p + 20);
-        b->bits = (int)u16_at(p + 24);
+        b->width = dt_le16(p + 18);
+        b->height = dt_le16(p + 20);
+        b->bits = (int)dt_le16(p + 24);
         return DT_OK;
     }
-    b->width = (int32_t)u32_at(p + 18);
-    int64_t height = (int32_t)u32_at(p + 22);
+    b->width = (int32_t)dt_le32(p + 18);
+    int64_t height = (int32_t)dt_le32(p + 22);
     b->top_down = height < 0;
     b->height = height < 0 ? -height : height;
-    b->bits = (int)u16_at(p + 28);
+    b->bits = (int)dt_le16(p + 28);
     return DT_OK;
 }
 
 static dt_status read_header(bmp *b, dt_span s) {
     if (s.n_bytes < 26) return cut("header");
-    uint32_t pixels_at = u32_at(s.data + 10), header_bytes = u32_at(s.data + 14);
+    uint32_t pixels_at = dt_le32(s.data + 10), header_bytes = dt_le32(s.data + 14);
     if (header_bytes != 12 && (header_bytes < 40 || header_bytes > 256))
         return dt_fail(DT_E_DATA, "BMP: a header of %u bytes is of no known version", header_bytes);
     if (s.n_bytes < 14 + (size_t)header_bytes) return cut("header");
     DT_TRY(read_size(b, s, header_bytes));
-    uint32_t compression = header_bytes == 12 ? BI_RGB : u32_at(s.data + 30);
-    uint32_t n_used = header_bytes == 12 ? 0 : u32_at(s.data + 46);
+    uint32_t compression = header_bytes == 12 ? BI_RGB : dt_le32(s.data + 30);
+    uint32_t n_used = header_bytes == 12 ? 0 : dt_le32(s.data + 46);
     bool masked = compression == BI_BITFIELDS || compression == BI_ALPHABITFIELDS;
     bool rle = (compression == BI_RLE8 && b->bits == 8) || (compression == BI_RLE4 && b->bits == 4);
     if (compression != BI_RGB && !rle && !(masked && (b->bits == 16 || b->bits == 32)))
@@ -173,7 +167,7 @@ static uint32_t masked(uint32_t pixel, uint32_t mask) {
 
 static void row_masks(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     for (int x = 0; x < b->width; x++) {
-        uint32_t p = b->bits == 16 ? u16_at(src + 2 * x) : u32_at(src + 4 * x);
+        uint32_t p = b->bits == 16 ? dt_le16(src + 2 * x) : dt_le32(src + 4 * x);
         dt_put_pixel(dst, x, channels, masked(p, b->mask[0]), masked(p, b->mask[1]),
                      masked(p, b->mask[2]));
     }

@@ -13,6 +13,7 @@
 #include "array.h"
 
 #include "base/arena.h"
+#include "base/endian.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -148,24 +149,18 @@ static dt_status read_unit(dt_span s, size_t *at, bool first, fits_unit *u) {
 }
 
 // ---- plain pixels ------------------------------------------------------------------------------------
-static inline uint64_t big_endian(const uint8_t *p, int n) {
-    uint64_t v = 0;
-    for (int i = 0; i < n; i++) v = v << 8 | p[i];
-    return v;
-}
-
 static inline float value_at(const fits_unit *u, const uint8_t *p) {
     double d;
     float f;
     int64_t whole;
     switch (u->bits) {
     case -32: {
-        uint32_t bits = (uint32_t)big_endian(p, 4);
+        uint32_t bits = dt_be32(p);
         memcpy(&f, &bits, sizeof f);
         return u->scale == 1 && u->zero == 0 ? f : (float)((double)f * u->scale + u->zero);
     }
     case -64: {
-        uint64_t bits = big_endian(p, 8);
+        uint64_t bits = dt_be64(p);
         memcpy(&d, &bits, sizeof d);
         return (float)(d * u->scale + u->zero);
     }
@@ -173,13 +168,13 @@ static inline float value_at(const fits_unit *u, const uint8_t *p) {
         whole = p[0];
         break;
     case 16:
-        whole = (int16_t)big_endian(p, 2);
+        whole = (int16_t)dt_be16(p);
         break;
     case 32:
-        whole = (int32_t)big_endian(p, 4);
+        whole = (int32_t)dt_be32(p);
         break;
     default:
-        whole = (int64_t)big_endian(p, 8);
+        whole = (int64_t)dt_be64(p);
     }
     if (u->has_blank && whole == u->blank) return NAN;
     return (float)((double)whole * u->scale + u->zero);

@@ -47,7 +47,7 @@ static dt_status read_plane(void *ctx, int64_t i, float *out) {
 }
 
 static bool is_as_wanted(const npy_view *v, const dt_array_spec *s, int channels) {
-    return v->a.kind == 'u' && v->a.size == 1 && !s->f32 && s->stretch == DT_STRETCH_NONE &&
+    return v->a.kind == 'u' && v->a.size == 1 && !s->f32 && s->stretch == DT_STRETCH_none &&
            s->n_bands == 0 && v->channels == channels && (channels == 1 || v->channel == 1) &&
            v->column == channels && v->row == v->width * channels;
 }

@@ -12,6 +12,7 @@
 #include "decode.h"
 
 #include "base/arena.h"
+#include "base/endian.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +45,7 @@ static dt_status fail(VP8StatusCode code) {
 
 // The size that the RIFF header states, with the header itself.
 static uint64_t stated_size(dt_span s) {
-    const uint8_t *p = s.data + 4;
-    return 8 + ((uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24);
+    return 8 + (uint64_t)dt_le32(s.data + 4);
 }
 
 static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {

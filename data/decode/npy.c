@@ -7,6 +7,8 @@
 // Format: NumPy Enhancement Proposal 1 and numpy.lib.format, versions 1.0, 2.0 and 3.0.
 #include "array.h"
 
+#include "base/endian.h"
+
 #include <string.h>
 
 typedef struct cursor {
@@ -143,8 +145,8 @@ dt_status dt_npy_read(dt_span s, dt_npy *out) {
     int version = s.data[6];
     if (version < 1 || version > 3)
         return dt_fail(DT_E_DATA, "NPY: version %d.%d is not known", version, s.data[7]);
-    size_t at = version == 1 ? 10 : 12, n = (size_t)s.data[8] | (size_t)s.data[9] << 8;
-    if (version > 1) n |= (size_t)s.data[10] << 16 | (size_t)s.data[11] << 24;
+    size_t at = version == 1 ? 10 : 12;
+    size_t n = version == 1 ? dt_le16(s.data + 8) : dt_le32(s.data + 8);
     if (n > s.n_bytes - at) return broken("cut in its header");
     const char *text = (const char *)s.data + at;
     cursor c = {text, text + n};

@@ -114,17 +114,17 @@ static void least_and_greatest(const float *v, size_t n, double limits[2]) {
 
 dt_status dt_stretch_plane(const dt_array_spec *s, float *v, size_t n, dt_buffer *scratch) {
     double limits[2] = {s->low, s->high};
-    if (s->stretch == DT_STRETCH_NONE) {
+    if (s->stretch == DT_STRETCH_none) {
         for (size_t i = 0; i < n; i++) v[i] = isfinite(v[i]) ? v[i] : 0;
         return DT_OK;
     }
-    if (s->range == DT_RANGE_ZSCALE) DT_TRY(dt_zscale(v, n, scratch, limits));
-    if (s->range == DT_RANGE_MINMAX) least_and_greatest(v, n, limits);
+    if (s->range == DT_RANGE_zscale) DT_TRY(dt_zscale(v, n, scratch, limits));
+    if (s->range == DT_RANGE_minmax) least_and_greatest(v, n, limits);
     double width = limits[1] - limits[0], top = asinh(1 / s->softening);
     for (size_t i = 0; i < n; i++) {
         double x = width > 0 ? ((double)v[i] - limits[0]) / width : (double)v[i] > limits[0];
         x = !(x > 0) || !isfinite(v[i]) ? 0 : x > 1 ? 1 : x; // NaN fails every comparison
-        v[i] = (float)(s->stretch == DT_STRETCH_ASINH ? asinh(x / s->softening) / top : x);
+        v[i] = (float)(s->stretch == DT_STRETCH_asinh ? asinh(x / s->softening) / top : x);
     }
     return DT_OK;
 }

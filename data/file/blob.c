@@ -59,27 +59,15 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
 
 // A tar ends in two blocks of zeros and more of them up to 20 blocks, over which `tar -r` writes: what it adds to
 // a small shard may leave the size as it was, and begins in the last 21 blocks.
-enum { HEAD_BYTES = 8192, TAIL_BYTES = 12288, OLD_TAIL_BYTES = 4096 };
+enum { HEAD_BYTES = 8192, TAIL_BYTES = 12288 };
 
-static dt_status stamp_with(const dt_blob *b, size_t tail, uint64_t *out) {
+dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {
     uint8_t buf[8 + HEAD_BYTES + TAIL_BYTES];
     size_t head = b->n_bytes < HEAD_BYTES ? (size_t)b->n_bytes : HEAD_BYTES;
-    if (b->n_bytes < tail) tail = (size_t)b->n_bytes;
+    size_t tail = b->n_bytes < TAIL_BYTES ? (size_t)b->n_bytes : TAIL_BYTES;
     memcpy(buf, &b->n_bytes, 8);
     DT_TRY(dt_blob_read(b, 0, buf + 8, head));
     DT_TRY(dt_blob_read(b, b->n_bytes - tail, buf + 8 + head, tail));
     *out = dt_hash64(buf, 8 + head + tail);
-    return DT_OK;
-}
-
-dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {
-    return stamp_with(b, TAIL_BYTES, out);
-}
-
-dt_status dt_blob_match_stamp(const dt_blob *b, uint64_t stored, uint64_t *stamp) {
-    uint64_t old;
-    if (stored == 0 || *stamp == stored) return DT_OK;
-    DT_TRY(stamp_with(b, OLD_TAIL_BYTES, &old));
-    if (old == stored) *stamp = old;
     return DT_OK;
 }

@@ -23,8 +23,5 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
 // A cheap identity of a file: XXH3 of its size, its first 8 KiB and its last 12 KiB. Tells an index
 // that the file it describes was replaced, or a tar appended to within its padding; the hash of each member tells the rest.
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out);
-// Stamps covered the last 4 KiB only at first. Where `stored` is such a one of this file it replaces *stamp, which
-// dt_blob_stamp has made: who compares the two then finds them equal. 0: none.
-dt_status dt_blob_match_stamp(const dt_blob *b, uint64_t stored, uint64_t *stamp);
 
 #endif

@@ -147,7 +147,7 @@ static bool add_item(dt_ahead *a, run *r, int64_t place) {
         if (member < 0 || c->members[member].size == 0) continue;
         const dt_member *m = &c->members[member];
         bool cached = dt_is_cached(d, i, record);
-        if (cached && d->cache.kind != DT_CACHE_DISK) continue;
+        if (cached && d->cache.kind != DT_CACHE_disk) continue;
         if (m->size > a->o.cap_bytes / 4) continue; // the worker reads it
         it->at[i] = add_range(r, c->records[record].shard, record, m, cached ? i : -1);
         it->member[i].n_bytes = (size_t)m->size;

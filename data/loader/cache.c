@@ -1,56 +1,90 @@
-// cache.c: entries in memory, filled by whoever reads them first.
+// cache.c: entries in a file, filled by whoever reads them first.
 //
-// Memory is a head (counters), an index of one word an entry, and data. A word is EMPTY, FILLING, or
-// says where the bytes lie. Who has just read an entry sets EMPTY to FILLING, copies, and publishes the
-// place with release order; all others find the place or read for themselves. So nobody waits, and a
-// filler that dies leaves one entry that is never kept, nothing else. Bytes are checked before they come
-// here and are not checked again.
+// Every cache is a file: a head, an index of (word, XXH3) an entry, and data.
 //
-// Data is handed out in chunks: a process takes one from the shared counter and divides it among its
-// threads, so that processes meet once in some megabytes. In shared memory the chunk is allocated there
-// and then; a full /dev/shm (64 MiB in most containers) is an error at that place, not a SIGBUS later.
-// When a chunk is refused the cache is full, and stays so.
+//   ram     without a name (memfd)                 mapped
+//   shared  /dev/shm/dtrain-<uid>-<key>            mapped; the name goes when the last process has come
+//   disk    <dir>/<key>.records                    read by pread; stays for later runs
 //
-// Rejected: eviction. An epoch reads every record once, so by the time a record is wanted again LRU has
-// just dropped it; any fixed part of the set gives its share of hits.
+// A word is EMPTY, FILLING, or says where the bytes lie. Who has just read an entry writes its bytes, then
+// publishes the word; all others find it or read for themselves. So nobody waits, and a filler that dies
+// leaves one entry that is never kept, nothing else. Bytes are checked before they come here; those on a
+// disk again when they are read, as nothing is flushed and a power cut may leave words without their bytes.
+//
+// Bytes are written by pwrite whatever the kind, so a full or failing disk or a full /dev/shm (64 MiB in most
+// containers) is an error at that place and no SIGBUS later. The index is mapped where the file is memory, and
+// its memory is reserved first. Data is handed out in chunks: a process takes one from the file's counter,
+// under a lock, and divides it among its threads. When a chunk is refused the cache is full, and stays so.
+//
+// Locks are OFD locks, which the kernel drops with the process. Byte 0 says who is alive: shared by all who
+// use the file, exclusive while somebody makes or removes it. Whoever gets it exclusively is alone: makes
+// the file (a disk's only where it is not whole), and removes what others left: all shared caches that
+// nobody holds, and files of other datasets on the disk, the longest unused first, while there is no room.
+// Byte 1 is held while a chunk is taken. A maker that dies half-way leaves a file without its head; who
+// attaches sees that, lets go, and tries again, now as the maker. A file whose last link is gone is not used.
+//
+// Rejected: eviction (an epoch reads every record once, so by the time a record is wanted again LRU has just
+// dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused); a file
+// an entry (inodes, and a directory of 10^6 names); copies of whole shards (a global shuffle reads from all
+// of them at once).
+#define _GNU_SOURCE // OFD locks, memfd
 #include "cache.h"
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 enum {
     PAGE = 4096,
     ALIGN = 64,
     MAX_CHUNK = 4 << 20,
-    OWN_CHUNK = 8, // entries above 1/8 of a chunk get pages of their own
-    KEEP_SHARE = 4 // auto: 1/4 of the memory stays free
+    OWN_CHUNK = 8,         // entries above 1/8 of a chunk get pages of their own
+    KEEP_MEMORY_SHARE = 4, // auto: 1/4 of the memory stays free …
+    KEEP_DISK_SHARE = 10   // … or 1/10 of the disk
 };
+#define MAGIC       UINT64_C(0x3130686361637464) // "dtcach01"
 #define EMPTY       UINT64_C(0)
 #define FILLING     UINT64_C(1)
 #define FIRST_PLACE UINT64_C(2) // word = place + 2
 
+typedef struct counts {
+    _Atomic uint64_t n_entries, n_bytes, n_attached;
+} counts;
+
 typedef struct head {
-    uint64_t mark; // of the segment
-    uint64_t taken, n_entries, n_bytes, n_attached;
-    uint32_t full;
+    uint64_t magic, key, n_entries;
+    uint64_t taken; // bytes of data handed out; under the lock of byte 1
+    counts counts;  // where the file is mapped
 } head;
+
+typedef struct row {
+    _Atomic uint64_t word;
+    uint64_t hash; // disk
+} row;
 
 struct dt_cache {
     dt_cache_opts o;
-    dt_cache_disk *disk; // or memory:
-    head *head;
-    uint64_t *index;
-    uint8_t *data;
-    uint64_t cap_bytes, chunk_bytes;
-    size_t data_at, mapped_bytes;
-    dt_shm segment;
+    int fd;
+    char *path;
+    uint8_t *map; // or NULL: disk
+    row *rows;    // of the map
+    uint64_t cap_bytes, chunk_bytes, data_at;
+    counts own, *counts; // of this process, or the map's
+    _Atomic bool full;
     pthread_mutex_t lock; // of the chunk
     uint64_t at, end;
 };
@@ -59,37 +93,66 @@ static uint64_t up(uint64_t v, uint64_t to) {
     return (v + to - 1) / to * to;
 }
 
-// ---- room ------------------------------------------------------------------------------------------
-static bool memory_is_short(uint64_t more) {
-    dt_memory m;
-    dt_memory_read(&m);
-    return m.total_bytes > 0 && m.available_bytes < m.total_bytes / KEEP_SHARE + more;
+static bool lock_byte(int fd, off_t byte, short type, bool wait) {
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int rc;
+    do rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
+    while (rc != 0 && errno == EINTR);
+    return rc == 0;
 }
 
-static void set_full(dt_cache *c) {
-    __atomic_store_n(&c->head->full, 1, __ATOMIC_RELAXED);
-}
-
-// A piece of the data for this process alone; false: the cache is full.
-static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
-    if (__atomic_load_n(&c->head->full, __ATOMIC_RELAXED)) return false;
-    *at = __atomic_fetch_add(&c->head->taken, n, __ATOMIC_RELAXED);
-    bool ok = *at + n <= c->cap_bytes && (c->o.cap_bytes > 0 || !memory_is_short(n));
-    if (ok && c->o.kind == DT_CACHE_SHARED &&
-        dt_io_reserve(c->segment.fd, c->segment.path, (off_t)(c->data_at + *at), (off_t)n) !=
-            DT_OK) {
-        dt_warn("%s: the cache stays as it is (containers: --shm-size)", dt_error_message());
-        ok = false;
+static bool read_at(int fd, void *dst, size_t n, uint64_t at) {
+    for (size_t done = 0; done < n;) {
+        ssize_t r = pread(fd, (uint8_t *)dst + done, n - done, (off_t)(at + done));
+        if (r < 0 && errno == EINTR) continue;
+        if (r <= 0) return false;
+        done += (size_t)r;
     }
-    if (!ok) set_full(c);
-    return ok;
+    return true;
+}
+
+static dt_status write_at(dt_cache *c, const void *p, size_t n, uint64_t at) {
+    return dt_io_pwrite(c->fd, c->path, p, n, (off_t)at);
+}
+
+// ---- room ------------------------------------------------------------------------------------------
+static bool is_short(const dt_cache *c, uint64_t more) {
+    struct statvfs v;
+    dt_memory m;
+    if (c->o.kind == DT_CACHE_disk)
+        return fstatvfs(c->fd, &v) == 0 &&
+               (uint64_t)v.f_bavail * v.f_frsize <
+                   (uint64_t)v.f_blocks * v.f_frsize / KEEP_DISK_SHARE + more;
+    dt_memory_read(&m);
+    return m.total_bytes > 0 && m.available_bytes < m.total_bytes / KEEP_MEMORY_SHARE + more;
+}
+
+static void set_full(dt_cache *c, dt_status st) {
+    if (!atomic_exchange(&c->full, true) && st != DT_OK)
+        dt_warn("%s: the cache stays as it is%s", dt_error_message(),
+                c->o.kind == DT_CACHE_shared ? " (containers: --shm-size)" : "");
+}
+
+// Bytes of the data for this process alone; false: the cache is full.
+static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
+    if (c->full) return false;
+    dt_status st = DT_OK;
+    uint64_t taken = UINT64_MAX;
+    lock_byte(c->fd, 1, F_WRLCK, true);
+    bool ok = read_at(c->fd, &taken, sizeof taken, offsetof(head, taken)) && n <= c->cap_bytes &&
+              taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !is_short(c, n));
+    *at = taken;
+    taken += n;
+    if (ok) st = write_at(c, &taken, sizeof taken, offsetof(head, taken));
+    lock_byte(c->fd, 1, F_UNLCK, false);
+    if (!ok || st != DT_OK) set_full(c, st);
+    return ok && st == DT_OK;
 }
 
 static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
-    bool own = n > c->chunk_bytes / OWN_CHUNK, ok;
-    if (own) return take_chunk(c, up(n, PAGE), at);
+    if (n > c->chunk_bytes / OWN_CHUNK) return take_chunk(c, up(n, PAGE), at);
     pthread_mutex_lock(&c->lock);
-    ok = c->at + n <= c->end;
+    bool ok = c->at + n <= c->end;
     if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
     *at = c->at;
     if (ok) c->at += n;
@@ -98,52 +161,244 @@ static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
 }
 
 // ---- entries ---------------------------------------------------------------------------------------
-const uint8_t *dt_cache_find(const dt_cache *c, uint32_t entry) {
-    if (c->disk) return NULL;
-    uint64_t word = __atomic_load_n(&c->index[entry], __ATOMIC_ACQUIRE);
-    return word >= FIRST_PLACE ? c->data + (word - FIRST_PLACE) : NULL;
+static uint64_t row_at(uint32_t entry) {
+    return PAGE + (uint64_t)entry * sizeof(row);
+}
+
+// The entry's row; false: there is none.
+static bool get_row(const dt_cache *c, uint32_t entry, row *r) {
+    *r = (row){0};
+    if (c->map)
+        r->word = atomic_load_explicit(&c->rows[entry].word, memory_order_acquire);
+    else if (!read_at(c->fd, r, sizeof *r, row_at(entry)))
+        return false;
+    return r->word >= FIRST_PLACE;
 }
 
 bool dt_cache_has(const dt_cache *c, uint32_t entry) {
-    return c->disk ? dt_cache_disk_has(c->disk, entry) : dt_cache_find(c, entry) != NULL;
+    row r;
+    return get_row(c, entry, &r);
+}
+
+const uint8_t *dt_cache_find(const dt_cache *c, uint32_t entry) {
+    row r;
+    return c->map && get_row(c, entry, &r) ? c->map + c->data_at + (r.word - FIRST_PLACE) : NULL;
 }
 
 bool dt_cache_load(dt_cache *c, uint32_t entry, void *dst, size_t n_bytes) {
-    return c->disk && dt_cache_disk_load(c->disk, entry, dst, n_bytes);
+    row r;
+    if (c->map || !get_row(c, entry, &r)) return false;
+    if (read_at(c->fd, dst, n_bytes, c->data_at + (r.word - FIRST_PLACE)) &&
+        dt_hash64(dst, n_bytes) == r.hash)
+        return true;
+    r = (row){0};
+    dt_status st = write_at(c, &r, sizeof r, row_at(entry));
+    if (st != DT_OK) set_full(c, st);
+    return false;
+}
+
+// Two processes that fill one entry of a disk at once both write it, to two places, and either will do.
+static bool begin_entry(dt_cache *c, uint32_t entry) {
+    uint64_t empty = EMPTY;
+    return c->map ? atomic_compare_exchange_strong(&c->rows[entry].word, &empty, FILLING)
+                  : !c->full && !dt_cache_has(c, entry);
+}
+
+static dt_status end_entry(dt_cache *c, uint32_t entry, uint64_t word, uint64_t hash) {
+    row r = {word, hash};
+    if (!c->map) return write_at(c, &r, sizeof r, row_at(entry));
+    atomic_store_explicit(&c->rows[entry].word, word, memory_order_release);
+    return DT_OK;
 }
 
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes) {
-    if (c->disk) {
-        dt_cache_disk_store(c->disk, entry, bytes, n_bytes);
-        return;
+    uint64_t at, hash = c->map ? 0 : dt_hash64(bytes, n_bytes);
+    if (!begin_entry(c, entry)) return;
+    bool kept = take(c, up(n_bytes, ALIGN), &at);
+    dt_status st = kept ? write_at(c, bytes, n_bytes, c->data_at + at) : DT_OK;
+    kept = kept && st == DT_OK;
+    if (kept) { // counted before others find it
+        c->counts->n_entries++;
+        c->counts->n_bytes += n_bytes;
     }
-    uint64_t empty = EMPTY, at;
-    if (!__atomic_compare_exchange_n(&c->index[entry], &empty, FILLING, false, __ATOMIC_RELAXED,
-                                     __ATOMIC_RELAXED))
-        return;
-    if (!take(c, up(n_bytes, ALIGN), &at)) {
-        __atomic_store_n(&c->index[entry], EMPTY, __ATOMIC_RELAXED);
-        return;
+    if (kept || c->map) {
+        dt_status published = end_entry(c, entry, kept ? at + FIRST_PLACE : EMPTY, hash);
+        if (st == DT_OK) st = published;
     }
-    memcpy(c->data + at, bytes, n_bytes);
-    __atomic_fetch_add(&c->head->n_entries, 1, __ATOMIC_RELAXED); // before others find it
-    __atomic_fetch_add(&c->head->n_bytes, n_bytes, __ATOMIC_RELAXED);
-    __atomic_store_n(&c->index[entry], at + FIRST_PLACE, __ATOMIC_RELEASE);
+    if (st != DT_OK) set_full(c, st);
 }
 
 void dt_cache_get_usage(const dt_cache *c, dt_cache_usage *out) {
-    if (c->disk) {
-        dt_cache_disk_get_usage(c->disk, out);
-        return;
-    }
-    *out = (dt_cache_usage){.kind = c->o.kind == DT_CACHE_RAM ? "ram" : "shared",
-                            .n_entries = __atomic_load_n(&c->head->n_entries, __ATOMIC_RELAXED),
-                            .n_bytes = __atomic_load_n(&c->head->n_bytes, __ATOMIC_RELAXED),
+    *out = (dt_cache_usage){.kind = c->o.kind,
+                            .n_entries = c->counts->n_entries,
+                            .n_bytes = c->counts->n_bytes,
                             .cap_bytes = c->cap_bytes,
-                            .full = __atomic_load_n(&c->head->full, __ATOMIC_RELAXED) != 0};
+                            .full = c->full};
+}
+
+// ---- files of others -------------------------------------------------------------------------------
+typedef struct other {
+    char *path;
+    uint64_t n_bytes;
+    struct timespec used;
+} other;
+
+static int by_use(const void *x, const void *y) {
+    const struct timespec *a = &((const other *)x)->used, *b = &((const other *)y)->used;
+    if (a->tv_sec != b->tv_sec) return a->tv_sec < b->tv_sec ? -1 : 1;
+    return a->tv_nsec < b->tv_nsec ? -1 : a->tv_nsec > b->tv_nsec;
+}
+
+static bool is_cache(const dt_cache *c, const char *name) {
+    char prefix[64];
+    size_t n = strlen(name);
+    snprintf(prefix, sizeof prefix, "dtrain-%u-", (unsigned)geteuid());
+    return c->o.kind == DT_CACHE_shared ? strncmp(name, prefix, strlen(prefix)) == 0
+                                        : n > 8 && strcmp(name + n - 8, ".records") == 0;
+}
+
+static size_t list_others(const dt_cache *c, other **out, uint64_t *sum) {
+    char **names = NULL, *dir = dt_xstrdup(c->path);
+    size_t n = 0, n_others = 0;
+    *sum = 0;
+    *strrchr(dir, '/') = '\0';
+    if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) n = 0;
+    *out = dt_xcalloc(n + 1, sizeof **out);
+    for (size_t i = 0; i < n; i++) {
+        char *path = dt_xprintf("%s/%s", dir, names[i]);
+        struct stat st;
+        if (is_cache(c, names[i]) && strcmp(path, c->path) != 0 && lstat(path, &st) == 0 &&
+            S_ISREG(st.st_mode)) {
+            (*out)[n_others++] = (other){path, (uint64_t)st.st_blocks * 512, st.st_mtim};
+            *sum += (uint64_t)st.st_blocks * 512;
+        } else {
+            free(path);
+        }
+    }
+    dt_io_free_list(names, n);
+    free(dir);
+    qsort(*out, n_others, sizeof **out, by_use);
+    return n_others;
+}
+
+// Whether another one has to go: all in memory that are left over, on a disk while this one would not fit.
+static bool is_in_the_way(const dt_cache *c, uint64_t own_bytes, uint64_t sum) {
+    if (c->o.kind == DT_CACHE_shared) return true;
+    if (c->o.cap_bytes) return sum + c->o.total_bytes > c->o.cap_bytes;
+    return is_short(c, c->o.total_bytes > own_bytes ? c->o.total_bytes - own_bytes : 0);
+}
+
+static void make_room(dt_cache *c, uint64_t own_bytes) {
+    other *others;
+    uint64_t sum;
+    int n_removed = 0;
+    size_t n = list_others(c, &others, &sum);
+    for (size_t i = 0; i < n; i++) {
+        int fd = is_in_the_way(c, own_bytes, sum)
+                     ? open(others[i].path, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
+                     : -1;
+        if (fd >= 0 && lock_byte(fd, 0, F_WRLCK, false) && unlink(others[i].path) == 0) {
+            sum -= others[i].n_bytes;
+            n_removed++;
+        }
+        if (fd >= 0) close(fd);
+        free(others[i].path);
+    }
+    free(others);
+    if (n_removed > 0 && c->o.kind == DT_CACHE_shared)
+        dt_info("removed %d shared cache%s of jobs that died", n_removed,
+                n_removed == 1 ? "" : "s");
 }
 
 // ---- opening ---------------------------------------------------------------------------------------
+static dt_status no_file(const dt_cache *c, const char *what) {
+    return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s", c->path, what, strerror(errno));
+}
+
+static dt_status make_file(dt_cache *c) {
+    head h = {MAGIC, c->o.key, c->o.n_entries, 0};
+    bool mapped = c->o.kind != DT_CACHE_disk;
+    uint64_t n_bytes = c->data_at + (mapped ? c->cap_bytes : 0);
+    if (ftruncate(c->fd, 0) != 0 || ftruncate(c->fd, (off_t)n_bytes) != 0)
+        return no_file(c, "size");
+    if (mapped) DT_TRY(dt_io_reserve(c->fd, c->path, 0, (off_t)c->data_at));
+    return write_at(c, &h, sizeof h, 0); // last: what has no head is not whole
+}
+
+// One try, with the lock of byte 0 shared in the end. *again: another process was faster, or died.
+static dt_status open_file(dt_cache *c, bool *again) {
+    struct stat st;
+    head h = {0};
+    bool shared = c->o.kind == DT_CACHE_shared;
+    c->fd = open(c->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (c->fd < 0) return no_file(c, "open");
+    if (fstat(c->fd, &st) != 0) return no_file(c, "look at");
+    // others of this host may not plant one for us
+    if (shared && (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)))
+        return dt_fail(DT_E_STORAGE, "%s: belongs to someone else: remove it", c->path);
+    bool alone = lock_byte(c->fd, 0, F_WRLCK, false);
+    if (!alone && !lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
+    bool linked = fstat(c->fd, &st) == 0 && st.st_nlink > 0;
+    bool whole = linked && read_at(c->fd, &h, sizeof h, 0) && h.magic == MAGIC &&
+                 h.key == c->o.key && h.n_entries == c->o.n_entries;
+    *again = !linked || (!whole && !alone);
+    if (*again) return DT_OK;
+    if (alone && (!whole || shared) && make_file(c) != DT_OK) {
+        unlink(c->path);
+        return DT_E_STORAGE;
+    }
+    if (alone) make_room(c, (uint64_t)st.st_blocks * 512);
+    lock_byte(c->fd, 0, F_RDLCK, false); // from ours alone to shared: in one step
+    if (!shared) futimens(c->fd, NULL);  // used now
+    return DT_OK;
+}
+
+static dt_status open_named(dt_cache *c) {
+    enum { MAX_TRIES = 1000 };
+    char hex[17];
+    dt_hash_hex(c->o.key, hex);
+    if (c->o.kind == DT_CACHE_shared) {
+        c->path = dt_xprintf("/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
+    } else {
+        c->path = dt_xprintf("%s/%s.records", c->o.dir, hex);
+        DT_TRY(dt_io_mkdir_all(c->o.dir));
+    }
+    for (int i = 0; i < MAX_TRIES; i++) {
+        bool again = false;
+        DT_TRY(open_file(c, &again));
+        if (!again) return DT_OK;
+        close(c->fd);
+        c->fd = -1;
+        usleep(1000);
+    }
+    return dt_fail(DT_E_STORAGE, "%s: is made and removed by others all the time", c->path);
+}
+
+static dt_status map_file(dt_cache *c) {
+    void *p = mmap(NULL, c->data_at + c->cap_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
+    if (p == MAP_FAILED) return no_file(c, "map");
+    c->map = p;
+    c->rows = (row *)(void *)(c->map + PAGE);
+    c->counts = &((head *)p)->counts;
+    uint64_t n_attached = ++c->counts->n_attached;
+    if (c->o.kind == DT_CACHE_shared && n_attached >= (uint64_t)c->o.n_processes) unlink(c->path);
+    return DT_OK;
+}
+
+// What earlier runs left on the disk.
+static void count_entries(dt_cache *c) {
+    enum { ROWS = 4096 };
+    row *rows = dt_xcalloc(ROWS, sizeof *rows);
+    for (uint32_t i = 0; i < c->o.n_entries; i += ROWS) {
+        uint32_t n = c->o.n_entries - i < ROWS ? c->o.n_entries - i : ROWS;
+        if (!read_at(c->fd, rows, n * sizeof *rows, row_at(i))) break;
+        for (uint32_t k = 0; k < n; k++) c->own.n_entries += rows[k].word >= FIRST_PLACE;
+    }
+    free(rows);
+    head h;
+    if (read_at(c->fd, &h, sizeof h, 0)) c->own.n_bytes = h.taken;
+}
+
 // Data: all entries and what is lost at the ends of chunks, or the limit.
 static void lay_out(dt_cache *c) {
     const dt_cache_opts *o = &c->o;
@@ -153,65 +408,46 @@ static void lay_out(dt_cache *c) {
     c->cap_bytes = up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
     c->chunk_bytes = up(c->cap_bytes / 16, PAGE);
     if (c->chunk_bytes > MAX_CHUNK) c->chunk_bytes = MAX_CHUNK;
-    c->data_at = up(PAGE + (uint64_t)o->n_entries * sizeof(uint64_t), PAGE);
-    c->mapped_bytes = c->data_at + c->cap_bytes;
-}
-
-static dt_status open_shared(dt_cache *c) {
-    bool fresh;
-    int n = dt_shm_remove_stale();
-    if (n > 0) dt_info("removed %d shared cache%s of jobs that died", n, n == 1 ? "" : "s");
-    DT_TRY(dt_shm_open(&c->segment, c->o.key, c->mapped_bytes, c->data_at, &fresh));
-    c->head = (head *)(void *)c->segment.memory;
-    if (fresh) dt_shm_ready(&c->segment); // zeros are the right beginning
-    uint64_t n_attached = __atomic_add_fetch(&c->head->n_attached, 1, __ATOMIC_RELAXED);
-    if (n_attached >= (uint64_t)c->o.n_processes) dt_shm_unlink(&c->segment);
-    return DT_OK;
+    c->data_at = up(row_at(o->n_entries), PAGE);
 }
 
 static dt_status open_ram(dt_cache *c) {
-    void *p = mmap(NULL, c->mapped_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-        return dt_fail(DT_E_STORAGE, "data.cache: no address space for %zu bytes", c->mapped_bytes);
-    c->head = p;
-    return DT_OK;
+    c->path = dt_xstrdup("data.cache: ram");
+    c->fd = memfd_create("dtrain-cache", MFD_CLOEXEC);
+    return c->fd < 0 ? no_file(c, "get memory") : make_file(c);
 }
 
 dt_status dt_cache_open(dt_cache **out, const dt_cache_opts *o) {
     dt_cache *c = dt_xcalloc(1, sizeof *c);
-    dt_status st;
     *out = NULL;
     c->o = *o;
-    c->segment.fd = -1;
+    c->fd = -1;
+    c->counts = &c->own;
     pthread_mutex_init(&c->lock, NULL);
-    if (o->kind == DT_CACHE_DISK) {
-        st = dt_cache_disk_open(&c->disk, o);
-    } else {
-        lay_out(c);
-        st = o->kind == DT_CACHE_SHARED ? open_shared(c) : open_ram(c);
-    }
+    lay_out(c);
+    dt_status st = o->kind == DT_CACHE_ram ? open_ram(c) : open_named(c);
+    if (st == DT_OK && o->kind != DT_CACHE_disk) st = map_file(c);
     if (st != DT_OK) {
-        pthread_mutex_destroy(&c->lock);
-        free(c);
+        dt_cache_close(c);
         return st;
     }
-    if (c->head) {
-        c->index = (uint64_t *)(void *)((uint8_t *)c->head + PAGE);
-        c->data = (uint8_t *)c->head + c->data_at;
-    }
+    if (o->kind == DT_CACHE_disk) count_entries(c);
     *out = c;
     return DT_OK;
 }
 
+// The name of a shared one goes with the last process, should it still be there.
 void dt_cache_close(dt_cache *c) {
     if (!c) return;
-    if (c->disk)
-        dt_cache_disk_close(c->disk);
-    else if (c->o.kind == DT_CACHE_SHARED)
-        dt_shm_close(&c->segment);
-    else
-        munmap(c->head, c->mapped_bytes);
+    struct stat st;
+    if (c->map) munmap(c->map, c->data_at + c->cap_bytes);
+    if (c->map && c->o.kind == DT_CACHE_shared) {
+        lock_byte(c->fd, 0, F_UNLCK, false);
+        if (lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0)
+            unlink(c->path);
+    }
+    if (c->fd >= 0) close(c->fd);
     pthread_mutex_destroy(&c->lock);
+    free(c->path);
     free(c);
 }

@@ -23,21 +23,17 @@ static bool is_member(const dt_field *f) {
 
 // Its pixels are the same in each epoch until augmentation begins.
 static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
-    return f->kind == DT_FIELD_IMAGE && info->dtype == DT_U8 &&
+    return f->kind == DT_FIELD_image && info->dtype == DT_U8 &&
            !(f->augment && dt_augment_crops(f->augment));
 }
 
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
     dt_data_cache *k = &d->cache;
-    const char *kind = dt_config_str(c, "data.cache");
-    bool decoded = strcmp(dt_config_str(c, "data.cache_form"), "decoded") == 0;
-    k->kind = strcmp(kind, "ram") == 0      ? DT_CACHE_RAM
-              : strcmp(kind, "shared") == 0 ? DT_CACHE_SHARED
-              : strcmp(kind, "disk") == 0   ? DT_CACHE_DISK
-                                            : DT_CACHE_NONE;
+    bool decoded = dt_config_enum(c, "data.cache_form") == DT_CACHE_FORM_decoded;
+    k->kind = dt_config_enum(c, "data.cache");
     k->n_processes = 1;
-    if (k->kind == DT_CACHE_NONE) return DT_OK;
-    if (decoded && k->kind == DT_CACHE_DISK)
+    if (k->kind == DT_CACHE_none) return DT_OK;
+    if (decoded && k->kind == DT_CACHE_disk)
         return dt_config_fail(c, "data.cache_form",
                               "decoded pixels are kept in memory: data.cache is ram or shared");
     if (!dt_config_is_auto(c, "data.cache_size"))
@@ -48,7 +44,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
     if (unpacked) *strrchr(unpacked, '/') = '\0';
     k->dir = unpacked ? dt_xprintf("%s/records", unpacked) : NULL;
     free(unpacked);
-    if (k->kind == DT_CACHE_DISK && !k->dir)
+    if (k->kind == DT_CACHE_disk && !k->dir)
         return dt_config_fail(c, "data.cache", "there is no place for it: set data.cache_dir");
     k->run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
     for (int i = 0; i < d->fields.n; i++) {
@@ -60,7 +56,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
                     "encoded bytes are kept",
                     f->name);
     }
-    if (k->n_slots == 0) k->kind = DT_CACHE_NONE;
+    if (k->n_slots == 0) k->kind = DT_CACHE_none;
     return DT_OK;
 }
 
@@ -99,10 +95,10 @@ static uint64_t cache_key(const dt_data *d) {
         if (!pixels) continue;
         mix(&h, &info->sample_shape, sizeof info->sample_shape);
         mix(&h, &d->fields.f[i].fit, sizeof(dt_fit));
-        if (d->fields.f[i].fit.kind == DT_FIT_PAD) mix(&h, info->mean, sizeof info->mean);
+        if (d->fields.f[i].fit.kind == DT_FIT_pad) mix(&h, info->mean, sizeof info->mean);
     }
     if (!all_have_hashes(c)) mix_files(c, &h);
-    if (d->cache.kind == DT_CACHE_SHARED) {
+    if (d->cache.kind == DT_CACHE_shared) {
         mix(&h, d->cache.run, strlen(d->cache.run));
         mix(&h, &d->base.fingerprint, sizeof d->base.fingerprint);
         mix(&h, &d->cache.cap_bytes, sizeof d->cache.cap_bytes);
@@ -134,8 +130,8 @@ uint64_t dt_data_decoded_bytes(const dt_data *d) {
         const dt_field *f = &d->fields.f[i];
         bool pixels = has_fixed_pixels(f, &d->fields.info[i]);
         if (!is_member(f)) continue;
-        if (d->cache.pixels[i] || f->kind == DT_FIELD_AUDIO ||
-            (f->kind == DT_FIELD_IMAGE && !pixels))
+        if (d->cache.pixels[i] || f->kind == DT_FIELD_audio ||
+            (f->kind == DT_FIELD_image && !pixels))
             return 0;
         for (uint32_t r = 0; r < c->n_records; r++) {
             int64_t m = dt_field_member(f, c, r);
@@ -149,7 +145,7 @@ uint64_t dt_data_decoded_bytes(const dt_data *d) {
 
 void dt_data_cache_open(dt_data *d) {
     dt_data_cache *k = &d->cache;
-    if (k->kind == DT_CACHE_NONE || k->opened) return;
+    if (k->kind == DT_CACHE_none || k->opened) return;
     k->opened = true;
     dt_cache_opts o = {.kind = k->kind,
                        .key = cache_key(d),
@@ -164,12 +160,12 @@ void dt_data_cache_open(dt_data *d) {
     }
     dt_cache_usage u;
     dt_cache_get_usage(k->cache, &u);
-    dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", u.kind,
+    dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", DT_WORD_OF(DT_CACHE_WORDS, u.kind),
             (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
             (double)o.total_bytes / 1048576.0,
-            k->kind == DT_CACHE_DISK && u.n_entries ? "; there is something of an earlier run"
+            k->kind == DT_CACHE_disk && u.n_entries ? "; there is something of an earlier run"
                                                     : "");
-    if (k->kind == DT_CACHE_RAM && k->n_processes > 1)
+    if (k->kind == DT_CACHE_ram && k->n_processes > 1)
         dt_info("data: each of the %d ranks here keeps a copy; data.cache: shared keeps one",
                 k->n_processes);
 }

@@ -64,7 +64,7 @@ static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, 
         f->bytes = w->given[f->field];
         return dt_set_check(d->set, f->record, f->member, d->verify, f->bytes);
     }
-    if (kept && d->cache.kind == DT_CACHE_DISK) {
+    if (kept && d->cache.kind == DT_CACHE_disk) {
         f->bytes.data = dt_buffer_reserve(&w->bytes, f->bytes.n_bytes);
         *hit =
             f->bytes.data && dt_cache_load(d->cache.cache, entry, w->bytes.data, f->bytes.n_bytes);

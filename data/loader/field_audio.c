@@ -27,40 +27,28 @@ static int int_or(reader *r, const char *leaf, int automatic) {
     return dt_config_is_auto(r->c, key_of(r, leaf)) ? automatic : (int)dt_config_int(r->c, r->key);
 }
 
-static bool is_word(reader *r, const char *leaf, const char *word) {
-    return strcmp(dt_config_str(r->c, key_of(r, leaf)), word) == 0;
+static int word(reader *r, const char *leaf) {
+    return dt_config_enum(r->c, key_of(r, leaf));
 }
 
-static const struct {
-    const char *name;
-    dt_feature_kind kind;
-} FEATURES[] = {
-    {"waveform", DT_FEATURE_WAVEFORM},
-    {"spectrogram", DT_FEATURE_SPECTROGRAM},
-    {"logspectrogram", DT_FEATURE_LOG_SPECTROGRAM},
-    {"mel", DT_FEATURE_MEL},
-    {"logmel", DT_FEATURE_LOG_MEL},
-    {"mfcc", DT_FEATURE_MFCC},
-};
-
 static void read_features(reader *r, dt_feature_opts *o) {
-    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++)
-        if (is_word(r, "features", FEATURES[i].name)) o->kind = FEATURES[i].kind;
+    o->kind = word(r, "features");
     int n_fft = 2;
     while (n_fft < o->rate / 40.0) n_fft *= 2;
     o->n_fft = int_or(r, "n_fft", n_fft);
     o->window = int_or(r, "window", o->n_fft);
     o->hop = int_or(r, "hop", o->n_fft >= 4 ? o->n_fft / 4 : 1);
     o->center = dt_config_bool(r->c, key_of(r, "center"));
-    o->reflect = is_word(r, "edges", "reflect");
+    o->reflect = word(r, "edges") == DT_EDGES_reflect;
     o->power = (int)dt_config_int(r->c, key_of(r, "power"));
     o->n_mels = (int)dt_config_int(r->c, key_of(r, "n_mels"));
     o->f_min = dt_config_real(r->c, key_of(r, "f_min"));
     o->f_max =
         dt_config_has(r->c, key_of(r, "f_max")) ? dt_config_real(r->c, r->key) : o->rate / 2.0;
-    o->htk = is_word(r, "mel_scale", "htk");
-    o->slaney_norm = dt_config_has(r->c, key_of(r, "mel_norm")) && is_word(r, "mel_norm", "slaney");
-    o->decibel = is_word(r, "log", "db");
+    o->htk = word(r, "mel_scale") == DT_MEL_SCALE_htk;
+    o->slaney_norm =
+        dt_config_has(r->c, key_of(r, "mel_norm")) && word(r, "mel_norm") == DT_MEL_NORM_slaney;
+    o->decibel = word(r, "log") == DT_LOG_db;
     o->floor = dt_config_has(r->c, key_of(r, "floor")) ? dt_config_real(r->c, r->key)
                : o->decibel                            ? 1e-10
                                                        : 1e-6;
@@ -76,9 +64,7 @@ static dt_status read_all(reader *r, dt_audio_field *f) {
         return dt_config_fail(r->c, key_of(r, ""), "an audio field needs seconds: (of a sample)");
     f->clip.n_samples = llround(dt_config_real(r->c, r->key) * f->clip.rate);
     f->clip.channels = int_or(r, "channels", 1);
-    f->clip.pad = is_word(r, "pad", "zero")   ? DT_PAD_ZERO
-                  : is_word(r, "pad", "wrap") ? DT_PAD_WRAP
-                                              : DT_PAD_REFLECT;
+    f->clip.pad = word(r, "pad");
     dt_feature_opts o = {
         .rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
     read_features(r, &o);
@@ -93,7 +79,7 @@ static dt_status read_all(reader *r, dt_audio_field *f) {
     const dt_cnode *all = dt_config_node(r->c, "data.augment");
     const dt_cnode *list =
         all && dt_cnode_kind(all) == DT_C_MAP ? dt_cnode_get(all, r->name) : NULL;
-    return list ? dt_audio_augment_parse(&f->augment, list, r->name, o.kind != DT_FEATURE_WAVEFORM)
+    return list ? dt_audio_augment_parse(&f->augment, list, r->name, o.kind != DT_FEATURE_waveform)
                 : DT_OK;
 }
 

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 typedef struct reader {
     const dt_config *c;
@@ -17,8 +16,8 @@ static const char *key_of(reader *r, const char *leaf) {
     return r->key;
 }
 
-static bool is_word(reader *r, const char *leaf, const char *word) {
-    return strcmp(dt_config_str(r->c, key_of(r, leaf)), word) == 0;
+static int word(reader *r, const char *leaf) {
+    return dt_config_enum(r->c, key_of(r, leaf));
 }
 
 static dt_status read_bands(reader *r, dt_array_spec *s, int channels) {
@@ -41,10 +40,11 @@ static dt_status read_range(reader *r, dt_array_spec *s) {
     const dt_cnode *n = dt_config_node(r->c, key_of(r, "range"));
     if (!n) return DT_OK;
     size_t n_items = dt_cnode_size(n); // a word alone is a list of one
-    const char *word = n_items == 1 ? dt_cnode_str(dt_cnode_item(n, 0)) : "";
-    s->range = strcmp(word, "minmax") == 0 ? DT_RANGE_MINMAX : DT_RANGE_ZSCALE;
-    if (strcmp(word, "minmax") == 0 || strcmp(word, "zscale") == 0) return DT_OK;
-    s->range = DT_RANGE_GIVEN;
+    int i = n_items == 1
+                ? dt_word_index(DT_WORDS(DT_RANGE_WORDS), dt_cnode_str(dt_cnode_item(n, 0)))
+                : -1;
+    s->range = i < 0 ? DT_RANGE_given : (dt_range)i;
+    if (i >= 0) return DT_OK;
     bool ok = n_items == 2 && dt_cnode_real(dt_cnode_item(n, 0), &s->low) &&
               dt_cnode_real(dt_cnode_item(n, 1), &s->high) && s->low < s->high;
     return ok ? DT_OK
@@ -54,16 +54,15 @@ static dt_status read_range(reader *r, dt_array_spec *s) {
 dt_status dt_array_spec_read(dt_array_spec *out, const dt_config *c, const char *name,
                              int channels) {
     reader r = {c, name, ""};
-    *out = (dt_array_spec){.f32 = is_word(&r, "dtype", "f32"), .chw = is_word(&r, "layout", "chw")};
-    out->stretch = is_word(&r, "stretch", "asinh")    ? DT_STRETCH_ASINH
-                   : is_word(&r, "stretch", "linear") ? DT_STRETCH_LINEAR
-                                                      : DT_STRETCH_NONE;
+    *out = (dt_array_spec){.f32 = word(&r, "dtype") == DT_PIXEL_f32,
+                           .chw = word(&r, "layout") == DT_LAYOUT_chw,
+                           .stretch = word(&r, "stretch")};
     out->softening = dt_config_real(c, key_of(&r, "softening"));
     if (!out->f32 && channels != 1 && channels != 3)
         return dt_config_fail(c, key_of(&r, "channels"),
                               "images of bytes have 1 (grey) or 3 channels; arrays of another "
                               "number want dtype: f32");
-    if (out->stretch == DT_STRETCH_NONE && dt_config_has(c, key_of(&r, "range")))
+    if (out->stretch == DT_STRETCH_none && dt_config_has(c, key_of(&r, "range")))
         return dt_config_fail(c, r.key, "a range is for stretch: linear or asinh");
     DT_TRY(read_range(&r, out));
     return read_bands(&r, out, channels);

@@ -121,21 +121,21 @@ static dt_status find_source(resolver *r) {
     bool given = dt_config_has(r->config, key_of(r, "source"));
     const char *name = source_name(r, 0, &n);
     r->f->column = -1;
-    if (n == 0 || (n > 1 && r->f->kind != DT_FIELD_VECTOR))
+    if (n == 0 || (n > 1 && r->f->kind != DT_FIELD_vector))
         return dt_config_fail(r->config, key_of(r, "source"),
                               "a list of columns makes a vector field; here expected one name");
     if (!r->c) {
         r->f->n_numbers = n > 1 ? (int)n : 0;
         return DT_OK;
     }
-    if (r->f->kind == DT_FIELD_CLASS) return find_class(r, name, given);
+    if (r->f->kind == DT_FIELD_class) return find_class(r, name, given);
     if (n == 1 && mark_exts(r, name, 0)) return DT_OK;
-    if (r->f->kind == DT_FIELD_IMAGE) {
+    if (r->f->kind == DT_FIELD_image) {
         bool any =
             !given && (mark_exts(r, NULL, DT_KIND_PICTURE) || mark_exts(r, NULL, DT_KIND_ARRAY));
         return any ? DT_OK : no_source(r, "images", name);
     }
-    if (r->f->kind == DT_FIELD_AUDIO)
+    if (r->f->kind == DT_FIELD_audio)
         return !given && mark_exts(r, NULL, DT_KIND_AUDIO) ? DT_OK : no_source(r, "sounds", name);
     return find_numbers(r, n);
 }
@@ -299,7 +299,7 @@ static dt_status check_numbers(resolver *r, int real) {
 
 static dt_status resolve_number(resolver *r) {
     int64_t n = 1;
-    bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_VECTOR;
+    bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_vector;
     bool sized = dt_config_has(r->config, key_of(r, "size"));
     if (from_columns) n = r->f->n_numbers;
     if (vector && (!from_columns || sized)) DT_TRY(read_size(r, 1, &n));
@@ -318,28 +318,13 @@ static dt_status resolve_number(resolver *r) {
 }
 
 static dt_status resolve_field(resolver *r) {
-    const char *kind = dt_config_str(r->config, key_of(r, "kind"));
-    if (strcmp(kind, "image") == 0)
-        r->f->kind = DT_FIELD_IMAGE;
-    else if (strcmp(kind, "audio") == 0)
-        r->f->kind = DT_FIELD_AUDIO;
-    else if (strcmp(kind, "class") == 0)
-        r->f->kind = DT_FIELD_CLASS;
-    else if (strcmp(kind, "real") == 0)
-        r->f->kind = DT_FIELD_REAL;
-    else if (strcmp(kind, "vector") == 0)
-        r->f->kind = DT_FIELD_VECTOR;
-    else
-        return dt_config_fail(r->config, r->key,
-                              "fields of kind %s cannot be loaded yet; expected image, "
-                              "audio, class, real or vector",
-                              kind);
+    r->f->kind = dt_config_enum(r->config, key_of(r, "kind"));
     DT_TRY(find_source(r));
-    if (r->f->kind == DT_FIELD_IMAGE)
+    if (r->f->kind == DT_FIELD_image)
         DT_TRY(resolve_image(r));
-    else if (r->f->kind == DT_FIELD_AUDIO)
+    else if (r->f->kind == DT_FIELD_audio)
         DT_TRY(resolve_audio(r));
-    else if (r->f->kind == DT_FIELD_CLASS)
+    else if (r->f->kind == DT_FIELD_class)
         DT_TRY(resolve_class(r));
     else
         DT_TRY(resolve_number(r));

@@ -12,14 +12,6 @@
 #include "batch/batch_source.h"
 #include "config/config.h"
 
-typedef enum dt_field_kind {
-    DT_FIELD_IMAGE,
-    DT_FIELD_AUDIO,
-    DT_FIELD_CLASS,
-    DT_FIELD_REAL,
-    DT_FIELD_VECTOR
-} dt_field_kind;
-
 // A column that a number comes from: a number column, or a metadata column whose values are numbers.
 typedef struct dt_number_source {
     int column, real; // one of them is -1

@@ -209,7 +209,8 @@ static void report_cache(loader *l) {
     if (n > 0 && l->training)
         dt_info("data: cache %s: %.1f %% of %llu look-ups found their bytes; it holds %.1f MiB in "
                 "%llu entries%s",
-                s.cache.kind, 100.0 * (double)s.cache.n_hits / (double)n, (unsigned long long)n,
+                DT_WORD_OF(DT_CACHE_WORDS, s.cache.kind),
+                100.0 * (double)s.cache.n_hits / (double)n, (unsigned long long)n,
                 (double)s.cache.n_bytes / 1048576.0, (unsigned long long)s.cache.n_entries,
                 s.cache.full ? " and is full" : "");
 }

@@ -50,7 +50,6 @@ static void add_worker(const worker *w, dt_source_stats *out) {
 }
 
 static void add_cache(const loader *l, dt_source_stats *out) {
-    out->cache.kind = "none";
     if (!l->d->cache.cache) return;
     dt_cache_usage u;
     dt_cache_get_usage(l->d->cache.cache, &u);

@@ -76,7 +76,7 @@ static dt_image_want want_of(const value *v, const part *p) {
                            .height = p->height,
                            .width = p->width,
                            .dst = v->dst,
-                           .box = p->is_random || v->f->fit.kind == DT_FIT_CROP ? choose_box : NULL,
+                           .box = p->is_random || v->f->fit.kind == DT_FIT_crop ? choose_box : NULL,
                            .box_ctx = p,
                            .array = &v->f->array};
 }
@@ -93,15 +93,15 @@ static size_t payload_of(const dt_data *d, const value *v) {
     enum { MAX_HEAD = 4096 };
     uint64_t size = d->set->catalog->members[v->member].size;
     if (size < v->f->sample_bytes || size - v->f->sample_bytes > MAX_HEAD) return 0;
-    bool as_is = v->f->kind == DT_FIELD_IMAGE
-                     ? !v->f->array.f32 && !has_random_box(v) && v->f->fit.kind != DT_FIT_CROP
-                     : v->f->kind != DT_FIELD_AUDIO;
+    bool as_is = v->f->kind == DT_FIELD_image
+                     ? !v->f->array.f32 && !has_random_box(v) && v->f->fit.kind != DT_FIT_crop
+                     : v->f->kind != DT_FIELD_audio;
     return as_is ? v->f->sample_bytes : 0;
 }
 
 // What the head says of a payload that was read to its place.
 static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
-    if (v->f->kind != DT_FIELD_IMAGE) return dt_numbers_are_raw(bytes, n_head, v->dst);
+    if (v->f->kind != DT_FIELD_image) return dt_numbers_are_raw(bytes, n_head, v->dst);
     part p = part_of(v);
     dt_image_want want = want_of(v, &p);
     return dt_image_is_raw(bytes, n_head, &want);
@@ -122,7 +122,7 @@ static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, d
                 (f.kind == DT_FETCHED_SPLIT && is_in_place(v, f.bytes, n_head));
     if (f.kind == DT_FETCHED_PIXELS)
         memcpy(v->dst, f.bytes.data, f.bytes.n_bytes);
-    else if (*in_place && v->f->kind == DT_FIELD_IMAGE)
+    else if (*in_place && v->f->kind == DT_FIELD_image)
         dt_keep_pixels(d, v->field, v->record, v->dst);
     else if (f.kind == DT_FETCHED_SPLIT && !*in_place)
         memcpy(w->bytes.data + n_head, v->dst, f.n_payload); // to be decoded as any other
@@ -164,7 +164,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
     DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
     to->real = image.real ? real : NULL;
     bool is_there = to->real ? image.real == real : image.data == to->data;
-    if (!is_there && v->f->fit.kind == DT_FIT_PAD && !p.is_random) {
+    if (!is_there && v->f->fit.kind == DT_FIT_pad && !p.is_random) {
         DT_TRY(frame(w, &image, v->info, to));
     } else if (!is_there) {
         to->mirrored = !to->real && v->augment && v->f->augment && !dt_keeps_pixels(d, v->field) &&
@@ -257,8 +257,8 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value
     bool in_place;
     DT_TRY(fetch(d, w, v, &bytes, &in_place));
     dt_counter_add(&w->n_decoded, 1);
-    dt_status st = v->f->kind == DT_FIELD_IMAGE   ? fill_image(d, w, v, bytes, in_place)
-                   : v->f->kind == DT_FIELD_AUDIO ? fill_audio(w, v, bytes)
+    dt_status st = v->f->kind == DT_FIELD_image   ? fill_image(d, w, v, bytes, in_place)
+                   : v->f->kind == DT_FIELD_audio ? fill_audio(w, v, bytes)
                                                   : fill_numbers(w, v, bytes, in_place);
     return st == DT_OK ? st : dt_set_context(d->set, v->record, v->member, st);
 }

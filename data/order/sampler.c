@@ -116,11 +116,11 @@ static uint64_t block_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
 
 static uint64_t place_of(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     switch (s->shuffle) {
-    case DT_SHUFFLE_NONE:
+    case DT_SHUFFLE_none:
         return i;
-    case DT_SHUFFLE_BLOCK:
+    case DT_SHUFFLE_block:
         return block_index(s, epoch, i);
-    case DT_SHUFFLE_GLOBAL:
+    case DT_SHUFFLE_global:
         return dt_perm_apply(s->seed, epoch, s->n, i);
     }
     return i;

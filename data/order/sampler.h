@@ -3,14 +3,14 @@
 #ifndef DT_DATA_SAMPLER_H
 #define DT_DATA_SAMPLER_H
 
+#include "config/words.h"
+
 #include <stdint.h>
 
 // A keyed bijection of 0..n-1 and its inverse. `stream` makes independent permutations of one seed
 // (an epoch, a block).
 uint64_t dt_perm_apply(uint64_t seed, uint64_t stream, uint64_t n, uint64_t i);
 uint64_t dt_perm_invert(uint64_t seed, uint64_t stream, uint64_t n, uint64_t i);
-
-typedef enum dt_shuffle { DT_SHUFFLE_NONE, DT_SHUFFLE_BLOCK, DT_SHUFFLE_GLOBAL } dt_shuffle;
 
 enum { DT_SHUFFLE_BLOCK_SAMPLES = 32, DT_SHUFFLE_WINDOW_BLOCKS = 128 };
 

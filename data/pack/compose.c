@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum {
-    MAX_MEMBERS = DT_TRANSFORM_MAX_MEMBERS + 2,
     HEAD_BYTES = 1 << 20,
     BLOCK_BYTES = 2 << 20,
     ALIGN = 64 // the kernel copies to such places several times as fast as to others
@@ -166,7 +165,7 @@ static dt_status find_json(dt_composer *w, const dt_transform_record *r, dt_chun
 
 // ---- writing a record ---------------------------------------------------------------------------------
 typedef struct member_list {
-    dt_chunk_member m[MAX_MEMBERS];
+    dt_chunk_member m[DT_CHUNK_MAX_MEMBERS];
     int n;
     uint64_t n_bytes;
 } member_list;
@@ -196,7 +195,7 @@ static dt_status list_members(dt_composer *w, const dt_transform_record *r, memb
     return DT_OK;
 }
 
-// Its bytes into the chunk, where they are not there yet.
+// Copies the bytes into the chunk unless they are there already.
 static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
     uint8_t *copy;
     if (!m->data) return DT_OK;
@@ -258,7 +257,7 @@ static dt_status read_set_item(dt_composer *w) {
     return DT_OK;
 }
 
-// Straight to its place in the chunk. Of a very large file only the head is looked at.
+// Reads straight to its place in the chunk; of a very large file only the head.
 static dt_status read_raw_item(dt_composer *w) {
     size_t n = (size_t)w->item->size;
     uint8_t *p;
@@ -271,7 +270,7 @@ static dt_status read_raw_item(dt_composer *w) {
     return DT_OK;
 }
 
-// Of one member its hash; of several, a hash over extensions and hashes.
+// The hash of a raw file; for a record of a dataset, a hash over its extensions and hashes.
 static uint64_t hash_members(const dt_transform_item *in, bool is_set) {
     if (!is_set) return dt_hash64(in->member[0].bytes.data, in->member[0].bytes.n_bytes);
     uint64_t sum = 0;
@@ -297,7 +296,7 @@ static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     return DT_OK;
 }
 
-// Messages of reading name the file already; others do not.
+// Puts the file in front of messages that do not name it.
 static dt_status name_item(const dt_composer *w, dt_status st) {
     char *path = dt_raw_path(w->c->raw, w->item);
     if (!strstr(dt_error_message(), w->item->name)) dt_fail_context(st, "%s", path);

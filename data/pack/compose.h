@@ -7,6 +7,8 @@
 #include "transform.h"
 #include "where.h"
 
+enum { DT_CHUNK_MAX_MEMBERS = DT_TRANSFORM_MAX_MEMBERS + 2 }; // of a record, with json and cls
+
 typedef struct dt_chunk_member {
     const char *ext;
     const uint8_t *data; // NULL: the item's file itself, which is too large to be read as a whole

@@ -1,5 +1,5 @@
-// duplicates.c: equal content by equal size and equal XXH3-64. Two different records of one size agree by
-// chance in one of 2^64 pairs: among a million records, in one set of forty million.
+// duplicates.c: content counts as equal if size and XXH3-64 are equal. For two different records of one size the
+// chance of that is 2^-64: among a million records, one dataset in forty million has such a pair.
 #include "duplicates.h"
 
 #include "base/arena.h"
@@ -25,28 +25,24 @@ static int compare_entries(const void *pa, const void *pb) {
     return a->item < b->item ? -1 : a->item > b->item;
 }
 
-// Open addressing over items by hash; the first of equals has the place.
 size_t dt_duplicates_find(const uint64_t *hash, const dt_raw *raw, uint32_t **first) {
-    size_t n_slots = 64, n_twins = 0;
-    while (n_slots < 2 * raw->n) n_slots *= 2;
-    uint32_t *slots = dt_xcalloc(n_slots, sizeof *slots); // item + 1
+    size_t n = 0, n_twins = 0;
+    entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
     *first = dt_xcalloc(raw->n + 1, sizeof **first);
     for (uint32_t i = 0; i < raw->n; i++) {
         (*first)[i] = DT_NO_DUPLICATE;
-        if (!hash[i]) continue;
-        size_t at = (size_t)hash[i] & (n_slots - 1);
-        for (; slots[at]; at = (at + 1) & (n_slots - 1)) {
-            uint32_t k = slots[at] - 1;
-            if (hash[k] == hash[i] && raw->items[k].size == raw->items[i].size) break;
-        }
-        if (slots[at]) {
-            (*first)[i] = slots[at] - 1;
-            n_twins++;
-        } else {
-            slots[at] = i + 1;
-        }
+        if (hash[i]) e[n++] = (entry){hash[i], raw->items[i].size, i};
     }
-    free(slots);
+    qsort(e, n, sizeof *e, compare_entries);
+    for (size_t i = 1, at = 0; i < n; i++) {
+        if (e[i].hash != e[at].hash || e[i].size != e[at].size) {
+            at = i;
+            continue;
+        }
+        (*first)[e[i].item] = e[at].item;
+        n_twins++;
+    }
+    free(e);
     return n_twins;
 }
 
@@ -78,8 +74,7 @@ static void hash_some(void *arg, int worker) {
     dt_composer_destroy(w);
 }
 
-dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, int rank, int world_size,
-                             uint64_t *hash) {
+dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash) {
     const dt_raw *raw = c->raw;
     entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
     uint32_t *items = dt_xcalloc(raw->n + 1, sizeof *items);
@@ -90,7 +85,7 @@ dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, int rank, int w
     for (size_t i = 0; i < raw->n; i++) {
         bool twin =
             (i > 0 && e[i - 1].size == e[i].size) || (i + 1 < raw->n && e[i + 1].size == e[i].size);
-        if (twin && e[i].item % (uint32_t)world_size == (uint32_t)rank) items[j.n++] = e[i].item;
+        if (twin) items[j.n++] = e[i].item;
     }
     free(e);
     dt_status st = dt_team_create(&team, n_threads, "dt-hash");

@@ -6,13 +6,11 @@
 
 enum { DT_NO_DUPLICATE = UINT32_MAX };
 
-// first[i] = the item that item i repeats, or DT_NO_DUPLICATE; hash[i] 0: not known, no duplicate. The
-// order of the list decides which is first. Returns how many repeat another. Heap.
+// first[i] = the first item of the list that item i repeats, or DT_NO_DUPLICATE. Heap. hash[i] 0: not known, so not a
+// duplicate. Returns how many items repeat another.
 size_t dt_duplicates_find(const uint64_t *hash, const dt_raw *raw, uint32_t **first);
 
-// Before anything is written: hashes the items that could have a twin, as they have equal sizes; the
-// others stay 0. Only those of this rank (i % world_size == rank).
-dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, int rank, int world_size,
-                             uint64_t *hash);
+// Before anything is written: hashes the items whose size another item has; the others stay 0.
+dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash);
 
 #endif

@@ -1,7 +1,6 @@
 // finish.c: what is done once, by one process, when all shards are whole.
 //
-// The rows of all shards come into one catalog. Only now is it known which records repeat others; those say so. From
-// the catalog come the indexes and the database.
+// Loads the rows of all shards into one catalog, finds duplicates, and writes the indexes and the database.
 #include "finish.h"
 #include "data/catalog/catalog_db.h"
 #include "data/catalog/index_file.h"
@@ -41,7 +40,7 @@ static dt_status load_rows(finish *f) {
     return DT_OK;
 }
 
-// Records that repeat others say which, if there is a column left for it: the dataset is good without.
+// Names in each record what it repeats, if there is a column left: the dataset is good without.
 static dt_status name_duplicates(const finish *f) {
     const dt_raw *raw = f->c->raw;
     dt_catalog *c = f->rows.catalog;
@@ -63,10 +62,10 @@ static dt_status name_duplicates(const finish *f) {
     return DT_OK;
 }
 
-// Figures are made of pictures of bytes and of sounds; who asked for them is told what has none.
+// Quality is measured of 8-bit pictures and of sounds only; the user is told of other records.
 static void count_plain(const finish *f) {
     const dt_catalog *c = f->rows.catalog;
-    int k = dt_catalog_find_real(c, "clipping"); // both kinds have it
+    int k = dt_catalog_find_real(c, "clipping"); // measured of both
     for (uint32_t r = 0; r < c->n_records; r++) {
         if (k >= 0 && !isnan(dt_catalog_real(c, k, r))) continue;
         if (f->counts->n_plain++ == 0) f->counts->first_plain = f->rows.item[r];
@@ -104,7 +103,7 @@ static void put_flag(dt_json *j, dt_buffer *command, const char *name, bool valu
     dt_buffer_append(command, name, strlen(name));
 }
 
-// What is done to the files: the options of transform.h.
+// The options of transform.h.
 static void put_transform(dt_json *j, dt_buffer *command, const dt_pack_opts *o) {
     put_number(j, command, "resize", o->resize);
     if (o->encode) put_option(j, command, "encode", o->encode);
@@ -116,7 +115,7 @@ static void put_transform(dt_json *j, dt_buffer *command, const dt_pack_opts *o)
     put_flag(j, command, "quality", o->quality);
 }
 
-// Both have room; the command ends in a NUL.
+// Appends the options to both; the command ends in a NUL.
 static void put_options(dt_json *j, dt_buffer *command, const dt_pack_opts *o) {
     static const char *const DUPLICATES[] = {"report", "drop", "report"};
     char number[32];

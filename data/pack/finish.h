@@ -16,12 +16,12 @@ typedef struct dt_finish_counts {
     uint32_t first_plain; // its item
 } dt_finish_counts;
 
-// Writes the index of each shard and the database of all, in w->set. DT_E_DATA: duplicates that are not
+// Writes the index of each shard and the database of the dataset into w->set. DT_E_DATA: duplicates that are not
 // allowed, or no record at all.
 dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
                             dt_finish_counts *out);
 
-// Of the command that the lineage tells: source and options, without OUT, threads and ranks.
+// Hash of the command in the lineage: source and options, without OUT, threads and ranks.
 uint64_t dt_finish_hash_command(const dt_pack_opts *o);
 
 #endif

@@ -1,27 +1,16 @@
-// media_info.c: headers only, and no more of them than the shape needs. Decoders judge files; this one
-// notes what is easily seen, and says nothing where it is not.
+// media_info.c: reads of headers only what the shape needs. Judging files is the decoders' task; where a shape is
+// not easily seen, none is given.
 //
 // JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
-// bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data"; its length, or what the
-// file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header that has axes, if of an image.
+// bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data";
+// its length, or what the file has of it. FLAC: STREAMINFO. FITS: NAXIS1..3 of the first header with axes.
 #include "media_info.h"
+
+#include "base/endian.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint32_t be16(const uint8_t *p) {
-    return (uint32_t)p[0] << 8 | p[1];
-}
-static uint32_t be32(const uint8_t *p) {
-    return be16(p) << 16 | be16(p + 2);
-}
-static uint32_t le16(const uint8_t *p) {
-    return p[0] | (uint32_t)p[1] << 8;
-}
-static uint32_t le32(const uint8_t *p) {
-    return le16(p) | le16(p + 2) << 16;
-}
 
 static bool set_image(dt_media_info *m, double width, double height, double channels) {
     m->width = width;
@@ -42,9 +31,9 @@ static bool read_jpeg(dt_media_info *m, const uint8_t *p, size_t n) {
         bool frame =
             marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
         if (frame && at + 10 <= n)
-            return set_image(m, be16(p + at + 7), be16(p + at + 5), p[at + 9]);
+            return set_image(m, dt_be16(p + at + 7), dt_be16(p + at + 5), p[at + 9]);
         if (frame || marker == 0xda) return false;
-        at += 2 + be16(p + at + 2);
+        at += 2 + dt_be16(p + at + 2);
     }
     return false;
 }
@@ -52,16 +41,16 @@ static bool read_jpeg(dt_media_info *m, const uint8_t *p, size_t n) {
 static bool read_png(dt_media_info *m, const uint8_t *p, size_t n) {
     static const int CHANNELS[] = {1, 0, 3, 3, 2, 0, 4}; // by colour type; a palette is of colours
     if (n < 26 || memcmp(p + 12, "IHDR", 4) != 0 || p[25] > 6) return false;
-    return set_image(m, be32(p + 16), be32(p + 20), CHANNELS[p[25]]);
+    return set_image(m, dt_be32(p + 16), dt_be32(p + 20), CHANNELS[p[25]]);
 }
 
 static bool read_bmp(dt_media_info *m, const uint8_t *p, size_t n) {
     if (n < 30) return false;
-    uint32_t header = le32(p + 14), bits = header == 12 ? le16(p + 24) : le16(p + 28);
+    uint32_t header = dt_le32(p + 14), bits = header == 12 ? dt_le16(p + 24) : dt_le16(p + 28);
     double channels = bits == 32 ? 4 : 3;
-    if (header == 12) return set_image(m, le16(p + 18), le16(p + 20), channels);
+    if (header == 12) return set_image(m, dt_le16(p + 18), dt_le16(p + 20), channels);
     return header >= 40 &&
-           set_image(m, (int32_t)le32(p + 18), fabs((double)(int32_t)le32(p + 22)), channels);
+           set_image(m, (int32_t)dt_le32(p + 18), fabs((double)(int32_t)dt_le32(p + 22)), channels);
 }
 
 static bool pnm_number(const uint8_t *p, size_t n, size_t *at, double *out) {
@@ -86,24 +75,25 @@ static bool read_pnm(dt_media_info *m, const uint8_t *p, size_t n) {
 
 static bool read_webp(dt_media_info *m, const uint8_t *p, size_t n) {
     if (n < 30) return false;
-    uint32_t size = le32(p + 21); // of VP8L: 14 bits each, less 1, then whether there is alpha
+    uint32_t size = dt_le32(p + 21); // of VP8L: 14 bits each, less 1, then whether there is alpha
     if (memcmp(p + 12, "VP8 ", 4) == 0 && memcmp(p + 23, "\x9d\x01\x2a", 3) == 0)
-        return set_image(m, le16(p + 26) & 0x3fff, le16(p + 28) & 0x3fff, 3);
+        return set_image(m, dt_le16(p + 26) & 0x3fff, dt_le16(p + 28) & 0x3fff, 3);
     if (memcmp(p + 12, "VP8L", 4) == 0 && p[20] == 0x2f)
         return set_image(m, (size & 0x3fff) + 1, (size >> 14 & 0x3fff) + 1, 3 + (size >> 28 & 1));
     if (memcmp(p + 12, "VP8X", 4) == 0)
-        return set_image(m, (le32(p + 23) >> 8) + 1, (le32(p + 26) >> 8) + 1, 3 + (p[20] >> 4 & 1));
+        return set_image(m, (dt_le32(p + 23) >> 8) + 1, (dt_le32(p + 26) >> 8) + 1,
+                         3 + (p[20] >> 4 & 1));
     return false;
 }
 
 static bool read_wav(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
     double frame = 0;
     for (size_t at = 12; at + 8 <= n;) {
-        uint64_t n_chunk = le32(p + at + 4);
+        uint64_t n_chunk = dt_le32(p + at + 4);
         if (memcmp(p + at, "fmt ", 4) == 0 && at + 24 <= n) {
-            m->channels = le16(p + at + 10);
-            m->rate = le32(p + at + 12);
-            frame = le16(p + at + 20);
+            m->channels = dt_le16(p + at + 10);
+            m->rate = dt_le32(p + at + 12);
+            frame = dt_le16(p + at + 20);
         } else if (memcmp(p + at, "data", 4) == 0) {
             uint64_t there = size > at + 8 ? size - at - 8 : 0;
             if (frame > 0) m->samples = floor((double)(n_chunk < there ? n_chunk : there) / frame);
@@ -120,7 +110,7 @@ static bool read_flac(dt_media_info *m, const uint8_t *p, size_t n) {
     if (n < 26 || (p[4] & 0x7f) != 0) return false;
     m->rate = p[18] << 12 | p[19] << 4 | p[20] >> 4;
     m->channels = (p[20] >> 1 & 7) + 1;
-    double samples = (double)(p[21] & 15) * 4294967296.0 + be32(p + 22);
+    double samples = (double)(p[21] & 15) * 4294967296.0 + dt_be32(p + 22);
     if (samples > 0) m->samples = samples;
     return m->rate > 0;
 }

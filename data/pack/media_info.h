@@ -1,4 +1,4 @@
-// media_info.h: what the header of an image or a recording says of its shape, without decoding it.
+// media_info.h: the shape of an image or a recording from its header, without decoding.
 #ifndef DT_DATA_MEDIA_INFO_H
 #define DT_DATA_MEDIA_INFO_H
 
@@ -6,12 +6,12 @@
 
 #include <stdbool.h>
 
-typedef struct dt_media_info { // NaN: there is no such thing, or the header does not say
+typedef struct dt_media_info { // NaN: does not apply, or the header does not say
     double width, height, channels, samples, rate;
 } dt_media_info;
 
-// JPEG, PNG, BMP, PBM/PGM/PPM, WAV, FLAC and FITS, told by their first bytes. `head`: the member or its
-// beginning; `size`: all of it. False: none of these, or cut before the shape. Any bytes are safe.
+// JPEG, PNG, WebP, BMP, PBM/PGM/PPM, WAV, FLAC and FITS, told by their first bytes. `head`: the member or its
+// beginning; `size`: of the whole. False: another format, or cut before the shape. Any bytes are safe.
 bool dt_media_info_read(dt_media_info *out, dt_span head, uint64_t size);
 
 #endif

@@ -34,12 +34,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYOUT_VERSION = 1, MAX_THREADS = 256 }; // of the bytes that are written
+enum { LAYOUT_VERSION = 2 /* of the bytes that are written */, MAX_THREADS = 256 };
 
 typedef struct packing {
     const dt_pack_opts *o;
     int rank, world_size, n_threads;
-    dt_set *set;                // what is packed, if it is one
+    dt_set *set;                // the source, if it is a dataset
     bool published;             // rank 0: an earlier pack's files have been put in place,
     bool published_by_the_same; // and this command was its command
     dt_raw raw;
@@ -56,7 +56,7 @@ typedef struct packing {
 } packing;
 
 // ---- agreement ----------------------------------------------------------------------------------------
-// All ranks come here. A failure of one is a failure of all; each has its own message, or none.
+// Called by all ranks. If one has failed, all fail, each with its own message or none.
 static dt_status agree_value(const packing *p, dt_status mine, int64_t *value) {
     if (p->world_size <= 1) return mine;
     return p->o->agree(p->o->ctx, mine, value);
@@ -68,7 +68,7 @@ static dt_status agree(const packing *p, dt_status mine) {
 }
 
 // ---- what is to be made -------------------------------------------------------------------------------
-// Of options, what changes bytes. Duplicates that are reported or fatal give the same set.
+// The options that change bytes. Duplicates that are reported or fatal give the same dataset.
 static char *describe(const packing *p) {
     const dt_pack_opts *o = p->o;
     return dt_xprintf("layout %d, %s, %zu files, %zu chunks, limit %llu bytes %llu records, %s, "
@@ -126,8 +126,7 @@ static void say_list(const packing *p) {
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
-// Whether all shards that OUT has are there, made in the way of this fingerprint and, as far as stamps see, as they
-// were made.
+// Whether all shards of OUT are there, have this fingerprint and, as far as stamps tell, are unchanged.
 static bool is_made(const packing *p, uint64_t fingerprint) {
     bool same = p->plan.n_shards > 0;
     dt_catalog *c = dt_catalog_create();
@@ -144,25 +143,20 @@ static bool is_made(const packing *p, uint64_t fingerprint) {
     return same;
 }
 
-// Whether any data of OUT is there, and whether all of it is, made in just this way. A catalog or an index whose data
-// is gone is nothing to keep: it is replaced with the set.
+// *any: some data of OUT is there. *same: all of it is, and was made in just this way. A catalog or an index whose
+// data is gone is worth nothing, and is replaced.
 static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
     size_t n = 0, n_data = 0;
     DT_TRY(dt_plan_existing(&p->plan, &names, &n));
     for (size_t i = 0; i < n; i++) n_data += !dt_plan_is_companion(&p->plan, names[i]);
     dt_io_free_list(names, n);
-    *any = n_data > 0 || (p->plan.format->one_file && n == 0 && dt_io_exists(p->plan.out));
+    *any = n_data > 0;
     *same = *any && is_made(p, p->fingerprint);
     return DT_OK;
 }
 
-static dt_status say_same(const packing *p) {
-    dt_info("%s is already packed from %s: nothing to do", p->plan.out, p->o->source);
-    return DT_OK;
-}
-
-// Where it is renewed in place, what it was made from is gone.
+// A dataset that was renewed in place cannot be compared with its source: that is gone.
 static bool is_done(const packing *p, bool any, bool same) {
     if (!any) return false;
     if (same) return !p->o->overwrite || p->published;
@@ -174,7 +168,7 @@ static char *made_from(const packing *p) {
                       (unsigned long long)dt_finish_hash_command(p->o));
 }
 
-// Whether the work that is there is of a pack by the same command, of whatever source, whose fingerprint it was.
+// Whether the unfinished work is of the same command, whatever the source was then. *fingerprint: of that.
 static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
     char *path = dt_work_path(&p->work, "made-from"), *have = NULL, *want = made_from(p);
     size_t n = 0;
@@ -188,12 +182,12 @@ static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
     return same;
 }
 
-// Rank 0, before the source is read, which may be OUT itself: a pack that was stopped while it put its files in
-// place has left a part of them, and what it replaces half away; or all of them, and what it had to remove.
+// Rank 0, before the source is read, which may be OUT itself. A pack that was killed while it put its files in place
+// is completed first: until then OUT has neither all old nor all new files.
 static dt_status finish_earlier(packing *p) {
     uint64_t fingerprint = 0;
     if (!dt_io_exists(p->plan.partial)) return DT_OK;
-    DT_TRY(dt_work_open(&p->work, &p->plan)); // puts an LMDB back that was moved away
+    DT_TRY(dt_work_open(&p->work, &p->plan));
     const bool same = is_by_the_same(p, &fingerprint), half = dt_work_is_publishing(&p->work);
     p->published_by_the_same = same && (half || is_made(p, fingerprint));
     if (half) {
@@ -207,15 +201,7 @@ static dt_status finish_earlier(packing *p) {
     return DT_OK;
 }
 
-static dt_status say_other(const packing *p) {
-    return dt_fail(
-        DT_E_USAGE,
-        "%s exists and was made from something else than %s, with other options, is not complete, "
-        "or was changed since: remove it or pack with --overwrite",
-        p->plan.out, p->o->source);
-}
-
-// a.tar and a-%03d.tar come to one catalog: it belongs to the dataset whose data is there, also under --overwrite.
+// a.tar and a-%03d.tar have the same catalog. It belongs to the dataset whose data is there, even under --overwrite.
 static dt_status check_catalog(const packing *p, bool any) {
     const char *path = p->plan.catalog;
     char **names;
@@ -239,40 +225,49 @@ static dt_status check_catalog(const packing *p, bool any) {
     return st;
 }
 
-// Rank 0. *go: there is work to do, and the folder for it is ours.
-static dt_status claim(packing *p, bool *go) {
-    bool any, same, fresh;
-    *go = false;
+// Whether there is work to do. DT_E_USAGE: what is there must stay.
+static dt_status decide(const packing *p, bool *go) {
+    bool any, same;
     DT_TRY(inspect(p, &any, &same));
-    bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
-    if (!has_work) {                               // nothing is touched
-        if (is_done(p, any, same)) return say_same(p);
-        DT_TRY(check_catalog(p, any));
-        if (any && !p->o->overwrite) return say_other(p);
+    *go = !is_done(p, any, same);
+    if (!*go) {
+        dt_info("%s is already packed from %s: nothing to do", p->plan.out, p->o->source);
+        return DT_OK;
     }
+    if (p->plan.format->one_file && dt_io_exists(p->plan.out) && !dt_io_is_dir(p->plan.out))
+        return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", p->plan.out);
+    if (any && !p->o->overwrite)
+        return dt_fail(
+            DT_E_USAGE,
+            "%s exists and was made from something else than %s, with other options, is not "
+            "complete, or was changed since: remove it or pack with --overwrite",
+            p->plan.out, p->o->source);
+    return check_catalog(p, any);
+}
+
+// Rank 0. *go: there is work to do, and we hold the folder for it.
+static dt_status claim(packing *p, bool *go) {
+    const bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
+    *go = true;
+    if (!has_work) DT_TRY(decide(p, go)); // nothing is touched
+    if (!*go) return DT_OK;
     DT_TRY(dt_work_open(&p->work, &p->plan));
     if (dt_work_is_publishing(&p->work)) // since the source was read
         return dt_fail(DT_E_USAGE,
                        "%s: another pack was stopped while it put its files in place: run this "
                        "again",
                        p->plan.out);
-    DT_TRY(inspect(p, &any, &same));
-    if (is_done(p, any, same)) {
-        DT_TRY(dt_work_remove(&p->work));
-        return say_same(p);
-    }
-    dt_status st = any && !p->o->overwrite ? say_other(p) : check_catalog(p, any);
+    dt_status st = decide(p, go); // another pack may have ended in between
+    if (st == DT_OK && !*go) return dt_work_remove(&p->work);
     if (st != DT_OK && has_work) dt_work_close(&p->work); // what is refused removes nothing
     DT_TRY(st);
     char *text = made_from(p);
-    st = dt_work_claim(&p->work, text, &fresh);
+    st = dt_work_claim(&p->work, text);
     free(text);
-    DT_TRY(st);
-    *go = true;
-    return DT_OK;
+    return st;
 }
 
-// Others: the folder is there, and for the same list.
+// Other ranks: the folder must be there, and for the same list.
 static dt_status attach(packing *p) {
     char *have = NULL, *text = made_from(p);
     size_t n = 0;
@@ -295,47 +290,37 @@ static dt_status attach(packing *p) {
 }
 
 // ---- duplicates -----------------------------------------------------------------------------------------
-static char *hashes_path(const packing *p, int rank) {
-    return dt_xprintf("%s/hashes-%d", p->plan.partial, rank);
-}
-
-static dt_status read_hashes(const packing *p, uint64_t *hash) {
-    for (int r = 0; r < p->world_size; r++) {
-        char *path = hashes_path(p, r), *data = NULL;
-        size_t n = 0;
-        dt_status st = dt_io_read_file(&data, &n, path, 0, DT_E_STORAGE);
-        if (st == DT_OK && n != p->raw.n * sizeof *hash)
-            st = dt_fail(DT_E_STORAGE, "%s: cut", path);
-        const uint64_t *theirs = (const uint64_t *)(void *)data;
-        for (size_t i = (size_t)r; i < p->raw.n && st == DT_OK; i += (size_t)p->world_size)
-            hash[i] = theirs[i];
-        free(data);
-        free(path);
-        DT_TRY(st);
-    }
-    return DT_OK;
-}
-
-// Leaves all but the first of equal records out. Ranks share the hashing, and come to the same list.
-static dt_status drop_duplicates(packing *p) {
+// Rank 0: sets p->drop for items that repeat others.
+static dt_status find_duplicates(packing *p) {
     uint64_t *hash = dt_xcalloc(p->raw.n, sizeof *hash);
     uint32_t *first = NULL;
-    dt_status st = dt_duplicates_hash(&p->compose, p->n_threads, p->rank, p->world_size, hash);
-    if (p->world_size > 1) {
-        char *path = hashes_path(p, p->rank);
-        if (st == DT_OK) st = dt_io_write_file(path, hash, p->raw.n * sizeof *hash);
-        free(path);
-        st = agree(p, st);
-        if (st == DT_OK) st = read_hashes(p, hash);
-    }
+    dt_status st = dt_duplicates_hash(&p->compose, p->n_threads, hash);
     if (st == DT_OK) {
         p->n_dropped = dt_duplicates_find(hash, &p->raw, &first);
-        p->drop = dt_xcalloc(p->raw.n, 1);
         for (size_t i = 0; i < p->raw.n; i++) p->drop[i] = first[i] != DT_NO_DUPLICATE;
-        p->compose.drop = p->drop;
     }
     free(first);
     free(hash);
+    return st;
+}
+
+// Leaves out all but the first of equal records. Rank 0 tells the other ranks through a file.
+static dt_status drop_duplicates(packing *p) {
+    dt_status st = DT_OK;
+    char *path = dt_work_path(&p->work, "drop"), *data = NULL;
+    size_t n = 0;
+    p->drop = dt_xcalloc(p->raw.n, 1);
+    p->compose.drop = p->drop;
+    if (p->rank == 0) st = find_duplicates(p);
+    if (p->world_size > 1) {
+        if (st == DT_OK && p->rank == 0) st = dt_io_write_file(path, p->drop, p->raw.n);
+        st = agree(p, st);
+        if (st == DT_OK) st = dt_io_read_file(&data, &n, path, 0, DT_E_STORAGE);
+        if (st == DT_OK && n != p->raw.n) st = dt_fail(DT_E_STORAGE, "%s: cut", path);
+        if (st == DT_OK) memcpy(p->drop, data, n);
+    }
+    free(data);
+    free(path);
     return st;
 }
 
@@ -375,36 +360,29 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
                          : "there is no column left to name them in");
 }
 
-// The shards of this rank that are not whole yet. Every LMDB is one shard, so rank 0 makes it.
+// The shards of this rank that are not whole yet. An LMDB is one shard, so rank 0 makes it.
 static size_t *list_shards(packing *p, size_t *n) {
     const dt_plan *plan = &p->plan;
-    size_t *shards = dt_xcalloc(plan->n_shards + 1, sizeof *shards), n_kept = 0;
+    size_t *shards = dt_xcalloc(plan->n_shards + 1, sizeof *shards), n_whole = 0;
     *n = 0;
     for (size_t s = (size_t)p->rank; s < plan->n_shards; s += (size_t)p->world_size) {
-        if (!dt_shard_rows_are_there(&p->compose, &p->work, s, p->fingerprint)) {
-            shards[(*n)++] = s;
+        if (dt_shard_rows_are_there(&p->compose, &p->work, s, p->fingerprint)) {
+            n_whole++;
             continue;
         }
-        n_kept++;
+        shards[(*n)++] = s;
         for (size_t c = plan->chunk_at[s]; c < plan->chunk_at[s + 1]; c++) {
             const dt_plan_chunk *k = &plan->chunks[c];
-            p->progress.kept += k->n;
+            p->progress.total_items += k->n;
             for (size_t i = k->first; i < k->first + k->n; i++)
-                p->progress.kept_bytes += p->raw.items[i].size;
+                p->progress.total_bytes += p->raw.items[i].size;
         }
     }
-    p->progress.n_items = p->progress.kept;
-    p->progress.n_bytes = p->progress.kept_bytes;
-    if (n_kept)
-        dt_info("%s: going on: %zu shards with %llu records are whole", plan->out, n_kept,
-                (unsigned long long)p->progress.kept);
+    if (n_whole) dt_info("%s: going on: %zu shards are whole", plan->out, n_whole);
     return shards;
 }
 
 static dt_status build(packing *p) {
-    char *shared = p->world_size > 1 ? dt_work_path(&p->work, "progress") : NULL;
-    dt_progress_begin(&p->progress, &p->raw, p->o->progress, shared, p->rank, p->world_size);
-    free(shared);
     dt_build b = {.compose = &p->compose,
                   .work = &p->work,
                   .fingerprint = p->fingerprint,
@@ -412,6 +390,8 @@ static dt_status build(packing *p) {
                   .progress = &p->progress};
     size_t *shards = list_shards(p, &b.n_shards);
     b.shards = shards;
+    p->progress.on = p->o->progress && p->rank == 0;
+    dt_progress_begin(&p->progress);
     dt_status st = dt_build_run(&b);
     dt_progress_end(&p->progress);
     free(shards);
@@ -424,8 +404,8 @@ static dt_status finish(packing *p, dt_finish_counts *counts) {
     return dt_work_remove(&p->work);
 }
 
-// After a failure of the disk or for lack of memory, what was done is good to go on with, and it is said where it is.
-// After one of the source it is not: mended, it will be another source.
+// After a failure of the disk or a lack of memory, the same command can go on with what is done. After a failure
+// of the source it cannot: once it is mended, it is another source.
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     const dt_error_kept first = dt_error_keep();

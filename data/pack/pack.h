@@ -1,5 +1,5 @@
-// pack.h: dtrain pack SRC OUT: files of a folder, a list or a tar, or an existing set -> a set that is fast to
-// read: an LMDB (OUT ends in .lmdb) or WebDataset (.tar, or a pattern of them).
+// pack.h: dtrain pack SRC OUT: from the files of a folder, a list or a tar, or from an existing dataset, to a
+// dataset that is fast to read: an LMDB (OUT ends in .lmdb) or WebDataset (.tar, or a pattern of them).
 #ifndef DT_DATA_PACK_H
 #define DT_DATA_PACK_H
 
@@ -18,30 +18,30 @@ typedef struct dt_pack_opts {
     const char *source, *out;
     const char *pattern; // "{subject}__{gender}_{hand}_{finger}_{n}.BMP"; several separated by '|';
                          // NULL = known patterns (biometric), else class by folder
-    const char *join;    // CSV or JSON with a row a file, or NULL
+    const char *join;    // CSV or JSON with one row a file, or NULL
     const char *join_on; // name, stem, key or a column; NULL: whichever fits
     bool join_strict;
-    bool key_by_shard; // a set: each key gets its shard's name in front
+    bool key_by_shard; // of a dataset: each key gets its shard's name in front
     dt_pack_duplicates duplicates;
     const char *where;                   // expression (catalog/expression.h): what is kept; or NULL
-    uint64_t shard_bytes, shard_records; // 0: not said
-    // what happens to the files before they are stored (transform.h); all 0: stored as they are
+    uint64_t shard_bytes, shard_records; // limits; 0: none given
+    // what happens to files before they are stored (transform.h); all 0: nothing
     bool quality;            // figures of quality as columns
     int resize;              // pictures: most pixels of the short side
     const char *encode;      // pictures: "jpeg:90", "png"; NULL: keep the kind
     double segment_s, hop_s; // recordings: cut into segments; hop_s 0: one after the other
     bool drop_tail, mono;    // recordings
     int rate;                // recordings: samples/s
-    int n_threads;           // builders of this rank; 0: one a core
+    int n_threads;           // of this rank; 0: one a core
     bool progress, overwrite;
     const char *version; // of dtrain, for the lineage
-    // Several processes that work on one set, on a file system that all see; world_size 0: one. agree is
-    // entered by all: the worst status (each says its own), and the largest *value, come back to all.
+    // Several processes may work on one dataset, on a file system that all see; world_size 0: one does. All call
+    // agree, and all get the worst status and the largest *value.
     int rank, world_size;
     dt_status (*agree)(void *ctx, dt_status mine, int64_t *value);
     void *ctx;
 } dt_pack_opts;
-// Every rank returns the same status; one that failed alone has said why on its log.
+// Every rank returns the same status; the first that failed has logged why.
 dt_status dt_data_pack(const dt_pack_opts *o);
 
 #endif

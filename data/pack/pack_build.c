@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_THREADS = 256, N_SPARE = 6, MESSAGE = 2048, PIECE = 1 << 20 };
+enum { MAX_THREADS = 256, N_SPARE = 8, MESSAGE = 2048, PIECE = 1 << 20 };
 
 typedef struct slot {
     dt_chunk chunk;
@@ -139,20 +139,17 @@ static dt_status write_record(const builder *w, dt_pack_writer *out, dt_shard_ro
                               dt_chunk_record *r) {
     const dt_pack_format *format = w->b->compose->plan->format;
     const dt_raw_item *item = &w->b->compose->raw->items[r->item];
-    char *name = NULL;
-    uint64_t offset = 0;
-    DT_TRY(dt_shard_rows_add_record(rows, r));
+    uint64_t offset[DT_CHUNK_MAX_MEMBERS];
     for (int i = 0; i < r->n_members; i++) {
         dt_chunk_member *m = &r->member[i];
-        name = dt_xprintf("%s%s.%s", item->key, r->suffix, m->ext);
-        dt_status st = format->begin(out, name, m->size, &offset);
+        char *name = dt_xprintf("%s%s.%s", item->key, r->suffix, m->ext);
+        dt_status st = format->begin(out, name, m->size, &offset[i]);
         free(name);
         if (st == DT_OK && m->size > 0)
             st = m->data ? format->put(out, m->data, (size_t)m->size) : copy_large(w, out, r, m);
-        if (st == DT_OK) st = dt_shard_rows_add_member(rows, m, offset);
         DT_TRY(st);
     }
-    return dt_shard_rows_end_record(rows, r);
+    return dt_shard_rows_add(rows, r, offset);
 }
 
 static dt_status write_chunks(builder *w, dt_pack_writer *out, dt_shard_rows *rows, size_t n) {

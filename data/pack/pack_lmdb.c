@@ -1,13 +1,12 @@
 // pack_lmdb.c: LMDB files, written by liblmdb.
 //
-// Records come in the order of their keys, so each entry is appended (MDB_APPEND): pages are filled to the brim and
-// nothing is searched. A transaction ends after a fixed number of bytes, so the file depends on the entries
-// alone; it is synced once, at the end, as an unfinished file is thrown away after a crash. No MDB_WRITEMAP: a
-// full disk would be a SIGBUS instead of an error. No MDB_NOMEMINIT: unused bytes must be the same in every run. No lock
-// file: nobody else knows of the file yet.
+// Records come in the order of their keys, so each entry is appended (MDB_APPEND): pages are filled completely and
+// nothing is searched. A transaction ends after a fixed number of bytes, so the file depends on the entries alone. It
+// is synced once, at the end: after a crash an unfinished file is thrown away.
+// No MDB_WRITEMAP: a full disk would be a SIGBUS instead of an error. No MDB_NOMEMINIT: unused bytes must be the same
+// in every run. No lock file: nobody else knows of the file yet.
 //
-// Where values lie is known only when all is committed; then they are found by reading the tree (lmdb_tree.h),
-// as training will.
+// Where values lie is known only when all is committed. The tree is then read once (lmdb_tree.h), as training will.
 #include "data/source/lmdb_tree.h"
 #include "pack_format.h"
 
@@ -20,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 64 << 20, SLACK = 1 << 20 };
+enum { PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 16 << 20, SLACK = 1 << 20 };
 
 struct dt_pack_writer {
     char *path;
@@ -91,7 +90,9 @@ static dt_status make_room(dt_pack_writer *w, uint64_t n_bytes) {
         return DT_OK;
     }
     MDB_envinfo info;
+    mdb_filehandle_t fd;
     DT_TRY(commit(w));
+    if (mdb_env_get_fd(w->env, &fd) == 0) dt_io_begin_sync(fd, (off_t)w->used, 0); // to its end
     DT_TRY(failed(w, mdb_env_info(w->env, &info)));
     w->used = ((uint64_t)info.me_last_pgno + 1) * PAGE;
     w->pending = n_bytes;

@@ -1,13 +1,12 @@
-// pack_plan.c: shards and chunks.
+// pack_plan.c: divides the list into shards and chunks.
 //
-// How many shards: a brace pattern says it (records in runs of nearly equal count); or a limit of
-// records or bytes does, for a pattern with one number to be filled in, photos-%06d.tar or photos-{}.tar.
-// Bytes are those that the records take as they are, with what the format adds; records that are made
-// smaller on the way make smaller shards, as nobody knows their sizes beforehand.
+// The number of shards comes from a brace pattern, and then all get about as many records; or from a limit of
+// records or bytes, for a pattern with one number to fill in: photos-%06d.tar or photos-{}.tar. Bytes are those of
+// the source, with what the format adds. The sizes of records that a transform shrinks are not known
+// beforehand, so their shards are smaller.
 //
-// A chunk is what one thread builds at a time: 1 MiB of members or 4096 records: large enough for the
-// disk, small enough for the cache, and a few of them are no memory to speak of. A member of 32 MiB or more,
-// stored as is, is a chunk of its own.
+// A chunk is what one thread composes at a time: 1 MiB of members or 4096 records. A member of 32 MiB or more that is
+// stored as it is gets a chunk of its own.
 #include "pack_plan.h"
 #include "data/catalog/catalog_db.h"
 #include "data/source/source.h"
@@ -26,7 +25,7 @@ static const uint64_t DEFAULT_SHARD_BYTES = 1000000000;
 static const dt_pack_format *const FORMATS[] = {&dt_pack_lmdb, &dt_pack_wds};
 
 // ---- names --------------------------------------------------------------------------------------------
-// The number in a pattern: where it is, what it looks like. digits 0: there is none.
+// The number in a pattern. digits 0: there is none.
 typedef struct number_place {
     size_t at, length; // in the pattern
     int digits;
@@ -64,7 +63,7 @@ static const char *base_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-// What is before the number; a folder may have such characters in its name.
+// The length of what is before the number. A folder may have such characters in its name.
 static size_t stem_of(const char *out) {
     const char *base = base_of(out);
     return (size_t)(base - out) + strcspn(base, "{%");
@@ -79,7 +78,7 @@ static char *partial_of(const char *out) {
     return dt_xprintf("%.*s%s.tar.partial", (int)n, out, bare ? "shards" : "");
 }
 
-// Names that OUT alone tells: not those of shards that are numbered as they come.
+// Sets the names that follow from OUT alone: not those of shards whose number is not known yet.
 static dt_status name_files(dt_plan *p, const number_place *number) {
     if (number->digits > 0 && !number->is_range && !p->format->one_file) return DT_OK;
     p->pattern = dt_xstrdup(p->out);
@@ -98,7 +97,7 @@ static dt_status name_files(dt_plan *p, const number_place *number) {
     return DT_OK;
 }
 
-// It is called after what is before the number.
+// The catalog is named after what is before the number.
 static void name_catalog(dt_plan *p) {
     char *set = p->pattern ? dt_xstrdup(p->pattern)
                            : dt_xprintf("%.*s{0}.tar", (int)stem_of(p->out), p->out);
@@ -144,7 +143,7 @@ bool dt_plan_belongs(const dt_plan *p, const char *name) {
 }
 
 bool dt_plan_resembles(const dt_plan *p, const char *name) {
-    if (p->format->one_file) return true;
+    if (p->format->one_file) return strcmp(name, "data.mdb") == 0;
     const char *base = base_of(p->out);
     number_place number = find_number(base);
     if (number.digits == 0) return strcmp(name, base) == 0;
@@ -161,11 +160,11 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
     size_t n = strlen(name);
     if (n > 6 && strcmp(name + n - 6, ".index") == 0) {
         char *data = dt_xprintf("%.*s", (int)(n - 6), name);
-        bool yes = p->format->one_file ? strcmp(data, "data.mdb") == 0 : dt_plan_belongs(p, data);
+        bool yes = dt_plan_belongs(p, data);
         free(data);
         return yes;
     }
-    if (p->format->one_file && strcmp(name, "lock.mdb") == 0) return true; // a reader's
+    if (p->format->one_file && strcmp(name, "lock.mdb") == 0) return true; // made by a reader
     return p->catalog && strcmp(name, base_of(p->catalog)) == 0;
 }
 
@@ -193,7 +192,7 @@ static uint64_t estimate(const dt_plan *p, const dt_raw *raw, size_t i) {
     return p->format->estimate(item->size, item->label >= 0);
 }
 
-// first[s]: first item of shard s; count + 1 of them.
+// Returns the first item of each shard, and the end.
 static size_t *equal_shards(size_t n, size_t count) {
     size_t *first = dt_xcalloc(count + 1, sizeof *first);
     for (size_t s = 0; s <= count; s++) first[s] = n / count * s + n % count * s / count;

@@ -1,5 +1,5 @@
-// pack_plan.h: which record goes into which file, and in which runs the work is done: a function of the list
-// and the options alone, so that the bytes do not depend on who does it.
+// pack_plan.h: which record goes into which file, and in which chunks the work is done. A function of the list and
+// the options alone, so that the bytes do not depend on threads and ranks.
 #ifndef DT_DATA_PLAN_H
 #define DT_DATA_PLAN_H
 
@@ -16,7 +16,7 @@ typedef struct dt_plan_chunk {
 
 typedef struct dt_plan {
     const dt_pack_format *format;
-    char *folder;     // where the set's files go
+    char *folder;     // where the dataset's files go
     char **name;      // of the files, without folder
     size_t n_shards;  // 1 for a format of one file
     size_t *chunk_at; // n_shards + 1: chunks of shard s are [chunk_at[s], chunk_at[s + 1])
@@ -25,24 +25,23 @@ typedef struct dt_plan {
     char *out;       // without a '/' at its end
     char *pattern;   // what data.path says of it: "photos-{000000..000039}.tar"
     char *partial;   // folder of unfinished work
-    char *catalog;   // path of the set's database
+    char *catalog;   // path of the dataset's database
     char *described; // canonical text of what was asked for
 } dt_plan;
 
-// keeps_bytes: large members need not be in memory. DT_E_USAGE: OUT, or options that do not go together.
+// keeps_bytes: large members need not be in memory. DT_E_USAGE: OUT, or contradicting options.
 dt_status dt_plan_make(dt_plan *out, const dt_raw *raw, const dt_pack_opts *o, bool keeps_bytes);
 void dt_plan_fini(dt_plan *p);
-// OUT alone: format, out, folder, partial, catalog, and names unless shards are numbered as they come; for what
-// must be known before the source is read. dt_plan_make goes on with it.
+// Sets what follows from OUT alone and is needed before the source is read: format, out, folder, partial, catalog,
+// and names if the number of shards is known. dt_plan_make sets the rest.
 dt_status dt_plan_name(dt_plan *out, const char *path);
-// Files in the folder that belong to a set of this name, whichever made it (of other shard counts too):
-// heap list of names.
+// Lists the files in the folder that belong to a dataset of this name, whichever pack made them. Heap.
 dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n);
-// Whether a set of this name has such a data file.
+// Whether a dataset of this name has such a data file.
 bool dt_plan_belongs(const dt_plan *p, const char *name);
-// The same of another number of shards: {0..5} for {0..2}.
+// The same, whatever the number of shards: {0..5} for {0..2}.
 bool dt_plan_resembles(const dt_plan *p, const char *name);
-// Of the existing, an index, the catalog or a lock: made from the data or for it, and nothing without it.
+// Whether an existing file is an index, the catalog or a lock: worthless without the data.
 bool dt_plan_is_companion(const dt_plan *p, const char *name);
 
 #endif

@@ -1,9 +1,9 @@
-// pack_source.c: telling sets from raw files. The records of a set are re-sharded or converted, with their
-// members and metadata as they are.
+// pack_source.c: tells datasets from raw files. The records of a dataset keep their members and metadata when they
+// are converted or go to other shards.
 //
-// A tar may be a set or a bag of raw files. It is a set if pack has written it, if consecutive entries
-// share a key (a.jpg, a.json), or if it has members that only sets have (cls, json); else each entry is a
-// raw file. A JSON file is one if it lists shards (wids, MDS). Patterns of several shards, LMDBs and the like are always sets.
+// A tar may be a dataset or a collection of raw files. It is a dataset if pack has written it, if consecutive entries
+// share a key (a.jpg, a.json), or if it has members that only datasets have (cls, json); otherwise each entry is a
+// raw file. A JSON file is a dataset if it lists shards (wids, MDS). Patterns of shards, LMDBs and the like always are.
 #include "pack_source.h"
 #include "data/catalog/index_file.h"
 #include "data/file/blob.h"
@@ -19,13 +19,13 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-static bool ends_with(const char *s, const char *tail) { // but for slashes
+static bool ends_with(const char *s, const char *tail) { // ignores slashes at the end
     size_t n = strlen(s), k = strlen(tail);
     while (n > 1 && s[n - 1] == '/') n--;
     return n >= k && strncasecmp(s + n - k, tail, k) == 0;
 }
 
-// A scan that was kept beside a tar is no sign; what pack has written is.
+// An index that scanning has left proves nothing; one that pack has written does.
 static bool has_own_index(const char *path) {
     dt_catalog *c = dt_catalog_create();
     bool found = false, stale = false;
@@ -43,7 +43,7 @@ static bool is_set_member(const char *ext) {
     return false;
 }
 
-// Looks no further than the first entries that tell.
+// Looks at the first entries only.
 static dt_status tar_is_set(const char *path, bool *out) {
     enum { LOOK = 64 };
     dt_blob blob;
@@ -73,7 +73,7 @@ static const char *name_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-// Of a set that an earlier pack has made of the same folder in the same folder.
+// Whether the file is what an earlier pack has made of this folder, in this folder.
 static bool is_of_out(const dt_plan *out, const char *path) {
     const char *base = name_of(path);
     struct stat a, b;
@@ -96,7 +96,7 @@ static dt_status check_alone(const char *folder, const char *shard) {
     return DT_E_DATA;
 }
 
-// What an earlier pack has made there is a set that is renewed in place, unless it lies beside what it was made of.
+// The output of an earlier pack is a dataset that is renewed in place, unless its source lies beside it.
 static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan) {
     dt_found_list l = {0};
     dt_set_item item = {.path = path, .weight = 1};
@@ -121,13 +121,13 @@ static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan
     return st;
 }
 
-// A list of shards (wids, MDS), and no list of files.
+// Whether it is a list of shards (wids, MDS) and not a list of files.
 static dt_status json_is_set(const char *path, bool *out) {
     dt_listing shards = {0};
     dt_status st = dt_shard_list_read(&shards, path, out);
     dt_shard_list_fini(&shards);
     if (st == DT_OK || *out) return st;
-    dt_error_clear(); // too large for one
+    dt_error_clear(); // too large for a list of shards
     return DT_OK;
 }
 
@@ -142,8 +142,8 @@ static dt_status path_is_set(const char *path, bool *out) {
     return *out ? DT_OK : tar_is_set(path, out);
 }
 
-// What is renewed in place is replaced as a whole: a shard of it that stays would repeat records of the new set, for
-// whoever reads the folder or a pattern.
+// A dataset that is renewed in place must be replaced as a whole: whoever reads the folder or a pattern would see the
+// records of a shard that stays twice.
 static dt_status check_replaced(const dt_set *s, const dt_plan *plan, bool is_folder) {
     const char *stays = NULL;
     bool any = is_folder;

@@ -1,5 +1,5 @@
-// quality.c: sums over pixels and samples. Pixels are summed in whole numbers, so that the figures are the
-// same on every machine; samples in double, in order.
+// quality.c: sums over pixels and samples. Pixels are summed as integers, so the figures are the same on every
+// machine; samples as doubles, in order.
 #include "quality.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// quality.h: how good a picture or a recording is, in numbers that go into the catalog, so that
-// `data.where: quality > 0.4` can leave out what is blurred, flat or silent.
+// quality.h: how good a picture or a recording is, as numbers for the catalog: `data.where: quality > 0.4` leaves
+// out what is blurred, flat or silent.
 //
 // Pictures, of the luma Y (0..255) of (H,W,C) bytes:
 //   brightness  mean of Y / 255

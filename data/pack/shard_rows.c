@@ -29,7 +29,6 @@ struct dt_shard_rows {
     dt_catalog *catalog;
     item_row *items;
     char *path;
-    dt_buffer key;
 };
 
 static void items_of(const dt_plan *p, size_t shard, size_t *first, size_t *n) {
@@ -54,32 +53,27 @@ dt_shard_rows *dt_shard_rows_create(const dt_compose *c, size_t shard, const cha
 void dt_shard_rows_destroy(dt_shard_rows *r) {
     if (!r) return;
     dt_catalog_destroy(r->catalog);
-    dt_buffer_fini(&r->key);
     free(r->items);
     free(r->path);
     free(r);
 }
 
-dt_status dt_shard_rows_add_record(dt_shard_rows *r, const dt_chunk_record *x) {
-    const char *key = r->c->raw->items[x->item].key;
-    r->key.n_bytes = 0;
-    dt_buffer_append(&r->key, key, strlen(key));
-    dt_buffer_append(&r->key, x->suffix, strlen(x->suffix) + 1);
-    return dt_catalog_add_record(r->catalog, 0, (const char *)r->key.data);
-}
-
-dt_status dt_shard_rows_add_member(dt_shard_rows *r, const dt_chunk_member *m, uint64_t offset) {
-    return dt_catalog_add_member(r->catalog, m->ext, offset, m->size, &m->hash);
-}
-
-dt_status dt_shard_rows_end_record(dt_shard_rows *r, const dt_chunk_record *x) {
-    item_row *i = &r->items[x->item - r->first];
-    i->source_hash = x->source_hash | (x->source_hash == 0); // 0: gave no record
-    i->n_records++;
-    DT_TRY(dt_raw_put_row(r->c->raw, &r->c->raw->items[x->item], r->catalog));
-    for (int k = 0; k < x->n_columns; k++)
-        DT_TRY(dt_catalog_set_real(r->catalog, x->column[k].name, x->column[k].number));
-    return DT_OK;
+dt_status dt_shard_rows_add(dt_shard_rows *r, const dt_chunk_record *x, const uint64_t *offset) {
+    const dt_raw_item *item = &r->c->raw->items[x->item];
+    item_row *row = &r->items[x->item - r->first];
+    dt_catalog *c = r->catalog;
+    char *key = dt_xprintf("%s%s", item->key, x->suffix);
+    dt_status st = dt_catalog_add_record(c, 0, key);
+    free(key);
+    for (int i = 0; i < x->n_members && st == DT_OK; i++)
+        st = dt_catalog_add_member(c, x->member[i].ext, offset[i], x->member[i].size,
+                                   &x->member[i].hash);
+    if (st == DT_OK) st = dt_raw_put_row(r->c->raw, item, c);
+    for (int i = 0; i < x->n_columns && st == DT_OK; i++)
+        st = dt_catalog_set_real(c, x->column[i].name, x->column[i].number);
+    row->source_hash = x->source_hash | (x->source_hash == 0); // 0: gave no record
+    row->n_records++;
+    return st;
 }
 
 dt_catalog *dt_shard_rows_catalog(dt_shard_rows *r) {

@@ -13,10 +13,8 @@ typedef struct dt_shard_rows dt_shard_rows;
 // path: of the data file.
 dt_shard_rows *dt_shard_rows_create(const dt_compose *c, size_t shard, const char *path);
 void dt_shard_rows_destroy(dt_shard_rows *r); // NULL is fine
-// A record, its members in order, and its end.
-dt_status dt_shard_rows_add_record(dt_shard_rows *r, const dt_chunk_record *x);
-dt_status dt_shard_rows_add_member(dt_shard_rows *r, const dt_chunk_member *m, uint64_t offset);
-dt_status dt_shard_rows_end_record(dt_shard_rows *r, const dt_chunk_record *x);
+// offset: of each member in the file.
+dt_status dt_shard_rows_add(dt_shard_rows *r, const dt_chunk_record *x, const uint64_t *offset);
 dt_catalog *dt_shard_rows_catalog(dt_shard_rows *r); // borrowed
 // The data file is whole and synced. fingerprint: of source and options.
 dt_status dt_shard_rows_save(dt_shard_rows *r, const dt_work *w, uint64_t fingerprint);

@@ -1,9 +1,9 @@
-// transform.c: what is done to a record before it is stored: nothing, or pictures and recordings changed.
+// transform.c: changes pictures and recordings before they are stored, if that was asked for.
 //
-// Columns of shape: width, height and channels of images; channels, samples, rate and seconds of audio.
-// Of what is stored as it is they come from the first member's header that has them; a header that is cut
-// or of another kind gives none, as packing does not judge files that it stores unchanged. What is
-// changed or judged for quality is decoded, and then a file that cannot be decoded is an error.
+// Every record gets columns for its shape: width, height and channels of images; channels, samples, rate and
+// seconds of audio. If files are stored as they are, the shape comes from the first member whose header tells it.
+// A damaged or unknown header is not an error then. Files that are changed or measured for quality are decoded,
+// and one that cannot be decoded is an error.
 #include "transform.h"
 #include "media_info.h"
 #include "transform_parts.h"

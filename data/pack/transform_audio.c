@@ -1,9 +1,9 @@
 // transform_audio.c: recordings resampled, mixed down and cut into segments before they are packed.
 //
-// Segment k holds samples [k * hop, k * hop + length) of the resampled recording; the last one, if it is
-// short, is filled with zeros or left out. A recording shorter than a segment is one short segment. Each
-// is a WAV of 16 bits, with its beginning in seconds as column (and in json) `begin_s`. A recording is
-// decoded as a whole: at most 64 Mi samples over its channels, half an hour at 48 kHz mono.
+// Segment k holds samples [k * hop, k * hop + length) of the resampled recording. A short last segment is filled
+// with zeros or left out. A recording shorter than a segment is one short segment. Segments are 16-bit WAVs; column
+// and json member `begin_s` is where they begin, in seconds. A recording is decoded as a whole: at most 64 Mi samples
+// over all channels, half an hour at 48 kHz mono.
 #include "transform_parts.h"
 
 #include "encode.h"
@@ -87,7 +87,7 @@ static dt_status take_resampler(dt_recording_scratch *s, int from, int to) {
                                   from, to);
 }
 
-// The window of all outputs reaches beyond both ends, where samples are 0.
+// The filter reaches beyond both ends, where samples are 0.
 static dt_status resample(dt_recording_scratch *s, recording *r, int rate) {
     int64_t begin, end;
     DT_TRY(take_resampler(s, r->rate, rate));
@@ -137,7 +137,7 @@ static dt_status store(dt_recording_scratch *s, dt_transform_record *r, int memb
     return DT_OK;
 }
 
-// Segment k: copied out with zeros behind the end.
+// Copies a segment, with zeros behind the end of the recording.
 static dt_status cut(dt_recording_scratch *s, const recording *a, int64_t begin, int64_t length,
                      recording *out) {
     float *x = reserve(&s->segment, length * a->channels);
@@ -161,11 +161,12 @@ static dt_status emit_segments(const dt_transform_spec *t, dt_recording_scratch 
         return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
     for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
         bool is_short = begin + length > a->n;
-        if (is_short && k > 0 && (t->drop_tail || begin + length - hop >= a->n)) break; // all heard
+        if (is_short && k > 0 && (t->drop_tail || begin + length - hop >= a->n))
+            break; // nothing new in it
         if (is_short && t->drop_tail) break;
         if (k >= MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d segments", MOST_SEGMENTS);
         recording segment;
-        DT_TRY(cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // as it was heard
+        DT_TRY(cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
         snprintf(suffix, sizeof suffix, "-%05lld", (long long)k);
         r->suffix = suffix;
         r->n_columns = n_columns;

@@ -1,11 +1,9 @@
-// transform_image.c: pictures resized to a short side and encoded anew before they are packed, and their
-// figures of quality.
+// transform_image.c: resizes pictures to a short side, encodes them, and measures their quality.
 //
-// Smaller files decode faster: photographs of 500 x 375 packed with --resize 256 --encode jpeg:90 load
-// about twice as fast. The long side is scaled alike and rounded down, as torchvision's Resize does.
-// Without --encode a picture that is resized keeps its kind if it is JPEG (quality 95) or PNG, and
-// becomes PNG otherwise. A picture that is already small and of the right kind keeps its bytes. Figures
-// are of the picture as it is stored, before it is encoded.
+// Smaller files decode faster: photographs of 500 x 375 packed with --resize 256 --encode jpeg:90 load about twice
+// as fast. The long side is scaled by the same factor and rounded down, as torchvision's Resize does. Without
+// --encode, a picture that is resized stays JPEG (quality 95) or PNG, and any other kind becomes PNG. A picture that
+// is small enough and of the right kind keeps its bytes. Quality is measured on the resized pixels, before encoding.
 #include "transform_parts.h"
 
 #include "encode.h"
@@ -106,7 +104,7 @@ static dt_status transform(const dt_transform_spec *t, dt_picture_scratch *s,
         dt_transform_add_number(r, "channels", channels);
         if (t->quality) DT_TRY(add_quality(s, r, &m));
     }
-    if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // its bytes are what is wanted
+    if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
     const char *new_kind;
     DT_TRY(encode(t, kind, &m, &s->encoded[i], &new_kind));
     r->member[i].bytes = (dt_span){s->encoded[i].data, s->encoded[i].n_bytes};

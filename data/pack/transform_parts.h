@@ -19,7 +19,7 @@ typedef struct dt_transform_spec {
     int jpeg_quality;
     // recordings
     double segment_s, hop_s; // 0: no segments
-    bool drop_tail;          // what is shorter than a segment, instead of filling it with zeros
+    bool drop_tail;          // leave out a short last segment instead of filling it with zeros
     int rate;                // samples/s; 0: as they are
     bool mono;
 } dt_transform_spec;
@@ -31,8 +31,8 @@ static inline bool dt_transform_changes_recordings(const dt_transform_spec *s) {
     return s->segment_s > 0 || s->rate > 0 || s->mono;
 }
 
-// Whether a member must decode as what `use` says (kinds.h): its bytes or its name tell so. A picture of a kind that
-// is not read (GIF, TIFF) is one too: it cannot be left as it is without a word.
+// Whether a member must decode as what `use` says (kinds.h), by its bytes or its name. Kinds that dtrain cannot read
+// (GIF, TIFF) count as pictures, so that they are an error and not silently left as they are.
 static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use) {
     const dt_kind *k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
     const dt_kind *named = dt_kind_of_name(m->ext);
@@ -45,8 +45,8 @@ static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use
 typedef struct dt_picture_scratch dt_picture_scratch;
 dt_picture_scratch *dt_picture_scratch_create(void);
 void dt_picture_scratch_destroy(dt_picture_scratch *s);
-// Every picture among the record's members, resized and encoded anew, and columns of the first. Bytes
-// live in `s` until the next call. A member that is no picture stays. DT_E_DATA: one cannot be decoded.
+// Resizes and encodes every picture among the record's members, and adds the columns of the first. Bytes live in `s`
+// until the next call. Other members stay as they are. DT_E_DATA: a picture cannot be decoded.
 dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *s,
                                 dt_transform_record *r);
 
@@ -54,8 +54,8 @@ dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *
 typedef struct dt_recording_scratch dt_recording_scratch;
 dt_recording_scratch *dt_recording_scratch_create(void);
 void dt_recording_scratch_destroy(dt_recording_scratch *s);
-// The record's first recording resampled, mixed and cut; emit is called for each segment (once without
-// segments) with the other members as they are. The record must have one.
+// Resamples, mixes and cuts the record's first recording, which must exist. Calls emit for each segment (once
+// without segments), with the other members as they are.
 bool dt_transform_has_recording(const dt_transform_record *r);
 dt_status dt_transform_recording(const dt_transform_spec *t, dt_recording_scratch *s,
                                  dt_transform_record *r, dt_transform_emit emit, void *arg);

@@ -1,16 +1,15 @@
 // work.c: lock, claim and publish of unfinished work.
 //
-// A set appears whole or not at all. A set of one folder (LMDB) takes its place by one rename, or by an
-// exchange with the old one. Shards are several files, which no system call renames at once, so:
+// A dataset appears whole or not at all. It is several files, which no system call renames at once, so:
 //
 //   1. all files are written, synced, and named in `publish`, itself synced;
-//   2. files of the old set are moved to old/, so that from here on shards are missing (which readers say)
-//      rather than a mixture of two sets, which would look whole;
+//   2. files of the old dataset are moved to old/, so that from here on files are missing (which readers say)
+//      rather than a mixture of two datasets, which would look whole;
 //   3. new files are moved to their places, indexes and catalog before the data they describe;
-//   4. the folder is synced, and OUT.partial with the old set removed.
+//   4. the folder is synced, and OUT.partial with the old dataset removed.
 //
 // A kill anywhere in 2 and 3 leaves `publish`, and the next pack of whatever kind goes through the same
-// steps first: what still lies in set/ has not been placed. The old set is removed last, so until the
+// steps first: what still lies in set/ has not been placed. The old dataset is removed last, so until the
 // new one is complete it could be put back by hand.
 #define _GNU_SOURCE
 #include "work.h"
@@ -49,21 +48,11 @@ static char *parent_of(const char *path) {
 }
 
 // ---- lock ---------------------------------------------------------------------------------------------
-// The file that was locked is still the one of that name: not removed by the one who held it before.
+// Whether the locked file still has its name: whoever held the lock before may have removed it.
 static bool still_there(int fd, const char *path) {
     struct stat a, b;
     return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
            a.st_dev == b.st_dev;
-}
-
-// A replacement that was killed between its two renames: the old set goes back to its place.
-static dt_status put_back(const dt_work *w) {
-    char *old = dt_work_path(w, "old");
-    dt_status st = DT_OK;
-    if (w->plan->format->one_file && dt_io_exists(old) && !dt_io_exists(w->plan->out))
-        st = dt_io_rename_noreplace(old, w->plan->out);
-    free(old);
-    return st;
 }
 
 static dt_status take_lock(dt_work *w, const char *path) {
@@ -71,7 +60,7 @@ static dt_status take_lock(dt_work *w, const char *path) {
     DT_TRY(dt_io_open_update(&w->lock_fd, path));
     if (fcntl(w->lock_fd, F_OFD_SETLK, &whole) == 0) return DT_OK;
     if (errno == EAGAIN || errno == EACCES) {
-        close(w->lock_fd); // who has it open takes the work for his own, and may remove it
+        close(w->lock_fd); // an open lock means that the work is ours, and may be removed
         w->lock_fd = -1;
         return dt_fail(
             DT_E_USAGE,
@@ -95,7 +84,6 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
         if (st == DT_OK) st = take_lock(w, path);
         if (st == DT_OK && still_there(w->lock_fd, path)) break;
     }
-    if (st == DT_OK) st = put_back(w);
     free(parent);
     free(path);
     return st;
@@ -109,7 +97,7 @@ static dt_status remove_part(const dt_work *w, const char *name) {
     return st;
 }
 
-// What says whose work it is goes last, and that its files go to their places late: an old set may be large.
+// What tells whose work this is goes last: removing a large old dataset takes time, and a kill may come.
 static dt_status clear(const dt_work *w) {
     static const char *const LATE[] = {"publish", "set", "made-from"};
     enum { N_LATE = sizeof LATE / sizeof *LATE };
@@ -127,7 +115,7 @@ static dt_status clear(const dt_work *w) {
     return st;
 }
 
-dt_status dt_work_claim(const dt_work *w, const char *text, bool *fresh) {
+dt_status dt_work_claim(const dt_work *w, const char *text) {
     char *path = dt_work_path(w, "made-from"), *have = NULL;
     size_t n = 0;
     dt_status st = DT_OK;
@@ -135,7 +123,6 @@ dt_status dt_work_claim(const dt_work *w, const char *text, bool *fresh) {
                 dt_io_read_file(&have, &n, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
                 strcmp(have, text) == 0;
     dt_error_clear();
-    *fresh = !same;
     if (!same) st = clear(w);
     if (st == DT_OK) st = dt_io_mkdir(w->set);
     if (st == DT_OK && !same) st = dt_io_write_file(path, text, strlen(text));
@@ -190,14 +177,14 @@ static bool is_listed(const char *list, size_t n_list, const char *name) {
 static dt_status move_one_away(const dt_work *w, const char *name) {
     char *old = dt_work_path(w, "old"), *path = dt_xprintf("%s/%s", old, name);
     dt_status st = dt_io_mkdir(old);
-    if (st == DT_OK && dt_io_exists(path)) st = dt_io_unlink(path); // a kill came in between
+    if (st == DT_OK && dt_io_exists(path)) st = dt_io_unlink(path); // left by a kill
     if (st == DT_OK) st = move(w->plan->folder, old, name);
     free(path);
     free(old);
     return st;
 }
 
-// Step 2. A file in the folder is old unless it is one of ours that has left set/ already.
+// Step 2. A file in the folder is old unless it is a new one that has left set/ already.
 static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list) {
     char **names;
     size_t n;
@@ -205,7 +192,7 @@ static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list
     for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
         if (lies_in(w->set, p) && lies_in(w->plan->folder, p)) st = move_one_away(w, p);
     DT_TRY(st);
-    DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old set may have had more shards
+    DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old dataset may have had more shards
     for (size_t i = 0; i < n && st == DT_OK; i++)
         if (!is_listed(list, n_list, names[i])) st = move_one_away(w, names[i]);
     dt_io_free_list(names, n);
@@ -230,7 +217,16 @@ static dt_status place_new(const dt_work *w) {
     return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
 }
 
-// a.tar and a-%03d.tar share a folder of unfinished work, so the list may be of the other one.
+// For an LMDB.
+static dt_status make_folder(const char *path) {
+    char *parent = parent_of(path);
+    dt_status st = dt_io_mkdir(path);
+    if (st == DT_OK) st = dt_io_fsync_dir(parent);
+    free(parent);
+    return st;
+}
+
+// a.tar and a-%03d.tar share a folder of unfinished work, so the list may belong to the other one.
 static dt_status check_owner(const dt_work *w, const char *list, size_t n_list) {
     for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
         if (dt_plan_belongs(w->plan, p)) return DT_OK;
@@ -240,12 +236,13 @@ static dt_status check_owner(const dt_work *w, const char *list, size_t n_list) 
                    w->plan->partial);
 }
 
-static dt_status publish_files(const dt_work *w) {
+dt_status dt_work_publish(const dt_work *w) {
     char *path = dt_work_path(w, "publish"), *list = NULL;
     size_t n = 0;
     dt_status st = dt_io_exists(path) ? DT_OK : write_list(w);
     if (st == DT_OK) st = dt_io_read_file(&list, &n, path, 0, DT_E_STORAGE);
     if (st == DT_OK) st = check_owner(w, list, n);
+    if (st == DT_OK && !dt_io_is_dir(w->plan->folder)) st = make_folder(w->plan->folder);
     if (st == DT_OK) st = move_old_away(w, list, n);
     if (st == DT_OK) st = place_new(w);
     free(list);
@@ -253,54 +250,9 @@ static dt_status publish_files(const dt_work *w) {
     return st;
 }
 
-// Replacing a set never takes a folder with something else in it.
-static dt_status check_folder(const char *out) {
-    static const char *const OURS[] = {"data.mdb", "data.mdb.index", "lock.mdb", "catalog.sqlite",
-                                       "data.mdb.catalog"};
-    char **names = NULL;
-    size_t n = 0;
-    if (!dt_io_is_dir(out))
-        return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", out);
-    dt_status st = dt_io_list_dir(&names, &n, out, DT_E_STORAGE);
-    for (size_t i = 0; i < n && st == DT_OK; i++) {
-        bool ours = false;
-        for (size_t k = 0; k < sizeof OURS / sizeof *OURS; k++)
-            ours = ours || strcmp(names[i], OURS[k]) == 0;
-        if (!ours)
-            st = dt_fail(DT_E_USAGE, "%s: holds %s, which is no part of an LMDB: not overwritten",
-                         out, names[i]);
-    }
-    dt_io_free_list(names, n);
-    return st;
-}
-
-// One rename, so there is nothing to go on with. Without an exchange a kill between the two leaves no
-// OUT, the old set in old/, and the new one in set/: whoever packs next puts the old one back first.
-static dt_status publish_folder(const dt_work *w) {
-    char *old = dt_work_path(w, "old");
-    const char *out = w->plan->out;
-    bool done = false;
-    dt_status st = dt_io_fsync_dir(w->set);
-    if (st == DT_OK && dt_io_exists(out)) {
-        st = check_folder(out);
-        if (st == DT_OK) st = dt_io_exchange(w->set, out, &done);
-        if (st == DT_OK && !done) st = dt_io_rename_noreplace(out, old);
-    }
-    if (st == DT_OK && !done) st = dt_io_rename_noreplace(w->set, out);
-    char *parent = parent_of(out);
-    if (st == DT_OK) st = dt_io_fsync_dir(parent);
-    free(parent);
-    free(old);
-    return st;
-}
-
-dt_status dt_work_publish(const dt_work *w) {
-    return w->plan->format->one_file ? publish_folder(w) : publish_files(w);
-}
-
 dt_status dt_work_remove(dt_work *w) {
-    // the lock goes last: while it is there, this is ours. It is closed before its folder goes, as NFS keeps a
-    // file that is open there, under another name; from then on the folder may be the next one's.
+    // the lock goes last: while it is there, the folder is ours. It is closed before the folder is removed, as NFS
+    // keeps an open file in its folder under another name; from then on another pack may take the folder.
     DT_TRY(clear(w));
     DT_TRY(remove_part(w, "lock"));
     close(w->lock_fd);

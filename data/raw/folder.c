@@ -1,6 +1,6 @@
-// folder.c: a folder of raw files as a data set, without packing. Handy to look at a set; packing
-// is faster for the disk, checks each record by hash, and is what a long job should read. Each file is
-// a shard of its own with one record, named as `dtrain pack` would (raw.c).
+// folder.c: a folder of raw files as a dataset, without packing. Handy for a first look; a packed dataset is
+// faster to read and each of its records is checked by hash, so a long job should read that. Each file becomes a
+// shard with one record, named as `dtrain pack` would name it (raw.c).
 #include "folder.h"
 #include "raw.h"
 

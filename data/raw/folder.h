@@ -1,4 +1,4 @@
-// folder.h: a folder of raw files as the rows of a set.
+// folder.h: a folder of raw files as rows of a catalog.
 #ifndef DT_DATA_FOLDER_H
 #define DT_DATA_FOLDER_H
 

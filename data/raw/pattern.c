@@ -1,5 +1,5 @@
-// pattern.c: a matcher by backtracking, shortest capture first. Names are short and so are patterns;
-// the cost is bounded by the length of a file name to the number of captures, which is capped.
+// pattern.c: matches by backtracking, shortest capture first. The worst case is exponential in the number of
+// captures, but that is capped, and names and patterns are short.
 #include "pattern.h"
 
 #include <ctype.h>

@@ -14,11 +14,11 @@ typedef struct dt_capture {
     char value[DT_MAX_CAPTURE_BYTES];
 } dt_capture;
 
-// DT_E_USAGE when the text is no pattern.
+// DT_E_USAGE if the text is not a pattern.
 dt_status dt_pattern_check(const char *pattern);
-// Matches one pattern (no '|') against the last components of `path`, as many as the pattern has.
-// Literals match without regard to case; a capture takes one or more bytes other than '/', as few as
-// the rest allows. Returns the number of captures, or -1.
+// Matches one pattern (no '|') against as many of the last components of `path` as the pattern has. Literals
+// ignore case; a capture takes one or more bytes other than '/', as few as possible. Returns the number of
+// captures, or -1 if there is no match.
 int dt_pattern_match(const char *pattern, const char *path, dt_capture out[DT_MAX_CAPTURES]);
 
 #endif

@@ -1,11 +1,11 @@
-// raw.c: the list of what there is to pack.
+// raw.c: lists what there is to pack.
 //
-// Where the files are is found first (raw_walk.c), then what they are called as records and
-// what their names say (raw_name.c), then what tables say (raw_join.c); raw_columns.c holds the columns.
+// raw_walk.c finds the files, raw_name.c derives keys and metadata from their names, raw_join.c adds metadata from
+// tables; raw_columns.c holds the metadata columns.
 //
-// Records are sorted by key followed by '.', which is also the order of "key.ext" names: so LMDB, tar
-// and folder give the same records in the same order. The list depends on names, sizes and tables
-// alone, so each rank of a parallel pack makes it for itself and comes to the same one.
+// Records are sorted by key followed by '.', which is the order of "key.ext" names, so LMDB, tar and folder give
+// the same records in the same order. The list depends on names, sizes and tables alone, so each rank of a
+// parallel pack makes the same list.
 #define _GNU_SOURCE
 #include "raw.h"
 #include "data/file/kept_names.h"
@@ -15,7 +15,6 @@
 
 #include "base/hash.h"
 #include "base/io.h"
-#include "base/radix_sort.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,10 +64,9 @@ dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *wh
     return st;
 }
 
-// One byte more is asked for than the file should have: a file that has grown shows in the same call.
-// One buffer, as a readv of two costs a microsecond more, which is a seventh of a small file's read. And
-// an aligned one: the kernel's copy to a place that is not (values of an LMDB begin 16 bytes into a page)
-// takes four times as long, so such bytes go through a buffer in the cache.
+// Asks for one byte more than the file should have, so that a file that has grown shows in the same call. The
+// kernel copies four times as slowly to an address that is not aligned, so such bytes go through a small aligned
+// buffer.
 static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst,
                            size_t n_bytes) {
     alignas(ALIGNED) uint8_t bounce[BOUNCE_BYTES];
@@ -84,7 +82,7 @@ static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uin
         n += (size_t)got;
         if (n > n_bytes || (got == 0 && n < n_bytes))
             return fail_at(r, item, "changed while it was packed");
-        // a regular file gives all that is asked for and that it has: a short read is its end
+        // a short read of a regular file means its end
         if (n == n_bytes && (size_t)got < piece) return DT_OK;
     }
 }
@@ -108,16 +106,11 @@ dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, voi
 }
 
 // ---- order --------------------------------------------------------------------------------------------
-typedef struct sort_key {
-    const char *tail;
-} sort_key;
-
-// As key + tail would sort: see the top.
-static int compare_items(const void *pa, const void *pb, void *arg) {
-    const sort_key *k = arg;
+// Compares key + tail: see the top.
+static int compare_items(const void *pa, const void *pb, void *tail_of_all) {
     const unsigned char *a = (const unsigned char *)((const dt_raw_item *)pa)->key;
     const unsigned char *b = (const unsigned char *)((const dt_raw_item *)pb)->key;
-    const unsigned char *tail = (const unsigned char *)k->tail;
+    const unsigned char *tail = tail_of_all;
     while (*a && *a == *b) a++, b++;
     if (!*a && !*b) return 0;
     bool a_ended = !*a, b_ended = !*b;
@@ -129,63 +122,6 @@ static int compare_items(const void *pa, const void *pb, void *arg) {
         if (!*b && !b_ended) b = tail, b_ended = true;
     }
     return *a != *b ? *a - *b : a_ended - b_ended;
-}
-
-// Sixteen bytes of key and tail, behind what all keys begin with, decide nearly always.
-typedef struct sort_entry {
-    uint64_t low, high; // as bytes: the least significant first
-    const dt_raw_item *item;
-} sort_entry;
-
-static int compare_entries(const void *pa, const void *pb, void *arg) {
-    const sort_entry *a = pa, *b = pb;
-    return compare_items(a->item, b->item, arg);
-}
-
-static void sort_equal_bytes(sort_entry *e, size_t n, const sort_key *k) {
-    for (size_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && e[end].high == e[i].high && e[end].low == e[i].low; end++) {
-        }
-        if (end > i + 1) qsort_r(e + i, end - i, sizeof *e, compare_entries, (void *)k);
-    }
-}
-
-static uint64_t take_eight(const char **key, const char **tail) {
-    uint64_t v = 0;
-    for (int i = 0; i < 8; i++) {
-        const char **from = **key ? key : tail;
-        v = v << 8 | (unsigned char)**from;
-        *from += **from != '\0';
-    }
-    return v;
-}
-
-static size_t common_bytes(const dt_raw *r) {
-    size_t n = strlen(r->items[0].key);
-    for (size_t i = 1; i < r->n; i++) {
-        size_t same = 0;
-        while (same < n && r->items[i].key[same] == r->items[0].key[same]) same++;
-        n = same;
-    }
-    return n;
-}
-
-static void sort_items(dt_raw *r, const sort_key *k) {
-    size_t skip = common_bytes(r);
-    sort_entry *both = dt_xcalloc(2 * r->n, sizeof *both), *e = both;
-    dt_raw_item *sorted = dt_xcalloc(r->n, sizeof *sorted);
-    for (size_t i = 0; i < r->n; i++) {
-        const char *key = r->items[i].key + skip, *tail = k->tail;
-        e[i].high = take_eight(&key, &tail);
-        e[i].low = take_eight(&key, &tail);
-        e[i].item = &r->items[i];
-    }
-    e = dt_radix_sort(both, both + r->n, r->n, sizeof *e, offsetof(sort_entry, low), 16);
-    sort_equal_bytes(e, r->n, k);
-    for (size_t i = 0; i < r->n; i++) sorted[i] = *e[i].item;
-    free(both);
-    free(r->items);
-    r->items = sorted;
 }
 
 static dt_status same_key(const dt_raw *r, const dt_raw_item *a, const dt_raw_item *b) {
@@ -201,14 +137,6 @@ static dt_status same_key(const dt_raw *r, const dt_raw_item *a, const dt_raw_it
                    "%s and %s both have a record %s: --key-by-shard puts the shard's name in front "
                    "of each key",
                    c->shards[of_a].path, c->shards[of_b].path, a->key);
-}
-
-// Equal keys lie side by side in a list that is sorted by them.
-static dt_status check_sorted(const dt_raw *r) {
-    for (size_t i = 1; i < r->n; i++)
-        if (strcmp(r->items[i - 1].key, r->items[i].key) == 0)
-            return same_key(r, &r->items[i - 1], &r->items[i]);
-    return DT_OK;
 }
 
 static int compare_keys(const void *pa, const void *pb) {
@@ -227,7 +155,7 @@ static dt_status check_keys(const dt_raw *r) {
     return st;
 }
 
-// Readers, ours too, would pass such records over: in an LMDB all of them.
+// All readers of WebDataset, ours too, skip such records.
 static dt_status check_private(const dt_raw *r) {
     for (size_t i = 0; i < r->n; i++)
         if (dt_name_is_private(r->items[i].key))
@@ -265,7 +193,7 @@ static uint64_t hash_list(const dt_raw *r) {
         uint64_t of_set = dt_catalog_hash(r->catalog);
         dt_hash_stream_update(h, &of_set, sizeof of_set);
     }
-    uint64_t out = dt_hash_stream_digest(h) | 1; // 0 stands for unknown
+    uint64_t out = dt_hash_stream_digest(h) | 1; // 0 means unknown
     dt_hash_stream_destroy(h);
     return out;
 }
@@ -279,7 +207,7 @@ static bool is_list_file(const char *path) {
     return false;
 }
 
-// What else it can be is told by its first bytes: a damaged tar that is called one stays one.
+// By its first bytes, unless it is called .tar: a damaged tar must be reported as such.
 static dt_status check_tar(const char *path) {
     enum { HEAD_BYTES = 512 };
     uint8_t head[HEAD_BYTES];
@@ -325,10 +253,10 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     r->n_rows = r->n;
     if (r->kind != DT_RAW_SET)
         DT_TRY(dt_raw_name_items(f, o->pattern, !o->join && !(f->list && f->list->n_columns > 1)));
-    sort_key k = {o->tail ? o->tail : "."};
-    bool sorted = r->kind != DT_RAW_SET || o->sorted;
-    if (sorted) sort_items(r, &k);
-    DT_TRY(sorted ? check_sorted(r) : check_keys(r));
+    if (r->kind != DT_RAW_SET || o->sorted)
+        qsort_r(r->items, r->n, sizeof *r->items, compare_items,
+                (void *)(uintptr_t)(o->tail ? o->tail : "."));
+    DT_TRY(check_keys(r));
     DT_TRY(check_private(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_table(r, o));

@@ -1,6 +1,6 @@
-// raw.h: what there is to pack, as a list: the files of a folder, of a list, or of a tar, or the records
-// of an existing set; each with a key, and metadata columns from its name and from joined tables.
-// `dtrain pack` reads it, and so does training straight from a folder.
+// raw.h: what there is to pack, as a list: files of a folder, a list or a tar, or records of an existing
+// dataset; each with a key, and metadata columns from its name and from joined tables. `dtrain pack` reads it, and
+// so does training straight from a folder.
 //
 // A million files take about 200 MB: 72 bytes an item, its names, and 4 or 8 bytes a column.
 #ifndef DT_DATA_RAW_H
@@ -29,8 +29,8 @@ typedef struct dt_raw_item {
     int label;       // class by folder: index of the class; else -1
 } dt_raw_item;
 
-// Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: the same, text of an array
-// or an object, for the json member alone. NUMBER: NaN = no value. in_json false: for the catalog alone.
+// Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: the same, but the text of an array
+// or object, which goes to the json member only. NUMBER: NaN means no value. in_json false: catalog only.
 typedef enum dt_raw_column_kind { DT_RAW_TEXT, DT_RAW_NUMBER, DT_RAW_JSON } dt_raw_column_kind;
 typedef struct dt_raw_column {
     const char *name;
@@ -58,19 +58,20 @@ typedef struct dt_raw {
     dt_raw_item
         *items; // sorted by key; those of a set in its own order unless sorted was asked for
     size_t n;
-    size_t n_ignored; // files that are no data (licences, notes)
-    size_t n_unread;  // of them, files of kinds that are known and not read (kinds.h)
+    size_t n_ignored; // files that hold no samples (licences, notes)
+    size_t n_unread;  // of them, files of known kinds that dtrain cannot read (kinds.h)
     const char *unread[DT_RAW_UNREAD]; // names of the kinds
-    size_t n_empty;                    // files of data kinds without a byte, left out
+    size_t n_empty;                    // empty files, left out
     const char *first_empty;
-    size_t n_dangling; // links to no file, with the name of one that holds data, left out
+    size_t n_dangling; // links that lead to no file, left out
     const char *first_dangling;
     int n_classes; // class by folder, else 0
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;
     int by_name[DT_MAX_COLUMNS]; // columns in the order of their names
     dt_raw_join join;
-    uint64_t hash; // of names, sizes, times and columns: whether a pack is of this source. Never 0
+    uint64_t
+        hash; // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
     // values of TEXT and JSON columns
     const char **values;
     uint32_t n_values, cap_values;
@@ -89,38 +90,38 @@ typedef struct dt_raw_opts {
 
 // The raw files of a folder, a list or a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
 dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o);
-// The same of the records of a set that is open as `source`: its catalog outlives the list. NULL: raw files.
+// The same for the records of a dataset that is open; its catalog must outlive the list. set NULL: raw files.
 dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
                               const dt_raw_opts *o);
 void dt_raw_fini(dt_raw *r);
-// Whether a folder has any.
+// Whether a folder holds any raw files.
 dt_status dt_raw_holds_files(const char *folder, bool *yes);
 
 // Where the item is, for messages and lineage: "folder/a/b.jpg", "set.tar: a/b.jpg". Heap.
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item);
-// The bytes of an item of a folder, list or tar: n_bytes from `at` of it into dst, which has room for one
-// byte more. A whole file (at 0, all of it) that has become longer or shorter is DT_E_DATA. Any thread.
+// Reads n_bytes of an item of a folder, list or tar from `at` on into dst, which must have room for one byte more.
+// When the whole file is read, a file that has become longer or shorter is DT_E_DATA. Any thread.
 dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
                       size_t n_bytes);
 
-// What a call that reads the item failed with: dt_io_read_error.
+// dt_io_read_error for the item.
 dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *operation, int err);
 
 // The item's metadata as members of a JSON object, keys in order; appended to j.
 void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
 
-// DT_RAW_SET, of a record without json member: the columns that its format has elsewhere (Datum, OCR, MDS), which
-// would else be in the index alone. Nothing of a set that pack has written.
+// DT_RAW_SET, for a record without json member: the columns that its format keeps elsewhere (Datum, OCR, MDS) and
+// that would otherwise be in the index only. Appends nothing for a dataset that pack has written.
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j);
-// The same into the record added last; what a set's own catalog says comes first.
+// Sets the item's metadata on the record added last; values of the source dataset's own catalog come first.
 dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c);
 
 // ---- for the files that make the list --------------------------------------------------------------
 typedef struct dt_raw_found {
     dt_raw *raw;
     size_t cap;
-    size_t n_strip;              // of names: the folders that all files of a tar share
-    const struct dt_table *list; // of a list file: its table, and the path's column
+    size_t n_strip;              // bytes of names: the folders that all files share
+    const struct dt_table *list; // of a list file: its table, and the column with paths
     int list_column;
     uint32_t *list_row; // by item.row
 } dt_raw_found;
@@ -128,25 +129,22 @@ typedef struct dt_raw_found {
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
                 int64_t mtime_ns);
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
-// All regular files below the root that is open, with sizes, in no order; what is no file after all has row
-// UINT32_MAX.
-dt_status dt_raw_walk(dt_raw_found *f);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 
-// Keys, extensions and the columns that names tell. `by_class`: folders may be classes.
+// Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
 dt_status dt_raw_name_items(dt_raw_found *f, const char *pattern, bool by_class);
 
-// A column of that name: made if there is none. DT_E_DATA: too many.
+// Finds or makes a column. DT_E_DATA: too many.
 dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json,
                            dt_raw_column **out);
 uint32_t dt_raw_value(dt_raw *r, const char *text); // interned
 const char *dt_raw_shared(dt_raw *r, const char *text);
 dt_status dt_raw_set_text(dt_raw *r, uint32_t row, const char *column, const char *value);
 void dt_raw_sort_columns(dt_raw *r);
-// Columns of a table, from row table_row[item.row] (UINT32_MAX: none), without column `skip`. A column
-// of numbers of which one is no whole number is a NUMBER column; whole numbers and words are TEXT.
+// Adds the columns of a table but `skip`; table_row[item.row] is an item's row (UINT32_MAX: none). A column of
+// numbers that are not all whole becomes a NUMBER column; whole numbers and words become TEXT.
 dt_status dt_raw_add_table(dt_raw *r, const struct dt_table *t, const uint32_t *table_row,
                            int skip);
 // Joins the table of o->join, and counts.

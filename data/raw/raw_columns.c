@@ -1,10 +1,9 @@
-// raw_columns.c: the metadata columns of a list of raw items: text by number in a shared dictionary,
-// numbers as doubles.
+// raw_columns.c: the metadata columns of a list of raw items: text as indexes into a shared dictionary, numbers
+// as doubles.
 //
-// What a table's column is, is told by its values: numbers of which one at least has a point or an exponent
-// make a NUMBER column; everything else, whole numbers among it, is TEXT, as it may well be a class or a
-// person (007). The json member of a record says the same: numbers with a point there are numbers again for
-// whoever reads the set without its index.
+// The values of a table's column decide its kind. Numbers of which at least one has a point or an exponent make a
+// NUMBER column. Everything else is TEXT, whole numbers too, as they may be classes or persons (007). The
+// json member of a record follows the same rule, so the kinds can be told again without the index.
 #include "raw.h"
 #include "table.h"
 
@@ -102,7 +101,7 @@ static bool is_whole(const char *s) {
     return true;
 }
 
-// Digits behind a sign, of any length: a number, or what a person or a file is called (007).
+// Digits behind an optional sign, of any length: a number, or the name of a person or file (007).
 static bool is_digits(const char *s) {
     s += *s == '-' || *s == '+';
     return *s && s[strspn(s, "0123456789")] == '\0';
@@ -162,7 +161,7 @@ static void put_number(dt_json *j, const char *name, double v) {
         dt_json_real(j, name, v);
         return;
     }
-    snprintf(text, sizeof text, "%.1f", v); // keeps its point
+    snprintf(text, sizeof text, "%.1f", v); // keeps the point
     dt_json_raw(j, name, text);
 }
 
@@ -183,7 +182,7 @@ static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext)
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     const dt_catalog *c = r->catalog;
     const dt_record *record = &c->records[item->record];
-    if (c->shards[record->shard].source_hash != 0) return; // what a pack has found out
+    if (c->shards[record->shard].source_hash != 0) return; // pack has found it out
     for (uint32_t k = 0; k < c->n_columns; k++) {
         const char *v = dt_catalog_value(c, (int)k, item->record);
         const char *name = dt_catalog_str(c, c->columns[k].name);
@@ -213,7 +212,7 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     }
 }
 
-// Not what was found out about the other records of the old set.
+// Leaves out duplicate_of, which is about other records of the old dataset.
 static dt_status copy_row(const dt_catalog *from, uint32_t record, dt_catalog *c) {
     for (uint32_t k = 0; k < from->n_columns; k++) {
         const char *v = dt_catalog_value(from, (int)k, record);

@@ -1,9 +1,8 @@
-// raw_join.c: joining a table to the files: which row speaks of which file.
+// raw_join.c: joins a table to the files: finds the row of each file.
 //
-// A row is looked up by one column of the table, a file by its name ("ok/a.wav" or "a.wav"), its stem
-// ("a"), its key ("ok/a"), or a metadata column that it has already. If nobody says which, the first of
-// name, stem and key under which most files find a row is taken. Two rows for one file are an error:
-// whichever were taken, it could be the wrong one.
+// One column of the table identifies a row. It is compared with a file's name ("ok/a.wav" or "a.wav"), its stem
+// ("a"), its key ("ok/a"), or a metadata column that it already has. Unless the user says which, it is the
+// one of name, stem and key under which most files find a row. Two rows for one file are always an error.
 #include "raw.h"
 #include "table.h"
 
@@ -52,7 +51,7 @@ static const char *base_of(const char *name) {
     return slash ? slash + 1 : name;
 }
 
-// What a file is looked up by. The answer lives in the item or in `buf`.
+// The text by which a file is looked up. It lives in the item or in `buf`.
 static const char *lookup_name(const dt_raw *r, const dt_raw_item *item, const char *on,
                                const dt_raw_column *column, dt_buffer *buf) {
     if (column)
@@ -67,7 +66,7 @@ static const char *lookup_name(const dt_raw *r, const dt_raw_item *item, const c
     return (const char *)buf->data;
 }
 
-// "name" is as much of the path as the table has: images/ok/a.wav, ok/a.wav, or a.wav.
+// A "name" in the table may be any tail of the path: images/ok/a.wav, ok/a.wav, or a.wav.
 static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item *item,
                          const char *on, const dt_raw_column *column, dt_buffer *buf) {
     const char *key = lookup_name(r, item, on, column, buf);
@@ -106,7 +105,7 @@ static int table_column(const dt_table *t, const char *on) {
     return c < 0 ? 0 : c;
 }
 
-// A row that was found by name speaks of one file.
+// A row that was found by name must belong to one file.
 static dt_status check_single(const dt_raw *r, const row_index *x, uint32_t row,
                               const uint32_t *user) {
     return dt_fail(DT_E_DATA,
@@ -164,7 +163,7 @@ static dt_status find_way(dt_raw *r, const dt_raw_opts *o, const row_index *x, c
     static const char *const WAYS[] = {"name", "stem", "key"};
     *column = NULL;
     *on = o->join_on ? o->join_on : best_way(x, r);
-    if (!*on) *on = "name"; // no match at all: said later
+    if (!*on) *on = "name"; // no match at all: check_matches says so
     for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++)
         if (strcmp(*on, WAYS[i]) == 0) return DT_OK;
     for (int i = 0; i < r->n_columns; i++)

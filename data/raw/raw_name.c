@@ -1,11 +1,10 @@
-// raw_name.c: what files are called as records, and what their names say.
+// raw_name.c: derives keys and metadata from file names, in one of three ways.
 //
-// Three ways. By pattern: "{subject}__{gender}_…" gives metadata columns, and the first folder names
-// the field, so that fingerprint/7/7__M_Left_index_finger.BMP becomes record
-// "fingerprint/7/7__M_Left_index_finger" with member "fingerprint.bmp". The patterns of known data sets
-// are tried when none is given. By folder: the folder right above a file is its class: column `label`
-// (its name), and a member `cls` with its number. Else, where a list or a joined table says what files
-// are, or no file lies in a folder, a name is a key and no more.
+// By pattern: "{subject}__{gender}_…" gives metadata columns, and the first folder names the field, so
+// fingerprint/7/7__M_Left_index_finger.BMP becomes record "fingerprint/7/7__M_Left_index_finger" with member
+// "fingerprint.bmp". Without a pattern, those of known datasets are tried.
+// By folder: the folder right above a file is its class: column `label` (its name), and a member `cls` (its number).
+// Otherwise, if a list or a joined table says what files are, or no file lies in a folder, a name gives the key only.
 //
 // A dot inside a stem would end the key early, so it becomes '-'.
 #include "raw.h"
@@ -34,7 +33,7 @@ static const char *dot_of(const char *name) {
     return dot == base ? NULL : dot;
 }
 
-// The name without its extension and without "/" or "./" or "../" in front, dots in its last component replaced.
+// The name without its extension and without leading "/", "./" or "../"; dots in its last component become '-'.
 static const char *key_of(dt_arena *a, const char *name) {
     for (;;) {
         if (name[0] == '/')
@@ -55,7 +54,7 @@ static const char *key_of(dt_arena *a, const char *name) {
     return out;
 }
 
-// In lower case; what the first bytes said where the name does not tell. Few differ: they are shared.
+// In lower case. From the first bytes if the name has none. There are few different ones, so they are shared.
 static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field, size_t n_field) {
     char text[256], *p = text;
     const char *dot = dot_of(item->name), *ext = item->ext ? item->ext : dot ? dot + 1 : "bin";
@@ -71,7 +70,7 @@ static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field,
 }
 
 // ---- by pattern ---------------------------------------------------------------------------------------
-// Alternatives of a pattern, taken apart once.
+// Alternatives of a pattern, split once.
 typedef struct alternatives {
     char *text, *each[16];
     int n;
@@ -121,14 +120,14 @@ static int compare_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// The folder right above the file: bytes from *begin on, 0 for none.
+// The folder right above the file: how many bytes from *begin on; 0: none.
 static size_t class_of(const char *name, const char **begin) {
     const char *slash = strrchr(name, '/');
     for (*begin = slash ? slash : name; *begin > name && (*begin)[-1] != '/';) --*begin;
     return slash ? (size_t)(slash - *begin) : 0;
 }
 
-// Names the first by name: the order of items is that of the threads that found them.
+// Names the first by name: folders are listed in no order.
 static dt_status say_without_class(const dt_raw_found *f) {
     const char *least = NULL, *begin;
     for (size_t i = 0; i < f->raw->n; i++) {
@@ -143,7 +142,7 @@ static dt_status say_without_class(const dt_raw_found *f) {
                    least);
 }
 
-// The label of each item, and all that there are, sorted. Neighbours are of one folder as a rule.
+// The label of each item, and all labels, sorted. Neighbours mostly lie in the same folder.
 static dt_status find_labels(const dt_raw_found *f, const char **labels, const char **sorted,
                              size_t *n_classes) {
     dt_raw *r = f->raw;
@@ -194,7 +193,7 @@ static dt_status name_by_folder(dt_raw_found *f) {
     return st;
 }
 
-// Bytes of the folders that all names share, up to a '/'.
+// How many bytes of folders all names share, including the last '/'.
 static size_t common_folders(const dt_raw *r) {
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
@@ -215,8 +214,7 @@ static bool any_in_folder(const dt_raw_found *f) {
     return false;
 }
 
-// Where all files are of one class, its folder is common to them but must stay. All are asked: the first is the one
-// that a thread found first.
+// If all files have one class, they share its folder, which must stay.
 static void keep_class_folder(dt_raw_found *f) {
     const char *name = f->raw->items[0].name;
     if (f->n_strip == 0 || any_in_folder(f)) return;

@@ -1,11 +1,10 @@
-// raw_records.c: the records of a set as the list of what there is to pack.
+// raw_records.c: lists the records of an existing dataset.
 //
-// Their keys are those of the set. WebDataset shards often count from 000000, each, which is fine for who
-// reads them one after the other, and are no keys of one set: then each key gets the name of
-// its shard in front. All of them and not only those that are there twice, so that a record's key depends
-// on no other record. It depends on the names of the shards: once two of them share one, the folder goes in
-// front for all. A number behind a key was the alternative; it would say nothing of where the record is
-// from, and change with the order of the shards.
+// They keep their keys. The shards of a WebDataset often all count from 000000. That is fine for a reader that takes
+// one shard after the other, but a dataset needs distinct keys. With --key-by-shard each key gets the name of its
+// shard in front: all keys, not only repeated ones, so that a key does not depend on other records. If two shards
+// share a name, all keys get the folder too. A number behind the key would not tell where a record comes from, and
+// would change with the order of the shards.
 #include "data/catalog/catalog_db.h"
 #include "raw.h"
 
@@ -14,7 +13,7 @@
 #include <sys/stat.h>
 
 // ---- keys that shards repeat -------------------------------------------------------------------------
-// Where the name that ends before path[*end] begins; *end leaves what is no name, "." and nothing, out.
+// Where the last name before path[*end] begins. Moves *end back over empty names and ".".
 static size_t name_before(const char *path, size_t *end) {
     size_t n = *end, begin;
     for (;; n = begin) {
@@ -26,7 +25,7 @@ static size_t name_before(const char *path, size_t *end) {
     return begin;
 }
 
-// The last `depth` names of a path, without .tar and the like; an LMDB's are those of its folder.
+// The last `depth` names of a path, without .tar and the like; for an LMDB those of its folder.
 static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
     static const char LMDB[] = "/data.mdb";
     size_t n = dt_catalog_shard_stem(path), k = strlen(LMDB);
@@ -44,7 +43,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// "photos-000003"; where folders have shards of one name, "val/000003". name[]: by shard.
+// "photos-000003"; if folders have shards of the same name, "val/000003". name[]: by shard.
 static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **name) {
     const char **sorted = dt_xcalloc(c->n_shards + 1, sizeof *sorted), *twin = NULL;
     for (int depth = 1; depth == 1 || (depth == 2 && twin); depth++) {

@@ -1,13 +1,14 @@
-// raw_walk.c: finding raw files in a folder, a list or a tar.
+// raw_walk.c: finds raw files in a folder, a list or a tar.
 //
-// A folder is walked without following symlinks to directories, by threads (raw_folder.c). A tar is listed,
-// never unpacked. A list is a table: one column names the files, relative to the list; the others become
-// metadata. Its files are looked at by threads too: on a cold or distant disk each waits for its own.
+// A folder is walked without following symlinks to directories. A tar is listed, never unpacked. A list is a
+// table: one column names the files, relative to the list; the others become metadata. Files are asked for their
+// sizes by threads: on a cold or distant disk each waits for its own.
 //
-// What is data: by extension; a file with another extension or none, by its first bytes; text (.txt,
-// .csv, .tsv, .dat) if it begins with numbers, so that label tables and notes are left out.
+// A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
+// begins with numbers, so that label tables and notes are left out.
 #define _GNU_SOURCE
 #include "data/file/blob.h"
+#include "data/file/kept_names.h"
 #include "data/file/kinds.h"
 #include "data/file/tar.h"
 #include "raw.h"
@@ -16,6 +17,7 @@
 #include "base/io.h"
 #include "base/thread.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -25,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_RUN = 64 };
+enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
 
 static bool is_data_ext(const char *ext) {
     const dt_kind *k = dt_kind_of_ext(ext);
@@ -37,7 +39,7 @@ static bool is_text_ext(const char *ext) {
            strcasecmp(ext, "tsv") == 0 || strcasecmp(ext, "dat") == 0;
 }
 
-// Nothing but what numbers and their separators are made of ("nan" and "inf" among them).
+// Only characters of numbers (with "nan" and "inf") and separators.
 static bool looks_numeric(const uint8_t *p, size_t n) {
     bool digit = false;
     for (size_t i = 0; i < n; i++) {
@@ -47,14 +49,84 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
     return digit;
 }
 
-// Whether a file of other name is data, and what its extension should be. `read`: its first bytes.
+// The extension that a file should have by its first bytes; NULL: it is not data.
 static const char *sniff(const char *ext, const uint8_t *head, size_t n) {
     if (ext && is_text_ext(ext)) return looks_numeric(head, n) ? ext : NULL;
     const dt_kind *k = dt_kind_of_bytes(head, n);
     return k && k->uses ? k->name : NULL;
 }
 
-// ---- folder and list ----------------------------------------------------------------------------------
+// ---- folder -------------------------------------------------------------------------------------------
+static bool is_nowhere(int err) {
+    return err == ENOENT || err == ENOTDIR || err == ELOOP;
+}
+
+static dt_status cannot(const dt_raw *r, const char *prefix, const char *name,
+                        const char *operation, int err) {
+    char *path = dt_xprintf("%s/%s%s", r->root, prefix, name);
+    dt_status st = dt_io_read_error(path, operation, err, DT_E_DATA);
+    free(path);
+    return st;
+}
+
+// The type of an entry if readdir does not say. A symlink to a file is a file; one to a folder is ignored. One that
+// leads nowhere passes as a file until stat_all looks at it.
+static dt_status find_type(const dt_raw *r, int fd, const char *prefix, const struct dirent *e,
+                           unsigned char *type) {
+    struct stat s;
+    bool link = e->d_type == DT_LNK;
+    *type = e->d_type;
+    if (*type != DT_UNKNOWN && !link) return DT_OK;
+    if (!link && fstatat(fd, e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
+        return cannot(r, prefix, e->d_name, "look at", errno);
+    link = link || S_ISLNK(s.st_mode);
+    if (link && fstatat(fd, e->d_name, &s, 0) != 0) {
+        *type = DT_REG;
+        return is_nowhere(errno) ? DT_OK : cannot(r, prefix, e->d_name, "look at", errno);
+    }
+    *type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) && !link ? DT_DIR : DT_UNKNOWN;
+    return DT_OK;
+}
+
+static dt_status list_folder(dt_raw_found *f, const char *prefix, int depth);
+
+static dt_status list_entries(dt_raw_found *f, DIR *dir, const char *prefix, int depth) {
+    dt_raw *r = f->raw;
+    dt_status st = DT_OK;
+    struct dirent *e;
+    while (st == DT_OK && (errno = 0, e = readdir(dir))) {
+        unsigned char type;
+        if (e->d_name[0] == '.' || (depth == 0 && dt_name_is_lost_found(e->d_name))) continue;
+        st = find_type(r, dirfd(dir), prefix, e, &type);
+        if (st == DT_OK && type == DT_REG)
+            dt_raw_add(f, dt_arena_printf(&r->arena, "%s%s", prefix, e->d_name), 0, 0, 0);
+        if (st == DT_OK && type == DT_DIR) {
+            char *below = dt_xprintf("%s%s/", prefix, e->d_name);
+            st = list_folder(f, below, depth + 1);
+            free(below);
+        }
+    }
+    return st == DT_OK && errno ? cannot(r, prefix, "", "list", errno) : st;
+}
+
+// prefix: path from the root, ending in '/'; or "".
+static dt_status list_folder(dt_raw_found *f, const char *prefix, int depth) {
+    const dt_raw *r = f->raw;
+    if (depth > MAX_DEPTH)
+        return dt_fail(DT_E_DATA, "%s/%s: folders nested too deeply", r->root, prefix);
+    int fd = openat(r->root_fd, *prefix ? prefix : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        dt_status st = cannot(r, prefix, "", "list", errno);
+        if (fd >= 0) close(fd);
+        return st;
+    }
+    dt_status st = list_entries(f, dir, prefix, depth);
+    closedir(dir);
+    return st;
+}
+
+// ---- sizes --------------------------------------------------------------------------------------------
 typedef struct stat_job {
     dt_raw *raw;
     atomic_size_t next;
@@ -66,32 +138,38 @@ static void stat_some(void *arg, int worker) {
     stat_job *j = arg;
     dt_raw *r = j->raw;
     struct stat s;
-    for (size_t at; (at = atomic_fetch_add(&j->next, STAT_RUN)) < r->n;)
-        for (size_t i = at; i < at + STAT_RUN && i < r->n; i++) {
-            if (fstatat(r->root_fd, r->items[i].name, &s, 0) != 0) {
+    for (size_t at; (at = atomic_fetch_add(&j->next, STAT_AT_ONCE)) < r->n;)
+        for (size_t i = at; i < at + STAT_AT_ONCE && i < r->n; i++) {
+            dt_raw_item *item = &r->items[i];
+            int err = fstatat(r->root_fd, item->name, &s, 0) != 0 ? errno : 0;
+            if (is_nowhere(err) && r->kind == DT_RAW_FOLDER &&
+                fstatat(r->root_fd, item->name, &s, AT_SYMLINK_NOFOLLOW) == 0)
+                err = S_ISLNK(s.st_mode) ? 0 : err;
+            if (err) {
                 atomic_store(&j->failed, i);
-                atomic_store(&j->error, errno);
+                atomic_store(&j->error, err);
                 return;
             }
-            r->items[i].size = (uint64_t)s.st_size;
-            r->items[i].mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
-            if (!S_ISREG(s.st_mode)) r->items[i].row = UINT32_MAX;
+            item->size = (uint64_t)s.st_size;
+            item->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+            if (!S_ISREG(s.st_mode)) item->row = UINT32_MAX;
         }
 }
 
+// What is not a file, or a link that leads nowhere, gets row UINT32_MAX.
 static dt_status stat_all(dt_raw *r) {
     stat_job j = {.raw = r};
     int n = dt_usable_cores();
     dt_team *team = NULL;
     if (n > MAX_STAT_THREADS) n = MAX_STAT_THREADS;
-    if (r->n < 4 * STAT_RUN) n = 1;
+    if (r->n < 4 * STAT_AT_ONCE) n = 1;
     DT_TRY(dt_team_create(&team, n, "dt-list"));
     dt_team_run(team, stat_some, &j);
     dt_team_destroy(team);
     return j.error ? dt_raw_cannot(r, &r->items[j.failed], "look at", j.error) : DT_OK;
 }
 
-// What its first bytes say of item, however it is stored. NULL: no data. What cannot be opened is no answer.
+// As sniff, of an item. *found NULL: it is not data. A file that cannot be opened is an error.
 static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char *ext,
                             const char **found) {
     uint8_t head[SNIFF_BYTES];
@@ -106,7 +184,7 @@ static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char
     return st;
 }
 
-// A file that is left out: of a kind that one might expect to be read?
+// Counts a file that is left out although one might expect it to be read.
 static void note_unread(dt_raw *r, const char *ext) {
     const dt_kind *k = ext ? dt_kind_of_ext(ext) : NULL;
     size_t i = 0, most = sizeof r->unread / sizeof *r->unread;
@@ -115,10 +193,10 @@ static void note_unread(dt_raw *r, const char *ext) {
     while (i < most && r->unread[i] && strcmp(r->unread[i], k->name) < 0) i++;
     if (i == most || r->unread[i] == k->name) return;
     memmove(&r->unread[i + 1], &r->unread[i], (most - i - 1) * sizeof *r->unread);
-    r->unread[i] = k->name; // in order, whichever thread saw it first
+    r->unread[i] = k->name;
 }
 
-// Keeps what is data; ext is set where the name does not tell it.
+// Keeps what is data, and sets ext where the name does not tell.
 static dt_status keep_data(dt_raw *r) {
     const char *last = ""; // most are of one kind
     bool last_is_data = false;
@@ -170,7 +248,8 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = '\0';
     r->kind = DT_RAW_FOLDER;
     DT_TRY(open_root(r, root, O_DIRECTORY));
-    DT_TRY(dt_raw_walk(f));
+    DT_TRY(list_folder(f, "", 0));
+    DT_TRY(stat_all(r));
     return keep_data(r);
 }
 
@@ -212,7 +291,7 @@ static int path_column(const dt_table *t) {
     return 0;
 }
 
-// A path a line: no header, no quotes.
+// One path a line, without header or quotes.
 static dt_status read_lines(dt_table *t, const char *path) {
     char *data = NULL;
     size_t n = 0;
@@ -266,7 +345,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     }
     dt_status st = stat_all(r);
     if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, t->column[f->list_column]);
-    // all that is listed is wanted: the rows stay those of the table
+    // nothing that is listed is left out, so the rows stay those of the table
     f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];

@@ -1,13 +1,12 @@
-// table.c: CSV by the letter of RFC 4180, and JSON by jansson.
+// table.c: parses CSV as RFC 4180 says, and JSON with jansson.
 //
-// A CSV file is taken apart in one pass over memory. What the RFC forbids is an error with its line, not
-// a guess: text behind a closing quote, a quote that is never closed, a row with more or fewer fields
-// than the header. A table that is slightly wrong gives labels that are wholly wrong, and nobody sees
-// it in a loss curve. Two liberties that are everywhere in practice: lines end in LF, CRLF or CR, and the
-// separator may be ';' or a tab when the first line has no ','.
+// What the RFC forbids is an error with its line, never a guess: text behind a closing quote, a quote that is never
+// closed, a row with more or fewer fields than the header. A slightly wrong table gives entirely wrong labels, and
+// no loss curve shows it. Two liberties are common in practice: lines end in LF, CRLF or CR, and the separator may
+// be ';' or a tab if the first line has no ','.
 //
-// JSON keeps arrays and objects as JSON text (kind NESTED). Where all rows of such a column are arrays
-// of the same few numbers, or objects of plain values, FLAT columns beside it hold them one by one.
+// Arrays and objects in JSON stay JSON text (kind NESTED). If all rows of such a column are arrays of the same few
+// numbers, or objects of plain values, FLAT columns hold these one by one.
 #include "table.h"
 
 #include "base/io.h"
@@ -203,7 +202,7 @@ static bool is_nested(const json_t *v) {
     return json_is_array(v) || json_is_object(v);
 }
 
-// COCO and the like hold several tables, none of them under a file's name.
+// COCO and the like hold several tables, none of them keyed by file name.
 static dt_status no_row(const dt_table *t, const rows *r, size_t i) {
     bool images = false, annotations = false;
     for (size_t k = 0; k < r->n && r->key[k]; k++) {
@@ -244,7 +243,7 @@ static dt_status find_columns(dt_table *t, const rows *r) {
     return DT_OK;
 }
 
-// Arrays of the same few numbers: how many; 0 otherwise.
+// The common length, if all are arrays of as many numbers; else 0.
 static size_t common_array(const rows *r, const char *name) {
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
@@ -346,7 +345,7 @@ static dt_status list_rows(dt_table *t, rows *r, json_t *root) {
     return DT_OK;
 }
 
-// An object a line, as one array.
+// One object a line, as one array.
 static json_t *load_lines(const char *data, size_t n_bytes, json_error_t *error) {
     json_t *all = json_array();
     for (size_t at = 0; at < n_bytes;) {

@@ -9,9 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// PLAIN: text or a number, for json member and catalog alike. NESTED: JSON text of an array or an object,
-// for the json member. FLAT: a number or text taken out of a nested column ("box.0", "angles.yaw"), for
-// the catalog, which has no arrays.
+// PLAIN: text or a number, for json member and catalog. NESTED: JSON text of an array or object, for the json
+// member. FLAT: a number or text out of a nested column ("box.0", "angles.yaw"), for the catalog, which has no arrays.
 typedef enum dt_table_kind { DT_TABLE_PLAIN, DT_TABLE_NESTED, DT_TABLE_FLAT } dt_table_kind;
 
 typedef struct dt_table {
@@ -29,9 +28,8 @@ typedef struct dt_table {
 dt_status dt_table_read(dt_table *t, const char *path);
 void dt_table_fini(dt_table *t);
 
-// RFC 4180: quotes, doubled quotes and line ends inside them, CRLF or LF, a byte-order mark; the first
-// row has the names. `separator` 0: ',' or else ';' or tab, whichever the first line has. Every row has
-// as many fields as the first; empty lines are skipped.
+// RFC 4180 with CRLF or LF and an optional byte-order mark; the first row has the names, and every row as many
+// fields. `separator` 0: the first of ',', ';' and tab that the first line has. Empty lines are skipped.
 dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes,
                              char separator);
 dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes,

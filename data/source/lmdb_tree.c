@@ -12,6 +12,8 @@
 // Format: lmdb.h and mdb.c of LMDB 0.9 (data version 1), 64-bit little-endian.
 #include "lmdb_tree.h"
 
+#include "base/endian.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,16 +48,6 @@ typedef struct walk {
     char names[256];
 } walk;
 
-static uint16_t u16_at(const uint8_t *p) {
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static uint64_t u64_at(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
 static dt_status damaged(const walk *w, uint64_t page, const char *what) {
     return dt_fail(DT_E_DATA, "%s: page %llu: %s; the file is damaged, copy or pack it again",
                    w->blob->path, (unsigned long long)page, what);
@@ -66,7 +58,7 @@ static dt_status read_page(walk *w, uint64_t number, int level, const uint8_t **
     if (number >= w->n_pages) return damaged(w, number, "a page number beyond the end of the file");
     if (w->n_left-- == 0) return damaged(w, number, "the tree has a cycle");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, p, w->page_bytes));
-    if (u64_at(p) != number) return damaged(w, number, "a page that is not where it says");
+    if (dt_le64(p) != number) return damaged(w, number, "a page that is not where it says");
     *out = p;
     return DT_OK;
 }
@@ -77,9 +69,8 @@ static dt_status overflow_value(walk *w, uint64_t number, uint64_t size, uint64_
     if (number >= w->n_pages || size > w->blob->n_bytes)
         return damaged(w, number, "a value beyond the end of the file");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, head, sizeof head));
-    uint32_t n;
-    memcpy(&n, head + 12, 4);
-    if (!(u16_at(head + 10) & P_OVERFLOW) || n > w->n_pages - number ||
+    uint32_t n = dt_le32(head + 12);
+    if (!(dt_le16(head + 10) & P_OVERFLOW) || n > w->n_pages - number ||
         size + PAGE_HEADER > n * w->page_bytes)
         return damaged(w, number, "overflow pages that do not hold their value");
     *offset = number * w->page_bytes + PAGE_HEADER;
@@ -91,15 +82,15 @@ static dt_status note_named(walk *w, uint64_t number, const char *name, const ui
     size_t at = strlen(w->names);
     if (size != DB_BYTES) return damaged(w, number, "a named database that is none");
     snprintf(w->names + at, sizeof w->names - at, "%s%s", w->n_named ? ", " : "", name);
-    w->named_root = u64_at(db + DB_ROOT);
+    w->named_root = dt_le64(db + DB_ROOT);
     w->n_named++;
     return DT_OK;
 }
 
 static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint32_t at) {
     const uint8_t *node = page + at;
-    uint16_t flags = u16_at(node + 4), n_key = u16_at(node + 6);
-    uint64_t size = u16_at(node) | (uint64_t)u16_at(node + 2) << 16;
+    uint16_t flags = dt_le16(node + 4), n_key = dt_le16(node + 6);
+    uint64_t size = dt_le32(node);
     uint64_t stored = flags & F_BIGDATA ? 8 : size, offset = 0;
     char key[MAX_KEY + 1];
     if (flags & F_DUPDATA)
@@ -112,7 +103,7 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
     if (flags & F_SUBDATA) return note_named(w, number, key, node + NODE_HEADER + n_key, size);
     w->n_entries++;
     if (flags & F_BIGDATA)
-        DT_TRY(overflow_value(w, u64_at(node + NODE_HEADER + n_key), size, &offset));
+        DT_TRY(overflow_value(w, dt_le64(node + NODE_HEADER + n_key), size, &offset));
     else
         offset = number * w->page_bytes + at + NODE_HEADER + n_key;
     return w->visit(w->arg, key, n_key, offset, size);
@@ -122,18 +113,17 @@ static dt_status walk_page(walk *w, uint64_t number, int level) {
     const uint8_t *p = NULL;
     if (level == MAX_DEPTH) return damaged(w, number, "the tree is too deep");
     DT_TRY(read_page(w, number, level, &p));
-    uint16_t flags = u16_at(p + 10), lower = u16_at(p + 12);
+    uint16_t flags = dt_le16(p + 10), lower = dt_le16(p + 12);
     if (lower < PAGE_HEADER || lower > w->page_bytes || !(flags & (P_BRANCH | P_LEAF)))
         return damaged(w, number, "neither a branch nor a leaf");
     for (uint32_t i = 0; i < (lower - PAGE_HEADER) / 2u; i++) {
-        uint32_t at = u16_at(p + PAGE_HEADER + 2 * i);
+        uint32_t at = dt_le16(p + PAGE_HEADER + 2 * i);
         if (at < lower || at + NODE_HEADER > w->page_bytes)
             return damaged(w, number, "an entry that leaves its page");
         if (flags & P_LEAF) {
             DT_TRY(visit_leaf(w, number, p, at));
         } else {
-            uint64_t child = u16_at(p + at) | (uint64_t)u16_at(p + at + 2) << 16 |
-                             (uint64_t)u16_at(p + at + 4) << 32;
+            uint64_t child = dt_le32(p + at) | (uint64_t)dt_le16(p + at + 4) << 32;
             DT_TRY(walk_page(w, child, level + 1));
         }
     }
@@ -160,19 +150,17 @@ typedef struct meta {
 
 static bool read_meta(const dt_blob *b, uint64_t at, meta *m) {
     uint8_t p[152];
-    uint32_t magic, version, page_bytes;
     if (at > b->n_bytes || b->n_bytes - at < sizeof p || dt_blob_read(b, at, p, sizeof p) != DT_OK)
         return false;
-    memcpy(&magic, p + 16, 4);
-    memcpy(&version, p + 20, 4);
-    memcpy(&page_bytes, p + 40, 4); // of the free list's record
-    if ((int)magic != MAGIC || version != 1 || !(u16_at(p + 10) & P_META)) return false;
+    uint32_t page_bytes = dt_le32(p + 40); // of the free list's record
+    if ((int)dt_le32(p + 16) != MAGIC || dt_le32(p + 20) != 1 || !(dt_le16(p + 10) & P_META))
+        return false;
     if (page_bytes < 256 || page_bytes > 65536 || (page_bytes & (page_bytes - 1))) return false;
     *m = (meta){.page_bytes = page_bytes,
-                .db_flags = u16_at(p + 88 + 4),
-                .root = u64_at(p + 88 + 40),
-                .last_page = u64_at(p + 136),
-                .txn = u64_at(p + 144)};
+                .db_flags = dt_le16(p + 88 + 4),
+                .root = dt_le64(p + 88 + 40),
+                .last_page = dt_le64(p + 136),
+                .txn = dt_le64(p + 144)};
     return true;
 }
 

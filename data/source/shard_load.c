@@ -74,8 +74,7 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
 }
 
 // The index that is there, into j->index; *usable: it is of these bytes.
-static dt_status read_index(dt_shard_job *j, const dt_blob *b, const char *path, bool *usable,
-                            bool *may_replace) {
+static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, bool *may_replace) {
     char *data = NULL;
     size_t n = 0;
     bool stale;
@@ -84,9 +83,8 @@ static dt_status read_index(dt_shard_job *j, const dt_blob *b, const char *path,
     *may_replace = true;
     if (!dt_io_exists(path)) return DT_OK;
     DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
-    dt_status st = dt_blob_match_stamp(b, dt_index_stamp(data, n), &j->stamp);
-    if (st == DT_OK)
-        st = dt_index_check(j->path, path, data, n, j->n_bytes, j->stamp, &stale, &source_hash);
+    dt_status st =
+        dt_index_check(j->path, path, data, n, j->n_bytes, j->stamp, &stale, &source_hash);
     if (st == DT_OK && !stale) {
         *usable = true;
         j->index = (dt_buffer){(uint8_t *)data, n, n};
@@ -161,7 +159,7 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_set
         st = no_format(j, head, n_head);
     else
         j->format = f->name;
-    if (st == DT_OK) st = read_index(j, &b, index_path, &usable, &may_replace);
+    if (st == DT_OK) st = read_index(j, index_path, &usable, &may_replace);
     if (st == DT_OK && !usable)
         st = scan_file(j, f, &b, index_path, may_replace && (j->file || o->write_index), o);
 out:

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +202,7 @@ void dt_set_close(dt_set *s) {
     if (!s) return;
     for (uint32_t i = 0; s->fds && i < s->catalog->n_shards; i++)
         if (s->fds[i] >= 0) close(s->fds[i]);
-    free(s->fds);
+    free((void *)s->fds);
     free(s->weight);
     dt_catalog_destroy(s->catalog);
     free(s);
@@ -220,7 +221,7 @@ dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_s
 
 // Two threads may open the same shard at once: the loser closes its own.
 static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
-    int have = __atomic_load_n(&s->fds[shard], __ATOMIC_ACQUIRE);
+    int have = s->fds[shard];
     const dt_shard *sh = &s->catalog->shards[shard];
     *keep = have >= 0 || shard < s->max_kept;
     if (have >= 0) {
@@ -230,8 +231,7 @@ static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
     *fd = open(sh->file ? sh->file : sh->path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0) return dt_io_read_error(NULL, "open", errno, DT_E_DATA);
     int expected = -1;
-    if (*keep && !__atomic_compare_exchange_n(&s->fds[shard], &expected, *fd, false,
-                                              __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    if (*keep && !atomic_compare_exchange_strong(&s->fds[shard], &expected, *fd)) {
         close(*fd);
         *fd = expected;
     }

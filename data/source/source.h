@@ -75,7 +75,7 @@ typedef struct dt_set_options {
 
 typedef struct dt_set {
     dt_catalog *catalog;
-    int *fds;          // by shard: -1 until first read
+    _Atomic int *fds;  // by shard: -1 until first read
     uint32_t max_kept; // shards before this one stay open
     const char *kind;
     uint32_t n_items;

@@ -1,6 +1,6 @@
 // unpack.c: gzip and zstd shards.
 //
-// Training reads members in any order, and a compressed stream has no any order, so a compressed shard
+// Training reads members in any order, and a compressed stream cannot be read at random. So a compressed shard
 // is unpacked once, to <cache>/unpacked/<hash>-<name>. The hash is of path, size, time and stamp of the
 // compressed file, so a shard that was replaced is unpacked anew. Then it is a file like any other:
 // page cache, index beside it, pread.
@@ -266,8 +266,8 @@ static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const cha
     DT_TRY_GOTO(st, dt_unpack(in, c->max_bytes, write_piece, &w), out);
     DT_TRY_GOTO(st, dt_io_fsync(w.fd, partial), out);
     DT_TRY_GOTO(st, dt_io_rename(partial, file), out);
-    __atomic_fetch_add(&c->n_files, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&c->n_bytes, w.n_bytes, __ATOMIC_RELAXED);
+    c->n_files++;
+    c->n_bytes += w.n_bytes;
 out:
     if (w.fd >= 0) close(w.fd); // synced; the first error is kept
     if (st != DT_OK) unlink(partial);

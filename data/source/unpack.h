@@ -17,10 +17,9 @@ typedef dt_status (*dt_unpack_sink)(void *arg, const void *data, size_t n_bytes)
 dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, void *arg);
 
 typedef struct dt_unpack_cache {
-    const char *dir;    // NULL: $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain
-    uint64_t max_bytes; // of all unpacked files in it
-    // since creation, atomically
-    uint64_t n_files, n_bytes; // that this process unpacked
+    const char *dir;                   // NULL: $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain
+    uint64_t max_bytes;                // of all unpacked files in it
+    _Atomic uint64_t n_files, n_bytes; // that this process unpacked
 } dt_unpack_cache;
 
 // The unpacked copy of `path`: *file (heap) and *fd, which must stay open as long as the file is read:

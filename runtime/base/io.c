@@ -135,13 +135,6 @@ int dt_io_open_direct(const char *path) {
     return open(path, O_WRONLY | O_CLOEXEC | O_DIRECT);
 }
 
-dt_status dt_io_allocate(int fd, const char *path, uint64_t n_bytes) {
-    int err = gate();
-    if (err == 0 && n_bytes > 0 && fallocate(fd, 0, 0, (off_t)n_bytes) != 0) err = errno;
-    if (err == EOPNOTSUPP || err == ENOSYS || err == EINVAL || err == EINTR) err = 0;
-    return err ? storage_error(path, "allocate", err) : DT_OK;
-}
-
 void dt_io_begin_sync(int fd, off_t at, size_t n_bytes) {
     sync_file_range(fd, at, (off_t)n_bytes,
                     SYNC_FILE_RANGE_WRITE); // where it does not, nothing is lost
@@ -224,14 +217,6 @@ dt_status dt_io_rename(const char *from, const char *to) {
     int err = gate();
     if (err == 0 && rename(from, to) != 0) err = errno;
     return err ? rename_error(from, to, err) : DT_OK;
-}
-
-dt_status dt_io_exchange(const char *a, const char *b, bool *done) {
-    int err = gate();
-    if (err == 0 && renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) != 0) err = errno;
-    *done = err == 0;
-    if (err == EINVAL || err == ENOSYS || err == ENOTSUP) err = 0;
-    return err ? rename_error(a, b, err) : DT_OK;
 }
 
 dt_status dt_io_unlink(const char *path) {

@@ -21,8 +21,6 @@ dt_status dt_io_open_update(int *fd, const char *path); // O_RDWR|O_CREAT: what 
 // A second descriptor that writes past the page cache, whole 4 KiB pages from and to aligned places:
 // large files cost half as much. -1 where the file system is not known to do it; not counted.
 int dt_io_open_direct(const char *path);
-// Disk space for n_bytes, and the file that long; nothing where the file system cannot.
-dt_status dt_io_allocate(int fd, const char *path, uint64_t n_bytes);
 dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes); // all or error
 dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at);
 // Has the system begin to write what a cached write left, so that a later sync finds less to wait for.
@@ -34,8 +32,6 @@ dt_status dt_io_fsync_dir(const char *path);
 // system refuses the flag, an existence check and rename (callers hold the run lock).
 dt_status dt_io_rename_noreplace(const char *from, const char *to);
 dt_status dt_io_rename(const char *from, const char *to); // replaces
-// Swaps two paths at once. *done = false (and DT_OK) where the file system cannot.
-dt_status dt_io_exchange(const char *a, const char *b, bool *done);
 dt_status dt_io_unlink(const char *path);
 dt_status dt_io_mkdir(const char *path);       // existing directory is fine
 dt_status dt_io_mkdir_all(const char *path);   // with parents

@@ -17,7 +17,7 @@
 #include <sys/resource.h>
 
 static bool read_number(const char *dir, const char *file, uint64_t *out) {
-    char path[4400];
+    char path[4500];
     snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "re");
     if (!f) return false;
@@ -37,9 +37,41 @@ static uint64_t sum_of(const char *path, const char *a, const char *b, uint64_t 
     return sum;
 }
 
-static void bound(dt_memory *m, const char *dir, bool v2) {
+static bool has_word(const char *list, const char *word) { // "cpu,cpuacct"
+    size_t n = strlen(word);
+    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
+        if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0')) return true;
+    return false;
+}
+
+void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2),
+                    void *ctx) {
+    char line[4096], dir[4400];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f)) { // "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1)
+        line[strcspn(line, "\n")] = '\0';
+        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = '\0';
+        bool v2 = names[1] == '\0';
+        if (!v2 && !has_word(names + 1, controller)) continue;
+        size_t n_mount = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/",
+                                          v2 ? "" : controller);
+        snprintf(dir + n_mount, sizeof dir - n_mount, "%s", path);
+        for (;;) {
+            visit(ctx, dir, v2);
+            char *slash = strrchr(dir, '/');
+            if (strlen(dir) <= n_mount || !slash) break;
+            *slash = '\0';
+        }
+    }
+    if (f) fclose(f);
+}
+
+static void bound(void *ctx, const char *dir, bool v2) {
+    dt_memory *m = ctx;
     uint64_t limit, used;
-    char stat[4400];
+    char stat[4500];
     if (!read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &limit) ||
         !read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes", &used) ||
         limit >= m->total_bytes)
@@ -53,33 +85,10 @@ static void bound(dt_memory *m, const char *dir, bool v2) {
     if (left < m->available_bytes) m->available_bytes = left;
 }
 
-static void bound_by_path(dt_memory *m, const char *mount, const char *path, bool v2) {
-    char dir[4200];
-    snprintf(dir, sizeof dir, "%s%s", mount, path);
-    for (;;) {
-        bound(m, dir, v2);
-        char *slash = strrchr(dir, '/');
-        if (!slash || strlen(dir) <= strlen(mount)) return;
-        *slash = '\0';
-    }
-}
-
 void dt_memory_read(dt_memory *out) {
     *out = (dt_memory){sum_of("/proc/meminfo", "MemTotal:", "", 1024),
                        sum_of("/proc/meminfo", "MemAvailable:", "", 1024)};
-    char line[4096];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    while (f && fgets(line, sizeof line, f)) { // "0::/path" (v2) or "4:memory:/path" (v1)
-        line[strcspn(line, "\n")] = '\0';
-        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
-        if (!path) continue;
-        *path++ = '\0';
-        if (names[1] == '\0')
-            bound_by_path(out, "/sys/fs/cgroup", path, true);
-        else if (strcmp(names + 1, "memory") == 0)
-            bound_by_path(out, "/sys/fs/cgroup/memory", path, false);
-    }
-    if (f) fclose(f);
+    dt_cgroup_walk("memory", bound, out);
 }
 
 dt_status dt_memory_room(uint64_t n_bytes, const char *what) {

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct dt_memory {
@@ -14,6 +15,11 @@ typedef struct dt_memory {
 // The machine's memory (MemTotal, MemAvailable), or what the tightest memory cgroup (v1, v2) above this
 // process allows, whichever is less. Zeros when the kernel does not say. Opens a few files: some 50 us.
 void dt_memory_read(dt_memory *out);
+
+// Calls visit for the directory of this process's cgroup and of each above it, up to the root: of the unified
+// hierarchy (v2) and of the one with `controller` ("cpu", "memory"; v1), as far as they are there.
+void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2),
+                    void *ctx);
 
 // Whether a limit on address space (ulimit -v) leaves n_bytes for `what` ("lanes"): for what a library takes without
 // a way to say that there was none. oneDNN writes its kernels through a null pointer then, and libgomp ends the

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "base/arena.h"
+#include "base/machine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -142,9 +143,9 @@ static int affinity_cores(void) {
     return 1;
 }
 
-// Reads up to two numbers ("max" = -1) from a file under /sys/fs/cgroup; false when there is none.
+// Reads up to two numbers ("max" = -1) from a cgroup's file; false when there is none.
 static bool read_numbers(const char *dir, const char *file, double *a, double *b) {
-    char path[4400], first[32] = "", second[32] = "";
+    char path[4500], first[32] = "", second[32] = "";
     snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "re");
     if (!f) return false;
@@ -155,51 +156,19 @@ static bool read_numbers(const char *dir, const char *file, double *a, double *b
     return n >= 1;
 }
 
-// The tightest quota on the way from `path` up to the root of the hierarchy `mount`, in cores.
-static double quota_cores(const char *mount, const char *path) {
-    double best = 1e9;
-    char dir[4200];
-    snprintf(dir, sizeof dir, "%s%s", mount, path);
-    size_t root = strlen(mount);
-    for (;;) {
-        double quota = -1, period = 100000;
-        if (!read_numbers(dir, "cpu.max", &quota, &period) &&
-            read_numbers(dir, "cpu.cfs_quota_us", &quota, NULL))
-            read_numbers(dir, "cpu.cfs_period_us", &period, NULL);
-        if (quota > 0 && period > 0 && quota / period < best) best = quota / period;
-        char *slash = strrchr(dir, '/');
-        if (!slash || (size_t)(slash - dir) < root || strlen(dir) <= root) break;
-        *slash = '\0';
-    }
-    return best;
-}
-
-static double cgroup_cores(void) {
-    double best = 1e9;
-    char line[4096];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return best;
-    while (fgets(line, sizeof line, f)) { // "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1)
-        line[strcspn(line, "\n")] = '\0';
-        char *names = strchr(line, ':');
-        char *path = names ? strchr(names + 1, ':') : NULL;
-        if (!path) continue;
-        *path++ = '\0';
-        names++;
-        double q = 1e9;
-        if (*names == '\0')
-            q = quota_cores("/sys/fs/cgroup", path);
-        else if (strcmp(names, "cpu") == 0 || strstr(names, "cpu,") || strstr(names, ",cpu"))
-            q = quota_cores("/sys/fs/cgroup/cpu", path);
-        if (q < best) best = q;
-    }
-    fclose(f);
-    return best;
+static void take_quota(void *cores, const char *dir, bool v2) {
+    double quota = -1, period = 100000, *least = cores;
+    if (v2)
+        read_numbers(dir, "cpu.max", &quota, &period);
+    else if (read_numbers(dir, "cpu.cfs_quota_us", &quota, NULL))
+        read_numbers(dir, "cpu.cfs_period_us", &period, NULL);
+    if (quota > 0 && period > 0 && quota / period < *least) *least = quota / period;
 }
 
 int dt_usable_cores(void) {
     int cores = affinity_cores();
-    double quota = cgroup_cores();
+    double quota = 1e9; // in cores: the tightest
+    dt_cgroup_walk("cpu", take_quota, &quota);
     if (quota < cores) cores = quota <= 1 ? 1 : (int)(quota + 0.999);
     return cores;
 }

@@ -59,7 +59,7 @@ typedef struct dt_queue_stats {
 } dt_queue_stats;
 
 typedef struct dt_cache_stats {
-    const char *kind;            // "none", "ram", "shared", "disk"
+    dt_cache_kind kind;
     uint64_t n_hits, n_misses;   // of this source: members found and not found
     uint64_t n_entries, n_bytes; // stored now (shared, disk: by all who share it)
     uint64_t cap_bytes;

@@ -11,6 +11,7 @@
 // copy it out.
 #define _GNU_SOURCE
 #include "base/arena.h"
+#include "base/endian.h"
 #include "ckpt_internal.h"
 
 #include <errno.h>
@@ -189,10 +190,9 @@ static dt_status parse_header(dt_safetensors *s, const char *text, size_t n_byte
 
 static dt_status parse_file(dt_safetensors *s, const void *data, size_t n_bytes) {
     const unsigned char *p = data;
-    uint64_t n = 0;
     if (n_bytes < 8)
         return dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %zu bytes", s->where, n_bytes);
-    for (int i = 7; i >= 0; i--) n = n << 8 | p[i];
+    uint64_t n = dt_le64(p);
     if (n > MAX_HEADER_BYTES)
         return dt_fail(DT_E_CKPT, "%s: not a safetensors file: header of %llu bytes", s->where,
                        (unsigned long long)n);

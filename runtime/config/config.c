@@ -216,7 +216,7 @@ bool dt_config_is_auto(const dt_config *c, const char *key) {
 static int word_index(const char *key, const char *word) {
     config_row row;
     if (config_match_path(key, &row) != MATCH_LEAF) programming_error(key, "not in config.def");
-    int i = config_range_index(row.key->range, word);
+    int i = dt_word_index(row.key->range, word);
     if (i < 0) programming_error(key, "is no list of words");
     return i;
 }

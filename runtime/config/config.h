@@ -40,6 +40,8 @@ bool dt_config_is_auto(const dt_config *c, const char *key);
 const char *dt_config_str(const dt_config *c, const char *key); // text of a scalar
 // An ENUM's value as its enum of words.h: the place of the word in the key's range, from 0.
 int dt_config_enum(const dt_config *c, const char *key);
+// Place of `word` in words "a|b|c" (DT_WORDS of a list), from 0; -1: it is not there.
+int dt_word_index(const char *words, const char *word);
 // A LIST of words: whether `word` (a constant as above) is in it.
 bool dt_config_lists(const dt_config *c, const char *key, int word);
 int64_t dt_config_int(const dt_config *c, const char *key);

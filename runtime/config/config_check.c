@@ -287,13 +287,15 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
                    config_shown(&c->arena, path), config_suggest_key(&c->arena, path));
 }
 
-// `key: null` is the same as leaving the key out, where it may be left out.
+// `key: null` is the same as leaving the key out, where it may be left out; so a command line that chooses
+// another word can take the keys of the file's word away: model.name=vit model.depth=
 static bool is_left_out(const char *path, const dt_cnode *n) {
     config_row row;
     if (!config_is_null(n)) return false;
     config_match m = config_match_path(path, &row);
-    return m == MATCH_INNER ||
-           (m == MATCH_LEAF && !config_has_default(row.key) && !config_is_required(row.key));
+    if (m != MATCH_LEAF) return m == MATCH_INNER;
+    return config_owner_key(row.key) ||
+           (!config_has_default(row.key) && !config_is_required(row.key));
 }
 
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
@@ -346,8 +348,10 @@ static dt_status fill_owned(dt_config *c, config_row row, const char *path) {
     if (config_owns(owner, word, row.key)) return fill_path(c, row, path);
     if (!given) return DT_OK;
     char *owners = dt_config_owners(row.key);
-    const dt_status st = dt_fail(DT_E_USAGE, "%s: %s is a key of %s, but %s is %s",
-                                 given->key_where, path, owners, owner_path, word);
+    const bool chosen = n && strcmp(n->where, "command line") == 0;
+    const dt_status st = dt_fail(
+        DT_E_USAGE, "%s: %s is a key of %s, but %s is %s%s%s%s", given->key_where, path, owners,
+        owner_path, word, chosen ? "; leave it out: " : "", chosen ? path : "", chosen ? "=" : "");
     free(owners);
     return st;
 }

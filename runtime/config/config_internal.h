@@ -85,8 +85,6 @@ bool config_owns(const dt_config_key *owner, const char *word, const dt_config_k
 const char *config_suggest_key(dt_arena *a, const char *path);
 // The word of "a|b|c" nearest to `text`, or NULL.
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text);
-// Place of `word` in "a|b|c", from 0; -1: it is not there.
-int config_range_index(const char *range, const char *word);
 bool config_range_has_word(const char *range, const char *word);
 bool config_range_bounds(const char *range, double *lo, double *hi); // false: none given
 

@@ -28,6 +28,9 @@ static const char sinks[] =
 static const char kinds[] =
 #include "field_kinds.def"
     ;
+static const char models[] =
+#include "models.def"
+    ;
 #undef WORD
 #define WORD(id, ...) {#id, __VA_ARGS__},
 static const dt_config_word optimizer_words[] = {
@@ -48,6 +51,9 @@ static const dt_config_word sink_words[] = {
 static const dt_config_word kind_words[] = {
 #include "field_kinds.def"
     {NULL}};
+static const dt_config_word model_words[] = {
+#include "models.def"
+    {NULL}};
 #undef WORD
 #define OPTIMIZERS &optimizers[1]
 #define SCHEDULES  &schedules[1]
@@ -55,6 +61,7 @@ static const dt_config_word kind_words[] = {
 #define METRICS    &metrics[1]
 #define SINKS      &sinks[1]
 #define KINDS      &kinds[1]
+#define MODELS     &models[1]
 
 static const char absent[] = "none"; // no default: told from a default `none` by its address
 #define N        true
@@ -81,7 +88,8 @@ const dt_config_word *dt_config_words(const dt_config_key *k) {
         const char *range;
         const dt_config_word *words;
     } lists[] = {{OPTIMIZERS, optimizer_words}, {SCHEDULES, schedule_words}, {LOSSES, loss_words},
-                 {METRICS, metric_words},       {SINKS, sink_words},         {KINDS, kind_words}};
+                 {METRICS, metric_words},       {SINKS, sink_words},         {KINDS, kind_words},
+                 {MODELS, model_words}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (k->range == lists[i].range) return lists[i].words;
     return NULL;
@@ -189,7 +197,7 @@ char *dt_config_owners(const dt_config_key *k) {
 }
 
 // -- ranges ----------------------------------------------------------------------------------
-int config_range_index(const char *range, const char *word) {
+int dt_word_index(const char *range, const char *word) {
     size_t n = strlen(word);
     int i = 0;
     for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|', i++)
@@ -198,7 +206,7 @@ int config_range_index(const char *range, const char *word) {
 }
 
 bool config_range_has_word(const char *range, const char *word) {
-    return config_range_index(range, word) >= 0;
+    return dt_word_index(range, word) >= 0;
 }
 
 bool config_range_bounds(const char *range, double *lo, double *hi) {

@@ -18,17 +18,35 @@
 #define DT_GRADIENT_DTYPE_WORDS(W) W(GRADIENT_DTYPE, fp32) W(GRADIENT_DTYPE, bf16)
 #define DT_PROGRESS_WORDS(W)       W(PROGRESS, poll) W(PROGRESS, thread)
 #define DT_ON_ERROR_WORDS(W)       W(ON_ERROR, fail) W(ON_ERROR, skip) W(ON_ERROR, quarantine)
-#define DT_SHUFFLE_WORDS(W)        W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
-#define DT_AUGMENT_ON_WORDS(W)     W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
-#define DT_CACHE_WORDS(W)          W(CACHE, none) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
-#define DT_CACHE_FORM_WORDS(W)     W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
-#define DT_FUSION_WORDS(W)         W(FUSION, concat) W(FUSION, cross_attention)
-#define DT_GELU_WORDS(W)           W(GELU, exact) W(GELU, tanh)
+#define DT_PAD_WORDS(W)            W(PAD, zero) W(PAD, wrap) W(PAD, reflect)
+#define DT_FEATURE_WORDS(W)                                                                        \
+    W(FEATURE, waveform)                                                                           \
+    W(FEATURE, spectrogram)                                                                        \
+    W(FEATURE, logspectrogram) W(FEATURE, mel) W(FEATURE, logmel) W(FEATURE, mfcc)
+#define DT_EDGES_WORDS(W)      W(EDGES, reflect) W(EDGES, zero)
+#define DT_MEL_SCALE_WORDS(W)  W(MEL_SCALE, htk) W(MEL_SCALE, slaney)
+#define DT_MEL_NORM_WORDS(W)   W(MEL_NORM, none) W(MEL_NORM, slaney)
+#define DT_LOG_WORDS(W)        W(LOG, db) W(LOG, ln)
+#define DT_PIXEL_WORDS(W)      W(PIXEL, u8) W(PIXEL, f32)
+#define DT_LAYOUT_WORDS(W)     W(LAYOUT, hwc) W(LAYOUT, chw)
+#define DT_STRETCH_WORDS(W)    W(STRETCH, none) W(STRETCH, linear) W(STRETCH, asinh)
+#define DT_RANGE_WORDS(W)      W(RANGE, zscale) W(RANGE, minmax)
+#define DT_FIT_WORDS(W)        W(FIT, stretch) W(FIT, crop) W(FIT, pad)
+#define DT_SHUFFLE_WORDS(W)    W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
+#define DT_AUGMENT_ON_WORDS(W) W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
+#define DT_CACHE_WORDS(W)      W(CACHE, none) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
+#define DT_CACHE_FORM_WORDS(W) W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
+#define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention)
+#define DT_GELU_WORDS(W)       W(GELU, exact) W(GELU, tanh)
+#define DT_DEPTH_WORDS(W)      W(DEPTH, 10) W(DEPTH, 18) W(DEPTH, 34) W(DEPTH, 50)
 
 #define DT_WORD_CONSTANT(prefix, word) DT_##prefix##_##word,
 #define DT_WORD_TEXT(prefix, word)     "|" #word
+#define DT_WORD_QUOTED(prefix, word)   #word,
 // "a|b|c", as config.def wants it: a constant expression
 #define DT_WORDS(LIST) (&(LIST(DT_WORD_TEXT))[1])
+// the word of a constant
+#define DT_WORD_OF(LIST, constant) (((const char *const[]){LIST(DT_WORD_QUOTED)})[constant])
 
 typedef enum dt_reproducible { DT_REPRODUCIBLE_WORDS(DT_WORD_CONSTANT) } dt_reproducible;
 typedef enum dt_resume { DT_RESUME_WORDS(DT_WORD_CONSTANT) } dt_resume;
@@ -37,12 +55,23 @@ typedef enum dt_precision_word { DT_PRECISION_WORDS(DT_WORD_CONSTANT) } dt_preci
 typedef enum dt_gradient_dtype { DT_GRADIENT_DTYPE_WORDS(DT_WORD_CONSTANT) } dt_gradient_dtype;
 typedef enum dt_progress_word { DT_PROGRESS_WORDS(DT_WORD_CONSTANT) } dt_progress_word;
 typedef enum dt_on_error { DT_ON_ERROR_WORDS(DT_WORD_CONSTANT) } dt_on_error;
-typedef enum dt_shuffle_word { DT_SHUFFLE_WORDS(DT_WORD_CONSTANT) } dt_shuffle_word;
+typedef enum dt_audio_pad { DT_PAD_WORDS(DT_WORD_CONSTANT) } dt_audio_pad;
+typedef enum dt_feature_kind { DT_FEATURE_WORDS(DT_WORD_CONSTANT) } dt_feature_kind;
+typedef enum dt_edges { DT_EDGES_WORDS(DT_WORD_CONSTANT) } dt_edges;
+typedef enum dt_mel_scale { DT_MEL_SCALE_WORDS(DT_WORD_CONSTANT) } dt_mel_scale;
+typedef enum dt_mel_norm { DT_MEL_NORM_WORDS(DT_WORD_CONSTANT) } dt_mel_norm;
+typedef enum dt_log_word { DT_LOG_WORDS(DT_WORD_CONSTANT) } dt_log_word;
+typedef enum dt_pixel_word { DT_PIXEL_WORDS(DT_WORD_CONSTANT) } dt_pixel_word;
+typedef enum dt_layout_word { DT_LAYOUT_WORDS(DT_WORD_CONSTANT) } dt_layout_word;
+typedef enum dt_stretch { DT_STRETCH_WORDS(DT_WORD_CONSTANT) } dt_stretch;
+typedef enum dt_fit_kind { DT_FIT_WORDS(DT_WORD_CONSTANT) } dt_fit_kind;
+typedef enum dt_shuffle { DT_SHUFFLE_WORDS(DT_WORD_CONSTANT) } dt_shuffle;
 typedef enum dt_augment_on { DT_AUGMENT_ON_WORDS(DT_WORD_CONSTANT) } dt_augment_on;
-typedef enum dt_cache_word { DT_CACHE_WORDS(DT_WORD_CONSTANT) } dt_cache_word;
+typedef enum dt_cache_kind { DT_CACHE_WORDS(DT_WORD_CONSTANT) } dt_cache_kind;
 typedef enum dt_cache_form { DT_CACHE_FORM_WORDS(DT_WORD_CONSTANT) } dt_cache_form;
 typedef enum dt_fusion_word { DT_FUSION_WORDS(DT_WORD_CONSTANT) } dt_fusion_word;
 typedef enum dt_gelu_word { DT_GELU_WORDS(DT_WORD_CONSTANT) } dt_gelu_word;
+typedef enum dt_depth_word { DT_DEPTH_WORDS(DT_WORD_CONSTANT) } dt_depth_word;
 
 // Lists that grow.
 #define WORD(id, ...) DT_OPTIMIZER_##id,
@@ -75,11 +104,17 @@ typedef enum dt_sink_id {
     DT_N_SINKS
 } dt_sink_id;
 #undef WORD
-#define WORD(id, ...) DT_FIELD_KIND_##id,
-typedef enum dt_field_kind_word {
+#define WORD(id, ...) DT_FIELD_##id,
+typedef enum dt_field_kind {
 #include "config/field_kinds.def"
     DT_N_FIELD_KINDS
-} dt_field_kind_word;
+} dt_field_kind;
+#undef WORD
+#define WORD(id, ...) DT_MODEL_##id,
+typedef enum dt_model_id {
+#include "config/models.def"
+    DT_N_MODELS
+} dt_model_id;
 #undef WORD
 
 #endif

@@ -73,8 +73,8 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
     snprintf(b->what, sizeof b->what,
              "storage: workers wait %.0f %% of their time for bytes; reads block",
              100 * (s->starved + s->busy[DT_STAGE_READ]));
-    bool fits = f->set_bytes > 0 && f->set_bytes < f->free_bytes / 2 &&
-                strcmp(after->cache.kind, "none") == 0;
+    bool fits =
+        f->set_bytes > 0 && f->set_bytes < f->free_bytes / 2 && after->cache.kind == DT_CACHE_none;
     if (fits) {
         b->predicted = cpu;
         snprintf(b->advice, sizeof b->advice,
@@ -102,7 +102,7 @@ static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_st
                            const dt_pipeline_facts *f) {
     int n = f->n_processes > 1 ? f->n_processes : 1;
     if (f->decoded_bytes == 0 || f->decoded_bytes >= f->free_bytes / 2 ||
-        strcmp(after->cache.kind, "disk") == 0)
+        after->cache.kind == DT_CACHE_disk)
         return false;
     double copy_s = f->copy_byte_s * (double)f->decoded_sample_bytes, rest = 1 - s->starved;
     for (int k = 0; k < DT_N_STAGES; k++) rest -= s->busy[k];

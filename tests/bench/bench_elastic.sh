@@ -11,15 +11,16 @@ build=${1:-build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-[ -z "${SHORT:-}" ] || STEPS=2 NPS="1 2" # see bench_short.h
+short=()
+[ -z "${SHORT:-}" ] || STEPS=2 NPS="1 2" short=(train.global_batch=8) # see bench_short.h
 precisions=(fp32)
-grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
+[ -n "${SHORT:-}" ] || ! grep -q avx512_bf16 /proc/cpuinfo || precisions+=(bf16)
 for precision in "${precisions[@]}"; do
     for np in ${NPS:-1 2 3 4 8}; do
         begin=$(date +%s)
         OMP_WAIT_POLICY=passive mpi $np "$build/dtrain" configs/fusion.yaml run.dir="$work" run.name=$precision-$np \
             run.reproducible=elastic train.precision=$precision train.max_steps="${STEPS:-20}" \
-            eval.every="100000 steps" checkpoint.every="100000 steps" >/dev/null 2>"$work/log" || { tail -5 "$work/log"; exit 1; }
+            eval.every="100000 steps" checkpoint.every="100000 steps" ${short[@]+"${short[@]}"} >/dev/null 2>"$work/log" || { tail -5 "$work/log"; exit 1; }
         printf '%s np=%d: %s in %d s\n' $precision $np \
             "$(sha256sum <"$work/$precision-$np"/checkpoints/step-*/model.safetensors | cut -c1-16)" \
             "$(($(date +%s) - begin))"

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from bench_short import most, runs_peers
+from bench_short import SHORT, most, runs_peers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -56,7 +56,7 @@ class Dtrain:
     def run(self, precision, ranks=1, extra=()):
         self.n += 1
         cmd = [self.bin, "configs/fusion.yaml", f"run.dir={self.dir}", f"run.name=r{self.n}", f"train.precision={precision}",
-               f"train.max_steps={self.steps}", "eval.every=100000 steps", "checkpoint.every=100000 steps", *extra]
+               f"train.max_steps={self.steps}", "eval.every=100000 steps", "checkpoint.every=100000 steps", *["train.global_batch=8"] * SHORT, *extra]
         if ranks > 1:
             cmd = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] + cmd
         begin = time.time()
@@ -93,7 +93,7 @@ def main():
         run([os.path.join(ROOT, a.build, "dtrain"), "synth", "biometric", "datasets/biometric-raw"])
         run([os.path.join(ROOT, a.build, "dtrain"), "pack", "datasets/biometric-raw", "datasets/biometric.lmdb"])
     dtrain = Dtrain(a.build, a.steps)
-    precisions = ["fp32"] + ["bf16"] * ("avx512_bf16" in flags)
+    precisions = ["fp32"] + ["bf16"] * ("avx512_bf16" in flags and not SHORT)
     isa = "AVX-512 with BF16" if "avx512_bf16" in flags else "AVX-512" if "avx512f" in flags else "AVX2"
     print(f"{model}, {cores} cores, {isa}; load {os.getloadavg()[0]:.1f}; median of {a.rounds} rounds in turn\n")
     print("| precision | dtrain samples/s | PyTorch best samples/s (variant) | ratio | library alone samples/s | share of it |")

@@ -34,7 +34,7 @@ ln -s "$SOURCE/tests" "$SOURCE/configs" "$SOURCE/launch" "$root/"
 ln -s "$BUILD" "$root/build"
 cd "$root"
 pack() { build/dtrain pack "$@" >/dev/null 2>"$work/log" || fail "pack $*"; }
-build/dtrain synth biometric datasets/biometric-raw --impressions 5 >/dev/null 2>&1 || fail "synth biometric"
+build/dtrain synth biometric datasets/biometric-raw --impressions 8 >/dev/null 2>&1 || fail "synth biometric"
 pack datasets/biometric-raw datasets/biometric.lmdb
 build/dtrain synth photos datasets/photos-raw --n 60 >/dev/null 2>&1 || fail "synth photos"
 pack datasets/photos-raw "$work/shared/data/trashnet.tar"
@@ -44,9 +44,11 @@ failed=0
 while read -r words; do
     words=${words/FOLDER/$work/folder}
     words=${words/--only ROW/--only fusion}
-    words=${words/#build\/dtrain data bench*/& --seconds 1}
-    words=${words/#python3 /$python }
-    words=${words/#tests\/bench\/bench_*.py/$python &}
+    case $words in
+    "python3 "*) words="$python ${words#python3 }" ;;
+    tests/bench/*.py*) words="$python $words" ;;
+    "build/dtrain data bench"*) words="$words --seconds 1" ;;
+    esac
     if [[ " ${words//[A-Z_]*=/}" =~ \ [A-Z]{3,} ]]; then
         echo "FAILED: what '${BASH_REMATCH[0]}' stands for in: $words"; failed=1
         continue
@@ -55,6 +57,6 @@ while read -r words; do
     (export SHORT=1; eval "exec timeout 300 env $words") >"$work/out" 2>"$work/log" </dev/null || rc=$?
     echo "exit $rc after $((SECONDS - begin)) s: $words"
     grep -h '^skipped\|^.*: skipped' "$work/out" "$work/log" || true
-    [ $rc = 0 ] || { tail -5 "$work/log" "$work/out"; failed=1; }
+    [ $rc = 0 ] || { tail -qn 5 "$work/log" "$work/out"; failed=1; }
 done <"$work/commands"
 exit $failed

@@ -207,7 +207,7 @@ static void add_all(void) {
         {"photos", {"model={name: resnet, depth: 50, width: 64}", NULL, NULL}, 256},
         {"photos", {"model={name: resnet, depth: 18, width: 64}", NULL, NULL}, 512},
         {"photos", {"model={name: resnet, depth: 34, width: 64}", NULL, NULL}, 64},
-        {"photos", {"model={name: vit}", NULL, NULL}, 128},
+        {"photos", {"model={name: vit, depth: , width: }", NULL, NULL}, 128},
         {"fusion", {"model={name: fusion, fusion: concat}", NULL, NULL}, 128},
         {"fusion", {"model={name: fusion, fusion: cross_attention}", NULL, NULL}, 32},
     };

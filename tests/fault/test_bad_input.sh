@@ -36,7 +36,7 @@ head -c 300000 /dev/zero | tr '\0' '[' >"$work/c.yaml"; expect 2 "c.yaml" "${wit
 head -c 200000 /dev/urandom >"$work/d.yaml";      expect 2 "d.yaml" "${within_seconds[@]}" "$DTRAIN" "$work/d.yaml"
 : >"$work/e.yaml";                                expect 2 "e.yaml" "$DTRAIN" "$work/e.yaml"
 expect 2 "device.kind: cuda: " env CUDA_VISIBLE_DEVICES= "$DTRAIN" "$config" device.kind=cuda
-expect 2 "there is no model fusoin; there are: fusion, " "$DTRAIN" "$config" model.name=fusoin
+expect 2 "model.name is 'fusoin'; expected one of fusion, |did you mean 'fusion'?" "$DTRAIN" "$config" model.name=fusoin
 expect 2 "train.micro_batch is 3; expected a divisor" "$DTRAIN" "$config" train.micro_batch=3
 expect 2 "the data set has 6 classes (column subject), and \`classes\` is 4" "$DTRAIN" "$config" data.fields.subject.classes=4
 expect 2 "fp16 needs a GPU" "$DTRAIN" "$config" train.precision=fp16

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static const dt_audio_clip CLIPS[] = {
-        {8000, 1, 700, DT_PAD_REFLECT}, {16000, 2, 300, DT_PAD_WRAP}, {11025, 1, 64, DT_PAD_ZERO}};
+        {8000, 1, 700, DT_PAD_reflect}, {16000, 2, 300, DT_PAD_wrap}, {11025, 1, 64, DT_PAD_zero}};
     static dt_clipper *clipper;
     static float out[2 * 700];
     if (!clipper) clipper = dt_clipper_create();

@@ -33,8 +33,8 @@ static void check_round_trip(const dt_config *a) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    const char *overrides[6] = {"run.name=r", "data.path=d", "model.name=m", "train.global_batch=8",
-                                "train.micro_batch=2"};
+    const char *overrides[6] = {"run.name=r", "data.path=d", "model.name=vit",
+                                "train.global_batch=8", "train.micro_batch=2"};
     size_t n_overrides = n_bytes && data[0] == '#' ? 0 : 5, n_text = n_bytes;
     char *extra = NULL;
     const uint8_t *mark = n_bytes ? memchr(data, 1, n_bytes) : NULL;

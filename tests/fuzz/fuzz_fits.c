@@ -5,7 +5,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    const dt_array_spec spec = {.f32 = true, .stretch = DT_STRETCH_LINEAR};
+    const dt_array_spec spec = {.f32 = true, .stretch = DT_STRETCH_linear};
     dt_image_want want = {.channels = 0, .array = &spec};
     fuzz_decode(&dt_image_fits, data, n_bytes, &want);
     return 0;

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     const dt_array_spec specs[] = {
         {.f32 = false},
         {.chw = true},
-        {.f32 = true, .stretch = DT_STRETCH_ASINH, .softening = 0.1},
+        {.f32 = true, .stretch = DT_STRETCH_asinh, .softening = 0.1},
         {.f32 = true, .chw = true, .n_bands = 2, .bands = {1, 0}},
     };
     for (int i = 0; i < 4; i++) {

@@ -20,7 +20,7 @@ typedef struct array_case {
 
 #define F32         .f32 = true
 #define BANDS_20    F32, .n_bands = 2, .bands = {2, 0}
-#define CURVE(r, a) F32, .stretch = DT_STRETCH_ASINH, .range = DT_RANGE_##r, .softening = (a)
+#define CURVE(r, a) F32, .stretch = DT_STRETCH_asinh, .range = DT_RANGE_##r, .softening = (a)
 
 static const array_case CASES[] = {
     {"npy_b1", {F32}, 0},
@@ -64,18 +64,18 @@ static const array_case CASES[] = {
     {"fits_scaled", {F32}, 1e-7},
     {"fits_extension", {F32}, 0},
     {"fits_second_extension", {F32}, 0},
-    {"zscale_sky", {F32, .stretch = DT_STRETCH_LINEAR}, 1e-6, "sky"},
-    {"zscale_asinh_sky", {CURVE(ZSCALE, 0.1)}, 1e-6, "sky"},
-    {"minmax_asinh_sky", {CURVE(MINMAX, 0.02)}, 1e-6, "sky"},
-    {"given_asinh_sky", {CURVE(GIVEN, 0.5), .low = 5, .high = 400}, 1e-6, "sky"},
-    {"zscale_small", {F32, .stretch = DT_STRETCH_LINEAR}, 1e-6, "small"},
-    {"zscale_asinh_small", {CURVE(ZSCALE, 0.1)}, 1e-6, "small"},
-    {"minmax_asinh_small", {CURVE(MINMAX, 0.02)}, 1e-6, "small"},
-    {"given_asinh_small", {CURVE(GIVEN, 0.5), .low = 5, .high = 400}, 1e-6, "small"},
-    {"minmax_bytes", {.stretch = DT_STRETCH_LINEAR, .range = DT_RANGE_MINMAX}, 0, "sky"},
-    {"zscale_flat", {F32, .stretch = DT_STRETCH_LINEAR}, 0},
-    {"zscale_ramp", {F32, .stretch = DT_STRETCH_LINEAR}, 1e-6},
-    {"zscale_steps", {F32, .stretch = DT_STRETCH_LINEAR}, 1e-6},
+    {"zscale_sky", {F32, .stretch = DT_STRETCH_linear}, 1e-6, "sky"},
+    {"zscale_asinh_sky", {CURVE(zscale, 0.1)}, 1e-6, "sky"},
+    {"minmax_asinh_sky", {CURVE(minmax, 0.02)}, 1e-6, "sky"},
+    {"given_asinh_sky", {CURVE(given, 0.5), .low = 5, .high = 400}, 1e-6, "sky"},
+    {"zscale_small", {F32, .stretch = DT_STRETCH_linear}, 1e-6, "small"},
+    {"zscale_asinh_small", {CURVE(zscale, 0.1)}, 1e-6, "small"},
+    {"minmax_asinh_small", {CURVE(minmax, 0.02)}, 1e-6, "small"},
+    {"given_asinh_small", {CURVE(given, 0.5), .low = 5, .high = 400}, 1e-6, "small"},
+    {"minmax_bytes", {.stretch = DT_STRETCH_linear, .range = DT_RANGE_minmax}, 0, "sky"},
+    {"zscale_flat", {F32, .stretch = DT_STRETCH_linear}, 0},
+    {"zscale_ramp", {F32, .stretch = DT_STRETCH_linear}, 1e-6},
+    {"zscale_steps", {F32, .stretch = DT_STRETCH_linear}, 1e-6},
 };
 enum { N_CASES = sizeof CASES / sizeof *CASES };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.reproducible=elastic: 200 steps give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
+# run.reproducible=elastic: 40 steps (STEPS; 200 where FULL=1) give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
 # when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it. Samples
 # are mixed, so that batches and soft labels are part of it.
 . "${SOURCE:?}/tests/small_run.sh" || exit
@@ -20,7 +20,8 @@ precisions=(fp32)
 grep -q avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
 for precision in "${precisions[@]}"; do
     reference=
-    steps=${STEPS:-200}
+    steps=${STEPS:-${FULL:+200}}
+    steps=${steps:-40}
     common=(run.reproducible=elastic train.max_steps=$steps train.precision=$precision
             data.mix.mixup=0.4 data.mix.cutmix=1.0
             checkpoint.every="100000 steps")

@@ -7,6 +7,7 @@
 #define DT_TESTS_OPS_OWN_CASE_H
 
 #include "backend/cpu/cpu_backend.h"
+#include "known_slopes.h"
 #include "own_types.h"
 #ifdef DT_ROWS_CUDA
 #include "cuda/device_run.h"
@@ -368,6 +369,18 @@ static void case_build_backward(const own_case *c, const case_data *d, case_call
     call->node = 1;
 }
 
+// What the slopes of input i are made of.
+static uint64_t case_slope_key(const own_case *c, const case_data *d, const double *dy, int i) {
+    uint64_t key = slope_key((uint64_t)(i + 64 * (int)c->op), c->name, strlen(c->name));
+    key = slope_key(key, &c->attrs, sizeof c->attrs);
+    key = slope_key(key, dy, (size_t)dt_shape_elements(&c->out_shape[0]) * sizeof *dy);
+    for (int k = 0; k < c->n_in; k++)
+        if (d->in[k])
+            key = slope_key(key, d->in[k],
+                            (size_t)dt_shape_elements(&c->in_shape[k]) * sizeof(double));
+    return key;
+}
+
 // At most about 400 elements of each gradient are checked, evenly spread.
 static void case_check_gradients(const own_case *c, const case_data *d, const double *dy,
                                  double *const *got, double tolerance) {
@@ -377,8 +390,12 @@ static void case_check_gradients(const own_case *c, const case_data *d, const do
         int64_t work = n + dt_shape_elements(&c->out_shape[0]);
         int64_t step = 1 + n / (work > 20000 ? 16 : 400);
         double *want = malloc((size_t)n * sizeof *want), *have = malloc((size_t)n * sizeof *have);
+        const uint64_t key = case_slope_key(c, d, dy, i);
         for (int64_t e = 0; e < n; e += step) {
-            want[m] = case_slope(c, d, dy, i, e);
+            bool known;
+            double *place = slope_at(key + (uint64_t)e * 0x9e3779b97f4a7c15u, &known);
+            if (!known) *place = case_slope(c, d, dy, i, e);
+            want[m] = *place;
             have[m++] = got[i][e];
         }
         case_compare(c, "gradient of input", i, have, want, m, tolerance);

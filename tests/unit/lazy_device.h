@@ -14,6 +14,7 @@
 #include "base/arena.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -418,10 +419,10 @@ static inline void lazy_commit_on(dt_backend *b, void *commit, const float *grad
 
 // ---- the table -------------------------------------------------------------------------------------
 
-static int lazy_n_taken; // by all that were made
+static atomic_int lazy_n_taken; // by all that were made
 static inline dt_status lazy_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     lazy(b)->n_allocs++;
-    __atomic_fetch_add(&lazy_n_taken, 1, __ATOMIC_RELAXED); // ranks are threads
+    lazy_n_taken++; // ranks are threads
     lazy(b)->used += n_bytes;
     return lazy(b)->cpu->alloc(lazy(b)->cpu, p, n_bytes, what);
 }

@@ -100,8 +100,8 @@ static void test_wav(void **state) {
     for (int i = 0; i < N_WAVS; i++) {
         const wav_kind *k = &WAVS[i];
         size_t n = make_wav(bytes, k, 100);
-        dt_audio_clip own = {8000, k->channels, 100, DT_PAD_ZERO},
-                      mono = {8000, 1, 100, DT_PAD_ZERO};
+        dt_audio_clip own = {8000, k->channels, 100, DT_PAD_zero},
+                      mono = {8000, 1, 100, DT_PAD_zero};
         run_ok(bytes, n, &own, DT_CLIP_CENTRE, out);
         for (int c = 0; c < k->channels; c++)
             for (int s = 0; s < 100; s++)
@@ -115,12 +115,12 @@ static void test_wav(void **state) {
             assert_true(fabs((double)out[s] - mean) < 1e-7);
         }
         if (k->channels == 3) { // neither the mean nor a copy
-            dt_audio_clip two = {8000, 2, 100, DT_PAD_ZERO};
+            dt_audio_clip two = {8000, 2, 100, DT_PAD_zero};
             assert_int_equal(run(bytes, n, &two, 0, out), DT_E_DATA);
         }
     }
     size_t n = make_wav(bytes, &WAVS[1], 100);
-    dt_audio_clip two = {8000, 2, 100, DT_PAD_ZERO};
+    dt_audio_clip two = {8000, 2, 100, DT_PAD_zero};
     run_ok(bytes, n, &two, 0, out);
     assert_memory_equal(out, out + 100, 100 * sizeof *out);
 }
@@ -130,7 +130,7 @@ static void test_cut_wav(void **state) {
     uint8_t bytes[4096];
     float out[3 * 100];
     for (int i = 0; i < N_WAVS; i++) {
-        dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+        dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
         size_t n = make_wav(bytes, &WAVS[i], 100);
         for (size_t cut = 0; cut < n; cut++) {
             assert_int_equal(run(bytes, cut, &c, 0, out), DT_E_DATA);
@@ -145,7 +145,7 @@ static void test_cut_wav(void **state) {
 static void test_damaged_wav(void **state) {
     uint8_t bytes[4096], *data;
     float out[100];
-    dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+    dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
     size_t n = make_wav(bytes, &WAVS[6], 100); // floats
     float bad[] = {NAN, INFINITY, -1e20f};
     for (int i = 0; i < 3; i++) {
@@ -224,7 +224,7 @@ static void test_formats(void **state) {
         size_t n_a, n_b;
         uint8_t *a = corpus(PAIRS[i].a, &n_a), *b = corpus(PAIRS[i].b, &n_b);
         int channels = strstr(PAIRS[i].a, "stereo") ? 2 : 1;
-        dt_audio_clip c = {8000, channels, 200, DT_PAD_ZERO};
+        dt_audio_clip c = {8000, channels, 200, DT_PAD_zero};
         float x[400] = {0}, y[400] = {0};
         double energy = 0;
         run_ok(a, n_a, &c, 0, x);
@@ -247,7 +247,7 @@ static void test_cut_formats(void **state) {
         size_t n;
         float out[800];
         uint8_t *bytes = corpus(NAMES[i], &n);
-        dt_audio_clip c = {8000, 1, i == 1 ? 200 : 400, DT_PAD_ZERO};
+        dt_audio_clip c = {8000, 1, i == 1 ? 200 : 400, DT_PAD_zero};
         run_ok(bytes, n, &c, 0, out);
         for (size_t cut = 0; cut < n; cut += 7) {
             dt_status st = run(bytes, cut, &c, 0, out);
@@ -319,7 +319,7 @@ static void test_cut_containers(void **state) {
         SF_FORMAT_AU | SF_FORMAT_PCM_16,   SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
         SF_FORMAT_WAV | SF_FORMAT_ALAW,    SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG};
     for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++) {
-        dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+        dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
         float out[100];
         sounded m = {0};
         make_sound(&m, FORMATS[i], 8000);
@@ -332,7 +332,7 @@ static void test_cut_containers(void **state) {
 
 // What a writer to a pipe, who cannot go back, leaves in an AIFF; and one who counts the header in.
 static void test_aiff_sizes(void **state) {
-    dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+    dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
     static const uint8_t PIPE[2][4] = {{0x7f, 0, 0, 0x50}, {0x7f, 0, 0, 8}};
     float out[100];
     sounded m = {0};
@@ -348,7 +348,7 @@ static void test_aiff_sizes(void **state) {
 
 // Any bit of an Ogg file is under a checksum; any page is numbered; the last one is marked.
 static void test_damaged_ogg(void **state) {
-    dt_audio_clip c = {8000, 1, 100, DT_PAD_ZERO};
+    dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
     float out[100];
     sounded m = {0};
     make_sound(&m, SF_FORMAT_OGG | SF_FORMAT_VORBIS, 8000);
@@ -379,7 +379,7 @@ static void test_places(void **state) {
     uint8_t bytes[4096];
     float whole[100], out[64];
     size_t n = make_wav(bytes, &WAVS[1], 100);
-    dt_audio_clip all = {8000, 1, 100, DT_PAD_ZERO}, c = {8000, 1, 64, DT_PAD_ZERO};
+    dt_audio_clip all = {8000, 1, 100, DT_PAD_zero}, c = {8000, 1, 64, DT_PAD_zero};
     run_ok(bytes, n, &all, DT_CLIP_CENTRE, whole);
     for (int place = 0; place <= 36; place++) {
         run_ok(bytes, n, &c, ((uint64_t)place << 32) / 37 + 1, out);
@@ -396,7 +396,7 @@ static void test_resampled_places(void **state) {
     uint8_t bytes[4096];
     float whole[276], out[64];
     size_t n = make_wav(bytes, &WAVS[1], 100);
-    dt_audio_clip all = {22050, 1, 276, DT_PAD_ZERO}, c = {22050, 1, 64, DT_PAD_ZERO};
+    dt_audio_clip all = {22050, 1, 276, DT_PAD_zero}, c = {22050, 1, 64, DT_PAD_zero};
     run_ok(bytes, n, &all, 0, whole);
     for (uint64_t place = 0; place <= 212; place++) {
         run_ok(bytes, n, &c, (place << 32) / 213 + 1, out);
@@ -408,17 +408,17 @@ static void test_padding(void **state) {
     uint8_t bytes[4096];
     float x[5], out[24];
     size_t n = make_wav(bytes, &WAVS[1], 5);
-    dt_audio_clip c = {8000, 1, 5, DT_PAD_ZERO};
+    dt_audio_clip c = {8000, 1, 5, DT_PAD_zero};
     run_ok(bytes, n, &c, 0, x);
     c.n_samples = 24;
     static const int MIRRORED[] = {0, 1, 2, 3, 4, 3, 2, 1, 0, 1, 2, 3,
                                    4, 3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1};
-    for (int pad = DT_PAD_ZERO; pad <= DT_PAD_REFLECT; pad++) {
+    for (int pad = DT_PAD_zero; pad <= DT_PAD_reflect; pad++) {
         c.pad = (dt_audio_pad)pad;
         run_ok(bytes, n, &c, 12345, out);
         for (int i = 0; i < 24; i++) {
-            float want = pad == DT_PAD_ZERO   ? (i < 5 ? x[i] : 0)
-                         : pad == DT_PAD_WRAP ? x[i % 5]
+            float want = pad == DT_PAD_zero   ? (i < 5 ? x[i] : 0)
+                         : pad == DT_PAD_wrap ? x[i % 5]
                                               : x[MIRRORED[i]];
             assert_true(out[i] == want);
         }
@@ -467,9 +467,9 @@ static void test_fft(void **state) {
 
 // A frame's numbers do not depend on the others of its block, nor on how many there are.
 static void test_frames_alone(void **state) {
-    dt_feature_opts o = {DT_FEATURE_LOG_MEL, .rate = 8000,  .channels = 1, .n_samples = 1000,
-                         .n_fft = 200,       .window = 200, .hop = 50,     .power = 2,
-                         .n_mels = 20,       .f_max = 4000, .floor = 1e-6};
+    dt_feature_opts o = {DT_FEATURE_logmel, .rate = 8000,  .channels = 1, .n_samples = 1000,
+                         .n_fft = 200,      .window = 200, .hop = 50,     .power = 2,
+                         .n_mels = 20,      .f_max = 4000, .floor = 1e-6};
     dt_features *f;
     dt_feature_scratch w = {.rows = NULL};
     float *x, all[20 * 17], one[20];
@@ -495,7 +495,7 @@ static void test_frames_alone(void **state) {
 
 // Two channels are two sounds, interleaved.
 static void test_channels(void **state) {
-    static const dt_feature_kind KINDS[] = {DT_FEATURE_WAVEFORM, DT_FEATURE_MEL, DT_FEATURE_MFCC};
+    static const dt_feature_kind KINDS[] = {DT_FEATURE_waveform, DT_FEATURE_mel, DT_FEATURE_mfcc};
     for (int k = 0; k < 3; k++) {
         dt_feature_opts o = {KINDS[k],        .rate = 8000,   .channels = 2, .n_samples = 400,
                              .n_fft = 128,    .window = 100,  .hop = 40,     .center = true,
@@ -531,7 +531,7 @@ static void test_channels(void **state) {
 
 // ln of all sizes of numbers, through a spectrogram of one bin: |x0 + x1|.
 static void test_logarithm(void **state) {
-    dt_feature_opts o = {DT_FEATURE_LOG_SPECTROGRAM,
+    dt_feature_opts o = {DT_FEATURE_logspectrogram,
                          .rate = 8000,
                          .channels = 1,
                          .n_samples = 4000,
@@ -566,7 +566,7 @@ static void test_logarithm(void **state) {
 
 static void test_options(void **state) {
     const dt_feature_opts good = {
-        DT_FEATURE_MFCC, .rate = 8000,  .channels = 1, .n_samples = 1000, .n_fft = 200,
+        DT_FEATURE_mfcc, .rate = 8000,  .channels = 1, .n_samples = 1000, .n_fft = 200,
         .window = 200,   .hop = 50,     .power = 2,    .center = true,    .reflect = true,
         .n_mels = 20,    .f_max = 4000, .n_mfcc = 13};
     dt_feature_opts bad[6];

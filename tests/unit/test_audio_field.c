@@ -121,11 +121,11 @@ static void test_shapes(void **state) {
 static void test_evaluation(void **state) {
     dt_dataset *d = open_ok(write_clips("eval"), "rate: 8000, seconds: 0.05, " MEL,
                             "  augment: {sound: [{gain: 6}, {freq_mask: 4}]}\n", 2);
-    dt_feature_opts o = {DT_FEATURE_LOG_MEL, .rate = 8000,    .channels = 1,  .n_samples = N,
-                         .n_fft = 80,        .window = 80,    .hop = 40,      .center = true,
-                         .reflect = true,    .power = 2,      .n_mels = ROWS, .f_max = 4000,
-                         .htk = true,        .decibel = true, .floor = 1e-10, .top_db = 80};
-    dt_audio_clip want = {8000, 1, N, DT_PAD_WRAP};
+    dt_feature_opts o = {DT_FEATURE_logmel, .rate = 8000,    .channels = 1,  .n_samples = N,
+                         .n_fft = 80,       .window = 80,    .hop = 40,      .center = true,
+                         .reflect = true,   .power = 2,      .n_mels = ROWS, .f_max = 4000,
+                         .htk = true,       .decibel = true, .floor = 1e-10, .top_db = 80};
+    dt_audio_clip want = {8000, 1, N, DT_PAD_wrap};
     dt_clipper *clipper = dt_clipper_create();
     dt_feature_scratch w = {.rows = NULL};
     dt_features *f;

@@ -138,7 +138,7 @@ static void compare(const char *name, const uint8_t *got, const uint8_t *want, s
 static void check_fit(const char *name, double short_side, int h, int w) {
     static uint8_t src[30 * 22 * 3], got[40 * 40 * 3], want[sizeof got];
     dt_resizer *r = dt_resizer_create();
-    dt_fit fit = {DT_FIT_CROP, (int)short_side};
+    dt_fit fit = {DT_FIT_crop, (int)short_side};
     double box[4];
     dt_image image = golden_image(name[4] == '3' ? "src3" : "src1", src, sizeof src);
     dt_image wanted = golden_image(name, want, sizeof want);
@@ -221,7 +221,7 @@ static void pixels_agree_with_torchvision(void **state) {
 
 static void fits_are_where_they_should_be(void **state) {
     double box[4];
-    dt_fit fit = {DT_FIT_CROP, 0};
+    dt_fit fit = {DT_FIT_crop, 0};
     dt_fit_box(&fit, 10, 10, 300, 200, box); // the largest centred part
     assert_true(box[0] == 50 && box[1] == 0 && box[2] == 250 && box[3] == 200);
     dt_fit_box(&fit, 30, 10, 300, 200, box);
@@ -236,7 +236,7 @@ static void fits_are_where_they_should_be(void **state) {
             assert_true(r.x >= 0 && r.y >= 0 && r.w >= 1 && r.h >= 1);
             assert_true(r.x + r.w <= 16 && r.y + r.h <= 9 && (r.w == 16 || r.h == 9));
         }
-    dt_fit_box(&(dt_fit){DT_FIT_PAD, 0}, 4, 4, 7, 5, box);
+    dt_fit_box(&(dt_fit){DT_FIT_pad, 0}, 4, 4, 7, 5, box);
     assert_true(box[0] == 0 && box[1] == 0 && box[2] == 7 && box[3] == 5);
 }
 

@@ -59,7 +59,6 @@ static void run_model(model *m, double s) {
     x->reading_ahead = m->ahead;
     x->ring_slots = m->slots;
     x->max_slots = 32;
-    x->cache.kind = "none";
 }
 
 static dt_bottleneck judge(model m, const dt_pipeline_facts *f) {

@@ -162,8 +162,8 @@ static void test_overrides(void **state) {
     assert_string_equal(dt_cnode_where(dt_config_node(c, "train.epochs")), "command line");
     dt_config_destroy(c);
     // an empty file is a config when the overrides say everything
-    const char *const all[] = {"run.name=r", "data.path=d", "model.name=m", "train.global_batch=4",
-                               "train.micro_batch=2"};
+    const char *const all[] = {"run.name=r", "data.path=d", "model.name=vit",
+                               "train.global_batch=4", "train.micro_batch=2"};
     assert_int_equal(dt_config_parse(&c, "f", "", 0, all, 5), DT_OK);
     dt_config_destroy(c);
 }
@@ -178,7 +178,7 @@ static void test_wrong_keys(void **state) {
     expect_error("train: {optim: {lr: 1}}\n", NULL, "did you mean 'train.optimizer'?");
     expect_error("qqqqqqqq: 1\n", NULL, "expected one of run, device, data");
     expect_error("run.name: x\n", NULL, "f.yaml:1:1: unknown key 'run.name'; write it nested");
-    expect_error("run: {name: x}\nmodel: {name: m}\nrun: {seed: 1}\n", NULL,
+    expect_error("run: {name: x}\nmodel: {name: vit}\nrun: {seed: 1}\n", NULL,
                  "f.yaml:3:1: duplicate key 'run'; first at f.yaml:1:1");
     expect_error("data: {augment: {iris: [{flip: 1, flip: 2}]}}\n", NULL, "duplicate key 'flip'");
     expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'run.name' is missing");
@@ -258,7 +258,8 @@ static void test_wrong_values(void **state) {
     expect_override_error("run.name=..", "expected a name for a directory");
 }
 
-// A key that only some words of the key beside it read (optimizers.def, schedules.def, field_kinds.def).
+// A key that only some words of the key beside it read (optimizers.def, schedules.def, field_kinds.def,
+// models.def).
 static void test_keys_of_words(void **state) {
     expect_override_error("train.optimizer.nesterov=true",
                           "command line: train.optimizer.nesterov is a key of sgd, but "
@@ -277,6 +278,13 @@ static void test_keys_of_words(void **state) {
         "  beta1: 0.9}}\n",
         NULL,
         "f.yaml:5:3: train.optimizer.beta1 is a key of adamw, but train.optimizer.name is sgd");
+    expect_override_error("model.depth=18",
+                          "model.depth is a key of resnet, but model.name is fusion");
+    expect_override_error("model={name: vit}",
+                          "f.yaml:12:23: model.fusion is a key of fusion, but model.name is vit; "
+                          "leave it out: model.fusion=");
+    expect_override_error("model={name: resnet, fusion: , depth: 19}",
+                          "expected one of 10, 18, 34, 50");
     dt_config *c = parse(full, "train.optimizer={name: sgd}");
     assert_false(dt_config_has(c, "train.optimizer.beta1"));
     assert_true(dt_config_real(c, "train.optimizer.momentum") == 0.9);
@@ -284,6 +292,11 @@ static void test_keys_of_words(void **state) {
     assert_null(strstr(text, "beta1"));
     assert_non_null(strstr(text, "nesterov: false"));
     free(text);
+    dt_config_destroy(c);
+    c = parse(full, "model={name: resnet, fusion: , depth: 50}");
+    assert_int_equal(dt_config_enum(c, "model.name"), DT_MODEL_resnet);
+    assert_int_equal(dt_config_enum(c, "model.depth"), DT_DEPTH_50);
+    assert_false(dt_config_has(c, "model.fusion"));
     dt_config_destroy(c);
 }
 
@@ -364,7 +377,7 @@ static void test_garbage_is_fast(void **state) {
 static void test_depth(void **state) {
     for (int levels = 60; levels < 70; levels++) {
         char text[8192], *p;
-        p = text + sprintf(text, "run: {name: r}\nmodel: {name: m}\n"
+        p = text + sprintf(text, "run: {name: r}\nmodel: {name: vit}\n"
                                  "train: {global_batch: 1, micro_batch: 1}\n"
                                  "data: {path: d, augment: {iris: ");
         for (int i = 2; i < levels; i++) *p++ = '[';

@@ -77,7 +77,7 @@ quoted() {
 
 # -- every path of the repository that a page names is there: below the root or below runtime/;
 #    a bare file name anywhere; <name> and * stand for anything
-tops='runtime|data|models|launch|configs|docs|tests|\.ci|base|config|graph|backend|exec|comm|ckpt|metrics|train'
+tops='runtime|data|models|launch|configs|docs|tests|\.ci|base|config|batch|graph|backend|exec|comm|ckpt|metrics|train'
 for page in "${pages[@]}"; do
     while read -r word; do
         glob=$(sed 's/<[a-z]*>/*/g' <<<"$word")

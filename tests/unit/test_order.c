@@ -69,7 +69,7 @@ static void rare_samples_take_turns(void **state) {
     uint64_t sums[N], total = 0;
     int count[N] = {0};
     for (int i = 0; i < N; i++) sums[i] = total += i < 32 ? 1000 : 3000; // 1/2 and 3/2 an epoch
-    dt_sampler s = {DT_SHUFFLE_GLOBAL, 3, N, sums};
+    dt_sampler s = {DT_SHUFFLE_global, 3, N, sums};
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
         for (uint64_t i = 0; i < N; i++) count[dt_sampler_index(&s, epoch, i)]++;
     for (int i = 0; i < N; i++) {

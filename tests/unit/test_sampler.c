@@ -16,7 +16,7 @@ enum { N_SIZES = sizeof SIZES / sizeof *SIZES };
 
 static void every_epoch_is_a_bijection(void **state) {
     for (int k = 0; k < N_SIZES; k++)
-        for (int shuffle = DT_SHUFFLE_NONE; shuffle <= DT_SHUFFLE_GLOBAL; shuffle++)
+        for (int shuffle = DT_SHUFFLE_none; shuffle <= DT_SHUFFLE_global; shuffle++)
             for (uint64_t epoch = 0; epoch < 3; epoch++) {
                 dt_sampler s = {(dt_shuffle)shuffle, 42, SIZES[k], NULL};
                 uint8_t *seen = calloc(SIZES[k], 1);
@@ -36,7 +36,7 @@ static void the_inverse_inverts(void **state) {
 }
 
 static void epochs_and_seeds_differ(void **state) {
-    dt_sampler a = {DT_SHUFFLE_GLOBAL, 1, 1000, NULL}, b = {DT_SHUFFLE_GLOBAL, 2, 1000, NULL};
+    dt_sampler a = {DT_SHUFFLE_global, 1, 1000, NULL}, b = {DT_SHUFFLE_global, 2, 1000, NULL};
     int same_epoch = 0, same_seed = 0, fixed = 0;
     for (uint64_t i = 0; i < 1000; i++) {
         same_epoch += dt_sampler_index(&a, 0, i) == dt_sampler_index(&a, 1, i);
@@ -48,7 +48,7 @@ static void epochs_and_seeds_differ(void **state) {
 
 // Correlation of place and index, and of neighbours, over many epochs: |r| ~ 1/sqrt(n).
 static void places_are_uncorrelated(void **state) {
-    dt_sampler s = {DT_SHUFFLE_GLOBAL, 5, 2205, NULL};
+    dt_sampler s = {DT_SHUFFLE_global, 5, 2205, NULL};
     double mid = (2205 - 1) / 2.0, sum = 0, next = 0, norm = 0;
     for (uint64_t epoch = 0; epoch < 20; epoch++)
         for (uint64_t i = 0; i < 2204; i++) {
@@ -64,7 +64,7 @@ static void places_are_uncorrelated(void **state) {
 
 static void blocks_keep_reads_near(void **state) {
     enum { N = 100000 };
-    dt_sampler s = {DT_SHUFFLE_BLOCK, 5, N, NULL};
+    dt_sampler s = {DT_SHUFFLE_block, 5, N, NULL};
     uint8_t touched[N / DT_SHUFFLE_BLOCK_SAMPLES + 1];
     int n_window = DT_SHUFFLE_BLOCK_SAMPLES * DT_SHUFFLE_WINDOW_BLOCKS;
     for (int w = 0; w + n_window <= N; w += n_window) {
@@ -99,15 +99,15 @@ static double runs_in_a_batch(dt_shuffle shuffle) {
 }
 
 static void blocks_mix(void **state) {
-    double global = runs_in_a_batch(DT_SHUFFLE_GLOBAL), block = runs_in_a_batch(DT_SHUFFLE_BLOCK);
+    double global = runs_in_a_batch(DT_SHUFFLE_global), block = runs_in_a_batch(DT_SHUFFLE_block);
     print_message("a batch of 256 of 100,000: %.0f runs of 32 when global, %.0f in blocks\n",
                   global, block);
     assert_true(global > 240 && block > 105 && block < 118);
 }
 
 static void the_order_is_frozen(void **state) {
-    dt_sampler global = {DT_SHUFFLE_GLOBAL, 42, 2205, NULL},
-               block = {DT_SHUFFLE_BLOCK, 42, 2205, NULL};
+    dt_sampler global = {DT_SHUFFLE_global, 42, 2205, NULL},
+               block = {DT_SHUFFLE_block, 42, 2205, NULL};
     static const uint64_t GLOBAL[] = {213, 1264, 690, 792, 1241, 1872},
                           BLOCK[] = {778, 1283, 2199, 1579, 209, 1482};
     for (uint64_t i = 0; i < 6; i++) {

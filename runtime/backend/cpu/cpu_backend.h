@@ -26,11 +26,6 @@ static inline dt_layout dt_blocked(int block) {
     return (dt_layout){DT_BLOCKED, (uint8_t)block};
 }
 
-// Elements a block: 1 for DENSE and NHWC.
-static inline int dt_layout_block(dt_layout l) {
-    return l.kind == DT_BLOCKED ? l.block : 1;
-}
-
 // Part `part` of [0, n), cut at multiples of `grain`.
 static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin,
                                 int64_t *end) {

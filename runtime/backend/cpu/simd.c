@@ -13,10 +13,6 @@ static const dt_simd tables[] = {
     [DT_CPU_AVX512] = TABLE(avx512, 16),
 };
 
-const dt_simd *dt_simd_of(dt_cpu_isa isa) {
-    return &tables[isa];
-}
-
 const dt_simd *dt_simd_get(void) {
     return &tables[dt_cpu_isa_get()];
 }

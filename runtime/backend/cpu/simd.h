@@ -122,7 +122,6 @@ typedef struct dt_simd {
 } dt_simd;
 
 const dt_simd *dt_simd_get(void);
-const dt_simd *dt_simd_of(dt_cpu_isa isa); // for tests; the caller knows that the machine has it
 
 #define DT_SIMD_DECLARE(isa)                                                                       \
     extern const dt_simd_elementwise dt_simd_elementwise_##isa;                                    \
