@@ -146,8 +146,9 @@ void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_field_info 
     if (!loss->softmax && logits != DT_NONE &&
         !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
         logits = dt_reshape(g, logits, shape);
-    float smoothing =
-        loss->softmax ? (float)dt_config_real(a->config, "train.label_smoothing") : 0.0f;
+    bool smoothed =
+        dt_config_has(a->config, "train.label_smoothing"); // only of losses over classes
+    float smoothing = smoothed ? (float)dt_config_real(a->config, "train.label_smoothing") : 0.0f;
     float param = loss->param_key ? (float)dt_config_real(a->config, loss->param_key) : loss->param;
     dt_loss(g, id, logits, t, weight, smoothing, param);
 }

@@ -1,11 +1,9 @@
-// catalog.c: rows of a data set in memory.
+// catalog.c: rows of a dataset in memory.
 //
 // Strings lie in one buffer and are named by their offset. Values, extensions and column names are
-// interned: equal strings have one number, found through a small open-addressing table. Keys are not, as
-// they are distinct anyway. While a catalog is built a cell is the number of its value; finish() sorts
-// the distinct values of each column and turns cells into indexes.
-//
-// index_file.c has the format on disk.
+// interned: equal strings have one number, found through a small open-addressing table. Keys are not,
+// since they are distinct anyway. While a catalog is built, a cell is the number of its value; finish()
+// sorts the distinct values of each column and turns cells into indexes.
 #include "catalog.h"
 #include "catalog_bulk.h"
 
@@ -329,7 +327,7 @@ static int compare_values(const void *pa, const void *pb) {
     return strcmp(a->text, b->text);
 }
 
-// An index gives the values of a column in their order, so that of one file there is nothing to sort.
+// An index lists the values of a column in order, so there is nothing to sort when a dataset is one file.
 static void sort_values(sort_value *v, uint32_t n) {
     uint32_t sorted = 1;
     while (sorted < n && compare_values(&v[sorted - 1], &v[sorted]) < 0) sorted++;
@@ -422,7 +420,7 @@ static uint32_t keep_records(dt_catalog *c, const bool *keep) {
     return n;
 }
 
-// Values that are left keep their order, so cells only move down. False: none is left.
+// The values that are left keep their order, so cells only move down. Returns false if none is left.
 static bool keep_values(dt_column *col, const bool *keep, uint32_t n_records) {
     uint32_t *rank = dt_xcalloc(col->n_values + 1, sizeof *rank), n = 0, n_values = 0;
     for (uint32_t r = 0; r < n_records; r++) {
@@ -546,7 +544,7 @@ uint64_t dt_catalog_hash(const dt_catalog *c) {
             dt_hash_stream_update(h, numbers, sizeof numbers);
         }
     }
-    // by name and not by position: the order of columns is an accident of who wrote first
+    // a sum, as the order of columns depends on which shard was read first
     uint64_t columns = 0;
     for (uint32_t i = 0; i < c->n_columns; i++) columns += column_hash(c, &c->columns[i]);
     for (uint32_t i = 0; i < c->n_reals; i++) columns += real_column_hash(c, &c->reals[i]);

@@ -1,19 +1,19 @@
-// catalog.h: the records of a data set, as rows: key, metadata columns, and for each member its
+// catalog.h: the records of a dataset, as rows: key, metadata columns, and for each member its
 // extension, offset, size and hash. Everything that chooses samples (view, split, query, shuffle) reads
 // the catalog and never the data files.
 //
-// There are two kinds of columns. Most are dictionary-encoded: a column holds its distinct values, sorted
-// (numbers by value before text by bytes), and each record a cell that is an index into them or
+// There are two kinds of columns. Metadata columns are dictionary-encoded: a column holds its distinct
+// values, sorted (numbers by value, then text by bytes), and each record holds an index into them or
 // DT_NO_VALUE. So a class label is a cell, and grouping by a column is counting. Measurements (quality,
-// angles, durations, sizes of images) differ in each record: they are number columns, a double each, NaN
-// where there is no value. A name is one or the other; if shards disagree, numbers become text.
+// angles, durations, sizes of images) differ in each record: number columns hold a double per record, NaN
+// where there is no value. A name belongs to one kind; where shards disagree, numbers become text.
 //
-// On disk each data file has its own rows beside it, the index (index_file.h): what training opens. The
-// set as a whole has a database that answers queries (catalog_db.h).
+// On disk the rows of each data file lie beside it, in its index (index_file.h): opening a dataset reads
+// those. For other programs the whole catalog can be written as a database (catalog_db.h).
 //
-// Build: add_shard, then for each record add_record, add_member…, set…; finish; then read-only and
-// shared by threads. 2^32 records, members and bytes of strings do not fit: that is DT_E_DATA wherever it
-// happens, and the catalog can then only be destroyed.
+// To build one: add_shard, then for each record add_record, add_member…, set…; then finish. From then on
+// it is read-only and shared by threads. It holds fewer than 2^32 records, members and bytes of strings:
+// beyond that every call returns DT_E_DATA, and the catalog can only be destroyed.
 #ifndef DT_DATA_CATALOG_H
 #define DT_DATA_CATALOG_H
 
@@ -23,23 +23,23 @@
 
 #include <stdbool.h>
 
-#define DT_NO_VALUE UINT32_MAX // a record's cell in a column that it does not have
+#define DT_NO_VALUE UINT32_MAX // the cell of a record without a value
 
 // A member's bytes: `size` bytes at `offset` of the record's shard.
 typedef struct dt_member {
     uint32_t ext;  // index into the catalog's extensions
-    bool has_hash; // false where the set was made by others
+    bool has_hash; // false if another program made the dataset
     uint64_t offset, size;
     uint64_t hash; // XXH3-64 of the bytes
 } dt_member;
 
-// One stored item: a key, members (extension -> bytes in some file) and a row of metadata columns. A set
-// (source.h) reads its bytes.
+// One stored item: a key, members (extension -> bytes in a file) and a row of metadata columns. source.h
+// reads its bytes.
 typedef struct dt_record {
     uint32_t key; // string of the catalog
     uint32_t shard;
-    uint32_t first_member, n_members; // sorted as stored
-    uint64_t key_hash;                // XXH3-64 of the key: what splits are made of
+    uint32_t first_member, n_members; // in the order of storage
+    uint64_t key_hash;                // XXH3-64 of the key; splits use it
 } dt_record;
 
 enum { DT_MAX_COLUMNS = 64, DT_MAX_EXTENSIONS = 1024 };
@@ -50,8 +50,8 @@ typedef struct dt_shard {
     uint32_t set;         // which item of data.path it came from
     uint64_t n_bytes;     // of the file that is read
     uint64_t source_hash; // of what it was packed from; 0 = unknown
-    bool changed;         // since it was packed, within its size
-    uint64_t stamp; // dt_blob_stamp of the file; 0 = not looked at (no index)
+    bool changed;         // since it was packed, but of the same size
+    uint64_t stamp;       // dt_blob_stamp of the file; 0 = not known (no index)
 } dt_shard;
 
 typedef struct dt_column {
@@ -82,7 +82,7 @@ typedef struct dt_catalog {
     uint32_t *interned; // strings by id
     uint32_t *intern;   // hash table of ids + 1
     uint32_t n_interned, cap_interned, cap_intern;
-    uint32_t most; // records, members, bytes of strings; less than 2^32 - 1 in tests alone
+    uint32_t most; // records, members, bytes of strings; below 2^32 - 1 only in tests
     bool finished;
 } dt_catalog;
 
@@ -96,19 +96,19 @@ dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key);
 // To the record added last. DT_E_DATA when it already has a member of that extension.
 dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size,
                                 const uint64_t *hash);
-// A metadata cell of the record added last; replaces. DT_E_DATA with more than DT_MAX_COLUMNS.
+// Sets a metadata cell of the record added last. DT_E_DATA beyond DT_MAX_COLUMNS.
 dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value);
 // The same for a record that was added before.
 dt_status dt_catalog_set_at(dt_catalog *c, uint32_t record, const char *column, const char *value);
 // As dt_catalog_set, in a number column; NaN takes the value away.
 dt_status dt_catalog_set_real(dt_catalog *c, const char *column, double value);
-// Top-level strings, integers and booleans of a JSON object become cells, numbers with a point or an
-// exponent become number columns; others are ignored.
+// Top-level strings, integers and booleans of a JSON object become metadata cells; numbers with a point
+// or an exponent become numbers. Other values are ignored.
 dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
-// A cell of all records from `first` on.
+// Sets a cell of all records from `first` on.
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value);
 dt_status dt_catalog_finish(dt_catalog *c);
-// After finish: forgets the records with !keep[r], and values and columns that then nobody has. The
+// After finish: drops the records with !keep[r], and the values and columns that no record has then. The
 // others keep their order and get new numbers.
 void dt_catalog_keep(dt_catalog *c, const bool *keep);
 
@@ -128,8 +128,8 @@ const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record); 
 static inline double dt_catalog_real(const dt_catalog *c, int real, uint32_t record) {
     return c->reals[real].value[record];
 }
-// XXH3 of keys, extensions, sizes, hashes, cells and numbers: not of offsets, shards or paths, so that the same
-// records packed otherwise have the same one.
+// XXH3 of keys, extensions, sizes, hashes, cells and numbers, but not of offsets, shards or paths: equal
+// records have an equal hash however they are packed.
 uint64_t dt_catalog_hash(const dt_catalog *c);
 
 #endif

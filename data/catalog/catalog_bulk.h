@@ -1,14 +1,14 @@
-// catalog_bulk.h: building a catalog by columns instead of record by record, for the reader of indexes.
-// Private to data/catalog. Before finish, a cell is the id of its text.
+// catalog_bulk.h: builds a catalog by columns instead of record by record, for the reader of indexes.
+// Private to data/catalog. Before finish, a cell is the number of its interned text.
 #ifndef DT_DATA_CATALOG_BULK_H
 #define DT_DATA_CATALOG_BULK_H
 
 #include "catalog.h"
 
-// DT_E_DATA, in words for users, where so many more do not fit. path: of the file that they come from.
+// DT_E_DATA if so many more do not fit. path: the file that they come from, for the message.
 dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records,
                                uint64_t n_members, uint64_t n_string_bytes);
-// Room for so many more, to be filled before anything else is added. The caller has checked that they fit.
+// Room for n more, to be filled before anything else is added. The caller has checked that they fit.
 dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n);
 dt_member *dt_catalog_new_members(dt_catalog *c, uint32_t n);
 // Strings, each NUL-terminated; returns the place of the first. The caller has checked that they fit.

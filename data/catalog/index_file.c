@@ -10,12 +10,11 @@
 //            a record: u32 key, n_members
 //            a member: u32 ext, flags (1 = has a hash), u64 offset, size, hash
 // All little-endian. data_bytes and stamp tell whether the data file is the one described. An index that
-// packing wrote (source_hash is not 0) is of the file as long as its size is: it has the hash of every
-// member, so what was damaged or changed since is told record by record, where a scan would take the bytes as they
-// are.
+// packing wrote (source_hash is not 0) is used as long as the file's size fits: it has the hash of every
+// member, so damage is found record by record, where a new scan would take the bytes as they are.
 //
-// The reader trusts nothing: every count is checked against the bytes that are left before it is used,
-// every string against the string buffer, every member against the data file.
+// The reader trusts nothing: it checks every count against the bytes that are left, every string against
+// the string buffer, and every member against the data file.
 #include "index_file.h"
 #include "catalog_bulk.h"
 #include "data/file/blob.h"
@@ -53,8 +52,8 @@ static uint32_t put_string(writer *w, uint32_t s) {
     return at;
 }
 
-// The values that these records have, in order, each with its record's number below it. It costs what the records do,
-// however many values other shards have.
+// The values that these records have, in order: each in the upper half of a word above its record's number.
+// The cost does not depend on how many values other shards have.
 static uint64_t *sorted_cells(const writer *w, const dt_column *col, uint32_t *n_out) {
     uint64_t *from = dt_xcalloc((size_t)w->n_records + 1, sizeof *from),
              *to = dt_xcalloc((size_t)w->n_records + 1, sizeof *to);
@@ -134,7 +133,7 @@ static uint32_t first_of_shard(const dt_catalog *c, uint32_t shard) {
     return low;
 }
 
-// About as much as will be needed, at once: a buffer that grows is touched twice.
+// Reserves about as much as is needed: growing later would copy.
 static void reserve(writer *w) {
     const dt_catalog *c = w->c;
     size_t row = 8 + 4 * (size_t)c->n_columns + 8 * (size_t)c->n_reals;
@@ -142,7 +141,7 @@ static void reserve(writer *w) {
     dt_buffer_reserve(&w->rows, row * w->n_records + 32 * (size_t)w->n_members + 4096);
 }
 
-// Header, counts and strings, and rows: the file is the one behind the other.
+// Makes the two parts of the file: header, counts and strings; then rows.
 static dt_status make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp) {
     static const uint8_t nothing[HEAD_BYTES];
     assert(c->finished);
@@ -153,7 +152,7 @@ static dt_status make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t s
     dt_buffer_append(&w->strings, nothing, HEAD_BYTES);
     put_rows(w);
     while (w->strings.n_bytes % 8) dt_buffer_append(&w->strings, "", 1);
-    if (w->strings.n_bytes - HEAD_BYTES > c->most) // a value is there once a column
+    if (w->strings.n_bytes - HEAD_BYTES > c->most) // each column has its own copy of a value
         return dt_fail(
             DT_E_DATA,
             "%s: its index would have %zu bytes of keys and values, and holds %u: divide "
@@ -288,7 +287,7 @@ static dt_status read_reals(reader *r, file_real *reals) {
     return DT_OK;
 }
 
-// Only a column that has a value is one.
+// A column without any value is left out.
 static bool any_cell(const file_column *col, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         if (u32_at(col->cells, i) != DT_NO_VALUE) return true;
@@ -329,7 +328,7 @@ static dt_status append_real(reader *r, const file_real *real, uint32_t first) {
     return DT_OK;
 }
 
-// Which extension of the catalog each of the file's is, as far as it is used.
+// The catalog's number of each extension in the file, once a member has used it.
 typedef struct ext_map {
     const uint8_t *exts;
     uint32_t to[DT_MAX_EXTENSIONS];
@@ -366,8 +365,7 @@ static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, c
     return DT_OK;
 }
 
-// Records and members. What was there before stays valid when this fails half-way; who opens a set then
-// throws the whole catalog away.
+// Appends records and members. If this fails half-way, the caller throws the whole catalog away.
 static dt_status append_records(reader *r, ext_map *map, uint32_t shard) {
     dt_catalog *c = r->c;
     const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
@@ -416,7 +414,7 @@ static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
     return DT_OK;
 }
 
-// Header, hash, and whether it describes this data file.
+// Checks header and hash, and whether the index describes this data file.
 static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_t n_data,
                             uint64_t stamp, const uint8_t **fixed, bool *stale) {
     *stale = false;
@@ -430,7 +428,7 @@ static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_
     *fixed = take(r, 48);
     if (!*fixed) return damaged(r, "cut");
     r->data_bytes = u64_at(*fixed, 0);
-    if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packed by us: never that short
+    if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packing wrote more: it is cut
         return dt_fail(DT_E_DATA,
                        "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
                        r->data_path, (unsigned long long)n_data, (unsigned long long)r->data_bytes);

@@ -258,7 +258,13 @@ static dt_status resolve_class(resolver *r) {
     bool plain = true;
     for (uint32_t v = 0; v < col->n_values && plain; v++)
         plain = is_label(dt_catalog_str(r->c, col->values[v]), n, &r->f->label[v]);
-    for (uint32_t v = 0; v < col->n_values && !plain; v++) r->f->label[v] = (int32_t)v;
+    if (plain) return DT_OK;
+    r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
+    for (uint32_t v = 0; v < col->n_values; v++) {
+        r->f->label[v] = (int32_t)v;
+        r->f->class_names[v] = dt_catalog_str(r->c, col->values[v]);
+    }
+    r->info->class_names = r->f->class_names;
     return DT_OK;
 }
 
@@ -358,6 +364,7 @@ void dt_fields_fini(dt_fields *f) {
     for (int i = 0; i < f->n; i++) {
         free(f->f[i].is_ext);
         free(f->f[i].label);
+        free(f->f[i].class_names);
         for (int k = 0; f->f[i].numbers && k < f->f[i].n_numbers; k++)
             free(f->f[i].numbers[k].by_value);
         free(f->f[i].numbers);

@@ -1,21 +1,21 @@
 // sampler.c: permutations without a table.
 //
 // A Feistel network over 2h bits, 4^h >= n, is a bijection of 0..4^h-1 whatever its round function is
-// (Luby and Rackoff, 1988). Cycle walking makes it one of 0..n-1: while the result is outside, apply
-// again; since the orbit of a point inside comes back inside, this ends, and after less than four
-// rounds on average as 4^h < 4n (n >= 16). Eight rounds of a strong 64-bit mix leave no visible
+// (Luby and Rackoff, 1988). Cycle walking makes it one of 0..n-1: it is applied again while the result is
+// outside. This ends, since the orbit of a point inside comes back inside, after less than four
+// applications on average, as 4^h < 4n (n >= 16). Eight rounds of a strong 64-bit mix leave no visible
 // structure even where the halves have two or three bits.
 //
 // `block` keeps reads sequential: the samples in stored order are cut into blocks of 32, the blocks
 // are permuted, and positions are shuffled within windows of 128 blocks of that order. So a reader
-// touches 128 runs of 32 neighbours at a time, and each epoch pairs other blocks. The last, shorter
+// touches 128 blocks of 32 neighbours at a time, and each epoch pairs other blocks. The last, shorter
 // block may land anywhere; the inverse permutation says where, so that the position of every other
 // block is known without a table.
 //
 // Weights: position p of n, wherever the shuffle put it, owns the p-th of n equal strata of the line of
 // running sums and draws one point of it by hash; the sample under the point is drawn (stratified
-// sampling). So a sample comes floor or ceil of its share an epoch, not Poisson often, and which of two
-// rare neighbours comes differs from epoch to epoch.
+// sampling). So a sample is drawn the floor or the ceiling of its share per epoch, without Poisson noise,
+// and which of two rare neighbours is drawn differs from epoch to epoch.
 //
 // Rejected: Fisher-Yates (8 bytes a sample a rank and O(n) to resume) and an LCG (correlated).
 #include "sampler.h"

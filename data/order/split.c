@@ -1,14 +1,14 @@
 // split.c: units, strata, parts.
 //
-// A unit is what must not be torn apart: a sample, a record, or all records with one value of a column
-// (a subject). Units are grouped into strata: by the value of the stratify column and, for records, by
-// which members they have, so that each field is divided for itself. Within a stratum units are ordered
-// by a hash of (seed, key), and the first ones test, the next validate, the rest train. How many: shares
-// are counted over all strata so far and rounded once there, so that ten strata of three records still
-// give their 10 %; what a stratum is too small to give, the next one gives. Units that are alone in
-// their stratum (a subject, stratified by subject) cannot be divided and are one stratum together.
+// A unit is never divided: a sample, a record, or all records with one value of a column (a subject).
+// Units are grouped into strata: by the value of the stratify column and, for records, by which members
+// they have, so that each field gets its shares. Within a stratum, units are ordered by a hash of (seed,
+// key); the first ones test, the next validate, the rest train. Shares are counted over all strata so far
+// and rounded once, so that ten strata of three records still give their 10 %: what one stratum is too
+// small to give, the next one gives. Units that are alone in their stratum (a subject, stratified by
+// subject) form one stratum together.
 //
-// A sample joins a part if all its records do; others are mixed, belong nowhere, and are counted.
+// A sample joins a part if all its records do. The others are counted as mixed.
 #include "split.h"
 
 #include "base/arena.h"
@@ -92,8 +92,8 @@ static uint32_t make_sample_units(unit *u, const dt_catalog *c, const dt_view *v
     return v->n;
 }
 
-// A value's stratum is that of its record with the smallest key hash: any rule that does not look at
-// file order would do, as a stratify column is usually constant within a unit.
+// A value's stratum is that of its record with the smallest key hash: the stratify column is usually
+// constant within a unit, and any rule will do that does not depend on file order.
 static uint32_t make_column_units(unit *u, const dt_catalog *c, const dt_view *v,
                                   const dt_split_spec *s) {
     const dt_column *col = &c->columns[s->unit_column];
@@ -118,20 +118,20 @@ static uint32_t make_column_units(unit *u, const dt_catalog *c, const dt_view *v
     return n;
 }
 
-// What has been divided so far, over all strata.
+// Units divided so far, over all strata.
 typedef struct tally {
     uint64_t n, n_test, n_val;
     uint64_t n_distinct; // for folds
 } tally;
 
-// How many of the next n units a part takes that has `given` and shall have `fraction` of `total`.
+// How many of the next n units go to a part that has `given` units and is due `fraction` of `total`.
 static uint32_t due(uint64_t total, double fraction, uint64_t given, uint32_t n) {
     uint64_t wanted = (uint64_t)floor((double)total * fraction + 0.5 + 1e-9);
     if (wanted <= given) return 0;
     return wanted - given < n ? (uint32_t)(wanted - given) : n;
 }
 
-// Copies of a record (one shard given twice) have equal keys, lie side by side, and stay together.
+// Copies of a record have equal keys, lie side by side, and stay together.
 static uint32_t with_copies(const unit *u, uint32_t n, uint32_t end) {
     while (end > 0 && end < n && u[end].tie == u[end - 1].tie) end++;
     return end;
@@ -166,7 +166,7 @@ static uint32_t end_of_stratum(const unit *u, uint32_t n, uint32_t i) {
     return end;
 }
 
-// Sorts into strata.
+// Sorts units into strata.
 static void stratify(unit *u, uint32_t n) {
     enum { ALONE = UINT32_MAX - 1 }; // no column has as many values
     bool any = false;

@@ -1,5 +1,5 @@
-// split.h: which samples train, which validate, which test. A pure function of the seed and the keys
-// of the records: not of file order, shard count or who asks.
+// split.h: which samples train, which validate, which test. A pure function of the seed and the records'
+// keys: file order, shard count and rank do not enter.
 #ifndef DT_DATA_SPLIT_H
 #define DT_DATA_SPLIT_H
 
@@ -8,7 +8,7 @@
 typedef enum dt_split_unit { DT_BY_SAMPLE, DT_BY_RECORD, DT_BY_COLUMN } dt_split_unit;
 
 typedef struct dt_split_spec {
-    dt_split_unit unit; // what goes to one part as a whole
+    dt_split_unit unit; // what is never divided
     int unit_column;    // DT_BY_COLUMN
     int stratify;       // column whose values keep their shares in each part, or -1
     double val, test;   // fractions
@@ -19,7 +19,7 @@ typedef struct dt_split_spec {
 typedef struct dt_splits {
     uint32_t *sample[3]; // by dt_split (train, val, test): view indexes, ascending
     uint32_t n[3];
-    uint32_t n_mixed; // samples whose records are in different parts: in none
+    uint32_t n_mixed; // samples whose records are in different parts; they are in no part
 } dt_splits;
 
 dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,

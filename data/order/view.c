@@ -1,8 +1,8 @@
 // view.c: lists of samples.
 //
-// A view is a plain array of record numbers: 4 or 8 bytes a sample, no copy of any data. Pairs are
-// built by counting: records of each side are bucketed by their cell of the column (a counting sort, so
-// catalog order holds within a bucket), and each value contributes the cross product of its buckets.
+// A view is a plain array of record numbers: 4 or 8 bytes per sample. For pairs, the records of each side
+// are sorted into buckets by their value of the column (a counting sort, so that catalog order holds within
+// a bucket), and each value contributes the cross product of its two buckets.
 #include "view.h"
 
 #include "base/arena.h"
@@ -33,7 +33,7 @@ dt_status dt_view_make_records(dt_view *v, const dt_catalog *c, const bool *keep
     return DT_OK;
 }
 
-// Records with is[r] by value: list[start[v] .. start[v+1]).
+// The records with is[r] and value v: list[start[v] .. start[v+1]).
 typedef struct buckets {
     uint32_t *start, *list;
 } buckets;

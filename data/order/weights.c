@@ -1,11 +1,11 @@
 // weights.c: weights become running sums.
 //
-// A sample's weight is the product of what was asked for: its column of weights; a factor that makes the
-// values of a column equal (or the sets of data.path as their weights say) by dividing by the sum of its
-// group. With both, each set is balanced within itself.
+// A sample's weight is the product of its value in the weight column and a factor that gives the values of
+// a column equal shares (or the datasets of data.path the shares that they ask for): one over the sum of
+// its group. With both, each dataset is balanced within itself.
 //
-// Sums are whole numbers: the weights are scaled to a total of about 2^52 and rounded once, at least 1
-// for what is above 0, so that drawing is exact arithmetic and the same everywhere.
+// Sums are integers: weights are scaled to a total of about 2^52 and rounded once, to at least 1 if they
+// are above 0. So drawing is exact arithmetic, the same on every machine.
 #include "weights.h"
 
 #include "base/arena.h"
@@ -19,7 +19,7 @@ typedef struct groups {
     uint32_t n;
 } groups;
 
-// Of the sample's records the first that has a value, else the first.
+// The first of the sample's records that has a value, else its first.
 static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t sample, int column,
                             int real) {
     const uint32_t *record = v->record + (size_t)sample * (size_t)v->width;
@@ -55,7 +55,7 @@ static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uin
     return *out >= 0 && isfinite(*out) ? DT_OK : no_value(c, record, column);
 }
 
-// Set and value of the balanced column, together one number.
+// One number for dataset and value of the balanced column.
 static dt_status group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t record,
                           uint32_t *out) {
     uint32_t set = s->set_weight ? s->set_of_shard[c->records[record].shard] : 0, value = 0;
@@ -68,7 +68,7 @@ static dt_status group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t
     return DT_OK;
 }
 
-// weight[i]: from the column, then divided among and within groups.
+// weight[i]: the column's value, then scaled by the group's factor.
 static dt_status weigh(double *weight, groups *g, const dt_catalog *c, const dt_view *v,
                        const uint32_t *samples, uint32_t n, const dt_weight_spec *s) {
     for (uint32_t i = 0; i < n; i++) {

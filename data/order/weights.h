@@ -1,4 +1,4 @@
-// weights.h: how often the samples of the training split are drawn, from columns of the catalog.
+// weights.h: how often each sample of the training split is drawn, from columns of the catalog.
 #ifndef DT_DATA_WEIGHTS_H
 #define DT_DATA_WEIGHTS_H
 
@@ -6,15 +6,16 @@
 
 typedef struct dt_weight_spec {
     int balance;                  // column whose values get equal shares of an epoch, or -1
-    int column, real;             // metadata or number column of weights; both -1: all alike
-    const double *set_weight;     // share of an epoch that each set gets, or NULL
+    int column, real;             // metadata or number column of weights; both -1: equal weights
+    const double *set_weight;     // share of an epoch that each dataset gets, or NULL
     const uint32_t *set_of_shard; // by shard of the catalog, with set_weight
     uint32_t n_sets;
 } dt_weight_spec;
 
 // Running sums for dt_sampler, (n) on the heap; NULL when the spec asks for nothing. A sample's value is
-// that of the first of its records that has one. With `balance` and a weight column, weights count within a value. DT_E_DATA
-// names a record without a value or with a weight below 0; DT_E_USAGE when all weights are 0.
+// that of the first of its records that has one. With `balance` and a weight column, the weights divide
+// the share of each value. DT_E_DATA names a record without a value or with a weight below 0; DT_E_USAGE
+// when all weights are 0.
 dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
                           const uint32_t *samples, uint32_t n, const dt_weight_spec *spec);
 

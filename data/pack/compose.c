@@ -197,7 +197,11 @@ static dt_status list_members(dt_composer *w, const dt_transform_record *r, memb
 
 // Copies the bytes into the chunk unless they are there already.
 static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
+    size_t n_ext = strlen(m->ext) + 1;
     uint8_t *copy;
+    char *ext;
+    DT_TRY(take(w, n_ext, &ext)); // a transform that changes names reuses its buffer
+    m->ext = memcpy(ext, m->ext, n_ext);
     if (!m->data) return DT_OK;
     if (m->data == w->own) {
         m->hash = w->source_hash;
@@ -214,10 +218,8 @@ static dt_status emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
     member_list l;
     dt_chunk_record *out;
-    bool keep = true;
     DT_TRY(list_members(w, r, &l));
-    if (w->c->where) DT_TRY(dt_where_keeps(w->where, w->item, r, l.n_bytes, &keep));
-    if (!keep) return DT_OK;
+    if (w->c->where && !dt_where_keeps(w->where, w->item, r, l.n_bytes)) return DT_OK;
     for (int i = 0; i < l.n; i++) DT_TRY(keep_member(w, &l.m[i]));
     size_t members = (size_t)l.n * sizeof *l.m, n_suffix = strlen(r->suffix) + 1;
     size_t columns = (size_t)r->n_columns * sizeof *r->column;

@@ -71,7 +71,7 @@ static dt_status lmdb_open(dt_pack_writer **out, const char *path) {
     if (dt_io_exists(path)) DT_TRY(dt_io_unlink(path)); // of an earlier run
     DT_TRY(failed(w, mdb_env_create(&w->env)));
     DT_TRY(failed(w, mdb_env_set_mapsize(w->env, w->map_bytes)));
-    DT_TRY(failed(w, mdb_env_open(w->env, path, MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC, 0666)));
+    DT_TRY(failed(w, mdb_env_open(w->env, path, MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC, 0644)));
     return begin_txn(w);
 }
 

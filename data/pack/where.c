@@ -175,12 +175,11 @@ static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
     return value_in_list(s, i, item);
 }
 
-dt_status dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r,
-                         uint64_t n_bytes, bool *keep) {
+bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r,
+                    uint64_t n_bytes) {
     s->key.n_bytes = 0;
     dt_buffer_append(&s->key, item->key, strlen(item->key));
     dt_buffer_append(&s->key, r->suffix, strlen(r->suffix) + 1);
     for (int i = 0; i < s->w->n; i++) s->value[i] = value_of(s, i, item, r, n_bytes);
-    *keep = dt_expr_is_true(s->w->e, s->value);
-    return DT_OK;
+    return dt_expr_is_true(s->w->e, s->value);
 }

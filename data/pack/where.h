@@ -17,7 +17,7 @@ void dt_where_destroy(dt_where *w);
 dt_where_scratch *dt_where_scratch_create(const dt_where *w); // NULL for NULL
 void dt_where_scratch_destroy(dt_where_scratch *s);
 // Whether the record is kept. n_bytes: of all its members.
-dt_status dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r,
-                         uint64_t n_bytes, bool *keep);
+bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r,
+                    uint64_t n_bytes);
 
 #endif

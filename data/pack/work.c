@@ -154,12 +154,18 @@ static bool lies_in(const char *dir, const char *name) {
     return yes;
 }
 
+// Indexes and catalog first: they are in place before the data.
 static dt_status write_list(const dt_work *w) {
     char *path = dt_work_path(w, "publish"), **names;
     size_t n;
     dt_buffer b = {0};
     DT_TRY(dt_io_list_dir(&names, &n, w->set, DT_E_STORAGE));
-    for (size_t i = 0; i < n; i++) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
+    for (size_t i = 0; i < n; i++)
+        if (dt_plan_is_companion(w->plan, names[i]))
+            dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
+    for (size_t i = 0; i < n; i++)
+        if (dt_plan_belongs(w->plan, names[i]))
+            dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
     dt_status st = dt_io_fsync_dir(w->set);
     if (st == DT_OK) st = dt_io_write_file(path, b.data, b.n_bytes);
     dt_io_free_list(names, n);
@@ -199,21 +205,11 @@ static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list
     return st;
 }
 
-static bool is_data(const char *name) {
-    const char *dot = strrchr(name, '.');
-    return dot && strcmp(dot, ".index") != 0 && strcmp(dot, ".sqlite") != 0;
-}
-
 // Step 3.
-static dt_status place_new(const dt_work *w) {
-    char **names;
-    size_t n;
-    DT_TRY(dt_io_list_dir(&names, &n, w->set, DT_E_STORAGE));
+static dt_status place_new(const dt_work *w, const char *list, size_t n_list) {
     dt_status st = DT_OK;
-    for (int data = 0; data < 2; data++)
-        for (size_t i = 0; i < n && st == DT_OK; i++)
-            if (is_data(names[i]) == data) st = move(w->set, w->plan->folder, names[i]);
-    dt_io_free_list(names, n);
+    for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
+        if (lies_in(w->set, p)) st = move(w->set, w->plan->folder, p);
     return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
 }
 
@@ -244,7 +240,7 @@ dt_status dt_work_publish(const dt_work *w) {
     if (st == DT_OK) st = check_owner(w, list, n);
     if (st == DT_OK && !dt_io_is_dir(w->plan->folder)) st = make_folder(w->plan->folder);
     if (st == DT_OK) st = move_old_away(w, list, n);
-    if (st == DT_OK) st = place_new(w);
+    if (st == DT_OK) st = place_new(w, list, n);
     free(list);
     free(path);
     return st;

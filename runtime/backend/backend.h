@@ -31,7 +31,7 @@
 #ifndef DT_BACKEND_BACKEND_H
 #define DT_BACKEND_BACKEND_H
 
-#include "backend/step_block.h"
+#include "backend/optimizer.h"
 #include "graph/ir.h"
 
 typedef enum dt_layout_kind {
@@ -124,29 +124,6 @@ typedef struct dt_kernel {
     void (*run)(const dt_site *s, const dt_run *r);
     void (*destroy)(dt_site *s); // may be NULL
 } dt_kernel;
-
-// ---- the optimizer over slabs ----------------------------------------------------------------------
-// A run of parameters with the same treatment. Offsets and lengths in elements.
-typedef struct dt_segment {
-    int64_t offset, length;
-    float lr_scale;
-    float decay; // weight decay of this segment (0 for norms and biases)
-    bool frozen;
-} dt_segment;
-
-typedef enum dt_optimizer_kind { DT_OPTIMIZER_ADAMW, DT_OPTIMIZER_SGD } dt_optimizer_kind;
-typedef struct dt_optimizer_args {
-    dt_optimizer_kind kind;
-    const dt_segment *segments; // ascending, disjoint
-    int n_segments;
-    float *master, *moment1, *moment2; // slabs (sgd: moment1 only)
-    const float *grad;
-    // 1/weight · 1/loss_scale · clip coefficient, applied to each gradient element
-    float grad_scale;
-    float lr, beta1, beta2, eps, momentum;
-    bool nesterov;
-    int64_t t; // 1 at the first step (bias correction)
-} dt_optimizer_args;
 
 // ---- a device of its own ---------------------------------------------------------------------------
 // On the CPU everything runs in the calling thread and memory is the host's. A device has memory that
@@ -262,6 +239,9 @@ typedef struct dt_backend {
                      int64_t end);
     void (*slab_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
+    // Optimizers with norms, in front of it: a->norms of the chunks in the range
+    void (*slab_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+                       int64_t end);
     // partial[c] = sum of squares of chunk c, for chunks [begin, end) of x (n elements); NaN stays NaN
     void (*slab_sum_squares)(struct dt_backend *b, const float *x, int64_t n, double *partial,
                              int64_t begin, int64_t end);

@@ -240,6 +240,8 @@ int64_t dt_config_int(const dt_config *c, const char *key) {
 
 double dt_config_real(const dt_config *c, const char *key) {
     double v = 0;
+    bool yes = false;
+    if (config_parse_bool(scalar(c, key), &yes)) return yes;
     if (!config_parse_real(scalar(c, key), &v)) programming_error(key, "not a number");
     return v;
 }

@@ -45,7 +45,7 @@ int dt_word_index(const char *words, const char *word);
 // A LIST of words: whether `word` (a constant as above) is in it.
 bool dt_config_lists(const dt_config *c, const char *key, int word);
 int64_t dt_config_int(const dt_config *c, const char *key);
-double dt_config_real(const dt_config *c, const char *key);
+double dt_config_real(const dt_config *c, const char *key); // true and false as 1 and 0
 bool dt_config_bool(const dt_config *c, const char *key);
 double dt_config_seconds(const dt_config *c,
                          const char *key); // "10s", "500ms", "2m", "1h", plain = s

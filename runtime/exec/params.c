@@ -105,13 +105,13 @@ static dt_status check_memory(const dt_params *p) {
         "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
         "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
         "Take a smaller network%s%s",
-        weights, (double)p->n_trained * p->n_moments * sizeof(float) * mib,
+        weights, (double)p->n_trained * p->n_slots * sizeof(float) * mib,
         (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->slab.n_bytes * mib,
-        (double)free_bytes * mib, p->n_moments > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
+        (double)free_bytes * mib, p->n_slots > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
         p->n_grads > 1 ? ", or run.reproducible=resume (one slab of gradients)" : "");
 }
 
-dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                             int n_grad_slabs) {
     dt_params *p = dt_xcalloc(1, sizeof *p);
     dt_arena_init(&p->arena);
@@ -120,11 +120,10 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
     fill_entries(p, g);
     add_slab(p, &p->master, p->n_trained);
     add_slab(p, &p->buffer, p->n_buffer);
-    if (n_moments > 0) add_slab(p, &p->moment1, p->n_trained);
-    if (n_moments > 1) add_slab(p, &p->moment2, p->n_trained);
+    p->n_slots = n_slots;
+    for (int i = 0; i < n_slots; i++) add_slab(p, &p->slots[i], p->n_trained);
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
     p->n_grads = n_grad_slabs;
-    p->n_moments = n_moments;
     for (int i = 0; i < n_grad_slabs; i++) add_slab(p, &p->grads[i], p->n_grad);
     const dt_status st = check_memory(p);
     if (st != DT_OK) {
@@ -141,10 +140,10 @@ dt_status dt_params_take(dt_params *p) {
     return dt_params_place_packs(p);
 }
 
-dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                            int n_grad_slabs) {
     dt_params *p = NULL;
-    DT_TRY(dt_params_lay_out(&p, g, b, n_moments, n_grad_slabs));
+    DT_TRY(dt_params_lay_out(&p, g, b, n_slots, n_grad_slabs));
     const dt_status st = dt_params_take(p);
     if (st != DT_OK) {
         dt_params_destroy(p);
@@ -198,8 +197,7 @@ static void init_slab(dt_params *p, const dt_param_entry *entries, int n, uint64
 void dt_params_init(dt_params *p, uint64_t seed) {
     init_slab(p, p->entries, p->n_entries, seed, p->master, p->n_trained);
     init_slab(p, p->buffers, p->n_buffers, seed, p->buffer, p->n_buffer);
-    if (p->moment1) init_slab(p, NULL, 0, seed, p->moment1, p->n_trained);
-    if (p->moment2) init_slab(p, NULL, 0, seed, p->moment2, p->n_trained);
+    for (int i = 0; i < p->n_slots; i++) init_slab(p, NULL, 0, seed, p->slots[i], p->n_trained);
 }
 
 int dt_params_find(const dt_params *p, const char *name, bool buffer) {
@@ -338,20 +336,23 @@ dt_commit_copy *dt_params_take_copies(dt_params *p, int *n) {
     return copies;
 }
 
-dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n) {
+dt_segment *dt_params_segments(const dt_params *p, float weight_decay, bool norms, int *n) {
     dt_segment *s = dt_xcalloc((size_t)p->n_entries + 1, sizeof *s);
     *n = 0;
     for (int i = 0; i < p->n_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
-        float decay = e->decay ? weight_decay : 0.0f;
-        int64_t length = align_up(e->count); // the zero gap may take part: it stays zero
-        if (*n > 0 && s[*n - 1].decay == decay) {
+        const bool scaled = norms && e->decay;
+        const float decay = e->decay ? weight_decay : 0.0f;
+        // the zero gap behind an entry may take part, as it stays zero, but it is no part of a norm
+        const int64_t length = scaled ? e->count : align_up(e->count);
+        if (*n > 0 && s[*n - 1].decay == decay && !scaled && !s[*n - 1].scaled)
             s[*n - 1].length += length;
-        } else {
-            s[*n] = (dt_segment){
-                .offset = e->offset, .length = length, .lr_scale = 1.0f, .decay = decay};
-            ++*n;
-        }
+        else
+            s[(*n)++] = (dt_segment){.offset = e->offset,
+                                     .length = length,
+                                     .lr_scale = 1.0f,
+                                     .decay = decay,
+                                     .scaled = scaled};
     }
     return s;
 }
@@ -359,7 +360,7 @@ dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n) {
 size_t dt_params_bytes(const dt_params *p, const char *kind) {
     size_t slab = (size_t)p->n_trained * sizeof(float);
     if (strcmp(kind, "master") == 0) return slab;
-    if (strcmp(kind, "moments") == 0) return (size_t)p->n_moments * slab;
+    if (strcmp(kind, "moments") == 0) return (size_t)p->n_slots * slab;
     if (strcmp(kind, "gradients") == 0)
         return (size_t)p->n_grads * (size_t)p->n_grad * sizeof(float);
     if (strcmp(kind, "buffers") == 0) return (size_t)p->n_buffer * sizeof(float);

@@ -6,9 +6,9 @@
 // the gaps are zero and stay zero. Behind the trained elements of a gradient slab lie the STAT
 // values:
 //
-//   master | moment1 | moment2 : [ p0 | p1 | … | pn ]
-//   gradient slab k            : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
-//   buffers                    : [ b0 | b1 | … ]   (batch-norm running statistics)
+//   master, the optimizer's slots : [ p0 | p1 | … | pn ]
+//   gradient slab k               : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
+//   buffers                       : [ b0 | b1 | … ]   (batch-norm running statistics)
 //
 // Plans refer to parameters by entry id. Several plans (training, evaluation, other image sizes)
 // share one dt_params; it takes the entries by name. Packed copies are brought up to date between steps,
@@ -50,28 +50,29 @@ typedef struct dt_params {
     int64_t n_trained; // elements of master, moments (padded)
     int64_t n_grad;    // elements of a gradient slab (trained + stats, padded)
     int64_t n_buffer;  // elements of the buffer slab
-    float *master, *moment1, *moment2, *buffer;
-    float **grads; // gradient slabs
-    int n_grads, n_moments;
+    float *master, *buffer;
+    float *slots[DT_MAX_SLOTS]; // the optimizer's state
+    float **grads;              // gradient slabs
+    int n_grads, n_slots;
     dt_slab slab;                  // where all of them lie
     bool taken;                    // it has memory
     struct dt_params_packs *packs; // internal
     dt_arena arena;
 } dt_params;
 
-// From the differentiated training graph (or an inference graph: then no gradients or moments).
-// moments: 0, 1 or 2 slabs; n_grad_slabs: how many gradient slabs. On a device DT_E_USAGE where they alone do not fit.
+// From the differentiated training graph (or an inference graph: then no gradients or slots).
+// n_slots: of the optimizer (dt_optimizer); n_grad_slabs: how many gradient slabs. On a device DT_E_USAGE where they alone do not fit.
 //
 // lay_out takes no memory: plans can be made of it, and what all need together be known (dt_params_bytes,
 // dt_plan_report) before anything is taken. take then gives memory to the slabs and to the packed copies of all
 // plans. create is both.
-dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                             int n_grad_slabs);
 dt_status dt_params_take(dt_params *p);
-dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_moments,
+dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
                            int n_grad_slabs);
 void dt_params_destroy(dt_params *p);
-// Initial values from seed and names alone (Philox); moments zero.
+// Initial values from seed and names alone (Philox); the optimizer's slots zero.
 void dt_params_init(dt_params *p, uint64_t seed);
 // Entry id of a PARAM (buffer = false) or BUFFER by name, or -1.
 int dt_params_find(const dt_params *p, const char *name, bool buffer);
@@ -93,8 +94,9 @@ dt_commit_copy *dt_params_take_copies(dt_params *p, int *n);
 // Behind a commit on the CPU, so that a team can divide it (one thread each): the share `part` of n_parts of those
 // that training reads.
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
-// Optimizer segments: adjacent entries with the same decay merged. Heap, caller frees.
-dt_segment *dt_params_segments(const dt_params *p, float weight_decay, int *n);
+// Segments of the optimizer: adjacent entries with the same decay merged; with `norms` (dt_optimizer) each
+// entry that decays is one of its own, and scaled. Heap, caller frees.
+dt_segment *dt_params_segments(const dt_params *p, float weight_decay, bool norms, int *n);
 // kind: "master", "gradients", "moments", "buffers" or "packed".
 size_t dt_params_bytes(const dt_params *p, const char *kind);
 

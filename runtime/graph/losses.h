@@ -89,7 +89,7 @@ DT_LOSS_FN dt_smooth_l1_slope(DT_LOSS_ARGS) {
 // ---- any of them -----------------------------------------------------------------------------------
 DT_LOSS_FN dt_loss_value(int id, DT_LOSS_ARGS) {
     switch (id) {
-#define WORD(id, help)                                                                             \
+#define WORD(id, ...)                                                                              \
     case DT_LOSS_##id:                                                                             \
         return dt_##id##_value(x, t, p);
 #include "config/losses.def"
@@ -99,7 +99,7 @@ DT_LOSS_FN dt_loss_value(int id, DT_LOSS_ARGS) {
 }
 DT_LOSS_FN dt_loss_slope(int id, DT_LOSS_ARGS) {
     switch (id) {
-#define WORD(id, help)                                                                             \
+#define WORD(id, ...)                                                                              \
     case DT_LOSS_##id:                                                                             \
         return dt_##id##_slope(x, t, p);
 #include "config/losses.def"

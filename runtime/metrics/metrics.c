@@ -18,12 +18,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WORD(id, help) &dt_sink_##id,
+#define WORD(id, ...) &dt_sink_##id,
 static const dt_metrics_sink *const sinks[] = {
 #include "config/sinks.def"
 };
 #undef WORD
-#define WORD(id, help) #id,
+#define WORD(id, ...) #id,
 static const char *const names[] = {
 #include "config/sinks.def"
 };

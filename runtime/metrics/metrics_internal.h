@@ -38,7 +38,7 @@ typedef struct dt_metrics_sink {
     void (*close)(void *state);
 } dt_metrics_sink;
 
-#define WORD(id, help) extern const dt_metrics_sink dt_sink_##id;
+#define WORD(id, ...) extern const dt_metrics_sink dt_sink_##id;
 #include "config/sinks.def"
 #undef WORD
 

@@ -29,7 +29,7 @@ typedef struct tfevents {
     bool resumed; // a session start is still to be written
 } tfevents;
 
-// A message that is being written; whole values that do not fit are left out.
+// A message that is being written.
 typedef struct message {
     unsigned char data[EVENT_BYTES];
     size_t n;
@@ -74,18 +74,19 @@ static void put_double(message *m, int field, double v) {
     put_fixed(m, bits, 8);
 }
 
-// Adds Summary.Value{tag, simple_value} as field 1 of `summary`.
-static void put_scalar(message *summary, const char *tag, double value) {
+// Adds Summary.Value{tag, simple_value} as field 1 of `summary`; false: it does not fit.
+static bool put_scalar(message *summary, const char *tag, double value) {
     float v = (float)value;
     uint32_t bits;
     message one = {.n = 0};
     size_t n_tag = strlen(tag);
-    if (n_tag > 200 || summary->n + n_tag + 32 > EVENT_BYTES - 64) return;
+    if (n_tag > 200 || summary->n + n_tag + 32 > EVENT_BYTES - 64) return false;
     memcpy(&bits, &v, sizeof bits);
     put_string(&one, 1, tag, n_tag);
     put_key(&one, 2, FIXED32);
     put_fixed(&one, bits, 4);
     put_string(summary, 1, one.data, one.n);
+    return true;
 }
 
 static uint32_t masked_crc(const void *data, size_t n) {
@@ -178,6 +179,9 @@ static void eval(void *state, const dt_eval_record *r) {
     start_session(s, r->step);
     for (int i = 0; i < r->n_values; i++) {
         snprintf(tag, sizeof tag, "eval/%s/%s", r->split, r->values[i].name);
+        if (put_scalar(&m, tag, r->values[i].value)) continue;
+        put_summary(s, r->step, &m); // one event is full
+        m.n = 0;
         put_scalar(&m, tag, r->values[i].value);
     }
     put_summary(s, r->step, &m);

@@ -206,8 +206,9 @@ static void eval(void *state, const dt_eval_record *r) {
     size_t at = 0;
     text[0] = '\0';
     for (int i = 0; i < r->n_values && at < sizeof text; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.4f", r->values[i].name,
-                               r->values[i].value);
+        if (!strchr(r->values[i].name, '.')) // those of one class are for the files
+            at += (size_t)snprintf(text + at, sizeof text - at, "  %s %.4f", r->values[i].name,
+                                   r->values[i].value);
     dt_info("%s at step %" PRId64 ":%s", r->split, r->step, text);
 }
 

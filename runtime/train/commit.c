@@ -34,20 +34,25 @@ dt_status commit_init(struct dt_stepper *s) {
     const dt_params *p = s->o.params;
     s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
     s->partial = dt_xcalloc((size_t)s->n_chunks + 1, sizeof *s->partial);
-    s->segments = dt_params_segments(p, s->o.weight_decay, &s->n_segments);
-    s->optimizer = s->o.optimizer;
-    s->optimizer.segments = s->segments;
-    s->optimizer.n_segments = s->n_segments;
-    s->optimizer.master = p->master;
-    s->optimizer.moment1 = p->moment1;
-    s->optimizer.moment2 = p->moment2;
-    s->optimizer.grad = p->grads[0];
+    dt_optimizer_args *o = &s->optimizer;
+    *o = s->o.optimizer;
+    const bool norms = dt_optimizers[o->kind].norms;
+    o->segments = s->segments = dt_params_segments(p, s->o.weight_decay, norms, &o->n_segments);
+    if (norms) {
+        o->norms = dt_xcalloc((size_t)dt_optimizer_n_norms(o) + 1, 2 * sizeof *o->norms);
+        o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);
+    }
+    o->master = p->master;
+    for (int i = 0; i < p->n_slots; i++) o->slots[i] = p->slots[i];
+    o->grad = p->grads[0];
     return find_rules(s);
 }
 
 void commit_fini(struct dt_stepper *s) {
     free(s->partial);
     free(s->segments);
+    free(s->optimizer.norms);
+    free(s->optimizer.ratios);
     free(s->rules);
 }
 
@@ -79,6 +84,13 @@ static void norm_part(void *arg, int worker) {
     if (begin < end)
         s->backend->slab_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
                                      s->partial, begin, end);
+}
+
+static void measure_part(void *arg, int worker) {
+    struct dt_stepper *s = arg;
+    int64_t begin, end;
+    commit_share(s->o.params->n_trained, worker, dt_team_size(s->team), &begin, &end);
+    if (begin < end) s->backend->slab_norms(s->backend, &s->optimizer, begin, end);
 }
 
 static void optimize_part(void *arg, int worker) {
@@ -123,6 +135,10 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     s->optimizer.grad_scale = (float)(clip / weight);
     s->optimizer.lr = (float)lr;
     s->optimizer.t = s->step + 1;
+    if (s->optimizer.norms) {
+        dt_team_run(s->team, measure_part, s);
+        dt_optimizer_find_ratios(&s->optimizer);
+    }
     dt_team_run(s->team, optimize_part, s);
     move_running_statistics(s);
     dt_team_run(s->team, repack_part, s);

@@ -1,16 +1,14 @@
 // evaluate.c: lanes fill tables, ranks add tables, rank-independent sums make metrics.
 //
 // Tables are zero where another rank works, so adding them over ranks is exact: x + 0 = x.
-//   by batch  (n_batches, columns): loss sum, weight; of classes: correct, correct among the first five;
-//             of numbers: absolute error of each of the D numbers, then squared error of each
-//   by sample (n, 1 + D):     label + 1 (0: none), embedding   (verification, first VERIFY_SAMPLES)
-//   confusion (K, K)          counts
+//   by batch  (n_batches, columns): loss sum, weight, then what metrics add up that is no count
+//   by sample (n, 1 + D):     label + 1 (0: none), embedding   (of pairs: the first PAIR_SAMPLES)
+//   counts                    of all metrics
 
 #include "train/evaluate.h"
 
 #include "base/arena.h"
 #include "train/device_inputs.h"
-#include "train/verification.h"
 
 #include <math.h>
 #include <omp.h>
@@ -18,16 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERIFY_SAMPLES = 4096, CONFUSION_CLASSES = 1000, TOP = 5 };
+enum { PAIR_SAMPLES = 4096 };
 
 typedef struct eval_lane {
     dt_exec *exec;
     float *slab;   // gradient slab that takes the loss
     float *logits; // (E, K)
     float *embedding;
+    double *error; // of a sample's numbers (K)
+    double *counts;
     dt_batch_inputs inputs;
     dt_device_inputs copies; // on a device
-    double *confusion;       // (K, K) or NULL
     const dt_batch *batch;   // under way, number index; NULL: none
     int64_t index;
     dt_status status;
@@ -37,14 +36,17 @@ typedef struct eval_lane {
 struct dt_evaluator {
     dt_evaluator_opts o;
     eval_lane *lanes;
-    int64_t n_classes; // K of the logits, 0: no classes to compare
-    int64_t n_numbers; // D of the logits, 0: no numbers to compare
-    int64_t n_embedding, n_columns;
+    const dt_metric *metrics[DT_N_METRICS]; // those wanted
+    int64_t first[DT_N_METRICS];            // their columns or counts
+    int n_metrics;
+    int64_t n_out;   // K of the logits: classes or numbers; 0: the metrics do not ask for logits
+    bool of_classes; // else of numbers
+    int64_t n_embedding, n_columns, n_counts;
     int64_t loss_at, weight_at;
     // the evaluation in progress
     dt_batch_source *source;
     int class_field, number_field;
-    int64_t n_steps, n_samples, n_verified;
+    int64_t n_steps, n_samples, n_paired;
     double *by_batch;
     float *by_sample;
 };
@@ -62,35 +64,35 @@ static int64_t rank_of(const float *logits, int64_t n, int32_t label, int64_t *b
     return above;
 }
 
-static void score_classes(dt_evaluator *e, eval_lane *l, const dt_batch *b, double *row) {
-    const int32_t *labels = b->field[e->class_field];
-    for (int i = 0; i < b->n; i++) {
-        if (b->weight[i] == 0.0f) continue; // the tail, or a record that was skipped
-        int64_t best = 0;
-        int64_t rank = rank_of(l->logits + i * e->n_classes, e->n_classes, labels[i], &best);
-        row[2] += rank == 0;
-        row[3] += rank < TOP;
-        if (l->confusion) l->confusion[labels[i] * e->n_classes + best] += 1.0;
-    }
+// In the field's own units: data/ normalised the target, so the difference is scaled back.
+static void take_errors(const dt_evaluator *e, const float *predicted, const float *target,
+                        double *error) {
+    const dt_field_info *f = &e->source->fields[e->number_field];
+    for (int64_t k = 0; k < e->n_out; k++)
+        error[k] = ((double)predicted[k] - (double)target[k]) * (double)dt_field_std(f, k);
 }
 
-// In the field's own units: data/ normalised the target, so the difference is scaled back.
-static void score_numbers(dt_evaluator *e, eval_lane *l, const dt_batch *b, double *row) {
-    const float *target = b->field[e->number_field];
-    const dt_field_info *f = &e->source->fields[e->number_field];
-    int64_t d = e->n_numbers;
-    for (int64_t i = 0; i < b->n; i++)
-        for (int64_t k = 0; k < d && b->weight[i] != 0.0f; k++) {
-            double error = ((double)l->logits[i * d + k] - (double)target[i * d + k]) *
-                           (double)dt_field_std(f, k);
-            row[2 + k] += fabs(error);
-            row[2 + d + k] += error * error;
+static void score(dt_evaluator *e, eval_lane *l, const dt_batch *b, double *row) {
+    const void *target = b->field[e->of_classes ? e->class_field : e->number_field];
+    for (int i = 0; i < b->n; i++) {
+        if (b->weight[i] == 0.0f) continue; // the tail, or a record that was skipped
+        const float *y = l->logits + i * e->n_out;
+        dt_scored s = {.n_out = e->n_out, .error = l->error};
+        if (e->of_classes) {
+            s.label = ((const int32_t *)target)[i];
+            s.rank = rank_of(y, e->n_out, s.label, &s.predicted);
+        } else {
+            take_errors(e, y, (const float *)target + i * e->n_out, l->error);
         }
+        for (int m = 0; m < e->n_metrics; m++)
+            if (e->metrics[m]->add)
+                e->metrics[m]->add(&s, (e->metrics[m]->counts ? l->counts : row) + e->first[m]);
+    }
 }
 
 static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, int64_t first) {
     const int32_t *labels = b->field[e->class_field];
-    for (int64_t i = 0; i < b->n && first + i < e->n_verified; i++) {
+    for (int64_t i = 0; i < b->n && first + i < e->n_paired; i++) {
         if (b->weight[i] == 0.0f) continue;
         float *row = e->by_sample + (first + i) * (1 + e->n_embedding);
         row[0] = (float)(labels[i] + 1);
@@ -130,15 +132,11 @@ static void finish_batch(dt_evaluator *e, eval_lane *l) {
     double *row = e->by_batch + index * e->n_columns;
     row[0] = read_element(e, l, e->loss_at);
     row[1] = read_element(e, l, e->weight_at);
-    if (e->n_classes > 0) {
-        dt_exec_output(l->exec, "logits", l->logits, e->o.batch * e->n_classes);
-        score_classes(e, l, b, row);
+    if (e->n_out > 0) {
+        dt_exec_output(l->exec, "logits", l->logits, e->o.batch * e->n_out);
+        score(e, l, b, row);
     }
-    if (e->number_field >= 0) {
-        dt_exec_output(l->exec, "logits", l->logits, e->o.batch * e->n_numbers);
-        score_numbers(e, l, b, row);
-    }
-    if (e->by_sample && index * e->o.batch < e->n_verified) {
+    if (e->by_sample && index * e->o.batch < e->n_paired) {
         dt_exec_output(l->exec, "embedding", l->embedding, e->o.batch * e->n_embedding);
         keep_embeddings(e, l, b, index * e->o.batch);
     }
@@ -201,94 +199,36 @@ static void prepare_tables(dt_evaluator *e) {
         bool is_number = !info->is_image && info->n_classes == 0 && info->dtype == DT_F32;
         bool is_target = is_number && dt_exec_input_index(e->lanes[0].exec, info->name) >= 0;
         if (e->class_field < 0 && info->n_classes > 0) e->class_field = f;
-        if (e->number_field < 0 && e->n_numbers > 0 && is_target) e->number_field = f;
+        if (e->number_field < 0 && is_target) e->number_field = f;
     }
-    if (e->o.verify && e->n_embedding > 0 && e->class_field >= 0) {
-        e->n_verified = e->n_samples < VERIFY_SAMPLES ? e->n_samples : VERIFY_SAMPLES;
-        e->by_sample =
-            dt_xcalloc((size_t)(e->n_verified * (1 + e->n_embedding)) + 1, sizeof(float));
+    if (e->n_embedding > 0) {
+        e->n_paired = e->n_samples < PAIR_SAMPLES ? e->n_samples : PAIR_SAMPLES;
+        e->by_sample = dt_xcalloc((size_t)(e->n_paired * (1 + e->n_embedding)) + 1, sizeof(float));
     }
     for (int l = 0; l < e->o.n_lanes; l++) {
         eval_lane *lane = &e->lanes[l];
         dt_batch_inputs_find(&lane->inputs, lane->exec, e->source->fields, e->source->n_fields);
-        if (lane->confusion)
-            memset(lane->confusion, 0, sizeof(double) * (size_t)(e->n_classes * e->n_classes));
+        memset(lane->counts, 0, sizeof(double) * (size_t)e->n_counts);
     }
 }
 
-static void add_value(dt_eval_result *r, const char *name, double value) {
-    r->values[r->n_values++] = (dt_metric_value){name, value};
-}
-
-static void set_extra(dt_eval_result *out, const char *name, dt_json *list) {
-    char *member = dt_xprintf("\"%s\":%s", name, list->data);
-    dt_json_fini(list);
-    out->extra.data = member;
-    out->extra.n_bytes = strlen(member);
-    out->extra.cap_bytes = out->extra.n_bytes + 1;
-}
-
-// mae: mean absolute error over samples and numbers; rmse: the root of the mean square; each number's
-// own mae beside them.
-static void add_errors(const dt_evaluator *e, dt_eval_result *out, const double *sum) {
-    int64_t d = e->n_numbers;
-    double absolute = 0, squared = 0;
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_begin_array(&j, NULL);
-    for (int64_t k = 0; k < d; k++) {
-        absolute += sum[2 + k];
-        squared += sum[2 + d + k];
-        dt_json_real(&j, NULL, sum[2 + k] / sum[1]);
-    }
-    dt_json_end_array(&j);
-    add_value(out, "mae", absolute / (sum[1] * (double)d));
-    add_value(out, "rmse", sqrt(squared / (sum[1] * (double)d)));
-    if (d > 1)
-        set_extra(out, "mae_by_number", &j);
-    else
-        dt_json_fini(&j);
-}
-
-static dt_status sum_batches(dt_evaluator *e, dt_eval_result *out) {
+// The first row of by_batch and the first lane's counts take the rest.
+static dt_status sum_tables(dt_evaluator *e) {
     dt_comm *c = e->o.comm;
     int64_t n_batches = e->n_steps * c->world_size * e->o.n_lanes;
     DT_TRY(c->all_reduce_f64(c, e->by_batch, n_batches * e->n_columns));
-    double *sum = e->by_batch; // the first row takes the rest
     for (int64_t i = 1; i < n_batches; i++)
-        for (int64_t k = 0; k < e->n_columns; k++) sum[k] += e->by_batch[i * e->n_columns + k];
-    out->n_samples = (int64_t)sum[1]; // without those that were skipped
-    add_value(out, "loss", sum[0] / sum[1]);
-    if (e->n_classes > 0) add_value(out, "accuracy", sum[2] / sum[1]);
-    if (e->n_classes > TOP) add_value(out, "top5", sum[3] / sum[1]);
-    if (e->number_field >= 0) add_errors(e, out, sum);
-    return DT_OK;
-}
-
-static dt_status sum_confusion(dt_evaluator *e, dt_eval_result *out) {
-    if (!e->lanes[0].confusion) return DT_OK;
-    dt_comm *c = e->o.comm;
-    double *sum = e->lanes[0].confusion;
-    int64_t k = e->n_classes;
+        for (int64_t k = 0; k < e->n_columns; k++)
+            e->by_batch[k] += e->by_batch[i * e->n_columns + k];
+    double *counts = e->lanes[0].counts;
     for (int l = 1; l < e->o.n_lanes; l++)
-        for (int64_t i = 0; i < k * k; i++) sum[i] += e->lanes[l].confusion[i];
-    DT_TRY(c->all_reduce_f64(c, sum, k * k));
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_begin_array(&j, NULL);
-    for (int64_t i = 0; i < k; i++) {
-        dt_json_begin_array(&j, NULL);
-        for (int64_t p = 0; p < k; p++) dt_json_int(&j, NULL, (int64_t)sum[i * k + p]);
-        dt_json_end_array(&j);
-    }
-    dt_json_end_array(&j);
-    set_extra(out, "confusion", &j);
-    return DT_OK;
+        for (int64_t i = 0; i < e->n_counts; i++) counts[i] += e->lanes[l].counts[i];
+    return e->n_counts ? c->all_reduce_f64(c, counts, e->n_counts) : DT_OK;
 }
 
 // Over the rows that hold a sample.
 static dt_verification verify_rows(const dt_evaluator *e, const dt_dataset *data, dt_split split) {
-    int64_t n = e->n_verified, d = e->n_embedding, kept = 0;
+    int64_t n = e->n_paired, d = e->n_embedding, kept = 0;
     float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
     int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
     uint32_t *records = dt_xcalloc((size_t)n * DT_MAX_WIDTH + 1, sizeof *records);
@@ -310,37 +250,43 @@ static dt_verification verify_rows(const dt_evaluator *e, const dt_dataset *data
     return v;
 }
 
-static dt_status sum_embeddings(dt_evaluator *e, const dt_dataset *data, dt_split split,
-                                dt_eval_result *out) {
+// By rank 0, which has all rows, as every rank has.
+static dt_status compare_pairs(dt_evaluator *e, const dt_dataset *data, dt_split split,
+                               dt_verification *v) {
     if (!e->by_sample) return DT_OK;
     dt_comm *c = e->o.comm;
-    DT_TRY(c->all_reduce_f32(c, e->by_sample, e->n_verified * (1 + e->n_embedding)));
-    double pair[2] = {0}; // computed by rank 0, which has all rows, as every rank has
-    if (c->rank == 0) {
-        dt_verification v = verify_rows(e, data, split);
-        pair[0] = v.eer;
-        pair[1] = v.auc;
+    DT_TRY(c->all_reduce_f32(c, e->by_sample, e->n_paired * (1 + e->n_embedding)));
+    if (c->rank == 0) *v = verify_rows(e, data, split);
+    return c->broadcast_bytes(c, v, sizeof *v, 0);
+}
+
+static dt_status report(dt_evaluator *e, const dt_dataset *data, dt_split split,
+                        dt_eval_result *out) {
+    dt_verification pairs = {0};
+    DT_TRY(sum_tables(e));
+    DT_TRY(compare_pairs(e, data, split, &pairs));
+    const double *sum = e->by_batch;
+    out->n_samples = (int64_t)sum[1]; // without those that were skipped
+    dt_totals t = {.n_out = e->n_out, .loss = sum[0], .weight = sum[1], .pairs = &pairs};
+    if (e->class_field >= 0) t.class_names = e->source->fields[e->class_field].class_names;
+    for (int m = 0; m < e->n_metrics; m++) {
+        t.sum = (e->metrics[m]->counts ? e->lanes[0].counts : sum) + e->first[m];
+        e->metrics[m]->report(&t, out);
     }
-    DT_TRY(c->broadcast_bytes(c, pair, sizeof pair, 0));
-    add_value(out, "eer", pair[0]);
-    add_value(out, "auc", pair[1]);
     return DT_OK;
 }
 
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out) {
-    *out = (dt_eval_result){0};
+    dt_eval_result_init(out);
     DT_TRY(open_source(e, data, split));
     dt_params_repack(e->o.params, 1);
     prepare_tables(e);
-    out->n_samples = e->n_samples;
     dt_status st = DT_OK;
     dt_team_run(e->o.team, run_lane, e);
     for (int l = 0; l < e->o.n_lanes; l++)
         if (st == DT_OK && e->lanes[l].status != DT_OK)
             st = dt_fail(e->lanes[l].status, "%s", e->lanes[l].message);
-    if (st == DT_OK) st = sum_batches(e, out);
-    if (st == DT_OK) st = sum_confusion(e, out);
-    if (st == DT_OK) st = sum_embeddings(e, data, split, out);
+    if (st == DT_OK) st = report(e, data, split, out);
     e->source->close(e->source);
     free(e->by_batch);
     free(e->by_sample);
@@ -350,46 +296,35 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
     return st;
 }
 
-void dt_eval_result_fini(dt_eval_result *r) {
-    free(r->extra.data);
-    *r = (dt_eval_result){0};
-}
-
-double dt_eval_result_get(const dt_eval_result *r, const char *name) {
-    for (int i = 0; i < r->n_values; i++)
-        if (strcmp(r->values[i].name, name) == 0) return r->values[i].value;
-    return NAN;
-}
-
 // ---- life ------------------------------------------------------------------------------------------
 
-// Elements a sample of a named output, or 0.
-static int64_t output_size(const dt_graph *g, const char *name) {
-    for (int i = 0; i < g->n_outputs; i++) {
-        if (strcmp(g->outputs[i].name, name) != 0) continue;
-        const dt_shape *s = &g->values[g->outputs[i].value].shape;
-        return s->n == 2 ? s->d[1] : 0;
+// Gives each metric that is wanted its place in the tables.
+static void take_metrics(dt_evaluator *e) {
+    const dt_graph *g = e->o.graph;
+    const int64_t n_out = dt_metric_output_size(g, "logits");
+    e->of_classes = dt_metric_has_classes(g);
+    e->n_columns = 2;
+    for (int i = 0; i < DT_N_METRICS; i++) {
+        const dt_metric *m = dt_metrics_table[i];
+        if (!e->o.metrics->wanted[i]) continue;
+        int64_t *n = m->counts ? &e->n_counts : &e->n_columns, size = m->width;
+        for (int k = 0; k < m->power; k++) size *= n_out;
+        e->first[e->n_metrics] = *n;
+        e->metrics[e->n_metrics++] = m;
+        *n += size;
+        if (m->add) e->n_out = n_out;
+        if (m->of & DT_OF_PAIRS) e->n_embedding = dt_metric_output_size(g, "embedding");
     }
-    return 0;
-}
-
-static bool has_class_target(const dt_graph *g) {
-    for (dt_value v = 0; v < g->n_values; v++)
-        if (g->values[v].kind == DT_V_INPUT && g->values[v].dtype == DT_I32 &&
-            g->values[v].shape.n == 1)
-            return true;
-    return false;
 }
 
 static dt_status create_lane(dt_evaluator *e, int i) {
     eval_lane *l = &e->lanes[i];
-    size_t rows = (size_t)e->o.batch, k = (size_t)e->n_classes;
-    size_t width = k + (size_t)e->n_numbers;
+    size_t rows = (size_t)e->o.batch;
     l->slab = e->o.params->grads[i];
-    l->logits = dt_xcalloc(rows * width + 1, sizeof(float));
+    l->logits = dt_xcalloc(rows * (size_t)e->n_out + 1, sizeof(float));
     l->embedding = dt_xcalloc(rows * (size_t)e->n_embedding + 1, sizeof(float));
-    if (e->o.confusion && k > 0 && k <= CONFUSION_CLASSES)
-        l->confusion = dt_xcalloc(k * k, sizeof(double));
+    l->error = dt_xcalloc((size_t)e->n_out + 1, sizeof(double));
+    l->counts = dt_xcalloc((size_t)e->n_counts + 1, sizeof(double));
     DT_TRY(dt_exec_create(&l->exec, e->o.plan, i));
     dt_backend *b = e->o.params->backend;
     if (!b->device) return DT_OK;
@@ -404,10 +339,7 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts)
         return dt_fail(DT_E_USAGE, "model '%s' has no loss to evaluate", g->name);
     dt_evaluator *e = dt_xcalloc(1, sizeof *e);
     e->o = *opts;
-    e->n_classes = has_class_target(g) ? output_size(g, "logits") : 0;
-    e->n_numbers = opts->errors && e->n_classes == 0 ? output_size(g, "logits") : 0;
-    e->n_columns = 2 + (e->n_classes > 0 ? 2 : 2 * e->n_numbers);
-    e->n_embedding = output_size(g, "embedding");
+    take_metrics(e);
     const dt_params *p = opts->params;
     e->loss_at = p->stats[dt_params_find_stat(p, g->values[g->loss].name)].offset;
     e->weight_at = p->stats[dt_params_find_stat(p, g->values[g->loss_weight].name)].offset;
@@ -429,7 +361,8 @@ void dt_evaluator_destroy(dt_evaluator *e) {
         dt_exec_destroy(e->lanes[i].exec);
         free(e->lanes[i].logits);
         free(e->lanes[i].embedding);
-        free(e->lanes[i].confusion);
+        free(e->lanes[i].error);
+        free(e->lanes[i].counts);
     }
     free(e->lanes);
     free(e);

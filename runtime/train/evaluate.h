@@ -7,12 +7,11 @@
 #ifndef DT_TRAIN_EVALUATE_H
 #define DT_TRAIN_EVALUATE_H
 
-#include "base/json.h"
 #include "base/thread.h"
 #include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "metrics/metrics.h"
+#include "train/metric.h"
 
 typedef struct dt_evaluator dt_evaluator;
 
@@ -26,24 +25,12 @@ typedef struct dt_evaluator_opts {
     int batch;                   // samples of a batch
     const dt_field_info *fields; // of the data set: on a device their memory is taken at the start
     int n_fields;
-    bool verify;    // eer and auc from all pairs of embeddings
-    bool confusion; // matrix[label][predicted]
-    bool errors;    // the logits are numbers: mae and rmse, in the field's units
+    const dt_metric_choice *metrics;
 } dt_evaluator_opts;
-
-enum { DT_MAX_METRICS = 8 };
-typedef struct dt_eval_result {
-    dt_metric_value values[DT_MAX_METRICS]; // names are literals
-    int n_values;
-    int64_t n_samples;
-    dt_json extra; // members as raw JSON ("\"confusion\":[[…]]"), may be empty; rank 0
-} dt_eval_result;
 
 dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts);
 void dt_evaluator_destroy(dt_evaluator *e);
 // Brings the packed weights up to date first. Collective; all ranks get the values. Fini the result afterwards.
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out);
-void dt_eval_result_fini(dt_eval_result *r);
-double dt_eval_result_get(const dt_eval_result *r, const char *name); // NaN when it is not there
 
 #endif

@@ -14,6 +14,7 @@
 #include "train/resolve.h"
 #include "train/signals.h"
 
+#include <assert.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,48 +25,6 @@ enum {
 };
 
 // ---- config ----------------------------------------------------------------------------------------
-
-bool dt_metric_lower_is_better(const char *name) {
-    return strcmp(name, "loss") == 0 || strcmp(name, "eer") == 0 || strcmp(name, "mae") == 0 ||
-           strcmp(name, "rmse") == 0;
-}
-
-static bool asks_for(const dt_config *c, const char *metric) {
-    if (strcmp(dt_config_str(c, "eval.best"), metric) == 0) return true;
-    const dt_cnode *list = dt_config_node(c, "eval.metrics");
-    for (size_t i = 0; list && i < dt_cnode_size(list); i++)
-        if (strcmp(dt_cnode_str(dt_cnode_item(list, i)), metric) == 0) return true;
-    return false;
-}
-
-// Errors of numbers are only there for a head that gives numbers.
-static bool head_gives_numbers(const dt_config *c) {
-    const char *loss = dt_config_str(c, "train.loss");
-    return strcmp(loss, "mse") == 0 || strcmp(loss, "smooth_l1") == 0;
-}
-
-static dt_status check_metrics(const dt_config *c) {
-    static const char *const OF_NUMBERS[] = {"mae", "rmse"};
-    for (size_t i = 0; i < 2 && !head_gives_numbers(c); i++)
-        if (asks_for(c, OF_NUMBERS[i])) {
-            bool best = strcmp(dt_config_str(c, "eval.best"), OF_NUMBERS[i]) == 0;
-            return dt_config_fail(c, best ? "eval.best" : "eval.metrics",
-                                  "%s is of numbers, and train.loss: %s is of a model that gives "
-                                  "classes: use accuracy or loss, or train.loss mse or smooth_l1 "
-                                  "with a field of numbers",
-                                  OF_NUMBERS[i], dt_config_str(c, "train.loss"));
-        }
-    return DT_OK;
-}
-
-// Splits by a metadata column have people in the test who were never trained on.
-static bool split_is_disjoint(const dt_config *c) {
-    const dt_cnode *split = dt_config_node(c, "data.split");
-    const dt_cnode *unit =
-        split && dt_cnode_kind(split) == DT_C_MAP ? dt_cnode_get(split, "unit") : NULL;
-    const char *u = unit ? dt_cnode_str(unit) : NULL;
-    return u && strcmp(u, "record") != 0 && strcmp(u, "sample") != 0;
-}
 
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
     *s = (dt_session){.a = *a, .config = a->config, .comm = a->comm};
@@ -78,7 +37,6 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
                               "train.global_batch=%d",
                               s->global_batch, s->micro_batch,
                               (s->global_batch / s->micro_batch + 1) * s->micro_batch);
-    DT_TRY(check_metrics(c));
     s->n_leaves = s->global_batch / s->micro_batch;
     s->eval_batch =
         dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
@@ -176,24 +134,28 @@ static float *host_copy_of(const dt_session *s, float *slab, int64_t n) {
     return s->backend->device && slab ? dt_xcalloc((size_t)n + 1, sizeof(float)) : slab;
 }
 
+static const dt_optimizer *optimizer_of(const dt_config *c) {
+    return &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
+}
+
 static void list_tensors(dt_session *s) {
     dt_params *p = s->params;
     s->host_master = host_copy_of(s, p->master, p->n_trained);
-    s->host_moment1 = host_copy_of(s, p->moment1, p->n_trained);
-    s->host_moment2 = host_copy_of(s, p->moment2, p->n_trained);
     s->host_buffer = host_copy_of(s, p->buffer, p->n_buffer);
-    size_t n = (size_t)(3 * p->n_entries + p->n_buffers);
+    size_t n = (size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers);
     s->tensors = dt_xcalloc(n + 1, sizeof *s->tensors);
     for (int i = 0; i < p->n_entries; i++)
         add_tensor(s, dt_xstrdup(p->entries[i].name), "model", &p->entries[i], s->host_master);
     for (int i = 0; i < p->n_buffers; i++)
         add_tensor(s, dt_xstrdup(p->buffers[i].name), "model", &p->buffers[i], s->host_buffer);
     s->n_model_tensors = s->n_tensors;
-    float *moments[2] = {s->host_moment1, s->host_moment2};
-    for (int m = 0; m < 2; m++)
-        for (int i = 0; moments[m] && i < p->n_entries; i++)
-            add_tensor(s, dt_xprintf("moment%d.%s", m + 1, p->entries[i].name), "optimizer",
-                       &p->entries[i], moments[m]);
+    const char *const *names = optimizer_of(s->config)->slots;
+    for (int m = 0; m < p->n_slots; m++) {
+        s->host_slots[m] = host_copy_of(s, p->slots[m], p->n_trained);
+        for (int i = 0; i < p->n_entries; i++)
+            add_tensor(s, dt_xprintf("%s.%s", names[m], p->entries[i].name), "optimizer",
+                       &p->entries[i], s->host_slots[m]);
+    }
 }
 
 typedef void (*copy_fn)(dt_backend *b, void *dst, const void *src, size_t n_bytes);
@@ -209,9 +171,8 @@ static void copy_slabs(dt_session *s, bool with_optimizer, bool to_device) {
     if (!s->backend->device) return;
     copy_slab(s, p->master, s->host_master, p->n_trained, to_device);
     copy_slab(s, p->buffer, s->host_buffer, p->n_buffer, to_device);
-    if (!with_optimizer) return;
-    copy_slab(s, p->moment1, s->host_moment1, p->n_trained, to_device);
-    copy_slab(s, p->moment2, s->host_moment2, p->n_trained, to_device);
+    for (int i = 0; with_optimizer && i < p->n_slots; i++)
+        copy_slab(s, p->slots[i], s->host_slots[i], p->n_trained, to_device);
 }
 
 void dt_session_pull(dt_session *s) {
@@ -229,15 +190,19 @@ static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_f
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
-static dt_optimizer_args optimizer_of(const dt_config *c) {
-    if (dt_config_enum(c, "train.optimizer.name") == DT_OPTIMIZER_sgd)
-        return (dt_optimizer_args){.kind = DT_OPTIMIZER_SGD,
-                                   .momentum = (float)dt_config_real(c, "train.optimizer.momentum"),
-                                   .nesterov = dt_config_bool(c, "train.optimizer.nesterov")};
-    return (dt_optimizer_args){.kind = DT_OPTIMIZER_ADAMW,
-                               .beta1 = (float)dt_config_real(c, "train.optimizer.beta1"),
-                               .beta2 = (float)dt_config_real(c, "train.optimizer.beta2"),
-                               .eps = (float)dt_config_real(c, "train.optimizer.eps")};
+// The keys of the optimizer as its file wants them: in their order, yes and no as 1 and 0.
+static dt_optimizer_args read_optimizer(const dt_config *c) {
+    dt_optimizer_args o = {.kind = (dt_optimizer_id)dt_config_enum(c, "train.optimizer.name")};
+    const char *key = dt_optimizers[o.kind].keys;
+    for (int i = 0; *key; i++) {
+        assert(i < DT_MAX_HYPER);
+        char *path = dt_xprintf("train.optimizer.%.*s", (int)strcspn(key, " "), key);
+        o.hyper[i] = (float)dt_config_real(c, path);
+        free(path);
+        key += strcspn(key, " ");
+        key += *key == ' ';
+    }
+    return o;
 }
 
 static int team_threads(const dt_session *s) {
@@ -278,7 +243,7 @@ static dt_status make_stepper(dt_session *s) {
                                           ? (float)dt_config_real(c, "train.clip_norm")
                                           : 0,
                          .weight_decay = (float)dt_config_real(c, "train.optimizer.weight_decay"),
-                         .optimizer = optimizer_of(c),
+                         .optimizer = read_optimizer(c),
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
@@ -318,10 +283,12 @@ static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fi
                             bool training) {
     if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, &s->eval_graph));
+    dt_status st = dt_metric_choose(&s->metrics, s->config, s->eval_graph);
+    s->told = st != DT_OK; // a function of what all ranks know
+    DT_TRY(st);
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
-    bool adamw = optimizer_of(s->config).kind == DT_OPTIMIZER_ADAMW;
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
-                             training ? (adamw ? 2 : 1) : 0, s->lanes->n_slabs));
+                             training ? optimizer_of(s->config)->n_slots : 0, s->lanes->n_slabs));
     dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
     return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
@@ -391,7 +358,6 @@ dt_status dt_session_make_evaluator(dt_session *s) {
     if (s->evaluator) return DT_OK;
     if (!s->stepper) DT_TRY(dt_session_check_room(s));
     if (!s->stepper && !s->own_team) DT_TRY(dt_team_create(&s->own_team, team_threads(s), "lane"));
-    const dt_config *c = s->config;
     dt_evaluator_opts o = {.comm = s->comm,
                            .graph = s->eval_graph,
                            .plan = s->eval_plan,
@@ -402,10 +368,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                            .batch = s->eval_batch,
                            .fields = s->data->fields,
                            .n_fields = s->data->n_fields,
-                           .verify =
-                               split_is_disjoint(c) || asks_for(c, "eer") || asks_for(c, "auc"),
-                           .confusion = asks_for(c, "confusion"),
-                           .errors = head_gives_numbers(c)};
+                           .metrics = &s->metrics};
     return dt_evaluator_create(&s->evaluator, &o);
 }
 
@@ -424,10 +387,8 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
         DT_TRY(c->broadcast_bytes(c, s->host_master, n_bytes, 0));
         if (p->n_buffer > 0)
             DT_TRY(c->broadcast_bytes(c, s->host_buffer, (size_t)p->n_buffer * sizeof(float), 0));
-        if (with_optimizer && p->moment1)
-            DT_TRY(c->broadcast_bytes(c, s->host_moment1, n_bytes, 0));
-        if (with_optimizer && p->moment2)
-            DT_TRY(c->broadcast_bytes(c, s->host_moment2, n_bytes, 0));
+        for (int i = 0; with_optimizer && i < p->n_slots; i++)
+            DT_TRY(c->broadcast_bytes(c, s->host_slots[i], n_bytes, 0));
     }
     copy_slabs(s, with_optimizer, true);
     dt_params_repack(s->params, 1);
@@ -481,8 +442,7 @@ dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, 
 static void free_host_copies(dt_session *s) {
     if (!s->backend || !s->backend->device) return;
     free(s->host_master);
-    free(s->host_moment1);
-    free(s->host_moment2);
+    for (int i = 0; i < DT_MAX_SLOTS; i++) free(s->host_slots[i]);
     free(s->host_buffer);
 }
 

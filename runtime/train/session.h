@@ -29,13 +29,14 @@ typedef struct dt_session {
     dt_graph *graph, *eval_graph;
     dt_plan *plan, *eval_plan;
     dt_params *params;
-    dt_stepper *stepper; // NULL outside training
-    dt_team *own_team;   // where there is no stepper
+    dt_stepper *stepper;      // NULL outside training
+    dt_team *own_team;        // where there is no stepper
+    dt_metric_choice metrics; // once graphs are made
     dt_evaluator *evaluator;
     dt_ckpt_tensor *tensors; // model's first, then the optimizer's
     int n_tensors, n_model_tensors;
     // Where tensors points to: the parameters' slabs, or on a device the host's copies of them.
-    float *host_master, *host_moment1, *host_moment2, *host_buffer;
+    float *host_master, *host_slots[DT_MAX_SLOTS], *host_buffer;
 } dt_session;
 
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.
@@ -56,8 +57,6 @@ void dt_session_set_deadline(dt_session *s, double seconds);
 char *dt_session_environment(const dt_session *s);
 // The backend's chosen engines as text (heap); NULL when it chooses none.
 char *dt_session_engines(const dt_session *s);
-// Metric names in whose terms lower is better.
-bool dt_metric_lower_is_better(const char *name);
 // First weights: from the seed, or of the file that model.init names (read by rank 0), on all ranks.
 dt_status dt_session_init_weights(dt_session *s);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.

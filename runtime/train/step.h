@@ -35,7 +35,7 @@ typedef struct dt_stepper_opts {
     uint64_t seed;
     float clip_norm; // 0: none
     float weight_decay;
-    dt_optimizer_args optimizer; // kind and constants; the rest is filled in
+    dt_optimizer_args optimizer; // kind and hyper; the rest is filled in
     int64_t first_bucket_bytes, bucket_bytes;
     bool comm_thread; // a progress thread instead of polling between nodes
     // Devices: the comm for their memory, NULL where this process is alone; scale the loss (fp16).

@@ -32,7 +32,6 @@ struct dt_stepper {
     double *partial;                              // sum of squares by chunk
     int64_t n_chunks;
     dt_segment *segments;
-    int n_segments;
     dt_commit_rule *rules;
     int n_rules;
     struct device_step *device; // NULL: the CPU

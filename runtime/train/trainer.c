@@ -207,8 +207,6 @@ static dt_status plan_length(trainer *t) {
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) DT_TRY(go_without_validation(t));
-    dt_schedule_init(&t->schedule, c, total, spe,
-                     dt_metric_lower_is_better(dt_config_str(c, "eval.best")));
     return DT_OK;
 }
 
@@ -304,6 +302,8 @@ static dt_status open_training(trainer *t) {
     if (t->resumed) DT_TRY(check_resumed(t));
     DT_TRY(plan_length(t));
     DT_TRY(dt_session_build(s, s->data->fields, s->data->n_fields, true));
+    dt_schedule_init(&t->schedule, s->config, t->state.total_steps, t->state.steps_per_epoch,
+                     dt_metrics_table[s->metrics.best]->lower_is_better);
     if (s->backend->device) DT_TRY(dt_session_make_evaluator(s)); // its memory too, before step 0
     DT_TRY(load_weights(t));
     fill_state(t);
@@ -367,9 +367,9 @@ static dt_status evaluate(trainer *t, bool *is_best) {
     DT_TRY(dt_session_make_evaluator(s));
     if (t->metrics) dt_metrics_phase(t->metrics, "evaluating", 0.0);
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
-    const char *metric = dt_config_str(s->config, "eval.best");
+    const char *metric = dt_metric_name(s->metrics.best);
     double value = dt_eval_result_get(&r, metric), best = t->state.best_value;
-    bool lower = dt_metric_lower_is_better(metric);
+    bool lower = dt_metrics_table[s->metrics.best]->lower_is_better;
     *is_best = isfinite(value) && (t->state.best_step < 0 || (lower ? value < best : value > best));
     if (*is_best) {
         t->state.best_step = t->state.step;
@@ -383,7 +383,8 @@ static dt_status evaluate(trainer *t, bool *is_best) {
     t->history[t->state.n_history - 1] = value;
     if (t->metrics) {
         dt_metrics_phase(t->metrics, NULL, 0.0);
-        dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values, r.extra.data);
+        dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
+                        dt_eval_result_members(&r));
     }
     dt_eval_result_fini(&r);
     return DT_OK;
@@ -398,7 +399,7 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
     if (t->metrics) {
         dt_metrics_phase(t->metrics, NULL, 0.0);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
-                        r.values, r.n_values, r.extra.data);
+                        r.values, r.n_values, dt_eval_result_members(&r));
         print_result(t, "test", weights, step, &r);
     }
     dt_eval_result_fini(&r);

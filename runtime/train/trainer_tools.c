@@ -46,7 +46,7 @@ static void print_json(const dt_session *s, const char *which, dt_split split, i
     dt_json_int(&j, "step", step);
     dt_json_int(&j, "samples", r->n_samples);
     for (int i = 0; i < r->n_values; i++) dt_json_real(&j, r->values[i].name, r->values[i].value);
-    if (r->extra.data) dt_json_raw(&j, "confusion", strchr(r->extra.data, ':') + 1);
+    if (*dt_eval_result_members(r)) dt_json_raw(&j, NULL, dt_eval_result_members(r));
     dt_json_end_object(&j);
     dt_json_newline(&j);
     fputs(j.data, s->a.results);

@@ -8,8 +8,10 @@
 #include <cmocka.h>
 
 #include "backend/cuda/kernels/kernel_math.h"
+#include "backend/optimizers/sgd.h"
 #include "base/rng.h"
 #include "fake_cuda.h"
+#include "../unit/whole_optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -79,8 +81,8 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
                             .clip_norm = clip,
                             .growth_interval = growth};
     r->a.optimizer.master = device_floats(r->gpu, r->slab[0], N);
-    r->a.optimizer.moment1 = device_floats(r->gpu, NULL, N);
-    r->a.optimizer.moment2 = device_floats(r->gpu, NULL, N);
+    r->a.optimizer.slots[0] = device_floats(r->gpu, NULL, N);
+    r->a.optimizer.slots[1] = device_floats(r->gpu, NULL, N);
     r->a.buffer = device_floats(r->gpu, r->buffer, BUFFERS);
     r->grad = device_floats(r->gpu, NULL, GRAD);
     const dt_device_step first = {.block = {.seed = 1, .loss_scale = scale}};
@@ -111,7 +113,7 @@ static void tear_down(rig *r) {
     dt_backend *g = r->gpu;
     g->device->commit_destroy(g, r->commit);
     g->device->stream_destroy(g, r->stream);
-    float *const device[] = {r->a.optimizer.master, r->a.optimizer.moment1, r->a.optimizer.moment2,
+    float *const device[] = {r->a.optimizer.master, r->a.optimizer.slots[0], r->a.optimizer.slots[1],
                              r->a.buffer, r->grad};
     for (int i = 0; i < 5; i++) g->free(g, device[i], 0);
     for (int i = 0; i < COPIES; i++) g->free(g, r->copies[i].packed, 0);
@@ -150,12 +152,12 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     if (r->a.clip_norm > 0 && norm > (double)r->a.clip_norm)
         clip = (double)r->a.clip_norm / (norm + 1e-6);
     dt_optimizer_args o = r->a.optimizer;
-    o.master = r->slab[0], o.moment1 = r->slab[1], o.moment2 = r->slab[2];
+    o.master = r->slab[0], o.slots[0] = r->slab[1], o.slots[1] = r->slab[2];
     o.grad = r->host_grad;
     o.grad_scale = (float)(clip / weight);
     o.lr = lr;
     o.t = step + 1;
-    r->cpu->slab_optimize(r->cpu, &o, 0, N);
+    whole_optimizer(r->cpu, o, N);
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < rules[i].count; k++) {
             float *b = &r->buffer[rules[i].buffer + k];
@@ -214,8 +216,8 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
         assert_true(n->loss == 96 && n->weight == 32 && n->finite && !n->halted);
         assert_int_equal(n->stop, step == 2 ? 3 : 0);
         compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 1e-6);
-        compare(r.gpu, r.a.optimizer.moment1, r.slab[1], N, 1e-6);
-        compare(r.gpu, r.a.optimizer.moment2, r.slab[2], N, 1e-6);
+        compare(r.gpu, r.a.optimizer.slots[0], r.slab[1], N, 1e-6);
+        compare(r.gpu, r.a.optimizer.slots[1], r.slab[2], N, 1e-6);
         compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 1e-6);
         compare_copies(&r, true);
     }
@@ -225,14 +227,14 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
 static void test_optimizers(void **state) {
     (void)state;
     const dt_optimizer_args adamw = {
-        .kind = DT_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f};
+        .kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
     check_optimizer(adamw, 0, 1);
     check_optimizer(adamw, 0.5f, 1024);
-    dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_SGD, .momentum = 0.9f};
+    dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd, .hyper = {0.9f}};
     check_optimizer(sgd, 0, 1);
-    sgd.nesterov = true;
+    sgd.hyper[DT_SGD_NESTEROV] = 1;
     check_optimizer(sgd, 1, 1);
-    sgd.momentum = 0;
+    sgd.hyper[DT_SGD_MOMENTUM] = 0;
     check_optimizer(sgd, 0, 1);
 }
 
@@ -248,7 +250,7 @@ static void gradients(rig *r, float first, float drop) {
 static void test_loss_scale(void **state) {
     (void)state;
     rig r;
-    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_SGD};
+    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 2, 4);
     gradients(&r, INFINITY, 0);
     const dt_step_numbers *n = run_step(&r, 0, 0.1f); // skipped
@@ -281,7 +283,7 @@ static void test_loss_scale(void **state) {
 static void test_halt(void **state) {
     (void)state;
     rig r;
-    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_SGD};
+    const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 0, 1);
     gradients(&r, 1, 2); // two ranks gave the step up
     const dt_step_numbers *n = run_step(&r, 0, 0.1f);
@@ -299,11 +301,11 @@ static void test_halt(void **state) {
 static void test_add(void **state) {
     (void)state;
     rig r;
-    set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_SGD}, 0, 0, 1);
-    r.gpu->device->add(r.gpu, r.a.optimizer.moment1, r.a.optimizer.master, N - 3, r.stream);
+    set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
+    r.gpu->device->add(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.master, N - 3, r.stream);
     assert_int_equal(r.gpu->device->synchronize(r.gpu, r.stream), DT_OK);
     memset(r.slab[0] + N - 3, 0, 12);
-    compare(r.gpu, r.a.optimizer.moment1, r.slab[0], N, 0);
+    compare(r.gpu, r.a.optimizer.slots[0], r.slab[0], N, 0);
     tear_down(&r);
 }
 

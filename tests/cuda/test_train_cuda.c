@@ -114,8 +114,8 @@ static void test_resume(void **state) {
     run_steps(&a, 0, 2, r);
     dt_params *p = a.params, *q = b.params;
     copy_slab(&b, q->master, &a, p->master, p->n_trained);
-    copy_slab(&b, q->moment1, &a, p->moment1, p->n_trained);
-    copy_slab(&b, q->moment2, &a, p->moment2, p->n_trained);
+    copy_slab(&b, q->slots[0], &a, p->slots[0], p->n_trained);
+    copy_slab(&b, q->slots[1], &a, p->slots[1], p->n_trained);
     copy_slab(&b, q->buffer, &a, p->buffer, p->n_buffer);
     dt_params_repack(q, 1);
     assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[1].scaler), DT_OK);

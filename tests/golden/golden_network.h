@@ -9,6 +9,7 @@
 #include "golden.h"
 
 #include "models/models.h"
+#include "../unit/whole_optimizer.h"
 
 // In [0, 1): an integer hash of position and salt.
 static inline double golden_mixed(int64_t i, uint64_t salt) {
@@ -99,7 +100,7 @@ static inline float golden_network_step(golden_network *n, int step, int batch,
                                         dt_optimizer_args o) {
     dt_params *p = n->params;
     int n_segments = 0;
-    dt_segment *segments = dt_params_segments(p, 0.01f, &n_segments);
+    dt_segment *segments = dt_params_segments(p, 0.01f, dt_optimizers[o.kind].norms, &n_segments);
     dt_params_repack(p, n->threads);
     dt_exec_args a = {.step = {.seed = 1, .step = (uint32_t)step, .loss_scale = 1},
                       .grad = p->grads[0]};
@@ -107,12 +108,11 @@ static inline float golden_network_step(golden_network *n, int step, int batch,
     o.segments = segments;
     o.n_segments = n_segments;
     o.master = p->master;
-    o.moment1 = p->moment1;
-    o.moment2 = p->moment2;
+    for (int i = 0; i < p->n_slots; i++) o.slots[i] = p->slots[i];
     o.grad = p->grads[0];
     o.grad_scale = 1.0f / (float)batch;
     o.t = step + 1;
-    n->backend->slab_optimize(n->backend, &o, 0, p->n_trained);
+    whole_optimizer(n->backend, o, p->n_trained);
     for (int i = 0; i < n->graph->n_updates; i++) {
         const dt_buffer_update *u = &n->graph->updates[i];
         const dt_param_entry *b =

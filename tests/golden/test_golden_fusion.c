@@ -55,7 +55,7 @@ static void run_network(dt_dtype type, int threads, tolerances tol) {
     assert_true(dt_exec_bind(n.exec, "subject", label) && dt_exec_bind(n.exec, "weight", weight));
 
     const dt_optimizer_args adamw = {
-        .kind = DT_OPTIMIZER_ADAMW, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f};
+        .kind = DT_OPTIMIZER_adamw, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-8f}};
     const float *losses = golden_find(file, "fusion", "losses", NULL);
     for (int step = 0; step < STEPS; step++) {
         float loss = golden_network_step(&n, step, N, adamw);

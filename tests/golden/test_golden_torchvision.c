@@ -18,17 +18,17 @@ typedef struct tolerances {
 
 typedef struct network_case {
     const char *name, *model;
-    dt_optimizer_kind optimizer;
+    dt_optimizer_id optimizer;
     int batch, side, classes;
     tolerances tol;
 } network_case;
 
 static const network_case small[] = {
-    {"resnet18", "name: resnet, depth: 18", DT_OPTIMIZER_SGD, 4, 64, 10, {2e-5, 1e-3, 1e-3, 2e-3}},
-    {"resnet50", "name: resnet, depth: 50", DT_OPTIMIZER_SGD, 4, 64, 10, {2e-5, 1e-2, 2e-2, 5e-2}},
+    {"resnet18", "name: resnet, depth: 18", DT_OPTIMIZER_sgd, 4, 64, 10, {2e-5, 1e-3, 1e-3, 2e-3}},
+    {"resnet50", "name: resnet, depth: 50", DT_OPTIMIZER_sgd, 4, 64, 10, {2e-5, 1e-2, 2e-2, 5e-2}},
     {"vit",
      "name: vit, patch: 8, dim: 64, heads: 4, layers: 3",
-     DT_OPTIMIZER_ADAMW,
+     DT_OPTIMIZER_adamw,
      4,
      32,
      10,
@@ -37,33 +37,32 @@ static const network_case small[] = {
 static const network_case full[] = {
     {"resnet18_224",
      "name: resnet, depth: 18",
-     DT_OPTIMIZER_SGD,
+     DT_OPTIMIZER_sgd,
      4,
      224,
      1000,
      {2e-5, 5e-3, 1e-1, 2e-1}},
     {"resnet34_224",
      "name: resnet, depth: 34",
-     DT_OPTIMIZER_SGD,
+     DT_OPTIMIZER_sgd,
      4,
      224,
      1000,
      {2e-5, 5e-3, 1e-1, 2e-1}},
     {"resnet50_224",
      "name: resnet, depth: 50",
-     DT_OPTIMIZER_SGD,
+     DT_OPTIMIZER_sgd,
      4,
      224,
      1000,
      {2e-5, 5e-3, 1e-1, 2e-1}},
-    {"vit_b_16", "name: vit", DT_OPTIMIZER_ADAMW, 2, 224, 1000, {1e-5, 1e-4, 1e-3, 2e-2}},
+    {"vit_b_16", "name: vit", DT_OPTIMIZER_adamw, 2, 224, 1000, {1e-5, 1e-4, 1e-3, 2e-2}},
 };
 
-static dt_optimizer_args optimizer_of(dt_optimizer_kind kind) {
-    return kind == DT_OPTIMIZER_SGD
-               ? (dt_optimizer_args){.kind = kind, .lr = 2e-3f, .momentum = 0.9f}
-               : (dt_optimizer_args){
-                     .kind = kind, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f};
+static dt_optimizer_args optimizer_of(dt_optimizer_id kind) {
+    return kind == DT_OPTIMIZER_sgd
+               ? (dt_optimizer_args){.kind = kind, .lr = 2e-3f, .hyper = {0.9f}}
+               : (dt_optimizer_args){.kind = kind, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-6f}};
 }
 
 static void yaml_of(char *text, size_t cap, const char *model, int batch, int side, int classes) {

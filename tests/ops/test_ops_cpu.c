@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/optimizers/sgd.h"
 
 #include <math.h>
 #include <string.h>
@@ -34,21 +35,18 @@ static void test_optimizers(void **state) {
         float p[SLAB], m[SLAB], v[SLAB], g[SLAB], p0[SLAB], m0[SLAB], v0[SLAB];
         init_slab(p, m, v, g);
         init_slab(p0, m0, v0, g);
-        dt_optimizer_args a = {.kind = kind ? DT_OPTIMIZER_SGD : DT_OPTIMIZER_ADAMW,
+        dt_optimizer_args a = {.kind = kind ? DT_OPTIMIZER_sgd : DT_OPTIMIZER_adamw,
                                .segments = segments,
                                .n_segments = 3,
                                .master = p,
-                               .moment1 = m,
-                               .moment2 = v,
+                               .slots = {m, v},
                                .grad = g,
                                .grad_scale = 0.25f,
                                .lr = 0.01f,
-                               .beta1 = 0.9f,
-                               .beta2 = 0.999f,
-                               .eps = 1e-8f,
-                               .momentum = kind == 3 ? 0 : 0.9f,
-                               .nesterov = kind == 2,
+                               .hyper = {0.9f, 0.999f, 1e-8f},
                                .t = 3};
+        if (kind) a.hyper[DT_SGD_MOMENTUM] = kind == 3 ? 0 : 0.9f;
+        if (kind) a.hyper[DT_SGD_NESTEROV] = kind == 2;
         dt_cpu_slab_optimize(NULL, &a, 0, 60); // two shares, cut inside a segment
         dt_cpu_slab_optimize(NULL, &a, 60, SLAB);
         for (int i = 0; i < SLAB; i++) {

@@ -246,7 +246,7 @@ static void make_bench(bench *b, const setting *s) {
         .seed = 11,
         .clip_norm = s->clip,
         .weight_decay = 0.01f,
-        .optimizer = {.kind = DT_OPTIMIZER_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},
+        .optimizer = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}},
         .first_bucket_bytes = 1 << 16,
         .bucket_bytes = 1 << 20,
         .device_comm = b->device_comm,

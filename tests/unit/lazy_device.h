@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "base/arena.h"
+#include "whole_optimizer.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -351,7 +352,7 @@ static inline void lazy_apply(dt_backend *cpu, lazy_commit *c, const float *grad
     o.grad_scale = (float)(clip / weight / (double)d->block.loss_scale);
     o.lr = d->lr;
     o.t = d->step + 1 - d->n_skipped;
-    cpu->slab_optimize(cpu, &o, 0, a->n_trained);
+    whole_optimizer(cpu, o, a->n_trained);
     float inverse = 1.0f / (float)a->n_leaves;
     for (int i = 0; i < a->n_rules; i++) {
         const dt_commit_rule *r = &a->rules[i];

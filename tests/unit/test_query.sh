@@ -181,6 +181,8 @@ END
     "$dtrain" pack raw small.tar --resize 20 --encode png --quality 2>/dev/null
     "$dtrain" data stat small.tar | grep "^pack: dtrain pack raw --resize '20' --encode 'png' --quality " >/dev/null ||
         fail "the lineage does not tell what was done to the files: $("$dtrain" data stat small.tar | grep ^pack)"
+    [ "$("$dtrain" data stat small.tar | grep -c "^member .*\.png: 12,")" = 2 ] ||
+        fail "pictures have other fields after --encode: $("$dtrain" data stat small.tar)"
     # the same input, the same catalog
     cp s.catalog.sqlite first.sqlite
     "$dtrain" pack raw 's-{0..2}.tar' --overwrite 2>/dev/null

@@ -162,7 +162,7 @@ static void test_bad_step(void **state) {
     assert_string_equal(name, "loss");
     size_t n = sizeof(float) * (size_t)b.params->n_trained;
     assert_memory_equal(b.params->master, good.params->master, n);
-    assert_memory_equal(b.params->moment2, good.params->moment2, n);
+    assert_memory_equal(b.params->slots[1], good.params->slots[1], n);
     assert_memory_equal(b.params->buffer, good.params->buffer,
                         sizeof(float) * (size_t)b.params->n_buffer);
     drop_bench(&b);
@@ -233,8 +233,8 @@ static outcome train_in_two(const setting *s) {
     make_bench(&b, s);
     size_t n = sizeof(float) * (size_t)a.params->n_trained;
     memcpy(b.params->master, a.params->master, n);
-    memcpy(b.params->moment1, a.params->moment1, n);
-    memcpy(b.params->moment2, a.params->moment2, n);
+    memcpy(b.params->slots[0], a.params->slots[0], n);
+    memcpy(b.params->slots[1], a.params->slots[1], n);
     memcpy(b.params->buffer, a.params->buffer, sizeof(float) * (size_t)a.params->n_buffer);
     dt_params_repack(b.params, 1);
     if (s->scaled) assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[2].scaler), DT_OK);

@@ -122,7 +122,7 @@ static void make_bench(bench *b, bool elastic, int n_lanes, float clip) {
                          .team_threads = n_lanes,
                          .micro_batch = MICRO,
                          .clip_norm = clip,
-                         .optimizer = {.kind = DT_OPTIMIZER_SGD},
+                         .optimizer = {.kind = DT_OPTIMIZER_sgd},
                          .first_bucket_bytes = 1 << 20,
                          .bucket_bytes = 1 << 20,
                          .give_up = give_up};

@@ -150,6 +150,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .reorder = dt_cpu_reorder,
                       .slab_add = dt_cpu_slab_add,
                       .slab_optimize = dt_cpu_slab_optimize,
+                      .slab_norms = dt_cpu_slab_norms,
                       .slab_sum_squares = dt_cpu_slab_sum_squares,
                       .destroy = destroy};
     snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),

@@ -42,6 +42,8 @@ void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t
                      int64_t end);
 void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
+void dt_cpu_slab_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+                       int64_t end);
 void dt_cpu_slab_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
                              int64_t begin, int64_t end);
 

@@ -89,20 +89,16 @@ typedef struct dt_simd_pool {
     void (*fill[DT_ROW_TYPES])(void *y, const float *v, int64_t n_pixels); // y[p] = v
 } dt_simd_pool;
 
-// ---- slabs and losses ------------------------------------------------------------------------------
-typedef struct dt_adamw_consts {
-    float grad_scale, keep; // keep = 1 - lr * decay
-    float beta1, beta2, step_size, inv_sqrt_c2, eps;
-} dt_adamw_consts; // step_size = lr / (1 - beta1^t), inv_sqrt_c2 = 1 / sqrt(1 - beta2^t)
-typedef struct dt_sgd_consts {
-    float grad_scale, decay, lr, momentum;
-    bool first, nesterov; // first: the moment starts as the gradient
-} dt_sgd_consts;
+// ---- the optimizer over flat buffers, by dt_optimizer_id: elements [at, at + n) of one segment ------
+typedef struct dt_simd_optimizer {
+    void (*update)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u);
+    // sums[0], [1] = sums of squares of weights and direction
+    void (*measure)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u,
+                    double *sums);
+} dt_simd_optimizer;
+
+// ---- flat buffers and losses -----------------------------------------------------------------------
 typedef struct dt_simd_slab {
-    void (*adamw)(float *p, float *m, float *v, const float *g, int64_t n,
-                  const dt_adamw_consts *k);
-    void (*sgd)(float *p, float *m, const float *g, int64_t n,
-                const dt_sgd_consts *k); // m may be NULL
     double (*sum_squares)(const float *x, int64_t n);
     // rows of logits
     float (*row_max)(const float *x, int64_t n);
@@ -119,6 +115,7 @@ typedef struct dt_simd {
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
     const dt_simd_slab *slab;
+    const dt_simd_optimizer *optimizers;
 } dt_simd;
 
 const dt_simd *dt_simd_get(void);
@@ -127,7 +124,8 @@ const dt_simd *dt_simd_get(void);
     extern const dt_simd_elementwise dt_simd_elementwise_##isa;                                    \
     extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
     extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
-    extern const dt_simd_slab dt_simd_slab_##isa;
+    extern const dt_simd_slab dt_simd_slab_##isa;                                                  \
+    extern const dt_simd_optimizer dt_simd_optimizer_##isa[DT_N_OPTIMIZERS];
 DT_SIMD_DECLARE(generic)
 DT_SIMD_DECLARE(avx2)
 DT_SIMD_DECLARE(avx512)

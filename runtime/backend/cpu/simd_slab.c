@@ -1,72 +1,6 @@
-// simd_slab.c: the optimizer over slabs, sums of squares, and rows of logits (see simd.h).
-//
-// The optimizers are one pass: each element of parameter, gradient and moments is read and written
-// once. AdamW follows torch.optim.AdamW (decoupled decay first, eps outside the bias-corrected root);
-// SGD follows torch.optim.SGD (decay as L2 in the gradient, first step sets the momentum buffer).
+// simd_slab.c: sums of squares over flat buffers, and rows of logits (see simd.h).
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
-
-INLINE void adamw_one(vf *p, vf *m, vf *v, vf g, const dt_adamw_consts *k) {
-    g = g * k->grad_scale;
-    *m = *m + (g - *m) * (1.0f - k->beta1);
-    *v = *v * k->beta2 + (g * g) * (1.0f - k->beta2);
-    vf root = vsqrt(*v) * k->inv_sqrt_c2 + k->eps;
-    *p = *p * k->keep - (*m * k->step_size) / root;
-}
-
-static void adamw(float *p, float *m, float *v, const float *g, int64_t n,
-                  const dt_adamw_consts *k) {
-    const dt_adamw_consts c = *k;
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        vf pv = vld(p + i), mv = vld(m + i), vv = vld(v + i);
-        adamw_one(&pv, &mv, &vv, vld(g + i), &c);
-        vst(p + i, pv), vst(m + i, mv), vst(v + i, vv);
-    }
-    int part = (int)(n - i);
-    if (part) {
-        vf pv = vload_part(p, i, part, 0), mv = vload_part(m, i, part, 0);
-        vf vv = vload_part(v, i, part, 0);
-        adamw_one(&pv, &mv, &vv, vload_part(g, i, part, 0), &c);
-        vstore_part(p, i, part, pv, 0), vstore_part(m, i, part, mv, 0);
-        vstore_part(v, i, part, vv, 0);
-    }
-}
-
-INLINE void sgd_one(vf *p, vf *m, vf g, const dt_sgd_consts *k, int momentum) {
-    g = g * k->grad_scale + *p * k->decay;
-    if (momentum) {
-        *m = k->first ? g : *m * k->momentum + g;
-        g = k->nesterov ? g + *m * k->momentum : *m;
-    }
-    *p = *p - g * k->lr;
-}
-
-INLINE void sgd_run(float *p, float *m, const float *g, int64_t n, const dt_sgd_consts *k,
-                    int momentum) {
-    const dt_sgd_consts c = *k;
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        vf pv = vld(p + i), mv = momentum ? vld(m + i) : vset1(0);
-        sgd_one(&pv, &mv, vld(g + i), &c, momentum);
-        vst(p + i, pv);
-        if (momentum) vst(m + i, mv);
-    }
-    int part = (int)(n - i);
-    if (part) {
-        vf pv = vload_part(p, i, part, 0), mv = momentum ? vload_part(m, i, part, 0) : vset1(0);
-        sgd_one(&pv, &mv, vload_part(g, i, part, 0), &c, momentum);
-        vstore_part(p, i, part, pv, 0);
-        if (momentum) vstore_part(m, i, part, mv, 0);
-    }
-}
-
-static void sgd(float *p, float *m, const float *g, int64_t n, const dt_sgd_consts *k) {
-    if (m)
-        sgd_run(p, m, g, n, k, 1);
-    else
-        sgd_run(p, NULL, g, n, k, 0);
-}
 
 INLINE double dot(const float *a, const float *b, int64_t n) {
     vd s0 = {0}, s1 = {0};
@@ -135,8 +69,6 @@ static void row_softmax(float *dx, const float *x, float max, float coef, float 
 }
 
 const dt_simd_slab DT_SIMD(dt_simd_slab) = {
-    .adamw = adamw,
-    .sgd = sgd,
     .sum_squares = sum_squares,
     .row_max = row_max,
     .row_sum_exp = row_sum_exp,

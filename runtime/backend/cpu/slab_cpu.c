@@ -1,8 +1,6 @@
-// slab_cpu.c: arithmetic on parameter and gradient slabs (see backend.h), one pass each, on the calling
-// thread: callers divide the range among theirs. Segments outside the range are skipped by bisection.
+// slab_cpu.c: arithmetic on flat buffers of parameters and gradients (see backend.h), one pass each, on the
+// calling thread: callers divide the range among theirs, by whole chunks.
 #include "backend/cpu/own_kernel.h"
-
-#include <math.h>
 
 void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end) {
@@ -15,25 +13,6 @@ void dt_cpu_slab_sum_squares(struct dt_backend *b, const float *x, int64_t n, do
     for (int64_t c = begin; c < end; c++) {
         int64_t first = c * DT_CHUNK, left = n - first;
         partial[c] = left > 0 ? simd->sum_squares(x + first, left < DT_CHUNK ? left : DT_CHUNK) : 0;
-    }
-}
-
-static void optimize_run(const dt_optimizer_args *a, const dt_segment *g, int64_t at, int64_t n) {
-    const dt_simd_slab *simd = dt_simd_get()->slab;
-    float lr = a->lr * g->lr_scale;
-    if (a->kind == DT_OPTIMIZER_ADAMW) {
-        double c1 = 1 - pow(a->beta1, (double)a->t), c2 = 1 - pow(a->beta2, (double)a->t);
-        dt_adamw_consts k = {a->grad_scale,
-                             (float)(1 - (double)lr * g->decay),
-                             a->beta1,
-                             a->beta2,
-                             (float)(lr / c1),
-                             (float)(1 / sqrt(c2)),
-                             a->eps};
-        simd->adamw(a->master + at, a->moment1 + at, a->moment2 + at, a->grad + at, n, &k);
-    } else {
-        dt_sgd_consts k = {a->grad_scale, g->decay, lr, a->momentum, a->t <= 1, a->nesterov};
-        simd->sgd(a->master + at, a->momentum != 0 ? a->moment1 + at : NULL, a->grad + at, n, &k);
     }
 }
 
@@ -57,6 +36,26 @@ void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int6
         int64_t from = g->offset > begin ? g->offset : begin;
         int64_t to = g->offset + g->length < end ? g->offset + g->length : end;
         if (g->offset >= end) break;
-        if (!g->frozen && from < to) optimize_run(a, g, from, to - from);
+        if (g->frozen || from >= to) continue;
+        const dt_update u = dt_optimizer_segment(a, i);
+        dt_simd_get()->optimizers[a->kind].update(a, from, to - from, &u);
+    }
+}
+
+void dt_cpu_slab_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+                       int64_t end) {
+    double *sums = a->norms;
+    for (int i = 0; i < a->n_segments && a->segments[i].offset < end; i++) {
+        const dt_segment *g = &a->segments[i];
+        int64_t n = dt_segment_chunks(g->offset, g->length, g->scaled);
+        if (n == 0) continue;
+        const dt_update u = dt_optimizer_segment(a, i);
+        for (int64_t at = g->offset; n > 0; n--, sums += 2) {
+            int64_t to = (at / DT_CHUNK + 1) * DT_CHUNK;
+            if (to > g->offset + g->length) to = g->offset + g->length;
+            if (at >= begin && at < end)
+                dt_simd_get()->optimizers[a->kind].measure(a, at, to - at, &u, sums);
+            at = to;
+        }
     }
 }

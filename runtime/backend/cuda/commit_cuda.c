@@ -1,16 +1,18 @@
 // commit_cuda.c: the end of a step as device work (see dt_commit_args and commit_kernels.h), and the sum of
-// two slabs. All memory is taken when the commit is made; running it queues four launches.
+// two slabs. All memory is taken when the commit is made; running it queues four launches, six with norms.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/commit_kernels.h"
 #include "base/arena.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct commit {
     int64_t n, n_chunks;
+    int64_t n_norms; // chunks of scaled segments
     int n_rules;
     size_t n_bytes;
-    char *memory; // partial, segments, rules, verdict
+    char *memory; // partial, segments, rules, norms, ratios, verdict
     double *partial;
     dt_commit_decide_args decide;
     dt_commit_optimize_args optimize;
@@ -24,6 +26,7 @@ static size_t round_up(size_t n) {
 static dt_commit_segment part_of(const dt_segment *g, int64_t offset, int64_t end) {
     return (dt_commit_segment){.offset = offset,
                                .length = end - offset,
+                               .n_chunks = dt_segment_chunks(offset, end - offset, g->scaled),
                                .lr_scale = g->lr_scale,
                                .decay = g->decay,
                                .frozen = g->frozen};
@@ -52,6 +55,11 @@ static int divide_segments(const dt_commit_args *a, dt_commit_segment *out) {
         }
         if (end > from) out[n++] = part_of(g, from, end);
     }
+    int64_t chunks = 0;
+    for (int i = 0; i < n; i++) {
+        out[i].first_chunk = chunks;
+        chunks += out[i].n_chunks;
+    }
     return n;
 }
 
@@ -72,22 +80,16 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
                                         .stop_at = a->stop_at,
                                         .drop_at = a->drop_at,
                                         .clip_norm = a->clip_norm,
-                                        .beta1 = o->beta1,
-                                        .beta2 = o->beta2,
+                                        .kind = o->kind,
                                         .growth_interval = a->growth_interval,
                                         .step = a->step,
                                         .numbers = a->numbers,
                                         .verdict = (dt_commit_verdict *)verdict};
     c->optimize.verdict = verdict;
-    c->optimize.sgd = o->kind == DT_OPTIMIZER_SGD;
-    c->optimize.nesterov = o->nesterov;
+    c->optimize.kind = o->kind;
     c->optimize.master = o->master;
-    c->optimize.moment1 = o->moment1;
-    c->optimize.moment2 = o->moment2;
-    c->optimize.beta1 = o->beta1;
-    c->optimize.beta2 = o->beta2;
-    c->optimize.eps = o->eps;
-    c->optimize.momentum = o->momentum;
+    memcpy(c->optimize.slots, o->slots, sizeof o->slots);
+    memcpy(c->decide.hyper, o->hyper, sizeof o->hyper);
     c->buffers.verdict = verdict;
     c->buffers.buffer = a->buffer;
     c->buffers.inverse = 1.0f / (float)a->n_leaves;
@@ -102,7 +104,13 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     const size_t segment_bytes =
         round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(dt_commit_segment));
     const size_t rule_bytes = round_up((size_t)a->n_rules * sizeof(dt_commit_buffer));
-    c->n_bytes = partial_bytes + segment_bytes + rule_bytes + round_up(sizeof(dt_commit_verdict));
+    c->n_norms = dt_optimizer_n_norms(&a->optimizer);
+    const size_t norm_bytes = round_up((size_t)c->n_norms * 2 * sizeof(double));
+    const size_t ratio_bytes =
+        c->n_norms ? round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float))
+                   : 0;
+    c->n_bytes = partial_bytes + segment_bytes + rule_bytes + norm_bytes + ratio_bytes +
+                 round_up(sizeof(dt_commit_verdict));
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
     if (status != DT_OK) {
         free(c);
@@ -117,7 +125,12 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->partial = (double *)c->memory;
     c->optimize.segments = (const dt_commit_segment *)segments;
     c->buffers.rules = (const dt_commit_buffer *)rules;
-    fill_args(c, a, (const dt_commit_verdict *)(rules + rule_bytes));
+    char *norms = rules + rule_bytes, *ratios = norms + norm_bytes;
+    if (c->n_norms) {
+        c->optimize.norms = (double *)norms;
+        c->optimize.ratios = (float *)ratios;
+    }
+    fill_args(c, a, (const dt_commit_verdict *)(ratios + ratio_bytes));
     *out = c;
     return DT_OK;
 }
@@ -131,6 +144,12 @@ void dt_cuda_commit_run(dt_backend *b, void *commit_, const float *grad, void *s
     c->decide.slab = c->buffers.slab = c->optimize.grad = grad;
     g.blocks = 1;
     dt_cuda_launch(cuda, DT_K_commit_decide, g, &c->decide, stream);
+    if (c->n_norms) {
+        g.blocks = c->n_norms;
+        dt_cuda_launch(cuda, DT_K_commit_norms, g, &c->optimize, stream);
+        g.blocks = (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS;
+        dt_cuda_launch(cuda, DT_K_commit_ratios, g, &c->optimize, stream);
+    }
     g.blocks = (c->n + DT_COMMIT_PIECE - 1) / DT_COMMIT_PIECE;
     if (g.blocks) dt_cuda_launch(cuda, DT_K_commit_optimize, g, &c->optimize, stream);
     g.blocks = c->n_rules;

@@ -7,7 +7,7 @@
 #include "op_util.h"
 
 const dt_loss_row dt_losses[DT_N_LOSSES] = {
-#define WORD(id, help) {#id, DT_LOSS_ROW_##id},
+#define WORD(id, ...) {#id, DT_LOSS_ROW_##id},
 #include "config/losses.def"
 #undef WORD
 };

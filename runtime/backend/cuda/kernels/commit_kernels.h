@@ -1,5 +1,6 @@
 // commit_kernels.h: the end of a step, on the device and in four launches: sums of squares by chunk, the
-// decision (one block), the optimizer, running statistics.
+// decision (one block), the optimizer, running statistics. An optimizer with norms takes two more in front of
+// it: sums of squares by chunk of each tensor, and their ratios.
 //
 // The decision reads the chunk sums, the step's own sums in the slab and the device step; it leaves in a
 // verdict what the two other kernels need, so that none of it goes through the host: whether to commit at
@@ -10,11 +11,13 @@
 // the bits that pack_weight and pack_bias (weights_kernels.h) would give: what is not committed leaves the
 // copies alone, too.
 //
-// Arithmetic of the optimizers is that of the CPU backend (simd_slab.c), which follows torch.optim.
+// The optimizers' arithmetic is in backend/optimizers/, written once for this and for the CPU's vectors.
 #ifndef DT_COMMIT_KERNELS_H
 #define DT_COMMIT_KERNELS_H
 
 #include "backend/cuda/kernels/kernel_math.h"
+#include "config/words.h"
+#include "optimizers_all.h"
 
 enum { DT_COMMIT_THREADS = 256, DT_COMMIT_PIECE = 8192 };
 
@@ -68,10 +71,8 @@ DT_KERNEL(slab_squares, dt_slab_squares_args) {
 
 // ---- the decision ----------------------------------------------------------------------------------
 typedef struct dt_commit_verdict {
-    int commit; // 0: leave everything as it is
-    int first;  // the first step of all: moments start
-    float grad_scale, lr;
-    float bias1, inv_sqrt_bias2; // 1 - beta1^t; 1 / sqrt(1 - beta2^t)
+    int commit;       // 0: leave everything as it is
+    dt_update update; // what all segments share
 } dt_commit_verdict;
 
 typedef struct dt_commit_decide_args {
@@ -79,7 +80,8 @@ typedef struct dt_commit_decide_args {
     const double *partial;
     int64_t n_chunks;
     int64_t loss_at, weight_at, stop_at, drop_at;
-    float clip_norm, beta1, beta2;
+    float clip_norm, hyper[DT_MAX_HYPER];
+    int kind; // dt_optimizer_id
     int growth_interval;
     dt_device_step *step;
     dt_step_numbers *numbers; // ring, pinned host memory
@@ -107,6 +109,26 @@ DT_FN void dt_commit_grow(const dt_commit_decide_args *a, dt_device_step *s) {
     if (s->block.loss_scale < 16777216.0f) s->block.loss_scale *= 2.0f;
 }
 
+DT_FN dt_update dt_commit_begin(const dt_commit_decide_args *a, int64_t t, double grad_scale) {
+    dt_update u;
+    for (int i = 0; i < DT_MAX_HYPER; i++) u.hyper[i] = a->hyper[i];
+    u.grad_scale = (float)grad_scale;
+    u.lr = a->step->lr;
+    u.decay = 0.0f;
+    u.ratio = 1.0f;
+    u.first = t <= 1;
+    u.bias[0] = u.bias[1] = 1;
+    switch (a->kind) {
+#define WORD(id, ...)                                                                              \
+    case DT_OPTIMIZER_##id:                                                                        \
+        dt_##id##_begin(&u, t);                                                                    \
+        break;
+#include "config/optimizers.def"
+#undef WORD
+    }
+    return u;
+}
+
 DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     dt_device_step *s = a->step;
     dt_step_numbers *out = a->numbers + s->step % DT_NUMBERS_RING;
@@ -126,11 +148,7 @@ DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     v.commit = !s->halted && !out->drop && out->finite;
     if (a->clip_norm > 0.0f && norm > (double)a->clip_norm)
         clip = (double)a->clip_norm / (norm + 1e-6);
-    v.first = t <= 1;
-    v.grad_scale = (float)(clip / (weight * (double)scale));
-    v.lr = s->lr;
-    v.bias1 = (float)(1 - pow((double)a->beta1, (double)t));
-    v.inv_sqrt_bias2 = (float)(1 / sqrt(1 - pow((double)a->beta2, (double)t)));
+    v.update = dt_commit_begin(a, t, clip / (weight * (double)scale));
     *a->verdict = v;
     if (!s->halted) {
         if (out->drop)
@@ -176,6 +194,7 @@ typedef struct dt_commit_segment {
     int64_t offset, length;
     float lr_scale, decay;
     int frozen;
+    int64_t first_chunk, n_chunks; // of the norms; none unless norms scale its update
     // The packed copy of the one parameter that the segment then is; NULL: none.
     void *packed;
     int64_t count; // elements of the parameter; behind them is a gap
@@ -187,46 +206,144 @@ typedef struct dt_commit_optimize_args {
     const dt_commit_verdict *verdict;
     const dt_commit_segment *segments; // ascending
     int n_segments;
-    int sgd, nesterov;
-    float *master, *moment1, *moment2;
+    int kind; // dt_optimizer_id
+    float *master, *slots[DT_MAX_SLOTS];
     const float *grad;
-    float beta1, beta2, eps, momentum;
+    double *norms; // two sums of squares a chunk of a scaled segment
+    float *ratios; // one a segment; NULL: the optimizer takes no norms
 } dt_commit_optimize_args;
 
-DT_FN void dt_commit_adamw(const dt_commit_optimize_args *a, const dt_commit_verdict *v,
-                           const dt_commit_segment *g, int64_t i, int64_t end, float p[8]) {
-    float m[8], q[8], d[8];
-    const float lr = v->lr * g->lr_scale, keep = (float)(1 - (double)lr * (double)g->decay);
-    const float step_size = (float)((double)lr / (double)v->bias1);
-    dt_get8_part(a->moment1, DT_F32, i, end, 0.0f, m);
-    dt_get8_part(a->moment2, DT_F32, i, end, 0.0f, q);
-    dt_get8_part(a->grad, DT_F32, i, end, 0.0f, d);
-    for (int k = 0; k < 8; k++) {
-        const float x = d[k] * v->grad_scale;
-        m[k] = m[k] + (x - m[k]) * (1.0f - a->beta1);
-        q[k] = q[k] * a->beta2 + (x * x) * (1.0f - a->beta2);
-        p[k] = p[k] * keep - (m[k] * step_size) / (sqrtf(q[k]) * v->inv_sqrt_bias2 + a->eps);
-    }
-    dt_put8_part(a->moment1, DT_F32, i, end, m);
-    dt_put8_part(a->moment2, DT_F32, i, end, q);
+DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segment) {
+    const dt_commit_segment *g = &a->segments[segment];
+    dt_update u = a->verdict->update;
+    u.lr *= g->lr_scale;
+    u.decay = g->decay;
+    u.ratio = a->ratios ? a->ratios[segment] : 1.0f;
+    return u;
 }
 
-DT_FN void dt_commit_sgd(const dt_commit_optimize_args *a, const dt_commit_verdict *v,
-                         const dt_commit_segment *g, int64_t i, int64_t end, float p[8]) {
-    float m[8], d[8];
-    const float lr = v->lr * g->lr_scale;
-    const int moments = a->momentum != 0.0f;
-    dt_get8_part(a->grad, DT_F32, i, end, 0.0f, d);
-    if (moments) dt_get8_part(a->moment1, DT_F32, i, end, 0.0f, m);
-    for (int k = 0; k < 8; k++) {
-        float x = d[k] * v->grad_scale + p[k] * g->decay;
-        if (moments) {
-            m[k] = v->first ? x : m[k] * a->momentum + x;
-            x = a->nesterov ? x + m[k] * a->momentum : m[k];
-        }
-        p[k] = p[k] - x * lr;
+// Elements i .. i+7 of a parameter, by each optimizer; and the direction of those, into d.
+#define WORD(id, ...)                                                                              \
+    DT_FN void dt_commit_update_##id(const dt_commit_optimize_args *a, const dt_update *u,         \
+                                     int64_t i, int64_t end, float p[8]) {                         \
+        float s[DT_MAX_SLOTS][8], g[8];                                                            \
+        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
+            dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
+        dt_get8_part(a->grad, DT_F32, i, end, 0.0f, g);                                            \
+        for (int k = 0; k < 8; k++) {                                                              \
+            float one[DT_MAX_SLOTS];                                                               \
+            for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                          \
+            dt_##id##_update(&p[k], one, g[k], u);                                                 \
+            for (int j = 0; j < dt_##id##_n_slots; j++) s[j][k] = one[j];                          \
+        }                                                                                          \
+        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
+            dt_put8_part(a->slots[j], DT_F32, i, end, s[j]);                                       \
+    }                                                                                              \
+    DT_FN void dt_commit_direction_##id(const dt_commit_optimize_args *a, const dt_update *u,      \
+                                        int64_t i, int64_t end, const float p[8], float d[8]) {    \
+        float s[DT_MAX_SLOTS][8], g[8];                                                            \
+        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
+            dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
+        dt_get8_part(a->grad, DT_F32, i, end, 0.0f, g);                                            \
+        for (int k = 0; k < 8; k++) {                                                              \
+            float one[DT_MAX_SLOTS];                                                               \
+            for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                          \
+            d[k] = i + k < end ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;                   \
+        }                                                                                          \
     }
-    if (moments) dt_put8_part(a->moment1, DT_F32, i, end, m);
+#include "config/optimizers.def"
+#undef WORD
+
+DT_FN void dt_commit_update8(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
+                             int64_t end, float p[8]) {
+    switch (a->kind) {
+#define WORD(id, ...)                                                                              \
+    case DT_OPTIMIZER_##id:                                                                        \
+        dt_commit_update_##id(a, u, i, end, p);                                                    \
+        break;
+#include "config/optimizers.def"
+#undef WORD
+    }
+}
+
+DT_FN void dt_commit_direction8(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
+                                int64_t end, const float p[8], float d[8]) {
+    switch (a->kind) {
+#define WORD(id, ...)                                                                              \
+    case DT_OPTIMIZER_##id:                                                                        \
+        dt_commit_direction_##id(a, u, i, end, p, d);                                              \
+        break;
+#include "config/optimizers.def"
+#undef WORD
+    }
+}
+
+// A block a chunk of a scaled segment: sums of squares of weights and direction, as slab_squares.
+DT_KERNEL(commit_norms, dt_commit_optimize_args) {
+    DT_SHARED(double, weights, DT_COMMIT_THREADS);
+    DT_SHARED(double, directions, DT_COMMIT_THREADS);
+    int low = 0, high = a->n_segments; // the first segment whose chunks end behind this block
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (a->segments[middle].first_chunk + a->segments[middle].n_chunks > DT_BLOCK)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    const dt_commit_segment g = a->segments[low];
+    const dt_update u = dt_commit_update_of(a, low);
+    const int64_t chunk = g.offset / DT_CHUNK + DT_BLOCK - g.first_chunk;
+    const int64_t first = chunk * DT_CHUNK, last = first + DT_CHUNK;
+    const int64_t from = g.offset > first ? g.offset : first;
+    const int64_t to = g.offset + g.length < last ? g.offset + g.length : last;
+    DT_THREADS(t) {
+        double w = 0, v = 0;
+        for (int64_t k = from + t * 8; k < to; k += DT_COMMIT_THREADS * 8) {
+            float p[8], d[8];
+            dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
+            dt_commit_direction8(a, &u, k, to, p, d);
+            for (int j = 0; j < 8; j++) {
+                w += (double)p[j] * (double)p[j];
+                v += (double)d[j] * (double)d[j];
+            }
+        }
+        weights[t] = w;
+        directions[t] = v;
+    }
+    for (int half = DT_COMMIT_THREADS / 2; half; half /= 2) DT_THREADS(t) {
+            if (t < half) weights[t] += weights[t + half], directions[t] += directions[t + half];
+        }
+    DT_THREADS(t) {
+        if (t == 0) {
+            a->norms[2 * DT_BLOCK] = weights[0];
+            a->norms[2 * DT_BLOCK + 1] = directions[0];
+        }
+    }
+}
+
+// A thread a segment: its ratio, from the sums of its chunks in their order.
+DT_KERNEL(commit_ratios, dt_commit_optimize_args) {
+    DT_THREADS(t) {
+        const int64_t i = DT_BLOCK * DT_BLOCK_DIM + t;
+        if (i >= a->n_segments) continue;
+        const dt_commit_segment g = a->segments[i];
+        double weights = 0, directions = 0;
+        for (int64_t c = g.first_chunk; c < g.first_chunk + g.n_chunks; c++) {
+            weights += a->norms[2 * c];
+            directions += a->norms[2 * c + 1];
+        }
+        float ratio = 1.0f;
+        const dt_update u = dt_commit_update_of(a, (int)i);
+        switch (g.n_chunks ? a->kind : -1) {
+#define WORD(id, ...)                                                                              \
+    case DT_OPTIMIZER_##id:                                                                        \
+        ratio = dt_##id##_ratio(weights, directions, &u);                                          \
+        break;
+#include "config/optimizers.def"
+#undef WORD
+        }
+        a->ratios[i] = ratio;
+    }
 }
 
 // Elements at .. at+7 of the parameter into its copy.
@@ -249,7 +366,7 @@ DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[
 
 // A block a piece of DT_COMMIT_PIECE elements. Segments begin at multiples of 16.
 DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
-    const dt_commit_verdict v = *a->verdict;
+    const int commit = a->verdict->commit;
     const int64_t begin = DT_BLOCK * DT_COMMIT_PIECE, end = begin + DT_COMMIT_PIECE;
     int low = 0, high = a->n_segments; // the first segment that ends behind `begin`
     while (low < high) {
@@ -259,8 +376,9 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
         else
             low = middle + 1;
     }
-    for (int i = low; v.commit && i < a->n_segments; i++) {
+    for (int i = low; commit && i < a->n_segments; i++) {
         const dt_commit_segment g = a->segments[i];
+        const dt_update u = dt_commit_update_of(a, i);
         const int64_t from = g.offset > begin ? g.offset : begin;
         const int64_t to = g.offset + g.length < end ? g.offset + g.length : end;
         if (g.offset >= end) break;
@@ -269,10 +387,7 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
             for (int64_t k = from + t * 8; k < to; k += DT_BLOCK_DIM * 8) {
                 float p[8];
                 dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
-                if (a->sgd)
-                    dt_commit_sgd(a, &v, &g, k, to, p);
-                else
-                    dt_commit_adamw(a, &v, &g, k, to, p);
+                dt_commit_update8(a, &u, k, to, p);
                 dt_put8_part(a->master, DT_F32, k, to, p);
                 if (g.packed) dt_commit_pack(&g, k - g.offset, p);
             }

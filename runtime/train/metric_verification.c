@@ -1,13 +1,10 @@
-// verification.c: ROC of genuine against impostor scores, by sorting both and walking them together.
+// metric_verification.c: equal error rate and area under the ROC curve, of genuine and impostor scores: both are
+// sorted and walked together.
 //
 // Sums run in index order and in double, so the result is a function of the embeddings alone.
-
-#include "train/verification.h"
-
-#include "base/arena.h"
+#include "train/metric.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 static int compare_floats(const void *a, const void *b) {
@@ -111,3 +108,14 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
     free(scores);
     free(x);
 }
+
+static void report_eer(const dt_totals *t, dt_eval_result *out) {
+    dt_eval_result_add(out, "eer", t->pairs->eer);
+}
+
+static void report_auc(const dt_totals *t, dt_eval_result *out) {
+    dt_eval_result_add(out, "auc", t->pairs->auc);
+}
+
+const dt_metric dt_metric_eer = {.of = DT_OF_PAIRS, .lower_is_better = true, .report = report_eer};
+const dt_metric dt_metric_auc = {.of = DT_OF_PAIRS, .report = report_auc};

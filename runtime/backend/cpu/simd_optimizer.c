@@ -1,0 +1,81 @@
+// simd_optimizer.c: the optimizers of optimizers.def over flat buffers (see simd.h and
+// backend/optimizers/optimizer_update.h). One pass: each element is read and written once.
+#include "backend/cpu/simd_vec.h"
+
+#define DT_UPDATE_VECTORS // in front of all that includes optimizer_update.h
+#include "backend/cpu/simd.h"
+#include "optimizers_all.h"
+
+typedef void update_fn(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u);
+typedef dt_elements direction_fn(dt_elements p, dt_elements *slot, dt_elements g,
+                                 const dt_update *u);
+
+// The first `n` elements from p on; constant n = VW is one load.
+INLINE vf get(const float *p, int n) {
+    return n == VW ? vld(p) : vload_part(p, 0, n, 0);
+}
+INLINE void put(float *p, int n, vf v) {
+    if (n == VW)
+        vst(p, v);
+    else
+        vstore_part(p, 0, n, v, 0);
+}
+
+INLINE void update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g,
+                        int64_t i, int n, const dt_update *u) {
+    vf pv = get(p + i, n), s[DT_MAX_SLOTS];
+    for (int k = 0; k < n_slots; k++) s[k] = get(slots[k] + i, n);
+    one(&pv, s, get(g + i, n), u);
+    put(p + i, n, pv);
+    for (int k = 0; k < n_slots; k++) put(slots[k] + i, n, s[k]);
+}
+
+INLINE void update(update_fn *one, int n_slots, const dt_optimizer_args *a, int64_t at, int64_t n,
+                   const dt_update *u_) {
+    const dt_update u = *u_;
+    float *p = a->master + at, *slots[DT_MAX_SLOTS];
+    for (int k = 0; k < n_slots; k++) slots[k] = a->slots[k] + at;
+    const float *g = a->grad + at;
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) update_some(one, n_slots, p, slots, g, i, VW, &u);
+    if (i < n) update_some(one, n_slots, p, slots, g, i, (int)(n - i), &u);
+}
+
+// Sums of squares of weights and direction.
+INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_args *a, int64_t at,
+                    int64_t n, const dt_update *u_, double *sums) {
+    const dt_update u = *u_;
+    const float *p = a->master + at, *g = a->grad + at;
+    vd weights = {0}, directions = {0};
+    double tail[2] = {0, 0};
+    for (int64_t i = 0; i < n; i += VW) {
+        const int part = n - i < VW ? (int)(n - i) : VW;
+        vf pv = get(p + i, part), s[DT_MAX_SLOTS];
+        for (int k = 0; k < n_slots; k++) s[k] = get(a->slots[k] + at + i, part);
+        const vd w = vf_to_d(pv), d = vf_to_d(direction(pv, s, get(g + i, part), &u));
+        if (part == VW)
+            weights += w * w, directions += d * d;
+        else
+            for (int k = 0; k < part; k++) tail[0] += w[k] * w[k], tail[1] += d[k] * d[k];
+    }
+    sums[0] = vd_sum(weights) + tail[0];
+    sums[1] = vd_sum(directions) + tail[1];
+}
+
+#define WORD(id, ...)                                                                              \
+    static void update_##id(const dt_optimizer_args *a, int64_t at, int64_t n,                     \
+                            const dt_update *u) {                                                  \
+        update(dt_##id##_update, dt_##id##_n_slots, a, at, n, u);                                  \
+    }                                                                                              \
+    static void measure_##id(const dt_optimizer_args *a, int64_t at, int64_t n,                    \
+                             const dt_update *u, double *sums) {                                   \
+        measure(dt_##id##_direction, dt_##id##_n_slots, a, at, n, u, sums);                        \
+    }
+#include "config/optimizers.def"
+#undef WORD
+
+const dt_simd_optimizer DT_SIMD(dt_simd_optimizer)[DT_N_OPTIMIZERS] = {
+#define WORD(id, ...) {update_##id, measure_##id},
+#include "config/optimizers.def"
+#undef WORD
+};

@@ -1,0 +1,83 @@
+// metric.h: what evaluation measures. A metric is a line of config/metrics.def and a dt_metric of that name in a
+// file metric_<…>.c; evaluate.c runs them all.
+//
+// A metric adds up what it needs of each sample, in doubles of its own; what lanes and ranks have added up is
+// added in turn, and report() makes values of the totals. The result must not depend on how many lanes and ranks
+// there were. Counts are whole numbers, for which any order of additions is exact. Other sums are kept by batch
+// and added in the order of the batches. Metrics of pairs keep nothing: they get the scores of all pairs.
+#ifndef DT_TRAIN_METRIC_H
+#define DT_TRAIN_METRIC_H
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "config/config.h"
+#include "graph/ir.h"
+#include "metrics/metrics.h"
+#include "train/verification.h"
+
+// The values of an evaluation.
+typedef struct dt_eval_result {
+    dt_metric_value *values; // names live as long as the result
+    int n_values, cap_values;
+    int64_t n_samples;
+    dt_json extra; // an object: what is no single number ("confusion": [[…]])
+    dt_arena arena;
+} dt_eval_result;
+
+void dt_eval_result_init(dt_eval_result *r);
+void dt_eval_result_fini(dt_eval_result *r);
+void dt_eval_result_add(dt_eval_result *r, const char *name, double value); // copies the name
+double dt_eval_result_get(const dt_eval_result *r, const char *name); // NaN when it is not there
+const char *dt_eval_result_members(const dt_eval_result *r); // of extra, as JSON: "a":[…],"b":…
+
+// What a network predicts that a metric can be computed of.
+enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8 };
+
+// A sample that counts (weight not 0).
+typedef struct dt_scored {
+    int64_t n_out;     // classes, or numbers
+    int32_t label;     // of classes: the true one,
+    int64_t predicted; // the one of the largest logit,
+    int64_t rank; // and how many logits are above the true one's; ties count from lower indices
+    const double *error; // of numbers: predicted - true, in the field's unit
+} dt_scored;
+
+typedef struct dt_totals {
+    int64_t n_out;
+    double loss, weight;            // over all samples; the weight of each is 1
+    const double *sum;              // what add() made
+    const dt_verification *pairs;   // DT_OF_PAIRS
+    const char *const *class_names; // n_out of them, or NULL: they are numbers
+} dt_totals;
+
+typedef struct dt_metric {
+    unsigned of; // DT_OF_…
+    bool lower_is_better;
+    bool by_default;         // without eval.metrics, wherever it can be computed
+    bool no_best;            // no single number of its name, so it cannot be eval.best
+    int least_out, most_out; // numbers of classes that it is computed for; 0: any
+    // add() adds to width * n_out^power doubles; counts: only whole numbers.
+    int width, power;
+    bool counts;
+    void (*add)(const dt_scored *s, double *sum);
+    void (*report)(const dt_totals *t, dt_eval_result *out);
+} dt_metric;
+
+extern const dt_metric *const dt_metrics_table[DT_N_METRICS];
+const char *dt_metric_name(dt_metric_id id);
+
+// What a run computes, and by what it chooses its best checkpoint.
+typedef struct dt_metric_choice {
+    bool wanted[DT_N_METRICS];
+    dt_metric_id best;
+} dt_metric_choice;
+
+// From eval.metrics, eval.best, train.loss and what the evaluation graph gives. DT_E_USAGE with the place of the
+// key that asks for what cannot be computed, and what can be.
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g);
+
+// Of the graph: elements a sample of a named output, or 0; whether its target is a class.
+int64_t dt_metric_output_size(const dt_graph *g, const char *name);
+bool dt_metric_has_classes(const dt_graph *g);
+
+#endif
