@@ -362,6 +362,12 @@ static known *known_of(reader *r, const char *key, uint32_t hint) {
     return NULL;
 }
 
+static dt_status fill(const dt_data *data, reader *r, uint32_t sample, void *const *field) {
+    dt_sample_place place = {.sample = sample, .field = field};
+    dt_bad_sample bad;
+    return dt_sample_fill(data, &r->scratch, &place, &bad);
+}
+
 static void learn(reader *r, dt_dataset *d) {
     dt_data *data = data_of(d);
     const dt_catalog *c = data->set->catalog;
@@ -381,7 +387,7 @@ static void learn(reader *r, dt_dataset *d) {
                 k->size = c->members[m].size;
             }
         field[0] = k->pixels, field[1] = &k->label;
-        CHECK(dt_sample_fill(data, &r->scratch, i, 0, false, field, NULL, 0));
+        CHECK(fill(data, r, i, field));
     }
 }
 
@@ -441,7 +447,7 @@ static void one_by_one(reader *r, dt_dataset *d) {
         dt_data_records_of(d, i, key);
         known *k = known_of(r, key[0], i);
         dt_error_clear();
-        dt_status st = dt_sample_fill(data, &r->scratch, i, 0, false, field, NULL, 0);
+        dt_status st = fill(data, r, i, field);
         if (!k || (st != DT_OK && st != DT_E_DATA)) {
             count_at(&r->tally->unclear, &r->tally->first_unclear,
                      r->group); // a name that nobody gave
