@@ -27,10 +27,30 @@
 
 enum { LANES = 8, PER_GROUP = 4 * LANES };
 
-typedef enum op_kind { OP_NOISE, OP_GAIN, OP_TIME_SHIFT, OP_FREQ_MASK, OP_TIME_MASK } op_kind;
+// n_channels rows of n samples, stride apart, changed by v, which was drawn first.
+typedef dt_status change_samples(const dt_rng *r, double v, float *x, size_t n, size_t n_channels,
+                                 size_t stride, dt_buffer *scratch);
+static change_samples add_noise, apply_gain, shift_rows;
+
+// An operation is a line here. Its config's value is a number or [low, high].
+typedef struct kind {
+    const char *name, *help;
+    bool both;              // one number means -x..x, else x..x
+    double low, high;       // limits
+    change_samples *change; // NULL: it masks features,
+    bool masks_rows;        // bands, else frames
+} kind;
+static const kind KINDS[] = {
+    {"noise", "a signal-to-noise ratio in dB or [low, high], -60..120", false, -60, 120, add_noise},
+    {"gain", "dB either way or [low, high], -60..60", true, -60, 60, apply_gain},
+    {"time_shift", "share of the length either way, 0..1, or [low, high]", true, -1, 1, shift_rows},
+    {"freq_mask", "the most bands a mask covers, 1..4096", false, 1, 4096, NULL, true},
+    {"time_mask", "the most frames a mask covers, 1..1000000", false, 1, 1000000, NULL, false},
+};
+enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 
 typedef struct op {
-    op_kind kind;
+    const kind *kind;
     uint32_t purpose;
     double low, high;
 } op;
@@ -42,34 +62,25 @@ struct dt_audio_augment {
 };
 
 // ---- parsing -----------------------------------------------------------------------------------------
-static const struct {
-    const char *name, *help;
-    op_kind kind;
-    bool both;        // one number means -x..x, else x..x; a list [low, high] says both
-    double low, high; // limits
-} KINDS[] = {
-    {"noise", "a signal-to-noise ratio in dB or [low, high], -60..120", OP_NOISE, false, -60, 120},
-    {"gain", "dB either way or [low, high], -60..60", OP_GAIN, true, -60, 60},
-    {"time_shift", "share of the length either way, 0..1, or [low, high]", OP_TIME_SHIFT, true, -1,
-     1},
-    {"freq_mask", "the most bands a mask covers, 1..4096", OP_FREQ_MASK, false, 1, 4096},
-    {"time_mask", "the most frames a mask covers, 1..1000000", OP_TIME_MASK, false, 1, 1000000},
-};
-enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
-
-static bool is_mask(op_kind k) {
-    return k == OP_FREQ_MASK || k == OP_TIME_MASK;
-}
-
-static bool read_range(op *o, const dt_cnode *v, int k) {
+static bool read_range(op *o, const dt_cnode *v) {
     if (dt_cnode_kind(v) == DT_C_SCALAR) {
         if (!dt_cnode_real(v, &o->high)) return false;
-        o->low = KINDS[k].both ? -o->high : o->high;
-    } else if (is_mask(o->kind) || dt_cnode_kind(v) != DT_C_LIST || dt_cnode_size(v) != 2 ||
+        o->low = o->kind->both ? -o->high : o->high;
+    } else if (!o->kind->change || dt_cnode_kind(v) != DT_C_LIST || dt_cnode_size(v) != 2 ||
                !dt_cnode_real(dt_cnode_item(v, 0), &o->low) ||
                !dt_cnode_real(dt_cnode_item(v, 1), &o->high))
         return false;
-    return o->low >= KINDS[k].low && o->low <= o->high && o->high <= KINDS[k].high;
+    return o->low >= o->kind->low && o->low <= o->high && o->high <= o->kind->high;
+}
+
+static dt_status fail_unknown(const dt_cnode *item, const char *name) {
+    char list[256] = "";
+    for (int k = 0; k < N_KINDS; k++) {
+        size_t at = strlen(list);
+        snprintf(list + at, sizeof list - at, "%s%s", k ? ", " : "", KINDS[k].name);
+    }
+    return dt_fail(DT_E_USAGE, "%s: unknown augmentation of sounds '%s'; expected one of %s",
+                   dt_cnode_where(item), name, list);
 }
 
 static dt_status parse_op(op *o, const dt_cnode *item, const char *field, int position,
@@ -82,17 +93,13 @@ static dt_status parse_op(op *o, const dt_cnode *item, const char *field, int po
     const dt_cnode *v = dt_cnode_item(item, 0);
     int k = 0;
     while (k < N_KINDS && strcmp(KINDS[k].name, name) != 0) k++;
-    if (k == N_KINDS)
-        return dt_fail(DT_E_USAGE,
-                       "%s: unknown augmentation of sounds '%s'; expected noise, gain, time_shift, "
-                       "freq_mask or time_mask",
-                       dt_cnode_where(item), name);
+    if (k == N_KINDS) return fail_unknown(item, name);
     char purpose[256];
     snprintf(purpose, sizeof purpose, "augment.%s.%d", field, position);
-    *o = (op){.kind = KINDS[k].kind, .purpose = dt_hash32(purpose)};
-    if (!read_range(o, v, k))
+    *o = (op){.kind = &KINDS[k], .purpose = dt_hash32(purpose)};
+    if (!read_range(o, v))
         return dt_fail(DT_E_USAGE, "%s: %s: expected %s", dt_cnode_where(v), name, KINDS[k].help);
-    if (is_mask(o->kind) && !masks)
+    if (!o->kind->change && !masks)
         return dt_fail(DT_E_USAGE, "%s: %s: a waveform has no bands or frames to mask",
                        dt_cnode_where(item), name);
     return DT_OK;
@@ -113,7 +120,7 @@ dt_status dt_audio_augment_parse(dt_audio_augment **out, const dt_cnode *list, c
             dt_audio_augment_destroy(a);
             return st;
         }
-        a->masks = a->masks || is_mask(a->ops[i].kind);
+        a->masks = a->masks || !a->ops[i].kind->change;
     }
     *out = a;
     return DT_OK;
@@ -185,8 +192,8 @@ VECTORIZED static void add_words(const uint32_t *restrict words, float *restrict
     }
 }
 
-static void add_noise(const dt_rng *r, double snr, float *x, size_t n, size_t n_channels,
-                      size_t stride) {
+static dt_status add_noise(const dt_rng *r, double snr, float *x, size_t n, size_t n_channels,
+                           size_t stride, dt_buffer *scratch) {
     double power = 0;
     for (size_t c = 0; c < n_channels; c++) power += mean_of(x + c * stride, n, true);
     power /= (double)n_channels;
@@ -198,15 +205,22 @@ static void add_noise(const dt_rng *r, double snr, float *x, size_t n, size_t n_
             eight_blocks(r, block, words);
             add_words(words, x + c * stride + i, n - i < PER_GROUP ? n - i : PER_GROUP, scale);
         }
+    return DT_OK;
 }
 
 VECTORIZED static void scale_row(float *restrict x, size_t n, float factor) {
     for (size_t i = 0; i < n; i++) x[i] *= factor;
 }
 
+static dt_status apply_gain(const dt_rng *r, double db, float *x, size_t n, size_t n_channels,
+                            size_t stride, dt_buffer *scratch) {
+    for (size_t c = 0; c < n_channels; c++) scale_row(x + c * stride, n, (float)pow(10, db / 20));
+    return DT_OK;
+}
+
 // Round the end: what leaves on one side comes back on the other.
-static dt_status shift_rows(double share, float *x, size_t n, size_t n_channels, size_t stride,
-                            dt_buffer *scratch) {
+static dt_status shift_rows(const dt_rng *r, double share, float *x, size_t n, size_t n_channels,
+                            size_t stride, dt_buffer *scratch) {
     int64_t by = llround(share * (double)n) % (int64_t)n;
     size_t right = (size_t)(by < 0 ? by + (int64_t)n : by), left = n - right;
     if (right == 0) return DT_OK;
@@ -226,11 +240,9 @@ dt_status dt_audio_augment_samples(const dt_audio_augment *a, const dt_augment_k
     for (int i = 0; i < a->n_ops; i++) {
         const op *o = &a->ops[i];
         dt_rng r = rng_of(o, k);
-        double v = is_mask(o->kind) ? 0 : between(&r, 0, o->low, o->high);
-        if (o->kind == OP_NOISE) add_noise(&r, v, x, n, n_channels, stride);
-        if (o->kind == OP_TIME_SHIFT) DT_TRY(shift_rows(v, x, n, n_channels, stride, scratch));
-        for (size_t c = 0; c < n_channels && o->kind == OP_GAIN; c++)
-            scale_row(x + c * stride, n, (float)pow(10, v / 20));
+        if (!o->kind->change) continue;
+        double v = between(&r, 0, o->low, o->high);
+        DT_TRY(o->kind->change(&r, v, x, n, n_channels, stride, scratch));
     }
     return DT_OK;
 }
@@ -247,13 +259,13 @@ void dt_audio_augment_features(const dt_audio_augment *a, const dt_augment_key *
     float mean = (float)mean_of(x, n_rows * row, false);
     for (int i = 0; i < a->n_ops; i++) {
         const op *o = &a->ops[i];
-        if (!is_mask(o->kind)) continue;
+        if (o->kind->change) continue;
         dt_rng r = rng_of(o, k);
-        size_t n = o->kind == OP_FREQ_MASK ? n_rows : n_columns;
+        size_t n = o->kind->masks_rows ? n_rows : n_columns;
         uint32_t most = (uint32_t)(o->high < (double)n ? o->high : (double)n);
         size_t covered = dt_rng_below(&r, 0, most + 1);
         size_t first = dt_rng_below(&r, 1, (uint32_t)(n - covered) + 1);
-        if (o->kind == OP_FREQ_MASK)
+        if (o->kind->masks_rows)
             fill(x + first * row, covered * row, mean);
         else
             for (size_t y = 0; y < n_rows; y++)

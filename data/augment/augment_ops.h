@@ -43,6 +43,7 @@ typedef dt_status dt_augment_run(const dt_augment_op *o, const dt_rng *r, dt_can
 // parameter; a map names them, and may have `p` too.
 typedef struct dt_augment_kind {
     const char *name, *help;
+    int step;            // DT_PIXEL_…: of a run() that several operations share
     dt_augment_run *run; // NULL: chooses a box before the resize (dt_augment_box)
     double p;            // default probability
     bool own_p;          // run() sees to p itself

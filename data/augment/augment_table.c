@@ -104,16 +104,12 @@ static dt_status blend(dt_canvas *c, int kind, double factor) {
     return dt_canvas_step(c, &s);
 }
 
-static dt_status run_brightness(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return blend(c, DT_PIXEL_BRIGHTNESS, dt_draw(r, 0, o->v[0]));
+static dt_status run_factor(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    return blend(c, o->kind->step, dt_draw(r, 0, o->v[0]));
 }
 
-static dt_status run_contrast(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return blend(c, DT_PIXEL_CONTRAST, dt_draw(r, 0, o->v[0]));
-}
-
-static dt_status run_saturation(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return blend(c, DT_PIXEL_SATURATION, dt_draw(r, 0, o->v[0]));
+static dt_status run_plain(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
+    return change(c, o->kind->step, 0);
 }
 
 static dt_status run_hue(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
@@ -138,14 +134,6 @@ static dt_status run_color_jitter(const dt_augment_op *o, const dt_rng *r, dt_ca
     return DT_OK;
 }
 
-static dt_status run_grayscale(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return change(c, DT_PIXEL_GREY, 0);
-}
-
-static dt_status run_invert(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return change(c, DT_PIXEL_INVERT, 0);
-}
-
 static dt_status run_solarize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
     return change(c, DT_PIXEL_SOLARIZE, dt_solarize_from(o->v[0].from));
 }
@@ -154,19 +142,7 @@ static dt_status run_posterize(const dt_augment_op *o, const dt_rng *r, dt_canva
     return change(c, DT_PIXEL_POSTERIZE, dt_posterize_mask((int)o->v[0].from));
 }
 
-static dt_status run_equalize(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return change(c, DT_PIXEL_EQUALIZE, 0);
-}
-
-static dt_status run_autocontrast(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return change(c, DT_PIXEL_AUTOCONTRAST, 0);
-}
-
 // ---- neighbourhoods, noise, rectangles -----------------------------------------------------------------
-static dt_status run_sharpness(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    return blend(c, DT_PIXEL_SHARPNESS, dt_draw(r, 0, o->v[0]));
-}
-
 // More taps than a step holds are played at once.
 static dt_status run_blur(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
     uint32_t weight[DT_MAX_BLUR + 1];
@@ -297,17 +273,20 @@ const dt_augment_kind dt_augment_kinds[] = {
      .params = {REAL("distortion", 0, 0.95, 0.5), FILL, INTERPOLATION}},
     {.name = "brightness",
      .help = "factor on all values",
-     .run = run_brightness,
+     .run = run_factor,
+     .step = DT_PIXEL_BRIGHTNESS,
      .p = 1,
      .params = {FACTOR("by", 0, 10, NAN)}},
     {.name = "contrast",
      .help = "factor on the distance from the mean grey level",
-     .run = run_contrast,
+     .run = run_factor,
+     .step = DT_PIXEL_CONTRAST,
      .p = 1,
      .params = {FACTOR("by", 0, 10, NAN)}},
     {.name = "saturation",
      .help = "factor on the distance from the pixel's grey level; colour images",
-     .run = run_saturation,
+     .run = run_factor,
+     .step = DT_PIXEL_SATURATION,
      .p = 1,
      .params = {FACTOR("by", 0, 10, NAN)}},
     {.name = "hue",
@@ -322,10 +301,15 @@ const dt_augment_kind dt_augment_kinds[] = {
      .n_steps = 4,
      .params = {FACTOR("brightness", 0, 10, 0), FACTOR("contrast", 0, 10, 0),
                 FACTOR("saturation", 0, 10, 0), EITHER("hue", 0.5, 0)}},
-    {.name = "grayscale", .help = "colour taken away", .run = run_grayscale, .p = 0.1},
+    {.name = "grayscale",
+     .help = "colour taken away",
+     .run = run_plain,
+     .step = DT_PIXEL_GREY,
+     .p = 0.1},
     {.name = "sharpness",
      .help = "0 smoothed, 1 as it is, 2 sharpened",
-     .run = run_sharpness,
+     .run = run_factor,
+     .step = DT_PIXEL_SHARPNESS,
      .p = 1,
      .params = {FACTOR("by", 0, 10, NAN)}},
     {.name = "blur",
@@ -339,7 +323,11 @@ const dt_augment_kind dt_augment_kinds[] = {
      .run = run_noise,
      .p = 1,
      .params = {REAL("deviation", 0, 1, NAN)}},
-    {.name = "invert", .help = "v becomes 255 - v", .run = run_invert, .p = 0.5},
+    {.name = "invert",
+     .help = "v becomes 255 - v",
+     .run = run_plain,
+     .step = DT_PIXEL_INVERT,
+     .p = 0.5},
     {.name = "solarize",
      .help = "inverts values from the threshold on",
      .run = run_solarize,
@@ -350,10 +338,15 @@ const dt_augment_kind dt_augment_kinds[] = {
      .run = run_posterize,
      .p = 0.5,
      .params = {WHOLE("bits", 0, 8, NAN)}},
-    {.name = "equalize", .help = "even histogram, by channel", .run = run_equalize, .p = 0.5},
+    {.name = "equalize",
+     .help = "even histogram, by channel",
+     .run = run_plain,
+     .step = DT_PIXEL_EQUALIZE,
+     .p = 0.5},
     {.name = "autocontrast",
      .help = "values stretched to 0..255, by channel",
-     .run = run_autocontrast,
+     .run = run_plain,
+     .step = DT_PIXEL_AUTOCONTRAST,
      .p = 0.5},
     {.name = "erase",
      .help = "a rectangle: share of the area, width to height; fill: the image's mean, bytes at "

@@ -1,5 +1,5 @@
-// colour.c: operations on values, pixel by pixel, as loops that vectorise; what they do to a pixel is in
-// batch/pixel_math.h, which a device shares.
+// colour.c: steps that change values, pixel by pixel, as loops that vectorise, one a line of pixel_steps.def. What
+// they do to a pixel is in batch/pixel_math.h, which a device shares.
 //
 // Brightness, contrast, saturation and sharpness are one blend, degenerate + factor * (image -
 // degenerate), computed as Pillow does it: in single precision, each operation rounded, the fraction
@@ -24,11 +24,7 @@ static size_t n_bytes(const dt_image *image) {
     return n_pixels(image) * (size_t)image->channels;
 }
 
-// ---- blends --------------------------------------------------------------------------------------------
-VECTORIZED static void blend_level(uint8_t *p, size_t n, int base, float factor) {
-    for (size_t i = 0; i < n; i++) p[i] = dt_blend(base, p[i], factor);
-}
-
+// ---- the mean ------------------------------------------------------------------------------------------
 VECTORIZED static void luma_of(const uint8_t *restrict rgb, uint8_t *restrict luma, size_t n) {
     for (size_t i = 0; i < n; i++) luma[i] = dt_luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
 }
@@ -59,75 +55,30 @@ static int mean_luma(const dt_image *image) {
     return dt_mean_level(sum, n);
 }
 
-void dt_pixels_brightness(dt_image *image, float factor) {
-    blend_level(image->data, n_bytes(image), 0, factor);
-}
-
-void dt_pixels_contrast(dt_image *image, float factor) {
-    blend_level(image->data, n_bytes(image), mean_luma(image), factor);
-}
-
-VECTORIZED static void saturate(uint8_t *restrict rgb, const uint8_t *restrict luma, size_t n,
-                                float factor) {
-    for (size_t i = 0; i < n; i++) {
-        rgb[3 * i] = dt_blend(luma[i], rgb[3 * i], factor);
-        rgb[3 * i + 1] = dt_blend(luma[i], rgb[3 * i + 1], factor);
-        rgb[3 * i + 2] = dt_blend(luma[i], rgb[3 * i + 2], factor);
+// ---- loops ---------------------------------------------------------------------------------------------
+#define BYTE(id, reads_mean, e)                                                                    \
+    VECTORIZED static void loop_##id(uint8_t *restrict p, size_t n,                                \
+                                     const dt_pixel_step *restrict s, int m) {                     \
+        for (size_t i = 0; i < n; i++) p[i] = dt_step_##id(s, m, p[i]);                            \
     }
-}
-
-VECTORIZED static void spread(const uint8_t *restrict luma, uint8_t *restrict rgb, size_t n) {
-    for (size_t i = 0; i < n; i++) rgb[3 * i] = rgb[3 * i + 1] = rgb[3 * i + 2] = luma[i];
-}
-
-void dt_pixels_saturation(dt_image *image, float factor) {
-    uint8_t luma[PIECE];
-    size_t n = n_pixels(image);
-    for (size_t at = 0; image->channels == 3 && at < n; at += PIECE) {
-        size_t m = n - at < PIECE ? n - at : PIECE;
-        luma_of(image->data + 3 * at, luma, m);
-        saturate(image->data + 3 * at, luma, m, factor);
+#define LUMA(id, e)                                                                                \
+    VECTORIZED static void loop_##id(uint8_t *restrict rgb, const uint8_t *restrict y, size_t n,   \
+                                     const dt_pixel_step *restrict s) {                            \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            rgb[3 * i] = dt_step_##id(s, y[i], rgb[3 * i]);                                        \
+            rgb[3 * i + 1] = dt_step_##id(s, y[i], rgb[3 * i + 1]);                                \
+            rgb[3 * i + 2] = dt_step_##id(s, y[i], rgb[3 * i + 2]);                                \
+        }                                                                                          \
     }
-}
-
-void dt_pixels_grey(dt_image *image) {
-    uint8_t luma[PIECE];
-    size_t n = n_pixels(image);
-    for (size_t at = 0; image->channels == 3 && at < n; at += PIECE) {
-        size_t m = n - at < PIECE ? n - at : PIECE;
-        luma_of(image->data + 3 * at, luma, m);
-        spread(luma, image->data + 3 * at, m);
+#define RGB(id, e)                                                                                 \
+    VECTORIZED static void loop_##id(uint8_t *restrict rgb, size_t n,                              \
+                                     const dt_pixel_step *restrict s) {                            \
+        for (size_t i = 0; i < n; i++) dt_step_##id(s, rgb + 3 * i);                               \
     }
-}
-
-// ---- hue -----------------------------------------------------------------------------------------------
-VECTORIZED static void turn_hue(uint8_t *restrict rgb, size_t n, int turn) {
-    for (size_t i = 0; i < n; i++) dt_hue_pixel(rgb + 3 * i, turn);
-}
+#include "batch/pixel_steps.def"
 
 int dt_hue_turn(double turn) {
     return (int)lround(turn * 6 * (1 << DT_HUE_BITS));
-}
-
-void dt_pixels_hue(dt_image *image, int turn) {
-    if (image->channels == 3) turn_hue(image->data, n_pixels(image), turn);
-}
-
-// ---- tables --------------------------------------------------------------------------------------------
-VECTORIZED static void invert(uint8_t *p, size_t n) {
-    for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(255 - p[i]);
-}
-
-VECTORIZED static void solarize(uint8_t *p, size_t n, int from) {
-    for (size_t i = 0; i < n; i++) p[i] = dt_solarize(p[i], from);
-}
-
-VECTORIZED static void mask(uint8_t *p, size_t n, uint8_t bits) {
-    for (size_t i = 0; i < n; i++) p[i] &= bits;
-}
-
-void dt_pixels_invert(dt_image *image) {
-    invert(image->data, n_bytes(image));
 }
 
 int dt_solarize_from(double threshold) {
@@ -135,18 +86,24 @@ int dt_solarize_from(double threshold) {
     return from < 0 ? 0 : from > 256 ? 256 : (int)from;
 }
 
-void dt_pixels_solarize(dt_image *image, int from) {
-    solarize(image->data, n_bytes(image), from);
-}
-
 int dt_posterize_mask(int bits) {
     return 0xff00 >> bits & 0xff;
 }
 
-void dt_pixels_posterize(dt_image *image, uint8_t bits) {
-    mask(image->data, n_bytes(image), bits);
+typedef void luma_loop(uint8_t *restrict rgb, const uint8_t *restrict y, size_t n,
+                       const dt_pixel_step *restrict s);
+
+static void play_luma(dt_image *image, const dt_pixel_step *s, luma_loop *loop) {
+    uint8_t luma[PIECE];
+    size_t n = n_pixels(image);
+    for (size_t at = 0; image->channels == 3 && at < n; at += PIECE) {
+        size_t k = n - at < PIECE ? n - at : PIECE;
+        luma_of(image->data + 3 * at, luma, k);
+        loop(image->data + 3 * at, luma, k, s);
+    }
 }
 
+// ---- tables --------------------------------------------------------------------------------------------
 typedef uint32_t histogram[3][256];
 
 static void count_values(const dt_image *image, histogram h) {
@@ -173,18 +130,33 @@ static void look_up(dt_image *image, uint8_t table[3][256]) {
         }
 }
 
-void dt_pixels_equalize(dt_image *image) {
+static void play_table(dt_image *image, void (*make)(const uint32_t *count, uint8_t *table)) {
     histogram h;
     uint8_t table[3][256];
     count_values(image, h);
-    for (int c = 0; c < image->channels; c++) dt_equalize_table(h[c], table[c]);
+    for (int c = 0; c < image->channels; c++) make(h[c], table[c]);
     look_up(image, table);
 }
 
-void dt_pixels_autocontrast(dt_image *image) {
-    histogram h;
-    uint8_t table[3][256];
-    count_values(image, h);
-    for (int c = 0; c < image->channels; c++) dt_stretch_table(h[c], table[c]);
-    look_up(image, table);
+bool dt_pixels_values(dt_image *image, const dt_pixel_step *s) {
+    switch (s->kind) {
+#define BYTE(id, reads_mean, e)                                                                    \
+    case DT_PIXEL_##id:                                                                            \
+        loop_##id(image->data, n_bytes(image), s, (reads_mean) ? mean_luma(image) : 0);            \
+        return true;
+#define LUMA(id, e)                                                                                \
+    case DT_PIXEL_##id:                                                                            \
+        play_luma(image, s, loop_##id);                                                            \
+        return true;
+#define RGB(id, e)                                                                                 \
+    case DT_PIXEL_##id:                                                                            \
+        if (image->channels == 3) loop_##id(image->data, n_pixels(image), s);                      \
+        return true;
+#define TABLE(id, f)                                                                               \
+    case DT_PIXEL_##id:                                                                            \
+        play_table(image, f);                                                                      \
+        return true;
+#include "batch/pixel_steps.def"
+    }
+    return false;
 }

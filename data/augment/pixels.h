@@ -51,23 +51,14 @@ void dt_pixels_warp_real(const dt_image *src, const dt_map *m, dt_border border,
 dt_status dt_pixels_mirror(dt_image *image, dt_buffer *scratch);
 
 // ---- values (colour.c), in place -------------------------------------------------------------------
-// The same bytes as Pillow's ImageEnhance / ImageOps, which torchvision calls; grey images have no
-// colour, so that saturation, hue and grey leave them alone.
-void dt_pixels_brightness(dt_image *image, float factor);
-void dt_pixels_contrast(dt_image *image, float factor); // about the mean luma, rounded
-void dt_pixels_saturation(dt_image *image, float factor);
-// Turns the hue by `turn` (-0.5..0.5 of the circle) at constant value and chroma, exactly, rounded once:
-// within a level of torchvision on tensors. (Pillow's detour through 8-bit hue and saturation is lossy.)
-void dt_pixels_hue(dt_image *image, int turn);
-int dt_hue_turn(double turn);
-void dt_pixels_grey(dt_image *image);
-void dt_pixels_invert(dt_image *image);
-void dt_pixels_solarize(dt_image *image, int from); // v -> 255 - v from there on
+// The steps BYTE, LUMA, RGB and TABLE of batch/pixel_steps.def; false if s is another. The same bytes as Pillow's
+// ImageEnhance / ImageOps, which torchvision calls, but for the hue, which turns at constant value and chroma,
+// exactly, rounded once: within a level of torchvision on tensors. (Pillow's detour through 8-bit hue and
+// saturation is lossy.)
+bool dt_pixels_values(dt_image *image, const dt_pixel_step *s);
+int dt_hue_turn(double turn); // -0.5..0.5 of the circle
 int dt_solarize_from(double threshold);
-void dt_pixels_posterize(dt_image *image, uint8_t bits); // keeps these
-int dt_posterize_mask(int bits);                         // the upper ones, 0..8
-void dt_pixels_equalize(dt_image *image);                // each channel's histogram
-void dt_pixels_autocontrast(dt_image *image);            // each channel to 0..255
+int dt_posterize_mask(int bits); // the upper ones, 0..8
 
 // ---- neighbourhoods and rectangles (filter.c), in place ---------------------------------------------
 // Factor 0: smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, border pixels kept; 1: as it was; 2: sharpened.

@@ -26,30 +26,21 @@ static void patch(dt_image *image, const dt_pixel_step *s) {
     dt_pixels_patch(image, at, s->as.patch.with, &s->as.patch.r);
 }
 
-#define DOES(kind, call)                                                                           \
-    case kind:                                                                                     \
-        call;                                                                                      \
-        return DT_OK
-
 dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
-    switch ((enum dt_pixel_step_kind)s->kind) {
-        DOES(DT_PIXEL_BRIGHTNESS, dt_pixels_brightness(image, s->as.factor));
-        DOES(DT_PIXEL_CONTRAST, dt_pixels_contrast(image, s->as.factor));
-        DOES(DT_PIXEL_SATURATION, dt_pixels_saturation(image, s->as.factor));
-        DOES(DT_PIXEL_HUE, dt_pixels_hue(image, s->as.level));
-        DOES(DT_PIXEL_GREY, dt_pixels_grey(image));
-        DOES(DT_PIXEL_INVERT, dt_pixels_invert(image));
-        DOES(DT_PIXEL_SOLARIZE, dt_pixels_solarize(image, s->as.level));
-        DOES(DT_PIXEL_POSTERIZE, dt_pixels_posterize(image, (uint8_t)s->as.level));
-        DOES(DT_PIXEL_EQUALIZE, dt_pixels_equalize(image));
-        DOES(DT_PIXEL_AUTOCONTRAST, dt_pixels_autocontrast(image));
-        DOES(DT_PIXEL_PATCH, patch(image, s));
-        DOES(DT_PIXEL_NOISE, dt_pixels_noise(image, s->as.noise.deviation, &s->as.noise.r));
-        DOES(DT_PIXEL_END, (void)0);
+    if (dt_pixels_values(image, s)) return DT_OK;
+    switch (s->kind) {
+    case DT_PIXEL_END:
+        return DT_OK;
     case DT_PIXEL_MOVE:
     case DT_PIXEL_WARP:
     case DT_PIXEL_PERSPECTIVE:
         return move(image, s, scratch);
+    case DT_PIXEL_PATCH:
+        patch(image, s);
+        return DT_OK;
+    case DT_PIXEL_NOISE:
+        dt_pixels_noise(image, s->as.noise.deviation, &s->as.noise.r);
+        return DT_OK;
     case DT_PIXEL_SHARPNESS:
         return dt_pixels_sharpness(image, s->as.factor, scratch);
     case DT_PIXEL_BLUR:

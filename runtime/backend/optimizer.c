@@ -3,7 +3,7 @@
 
 #include "optimizers_all.h"
 
-#define WORD(id, help, keys) {#id, keys, dt_##id##_n_slots, dt_##id##_slots, dt_##id##_norms},
+#define WORD(id, ...) {#id, dt_##id##_n_slots, dt_##id##_slots, dt_##id##_norms},
 const dt_optimizer dt_optimizers[DT_N_OPTIMIZERS] = {
 #include "config/optimizers.def"
 };

@@ -12,8 +12,7 @@
 
 typedef struct dt_optimizer {
     const char *id;
-    const char *keys; // train.optimizer.<key>: values of hyper, in this order, separated by blanks
-    int n_slots;      // state slots of a parameter
+    int n_slots;              // state slots of a parameter
     const char *const *slots; // their names in a checkpoint
     bool norms;               // scales its update by norms of each tensor
 } dt_optimizer;

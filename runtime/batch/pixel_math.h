@@ -96,10 +96,6 @@ DT_PIXEL_FN void dt_hue_pixel(uint8_t *rgb, int turn) {
     rgb[2] = (uint8_t)dt_hue_channel(high, c, h, 1);
 }
 
-DT_PIXEL_FN uint8_t dt_solarize(int v, int from) {
-    return (uint8_t)(v < from ? v : 255 - v);
-}
-
 // Equal steps of the cumulated counts; a channel of one value, or of too few pixels, stays.
 DT_PIXEL_FN void dt_equalize_table(const uint32_t *count, uint8_t *table) {
     uint64_t sum = 0, last = 0;
@@ -266,5 +262,20 @@ DT_PIXEL_FN void dt_perspective_place(const double *m, int x, int y, int32_t *fx
     *fx = dt_floor_fixed(dt_at_most(dt_at_least(px, -DT_PERSPECTIVE_FAR), DT_PERSPECTIVE_FAR));
     *fy = dt_floor_fixed(dt_at_most(dt_at_least(py, -DT_PERSPECTIVE_FAR), DT_PERSPECTIVE_FAR));
 }
+
+// ---- the steps of values ------------------------------------------------------------------------------
+#define BYTE(id, reads_mean, e)                                                                    \
+    DT_PIXEL_FN uint8_t dt_step_##id(const dt_pixel_step *s, int m, uint8_t v) {                   \
+        return (uint8_t)(e);                                                                       \
+    }
+#define LUMA(id, e)                                                                                \
+    DT_PIXEL_FN uint8_t dt_step_##id(const dt_pixel_step *s, uint8_t y, uint8_t v) {               \
+        return (uint8_t)(e);                                                                       \
+    }
+#define RGB(id, e)                                                                                 \
+    DT_PIXEL_FN void dt_step_##id(const dt_pixel_step *s, uint8_t *rgb) {                          \
+        e;                                                                                         \
+    }
+#include "batch/pixel_steps.def"
 
 #endif

@@ -12,27 +12,13 @@
 #include <stdint.h>
 
 enum dt_pixel_step_kind {
-    DT_PIXEL_END,
-    // moves pixels
-    DT_PIXEL_MOVE,        // whole pixels: flips, shifts
-    DT_PIXEL_WARP,        // affine, 16.16
-    DT_PIXEL_PERSPECTIVE, // a division a pixel
-    // changes values
-    DT_PIXEL_BRIGHTNESS, // factor
-    DT_PIXEL_CONTRAST,   // factor, about the image's mean luma
-    DT_PIXEL_SATURATION, // factor
-    DT_PIXEL_HUE,        // level: turn, dt_hue_turn
-    DT_PIXEL_GREY,
-    DT_PIXEL_INVERT,
-    DT_PIXEL_SOLARIZE,  // level: from which on
-    DT_PIXEL_POSTERIZE, // level: mask
-    DT_PIXEL_EQUALIZE,
-    DT_PIXEL_AUTOCONTRAST,
-    DT_PIXEL_PATCH,
-    DT_PIXEL_NOISE,
-    // looks at neighbours
-    DT_PIXEL_SHARPNESS, // factor
-    DT_PIXEL_BLUR
+#define BYTE(id, reads_mean, e) DT_PIXEL_##id,
+#define LUMA(id, e)             DT_PIXEL_##id,
+#define RGB(id, e)              DT_PIXEL_##id,
+#define TABLE(id, f)            DT_PIXEL_##id,
+#define OTHER(id)               DT_PIXEL_##id,
+#include "batch/pixel_steps.def"
+    DT_N_PIXEL_STEPS
 };
 
 enum {

@@ -225,6 +225,23 @@ int dt_config_enum(const dt_config *c, const char *key) {
     return word_index(key, scalar(c, key));
 }
 
+const dt_config_key *dt_config_owned(const dt_config *c, const char *key, int i) {
+    config_row row;
+    const int word = dt_config_enum(c, key);
+    config_match_path(key, &row);
+    const char *name = dt_config_words(row.key)[word].keys;
+    for (; name && *name; name += strcspn(name, " "), name += *name == ' ') {
+        if (i-- > 0) continue;
+        const int parent = (int)(strrchr(key, '.') - key);
+        char *path = dt_xprintf("%.*s.%.*s", parent, key, (int)strcspn(name, " "), name);
+        if (config_match_path(path, &row) != MATCH_LEAF)
+            programming_error(path, "not in config.def");
+        free(path);
+        return row.key;
+    }
+    return NULL;
+}
+
 bool dt_config_lists(const dt_config *c, const char *key, int word) {
     const dt_cnode *list = lookup(c, key);
     for (size_t i = 0; list && i < list->n; i++)

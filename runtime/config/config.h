@@ -104,6 +104,8 @@ typedef struct dt_config_word {
         keys; // the keys beside this one that only such words read, separated by blanks; NULL: none
 } dt_config_word;
 const dt_config_word *dt_config_words(const dt_config_key *k);
+// Key i of those that only some words of the ENUM `key` read and that the chosen one does; NULL: there are no more.
+const dt_config_key *dt_config_owned(const dt_config *c, const char *key, int i);
 // The words that read the key, as "adamw, lamb"; "" if it belongs to all. Heap, caller frees.
 char *dt_config_owners(const dt_config_key *k);
 

@@ -53,6 +53,21 @@ DT_LOSS_FN dt_cross_entropy_slope(DT_LOSS_ARGS) {
     return 1;
 }
 
+// ---- focal: x (1 - exp(-x))^p, exp(-x) being the probability of the class -------------------------
+// Lin et al., "Focal loss for dense object detection", ICCV 2017. With shares of classes or smoothed labels
+// exp(-x) is what stands for that probability.
+#define DT_LOSS_ROW_focal                                                                          \
+    .takes = DT_TARGET_CLASS | DT_TARGET_SHARES, .softmax = true, .best = DT_METRIC_accuracy,      \
+    .param_key = "train.focal_gamma"
+DT_LOSS_FN dt_focal_value(DT_LOSS_ARGS) {
+    x = x < 0 ? 0 : x; // rounding
+    return x * pow(-expm1(-x), p);
+}
+DT_LOSS_FN dt_focal_slope(DT_LOSS_ARGS) {
+    x = x < 0 ? 0 : x;
+    return pow(-expm1(-x), p) * (1 + p * (x == 0 ? 1 : x / expm1(x)));
+}
+
 // ---- bce: binary cross-entropy of a logit ----------------------------------------------------------
 #define DT_LOSS_ROW_bce .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .best = DT_METRIC_loss
 DT_LOSS_FN dt_bce_value(DT_LOSS_ARGS) {

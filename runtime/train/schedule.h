@@ -1,26 +1,29 @@
 // schedule.h: the learning rate as a pure function of (step, evaluation history). Nothing to save: a
 // resumed run asks the same function with the history that its checkpoint holds.
+//
+// A schedule is a line of config/schedules.def and a file schedule_<id>.c with dt_schedule_<id>; what the
+// keys of its line hold is in `own`, in their order.
 #ifndef DT_TRAIN_SCHEDULE_H
 #define DT_TRAIN_SCHEDULE_H
 
 #include "config/config.h"
 
-typedef enum dt_schedule_kind {
-    DT_SCHEDULE_CONSTANT,
-    DT_SCHEDULE_COSINE,
-    DT_SCHEDULE_STEP,
-    DT_SCHEDULE_PLATEAU
-} dt_schedule_kind;
+enum { DT_MAX_SCHEDULE_KEYS = 4 };
 
 typedef struct dt_schedule {
-    dt_schedule_kind kind;
-    double lr, min_lr, gamma;
-    int64_t warmup_steps; // linear, in front of every kind
-    int64_t every_steps;  // step
-    int64_t total_steps;  // cosine ends here
-    int patience;         // plateau: evaluations without improvement
-    bool lower_is_better; // plateau: how values of the history compare
+    dt_schedule_id kind;
+    double lr;
+    double own[DT_MAX_SCHEDULE_KEYS]; // amounts in steps
+    int64_t warmup_steps;             // linear, in front of every kind
+    int64_t total_steps;
+    bool lower_is_better; // how values of the history compare
 } dt_schedule;
+
+// What follows the warm-up. step, history: as for dt_schedule_lr.
+typedef double dt_schedule_fn(const dt_schedule *s, int64_t step, const double *history, int n);
+#define WORD(id, ...) dt_schedule_fn dt_schedule_##id;
+#include "config/schedules.def"
+#undef WORD
 
 // Reads train.schedule and train.optimizer.lr.
 void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,

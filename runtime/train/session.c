@@ -190,17 +190,12 @@ static dt_status build_graph(dt_session *s, const dt_field_info *fields, int n_f
     return s->a.build_graph(out, &a, dt_resolved_dtype(&s->resolved));
 }
 
-// The keys of the optimizer as its file wants them: in their order, yes and no as 1 and 0.
 static dt_optimizer_args read_optimizer(const dt_config *c) {
     dt_optimizer_args o = {.kind = (dt_optimizer_id)dt_config_enum(c, "train.optimizer.name")};
-    const char *key = dt_optimizers[o.kind].keys;
-    for (int i = 0; *key; i++) {
+    const dt_config_key *k;
+    for (int i = 0; (k = dt_config_owned(c, "train.optimizer.name", i)); i++) {
         assert(i < DT_MAX_HYPER);
-        char *path = dt_xprintf("train.optimizer.%.*s", (int)strcspn(key, " "), key);
-        o.hyper[i] = (float)dt_config_real(c, path);
-        free(path);
-        key += strcspn(key, " ");
-        key += *key == ' ';
+        o.hyper[i] = (float)dt_config_real(c, k->path);
     }
     return o;
 }

@@ -176,7 +176,7 @@ static dt_status check_resumed(trainer *t) {
 
 static dt_status go_without_validation(trainer *t) {
     const dt_config *c = t->s.config;
-    if (strcmp(dt_config_str(c, "train.schedule.name"), "plateau") == 0)
+    if (dt_config_enum(c, "train.schedule.name") == DT_SCHEDULE_plateau)
         return dt_config_fail(c, "train.schedule.name",
                               "plateau follows evaluations, and there is no validation part: set "
                               "data.split.val");

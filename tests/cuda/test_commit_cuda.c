@@ -7,11 +7,11 @@
 
 #include <cmocka.h>
 
+#include "../unit/whole_optimizer.h"
 #include "backend/cuda/kernels/kernel_math.h"
 #include "backend/optimizers/sgd.h"
 #include "base/rng.h"
 #include "fake_cuda.h"
-#include "../unit/whole_optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,6 +23,12 @@ static const dt_segment segments[] = {{0, 16, 1, 0.1f, false},
                                       {16, 70000, 1, 0, false},
                                       {70016, 64, 0.5f, 0.2f, true},
                                       {70080, N - 70080, 2, 0.05f, false}};
+// Optimizers with norms: a tensor each, those of the copies among them
+static const dt_segment tensors[] = {
+    {0, 13, 1, 0.1f, false, true},        {16, 70000, 1, 0, false, false},
+    {70016, 64, 0.5f, 0.2f, true, true},  {70096, 20000, 2, 0.05f, false, true},
+    {90096, 12304, 1, 0, false, false},   {102400, 4608 * 9, 2, 0.05f, false, true},
+    {N - 512, 512, 1, 0.05f, false, true}};
 static const dt_commit_rule rules[] = {{0, STAT, 5, 0.1f}, {16, STAT + 16, 9, 0.3f}};
 
 // Copies of parameters: with a gap behind, permuted, frozen, over pieces and chunks.
@@ -67,8 +73,9 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     r->buffer = calloc(BUFFERS, 4);
     fill(r->buffer, BUFFERS, 2);
     r->host_grad = calloc(GRAD, 4);
-    o.segments = segments;
-    o.n_segments = 4;
+    const bool norms = dt_optimizers[o.kind].norms;
+    o.segments = norms ? tensors : segments;
+    o.n_segments = norms ? sizeof tensors / sizeof *tensors : sizeof segments / sizeof *segments;
     r->a = (dt_commit_args){.optimizer = o,
                             .n_trained = N,
                             .loss_at = LOSS,
@@ -113,8 +120,8 @@ static void tear_down(rig *r) {
     dt_backend *g = r->gpu;
     g->device->commit_destroy(g, r->commit);
     g->device->stream_destroy(g, r->stream);
-    float *const device[] = {r->a.optimizer.master, r->a.optimizer.slots[0], r->a.optimizer.slots[1],
-                             r->a.buffer, r->grad};
+    float *const device[] = {r->a.optimizer.master, r->a.optimizer.slots[0],
+                             r->a.optimizer.slots[1], r->a.buffer, r->grad};
     for (int i = 0; i < 5; i++) g->free(g, device[i], 0);
     for (int i = 0; i < COPIES; i++) g->free(g, r->copies[i].packed, 0);
     g->free(g, r->step, sizeof *r->step);
@@ -226,8 +233,7 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
 
 static void test_optimizers(void **state) {
     (void)state;
-    const dt_optimizer_args adamw = {
-        .kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
+    const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
     check_optimizer(adamw, 0, 1);
     check_optimizer(adamw, 0.5f, 1024);
     dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd, .hyper = {0.9f}};
@@ -236,6 +242,10 @@ static void test_optimizers(void **state) {
     check_optimizer(sgd, 1, 1);
     sgd.hyper[DT_SGD_MOMENTUM] = 0;
     check_optimizer(sgd, 0, 1);
+    dt_optimizer_args lamb = adamw;
+    lamb.kind = DT_OPTIMIZER_lamb;
+    check_optimizer(lamb, 0, 1);
+    check_optimizer(lamb, 0.5f, 1024);
 }
 
 static void gradients(rig *r, float first, float drop) {

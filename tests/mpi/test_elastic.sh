@@ -41,3 +41,11 @@ for precision in "${precisions[@]}"; do
     done
     check $precision "np=3, 1, 4 in turn" $name
 done
+
+# an optimizer with norms of each tensor
+reference=
+for np in 1 2 3; do
+    mpi $np "$DTRAIN" "$config" run.reproducible=elastic train.optimizer.name=lamb run.name=lamb-np$np \
+        >/dev/null 2>"$work/log" || fail "exit $?"
+    check lamb "np=$np" lamb-np$np
+done

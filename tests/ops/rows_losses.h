@@ -9,7 +9,7 @@
 static void ref_loss(const own_case *c, double *const *in, double *const *out) {
     int64_t n = c->in_shape[0].d[0], k = count(&c->in_shape[0]) / n;
     bool hard = c->in_type[1] == DT_I32;
-    double s = (double)c->attrs.loss.smoothing, beta = (double)c->attrs.loss.param;
+    double s = (double)c->attrs.loss.smoothing, param = (double)c->attrs.loss.param;
     out[0][0] = out[1][0] = 0;
     for (int64_t i = 0; i < n; i++) {
         const double *x = in[0] + i * k;
@@ -19,6 +19,7 @@ static void ref_loss(const own_case *c, double *const *in, double *const *out) {
             double t = hard ? in[1][i] == (double)j : in[1][i * k + j], d = x[j] - t;
             switch (c->attrs.loss.id) {
             case DT_LOSS_cross_entropy:
+            case DT_LOSS_focal:
                 loss -= ((1 - s) * t + s / (double)k) * (x[j] - log(z));
                 break;
             case DT_LOSS_bce:
@@ -28,9 +29,10 @@ static void ref_loss(const own_case *c, double *const *in, double *const *out) {
                 loss += d * d / (double)k;
                 break;
             default:
-                loss += (fabs(d) < beta ? d * d / 2 / beta : fabs(d) - beta / 2) / (double)k;
+                loss += (fabs(d) < param ? d * d / 2 / param : fabs(d) - param / 2) / (double)k;
             }
         }
+        if (c->attrs.loss.id == DT_LOSS_focal) loss *= pow(1 - exp(-loss), param);
         out[0][0] += w * loss;
         out[1][0] += w;
     }
@@ -72,6 +74,9 @@ static void test_losses(void **state) {
     run_loss(DT_LOSS_cross_entropy, S2(4, 19), false, 0.2f, 0);
     run_loss(DT_LOSS_cross_entropy, S2(3, 1000), true, 0.1f, 0);
     run_loss(DT_LOSS_cross_entropy, S2(2, 9000), false, 0.1f, 0);
+    run_loss(DT_LOSS_focal, S2(5, 45), true, 0, 2);
+    run_loss(DT_LOSS_focal, S2(4, 19), true, 0.1f, 0.5f);
+    run_loss(DT_LOSS_focal, S2(3, 19), false, 0.2f, 3);
     run_loss(DT_LOSS_mse, S2(3, 64), false, 0, 0);
     run_loss(DT_LOSS_bce, S2(4, 19), false, 0, 0);
     run_loss(DT_LOSS_mse, S3(4, 3, 6), false, 0, 0);

@@ -69,6 +69,86 @@ static void test_optimizers(void **state) {
     }
 }
 
+// LAMB as its paper has it, in double, over tensors that begin and end within chunks; the last one is zero.
+enum { LAMB_N = 2 * DT_CHUNK + 600 };
+static const dt_segment lamb_segments[] = {{0, 100, 1, 0.1f, false, true},
+                                           {112, 50, 1, 0, false, false},
+                                           {176, DT_CHUNK + 1001, 0.5f, 0.1f, false, true},
+                                           {2 * DT_CHUNK - 16, 500, 1, 0.1f, false, true}};
+
+static void lamb_reference(double *p, double *m, double *v, const float *g, int t) {
+    for (int s = 0; s < 4; s++) {
+        const dt_segment *seg = &lamb_segments[s];
+        double weights = 0, updates = 0, *u = calloc(LAMB_N, sizeof *u);
+        for (int64_t i = seg->offset; i < seg->offset + seg->length; i++) {
+            const double gr = 0.25 * (double)g[i];
+            m[i] = 0.9 * m[i] + 0.1 * gr;
+            v[i] = 0.999 * v[i] + 0.001 * gr * gr;
+            u[i] = m[i] / (1 - pow(0.9, t)) / (sqrt(v[i] / (1 - pow(0.999, t))) + 1e-6);
+            u[i] += (double)seg->decay * p[i];
+            weights += p[i] * p[i], updates += u[i] * u[i];
+        }
+        const bool scales = seg->scaled && weights > 0 && updates > 0;
+        const double lr = 0.01 * (double)seg->lr_scale * (scales ? sqrt(weights / updates) : 1);
+        for (int64_t i = seg->offset; i < seg->offset + seg->length; i++) p[i] -= lr * u[i];
+        free(u);
+    }
+}
+
+// The range in `n_shares` shares of whole chunks, the last one first.
+static void lamb_steps(float *x[4], int n_steps, int n_shares) {
+    double norms[2 * 6];
+    float ratios[4];
+    dt_optimizer_args a = {.kind = DT_OPTIMIZER_lamb,
+                           .segments = lamb_segments,
+                           .n_segments = 4,
+                           .master = x[0],
+                           .slots = {x[1], x[2]},
+                           .grad = x[3],
+                           .norms = norms,
+                           .ratios = ratios,
+                           .grad_scale = 0.25f,
+                           .lr = 0.01f,
+                           .hyper = {0.9f, 0.999f, 1e-6f}};
+    assert_int_equal(dt_optimizer_n_norms(&a), 5);
+    for (a.t = 1; a.t <= n_steps; a.t++)
+        for (int phase = 0; phase < 2; phase++) {
+            for (int i = n_shares - 1; i >= 0; i--) {
+                const int64_t begin = 3 * i / n_shares * DT_CHUNK;
+                int64_t end = 3 * (i + 1) / n_shares * (int64_t)DT_CHUNK;
+                if (end > LAMB_N) end = LAMB_N;
+                (phase ? dt_cpu_slab_optimize : dt_cpu_slab_norms)(NULL, &a, begin, end);
+            }
+            if (phase == 0) dt_optimizer_find_ratios(&a);
+        }
+}
+
+static void test_lamb(void **state) {
+    float *x[4], *y[4];
+    double *want[3];
+    for (int k = 0; k < 4; k++) {
+        x[k] = calloc(LAMB_N, sizeof(float)), y[k] = calloc(LAMB_N, sizeof(float));
+        if (k < 3) want[k] = calloc(LAMB_N, sizeof(double));
+    }
+    for (int i = 0; i < LAMB_N; i++) {
+        x[0][i] = y[0][i] = i < 2 * DT_CHUNK - 16 ? sinf((float)i) : 0;
+        x[3][i] = y[3][i] = cosf(3 * (float)i);
+        want[0][i] = (double)x[0][i];
+    }
+    for (int t = 1; t <= 3; t++) lamb_reference(want[0], want[1], want[2], x[3], t);
+    lamb_steps(x, 3, 1);
+    lamb_steps(y, 3, 3);
+    for (int k = 0; k < 3; k++) {
+        assert_memory_equal(x[k], y[k],
+                            LAMB_N * sizeof(float)); // who adds a chunk up never matters
+        for (int i = 0; i < LAMB_N; i++)
+            if (fabs(want[k][i] - (double)x[k][i]) >= 2e-6)
+                fail_msg("slab %d, element %d: %.9g, not %.9g", k, i, (double)x[k][i], want[k][i]);
+    }
+    for (int k = 0; k < 4; k++) free(x[k]), free(y[k]);
+    for (int k = 0; k < 3; k++) free(want[k]);
+}
+
 static void test_sums(void **state) {
     enum { N = DT_CHUNK + 1000 };
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
@@ -174,9 +254,9 @@ static void test_nan_batch_norm(void **state) {
 
 static int run_all(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_optimizers),     cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_bf16_rounding),  cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_nan_batch_norm),
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_lamb),
+        cmocka_unit_test(test_sums),       cmocka_unit_test(test_bf16_rounding),
+        cmocka_unit_test(test_nan),        cmocka_unit_test(test_nan_batch_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,39 +38,29 @@ static void warp(const call *k, const dt_map *m, bool whole) {
     free(src);
 }
 
-static void do_brightness(const call *k) {
-    dt_pixels_brightness(k->image, (float)k->p[0]);
-}
-static void do_contrast(const call *k) {
-    dt_pixels_contrast(k->image, (float)k->p[0]);
-}
-static void do_saturation(const call *k) {
-    dt_pixels_saturation(k->image, (float)k->p[0]);
-}
+#define FACTOR(name, id)                                                                           \
+    static void do_##name(const call *k) {                                                         \
+        dt_pixel_step s = {.kind = DT_PIXEL_##id, .as.factor = (float)k->p[0]};                    \
+        assert_true(dt_pixels_values(k->image, &s));                                               \
+    }
+#define LEVEL(name, id, value)                                                                     \
+    static void do_##name(const call *k) {                                                         \
+        dt_pixel_step s = {.kind = DT_PIXEL_##id, .as.level = value};                              \
+        assert_true(dt_pixels_values(k->image, &s));                                               \
+    }
+FACTOR(brightness, BRIGHTNESS)
+FACTOR(contrast, CONTRAST)
+FACTOR(saturation, SATURATION)
 static void do_sharpness(const call *k) {
     assert_int_equal(dt_pixels_sharpness(k->image, (float)k->p[0], &scratch), DT_OK);
 }
-static void do_hue(const call *k) {
-    dt_pixels_hue(k->image, dt_hue_turn(k->p[0]));
-}
-static void do_grayscale(const call *k) {
-    dt_pixels_grey(k->image);
-}
-static void do_invert(const call *k) {
-    dt_pixels_invert(k->image);
-}
-static void do_solarize(const call *k) {
-    dt_pixels_solarize(k->image, dt_solarize_from(k->p[0]));
-}
-static void do_posterize(const call *k) {
-    dt_pixels_posterize(k->image, (uint8_t)dt_posterize_mask((int)k->p[0]));
-}
-static void do_equalize(const call *k) {
-    dt_pixels_equalize(k->image);
-}
-static void do_autocontrast(const call *k) {
-    dt_pixels_autocontrast(k->image);
-}
+LEVEL(hue, HUE, dt_hue_turn(k->p[0]))
+LEVEL(grayscale, GREY, 0)
+LEVEL(invert, INVERT, 0)
+LEVEL(solarize, SOLARIZE, dt_solarize_from(k->p[0]))
+LEVEL(posterize, POSTERIZE, dt_posterize_mask((int)k->p[0]))
+LEVEL(equalize, EQUALIZE, 0)
+LEVEL(autocontrast, AUTOCONTRAST, 0)
 static void do_blur(const call *k) {
     uint32_t weight[DT_MAX_BLUR + 1];
     int half = dt_blur_weights((int)k->p[0], k->p[1], weight);

@@ -11,16 +11,16 @@
 #include <math.h>
 
 static void test_constant_with_warmup(void **state) {
-    dt_schedule s = {.kind = DT_SCHEDULE_CONSTANT, .lr = 0.5, .warmup_steps = 4};
+    dt_schedule s = {.kind = DT_SCHEDULE_constant, .lr = 0.5, .warmup_steps = 4};
     assert_float_equal(dt_schedule_lr(&s, 0, NULL, 0), 0.125, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 3, NULL, 0), 0.5, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 1000, NULL, 0), 0.5, 1e-12);
 }
 
 static void test_cosine(void **state) {
-    dt_schedule s = {.kind = DT_SCHEDULE_COSINE,
+    dt_schedule s = {.kind = DT_SCHEDULE_cosine,
                      .lr = 1.0,
-                     .min_lr = 0.2,
+                     .own = {0.2},
                      .warmup_steps = 10,
                      .total_steps = 110};
     assert_float_equal(dt_schedule_lr(&s, 10, NULL, 0), 1.0, 1e-12);
@@ -31,20 +31,35 @@ static void test_cosine(void **state) {
         assert_true(dt_schedule_lr(&s, i, NULL, 0) < dt_schedule_lr(&s, i - 1, NULL, 0));
 }
 
+static void test_wsd(void **state) {
+    dt_schedule s = {.kind = DT_SCHEDULE_wsd,
+                     .lr = 1.0,
+                     .own = {20, 0.2},
+                     .warmup_steps = 10,
+                     .total_steps = 110};
+    assert_float_equal(dt_schedule_lr(&s, 4, NULL, 0), 0.5, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 10, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 90, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 100, NULL, 0), 0.6, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 109, NULL, 0), 0.24, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 500, NULL, 0), 0.2, 1e-12);
+    s.own[0] = 0; // no decay at all
+    assert_float_equal(dt_schedule_lr(&s, 109, NULL, 0), 1.0, 1e-12);
+    s.own[0] = 300; // longer than the run: it begins behind the warm-up
+    assert_float_equal(dt_schedule_lr(&s, 9, NULL, 0), 1.0, 1e-12);
+    assert_float_equal(dt_schedule_lr(&s, 60, NULL, 0), 0.2 + 0.8 * 50 / 300, 1e-12);
+}
+
 static void test_step(void **state) {
-    dt_schedule s = {.kind = DT_SCHEDULE_STEP, .lr = 1.0, .gamma = 0.1, .every_steps = 30};
+    dt_schedule s = {.kind = DT_SCHEDULE_step, .lr = 1.0, .own = {30, 0.1}};
     assert_float_equal(dt_schedule_lr(&s, 29, NULL, 0), 1.0, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 30, NULL, 0), 0.1, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 90, NULL, 0), 0.001, 1e-12);
 }
 
 static void test_plateau(void **state) {
-    dt_schedule s = {.kind = DT_SCHEDULE_PLATEAU,
-                     .lr = 1.0,
-                     .min_lr = 0.05,
-                     .gamma = 0.1,
-                     .patience = 2,
-                     .lower_is_better = true};
+    dt_schedule s = {
+        .kind = DT_SCHEDULE_plateau, .lr = 1.0, .own = {0.1, 2, 0.05}, .lower_is_better = true};
     const double history[] = {3.0, 2.0, 2.0, 2.5, 1.9, NAN, 2.0, 2.0, 2.0};
     assert_float_equal(dt_schedule_lr(&s, 0, history, 0), 1.0, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 0, history, 3), 1.0, 1e-12);  // one stale
@@ -77,17 +92,18 @@ static void test_from_config(void **state) {
     assert_int_equal(dt_config_parse(&c, "t.yaml", text, sizeof text - 1, NULL, 0), DT_OK);
     dt_schedule s;
     dt_schedule_init(&s, c, 100, 20, false);
-    assert_int_equal(s.kind, DT_SCHEDULE_STEP);
+    assert_int_equal(s.kind, DT_SCHEDULE_step);
     assert_int_equal(s.warmup_steps, 10);
-    assert_int_equal(s.every_steps, 40);
+    assert_float_equal(s.own[0], 40, 1e-12);
     assert_float_equal(s.lr, 0.25, 1e-12);
-    assert_float_equal(s.gamma, 0.5, 1e-12);
+    assert_float_equal(s.own[1], 0.5, 1e-12);
     dt_config_destroy(c);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_constant_with_warmup),
                                        cmocka_unit_test(test_cosine),
+                                       cmocka_unit_test(test_wsd),
                                        cmocka_unit_test(test_step),
                                        cmocka_unit_test(test_plateau),
                                        cmocka_unit_test(test_amounts),

@@ -35,15 +35,46 @@ typedef struct dt_augment_known {
     const uint8_t *table;
 } dt_augment_known;
 
+// Whether a step changes each value by itself, knowing the image's sums or counts at most.
 DT_FN int dt_augment_is_value(int kind) {
-    return kind >= DT_PIXEL_BRIGHTNESS && kind <= DT_PIXEL_PATCH;
+    switch (kind) {
+#define BYTE(id, reads_mean, e) case DT_PIXEL_##id:
+#define LUMA(id, e)             case DT_PIXEL_##id:
+#define RGB(id, e)              case DT_PIXEL_##id:
+#define TABLE(id, f)            case DT_PIXEL_##id:
+#include "batch/pixel_steps.def"
+    case DT_PIXEL_PATCH:
+        return 1;
+    }
+    return 0;
 }
 DT_FN int dt_augment_needs_sum(const dt_pixel_step *s) {
-    return s->kind == DT_PIXEL_CONTRAST ||
-           (s->kind == DT_PIXEL_PATCH && s->as.patch.with == DT_PATCH_MEAN);
+    switch (s->kind) {
+#define BYTE(id, reads_mean, e)                                                                    \
+    case DT_PIXEL_##id:                                                                            \
+        return reads_mean;
+#include "batch/pixel_steps.def"
+    case DT_PIXEL_PATCH:
+        return s->as.patch.with == DT_PATCH_MEAN;
+    }
+    return 0;
 }
 DT_FN int dt_augment_needs_count(const dt_pixel_step *s) {
-    return s->kind == DT_PIXEL_EQUALIZE || s->kind == DT_PIXEL_AUTOCONTRAST;
+    switch (s->kind) {
+#define TABLE(id, f) case DT_PIXEL_##id:
+#include "batch/pixel_steps.def"
+        return 1;
+    }
+    return 0;
+}
+DT_FN void dt_augment_make_table(int kind, const uint32_t *count, uint8_t *table) {
+    switch (kind) {
+#define TABLE(id, f)                                                                               \
+    case DT_PIXEL_##id:                                                                            \
+        f(count, table);                                                                           \
+        break;
+#include "batch/pixel_steps.def"
+    }
 }
 
 // ---- twelve values ---------------------------------------------------------------------------------
@@ -103,45 +134,31 @@ DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s,
     }
 }
 
-// A step of one channel's values; what is about colour leaves them alone.
-DT_FN void dt_augment_grey_values(const dt_pixel_step *s, const dt_augment_known *known,
-                                  uint8_t v[12]) {
-    for (int k = 0; k < 12; k++) {
-        if (s->kind == DT_PIXEL_BRIGHTNESS)
-            v[k] = dt_blend(0, v[k], s->as.factor);
-        else if (s->kind == DT_PIXEL_CONTRAST)
-            v[k] = dt_blend(known->mean[0], v[k], s->as.factor);
-        else if (s->kind == DT_PIXEL_INVERT)
-            v[k] = (uint8_t)(255 - v[k]);
-        else if (s->kind == DT_PIXEL_SOLARIZE)
-            v[k] = dt_solarize(v[k], s->as.level);
-        else if (s->kind == DT_PIXEL_POSTERIZE)
-            v[k] = (uint8_t)(v[k] & s->as.level);
-    }
-}
-DT_FN void dt_augment_colours(const dt_pixel_step *s, uint8_t v[12]) {
-    for (int k = 0; k < 12; k += 3) {
-        const uint8_t luma = dt_luma(v[k], v[k + 1], v[k + 2]);
-        if (s->kind == DT_PIXEL_HUE) {
-            dt_hue_pixel(v + k, s->as.level);
-            continue;
-        }
-        for (int j = k; j < k + 3; j++)
-            v[j] = s->kind == DT_PIXEL_GREY ? luma : dt_blend(luma, v[j], s->as.factor);
-    }
-}
 DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s,
                              const dt_augment_known *known, int64_t i, uint8_t v[12]) {
-    const int kind = s->kind;
-    if (kind == DT_PIXEL_PATCH) {
-        dt_augment_patch(a, s, known, i, v);
-    } else if (dt_augment_needs_count(s)) {
+    switch (s->kind) {
+#define BYTE(id, reads_mean, e)                                                                    \
+    case DT_PIXEL_##id:                                                                            \
+        for (int k = 0; k < 12; k++) v[k] = dt_step_##id(s, known->mean[0], v[k]);                 \
+        break;
+#define LUMA(id, e)                                                                                \
+    case DT_PIXEL_##id:                                                                            \
+        for (int k = 0; k < 12 && a->channels == 3; k += 3) {                                      \
+            const uint8_t luma = dt_luma(v[k], v[k + 1], v[k + 2]);                                \
+            for (int j = k; j < k + 3; j++) v[j] = dt_step_##id(s, luma, v[j]);                    \
+        }                                                                                          \
+        break;
+#define RGB(id, e)                                                                                 \
+    case DT_PIXEL_##id:                                                                            \
+        for (int k = 0; k < 12 && a->channels == 3; k += 3) dt_step_##id(s, v + k);                \
+        break;
+#define TABLE(id, f) case DT_PIXEL_##id:
+#include "batch/pixel_steps.def"
         for (int k = 0; k < 12; k++)
             v[k] = known->table[(a->channels == 1 ? 0 : k % 3 * 256) + v[k]];
-    } else if (kind == DT_PIXEL_SATURATION || kind == DT_PIXEL_HUE || kind == DT_PIXEL_GREY) {
-        if (a->channels == 3) dt_augment_colours(s, v);
-    } else {
-        dt_augment_grey_values(s, known, v);
+        break;
+    default:
+        dt_augment_patch(a, s, known, i, v);
     }
 }
 // Thread t's share of a run of steps.
@@ -276,7 +293,7 @@ DT_KERNEL_BOUND(augment, dt_augment_args, DT_AUGMENT_THREADS, 2) {
         uint8_t *to = out;
         dt_augment_known known = {{0, 0, 0}, table};
         if (dt_augment_needs_sum(s)) {
-            const int luma = s->kind == DT_PIXEL_CONTRAST;
+            const int luma = s->kind != DT_PIXEL_PATCH;
             DT_THREADS(t) {
                 if (t < 3) sum[t] = 0;
             }
@@ -292,10 +309,7 @@ DT_KERNEL_BOUND(augment, dt_augment_args, DT_AUGMENT_THREADS, 2) {
             DT_THREADS(t) dt_augment_count_thread(a, at, count, t, DT_BLOCK_DIM);
             DT_THREADS(t) {
                 if (t % 32 != 0 || t / 32 >= a->channels) continue; // of different warps
-                if (s->kind == DT_PIXEL_EQUALIZE)
-                    dt_equalize_table(count + t / 32 * 256, table + t / 32 * 256);
-                else
-                    dt_stretch_table(count + t / 32 * 256, table + t / 32 * 256);
+                dt_augment_make_table(s->kind, count + t / 32 * 256, table + t / 32 * 256);
             }
         }
         if (dt_augment_is_value(s->kind)) {

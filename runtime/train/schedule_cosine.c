@@ -1,0 +1,16 @@
+// schedule_cosine.c: half a cosine from the end of the warm-up to the end of the run.
+
+#include "train/schedule.h"
+
+#include <math.h>
+
+enum { MIN_LR };
+
+double dt_schedule_cosine(const dt_schedule *s, int64_t step, const double *history, int n) {
+    (void)history, (void)n;
+    const double pi = 3.14159265358979323846, min_lr = s->own[MIN_LR];
+    int64_t length = s->total_steps - s->warmup_steps;
+    double x = length > 0 ? (double)(step - s->warmup_steps) / (double)length : 1.0;
+    if (x > 1.0) x = 1.0;
+    return min_lr + (s->lr - min_lr) * 0.5 * (1.0 + cos(pi * x));
+}

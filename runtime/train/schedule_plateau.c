@@ -1,0 +1,29 @@
+// schedule_plateau.c: lower after evaluations without improvement.
+//
+// It replays the whole history on every call instead of keeping a counter: a counter would be state, and state
+// would have to be saved, restored and agreed upon.
+
+#include "train/schedule.h"
+
+#include <math.h>
+
+enum { GAMMA, PATIENCE, MIN_LR };
+
+double dt_schedule_plateau(const dt_schedule *s, int64_t step, const double *history, int n) {
+    (void)step;
+    double lr = s->lr, best = 0.0;
+    int stale = 0;
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        bool better = !any || (s->lower_is_better ? history[i] < best : history[i] > best);
+        if (better && isfinite(history[i])) {
+            best = history[i];
+            any = true;
+            stale = 0;
+        } else if (++stale >= (int)s->own[PATIENCE]) {
+            lr *= s->own[GAMMA];
+            stale = 0;
+        }
+    }
+    return fmax(lr, fmin(s->own[MIN_LR], s->lr));
+}

@@ -1,0 +1,13 @@
+// schedule_step.c: stairs, counted from step 0.
+
+#include "train/schedule.h"
+
+#include <math.h>
+
+enum { EVERY, GAMMA };
+
+double dt_schedule_step(const dt_schedule *s, int64_t step, const double *history, int n) {
+    (void)history, (void)n;
+    const int64_t every = (int64_t)s->own[EVERY];
+    return every > 0 ? s->lr * pow(s->own[GAMMA], (double)(step / every)) : s->lr;
+}
