@@ -156,7 +156,7 @@ void dt_data_cache_open(dt_data *d) {
     }
     dt_cache_stats u;
     dt_cache_get_stats(k->cache, &u);
-    dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", u.kind,
+    dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", DT_WORD_OF(DT_CACHE_WORDS, u.kind),
             (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
             (double)o.total_bytes / 1048576.0,
             k->kind == DT_CACHE_disk && u.n_entries ? "; there is something of an earlier run"

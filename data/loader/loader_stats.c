@@ -62,7 +62,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .ring_slots = l->n_wanted,
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)l->n_made};
-    out->cache.kind = "none";
+    out->cache.kind = DT_CACHE_none;
     if (l->d->cache.cache) dt_cache_get_stats(l->d->cache.cache, &out->cache);
     for (int i = 0, n = l->n_started; i < n; i++) add_worker(&l->workers[i], out);
     dt_ahead_stats a;

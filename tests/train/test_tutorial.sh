@@ -20,5 +20,12 @@ bash -x "$work/tutorial.sh" >"$work/out" 2>"$work/log" || {
     echo "FAILED: a command of docs/tutorial.md, the last one above"
     exit 1
 }
+# docs/reference/metrics.md names every member of metrics.jsonl
+for member in $(grep -oh '"[a-z_0-9]*":' runs/photos/metrics.jsonl | tr -d '":' | sort -u); do
+    grep -q "\`$member\`" "$SOURCE/docs/reference/metrics.md" || {
+        echo "FAILED: docs/reference/metrics.md does not name $member of metrics.jsonl"
+        exit 1
+    }
+done
 grep -q '"split":"test"' "$work/out" || { echo "FAILED: no test metrics"; exit 1; }
 echo "docs/tutorial.md: $(grep -c '^dtrain ' "$work/tutorial.sh") commands ran"

@@ -1,5 +1,5 @@
-// Augmentation: pixels and policies against Pillow and torchvision (golden/augment.safetensors), and what config and
-// docs say of it.
+// Augmentation: pixels and policies against Pillow and torchvision (golden/augment.safetensors), and what a config
+// may say of it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

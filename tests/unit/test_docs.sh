@@ -42,9 +42,18 @@ generated() { # page, first line, whether it goes on to the page's end, command
         diff <(echo "$now") <("$@") || fail "$page is not what the program prints: run test_docs.sh --write (see CONTRIBUTING.md)"
     fi
 }
+words() { # of a key, as a table
+    printf '| `%s` | |\n|---|---|\n' "$1"
+    "$dtrain" keys "$1" | sed -n 's/^      \([a-z0-9_]*\)  *\(.*\)/| `\1` | \2 |/p'
+}
 write=$([ "${1:-}" != --write ] || echo yes)
 generated docs/reference/keys.md '| key | type' 1 "$dtrain" keys --markdown
 generated docs/reference/augmentation.md '| operation | parameters' 0 operations
+for key in train.optimizer.name train.schedule.name train.loss; do
+    generated docs/reference/training.md "| \`$key\` |" 0 words $key
+done
+generated docs/reference/metrics.md '| `eval.metrics` |' 0 words eval.metrics
+generated docs/reference/metrics.md '| `metrics.sinks` |' 0 words metrics.sinks
 generated docs/reference/cli.md '## dtrain' 1 help_texts
 
 # -- every exit code is explained
