@@ -1,17 +1,19 @@
-// augment.c: the config's list of operations, and a sample's way through it.
+// augment.c: parses data.augment and applies it to a sample.
 //
-// A list becomes an array of operations with their numbers; augment_table.c says what there is. A sample
-// walks the array. Geometric operations that follow one another are composed into one map and the image
-// is resampled once: sharper and faster than one pass each. A map that only flips or moves whole pixels
-// copies bytes; a flip that comes right after the resize is left to it. random_resized_crop stands first and
-// chooses the part of the decoded image that is resized at all (Szegedy et al., "Going deeper with convolutions", 2014, as torchvision does it).
+// A list becomes an array of operations with their parameters (augment_table.c has the operations). For each
+// sample the array is walked once. Consecutive geometric operations are composed into one map, so the image is
+// resampled once: sharper and faster than one pass each. A map that only flips or moves whole pixels copies
+// bytes, and a flip directly after the resize is done by the resize. random_resized_crop must come first; it
+// chooses the part of the decoded image that is resized at all (Szegedy et al., "Going deeper with
+// convolutions", 2014, as in torchvision).
 //
-// What draws give is a list of steps (batch/pixel_steps.h), played at once, or, from some operation on, left to a
-// device with the batch (dt_augment_split). Nothing is drawn there: it has the numbers.
+// The draws give a list of steps (batch/pixel_steps.h). They are played at once, or, from some operation on,
+// left to a device together with the batch (dt_augment_split). The device draws nothing; the steps hold the
+// numbers.
 //
-// Randomness: Philox with key = seed and counter = (draw, sample, epoch, hash of
-// "augment.<field>.<position>"), so adding an operation at the end changes no other one's draws, and
-// whether an operation happens at all (p) is a draw of its own.
+// Randomness: Philox with key = seed and counter = (draw, sample, epoch, hash of "augment.<field>.<position>").
+// So adding an operation at the end leaves the draws of the others alone. Whether an operation happens at all
+// (p) is a draw of its own.
 #include "augment.h"
 
 #include "augment_ops.h"
@@ -405,8 +407,8 @@ const char *dt_augment_of_bytes(const dt_augment *a) {
     return NULL;
 }
 
-// The operation that dt_augment_mirrors speaks of, or -1: the first that happens, unless the next one that
-// happens would be composed with it, which rounds otherwise than one after the other.
+// Index of the mirror flip of dt_augment_mirrors, or -1. It is the first operation that happens. If the next
+// one that happens would be composed with it, the flip stays where it is: composing rounds differently.
 static int find_mirror(const dt_augment *a, const dt_augment_key *k) {
     int found = -1;
     for (int i = 0; i < a->n_ops; i++) {
@@ -424,8 +426,8 @@ bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k) {
     return find_mirror(a, k) >= 0;
 }
 
-// Operations from `to_device` on leave steps. What then waits of those before, they are composed with: the same
-// map, whoever resamples.
+// Operations from `to_device` on leave steps. A map of earlier operations that still waits is composed with
+// theirs, so the map does not depend on who resamples.
 static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device,
                       dt_pixel_step *steps) {
     int done = c->image->mirrored ? find_mirror(a, k) : -1;
@@ -449,7 +451,7 @@ dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_imag
 }
 
 // ---- on a device ---------------------------------------------------------------------------------------
-// Where the longest end of the list begins that steps can hold.
+// First operation of the longest tail of the list that steps can hold.
 static int device_begin(const dt_augment *a) {
     int begin = a->n_ops;
     while (begin > 0 && a->ops[begin - 1].kind->run && dt_augment_has_steps(&a->ops[begin - 1]))
@@ -457,7 +459,7 @@ static int device_begin(const dt_augment *a) {
     return begin;
 }
 
-// One more where operations of the host come before: a map of theirs that waits.
+// One step more if operations of the host come before: their map may still wait.
 int dt_augment_device_steps(const dt_augment *a) {
     int begin = device_begin(a), n = begin > 0;
     for (int i = begin; i < a->n_ops; i++) n += dt_augment_most_steps(&a->ops[i]);
@@ -467,6 +469,6 @@ int dt_augment_device_steps(const dt_augment *a) {
 dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch, dt_pixel_step *steps) {
     dt_canvas c = {.image = image, .scratch = scratch, .cap_steps = dt_augment_device_steps(a)};
-    memset(steps, 0, (size_t)c.cap_steps * sizeof *steps); // DT_PIXEL_END, and no byte at random
+    memset(steps, 0, (size_t)c.cap_steps * sizeof *steps); // all DT_PIXEL_END
     return walk(a, k, &c, device_begin(a), steps);
 }
