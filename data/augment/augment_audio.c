@@ -1,15 +1,14 @@
-// augment_audio.c: noise, gain, time shift; masks over bands and frames.
+// augment_audio.c: noise, gain and time shift of samples; masks over bands and frames of features.
 //
-// The config's list becomes an array of operations with their numbers; those on samples run in the order
-// of the list before the features are computed, masks in theirs afterwards. A masked band or frame takes
-// the mean of the sample's features, which is the 0 of SpecAugment's normalised spectrograms (Park et al.,
-// "SpecAugment", 2019). Every width from 0 to the limit is as likely, and then every place where it fits.
+// Operations on samples run in the order of the list before features are computed; masks run in their order
+// afterwards. A masked band or frame gets the mean of the sample's features, the 0 of SpecAugment's normalised
+// spectrograms (Park et al., "SpecAugment", 2019). All widths from 0 to the limit are equally likely, and so
+// are all places where a mask fits.
 //
-// Noise is white; its level is set by the clip's own power, so that a signal-to-noise ratio in dB is what
-// the config says. A value is the sum of the four bytes of a random word, minus its mean: near enough to
-// a Gaussian (excess kurtosis -0.3, nothing beyond 3.5 deviations) at a quarter of the cost of one.
-// Sixteen thousand of them are 4,000 Philox blocks, computed eight at a time: sample 32 g + 8 w + l is
-// word w of block 8 g + l, counted over the channels.
+// Noise is white. Its level follows the clip's own power, so that the signal-to-noise ratio is what the config
+// says. A value is the sum of the four bytes of a random word minus its mean: close enough to a Gaussian
+// (excess kurtosis -0.3, nothing beyond 3.5 deviations) at a quarter of the cost. Philox blocks are computed
+// eight at a time: sample 32 g + 8 w + l is word w of block 8 g + l, counted over the channels.
 //
 // Randomness as in augment.c: key = seed, counter = (draw, sample, epoch, hash of
 // "augment.<field>.<position>"). Sums run in eight lanes in a fixed order: the same bits on every ISA.
