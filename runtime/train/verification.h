@@ -11,10 +11,10 @@ typedef struct dt_verification {
     int64_t n_genuine, n_impostor;
 } dt_verification;
 
-// Cosine similarity of all pairs of n embeddings (n,d), row-major; a pair is genuine when its labels
-// are equal. records (n, width), or NULL: what each sample is made of; two samples that share a record
-// are no pair, as comparing an image with itself is no test. auc and eer are NaN when there are no
-// genuine or no impostor pairs.
+// Compares all pairs of n embeddings (n,d), row-major, by cosine similarity; a pair is genuine if its labels
+// are equal. records (n, width), or NULL: the records that each sample is made of; samples that share a record
+// are not compared, as an image compared with itself is no test. auc and eer are NaN if there is no genuine or
+// no impostor pair.
 void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records,
                           int width, int64_t n, int64_t d, dt_verification *out);
 // The same from scores. Sorts both arrays in place.
