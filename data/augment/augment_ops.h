@@ -39,17 +39,24 @@ typedef struct dt_canvas dt_canvas;
 typedef struct dt_augment_op dt_augment_op;
 typedef dt_status dt_augment_run(const dt_augment_op *o, const dt_rng *r, dt_canvas *c);
 
+// Of sounds: n_channels rows of n samples, stride apart, changed by v, which is draw 0.
+typedef dt_status dt_sound_change(const dt_rng *r, double v, float *x, size_t n, size_t n_channels,
+                                  size_t stride, dt_buffer *scratch);
+
 // A line of the table. In the config a bare word takes all defaults, a bare value is the first parameter, and a
 // map names parameters, including `p`.
 typedef struct dt_augment_kind {
     const char *name, *help;
-    int step;            // DT_PIXEL_…: of a run() that several operations share
-    dt_augment_run *run; // NULL: chooses a box before the resize (dt_augment_box)
-    double p;            // default probability
-    bool own_p;          // run() sees to p itself
-    bool maps;           // only moves pixels: works on floats too
-    bool may_map;        // one of several things, some of which move pixels
-    int n_steps;         // of pixel_steps.h that it takes at most; 0: one
+    int step;                // DT_PIXEL_…: of a run() that several operations share
+    dt_augment_run *run;     // NULL: chooses a box before the resize (dt_augment_box)
+    double p;                // default probability
+    bool own_p;              // run() sees to p itself
+    bool first;              // must be the first of the list
+    bool maps;               // only moves pixels: works on floats too
+    bool may_map;            // one of several things, some of which move pixels
+    int n_steps;             // of pixel_steps.h that it takes at most; 0: one
+    dt_sound_change *change; // of sounds: changes samples; NULL: masks features,
+    bool masks_bands;        // bands, else frames
     dt_augment_param params[DT_MAX_PARAMS + 1];
 } dt_augment_kind;
 
@@ -61,6 +68,17 @@ struct dt_augment_op {
     double p;
     dt_value2 v[DT_MAX_PARAMS];
 };
+
+struct dt_augment {
+    dt_augment_op *ops;
+    int n_ops;
+};
+
+// A list of operations of `kinds`, which a NULL name ends; `example` is of one. DT_E_USAGE with the place.
+dt_status dt_augment_parse_list(dt_augment **out, const dt_augment_kind *kinds, const char *example,
+                                const dt_cnode *list, const char *field);
+dt_rng dt_augment_rng(const dt_augment_op *o, const dt_augment_key *k);
+bool dt_augment_happens(const dt_augment_op *o, const dt_rng *r); // by p
 
 // ---- the image -------------------------------------------------------------------------------------
 // Geometric operations are held back, so that consecutive ones are one resampling. Maps go from output to

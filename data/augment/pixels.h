@@ -21,7 +21,6 @@ typedef struct dt_border {
     bool nearest; // else bilinear
 } dt_border;
 
-dt_map dt_map_identity(void);
 // First a, then b, as operations on the image: c(x) = a(b(x)).
 dt_map dt_map_then(const dt_map *a, const dt_map *b);
 // Counter-clockwise by degrees, and scaled, about the centre of a w x h image.
@@ -36,12 +35,10 @@ dt_map dt_map_shear(double k, bool along_y);
 // The map that takes four output points `to` from four source points `from` (x, y), in order around the image,
 // measured from the corner of the first pixel. False: there is no such map.
 bool dt_map_perspective(dt_map *out, const double from[4][2], const double to[4][2]);
-// dst has the size of src and does not overlap it. `whole`: the map moves whole pixels, flips included.
-// Bilinear uses 8-bit weights, within a level of the exact value; nearest is Pillow's transform.
-void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
-                    uint8_t *dst);
-// The map as a step, and that step (DT_PIXEL_MOVE .. DT_PIXEL_PERSPECTIVE).
+// The map as a step, DT_PIXEL_MOVE .. DT_PIXEL_PERSPECTIVE. `whole`: it moves whole pixels, flips included.
 dt_pixel_step dt_map_step(const dt_map *m, dt_border border, bool whole);
+// Plays it. dst has the size of src and does not overlap it. Bilinear uses 8-bit weights, within a level of the
+// exact value; nearest is Pillow's transform.
 void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *dst);
 
 // The same for floats (src->real) of any number of channels, exact where the place is a whole pixel; a

@@ -26,10 +26,6 @@
 static const double PI = 3.14159265358979323846;
 
 // ---- maps --------------------------------------------------------------------------------------------
-dt_map dt_map_identity(void) {
-    return (dt_map){{1, 0, 0, 0, 1, 0, 0, 0, 1}};
-}
-
 dt_map dt_map_then(const dt_map *a, const dt_map *b) {
     dt_map r;
     for (int i = 0; i < 3; i++)
@@ -359,10 +355,4 @@ void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *d
         else
             perspective_row(src, &any, s->as.perspective.m, y, dst + (size_t)y * stride);
     }
-}
-
-void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
-                    uint8_t *dst) {
-    dt_pixel_step s = dt_map_step(m, border, whole);
-    dt_pixels_warp_step(src, &s, dst);
 }
