@@ -1,18 +1,19 @@
-// mix.c: mixup and CutMix: the plan for images, and the targets.
+// mix.c: mixup and CutMix: the plan for images, and the mixed targets.
 //
-// Sample j takes part of sample j + 1, the last one of the first: samples are shuffled already, so the
-// neighbour is as good as any. Each sample has its own share and, for CutMix, its own rectangle, placed
-// alike in all image fields (in parts of their size) and cut off at the border, its share counted in pixels.
+// Sample j is mixed with sample j + 1, the last with the first: samples are shuffled already, so the neighbour
+// is as good as any. Each sample has its own share and, for CutMix, its own rectangle. The rectangle has the
+// same relative place in all image fields and is cut at the border; its share is counted in pixels.
 //
-// Images are most of a batch and are mixed where they are normalised, on a device from the bytes that it has
-// anyway; a loader's thread would read and write them once more. Labels and numbers are a few bytes, and
-// what of the image was pasted decides their share: they are mixed here.
+// Images are most of a batch. They are mixed where they are normalised, on a device from the bytes that it has
+// anyway; a loader thread would read and write them once more. Labels and numbers are a few bytes and depend on
+// what was really pasted, so they are mixed here.
 //
-// A share is Beta(a, a), made of two Gamma variates by Marsaglia and Tsang ("A simple method for
-// generating gamma variables", 2000), compared by their logarithms so that a small `a` cannot
-// underflow, and rounded to 1/65536: pixels are integers, labels exact in f32, and both say the same.
-// Its bits are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt)
-// make it, logarithm, exponential and cosine included, and nothing contracts them (CMakeLists.txt).
+// A share is Beta(a, a), made of two Gamma variates by Marsaglia and Tsang ("A simple method for generating
+// gamma variables", 2000). These are compared by their logarithms so that a small `a` cannot underflow. The
+// share is rounded to 1/65536, so that integer pixels and f32 labels use exactly the same one.
+//
+// Its bits are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt) are used,
+// for logarithm, exponential and cosine too, and nothing contracts them (CMakeLists.txt).
 //
 // Draws of a sample: 0 whether, 1 which of the two, 2 and 3 the rectangle's centre, 64.. the share.
 #include "mix.h"
@@ -188,7 +189,7 @@ static double plan_image(const dt_field_info *f, const recipe *k, dt_mix_row *ro
     return (double)(row->x1 - row->x0) * (row->y1 - row->y0) / ((double)w * (double)h);
 }
 
-// A rectangle's share becomes what is really pasted, over all fields alike.
+// A rectangle's share becomes the share of pixels really pasted, averaged over all fields.
 static void plan_images(const dt_mix *m, const dt_mix_batch *b, int j, recipe *k) {
     double pasted = 0;
     int n_images = 0;
