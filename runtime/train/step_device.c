@@ -159,17 +159,6 @@ static void release_held(struct device_step *v) {
 
 // ---- pieces ----------------------------------------------------------------------------------------
 
-static void on_grad(void *ctx, int grad_index) {
-    struct device_step *v = ctx;
-    dt_buckets_ready(v->s->buckets, 0, grad_index);
-}
-
-static void poll_buckets(void *ctx) {
-    struct dt_stepper *s = ((struct device_step *)ctx)->s;
-    if (s->poll_status == DT_OK)
-        s->poll_status = dt_buckets_poll(s->buckets); // the first message counts
-}
-
 static bool has_sums(const struct device_step *v, const piece *p) {
     return p->commit && v->s->buckets;
 }
@@ -183,9 +172,9 @@ static dt_status queue_piece(struct device_step *v, const piece *p) {
                              .stream = v->main,
                              .grad = s->o.params->grads[p->slab],
                              .accumulate = p->accumulate,
-                             .on_grad = reduces ? on_grad : NULL,
-                             .poll = reduces ? poll_buckets : NULL,
-                             .ctx = v};
+                             .on_grad = reduces ? step_on_grad : NULL,
+                             .poll = reduces ? step_poll_buckets : NULL,
+                             .ctx = &s->lanes[0]};
         dt_device_inputs_bind(&v->inputs[p->buffer], s->lanes[0].exec);
         dt_exec_run(s->lanes[0].exec, &args);
         DT_TRY(s->poll_status);
@@ -352,10 +341,7 @@ static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) 
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
     v->d->stream_wait(v->b, v->main, v->copy);
     DT_TRY(rehearse(v, p->slab, p->buffer));
-    if (!p->accumulate) {
-        bool first = leaf == s->o.lanes->lanes[0].leaf_begin;
-        queue_marks(v, w, p->slab, first && s->want_stop ? 1.0f : 0.0f, 0.0f);
-    }
+    if (!p->accumulate) queue_marks(v, w, p->slab, step_stop_mark(s, leaf), 0.0f);
     v->d->stream_wait(v->b, v->copy, v->main); // the next copy but one writes what this one reads
     v->n_leaves++;
     return run_piece(v, p);
@@ -403,19 +389,9 @@ static dt_status run_leaves(struct device_step *v, double lr) {
     return v->sums_apart ? run_piece(v, &sums) : DT_OK;
 }
 
-static dt_status run_transfers(struct device_step *v) {
-    const dt_lane_plan *plan = v->s->o.lanes;
-    float **slabs = v->s->o.params->grads;
-    int64_t n = v->s->o.params->n_grad;
-    dt_comm *c = v->s->o.device_comm;
-    for (int i = 0; i < plan->n_transfers; i++) {
-        const dt_transfer *t = &plan->transfers[i];
-        if (t->kind == DT_TRANSFER_SEND) DT_TRY(c->send_f32(c, slabs[t->a], n, t->peer));
-        if (t->kind == DT_TRANSFER_RECV) DT_TRY(c->recv_f32(c, slabs[t->b], n, t->peer));
-        if (t->kind != DT_TRANSFER_SEND) v->d->add(v->b, slabs[t->a], slabs[t->b], n, v->main);
-    }
-    if (plan->world_size > 1) DT_TRY(c->broadcast_bytes(c, slabs[0], (size_t)n * sizeof(float), 0));
-    return DT_OK;
+static void add_slabs(struct dt_stepper *s, float *to, const float *from) {
+    const struct device_step *v = s->device;
+    v->d->add(v->b, to, from, s->o.params->n_grad, v->main);
 }
 
 static dt_status run_actions(struct device_step *v, double lr) {
@@ -424,7 +400,7 @@ static dt_status run_actions(struct device_step *v, double lr) {
     for (int i = 0; i < share->n_actions; i++) {
         const dt_tree_action *a = &share->actions[i];
         if (a->kind != DT_TREE_LEAF) {
-            v->d->add(v->b, slabs[a->a], slabs[a->b], v->s->o.params->n_grad, v->main);
+            add_slabs(v->s, slabs[a->a], slabs[a->b]);
         } else if (wants_to_give_up(v)) {
             DT_TRY(give_up(v, share->first_slab + a->a));
         } else {
@@ -432,7 +408,7 @@ static dt_status run_actions(struct device_step *v, double lr) {
             DT_TRY(run_leaf(v, &p, a->leaf, lr));
         }
     }
-    DT_TRY(run_transfers(v));
+    DT_TRY(step_run_transfers(v->s, v->s->o.device_comm, add_slabs));
     return run_piece(v, &(piece){.slab = -1, .commit = true});
 }
 
@@ -454,15 +430,12 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
     return DT_OK;
 }
 
-dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool want_stop,
-                          dt_step_result *out) {
+static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     double begin = dt_clock_s();
-    struct dt_stepper *s = v->s;
+    struct device_step *v = s->device;
+    const int64_t step = s->step;
     *out = (dt_step_result){.step = -1};
     assert(v->n_unread == 0 || step == v->newest + 1);
-    s->step = step;
-    s->want_stop = want_stop;
-    s->poll_status = DT_OK;
     v->wait_s = v->idle_s = 0;
     __atomic_store_n(&v->numbers[step % DT_NUMBERS_RING].step, -1, __ATOMIC_RELEASE);
     DT_TRY(s->o.lanes->elastic ? run_actions(v, lr) : run_leaves(v, lr));
@@ -477,8 +450,9 @@ dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool w
     return DT_OK;
 }
 
-dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
+static dt_status drain(struct dt_stepper *s, dt_step_result *out) {
     double begin = dt_clock_s();
+    struct device_step *v = s->device;
     if (v->n_unread == 0) return DT_OK;
     DT_TRY(read_numbers(v, out));
     DT_TRY(come_to_rest(v)); // the optimizer may follow the numbers
@@ -489,62 +463,60 @@ dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
 
 // ---- replaying a bad step --------------------------------------------------------------------------
 
-dt_status device_step_find_bad(struct device_step *v, int64_t step, int *leaf, char *name,
-                               size_t cap) {
-    struct dt_stepper *s = v->s;
+static dt_status rest(struct dt_stepper *s) {
+    struct device_step *v = s->device;
     DT_TRY(come_to_rest(v));
     release_held(v);
     v->n_unread = 0; // what was queued behind the bad step did nothing
-    if (!s->o.hold_input) DT_TRY(s->source->seek(s->source, step));
-    const int64_t first = (step - (v->newest - v->n_steps + 1)) * s->o.lanes->n_rank_leaves;
-    for (int i = 0; i < s->o.lanes->n_rank_leaves; i++) {
-        int at = s->o.lanes->leaves[i];
-        const dt_batch *batch = NULL;
-        double wait_s = 0;
-        // held input is still where the step read it
-        const dt_device_inputs *inputs = &v->inputs[s->o.hold_input ? (first + i) % 2 : 0];
-        if (!s->o.hold_input) {
-            DT_TRY(s->source->get(s->source, step, at, &batch, &wait_s));
-            dt_device_inputs_copy(inputs, batch, NULL);
-        }
-        dt_device_inputs_bind(inputs, s->lanes[0].exec);
-        dt_exec_args args = {.step = {.seed = s->o.seed,
-                                      .step = (uint32_t)step,
-                                      .slot = (uint32_t)at * (uint32_t)s->o.micro_batch,
-                                      .loss_scale = v->last_scale},
-                             .grad = s->o.params->grads[0]};
-        const char *bad = dt_exec_run_checked(s->lanes[0].exec, &args);
-        if (batch) s->source->release(s->source, batch);
-        if (!bad || (*leaf >= 0 && *leaf < at)) continue;
-        *leaf = at;
-        snprintf(name, cap, "%s", bad);
+    return DT_OK;
+}
+
+static dt_status replay(struct dt_stepper *s, int64_t i, int leaf, const char **bad) {
+    struct device_step *v = s->device;
+    const int64_t first = (s->step - (v->newest - v->n_steps + 1)) * s->o.lanes->n_rank_leaves;
+    const dt_batch *batch = NULL;
+    double wait_s = 0;
+    // held input is still where the step read it
+    const dt_device_inputs *inputs = &v->inputs[s->o.hold_input ? (first + i) % 2 : 0];
+    if (!s->o.hold_input) {
+        DT_TRY(s->source->get(s->source, s->step, leaf, &batch, &wait_s));
+        dt_device_inputs_copy(inputs, batch, NULL);
     }
+    dt_device_inputs_bind(inputs, s->lanes[0].exec);
+    dt_exec_args args = {.step = {.seed = s->o.seed,
+                                  .step = (uint32_t)s->step,
+                                  .slot = (uint32_t)leaf * (uint32_t)s->o.micro_batch,
+                                  .loss_scale = v->last_scale},
+                         .grad = s->o.params->grads[0]};
+    *bad = dt_exec_run_checked(s->lanes[0].exec, &args);
+    if (batch) s->source->release(s->source, batch);
     return DT_OK;
 }
 
 // ---- life ------------------------------------------------------------------------------------------
 
-dt_status device_step_set_scaler(struct device_step *v, const dt_scaler *scaler) {
+static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
+    struct device_step *v = s->device;
     dt_device_step first = {.block = {.loss_scale = scaler->scale},
                             .clean_steps = scaler->clean_steps,
                             .n_skipped = scaler->n_skipped};
-    if (first.block.loss_scale == 0)
-        first.block.loss_scale = v->s->o.loss_scaling ? FIRST_SCALE : 1;
+    if (first.block.loss_scale == 0) first.block.loss_scale = s->o.loss_scaling ? FIRST_SCALE : 1;
     v->last_scale = first.block.loss_scale;
     v->b->copy_to_device(v->b, v->step, &first, sizeof first);
     return DT_OK;
 }
 
 // NULL takes the source away: its batches are given back, nothing reads its memory any more.
-dt_status device_step_set_source(struct device_step *v, dt_batch_source *source) {
+static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
+    struct device_step *v = s->device;
     const dt_status st = come_to_rest(v);
     release_held(v);
-    v->s->source = source;
+    s->source = source;
     if (!source) return st;
     DT_TRY(st);
     forget_recordings(v);
     dt_device_inputs_fini(v->inputs, 2);
-    return dt_device_inputs_init(v->inputs, 2, v->b, v->s->lanes[0].exec, source->fields,
+    return dt_device_inputs_init(v->inputs, 2, v->b, s->lanes[0].exec, source->fields,
                                  source->n_fields);
 }
 
@@ -589,11 +561,11 @@ static dt_status create_parts(struct device_step *v) {
         if (v->s->low)
             DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, v->s->low, dt_step_low_bytes(v->s)));
     }
-    DT_TRY(device_step_set_scaler(v, &(dt_scaler){0}));
+    DT_TRY(set_scaler(v->s, &(dt_scaler){0}));
     return create_commit(v);
 }
 
-dt_status device_step_create(struct dt_stepper *s) {
+static dt_status create(struct dt_stepper *s) {
     assert(s->o.lanes->n_lanes == 1);
     if (s->o.comm->world_size > 1 && !s->o.device_comm)
         return dt_fail(DT_E_USAGE, "several ranks on '%s' need NCCL, which is not there",
@@ -612,14 +584,15 @@ dt_status device_step_create(struct dt_stepper *s) {
     return create_parts(v);
 }
 
-void device_step_destroy(struct device_step *v) {
+static void destroy(struct dt_stepper *s) {
+    struct device_step *v = s->device;
     if (!v) return;
     dt_backend *b = v->b;
     const dt_error_kept why = dt_error_keep();
     come_to_rest(v);
     dt_error_restore(&why);
     forget_recordings(v); // before the communicators that they use
-    if (v->s->o.device_comm) dt_comm_nccl_set_release(v->s->o.device_comm, NULL, NULL);
+    if (s->o.device_comm) dt_comm_nccl_set_release(s->o.device_comm, NULL, NULL);
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);
     dt_device_inputs_fini(v->inputs, 2);
@@ -631,3 +604,12 @@ void device_step_destroy(struct device_step *v) {
     if (v->side) v->d->stream_destroy(b, v->side);
     free(v);
 }
+
+const step_engine step_device = {.create = create,
+                                 .destroy = destroy,
+                                 .set_source = set_source,
+                                 .set_scaler = set_scaler,
+                                 .run = run,
+                                 .drain = drain,
+                                 .rest = rest,
+                                 .replay = replay};
