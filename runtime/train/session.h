@@ -12,6 +12,12 @@
 #include "train/step.h"
 #include "train/trainer_args.h"
 
+// A flat buffer of the parameters, and where `tensors` points to: the same, or on a device the host's copy.
+typedef struct dt_session_slab {
+    float *slab, *host;
+    int64_t n;
+} dt_session_slab;
+
 typedef struct dt_session {
     dt_trainer_args a;
     dt_config *config;
@@ -34,8 +40,8 @@ typedef struct dt_session {
     dt_evaluator *evaluator;
     dt_ckpt_tensor *tensors; // model's first, then the optimizer's
     int n_tensors, n_model_tensors;
-    // Where tensors points to: the parameters' slabs, or on a device the host's copies of them.
-    float *host_master, *host_slots[DT_MAX_SLOTS], *host_buffer;
+    dt_session_slab slabs[2 + DT_MAX_SLOTS]; // weights, buffers, the optimizer's slots
+    int n_slabs;
 } dt_session;
 
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.

@@ -76,7 +76,5 @@ void commit_fini(struct dt_stepper *s);
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out);
 // slab `to` += slab `from`, divided over the team.
 void commit_add_slabs(struct dt_stepper *s, float *to, const float *from);
-// The share [begin, end) of n elements, in whole chunks, of worker i of n_workers.
-void commit_share(int64_t n, int worker, int n_workers, int64_t *begin, int64_t *end);
 
 #endif
