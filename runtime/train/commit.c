@@ -1,9 +1,8 @@
-// commit.c: the end of a step, on the reduced slab: from here on every rank does the same work on the
-// same bits, so nothing needs to be agreed upon.
+// commit.c: the end of a step on the CPU. From here on every rank does the same work on the same bits, so there is
+// nothing to agree on.
 //
-// The norm is a sum over fixed chunks in chunk order, in double: who computed a chunk never matters.
-// The gradient of the slab is that of a sum over samples; 1/weight and clipping are one factor that
-// the optimizer applies while it reads the gradient.
+// Norms are sums over fixed chunks in chunk order, in double: who computed a chunk never matters. The gradient is
+// that of a sum over samples; the optimizer applies 1/weight and clipping as one factor while it reads it.
 
 #include "train/step_internal.h"
 

@@ -250,7 +250,7 @@ static int team_threads(const dt_session *s) {
     return s->resolved.threads > s->lanes->n_lanes ? s->resolved.threads : s->lanes->n_lanes;
 }
 
-// Signals are the process's own, and so is their patience.
+// Signals belong to the process, and so does their grace.
 static double grace_s;
 
 static bool grace_is_over(void) {
@@ -293,7 +293,7 @@ static dt_status make_stepper(dt_session *s) {
     return dt_stepper_create(&s->stepper, &o);
 }
 
-// Everything is known: what does not fit is told before anything is taken.
+// All sizes are known: what does not fit is an error before anything is allocated.
 static dt_status take_memory(dt_session *s) {
     DT_TRY(dt_memory_check(s));
     DT_TRY(dt_params_take(s->params));
@@ -303,7 +303,7 @@ static dt_status take_memory(dt_session *s) {
     return DT_OK;
 }
 
-// For kernels that a library writes when it is asked for them, and for what else it takes on its way.
+// For the code that a library generates, and for what else it allocates.
 enum { LIBRARY_MIB = 64 };
 
 dt_status dt_session_check_room(const dt_session *s) {
@@ -344,8 +344,8 @@ static void drop_plans(dt_session *s) {
     s->graph = s->eval_graph = NULL;
 }
 
-// Engines are chosen by time, and the fastest may want much memory: a network that does not fit because of that is
-// planned again with others.
+// The fastest engines may want much memory: a network that does not fit because of that is planned again with
+// smaller ones.
 static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                              bool training) {
     DT_TRY(make_plans(s, fields, n_fields, training));
@@ -360,8 +360,8 @@ static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_f
     return take_memory(s);
 }
 
-// Engines are chosen while plans are made. Two engines differ in the order of their sums, so all ranks take
-// rank 0's: it makes its plans while the others wait, and gives its choices when it is done, or its failure.
+// Engines are chosen while plans are made. Engines differ in the order of their sums, so all ranks take rank 0's:
+// it makes its plans while the others wait, then broadcasts its choices, or its failure.
 static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, int n_fields,
                                     bool training) {
     char *text = NULL;
@@ -481,7 +481,7 @@ static void free_host_copies(dt_session *s) {
     for (int i = 0; i < s->n_slabs; i++) free(s->slabs[i].host);
 }
 
-// What has been done is done: a failure here is said, and leaves the run's own message alone.
+// The run's outcome stands: a failure here is logged and leaves the run's own message alone.
 static void finalize_device(dt_session *s) {
     const dt_error_kept first = dt_error_keep();
     if (s->device_comm->finalize(s->device_comm) != DT_OK)

@@ -12,7 +12,7 @@
 #include "train/step.h"
 #include "train/trainer_args.h"
 
-// A flat buffer of the parameters, and where `tensors` points to: the same, or on a device the host's copy.
+// A flat buffer of the parameters. `tensors` point into host: the same memory, or a copy of a device's.
 typedef struct dt_session_slab {
     float *slab, *host;
     int64_t n;
@@ -51,7 +51,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
 // Graphs, parameters and plans. training: with gradients, moments and a stepper.
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
 dt_status dt_session_make_evaluator(dt_session *s);
-// Before the first micro-batch, when all else is taken: room for what libraries take then (dt_memory_room).
+// Before the first micro-batch: is there room for what libraries allocate then (dt_memory_room)?
 dt_status dt_session_check_room(const dt_session *s);
 bool dt_session_bf16_gradients(const dt_session *s); // between ranks
 // Brings `tensors` up to date with the device, in front of a save. The stepper must be drained.

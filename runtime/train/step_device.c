@@ -4,36 +4,31 @@
 //   main stream   | step block | micro-batch j ........ reduce | commit | packing |
 //   side stream                     | bucket | bucket |            (between fork and join)
 //
-// The host gets a batch, queues its copy, the step block and the work, and comes back for the next while
-// the device still runs: it is one micro-batch ahead, which keeps the device busy as long as a batch
-// arrives in less time than one is computed. It waits twice, by looking again and again with short sleeps
-// between: in front of each micro-batch until the copy stream is empty, which says that the buffers of the next
-// copy are free and the batch before may go back to the loader, and at the end of a step for the numbers that
-// the commit before wrote to pinned memory. Neither empties the main stream, so the device has work meanwhile. Where all
-// has to be over (a run drains, is replayed, or ends), it looks at the streams in the same way: every wait has the deadline.
+// The host runs one micro-batch ahead: it gets a batch, queues its copy, the step block and the work, and fetches
+// the next batch while the device computes. It waits in two places, by polling: before each micro-batch for the
+// copy stream, because then the buffers of the next copy are free and the last batch may go back to the loader;
+// and at the end of a step for the numbers that the commit before wrote to pinned memory. Neither wait empties the
+// main stream. Every wait has the deadline.
 //
-// Because the numbers are late, what they decide is decided on the device: a step that is not finite, or
-// that a rank gave up, is not committed, nor is any behind it (dt_device_step.halted), so that the state
-// is still that in front of the bad step when the host hears of it. With loss scaling a step that is
-// not finite is only skipped.
+// The numbers arrive one step late, so the device decides on them: a step that is not finite or was given up is
+// not committed, and no step behind it is (dt_device_step.halted). The state is then still the one before the bad
+// step when the host hears of it. With loss scaling a step that is not finite is only skipped.
 //
-// A piece of work (micro-batch, perhaps with reduction and commit) is recorded at its first use
-// and replayed as a graph from then on: pieces differ in gradient slab, adding or overwriting, which of the two
-// input buffers they read, and whether the commit follows. All that differs from step to step is in the step block, which
-// is copied in front of the piece. Where recording fails the work is queued uncaptured, with one line in
-// the log. The same kernels run in the same order either way, so bits are the same, but for NCCL's sums: it may
-// add in another order where it is captured, since it then knows that the buffers stay. So all steps must be alike, the
-// first of a resumed run too. What has to happen outside of a capture, the loading of kernels and the opening of
-// connections, happens in a rehearsal: in front of its first micro-batch a run computes that and sums once, for nothing.
+// A piece of work is a micro-batch, perhaps with reduction and commit. It is recorded at its first use and replayed
+// as a graph from then on. Pieces differ in flat buffer, adding or overwriting, input buffer, and commit; all that
+// changes from step to step is in the step block, which is copied before the piece. Where recording fails, work is
+// queued call by call, with one line in the log. Bits are the same either way, except that NCCL may add in another
+// order when it is captured, because it then knows that buffers stay: so all steps must be alike, also the first
+// of a resumed run. A rehearsal before the first micro-batch loads kernels and opens connections, which must not
+// happen inside a capture.
 //
-// Several ranks: NCCL wants a sum that is captured to be so on all ranks, in graphs that are launched together.
-// A piece with sums is therefore the same piece in the same step on all ranks: where all have as many
-// micro-batches they are at the same buffer, and the sums overlap the last one; where not, the
-// sums and the commit are a piece of their own. A rank that gives a step up plays the last piece all the same,
-// on what its buffer holds. After such a piece is recorded the ranks tell each other whether it worked
-// (over the host's comm: once a piece), and none uses it if one cannot.
+// Several ranks: NCCL wants a captured sum to be captured on all ranks, in graphs that are launched together. So a
+// piece with sums is the same piece in the same step on all ranks. Where all ranks have as many micro-batches, the
+// sums overlap the last one; where not, sums and commit are a piece of their own. A rank that gives a step up still
+// plays the last piece, on what its buffer holds. After such a piece is recorded the ranks tell each other whether
+// it worked, and none uses it if one cannot.
 //
-// One lane: a device divides its own work.
+// A device divides its own work: one replica a rank.
 
 #include "train/step_internal.h"
 
@@ -133,8 +128,8 @@ static dt_status wait_until(struct device_step *v, void *stream, const int64_t *
     return st;
 }
 
-// Until all streams are empty. A peer that is gone ends that by the deadline: the communicator is aborted then, and with
-// it what waited on the device, which must be over before memory goes. The first failure counts, and its message.
+// Until all streams are empty. The deadline ends the wait for a peer that is gone: it aborts the communicator and
+// the work that waits for it, which must be over before memory is freed. The first failure counts.
 static dt_status come_to_rest(struct device_step *v) {
     void *const streams[] = {v->main, v->copy, v->side}; // the side's work may not have been joined
     dt_status first = DT_OK;
@@ -282,8 +277,8 @@ static dt_status run_piece(struct device_step *v, const piece *p) {
     return DT_OK;
 }
 
-// Once, on what the buffer holds, by all ranks in their first step, and adding where a step does: a product that adds is
-// another kernel. What it leaves in the slab is written anew.
+// Once, by all ranks in their first step, on whatever the buffer holds; adding where a step does, as a matmul that
+// adds is another kernel. The step overwrites its results.
 static dt_status rehearse(struct device_step *v, int slab, int buffer) {
     struct dt_stepper *s = v->s;
     const bool wanted = v->captures && !v->rehearsed;

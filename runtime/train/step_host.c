@@ -11,7 +11,6 @@
 #include "base/clock.h"
 
 #include <omp.h>
-#include <stdio.h>
 
 // ---- one micro-batch -------------------------------------------------------------------------------
 
@@ -89,13 +88,15 @@ static void run_lane(void *arg, int worker) {
     omp_set_num_threads(s->o.leaf_threads);
     l->wait_s = 0.0;
     l->status = s->o.lanes->elastic ? run_actions(l) : run_leaves(l);
-    if (l->status != DT_OK) snprintf(l->message, sizeof l->message, "%s", dt_error_message());
+    if (l->status != DT_OK) l->why = dt_error_keep();
 }
 
 static dt_status first_lane_error(struct dt_stepper *s) {
-    for (int i = 0; i < s->o.lanes->n_lanes; i++)
-        if (s->lanes[i].status != DT_OK)
-            return dt_fail(s->lanes[i].status, "%s", s->lanes[i].message);
+    for (int i = 0; i < s->o.lanes->n_lanes; i++) {
+        if (s->lanes[i].status == DT_OK) continue;
+        dt_error_restore(&s->lanes[i].why);
+        return s->lanes[i].status;
+    }
     return s->poll_status;
 }
 

@@ -7,16 +7,14 @@
 #include "train/batch_inputs.h"
 #include "train/step.h"
 
-enum { MESSAGE_BYTES = 1024 };
-
 typedef struct step_lane {
     struct dt_stepper *owner;
     int index;
     dt_exec *exec;
     dt_batch_inputs inputs;
     double wait_s;
-    dt_status status; // of this step, with its message
-    char message[MESSAGE_BYTES];
+    dt_status status; // of this step
+    dt_error_kept why;
 } step_lane;
 
 struct dt_stepper {
