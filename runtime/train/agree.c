@@ -1,5 +1,5 @@
-// agree.c: see agree.h. Some ranks on GPUs and some without would train as slowly as the slowest, in bits that
-// nobody can repeat: that is a start in the wrong place, not something to make the best of.
+// agree.c: see agree.h. A job with GPUs on some ranks only would be as slow as the slowest, with bits that nobody
+// can repeat: that is an error.
 #define _GNU_SOURCE // gethostname
 #include "train/agree.h"
 
