@@ -95,7 +95,7 @@ dt_status config_put(dt_config *c, const char *path, dt_cnode *item) {
 }
 
 // -- loading ---------------------------------------------------------------------------------
-// A map over a map merges where the table goes on; everything else replaces.
+// An override that is a map is merged into the map at its path, as deep as the table goes. Any other value replaces.
 static dt_status merge(dt_config *c, const char *path, dt_cnode *item) {
     const dt_cnode *old = config_find(c, path);
     if (!old || old->kind != DT_C_MAP || item->kind != DT_C_MAP ||

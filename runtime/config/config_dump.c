@@ -1,7 +1,7 @@
 // config_dump.c: the tree as YAML that reads back to the same tree, and the difference between two configs.
 //
-// Blocks for what the table nests, one line for each value. Text goes out plain only where YAML
-// cannot take it for anything else; everything else in double quotes.
+// Keys that nest become blocks, each value one line. Text is written plain only if YAML cannot read it as anything
+// else; all other text is in double quotes.
 #include "config_internal.h"
 
 #include <stdlib.h>
@@ -94,14 +94,14 @@ static void write_entry(FILE *out, const char *path, const char *key, const dt_c
     fputc('\n', out);
 }
 
-// Rank of a path in the table, for the order of keys: the first row that it leads to.
+// The first row of the table that a path leads to: keys are written in that order.
 static size_t table_order(const char *path) {
     size_t n = strlen(path);
     for (size_t i = 0; i < config_n_rows(); i++) {
         const char *row = config_get_row(i).key->path;
         if (strncmp(row, path, n) == 0 && (row[n] == '\0' || row[n] == '.')) return i;
     }
-    // below a `*`: by the last segment alone
+    // below a `*` only the last segment counts
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < config_n_rows(); i++) {
         const char *row = config_get_row(i).key->path, *last = strrchr(row, '.');
@@ -118,7 +118,7 @@ static void write_map(FILE *out, const char *prefix, const dt_cnode *map, int in
         paths[i] = dt_xprintf("%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
         order[i] = table_order(paths[i]);
     }
-    for (size_t k = 0; k < map->n; k++) { // names of the user keep the file's order
+    for (size_t k = 0; k < map->n; k++) { // names that the user chose keep the order of the file
         size_t best = map->n;
         for (size_t i = 0; i < map->n; i++)
             if (!done[i] && (best == map->n || order[i] < order[best])) best = i;
@@ -158,7 +158,7 @@ static char *canonical(config_type type, const dt_cnode *n) {
 
 static bool differs(const dt_config *a, const dt_config *b, config_type type, const char *path) {
     const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
-    if (config_is_auto(y)) return false; // takes what a has
+    if (config_is_auto(y)) return false; // it takes the value of a
     char *p = canonical(type, x), *q = canonical(type, y);
     bool same = strcmp(p, q) == 0;
     free(p);
@@ -166,7 +166,7 @@ static bool differs(const dt_config *a, const dt_config *b, config_type type, co
     return !same;
 }
 
-// The row's path where the two differ, on the heap, or NULL. The names in `named` stand for a `*`.
+// The path at which the two differ in this row (heap), or NULL. A `*` is tried with each name that `named` has there.
 static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named,
                              config_row row) {
     const char *key = row.key->path, *star = strstr(key, ".*.");

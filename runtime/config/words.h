@@ -1,10 +1,10 @@
-// words.h: the words that config keys take, each list written once: the ranges of config.def, the C enums,
+// words.h: the words that config keys take. Each list is written once: the ranges of config.def, the C enums,
 // `dtrain keys` and the messages about a wrong word all come from it.
 //
-// A list that grows with the program is a .def file of lines WORD(id, help) or WORD(id, help, keys). Whoever
-// implements the words includes the same file for its table, with `#define WORD(id, ...)`. `keys` names the keys
-// beside the word's own that it reads and not all words do: given for another word they are an error. The order of
-// words is that of the enum's constants; dt_config_enum gives the constant of a key's value.
+// A list that grows is a .def file of lines WORD(id, help) or WORD(id, help, keys). Whoever implements the words includes
+// the same file for its table, with `#define WORD(id, ...)`. `keys` are keys beside the word's own key that not all
+// words read; given for another word they are an error. The words are in the order of the enum's constants, and
+// dt_config_enum gives the constant of a key's value.
 #ifndef DT_CONFIG_WORDS_H
 #define DT_CONFIG_WORDS_H
 

@@ -1,13 +1,12 @@
 // autodiff.c: reverse mode over the static graph (see autodiff.h).
 //
-// needs_grad flows forward from the parameters, so that no gradient of an input image is ever made.
-// Then the forward nodes are visited last to first, and each op appends its backward nodes; a value's
-// gradient is complete when its producer is visited, because all its readers come later in the order.
+// First needs_grad spreads forward from the parameters, so that input images get no gradient. Then the forward nodes
+// are visited last to first, and each op appends its backward nodes. All readers of a value come after its producer,
+// so its gradient is complete when the producer is visited.
 //
-// Gradients of parameters are GRAD values that nodes add into, so a second use of a parameter appends
-// no add node: both producers have the one GRAD value as an output. Where an op hands over a finished
-// tensor as the gradient of a parameter (a reshape of a parameter, say), a backward `add` node, whose
-// output 1 is its gradient summed over leading dimensions, moves it into the slab.
+// Nodes add the gradient of a parameter into its GRAD value. So a parameter that is used twice needs no add node: both
+// nodes have the GRAD value as an output. An op may also give a finished tensor as the gradient of a parameter (if the
+// parameter is reshaped, say); then a backward `add` node adds it into the slab by its output 1.
 #include "graph/autodiff.h"
 
 #include "graph/build.h"

@@ -1,12 +1,11 @@
-// ir.c: the graph's own bookkeeping: values, nodes, names, errors, order.
+// ir.c: the bookkeeping of the graph: values, nodes, names, errors, order.
 //
-// Values and nodes live in growing arrays inside the arena; growing copies and leaves the old array
-// behind, so indices are the only references that last. Names sit in one hash table that knows both
-// the value and the node of a name: made-up names avoid both kinds, so a node and its output 0 may
-// share a name while nothing else does.
+// Values and nodes live in arrays in the arena. When an array grows it is copied, so only indices stay valid. One hash
+// table holds the names of values and of nodes. A node and its output 0 may share a name; generated names avoid all
+// others.
 //
-// Invariants: nodes[] is the execution order; a value's producer and out_index point at the node slot
-// that lists it; the first error wins and stops all later building.
+// Invariants: nodes[] is in execution order; a value's producer and out_index name the node output that holds it; the
+// first error is kept and stops all building.
 #include "graph/ir.h"
 
 #include "base/hash.h"
@@ -43,7 +42,7 @@ static void grow_names(dt_graph *g) {
     }
 }
 
-// The entry of `name`, made if need be. `name` must live as long as the graph.
+// The entry of `name`, created if it is missing. `name` must live as long as the graph.
 static name_entry *intern(dt_graph *g, const char *name) {
     if (g->names->n * 2 >= g->names->cap) grow_names(g);
     name_entry *e = find_slot(g->names, name);

@@ -1,15 +1,15 @@
-// fold_bn.c: inference graphs only. batch_norm with running statistics is an affine map a channel, so it
-// folds into the weight and bias of the convolution before it: y = conv(x, w s) + (b - mean) s + shift,
-// s = scale / sqrt(var + eps). The graph only notes the parameters in the convolution's attributes;
-// the backend folds when it packs the weight, so that new parameters need no new plan. A ReLU behind
-// becomes the convolution's activation.
+// fold_bn.c: inference graphs only. With running statistics a batch norm is an affine map of each channel, so it folds
+// into weight and bias of the convolution before it: y = conv(x, w s) + (b - mean) s + shift,
+// s = scale / sqrt(var + eps). The pass only stores the parameters' ids in the attributes of the convolution. The backend
+// folds when it packs the weight, so that new parameters need no new plan. A ReLU after it becomes the convolution's
+// activation.
 //
-// The convolution keeps its name and its place in the order and takes over the last output value.
+// The convolution keeps its name and its place, and its output becomes that of the last node.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
 
-// The output value of `next` becomes that of `conv`; `next` is gone.
+// `conv` takes over the output of `next`, which dies.
 static void take_output(dt_graph *g, dt_node *conv, dt_node *next) {
     dt_graph_swap_value_names(g, conv->out[0], next->out[0]);
     g->values[conv->out[0]].producer = DT_NONE;

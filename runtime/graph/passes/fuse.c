@@ -1,21 +1,19 @@
-// fuse.c: merges chains of nodes into one, before differentiation, so that the merged op's gradient is
-// one kernel too.
+// fuse.c: merges chains of nodes into one node, before differentiation, so that the gradient is one kernel too.
 //
 //   batch_norm -> [add residual] -> relu -> [max_pool 2x2]   =>  batch_norm
 //   linear -> relu (and gelu, in inference graphs)           =>  linear
 //
-// A value in the middle of a chain must have one reader and be no graph output. The merged node keeps
-// the name of the chain's head, and with it parameters and randomness; it takes the place of the chain's
-// last node in the order (a residual may be computed after the batch norm), and that node's output value,
-// so that readers need no change.
+// A value inside a chain must have one reader and be no graph output. The merged node keeps the name of the first node,
+// and so its parameters and random numbers. It takes the place of the last node, because a residual may be computed
+// after the batch norm, and the output of the last node, so that readers need no change.
 //
-// A pool is merged only when windows tile the image: then each element has one window at most, and
-// backward is a gather. Not behind a residual, whose gradient would want the mask before the pool.
+// A pool is merged only if its windows tile the image: then each element has at most one window, and backward is a
+// gather. It is not merged after a residual, whose gradient would need the mask before the pool.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
 
-// `head`, changed to `merged`, moves to the slot of `last`.
+// Puts `merged`, the new form of `head`, in the place of `last`.
 static void move_head(dt_graph *g, dt_node *head, dt_node *last, dt_node merged) {
     head->dead = true;
     dt_graph_swap_value_names(g, head->out[0], merged.out[0]);
@@ -37,7 +35,7 @@ static bool pool_tiles(const dt_window *w) {
     return true;
 }
 
-// The add that follows the batch norm, if it adds a tensor of the same shape; *other is that tensor.
+// The add after the batch norm, if it adds a tensor of the same shape: *other.
 static dt_node *residual_add(dt_graph *g, const dt_node_id *readers, dt_value y, dt_value *other) {
     dt_node *add = dt_graph_reader(g, readers, y, DT_OP_add);
     if (!add) return NULL;

@@ -1,12 +1,11 @@
-// fuse_gelu.c: training graphs, last: the tanh form of GELU goes into the products on both sides of it.
+// fuse_gelu.c: training graphs only: the tanh form of GELU goes into the matmuls before and after it.
 //
 //   linear -> z;  gelu(z) -> y                            =>  linear -> y, z          (attrs.act)
 //   linear.bwd(..., dout) -> dy;  gelu.bwd(z, dy) -> dz   =>  linear.bwd(..., dout, z) -> dz   (attrs.dgelu)
 //
-// Differentiation has no part in it: z stays a value that the first linear makes beside y, and that linear's
-// backward node gets dz as before. Hence after differentiation and mixed precision, which take a second output
-// of a forward node for something that stays f32. Exact GELU stays a node of its own: no library has it as an
-// epilogue with a gradient.
+// The first linear gives both y and z, and its backward node gets dz as before. The pass comes after differentiation,
+// which it does not concern, and after mixed precision, which would keep a second output in f32. Exact GELU stays a
+// node of its own: no library offers it as an epilogue with a gradient.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>

@@ -1,13 +1,12 @@
-// fuse_norm_add.c: the residual stream of a transformer is added to and at once normalised, and its gradient is a layer
-// norm's plus the one that comes along the stream. One pass over the rows instead of two, either way:
+// fuse_norm_add.c: a transformer adds to its residual stream and normalizes the sum at once; the gradient of the stream
+// is that of the layer norm plus the one from later layers. Each becomes one pass over the rows instead of two:
 //
 //   add(a, b) -> s;  layer_norm(s) -> y                     =>  layer_norm(a, …, b) -> y, …, s
 //   layer_norm.bwd(s, …) -> d;  add(d, other) -> ds         =>  layer_norm.bwd(s, …, other) -> ds
 //
-// s is rounded before it is normalised, and d before it is added to, as before: results keep their bits. The merged node
-// takes the place of the layer norm, so that nothing may read s before that, and nothing may make `other` after
-// it. Behind mixed precision, which takes a second output of a forward node for something that stays f32; types
-// must agree.
+// As without the pass, s is rounded before it is normalized, and d before `other` is added: results keep their bits. The
+// merged node takes the place of the layer norm, so nothing may read s before it, and `other` must be computed before
+// it. The pass comes after mixed precision, which would keep further outputs in f32; the types must agree.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
