@@ -1,6 +1,5 @@
 // hash.c: thin cover of libxxhash, and CRC32C by the CPU's instruction or by table.
 #include "base/hash.h"
-#include "base/arena.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,54 +18,32 @@ uint64_t dt_hash64(const void *data, size_t n_bytes) {
     return XXH3_64bits(data, n_bytes);
 }
 
-// An update with a few bytes costs several times what copying them does, and lists are hashed a few bytes
-// at a time: they are gathered first. XXH3's state wants 64-byte alignment, which XXH3_createState gives.
-enum { GATHERED_BYTES = 4096, FEW_BYTES = 512 };
-
-struct dt_hash_stream {
-    XXH3_state_t *state;
-    size_t n_gathered;
-    uint8_t gathered[GATHERED_BYTES];
-};
+// dt_hash_stream is XXH3's state by another name: it wants 64-byte alignment, which XXH3_createState gives.
+static XXH3_state_t *state_of(dt_hash_stream *h) {
+    return (XXH3_state_t *)(void *)h;
+}
 
 dt_hash_stream *dt_hash_stream_create(void) {
-    dt_hash_stream *h = dt_xcalloc(1, sizeof *h);
-    h->state = XXH3_createState();
-    if (!h->state) abort();
-    dt_hash_stream_reset(h);
-    return h;
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) abort(); // as dt_xcalloc
+    XXH3_64bits_reset(state);
+    return (dt_hash_stream *)(void *)state;
 }
 
 void dt_hash_stream_reset(dt_hash_stream *h) {
-    h->n_gathered = 0;
-    XXH3_64bits_reset(h->state);
-}
-
-static void take_gathered(dt_hash_stream *h) {
-    if (h->n_gathered > 0) XXH3_64bits_update(h->state, h->gathered, h->n_gathered);
-    h->n_gathered = 0;
+    XXH3_64bits_reset(state_of(h));
 }
 
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) {
-    bool is_few = n_bytes <= FEW_BYTES;
-    if (!is_few || n_bytes > GATHERED_BYTES - h->n_gathered) take_gathered(h);
-    if (!is_few) {
-        XXH3_64bits_update(h->state, data, n_bytes);
-    } else if (n_bytes > 0) {
-        memcpy(h->gathered + h->n_gathered, data, n_bytes);
-        h->n_gathered += n_bytes;
-    }
+    if (n_bytes > 0) XXH3_64bits_update(state_of(h), data, n_bytes);
 }
 
 uint64_t dt_hash_stream_digest(dt_hash_stream *h) {
-    take_gathered(h);
-    return XXH3_64bits_digest(h->state);
+    return XXH3_64bits_digest(state_of(h));
 }
 
 void dt_hash_stream_destroy(dt_hash_stream *h) {
-    if (!h) return;
-    XXH3_freeState(h->state);
-    free(h);
+    XXH3_freeState(state_of(h));
 }
 
 void dt_hash_hex(uint64_t h, char out[17]) {
