@@ -14,14 +14,14 @@
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log);
 
-// Whether any file of data.path is there: if none is, the data may be still to be made.
+// Whether any file of data.path is there. If none is, the data may be made later.
 bool dt_data_exists(const dt_config *c);
 
-// How many processes of this host open the data set: they share its cache. Before a split is opened.
+// Says how many processes of this host open the dataset and share its cache. Before a split is opened.
 void dt_data_set_processes(dt_dataset *d, int n);
 
-// The order of training, without loading anything: sample i (0 <= i < n) of an epoch as a view index,
-// and the keys of the records that a sample is made of, borrowed; returns how many.
+// The order of training, without loading anything: sample i (0 <= i < n) of an epoch, as a view index; and the keys
+// (borrowed) of the records that a sample is made of; returns how many.
 uint32_t dt_data_sample_at(const dt_dataset *d, uint64_t epoch, uint64_t i);
 int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_MAX_WIDTH]);
 

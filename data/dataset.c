@@ -1,7 +1,7 @@
-// dataset.c: opens a data set from the config: set, fields, view, splits.
+// dataset.c: opens a dataset from the config: files, fields, view, splits, order.
 //
-// Every rank opens it for itself and comes to the same lists, as they are functions of the catalog and
-// the config. Opening reads the catalog and no data: a few milliseconds for thousands of records.
+// Every rank opens it by itself and gets the same lists, as they are functions of the catalog and the config.
+// Opening reads the catalog and no data: a few milliseconds for thousands of records.
 #include "data.h"
 #include "data/catalog/select.h"
 #include "data/loader/data_parts.h"
@@ -68,7 +68,7 @@ bool dt_data_exists(const dt_config *c) {
     return any;
 }
 
-// data.where: what it leaves out is not there for anything that comes after.
+// data.where: the records that it leaves out do not exist for all that follows.
 static dt_status apply_where(dt_data *d, const dt_config *c) {
     dt_catalog *catalog = d->set->catalog;
     uint32_t n = 0;
@@ -89,7 +89,7 @@ static dt_status apply_where(dt_data *d, const dt_config *c) {
     return st;
 }
 
-// A class field stands for its column.
+// The name of a class field also stands for its column.
 static int column_of(const dt_data *d, const char *name) {
     int column = dt_catalog_find_column(d->set->catalog, name);
     int field = dt_fields_find(&d->fields, name);
@@ -195,7 +195,7 @@ static dt_status read_split(dt_data *d, const dt_config *c, dt_split_spec *s) {
                : DT_OK;
 }
 
-// A part that was asked for and has nothing in it would be an evaluation of nothing.
+// An empty part that was asked for is an error: it would evaluate nothing.
 static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_split_spec *s) {
     const char *const NAMES[] = {"train", "val", "test"};
     for (int k = DT_SPLIT_VAL; k <= DT_SPLIT_TEST; k++) {
@@ -388,8 +388,8 @@ static void make_description(dt_data *d) {
                                 d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed);
 }
 
-// A device plays the ends of lists, of images of bytes; one block an image, so large ones stay with the loader, which
-// is good at them.
+// A device plays the last steps of the augmentation of byte images. It uses one block for an image, so large images
+// stay with the loader.
 enum { MOST_DEVICE_BYTES = 1 << 20 };
 
 static void leave_steps(dt_data *d, const dt_config *c) {

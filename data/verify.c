@@ -1,8 +1,8 @@
 // verify.c: every member of every record, by several threads.
 //
-// Records are given out in runs of neighbours, so that each thread reads forward; what is found is
-// sorted at the end and does not depend on the threads. A bad member never stops the others. What says
-// nothing of the data (no descriptor is left) stops them all: a list made then would name good records.
+// Threads take blocks of neighbouring records, so that each reads forward. The findings are sorted at the end and
+// do not depend on the threads. A bad member never stops the others. An error that is no fault of the data (no
+// descriptor is left) stops all: a list made then would name good records.
 #include "verify.h"
 #include "data/decode/audio.h"
 #include "data/decode/decode.h"
@@ -66,7 +66,7 @@ static dt_status check_json(dt_span bytes) {
     return root ? DT_OK : dt_fail(DT_E_DATA, "not JSON: %s (line %d)", e.text, e.line);
 }
 
-// There is something to decode. *kind: NULL of JSON.
+// Whether there is something to decode. *kind: NULL for JSON.
 static bool is_known(const char *ext, const dt_kind **kind) {
     const char *dot = strrchr(ext, '.'), *name = dot ? dot + 1 : ext;
     *kind = dt_kind_of_ext(name);
@@ -79,7 +79,7 @@ static dt_status check_structure(worker *w, const dt_kind *kind, dt_span bytes) 
     return kind->is_image ? dt_decode_check(w->decoder, bytes) : check_audio(w, bytes);
 }
 
-// The reason without file, record and member, which are told apart from it.
+// The reason without file, record and member, which the result has by themselves.
 static char *reason_of(const dt_set *s, uint32_t record, uint32_t member, bool has_context) {
     char *text = dt_xstrdup(dt_error_message());
     dt_fail(DT_E_DATA, "%s", "");
@@ -114,7 +114,7 @@ static bool is_ended(const checker *c) {
     return c->failed != DT_OK;
 }
 
-// Whether `st` is of the data; of others the first stays.
+// Whether `st` is the data's fault. If not, the first such error ends it all.
 static bool is_of_data(checker *c, dt_status st) {
     if (st == DT_E_DATA) return true;
     pthread_mutex_lock(&c->lock);

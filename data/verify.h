@@ -1,4 +1,4 @@
-// verify.h: reads every record of a set and says which are bad.
+// verify.h: reads every record of a dataset and says which are bad.
 #ifndef DT_DATA_VERIFY_H
 #define DT_DATA_VERIFY_H
 
@@ -32,10 +32,10 @@ typedef struct dt_verify_opts {
     bool progress; // a live line on stderr
 } dt_verify_opts;
 
-// A member with a stored hash is checked against it; of others images, sounds and JSON are decoded
-// whole, and the rest is read. Shards of which index.json beside them has a hash (verify_shards.h) are
-// compared with it as a whole. DT_OK also when members or shards are bad: they are in the result. What is
-// no fault of the data ends it without one: DT_E_STORAGE (no descriptor is left), DT_E_INTERNAL.
+// Members with a stored hash are checked against it. Of the others, images, sounds and JSON are decoded whole, and
+// the rest is read. If index.json beside a shard has its hash (verify_shards.h), the whole shard is compared with
+// it. DT_OK also if members or shards are bad: the result lists them. An error that is no fault of the data
+// ends it without a result: DT_E_STORAGE (no descriptor is left), DT_E_INTERNAL.
 dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out);
 void dt_verify_result_fini(dt_verify_result *r);
 

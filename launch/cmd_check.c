@@ -1,5 +1,5 @@
-// cmd_check.c: dtrain check CONFIG: data, graph, plan and their memory, without training. A config may be
-// checked before its data is made; once any file of data.path is there, what is wrong with it is an error.
+// cmd_check.c: dtrain check CONFIG: checks data, graph, plan and memory without training. A config may be checked
+// before its data exists. Once any file of data.path exists, a fault in the data is an error.
 
 #include "launch.h"
 
@@ -19,7 +19,7 @@ static dt_status check(dt_config *c, dt_comm *comm, bool print_graph) {
     dt_dataset *none = NULL;
     if (dt_data_exists(c)) return dt_trainer_check(&a, NULL, 0, print_graph, stdout);
     dt_status st = a.open_data(a.ctx, c, NULL, 1, NULL, &none);
-    if (st != DT_E_DATA) return st; // nothing that data could mend
+    if (st != DT_E_DATA) return st; // an error that data would not cure
     dt_warn("%s; the graph is checked without the data", dt_error_message());
     a.open_data = NULL;
     DT_TRY(dt_data_describe_fields(c, fields, &n_fields));

@@ -29,7 +29,7 @@ static char *checkpoints_of(const char *run) {
     return dt_xstrdup(run);
 }
 
-// RUN, RUN/checkpoints, or a checkpoint itself: then only its step is meant, else -1.
+// RUN, RUN/checkpoints, or one checkpoint: then *step is its step, else -1.
 static char *directory_of(const char *where, int64_t *step) {
     *step = -1;
     if (!is_checkpoint(where)) return checkpoints_of(where);
@@ -69,7 +69,7 @@ static dt_status list(const char *run, bool verify) {
     return st;
 }
 
-// A checkpoint directory as it is; RUN means its newest one that loads.
+// A checkpoint directory stands for itself, RUN for its newest checkpoint that loads.
 static dt_status newest(const char *where, char **path) {
     char *dir = checkpoints_of(where);
     dt_status st = DT_OK;

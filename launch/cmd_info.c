@@ -10,11 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static void print_backend(const char *kind) {
+static void print_cpu(void) {
     dt_backend *b = NULL;
     dt_backend_opts o = {.threads = dt_usable_cores(), .deterministic = true};
-    if (dt_backend_create(&b, kind, &o) != DT_OK) {
-        printf("backend  %s: %s\n", kind, dt_error_message());
+    if (dt_backend_create_cpu(&b, &o) != DT_OK) {
+        printf("backend  cpu: %s\n", dt_error_message());
         return;
     }
     printf("backend  %s; bf16 %s\n", b->describe(b),
@@ -38,7 +38,7 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "info", 0, 0, "no words"));
     printf("dtrain   %s\n", DTRAIN_VERSION);
     printf("cores    %d usable of %ld\n", dt_usable_cores(), sysconf(_SC_NPROCESSORS_ONLN));
-    print_backend("cpu");
+    print_cpu();
     if (dt_backend_print_devices(print_line) != DT_OK) print_line(dt_error_message());
     print_module("dtrain_cuda.so", "build with -DDTRAIN_CUDA=ON to use GPUs");
     print_module("dtrain_mpi.so", "install libopenmpi-dev and build again to use more ranks");

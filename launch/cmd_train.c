@@ -11,7 +11,7 @@ static dt_status body(const dt_trainer_args *a, dt_trainer_outcome *o, void *ctx
 static dt_status run(const launch_words *w) {
     dt_config *c = NULL;
     DT_TRY(launch_load_config(&c, "train", w));
-    dt_signals_install(); // a signal while the ranks find each other is kept for the first step
+    dt_signals_install(); // a signal that comes while the ranks connect is kept for the first step
     dt_status st = launch_with_comm(c, body, NULL);
     dt_config_destroy(c);
     return st;

@@ -20,9 +20,9 @@ typedef struct launch_option {
     const char *help;
 } launch_option;
 
-// A command line, taken apart.
+// A parsed command line.
 typedef struct launch_words {
-    const char **words; // neither verb nor options
+    const char **words; // all but the verb and the options
     int n_words;
     const char *options[LAUNCH_MAX_OPTIONS]; // by index in the table; NULL: not given, flags: ""
 } launch_words;
@@ -46,12 +46,12 @@ typedef struct launch_verb {
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
 // Callbacks that let the trainer reach models/ and data/.
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
-// Runs `body` between creating and finalizing the comm, with errors told to the other ranks.
+// Creates the comm, runs `body`, tells the other ranks of errors, and finalizes the comm.
 dt_status launch_with_comm(dt_config *c,
                            dt_status (*body)(const dt_trainer_args *a, dt_trainer_outcome *o,
                                              void *ctx),
                            void *ctx);
-// Prints the message of `st`, if it is still to be said, and clears it.
+// Prints the message of `st`, unless it was printed before, and clears it.
 void launch_report(dt_status st);
 // Fails unless there are least..most words; `expected` says which.
 dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,

@@ -1,5 +1,5 @@
-// main.c: from words to a verb to an exit code. The only exit() of the program: a dt_status is the
-// exit code, and its message is printed here, once, unless every rank has it; then by rank 0.
+// main.c: finds the verb that the command line names, runs it, and exits with its dt_status: the program's only
+// exit(). The message is printed here, once; if every rank has it, rank 0 prints it.
 
 #include "launch.h"
 
@@ -36,7 +36,7 @@ static const launch_verb *find_verb(const launch_verb *table, const char *name) 
     return NULL;
 }
 
-// NULL: no verb looks like it.
+// NULL: no verb is close to it.
 static const char *nearest_verb(const launch_verb *table, const char *word) {
     const char *near = NULL;
     int least = DT_TEXT_FAR;
@@ -47,7 +47,7 @@ static const char *nearest_verb(const launch_verb *table, const char *word) {
     return near;
 }
 
-// Columns of the terminal become bytes for printf, where some letters have several.
+// printf counts bytes: adds those that letters of several bytes have beyond their one column.
 static int width_of(int columns, const char *text) {
     for (const char *p = text; *p; p++) columns += (*p & 0xc0) == 0x80;
     return columns;
@@ -69,7 +69,7 @@ static void print_usage(FILE *out) {
                  "again), 240 lost peer (run again).\n");
 }
 
-// `name`: with the verbs before it.
+// `name` includes the verbs before it.
 static void print_help(const launch_verb *v, const char *name) {
     printf("dtrain %s%s%s\n%s\n\n", name, *v->words ? " " : "", v->words, v->summary);
     if (v->command->verbs) {
@@ -124,7 +124,7 @@ static bool is_help(const char *word) {
 
 static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv);
 
-// "ls SET": the verb of a verb.
+// A verb within a verb, such as "ls SET" after "data".
 static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
     const launch_verb *v = argc > 0 ? find_verb(outer->command->verbs, argv[0]) : NULL;
     char name[64], all[256] = "";
@@ -198,8 +198,8 @@ static dt_status run(int argc, char **argv) {
                    argv[1]);
 }
 
-// Started by a launcher, all ranks fail over the same command line in the same way. The others give
-// rank 0 the time to say it, and the launcher the time to end them; a rank that fails alone is heard.
+// Under a launcher a wrong command line fails on all ranks alike. Ranks other than 0 wait half a second, so that rank 0
+// prints the message and the launcher ends them. A rank that fails alone still gets to print its own.
 static void let_rank_0_speak(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
     const char *rank = NULL;
@@ -211,11 +211,11 @@ static dt_status flush_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DT_OK;
     return dt_fail(DT_E_STORAGE, "standard output: not everything could be written%s%s",
-                   errno ? ": " : "", errno ? strerror(errno) : ""); // 0: it was lost before
+                   errno ? ": " : "", errno ? strerror(errno) : ""); // 0: an earlier write failed
 }
 
-// A standard stream that is closed would be the next file that is opened: a set, a checkpoint, and what is
-// said would be written into it. What is written to one of these fails, as it did.
+// If a standard stream is closed, the next file that is opened gets its number, and messages would be written into a
+// dataset or a checkpoint. So /dev/null takes the number; it is opened the other way round, so that use still fails.
 static void keep_standard_streams(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
@@ -225,8 +225,8 @@ static void *json_memory(size_t n_bytes) {
     return dt_xrealloc(NULL, n_bytes);
 }
 
-// Text for which there is no memory is not damaged, which is what a parser would say. And under a limit on address
-// space (ulimit -v) each thread's own heap of 64 MiB, nearly all of it empty, is more than all else together.
+// Out of memory, jansson would call its input damaged: its allocator ends the program instead. And under a limit on
+// address space (ulimit -v) the 64 MiB that malloc reserves for each thread would be most of it: one arena serves all.
 static void prepare_memory(void) {
     struct rlimit r;
     json_set_alloc_funcs(json_memory, free);
@@ -236,14 +236,15 @@ static void prepare_memory(void) {
 int main(int argc, char **argv) {
     prepare_memory();
     keep_standard_streams();
-    signal(SIGXFSZ, SIG_IGN); // a file beyond `ulimit -f` is an error of writing, and said
+    signal(SIGXFSZ,
+           SIG_IGN); // writing beyond `ulimit -f` then fails with an error, which is reported
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
     launch_report(st);
     dt_status lost = flush_output();
     launch_report(lost);
-    // bad data was listed, so the list is what was asked for; other failures say more than a lost line
+    // a list of bad data is what was asked for, so losing it counts; other failures matter more than a lost line
     if (st == DT_OK || st == DT_E_DATA) st = lost != DT_OK ? lost : st;
     exit(st);
 }

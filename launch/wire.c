@@ -1,5 +1,5 @@
-// wire.c: what brings the parts together: the config's file, the comm's life, and the callbacks through
-// which the trainer reaches models/ and data/.
+// wire.c: what verbs share: words and options, loading the config, and running a job on its ranks. The trainer reaches
+// models/ and data/ through the callbacks that are set here.
 
 #include "launch.h"
 
@@ -35,7 +35,8 @@ dt_status launch_option_int(const launch_words *w, const launch_command *c, int 
     return DT_OK;
 }
 
-// A run's directory instead of a config: its resolved config, and the run is where it lies now.
+// A run's directory instead of a config file: loads the resolved config of the run, and takes the run's name and
+// place from the directory, which may have been moved.
 static dt_status load_run_config(dt_config **out, const launch_words *w) {
     size_t n = strlen(w->words[0]), n_overrides = (size_t)w->n_words - 1;
     while (n > 1 && w->words[0][n - 1] == '/') n--;
@@ -97,14 +98,14 @@ dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm) {
 void launch_report(dt_status st) {
     if (st == DT_OK || !*dt_error_message()) return;
     if (st == DT_E_PREEMPTED)
-        dt_warn("%s", dt_error_message()); // not a failure: the job goes on later
+        dt_warn("%s", dt_error_message()); // no failure: the job continues later
     else
         dt_error("%s", dt_error_message());
     dt_error_clear();
 }
 
-// A failure that the other ranks do not know of: one line, and the launcher ends the job. Ranks that
-// fail alike all come here; those behind rank 0 wait for the signal that ends them before they speak.
+// For a failure that the other ranks do not know of: prints one line and ends the job. If all ranks fail alike, all
+// come here; those other than rank 0 wait half a second, in which the launcher ends them.
 static void abort_job(dt_comm *comm, dt_status st) {
     bool ending = comm->rank > 0 && usleep(500 * 1000) != 0;
     if (!ending) launch_report(st);
@@ -122,7 +123,7 @@ dt_status launch_with_comm(dt_config *c,
     dt_trainer_outcome outcome = {false};
     dt_status st = body(&args, &outcome, ctx);
     if (st != DT_OK && !outcome.agreed && comm->world_size > 1) abort_job(comm, st);
-    // rank 0 says it, and before the last barrier: the launcher ends the job when the first rank exits
+    // rank 0 prints it before the last barrier: the launcher ends the job when the first rank exits
     if (st != DT_OK && comm->rank == 0) launch_report(st);
     if (outcome.agreed || st == DT_OK) {
         dt_status last = comm->finalize(comm);

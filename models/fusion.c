@@ -14,7 +14,6 @@
 #include "model_util.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { EMBEDDING = 256, HIDDEN = 384, N_HEADS = 4, N_BLOCKS = 4 };
 
@@ -77,14 +76,7 @@ static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *self,
 
 void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     const dt_field_info *target = dt_model_target(a);
-    int n_images = dt_model_count_images(a);
-    if (n_images != 2 || !target) {
-        dt_graph_fail(g,
-                      "wants two image fields and a class field in data.fields; there are %d image "
-                      "fields and %s",
-                      n_images, target ? "a target" : "no class field");
-        return;
-    }
+    if (!dt_model_has_fields(g, a, 2)) return;
     encoded e[2];
     dt_value parts[2];
     for (int i = 0; i < 2; i++) e[i] = encode(g, a, dt_model_image_field(a, i));

@@ -22,10 +22,7 @@ static void (*const builders[])(dt_graph *g, const dt_model_args *a) = {
 static dt_status run_passes(dt_graph *g, dt_dtype low) {
     if (!g->training) DT_TRY(dt_pass_fold_bn(g));
     DT_TRY(dt_pass_fuse(g));
-    if (g->training) {
-        DT_TRY(dt_graph_differentiate(g));
-        DT_TRY(dt_pass_tile_slices(g));
-    }
+    if (g->training) DT_TRY(dt_graph_differentiate(g));
     DT_TRY(dt_pass_amp(g, low));
     if (g->training) DT_TRY(dt_pass_fuse_gelu(g));
     DT_TRY(dt_pass_fuse_norm_add(g));
@@ -47,12 +44,6 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
 }
 
 // ---- what builders share ---------------------------------------------------------------------------
-int dt_model_count_images(const dt_model_args *a) {
-    int n = 0;
-    for (int i = 0; i < a->n_fields; i++) n += a->fields[i].is_image;
-    return n;
-}
-
 const dt_field_info *dt_model_image_field(const dt_model_args *a, int i) {
     for (int k = 0; k < a->n_fields; k++) {
         if (a->fields[k].is_image && i-- == 0) return &a->fields[k];
@@ -70,14 +61,16 @@ const dt_field_info *dt_model_target(const dt_model_args *a) {
     return numbers;
 }
 
-bool dt_model_has_one_image(dt_graph *g, const dt_model_args *a) {
+bool dt_model_has_fields(dt_graph *g, const dt_model_args *a, int n_images) {
+    int n = 0;
+    for (int i = 0; i < a->n_fields; i++) n += a->fields[i].is_image;
     bool has_target = dt_model_target(a) != NULL;
-    int n_images = dt_model_count_images(a);
-    if (n_images == 1 && has_target) return true;
+    if (n == n_images && has_target) return true;
     dt_graph_fail(g,
-                  "wants one image field and a class field (or numbers) in data.fields; there are "
+                  "wants %d image field%s and a class field (or numbers) in data.fields; there are "
                   "%d image fields and %s",
-                  n_images, has_target ? "a target" : "nothing to predict");
+                  n_images, n_images == 1 ? "" : "s", n,
+                  has_target ? "a target" : "nothing to predict");
     return false;
 }
 
@@ -127,6 +120,12 @@ static void fail_target(dt_graph *g, const dt_loss_row *loss, const char *field,
     }
     dt_graph_fail(g, "train.loss %s does not fit: field %s %s, which these take: %s", loss->id,
                   field, holds, list);
+}
+
+dt_value dt_model_head(dt_graph *g, const dt_model_args *a, const char *name, dt_value x) {
+    dt_output(g, "embedding", x);
+    x = dt_dropout(g, "dropout", x, (float)dt_config_real(a->config, "model.dropout"));
+    return dt_linear(g, name, x, dt_model_n_out(dt_model_target(a)), true);
 }
 
 void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_field_info *target,

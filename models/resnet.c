@@ -47,8 +47,7 @@ static dt_value block(dt_graph *g, const char *module, dt_value x, bool bottlene
 void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
     const struct spec *s = &specs[dt_config_enum(a->config, "model.depth")];
     int width = (int)dt_config_int(a->config, "model.width");
-    const dt_field_info *target = dt_model_target(a);
-    if (!dt_model_has_one_image(g, a)) return;
+    if (!dt_model_has_fields(g, a, 1)) return;
     dt_value x = dt_model_image(g, a, dt_model_image_field(a, 0));
     x = dt_relu(g, conv_bn(g, "", 1, x, width, 7, 2));
     x = dt_max_pool(g, x, 3, 2, 1);
@@ -59,7 +58,5 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) {
         }
     }
     x = dt_global_pool(g, x);
-    dt_output(g, "embedding", x);
-    x = dt_dropout(g, "dropout", x, (float)dt_config_real(a->config, "model.dropout"));
-    dt_model_add_loss(g, a, target, dt_linear(g, "fc", x, dt_model_n_out(target), true));
+    dt_model_add_loss(g, a, dt_model_target(a), dt_model_head(g, a, "fc", x));
 }

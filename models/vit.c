@@ -9,7 +9,6 @@
 #include "model_util.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef struct vit {
     dt_graph *g;
@@ -88,7 +87,7 @@ static dt_value embed(vit *m, dt_value x, int patch) {
 }
 
 void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
-    const dt_field_info *target = dt_model_target(a), *image = dt_model_image_field(a, 0);
+    const dt_field_info *image = dt_model_image_field(a, 0);
     int patch = (int)dt_config_int(a->config, "model.patch");
     vit m = {g,
              a->batch,
@@ -96,7 +95,7 @@ void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
              dt_config_int(a->config, "model.dim"),
              dt_config_int(a->config, "model.heads"),
              dt_config_enum(a->config, "model.gelu") == DT_GELU_tanh};
-    if (!dt_model_has_one_image(g, a)) return;
+    if (!dt_model_has_fields(g, a, 1)) return;
     if (m.dim % m.heads) {
         dt_graph_fail(g, "model.dim %d is no multiple of model.heads %d", (int)m.dim, (int)m.heads);
         return;
@@ -110,10 +109,8 @@ void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
     for (int i = 0; i < n_layers; i++) x = encoder_layer(&m, i, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
     x = dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(a->batch, m.dim));
-    dt_output(g, "embedding", x);
-    x = dt_dropout(g, "dropout", x, (float)dt_config_real(a->config, "model.dropout"));
-    x = dt_linear(g, "heads.head", x, dt_model_n_out(target), true);
+    x = dt_model_head(g, a, "heads.head", x);
     dt_param_set_init(g, "heads.head.weight", (dt_init){DT_INIT_ZERO, 0});
     dt_param_set_init(g, "heads.head.bias", (dt_init){DT_INIT_ZERO, 0});
-    dt_model_add_loss(g, a, target, x);
+    dt_model_add_loss(g, a, dt_model_target(a), x);
 }

@@ -1,17 +1,19 @@
-// augment.c: the config's list of operations, and a sample's way through it.
+// augment.c: parses data.augment and applies it to a sample.
 //
-// A list becomes an array of operations with their numbers; augment_table.c says what there is. A sample
-// walks the array. Geometric operations that follow one another are composed into one map and the image
-// is resampled once: sharper and faster than one pass each. A map that only flips or moves whole pixels
-// copies bytes; a flip that comes right after the resize is left to it. random_resized_crop stands first and
-// chooses the part of the decoded image that is resized at all (Szegedy et al., "Going deeper with convolutions", 2014, as torchvision does it).
+// A list becomes an array of operations with their parameters (augment_table.c has the operations). For each
+// sample the array is walked once. Consecutive geometric operations are composed into one map, so the image is
+// resampled once: sharper and faster than one pass each. A map that only flips or moves whole pixels copies
+// bytes, and a flip directly after the resize is done by the resize. random_resized_crop must come first; it
+// chooses the part of the decoded image that is resized at all (Szegedy et al., "Going deeper with
+// convolutions", 2014, as in torchvision).
 //
-// What draws give is a list of steps (batch/pixel_steps.h), played at once, or, from some operation on, left to a
-// device with the batch (dt_augment_split). Nothing is drawn there: it has the numbers.
+// The draws give a list of steps (batch/pixel_steps.h). They are played at once, or, from some operation on,
+// left to a device together with the batch (dt_augment_split). The device draws nothing; the steps hold the
+// numbers.
 //
-// Randomness: Philox with key = seed and counter = (draw, sample, epoch, hash of
-// "augment.<field>.<position>"), so adding an operation at the end changes no other one's draws, and
-// whether an operation happens at all (p) is a draw of its own.
+// Randomness: Philox with key = seed and counter = (draw, sample, epoch, hash of "augment.<field>.<position>").
+// So adding an operation at the end leaves the draws of the others alone. Whether an operation happens at all
+// (p) is a draw of its own.
 #include "augment.h"
 
 #include "augment_ops.h"
@@ -29,11 +31,6 @@
 
 enum { TEXT = 256 };
 #define P_ELEMENT UINT32_MAX // beyond every operation's own draws
-
-struct dt_augment {
-    dt_augment_op *ops;
-    int n_ops;
-};
 
 // ---- words -------------------------------------------------------------------------------------------
 static size_t add(char *buf, size_t at, const char *text) {
@@ -197,8 +194,9 @@ static dt_status read_named(dt_augment_op *o, const dt_cnode *map) {
     return DT_OK;
 }
 
-static dt_status find_kind(const char *name, const dt_cnode *item, const dt_augment_kind **out) {
-    const dt_augment_kind *k = dt_augment_kinds, *near = NULL;
+static dt_status find_kind(const dt_augment_kind *kinds, const char *name, const dt_cnode *item,
+                           const dt_augment_kind **out) {
+    const dt_augment_kind *k = kinds, *near = NULL;
     int best = DT_TEXT_FAR;
     for (; k->name && strcmp(k->name, name) != 0; k++) {
         int far = dt_text_closeness(k->name, strlen(k->name), name);
@@ -211,25 +209,25 @@ static dt_status find_kind(const char *name, const dt_cnode *item, const dt_augm
                        dt_cnode_where(item), name, near->name);
     char text[1024];
     size_t at = 0;
-    for (k = dt_augment_kinds; k->name && at < sizeof text; k++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s",
-                               k == dt_augment_kinds ? "" : ", ", k->name);
+    for (k = kinds; k->name && at < sizeof text; k++)
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, "%s%s", k == kinds ? "" : ", ", k->name);
     return dt_fail(DT_E_USAGE, "%s: unknown augmentation '%s'; expected %s", dt_cnode_where(item),
                    name, text);
 }
 
-static dt_status parse_op(dt_augment_op *o, const dt_cnode *item, const char *field, int position) {
+static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const char *example,
+                          const dt_cnode *item, const char *field, int position) {
     bool is_map = dt_cnode_kind(item) == DT_C_MAP && dt_cnode_size(item) == 1;
     if (!is_map && dt_cnode_kind(item) != DT_C_SCALAR)
-        return dt_fail(DT_E_USAGE,
-                       "%s: expected one augmentation a list item, such as {rotate: 10}",
-                       dt_cnode_where(item));
+        return dt_fail(DT_E_USAGE, "%s: expected one augmentation a list item, such as %s",
+                       dt_cnode_where(item), example);
     const dt_augment_kind *k;
-    DT_TRY(find_kind(is_map ? dt_cnode_key(item, 0) : dt_cnode_str(item), item, &k));
+    DT_TRY(find_kind(kinds, is_map ? dt_cnode_key(item, 0) : dt_cnode_str(item), item, &k));
     char purpose[256];
     snprintf(purpose, sizeof purpose, "augment.%s.%d", field, position);
     *o = (dt_augment_op){.kind = k, .purpose = dt_hash32(purpose), .p = k->p};
-    if (!k->run && position != 0)
+    if (k->first && position != 0)
         return dt_fail(DT_E_USAGE, "%s: %s must be the first of the list", dt_cnode_where(item),
                        k->name);
     for (int p = 0; p < n_params(k); p++) o->v[p] = (dt_value2){k->params[p].from, k->params[p].to};
@@ -273,16 +271,18 @@ dt_status dt_augment_check_fields(const dt_config *c) {
     return DT_OK;
 }
 
-dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *field) {
+dt_status dt_augment_parse_list(dt_augment **out, const dt_augment_kind *kinds, const char *example,
+                                const dt_cnode *list, const char *field) {
     *out = NULL;
     if (dt_cnode_kind(list) != DT_C_LIST)
-        return dt_fail(DT_E_USAGE, "%s: data.augment.%s: expected a list such as [{rotate: 10}]",
-                       dt_cnode_where(list), field);
+        return dt_fail(DT_E_USAGE, "%s: data.augment.%s: expected a list such as [%s]",
+                       dt_cnode_where(list), field, example);
     dt_augment *a = dt_xcalloc(1, sizeof *a);
     a->n_ops = (int)dt_cnode_size(list);
     a->ops = dt_xcalloc((size_t)a->n_ops + 1, sizeof *a->ops);
     for (int i = 0; i < a->n_ops; i++) {
-        dt_status st = parse_op(&a->ops[i], dt_cnode_item(list, (size_t)i), field, i);
+        dt_status st =
+            parse_op(&a->ops[i], kinds, example, dt_cnode_item(list, (size_t)i), field, i);
         if (st != DT_OK) {
             dt_augment_destroy(a);
             return st;
@@ -292,6 +292,10 @@ dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *f
     return DT_OK;
 }
 
+dt_status dt_augment_parse(dt_augment **out, const dt_cnode *list, const char *field) {
+    return dt_augment_parse_list(out, dt_augment_kinds, "{rotate: 10}", list, field);
+}
+
 void dt_augment_destroy(dt_augment *a) {
     if (!a) return;
     free(a->ops);
@@ -299,11 +303,11 @@ void dt_augment_destroy(dt_augment *a) {
 }
 
 // ---- draws -------------------------------------------------------------------------------------------
-static dt_rng rng_of(const dt_augment_op *o, const dt_augment_key *k) {
+dt_rng dt_augment_rng(const dt_augment_op *o, const dt_augment_key *k) {
     return (dt_rng){.seed = k->seed, .slot = k->sample, .step = k->epoch, .purpose = o->purpose};
 }
 
-static bool happens(const dt_augment_op *o, const dt_rng *r) {
+bool dt_augment_happens(const dt_augment_op *o, const dt_rng *r) {
     return o->kind->own_p || o->p >= 1 || (double)dt_rng_uniform(r, P_ELEMENT) < o->p;
 }
 
@@ -329,8 +333,8 @@ bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int
                     double box[4]) {
     if (!dt_augment_crops(a)) return false;
     const dt_augment_op *o = &a->ops[0];
-    dt_rng r = rng_of(o, k);
-    if (!happens(o, &r)) return false;
+    dt_rng r = dt_augment_rng(o, k);
+    if (!dt_augment_happens(o, &r)) return false;
     dt_rect part;
     double w = width, h = height, x = 0, y = 0;
     if (dt_draw_part(&r, o->v[0], o->v[1], width, height, &part))
@@ -405,14 +409,14 @@ const char *dt_augment_of_bytes(const dt_augment *a) {
     return NULL;
 }
 
-// The operation that dt_augment_mirrors speaks of, or -1: the first that happens, unless the next one that
-// happens would be composed with it, which rounds otherwise than one after the other.
+// Index of the mirror flip of dt_augment_mirrors, or -1. It is the first operation that happens. If the next
+// one that happens would be composed with it, the flip stays where it is: composing rounds differently.
 static int find_mirror(const dt_augment *a, const dt_augment_key *k) {
     int found = -1;
     for (int i = 0; i < a->n_ops; i++) {
         const dt_augment_op *o = &a->ops[i];
-        dt_rng r = rng_of(o, k);
-        if (!o->kind->run || !happens(o, &r)) continue;
+        dt_rng r = dt_augment_rng(o, k);
+        if (!o->kind->run || !dt_augment_happens(o, &r)) continue;
         if (found >= 0) return o->kind->maps || o->kind->may_map ? -1 : found;
         if (!dt_augment_is_mirror(o, &r)) return -1;
         found = i;
@@ -424,8 +428,8 @@ bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k) {
     return find_mirror(a, k) >= 0;
 }
 
-// Operations from `to_device` on leave steps. What then waits of those before, they are composed with: the same
-// map, whoever resamples.
+// Operations from `to_device` on leave steps. A map of earlier operations that still waits is composed with
+// theirs, so the map does not depend on who resamples.
 static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device,
                       dt_pixel_step *steps) {
     int done = c->image->mirrored ? find_mirror(a, k) : -1;
@@ -433,11 +437,11 @@ static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c
         if (i == to_device) c->steps = steps;
         if (i == done) continue;
         const dt_augment_op *o = &a->ops[i];
-        dt_rng r = rng_of(o, k);
+        dt_rng r = dt_augment_rng(o, k);
         if (c->image->real && !o->kind->maps)
             return dt_fail(DT_E_DATA, "augmentation %s works on bytes, this is an array of floats",
                            o->kind->name);
-        if (o->kind->run && happens(o, &r)) DT_TRY(o->kind->run(o, &r, c));
+        if (o->kind->run && dt_augment_happens(o, &r)) DT_TRY(o->kind->run(o, &r, c));
     }
     return dt_canvas_flush(c);
 }
@@ -449,7 +453,7 @@ dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_imag
 }
 
 // ---- on a device ---------------------------------------------------------------------------------------
-// Where the longest end of the list begins that steps can hold.
+// First operation of the longest tail of the list that steps can hold.
 static int device_begin(const dt_augment *a) {
     int begin = a->n_ops;
     while (begin > 0 && a->ops[begin - 1].kind->run && dt_augment_has_steps(&a->ops[begin - 1]))
@@ -457,7 +461,7 @@ static int device_begin(const dt_augment *a) {
     return begin;
 }
 
-// One more where operations of the host come before: a map of theirs that waits.
+// One step more if operations of the host come before: their map may still wait.
 int dt_augment_device_steps(const dt_augment *a) {
     int begin = device_begin(a), n = begin > 0;
     for (int i = begin; i < a->n_ops; i++) n += dt_augment_most_steps(&a->ops[i]);
@@ -467,6 +471,6 @@ int dt_augment_device_steps(const dt_augment *a) {
 dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch, dt_pixel_step *steps) {
     dt_canvas c = {.image = image, .scratch = scratch, .cap_steps = dt_augment_device_steps(a)};
-    memset(steps, 0, (size_t)c.cap_steps * sizeof *steps); // DT_PIXEL_END, and no byte at random
+    memset(steps, 0, (size_t)c.cap_steps * sizeof *steps); // all DT_PIXEL_END
     return walk(a, k, &c, device_begin(a), steps);
 }

@@ -1,5 +1,5 @@
-// augment.h: random changes to training images, as a short list of operations made once from the
-// config. What a sample gets is a function of (seed, epoch, sample, operation), never of the thread.
+// augment.h: random changes to training images: a list of operations, parsed once from the config. What a
+// sample gets is a function of (seed, epoch, sample, operation), never of the thread.
 #ifndef DT_DATA_AUGMENT_H
 #define DT_DATA_AUGMENT_H
 
@@ -25,22 +25,23 @@ typedef struct dt_augment_key {
 
 // Whether the list starts with random_resized_crop.
 bool dt_augment_crops(const dt_augment *a);
-// If it does, and happens (p): the part of the decoded image to resize from, as {left, top, right, bottom};
-// false otherwise.
+// The part of the decoded image to resize from, {left, top, right, bottom}. False: there is no such operation,
+// or it does not happen (p).
 bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height,
                     double box[4]);
-// The first operation that cannot change floats (dt_image.real), or NULL: those that move pixels can.
+// The first operation that cannot change floats (dt_image.real), or NULL. Operations that only move pixels can.
 const char *dt_augment_of_bytes(const dt_augment *a);
-// Whether what this sample gets begins with a flip left to right that a resize may do on its way
-// (dt_resize_mirrored, image->mirrored): the bytes in the end are the same.
+// Whether this sample begins with a left-right flip that the resize may do (dt_resize_mirrored,
+// image->mirrored). The resulting bytes are the same either way.
 bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k);
-// The other operations, in place on (H,W,C) bytes or floats, through `scratch`. image->mirrored: but that flip.
+// Applies the other operations in place to (H,W,C) bytes or floats, through `scratch`; without that flip if
+// image->mirrored.
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch);
 
-// The same (bytes only) with the end of the list left to a device: `steps` gets what it is to play
-// (batch/pixel_steps.h), dt_augment_device_steps of them, those that are not needed DT_PIXEL_END. Together they
-// give the same bytes. 0: there is nothing to leave.
+// The same for bytes only, but leaves the tail of the list to a device: `steps` receives
+// dt_augment_device_steps steps for it (batch/pixel_steps.h), unused ones DT_PIXEL_END. Host and device
+// together give the same bytes. 0: nothing can be left.
 int dt_augment_device_steps(const dt_augment *a);
 dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,
                            dt_buffer *scratch, dt_pixel_step *steps);

@@ -39,17 +39,24 @@ typedef struct dt_canvas dt_canvas;
 typedef struct dt_augment_op dt_augment_op;
 typedef dt_status dt_augment_run(const dt_augment_op *o, const dt_rng *r, dt_canvas *c);
 
-// A line of the table. A word alone in the config takes all defaults; a bare value is the first
-// parameter; a map names them, and may have `p` too.
+// Of sounds: n_channels rows of n samples, stride apart, changed by v, which is draw 0.
+typedef dt_status dt_sound_change(const dt_rng *r, double v, float *x, size_t n, size_t n_channels,
+                                  size_t stride, dt_buffer *scratch);
+
+// A line of the table. In the config a bare word takes all defaults, a bare value is the first parameter, and a
+// map names parameters, including `p`.
 typedef struct dt_augment_kind {
     const char *name, *help;
-    int step;            // DT_PIXEL_…: of a run() that several operations share
-    dt_augment_run *run; // NULL: chooses a box before the resize (dt_augment_box)
-    double p;            // default probability
-    bool own_p;          // run() sees to p itself
-    bool maps;           // moves pixels, whatever they are: works on floats too
-    bool may_map;        // one of several things, some of which move pixels
-    int n_steps;         // of pixel_steps.h that it takes at most; 0: one
+    int step;                // DT_PIXEL_…: of a run() that several operations share
+    dt_augment_run *run;     // NULL: chooses a box before the resize (dt_augment_box)
+    double p;                // default probability
+    bool own_p;              // run() sees to p itself
+    bool first;              // must be the first of the list
+    bool maps;               // only moves pixels: works on floats too
+    bool may_map;            // one of several things, some of which move pixels
+    int n_steps;             // of pixel_steps.h that it takes at most; 0: one
+    dt_sound_change *change; // of sounds: changes samples; NULL: masks features,
+    bool masks_bands;        // bands, else frames
     dt_augment_param params[DT_MAX_PARAMS + 1];
 } dt_augment_kind;
 
@@ -62,8 +69,20 @@ struct dt_augment_op {
     dt_value2 v[DT_MAX_PARAMS];
 };
 
+struct dt_augment {
+    dt_augment_op *ops;
+    int n_ops;
+};
+
+// A list of operations of `kinds`, which a NULL name ends; `example` is of one. DT_E_USAGE with the place.
+dt_status dt_augment_parse_list(dt_augment **out, const dt_augment_kind *kinds, const char *example,
+                                const dt_cnode *list, const char *field);
+dt_rng dt_augment_rng(const dt_augment_op *o, const dt_augment_key *k);
+bool dt_augment_happens(const dt_augment_op *o, const dt_rng *r); // by p
+
 // ---- the image -------------------------------------------------------------------------------------
-// Geometry waits, so that what follows one another is one resampling: out pixel -> source pixel.
+// Geometric operations are held back, so that consecutive ones are one resampling. Maps go from output to
+// source pixels.
 enum { DT_FILL_ANY = -2 }; // of a border that the map never looks at
 
 struct dt_canvas {
@@ -76,18 +95,18 @@ struct dt_canvas {
     bool moves, interpolates;
 };
 
-// Adds n after what waits; `interpolates`: false if n moves whole pixels only.
+// Composes n with the map that waits; `interpolates`: false if n moves whole pixels only.
 dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates);
-// Resamples what waits.
+// Resamples by the map that waits, if any.
 dt_status dt_canvas_flush(dt_canvas *c);
-// Plays a step, after what waits, or leaves it. Every change of a pixel comes through here.
+// Flushes, then plays the step or leaves it. Every change of a pixel comes through here.
 dt_status dt_canvas_step(dt_canvas *c, const dt_pixel_step *s);
 
-// Whether steps can hold what o does, and how many it takes at most.
+// Whether steps can express o, and how many steps it takes at most.
 bool dt_augment_has_steps(const dt_augment_op *o);
 int dt_augment_most_steps(const dt_augment_op *o);
 
-// Whether the draws make o a flip left to right, and nothing else.
+// Whether o, with these draws, is a left-right flip and nothing else.
 bool dt_augment_is_mirror(const dt_augment_op *o, const dt_rng *r);
 
 // ---- draws -----------------------------------------------------------------------------------------
@@ -95,8 +114,8 @@ static inline double dt_draw(const dt_rng *r, uint32_t element, dt_value2 v) {
     return v.from + (v.to - v.from) * (double)dt_rng_uniform(r, element);
 }
 
-// A rectangle of a share `scale` of the area and of a proportion `ratio` (width to height, evenly in its
-// logarithm), anywhere: draws 4 i .. 4 i + 3 of the i-th of ten tries. False: none fits.
+// A random rectangle: `scale` is its share of the area, `ratio` its width to height (uniform in the logarithm).
+// Ten tries; try i uses draws 4 i .. 4 i + 3. False: none fits.
 bool dt_draw_part(const dt_rng *r, dt_value2 scale, dt_value2 ratio, int w, int h, dt_rect *out);
 
 // Policies (augment_policy.c).

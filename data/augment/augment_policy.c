@@ -1,12 +1,12 @@
-// augment_policy.c: AutoAugment, RandAugment and TrivialAugment: operations of a common space, chosen by
-// learnt or no rules.
+// augment_policy.c: AutoAugment, RandAugment and TrivialAugment choose operations of a common space, by a
+// learnt policy or at random.
 //
-// The space is that of the papers as torchvision gives it: shears and translations about the corner,
-// rotations to 30 degrees, blends 1 ± magnitude, a magnitude being one of equal steps from none to the
-// largest. AutoAugment (Cubuk et al., "AutoAugment: learning augmentation strategies from data", CVPR
-// 2019) takes one of 25 pairs, each with its probability and step of 10; RandAugment (Cubuk et al., 2020)
-// n operations at one step of 31; TrivialAugment (Müller and Hutter, ICCV 2021) one operation at any
-// step of a wider space. Signs are drawn.
+// The space is torchvision's version of the papers': shears and translations about the corner, rotations up to
+// 30 degrees, blends 1 ± magnitude. A magnitude is one of equal steps from 0 to the largest; signs are drawn.
+// AutoAugment (Cubuk et al., "AutoAugment: learning augmentation strategies from data", CVPR 2019) takes one of
+// 25 pairs of operations, each with a probability and one of 10 steps. RandAugment (Cubuk et al., 2020) takes n
+// operations at one of 31 steps. TrivialAugment (Müller and Hutter, ICCV 2021) takes one operation at any step
+// of a wider space.
 #include "augment_ops.h"
 
 #include <math.h>
@@ -37,8 +37,8 @@ typedef struct space {
 } space;
 static const space NORMAL = {0.3, 30, 0.9, 0, 4}, WIDE = {0.99, 135, 0.99, 32, 6};
 
-// One of the equal steps 0..last from 0 to `most`, in single precision and from the nearer end, as
-// torchvision's tables have them: whether a blend falls on a whole level hangs on that.
+// The magnitude of a step 0..last, from 0 to `most`: in single precision and counted from the nearer end, as in
+// torchvision. Whether a blend hits a whole level depends on it.
 typedef struct strength {
     int step, last;
     double sign; // for what goes either way

@@ -1,8 +1,8 @@
 // filter.c: operations that look at neighbours, and rectangles.
 //
-// Blur is separable. Weights are made in double, rounded to 16 fractional bits, and the middle one takes
-// what rounding left over, so that a flat image stays flat. Rows keep 8 fractional bits between the two
-// passes; the sums fit 32 bits without a sign. Both passes run along memory.
+// Blur is separable. Weights are computed in double and rounded to 16 fractional bits; the middle one takes
+// what rounding left over, so that a flat image stays flat. Rows keep 8 fractional bits between the two passes;
+// the sums fit unsigned 32 bits. Both passes run along memory.
 #include "pixels.h"
 
 #include "base/vectorize.h"

@@ -1,6 +1,6 @@
-// fit.c: see fit.h. A crop is chosen before anything is resized: resizing a part of the picture with the
-// scale of the whole gives the pixels of resizing the whole and cutting, without making the rest (and a
-// decoder may leave it out too).
+// fit.c: see fit.h. A crop is chosen before resizing: resizing the cropped part at the scale of the whole image
+// gives the same pixels as resizing everything and cropping, and the rest is never made (a decoder may skip it
+// too).
 #include "fit.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ dt_status dt_fit_read(dt_fit *out, const dt_config *c, const char *name, int w, 
                           out->short_side, least);
 }
 
-// One axis: `size` pixels become `resized`, of which the middle n are taken.
+// One axis: `size` pixels are resized to `resized`, of which the middle n are kept.
 static void middle(int64_t size, int64_t resized, int n, double *low, double *high) {
     double scale = (double)size / (double)resized, first = nearbyint((double)(resized - n) / 2);
     *low = first * scale;

@@ -1,5 +1,5 @@
-// fit.h: how a picture of another shape becomes an image of the field's size, when nothing random chooses
-// a part of it: in evaluation, and in training without random_resized_crop.
+// fit.h: how a picture of another aspect ratio becomes an image of the field's size where no random crop
+// applies: in evaluation, and in training without random_resized_crop.
 #ifndef DT_DATA_FIT_H
 #define DT_DATA_FIT_H
 
@@ -15,12 +15,13 @@ typedef struct dt_fit {
 // data.fields.<name>.fit and short_side, for an image of w x h. DT_E_USAGE with the place.
 dt_status dt_fit_read(dt_fit *out, const dt_config *c, const char *name, int w, int h);
 
-// Crop: the part of a picture of width x height that a resize to w x h makes of it, {left, top, right,
-// bottom}: the pixels of torchvision's Resize(short_side) and CenterCrop((h, w)). All of it otherwise.
+// Crop: the part {left, top, right, bottom} of a width x height picture that is resized to w x h. Gives the
+// pixels of torchvision's Resize(short_side) and CenterCrop((h, w)). The whole picture otherwise.
 void dt_fit_box(const dt_fit *f, int w, int h, int width, int height, double box[4]);
-// Pad: where the whole picture goes within w x h, its shape kept, in the middle.
+// Pad: where the whole picture goes within w x h: centred, its aspect ratio kept.
 dt_rect dt_fit_place(int w, int h, int width, int height);
-// Pad: `small` (at.w x at.h, bytes or floats) at `at` of `to`, fill[channel] * scale around it.
+// Pad: copies `small` (at.w x at.h, bytes or floats) to `at` of `to`, and fills the rest with fill[channel] *
+// scale.
 void dt_fit_frame(const dt_image *small, dt_rect at, const float *fill, float scale, dt_image *to);
 
 #endif

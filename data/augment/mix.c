@@ -1,18 +1,19 @@
-// mix.c: mixup and CutMix: the plan for images, and the targets.
+// mix.c: mixup and CutMix: the plan for images, and the mixed targets.
 //
-// Sample j takes part of sample j + 1, the last one of the first: samples are shuffled already, so the
-// neighbour is as good as any. Each sample has its own share and, for CutMix, its own rectangle, placed
-// alike in all image fields (in parts of their size) and cut off at the border, its share counted in pixels.
+// Sample j is mixed with sample j + 1, the last with the first: samples are shuffled already, so the neighbour
+// is as good as any. Each sample has its own share and, for CutMix, its own rectangle. The rectangle has the
+// same relative place in all image fields and is cut at the border; its share is counted in pixels.
 //
-// Images are most of a batch and are mixed where they are normalised, on a device from the bytes that it has
-// anyway; a loader's thread would read and write them once more. Labels and numbers are a few bytes, and
-// what of the image was pasted decides their share: they are mixed here.
+// Images are most of a batch. They are mixed where they are normalised, on a device from the bytes that it has
+// anyway; a loader thread would read and write them once more. Labels and numbers are a few bytes and depend on
+// what was really pasted, so they are mixed here.
 //
-// A share is Beta(a, a), made of two Gamma variates by Marsaglia and Tsang ("A simple method for
-// generating gamma variables", 2000), compared by their logarithms so that a small `a` cannot
-// underflow, and rounded to 1/65536: pixels are integers, labels exact in f32, and both say the same.
-// Its bits are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt)
-// make it, logarithm and exponential included, and nothing contracts them (CMakeLists.txt).
+// A share is Beta(a, a), made of two Gamma variates by Marsaglia and Tsang ("A simple method for generating
+// gamma variables", 2000). These are compared by their logarithms so that a small `a` cannot underflow. The
+// share is rounded to 1/65536, so that integer pixels and f32 labels use exactly the same one.
+//
+// Its bits are the same on every machine: only operations that IEEE 754 rounds correctly (+ - * / sqrt) are used,
+// for logarithm, exponential and cosine too, and nothing contracts them (CMakeLists.txt).
 //
 // Draws of a sample: 0 whether, 1 which of the two, 2 and 3 the rectangle's centre, 64.. the share.
 #include "mix.h"
@@ -124,16 +125,23 @@ static double fixed_exp(double x) {
     return ldexp(sum, (int)k); // exact
 }
 
-// Logarithm of a Gamma(a, 1) variate; elements e .. e + 4 MAX_TRIES. The normal variate in it is Marsaglia's
-// polar one, which needs no cosine.
+// cos(2 pi t), t in [0, 1]: its series, brought to the first quarter.
+static double fixed_cos(double t) {
+    double a = t > 0.5 ? 1 - t : t, sign = a > 0.25 ? -1 : 1;
+    if (a > 0.25) a = 0.5 - a;
+    const double x = a * 6.283185307179586, z = x * x;
+    double sum = 1;
+    for (int i = 22; i >= 2; i -= 2) sum = 1 - sum * z / (i * (i - 1));
+    return sign * sum;
+}
+
+// Logarithm of a Gamma(a, 1) variate; elements e .. e + 4 MAX_TRIES.
 static double log_gamma(const dt_rng *r, uint32_t e, double a) {
     double boost = a < 1 ? fixed_log(above_zero(r, e)) / a : 0, shape = a < 1 ? a + 1 : a;
     double d = shape - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (uint32_t i = 1; i < MAX_TRIES; i++) {
-        double p = 2 * above_zero(r, e + 4 * i) - 1, q = 2 * above_zero(r, e + 4 * i + 1) - 1;
-        double square = p * p + q * q;
-        if (square >= 1 || square <= 0) continue;
-        double x = p * sqrt(-2 * fixed_log(square) / square), v = 1 + c * x;
+        double u = above_zero(r, e + 4 * i), angle = above_zero(r, e + 4 * i + 1);
+        double x = sqrt(-2 * fixed_log(u)) * fixed_cos(angle), v = 1 + c * x;
         if (v <= 0) continue;
         v = v * v * v;
         double bound = 0.5 * x * x + d - d * v + d * fixed_log(v);
@@ -181,7 +189,7 @@ static double plan_image(const dt_field_info *f, const recipe *k, dt_mix_row *ro
     return (double)(row->x1 - row->x0) * (row->y1 - row->y0) / ((double)w * (double)h);
 }
 
-// A rectangle's share becomes what is really pasted, over all fields alike.
+// A rectangle's share becomes the share of pixels really pasted, averaged over all fields.
 static void plan_images(const dt_mix *m, const dt_mix_batch *b, int j, recipe *k) {
     double pasted = 0;
     int n_images = 0;

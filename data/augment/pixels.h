@@ -1,6 +1,6 @@
-// pixels.h: what operations do to pixels, parameters given: images (H,W,C) of bytes, 1 or 3 channels,
-// any size from 1x1. No randomness here; tests compare these with Pillow and torchvision. Each function
-// says how near it comes. `scratch` grows and is reused; DT_E_INTERNAL: out of memory.
+// pixels.h: what operations with given parameters do to pixels: (H,W,C) bytes, 1 or 3 channels, any size from
+// 1x1. No randomness here. Tests compare these with Pillow and torchvision; each comment says how close they
+// are. `scratch` grows and is reused; DT_E_INTERNAL: out of memory.
 #ifndef DT_DATA_PIXELS_H
 #define DT_DATA_PIXELS_H
 
@@ -32,15 +32,13 @@ dt_map dt_map_affine(double degrees, double dx, double dy, double scale, double 
                      double shear_y, int w, int h);
 // x' = x + k (y + 1/2) or y' = y + k (x + 1/2): about the corner, as AutoAugment's.
 dt_map dt_map_shear(double k, bool along_y);
-// Four points of the output show four points of the source (x, y), counted from the corner of the first
-// pixel, in turn around the image. False: no such map.
+// The map that takes four output points `to` from four source points `from` (x, y), in order around the image,
+// measured from the corner of the first pixel. False: there is no such map.
 bool dt_map_perspective(dt_map *out, const double from[4][2], const double to[4][2]);
-// dst (same size as src, apart from it). `whole`: the map moves whole pixels, flips included.
-// Bilinear with weights of 8 bits, within a level of the exact value; nearest as Pillow's transform.
-void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
-                    uint8_t *dst);
-// The map as a step, and that step (DT_PIXEL_MOVE .. DT_PIXEL_PERSPECTIVE).
+// The map as a step, DT_PIXEL_MOVE .. DT_PIXEL_PERSPECTIVE. `whole`: it moves whole pixels, flips included.
 dt_pixel_step dt_map_step(const dt_map *m, dt_border border, bool whole);
+// Plays it. dst has the size of src and does not overlap it. Bilinear uses 8-bit weights, within a level of the
+// exact value; nearest is Pillow's transform.
 void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *dst);
 
 // The same for floats (src->real) of any number of channels, exact where the place is a whole pixel; a
@@ -72,10 +70,11 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
 typedef struct dt_rect {
     int x, y, w, h;
 } dt_rect;
-// Gaussian noise of a deviation in 0..1 of the range, from r's stream: eight values a Philox block, a byte
-// for the quantile and the next one's top bit for the sign.
+// Gaussian noise, `deviation` in 0..1 of the range, from r's stream. A Philox block gives eight values: of each
+// 16 bits, the lower byte chooses the quantile and the top bit the sign.
 void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r);
-// A rectangle of a level, of the image's mean, or of bytes of r's stream, numbered within it. (`with`: pixel_steps.h)
+// Fills a rectangle with a level, the image's mean, or random bytes of r numbered within it (`with`:
+// pixel_steps.h).
 void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r);
 void dt_pixels_mean(const dt_image *image, uint8_t mean[3]); // of each channel, rounded
 void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]);

@@ -1,16 +1,16 @@
 // warp.c: resampling an image through a map from output pixels to source pixels.
 //
-// Three ways, from cheap to dear. A map that only flips or moves whole pixels copies bytes. An affine
-// one steps through the source in 16.16 fixed point; the pixels of a row whose neighbours are all inside
-// are an interval, so that clamping is for its two sides only, and a shift without turning blends whole
-// rows. A perspective divides once a pixel.
+// Three ways, from cheap to expensive. A map that only flips or moves whole pixels copies bytes. An affine map
+// steps through the source in 16.16 fixed point; in each row the pixels whose neighbours are all inside form an
+// interval, so only its two sides need clamping, and a shift without rotation blends whole rows. A perspective
+// map divides once per pixel.
 //
-// Geometry is computed in double and rounded to fixed point, pixels are integers: the same bytes
-// whatever the ISA. Bilinear weights have 8 bits; Pillow weighs in double but drops the fraction of the
-// result, so the two differ by about half a level on average.
+// Geometry is computed in double and rounded to fixed point, and pixels are integers: the same bits on every
+// ISA. Bilinear weights have 8 bits. Pillow uses double weights but truncates the result, so the two differ by
+// about half a level on average.
 //
-// With a fill, a pixel whose place is outside the source (by its centre, as Pillow decides) takes it;
-// inside, edges are repeated for the neighbours that are missing, so that borders do not darken.
+// With a fill, a pixel whose centre maps outside the source takes the fill, as in Pillow. Inside, missing
+// neighbours repeat the edge, so that borders do not darken.
 #include "pixels.h"
 
 #include "base/vectorize.h"
@@ -355,10 +355,4 @@ void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *d
         else
             perspective_row(src, &any, s->as.perspective.m, y, dst + (size_t)y * stride);
     }
-}
-
-void dt_pixels_warp(const dt_image *src, const dt_map *m, dt_border border, bool whole,
-                    uint8_t *dst) {
-    dt_pixel_step s = dt_map_step(m, border, whole);
-    dt_pixels_warp_step(src, &s, dst);
 }

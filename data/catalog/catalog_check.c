@@ -223,26 +223,24 @@ dt_status dt_catalog_db_check(const dt_catalog *c) {
 }
 
 // ---- data files ------------------------------------------------------------------------------------
-dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n, size_t *n_there) {
+dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n) {
     const char *slash = strrchr(path, '/');
     sqlite3 *db;
     sqlite3_stmt *s;
     *names = NULL;
-    *n = *n_there = 0;
+    *n = 0;
     DT_TRY(open_db(&db, path));
     dt_status st = prepare(db, path, "SELECT path FROM shards ORDER BY id", &s);
     while (st == DT_OK && sqlite3_step(s) == SQLITE_ROW) {
         char *name = text_of(s, 0);
-        if (!name) continue;
-        char *file = dt_xprintf("%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
-        *names = dt_xrealloc(*names, (*n + 1) * sizeof **names);
-        (*names)[*n] = name;
-        if (dt_io_exists(file)) {
-            (*names)[*n] = (*names)[*n_there];
-            (*names)[(*n_there)++] = name;
+        char *file =
+            dt_xprintf("%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name ? name : "");
+        if (name && dt_io_exists(file)) {
+            *names = dt_xrealloc(*names, (*n + 1) * sizeof **names);
+            (*names)[(*n)++] = dt_xstrdup(name);
         }
-        ++*n;
         free(file);
+        free(name);
     }
     if (st == DT_OK && sqlite3_finalize(s) != SQLITE_OK) st = damaged(db, path);
     sqlite3_close(db);

@@ -71,8 +71,7 @@ void dt_lineage_free(dt_lineage *steps, int n);
 // somebody added to a database.
 dt_status dt_catalog_db_check(const dt_catalog *c);
 
-// The data files that a database names, first those that lie beside it: *n_there. Heap list, for
-// dt_io_free_list.
-dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n, size_t *n_there);
+// The data files that a database names and that lie beside it. Heap list, for dt_io_free_list.
+dt_status dt_catalog_db_list_data(const char *path, char ***names, size_t *n);
 
 #endif

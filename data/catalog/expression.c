@@ -329,7 +329,7 @@ static void sort_list(dt_expr *e, node *n) {
 static node *parse_in(dt_expr *e, const operand *first) {
     int cap = 4;
     node *n = new_node(e, N_IN, first, cap);
-    if (!is_sign(e, "(")) return fail_here(e, "expected ( and a list of values");
+    if (!is_sign(e, "(")) return fail_here(e, "expected `(` and a list of values");
     do {
         advance(e);
         if (n->n == cap) {
@@ -340,7 +340,7 @@ static node *parse_in(dt_expr *e, const operand *first) {
         }
         if (!read_value(e, &n->v[n->n++], false, "expected a value")) return NULL;
     } while (is_sign(e, ","));
-    if (!is_sign(e, ")")) return fail_here(e, "expected , or )");
+    if (!is_sign(e, ")")) return fail_here(e, "expected `,` or `)`");
     advance(e);
     sort_list(e, n);
     return n;
@@ -416,7 +416,7 @@ static node *parse_not(dt_expr *e) {
     } else if (is_sign(e, "(")) {
         advance(e);
         n = parse_or(e);
-        if (!is_sign(e, ")")) return fail_here(e, "expected ), and or or");
+        if (!is_sign(e, ")")) return fail_here(e, "expected `)`, `and` or `or`");
         advance(e);
     } else {
         n = parse_test(e);

@@ -1,7 +1,7 @@
 // array.c: planes of numbers to pixels.
 //
-// A plane is read, stretched and put into its channel, one after another, so that the scratch is one plane
-// whatever the file holds. Floats go to the batch slot itself when the size is right.
+// Planes are read, stretched and put into their channel one after another, so scratch holds one plane whatever
+// the file holds. Floats go directly to the batch slot if the size is right.
 #include "array.h"
 
 #include <math.h>

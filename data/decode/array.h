@@ -1,5 +1,5 @@
-// array.h: arrays of numbers (NPY, FITS) as images and as vectors. A decoder says which planes it has and
-// reads one at a time; bands, stretch, conversion and place are common.
+// array.h: arrays of numbers (NPY, FITS) as images and as vectors. A decoder says which planes it has and reads
+// one at a time; choosing bands, stretching, converting and placing them is common.
 #ifndef DT_DATA_ARRAY_H
 #define DT_DATA_ARRAY_H
 
@@ -22,9 +22,9 @@ typedef struct dt_array_spec {
 } dt_array_spec;
 
 // ---- stretch ---------------------------------------------------------------------------------------
-// The limits that astropy's ZScaleInterval finds with its defaults (the algorithm of IRAF's zscale: a line
-// through up to 1000 sorted samples, outliers rejected, slope divided by a contrast of 0.25) among n
-// values; those that are not finite do not count. `scratch` grows. DT_E_INTERNAL: out of memory.
+// The limits that astropy's ZScaleInterval finds with its defaults among n values, without those that are not
+// finite. (IRAF's zscale: a line through up to 1000 sorted samples, outliers rejected, slope divided by a
+// contrast of 0.25.) `scratch` grows. DT_E_INTERNAL: out of memory.
 dt_status dt_zscale(const float *v, size_t n, dt_buffer *scratch, double limits[2]);
 // v[i] -> 0..1 in place, as astropy's intervals and AsinhStretch (asinh(x / a) / asinh(1 / a); Lupton, Gunn
 // and Szalay 1999); what is not finite becomes 0. DT_STRETCH_none does only that.
@@ -72,8 +72,8 @@ double dt_npy_get(const dt_npy *a, int64_t at);
 // Exactly n numbers: an NPY array of any shape (in its C order), text (separated by white space, commas,
 // semicolons, brackets), or n raw little-endian floats. DT_E_DATA: other bytes, or another count.
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, float *out, dt_buffer *scratch);
-// Whether the values behind the first n_head bytes, which lie at `v`, are the numbers as they are. Of `bytes`
-// only the first n_head have values.
+// Whether the bytes after the first n_head, which will lie at `v`, are the wanted numbers already. Only the
+// first n_head of `bytes` are valid.
 bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v);
 
 #endif

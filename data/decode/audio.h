@@ -2,10 +2,10 @@
 //
 //   dt_features_begin -> dt_clipper_run -> (augment) -> dt_features_run
 //
-// Samples are f32, full scale -1..1, a channel after the other: (channels, n). A file's channels are
-// averaged when one is wanted, its only one is repeated when several are. Features leave as (H,W,C), as
-// images do: (1, samples, C) for a waveform, (bins, frames, C) for a spectrogram. All numbers are the same
-// on every ISA (base/vectorize.h).
+// Samples are f32, full scale -1..1, one channel after the other: (channels, n). If one channel is wanted, a
+// file's channels are averaged; if several are wanted, a single channel is repeated. Features are (H,W,C), as
+// images are: (1, samples, C) for a waveform, (bins, frames, C) for a spectrogram. All numbers are the same on
+// every ISA (base/vectorize.h).
 #ifndef DT_DATA_AUDIO_H
 #define DT_DATA_AUDIO_H
 
@@ -34,11 +34,11 @@ typedef struct dt_audio_info {
     int64_t n_samples; // of a channel; at least 1
 } dt_audio_info;
 
-// Reads the header. The bytes must live as long as they are read from. DT_E_DATA says what is wrong with
-// them: garbage, cut, no samples, a rate or channels beyond the limits.
+// Reads the header. The bytes must stay as long as the file is read from. DT_E_DATA says what is wrong:
+// garbage, a cut file, no samples, a rate or number of channels beyond the limits.
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out);
-// n samples from `begin` of each channel, as `channels` channels: out[c * stride + i]. Decodes no more
-// than those. DT_E_DATA: the file ends early, has NaN, or its channels cannot become so many.
+// n samples from `begin` of each channel, as `channels` channels: out[c * stride + i]. Decodes no more than
+// those. DT_E_DATA: the file ends early, has NaN, or its channels cannot be converted to so many.
 dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
                              size_t stride);
 
@@ -53,10 +53,10 @@ typedef struct dt_audio_clip {
 typedef struct dt_clipper dt_clipper;
 dt_clipper *dt_clipper_create(void);
 void dt_clipper_destroy(dt_clipper *s);
-// The file in `bytes`, resampled to the rate and cut to n_samples: at place `at` (0 .. 2^32-1 stand for
-// the first to the last one where the segment fits) or with at = DT_CLIP_CENTRE in the middle. Only
-// the part that is needed is decoded. out[c * stride + i]. DT_E_DATA: as for the file, or it would need
-// too many samples, or a rate that does not go into the wanted one.
+// The file in `bytes`, resampled to the rate and cut to n_samples. `at` is the place: 0 .. 2^32-1 stand for the
+// first to the last place where the segment fits; DT_CLIP_CENTRE is the middle. Decodes only what is needed.
+// out[c * stride + i]. DT_E_DATA: as for the file, or it has too many samples, or its rate cannot be converted
+// to the wanted one.
 #define DT_CLIP_CENTRE UINT64_MAX
 dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want, uint64_t at,
                          float *out, size_t stride);
@@ -70,8 +70,8 @@ dt_resampler *dt_resampler_create(int from_rate, int to_rate);
 void dt_resampler_destroy(dt_resampler *r);
 // Output samples that `n` input samples make: ceil(n * to / from).
 int64_t dt_resampler_length(const dt_resampler *r, int64_t n);
-// Input samples [*begin, *end) that outputs [first, first + n) are made of; may reach beyond the file,
-// where samples are 0.
+// Input samples [*begin, *end) that outputs [first, first + n) need. They may reach beyond the file, where
+// samples are 0.
 void dt_resampler_window(const dt_resampler *r, int64_t first, int64_t n, int64_t *begin,
                          int64_t *end);
 // out[i] = output first + i; src[0] is input sample *begin of the window.
@@ -103,8 +103,8 @@ void dt_features_destroy(dt_features *f);
 void dt_features_shape(const dt_features *f, int64_t *rows, int64_t *columns);
 // Bands of the filter bank in which no frequency lies: they are always 0.
 int dt_features_empty_bands(const dt_features *f);
-// Where the segment must be written before run: n_samples of `channels` rows, *stride apart, with room
-// for the mirrored edges around each. DT_E_INTERNAL: out of memory.
+// Where the segment must be written before run: n_samples of `channels` rows, *stride apart, with room around
+// each for mirrored edges. DT_E_INTERNAL: out of memory.
 typedef struct dt_feature_scratch {
     dt_buffer signal, work, plane;
     float *rows; // in signal, since begin

@@ -1,16 +1,15 @@
 // audio_features.c: spectrograms, mel spectrograms, their logarithms, and MFCCs.
 //
-// The segment lies in a row with room for the mirrored edges, so that a frame is always n_fft samples
-// at t * hop. Frames are taken eight at a time: turned by blocks of 4 x 4 into (n_fft, LANES) and
-// windowed, transformed (fft.c), and each band of the filter bank, a triangle over few bins, is summed in
-// bin order. Eight results are eight neighbours of an output row. Logarithm and cosine transform follow
-// on rows of all frames. Lanes never mix, so frames past the last one are repeats that are not stored.
+// The segment lies in a row with room for mirrored edges, so a frame is always n_fft samples at t * hop. Frames
+// are taken eight at a time: transposed by blocks of 4 x 4 into (n_fft, LANES), windowed and transformed
+// (fft.c). Each band of the filter bank is a triangle over few bins and is summed in bin order. The eight
+// results are neighbours in an output row. Logarithm and cosine transform follow on rows of all frames. Lanes
+// never mix; where fewer than eight frames are left, the last one is repeated and the repeats are not stored.
 //
-// Numbers. Windows, triangles, twiddles and the cosine matrix are computed in double and rounded once.
-// The logarithm is a polynomial, at most 2 units in the last place from the true one: some fifteen
-// additions and products in any vector width, and the same bits everywhere, which libm does not
-// promise. Mel power agrees with librosa and torchaudio to 1e-5 of each value in golden tests; docs/reference/audio.md
-// says which options are whose.
+// Numbers: windows, triangles, twiddles and the cosine matrix are computed in double and rounded once. The
+// logarithm is a polynomial, at most 2 units in the last place off: about fifteen additions and multiplications
+// in any vector width, and the same bits everywhere, which libm does not promise. Mel power agrees with librosa
+// and torchaudio to 1e-5 of each value in golden tests; docs/reference/audio.md says which options correspond to which.
 // Sources: Davis & Mermelstein 1980 (MFCC); HTK book 5.4 and Slaney, "Auditory Toolbox", 1998 (the two mel
 // scales); the polynomial is that of Cephes' logf (Moshier).
 #include "audio.h"

@@ -1,14 +1,13 @@
 // audio_file.c: the samples of WAV files, and through libsndfile of FLAC, Ogg, AIFF and others.
 //
-// WAV is what most sets are made of, and libsndfile allocates at each open; it is so simple that RIFF
-// chunks are walked here with every length checked, and integers of 8 to 32 bits or floats are converted. WAV in
-// other codings (A-law, ADPCM), RF64 and big-endian RIFX go to libsndfile as FLAC and Ogg do, from
-// memory. What libsndfile is given must begin like a sound of kinds.def: its parsers of old formats that
-// recognise themselves in almost anything stay out of reach.
+// Most data sets are WAV, and libsndfile allocates at each open. WAV is simple: RIFF chunks are walked here,
+// every length checked, and integers of 8 to 32 bits or floats converted. WAV in other codings (A-law, ADPCM),
+// RF64 and big-endian RIFX go to libsndfile, as FLAC and Ogg do, from memory. libsndfile only gets bytes that
+// begin like a sound of kinds.def: its parsers of old formats, which accept almost anything, stay out of reach.
 //
-// A cut or damaged file is an error where it can be known: WAV whose samples end beyond the file, others by
-// what their containers state (audio_whole.c), all that give fewer samples than the header says.
-// Writers to a pipe leave a length of 2 GiB or more: that is the rest of the file.
+// A cut or damaged file is an error wherever that can be known: WAV whose samples end beyond the file, other
+// formats by what their containers state (audio_whole.c), and any file that gives fewer samples than its header
+// says. Writers to a pipe leave a length of 2 GiB or more; that means the rest of the file.
 // Format: IBM/Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991;
 // WAVEFORMATEXTENSIBLE as documented by Microsoft.
 #include "audio.h"

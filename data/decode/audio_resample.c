@@ -1,12 +1,11 @@
 // audio_resample.c: another sample rate by windowed-sinc interpolation.
 //
-// With both rates divided by their common divisor, outputs j and j + to use the same weights on inputs
+// With both rates divided by their greatest common divisor, outputs j and j + to use the same weights on inputs
 // that are `from` apart. So there are `to` phases, each a short row of weights and the place of its first
-// input; torchaudio convolves with the whole period of `from` inputs, nearly all of them zeros. The
-// weights are the same: sinc(t) * cos^2(pi t / 12) / max(1, from / to) with t in zero crossings of a
-// low-pass at 0.99 of the lower Nyquist frequency, none beyond six. Rows are filled up with zeros to
-// whole vectors, and a dot product is summed in eight lanes in a fixed order, so the bits are the same
-// whatever the ISA.
+// input; torchaudio convolves with the whole period of `from` inputs, nearly all of them zeros. The weights are
+// the same: sinc(t) * cos^2(pi t / 12) / max(1, from / to), t in zero crossings of a low-pass at 0.99 of the
+// lower Nyquist frequency, none beyond six. Rows are padded with zeros to whole vectors. A dot product is
+// summed in eight lanes in a fixed order, so the bits are the same on every ISA.
 // Method: J. O. Smith, "Digital Audio Resampling" (https://ccrma.stanford.edu/~jos/resample/).
 #include "audio.h"
 #include "fft.h"

@@ -1,11 +1,10 @@
-// audio_segment.c: a piece of a sound of the length that the network wants, at its rate.
+// audio_segment.c: a segment of a sound, of the length and rate that the network wants.
 //
-// The place is chosen among the samples that the whole file would have at the wanted rate; then only the
-// inputs that the piece needs are decoded: a second out of an hour of FLAC costs a seek. The result is the same
-// as resampling the whole file and cutting. Channels are mixed before they are resampled.
+// The place is chosen among the samples that the whole file would have at the wanted rate. Only the inputs that
+// the segment needs are decoded: a second out of an hour of FLAC costs a seek. The result is the same as
+// resampling the whole file and cutting. Channels are mixed before resampling.
 //
-// A worker keeps resampling tables for the last rates it met (a set may mix a few); a new rate costs one
-// table, once.
+// A worker keeps resampling tables for the last few rates; a new rate costs one table, once.
 #include "audio.h"
 
 #include "base/arena.h"
@@ -81,7 +80,7 @@ static dt_status resample(dt_clipper *s, const dt_resampler *r, const dt_audio_i
     return DT_OK;
 }
 
-// Samples n_have.. of a row whose beginning is there.
+// Fills samples n_have.. of a row that has its first n_have.
 static void pad_row(float *x, int64_t n_have, int64_t n, dt_audio_pad pad) {
     if (pad == DT_PAD_zero) {
         memset(x + n_have, 0, (size_t)(n - n_have) * sizeof *x);

@@ -1,11 +1,10 @@
 // audio_whole.c: cut and damaged sound files, found by what their containers state.
 //
-// libsndfile plays what is left of a file: of an Ogg with one wrong bit the pages before it, of a cut AIFF
-// the samples that are there. For training that is silent wrong data, so the containers are walked before.
-// An Ogg page has a CRC-32, a number and a flag on the last one: a page that is missing or changed anywhere
-// is seen. RIFX, RF64, AIFF, AU and CAF state sizes; a size that stands for "unknown",
-// which writers to a pipe leave, is believed to be the rest. MP3 states nothing; FLAC's frames have their
-// own checksums, which the decoder asks.
+// libsndfile decodes whatever is left of a file: of an Ogg with one wrong bit the pages before it, of a cut
+// AIFF the samples that are there. In training that is silently wrong data, so the containers are checked
+// first. An Ogg page has a CRC-32, a number, and a flag on the last one, so any missing or changed page is
+// found. RIFX, RF64, AIFF, AU and CAF state sizes; a size that stands for "unknown", as writers to a pipe
+// leave, is taken as the rest. MP3 states nothing. FLAC's frames have checksums that the decoder verifies.
 //
 // Formats: RFC 3533 (Ogg); EBU Tech 3306 (RF64); Apple, "Audio Interchange File Format 1.3" and "Core Audio
 // Format 1.0"; Sun's au(4).
@@ -28,8 +27,8 @@ static dt_status check_size(const char *what, uint64_t n, size_t before, size_t 
     return n < UNKNOWN && n > there - before ? cut(what, n + before, there) : DT_OK;
 }
 
-// The chunk with the samples, of those that follow the 12 bytes of a big-endian RIFF or AIFF. The size of the
-// whole is not asked: writers get it wrong by their own header.
+// Finds the chunk with the samples among those after the 12 bytes of a big-endian RIFF or AIFF. The size of the
+// whole is not used: some writers get it wrong by their own header.
 static dt_status check_chunks(const char *what, dt_span s, const char *samples) {
     for (size_t at = 12; s.n_bytes - at >= 8;) {
         uint64_t n = dt_be32(s.data + at + 4);

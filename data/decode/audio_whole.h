@@ -5,9 +5,9 @@
 #include "audio.h"
 #include "data/file/kinds.h"
 
-// Looks at what the container itself states: sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
-// checksums. DT_OK for kinds that state nothing. DT_E_DATA with the place. What follows the last page of an
-// Ogg, a tag for one, is taken off s, as libsndfile looks for that page at the end. Does not allocate.
+// Checks what the container itself states: sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
+// checksums. DT_OK for kinds that state nothing. DT_E_DATA with the place. Whatever follows the last page of an
+// Ogg, such as a tag, is cut off s, because libsndfile looks for that page at the end. Does not allocate.
 dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s);
 
 #endif

@@ -1,8 +1,8 @@
 // decode.c: which decoder, and where its pixels go.
 //
-// The first bytes decide (kinds.def): a JPEG named .bmp decodes as what it is. A decoder parses its header,
-// asks dt_image_place for memory (the batch slot itself when the size is the one wanted, so that the
-// common case copies nothing), and fills it. A decoder's state is made at the first file of its kind.
+// The first bytes decide (kinds.def): a JPEG named .bmp is decoded as JPEG. A decoder parses its header, asks
+// dt_image_place for memory (the batch slot itself if the size is the wanted one, so the common case copies
+// nothing), and fills it. A decoder's state is made at the first file of its kind.
 #include "decode.h"
 
 #include "array.h"

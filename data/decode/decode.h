@@ -15,8 +15,8 @@ enum {
     DT_MAX_CHANNELS = 64
 };
 
-// Pixels, rows dense. Borrowed: from the decoder's scratch or from where the caller wanted them. They may
-// be a part of a larger image: then left and top say where it lies in that of full_width x full_height.
+// Pixels, rows dense. Borrowed: from the decoder's scratch, or from where the caller wanted them. They may be a
+// region of a larger image: left and top are its place in full_width x full_height.
 typedef struct dt_image {
     uint8_t *data;
     int width, height, channels;
@@ -33,33 +33,33 @@ void dt_decoder_destroy(dt_decoder *d);
 
 // What is wanted of an image.
 typedef struct dt_image_want {
-    // Pictures: 1 = grey, BT.601 luma; 3 = RGB, alpha is dropped. Arrays: as many as there are bands, or 0: any
-    // number, of which the first DT_MAX_CHANNELS are taken.
+    // Pictures: 1 = grey, BT.601 luma; 3 = RGB, alpha dropped. Arrays: the number of bands, or 0: any number,
+    // of which the first DT_MAX_CHANNELS are taken.
     int channels;
     int height, width; // of dst, and what the pixels will be resized to; 0: not known
-    // Used if the image is height x width and no box is asked for; may be NULL. Floats where `array` asks for
-    // them: then bytes of pictures never go there.
+    // Where pixels go if the image is height x width and no box is asked for; may be NULL. Floats if `array`
+    // asks for them; bytes of pictures never go there then.
     void *dst;
-    // The part to resize from, asked once the size is known; NULL: all. A decoder may leave out what a
-    // resize of the box to height x width (dt_resize) does not need.
+    // The region to resize from, asked once the size is known; NULL: all. A decoder may skip what a resize of
+    // the box to height x width (dt_resize) does not read.
     void (*box)(const void *ctx, int width, int height, double box[4]);
     const void *box_ctx;
     const struct dt_array_spec *array; // what to make of arrays (array.h); NULL: bytes
 } dt_image_want;
 
-// Decodes `bytes`, into want->dst where it fits, else into scratch that the next decode overwrites. The
-// kind is told by the first bytes, never by a name. DT_E_DATA says what is wrong with the bytes.
+// Decodes `bytes` into want->dst where it fits, else into scratch that the next decode overwrites. The first
+// bytes tell the kind, never a name. DT_E_DATA says what is wrong with the bytes.
 dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want,
                                dt_image *out);
 // The same without a box: the whole image.
 dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
                           uint8_t *dst, dt_image *out);
-// Whether `bytes` decode, whatever the field: pictures and FITS as a whole, NPY by its header and size (it may
-// be a vector). DT_E_DATA otherwise.
+// Whether `bytes` can be decoded, whatever the field: pictures and FITS as a whole, NPY by header and size (it
+// may be a vector). DT_E_DATA otherwise.
 dt_status dt_decode_check(dt_decoder *d, dt_span bytes);
 
-// Whether decoding would only copy what lies behind the first n_head of `bytes`: then that can be read to
-// where it belongs. Memory is there for all of them, their values only for the first n_head.
+// Whether decoding would only copy the bytes after the first n_head: then they can be read directly to their
+// place. `bytes` has memory for all, but only the first n_head are valid.
 bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want);
 
 // ---- the decoders behind it ------------------------------------------------------------------------
@@ -73,8 +73,8 @@ typedef struct dt_image_driver {
     dt_status (*decode)(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out);
     void *(*create)(void);
     void (*destroy)(void *state);
-    // Whether what lies behind the first n_head bytes is just what decoding would give. Only they are there.
-    // NULL: never.
+    // Whether the bytes after the first n_head are exactly what decoding would give; only the first n_head are
+    // valid. NULL: never.
     bool (*is_raw)(dt_span bytes, size_t n_head, const dt_image_want *want);
 } dt_image_driver;
 #define KIND(...)
@@ -83,10 +83,10 @@ typedef struct dt_image_driver {
 #undef KIND
 #undef IMAGE_KIND
 
-// Once the size is known: checks the limits and sets all of `out` but the pixels' place, the box included.
+// Once the size is known: checks the limits and sets all of `out`, box included, except where the pixels go.
 dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);
-// Where the pixels go, out->data or (f32) out->real: out->width x out->height, which may have become less than
-// the full size.
+// Sets where the pixels go, out->data or (f32) out->real: out->width x out->height, which may be less than the
+// full size by now.
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32);
 // Both, for a whole image of bytes.
 dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, dt_image *out);

@@ -1,7 +1,7 @@
-// decode_datum.c: raw pixels in a Caffe Datum (data/file/datum.h): planes, of 1 channel (grey) or 3 (blue,
-// green, red, as OpenCV has them), of bytes or of floats. Floats are rounded and clamped to 0..255: sets
-// that hold other numbers in them are not pictures. An encoded image is no business of this file: the
-// reader of the LMDB hands out the image inside the message.
+// decode_datum.c: raw pixels in a Caffe Datum (data/file/datum.h): planes of bytes or floats, 1 channel (grey)
+// or 3 (blue, green, red, as in OpenCV). Floats are rounded and clamped to 0..255; data sets with other numbers
+// in them are not pictures. Encoded images never get here: the LMDB reader hands out the image inside the
+// message.
 #include "data/file/datum.h"
 #include "decode.h"
 

@@ -1,12 +1,12 @@
 // decode_fits.c: FITS images from memory.
 //
-// A file is units, each a header of 80-character cards in blocks of 2880 bytes, then data, big-endian, filled
-// up to whole blocks. The first unit that holds an image of two or three axes counts. BSCALE, BZERO and BLANK
-// are applied; every BITPIX becomes floats. Nothing is allocated, and a header that promises more than there is
-// is an error. Images compressed by tiles (.fz) are refused by name.
+// A file is a sequence of units, each a header of 80-character cards in blocks of 2880 bytes, then big-endian
+// data, padded to whole blocks. The first unit with an image of two or three axes is used. BSCALE, BZERO and
+// BLANK are applied; every BITPIX becomes floats. Nothing is allocated, and a header that promises more than
+// there is is an error. Tile-compressed images (.fz) are refused by name.
 //
-// cfitsio was tried and left: a few minutes of fuzzing found reads behind the end of a file that is cut, a
-// division by zero and a loop without end in compressed ones. A record that is damaged must not end a job.
+// Rejected: cfitsio. A few minutes of fuzzing found reads beyond the end of cut files, a division by zero, and
+// an endless loop in compressed ones. A damaged record must not end a job.
 //
 // The third axis is bands; further axes must have length 1. The first row of the array is the first row of the
 // image, as in astropy and NumPy. Format: FITS Standard 4.0 (IAU, 2018).

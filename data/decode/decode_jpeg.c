@@ -1,28 +1,26 @@
 // decode_jpeg.c: JPEG through libjpeg(-turbo), from memory.
 //
-// libjpeg reports a fatal error by a callback that must not return: it jumps back here with the
-// library's own text as the message. Warnings count as errors when they mean lost data (a file that is
-// cut decodes to grey blocks otherwise), and are ignored when they are only untidiness. Two bombs are
-// defused: the pixel limit before any memory is taken, and a limit of scans for progressive files,
-// through the progress monitor. One state a worker is reused; the library frees an image's memory when
-// it is finished or aborted.
+// libjpeg reports a fatal error by a callback that must not return, so it jumps back here with the library's
+// own text as the message. Warnings are errors if they mean lost data (a cut file would decode to grey blocks)
+// and are ignored otherwise. Two kinds of bombs are stopped: the pixel limit is checked before memory is taken,
+// and the progress monitor limits the scans of progressive files. Each worker reuses one state; the library
+// frees an image's memory when it is finished or aborted.
 //
 // Grey output takes the luma plane as it is stored. CMYK and YCCK become RGB by the plain formula. The
 // orientation that EXIF may state is ignored, as Pillow and torchvision ignore it.
 //
-// Regions. Where only a box will be resized, only the pixels that the resize reads are made: columns by
-// jpeg_crop_scanline, rows above by jpeg_skip_scanlines (their Huffman codes are read, as there is no other
-// way past them, the transform is saved), and rows below are not even read. The pixels are those of a full
-// decode, bit for bit: smoothing of the chroma looks one sample past a block and takes the edge of a crop
-// for that of the image, so the crop is MARGIN pixels larger on all sides. As rows below the box are not read, a file
-// that does not end in an end-of-image marker is read to its end, so that a cut file is an error whatever
-// the box.
+// Regions. If only a box will be resized, only the pixels that the resize reads are made: columns by
+// jpeg_crop_scanline, rows above by jpeg_skip_scanlines (their Huffman codes must be read, the transform is
+// saved), and rows below are not even read. The pixels are those of a full decode, bit for bit: chroma
+// smoothing looks one sample past a block and takes the edge of a crop for that of the image, so the crop is
+// MARGIN pixels larger on all sides. As rows below the box are not read, a file that does not end in an
+// end-of-image marker is read to its end, so that a cut file is an error whatever the box.
 //
-// Reduction. Where both sides of the box are at least 2 k times what is wanted, k = 2, 4, 8, the transform
-// gives 1/k of the size (libjpeg's scaled inverse DCT): each pixel is about the mean of k x k, and the
-// resize that follows shrinks by 2 or more still. Not the same bytes as from the full image: on photographs a
-// byte is 0.35 off on average and 15 at worst. Only where chroma is sampled alike in both directions (4:4:4,
-// 4:2:0): the others would get blurred colours, as the library shrinks planes by whole powers of two.
+// Reduction. If both sides of the box are at least 2 k times the wanted size, k = 2, 4, 8, the transform gives
+// 1/k of the size (libjpeg's scaled inverse DCT): each pixel is about the mean of k x k, and the resize that
+// follows still shrinks by 2 or more. The bytes differ from those of the full image: on photographs by 0.35 on
+// average and 15 at worst. Only where chroma is sampled alike in both directions (4:4:4, 4:2:0); in other files
+// colours would blur, as the library shrinks planes by whole powers of two.
 #include "decode.h"
 
 #include "base/arena.h"

@@ -1,14 +1,14 @@
 // decode_png.c: PNG of every colour type and depth through libspng, from memory.
 //
-// The library gives rows as they are stored (SPNG_FMT_PNG); what they mean is worked out here: 1, 2 and 4
-// bits are scaled to the full range, 16 bits rounded to 8 (v * 255 / 65535), palettes looked up, alpha and
-// transparent colours ignored, gamma left alone: what Pillow's convert gives, but for 16 bits, where it
-// cuts. Grey of 8 bits into one channel and RGB of 8 bits into three go straight to the batch slot.
-// Interlaced files need the whole stored image at once, the others a row.
+// The library gives rows as they are stored (SPNG_FMT_PNG), and this file interprets them: 1, 2 and 4 bits are
+// scaled to the full range, 16 bits rounded to 8 (v * 255 / 65535), palettes looked up, alpha and transparent
+// colours dropped, gamma ignored. That is what Pillow's convert gives, except that Pillow truncates 16 bits.
+// 8-bit grey into one channel and 8-bit RGB into three go directly to the batch slot. Interlaced files need the
+// whole stored image at once, others one row.
 //
-// The library checks CRCs of the chunks that matter and the Adler sum of the pixels. It makes a context an
-// image; its memory comes from a pool that a worker keeps, so nothing is allocated in steady state. The
-// pool is found through a thread-local pointer, as the library's allocator has no argument for it.
+// The library checks the CRCs of critical chunks and the Adler sum of the pixels. It makes a context per image,
+// from a memory pool that each worker keeps, so nothing is allocated in steady state. The pool is found through
+// a thread-local pointer, as the library's allocator has no user argument.
 #include "base/vectorize.h"
 #include "decode.h"
 
@@ -25,7 +25,7 @@ enum {
     MAX_CACHE_BYTES = 16 << 20
 };
 
-// One block, cut from the front; what does not fit is taken from malloc and makes the next block larger.
+// One block, cut from the front; what does not fit comes from malloc and makes the next block larger.
 typedef struct png_pool {
     uint8_t *block;
     size_t cap, used, wanted;

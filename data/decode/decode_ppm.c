@@ -1,10 +1,10 @@
 // decode_ppm.c: the netpbm formats P1 to P6: bits, grey and RGB, as text or bytes.
 //
-// A header is a magic, then width, height and (but for bits) the largest value, separated by white space
-// and comments from '#' to the end of the line; one white space ends it. Values up to 65535 are scaled to
-// 0..255 and rounded; above 255 they take two bytes, high byte first. In P1 the digits may touch. In bits, 1
-// is black. A value above the largest is an error, a file that ends early too; what follows the first image
-// is not read.
+// A header is a magic number, then width, height and (except for bits) the largest value, separated by white
+// space and by comments from '#' to the end of the line; one white space ends it. Values up to 65535 are scaled
+// to 0..255 and rounded; above 255 they take two bytes, high byte first. In P1 digits may touch. In bits, 1 is
+// black. A value above the largest is an error, and so is a file that ends early; whatever follows the first
+// image is not read.
 // Format: the netpbm man pages pbm(5), pgm(5), ppm(5).
 #include "decode.h"
 

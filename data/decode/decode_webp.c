@@ -1,13 +1,12 @@
 // decode_webp.c: WebP, lossy (VP8) and lossless (VP8L), through libwebp, from memory.
 //
-// Three channels are written by the library where they belong; one channel is BT.601 luma of the RGB that
-// the library gives, as lossy luma is stored in 16..235 and lossless has none. Alpha is not asked for, as PNG's
-// is dropped. Of an animation there is no one picture: it is refused. The format has no checksums;
-// a file that ends before its RIFF header says so is an error.
+// The library writes three channels directly to their place; one channel is the BT.601 luma of its RGB, because
+// lossy luma is stored in 16..235 and lossless has none. Alpha is dropped, as of PNG. Animations are refused.
+// The format has no checksums; a file that ends before its RIFF header says so is an error.
 //
-// The library takes its working memory from malloc at every picture, and offers no way to give it memory.
-// Regions are not decoded by themselves: rows of a lossy picture depend on those above, and the filter
-// between blocks reaches across the edge of a crop.
+// The library allocates its working memory for every picture and offers no way to pass memory in. Regions are
+// not decoded separately: rows of a lossy picture depend on those above, and the filter between blocks reaches
+// across the edge of a crop.
 // Format: RFC 9649.
 #include "decode.h"
 

@@ -1,15 +1,15 @@
 // fft.c: real discrete Fourier transforms of eight frames at once, to power spectra.
 //
-// n real points with n even are n/2 complex ones, of which a complex transform and one pass of
-// butterflies make the spectrum; an odd n is transformed as complex numbers without imaginary part. The
-// complex transform is Stockham's: it sorts itself while it goes back and forth between two blocks,
-// pass by pass, a factor of the length each: 4 as long as there is one, then 2, 3, 5 and any prime up to
-// 127 by its definition with half the products (pairs k, r-k share them). So 25 ms at 44.1 kHz (1102 =
-// 2 * 19 * 29) needs no special case. FFTW is not used: it is GPL.
+// An even number n of real points is taken as n/2 complex ones: a complex transform, then one pass of
+// butterflies for the spectrum. An odd n is transformed as complex numbers without imaginary part. The complex
+// transform is Stockham's, which sorts itself while it alternates between two blocks, one factor of the length
+// per pass: 4 as long as there is one, then 2, 3, 5, and any prime up to 127 by its definition with half the
+// multiplications (pairs k, r-k share them). So 25 ms at 44.1 kHz (1102 = 2 * 19 * 29) needs no special case.
+// FFTW is not used: it is GPL.
 //
-// Sixteen passes need at most log4(n) + a few sweeps over n * 8 floats: 16 KiB at n = 512, which stays
-// in the first cache. Twiddles are computed in double and rounded once. The error is that of the float
-// additions: below 1e-6 of the frame's largest value (test_fft in tests/unit/test_audio.c).
+// Each pass is one sweep over n * 8 floats, about log4(n) in all: 16 KiB at n = 512, which stay in the L1
+// cache. Twiddles are computed in double and rounded once. The error is that of the float additions: below 1e-6
+// of the frame's largest value (test_fft in tests/unit/test_audio.c).
 // Sources: Stockham 1966; Swarztrauber, "FFT algorithms for vector computers", 1984.
 #include "fft.h"
 

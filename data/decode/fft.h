@@ -1,9 +1,8 @@
 // fft.h: power spectra of real frames, eight frames at a time.
 //
-// A block of frames is (n, LANES): sample i of all eight frames side by side, so that one vector
-// instruction does the same step for eight frames and no step ever shuffles. Every lane is computed by
-// itself, in the same order of operations: a frame's numbers do not depend on its neighbours, the ISA
-// or the thread.
+// A block of frames is (n, LANES): sample i of all eight frames side by side, so one vector instruction does
+// the same step for eight frames and nothing is ever shuffled. Each lane is computed by itself, in the same
+// order of operations: a frame's numbers do not depend on its neighbours, the ISA or the thread.
 #ifndef DT_DATA_FFT_H
 #define DT_DATA_FFT_H
 

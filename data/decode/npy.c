@@ -1,9 +1,9 @@
 // npy.c: the header of a NumPy array file, and its elements.
 //
-// A magic, a version, the header's length, and a Python dictionary as text: {'descr': '<f4', 'fortran_order':
-// False, 'shape': (3, 4), }. The dictionary is read by a parser of just that: three keys in any order, a type of
-// one letter and a size, a tuple of whole numbers. Whatever is a Python object (pickle), a record or text is
-// refused. All elements must be there, so that reading them needs no further check.
+// A magic number, a version, the header's length, and a Python dictionary as text: {'descr': '<f4',
+// 'fortran_order': False, 'shape': (3, 4), }. The parser accepts just that: three keys in any order, a type of
+// one letter and a size, a tuple of whole numbers. Python objects (pickles), records and text are refused. All
+// elements must be there, so that reading them needs no further check.
 // Format: NumPy Enhancement Proposal 1 and numpy.lib.format, versions 1.0, 2.0 and 3.0.
 #include "array.h"
 

@@ -1,8 +1,8 @@
 // numbers.c: a member's bytes as a vector of numbers.
 //
-// Three forms, told apart by the bytes: an NPY array; text, if every byte may be in a number or between two;
-// else raw little-endian floats, of which there must be n exactly. Text of 4 n bytes is text: raw floats would
-// have to look like digits in every byte to pass for it.
+// Three forms, told apart by the bytes: an NPY array; text, if every byte may be part of a number or a
+// separator; else raw little-endian floats, exactly n of them. 4 n bytes that look like text are text: raw
+// floats would have to look like digits in every byte to be mistaken for it.
 #include "array.h"
 
 #include <stdlib.h>

@@ -1,19 +1,18 @@
 // resize.c: bilinear resampling with antialiasing, separable, in fixed point.
 //
-// For each output position the filter is a triangle centred on its place in the source, as wide as the
-// scale when shrinking (so that every source pixel counts) and one pixel when enlarging. Weights are
-// normalised in double, rounded to 22 fractional bits, and applied first along rows, then along
-// columns, each pass rounding to 8 bits: the procedure of Pillow's Image.resize, so the bytes agree
-// with what a model trained under torchvision has seen (tests compare with values that Pillow made).
-// Rows first always; Pillow 13 begins with columns where the height shrinks much more than the width, which
-// changes a byte by one now and then.
+// For each output position the filter is a triangle centred on its place in the source, as wide as the scale
+// when shrinking (so that every source pixel counts) and one pixel wide when enlarging. Weights are normalised
+// in double, rounded to 22 fractional bits, and applied along rows, then along columns, each pass rounding to 8
+// bits. This is the procedure of Pillow's Image.resize, so the bytes are what a model trained under torchvision
+// has seen (tests compare with Pillow's). Rows always come first here; Pillow 13 begins with columns where the
+// height shrinks much more than the width, which now and then changes a byte by one.
 //
-// Positions are those of the full image, also where only a part of it was decoded: the same weights, the
-// same bytes. Only the rows that the vertical pass needs are made, and they live in a window of a few, so
-// that they stay in the nearest cache. The loops that matter are in resize_avx2.c; those here are for other
-// machines, for grey, and for rows at the very end of the memory.
+// Positions are those of the full image, even if only a region of it was decoded: same weights, same bytes.
+// Only the rows that the vertical pass needs are made, and they live in a small sliding window, so they stay in
+// the L1 cache. The hot loops are in resize_avx2.c; those here are for other machines, for grey, and for rows
+// at the very end of the memory.
 //
-// A mirrored result costs nothing: output position i takes the weights of the last but i.
+// A mirrored result costs nothing: output position i takes the weights of position n - 1 - i.
 #include "decode.h"
 
 #include "base/arena.h"

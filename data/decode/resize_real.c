@@ -1,8 +1,8 @@
 // resize_real.c: the resize of resize.c for images of floats, any number of channels.
 //
-// The same filter and the same order, weights and sums in double, each pass rounded to float: the procedure
-// of Pillow's mode F, to the bit. Arrays of instruments mostly come in the size that is wanted, so this is
-// plain code; floats are never fused, so that all machines agree.
+// The same filter and order; weights and sums in double, each pass rounded to float: the procedure of Pillow's
+// mode F, to the bit. Scientific arrays mostly come in the wanted size, so this is plain code. Floats are never
+// fused, so all machines agree.
 #include "decode.h"
 
 #include "base/arena.h"

@@ -1,8 +1,8 @@
 // stretch.c: values of an instrument to 0..1.
 //
-// The two halves are independent: which values become 0 and 1 (given, least and greatest, or zscale's
-// limits), and the curve between (a line, or asinh, which is a line near 0 and a logarithm far from it).
-// In double and rounded once, so that the bits do not hang on the library's float functions.
+// The two halves are independent: which values become 0 and 1 (given, least and greatest, or zscale's limits),
+// and the curve between them (a line, or asinh, which is a line near 0 and a logarithm far from it). Computed
+// in double and rounded once, so that the bits do not depend on the library's float functions.
 #include "array.h"
 
 #include <math.h>

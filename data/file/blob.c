@@ -57,8 +57,8 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
     return dt_io_pread(b->fd, b->path, dst, n_bytes, (off_t)at, DT_E_DATA);
 }
 
-// A tar ends in two blocks of zeros and more of them up to 20 blocks, over which `tar -r` writes: what it adds to
-// a small shard may leave the size as it was, and begins in the last 21 blocks.
+// A tar ends in zeros, up to 20 blocks of them. `tar -r` writes over them, so what it adds to a small shard may leave
+// the size unchanged. But it begins in the last 21 blocks, which the stamp covers.
 enum { HEAD_BYTES = 8192, TAIL_BYTES = 12288 };
 
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {

@@ -20,8 +20,8 @@ void dt_blob_from_memory(dt_blob *b, const char *name, const void *data, size_t 
 void dt_blob_close(dt_blob *b);
 // Exactly n_bytes at `at`, or DT_E_DATA that says what the file has.
 dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes);
-// A cheap identity of a file: XXH3 of its size, its first 8 KiB and its last 12 KiB. Tells an index
-// that the file it describes was replaced, or a tar appended to within its padding; the hash of each member tells the rest.
+// A cheap identity of a file: XXH3 of its size, its first 8 KiB and its last 12 KiB. By it an index knows that its
+// file was replaced, or that a tar was appended to within its padding. Hashes of members find other changes.
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out);
 
 #endif

@@ -1,5 +1,5 @@
-// bytes.c: buffers that grow. Reserving is for what is written anew and grows by halves; appending aborts
-// where there is no memory, as what is appended are lists and not data.
+// bytes.c: buffers that grow. Reserving is for data and may fail. Appending is for lists and aborts if there is no
+// memory.
 #include "bytes.h"
 
 #include "base/arena.h"

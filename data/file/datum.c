@@ -1,9 +1,8 @@
 // datum.c: the wire format of one message.
 //
-// The message has seven fields, so a reader of tags and lengths is shorter than a description for a
-// library, allocates nothing, and does not touch the pixels: an LMDB of raw images is listed by reading
-// the first and last bytes of each value. Anything that Datum does not have is refused, which is also
-// how a value is told from other things.
+// The message has seven fields, so this reader of tags and lengths is shorter than a description for a library.
+// It allocates nothing and does not touch the pixels: listing an LMDB of raw images reads only the first and
+// last bytes of each value. A field that Datum does not have is refused: so other values are told apart.
 // Format: caffe.proto (message Datum), Protocol Buffers "Encoding".
 #include "datum.h"
 #include "peek.h"

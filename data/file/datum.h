@@ -16,8 +16,8 @@ typedef struct dt_datum {
     bool packed; // floats lie one after another; else each has a tag byte in front
 } dt_datum;
 
-// Reads the message of n_bytes at `at`, but not its pixels. DT_E_DATA: it is none (a field that Datum does
-// not have, or one that leaves the message).
+// Reads the message of n_bytes at `at`, but not its pixels. DT_E_DATA: it is not a Datum (it has another field, or
+// a field exceeds the message).
 dt_status dt_datum_read(const dt_blob *b, uint64_t at, uint64_t n_bytes, dt_datum *out);
 
 #endif

@@ -1,5 +1,5 @@
-// peek.c: one read of 4 KiB instead of several of a few bytes. Scanning a tar of Python's, where each
-// file has a PAX header in front of its header, or an LMDB of messages, is mostly such reads.
+// peek.c: one read of 4 KiB instead of several of a few bytes. Scanning a tar from Python (a PAX header before each
+// header) or an LMDB of messages is mostly such reads.
 #include "peek.h"
 
 #include <string.h>

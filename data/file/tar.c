@@ -1,4 +1,4 @@
-// tar.c: the dialects of tar that data sets come in.
+// tar.c: the dialects of tar that datasets come in.
 //
 // A tar file is 512-byte headers, each followed by its data padded to 512, and ends with two zero
 // blocks (one, or a plain end of file on a block boundary, is accepted as GNU tar does). Three ways to
@@ -188,8 +188,8 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
     return DT_OK;
 }
 
-// Where the next tar begins behind the end mark and the zeros after it, or 0: two that were put together with
-// `cat`, of which every reader sees the first.
+// Where another tar begins behind the end mark and the zeros after it, or 0: `cat` joins two so, and every reader
+// sees only the first.
 static uint64_t find_next_tar(const dt_tar *t) {
     enum { LOOK_BYTES = 1 << 20 };
     header h;

@@ -37,7 +37,7 @@ void dt_tar_begin(dt_tar *t, const dt_blob *blob);
 // numbers) and old headers. DT_E_DATA with the offset when a header is wrong, data is cut, or a file is
 // stored sparse or in several volumes.
 dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more);
-// After the last entry: one line (true) if there was no end mark, or another tar behind it.
+// After the last entry: warns and returns true if there is no end mark, or another tar behind it.
 bool dt_tar_warn_end(const dt_tar *t);
 
 // Appends a USTAR header for a regular file (mode 0644, ids and time 0) to `out`, with a PAX record in

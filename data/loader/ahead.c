@@ -1,25 +1,24 @@
-// ahead.c: readers, a byte ring, and the rule that says when they are worth having.
+// ahead.c: reader threads, a byte ring, and the rule that turns them on and off.
 //
-// Order is a function, so what will be read is known. A reader takes the next place that no worker has
-// come to, reserves room in the ring for its members, reads them, and marks the place READY. Places are
-// given back in order, which frees the ring behind them. Following places whose members lie right
-// behind on the disk (data.shuffle: none, members of one record) join the same read, up to 1 MiB.
-// Sizes are in the catalog, so nothing is allocated but the ring.
+// The order of samples is a function, so it is known what will be read. A reader takes the next place that
+// no worker has reached, reserves room in the ring for its members, reads them, and marks the place READY.
+// Places are given back in order, which frees the ring behind them. If the members of the following places
+// lie right behind on the disk (data.shuffle: none, members of one record), one call reads them all, up to
+// 1 MiB. The catalog has all sizes, so nothing is allocated but the ring.
 //
-// When. Handing bytes from thread to thread costs more than reading them when they are in the page
-// cache: 335 against 315 us of CPU for 100 KB records of 300 us work, 54 against 23 us for 4 KB of 20 us.
-// So readers sleep until workers find that reads block: 4 of their last 32 took longer than a copy from
-// memory would, and gave up the core (time alone would accuse a busy machine). They sleep again when
-// nearly none of their own reads block.
+// When. If bytes are in the page cache, handing them from thread to thread costs more than reading them:
+// 335 against 315 us of CPU for 100 KB records of 300 us work, 54 against 23 us for 4 KB of 20 us. So
+// readers sleep until workers find that reads block: 4 of their last 32 took longer than a copy from memory
+// would, and gave up the core (time alone would also blame a busy machine). Readers sleep again when hardly
+// any of their own reads block.
 //
-// How. Threads with pread. Tried against it on a file system with 3 ms a read, at equal depth: io_uring
-// reaches the same rate for the same CPU (its reads of such files are done by kernel threads too), and
-// containers commonly forbid it; posix_fadvise(WILLNEED) costs 5 % less CPU, but is only a hint: cut to
-// 128 KiB a call, dropped under memory pressure and by mounts that bypass the page cache, and silent
-// about both. A thread that waits costs its stack.
+// How. Threads with pread. The alternatives, on a file system with 3 ms a read and at equal depth: io_uring
+// reaches the same rate for the same CPU time (kernel threads do its reads of such files), and many
+// containers forbid it. posix_fadvise(WILLNEED) costs 5 % less CPU time, but it is only a hint: it is cut
+// to 128 KiB a call, and dropped in silence under memory pressure and by mounts without a page cache.
 //
 // Rejected: reading the blocks of a block shuffle whole into the page cache, a window ahead. A disk saw a
-// quarter of the reads, but it took a second order of reading, and ranks that share a host had to agree on it.
+// quarter of the reads, but that was a second mechanism, and the ranks of a host had to share its work.
 //
 // One mutex guards places and ring; workers take it once a unit when nobody reads ahead. The loader's
 // lock may be held when it is taken, never the other way round.
@@ -117,7 +116,7 @@ static void add_ready(dt_ahead *a, int n) {
 }
 
 // ---- what to read ----------------------------------------------------------------------------------
-// Where the member lies in the run's block; joins the last range when it is right behind.
+// Returns where the member lies in the run's block. It joins the last range if it lies right behind it.
 static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member *m, int field) {
     range *last = r->n_ranges ? &r->ranges[r->n_ranges - 1] : NULL;
     uint64_t end = last ? last->offset + last->n_bytes : 0;
@@ -164,7 +163,7 @@ static uint8_t *find_room(const dt_ahead *a, size_t n_bytes, uint64_t *end) {
     return *end - a->tail <= cap ? a->ring + begin % cap : NULL;
 }
 
-// The next place, and those right behind it on the disk; false: none, or no room.
+// The next place, and those that lie right behind it on the disk. False: there is none, or no room.
 static bool choose_run(dt_ahead *a, run *r, uint64_t *end) {
     *r = (run){.place = a->next};
     while (r->n_items < MAX_RUN) {
@@ -244,7 +243,7 @@ static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
     a->seen = a->slow = 0;
 }
 
-// One run, if there is any; the lock is open meanwhile.
+// Reads one run, if there is any. The lock is open meanwhile.
 static bool do_some(dt_ahead *a, reader *w) {
     if (!a->on || a->paused || a->stopping || !take(a, w)) return false;
     a->n_reading++;
@@ -277,7 +276,7 @@ static void *read_ahead(void *arg) {
     return NULL;
 }
 
-// Under the lock. A thread that cannot be started is not missed: there are fewer readers.
+// Under the lock. If a thread cannot be started, there are fewer readers.
 static void start_readers(dt_ahead *a) {
     pthread_attr_t attr;
     pthread_attr_init(&attr);
@@ -299,7 +298,7 @@ static void turn_on(dt_ahead *a) {
 }
 
 // ---- workers ---------------------------------------------------------------------------------------
-// Passes over what is given back and what readers never had. Returns whether the ring has more room.
+// Skips places that are given back and those that readers never took. Returns whether the ring has more room.
 static bool free_oldest(dt_ahead *a) {
     uint64_t tail = a->tail;
     for (; a->oldest < a->next; a->oldest++) {
@@ -317,8 +316,8 @@ int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end) {
     int64_t own = a->next < begin ? begin : a->next < end ? a->next : end;
     if (a->next < end) a->next = end;
     free_oldest(a);
-    // what stopped the readers may be passed: a sample larger than the ring. Those that are turned off are
-    // left asleep: waking one costs a unit's worker more than the read of a small record.
+    // The readers may have stopped at a sample that is larger than the ring: it is behind them now. Readers
+    // that are turned off stay asleep: waking one costs the worker more than reading a small record.
     if (a->on && a->oldest == a->next && a->n_asleep > 0) pthread_cond_signal(&a->room);
     pthread_mutex_unlock(&a->lock);
     return own;

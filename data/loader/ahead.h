@@ -1,8 +1,8 @@
 // ahead.h: threads that read bytes ahead of the workers, where reading blocks.
 //
-// The loader numbers the samples it will make: places 0, 1, … in the order in which workers take them.
-// Readers take places ahead of the workers and put the members' bytes into a byte ring; a worker that
-// comes to such a place finds them there. Places that no reader has taken, workers read for themselves.
+// The loader numbers the samples that it will make: places 0, 1, … in the order in which workers take them.
+// Readers take places ahead of the workers and put the members' bytes into a byte ring, where the worker
+// that comes to such a place finds them. Workers read the places that no reader has taken.
 #ifndef DT_DATA_AHEAD_H
 #define DT_DATA_AHEAD_H
 
@@ -14,7 +14,7 @@ typedef struct dt_ahead dt_ahead;
 
 typedef struct dt_ahead_opts {
     const dt_data *d;
-    // The sample (view index) of a place; false: there is none, now or later. Called under a lock.
+    // The sample (view index) of a place. False: there is none, now or later. Called under a lock.
     bool (*sample_at)(const void *ctx, int64_t place, uint32_t *sample);
     const void *ctx;
     int64_t start;    // first place
@@ -29,17 +29,17 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o);
 void dt_ahead_destroy(dt_ahead *a); // waits for reads in flight
 
 // ---- workers ---------------------------------------------------------------------------------------
-// Places [begin, end) go to the calling worker; calls come in the order of places. Returns the first
-// one that it reads for itself: those before are with the readers, and each must be released.
+// Gives places [begin, end) to the calling worker. Calls come in the order of places. Returns the first
+// place that the worker reads itself: those before it are with the readers, and each must be released.
 int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end);
-// The bytes of a place that is with the readers, by field (data NULL: not read ahead); waits for them.
-// NULL: reading failed; the worker reads for itself, and so has the message. wait_ns grows.
+// Waits for the bytes of a place that is with the readers; by field, data NULL: not read ahead. NULL: reading
+// failed, and the worker reads again to get the message. Adds the time it waited to wait_ns.
 const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, dt_counter *wait_ns);
 void dt_ahead_release(dt_ahead *a, int64_t place);
-// What a worker saw of its own reads since it last said so. Turns reading ahead on.
+// Reports a worker's own reads since its last report, and how many blocked. May turn reading ahead on.
 void dt_ahead_note(dt_ahead *a, uint32_t n_reads, uint32_t n_slow);
-// Whether a read of n_bytes that took so long waited for a device or a server: longer than a copy takes,
-// and not only because other threads had the core. *waits: dt_thread_waits() before it, and after.
+// Whether a read of n_bytes that took so long waited for a device or a server: it took longer than a copy, and
+// not only because other threads had the core. *waits: dt_thread_waits() before the read; set to the present one.
 static inline bool dt_ahead_is_slow(double seconds, size_t n_bytes, uint64_t *waits) {
     if (seconds < 40e-6 + 1e-9 * (double)n_bytes) return false;
     uint64_t before = *waits;
@@ -48,7 +48,7 @@ static inline bool dt_ahead_is_slow(double seconds, size_t n_bytes, uint64_t *wa
 }
 
 // ---- the loader ------------------------------------------------------------------------------------
-// No worker may be between begin and release. Drops what is held and goes on at `place`.
+// Drops what is held and goes on at `place`. No worker may hold a place.
 void dt_ahead_seek(dt_ahead *a, int64_t place);
 void dt_ahead_set_readers(dt_ahead *a, int n);
 
@@ -57,7 +57,7 @@ typedef struct dt_ahead_stats {
     int n_readers, max_readers, n_ready, capacity; // capacity in samples
     double depth_s;
     bool on;
-    // the read that has lasted longest: its record and since when, or since 0
+    // the record of the read that has lasted longest, and since when; since 0: none
     uint32_t record;
     double since_s;
 } dt_ahead_stats;

@@ -85,7 +85,7 @@ struct dt_cache {
     uint64_t cap_bytes, chunk_bytes, data_at;
     counts own, *counts; // of this process, or the map's
     _Atomic bool full;
-    pthread_mutex_t lock; // of the chunk
+    pthread_mutex_t lock; // of taking
     uint64_t at, end;
 };
 
@@ -150,12 +150,16 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
 }
 
 static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
-    if (n > c->chunk_bytes / OWN_CHUNK) return take_chunk(c, up(n, PAGE), at);
-    pthread_mutex_lock(&c->lock);
-    bool ok = c->at + n <= c->end;
-    if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
-    *at = c->at;
-    if (ok) c->at += n;
+    bool own = n > c->chunk_bytes / OWN_CHUNK, ok;
+    pthread_mutex_lock(&c->lock); // the file's lock excludes other processes only
+    if (own) {
+        ok = take_chunk(c, up(n, PAGE), at);
+    } else {
+        ok = c->at + n <= c->end;
+        if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
+        *at = c->at;
+        if (ok) c->at += n;
+    }
     pthread_mutex_unlock(&c->lock);
     return ok;
 }
@@ -228,8 +232,8 @@ void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_byt
     if (st != DT_OK) set_full(c, st);
 }
 
-void dt_cache_get_usage(const dt_cache *c, dt_cache_usage *out) {
-    *out = (dt_cache_usage){.kind = c->o.kind,
+void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out) {
+    *out = (dt_cache_stats){.kind = c->o.kind,
                             .n_entries = c->counts->n_entries,
                             .n_bytes = c->counts->n_bytes,
                             .cap_bytes = c->cap_bytes,

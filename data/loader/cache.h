@@ -6,8 +6,7 @@
 #ifndef DT_DATA_CACHE_H
 #define DT_DATA_CACHE_H
 
-#include "base/status.h"
-#include "config/words.h"
+#include "batch/batch_source.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,12 +39,7 @@ bool dt_cache_load(dt_cache *c, uint32_t entry, void *dst, size_t n_bytes);
 // Keeps them if there is room and nobody has.
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes);
 
-typedef struct dt_cache_usage {
-    dt_cache_kind kind;
-    uint64_t n_entries, n_bytes; // stored, by all who share it (disk: as far as this process knows)
-    uint64_t cap_bytes;
-    bool full;
-} dt_cache_usage;
-void dt_cache_get_usage(const dt_cache *c, dt_cache_usage *out);
+// All but hits and misses.
+void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out);
 
 #endif

@@ -1,11 +1,11 @@
-// cache_data.c: what of a data set is kept in its cache, and under which name.
+// cache_data.c: what a dataset keeps in its cache, and the cache's key.
 //
-// An entry is a record's value of one field: the member's bytes as they are stored, or, where that is
-// asked for and a field is decoded to one size whatever the epoch, its pixels before augmentation. A
-// field that is cut out of its image at random before it has its size keeps the encoded bytes.
+// An entry is a record's value of one field: the member's bytes as they are stored, or its pixels before
+// augmentation (data.cache_form: decoded), if those are the same in every epoch. A field that begins with a
+// random crop has no such pixels and keeps the encoded bytes.
 //
-// The cache opens with the first loader, not with the data set: `dtrain check` makes none. Without room
-// for it a run goes on, and says so.
+// The first loader opens the cache, not the dataset: `dtrain check` makes none. If there is no room for it,
+// the run goes on without and says so.
 #include "data/source/unpack.h"
 #include "data_parts.h"
 
@@ -21,7 +21,7 @@ static bool is_member(const dt_field *f) {
     return f->is_ext != NULL;
 }
 
-// Its pixels are the same in each epoch until augmentation begins.
+// Whether the pixels before augmentation are the same in every epoch.
 static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
     return f->kind == DT_FIELD_image && info->dtype == DT_U8 &&
            !(f->augment && dt_augment_crops(f->augment));
@@ -82,8 +82,8 @@ static bool all_have_hashes(const dt_catalog *c) {
     return true;
 }
 
-// Of all that decides what the entries hold. A disk's outlives the run, so another seed or split finds
-// it; where no hashes say what is in the files, their sizes and times do.
+// A hash of all that decides what the entries hold. A cache on a disk outlives the run, so seed and split are no
+// part of its key. Where the catalog has no hashes of the members, sizes and times of the files stand for them.
 static uint64_t cache_key(const dt_data *d) {
     const dt_catalog *c = d->set->catalog;
     uint64_t h = dt_catalog_hash(c);
@@ -112,35 +112,30 @@ size_t dt_data_pixel_bytes(const dt_data *d, int field) {
     return (size_t)dt_shape_elements(&d->fields.info[field].sample_shape);
 }
 
-static uint64_t total_bytes(const dt_data *d) {
+// Of all records that have the field.
+static uint64_t field_bytes(const dt_data *d, int field, bool pixels) {
     const dt_catalog *c = d->set->catalog;
     uint64_t sum = 0;
-    for (int i = 0; i < d->fields.n; i++)
-        for (uint32_t r = 0; r < c->n_records && d->cache.slot[i] >= 0; r++) {
-            int64_t m = dt_field_member(&d->fields.f[i], c, r);
-            if (m >= 0) sum += d->cache.pixels[i] ? dt_data_pixel_bytes(d, i) : c->members[m].size;
-        }
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        int64_t m = dt_field_member(&d->fields.f[field], c, r);
+        if (m >= 0) sum += pixels ? dt_data_pixel_bytes(d, field) : c->members[m].size;
+    }
     return sum;
 }
 
 uint64_t dt_data_decoded_bytes(const dt_data *d) {
-    const dt_catalog *c = d->set->catalog;
-    uint64_t sum = 0, n_pixels = 0;
+    uint64_t sum = 0;
+    bool any = false;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         bool pixels = has_fixed_pixels(f, &d->fields.info[i]);
-        if (!is_member(f)) continue;
         if (d->cache.pixels[i] || f->kind == DT_FIELD_audio ||
             (f->kind == DT_FIELD_image && !pixels))
             return 0;
-        for (uint32_t r = 0; r < c->n_records; r++) {
-            int64_t m = dt_field_member(f, c, r);
-            if (m < 0) continue;
-            sum += pixels ? dt_data_pixel_bytes(d, i) : c->members[m].size;
-            n_pixels += pixels;
-        }
+        sum += field_bytes(d, i, pixels);
+        any = any || pixels;
     }
-    return n_pixels ? sum : 0;
+    return any ? sum : 0;
 }
 
 void dt_data_cache_open(dt_data *d) {
@@ -150,16 +145,17 @@ void dt_data_cache_open(dt_data *d) {
     dt_cache_opts o = {.kind = k->kind,
                        .key = cache_key(d),
                        .n_entries = d->set->catalog->n_records * (uint32_t)k->n_slots,
-                       .total_bytes = total_bytes(d),
                        .cap_bytes = k->cap_bytes,
                        .n_processes = k->n_processes,
                        .dir = k->dir};
+    for (int i = 0; i < d->fields.n; i++)
+        if (k->slot[i] >= 0) o.total_bytes += field_bytes(d, i, k->pixels[i]);
     if (dt_cache_open(&k->cache, &o) != DT_OK) {
         dt_warn("%s: going on without data.cache", dt_error_message());
         return;
     }
-    dt_cache_usage u;
-    dt_cache_get_usage(k->cache, &u);
+    dt_cache_stats u;
+    dt_cache_get_stats(k->cache, &u);
     dt_info("data: cache %s, at most %.1f MiB for %.1f MiB%s", DT_WORD_OF(DT_CACHE_WORDS, u.kind),
             (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
             (double)o.total_bytes / 1048576.0,

@@ -1,5 +1,5 @@
-// data_parts.h: the parts of an open data set, for the files of loader/, which work on it, and for dataset.c,
-// which opens it. Read-only once open: loaders of several splits share it.
+// data_parts.h: the parts of an open dataset, for dataset.c, which opens it, and the files of loader/, which
+// work on it. Read-only once open: loaders of several splits share it.
 #ifndef DT_DATA_PARTS_H
 #define DT_DATA_PARTS_H
 
@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-// Records that could not be used: each is listed once (skips.c).
+// Records that could not be read; each is listed once (skips.c).
 typedef struct dt_skips {
     pthread_mutex_t lock;
     _Atomic uint8_t *seen; // a bit a record
@@ -28,7 +28,7 @@ typedef struct dt_skips {
     _Atomic uint64_t n;    // records
 } dt_skips;
 
-// Which fields are kept, and where. (cache_data.c)
+// Which fields the cache keeps, and where (cache_data.c).
 typedef struct dt_data_cache {
     dt_cache_kind kind;
     dt_cache *cache; // NULL until a loader opens, and where there is no room
@@ -41,7 +41,7 @@ typedef struct dt_data_cache {
     bool opened;
 } dt_data_cache;
 
-// Memory of batch slots that no loader has now (slot_memory.c).
+// Memory of batch slots that no loader uses now (slot_memory.c).
 typedef struct dt_slot_block {
     void *p;
     size_t n_bytes;
@@ -106,8 +106,8 @@ typedef struct dt_sample_scratch {
 void dt_sample_scratch_init(dt_sample_scratch *w);
 void dt_sample_scratch_fini(dt_sample_scratch *w);
 
-// A sample (view index), and place j of a batch's field arrays. steps: by field, where steps that a device is to
-// play go (dt_augment_split), or NULL: what is random is all done here; steps itself may be NULL.
+// A sample (view index), and its place j in a batch's field arrays. steps: by field, where the steps go that a
+// device is to play (dt_augment_split), or NULL: all augmentation is done here. steps itself may be NULL.
 typedef struct dt_sample_place {
     uint32_t sample, epoch;
     bool augment;
@@ -123,11 +123,11 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
                          dt_bad_sample *bad);
 
 // ---- what could not be used (skips.c) ------------------------------------------------------------
-// After the view is made: tells which records give no sample, and reads the lists of the run directory under
-// quarantine.
+// After the view is made. Warns of records that give no sample and, under `quarantine`, reads the lists in the
+// run directory.
 dt_status dt_skips_open(dt_data *d);
 void dt_skips_close(dt_data *d);
-// Lists the record the first time, whatever the epoch. Any thread.
+// Lists the record, if it is not listed yet. Any thread.
 void dt_skips_note(dt_data *d, uint32_t record, uint32_t member, const char *reason);
 // Whether a record of the sample is in quarantine, and which.
 bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record);
@@ -146,19 +146,19 @@ typedef struct dt_fetch {
     dt_fetched kind;
     dt_span bytes;
 } dt_fetch;
-// Bytes that are checked: cached, read ahead, or read now into w->bytes. They are valid until the next
-// fetch and while what was read ahead is held. If SPLIT, w->bytes has room for all of them.
+// Gets the member's bytes from the cache, from the readers, or by a read into w->bytes, and checks them. They are
+// valid until the next fetch and while the readers' place is held. If SPLIT, w->bytes has room for all of them.
 dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f);
-// Keeps pixels, where the field's are to be kept.
+// Stores pixels in the cache, if it keeps this field's.
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
 bool dt_keeps_pixels(const dt_data *d, int field);
-// Whether a field's value need not be read from its file.
+// Whether the cache has the field's value.
 bool dt_is_cached(const dt_data *d, int field, uint32_t record);
 
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
 void dt_data_cache_open(dt_data *d);
-// What a cache in memory with data.cache_form: decoded would take, where that leaves nothing to decode; 0
-// where it would not, or is there.
+// The bytes that a cache of decoded pixels would take, if nothing were left to decode then. 0: something would be,
+// or there is such a cache.
 uint64_t dt_data_decoded_bytes(const dt_data *d);
 void dt_data_cache_close(dt_data *d);
 size_t dt_data_pixel_bytes(const dt_data *d, int field);
@@ -167,8 +167,9 @@ static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t
 }
 
 // ---- memory of slots (slot_memory.c) ---------------------------------------------------------------
-// From the backend's host allocator (plain memory without one), zeroed, aligned to 64. Given back it is kept for
-// the next loader; the data set's closing frees it, before the backend goes. Any thread. DT_E_INTERNAL.
+// Memory from the backend's host allocator (plain memory without a backend), zeroed, aligned to 64. What is given
+// back is kept for the next loader, and freed when the dataset closes, before the backend. Any thread.
+// DT_E_INTERNAL.
 void dt_slot_memory_open(dt_data *d);
 dt_status dt_slot_memory_take(dt_data *d, size_t n_bytes, void **out);
 void dt_slot_memory_give(dt_data *d, void *p, size_t n_bytes);

@@ -1,17 +1,16 @@
-// fetch.c: where a worker gets a member's bytes from: the cache, else what readers fetched ahead, else a read
-// of its own. How long its own reads take is what turns reading ahead on.
+// fetch.c: where a worker gets a member's bytes: from the cache, else from the readers, else by a read of its
+// own. How long its own reads take decides whether readers begin (ahead.c).
 //
-// The hash is checked here, on the thread that decodes next, so that the bytes come into its core's cache
-// once. What is cached was checked before it was stored.
+// The hash is checked here, by the thread that decodes next, so that the bytes come into its core's cache only
+// once. What the cache has was checked before it was stored.
 //
-// One read goes past the scratch buffer: an uncompressed value that lies behind a short head (a PPM, a vector)
-// may be read right to its place in the batch, if the caller names one. That saves a copy, which for such
-// members is a third of the work.
+// An uncompressed value behind a short head (a PPM, a vector) may be read right to its place in the batch, if
+// the caller names one. That saves a copy, which is a fifth of the work for such members.
 #include "ahead.h"
 
 #include "base/clock.h"
 
-// A worker's own read: timed, and seen from outside while it lasts.
+// A worker's own read. It is timed, and others can see how long it has lasted.
 static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin) {
     const dt_member *m = &d->set->catalog->members[f->member];
     dt_status st;

@@ -101,7 +101,7 @@ dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const 
 void dt_audio_field_destroy(dt_audio_field *f) {
     if (!f) return;
     dt_features_destroy(f->features);
-    dt_audio_augment_destroy(f->augment);
+    dt_augment_destroy(f->augment);
     free(f);
 }
 

@@ -11,8 +11,8 @@
 typedef struct dt_audio_field { // immutable: shared by workers
     dt_audio_clip clip;
     dt_features *features;
-    dt_audio_augment *augment; // or NULL
-    uint32_t crop_purpose;     // of the draw that places the clip
+    dt_augment *augment;   // or NULL
+    uint32_t crop_purpose; // of the draw that places the clip
 } dt_audio_field;
 
 // From the config alone. DT_E_USAGE with the place in the file.

@@ -1,20 +1,19 @@
 // loader.c: worker threads that fill a ring of batch slots ahead of the trainer.
 //
-// What is made when is a sequence q = 0, 1, …: leaf `q % n_leaves` of step `q / n_leaves`, in the order
-// in which the trainer wants them. One slot is being filled at a time, its samples handed out to
-// workers in units; when all are handed out, the next free slot is given to the next q. So the first
-// batch is made by all workers together, and memory is bounded by the ring: workers sleep while no slot
-// is free. A slot is FREE, FILLING, READY (get() may take it) or HELD (until release).
+// Batches are made in the order in which the trainer wants them: q = 0, 1, … is micro-batch `q % n_leaves` of
+// step `q / n_leaves`. One slot is filled at a time. Its samples are handed out to workers in units; then the
+// next free slot takes the next q. So all workers make the first batch together, and the ring bounds the
+// memory: workers sleep while no slot is free. A slot is FREE, FILLING, READY (get() may take it) or HELD
+// (until release).
 //
-// Which sample lies where is a function of (seed, epoch, slot) only. Under data.on_error: skip, a
-// sample that cannot be read is replaced by the first readable one of a fixed sequence of its own
-// (drawn by Philox from its index and epoch): no other place changes. In evaluation the place keeps
-// weight 0, so nothing is counted twice. Otherwise get() gives the error to the lane that asked, and,
-// as that lane ends, to every other one that would have to wait.
+// Which sample lies where is a function of (seed, epoch, slot) only. Under data.on_error: skip, a sample that
+// cannot be read is replaced by the first readable one of a sequence that Philox draws from its index and
+// epoch, so no other place changes. In evaluation the place gets weight 0, so nothing counts twice. Without
+// skip, get() gives the error to the thread that asked and, as that one ends, to all who would have to wait.
 //
-// One mutex guards the table of slots; it is taken once a unit, never inside a sample. Memory is
-// allocated when the loader opens and not again, but for slots that tune() wants: a worker makes those, as
-// pinning memory takes long and tune() is called by the training thread.
+// One mutex guards the table of slots. It is taken once a unit, never inside a sample. Memory is allocated
+// when the loader opens. Only slots that tune() adds come later: a worker allocates them, as pinning memory
+// is slow and the training thread calls tune().
 #include "loader_internal.h"
 
 #include "base/clock.h"
@@ -24,13 +23,12 @@
 #include "base/thread.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MAX_REPLACEMENTS = 256, STUCK_S = 30, REPORT_AFTER_S = 10 };
+enum { MAX_REPLACEMENTS = 256, REPORT_AFTER_S = 10 };
 
 // ---- which sample --------------------------------------------------------------------------------
 place loader_place(const loader *l, int64_t step, int leaf, int j) {
@@ -45,7 +43,7 @@ place loader_place(const loader *l, int64_t step, int leaf, int j) {
     return (place){l->samples[i < n ? i : n - 1], 0, i < n ? 1 : 0};
 }
 
-// As dt_sample_fill, but what is in quarantine is not tried.
+// As dt_sample_fill, but a record in quarantine is not tried.
 static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p,
                              dt_bad_sample *bad) {
     *bad = (dt_bad_sample){.member = UINT32_MAX};
@@ -57,7 +55,7 @@ static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {
     dt_rng rng = {l->d->seed, p->sample, p->epoch, dt_hash32("data.replace")};
     dt_status st = DT_E_DATA;
-    w->scratch.given = NULL; // the bytes of the sample that was meant
+    w->scratch.given = NULL; // those are the bytes of the sample that is replaced
     for (uint32_t a = 0; a < MAX_REPLACEMENTS && st == DT_E_DATA; a++) {
         dt_skips_note(l->d, bad.record, bad.member, dt_error_message());
         dt_counter_add(&w->scratch.n_skipped, 1);
@@ -94,14 +92,13 @@ static void start_slot(loader *l, slot *s) {
     l->filling = s;
 }
 
-// Samples of a slot that a worker takes at once: [begin, end); readers have the bytes of those before
-// `own`.
+// Samples [begin, end) of a slot, which a worker takes at once. Readers have the bytes of those before `own`.
 typedef struct unit {
     slot *s;
     int begin, end, own;
 } unit;
 
-// A unit of the slot that is being filled, or of the next one; false when there is nothing to do.
+// Takes a unit of the slot that is being filled, or of the next one. False: there is nothing to do.
 static bool claim(loader *l, const worker *w, unit *u) {
     if (l->paused || w->index >= l->n_workers) return false;
     if (!l->filling) {
@@ -147,7 +144,7 @@ static void note_status(slot *s, dt_status st) {
     snprintf(s->message, sizeof s->message, "%s", dt_error_message());
 }
 
-// What is done to a whole batch, by the worker that finished it. A few numbers a sample: no stage of its own.
+// Mixup and CutMix of a whole batch, by the worker that finished it. A few numbers a sample: no stage of its own.
 static void mix_batch(loader *l, slot *s) {
     dt_mix_batch b = {.step = s->batch.step,
                       .first = (int64_t)s->batch.leaf * l->r.micro_batch,
@@ -210,26 +207,14 @@ static slot *find(loader *l, int64_t q) {
     return NULL;
 }
 
-// Nothing moves: every slot is READY for someone else. Another lane will take one soon, unless this
-// batch was asked for out of order.
-static bool is_stuck(loader *l, int64_t q) {
-    for (int i = 0; i < l->max_slots; i++) {
-        const slot *s = &l->slots[i];
-        if (s->state == FILLING || s->state == HELD || (s->state == FREE && i < l->n_slots))
-            return false;
-        if (s->state == READY && s->q == q) return false;
-    }
-    return true;
-}
-
-static bool wait_a_second(loader *l) {
+static void wait_a_second(loader *l) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec++;
-    return pthread_cond_timedwait(&l->ready, &l->lock, &until) == ETIMEDOUT;
+    pthread_cond_timedwait(&l->ready, &l->lock, &until);
 }
 
-// Other ranks may be waiting for this one, and will give it up: the log says why it does not come.
+// Other ranks wait for this one and may give up: the log says what it is waiting for.
 static void report_wait(const loader *l, int64_t q, double waited_s, double *next_s) {
     if (waited_s < *next_s) return;
     char what[LOADER_MESSAGE_BYTES];
@@ -242,7 +227,7 @@ static void report_wait(const loader *l, int64_t q, double waited_s, double *nex
 // Waits until slot q is READY. Under the lock.
 static dt_status await(loader *l, int64_t q, slot **out) {
     double begin = dt_clock_s(), report_s = REPORT_AFTER_S;
-    for (int stuck_s = 0;;) {
+    for (;;) {
         slot *s = find(l, q);
         if (s && s->state == READY) {
             *out = s;
@@ -250,19 +235,16 @@ static dt_status await(loader *l, int64_t q, slot **out) {
         }
         if (l->failed) return dt_fail(l->failed->status, "%s", l->failed->message);
         bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
-        if (past || beyond || stuck_s >= STUCK_S)
-            return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s",
-                           (long long)(q / l->r.n_leaves),
-                           past     ? "already given out (seek first)"
-                           : beyond ? "beyond the end of the request"
-                                    : "out of order: the ring holds only others");
-        if (!wait_a_second(l)) continue;
-        stuck_s = is_stuck(l, q) ? stuck_s + 1 : 0;
+        if (past || beyond)
+            return dt_fail(
+                DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_leaves),
+                past ? "already given out (seek first)" : "beyond the end of the request");
+        wait_a_second(l);
         report_wait(l, q, dt_clock_s() - begin, &report_s);
     }
 }
 
-// By what the workers did meanwhile.
+// Charges the wait to the stages, by what the workers did meanwhile.
 static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGES]) {
     uint64_t after[DT_N_STAGES], all = 0, ns = (uint64_t)(waited * 1e9);
     loader_stage_ns(l, after);

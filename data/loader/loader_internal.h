@@ -14,7 +14,7 @@ typedef struct slot {
     dt_batch batch; // first: release() gets it back as a slot
     slot_state state;
     int64_t q;
-    // where samples are written: the batch's, but for classes and numbers to be mixed
+    // where samples are written: the batch's arrays, except for classes and numbers that will be mixed
     void *field[DT_MAX_FIELDS];
     uint8_t *memory;
     int n_given, n_left; // samples handed out; samples not finished
@@ -54,7 +54,7 @@ typedef struct loader {
     int n_busy;
     bool paused, stopping;
     const slot
-        *failed; // given out as an error: its lane takes no more, so the others must not wait
+        *failed; // was given out as an error: who asked takes no more, so the others must not wait
 
     worker *workers;
     _Atomic int n_workers, n_started; // that may work, whose threads run
@@ -84,13 +84,13 @@ void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
 void loader_stats(dt_batch_source *base, dt_source_stats *out);
 void loader_tune(dt_batch_source *base, const dt_source_tuning *t);
 void loader_set_workers(loader *l, int n);
-// Starts threads up to n_workers. Under the lock. Those that cannot be started are done without.
+// Starts threads up to n_workers; returns how many run. Under the lock.
 int loader_start_workers(loader *l);
-// n slots in use, their memory made, before there are threads. (loader_open.c)
+// Makes n slots, before there are threads. (loader_open.c)
 dt_status loader_make_ring(loader *l, int n);
-// One slot more towards n_wanted; for a worker. Under the lock, which is open while memory is got.
+// Makes one more of n_wanted slots; for a worker. Under the lock, which is open while memory is allocated.
 void loader_grow_ring(loader *l);
-// What the pipeline is at, for a message: "reading FILE (record R) for 31 s".
+// What the pipeline is doing, for a message: "reading FILE (record R) for 31 s".
 void loader_describe(const loader *l, char *text, size_t cap);
 
 #endif

@@ -1,8 +1,8 @@
 // loader_open.c: a loader from a request: order, ring, threads.
 //
-// The ring's slots are made one by one, so that tune() can add some later without holding memory that
-// is not used. Two batches for each lane that may compute at once, and two more, is what a trainer that
-// is fed evenly needs; more helps only where batches take unequal time, and is tried while running.
+// The ring's slots are allocated one by one, so that tune() can add some later. A trainer that is fed evenly needs
+// two batches for each worker thread that computes, and two more. More slots help only where batches take unequal
+// time; the tuner tries that while training runs.
 #include "loader_internal.h"
 
 #include "base/arena.h"
@@ -25,51 +25,32 @@ enum {
     MAX_READERS = 128
 };
 
-static size_t padded(size_t n) {
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
+// The next n bytes of a slot. p NULL: only counts.
+static void *carve(uint8_t *p, size_t *at, size_t n) {
+    void *here = p ? p + *at : NULL;
+    *at += (n + ALIGN - 1) / ALIGN * ALIGN;
+    return here;
 }
 
-// Beside what samples give: of classes their shares, of numbers the mixed ones, of images the plan.
-static size_t mix_bytes(const loader *l, int field) {
-    const dt_field_info *f = &l->d->fields.info[field];
-    size_t n = (size_t)l->r.micro_batch;
-    if (!l->mix) return 0;
-    if (f->is_image) return f->mixed ? padded(n * sizeof(dt_mix_row)) : 0;
-    return padded(
-        n * (f->soft ? (size_t)f->n_classes * sizeof(float) : l->d->fields.f[field].sample_bytes));
-}
-
-// What a device plays.
-static size_t steps_bytes(const loader *l, int field) {
-    size_t n = (size_t)l->r.micro_batch * (size_t)l->d->fields.info[field].n_steps;
-    return l->r.augment ? padded(n * sizeof(dt_pixel_step)) : 0;
-}
-
-static size_t slot_bytes(const loader *l) {
-    size_t n = (size_t)l->r.micro_batch,
-           sum = padded(n * sizeof(float)) + padded(n * sizeof(int64_t));
-    for (int i = 0; i < l->d->fields.n; i++)
-        sum += padded(n * l->d->fields.f[i].sample_bytes) + mix_bytes(l, i) + steps_bytes(l, i);
-    return sum;
-}
-
-static void carve_slot(const loader *l, slot *s, uint8_t *p) {
-    size_t n = (size_t)l->r.micro_batch;
+// Lays a slot out in memory p and returns its bytes. p NULL: only counts.
+static size_t lay_out(const loader *l, slot *s, uint8_t *p) {
+    size_t n = (size_t)l->r.micro_batch, at = 0;
     for (int i = 0; i < l->d->fields.n; i++) {
-        s->field[i] = s->batch.field[i] = p;
-        p += padded(n * l->d->fields.f[i].sample_bytes);
-        if (steps_bytes(l, i) > 0) s->batch.steps[i] = (dt_pixel_step *)p;
-        p += steps_bytes(l, i);
-        if (mix_bytes(l, i) == 0) continue;
-        if (l->d->fields.info[i].is_image)
-            s->batch.mix[i] = (dt_mix_row *)p;
-        else
-            s->batch.field[i] = p;
-        p += mix_bytes(l, i);
+        const dt_field_info *f = &l->d->fields.info[i];
+        size_t n_steps = l->r.augment ? (size_t)f->n_steps : 0,
+               n_field = n * l->d->fields.f[i].sample_bytes;
+        s->field[i] = s->batch.field[i] = carve(p, &at, n_field);
+        if (n_steps) s->batch.steps[i] = carve(p, &at, n * n_steps * sizeof(dt_pixel_step));
+        if (!l->mix) continue;
+        // beside the samples' own: for images the plan, for classes their shares, for numbers the mixed ones
+        if (f->is_image && f->mixed) s->batch.mix[i] = carve(p, &at, n * sizeof(dt_mix_row));
+        if (!f->is_image)
+            s->batch.field[i] =
+                carve(p, &at, f->soft ? n * (size_t)f->n_classes * sizeof(float) : n_field);
     }
-    s->batch.weight = (float *)p;
-    p += padded(n * sizeof(float));
-    s->batch.sample = (int64_t *)p;
+    s->batch.weight = carve(p, &at, n * sizeof(float));
+    s->batch.sample = carve(p, &at, n * sizeof(int64_t));
+    return at;
 }
 
 // Within the memory limit, unless the lanes need more.
@@ -86,7 +67,7 @@ static dt_status make_slot(loader *l, slot *s) {
     void *p;
     DT_TRY(dt_slot_memory_take(l->d, l->slot_bytes, &p));
     s->memory = p;
-    carve_slot(l, s, p);
+    lay_out(l, s, p);
     return DT_OK;
 }
 
@@ -96,7 +77,7 @@ dt_status loader_make_ring(loader *l, int n) {
     return DT_OK;
 }
 
-// Nobody looks at a slot's memory before it is counted, and only one worker adds slots at a time.
+// Nobody looks at a slot before it is counted, and only one worker adds slots at a time.
 void loader_grow_ring(loader *l) {
     slot *s = &l->slots[l->n_made];
     dt_status st = DT_OK;
@@ -114,7 +95,7 @@ void loader_grow_ring(loader *l) {
 }
 
 static dt_status make_ring(loader *l) {
-    l->slot_bytes = slot_bytes(l);
+    l->slot_bytes = lay_out(l, &(slot){0}, NULL);
     int n = l->d->n_prefetch > 0 ? l->d->n_prefetch : auto_slots(l);
     int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), more = (int64_t)MORE_SLOTS * n;
     if (more > most) more = most;

@@ -1,8 +1,8 @@
 // loader_stats.c: what a loader counts, and how it is changed while it runs.
 //
-// Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read
-// without a lock, so looking costs the pipeline nothing. A reading is not of one instant; differences
-// of two readings a second apart are what is meant to be used.
+// Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read without a
+// lock, so reading them costs the pipeline nothing. The numbers are not all of one instant: use the difference
+// of two readings a second apart.
 #include "loader_internal.h"
 
 #include "base/clock.h"
@@ -49,17 +49,6 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
 }
 
-static void add_cache(const loader *l, dt_source_stats *out) {
-    if (!l->d->cache.cache) return;
-    dt_cache_usage u;
-    dt_cache_get_usage(l->d->cache.cache, &u);
-    out->cache.kind = u.kind;
-    out->cache.n_entries = u.n_entries;
-    out->cache.n_bytes = u.n_bytes;
-    out->cache.cap_bytes = u.cap_bytes;
-    out->cache.full = u.full;
-}
-
 void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     static const char *const NAMES[DT_N_STAGES] = {"read", "decode", "augment"};
     const loader *l = base->self;
@@ -73,6 +62,8 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .ring_slots = l->n_wanted,
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)l->n_made};
+    out->cache.kind = DT_CACHE_none;
+    if (l->d->cache.cache) dt_cache_get_stats(l->d->cache.cache, &out->cache);
     for (int i = 0, n = l->n_started; i < n; i++) add_worker(&l->workers[i], out);
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);
@@ -91,7 +82,6 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     out->batches =
         (dt_queue_stats){"batches", n_ready, out->ring_slots,
                          seconds(dt_counter_get(&l->ready_ns)) + (since > 0 ? n_ready * since : 0)};
-    add_cache(l, out);
 }
 
 // ---- while it runs ---------------------------------------------------------------------------------
@@ -119,7 +109,7 @@ void loader_set_workers(loader *l, int n) {
     l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
 }
 
-// Slots that have no memory yet are made by a worker: pinning takes long, and this is the training thread.
+// A worker allocates new slots: pinning memory is slow, and this is the training thread.
 static void set_slots(loader *l, int n) {
     l->n_wanted = n;
     l->n_slots = n < l->n_made ? n : l->n_made;

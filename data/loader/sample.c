@@ -122,8 +122,6 @@ static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, d
                 (f.kind == DT_FETCHED_SPLIT && is_in_place(v, f.bytes, n_head));
     if (f.kind == DT_FETCHED_PIXELS)
         memcpy(v->dst, f.bytes.data, f.bytes.n_bytes);
-    else if (*in_place && v->f->kind == DT_FIELD_image)
-        dt_keep_pixels(d, v->field, v->record, v->dst);
     else if (f.kind == DT_FETCHED_SPLIT && !*in_place)
         memcpy(w->bytes.data + n_head, v->dst, f.n_payload); // to be decoded as any other
     return DT_OK;
@@ -171,10 +169,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
                        dt_augment_mirrors(v->f->augment, v->key);
         DT_TRY(resize(w, &image, to));
     }
-    if (to->real)
-        to->data = NULL;
-    else
-        dt_keep_pixels(d, v->field, v->record, to->data);
+    if (to->real) to->data = NULL;
     lap(&w->decode_ns, t);
     return DT_OK;
 }
@@ -200,6 +195,7 @@ static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value 
     dt_image image = {pixels, (int)size[1], (int)size[0], (int)size[2],
                       .real = f32 ? v->dst : NULL};
     if (!in_place) DT_TRY(decode_pixels(d, w, v, bytes, &image));
+    if (!image.real) dt_keep_pixels(d, v->field, v->record, image.data);
     DT_TRY(augment_image(w, v, image));
     float *out = v->dst;
     for (size_t k = 0; f32 && !image.real && k < n; k++) out[k] = pixels[k];

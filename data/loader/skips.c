@@ -1,12 +1,12 @@
-// skips.c: the records that could not be used: told once, listed in the run directory, and, under
-// data.on_error: quarantine, not tried again. And those that give no sample from the beginning, as they lack a
-// field or a partner: no error, but seldom meant, so they are told and listed too, whatever data.on_error.
+// skips.c: records that cannot be read are logged once, listed in the run directory and, under data.on_error:
+// quarantine, not tried again. Records that give no sample because they lack a field or a partner are no error,
+// but seldom intended: they are logged and listed too, whatever data.on_error says.
 //
-// Each rank appends to its own skipped.rank<r>, a JSON line a record: file, record, member, offset,
-// bytes, reason. Under `quarantine` the lines of all ranks are read when the data is opened, so that a
-// run that goes on does not meet them again. Whether a record is tried or known to be bad, its place gets
-// the same replacement (loader.c): nothing else moves. Records without a sample are the same on all ranks:
-// rank 0 tells and lists them, when the run has no list yet.
+// Each rank appends to its own skipped.rank<r>, a JSON line a record: file, record, member, offset, bytes,
+// reason. Under `quarantine`, opening the data reads the lines of all ranks, so that a resumed run does not
+// try those records again. Whether a record is tried or known to be bad, its place gets the same replacement
+// (loader.c). Records without a sample are the same on all ranks: rank 0 logs them, and lists them if the run
+// has no list yet.
 #include "data_parts.h"
 
 #include "base/arena.h"
@@ -57,8 +57,8 @@ static const char *text_of(json_t *j, const char *key) {
     return s ? s : "";
 }
 
-// Lines of a file; one that is cut (a kill while it was written) is not taken, nor a record that only lacked
-// something: it cannot be drawn.
+// Reads the lines of a file, except for one that is cut (a kill while it was written) and for records that only
+// lack something: those are never drawn.
 static dt_status read_lines(const char *path, line **all, size_t *n) {
     char *text, *save = NULL;
     size_t n_bytes;
@@ -148,7 +148,7 @@ static void append_line(const dt_data *d, const char *path, uint32_t record, uin
 // ---- records that give no sample -------------------------------------------------------------------
 enum { NO_PARTNER = DT_MAX_FIELDS, NO_SIDE, N_REASONS, MAX_LISTED = 10000 };
 
-// Why an unused record is: the first field that it lacks, or one of the above.
+// Why a record gives no sample: the first field that it lacks, or one of the above.
 static int why_unused(const dt_data *d, uint32_t record) {
     bool whole[DT_MAX_WIDTH] = {true, d->view.width > 1};
     int first = NO_SIDE;

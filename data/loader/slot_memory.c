@@ -1,10 +1,9 @@
-// slot_memory.c: memory of batch slots outlives the loader that had it.
+// slot_memory.c: the memory of batch slots outlives the loader that allocated it.
 //
-// A loader is opened for each evaluation, and its ring has the size of the one before. Pinned memory is slow to
-// get (a millisecond and more for a few MB) and to give back (the device is waited for), and the one who does
-// both is the training thread. So blocks are kept until the data set closes, and the next loader that wants
-// this size takes them. What is kept is what was in use at once: the training's ring, and the largest of
-// the evaluations' rings of each size.
+// Each evaluation opens a loader, with a ring of the same size as the one before. Pinned memory is slow to
+// allocate (a millisecond and more for a few MB) and to free (that waits for the device), and the training
+// thread does both. So blocks are kept until the dataset closes, and the next loader that wants this size takes
+// them.
 #include "data_parts.h"
 
 #include "base/arena.h"

@@ -1,7 +1,7 @@
 // stage_times.c: one thread, no ring, no queues: what a sample costs by itself.
 //
-// Three passes over the same samples in training order, each doing one stage more, so that differences are
-// the stages. The first pass also brings the bytes into the page cache: it is run twice and counted once.
+// The samples of the training split in order, again and again, timed by the counters that loader threads keep
+// too (dt_sample_scratch). The first pass brings the bytes into the page cache and is not counted.
 #include "stage_times.h"
 #include "data_parts.h"
 
@@ -12,76 +12,49 @@
 
 enum { MAX_SAMPLES = 4096, FEW = 16 };
 
-typedef struct pass {
-    const dt_data *d;
-    dt_sample_scratch scratch;
-    void *field[DT_MAX_FIELDS];
-    int n; // samples of a pass
-} pass;
-
-static dt_status read_sample(pass *p, uint32_t sample) {
-    const dt_data *d = p->d;
-    for (int i = 0; i < d->fields.n; i++) {
-        const dt_field *f = &d->fields.f[i];
-        uint32_t record = d->view.record[(size_t)sample * (size_t)d->view.width + (size_t)f->part];
-        if (f->column >= 0 || f->numbers) continue;
-        dt_fetch want = {.field = i,
-                         .record = record,
-                         .member = (uint32_t)dt_field_member(f, d->set->catalog, record)};
-        DT_TRY(dt_fetch_member(d, &p->scratch, &want));
-    }
-    return DT_OK;
-}
-
-typedef enum up_to { UP_TO_READ, UP_TO_DECODE, UP_TO_AUGMENT } up_to;
-
-// Seconds a sample. n 0: as many as fit into `seconds`, and then that is how many.
-static dt_status run_pass(pass *p, up_to what, double seconds, double *out) {
-    double begin = dt_clock_s(), now = begin;
-    uint64_t n_split = p->d->sampler.n;
-    int done = 0, most = p->n ? p->n : MAX_SAMPLES;
+// Makes *n samples. *n 0: as many as fit into `seconds`, and says how many.
+static dt_status run_pass(const dt_data *d, dt_sample_scratch *w, void *const *field,
+                          double seconds, int *n) {
+    double begin = dt_clock_s();
+    uint64_t n_split = d->sampler.n;
+    int done = 0, most = *n ? *n : MAX_SAMPLES;
     dt_status st = DT_OK;
-    for (int i = 0; i < most; i++) {
-        if (!p->n && i >= FEW && now - begin > seconds) break;
-        uint64_t at =
-            dt_sampler_index(&p->d->sampler, (uint64_t)i / n_split, (uint64_t)i % n_split);
-        uint32_t sample = p->d->splits.sample[DT_SPLIT_TRAIN][at];
+    for (; done < most; done++) {
+        if (!*n && done >= FEW && dt_clock_s() - begin > seconds) break;
+        uint64_t i = (uint64_t)done;
+        uint64_t at = dt_sampler_index(&d->sampler, i / n_split, i % n_split);
         dt_sample_place to = {
-            .sample = sample, .augment = what == UP_TO_AUGMENT, .field = p->field};
+            .sample = d->splits.sample[DT_SPLIT_TRAIN][at], .augment = true, .field = field};
         dt_bad_sample bad;
-        dt_status one = what == UP_TO_READ ? read_sample(p, sample)
-                                           : dt_sample_fill(p->d, &p->scratch, &to, &bad);
+        dt_status one = dt_sample_fill(d, w, &to, &bad);
         if (one != DT_OK && one != DT_E_DATA) return one;
         if (one != DT_OK) st = one;
-        done++;
-        now = dt_clock_s();
     }
-    if (!p->n) p->n = done;
-    *out = (now - begin) / done;
-    return p->scratch.n_read > 0 ? DT_OK : st; // nothing at all could be read
+    *n = done;
+    return dt_counter_get(&w->n_read) > 0 ? DT_OK : st; // nothing at all could be read
 }
 
 dt_status dt_data_time_stages(const dt_dataset *base, double seconds, dt_stage_times *out) {
-    pass *p = dt_xcalloc(1, sizeof *p);
+    const dt_data *d = base->self;
+    dt_sample_scratch w;
+    void *field[DT_MAX_FIELDS];
+    int n = 0;
     *out = (dt_stage_times){0};
-    p->d = base->self;
-    dt_sample_scratch_init(&p->scratch);
-    for (int i = 0; i < p->d->fields.n; i++) {
-        p->field[i] = dt_xcalloc(1, p->d->fields.f[i].sample_bytes + 1);
-        out->sample_bytes += (double)p->d->fields.f[i].sample_bytes;
+    dt_sample_scratch_init(&w);
+    for (int i = 0; i < d->fields.n; i++) {
+        field[i] = dt_xcalloc(1, d->fields.f[i].sample_bytes + 1);
+        out->sample_bytes += (double)d->fields.f[i].sample_bytes;
     }
-    double cold;
-    dt_status st = run_pass(p, UP_TO_AUGMENT, seconds, &cold);
-    uint64_t before = p->scratch.n_bytes;
-    if (st == DT_OK) st = run_pass(p, UP_TO_READ, seconds, &out->read_s);
-    out->bytes = p->n ? (double)(p->scratch.n_bytes - before) / p->n : 0;
-    if (st == DT_OK) st = run_pass(p, UP_TO_DECODE, seconds, &out->decode_s);
-    if (st == DT_OK) st = run_pass(p, UP_TO_AUGMENT, seconds, &out->augment_s);
-    // a pass that took less than one that does less: the machine was busy during that one
-    if (out->decode_s > out->augment_s) out->decode_s = out->augment_s;
-    if (out->read_s > out->decode_s) out->read_s = out->decode_s;
-    for (int i = 0; i < p->d->fields.n; i++) free(p->field[i]);
-    dt_sample_scratch_fini(&p->scratch);
-    free(p);
+    dt_status st = run_pass(d, &w, field, seconds, &n);
+    uint64_t read = dt_counter_get(&w.read_ns), decode = dt_counter_get(&w.decode_ns);
+    uint64_t augment = dt_counter_get(&w.augment_ns), bytes = dt_counter_get(&w.n_bytes);
+    if (st == DT_OK) st = run_pass(d, &w, field, seconds, &n);
+    if (n == 0) n = 1;
+    out->read_s = 1e-9 * (double)(dt_counter_get(&w.read_ns) - read) / n;
+    out->decode_s = out->read_s + 1e-9 * (double)(dt_counter_get(&w.decode_ns) - decode) / n;
+    out->augment_s = out->decode_s + 1e-9 * (double)(dt_counter_get(&w.augment_ns) - augment) / n;
+    out->bytes = (double)(dt_counter_get(&w.n_bytes) - bytes) / n;
+    for (int i = 0; i < d->fields.n; i++) free(field[i]);
+    dt_sample_scratch_fini(&w);
     return st;
 }

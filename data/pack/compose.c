@@ -214,6 +214,13 @@ static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
     return DT_OK;
 }
 
+static const char *keep_text(char **at, const char *s) {
+    size_t n = strlen(s) + 1;
+    const char *out = memcpy(*at, s, n);
+    *at += n;
+    return out;
+}
+
 static dt_status emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
     member_list l;
@@ -221,16 +228,19 @@ static dt_status emit(void *arg, const dt_transform_record *r) {
     DT_TRY(list_members(w, r, &l));
     if (w->c->where && !dt_where_keeps(w->where, w->item, r, l.n_bytes)) return DT_OK;
     for (int i = 0; i < l.n; i++) DT_TRY(keep_member(w, &l.m[i]));
-    size_t members = (size_t)l.n * sizeof *l.m, n_suffix = strlen(r->suffix) + 1;
-    size_t columns = (size_t)r->n_columns * sizeof *r->column;
-    DT_TRY(take(w, sizeof *out + members + columns + n_suffix, &out));
+    size_t members = (size_t)l.n * sizeof *l.m, columns = (size_t)r->n_columns * sizeof *r->column;
+    size_t n_text = strlen(r->suffix) + 1;
+    for (int i = 0; i < l.n; i++) n_text += strlen(l.m[i].ext) + 1;
+    DT_TRY(take(w, sizeof *out + members + columns + n_text, &out));
     *out = (dt_chunk_record){.item = (uint32_t)(w->item - w->c->raw->items),
                              .source_hash = w->source_hash,
                              .n_members = l.n,
                              .n_columns = r->n_columns};
     out->member = memcpy(out + 1, l.m, members);
     out->column = memcpy((uint8_t *)(out + 1) + members, r->column, columns);
-    out->suffix = memcpy((uint8_t *)(out + 1) + members + columns, r->suffix, n_suffix);
+    char *text = (char *)(out + 1) + members + columns;
+    for (int i = 0; i < l.n; i++) out->member[i].ext = keep_text(&text, l.m[i].ext);
+    out->suffix = keep_text(&text, r->suffix);
     *w->out->last = out;
     w->out->last = &out->next;
     return DT_OK;

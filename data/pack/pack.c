@@ -205,9 +205,9 @@ static dt_status finish_earlier(packing *p) {
 static dt_status check_catalog(const packing *p, bool any) {
     const char *path = p->plan.catalog;
     char **names;
-    size_t n, n_there;
+    size_t n;
     if (p->plan.format->one_file || !dt_io_exists(path)) return DT_OK;
-    if (dt_catalog_db_list_data(path, &names, &n, &n_there) != DT_OK) {
+    if (dt_catalog_db_list_data(path, &names, &n) != DT_OK) {
         if (!any && !p->o->overwrite)
             return dt_fail(DT_E_USAGE, "%s: cannot be read: remove it or pack with --overwrite",
                            path);
@@ -215,7 +215,7 @@ static dt_status check_catalog(const packing *p, bool any) {
         return DT_OK;
     }
     dt_status st = DT_OK;
-    for (size_t i = 0; i < n_there && st == DT_OK; i++)
+    for (size_t i = 0; i < n && st == DT_OK; i++)
         if (!dt_plan_belongs(&p->plan, names[i]))
             st = dt_fail(DT_E_USAGE,
                          "%s is the catalog of another dataset, to which %s belongs: choose "

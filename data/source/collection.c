@@ -1,13 +1,12 @@
 // collection.c: from paths to data files.
 //
-// A path of data.path is a file, several (braces, wildcards, "::"), or a folder, and a folder is one of
-// many things: an LMDB (data.mdb in it), several LMDBs (LSUN's way: each is a class), shards with or
-// without a list of them (index.json), or raw files. What it is is told by what lies in it. A .json file
-// is a list of shards.
+// A path of data.path is a file, several files (braces, wildcards, "::"), or a folder. What lies in a folder says
+// what it is: an LMDB (data.mdb), several LMDBs (LSUN's way: each is a class), shards with or without a list
+// of them (index.json), or raw files. A .json file is a list of shards.
 //
-// Files of one item of data.path are one set, called after the item; LMDBs are a set each. The same file
-// twice would count its records twice without a word, so that is an error; files are compared by device
-// and inode, not by name.
+// The files of one item of data.path are one dataset, named after the item; each LMDB is a dataset of its own.
+// The same file twice is an error, as its records would silently count twice. Files are compared by device and
+// inode, not by name.
 #include "collection.h"
 #include "shard_list.h"
 
@@ -63,7 +62,7 @@ static void add_lmdb(dt_found_list *l, uint32_t item, const char *folder) {
     free(name);
 }
 
-// A file that lists shards; *is_list = false: it is another file.
+// Adds the shards that a file lists. *is_list = false: it is another kind of file.
 static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, const char *list,
                             bool *is_list) {
     dt_listing shards = {0};
@@ -99,7 +98,7 @@ static dt_status find_lmdb(const char *folder, bool *is_lmdb) {
     return st;
 }
 
-// Shards and LMDB folders right in `path`, as sorted lists.
+// The shards and LMDB folders directly in `path`, as sorted lists.
 static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) {
     char **names;
     size_t n;
@@ -125,12 +124,12 @@ static bool is_own_folder(const char *path) {
     return lstat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-// Files of the folder first, then those of the folders in it, of at most *n_left in all.
+// Looks at the files of the folder first, then at the folders in it, at *n_left folders at most.
 static char *find_data(const char *folder, int *n_left) {
     char **names, *first = NULL;
     size_t n;
     if (--*n_left < 0 || dt_io_list_dir(&names, &n, folder, DT_E_DATA) != DT_OK) {
-        dt_error_clear(); // whose folder it is says so when it is read
+        dt_error_clear(); // whoever reads the folder reports it
         return NULL;
     }
     for (size_t i = 0; i < n && !first; i++)

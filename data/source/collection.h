@@ -25,14 +25,14 @@ typedef struct dt_found_list {
     size_t n, n_folders;
 } dt_found_list;
 
-// Appends what item number `i` of data.path stands for. DT_E_DATA / DT_E_USAGE.
+// Appends the files that item number `i` of data.path stands for. DT_E_DATA / DT_E_USAGE.
 dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i);
-// A file of raw data in `folder` or below it, beside shards or LMDBs; heap, or NULL. A few hundred folders are
-// looked into.
+// A file of raw data in `folder` or below it, beside shards or LMDBs; heap, or NULL. Looks into a few hundred
+// folders at most.
 char *dt_collect_beside(const char *folder);
 // DT_E_USAGE when a file is there twice.
 dt_status dt_found_check(const dt_found_list *l);
-// Says what the folders are read as: for whoever reads them, once.
+// Logs what the folders are read as, once.
 void dt_found_tell(const dt_found_list *l);
 void dt_found_fini(dt_found_list *l);
 

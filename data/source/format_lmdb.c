@@ -1,6 +1,6 @@
 // format_lmdb.c: records in an LMDB.
 //
-// An LMDB says nothing about what its entries mean; that is told by the keys and by the first value:
+// An LMDB does not say what its entries mean. The keys and the first value do:
 //   keys "<record>.<extension>"            ours: members of a record lie together, `json` is metadata
 //   keys image-%09d, label-%09d            OCR sets: each number a record, texts are columns
 //   values that are Datum messages         Caffe: the key is the record, `label` a column; an encoded
@@ -8,13 +8,12 @@
 //                                          message itself (member .datum, which the decoder knows)
 //   anything else                          LSUN, BasicSR: the key is the record, the value one file,
 //                                          its extension told by its first bytes
-// The layout is chosen by what most keys are: a single odd one (a file name with a line break in it) must
-// not change what the others mean. Only where the key is the whole name of the record do keys of binary
-// numbers become hexadecimal text. folder2lmdb and lmdb of pickles are refused: reading a pickle runs what
-// is in it.
+// Most keys decide the layout: a single odd one (a file name with a line break in it) must not change what the
+// others mean. Keys that are binary numbers become hexadecimal text, where the key is the whole name of the
+// record. LMDBs of pickles (folder2lmdb) are refused: reading a pickle runs the code in it.
 //
-// The tree is walked once (lmdb_tree.c) and its entries gathered, 24 bytes and the key each; values are
-// only looked at where the layout needs it.
+// The tree is walked once (lmdb_tree.c), and its entries are gathered, 24 bytes and the key each. Values are
+// read only where the layout needs them.
 #include "data/file/datum.h"
 #include "data/file/kinds.h"
 #include "lmdb_tree.h"
@@ -120,7 +119,7 @@ static dt_status add_text_key(entries *l, const entry *e, size_t n_key) {
     return dt_catalog_add_record(l->s->c, l->shard, text);
 }
 
-// The key is the whole name: of all records its bytes in hexadecimal, if the keys are no text.
+// The key is the whole name. If most keys are no text, all names are the keys' bytes in hexadecimal.
 static dt_status add_whole_key(entries *l, const entry *e) {
     char text[2 * MAX_KEY + 3];
     const char *key = key_of(l, e);
@@ -224,8 +223,8 @@ static dt_status refuse_pickles(const entries *l) {
                    l->s->blob->path);
 }
 
-// Our keys have extensions. Stems with a dot in them (BasicSR) have not: each value says what it is, and
-// what follows the dot does not.
+// Whether the keys end in extensions, as ours do. Names with a dot in them (BasicSR) do not: there the values
+// are of known kinds, and what follows the dots is not.
 static bool has_extensions(const entries *l) {
     char ext[64];
     size_t n_key, n_named = 0, n_stems = 0, n_seen = l->n < 64 ? l->n : 64;

@@ -3,10 +3,11 @@
 //   u32 n, u32 offset[n + 1], JSON of the columns, samples
 //   a sample: u32 size of each column that has no fixed one, then the columns' bytes in that order
 //
-// Numbers, short texts and the top level of `json` columns become metadata columns; what is stored as
-// bytes becomes a member, a range of the shard: column `image` of encoding jpeg is member image.jpg, of
-// encoding bytes image.<what its first bytes say>, an array image.<type> without its header. A sample has
-// no name: its key is the shard's and its number. Pickles are left out: reading one runs what is in it.
+// Numbers, short texts and the top level of `json` columns become metadata columns. What is stored as bytes
+// becomes a member, a byte range of the shard: column `image` is member image.jpg if its encoding is jpeg,
+// image.<kind, by its first bytes> if it is bytes, and image.<type>, without the header, if it is an array.
+// A sample has no name: its key is the shard's name and its number. Pickles are left out: reading one runs
+// the code in it.
 // Format: mosaicml-streaming, streaming/base/format/mds.
 #include "data/file/kinds.h"
 #include "data/file/peek.h"
@@ -186,7 +187,7 @@ static dt_status add_json(shard *d, const column *c, uint64_t at, uint32_t n) {
     return st == DT_OK ? add_member(d, c, "json", at, n) : st;
 }
 
-// "ndarray", "ndarray:float32", "ndarray:float32:3,4": a header says what the encoding leaves open.
+// "ndarray", "ndarray:float32", "ndarray:float32:3,4": a header has what the encoding leaves out.
 static dt_status add_array(shard *d, const column *c, uint64_t at, uint32_t n) {
     static const struct {
         uint8_t code;
@@ -262,7 +263,7 @@ static dt_status add_samples(shard *d) {
     return st;
 }
 
-// Offset columns of pickles are not even looked at; one line says so.
+// Columns of pickles are skipped unread; one warning says so.
 static void tell_pickles(const shard *d) {
     for (uint32_t i = 0; i < d->n_columns; i++)
         if (strcmp(d->columns[i].encoding, "pkl") == 0)

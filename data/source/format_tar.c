@@ -19,7 +19,7 @@
 
 static bool tar_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     size_t n = strlen(path);
-    // an empty or damaged one is still meant to be a tar: its reader says what is wrong
+    // an empty or damaged file of that name is meant to be a tar: its reader says what is wrong
     return dt_tar_starts(head, n_bytes) || (n >= 4 && strcasecmp(path + n - 4, ".tar") == 0);
 }
 

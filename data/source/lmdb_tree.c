@@ -1,14 +1,13 @@
-// lmdb_tree.c: a reader of LMDB's B+tree that cannot be hurt by its file.
+// lmdb_tree.c: a reader of LMDB's B+tree that a damaged file cannot crash.
 //
-// The library maps the file and follows page numbers in it unchecked: a cut file is a SIGBUS, a changed
-// byte is silently wrong data or a crash. A training job reads a finished data set, needs neither
-// transactions nor locks, and wants the place of each value, so this file walks the tree itself: the
-// newer of the two meta pages gives the root; branch pages give children; leaf nodes give key and
-// value, the value lying in the node or, when large, on overflow pages. Every page number, node offset
-// and length is checked; depth and the number of visited pages are bounded, so a cycle ends.
+// liblmdb maps the file and follows its page numbers unchecked: a cut file is a SIGBUS, and a changed byte is
+// wrong data or a crash. Training reads a finished dataset. It needs neither transactions nor locks, but the
+// offset of each value. So this file walks the tree itself: the newer of the two meta pages has the root,
+// branch pages have children, and leaf nodes have keys and values; large values lie on overflow pages. Every
+// page number, node offset and length is checked. Depth and the number of pages are bounded, so a cycle ends.
 //
-// A file whose main database holds nothing but one named database is read as that one; several are an
-// error that lists them. Not read, as data sets of records do not use them: duplicate values (dupsort).
+// A file whose main database holds only one named database is read as that one. Several are an error that
+// lists them. Duplicate values (dupsort) are not read, as datasets of records do not use them.
 // Format: lmdb.h and mdb.c of LMDB 0.9 (data version 1), 64-bit little-endian.
 #include "lmdb_tree.h"
 
@@ -63,7 +62,7 @@ static dt_status read_page(walk *w, uint64_t number, int level, const uint8_t **
     return DT_OK;
 }
 
-// Where an overflow value lies; its first page names the count of pages.
+// Where an overflow value lies. Its first page has the number of pages.
 static dt_status overflow_value(walk *w, uint64_t number, uint64_t size, uint64_t *offset) {
     uint8_t head[PAGE_HEADER];
     if (number >= w->n_pages || size > w->blob->n_bytes)

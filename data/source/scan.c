@@ -1,7 +1,7 @@
 // scan.c: what the scanners of all formats do with metadata.
 //
-// A record whose metadata cannot be read is still a record: it is listed without those columns, counted,
-// and one line tells for the whole set.
+// A record whose metadata cannot be read is still a record: it is listed without those columns and counted.
+// One warning tells for the whole dataset.
 #include "source.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes) {
     dt_status st = dt_catalog_set_json(s->c, json, n_bytes);
     if (st != DT_E_DATA) return st;
     if (s->n_bad++ == 0) snprintf(s->first_bad, sizeof s->first_bad, "%s", dt_error_message());
-    s->partial = true; // so that it is told again next time
+    s->partial = true; // so that the next opening warns again
     dt_error_clear();
     return DT_OK;
 }
@@ -30,7 +30,7 @@ static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
     return dt_scan_json(s, text, (size_t)size);
 }
 
-// By what follows the last dot: "seg.cls" is one beside "cls".
+// What follows the last dot decides: "seg.cls" is a class as "cls" is.
 static bool is_class(const char *ext) {
     static const char *const NAMES[] = {"cls", "cls2", "index", "inx", "id"};
     const char *dot = strrchr(ext, '.');

@@ -4,8 +4,8 @@
 //           "datasets": [{"name": "x", "base": "dir", "shardlist": […]}, …]}
 //   MDS    {"version": 2, "shards": [{"format": "mds", "samples": 100,
 //           "raw_data": {"basename": …, "hashes": {"xxh64": …}}, "zip_data": {"basename": …} or null}, …]}
-// An MDS shard that lies there unpacked is read so, else packed. Only local files: training reads what
-// is on a disk; fetching is the job of other tools.
+// If an MDS shard is there both compressed and not, the latter is read. Only local files are read: fetching is
+// the job of other tools.
 #include "shard_list.h"
 
 #include "base/arena.h"

@@ -18,8 +18,8 @@ typedef struct dt_listing {
     size_t n;
 } dt_listing;
 
-// Appends the shards of a list in `text`, from file `path`; *is_list = false: it is neither of the two.
-// DT_E_DATA: no JSON, or a shard that is no local file or packed in a way that is not read.
+// Appends the shards that `text`, from file `path`, lists. *is_list = false: it is neither of the two formats.
+// DT_E_DATA: not JSON, or a shard is not a local file, or is compressed in a way that is not read.
 dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text, size_t n_bytes,
                               bool *is_list);
 dt_status dt_shard_list_read(dt_listing *l, const char *path, bool *is_list);

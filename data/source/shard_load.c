@@ -1,17 +1,15 @@
-// shard_load.c: how a data file gets its rows.
+// shard_load.c: from data files to catalog rows.
 //
-// The rows of a file are those of the index beside it; a file without one, or whose index is of other
-// bytes, is scanned by its format, and the rows are made into an index at once: kept in memory, and also
-// written beside the file when the folder lets us, so that the next opening is quick. So there is one
-// way into the catalog whatever a set was made with. A compressed file is unpacked first (unpack.h) and
-// its index lies beside the unpacked copy.
+// The rows of a file come from the index beside it. A file without an index, or with one that describes other
+// bytes, is scanned by its format. The rows become an index in memory, which is also written beside the file
+// if the folder allows it, so that the next opening is quick. So all rows come into the catalog the same way.
+// A compressed file is unpacked first (unpack.h), and its index lies beside the unpacked copy.
 //
-// An index that packing wrote knows the hash of each member; it is not replaced when the file has
-// changed, as then every opening should say so. Rows of which something was left out are not written
-// either.
+// An index from packing has the hash of each member. It is not replaced if the file has changed, so that every
+// opening warns. Rows are not written either if something was left out of them.
 //
-// Files are independent, so threads take them in turn; the caller takes the results in order and the
-// catalog does not depend on who was faster.
+// Threads take the files in turn, and the caller takes the results in order: the catalog does not depend on
+// which thread was faster.
 #include "shard_load.h"
 #include "data/catalog/index_file.h"
 #include "data/file/kinds.h"
@@ -57,7 +55,7 @@ static const dt_file_format *format_of(const char *path, const uint8_t *head, si
     return NULL;
 }
 
-// Opens what is to be read: the file, or its unpacked copy, under the name that the user knows.
+// Opens the file, or its unpacked copy under the file's name.
 static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b, uint8_t *head,
                             size_t *n_head) {
     DT_TRY(dt_blob_open(b, j->path));
@@ -73,7 +71,7 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
     return DT_OK;
 }
 
-// The index that is there, into j->index; *usable: it is of these bytes.
+// Reads the index beside the file into j->index. *usable: it describes these bytes.
 static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, bool *may_replace) {
     char *data = NULL;
     size_t n = 0;
@@ -101,7 +99,7 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool *usable, boo
     return DT_OK;
 }
 
-// May we write there? A folder without write bits is meant to be left alone, by root too.
+// Whether we may write there. A folder without write bits is left alone, even by root.
 static bool is_writable(const char *dir) {
     struct stat s;
     return stat(dir, &s) == 0 && (s.st_mode & 0222) && access(dir, W_OK) == 0;
@@ -205,7 +203,7 @@ dt_shard_loader *dt_shard_loader_begin(dt_shard_job *jobs, size_t n, dt_unpack_c
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->done, NULL);
     pthread_cond_init(&l->room, NULL);
-    // waiting for a disk needs no core, so there are some more than cores
+    // waiting for a disk needs no core, so there are more threads than cores
     int wanted = 2 * dt_usable_cores();
     wanted = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_THREADS ? MAX_THREADS : wanted;
     if ((size_t)wanted > n) wanted = (int)n;

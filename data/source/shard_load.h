@@ -23,12 +23,11 @@ typedef struct dt_shard_job {
 
 typedef struct dt_shard_loader dt_shard_loader;
 
-// Threads make jobs[0..n-1] ready, in order and only so far ahead of what is taken. `jobs` and `cache`
-// are borrowed until dt_shard_loader_end, which may come at any time.
+// Starts threads that get jobs[0..n-1] ready, in order and not too far ahead of what is taken. `jobs` and `cache`
+// are borrowed until dt_shard_loader_end, which may be called at any time.
 dt_shard_loader *dt_shard_loader_begin(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
                                        const dt_set_options *o);
-// Waits for job `i` and re-raises its failure; then its `index` is the caller's to read, until the job is
-// given back by taking the next.
+// Waits for job `i` and returns its status. The caller may read its `index` until it takes the next job.
 dt_status dt_shard_loader_take(dt_shard_loader *l, size_t i);
 void dt_shard_loader_end(dt_shard_loader *l);
 void dt_shard_job_fini(dt_shard_job *j); // closes fd

@@ -1,9 +1,8 @@
 // shard_names.c: from what a user writes to names of files, and from names of members to records.
 //
-// A path may join several with "::"; braces stand for ranges ({000000..000127}) and alternatives ({a,b}),
-// nested as in a shell; *, ? and [ ] match files that are there, in the order of their bytes and not of
-// the locale, as the order of shards is the order of records. A path that exists as it is written is
-// taken as it is: files may have braces in their names.
+// "::" joins several paths. Braces stand for ranges ({000000..000127}) and alternatives ({a,b}), nested as in a
+// shell. *, ? and [ ] match existing files, sorted by their bytes whatever the locale, as the order of shards
+// is the order of records. A path that exists as it is written is taken as it is: names may have braces.
 #include "data/file/kept_names.h"
 #include "source.h"
 
@@ -36,7 +35,7 @@ void dt_names_fini(dt_names *l) {
 }
 
 // ---- braces --------------------------------------------------------------------------------------
-// The } that ends the { at `open`, or NULL; *comma: a comma lies between them, in no inner pair.
+// The } that ends the { at `open`, or NULL. *comma: there is a comma between them, outside of inner pairs.
 static const char *closing(const char *open, bool *comma) {
     int depth = 0;
     *comma = false;
@@ -130,8 +129,8 @@ static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) 
     return st;
 }
 
-// Every alternative must match something: a part of the data that is missing would else be missed by
-// nobody. What the others match is in the list all the same, so that a caller can tell part from nothing.
+// Every alternative must match something, or a missing part of the data would go unnoticed. The list has what the
+// others match all the same, so that a caller can tell a part from nothing.
 static dt_status expand_globs(const char *whole, const dt_names *patterns, dt_names *out) {
     const char *none = NULL;
     for (size_t i = 0; i < patterns->n; i++) {

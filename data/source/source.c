@@ -1,12 +1,12 @@
 // source.c: opening sets and reading members of records.
 //
-// Paths become data files (collection.h), each file its rows (shard_load.h), and the rows of all, in the
-// order in which the files were listed, one catalog. From then on nobody asks what kind of file it was:
-// a member is `size` bytes at `offset` of a shard, read with pread, and its hash is checked before anyone decodes it.
+// Paths become data files (collection.h), files become rows (shard_load.h), and the rows of all files, in the
+// order in which they are listed, are one catalog. From then on the format does not matter: a member is
+// `size` bytes at `offset` of a shard, read with pread and checked by its hash before it is decoded.
 //
-// Descriptors: the first 512 shards keep theirs, opened at first use; of a larger set (a folder has a
-// shard for each file) the rest are opened and closed around the read, which costs 3 us. Unpacked copies
-// of compressed shards stay open, as that is what keeps them from being removed.
+// Descriptors: the first 512 shards are opened at first use and stay open. In a larger dataset (a folder has a
+// shard for each file) the others are opened and closed around each read, which costs 3 us. Unpacked copies
+// of compressed shards stay open, which keeps them from being removed.
 #include "source.h"
 #include "collection.h"
 #include "data/catalog/index_file.h"
@@ -69,7 +69,7 @@ static dt_status append_file(opening *o, size_t i) {
     return DT_OK;
 }
 
-// A list of shards that is older than its shards is worth a line.
+// Warns if the list of shards is older than its shards.
 static void compare_count(const dt_found *f, uint32_t n) {
     if (f->n_records >= 0 && f->n_records != n)
         dt_warn_alike(
@@ -126,14 +126,14 @@ static void tell(const opening *o) {
     }
 }
 
-// Half of what the process may have: the other half is for what else it does.
+// Half of the descriptors that the process may have: it needs others too.
 static uint32_t how_many_to_keep(void) {
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur / 2 >= MAX_KEPT) return MAX_KEPT;
     return (uint32_t)(r.rlim_cur / 2);
 }
 
-// Unpacked copies of many shards are as many descriptors.
+// Unpacked copies of many shards need as many descriptors.
 static void allow_descriptors(void) {
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur == r.rlim_max) return;
@@ -273,11 +273,11 @@ dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool v
     return check_hash(s, record, member, dt_hash64(bytes.data, bytes.n_bytes));
 }
 
-// Some CPUs copy far slower where the place lies a few bytes behind the source, both modulo a page: Zen 3's
-// `rep movsb`, which is how the kernel copies, makes 2 GB/s of 15 to 20 for 1 to 31 bytes (others only stall
-// on loads that seem to hit the stores before them). What malloc gives begins 16 bytes into a page, and one
-// member of eight in a tar at its start. So a place in scratch is as far behind a multiple of 64 as its
-// source is, but for what would take malloc's alignment from it; and one in a batch is checked.
+// Some CPUs copy far slower if the destination lies a few bytes behind the source, both modulo a page: Zen 3's
+// `rep movsb`, with which the kernel copies, makes 2 instead of 15 to 20 GB/s at 1 to 31 bytes. Memory from
+// malloc begins 16 bytes into a page, and one member of eight in a tar begins at the start of one. So the
+// place in scratch has its source's remainder modulo 64 (as far as malloc's alignment stays), and a place in
+// a batch is checked.
 enum { LINE = 64, MALLOC_ALIGN = 16, PAGE = 4096, SLOW_BYTES = 32 };
 
 bool dt_place_is_slow(uint64_t offset, const void *dst) {
@@ -304,8 +304,8 @@ dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, 
 }
 
 // ---- to two places -----------------------------------------------------------------------------------
-// In pieces that are still in L2 when they are hashed; the head comes with the first: a call of its own costs
-// as much as 5 KiB.
+// Reads blocks that are still in L2 when they are hashed. The head comes with the first one: a call of its own
+// costs as much as 5 KiB.
 static dt_status read_pieces(dt_set *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
                              void *head, size_t n_head, uint8_t *dst, size_t n_bytes) {
     enum { PIECE_BYTES = 256 << 10 };

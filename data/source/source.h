@@ -1,6 +1,6 @@
-// source.h: a set: the records of one or several data files, behind one catalog. How a file becomes
-// rows is its format's business (tar, LMDB, MDS), how a path becomes files that of the collections
-// (a folder, a list of shards); reading a member is then the same for all: a range of a file.
+// source.h: a dataset on disk: the records of one or several data files, behind one catalog. A format (tar, LMDB,
+// MDS) makes rows of a file, a collection (a folder, a list of shards) makes files of a path. Reading a
+// member is then the same for all: a byte range of a file.
 #ifndef DT_DATA_SOURCE_H
 #define DT_DATA_SOURCE_H
 
@@ -20,8 +20,8 @@ void dt_names_fini(dt_names *l);
 
 // "a-{00..02}.tar::b-{x,y}.tar" -> 5 heap strings. DT_E_USAGE for a brace that is no pattern.
 dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n);
-// The same and files that are there: *, ? and [ ], sorted by their bytes. Appends. DT_E_DATA: a part
-// of it (an alternative, what is between "::") matches none; what the others match is appended then too.
+// The same with *, ? and [ ], which match existing files, sorted by their bytes. Appends. DT_E_DATA: an alternative
+// or a path between "::" matches none; what the others match is appended all the same.
 dt_status dt_expand_files(const char *pattern, dt_names *out);
 
 // WebDataset's rule: the key is everything before the first dot of the basename, the extension what
@@ -92,19 +92,20 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
 dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths);
 void dt_set_close(dt_set *s);
 
-// The bytes of member `member` (index into catalog->members) of `record`, in `scratch` (not
-// always at its start). `verify` checks the stored hash. Any thread, each with its own scratch. DT_E_DATA names file, record and member.
+// Reads member `member` (index into catalog->members) of `record` into `scratch` (not always at its start).
+// `verify` checks the stored hash. Any thread, each with its own scratch. DT_E_DATA names file, record and
+// member.
 dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
                       dt_span *out);
-// n_bytes at `offset` of a shard, as they are. The message names no record: see dt_set_context.
+// Reads n_bytes at `offset` of a shard. The message names no record: see dt_set_context.
 dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes);
-// The same to two places, and the member as a whole: the last n_bytes to `dst`, what is before them to `head`.
+// Reads a member to two places: its last n_bytes to `dst`, what is before them to `head`.
 // `verify` checks the stored hash. DT_E_DATA names file, record and member.
 dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify,
                             dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes);
-// Whether reading to `dst` is slow by where it lies (see source.c): read elsewhere and copy.
+// Whether reading from `offset` to `dst` is slow by how they lie (source.c): read elsewhere and copy.
 bool dt_place_is_slow(uint64_t offset, const void *dst);
-// What dt_set_read checks, of bytes that came another way: not empty, and the stored hash.
+// Checks bytes that came another way as dt_set_read does: not empty, and the stored hash.
 dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
                        dt_span bytes);
 // dt_fail_context with file, record, and the member's extension and offset.

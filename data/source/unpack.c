@@ -5,16 +5,16 @@
 // compressed file, so a shard that was replaced is unpacked anew. Then it is a file like any other:
 // page cache, index beside it, pread.
 //
-// Many processes, one folder. Who unpacks a shard holds a lock on one byte of <cache>/unpacked/lock (the
-// byte says which shard; byte locks need no file each and work over NFS); the others wait for it and find
-// the file whole: it is written as .partial, synced and renamed. Who reads a file holds a shared flock on
-// it. When the folder would outgrow its limit, files that nobody holds go, the longest unused first; the
-// time of last use is the file's mtime.
+// Many processes share the folder. Who unpacks a shard locks one byte of <cache>/unpacked/lock (the byte stands
+// for the shard; byte locks work over NFS). The others wait for the lock and then find the whole file: it is
+// written as .partial, synced and renamed. Readers hold a shared flock on the file. If the folder would
+// outgrow its limit, files that nobody holds are removed, the longest unused first. The time of last use is
+// the file's mtime.
 //
-// A bomb ends at the limit of the folder, and zstd windows over 128 MiB are refused.
+// A decompression bomb ends at the folder's limit, and zstd windows over 128 MiB are refused.
 //
-// Rejected: seekable indexes into gzip (zran): 32 KiB of window a point and inflating half a point a
-// member, at every read of every epoch. Unpacking into memory: a copy a process.
+// Rejected: seek points in gzip (zran), as each takes 32 KiB and each read of each epoch would inflate half the way
+// between two. Unpacking into memory, as each process would need a copy.
 // Formats: RFC 1952 (gzip), RFC 8878 (zstd), by zlib and libzstd.
 #define _GNU_SOURCE // OFD locks
 #include "unpack.h"
@@ -246,7 +246,7 @@ static dt_status write_piece(void *arg, const void *data, size_t n_bytes) {
     return dt_io_write(w->fd, w->path, data, n_bytes);
 }
 
-// The lock tells a make_room elsewhere that this is no leftover; one that was there may have gone before we had it.
+// The lock tells other processes' make_room that this is no leftover. They may have removed it before we had the lock.
 static dt_status create_locked(const char *partial, int *fd) {
     struct stat s;
     for (;;) {
@@ -275,7 +275,7 @@ out:
     return st;
 }
 
-// An unpacked file that is there; *fd < 0: it is not.
+// Opens an unpacked file if it is there, else *fd < 0.
 static void take(const char *file, int *fd) {
     struct stat s;
     *fd = open(file, O_RDONLY | O_CLOEXEC);
@@ -289,7 +289,7 @@ static void take(const char *file, int *fd) {
     *fd = -1;
 }
 
-// Waits for byte `key` of <dir>/lock; closing *fd gives it back.
+// Waits for byte `key` of <dir>/lock. Closing *fd unlocks it.
 static dt_status lock_byte(const char *dir, uint64_t key, const char *what, int *fd) {
     char *path = dt_xprintf("%s/lock", dir);
     struct flock l = {

@@ -11,8 +11,8 @@ typedef enum dt_packing { DT_PACKING_NONE, DT_PACKING_GZIP, DT_PACKING_ZSTD } dt
 // Told by the first bytes, never by the name.
 dt_packing dt_packing_of(const uint8_t *head, size_t n_bytes);
 
-// Unpacks all members or frames of `b`, handing pieces to `sink`, until more than max_bytes have come out
-// (DT_E_DATA: a bomb, or a limit that is too low). DT_E_DATA when the stream is damaged or cut.
+// Unpacks all members or frames of `b` and hands the bytes to `sink`, block by block. DT_E_DATA: the stream is
+// damaged or cut, or more than max_bytes come out (a bomb, or the limit is too low).
 typedef dt_status (*dt_unpack_sink)(void *arg, const void *data, size_t n_bytes);
 dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, void *arg);
 
@@ -22,8 +22,8 @@ typedef struct dt_unpack_cache {
     _Atomic uint64_t n_files, n_bytes; // that this process unpacked
 } dt_unpack_cache;
 
-// The unpacked copy of `path`: *file (heap) and *fd, which must stay open as long as the file is read:
-// it keeps others from removing it. Made when it is not there; when another process is making it, waits.
+// Gives the unpacked copy of `path`: *file (heap) and *fd, which must stay open as long as the file is read, as
+// it keeps others from removing it. Makes the copy if it is not there, or waits for a process that makes it.
 // Any thread. DT_E_DATA: damaged, or over the limit; DT_E_STORAGE: no folder to put it, disk full.
 dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd);
 // Where it lies (heap), or NULL when there is no home folder.

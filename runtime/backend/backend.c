@@ -130,13 +130,10 @@ dt_status dt_backend_print_devices(void (*print)(const char *line)) {
     return module->print_devices(print);
 }
 
-dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts) {
+dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts) {
     *out = NULL;
-    if (!strcmp(kind, "cpu")) return dt_backend_create_cpu(out, opts);
-    if (!strcmp(kind, "cuda")) return create_cuda(out, opts);
-    if (strcmp(kind, "auto"))
-        return dt_fail(DT_E_USAGE, "device.kind: '%s' is not a backend; use cpu, cuda or auto",
-                       kind);
+    if (kind == DT_DEVICE_cpu) return dt_backend_create_cpu(out, opts);
+    if (kind == DT_DEVICE_cuda) return create_cuda(out, opts);
     if (!dt_backend_has_driver()) return dt_backend_create_cpu(out, opts);
     if (create_cuda(out, opts) == DT_OK) return DT_OK;
     dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s",

@@ -32,6 +32,8 @@
 #define DT_BACKEND_BACKEND_H
 
 #include "backend/optimizer.h"
+#include "backend/step_block.h"
+#include "config/words.h"
 #include "graph/ir.h"
 
 typedef enum dt_layout_kind {
@@ -263,10 +265,10 @@ typedef struct dt_backend_opts {
 // Whether the GPU driver's library loads.
 bool dt_backend_has_driver(void);
 
-// kind "cpu", "cuda" or "auto". DT_E_USAGE when it is not there, saying what is missing. auto is CUDA where
+// DT_E_USAGE when the kind is not there, saying what is missing. auto is CUDA where
 // there is a driver with a device and the module loads, else the CPU; it warns where there is a driver but
 // CUDA cannot be used.
-dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts);
+dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts);
 dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
 
 // A line for each device, and for what the module is made of, to print; DT_E_USAGE as dt_backend_create.

@@ -3,37 +3,12 @@
 
 #include "optimizers_all.h"
 
-#define WORD(id, ...) {#id, dt_##id##_n_slots, dt_##id##_slots, dt_##id##_norms},
+#define WORD(id, ...)                                                                              \
+    {#id, dt_##id##_n_slots, dt_##id##_slots, dt_##id##_norms, dt_##id##_begin, dt_##id##_ratio},
 const dt_optimizer dt_optimizers[DT_N_OPTIMIZERS] = {
 #include "config/optimizers.def"
 };
 #undef WORD
-
-static void begin(dt_optimizer_id kind, dt_update *u, int64_t t) {
-    switch (kind) {
-#define WORD(id, ...)                                                                              \
-    case DT_OPTIMIZER_##id:                                                                        \
-        dt_##id##_begin(u, t);                                                                     \
-        break;
-#include "config/optimizers.def"
-#undef WORD
-    case DT_N_OPTIMIZERS:
-        break;
-    }
-}
-
-static float ratio(dt_optimizer_id kind, double weights, double direction, const dt_update *u) {
-    switch (kind) {
-#define WORD(id, ...)                                                                              \
-    case DT_OPTIMIZER_##id:                                                                        \
-        return dt_##id##_ratio(weights, direction, u);
-#include "config/optimizers.def"
-#undef WORD
-    case DT_N_OPTIMIZERS:
-        break;
-    }
-    return 1;
-}
 
 int64_t dt_optimizer_n_norms(const dt_optimizer_args *a) {
     int64_t n = 0;
@@ -50,7 +25,7 @@ dt_update dt_optimizer_segment(const dt_optimizer_args *a, int i) {
                    .ratio = a->ratios ? a->ratios[i] : 1.0f,
                    .first = a->t <= 1};
     for (int k = 0; k < DT_MAX_HYPER; k++) u.hyper[k] = a->hyper[k];
-    begin(a->kind, &u, a->t);
+    dt_optimizers[a->kind].begin(&u, a->t);
     return u;
 }
 
@@ -63,6 +38,6 @@ void dt_optimizer_find_ratios(const dt_optimizer_args *a) {
         for (; n > 0; n--, norms += 2) weights += norms[0], direction += norms[1];
         a->ratios[i] = 1.0f;
         const dt_update u = dt_optimizer_segment(a, i);
-        if (g->scaled) a->ratios[i] = ratio(a->kind, weights, direction, &u);
+        if (g->scaled) a->ratios[i] = dt_optimizers[a->kind].ratio(weights, direction, &u);
     }
 }

@@ -15,6 +15,8 @@ typedef struct dt_optimizer {
     int n_slots;              // state slots of a parameter
     const char *const *slots; // their names in a checkpoint
     bool norms;               // scales its update by norms of each tensor
+    void (*begin)(dt_update *u, int64_t t);
+    float (*ratio)(double weights, double direction, const dt_update *u);
 } dt_optimizer;
 
 // By dt_optimizer_id.

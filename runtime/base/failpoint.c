@@ -110,11 +110,6 @@ static int visit(point *p) {
     return (int)p->what;
 }
 
-// What the others must not wait for, behind the lock.
-static void hang_up(int act) {
-    while (act == ACT_HANG) pause();
-}
-
 static bool in_scope(const char *name) {
     if (strcmp(name, "io") == 0) return true;
     for (int i = 0; i < n_scopes && i < MAX_SCOPES; i++)
@@ -122,19 +117,24 @@ static bool in_scope(const char *name) {
     return false;
 }
 
-int failpoint_visit_io(void) {
+// Visits the points called `name`, or (NULL) those in whose scope this I/O call is. The action that fires, or -1.
+static int visit_all(const char *name) {
     pthread_once(&from_env, read_environment);
-    if (!atomic_load_explicit(&armed, memory_order_relaxed)) return 0;
+    if (!atomic_load_explicit(&armed, memory_order_relaxed)) return -1;
     int fired = -1;
     pthread_mutex_lock(&mutex);
-    for (int i = 0; i < n_points; i++)
-        if (in_scope(points[i].name)) {
-            int act = visit(&points[i]);
-            if (act >= 0) fired = act;
-        }
+    for (int i = 0; i < n_points; i++) {
+        bool is_meant = name ? strcmp(points[i].name, name) == 0 : in_scope(points[i].name);
+        int act = is_meant ? visit(&points[i]) : -1;
+        if (act >= 0) fired = act;
+    }
     pthread_mutex_unlock(&mutex);
-    hang_up(fired);
-    switch (fired) {
+    while (fired == ACT_HANG) pause(); // the others must not wait for this one, so without the lock
+    return fired;
+}
+
+int failpoint_visit_io(void) {
+    switch (visit_all(NULL)) {
     case ACT_EIO:
         return EIO;
     case ACT_ENOSPC:
@@ -147,18 +147,7 @@ int failpoint_visit_io(void) {
 }
 
 bool dt_failpoint(const char *name) {
-    pthread_once(&from_env, read_environment);
-    if (!atomic_load_explicit(&armed, memory_order_relaxed)) return false;
-    int fired = -1;
-    pthread_mutex_lock(&mutex);
-    for (int i = 0; i < n_points; i++)
-        if (strcmp(points[i].name, name) == 0) {
-            int act = visit(&points[i]);
-            if (act >= 0) fired = act;
-        }
-    pthread_mutex_unlock(&mutex);
-    hang_up(fired);
-    return fired >= 0;
+    return visit_all(name) >= 0;
 }
 
 uint64_t dt_failpoint_count(void) {

@@ -98,34 +98,27 @@ static int gate(void) {
 }
 
 // -- writing ---------------------------------------------------------------------------------
-static dt_status open_for_write(int *fd, const char *path, int flags) {
+static dt_status open_file(int *fd, const char *path, const char *operation, int flags) {
     int err = gate();
     *fd = -1;
     if (err == 0) {
-        do *fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+        do *fd = open(path, O_CREAT | O_CLOEXEC | flags, 0644);
         while (*fd < 0 && errno == EINTR);
         if (*fd < 0) err = errno;
     }
-    return err ? storage_error(path, "create", err) : DT_OK;
+    return err ? storage_error(path, operation, err) : DT_OK;
 }
 
 dt_status dt_io_create(int *fd, const char *path, bool exclusive) {
-    return open_for_write(fd, path, O_TRUNC | (exclusive ? O_EXCL : 0));
+    return open_file(fd, path, "create", O_WRONLY | O_TRUNC | (exclusive ? O_EXCL : 0));
 }
 
 dt_status dt_io_open_append(int *fd, const char *path) {
-    return open_for_write(fd, path, O_APPEND);
+    return open_file(fd, path, "create", O_WRONLY | O_APPEND);
 }
 
 dt_status dt_io_open_update(int *fd, const char *path) {
-    int err = gate();
-    *fd = -1;
-    if (err == 0) {
-        do *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-        while (*fd < 0 && errno == EINTR);
-        if (*fd < 0) err = errno;
-    }
-    return err ? storage_error(path, "open", err) : DT_OK;
+    return open_file(fd, path, "open", O_RDWR);
 }
 
 int dt_io_open_direct(const char *path) {

@@ -1,4 +1,4 @@
-// batch_source.h: the table that data/ fills and the trainer drains. The trainer knows steps and
+// batch_source.h: the table by which data/ gives batches to the trainer. The trainer knows steps and
 // leaves (micro-batches); the source knows samples, files and decoding.
 //
 // Leaf l of step s holds global-batch slots [l*micro, (l+1)*micro) of that step. A source is opened

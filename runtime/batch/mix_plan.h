@@ -1,10 +1,11 @@
 // mix_plan.h: how a sample of a batch is mixed with the next one (mixup, CutMix): a row of the plan that
-// image_normalize takes as i32 (N, DT_MIX_COLUMNS). Whoever makes the batch draws it; the network does it.
+// image_normalize takes as i32 (N, DT_MIX_COLUMNS). data/augment draws it; the network carries it out.
 //
 //   v = in the rectangle ? next : (own * x + (DT_MIX_ONE - own) * next) / DT_MIX_ONE
 //
-// `next` is the sample after this one as it came, for the last one the first. Bytes round to the nearest, halves
-// up; floats are two products and a sum, each rounded. own = DT_MIX_ONE leaves x as it is, bit for bit.
+// `next` is the sample after this one before mixing; after the last comes the first. Bytes round to the
+// nearest, halves up; floats are two products and a sum, each rounded. own = DT_MIX_ONE leaves x as it is, bit
+// for bit.
 #ifndef DT_BATCH_MIX_PLAN_H
 #define DT_BATCH_MIX_PLAN_H
 

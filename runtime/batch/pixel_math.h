@@ -1,10 +1,9 @@
-// pixel_math.h: what each step of pixel_steps.h does to a pixel. The loader's loops (data/augment) and the device's
-// kernel (cuda/kernels/augment_kernels.h) are made of these functions: there is one copy of the arithmetic, and
-// both give the same bits.
+// pixel_math.h: what each step of pixel_steps.def does to a pixel. Host loops (data/augment) and the device's
+// kernel (cuda/kernels/augment_kernels.h) are made of these functions, so both give the same bits.
 //
-// Most is in integers. Blends are in single precision and perspectives in double, each operation rounded by
-// itself: on a device by the _rn intrinsics, which are never fused; on the host what includes this is compiled with
-// -ffp-contract=off (CMakeLists.txt). Both are IEEE 754, so that a product and a sum are what they are.
+// Most arithmetic is in integers. Blends are in single precision and perspectives in double, each operation
+// rounded by itself: on a device by the _rn intrinsics, which are never fused; host files that include this are
+// compiled with -ffp-contract=off (CMakeLists.txt).
 #ifndef DT_BATCH_PIXEL_MATH_H
 #define DT_BATCH_PIXEL_MATH_H
 

@@ -1,7 +1,7 @@
-// pixel_steps.h: random changes to the pixels of an image after all draws: a list of steps, each with its numbers.
-// Whoever makes the batch draws them (data/augment) and either plays them there or leaves them to the network's
-// first op, image_augment, which takes them as i32 (N, n_steps * DT_PIXEL_STEP_WORDS). The arithmetic of a step is
-// in pixel_math.h and the bits are the same wherever it is played.
+// pixel_steps.h: random changes to the pixels of an image, already drawn: a list of steps with their numbers.
+// data/augment draws them and either plays them or leaves them to the network's first op, image_augment, as i32
+// (N, n_steps * DT_PIXEL_STEP_WORDS). The bits are the same wherever a step is played: the arithmetic is in
+// pixel_math.h, the list of steps in pixel_steps.def.
 //
 // Pixels are bytes (H,W,C), C 1 or 3. DT_PIXEL_END ends a list that is shorter than its memory.
 #ifndef DT_BATCH_PIXEL_STEPS_H

@@ -95,7 +95,7 @@ dt_status config_put(dt_config *c, const char *path, dt_cnode *item) {
 }
 
 // -- loading ---------------------------------------------------------------------------------
-// A map over a map merges where the table goes on; everything else replaces.
+// An override that is a map is merged into the map at its path, as deep as the table goes. Any other value replaces.
 static dt_status merge(dt_config *c, const char *path, dt_cnode *item) {
     const dt_cnode *old = config_find(c, path);
     if (!old || old->kind != DT_C_MAP || item->kind != DT_C_MAP ||
@@ -208,8 +208,7 @@ const char *dt_config_str(const dt_config *c, const char *key) {
 }
 
 bool dt_config_is_auto(const dt_config *c, const char *key) {
-    const dt_cnode *n = lookup(c, key);
-    return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
+    return config_is_auto(lookup(c, key));
 }
 
 // The word's place in the range of the key's row. Loading has checked the value, so it is there.

@@ -1,15 +1,14 @@
 // config.h: one YAML file and key=value overrides in, one validated, typed, immutable tree out.
 //
-// How it works: the text is capped (1 MiB, depth 64) before libyaml sees it, parsed into a tree whose
-// nodes remember file:line:column, merged with overrides, then checked against config.def, the one
-// table of keys. A segment `*` in the table stands for a name that the user chooses (a field) and a
-// trailing `[]` for the items of a list. Defaults are filled in, so a getter never fails: asking for a
-// key that the table does not have is a programming error and asserts.
+// How it works: the text is at most 1 MiB and 64 levels deep. It becomes a tree whose nodes remember file:line:column;
+// overrides are merged in, and the tree is checked against config.def, the one table of keys. A segment `*` in the
+// table stands for a name that the user chooses (a field). Defaults are filled in, so a getter never fails: asking for
+// a key that the table does not have is a programming error and ends the program.
 //
-// Invariants: after dt_config_load every key of the table has a value of its type (or is absent, for
-// optional ones without default: dt_config_has). `auto` is a value like any other where the table
-// allows it; who resolves it writes the answer with dt_config_resolve, and the resolved tree is what
-// the run directory and the checkpoint keep.
+// Invariants: after dt_config_load every key of the table has a value of its type, or is absent (dt_config_has) because
+// it is optional without a default, or belongs to another word. `auto` is a value like any other where the table
+// allows it. Whoever resolves it writes the answer with dt_config_resolve; the run directory and the checkpoint keep
+// the resolved tree.
 //
 // Errors: DT_E_USAGE, one line "file:line:column: what; expected …; did you mean …".
 // Threads: read-only after load; resolve before sharing.
@@ -40,8 +39,6 @@ bool dt_config_is_auto(const dt_config *c, const char *key);
 const char *dt_config_str(const dt_config *c, const char *key); // text of a scalar
 // An ENUM's value as its enum of words.h: the place of the word in the key's range, from 0.
 int dt_config_enum(const dt_config *c, const char *key);
-// Place of `word` in words "a|b|c" (DT_WORDS of a list), from 0; -1: it is not there.
-int dt_word_index(const char *words, const char *word);
 // A LIST of words: whether `word` (a constant as above) is in it.
 bool dt_config_lists(const dt_config *c, const char *key, int word);
 int64_t dt_config_int(const dt_config *c, const char *key);
@@ -73,7 +70,7 @@ const char *dt_cnode_key(const dt_cnode *n, size_t i);            // map key, in
 const dt_cnode *dt_cnode_get(const dt_cnode *n, const char *key); // map value or NULL
 const char *dt_cnode_str(const dt_cnode *n);                      // scalar text
 bool dt_cnode_real(const dt_cnode *n, double *out);               // false when not a number
-// "file:line:column" of the node, for messages by those who find what the table cannot.
+// "file:line:column" of the node, for messages about what the table cannot check.
 const char *dt_cnode_where(const dt_cnode *n);
 // dt_fail(DT_E_USAGE) with the place of `key` in front.
 dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, ...)
@@ -82,14 +79,11 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
 // ---- the whole ------------------------------------------------------------------------------------
 // YAML text of the resolved tree, keys in table order; heap, caller frees.
 char *dt_config_dump(const dt_config *c);
-// XXH3 of the keys that change numbers (flag N in config.def), and the first such key that differs
-// between two configs (NULL: none): `a` is what the run has, `b` what is asked; where b says `auto`, it
-// takes a's answer and does not differ. Key and values live as long as the configs.
-uint64_t dt_config_numeric_hash(const dt_config *c);
+// The first key that changes numbers (flag N in config.def) and differs between two configs, or NULL. `a` is what the
+// run has, `b` what is asked for; an `auto` in b takes a's answer and never differs. Key and values live as long as
+// the configs.
 const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
                                                const char **value_a, const char **value_b);
-// Resume: every `auto` of `c` whose key has a value in `stored` takes that value.
-void dt_config_take_auto(dt_config *c, const dt_config *stored);
 
 // The table, for `dtrain keys` and docs/reference/keys.md.
 typedef struct dt_config_key {

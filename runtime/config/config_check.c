@@ -1,9 +1,8 @@
-// config_check.c: the tree against the table.
+// config_check.c: checks the tree against the table.
 //
-// Three walks: every key that is there must be known and of its type (shorthands are brought into one
-// form on the way: `size: 64` becomes [64, 64], `normalize: imagenet` its numbers, one path a list);
-// then every row that is absent gets its default or is missed; then the few rules between keys.
-// Invariant afterwards: the getters cannot fail.
+// Three walks. First, every key must be known and have a value of its type; shorthands are expanded (`size: 64`
+// becomes [64, 64], `normalize: imagenet` its numbers, one path a list). Second, every absent key gets its default, or
+// an error if it is required. Third come the few rules between keys. After that the getters cannot fail.
 #include "config_internal.h"
 
 #include <inttypes.h>
@@ -189,7 +188,7 @@ static dt_status check_sets(dt_config *c, config_row row, const char *path, dt_c
     return DT_OK;
 }
 
-// A list; where the table has words, each item is one of them.
+// A list. Where the table lists words, each item must be one of them.
 static dt_status check_words(dt_config *c, config_row row, const char *path, dt_cnode *n) {
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; *row.key->range && i < n->n; i++) {
@@ -243,9 +242,7 @@ static dt_status check_normalize(dt_config *c, config_row row, const char *path,
 }
 
 dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_cnode *n) {
-    if (n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0 &&
-        config_range_has_word(row.key->range, "auto"))
-        return DT_OK;
+    if (config_is_auto(n) && config_range_has_word(row.key->range, "auto")) return DT_OK;
     switch (row.type) {
     case T_SIZE_HW:
         return check_size(c, row, path, n);
@@ -287,8 +284,8 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
                    config_shown(&c->arena, path), config_suggest_key(&c->arena, path));
 }
 
-// `key: null` is the same as leaving the key out, where it may be left out; so a command line that chooses
-// another word can take the keys of the file's word away: model.name=vit model.depth=
+// `key: null` leaves an optional key out. So a command line that chooses another word can drop the keys of the file's
+// word: model.name=vit model.depth=
 static bool is_left_out(const char *path, const dt_cnode *n) {
     config_row row;
     if (!config_is_null(n)) return false;
@@ -337,7 +334,7 @@ static dt_status fill_path(dt_config *c, config_row row, const char *path) {
     return config_put(c, path, n);
 }
 
-// A key of another word (train.optimizer.momentum for adamw) is an error where it is given, and not filled in.
+// A key of another word (train.optimizer.momentum for adamw) is an error if it is given, and gets no default.
 static dt_status fill_owned(dt_config *c, config_row row, const char *path) {
     const dt_config_key *owner = config_owner_key(row.key);
     if (!owner) return fill_path(c, row, path);
@@ -356,7 +353,7 @@ static dt_status fill_owned(dt_config *c, config_row row, const char *path) {
     return st;
 }
 
-// A row with a `*` is filled in for every name that the file has there.
+// A row with a `*` is filled in for every name that the user chose.
 static dt_status fill_row(dt_config *c, config_row row) {
     const char *star = strstr(row.key->path, ".*.");
     if (!star) return fill_owned(c, row, row.key->path);
@@ -392,7 +389,7 @@ static dt_status check_run_name(dt_config *c) {
                           config_shown(&c->arena, name));
 }
 
-// Images: one size means a square; moments are one a channel or one for all.
+// Images: one number as size means a square; normalize has one number for each channel, or one for all.
 static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
     dt_cnode *size = (dt_cnode *)dt_cnode_get(field, "size");
     const dt_cnode *norm = dt_cnode_get(field, "normalize");

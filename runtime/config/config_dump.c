@@ -1,9 +1,7 @@
-// config_dump.c: the tree as YAML that reads back to the same tree, the numeric hash, and the
-// difference between two configs.
+// config_dump.c: the tree as YAML that reads back to the same tree, and the difference between two configs.
 //
-// Blocks for what the table nests, one line for each value. Text goes out plain only where YAML
-// cannot take it for anything else; everything else in double quotes.
-#include "base/hash.h"
+// Keys that nest become blocks, each value one line. Text is written plain only if YAML cannot read it as anything
+// else; all other text is in double quotes.
 #include "config_internal.h"
 
 #include <stdlib.h>
@@ -96,14 +94,14 @@ static void write_entry(FILE *out, const char *path, const char *key, const dt_c
     fputc('\n', out);
 }
 
-// Rank of a path in the table, for the order of keys: the first row that it leads to.
+// The first row of the table that a path leads to: keys are written in that order.
 static size_t table_order(const char *path) {
     size_t n = strlen(path);
     for (size_t i = 0; i < config_n_rows(); i++) {
         const char *row = config_get_row(i).key->path;
         if (strncmp(row, path, n) == 0 && (row[n] == '\0' || row[n] == '.')) return i;
     }
-    // below a `*`: by the last segment alone
+    // below a `*` only the last segment counts
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < config_n_rows(); i++) {
         const char *row = config_get_row(i).key->path, *last = strrchr(row, '.');
@@ -120,7 +118,7 @@ static void write_map(FILE *out, const char *prefix, const dt_cnode *map, int in
         paths[i] = dt_xprintf("%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
         order[i] = table_order(paths[i]);
     }
-    for (size_t k = 0; k < map->n; k++) { // names of the user keep the file's order
+    for (size_t k = 0; k < map->n; k++) { // names that the user chose keep the order of the file
         size_t best = map->n;
         for (size_t i = 0; i < map->n; i++)
             if (!done[i] && (best == map->n || order[i] < order[best])) best = i;
@@ -148,54 +146,7 @@ char *dt_config_dump(const dt_config *c) {
     return text;
 }
 
-// -- numeric hash and difference -------------------------------------------------------------
-typedef void visit_fn(void *arg, config_row row, const char *path, const dt_cnode *n);
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-// Calls fn for the row's values in `c`: one, or one for each user's name, sorted. Absent: n NULL.
-static void visit_row(const dt_config *c, config_row row, visit_fn *fn, void *arg) {
-    const char *star = strstr(row.key->path, ".*.");
-    if (!star) {
-        fn(arg, row, row.key->path, config_find(c, row.key->path));
-        return;
-    }
-    char *parent = dt_xprintf("%.*s", (int)(star - row.key->path), row.key->path);
-    const dt_cnode *map = config_find(c, parent);
-    size_t n = map ? map->n : 0;
-    const char **names = dt_xcalloc(n, sizeof *names);
-    for (size_t i = 0; i < n; i++) names[i] = map->keys[i];
-    qsort(names, n, sizeof *names, by_name);
-    for (size_t i = 0; i < n; i++) {
-        char *path = dt_xprintf("%s.%s%s", parent, names[i], star + 2);
-        fn(arg, row, path, config_find(c, path));
-        free(path);
-    }
-    free(names);
-    free(parent);
-}
-
-static void hash_value(void *arg, config_row row, const char *path, const dt_cnode *n) {
-    if (!n) return;
-    fprintf(arg, "%s=", path);
-    config_write_canonical(arg, row.type, n);
-    fputc('\n', arg);
-}
-
-uint64_t dt_config_numeric_hash(const dt_config *c) {
-    char *text = NULL;
-    size_t n;
-    FILE *out = open_text(&text, &n);
-    for (size_t i = 0; i < config_n_rows(); i++)
-        if (config_get_row(i).key->numeric) visit_row(c, config_get_row(i), hash_value, out);
-    fclose(out);
-    uint64_t h = dt_hash64(text, n);
-    free(text);
-    return h;
-}
-
+// -- difference ------------------------------------------------------------------------------
 static char *canonical(config_type type, const dt_cnode *n) {
     char *text = NULL;
     size_t size;
@@ -205,52 +156,36 @@ static char *canonical(config_type type, const dt_cnode *n) {
     return text;
 }
 
-static bool is_auto(const dt_cnode *n) {
-    return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
-}
-
-typedef struct difference {
-    const dt_config *a, *b;
-    const char *path; // in b's arena
-    const dt_cnode *value_a, *value_b;
-} difference;
-
-// `path` is walked in one of the two configs; the other is looked up.
-static void compare_value(void *arg, config_row row, const char *path, const dt_cnode *unused) {
-    difference *d = arg;
-    if (d->path) return;
-    const dt_cnode *x = config_find(d->a, path), *y = config_find(d->b, path);
-    if (is_auto(y)) return; // takes what a has
-    char *p = canonical(row.type, x), *q = canonical(row.type, y);
-    if (strcmp(p, q) != 0) {
-        d->path = dt_arena_strdup((dt_arena *)&d->b->arena, path);
-        d->value_a = x;
-        d->value_b = y;
-    }
+static bool differs(const dt_config *a, const dt_config *b, config_type type, const char *path) {
+    const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
+    if (config_is_auto(y)) return false; // it takes the value of a
+    char *p = canonical(type, x), *q = canonical(type, y);
+    bool same = strcmp(p, q) == 0;
     free(p);
     free(q);
+    return !same;
 }
 
-static void take_value(void *arg, config_row row, const char *path, const dt_cnode *n) {
-    difference *d = arg;
-    const dt_cnode *stored = config_find(d->a, path);
-    if (!is_auto(n) || !stored || is_auto(stored)) return;
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_text(&text, &size);
-    config_write_flow(out, stored);
-    fclose(out);
-    dt_config_resolve((dt_config *)d->b, path, text);
-    free(text);
-}
-
-void dt_config_take_auto(dt_config *c, const dt_config *stored) {
-    difference d = {.a = stored, .b = c};
-    for (size_t i = 0; i < config_n_rows(); i++) visit_row(c, config_get_row(i), take_value, &d);
+// The path at which the two differ in this row (heap), or NULL. A `*` is tried with each name that `named` has there.
+static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named,
+                             config_row row) {
+    const char *key = row.key->path, *star = strstr(key, ".*.");
+    if (!star) return differs(a, b, row.type, key) ? dt_xstrdup(key) : NULL;
+    char *parent = dt_xprintf("%.*s", (int)(star - key), key), *found = NULL;
+    const dt_cnode *map = config_find(named, parent);
+    for (size_t i = 0; map && i < map->n && !found; i++) {
+        found = dt_xprintf("%s.%s%s", parent, map->keys[i], star + 2);
+        if (differs(a, b, row.type, found)) break;
+        free(found);
+        found = NULL;
+    }
+    free(parent);
+    return found;
 }
 
 // The value as YAML, in the arena of its config.
-static const char *value_text(const dt_config *c, const dt_cnode *n) {
+static const char *value_text(const dt_config *c, const char *path) {
+    const dt_cnode *n = config_find(c, path);
     if (!n) return "(absent)";
     char *text = NULL;
     size_t size;
@@ -264,15 +199,17 @@ static const char *value_text(const dt_config *c, const dt_cnode *n) {
 
 const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
                                                const char **value_a, const char **value_b) {
-    difference d = {.a = a, .b = b};
-    for (size_t i = 0; i < config_n_rows() && !d.path; i++) {
+    char *found = NULL;
+    for (size_t i = 0; i < config_n_rows() && !found; i++) {
         config_row row = config_get_row(i);
         if (!row.key->numeric) continue;
-        visit_row(a, row, compare_value, &d);
-        visit_row(b, row, compare_value, &d); // names that only b has
+        found = find_difference(a, b, a, row);
+        if (!found) found = find_difference(a, b, b, row); // names that only b has
     }
-    if (!d.path) return NULL;
-    *value_a = value_text(a, d.value_a);
-    *value_b = value_text(b, d.value_b);
-    return d.path;
+    if (!found) return NULL;
+    const char *path = dt_arena_strdup((dt_arena *)&b->arena, found);
+    free(found);
+    *value_a = value_text(a, path);
+    *value_b = value_text(b, path);
+    return path;
 }

@@ -12,7 +12,7 @@ enum {
     CONFIG_MAX_DEPTH = 64,
     CONFIG_MAX_NODES = 100000,
     CONFIG_MAX_KEYS = 512,     // of one map: duplicates are searched linearly
-    CONFIG_MAX_KEY_BYTES = 100 // escaped, still within YAML's 1024 for a key on one line
+    CONFIG_MAX_KEY_BYTES = 100 // even escaped it fits YAML's 1024 bytes for a key on one line
 };
 
 struct dt_cnode {
@@ -35,11 +35,12 @@ struct dt_config {
 // -- tree (config_tree.c) --------------------------------------------------------------------
 dt_cnode *config_new_node(dt_arena *a, dt_ckind kind, const char *where);
 void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *item);
-// YAML text -> tree. `place` NULL: nodes say name:line:column, else they all say `place`.
+// YAML text -> tree. Nodes say name:line:column, or `place` if it is not NULL.
 dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place,
                            const char *text, size_t n_bytes);
 bool config_is_null(const dt_cnode *n);
-// Text of the user for a message: cut, control characters shown as ?. Lives in the arena.
+bool config_is_auto(const dt_cnode *n); // NULL: false
+// The user's text for a message: shortened, control characters shown as ?. Lives in the arena.
 const char *config_shown(dt_arena *a, const char *text);
 
 // -- table (config_table.c) ------------------------------------------------------------------
@@ -78,7 +79,7 @@ config_row config_get_row(size_t i);
 config_match config_match_path(const char *path, config_row *row);
 bool config_has_default(const dt_config_key *k);
 bool config_is_required(const dt_config_key *k);
-// The key beside `k` whose words say who reads `k` (see field_kinds.def), or NULL if all do; and whether `word` does.
+// The key beside `k` whose words own `k` (see field_kinds.def), or NULL if it belongs to all; whether `word` owns it.
 const dt_config_key *config_owner_key(const dt_config_key *k);
 bool config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k);
 // What to write instead of the unknown `path`: "; did you mean …" or "; expected one of …".
@@ -95,7 +96,7 @@ bool config_parse_bool(const char *text, bool *out);
 bool config_parse_time(const char *text, double *seconds);
 bool config_parse_bytes(const char *text, double *bytes);
 bool config_parse_amount(const char *text, dt_amount *out);
-// The value of a node as one canonical text, the same for equal values however they are written.
+// The value of a node as canonical text: the same for equal values, however they are written.
 void config_write_canonical(FILE *out, config_type type, const dt_cnode *n);
 
 // -- check (config_check.c) ------------------------------------------------------------------

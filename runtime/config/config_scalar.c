@@ -1,7 +1,7 @@
-// config_scalar.c: the text of scalars into values, and values into one canonical text.
+// config_scalar.c: parses scalars, and writes values as one canonical text.
 //
-// Strict: the whole text must be the value; no hexadecimal, no NaN or infinity, no "yes". The canonical
-// text feeds the numeric hash, so 1.0e-3 and 0.001 are the same there, and so are 1m and 60s.
+// Parsing is strict: the whole text must be the value, without hexadecimal, NaN, infinity or "yes". Two configs are
+// compared by their canonical texts: 1.0e-3 equals 0.001, and 1m equals 60s.
 #include "config_internal.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ bool config_parse_time(const char *text, double *seconds) {
     return false;
 }
 
-// Whole bytes up to 2^53, so that a double holds them.
+// Whole bytes up to 2^53, which a double holds exactly.
 bool config_parse_bytes(const char *text, double *bytes) {
     static const struct {
         const char *unit;
@@ -132,12 +132,12 @@ static int by_key(const void *x, const void *y) {
     return strcmp(**(const char **const *)x, **(const char **const *)y);
 }
 
-// Text with its length in front, so that no two values share a canonical text.
+// The length comes first, so that no two values have the same canonical text.
 static void write_text(FILE *out, const char *text) {
     fprintf(out, "%zu:%s,", strlen(text), text);
 }
 
-// Maps in the order of their keys: the order in the file does not matter.
+// Maps are sorted by key: the order in the file does not matter.
 static void write_map(FILE *out, const dt_cnode *n) {
     const char ***order = dt_xcalloc(n->n, sizeof *order);
     for (size_t i = 0; i < n->n; i++) order[i] = &n->keys[i];

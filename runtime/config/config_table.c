@@ -1,6 +1,6 @@
-// config_table.c: config.def as data: finding rows by path, ranges, and the nearest key to a wrong one.
+// config_table.c: config.def as a table: finds rows by path, reads ranges, suggests the key nearest to a wrong one.
 //
-// The table is small (under a hundred rows), so everything is a linear walk over it.
+// The table is small (a little over a hundred rows), so every search is linear.
 #include "config_internal.h"
 
 #include "base/text.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The lists that grow, each as a range "|a|b" (from its second byte on) and as words with help and keys.
+// The lists that grow. Each is a range string "|a|b", used from its second byte on, and a table of words.
 #define WORD(id, ...) "|" #id
 static const char optimizers[] =
 #include "optimizers.def"
@@ -63,7 +63,8 @@ static const dt_config_word model_words[] = {
 #define KINDS      &kinds[1]
 #define MODELS     &models[1]
 
-static const char absent[] = "none"; // no default: told from a default `none` by its address
+static const char absent[] =
+    "none"; // no default; its address tells it from a default that reads `none`
 #define N        true
 #define NONE     absent
 #define REQUIRED "required"
@@ -123,7 +124,7 @@ static bool same_segment(const char *pattern, const char *path) {
     return (n == 1 && *pattern == '*' && m > 0) || (n == m && memcmp(pattern, path, n) == 0);
 }
 
-// Walks both while their segments agree; afterwards *pattern and *path are what is left ("" = end).
+// Advances both while their segments match. Afterwards *pattern and *path point at the rest ("": nothing left).
 static void walk(const char **pattern, const char **path) {
     while (**pattern && **path && same_segment(*pattern, *path)) {
         *pattern += segment_length(*pattern);
@@ -154,13 +155,13 @@ config_match config_match_path(const char *path, config_row *row) {
 }
 
 // -- owners ----------------------------------------------------------------------------------
-// Bytes of the path up to and with its last dot.
+// Length of the path up to its last dot, the dot included.
 static size_t parent_length(const char *path) {
     const char *dot = strrchr(path, '.');
     return dot ? (size_t)(dot + 1 - path) : 0;
 }
 
-// Whether `words`, separated by blanks, has `word`.
+// Whether `word` is among `words`, which blanks separate.
 static bool lists_word(const char *words, const char *word) {
     const size_t n = strlen(word);
     for (const char *p = words; p && *p; p += strcspn(p, " "), p += *p == ' ')
@@ -231,7 +232,7 @@ const char *config_nearest_word(dt_arena *a, const char *words, const char *text
     return best ? dt_arena_printf(a, "%.*s", (int)strcspn(best, "|"), best) : NULL;
 }
 
-// The words that may stand at this place, "a|b|c": the next segments of rows that share `parent`.
+// The segments that may follow `parent`, as "a|b|c".
 static const char *words_at(dt_arena *a, const char *parent) {
     const char *words = "";
     for (size_t i = 0; i < N_ROWS; i++) {
@@ -253,7 +254,7 @@ static const char *comma_separated(dt_arena *a, const char *words) {
 }
 
 const char *config_suggest_key(dt_arena *a, const char *path) {
-    if (config_match_path(path, NULL) == MATCH_LEAF) // right, but written flat in the file
+    if (config_match_path(path, NULL) == MATCH_LEAF) // a known key, but with its dots in the file
         return dt_arena_printf(a, "; write it nested, one map a dot");
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
     const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);

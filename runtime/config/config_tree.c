@@ -1,9 +1,8 @@
-// config_tree.c: YAML text into a tree whose nodes know where they stand.
+// config_tree.c: parses YAML text into a tree whose nodes know their place in the file.
 //
-// libyaml is quadratic in nesting depth and in %-directives, so both are capped by a cheap look at the
-// bytes before it runs (brackets inside quotes count too: nobody writes 64 open ones), and the depth
-// again event by event. Anchors, aliases and tags are refused: an alias bomb is then no case at all,
-// and a config reads the same to a person as to the program.
+// libyaml takes quadratic time in nesting depth and in %-directives. So a cheap scan of the bytes caps both before it
+// runs (brackets inside quotes count too: nobody opens 64 of them), and the depth is checked again event by event.
+// Anchors, aliases and tags are errors: an alias bomb cannot happen, and a config means what it says.
 #include "config_internal.h"
 
 #include <assert.h>
@@ -39,6 +38,10 @@ bool config_is_null(const dt_cnode *n) {
     return n->kind == DT_C_SCALAR && !n->quoted &&
            (!*n->text || !strcmp(n->text, "~") || !strcmp(n->text, "null") ||
             !strcmp(n->text, "Null") || !strcmp(n->text, "NULL"));
+}
+
+bool config_is_auto(const dt_cnode *n) {
+    return n && n->kind == DT_C_SCALAR && !n->quoted && strcmp(n->text, "auto") == 0;
 }
 
 const char *config_shown(dt_arena *a, const char *text) {
@@ -209,7 +212,7 @@ static dt_status read_map(reader *r, dt_cnode *map, int depth) {
     return next(r);
 }
 
-// Reads the node that begins at the current event and moves on to the event behind it.
+// Reads the node that begins at the current event, and leaves the event after it as the current one.
 static dt_status read_node(reader *r, dt_cnode **out, int depth) {
     DT_TRY(check_plain_node(r));
     if (depth > CONFIG_MAX_DEPTH) return fail_here(r, "nested more than 64 deep");

@@ -1,9 +1,9 @@
-// words.h: the words that config keys take, each list written once: the ranges of config.def, the C enums,
+// words.h: the words that config keys take. Each list is written once: the ranges of config.def, the C enums,
 // `dtrain keys` and the messages about a wrong word all come from it.
 //
-// A list that grows with the program is a .def file of lines WORD(id, help) or WORD(id, help, keys); whoever
-// implements the words includes the same file for its table, with `#define WORD(id, ...)`. `keys` are keys beside
-// the word's own that not all words read: given for another word they are an error. The order of words is the order of the enum's constants;
+// A list that grows is a .def file of lines WORD(id, help) or WORD(id, help, keys). Whoever implements the words includes
+// the same file for its table, with `#define WORD(id, ...)`. `keys` are keys beside the word's own key that not all
+// words read; given for another word they are an error. The words are in the order of the enum's constants, and
 // dt_config_enum gives the constant of a key's value.
 #ifndef DT_CONFIG_WORDS_H
 #define DT_CONFIG_WORDS_H
@@ -45,13 +45,15 @@
 #define DT_WORD_QUOTED(prefix, word)   #word,
 // "a|b|c", as config.def wants it: a constant expression
 #define DT_WORDS(LIST) (&(LIST(DT_WORD_TEXT))[1])
+// the constant of a word: its place in "a|b|c", from 0; -1: it is not there
+int dt_word_index(const char *words, const char *word);
 // the word of a constant
 #define DT_WORD_OF(LIST, constant) (((const char *const[]){LIST(DT_WORD_QUOTED)})[constant])
 
 typedef enum dt_reproducible { DT_REPRODUCIBLE_WORDS(DT_WORD_CONSTANT) } dt_reproducible;
 typedef enum dt_resume { DT_RESUME_WORDS(DT_WORD_CONSTANT) } dt_resume;
-typedef enum dt_device_word { DT_DEVICE_WORDS(DT_WORD_CONSTANT) } dt_device_word;
-typedef enum dt_precision_word { DT_PRECISION_WORDS(DT_WORD_CONSTANT) } dt_precision_word;
+typedef enum dt_device_kind { DT_DEVICE_WORDS(DT_WORD_CONSTANT) } dt_device_kind;
+typedef enum dt_precision { DT_PRECISION_WORDS(DT_WORD_CONSTANT) } dt_precision;
 typedef enum dt_gradient_dtype { DT_GRADIENT_DTYPE_WORDS(DT_WORD_CONSTANT) } dt_gradient_dtype;
 typedef enum dt_progress_word { DT_PROGRESS_WORDS(DT_WORD_CONSTANT) } dt_progress_word;
 typedef enum dt_on_error { DT_ON_ERROR_WORDS(DT_WORD_CONSTANT) } dt_on_error;

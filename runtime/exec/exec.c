@@ -1,8 +1,8 @@
 // exec.c: the loop over a plan's steps.
 //
-// All pointers are resolved once, when the exec is made; what moves later is patched: the batch's
-// inputs when they are bound, and places in the gradient slab when a run is given another slab than
-// the run before. So a step costs the kernels' calls and nothing else.
+// Pointers are resolved once, when the exec is made. What moves later is patched: a batch's inputs when they are
+// bound, and gradients when a run is given another buffer than the run before. So a step costs the kernels' calls
+// and nothing else.
 
 #include "exec/exec.h"
 

@@ -1,12 +1,11 @@
-// exec.h: runs a plan. Owns one activation slab and the pointers of one micro-batch in flight.
+// exec.h: runs a plan. Owns the activations and the pointers of one micro-batch in flight.
 //
-// A lane of the trainer owns one exec per plan. dt_exec_run allocates nothing, takes no lock and
-// writes only its own slab and the gradient slab it is given.
+// Each replica of the trainer owns one exec per plan. dt_exec_run allocates nothing, takes no lock and
+// writes only its own memory and the gradient buffer it is given.
 //
-// On a device a run only queues work on its stream, so a captured stream may be filled by one. All
-// memory is the device's: inputs, slabs, and the step block too, which the caller keeps there and
-// changes from step to step (device_step). Without one the exec uploads args->step to a block of its own
-// and waits for that copy: simple, for whoever runs once in a while.
+// On a device a run only queues work on its stream, so it may fill a captured stream. All memory is the
+// device's: inputs, flat buffers, and the step block, which the caller keeps there and changes from step to
+// step (device_step). Without one the exec uploads args->step and waits for that copy.
 #ifndef DT_EXEC_EXEC_H
 #define DT_EXEC_EXEC_H
 

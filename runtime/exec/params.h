@@ -10,14 +10,13 @@
 //   gradient slab k               : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
 //   buffers                       : [ b0 | b1 | … ]   (batch-norm running statistics)
 //
-// Plans refer to parameters by entry id. Several plans (training, evaluation, other image sizes)
-// share one dt_params; it takes the entries by name. Packed copies are brought up to date between steps,
-// never in one. Behind a commit that is those which a graph with gradients reads, a device's optimizer
-// writing most of them itself (dt_params_take_copies); the others, such as weights with a batch norm
-// folded in, wait for the next evaluation, which begins with dt_params_repack.
+// Plans refer to parameters by entry id; several plans (training, evaluation, other image sizes) share one
+// dt_params. Packed copies are updated between steps, never within one. A commit updates those that a graph with
+// gradients reads; on a device the optimizer writes most of them itself (dt_params_take_copies). The others, such
+// as weights with a batch norm folded in, wait for the next evaluation, which begins with dt_params_repack.
 //
-// All of these lie in one allocation, and the packed copies of the plans that were made before it in another. On a device they are its
-// memory: the host reads and writes them through the backend's copies only.
+// All of these are one allocation, and the packed copies of the plans made before it another. On a device that is
+// device memory, which the host reaches through the backend's copies only.
 //
 // Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs;
 // commit and repack from one thread (or a team dividing chunks) while no exec runs.
@@ -61,9 +60,10 @@ typedef struct dt_params {
 } dt_params;
 
 // From the differentiated training graph (or an inference graph: then no gradients or slots).
-// n_slots: of the optimizer (dt_optimizer); n_grad_slabs: how many gradient slabs. On a device DT_E_USAGE where they alone do not fit.
+// n_slots: of the optimizer (dt_optimizer); n_grad_slabs: how many gradient slabs. On a device DT_E_USAGE where
+// they alone do not fit.
 //
-// lay_out takes no memory: plans can be made of it, and what all need together be known (dt_params_bytes,
+// lay_out takes no memory: plans can be made of it, and the sizes of all be known (dt_params_packed_bytes,
 // dt_plan_report) before anything is taken. take then gives memory to the slabs and to the packed copies of all
 // plans. create is both.
 dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
@@ -77,27 +77,24 @@ void dt_params_init(dt_params *p, uint64_t seed);
 // Entry id of a PARAM (buffer = false) or BUFFER by name, or -1.
 int dt_params_find(const dt_params *p, const char *name, bool buffer);
 int dt_params_find_stat(const dt_params *p, const char *name);
-// Registers (or finds) a packed copy; returns its id. Called when plans are made, and at the end of a plan
-// place_packs, which gives memory to those that have none yet, where the slabs have theirs.
+// Registers (or finds) a packed copy; returns its id. Called while a plan is made; place_packs at its end gives
+// memory to the new ones, once the parameters have theirs.
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
                                   int *id);
 dt_status dt_params_place_packs(dt_params *p);
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers. On a device: waits until they are.
 void dt_params_repack(dt_params *p, int threads);
-// Behind a commit, queued on a stream of the device: those that training reads and the optimizer has not
-// written.
+// After a commit, queued on a stream of the device: those that training reads and the optimizer did not write.
 void dt_params_repack_queue(dt_params *p, void *stream);
-// The packed copies that a device's optimizer can write, one a parameter, as dt_commit_args wants them; from
-// now on dt_params_repack_queue leaves them to it. Heap, caller frees.
+// The packed copies that a device's optimizer can write, one a parameter; from now on dt_params_repack_queue
+// leaves them to it. Heap, caller frees.
 dt_commit_copy *dt_params_take_copies(dt_params *p, int *n);
-// Behind a commit on the CPU, so that a team can divide it (one thread each): the share `part` of n_parts of those
-// that training reads.
+// After a commit on the CPU: the share `part` of n_parts of those that training reads, on the calling thread.
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // Segments of the optimizer: adjacent entries with the same decay merged; with `norms` (dt_optimizer) each
 // entry that decays is one of its own, and scaled. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, float weight_decay, bool norms, int *n);
-// kind: "master", "gradients", "moments", "buffers" or "packed".
-size_t dt_params_bytes(const dt_params *p, const char *kind);
+size_t dt_params_packed_bytes(const dt_params *p);
 
 #endif

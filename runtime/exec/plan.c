@@ -16,23 +16,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- growing lists
-// -----------------------------------------------------------------------------------
+// ---- growing lists ---------------------------------------------------------------------------------
+
+static void *room_for_one(void *list, int n, int *cap, size_t size) {
+    if (n < *cap) return list;
+    *cap = *cap ? 2 * *cap : 256;
+    return dt_xrealloc(list, size * (size_t)*cap);
+}
 
 static int new_buffer(dt_plan *p, size_t n_bytes, int step) {
-    if (p->n_buffers == p->cap_buffers) {
-        p->cap_buffers = p->cap_buffers ? 2 * p->cap_buffers : 256;
-        p->buffers = dt_xrealloc(p->buffers, sizeof(dt_plan_buffer) * (size_t)p->cap_buffers);
-    }
+    p->buffers = room_for_one(p->buffers, p->n_buffers, &p->cap_buffers, sizeof *p->buffers);
     p->buffers[p->n_buffers] = (dt_plan_buffer){.n_bytes = n_bytes, .first = step, .last = step};
     return p->n_buffers++;
 }
 
 static int new_form(dt_plan *p, dt_value v, dt_layout layout, dt_ref ref) {
-    if (p->n_forms == p->cap_forms) {
-        p->cap_forms = p->cap_forms ? 2 * p->cap_forms : 256;
-        p->forms = dt_xrealloc(p->forms, sizeof(dt_form) * (size_t)p->cap_forms);
-    }
+    p->forms = room_for_one(p->forms, p->n_forms, &p->cap_forms, sizeof *p->forms);
     int id = p->n_forms++;
     p->forms[id] = (dt_form){.layout = layout, .ref = ref, .next = -1};
     if (p->form_of[v] < 0) {
@@ -46,10 +45,7 @@ static int new_form(dt_plan *p, dt_value v, dt_layout layout, dt_ref ref) {
 }
 
 static dt_step *new_step(dt_plan *p, int n_in, int n_out) {
-    if (p->n_steps == p->cap_steps) {
-        p->cap_steps = p->cap_steps ? 2 * p->cap_steps : 128;
-        p->steps = dt_xrealloc(p->steps, sizeof(dt_step) * (size_t)p->cap_steps);
-    }
+    p->steps = room_for_one(p->steps, p->n_steps, &p->cap_steps, sizeof *p->steps);
     dt_step *s = &p->steps[p->n_steps++];
     memset(s, 0, sizeof *s);
     s->n_in = n_in;
@@ -146,8 +142,7 @@ static void find_last_reads(dt_plan *p) {
     for (int i = 0; i < g->n_outputs; i++) p->last_read[g->outputs[i].value] = g->n_nodes;
 }
 
-// ---- one node
-// ------------------------------------------------------------------------------------------
+// ---- one node --------------------------------------------------------------------------------------
 
 static int find_form(const dt_plan *p, dt_value v, dt_layout layout) {
     for (int f = p->form_of[v]; f >= 0; f = p->forms[f].next)
@@ -309,8 +304,7 @@ static void find_finished_grads(dt_plan *p) {
     }
 }
 
-// ---- public
-// ---------------------------------------------------------------------------------------------
+// ---- public ----------------------------------------------------------------------------------------
 
 static dt_status fill_plan(dt_plan *p) {
     const dt_graph *g = p->graph;

@@ -18,11 +18,11 @@ typedef struct dt_plan_opts {
     int n_lanes; // how many execs will run this plan at once (0 = 1)
 } dt_plan_opts;
 
-// The graph and params are borrowed and must outlive the plan. What the backend alone asks of a graph
-// (dt_backend.relu_bits) is done to it first; doing it again changes nothing.
+// The graph and params are borrowed and must outlive the plan. Passes that only this backend wants
+// (dt_backend.relu_bits) run on the graph first; running them again changes nothing.
 dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt_plan_opts *opts);
-// Memory for what the plan itself keeps on a device: copies of constants. plan_create does it where params have
-// theirs; after dt_params_lay_out it comes before the first exec.
+// Memory for the plan's own copies of constants on a device. plan_create takes it if params have theirs; after
+// dt_params_lay_out the caller does, before the first exec.
 dt_status dt_plan_take(dt_plan *p);
 void dt_plan_destroy(dt_plan *p);
 

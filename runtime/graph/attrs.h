@@ -5,7 +5,7 @@
 #include "base/tensor.h"
 #include "config/words.h"
 
-// GELU: exact; its tanh form is an activation of its own.
+// GELU is the exact form.
 typedef enum dt_act { DT_ACT_NONE, DT_ACT_RELU, DT_ACT_GELU, DT_ACT_GELU_TANH } dt_act;
 
 // Window of a convolution or pooling. Padding may be asymmetric.

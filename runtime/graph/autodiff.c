@@ -1,13 +1,12 @@
 // autodiff.c: reverse mode over the static graph (see autodiff.h).
 //
-// needs_grad flows forward from the parameters, so that no gradient of an input image is ever made.
-// Then the forward nodes are visited last to first, and each op appends its backward nodes; a value's
-// gradient is complete when its producer is visited, because all its readers come later in the order.
+// First needs_grad spreads forward from the parameters, so that input images get no gradient. Then the forward nodes
+// are visited last to first, and each op appends its backward nodes. All readers of a value come after its producer,
+// so its gradient is complete when the producer is visited.
 //
-// Gradients of parameters are GRAD values that nodes add into, so a second use of a parameter appends
-// no add node: both producers have the one GRAD value as an output. Where an op hands over a finished
-// tensor as the gradient of a parameter (a reshape of a parameter, say), a backward `add` node, whose
-// output 1 is its gradient summed over leading dimensions, moves it into the slab.
+// Nodes add the gradient of a parameter into its GRAD value. So a parameter that is used twice needs no add node: both
+// nodes have the GRAD value as an output. An op may also give a finished tensor as the gradient of a parameter (if the
+// parameter is reshaped, say); then a backward `add` node adds it into the slab by its output 1.
 #include "graph/autodiff.h"
 
 #include "graph/build.h"
@@ -37,13 +36,6 @@ dt_value dt_grad_of_param(dt_grad_ctx *ctx, dt_value param) {
     return grad;
 }
 
-static void set_producer(dt_graph *g, dt_node_id node, int i, dt_value v) {
-    if (v == DT_NONE) return;
-    g->nodes[node].out[i] = v;
-    g->values[v].producer = node;
-    g->values[v].out_index = i;
-}
-
 dt_node *dt_grad_add_node(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node fwd = g->nodes[id];
@@ -70,11 +62,11 @@ static dt_value add_temp_grad(dt_graph *g, dt_value of) {
 void dt_grad_bind(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_input) {
     dt_graph *g = ctx->g;
     if (g->values[fwd_input].kind == DT_V_PARAM) {
-        set_producer(g, bwd, i, dt_grad_of_param(ctx, fwd_input));
+        dt_graph_set_out(g, &g->nodes[bwd], i, dt_grad_of_param(ctx, fwd_input));
         return;
     }
     dt_value grad = add_temp_grad(g, fwd_input);
-    set_producer(g, bwd, i, grad);
+    dt_graph_set_out(g, &g->nodes[bwd], i, grad);
     dt_grad_give(ctx, fwd_input, grad);
 }
 
@@ -87,7 +79,7 @@ static void give_to_param(dt_grad_ctx *ctx, dt_value param, dt_value grad) {
     n->backward = true;
     n->n_fwd_in = 2;
     n->n_fwd_out = 1;
-    set_producer(g, g->n_nodes - 1, 1, dt_grad_of_param(ctx, param));
+    dt_graph_set_out(g, &g->nodes[g->n_nodes - 1], 1, dt_grad_of_param(ctx, param));
 }
 
 void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad) {

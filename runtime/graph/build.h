@@ -2,9 +2,9 @@
 //
 // Names: `name` is the node's name; parameters get "<name>.weight", "<name>.bias" and, for batch norm,
 // "<name>.running_mean", "<name>.running_var": so a builder that uses torchvision's module paths makes
-// checkpoints that PyTorch loads. Pass NULL to ops without parameters for a made-up name.
-// Made-up names follow the order of the calls, and C may evaluate arguments in any order: never write
-// two builder calls as arguments of one call.
+// checkpoints that PyTorch loads. Ops without parameters take NULL for a generated name.
+// Generated names follow the order of the calls, and C may evaluate arguments in any order: never pass two builder
+// calls as arguments of one call.
 #ifndef DT_GRAPH_BUILD_H
 #define DT_GRAPH_BUILD_H
 
@@ -12,13 +12,13 @@
 
 dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape);
 dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, bool decay);
-// Changes the initial value of an existing parameter ("fc.weight"), for builders with their own scheme.
+// Changes how an existing parameter ("fc.weight") is initialized.
 void dt_param_set_init(dt_graph *g, const char *name, dt_init init);
 dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape,
                      const void *data);
 void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
 
-// (N,H,W,C) u8 -> the same, changed as its list of steps says, i32 (N,k*DT_PIXEL_STEP_WORDS) (pixel_steps.h). Devices only.
+// (N,H,W,C) u8 -> the same, changed by its list of steps, i32 (N,k*DT_PIXEL_STEP_WORDS) (pixel_steps.h). Devices only.
 dt_value dt_image_augment(dt_graph *g, dt_value x, dt_value steps);
 // (N,H,W,C) u8 -> (N,C,H,W) float: (x/255 - mean[c]) / std[c]; f32: (x - mean[c]) / std[c].
 // plan: i32 (N,DT_MIX_COLUMNS), how samples are mixed before (mix_plan.h), or DT_NONE

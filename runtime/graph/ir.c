@@ -1,12 +1,11 @@
-// ir.c: the graph's own bookkeeping: values, nodes, names, errors, order.
+// ir.c: the bookkeeping of the graph: values, nodes, names, errors, order.
 //
-// Values and nodes live in growing arrays inside the arena; growing copies and leaves the old array
-// behind, so indices are the only references that last. Names sit in one hash table that knows both
-// the value and the node of a name: made-up names avoid both kinds, so a node and its output 0 may
-// share a name while nothing else does.
+// Values and nodes live in arrays in the arena. When an array grows it is copied, so only indices stay valid. One hash
+// table holds the names of values and of nodes. A node and its output 0 may share a name; generated names avoid all
+// others.
 //
-// Invariants: nodes[] is the execution order; a value's producer and out_index point at the node slot
-// that lists it; the first error wins and stops all later building.
+// Invariants: nodes[] is in execution order; a value's producer and out_index name the node output that holds it; the
+// first error is kept and stops all building.
 #include "graph/ir.h"
 
 #include "base/hash.h"
@@ -43,7 +42,7 @@ static void grow_names(dt_graph *g) {
     }
 }
 
-// The entry of `name`, made if need be. `name` must live as long as the graph.
+// The entry of `name`, created if it is missing. `name` must live as long as the graph.
 static name_entry *intern(dt_graph *g, const char *name) {
     if (g->names->n * 2 >= g->names->cap) grow_names(g);
     name_entry *e = find_slot(g->names, name);
@@ -158,6 +157,13 @@ dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_val
     return n;
 }
 
+void dt_graph_set_out(dt_graph *g, dt_node *n, int i, dt_value v) {
+    if (v == DT_NONE) return;
+    n->out[i] = v;
+    g->values[v].producer = (dt_node_id)(n - g->nodes);
+    g->values[v].out_index = i;
+}
+
 dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
                         const dt_attrs *attrs) {
     if (g->status != DT_OK) return DT_NONE;
@@ -246,4 +252,10 @@ dt_node_id *dt_graph_sole_readers(const dt_graph *g) {
         if (reader[v] == SEVERAL) reader[v] = DT_NONE;
     }
     return reader;
+}
+
+dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
+    if (readers[v] == DT_NONE) return NULL;
+    dt_node *n = &g->nodes[readers[v]];
+    return !n->dead && !n->backward && n->op == op ? n : NULL;
 }

@@ -10,20 +10,20 @@
 //   BUFFER  saved but not trained (batch-norm running statistics); f32
 //   CONST   data known at build time
 //   TEMP    an activation or its gradient
-//   GRAD    gradient of parameter `param`: the node that makes it adds into the gradient slab
-//   STAT    a sum over micro-batches (loss, weights, batch statistics): lives behind the gradients in
-//           the same slab and is accumulated and reduced with them, by the same tree
+//   GRAD    gradient of parameter `param`: its node adds into the gradient slab
+//   STAT    a sum over micro-batches (loss, weights, batch statistics): stored after the gradients in
+//           the same slab, and accumulated and reduced with them by the same tree
 //
 // A backward node carries the same op with `backward` set, and positional inputs:
 //   in  = [forward inputs (n_fwd_in)] [forward outputs (n_fwd_out)] [gradients of forward outputs]
 //   out = gradients of the forward inputs
-// with DT_NONE where a tensor is not needed (or has no gradient). So one op has one file here and one
-// file in each backend. Ops whose gradient is other ops (reshape, transpose, concat, …) emit those.
+// with DT_NONE where a tensor is not needed (or has no gradient). So an op has one file here and one in each
+// backend. If the gradient of an op consists of other ops (reshape, transpose, concat, …), it emits those.
 //
-// Building: a failing call records the first error (node name, shapes) and returns DT_NONE; later
-// calls with DT_NONE do nothing; dt_graph_check returns the error. So builders read like equations.
+// Building: a failing call records the error (node name, shapes) and returns DT_NONE; later calls do nothing, and
+// dt_graph_check returns the first error. So builders read like equations.
 //
-// Randomness and initial values depend on names alone: passes keep them.
+// Random numbers and initial values depend on names alone, so passes keep the names.
 #ifndef DT_GRAPH_IR_H
 #define DT_GRAPH_IR_H
 
@@ -136,6 +136,8 @@ int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM value
 // ---- the low level, for ops and passes -------------------------------------------------------------
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
                             const dt_shape *shape);
+// Makes v output i of the node; v DT_NONE: nothing.
+void dt_graph_set_out(dt_graph *g, dt_node *n, int i, dt_value v);
 // Appends a node with room for n_in inputs (copied) and n_out outputs (DT_NONE). Runs no inference.
 dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
                            int n_out, const dt_attrs *attrs);
@@ -144,9 +146,9 @@ dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value 
                         const dt_attrs *attrs);
 // `name` made unique in the graph ("relu", "relu.1", …); NULL: from the op.
 const char *dt_graph_unique_name(dt_graph *g, const char *name);
-// Gives a node another name; the old one is free of a node from then on. For passes that move nodes.
+// Gives a node another name and frees the old one for other nodes. For passes that move nodes.
 void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name);
-// Exchanges the names of two values: a merged node's result goes by the name of the chain's head.
+// Exchanges the names of two values: the result of a merged node has the name of the chain's first node.
 void dt_graph_swap_value_names(dt_graph *g, dt_value a, dt_value b);
 void dt_graph_add_update(dt_graph *g, dt_value buffer, dt_value stat, float momentum);
 void dt_graph_add_grad(dt_graph *g, dt_value grad); // appends to g->grads
@@ -157,6 +159,8 @@ void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order);
 // Readers of each value: live nodes' inputs plus graph outputs. reader[v] = the only reading node, or
 // DT_NONE when there is none, several, or v is a graph output. Heap array of n_values, caller frees.
 dt_node_id *dt_graph_sole_readers(const dt_graph *g);
+// The only reader of v if it is a live forward node of this op, else NULL. `readers`: dt_graph_sole_readers.
+dt_node *dt_graph_reader(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op);
 dt_value dt_graph_find(const dt_graph *g, const char *name);        // by value name, or DT_NONE
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name); // live or dead, or DT_NONE
 static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {

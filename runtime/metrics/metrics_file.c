@@ -1,8 +1,9 @@
-// metrics_file.c: a file of whole records that may lose records and nothing else.
+// metrics_file.c: an append-only file of whole records that may lose records on a failing disk, and nothing
+// else.
 //
-// Records gather in a buffer made once and go out at least once a second. When a write fails, the
-// file is cut back to its last whole record, the buffered ones are dropped and counted, one line
-// says so, and the next flush tries again: a disk that was full for a while leaves a gap, no wreck.
+// Records gather in a buffer and are written at least once a second. When a write fails, the file is cut back
+// to its last whole record, the buffered ones are dropped and counted, one line says so, and the next flush
+// tries again: a disk that was full for a while leaves a gap, never half a record.
 #include "metrics_internal.h"
 
 #include "base/arena.h"

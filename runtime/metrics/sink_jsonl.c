@@ -1,10 +1,10 @@
 // sink_jsonl.c: metrics.jsonl, one object a line, every step and every evaluation.
 //
-// Members that a repeated run must repeat come first (kind, step, epoch, samples, loss, lr,
-// grad_norm), times and memory after them: comparing two runs is comparing prefixes of lines. Numbers
-// are the shortest text that reads back to the same double; NaN and infinity are null.
-// A resumed run cuts the file to the size noted in its checkpoint: steps repeated since then appear
-// once. A file shorter than that (a power cut: metrics are not fsynced) keeps its whole lines.
+// Members that must repeat when a run is repeated come first (kind, step, epoch, samples, loss, lr, grad_norm);
+// times and memory follow: comparing two runs is comparing prefixes of lines. Numbers are the shortest text
+// that reads back to the same double; NaN and infinity are null. A resumed run cuts the file to the size noted
+// in its checkpoint, so repeated steps appear once. A file shorter than that (a power cut: metrics are not
+// fsynced) keeps its whole lines.
 #include "metrics_internal.h"
 
 #include "base/arena.h"

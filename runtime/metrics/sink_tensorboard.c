@@ -1,10 +1,10 @@
 // sink_tensorboard.c: TensorBoard's event files, written without TensorFlow or a protobuf library.
 //
-// A file is records: u64 length, masked CRC32C of the length, an Event message, masked CRC32C of it.
-// Of Event we write wall_time (1, double), step (2, varint), file_version (3), summary (5) and
-// session_log (7); of Summary repeated value (1) = {tag (1), simple_value (2, float)}. The first
-// event names the version, "brain.Event:2". A resumed run opens a file of its own and starts it with
-// a session_log START at its first step, by which TensorBoard forgets the steps that are run again.
+// A file is a sequence of records: u64 length, masked CRC32C of the length, an Event message, masked CRC32C of
+// it. Of Event we write wall_time (1, double), step (2, varint), file_version (3), summary (5) and session_log
+// (7); of Summary repeated value (1) = {tag (1), simple_value (2, float)}. The first event names the version,
+// "brain.Event:2". A resumed run opens its own file and begins it with a session_log START at its first step:
+// TensorBoard then drops the steps that are run again.
 // https://github.com/tensorflow/tensorboard: event.proto, summary.proto
 #include "metrics_internal.h"
 

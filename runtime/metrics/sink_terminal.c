@@ -1,12 +1,11 @@
 // sink_terminal.c: what a person sees. A terminal gets one live line, a pipe gets plain lines.
 //
-// The live line is redrawn at most ten times a second and always fits the window: first the epoch's
-// bar and step, then loss, learning rate, rate, time to go and where the step's time goes; what does
-// not fit is left out, last first. Lines of the log print above it: log.c calls `before`, which erases
-// it and holds the lock so that nobody redraws, and `after`, which draws it again. Nothing here may
-// log while it holds that lock.
-// Plain lines (every `every_steps`, at epoch ends, evaluations) go through the log and so also into
-// the run's log file; a terminal gets those of epochs and evaluations.
+// The live line is redrawn at most ten times a second and always fits the window: the epoch's bar and step
+// first, then loss, learning rate, rate, time to go, and where the step's time goes; what does not fit is left
+// out from the end. Log lines print above it: log.c calls `before`, which erases the line and holds the lock so
+// that nobody redraws, and `after`, which draws it again. Nothing here may log while it holds that lock.
+// Plain lines (every `every_steps`, at epoch ends, evaluations) go through the log and so into the run's log
+// file too; a terminal gets those of epochs and evaluations.
 #include "metrics_internal.h"
 
 #include "base/arena.h"
@@ -118,7 +117,7 @@ static void append_epoch(const terminal *t, char *line, int width) {
     append(line, width, part);
 }
 
-// Steps that overflow may be the first ones, while the scale of the loss is found: there is none then.
+// "-" as long as every step has overflowed, while the loss scale is being found.
 static void print_loss(char *out, size_t cap, const terminal *t, bool is_short) {
     if (t->has_loss)
         snprintf(out, cap, is_short ? "%.4g" : "%.4f", t->r.loss);

@@ -1,5 +1,5 @@
-// agree.c: see agree.h. Some ranks on GPUs and some without would train as slowly as the slowest, in bits that
-// nobody can repeat: that is a start in the wrong place, not something to make the best of.
+// agree.c: see agree.h. A job with GPUs on some ranks only would be as slow as the slowest, with bits that nobody
+// can repeat: that is an error.
 #define _GNU_SOURCE // gethostname
 #include "train/agree.h"
 
@@ -45,7 +45,7 @@ typedef struct gpu_answer {
 
 static gpu_answer ask(dt_backend **out, const dt_backend_opts *opts) {
     static const char prefix[] = "device.kind: cuda: ";
-    gpu_answer a = {.yes = dt_backend_create(out, "cuda", opts) == DT_OK};
+    gpu_answer a = {.yes = dt_backend_create(out, DT_DEVICE_cuda, opts) == DT_OK};
     const char *why = a.yes ? "" : dt_error_message();
     if (strncmp(why, prefix, sizeof prefix - 1) == 0) why += sizeof prefix - 1;
     snprintf(a.why, sizeof a.why, "%s", why);
@@ -54,10 +54,10 @@ static gpu_answer ask(dt_backend **out, const dt_backend_opts *opts) {
     return a;
 }
 
-dt_status dt_agree_backend(dt_backend **out, dt_comm *c, const char *kind,
+dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
                            const dt_backend_opts *opts, bool *told) {
     *out = NULL;
-    if (c->world_size == 1 || strcmp(kind, "auto") != 0) return dt_backend_create(out, kind, opts);
+    if (c->world_size == 1 || kind != DT_DEVICE_auto) return dt_backend_create(out, kind, opts);
     dt_backend *mine = NULL;
     const gpu_answer answer = ask(&mine, opts);
     gpu_answer *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
@@ -82,7 +82,7 @@ dt_status dt_agree_backend(dt_backend **out, dt_comm *c, const char *kind,
     if (dt_backend_has_driver())
         dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s",
                 answer.why);
-    return dt_backend_create(out, "cpu", opts);
+    return dt_backend_create(out, DT_DEVICE_cpu, opts);
 }
 
 // ---- one device a rank -----------------------------------------------------------------------------

@@ -1,17 +1,15 @@
-// agree.h: what ranks decide together before the first step, so that none goes on alone and none waits for
-// another that has given up.
+// agree.h: what ranks agree on before the first step, so that none goes on alone and none waits for a rank that
+// has failed.
 //
-// A rank that fails alone leaves the others in a collective that it will never enter: they wait until the
-// deadline, and then say that a peer was lost, which is not what went wrong. Some answers only rank 0 can give
-// (it reads files, it times engines), and some differ from host to host (whether there is a GPU). Both
-// are exchanged here together with the failure to give them, so that each rank says the same of it.
+// A rank that fails alone leaves the others in a collective that it never enters: they time out and report a lost
+// peer, which is not what went wrong. Some answers only rank 0 can give (it reads files, it times engines), others
+// differ from host to host (whether there is a GPU). Both are exchanged here, or the failure to give them, so that
+// all ranks report the same.
 //
-// All ranks enter these in the same order. `told` becomes true when a failure is known to all of them: each
-// returns it, and nobody need end the job by force. It stays as it is where the exchange itself fails: then
-// who else knows is not known, and the launcher ends the job. One rank alone exchanges nothing.
-//
-// Called between a session's beginning and its first step, by the thread that made the comm; the comm's
-// deadline is the caller's to set, as planning takes minutes and the rest seconds.
+// All ranks call these in the same order, before the first step, from the thread that made the comm. `told` becomes
+// true when all ranks know of a failure and return it; where the exchange itself fails it stays as it is, and the
+// launcher ends the job. A lone rank exchanges nothing. The caller sets the comm's deadline: planning takes minutes,
+// the rest seconds.
 #ifndef DT_TRAIN_AGREE_H
 #define DT_TRAIN_AGREE_H
 
@@ -21,13 +19,13 @@
 // Rank 0's text on all ranks; *text is replaced on the others. NULL stays NULL.
 dt_status dt_agree_text(dt_comm *c, char **text);
 
-// Rank 0's outcome on all ranks: its status `st`, and its text where that is DT_OK, else its message. The
-// others' `st` is not read. Rank 0's own failure stays what it is when the others cannot be told.
+// Rank 0's outcome on all ranks: its status `st`, with its text or its message. The others' `st` is not read.
+// Rank 0's own failure stays what it is when the others cannot be told.
 dt_status dt_agree_result(dt_comm *c, dt_status st, char **text, bool *told);
 
 // dt_backend_create, and where `kind` is auto one answer for all: the GPU where every rank has one, the CPU
 // where none has, else DT_E_USAGE on all ranks, naming the first that has none, its host and why.
-dt_status dt_agree_backend(dt_backend **out, dt_comm *c, const char *kind,
+dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
                            const dt_backend_opts *opts, bool *told);
 
 // Every rank has a device of its own, and NCCL: else DT_E_USAGE on all of them, naming the first without.

@@ -1,9 +1,8 @@
-// commit.c: the end of a step, on the reduced slab: from here on every rank does the same work on the
-// same bits, so nothing needs to be agreed upon.
+// commit.c: the end of a step on the CPU. From here on every rank does the same work on the same bits, so there is
+// nothing to agree on.
 //
-// The norm is a sum over fixed chunks in chunk order, in double: who computed a chunk never matters.
-// The gradient of the slab is that of a sum over samples; 1/weight and clipping are one factor that
-// the optimizer applies while it reads the gradient.
+// Norms are sums over fixed chunks in chunk order, in double: who computed a chunk never matters. The gradient is
+// that of a sum over samples; the optimizer applies 1/weight and clipping as one factor while it reads it.
 
 #include "train/step_internal.h"
 
@@ -56,48 +55,48 @@ void commit_fini(struct dt_stepper *s) {
     free(s->rules);
 }
 
-void commit_share(int64_t n, int worker, int n_workers, int64_t *begin, int64_t *end) {
-    int64_t chunks = (n + DT_CHUNK - 1) / DT_CHUNK;
-    *begin = chunks * worker / n_workers * DT_CHUNK;
-    *end = chunks * (worker + 1) / n_workers * DT_CHUNK;
-    if (*begin > n) *begin = n;
-    if (*end > n) *end = n;
+// Calls work(s, begin, end) on the team, each thread with its share of n elements: whole chunks, in order.
+typedef void work_fn(struct dt_stepper *s, int64_t begin, int64_t end);
+typedef struct shares {
+    struct dt_stepper *s;
+    work_fn *work;
+    int64_t n;
+} shares;
+
+static void run_share(void *arg, int worker) {
+    const shares *x = arg;
+    const int64_t chunks = (x->n + DT_CHUNK - 1) / DT_CHUNK, n_workers = dt_team_size(x->s->team);
+    int64_t begin = chunks * worker / n_workers * DT_CHUNK;
+    int64_t end = chunks * (worker + 1) / n_workers * DT_CHUNK;
+    if (end > x->n) end = x->n;
+    if (begin < end) x->work(x->s, begin, end);
 }
 
-static void add_part(void *arg, int worker) {
-    struct dt_stepper *s = arg;
-    int64_t begin, end;
-    commit_share(s->o.params->n_grad, worker, dt_team_size(s->team), &begin, &end);
-    if (begin < end) s->backend->slab_add(s->backend, s->add_to, s->add_from, begin, end);
+static void divide(struct dt_stepper *s, int64_t n, work_fn *work) {
+    dt_team_run(s->team, run_share, &(shares){s, work, n});
+}
+
+static void add(struct dt_stepper *s, int64_t begin, int64_t end) {
+    s->backend->slab_add(s->backend, s->add_to, s->add_from, begin, end);
 }
 
 void commit_add_slabs(struct dt_stepper *s, float *to, const float *from) {
     s->add_to = to;
     s->add_from = from;
-    dt_team_run(s->team, add_part, s);
+    divide(s, s->o.params->n_grad, add);
 }
 
-static void norm_part(void *arg, int worker) {
-    struct dt_stepper *s = arg;
-    int64_t begin = s->n_chunks * worker / dt_team_size(s->team);
-    int64_t end = s->n_chunks * (worker + 1) / dt_team_size(s->team);
-    if (begin < end)
-        s->backend->slab_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
-                                     s->partial, begin, end);
+static void sum_squares(struct dt_stepper *s, int64_t begin, int64_t end) {
+    s->backend->slab_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
+                                 s->partial, begin / DT_CHUNK, (end + DT_CHUNK - 1) / DT_CHUNK);
 }
 
-static void measure_part(void *arg, int worker) {
-    struct dt_stepper *s = arg;
-    int64_t begin, end;
-    commit_share(s->o.params->n_trained, worker, dt_team_size(s->team), &begin, &end);
-    if (begin < end) s->backend->slab_norms(s->backend, &s->optimizer, begin, end);
+static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
+    s->backend->slab_norms(s->backend, &s->optimizer, begin, end);
 }
 
-static void optimize_part(void *arg, int worker) {
-    struct dt_stepper *s = arg;
-    int64_t begin, end;
-    commit_share(s->o.params->n_trained, worker, dt_team_size(s->team), &begin, &end);
-    if (begin < end) s->backend->slab_optimize(s->backend, &s->optimizer, begin, end);
+static void optimize(struct dt_stepper *s, int64_t begin, int64_t end) {
+    s->backend->slab_optimize(s->backend, &s->optimizer, begin, end);
 }
 
 static void repack_part(void *arg, int worker) {
@@ -121,7 +120,7 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     out->stop = slab[s->stop_at] != 0.0f;
     out->dropped = slab[s->drop_at] != 0.0f;
     if (out->dropped) return;
-    dt_team_run(s->team, norm_part, s);
+    divide(s, s->o.params->n_trained, sum_squares);
     double sum = 0.0;
     for (int64_t c = 0; c < s->n_chunks; c++) sum += s->partial[c];
     double weight = (double)slab[s->weight_at];
@@ -136,10 +135,10 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     s->optimizer.lr = (float)lr;
     s->optimizer.t = s->step + 1;
     if (s->optimizer.norms) {
-        dt_team_run(s->team, measure_part, s);
+        divide(s, s->o.params->n_trained, measure);
         dt_optimizer_find_ratios(&s->optimizer);
     }
-    dt_team_run(s->team, optimize_part, s);
+    divide(s, s->o.params->n_trained, optimize);
     move_running_statistics(s);
     dt_team_run(s->team, repack_part, s);
 }

@@ -1,9 +1,10 @@
-// evaluate.c: lanes fill tables, ranks add tables, rank-independent sums make metrics.
+// evaluate.c: lanes fill tables, ranks add the tables, and metrics report from the totals.
 //
-// Tables are zero where another rank works, so adding them over ranks is exact: x + 0 = x.
-//   by batch  (n_batches, columns): loss sum, weight, then what metrics add up that is no count
-//   by sample (n, 1 + D):     label + 1 (0: none), embedding   (of pairs: the first PAIR_SAMPLES)
-//   counts                    of all metrics
+// A table is zero where another rank works, so adding over ranks is exact: x + 0 = x. Rows are then added in
+// the order of the batches, whatever ranks and lanes there are.
+//   by batch  (n_batches, columns): sum of the loss, weight, then the sums of metrics that are not counts
+//   by sample (n, 1 + D): label + 1 (0: no sample), embedding; for pairs: the first PAIR_SAMPLES
+//   counts    of all metrics
 
 #include "train/evaluate.h"
 
@@ -53,7 +54,7 @@ struct dt_evaluator {
 
 // ---- one batch -------------------------------------------------------------------------------------
 
-// Rank of the true class among the logits: 0 = highest. Ties count against it from lower indices.
+// How many logits are above the true class's; ties count from lower indices. *best: the largest.
 static int64_t rank_of(const float *logits, int64_t n, int32_t label, int64_t *best) {
     int64_t above = 0;
     *best = 0;
@@ -116,7 +117,7 @@ static double read_element(const dt_evaluator *e, const eval_lane *l, int64_t at
     return (double)x;
 }
 
-// On a device: queues its copy and its work, and waits for neither.
+// On a device this queues the copy and the work and returns.
 static void start_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b, int64_t index) {
     bind_batch(e, l, b);
     dt_exec_args args = {.step = {.loss_scale = 1.0f}, .grad = l->slab};
@@ -226,7 +227,7 @@ static dt_status sum_tables(dt_evaluator *e) {
     return e->n_counts ? c->all_reduce_f64(c, counts, e->n_counts) : DT_OK;
 }
 
-// Over the rows that hold a sample.
+// Compares the samples that are there; skipped records leave empty rows.
 static dt_verification verify_rows(const dt_evaluator *e, const dt_dataset *data, dt_split split) {
     int64_t n = e->n_paired, d = e->n_embedding, kept = 0;
     float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
@@ -250,7 +251,7 @@ static dt_verification verify_rows(const dt_evaluator *e, const dt_dataset *data
     return v;
 }
 
-// By rank 0, which has all rows, as every rank has.
+// All ranks have all rows now; rank 0 compares them for all.
 static dt_status compare_pairs(dt_evaluator *e, const dt_dataset *data, dt_split split,
                                dt_verification *v) {
     if (!e->by_sample) return DT_OK;
@@ -298,7 +299,7 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
 
 // ---- life ------------------------------------------------------------------------------------------
 
-// Gives each metric that is wanted its place in the tables.
+// Gives each wanted metric its place in the tables.
 static void take_metrics(dt_evaluator *e) {
     const dt_graph *g = e->o.graph;
     const int64_t n_out = dt_metric_output_size(g, "logits");

@@ -1,9 +1,9 @@
-// evaluate.h: metrics of a split with the weights as they are.
+// evaluate.h: metrics of a split, with the weights as they are.
 //
-// An inference graph (batch norms folded) with a plan and one exec a lane of its own shares the
-// parameters with training. Batch b of the split holds samples [bE, (b+1)E); batches go round robin to
-// the W*L lanes, the tail is padded with weight 0. What lanes find is kept by batch or sample and
-// summed in that order, so metrics never depend on the world size.
+// An inference graph (batch norms folded), with a plan and one exec per lane of its own, shares the parameters
+// with training. Batch b of the split holds samples [bE, (b+1)E). Batches go round robin to the W*L lanes; the
+// tail is padded with weight 0. Results are kept by batch or sample and added in that order, so metrics never
+// depend on the world size.
 #ifndef DT_TRAIN_EVALUATE_H
 #define DT_TRAIN_EVALUATE_H
 

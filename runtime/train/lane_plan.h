@@ -1,12 +1,13 @@
-// lane_plan.h: who computes which leaf into which gradient slab, and how the slabs become one sum.
+// lane_plan.h: which replica computes which micro-batch into which flat buffer, and how the buffers become one
+// sum.
 //
-// Rank r of W has L lanes; lane r*L + l of W*L takes the leaves that dt_leaf_begin gives it.
-// resume, off: one slab a lane; what is left to do is a sum over lanes and an all-reduce.
-// elastic: each lane follows its actions of the fixed tree (comm/tree.h): the local part inside the
-// lane's thread, then the transfers, which one thread a rank carries out in one order that is the same
-// for all ranks. That order comes from simulating all W*L lanes, so blocking sends cannot deadlock.
+// Rank r of W has L replicas; replica r*L + l of W*L takes the micro-batches that dt_leaf_begin gives it.
+// resume, off: one buffer a replica, then a sum over replicas and an all-reduce.
+// elastic: each replica follows its actions of the fixed tree (comm/tree.h): the local part in its own thread, then
+// the transfers, which one thread a rank carries out in an order that all ranks share. It comes from simulating all
+// W*L replicas, so blocking sends cannot deadlock.
 //
-// Pure: no communication, no memory but its own.
+// A pure function: no communication.
 #ifndef DT_TRAIN_LANE_PLAN_H
 #define DT_TRAIN_LANE_PLAN_H
 

@@ -1,8 +1,8 @@
 // memory_report.c: one list of kinds, for the report and for the check.
 //
-// The check runs when parameters are laid out and plans are made, and nothing is taken yet (dt_params_lay_out has a
-// check of its own, of what no micro-batch changes, before engines are timed). The reserve is for what
-// nobody can ask for beforehand: graphs, tables, what libraries and the driver take on their way.
+// The check runs when parameters are laid out and plans are made, before anything is allocated. (dt_params_lay_out
+// checks weights, moments and gradients alone, before engines are timed.) The reserve is for what cannot be known
+// beforehand: graphs, tables, what libraries and the driver allocate.
 
 #include "train/memory_report.h"
 
@@ -41,11 +41,11 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
     size_t lanes = (size_t)s->lanes->n_lanes;
     int n = 0;
-    rows[n++] =
-        (memory_row){"weights", dt_params_bytes(p, "master") + dt_params_bytes(p, "buffers")};
-    rows[n++] = (memory_row){"packed weights", dt_params_bytes(p, "packed")};
-    rows[n++] = (memory_row){"moments", dt_params_bytes(p, "moments")};
-    rows[n++] = (memory_row){"gradients", dt_params_bytes(p, "gradients")};
+    const size_t weights = (size_t)p->n_trained * 4; // bytes
+    rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
+    rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
+    rows[n++] = (memory_row){"moments", (size_t)p->n_slots * weights};
+    rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
     if (dt_session_bf16_gradients(s))
         rows[n++] = (memory_row){"gradients in bf16", (size_t)p->n_trained * 2};
     rows[n++] = (memory_row){"activations", lanes * train.activation_bytes};

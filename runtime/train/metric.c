@@ -145,3 +145,16 @@ double dt_eval_result_get(const dt_eval_result *r, const char *name) {
 const char *dt_eval_result_members(const dt_eval_result *r) {
     return r->extra.data + 1; // behind the brace, which is never closed
 }
+
+void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights,
+                          int64_t step, dt_json *j) {
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "split", split);
+    dt_json_string(j, "weights", weights);
+    dt_json_int(j, "step", step);
+    dt_json_int(j, "samples", r->n_samples);
+    for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
+    if (*dt_eval_result_members(r)) dt_json_raw(j, NULL, dt_eval_result_members(r));
+    dt_json_end_object(j);
+    dt_json_newline(j);
+}

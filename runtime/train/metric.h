@@ -13,7 +13,6 @@
 #include "config/config.h"
 #include "graph/ir.h"
 #include "metrics/metrics.h"
-#include "train/verification.h"
 
 // The values of an evaluation.
 typedef struct dt_eval_result {
@@ -28,7 +27,27 @@ void dt_eval_result_init(dt_eval_result *r);
 void dt_eval_result_fini(dt_eval_result *r);
 void dt_eval_result_add(dt_eval_result *r, const char *name, double value); // copies the name
 double dt_eval_result_get(const dt_eval_result *r, const char *name); // NaN when it is not there
+// One line of JSON, behind what j has.
+void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights,
+                          int64_t step, dt_json *j);
 const char *dt_eval_result_members(const dt_eval_result *r); // of extra, as JSON: "a":[…],"b":…
+
+// How well embeddings tell people apart who were never seen in training (metric_verification.c).
+typedef struct dt_verification {
+    double auc; // P(score of a genuine pair > score of an impostor pair), ties count half
+    double eer; // where false accepts equal false rejects, interpolated
+    int64_t n_genuine, n_impostor;
+} dt_verification;
+
+// Compares all pairs of n embeddings (n,d), row-major, by cosine similarity; a pair is genuine if its labels
+// are equal. records (n, width), or NULL: the records that each sample is made of; samples that share a record
+// are not compared, as an image compared with itself is no test. auc and eer are NaN if there is no genuine or
+// no impostor pair.
+void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records,
+                          int width, int64_t n, int64_t d, dt_verification *out);
+// The same from scores. Sorts both arrays in place.
+void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor,
+                      dt_verification *out);
 
 // What a network predicts that a metric can be computed of.
 enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8 };

@@ -25,7 +25,7 @@ static double area(const float *genuine, int64_t n_genuine, const float *imposto
     return wins / ((double)n_genuine * (double)n_impostor);
 }
 
-// Walks thresholds upward: rejects grow, accepts fall; the crossing is interpolated linearly.
+// Walks thresholds upward: false rejects grow, false accepts fall; the crossing is interpolated linearly.
 static double equal_error(const float *genuine, int64_t n_genuine, const float *impostor,
                           int64_t n_impostor) {
     int64_t g = 0, m = 0;

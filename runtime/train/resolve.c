@@ -85,8 +85,7 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     dt_resolved r = {0};
     int share = 1;
     DT_TRY(share_of_cores(comm, &share));
-    snprintf(r.device, sizeof r.device, "%s",
-             stored ? stored->device : dt_config_str(c, "device.kind"));
+    r.device = stored ? stored->device : (dt_device_kind)dt_config_enum(c, "device.kind");
     r.threads =
         dt_config_is_auto(c, "device.threads") ? share : (int)dt_config_int(c, "device.threads");
     bool reuse = stored && !is_elastic(c) && stored_world_size == comm->world_size;
@@ -125,29 +124,29 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
 
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
                                const dt_backend *b, const dt_resolved *stored) {
-    const char *p = dt_config_str(c, "train.precision");
-    if (stored && dt_config_is_auto(c, "train.precision"))
-        p = stored->precision;
-    else if (dt_config_is_auto(c, "train.precision"))
-        p = b->supports_dtype(b, DT_BF16) ? "bf16" : "fp32";
-    if (strcmp(p, "fp16") == 0 && !b->computes_dtype(b, DT_F16))
+    dt_precision p = dt_config_enum(c, "train.precision");
+    if (p == DT_PRECISION_auto)
+        p = stored                          ? stored->precision
+            : b->supports_dtype(b, DT_BF16) ? DT_PRECISION_bf16
+                                            : DT_PRECISION_fp32;
+    if (p == DT_PRECISION_fp16 && !b->computes_dtype(b, DT_F16))
         return dt_config_fail(c, "train.precision", "fp16 needs a GPU; on the %s use bf16 or fp32",
                               b->name);
-    if (strcmp(p, "bf16") == 0 && !b->computes_dtype(b, DT_BF16))
+    if (p == DT_PRECISION_bf16 && !b->computes_dtype(b, DT_BF16))
         return dt_config_fail(
             c, "train.precision",
             "bf16 needs a CPU with AVX-512 or a GPU; this is %s: use fp32 or auto", b->describe(b));
-    snprintf(out->precision, sizeof out->precision, "%s", p);
-    DT_TRY(comm->broadcast_bytes(comm, out->precision, sizeof out->precision, 0));
-    if (strcmp(out->precision, "bf16") == 0 && !b->supports_dtype(b, DT_BF16))
+    out->precision = p;
+    DT_TRY(comm->broadcast_bytes(comm, &out->precision, sizeof out->precision, 0));
+    if (out->precision == DT_PRECISION_bf16 && !b->supports_dtype(b, DT_BF16))
         dt_warn("train.precision: bf16 is not native here (%s): it will be slow", b->describe(b));
-    snprintf(out->device, sizeof out->device, "%s", b->name);
+    out->device = b->device ? DT_DEVICE_cuda : DT_DEVICE_cpu;
     return DT_OK;
 }
 
 dt_dtype dt_resolved_dtype(const dt_resolved *r) {
-    return strcmp(r->precision, "bf16") == 0   ? DT_BF16
-           : strcmp(r->precision, "fp16") == 0 ? DT_F16
+    return r->precision == DT_PRECISION_bf16   ? DT_BF16
+           : r->precision == DT_PRECISION_fp16 ? DT_F16
                                                : DT_F32;
 }
 
@@ -156,11 +155,11 @@ static const char *answer(const dt_resolved *r, int i, const char **key, char te
     const struct {
         const char *key, *word;
         int number;
-    } rows[] = {{"device.kind", r->device, 0},
+    } rows[] = {{"device.kind", DT_WORD_OF(DT_DEVICE_WORDS, r->device), 0},
                 {"device.threads", NULL, r->threads},
                 {"device.lanes", NULL, r->lanes},
                 {"data.workers", NULL, r->workers},
-                {"train.precision", r->precision, 0}};
+                {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0}};
     if (i >= (int)(sizeof rows / sizeof *rows)) return NULL;
     *key = rows[i].key;
     if (rows[i].word) return rows[i].word;

@@ -3,6 +3,5 @@
 #include "train/schedule.h"
 
 double dt_schedule_constant(const dt_schedule *s, int64_t step, const double *history, int n) {
-    (void)step, (void)history, (void)n;
     return s->lr;
 }

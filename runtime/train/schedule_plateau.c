@@ -10,7 +10,6 @@
 enum { GAMMA, PATIENCE, MIN_LR };
 
 double dt_schedule_plateau(const dt_schedule *s, int64_t step, const double *history, int n) {
-    (void)step;
     double lr = s->lr, best = 0.0;
     int stale = 0;
     bool any = false;

@@ -7,7 +7,6 @@
 enum { EVERY, GAMMA };
 
 double dt_schedule_step(const dt_schedule *s, int64_t step, const double *history, int n) {
-    (void)history, (void)n;
     const int64_t every = (int64_t)s->own[EVERY];
     return every > 0 ? s->lr * pow(s->own[GAMMA], (double)(step / every)) : s->lr;
 }

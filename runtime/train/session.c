@@ -125,54 +125,52 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     return DT_OK;
 }
 
-static void add_tensor(dt_session *s, char *name, const char *file, const dt_param_entry *e,
-                       float *slab) {
-    s->tensors[s->n_tensors++] = (dt_ckpt_tensor){name, file, e->shape, slab + e->offset};
-}
-
-static float *host_copy_of(const dt_session *s, float *slab, int64_t n) {
-    return s->backend->device && slab ? dt_xcalloc((size_t)n + 1, sizeof(float)) : slab;
-}
-
 static const dt_optimizer *optimizer_of(const dt_config *c) {
     return &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
 }
 
-static void list_tensors(dt_session *s) {
-    dt_params *p = s->params;
-    s->host_master = host_copy_of(s, p->master, p->n_trained);
-    s->host_buffer = host_copy_of(s, p->buffer, p->n_buffer);
-    size_t n = (size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers);
-    s->tensors = dt_xcalloc(n + 1, sizeof *s->tensors);
-    for (int i = 0; i < p->n_entries; i++)
-        add_tensor(s, dt_xstrdup(p->entries[i].name), "model", &p->entries[i], s->host_master);
-    for (int i = 0; i < p->n_buffers; i++)
-        add_tensor(s, dt_xstrdup(p->buffers[i].name), "model", &p->buffers[i], s->host_buffer);
-    s->n_model_tensors = s->n_tensors;
-    const char *const *names = optimizer_of(s->config)->slots;
-    for (int m = 0; m < p->n_slots; m++) {
-        s->host_slots[m] = host_copy_of(s, p->slots[m], p->n_trained);
-        for (int i = 0; i < p->n_entries; i++)
-            add_tensor(s, dt_xprintf("%s.%s", names[m], p->entries[i].name), "optimizer",
-                       &p->entries[i], s->host_slots[m]);
+static void add_slab(dt_session *s, float *slab, int64_t n) {
+    float *host = s->backend->device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : slab;
+    s->slabs[s->n_slabs++] = (dt_session_slab){slab, host, n};
+}
+
+static void add_tensors(dt_session *s, const char *prefix, const char *file,
+                        const dt_param_entry *e, int n, float *host) {
+    for (int i = 0; i < n; i++) {
+        char *name = dt_xprintf("%s%s%s", prefix, *prefix ? "." : "", e[i].name);
+        s->tensors[s->n_tensors++] = (dt_ckpt_tensor){name, file, e[i].shape, host + e[i].offset};
     }
 }
 
-typedef void (*copy_fn)(dt_backend *b, void *dst, const void *src, size_t n_bytes);
+static void list_tensors(dt_session *s) {
+    const dt_params *p = s->params;
+    const char *const *names = optimizer_of(s->config)->slots;
+    s->tensors = dt_xcalloc((size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers) + 1,
+                            sizeof *s->tensors);
+    add_slab(s, p->master, p->n_trained);
+    add_slab(s, p->buffer, p->n_buffer);
+    add_tensors(s, "", "model", p->entries, p->n_entries, s->slabs[0].host);
+    add_tensors(s, "", "model", p->buffers, p->n_buffers, s->slabs[1].host);
+    s->n_model_tensors = s->n_tensors;
+    for (int i = 0; i < p->n_slots; i++) {
+        add_slab(s, p->slots[i], p->n_trained);
+        add_tensors(s, names[i], "optimizer", p->entries, p->n_entries, s->slabs[2 + i].host);
+    }
+}
 
-static void copy_slab(dt_session *s, float *slab, float *host, int64_t n, bool to_device) {
-    if (!slab || n == 0) return;
-    copy_fn copy = to_device ? s->backend->copy_to_device : s->backend->copy_to_host;
-    copy(s->backend, to_device ? slab : host, to_device ? host : slab, sizeof(float) * (size_t)n);
+// The flat buffers that the weights are in, and with_optimizer all.
+static int n_slabs(const dt_session *s, bool with_optimizer) {
+    return with_optimizer ? s->n_slabs : 2;
 }
 
 static void copy_slabs(dt_session *s, bool with_optimizer, bool to_device) {
-    dt_params *p = s->params;
-    if (!s->backend->device) return;
-    copy_slab(s, p->master, s->host_master, p->n_trained, to_device);
-    copy_slab(s, p->buffer, s->host_buffer, p->n_buffer, to_device);
-    for (int i = 0; with_optimizer && i < p->n_slots; i++)
-        copy_slab(s, p->slots[i], s->host_slots[i], p->n_trained, to_device);
+    dt_backend *b = s->backend;
+    for (int i = 0; b->device && i < n_slabs(s, with_optimizer); i++) {
+        const dt_session_slab *x = &s->slabs[i];
+        const size_t n_bytes = sizeof(float) * (size_t)x->n;
+        if (n_bytes && to_device) b->copy_to_device(b, x->slab, x->host, n_bytes);
+        if (n_bytes && !to_device) b->copy_to_host(b, x->host, x->slab, n_bytes);
+    }
 }
 
 void dt_session_pull(dt_session *s) {
@@ -204,7 +202,7 @@ static int team_threads(const dt_session *s) {
     return s->resolved.threads > s->lanes->n_lanes ? s->resolved.threads : s->lanes->n_lanes;
 }
 
-// Signals are the process's own, and so is their patience.
+// Signals belong to the process, and so does their grace.
 static double grace_s;
 
 static bool grace_is_over(void) {
@@ -247,7 +245,7 @@ static dt_status make_stepper(dt_session *s) {
     return dt_stepper_create(&s->stepper, &o);
 }
 
-// Everything is known: what does not fit is told before anything is taken.
+// All sizes are known: what does not fit is an error before anything is allocated.
 static dt_status take_memory(dt_session *s) {
     DT_TRY(dt_memory_check(s));
     DT_TRY(dt_params_take(s->params));
@@ -257,7 +255,7 @@ static dt_status take_memory(dt_session *s) {
     return DT_OK;
 }
 
-// For kernels that a library writes when it is asked for them, and for what else it takes on its way.
+// For the code that a library generates, and for what else it allocates.
 enum { LIBRARY_MIB = 64 };
 
 dt_status dt_session_check_room(const dt_session *s) {
@@ -301,8 +299,8 @@ static void drop_plans(dt_session *s) {
     s->graph = s->eval_graph = NULL;
 }
 
-// Engines are chosen by time, and the fastest may want much memory: a network that does not fit because of that is
-// planned again with others.
+// The fastest engines may want much memory: a network that does not fit because of that is planned again with
+// smaller ones.
 static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                              bool training) {
     DT_TRY(make_plans(s, fields, n_fields, training));
@@ -317,8 +315,8 @@ static dt_status build_plans(dt_session *s, const dt_field_info *fields, int n_f
     return take_memory(s);
 }
 
-// Engines are chosen while plans are made. Two engines differ in the order of their sums, so all ranks take
-// rank 0's: it makes its plans while the others wait, and gives its choices when it is done, or its failure.
+// Engines are chosen while plans are made. Engines differ in the order of their sums, so all ranks take rank 0's:
+// it makes its plans while the others wait, then broadcasts its choices, or its failure.
 static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, int n_fields,
                                     bool training) {
     char *text = NULL;
@@ -376,15 +374,10 @@ char *dt_session_environment(const dt_session *s) {
 // Rank 0's weights on all ranks, packed for the kernels.
 static dt_status share_weights(dt_session *s, bool with_optimizer) {
     dt_comm *c = s->comm;
-    const dt_params *p = s->params;
-    if (c->world_size > 1) {
-        size_t n_bytes = (size_t)p->n_trained * sizeof(float);
-        DT_TRY(c->broadcast_bytes(c, s->host_master, n_bytes, 0));
-        if (p->n_buffer > 0)
-            DT_TRY(c->broadcast_bytes(c, s->host_buffer, (size_t)p->n_buffer * sizeof(float), 0));
-        for (int i = 0; with_optimizer && i < p->n_slots; i++)
-            DT_TRY(c->broadcast_bytes(c, s->host_slots[i], n_bytes, 0));
-    }
+    for (int i = 0; c->world_size > 1 && i < n_slabs(s, with_optimizer); i++)
+        if (s->slabs[i].n > 0)
+            DT_TRY(
+                c->broadcast_bytes(c, s->slabs[i].host, sizeof(float) * (size_t)s->slabs[i].n, 0));
     copy_slabs(s, with_optimizer, true);
     dt_params_repack(s->params, 1);
     return DT_OK;
@@ -436,12 +429,10 @@ dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, 
 
 static void free_host_copies(dt_session *s) {
     if (!s->backend || !s->backend->device) return;
-    free(s->host_master);
-    for (int i = 0; i < DT_MAX_SLOTS; i++) free(s->host_slots[i]);
-    free(s->host_buffer);
+    for (int i = 0; i < s->n_slabs; i++) free(s->slabs[i].host);
 }
 
-// What has been done is done: a failure here is said, and leaves the run's own message alone.
+// The run's outcome stands: a failure here is logged and leaves the run's own message alone.
 static void finalize_device(dt_session *s) {
     const dt_error_kept first = dt_error_keep();
     if (s->device_comm->finalize(s->device_comm) != DT_OK)

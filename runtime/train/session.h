@@ -12,6 +12,12 @@
 #include "train/step.h"
 #include "train/trainer_args.h"
 
+// A flat buffer of the parameters. `tensors` point into host: the same memory, or a copy of a device's.
+typedef struct dt_session_slab {
+    float *slab, *host;
+    int64_t n;
+} dt_session_slab;
+
 typedef struct dt_session {
     dt_trainer_args a;
     dt_config *config;
@@ -35,8 +41,8 @@ typedef struct dt_session {
     dt_evaluator *evaluator;
     dt_ckpt_tensor *tensors; // model's first, then the optimizer's
     int n_tensors, n_model_tensors;
-    // Where tensors points to: the parameters' slabs, or on a device the host's copies of them.
-    float *host_master, *host_slots[DT_MAX_SLOTS], *host_buffer;
+    dt_session_slab slabs[2 + DT_MAX_SLOTS]; // weights, buffers, the optimizer's slots
+    int n_slabs;
 } dt_session;
 
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.
@@ -46,7 +52,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
 // Graphs, parameters and plans. training: with gradients, moments and a stepper.
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields, bool training);
 dt_status dt_session_make_evaluator(dt_session *s);
-// Before the first micro-batch, when all else is taken: room for what libraries take then (dt_memory_room).
+// Before the first micro-batch: is there room for what libraries allocate then (dt_memory_room)?
 dt_status dt_session_check_room(const dt_session *s);
 bool dt_session_bf16_gradients(const dt_session *s); // between ranks
 // Brings `tensors` up to date with the device, in front of a save. The stepper must be drained.

@@ -1,5 +1,5 @@
-// signals.c: one flag, and one thread that signals come to. _exit in the handler is the only way out
-// of a program that does not answer.
+// signals.c: one flag, and one thread that takes signals. _exit in the handler is the only way out of a program
+// that does not answer.
 //
 // No thread that computes may run a handler: up to 3.11, oneDNN's generated matrix products for AVX2
 // and AVX-512 use the stack pointer as one more register and let it point into the heap (oneDNN issue
@@ -32,8 +32,8 @@ static double seconds(const struct timespec *t) {
     return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
 }
 
-// What comes with the first SIGINT is dropped behind a sleep: by the clock, two that came at once would be apart where
-// this thread is not scheduled between them.
+// A SIGINT that comes with the first one is dropped after a sleep. A clock would not do: two that came at once would
+// look apart when this thread was not scheduled between them.
 static void on_signal(int sig) {
     static bool interrupted;
     if (!atomic_load(&pending)) {
@@ -71,7 +71,7 @@ static void install(void) {
         if (TAKEN[i].sig == SIGHUP && before.sa_handler == SIG_IGN) continue;
         sigaction(TAKEN[i].sig, &a, NULL);
     }
-    signal(SIGPIPE, SIG_IGN); // who reads what a run says may go before it ends
+    signal(SIGPIPE, SIG_IGN); // whoever reads the output may leave first
     pthread_t thread;
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, take_signals, &set) == 0)

@@ -1,9 +1,8 @@
 // signals.h: SIGTERM, SIGINT, SIGUSR1 and SIGHUP ask for a stop. The handler sets a flag and nothing
 // else; the trainer reads it once a step, all ranks agree through the step's reduction, save, and leave
-// with 75. A second SIGINT ends the process at once (130): the last checkpoint is what remains. One that
-// comes within DT_SIGNALS_APART_S of the first (or later, where the process did not run meanwhile) is no
-// second one: what starts programs (timeout, sudo) passes on what the terminal sends to all. A SIGHUP that
-// was ignored at the start (nohup) stays so. SIGPIPE is ignored: `dtrain … | head` goes on.
+// with 75. A second SIGINT ends the process at once (130): the last checkpoint is what remains. One within
+// DT_SIGNALS_APART_S of the first counts as the first, because timeout and sudo pass on what the terminal sends to
+// all. A SIGHUP that was ignored at the start (nohup) stays ignored. SIGPIPE is ignored: `dtrain … | head` goes on.
 //
 // The first dt_signals_install blocks them in the calling thread and starts the one thread that
 // takes them, until the process ends: call it before the first thread that computes is made.

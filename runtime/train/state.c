@@ -40,8 +40,8 @@ static void build_resolved(const dt_resolved *r, dt_json *j) {
     dt_json_int(j, "lanes", r->lanes);
     dt_json_int(j, "leaf_threads", r->leaf_threads);
     dt_json_int(j, "workers", r->workers);
-    dt_json_string(j, "precision", r->precision);
-    dt_json_string(j, "device", r->device);
+    dt_json_string(j, "precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision));
+    dt_json_string(j, "device", DT_WORD_OF(DT_DEVICE_WORDS, r->device));
     dt_json_end_object(j);
 }
 
@@ -110,6 +110,12 @@ static const char *read_text(reader *r, const char *key) {
     return text_or_empty(json_string_value(v));
 }
 
+static int read_word(reader *r, const char *key, const char *words) {
+    const int i = dt_word_index(words, read_text(r, key));
+    if (i < 0 && !r->bad) r->bad = key;
+    return i < 0 ? 0 : i;
+}
+
 static uint64_t read_hex(reader *r, const char *key) {
     return strtoull(read_text(r, key), NULL, 16);
 }
@@ -120,8 +126,8 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->lanes = (int)read_int(&inner, "lanes");
     out->leaf_threads = (int)read_int(&inner, "leaf_threads");
     out->workers = (int)read_int(&inner, "workers");
-    snprintf(out->precision, sizeof out->precision, "%s", read_text(&inner, "precision"));
-    snprintf(out->device, sizeof out->device, "%s", read_text(&inner, "device"));
+    out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
+    out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 

@@ -1,10 +1,10 @@
-// state.h: state.json of a checkpoint: everything besides tensors that a run needs to go on as if
-// nothing had happened.
+// state.h: state.json of a checkpoint: everything besides tensors that a run needs to go on.
 #ifndef DT_TRAIN_STATE_H
 #define DT_TRAIN_STATE_H
 
 #include "base/json.h"
 #include "base/status.h"
+#include "config/words.h"
 
 #include <stdint.h>
 
@@ -14,8 +14,8 @@ typedef struct dt_resolved {
     int lanes;        // micro-batches at once in a rank
     int leaf_threads; // threads of one micro-batch
     int workers;      // loader threads (changes no numbers)
-    char precision[8];
-    char device[16];
+    dt_precision precision;
+    dt_device_kind device;
 } dt_resolved;
 
 typedef struct dt_eval_point {
@@ -50,10 +50,10 @@ void dt_state_add_eval(dt_train_state *s, int64_t step, double value);
 void dt_state_build(const dt_train_state *s, dt_json *j); // resets j
 // DT_E_CKPT naming `where` and the member that is missing or wrong.
 dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text);
-// What a run's bits depend on, of a backend's description: all but its last part where that is the number of threads
-// or which of its devices a rank has. Heap.
+// The part of a backend's description that a run's bits depend on: not the number of threads, not which device a
+// rank has. Heap.
 char *dt_state_environment(const char *described);
-// Whether a backend of this description gives the bits of the run that s is of: if not, its engines mean nothing.
+// Whether a backend of this description gives the bits of the run in s; if not, its engines mean nothing.
 bool dt_state_same_environment(const dt_train_state *s, const char *described);
 
 #endif

@@ -1,18 +1,17 @@
 // step.h: one optimizer step, as a transaction.
 //
-//   lanes compute their leaves into gradient slabs   (a team of threads, one exec a lane)
-//   slabs become one sum on every rank               (buckets while backward runs, or the fixed tree)
+//   replicas compute micro-batches into flat buffers (a team of worker threads, one exec each)
+//   the buffers become one sum on every rank         (buckets while backward runs, or the fixed tree)
 //   commit: norm, finite flag, clipping, optimizer, running statistics, packed weights
 //
-// Losses, weights and batch statistics are sums in the tail of the slab; one spare element of the tail
+// Losses, weights and batch statistics are sums in the tail of the flat buffer. One spare element of the tail
 // carries the ranks' wish to stop, so agreeing on a signal costs nothing. A step that is not finite
 // commits nothing. Nothing is allocated, locked or logged in dt_stepper_run.
 //
-// On a device the whole step is queued on its streams and dt_stepper_run comes back while it still runs:
-// what it returns are the numbers of the step before (step_device.c). dt_step_result.step says whose they
-// are; dt_stepper_drain waits for the rest. On the CPU nothing is ever left to drain.
+// On a device dt_stepper_run queues the whole step and returns while it still runs, with the numbers of the
+// step before (step_device.c): dt_step_result.step says whose they are, and dt_stepper_drain waits for the rest.
 //
-// Threads: called from the thread that owns the comm, which is also lane 0.
+// Threads: called from the thread that owns the comm, which is also worker 0.
 #ifndef DT_TRAIN_STEP_H
 #define DT_TRAIN_STEP_H
 

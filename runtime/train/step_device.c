@@ -4,36 +4,31 @@
 //   main stream   | step block | micro-batch j ........ reduce | commit | packing |
 //   side stream                     | bucket | bucket |            (between fork and join)
 //
-// The host gets a batch, queues its copy, the step block and the work, and comes back for the next while
-// the device still runs: it is one micro-batch ahead, which keeps the device busy as long as a batch
-// arrives in less time than one is computed. It waits twice, by looking again and again with short sleeps
-// between: in front of each micro-batch until the copy stream is empty, which says that the buffers of the next
-// copy are free and the batch before may go back to the loader, and at the end of a step for the numbers that
-// the commit before wrote to pinned memory. Neither empties the main stream, so the device has work meanwhile. Where all
-// has to be over (a run drains, is replayed, or ends), it looks at the streams in the same way: every wait has the deadline.
+// The host runs one micro-batch ahead: it gets a batch, queues its copy, the step block and the work, and fetches
+// the next batch while the device computes. It waits in two places, by polling: before each micro-batch for the
+// copy stream, because then the buffers of the next copy are free and the last batch may go back to the loader;
+// and at the end of a step for the numbers that the commit before wrote to pinned memory. Neither wait empties the
+// main stream. Every wait has the deadline.
 //
-// Because the numbers are late, what they decide is decided on the device: a step that is not finite, or
-// that a rank gave up, is not committed, nor is any behind it (dt_device_step.halted), so that the state
-// is still that in front of the bad step when the host hears of it. With loss scaling a step that is
-// not finite is only skipped.
+// The numbers arrive one step late, so the device decides on them: a step that is not finite or was given up is
+// not committed, and no step behind it is (dt_device_step.halted). The state is then still the one before the bad
+// step when the host hears of it. With loss scaling a step that is not finite is only skipped.
 //
-// A piece of work (micro-batch, perhaps with reduction and commit) is recorded at its first use
-// and replayed as a graph from then on: pieces differ in gradient slab, adding or overwriting, which of the two
-// input buffers they read, and whether the commit follows. All that differs from step to step is in the step block, which
-// is copied in front of the piece. Where recording fails the work is queued uncaptured, with one line in
-// the log. The same kernels run in the same order either way, so bits are the same, but for NCCL's sums: it may
-// add in another order where it is captured, since it then knows that the buffers stay. So all steps must be alike, the
-// first of a resumed run too. What has to happen outside of a capture, the loading of kernels and the opening of
-// connections, happens in a rehearsal: in front of its first micro-batch a run computes that and sums once, for nothing.
+// A piece of work is a micro-batch, perhaps with reduction and commit. It is recorded at its first use and replayed
+// as a graph from then on. Pieces differ in flat buffer, adding or overwriting, input buffer, and commit; all that
+// changes from step to step is in the step block, which is copied before the piece. Where recording fails, work is
+// queued call by call, with one line in the log. Bits are the same either way, except that NCCL may add in another
+// order when it is captured, because it then knows that buffers stay: so all steps must be alike, also the first
+// of a resumed run. A rehearsal before the first micro-batch loads kernels and opens connections, which must not
+// happen inside a capture.
 //
-// Several ranks: NCCL wants a sum that is captured to be so on all ranks, in graphs that are launched together.
-// A piece with sums is therefore the same piece in the same step on all ranks: where all have as many
-// micro-batches they are at the same buffer, and the sums overlap the last one; where not, the
-// sums and the commit are a piece of their own. A rank that gives a step up plays the last piece all the same,
-// on what its buffer holds. After such a piece is recorded the ranks tell each other whether it worked
-// (over the host's comm: once a piece), and none uses it if one cannot.
+// Several ranks: NCCL wants a captured sum to be captured on all ranks, in graphs that are launched together. So a
+// piece with sums is the same piece in the same step on all ranks. Where all ranks have as many micro-batches, the
+// sums overlap the last one; where not, sums and commit are a piece of their own. A rank that gives a step up still
+// plays the last piece, on what its buffer holds. After such a piece is recorded the ranks tell each other whether
+// it worked, and none uses it if one cannot.
 //
-// One lane: a device divides its own work.
+// A device divides its own work: one replica a rank.
 
 #include "train/step_internal.h"
 
@@ -139,8 +134,8 @@ static dt_status wait_until(struct device_step *v, void *stream, const int64_t *
     return st;
 }
 
-// Until all streams are empty. A peer that is gone ends that by the deadline: the communicator is aborted then, and with
-// it what waited on the device, which must be over before memory goes. The first failure counts, and its message.
+// Until all streams are empty. The deadline ends the wait for a peer that is gone: it aborts the communicator and
+// the work that waits for it, which must be over before memory is freed. The first failure counts.
 static dt_status come_to_rest(struct device_step *v) {
     void *const streams[] = {v->main, v->copy, v->side}; // the side's work may not have been joined
     dt_status first = DT_OK;
@@ -165,17 +160,6 @@ static void release_held(struct device_step *v) {
 
 // ---- pieces ----------------------------------------------------------------------------------------
 
-static void on_grad(void *ctx, int grad_index) {
-    struct device_step *v = ctx;
-    dt_buckets_ready(v->s->buckets, 0, grad_index);
-}
-
-static void poll_buckets(void *ctx) {
-    struct dt_stepper *s = ((struct device_step *)ctx)->s;
-    if (s->poll_status == DT_OK)
-        s->poll_status = dt_buckets_poll(s->buckets); // the first message counts
-}
-
 static bool has_sums(const struct device_step *v, const piece *p) {
     return p->commit && v->s->buckets;
 }
@@ -189,9 +173,9 @@ static dt_status queue_piece(struct device_step *v, const piece *p) {
                              .stream = v->main,
                              .grad = s->o.params->grads[p->slab],
                              .accumulate = p->accumulate,
-                             .on_grad = reduces ? on_grad : NULL,
-                             .poll = reduces ? poll_buckets : NULL,
-                             .ctx = v};
+                             .on_grad = reduces ? step_on_grad : NULL,
+                             .poll = reduces ? step_poll_buckets : NULL,
+                             .ctx = &s->lanes[0]};
         dt_device_inputs_bind(&v->inputs[p->buffer], s->lanes[0].exec);
         dt_exec_run(s->lanes[0].exec, &args);
         DT_TRY(s->poll_status);
@@ -299,8 +283,8 @@ static dt_status run_piece(struct device_step *v, const piece *p) {
     return DT_OK;
 }
 
-// Once, on what the buffer holds, by all ranks in their first step, and adding where a step does: a product that adds is
-// another kernel. What it leaves in the slab is written anew.
+// Once, by all ranks in their first step, on whatever the buffer holds; adding where a step does, as a matmul that
+// adds is another kernel. The step overwrites its results.
 static dt_status rehearse(struct device_step *v, int slab, int buffer) {
     struct dt_stepper *s = v->s;
     const bool wanted = v->captures && !v->rehearsed;
@@ -358,10 +342,7 @@ static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) 
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
     v->d->stream_wait(v->b, v->main, v->copy);
     DT_TRY(rehearse(v, p->slab, p->buffer));
-    if (!p->accumulate) {
-        bool first = leaf == s->o.lanes->lanes[0].leaf_begin;
-        queue_marks(v, w, p->slab, first && s->want_stop ? 1.0f : 0.0f, 0.0f);
-    }
+    if (!p->accumulate) queue_marks(v, w, p->slab, step_stop_mark(s, leaf), 0.0f);
     v->d->stream_wait(v->b, v->copy, v->main); // the next copy but one writes what this one reads
     v->n_leaves++;
     return run_piece(v, p);
@@ -409,19 +390,9 @@ static dt_status run_leaves(struct device_step *v, double lr) {
     return v->sums_apart ? run_piece(v, &sums) : DT_OK;
 }
 
-static dt_status run_transfers(struct device_step *v) {
-    const dt_lane_plan *plan = v->s->o.lanes;
-    float **slabs = v->s->o.params->grads;
-    int64_t n = v->s->o.params->n_grad;
-    dt_comm *c = v->s->o.device_comm;
-    for (int i = 0; i < plan->n_transfers; i++) {
-        const dt_transfer *t = &plan->transfers[i];
-        if (t->kind == DT_TRANSFER_SEND) DT_TRY(c->send_f32(c, slabs[t->a], n, t->peer));
-        if (t->kind == DT_TRANSFER_RECV) DT_TRY(c->recv_f32(c, slabs[t->b], n, t->peer));
-        if (t->kind != DT_TRANSFER_SEND) v->d->add(v->b, slabs[t->a], slabs[t->b], n, v->main);
-    }
-    if (plan->world_size > 1) DT_TRY(c->broadcast_bytes(c, slabs[0], (size_t)n * sizeof(float), 0));
-    return DT_OK;
+static void add_slabs(struct dt_stepper *s, float *to, const float *from) {
+    const struct device_step *v = s->device;
+    v->d->add(v->b, to, from, s->o.params->n_grad, v->main);
 }
 
 static dt_status run_actions(struct device_step *v, double lr) {
@@ -430,7 +401,7 @@ static dt_status run_actions(struct device_step *v, double lr) {
     for (int i = 0; i < share->n_actions; i++) {
         const dt_tree_action *a = &share->actions[i];
         if (a->kind != DT_TREE_LEAF) {
-            v->d->add(v->b, slabs[a->a], slabs[a->b], v->s->o.params->n_grad, v->main);
+            add_slabs(v->s, slabs[a->a], slabs[a->b]);
         } else if (wants_to_give_up(v)) {
             DT_TRY(give_up(v, share->first_slab + a->a));
         } else {
@@ -438,7 +409,7 @@ static dt_status run_actions(struct device_step *v, double lr) {
             DT_TRY(run_leaf(v, &p, a->leaf, lr));
         }
     }
-    DT_TRY(run_transfers(v));
+    DT_TRY(step_run_transfers(v->s, v->s->o.device_comm, add_slabs));
     return run_piece(v, &(piece){.slab = -1, .commit = true});
 }
 
@@ -460,15 +431,12 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
     return DT_OK;
 }
 
-dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool want_stop,
-                          dt_step_result *out) {
+static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     double begin = dt_clock_s();
-    struct dt_stepper *s = v->s;
+    struct device_step *v = s->device;
+    const int64_t step = s->step;
     *out = (dt_step_result){.step = -1};
     assert(v->n_unread == 0 || step == v->newest + 1);
-    s->step = step;
-    s->want_stop = want_stop;
-    s->poll_status = DT_OK;
     v->wait_s = v->idle_s = 0;
     atomic_store_explicit((_Atomic int64_t *)&v->numbers[step % DT_NUMBERS_RING].step, -1,
                           memory_order_release);
@@ -484,8 +452,9 @@ dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool w
     return DT_OK;
 }
 
-dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
+static dt_status drain(struct dt_stepper *s, dt_step_result *out) {
     double begin = dt_clock_s();
+    struct device_step *v = s->device;
     if (v->n_unread == 0) return DT_OK;
     DT_TRY(read_numbers(v, out));
     DT_TRY(come_to_rest(v)); // the optimizer may follow the numbers
@@ -496,62 +465,60 @@ dt_status device_step_drain(struct device_step *v, dt_step_result *out) {
 
 // ---- replaying a bad step --------------------------------------------------------------------------
 
-dt_status device_step_find_bad(struct device_step *v, int64_t step, int *leaf, char *name,
-                               size_t cap) {
-    struct dt_stepper *s = v->s;
+static dt_status rest(struct dt_stepper *s) {
+    struct device_step *v = s->device;
     DT_TRY(come_to_rest(v));
     release_held(v);
     v->n_unread = 0; // what was queued behind the bad step did nothing
-    if (!s->o.hold_input) DT_TRY(s->source->seek(s->source, step));
-    const int64_t first = (step - (v->newest - v->n_steps + 1)) * s->o.lanes->n_rank_leaves;
-    for (int i = 0; i < s->o.lanes->n_rank_leaves; i++) {
-        int at = s->o.lanes->leaves[i];
-        const dt_batch *batch = NULL;
-        double wait_s = 0;
-        // held input is still where the step read it
-        const dt_device_inputs *inputs = &v->inputs[s->o.hold_input ? (first + i) % 2 : 0];
-        if (!s->o.hold_input) {
-            DT_TRY(s->source->get(s->source, step, at, &batch, &wait_s));
-            dt_device_inputs_copy(inputs, batch, NULL);
-        }
-        dt_device_inputs_bind(inputs, s->lanes[0].exec);
-        dt_exec_args args = {.step = {.seed = s->o.seed,
-                                      .step = (uint32_t)step,
-                                      .slot = (uint32_t)at * (uint32_t)s->o.micro_batch,
-                                      .loss_scale = v->last_scale},
-                             .grad = s->o.params->grads[0]};
-        const char *bad = dt_exec_run_checked(s->lanes[0].exec, &args);
-        if (batch) s->source->release(s->source, batch);
-        if (!bad || (*leaf >= 0 && *leaf < at)) continue;
-        *leaf = at;
-        snprintf(name, cap, "%s", bad);
+    return DT_OK;
+}
+
+static dt_status replay(struct dt_stepper *s, int64_t i, int leaf, const char **bad) {
+    struct device_step *v = s->device;
+    const int64_t first = (s->step - (v->newest - v->n_steps + 1)) * s->o.lanes->n_rank_leaves;
+    const dt_batch *batch = NULL;
+    double wait_s = 0;
+    // held input is still where the step read it
+    const dt_device_inputs *inputs = &v->inputs[s->o.hold_input ? (first + i) % 2 : 0];
+    if (!s->o.hold_input) {
+        DT_TRY(s->source->get(s->source, s->step, leaf, &batch, &wait_s));
+        dt_device_inputs_copy(inputs, batch, NULL);
     }
+    dt_device_inputs_bind(inputs, s->lanes[0].exec);
+    dt_exec_args args = {.step = {.seed = s->o.seed,
+                                  .step = (uint32_t)s->step,
+                                  .slot = (uint32_t)leaf * (uint32_t)s->o.micro_batch,
+                                  .loss_scale = v->last_scale},
+                         .grad = s->o.params->grads[0]};
+    *bad = dt_exec_run_checked(s->lanes[0].exec, &args);
+    if (batch) s->source->release(s->source, batch);
     return DT_OK;
 }
 
 // ---- life ------------------------------------------------------------------------------------------
 
-dt_status device_step_set_scaler(struct device_step *v, const dt_scaler *scaler) {
+static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
+    struct device_step *v = s->device;
     dt_device_step first = {.block = {.loss_scale = scaler->scale},
                             .clean_steps = scaler->clean_steps,
                             .n_skipped = scaler->n_skipped};
-    if (first.block.loss_scale == 0)
-        first.block.loss_scale = v->s->o.loss_scaling ? FIRST_SCALE : 1;
+    if (first.block.loss_scale == 0) first.block.loss_scale = s->o.loss_scaling ? FIRST_SCALE : 1;
     v->last_scale = first.block.loss_scale;
     v->b->copy_to_device(v->b, v->step, &first, sizeof first);
     return DT_OK;
 }
 
 // NULL takes the source away: its batches are given back, nothing reads its memory any more.
-dt_status device_step_set_source(struct device_step *v, dt_batch_source *source) {
+static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
+    struct device_step *v = s->device;
     const dt_status st = come_to_rest(v);
     release_held(v);
-    v->s->source = source;
+    s->source = source;
     if (!source) return st;
     DT_TRY(st);
     forget_recordings(v);
     dt_device_inputs_fini(v->inputs, 2);
-    return dt_device_inputs_init(v->inputs, 2, v->b, v->s->lanes[0].exec, source->fields,
+    return dt_device_inputs_init(v->inputs, 2, v->b, s->lanes[0].exec, source->fields,
                                  source->n_fields);
 }
 
@@ -596,11 +563,11 @@ static dt_status create_parts(struct device_step *v) {
         if (v->s->low)
             DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, v->s->low, dt_step_low_bytes(v->s)));
     }
-    DT_TRY(device_step_set_scaler(v, &(dt_scaler){0}));
+    DT_TRY(set_scaler(v->s, &(dt_scaler){0}));
     return create_commit(v);
 }
 
-dt_status device_step_create(struct dt_stepper *s) {
+static dt_status create(struct dt_stepper *s) {
     assert(s->o.lanes->n_lanes == 1);
     if (s->o.comm->world_size > 1 && !s->o.device_comm)
         return dt_fail(DT_E_USAGE, "several ranks on '%s' need NCCL, which is not there",
@@ -619,14 +586,15 @@ dt_status device_step_create(struct dt_stepper *s) {
     return create_parts(v);
 }
 
-void device_step_destroy(struct device_step *v) {
+static void destroy(struct dt_stepper *s) {
+    struct device_step *v = s->device;
     if (!v) return;
     dt_backend *b = v->b;
     const dt_error_kept why = dt_error_keep();
     come_to_rest(v);
     dt_error_restore(&why);
     forget_recordings(v); // before the communicators that they use
-    if (v->s->o.device_comm) dt_comm_nccl_set_release(v->s->o.device_comm, NULL, NULL);
+    if (s->o.device_comm) dt_comm_nccl_set_release(s->o.device_comm, NULL, NULL);
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);
     dt_device_inputs_fini(v->inputs, 2);
@@ -638,3 +606,12 @@ void device_step_destroy(struct device_step *v) {
     if (v->side) v->d->stream_destroy(b, v->side);
     free(v);
 }
+
+const step_engine step_device = {.create = create,
+                                 .destroy = destroy,
+                                 .set_source = set_source,
+                                 .set_scaler = set_scaler,
+                                 .run = run,
+                                 .drain = drain,
+                                 .rest = rest,
+                                 .replay = replay};

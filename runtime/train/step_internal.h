@@ -1,4 +1,4 @@
-// step_internal.h: what step.c (compute, reduce), commit.c and step_device.c share.
+// step_internal.h: what step.c, step_host.c with commit.c, and step_device.c share.
 #ifndef DT_TRAIN_STEP_INTERNAL_H
 #define DT_TRAIN_STEP_INTERNAL_H
 
@@ -7,16 +7,14 @@
 #include "train/batch_inputs.h"
 #include "train/step.h"
 
-enum { MESSAGE_BYTES = 1024 };
-
 typedef struct step_lane {
     struct dt_stepper *owner;
     int index;
     dt_exec *exec;
     dt_batch_inputs inputs;
     double wait_s;
-    dt_status status; // of this step, with its message
-    char message[MESSAGE_BYTES];
+    dt_status status; // of this step
+    dt_error_kept why;
 } step_lane;
 
 struct dt_stepper {
@@ -34,7 +32,8 @@ struct dt_stepper {
     dt_segment *segments;
     dt_commit_rule *rules;
     int n_rules;
-    struct device_step *device; // NULL: the CPU
+    const struct step_engine *engine;
+    struct device_step *device; // of step_device
     // the step in flight
     int64_t step;
     bool want_stop;
@@ -44,18 +43,30 @@ struct dt_stepper {
     const float *add_from;
 };
 
-size_t dt_step_low_bytes(const struct dt_stepper *s); // of `low`
+// Where a step runs: step_host.c or step_device.c. What may be NULL has nothing to do there.
+typedef struct step_engine {
+    dt_status (*create)(struct dt_stepper *s); // called last; may be NULL
+    void (*destroy)(struct dt_stepper *s);     // also of one that was not created; may be NULL
+    dt_status (*set_source)(struct dt_stepper *s, dt_batch_source *source);
+    dt_status (*set_scaler)(struct dt_stepper *s, const dt_scaler *scaler); // may be NULL
+    dt_status (*run)(struct dt_stepper *s, double lr, dt_step_result *out); // s->step, s->want_stop
+    dt_status (*drain)(struct dt_stepper *s, dt_step_result *out);          // may be NULL
+    // In front of a replay: nothing is under way any more; may be NULL
+    dt_status (*rest)(struct dt_stepper *s);
+    // Micro-batch `leaf` of s->step again, with checks; the i-th of this rank's, in their order
+    dt_status (*replay)(struct dt_stepper *s, int64_t i, int leaf, const char **bad);
+} step_engine;
+extern const step_engine step_host, step_device;
 
-// step_device.c: the same step, queued on a device's streams. create is called last.
-dt_status device_step_create(struct dt_stepper *s);
-void device_step_destroy(struct device_step *v);
-dt_status device_step_set_source(struct device_step *v, dt_batch_source *source);
-dt_status device_step_run(struct device_step *v, int64_t step, double lr, bool want_stop,
-                          dt_step_result *out);
-dt_status device_step_drain(struct device_step *v, dt_step_result *out);
-dt_status device_step_set_scaler(struct device_step *v, const dt_scaler *scaler);
-dt_status device_step_find_bad(struct device_step *v, int64_t step, int *leaf, char *name,
-                               size_t cap);
+// step.c
+size_t dt_step_low_bytes(const struct dt_stepper *s); // of `low`
+// dt_exec_args.on_grad and .poll, with a step_lane as ctx
+void step_on_grad(void *ctx, int grad_index);
+void step_poll_buckets(void *ctx);
+float step_stop_mark(const struct dt_stepper *s, int leaf); // for stop_at
+// The tree across ranks. add: slab `to` += slab `from`
+typedef void step_add_fn(struct dt_stepper *s, float *to, const float *from);
+dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add);
 
 // commit.c
 dt_status commit_init(struct dt_stepper *s);
@@ -63,7 +74,5 @@ void commit_fini(struct dt_stepper *s);
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out);
 // slab `to` += slab `from`, divided over the team.
 void commit_add_slabs(struct dt_stepper *s, float *to, const float *from);
-// The share [begin, end) of n elements, in whole chunks, of worker i of n_workers.
-void commit_share(int64_t n, int worker, int n_workers, int64_t *begin, int64_t *end);
 
 #endif

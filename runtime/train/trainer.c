@@ -279,11 +279,11 @@ static dt_status open_source(trainer *t) {
 static void describe_run(const trainer *t) {
     const dt_session *s = &t->s;
     if (!is_root(t)) return;
-    dt_info("%s: %d rank%s, %d lane%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
-            s->comm->world_size == 1 ? "" : "s", s->lanes->n_lanes,
-            s->lanes->n_lanes == 1 ? "" : "s", s->resolved.leaf_threads,
-            s->resolved.leaf_threads == 1 ? "" : "s", s->resolved.precision,
-            s->backend->describe(s->backend));
+    dt_info(
+        "%s: %d rank%s, %d lane%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
+        s->comm->world_size == 1 ? "" : "s", s->lanes->n_lanes, s->lanes->n_lanes == 1 ? "" : "s",
+        s->resolved.leaf_threads, s->resolved.leaf_threads == 1 ? "" : "s",
+        DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision), s->backend->describe(s->backend));
     dt_info("data: %s", s->data->describe(s->data));
     if (t->resumed)
         dt_info("resuming at step %lld of %lld", (long long)t->state.step,
@@ -347,19 +347,6 @@ static dt_status save(trainer *t, bool best) {
 
 // ---- evaluation ------------------------------------------------------------------------------------
 
-static void print_result(trainer *t, const char *split, const char *weights, int64_t step,
-                         const dt_eval_result *r) {
-    dt_json *j = &t->results;
-    dt_json_begin_object(j, NULL);
-    dt_json_string(j, "split", split);
-    dt_json_string(j, "weights", weights);
-    dt_json_int(j, "step", step);
-    dt_json_int(j, "samples", r->n_samples);
-    for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
-    dt_json_end_object(j);
-    dt_json_newline(j);
-}
-
 // The validation split: into history, best, metrics.
 static dt_status evaluate(trainer *t, bool *is_best) {
     dt_session *s = &t->s;
@@ -400,7 +387,7 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
         dt_metrics_phase(t->metrics, NULL, 0.0);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));
-        print_result(t, "test", weights, step, &r);
+        dt_eval_result_write(&r, "test", weights, step, &t->results);
     }
     dt_eval_result_fini(&r);
     return DT_OK;

@@ -36,24 +36,6 @@ static dt_status find_checkpoint(dt_session *s, const char *which, int64_t *step
     return st;
 }
 
-static void print_json(const dt_session *s, const char *which, dt_split split, int64_t step,
-                       const dt_eval_result *r) {
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    dt_json_string(&j, "split", split_name(split));
-    dt_json_string(&j, "weights", which);
-    dt_json_int(&j, "step", step);
-    dt_json_int(&j, "samples", r->n_samples);
-    for (int i = 0; i < r->n_values; i++) dt_json_real(&j, r->values[i].name, r->values[i].value);
-    if (*dt_eval_result_members(r)) dt_json_raw(&j, NULL, dt_eval_result_members(r));
-    dt_json_end_object(&j);
-    dt_json_newline(&j);
-    fputs(j.data, s->a.results);
-    fflush(s->a.results);
-    dt_json_fini(&j);
-}
-
 static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     char *path = NULL;
     int64_t step = -1;
@@ -68,7 +50,14 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     DT_TRY(st);
     dt_eval_result r;
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, split, &r));
-    if (s->comm->rank == 0) print_json(s, which, split, step, &r);
+    if (s->comm->rank == 0) {
+        dt_json j;
+        dt_json_init(&j);
+        dt_eval_result_write(&r, split_name(split), which, step, &j);
+        fputs(j.data, s->a.results);
+        fflush(s->a.results);
+        dt_json_fini(&j);
+    }
     dt_eval_result_fini(&r);
     return DT_OK;
 }
@@ -97,7 +86,8 @@ static void print_report(const dt_session *s, FILE *out) {
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d lane%s of %d thread%s, %s, %s\n",
             s->global_batch, s->n_leaves, s->micro_batch, s->lanes->n_lanes,
             s->lanes->n_lanes == 1 ? "" : "s", s->resolved.leaf_threads,
-            s->resolved.leaf_threads == 1 ? "" : "s", s->resolved.precision,
+            s->resolved.leaf_threads == 1 ? "" : "s",
+            DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
             s->backend->describe(s->backend));
     fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_steps, train.n_reorders,
             train.n_inplace);

@@ -2,7 +2,7 @@
 //
 //   bench_cold FOLDER [READERS]
 //
-// Makes a set of vectors in FOLDER (f32, 24 KiB each, 12,000 of them: three windows of data.shuffle: block) unless
+// Makes a set of vectors in FOLDER (f32, 24 KiB each, 12,000 of them) unless
 // it is there. Then, for none, block and global: drops the set from the page cache (POSIX_FADV_DONTNEED), takes an
 // epoch of batches, and prints a JSON line: samples/s, seconds to the first batch, bytes and read calls of this process
 // (/proc/self/io), and what the disks were asked for meanwhile (/proc/diskstats, of the whole machine:

@@ -114,7 +114,8 @@ static void bench(dt_backend *b, const layer *l, int batch, dt_dtype t) {
 int main(int argc, char **argv) {
     const int threads = argc > 1 ? atoi(argv[1]) : 1, batch = argc > 2 ? atoi(argv[2]) : 4;
     dt_backend *b = NULL;
-    if (dt_backend_create(&b, "cpu", &(dt_backend_opts){.threads = threads}) != DT_OK) return 1;
+    if (dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = threads}) != DT_OK)
+        return 1;
     printf("%s, micro-batch %d\n", b->describe(b), batch);
     for (int t = 0; t <= dt_cpu_has_bf16(); t++) {
         for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {

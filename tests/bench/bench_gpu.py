@@ -414,7 +414,7 @@ def main():
     if o.peer:
         return peer_main(o)
     if SHORT:
-        o.dry_run, o.only = True, o.only or "fusion"
+        o.dry_run, o.only = True, o.only or "fusion_bf16"
         o.side = o.side if runs_peers("torch", "torchvision") else "dtrain"
     if o.dry_run:
         o.device, o.tiny, o.steps, o.warm = "cpu", True, 2, 1

@@ -4,7 +4,7 @@
 //   bench_mutate --only ROW GROUP                    one group again, with what it did and what came of it
 //
 // Makes sets of 64 pictures (PPM and JPEG, 24 x 24, four classes): an LMDB and a tar as `dtrain pack` writes them,
-// with indexes, hashes and catalog, and an MDS shard, which stores no hashes. Each process has its own
+// with indexes and hashes, and an MDS shard, which stores no hashes. Each process has its own
 // copies. A group is: damage in one file of a set (bit flips, runs of zeros, ones or noise, swapped
 // blocks, now and then a cut at a random place), the set is opened as training opens it, all records
 // are read into batches, and the file is restored. Even groups read record by record under data.on_error: fail and look at
@@ -16,10 +16,9 @@
 //   refused   an error that names the file and the record (the file, if the set was refused as a whole)
 //   wrong     neither: silently wrong. Must be 0 where a hash is stored
 //
-// Records that were not touched count as wrong when they come out otherwise, and never as right. Where it
-// is the index or the catalog that is damaged, every record of the set counts, as all depend on it; the catalog is
-// asked by data.where, and what counts is which records that chooses. A process that dies is a crash, and
-// one that takes 20 s for a group hangs; it is started again behind that group.
+// Records that were not touched count as wrong when they come out otherwise, and never as right. Where
+// the index is damaged, every record of the set counts, as all depend on it. A process that dies is a crash,
+// and one that takes 20 s for a group hangs; it is started again behind that group.
 //
 // Exit status 1 when anything was silently wrong where a hash is stored, a message named no file or record,
 // or a process died. Slow builds (sanitizers) do the same work: 100000 records take a minute or two.
@@ -59,13 +58,13 @@ static void die(const char *what) {
 
 // ---- what is measured ------------------------------------------------------------------------------
 typedef enum set_kind { SET_LMDB, SET_TAR, SET_MDS, N_SETS } set_kind;
-typedef enum target { T_DATA, T_INDEX, T_CATALOG, N_TARGETS } target;
+typedef enum target { T_DATA, T_INDEX, N_TARGETS } target;
 
 static const char *const SET_PATH[] = {"a.lmdb", "a.tar", "mds"};
 static const char *const FILE_NAME[N_SETS][N_TARGETS] = {
-    {"a.lmdb/data.mdb", "a.lmdb/data.mdb.index", "a.lmdb/catalog.sqlite"},
-    {"a.tar", "a.tar.index", "a.catalog.sqlite"},
-    {"mds/shard.00000.mds", "mds/shard.00000.mds.index", NULL},
+    {"a.lmdb/data.mdb", "a.lmdb/data.mdb.index"},
+    {"a.tar", "a.tar.index"},
+    {"mds/shard.00000.mds", "mds/shard.00000.mds.index"},
 };
 
 typedef struct row {
@@ -87,8 +86,6 @@ static const row ROWS[] = {
     {"LMDB, index", SET_LMDB, T_INDEX, false, true, 0.03},
     {"tar, index", SET_TAR, T_INDEX, false, true, 0.03},
     {"MDS, index", SET_MDS, T_INDEX, false, true, 0.03},
-    {"LMDB, catalog", SET_LMDB, T_CATALOG, false, true, 0.03},
-    {"tar, catalog", SET_TAR, T_CATALOG, false, true, 0.03},
 };
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
 
@@ -308,12 +305,9 @@ static size_t damage(file *f, random_numbers *r) {
 typedef struct known {
     char key[64];
     uint64_t offset, size; // of the picture
-    bool chosen;           // by WHERE
     uint8_t pixels[PIXELS];
     int32_t label;
 } known;
-
-static const char WHERE[] = "label in ('c1', 'c3') and width > 4";
 
 typedef struct reader {
     const row *row;
@@ -338,13 +332,10 @@ static dt_config *make_config(const char *root, const row *r, bool skip) {
                    "  write_index: false\n"
                    "  shuffle: none\n"
                    "  on_error: %s\n"
-                   "  %s%s%s\n"
                    "  fields: {image: {kind: image, size: [%d, %d]}, label: {kind: class}}\n"
                    "model: {name: resnet}\n"
                    "train: {global_batch: %d, micro_batch: %d}\n",
-                   root, SET_PATH[r->set], root, skip ? "skip" : "fail",
-                   r->target == T_CATALOG ? "where: \"" : "", r->target == T_CATALOG ? WHERE : "",
-                   r->target == T_CATALOG ? "\"" : "", SIDE, SIDE, BATCH, BATCH);
+                   root, SET_PATH[r->set], root, skip ? "skip" : "fail", SIDE, SIDE, BATCH, BATCH);
     dt_config *c;
     CHECK(dt_config_parse(&c, "bench", text, strlen(text), NULL, 0));
     free(text);
@@ -362,32 +353,28 @@ static known *known_of(reader *r, const char *key, uint32_t hint) {
     return NULL;
 }
 
-static dt_status fill(const dt_data *data, reader *r, uint32_t sample, void *const *field) {
-    dt_sample_place place = {.sample = sample, .field = field};
+static dt_status fill(reader *r, const dt_data *data, uint32_t sample, void *const *field) {
+    dt_sample_place to = {.sample = sample, .field = field};
     dt_bad_sample bad;
-    return dt_sample_fill(data, &r->scratch, &place, &bad);
+    return dt_sample_fill(data, &r->scratch, &to, &bad);
 }
 
 static void learn(reader *r, dt_dataset *d) {
     dt_data *data = data_of(d);
     const dt_catalog *c = data->set->catalog;
     void *field[DT_MAX_FIELDS] = {0};
-    if (c->n_records != N && r->row->target != T_CATALOG) die("a set of other records");
+    if (c->n_records != N) die("a set of other records");
     for (uint32_t i = 0; i < data->view.n; i++) {
         const dt_record *rec = &c->records[i];
-        uint32_t at = r->row->target == T_CATALOG
-                          ? (uint32_t)atoi(strrchr(dt_catalog_str(c, rec->key), '/') + 1)
-                          : i;
-        known *k = &r->known[at];
+        known *k = &r->known[i];
         snprintf(k->key, sizeof k->key, "%s", dt_catalog_str(c, rec->key));
-        k->chosen = true;
         for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++)
             if (c->members[m].size > k->size) {
                 k->offset = c->members[m].offset;
                 k->size = c->members[m].size;
             }
         field[0] = k->pixels, field[1] = &k->label;
-        CHECK(fill(data, r, i, field));
+        CHECK(fill(r, data, i, field));
     }
 }
 
@@ -447,7 +434,7 @@ static void one_by_one(reader *r, dt_dataset *d) {
         dt_data_records_of(d, i, key);
         known *k = known_of(r, key[0], i);
         dt_error_clear();
-        dt_status st = fill(data, r, i, field);
+        dt_status st = fill(r, data, i, field);
         if (!k || (st != DT_OK && st != DT_E_DATA)) {
             count_at(&r->tally->unclear, &r->tally->first_unclear,
                      r->group); // a name that nobody gave
@@ -518,26 +505,8 @@ static void through_loader(reader *r, dt_dataset *d) {
     unlink(r->skips);
 }
 
-// Which records data.where leaves.
-static void look_at_choice(reader *r, dt_dataset *d) {
-    bool chosen[N] = {false}, same = true;
-    for (uint32_t i = 0; i < data_of(d)->view.n; i++) {
-        const char *key[DT_MAX_WIDTH];
-        dt_data_records_of(d, i, key);
-        known *k = known_of(r, key[0], i);
-        if (k) chosen[k - r->known] = true;
-        same = same && k;
-    }
-    for (int i = 0; i < N; i++) same = same && chosen[i] == r->known[i].chosen;
-    if (verbose) printf("  data.where chooses %s\n", same ? "the same" : "OTHERS");
-    if (same)
-        count(&r->tally->right, N);
-    else
-        count_at(&r->tally->wrong, &r->tally->first_wrong, r->group);
-}
-
 static void read_damaged(reader *r) {
-    bool ring = r->group % 2 == 1 && r->row->target != T_CATALOG;
+    bool ring = r->group % 2 == 1;
     dt_dataset *d;
     dt_error_clear();
     dt_status st = dt_data_open(&d, r->cfg[ring], NULL, 2, ring ? r->skips : NULL);
@@ -545,14 +514,10 @@ static void read_damaged(reader *r) {
         refuse_all(r);
         return;
     }
-    if (r->row->target == T_CATALOG)
-        look_at_choice(r, d);
-    else
-        (ring ? through_loader : one_by_one)(r, d);
+    (ring ? through_loader : one_by_one)(r, d);
     // what the set no longer has, or what nothing was left to replace it with
     dt_error_clear();
-    bool all = r->row->target != T_CATALOG;
-    for (int i = 0; i < N && all; i++) {
+    for (int i = 0; i < N; i++) {
         if (!r->touched[i] || r->done[i]) continue;
         if (ring)
             found_refused(r, &r->known[i], true);

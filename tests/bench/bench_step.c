@@ -122,7 +122,7 @@ static dt_status bench(int argc, char **argv) {
     dt_plan *plan = NULL;
     dt_team *team = NULL;
     DT_TRY(dt_model_graph(&g, &a, type));
-    DT_TRY(dt_backend_create(&b, "cpu",
+    DT_TRY(dt_backend_create(&b, DT_DEVICE_cpu,
                              &(dt_backend_opts){.threads = threads, .deterministic = true}));
     DT_TRY(dt_params_create(&p, g, b, 0, n_lanes));
     DT_TRY(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_lanes = n_lanes}));

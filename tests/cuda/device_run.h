@@ -21,7 +21,7 @@ static inline dt_status device_backend(dt_backend **out) {
     const char *device = getenv("DTRAIN_TEST_DEVICE");
     if (!device_opened)
         DT_TRY(device && strcmp(device, "real") == 0
-                   ? dt_backend_create(&device_opened, "cuda", &opts)
+                   ? dt_backend_create(&device_opened, DT_DEVICE_cuda, &opts)
                    : fake_cuda_backend(&device_opened, &opts));
     *out = device_opened;
     return DT_OK;

@@ -26,7 +26,7 @@ static const char yaml[] =
 
 // Stands before the library's own function of that name (tests/CMakeLists.txt).
 static dt_cuda_api *api;
-dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts) {
+dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts) {
     return dt_cuda_backend_create(out, api, NULL, 0, opts);
 }
 

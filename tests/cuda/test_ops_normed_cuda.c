@@ -61,7 +61,8 @@ static dt_status create_device(bench *b, const setting *s) {
                                   .deterministic = true,
                                   .untimed = answers != BY_THE_CLOCK,
                                   .cache_folder = answers == BY_THE_CLOCK ? folder : NULL};
-    DT_TRY(is_real() ? dt_backend_create(&b->b, "cuda", &opts) : fake_cuda_backend(&b->b, &opts));
+    DT_TRY(is_real() ? dt_backend_create(&b->b, DT_DEVICE_cuda, &opts)
+                     : fake_cuda_backend(&b->b, &opts));
     if (answers != BY_THE_CLOCK) answer_for(b);
     return DT_OK;
 }
@@ -97,7 +98,6 @@ static dt_status bench_graph(dt_graph **out, const dt_model_args *args, dt_dtype
     DT_TRY(dt_graph_check(g));
     DT_TRY(dt_pass_fuse(g));
     DT_TRY(dt_graph_differentiate(g));
-    DT_TRY(dt_pass_tile_slices(g));
     DT_TRY(dt_pass_amp(g, low));
     DT_TRY(dt_pass_fuse_gelu(g));
     DT_TRY(dt_pass_fuse_norm_add(g));

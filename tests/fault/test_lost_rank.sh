@@ -8,10 +8,10 @@ need_mpi
 small_data "$work"
 config=$(small_config "$work")
 job=("${ranks[@]}" 2 "$DTRAIN" "$config" train.global_batch=8
-     train.max_steps="${STEPS:-100}" checkpoint.every="10 steps")
+     train.max_steps="${STEPS:-30}" checkpoint.every="10 steps")
 
 "${job[@]}" run.name=calm >/dev/null 2>"$work/log" || fail "exit $?"
-DTRAIN_FAILPOINT=step:25:stop "${job[@]}" run.name=lost >"$work/out" 2>"$work/log" &
+DTRAIN_FAILPOINT=step:15:stop "${job[@]}" run.name=lost >"$work/out" 2>"$work/log" &
 pid=$!
 wait_until have_stopped 2
 victim=${stopped[1]}

@@ -19,10 +19,10 @@ segment_of() { # PID: the file of the cache that it has mapped
 
 small_data "$work" 8 6
 config=$(small_config "$work" 8)
-job=("${ranks[@]}" 4 "$DTRAIN" "$config" train.global_batch=16 checkpoint.every="10 steps" train.max_steps="${STEPS:-60}")
+job=("${ranks[@]}" 4 "$DTRAIN" "$config" train.global_batch=16 checkpoint.every="10 steps" train.max_steps="${STEPS:-30}")
 
 "${job[@]}" run.name=calm >/dev/null 2>"$work/log" || fail "exit $?"
-DTRAIN_FAILPOINT=step:39:stop "${job[@]}" run.name=cached data.cache=shared run.stop_at=40 >"$work/out" 2>"$work/log" &
+DTRAIN_FAILPOINT=step:19:stop "${job[@]}" run.name=cached data.cache=shared run.stop_at=20 >"$work/out" 2>"$work/log" &
 pid=$!
 wait_until have_stopped 4
 read -r rss pss < <(share_of "${stopped[@]}")

@@ -6,7 +6,7 @@
 
 small_data "$work"
 config=$(small_config "$work")
-common=(train.global_batch=8 train.max_steps="${STEPS:-60}" checkpoint.every="100000 steps")
+common=(train.global_batch=8 train.max_steps="${STEPS:-30}" checkpoint.every="100000 steps")
 
 calm() { # run, launcher …
     local run=$1

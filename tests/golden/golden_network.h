@@ -85,7 +85,7 @@ static inline void golden_network_create(golden_network *n, const char *yaml,
                           .batch = batch,
                           .training = training};
     golden_ok(dt_model_graph(&n->graph, &args, type));
-    golden_ok(dt_backend_create(&n->backend, "cpu",
+    golden_ok(dt_backend_create(&n->backend, DT_DEVICE_cpu,
                                 &(dt_backend_opts){.threads = threads, .deterministic = true}));
     golden_ok(dt_params_create(&n->params, n->graph, n->backend, training ? 2 : 0, 1));
     dt_params_init(n->params, 1);

@@ -164,7 +164,7 @@ static void mix_pixels(const uint8_t *x, const dt_mix_row *plan, float *y) {
     dt_params *p;
     dt_plan *steps;
     dt_exec *e;
-    golden_ok(dt_backend_create(&b, "cpu", &(dt_backend_opts){.threads = 1}));
+    golden_ok(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
     golden_ok(dt_params_create(&p, g, b, 0, 1));
     golden_ok(dt_plan_create(&steps, g, p, &(dt_plan_opts){.threads = 1, .n_lanes = 1}));
     golden_ok(dt_exec_create(&e, steps, 0));
@@ -243,7 +243,7 @@ static void sounds_are_torchaudios(void **state) {
             char name[64];
             const dt_cnode *node;
             dt_config *c = parse_list(ROWS[i].list, &node);
-            dt_audio_augment *a;
+            dt_augment *a;
             dt_augment_key key = {11, s, 0};
             int n = ROWS[i].features ? BANDS * FRAMES : N_SOUND;
             size_t n_bytes = (size_t)n * sizeof *x;
@@ -255,7 +255,7 @@ static void sounds_are_torchaudios(void **state) {
                 golden_ok(dt_audio_augment_samples(a, &key, x, N_SOUND, 1, N_SOUND, &scratch));
             snprintf(name, sizeof name, "%s %u", ROWS[i].golden, s);
             golden_compare(name, x, golden_at(name, n_bytes), n, 1e-6);
-            dt_audio_augment_destroy(a);
+            dt_augment_destroy(a);
             dt_config_destroy(c);
         }
 }

@@ -249,7 +249,7 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
     golden_ok(dt_pass_dead_code(g));
 
     dt_backend *b = NULL;
-    golden_ok(dt_backend_create(&b, "cpu",
+    golden_ok(dt_backend_create(&b, DT_DEVICE_cpu,
                                 &(dt_backend_opts){.threads = threads, .deterministic = true}));
     dt_params *p = NULL;
     golden_ok(dt_params_create(&p, g, b, 0, 1));
@@ -310,7 +310,7 @@ static void test_row(void **state) {
 int main(void) {
     file = golden_open("ops.safetensors");
     dt_backend *b = NULL;
-    golden_ok(dt_backend_create(&b, "cpu", &(dt_backend_opts){.threads = 1}));
+    golden_ok(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
     bf16 = b->supports_dtype(b, DT_BF16);
     printf("%s\n", b->describe(b));
     b->destroy(b);

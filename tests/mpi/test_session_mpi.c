@@ -21,19 +21,19 @@ static dt_comm *comm;
 static const char *with_gpu = "";
 
 // Stands before the library's own function of that name (tests/CMakeLists.txt).
-dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts) {
+dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts) {
     char rank[8];
     snprintf(rank, sizeof rank, "%d", comm->rank);
-    if (strcmp(kind, "cpu") != 0 && strstr(with_gpu, rank)) return fake_cuda_backend(out, opts);
-    return strcmp(kind, "cpu") != 0 ? dt_fail(DT_E_USAGE, "device.kind: cuda: no driver here")
-                                    : dt_backend_create_cpu(out, opts);
+    if (kind != DT_DEVICE_cpu && strstr(with_gpu, rank)) return fake_cuda_backend(out, opts);
+    return kind != DT_DEVICE_cpu ? dt_fail(DT_E_USAGE, "device.kind: cuda: no driver here")
+                                 : dt_backend_create_cpu(out, opts);
 }
 
 static dt_status agree_on_device(void) {
     dt_backend *b = NULL;
     bool told = false;
     const dt_status st =
-        dt_agree_backend(&b, comm, "auto", &(dt_backend_opts){.threads = 1}, &told);
+        dt_agree_backend(&b, comm, DT_DEVICE_auto, &(dt_backend_opts){.threads = 1}, &told);
     printf("rank %d: %s%s\n", comm->rank, st == DT_OK ? b->name : dt_error_message(),
            told ? " (told)" : "");
     if (b) b->destroy(b);
@@ -62,7 +62,7 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
     const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = build_graph};
     DT_TRY(dt_session_init(&s, &a));
     s.resolved.leaf_threads = 1;
-    snprintf(s.resolved.precision, sizeof s.resolved.precision, "fp32");
+    s.resolved.precision = DT_PRECISION_fp32;
     dt_status st =
         fake_cuda_backend(&s.backend, &(dt_backend_opts){.threads = 1,
                                                          .untimed = fail, // whose memory may fail

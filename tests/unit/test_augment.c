@@ -34,7 +34,8 @@ static void warp(const call *k, const dt_map *m, bool whole) {
     memcpy(src, image->data, n);
     dt_image from = *image;
     from.data = src;
-    dt_pixels_warp(&from, m, (dt_border){0, k->nearest}, whole, image->data);
+    dt_pixel_step s = dt_map_step(m, (dt_border){0, k->nearest}, whole);
+    dt_pixels_warp_step(&from, &s, image->data);
     free(src);
 }
 

@@ -281,7 +281,7 @@ static void damage_is_survived(void **state) {
         assert_int_equal(st, DT_E_DATA);
         assert_non_null(strstr(dt_error_message(), "hurt.lmdb/catalog.sqlite"));
     }
-    assert_true(n_bad > 100);
+    assert_true(n_bad > 140);
     fixture_write(file, good, n);
     assert_int_equal(dt_catalog_db_check(s->catalog), DT_OK);
     dt_set_close(s);

@@ -165,7 +165,7 @@ static void what_expressions_mean(void **state) {
         {"q = null",
          "expression, character 5 ('null'): nothing equals null; write `is null` or `is not "
          "null`"},
-        {"(q > 1", "expression, character 7 (its end): expected ), and or or"},
+        {"(q > 1", "expression, character 7 (its end): expected `)`, `and` or `or`"},
         {"q > 1)", "expression, character 6 (')'): expected `and`, `or` or the end"},
         {"q in ()", "expression, character 7 (')'): expected a value"},
         {"q in (1, )", "expression, character 10 (')'): expected a value"},
@@ -191,6 +191,23 @@ static void what_expressions_mean(void **state) {
         if (strcmp(got, CASES[i][1]) != 0)
             fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
     }
+    dt_catalog_destroy(c);
+}
+
+// A column that has the name of one that every record has.
+static void own_columns_hide_the_fixed_ones(void **state) {
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x.bin", 100);
+    for (int i = 0; i < 3; i++) {
+        dt_catalog_add_record(c, 0, "r");
+        dt_catalog_add_member(c, "jpg", 0, 50, NULL);
+        dt_catalog_set(c, "key", i ? "door" : "house");
+        dt_catalog_set_real(c, "bytes", i + 0.5);
+    }
+    dt_catalog_finish(c);
+    assert_string_equal(chosen(c, "key = 'door'"), "12");
+    assert_string_equal(chosen(c, "bytes > 1"), "12");
+    assert_string_equal(chosen(c, "shard = 'x.bin'"), "012");
     dt_catalog_destroy(c);
 }
 
@@ -484,6 +501,7 @@ static int set_up(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_expressions_mean),
+        cmocka_unit_test(own_columns_hide_the_fixed_ones),
         cmocka_unit_test(lengths_are_capped),
         cmocka_unit_test(long_ones_are_answered),
         cmocka_unit_test(whole_numbers_compare_exactly),

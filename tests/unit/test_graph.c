@@ -493,31 +493,6 @@ static void dead_code_goes(void **state) {
     dt_graph_destroy(g);
 }
 
-static void slices_that_tile_become_a_concat(void **state) {
-    for (int gap = 0; gap < 2; gap++) {
-        dt_graph *g = dt_graph_create("t", true);
-        dt_value x = dt_linear(g, "l", input(g, "x", dt_shape2(4, 6)), 9, true);
-        dt_value a = dt_slice(g, x, 1, 3, 6), b = dt_slice(g, x, 1, 0, 3),
-                 c = dt_slice(g, x, 1, 6, 9 - gap);
-        if (gap) c = dt_concat(g, (dt_value[]){c, dt_slice(g, b, 1, 0, 1)}, 2, 1);
-        add_mse(g, dt_add(g, dt_scale(g, a, 2.0f), dt_add(g, dt_scale(g, b, 3.0f), c)));
-        differentiate(g);
-        assert_int_equal(dt_pass_tile_slices(g), DT_OK);
-        const dt_node *bwd = node(g, "l.bwd");
-        const dt_node *made = &g->nodes[g->values[bwd->in[3 + 1]].producer];
-        if (gap) {
-            assert_int_equal(made->op, DT_OP_add);
-        } else {
-            assert_int_equal(made->op, DT_OP_concat);
-            assert_int_equal(made->n_in, 3);
-            assert_int_equal(made->in[1], g->nodes[dt_graph_find_node(g, "slice.bwd")].in[2]);
-            assert_int_equal(made->in[0], g->nodes[dt_graph_find_node(g, "slice.1.bwd")].in[2]);
-            assert_int_equal(count_op(g, DT_OP_slice, true), 0);
-        }
-        dt_graph_destroy(g);
-    }
-}
-
 static bool has_name(const dt_graph *g, const char *name) {
     for (int v = 0; v < g->n_values; v++) {
         if (strcmp(g->values[v].name, name) == 0) return dt_graph_find(g, name) == v;
@@ -584,7 +559,6 @@ int main(void) {
         cmocka_unit_test(amp_lowers_activations),
         cmocka_unit_test(amp_keeps_f32_images_until_normalised),
         cmocka_unit_test(dead_code_goes),
-        cmocka_unit_test(slices_that_tile_become_a_concat),
         cmocka_unit_test(passes_lose_no_name),
         cmocka_unit_test(print_has_a_line_a_node),
     };

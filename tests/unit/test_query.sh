@@ -44,6 +44,14 @@ for expr in "subject = 2" "hand = 'Left' and subject in (1, 3)" "n is null or n 
 done
 expect 8 "$dtrain" data query raw "subject = 2" --count
 
+# -- what packing keeps by an expression is what a query chooses
+for expr in "n is null or n > 2" "subject < '10'" "not (hand in ('L', 3))" "finger != 'index' and bytes between 1 and 40000" \
+    "subject like '_' and key like 'iris/%'" "subject > hand or hand > 'K'"; do
+    n=$("$dtrain" data query a.lmdb "$expr" --count)
+    "$dtrain" pack raw where.tar --where "$expr" --overwrite 2>/dev/null || [ "$n" = 0 ] || fail "pack --where '$expr'"
+    [ "$n" = 0 ] || expect "$n" "$dtrain" data query where.tar "key like '%'" --count
+done
+
 # -- what is printed
 expect $'iris/1/1_M_L_1\t1' "$dtrain" data query a.lmdb "key = 'iris/1/1_M_L_1'" --columns key,subject
 expect '{"key":"iris/1/1_M_L_1","shard":"s-1.tar"}' "$dtrain" data query 's-{0..2}.tar' \

@@ -27,8 +27,8 @@ static void fill(dt_train_state *s) {
     s->data_fingerprint = UINT64_MAX;
     s->metrics_offset = 1ll << 40;
     s->resolved = (dt_resolved){.threads = 8, .lanes = 4, .leaf_threads = 2, .workers = 3};
-    strcpy(s->resolved.precision, "bf16");
-    strcpy(s->resolved.device, "cpu");
+    s->resolved.precision = DT_PRECISION_bf16;
+    s->resolved.device = DT_DEVICE_cpu;
     dt_state_add_eval(s, 70, 0.1);
     dt_state_add_eval(s, 140, NAN);
     s->loss_scale = 32768;

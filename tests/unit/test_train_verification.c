@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "train/verification.h"
+#include "train/metric.h"
 
 #include <math.h>
 

@@ -27,7 +27,7 @@ static const char yaml[] = "run: {name: device, seed: 3}\n" MEMORY_YAML
 
 // Stands before the library's own function of that name (tests/CMakeLists.txt).
 static bool on_device;
-dt_status dt_backend_create(dt_backend **out, const char *kind, const dt_backend_opts *opts) {
+dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts) {
     return on_device ? lazy_backend_create(out, NULL) : dt_backend_create_cpu(out, opts);
 }
 

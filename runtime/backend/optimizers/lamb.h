@@ -20,13 +20,11 @@ DT_UPDATE_FN dt_elements dt_lamb_direction(dt_elements p, dt_elements *slot, dt_
     g = g * u->grad_scale;
     slot[0] = slot[0] + (g - slot[0]) * (1.0f - beta1);
     slot[1] = slot[1] * beta2 + (g * g) * (1.0f - beta2);
-    return (slot[0] * inv_bias) /
-               (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_LAMB_EPS]) +
+    return (slot[0] * inv_bias) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_LAMB_EPS]) +
            p * u->decay;
 }
 
 DT_UPDATE_FN float dt_lamb_ratio(double weights, double direction, const dt_update *u) {
-    (void)u;
     return weights > 0 && direction > 0 ? (float)sqrt(weights / direction) : 1.0f;
 }
 

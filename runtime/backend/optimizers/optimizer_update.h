@@ -53,11 +53,9 @@ typedef float dt_elements;
     DT_OPTIMIZER_NAMES(id, n_slots, 0, __VA_ARGS__)                                                \
     DT_UPDATE_FN dt_elements dt_##id##_direction(dt_elements p, dt_elements *slot, dt_elements g,  \
                                                  const dt_update *u) {                             \
-        (void)p, (void)slot, (void)u;                                                              \
         return g;                                                                                  \
     }                                                                                              \
     DT_UPDATE_FN float dt_##id##_ratio(double weights, double direction, const dt_update *u) {     \
-        (void)weights, (void)direction, (void)u;                                                   \
         return 1;                                                                                  \
     }
 

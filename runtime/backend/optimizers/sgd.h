@@ -9,9 +9,7 @@ enum { DT_SGD_MOMENTUM, DT_SGD_NESTEROV };
 
 DT_OPTIMIZER(sgd, 1, "moment1")
 
-DT_UPDATE_FN void dt_sgd_begin(dt_update *u, int64_t t) {
-    (void)u, (void)t;
-}
+DT_UPDATE_FN void dt_sgd_begin(dt_update *u, int64_t t) {}
 
 DT_UPDATE_FN void dt_sgd_update(dt_elements *p, dt_elements *slot, dt_elements g,
                                 const dt_update *u) {

@@ -36,23 +36,16 @@ dt_dtype dt_op_in_dtype(const dt_graph *g, dt_node_id id, int i) {
     return g->values[g->nodes[id].in[i]].dtype;
 }
 
-static void attach(dt_graph *g, dt_node_id id, int i, dt_value v) {
-    if (v == DT_NONE) return;
-    g->values[v].producer = id;
-    g->values[v].out_index = i;
-    g->nodes[id].out[i] = v;
-}
-
 void dt_op_add_out(dt_graph *g, dt_node_id id, int i, const char *suffix, dt_dtype dtype,
                    const dt_shape *shape) {
     char name[512];
     snprintf(name, sizeof name, "%s%s%s", g->nodes[id].name, suffix ? "." : "",
              suffix ? suffix : "");
-    attach(g, id, i, dt_graph_add_value(g, DT_V_TEMP, name, dtype, shape));
+    dt_graph_set_out(g, &g->nodes[id], i, dt_graph_add_value(g, DT_V_TEMP, name, dtype, shape));
 }
 
 void dt_op_add_stat(dt_graph *g, dt_node_id id, int i, const char *name, const dt_shape *shape) {
-    attach(g, id, i, dt_graph_add_value(g, DT_V_STAT, name, DT_F32, shape));
+    dt_graph_set_out(g, &g->nodes[id], i, dt_graph_add_value(g, DT_V_STAT, name, DT_F32, shape));
 }
 
 dt_status dt_op_same(dt_graph *g, dt_node_id id) {

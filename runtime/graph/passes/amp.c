@@ -1,16 +1,16 @@
-// amp.c: mixed precision, after differentiation. Each node gets a compute type; what flows into it is
-// cast where its type differs, and what it makes takes the type.
+// amp.c: mixed precision, after differentiation. Each node gets a compute type. Its inputs are cast to that type where
+// theirs differs, and its outputs get it.
 //
 //   LOW     low
 //   LOW_OUT low, but inputs keep their type (raw values of an instrument do not fit in low)
-//   FOLLOW  low if any activation that it reads is low, else f32; backward nodes as their forward node
+//   FOLLOW  low if any activation that it reads is low, else f32; a backward node follows its forward node
 //   FULL    f32
 //
-// Parameters, buffers, GRAD and STAT stay f32: kernels read packed low-precision copies of weights and
-// accumulate gradients in f32. Second outputs of forward nodes (saved moments, log-sum-exp) stay f32 too
-// and are never cast. A cast of a value is made once, right before its first reader, and shared.
+// Parameters, buffers, GRAD and STAT stay f32: kernels read packed low-precision copies of weights and accumulate
+// gradients in f32. Outputs of forward nodes after the first (saved moments, log-sum-exp) stay f32 too and are never
+// cast. A value is cast once, right before its first reader, and all readers share the copy.
 //
-// Casts are appended to the node list and then moved to their places, so node ids change here.
+// Casts are appended to the nodes and then moved into place, so node ids change here.
 #include "graph/passes/passes.h"
 
 #include <stdio.h>
@@ -71,7 +71,7 @@ static dt_value cast_to(amp_state *s, dt_value v, dt_dtype to) {
 static void convert(amp_state *s, dt_node_id id) {
     dt_graph *g = s->g;
     if (g->nodes[id].dead) return;
-    if (g->nodes[id].op == DT_OP_cast) { // its output type is given
+    if (g->nodes[id].op == DT_OP_cast) { // the builder chose its type
         s->type[id] = g->nodes[id].attrs.cast.to;
         return;
     }
@@ -91,7 +91,7 @@ static void convert(amp_state *s, dt_node_id id) {
     }
 }
 
-// The most casts that can be needed: one a value that is read.
+// At most one cast for each value is needed.
 dt_status dt_pass_amp(dt_graph *g, dt_dtype low) {
     DT_TRY(dt_graph_check(g));
     if (low == DT_F32) return DT_OK;

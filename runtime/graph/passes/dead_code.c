@@ -1,5 +1,5 @@
-// dead_code.c: marks nodes dead whose results nobody reads. What must stay: graph outputs, gradients of
-// parameters, and statistics (loss, weights, batch moments), which live beyond the step.
+// dead_code.c: marks nodes as dead if nothing reads their results. Graph outputs, gradients of parameters and
+// statistics (loss, weights, batch moments) always count as read.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>

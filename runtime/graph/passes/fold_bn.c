@@ -1,33 +1,25 @@
-// fold_bn.c: inference graphs only. batch_norm with running statistics is an affine map a channel, so it
-// folds into the weight and bias of the convolution before it: y = conv(x, w s) + (b - mean) s + shift,
-// s = scale / sqrt(var + eps). The graph only notes the parameters in the convolution's attributes;
-// the backend folds when it packs the weight, so that new parameters need no new plan. A ReLU behind
-// becomes the convolution's activation.
+// fold_bn.c: inference graphs only. With running statistics a batch norm is an affine map of each channel, so it folds
+// into weight and bias of the convolution before it: y = conv(x, w s) + (b - mean) s + shift,
+// s = scale / sqrt(var + eps). The pass only stores the parameters' ids in the attributes of the convolution. The backend
+// folds when it packs the weight, so that new parameters need no new plan. A ReLU after it becomes the convolution's
+// activation.
 //
-// The convolution keeps its name and its place in the order and takes over the last output value.
+// The convolution keeps its name and its place, and its output becomes that of the last node.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
 
-static dt_node *reader_of(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
-    if (readers[v] == DT_NONE) return NULL;
-    dt_node *n = &g->nodes[readers[v]];
-    return !n->dead && !n->backward && n->op == op ? n : NULL;
-}
-
-// The output value of `next` becomes that of `conv`; `next` is gone.
+// `conv` takes over the output of `next`, which dies.
 static void take_output(dt_graph *g, dt_node *conv, dt_node *next) {
     dt_graph_swap_value_names(g, conv->out[0], next->out[0]);
     g->values[conv->out[0]].producer = DT_NONE;
-    conv->out[0] = next->out[0];
-    g->values[conv->out[0]].producer = (dt_node_id)(conv - g->nodes);
-    g->values[conv->out[0]].out_index = 0;
+    dt_graph_set_out(g, conv, 0, next->out[0]);
     next->dead = true;
 }
 
 static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
     if (conv->attrs.conv2d.act != DT_ACT_NONE) return;
-    dt_node *bn = reader_of(g, readers, conv->out[0], DT_OP_batch_norm);
+    dt_node *bn = dt_graph_reader(g, readers, conv->out[0], DT_OP_batch_norm);
     bool relu_in_bn = false;
     if (bn && !conv->attrs.conv2d.fold_bn && bn->in[0] == conv->out[0] && bn->n_in == 5 &&
         !bn->attrs.batch_norm.training && !bn->attrs.batch_norm.pool) {
@@ -40,7 +32,7 @@ static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
         relu_in_bn = bn->attrs.batch_norm.relu;
         take_output(g, conv, bn);
     }
-    dt_node *relu = relu_in_bn ? NULL : reader_of(g, readers, conv->out[0], DT_OP_relu);
+    dt_node *relu = relu_in_bn ? NULL : dt_graph_reader(g, readers, conv->out[0], DT_OP_relu);
     if (relu) take_output(g, conv, relu);
     if (relu || relu_in_bn) conv->attrs.conv2d.act = DT_ACT_RELU;
 }

@@ -1,30 +1,20 @@
-// fuse.c: merges chains of nodes into one, before differentiation, so that the merged op's gradient is
-// one kernel too.
+// fuse.c: merges chains of nodes into one node, before differentiation, so that the gradient is one kernel too.
 //
 //   batch_norm -> [add residual] -> relu -> [max_pool 2x2]   =>  batch_norm
 //   linear -> relu (and gelu, in inference graphs)           =>  linear
 //
-// A value in the middle of a chain must have one reader and be no graph output. The merged node keeps
-// the name of the chain's head, and with it parameters and randomness; it takes the place of the chain's
-// last node in the order (a residual may be computed after the batch norm), and that node's output value,
-// so that readers need no change.
+// A value inside a chain must have one reader and be no graph output. The merged node keeps the name of the first node,
+// and so its parameters and random numbers. It takes the place of the last node, because a residual may be computed
+// after the batch norm, and the output of the last node, so that readers need no change.
 //
-// A pool is merged only when windows tile the image: then each element has one window at most, and
-// backward is a gather. Not behind a residual, whose gradient would want the mask before the pool.
+// A pool is merged only if its windows tile the image: then each element has at most one window, and backward is a
+// gather. It is not merged after a residual, whose gradient would need the mask before the pool.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
 
-// The only reader of v if it is a live forward node of this op, else NULL.
-static dt_node *reader_of(dt_graph *g, const dt_node_id *readers, dt_value v, dt_op op) {
-    if (readers[v] == DT_NONE) return NULL;
-    dt_node *n = &g->nodes[readers[v]];
-    return !n->dead && !n->backward && n->op == op ? n : NULL;
-}
-
-// `head`, changed to `merged`, moves to the slot of `last`.
+// Puts `merged`, the new form of `head`, in the place of `last`.
 static void move_head(dt_graph *g, dt_node *head, dt_node *last, dt_node merged) {
-    dt_node_id at = (dt_node_id)(last - g->nodes);
     head->dead = true;
     dt_graph_swap_value_names(g, head->out[0], merged.out[0]);
     for (int i = 0; i < head->n_out; i++) {
@@ -33,12 +23,8 @@ static void move_head(dt_graph *g, dt_node *head, dt_node *last, dt_node merged)
     const char *old_name = last->name;
     *last = merged;
     last->name = old_name;
-    dt_graph_rename_node(g, at, merged.name);
-    for (int i = 0; i < merged.n_out; i++) {
-        if (merged.out[i] == DT_NONE) continue;
-        g->values[merged.out[i]].producer = at;
-        g->values[merged.out[i]].out_index = i;
-    }
+    dt_graph_rename_node(g, (dt_node_id)(last - g->nodes), merged.name);
+    for (int i = 0; i < merged.n_out; i++) dt_graph_set_out(g, last, i, merged.out[i]);
 }
 
 static bool pool_tiles(const dt_window *w) {
@@ -49,9 +35,9 @@ static bool pool_tiles(const dt_window *w) {
     return true;
 }
 
-// The add that follows the batch norm, if it adds a tensor of the same shape; *other is that tensor.
+// The add after the batch norm, if it adds a tensor of the same shape: *other.
 static dt_node *residual_add(dt_graph *g, const dt_node_id *readers, dt_value y, dt_value *other) {
-    dt_node *add = reader_of(g, readers, y, DT_OP_add);
+    dt_node *add = dt_graph_reader(g, readers, y, DT_OP_add);
     if (!add) return NULL;
     *other = add->in[0] == y ? add->in[1] : add->in[0];
     if (*other == y || !dt_shape_equal(&g->values[*other].shape, &g->values[y].shape)) return NULL;
@@ -63,10 +49,10 @@ static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn)
     dt_value residual = DT_NONE;
     if (merged.attrs.batch_norm.relu || merged.n_in > 5) return;
     dt_node *add = residual_add(g, readers, bn->out[0], &residual);
-    dt_node *relu = reader_of(g, readers, add ? add->out[0] : bn->out[0], DT_OP_relu);
+    dt_node *relu = dt_graph_reader(g, readers, add ? add->out[0] : bn->out[0], DT_OP_relu);
     if (!relu) return;
     dt_node *last = relu;
-    dt_node *pool = add ? NULL : reader_of(g, readers, relu->out[0], DT_OP_max_pool);
+    dt_node *pool = add ? NULL : dt_graph_reader(g, readers, relu->out[0], DT_OP_max_pool);
     merged.attrs.batch_norm.relu = 1;
     merged.out = dt_arena_alloc(&g->arena, (size_t)bn->n_out * sizeof *merged.out);
     for (int i = 0; i < bn->n_out; i++) merged.out[i] = bn->out[i];
@@ -95,9 +81,9 @@ static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn)
 static void fuse_linear(dt_graph *g, const dt_node_id *readers, dt_node *linear) {
     if (linear->attrs.linear.act != DT_ACT_NONE) return;
     dt_act act = DT_ACT_RELU;
-    dt_node *next = reader_of(g, readers, linear->out[0], DT_OP_relu);
+    dt_node *next = dt_graph_reader(g, readers, linear->out[0], DT_OP_relu);
     if (!next && !g->training) {
-        next = reader_of(g, readers, linear->out[0], DT_OP_gelu);
+        next = dt_graph_reader(g, readers, linear->out[0], DT_OP_gelu);
         act = next && next->attrs.gelu.tanh ? DT_ACT_GELU_TANH : DT_ACT_GELU;
     }
     if (!next) return;

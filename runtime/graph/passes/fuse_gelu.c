@@ -1,12 +1,11 @@
-// fuse_gelu.c: training graphs, last: the tanh form of GELU goes into the products on both sides of it.
+// fuse_gelu.c: training graphs only: the tanh form of GELU goes into the matmuls before and after it.
 //
 //   linear -> z;  gelu(z) -> y                            =>  linear -> y, z          (attrs.act)
 //   linear.bwd(..., dout) -> dy;  gelu.bwd(z, dy) -> dz   =>  linear.bwd(..., dout, z) -> dz   (attrs.dgelu)
 //
-// Differentiation has no part in it: z stays a value that the first linear makes beside y, and that linear's
-// backward node gets dz as before. Hence after differentiation and mixed precision, which take a second output
-// of a forward node for something that stays f32. Exact GELU stays a node of its own: no library has it as an
-// epilogue with a gradient.
+// The first linear gives both y and z, and its backward node gets dz as before. The pass comes after differentiation,
+// which it does not concern, and after mixed precision, which would keep a second output in f32. Exact GELU stays a
+// node of its own: no library offers it as an epilogue with a gradient.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
@@ -23,12 +22,6 @@ static dt_node *linear_of(dt_graph *g, dt_value v, bool backward) {
     return !n->dead && n->op == DT_OP_linear && n->backward == backward ? n : NULL;
 }
 
-static void set_out(dt_graph *g, dt_node *n, int i, dt_value v) {
-    n->out[i] = v;
-    g->values[v].producer = (dt_node_id)(n - g->nodes);
-    g->values[v].out_index = i;
-}
-
 static void fuse_forward(dt_graph *g, dt_node *gelu) {
     const dt_value z = gelu->in[0], y = gelu->out[0];
     dt_node *linear = linear_of(g, z, false);
@@ -37,8 +30,8 @@ static void fuse_forward(dt_graph *g, dt_node *gelu) {
     linear->attrs.linear.act = DT_ACT_GELU_TANH;
     linear->n_out = 2;
     linear->out = dt_arena_alloc(&g->arena, 2 * sizeof *linear->out);
-    set_out(g, linear, 0, y);
-    set_out(g, linear, 1, z);
+    dt_graph_set_out(g, linear, 0, y);
+    dt_graph_set_out(g, linear, 1, z);
     gelu->dead = true;
 }
 
@@ -54,7 +47,7 @@ static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *gelu)
     in[linear->n_in++] = z;
     linear->in = in;
     linear->attrs.linear.dgelu = 1;
-    set_out(g, linear, 0, dz);
+    dt_graph_set_out(g, linear, 0, dz);
     g->values[dy].producer = DT_NONE;
     gelu->dead = true;
 }

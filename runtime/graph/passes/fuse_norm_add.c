@@ -1,13 +1,12 @@
-// fuse_norm_add.c: the residual stream of a transformer is added to and at once normalised, and its gradient is a layer
-// norm's plus the one that comes along the stream. One pass over the rows instead of two, either way:
+// fuse_norm_add.c: a transformer adds to its residual stream and normalizes the sum at once; the gradient of the stream
+// is that of the layer norm plus the one from later layers. Each becomes one pass over the rows instead of two:
 //
 //   add(a, b) -> s;  layer_norm(s) -> y                     =>  layer_norm(a, …, b) -> y, …, s
 //   layer_norm.bwd(s, …) -> d;  add(d, other) -> ds         =>  layer_norm.bwd(s, …, other) -> ds
 //
-// s is rounded before it is normalised, and d before it is added to, as before: results keep their bits. The merged node
-// takes the place of the layer norm, so that nothing may read s before that, and nothing may make `other` after
-// it. Behind mixed precision, which takes a second output of a forward node for something that stays f32; types
-// must agree.
+// As without the pass, s is rounded before it is normalized, and d before `other` is added: results keep their bits. The
+// merged node takes the place of the layer norm, so nothing may read s before it, and `other` must be computed before
+// it. The pass comes after mixed precision, which would keep further outputs in f32; the types must agree.
 #include "graph/passes/passes.h"
 
 #include <stdlib.h>
@@ -46,12 +45,6 @@ static dt_value *longer(dt_graph *g, const dt_value *list, int kept, int n) {
     return to;
 }
 
-static void set_out(dt_graph *g, dt_node *n, int i, dt_value v) {
-    n->out[i] = v;
-    g->values[v].producer = (dt_node_id)(n - g->nodes);
-    g->values[v].out_index = i;
-}
-
 static void fuse_forward(dt_graph *g, dt_node *norm) {
     const dt_value s = norm->in[0];
     const dt_node_id at = g->values[s].producer;
@@ -66,7 +59,7 @@ static void fuse_forward(dt_graph *g, dt_node *norm) {
     norm->n_in = RESIDUAL + 1;
     norm->out = longer(g, norm->out, norm->n_out, SUM + 1);
     norm->n_out = SUM + 1;
-    set_out(g, norm, SUM, s);
+    dt_graph_set_out(g, norm, SUM, s);
     add->dead = true;
 }
 
@@ -79,7 +72,7 @@ static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *norm)
     if (other == d || g->values[other].producer > norm - g->nodes) return;
     norm->in = longer(g, norm->in, norm->n_in, norm->n_in + 1);
     norm->in[norm->n_in++] = other;
-    set_out(g, norm, 0, add->out[0]);
+    dt_graph_set_out(g, norm, 0, add->out[0]);
     g->values[d].producer = DT_NONE;
     add->dead = true;
 }

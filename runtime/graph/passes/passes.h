@@ -1,5 +1,5 @@
-// passes.h: rewrites of the graph. Each keeps names (randomness hangs on them) and is idempotent.
-// Training:  build -> fuse -> differentiate -> tile_slices -> amp -> fuse_gelu -> fuse_norm_add -> dead_code
+// passes.h: rewrites of the graph. Each is idempotent and keeps names, because random numbers depend on them.
+// Training:  build -> fuse -> differentiate -> amp -> fuse_gelu -> fuse_norm_add -> dead_code
 //            [-> relu_bits]
 // Inference: build -> fold_bn -> fuse -> amp -> fuse_norm_add -> dead_code
 #ifndef DT_GRAPH_PASSES_H
@@ -8,12 +8,10 @@
 #include "graph/ir.h"
 
 // batch_norm (+ add) + relu (+ max_pool) -> one batch_norm node; linear + relu/gelu -> attrs.act.
-// Only where the intermediate values have no other reader and are not outputs.
+// Only if the values between them have no other reader and are no outputs.
 dt_status dt_pass_fuse(dt_graph *g);
 // Inference: conv2d + batch_norm -> conv2d with fold_bn; + relu -> attrs.act.
 dt_status dt_pass_fold_bn(dt_graph *g);
-// After differentiation: a sum of zero-filled slice gradients that tile a tensor -> one concat.
-dt_status dt_pass_tile_slices(dt_graph *g);
 // Activations and their gradients of LOW and FOLLOW ops to `low`; casts before FULL ops. low = DT_F32
 // does nothing. PARAM, BUFFER, GRAD, STAT stay f32; so do batch statistics and saved moments.
 dt_status dt_pass_amp(dt_graph *g, dt_dtype low);
@@ -22,8 +20,8 @@ dt_status dt_pass_fuse_gelu(dt_graph *g);
 // add + layer_norm -> one layer_norm that makes both; layer_norm.bwd + the add of its result and another gradient.
 dt_status dt_pass_fuse_norm_add(dt_graph *g);
 dt_status dt_pass_dead_code(dt_graph *g);
-// Training, by plans of backends that ask for it (dt_backend.relu_bits): batch_norm behind a residual and a ReLU
-// saves a bit for each element, and its gradient reads that instead of y.
+// Training, called by plans of backends with dt_backend.relu_bits: a batch_norm with residual and ReLU saves a bit for
+// each element, and its gradient reads that instead of y.
 dt_status dt_pass_relu_bits(dt_graph *g);
 
 #endif

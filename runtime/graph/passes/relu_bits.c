@@ -1,11 +1,11 @@
-// relu_bits.c: training graphs, by plans of backends whose kernels know it (dt_backend.relu_bits): the gradient of
-// batch_norm + residual + ReLU asks where y was above zero, and reads 16 or 32 bits an element for an answer of one.
+// relu_bits.c: training graphs, for backends whose kernels support it (dt_backend.relu_bits). The gradient of
+// batch_norm + residual + ReLU needs to know where y is above zero: one bit for each element, not the 16 or 32 of y.
 //
 //   batch_norm -> y;  batch_norm.bwd(…, y, …)   =>   batch_norm -> y, bits;  batch_norm.bwd(…, bits, …)
 //
-// y then lives as long as its other readers do. Only behind a residual: without one a kernel makes the mask again from
-// x, which it reads anyway, and a pool's argmax says it already. After mixed precision, which takes further outputs
-// for something in f32, and after dead code.
+// Then y lives only as long as its other readers need it. Without a residual the kernel recomputes the mask from x, which
+// it reads anyway, and with a pool the argmax holds it. The pass comes after mixed precision, which would keep a further
+// output in f32, and after dead code.
 #include "graph/passes/passes.h"
 
 #include <stdio.h>
@@ -37,9 +37,7 @@ dt_status dt_pass_relu_bits(dt_graph *g) {
         const dt_shape s = dt_shape2(dt_shape_elements(x) / x->d[1], (x->d[1] + 7) / 8);
         const dt_value bits = dt_graph_add_value(g, DT_V_TEMP, name, DT_U8, &s);
         if (bits == DT_NONE) break;
-        n->out[BITS] = bits;
-        g->values[bits].producer = id;
-        g->values[bits].out_index = BITS;
+        dt_graph_set_out(g, n, BITS, bits);
         bwd->in[bwd->n_fwd_in + Y] = DT_NONE;
         bwd->in[bwd->n_fwd_in + BITS] = bits;
     }

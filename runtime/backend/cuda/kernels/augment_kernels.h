@@ -1,16 +1,16 @@
-// augment_kernels.h: random changes to images of bytes (batch/pixel_steps.h), with the loader's bits: the arithmetic
-// is batch/pixel_math.h's, which the loader uses too, and sums over an image are of integers.
+// augment_kernels.h: random changes to images of bytes (batch/pixel_steps.h), with the same bits as the loader:
+// both use batch/pixel_math.h, and sums over an image are integer sums.
 //
-// A block has a sample and walks its list; what one step leaves for the next lies in `out`, which the second-level
-// cache holds (a batch of 256 images of 224x224x3 has 38 MB). Steps that change each value by itself and follow one
-// another are one pass: twelve values a thread, from a multiple of twelve on, so whole pixels of one channel or of
-// three. One that needs the image's mean or histogram first begins a pass of its own. Steps that look elsewhere
-// (geometry, sharpness) go from one of two buffers to the other; a blur has sums of rows between.
+// A block takes a sample and walks its list of steps. The image between steps lies in `out`, which the
+// second-level cache holds (256 images of 224x224x3 are 38 MB). Consecutive steps that change each value by
+// itself are one pass: a thread takes twelve values at a multiple of twelve, so whole pixels of one channel or
+// of three. A step that first needs the image's mean or histogram begins a new pass. Geometry and sharpness go
+// from one of two buffers to the other; a blur keeps sums of rows between.
 //
-// Rejected: several blocks a sample, which would need a launch a step and the length of the longest list known to the
-// host: few and very large images leave multiprocessors idle here, and are what the loader does well.
+// Rejected: several blocks a sample. They would need a launch per step, and the host would have to know the
+// longest list. Few and very large images leave multiprocessors idle here; the loader handles those well.
 //
-// Moves n bytes in and n out a pass.
+// Moves n bytes in and n out per pass.
 #ifndef DT_AUGMENT_KERNELS_H
 #define DT_AUGMENT_KERNELS_H
 
@@ -29,7 +29,7 @@ typedef struct dt_augment_args {
     int64_t sample; // values of one
 } dt_augment_args;
 
-// What a step knows of its image: its mean luma or its channels' means, or tables.
+// What a step knows of its image: mean luma, the channels' means, or tables.
 typedef struct dt_augment_known {
     int mean[3];
     const uint8_t *table;

@@ -222,10 +222,11 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
     return u;
 }
 
-// Elements i .. i+7 of a parameter, by each optimizer; and the direction of those, into d.
+// Elements i .. i+7 of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
+// direction in d.
 #define WORD(id, ...)                                                                              \
-    DT_FN void dt_commit_update_##id(const dt_commit_optimize_args *a, const dt_update *u,         \
-                                     int64_t i, int64_t end, float p[8]) {                         \
+    DT_FN void dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u, int64_t i, \
+                                  int64_t end, float p[8], int measures, float d[8]) {             \
         float s[DT_MAX_SLOTS][8], g[8];                                                            \
         for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
             dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
@@ -233,45 +234,24 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
         for (int k = 0; k < 8; k++) {                                                              \
             float one[DT_MAX_SLOTS];                                                               \
             for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                          \
-            dt_##id##_update(&p[k], one, g[k], u);                                                 \
+            if (measures)                                                                          \
+                d[k] = i + k < end ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;               \
+            else                                                                                   \
+                dt_##id##_update(&p[k], one, g[k], u);                                             \
             for (int j = 0; j < dt_##id##_n_slots; j++) s[j][k] = one[j];                          \
         }                                                                                          \
-        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
+        for (int j = 0; !measures && j < dt_##id##_n_slots; j++)                                   \
             dt_put8_part(a->slots[j], DT_F32, i, end, s[j]);                                       \
-    }                                                                                              \
-    DT_FN void dt_commit_direction_##id(const dt_commit_optimize_args *a, const dt_update *u,      \
-                                        int64_t i, int64_t end, const float p[8], float d[8]) {    \
-        float s[DT_MAX_SLOTS][8], g[8];                                                            \
-        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
-            dt_get8_part(a->slots[j], DT_F32, i, end, 0.0f, s[j]);                                 \
-        dt_get8_part(a->grad, DT_F32, i, end, 0.0f, g);                                            \
-        for (int k = 0; k < 8; k++) {                                                              \
-            float one[DT_MAX_SLOTS];                                                               \
-            for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                          \
-            d[k] = i + k < end ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;                   \
-        }                                                                                          \
     }
 #include "config/optimizers.def"
 #undef WORD
 
-DT_FN void dt_commit_update8(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
-                             int64_t end, float p[8]) {
+DT_FN void dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
+                         int64_t end, float p[8], int measures, float d[8]) {
     switch (a->kind) {
 #define WORD(id, ...)                                                                              \
     case DT_OPTIMIZER_##id:                                                                        \
-        dt_commit_update_##id(a, u, i, end, p);                                                    \
-        break;
-#include "config/optimizers.def"
-#undef WORD
-    }
-}
-
-DT_FN void dt_commit_direction8(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
-                                int64_t end, const float p[8], float d[8]) {
-    switch (a->kind) {
-#define WORD(id, ...)                                                                              \
-    case DT_OPTIMIZER_##id:                                                                        \
-        dt_commit_direction_##id(a, u, i, end, p, d);                                              \
+        dt_commit_one_##id(a, u, i, end, p, measures, d);                                          \
         break;
 #include "config/optimizers.def"
 #undef WORD
@@ -301,7 +281,7 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
         for (int64_t k = from + t * 8; k < to; k += DT_COMMIT_THREADS * 8) {
             float p[8], d[8];
             dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
-            dt_commit_direction8(a, &u, k, to, p, d);
+            dt_commit_one(a, &u, k, to, p, 1, d);
             for (int j = 0; j < 8; j++) {
                 w += (double)p[j] * (double)p[j];
                 v += (double)d[j] * (double)d[j];
@@ -387,7 +367,7 @@ DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
             for (int64_t k = from + t * 8; k < to; k += DT_BLOCK_DIM * 8) {
                 float p[8];
                 dt_get8_part(a->master, DT_F32, k, to, 0.0f, p);
-                dt_commit_update8(a, &u, k, to, p);
+                dt_commit_one(a, &u, k, to, p, 0, p);
                 dt_put8_part(a->master, DT_F32, k, to, p);
                 if (g.packed) dt_commit_pack(&g, k - g.offset, p);
             }
