@@ -44,7 +44,7 @@ generated() { # page, first line, whether it goes on to the page's end, command
 }
 words() { # of a key, as a table
     printf '| `%s` | |\n|---|---|\n' "$1"
-    "$dtrain" keys "$1" | sed -n 's/^      \([a-z0-9_]*\)  *\(.*\)/| `\1` | \2 |/p'
+    "$dtrain" keys "$1" | sed -n 's/|/\\|/g; s/^      \([a-z0-9_]*\)  *\(.*\)/| `\1` | \2 |/p'
 }
 write=$([ "${1:-}" != --write ] || echo yes)
 generated docs/reference/keys.md '| key | type' 1 "$dtrain" keys --markdown
