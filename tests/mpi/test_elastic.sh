@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.reproducible=elastic: 40 steps (STEPS; 200 where FULL=1) give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
 # when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it. Samples
-# are mixed, so that batches and soft labels are part of it.
+# are mixed, so that batches and soft labels are part of it. The metrics at the end are the same, too.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 
@@ -10,7 +10,7 @@ config=$(small_config "$work")
 
 check() { # precision label run: its hash must equal the reference
     local got
-    got=$(hash "$work/runs/$3")
+    got="$(hash "$work/runs/$3"), metrics $(md5sum <"$work/runs/$3/result.json")"
     echo "$1 $2: $got"
     [ -n "${reference:-}" ] || reference=$got
     [ "$got" = "$reference" ] || fail "$1 $2 differs from $reference"
@@ -24,7 +24,7 @@ for precision in "${precisions[@]}"; do
     steps=${steps:-40}
     common=(run.reproducible=elastic train.max_steps=$steps train.precision=$precision
             data.mix.mixup=0.4 data.mix.cutmix=1.0
-            checkpoint.every="100000 steps")
+            checkpoint.every="100000 steps" eval.metrics="[loss, recall, macro_f1, eer]")
     for np in 1 2 3 4 8; do
         mpi $np "$DTRAIN" "$config" "${common[@]}" run.name=$precision-np$np \
             >/dev/null 2>"$work/log" || fail "exit $?"
