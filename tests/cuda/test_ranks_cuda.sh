@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The program on several pretending GPUs, one process each, with an NCCL that pretends between them
 # (pretending_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
-# and train. run.reproducible=elastic gives one rank's weights on 3 and 4; resume gives the same on every
+# and train. run.reproducible=elastic gives one rank's weights on 3 and 4, with LAMB on 2; resume gives the same on every
 # run, also with gradients in bf16 on their way, with uneven shares and where a rank's NCCL cannot be captured; more ranks
 # than devices, two on one, a missing NCCL, sums that come out wrong and a rank that stops are one clear line and in time.
 . "${SOURCE:?}/tests/small_run.sh" || exit
@@ -67,6 +67,8 @@ for np in 1 3 4; do
     good $np elastic$np run.reproducible=elastic
     [ $np = 1 ] || same elastic1 elastic$np
 done
+for np in 1 2; do good $np lamb$np run.reproducible=elastic train.optimizer.name=lamb; done # norms of each tensor
+same lamb1 lamb2
 # alone it needs no NCCL
 FAKE_NCCL_MISSING=0 FAKE_CUDA_CORE=0 good 1 near train.max_steps=1
 grep -q "workers: 1" "$work/runs/near/config.yaml" || show near "threads were counted before the device had bound the rank"
