@@ -20,7 +20,8 @@ typedef struct dt_field_info {
     // metrics are scaled back.
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     int n_classes; // class fields, else 0
-    const char *const *class_names; // n_classes of them, NULL where there is none; NULL: numbers only
+    const char *const
+        *class_names; // n_classes of them, NULL where there is none; NULL: numbers only
     // Training batches only:
     bool soft;   // class: the batch and the graph hold shares of the classes, f32 (N, n_classes)
     bool mixed;  // image: dt_batch.mix, graph input "<name>.mix", says how samples are mixed

@@ -357,14 +357,11 @@ dt_segment *dt_params_segments(const dt_params *p, float weight_decay, bool norm
     return s;
 }
 
-size_t dt_params_bytes(const dt_params *p, const char *kind) {
-    size_t slab = (size_t)p->n_trained * sizeof(float);
-    if (strcmp(kind, "master") == 0) return slab;
-    if (strcmp(kind, "moments") == 0) return (size_t)p->n_slots * slab;
-    if (strcmp(kind, "gradients") == 0)
-        return (size_t)p->n_grads * (size_t)p->n_grad * sizeof(float);
-    if (strcmp(kind, "buffers") == 0) return (size_t)p->n_buffer * sizeof(float);
-    if (strcmp(kind, "packed") == 0) return p->packs->total_bytes;
-    assert(!"unknown kind of parameter memory");
-    return 0;
+dt_params_memory dt_params_bytes(const dt_params *p) {
+    const size_t slab = (size_t)p->n_trained * sizeof(float);
+    return (dt_params_memory){.master = slab,
+                              .moments = (size_t)p->n_slots * slab,
+                              .gradients = (size_t)p->n_grads * (size_t)p->n_grad * sizeof(float),
+                              .buffers = (size_t)p->n_buffer * sizeof(float),
+                              .packed = p->packs->total_bytes};
 }

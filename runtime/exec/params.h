@@ -97,7 +97,9 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // Segments of the optimizer: adjacent entries with the same decay merged; with `norms` (dt_optimizer) each
 // entry that decays is one of its own, and scaled. Heap, caller frees.
 dt_segment *dt_params_segments(const dt_params *p, float weight_decay, bool norms, int *n);
-// kind: "master", "gradients", "moments", "buffers" or "packed".
-size_t dt_params_bytes(const dt_params *p, const char *kind);
+typedef struct dt_params_memory { // bytes
+    size_t master, moments, gradients, buffers, packed;
+} dt_params_memory;
+dt_params_memory dt_params_bytes(const dt_params *p);
 
 #endif

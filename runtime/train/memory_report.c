@@ -36,16 +36,16 @@ static size_t reserve_bytes(dt_backend *b) {
 
 static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     const dt_params *p = s->params;
+    const dt_params_memory m = dt_params_bytes(p);
     dt_plan_report train = {0}, eval = {0};
     if (s->plan) dt_plan_report_get(s->plan, &train);
     if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
     size_t lanes = (size_t)s->lanes->n_lanes;
     int n = 0;
-    rows[n++] =
-        (memory_row){"weights", dt_params_bytes(p, "master") + dt_params_bytes(p, "buffers")};
-    rows[n++] = (memory_row){"packed weights", dt_params_bytes(p, "packed")};
-    rows[n++] = (memory_row){"moments", dt_params_bytes(p, "moments")};
-    rows[n++] = (memory_row){"gradients", dt_params_bytes(p, "gradients")};
+    rows[n++] = (memory_row){"weights", m.master + m.buffers};
+    rows[n++] = (memory_row){"packed weights", m.packed};
+    rows[n++] = (memory_row){"moments", m.moments};
+    rows[n++] = (memory_row){"gradients", m.gradients};
     if (dt_session_bf16_gradients(s))
         rows[n++] = (memory_row){"gradients in bf16", (size_t)p->n_trained * 2};
     rows[n++] = (memory_row){"activations", lanes * train.activation_bytes};

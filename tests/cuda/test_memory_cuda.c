@@ -144,7 +144,7 @@ static void test_check_before_anything_is_taken(void **state) {
         run_parts r;
         double all = 0;
         assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
-        const size_t packed = dt_params_bytes(r.s.params, "packed");
+        const size_t packed = dt_params_bytes(r.s.params).packed;
         const size_t parameters = r.s.params->slab.n_bytes;
         assert_true(packed > 20000);
         end_run(&r);

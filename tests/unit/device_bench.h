@@ -234,27 +234,26 @@ static void make_bench(bench *b, const setting *s) {
     assert_int_equal(dt_params_create(&b->params, b->graph, b->b, 2, b->lanes->n_slabs), DT_OK);
     dt_plan_opts plan = {.threads = 1, .n_lanes = 1};
     assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
-    dt_stepper_opts so = {
-        .comm = b->comm,
-        .graph = b->graph,
-        .plan = b->plan,
-        .params = b->params,
-        .lanes = b->lanes,
-        .leaf_threads = 1,
-        .team_threads = 1,
-        .micro_batch = MICRO,
-        .seed = 11,
-        .clip_norm = s->clip,
-        .weight_decay = 0.01f,
-        .optimizer = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}},
-        .first_bucket_bytes = 1 << 16,
-        .bucket_bytes = 1 << 20,
-        .device_comm = b->device_comm,
-        .loss_scaling = s->scaled,
-        .bf16_gradients = s->bf16_gradients,
-        .uncaptured = s->uncaptured,
-        .hold_input = s->hold_input,
-        .give_up = give_up};
+    dt_stepper_opts so = {.comm = b->comm,
+                          .graph = b->graph,
+                          .plan = b->plan,
+                          .params = b->params,
+                          .lanes = b->lanes,
+                          .leaf_threads = 1,
+                          .team_threads = 1,
+                          .micro_batch = MICRO,
+                          .seed = 11,
+                          .clip_norm = s->clip,
+                          .weight_decay = 0.01f,
+                          .optimizer = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}},
+                          .first_bucket_bytes = 1 << 16,
+                          .bucket_bytes = 1 << 20,
+                          .device_comm = b->device_comm,
+                          .loss_scaling = s->scaled,
+                          .bf16_gradients = s->bf16_gradients,
+                          .uncaptured = s->uncaptured,
+                          .hold_input = s->hold_input,
+                          .give_up = give_up};
     patience = 1 << 30;
     assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);
     if (s->scale > 0)

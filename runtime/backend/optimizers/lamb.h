@@ -20,8 +20,7 @@ DT_UPDATE_FN dt_elements dt_lamb_direction(dt_elements p, dt_elements *slot, dt_
     g = g * u->grad_scale;
     slot[0] = slot[0] + (g - slot[0]) * (1.0f - beta1);
     slot[1] = slot[1] * beta2 + (g * g) * (1.0f - beta2);
-    return (slot[0] * inv_bias) /
-               (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_LAMB_EPS]) +
+    return (slot[0] * inv_bias) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_LAMB_EPS]) +
            p * u->decay;
 }
 
