@@ -36,7 +36,8 @@ void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
     }
 }
 
-double dt_schedule_lr(const dt_schedule *s, int64_t step, const double *history, int n_history) {
+double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history,
+                      int n_history) {
     static dt_schedule_fn *const after[] = {
 #define WORD(id, ...) dt_schedule_##id,
 #include "config/schedules.def"

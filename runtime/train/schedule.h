@@ -7,6 +7,7 @@
 #define DT_TRAIN_SCHEDULE_H
 
 #include "config/config.h"
+#include "train/state.h"
 
 enum { DT_MAX_SCHEDULE_KEYS = 4 };
 
@@ -20,7 +21,8 @@ typedef struct dt_schedule {
 } dt_schedule;
 
 // What follows the warm-up. step, history: as for dt_schedule_lr.
-typedef double dt_schedule_fn(const dt_schedule *s, int64_t step, const double *history, int n);
+typedef double dt_schedule_fn(const dt_schedule *s, int64_t step, const dt_eval_point *history,
+                              int n);
 #define WORD(id, ...) dt_schedule_fn dt_schedule_##id;
 #include "config/schedules.def"
 #undef WORD
@@ -28,9 +30,10 @@ typedef double dt_schedule_fn(const dt_schedule *s, int64_t step, const double *
 // Reads train.schedule and train.optimizer.lr.
 void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
                       int64_t steps_per_epoch, bool lower_is_better);
-// Learning rate of 0-based step `step`; history[0..n): values of eval.best so far, oldest first (only
+// Learning rate of 0-based step `step`; history[0..n): eval.best so far, oldest first (only
 // plateau reads them). O(1) but for plateau, which is O(n).
-double dt_schedule_lr(const dt_schedule *s, int64_t step, const double *history, int n_history);
+double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history,
+                      int n_history);
 
 // An amount as steps: percent of total_steps, epochs of steps_per_epoch; 0 only if the amount is,
 // as 1% of a short run must not mean never.

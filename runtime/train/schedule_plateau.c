@@ -9,14 +9,16 @@
 
 enum { GAMMA, PATIENCE, MIN_LR };
 
-double dt_schedule_plateau(const dt_schedule *s, int64_t step, const double *history, int n) {
+double dt_schedule_plateau(const dt_schedule *s, int64_t step, const dt_eval_point *history,
+                           int n) {
     double lr = s->lr, best = 0.0;
     int stale = 0;
     bool any = false;
     for (int i = 0; i < n; i++) {
-        bool better = !any || (s->lower_is_better ? history[i] < best : history[i] > best);
-        if (better && isfinite(history[i])) {
-            best = history[i];
+        const double value = history[i].value;
+        bool better = !any || (s->lower_is_better ? value < best : value > best);
+        if (better && isfinite(value)) {
+            best = value;
             any = true;
             stale = 0;
         } else if (++stale >= (int)s->own[PATIENCE]) {

@@ -49,7 +49,6 @@ typedef struct trainer {
     bool resumed, forced; // forced: resumed although numeric keys differ
     char *resume_path;    // rank 0
     dt_schedule schedule;
-    double *history; // values alone, for the schedule
     int64_t eval_every, save_every, stop_at, saved_step;
     int n_epochs, failed_saves;
     double slowest_step_s;
@@ -235,8 +234,6 @@ static void fill_state(trainer *t) {
     st->engines = dt_session_engines(s);
     st->data_fingerprint = s->data->fingerprint;
     st->resolved = s->resolved;
-    t->history = dt_xrealloc(t->history, sizeof(double) * (size_t)(st->n_history + 1));
-    for (int i = 0; i < st->n_history; i++) t->history[i] = st->history[i].value;
 }
 
 // Rank 0: what the run directory holds besides checkpoints.
@@ -366,8 +363,6 @@ static dt_status evaluate(trainer *t, bool *is_best) {
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
                 metric);
     dt_state_add_eval(&t->state, t->state.step, value);
-    t->history = dt_xrealloc(t->history, sizeof(double) * (size_t)t->state.n_history);
-    t->history[t->state.n_history - 1] = value;
     if (t->metrics) {
         dt_metrics_phase(t->metrics, NULL, 0.0);
         dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
@@ -519,7 +514,7 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
 }
 
 static double rate_at(const trainer *t, int64_t step) {
-    return dt_schedule_lr(&t->schedule, step, t->history, t->state.n_history);
+    return dt_schedule_lr(&t->schedule, step, t->state.history, t->state.n_history);
 }
 
 // Whether something follows the first `done` steps that needs their numbers and a quiet device.
@@ -688,7 +683,6 @@ static void close_trainer(trainer *t, dt_status st) {
     dt_state_fini(&t->state);
     dt_json_fini(&t->json);
     dt_json_fini(&t->results);
-    free(t->history);
     free(t->resume_path);
     free(t->run_dir);
     free(t->checkpoint_dir);

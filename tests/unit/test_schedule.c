@@ -60,7 +60,9 @@ static void test_step(void **state) {
 static void test_plateau(void **state) {
     dt_schedule s = {
         .kind = DT_SCHEDULE_plateau, .lr = 1.0, .own = {0.1, 2, 0.05}, .lower_is_better = true};
-    const double history[] = {3.0, 2.0, 2.0, 2.5, 1.9, NAN, 2.0, 2.0, 2.0};
+    const double values[] = {3.0, 2.0, 2.0, 2.5, 1.9, NAN, 2.0, 2.0, 2.0};
+    dt_eval_point history[9];
+    for (int i = 0; i < 9; i++) history[i] = (dt_eval_point){i, values[i]};
     assert_float_equal(dt_schedule_lr(&s, 0, history, 0), 1.0, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 0, history, 3), 1.0, 1e-12);  // one stale
     assert_float_equal(dt_schedule_lr(&s, 0, history, 4), 0.1, 1e-12);  // two stale
