@@ -184,12 +184,11 @@ static dt_status read_split(dt_data *d, const dt_config *c, dt_split_spec *s) {
                               s->fold, s->folds);
     if (s->val + s->test >= 1)
         return dt_config_fail(c, "data.split", "data.split: val + test leave nothing to train on");
-    const char *unit =
-        dt_config_has(c, "data.split.unit") ? dt_config_str(c, "data.split.unit") : "record";
-    s->unit = strcmp(unit, "sample") == 0   ? DT_BY_SAMPLE
-              : strcmp(unit, "record") == 0 ? DT_BY_RECORD
-                                            : DT_BY_COLUMN;
-    if (s->unit == DT_BY_COLUMN) DT_TRY(find_column(d, c, "data.split.unit", &s->unit_column));
+    if (dt_config_has(c, "data.split.unit")) {
+        const int word = dt_word_index(DT_WORDS(DT_BY_WORDS), dt_config_str(c, "data.split.unit"));
+        s->unit = word < 0 ? DT_BY_column : (dt_split_unit)word;
+    }
+    if (s->unit == DT_BY_column) DT_TRY(find_column(d, c, "data.split.unit", &s->unit_column));
     return dt_config_has(c, "data.split.stratify")
                ? find_column(d, c, "data.split.stratify", &s->stratify)
                : DT_OK;
@@ -213,7 +212,7 @@ static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_spli
 }
 
 static dt_status make_splits(dt_data *d, const dt_config *c) {
-    dt_split_spec s = {.unit = DT_BY_RECORD, .stratify = -1, .seed = d->seed};
+    dt_split_spec s = {.unit = DT_BY_record, .stratify = -1, .seed = d->seed};
     DT_TRY(read_split(d, c, &s));
     DT_TRY(dt_splits_make(&d->splits, d->set->catalog, &d->view, &s));
     if (d->splits.n[DT_SPLIT_TRAIN] == 0)

@@ -243,10 +243,11 @@ static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const 
     return DT_OK;
 }
 
-static bool is_augmented_kind(const dt_cnode *field) {
-    const dt_cnode *kind = dt_cnode_get(field, "kind");
-    const char *text = kind ? dt_cnode_str(kind) : "";
-    return strcmp(text, "image") == 0 || strcmp(text, "audio") == 0;
+static bool is_augmented_kind(const dt_config *c, const char *field) {
+    char key[320];
+    snprintf(key, sizeof key, "data.fields.%s.kind", field);
+    const int kind = dt_config_enum(c, key);
+    return kind == DT_FIELD_image || kind == DT_FIELD_audio;
 }
 
 dt_status dt_augment_check_fields(const dt_config *c) {
@@ -258,7 +259,7 @@ dt_status dt_augment_check_fields(const dt_config *c) {
         int least = DT_TEXT_FAR;
         for (size_t k = 0; fields && k < dt_cnode_size(fields); k++) {
             const char *field = dt_cnode_key(fields, k);
-            if (!is_augmented_kind(dt_cnode_item(fields, k))) continue;
+            if (!is_augmented_kind(c, field)) continue;
             int d = dt_text_closeness(field, strlen(field), name);
             found = found || strcmp(field, name) == 0;
             if (d < least) least = d, near = field;

@@ -191,11 +191,11 @@ static void divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
 
 static uint8_t sample_part(const dt_catalog *c, const dt_view *v, const dt_split_spec *s,
                            const uint8_t *part, uint32_t i) {
-    if (s->unit == DT_BY_SAMPLE) return part[i];
+    if (s->unit == DT_BY_sample) return part[i];
     uint8_t all = NOWHERE;
     for (int k = 0; k < v->width; k++) {
         uint32_t r = v->record[(size_t)i * (size_t)v->width + (size_t)k];
-        uint32_t u = s->unit == DT_BY_RECORD ? r : dt_catalog_cell(c, s->unit_column, r);
+        uint32_t u = s->unit == DT_BY_record ? r : dt_catalog_cell(c, s->unit_column, r);
         uint8_t p = u == DT_NO_VALUE ? NOWHERE : part[u];
         if (k > 0 && p != all) return NOWHERE;
         all = p;
@@ -207,12 +207,12 @@ dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
                          const dt_split_spec *s) {
     *out = (dt_splits){0};
     size_t cap = v->n > c->n_records ? v->n : c->n_records;
-    if (s->unit == DT_BY_COLUMN && c->columns[s->unit_column].n_values > cap)
+    if (s->unit == DT_BY_column && c->columns[s->unit_column].n_values > cap)
         cap = c->columns[s->unit_column].n_values;
     unit *u = dt_xcalloc(cap + 1, sizeof *u);
     uint8_t *part = dt_xcalloc(cap + 1, 1);
-    uint32_t n = s->unit == DT_BY_SAMPLE   ? make_sample_units(u, c, v, s)
-                 : s->unit == DT_BY_RECORD ? make_record_units(u, c, v, s)
+    uint32_t n = s->unit == DT_BY_sample   ? make_sample_units(u, c, v, s)
+                 : s->unit == DT_BY_record ? make_record_units(u, c, v, s)
                                            : make_column_units(u, c, v, s);
     divide(s, u, n, part);
     for (int k = 0; k < 3; k++) out->sample[k] = dt_xcalloc((size_t)v->n + 1, sizeof(uint32_t));

@@ -5,11 +5,13 @@
 
 #include "view.h"
 
-typedef enum dt_split_unit { DT_BY_SAMPLE, DT_BY_RECORD, DT_BY_COLUMN } dt_split_unit;
+#include "config/words.h"
+
+typedef enum dt_split_unit { DT_BY_WORDS(DT_WORD_CONSTANT) DT_BY_column } dt_split_unit;
 
 typedef struct dt_split_spec {
     dt_split_unit unit; // what is never divided
-    int unit_column;    // DT_BY_COLUMN
+    int unit_column;    // DT_BY_column
     int stratify;       // column whose values keep their shares in each part, or -1
     double val, test;   // fractions
     int folds, fold;    // folds > 0: test = this fold, val = a fraction of the rest

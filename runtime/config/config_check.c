@@ -395,7 +395,8 @@ static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
     const dt_cnode *norm = dt_cnode_get(field, "normalize");
     int64_t channels = 3; // auto
     config_parse_int(dt_cnode_get(field, "channels")->text, &channels);
-    if (strcmp(dt_cnode_get(field, "kind")->text, "image") != 0) return DT_OK;
+    const char *kind = dt_arena_printf(&c->arena, "data.fields.%s.kind", name);
+    if (dt_config_enum(c, kind) != DT_FIELD_image) return DT_OK;
     if (size && size->n == 1) config_add_item(&c->arena, size, NULL, size->items[0]);
     for (size_t i = 0; norm && i < norm->n; i++)
         if (norm->items[i]->n != 1 && norm->items[i]->n != (size_t)channels)

@@ -32,6 +32,7 @@
 #define DT_STRETCH_WORDS(W)    W(STRETCH, none) W(STRETCH, linear) W(STRETCH, asinh)
 #define DT_RANGE_WORDS(W)      W(RANGE, zscale) W(RANGE, minmax)
 #define DT_FIT_WORDS(W)        W(FIT, stretch) W(FIT, crop) W(FIT, pad)
+#define DT_BY_WORDS(W)         W(BY, sample) W(BY, record)
 #define DT_SHUFFLE_WORDS(W)    W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
 #define DT_AUGMENT_ON_WORDS(W) W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
 #define DT_CACHE_WORDS(W)      W(CACHE, none) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)

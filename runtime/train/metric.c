@@ -82,9 +82,8 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
 // Splits by a metadata column have people in the test who were never trained on: pairs say how well they
 // are told apart, and the accuracy says nothing.
 static bool split_is_disjoint(const dt_config *c) {
-    if (!dt_config_has(c, "data.split.unit")) return false;
-    const char *u = dt_config_str(c, "data.split.unit");
-    return strcmp(u, "record") != 0 && strcmp(u, "sample") != 0;
+    return dt_config_has(c, "data.split.unit") &&
+           dt_word_index(DT_WORDS(DT_BY_WORDS), dt_config_str(c, "data.split.unit")) < 0;
 }
 
 dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g) {

@@ -52,7 +52,7 @@ static dt_view pairs(const dt_catalog *c) {
 }
 
 static dt_split_spec by_record(const dt_catalog *c) {
-    return (dt_split_spec){.unit = DT_BY_RECORD,
+    return (dt_split_spec){.unit = DT_BY_record,
                            .stratify = dt_catalog_find_column(c, "subject"),
                            .val = 0.1,
                            .test = 0.2,
@@ -121,7 +121,7 @@ static uint64_t set_hash(const dt_catalog *c, const dt_view *v, const dt_splits 
 }
 
 static void file_order_does_not_matter(void **state) {
-    static const dt_split_unit UNITS[] = {DT_BY_SAMPLE, DT_BY_RECORD, DT_BY_COLUMN};
+    static const dt_split_unit UNITS[] = {DT_BY_sample, DT_BY_record, DT_BY_column};
     for (int u = 0; u < 3; u++) {
         uint64_t hash[2][3];
         for (int reversed = 0; reversed < 2; reversed++) {
@@ -152,7 +152,7 @@ static void subjects_are_disjoint_and_stratified(void **state) {
     int subject = dt_catalog_find_column(c, "subject"),
         gender = dt_catalog_find_column(c, "gender");
     dt_split_spec spec = by_record(c);
-    spec.unit = DT_BY_COLUMN;
+    spec.unit = DT_BY_column;
     spec.unit_column = subject;
     spec.stratify = gender;
     assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
@@ -219,7 +219,7 @@ static void small_strata_keep_their_share(void **state) {
     dt_view v;
     dt_splits s;
     assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
-    dt_split_spec spec = {.unit = DT_BY_RECORD, .stratify = 0, .val = 0.1, .test = 0.1, .seed = 1};
+    dt_split_spec spec = {.unit = DT_BY_record, .stratify = 0, .val = 0.1, .test = 0.1, .seed = 1};
     assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
     assert_int_equal(s.n[TEST], 30);
     assert_int_equal(s.n[VAL], 30);
@@ -246,7 +246,7 @@ static void divide_subjects(int per_stratum, uint64_t seed, dt_splits *s, uint32
     memset(keep, 1, sizeof keep);
     dt_view v;
     assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
-    dt_split_spec spec = {.unit = DT_BY_COLUMN,
+    dt_split_spec spec = {.unit = DT_BY_column,
                           .unit_column = 0,
                           .stratify = 1,
                           .val = 0.2,
@@ -292,7 +292,7 @@ static void copies_of_a_record_stay_together(void **state) {
     assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
     for (int folds = 0; folds <= 4; folds += 2) {
         dt_splits s;
-        dt_split_spec spec = {.unit = DT_BY_RECORD,
+        dt_split_spec spec = {.unit = DT_BY_record,
                               .stratify = -1,
                               .val = 0.1,
                               .test = 0.1,
