@@ -36,7 +36,6 @@ static size_t reserve_bytes(dt_backend *b) {
 
 static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     const dt_params *p = s->params;
-    const dt_params_memory m = dt_params_bytes(p);
     dt_plan_report train = {0}, eval = {0};
     if (s->plan) dt_plan_report_get(s->plan, &train);
     if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
