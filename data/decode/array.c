@@ -6,11 +6,6 @@
 
 #include <math.h>
 
-void dt_array_scratch_fini(dt_array_scratch *s) {
-    dt_buffer_fini(&s->plane);
-    dt_buffer_fini(&s->sorted);
-}
-
 const dt_array_spec *dt_array_spec_of(const dt_image_want *w) {
     static const dt_array_spec plain = {.f32 = false};
     return w->array ? w->array : &plain;
@@ -40,18 +35,17 @@ static void put_bytes(const float *v, size_t n, float factor, uint8_t *out, int 
     }
 }
 
-static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
-                      dt_image *out) {
+static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_image *out) {
     const dt_array_spec *spec = dt_array_spec_of(sink->want);
     int channels = sink->want->channels;
     DT_TRY(dt_image_begin(sink, p->width, p->height, out));
     DT_TRY(dt_image_reserve(sink, out, spec->f32));
     size_t n = (size_t)p->width * (size_t)p->height;
-    float *plane = (float *)dt_buffer_reserve(&s->plane, n * sizeof *plane);
+    float *plane = (float *)dt_buffer_reserve(&sink->work[0], n * sizeof *plane);
     if (!plane) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     for (int c = 0; c < channels; c++) {
         DT_TRY(p->read(p->ctx, spec->n_bands ? spec->bands[c] : c, plane));
-        DT_TRY(dt_stretch_plane(spec, plane, n, &s->sorted));
+        DT_TRY(dt_stretch_plane(spec, plane, n, &sink->work[1]));
         if (spec->f32)
             put_floats(plane, n, out->real + c, channels);
         else
@@ -61,14 +55,13 @@ static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_array_sc
     return DT_OK;
 }
 
-dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
-                             dt_image *out) {
+dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_image *out) {
     dt_image_want want = *sink->want;
-    dt_image_sink natural = {&want, sink->scratch};
+    dt_image_sink natural = {&want, sink->scratch, sink->work};
     if (want.channels > 0) {
         DT_TRY(check_bands(dt_array_spec_of(&want), p, want.channels));
-        return fill(sink, p, s, out);
+        return fill(sink, p, out);
     }
     want.channels = p->n < DT_MAX_CHANNELS ? (int)p->n : DT_MAX_CHANNELS;
-    return fill(&natural, p, s, out);
+    return fill(&natural, p, out);
 }

@@ -39,16 +39,10 @@ typedef struct dt_planes {
     void *ctx;
 } dt_planes;
 
-typedef struct dt_array_scratch {
-    dt_buffer plane, sorted;
-} dt_array_scratch;
-void dt_array_scratch_fini(dt_array_scratch *s);
-
 // The spec that a want implies.
 const dt_array_spec *dt_array_spec_of(const dt_image_want *w);
 // DT_E_DATA if the bands are not there or do not make want->channels.
-dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
-                             dt_image *out);
+dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_image *out);
 
 // ---- NPY -------------------------------------------------------------------------------------------
 enum { DT_NPY_MAX_AXES = 32 };

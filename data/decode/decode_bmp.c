@@ -15,10 +15,8 @@
 #include "base/vectorize.h"
 #include "decode.h"
 
-#include "base/arena.h"
 #include "base/endian.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct bmp {
@@ -135,19 +133,9 @@ static dt_status read_header(bmp *b, dt_span s) {
 }
 
 // ---- rows ------------------------------------------------------------------------------------------
-VECTORIZED static void row_bytes_rgb(const uint8_t *restrict src, uint8_t *restrict dst, int n,
-                                     int step) {
-    for (int x = 0; x < n; x++) {
-        dst[3 * x] = src[step * x + 2];
-        dst[3 * x + 1] = src[step * x + 1];
-        dst[3 * x + 2] = src[step * x];
-    }
-}
-
-VECTORIZED static void row_bytes_grey(const uint8_t *restrict src, uint8_t *restrict dst, int n,
-                                      int step) {
-    for (int x = 0; x < n; x++)
-        dst[x] = dt_luma(src[step * x + 2], src[step * x + 1], src[step * x]);
+VECTORIZED static void row_bytes(const uint8_t *restrict src, uint8_t *restrict dst, int n,
+                                 int step, int channels) {
+    for (int x = 0; x < n; x++, src += step) dt_put_pixel(dst, x, channels, src[2], src[1], src[0]);
 }
 
 static void row_palette(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
@@ -234,22 +222,11 @@ static void row_indices(const bmp *b, const uint8_t *src, uint8_t *dst, int chan
 }
 
 // ---- a file ------------------------------------------------------------------------------------------
-static void *bmp_create(void) {
-    return dt_xcalloc(1, sizeof(dt_buffer));
-}
-
-static void bmp_destroy(void *state) {
-    dt_buffer_fini(state);
-    free(state);
-}
-
 static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     bool plain32 =
         b->bits == 32 && b->mask[0] == 0xff0000 && b->mask[1] == 0xff00 && b->mask[2] == 0xff;
-    if ((b->bits == 24 || plain32) && channels == 3)
-        row_bytes_rgb(src, dst, (int)b->width, b->bits / 8);
-    else if (b->bits == 24 || plain32)
-        row_bytes_grey(src, dst, (int)b->width, b->bits / 8);
+    if (b->bits == 24 || plain32)
+        row_bytes(src, dst, (int)b->width, b->bits / 8, channels);
     else if (b->bits <= 8)
         row_palette(b, src, dst, channels);
     else
@@ -263,7 +240,7 @@ static dt_status bmp_decode(void *state, dt_span bytes, const dt_image_sink *sin
     DT_TRY(read_header(&b, bytes));
     DT_TRY(dt_image_place(sink, b.width, b.height, out));
     if (b.compression == BI_RLE8 || b.compression == BI_RLE4) {
-        indices = dt_buffer_reserve(state, (size_t)b.width * (size_t)b.height);
+        indices = dt_buffer_reserve(sink->work, (size_t)b.width * (size_t)b.height);
         if (!indices) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
         DT_TRY(decode_rle(&b, indices));
     }
@@ -277,4 +254,4 @@ static dt_status bmp_decode(void *state, dt_span bytes, const dt_image_sink *sin
     return DT_OK;
 }
 
-const dt_image_driver dt_image_bmp = {bmp_decode, bmp_create, bmp_destroy};
+const dt_image_driver dt_image_bmp = {.decode = bmp_decode};
