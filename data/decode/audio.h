@@ -24,7 +24,7 @@ enum {
 };
 
 // ---- files (audio_file.c) --------------------------------------------------------------------------
-// A worker's open file. WAV allocates nothing; libsndfile, for the rest, a few blocks a file.
+// A worker's open file. The usual WAV allocates nothing; libsndfile, for the rest, a few blocks a file.
 typedef struct dt_audio_file dt_audio_file;
 dt_audio_file *dt_audio_file_create(void);
 void dt_audio_file_destroy(dt_audio_file *f);

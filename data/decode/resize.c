@@ -147,11 +147,7 @@ VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8
     const int32_t half = 1 << (DT_RESIZE_BITS - 1);
     for (int i = 0; i < a->n_out; i++, first += 2, weight += a->n_taps) {
         const uint8_t *p = src + (size_t)(first[0] - left) * (size_t)channels;
-        if (channels == 1) {
-            int32_t s = half;
-            for (int k = 0; k < first[1]; k++) s += weight[k] * p[k];
-            dst[i] = clip(s);
-        } else if (channels != 3) {
+        if (channels != 3) {
             for (int c = 0; c < channels; c++) {
                 int32_t s = half;
                 for (int k = 0; k < first[1]; k++) s += weight[k] * p[k * channels + c];
@@ -272,7 +268,7 @@ static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4],
     if (!begin_passes(&p, first[0], last[0] + last[1], n))
         return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
     const int32_t *weight = (const int32_t *)r->y.weight.data;
-    bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS;
+    bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS && n >= DT_RESIZE_COLUMNS;
     for (int y = 0; y < dst_h; y++, first += 2, weight += r->y.n_taps, dst += n) {
         const uint8_t *rows = make_rows(&p, first[0], first[0] + first[1]);
         (fast ? r->fast->down : row_down)(rows, p.stride, weight, first[1], dst, n);

@@ -7,6 +7,7 @@
 enum {
     DT_RESIZE_BITS = 22,      // of a weight's fraction
     DT_RESIZE_SLACK = 32,     // bytes that `across` may write behind the last row
+    DT_RESIZE_COLUMNS = 32,   // bytes that `down` needs at least
     DT_RESIZE_MAX_PAIRS = 512 // of taps that the vector kernels sum without overflow, and then some
 };
 
