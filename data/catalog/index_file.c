@@ -16,10 +16,10 @@
 // The reader trusts nothing: it checks every count against the bytes that are left, every string against
 // the string buffer, and every member against the data file.
 #include "index_file.h"
-#include "catalog_bulk.h"
 #include "data/file/blob.h"
 
 #include "base/arena.h"
+#include "base/endian.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -31,7 +31,7 @@
 #include <string.h>
 
 static const char MAGIC[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
-enum { HEADER_BYTES = 24, HEAD_BYTES = HEADER_BYTES + 48 }; // with stamps and counts
+enum { HEADER_BYTES = 24 };
 
 // ---- writing -------------------------------------------------------------------------------------
 static void put_u32(dt_buffer *b, uint32_t v) {
@@ -40,14 +40,13 @@ static void put_u32(dt_buffer *b, uint32_t v) {
 
 typedef struct writer {
     const dt_catalog *c;
-    dt_buffer strings; // behind header and counts
-    dt_buffer rows;
+    dt_buffer strings, rows;
     uint32_t first, n_records, n_members, n_columns, n_reals;
 } writer;
 
 static uint32_t put_string(writer *w, uint32_t s) {
     const char *text = dt_catalog_str(w->c, s);
-    uint32_t at = (uint32_t)(w->strings.n_bytes - HEAD_BYTES);
+    uint32_t at = (uint32_t)w->strings.n_bytes;
     dt_buffer_append(&w->strings, text, strlen(text) + 1);
     return at;
 }
@@ -133,83 +132,49 @@ static uint32_t first_of_shard(const dt_catalog *c, uint32_t shard) {
     return low;
 }
 
-// Reserves about as much as is needed: growing later would copy.
-static void reserve(writer *w) {
-    const dt_catalog *c = w->c;
-    size_t row = 8 + 4 * (size_t)c->n_columns + 8 * (size_t)c->n_reals;
-    for (uint32_t i = 0; i < w->n_records; i++) w->n_members += c->records[w->first + i].n_members;
-    dt_buffer_reserve(&w->rows, row * w->n_records + 32 * (size_t)w->n_members + 4096);
-}
-
-// Makes the two parts of the file: header, counts and strings; then rows.
-static dt_status make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp) {
-    static const uint8_t nothing[HEAD_BYTES];
-    assert(c->finished);
-    w->c = c;
-    w->first = first_of_shard(c, shard);
-    w->n_records = first_of_shard(c, shard + 1) - w->first;
-    reserve(w);
-    dt_buffer_append(&w->strings, nothing, HEAD_BYTES);
-    put_rows(w);
-    while (w->strings.n_bytes % 8) dt_buffer_append(&w->strings, "", 1);
-    if (w->strings.n_bytes - HEAD_BYTES > c->most) // each column has its own copy of a value
-        return dt_fail(
-            DT_E_DATA,
-            "%s: its index would have %zu bytes of keys and values, and holds %u: divide "
-            "it into several shards, or use fewer text columns",
-            c->shards[shard].path, w->strings.n_bytes - HEAD_BYTES, c->most);
-    uint32_t counts[6] = {(uint32_t)(w->strings.n_bytes - HEAD_BYTES),
-                          c->n_exts,
-                          w->n_columns,
-                          w->n_records,
-                          w->n_members,
-                          w->n_reals};
-    uint64_t head[5] = {w->strings.n_bytes - HEADER_BYTES + w->rows.n_bytes, 0,
-                        c->shards[shard].n_bytes, stamp, c->shards[shard].source_hash};
-    uint8_t *p = w->strings.data;
-    memcpy(p, MAGIC, sizeof MAGIC);
-    memcpy(p + sizeof MAGIC, head, sizeof head);
-    memcpy(p + sizeof MAGIC + sizeof head, counts, sizeof counts);
-    dt_hash_stream *h = dt_hash_stream_create();
-    dt_hash_stream_update(h, p + HEADER_BYTES, w->strings.n_bytes - HEADER_BYTES);
-    dt_hash_stream_update(h, w->rows.data, w->rows.n_bytes);
-    head[1] = dt_hash_stream_digest(h);
-    dt_hash_stream_destroy(h);
-    memcpy(p + sizeof MAGIC, head, 2 * sizeof *head);
-    return DT_OK;
-}
-
-static void writer_fini(writer *w) {
-    dt_buffer_fini(&w->strings);
-    dt_buffer_fini(&w->rows);
-}
-
 dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out) {
-    writer w = {0};
-    dt_status st = make(&w, c, shard, stamp);
+    const dt_shard *x = &c->shards[shard];
+    writer w = {.c = c, .first = first_of_shard(c, shard)};
+    assert(c->finished);
+    w.n_records = first_of_shard(c, shard + 1) - w.first;
+    for (uint32_t i = 0; i < w.n_records; i++) w.n_members += c->records[w.first + i].n_members;
+    put_rows(&w);
+    while (w.strings.n_bytes % 8) dt_buffer_append(&w.strings, "", 1);
+    const size_t n_strings = w.strings.n_bytes;
+    uint64_t head[5] = {0, 0, x->n_bytes, stamp, x->source_hash};
+    uint32_t counts[6] = {(uint32_t)n_strings, c->n_exts,   w.n_columns,
+                          w.n_records,         w.n_members, w.n_reals};
     out->n_bytes = 0;
-    if (st == DT_OK) {
-        dt_buffer_append(out, w.strings.data, w.strings.n_bytes);
-        dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
-    }
-    writer_fini(&w);
-    return st;
+    dt_buffer_append(out, MAGIC, sizeof MAGIC);
+    dt_buffer_append(out, head, sizeof head);
+    dt_buffer_append(out, counts, sizeof counts);
+    dt_buffer_append(out, w.strings.data, n_strings);
+    dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
+    dt_buffer_fini(&w.strings);
+    dt_buffer_fini(&w.rows);
+    head[0] = out->n_bytes - HEADER_BYTES;
+    head[1] = dt_hash64(out->data + HEADER_BYTES, out->n_bytes - HEADER_BYTES);
+    memcpy(out->data + sizeof MAGIC, head, 2 * sizeof *head);
+    if (n_strings <= c->most) return DT_OK; // each column has its own copy of a value
+    return dt_fail(DT_E_DATA,
+                   "%s: its index would have %zu bytes of keys and values, and holds %u: divide "
+                   "it into several shards, or use fewer text columns",
+                   x->path, n_strings, c->most);
 }
 
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
-    writer w = {0};
+    dt_buffer index = {0};
     int fd;
     if (c->shards[shard].stamp != stamp) c->shards[shard].stamp = stamp; // else others may read it
-    dt_status st = make(&w, c, shard, stamp);
+    dt_status st = dt_index_make(c, shard, stamp, &index);
     if (st == DT_OK) st = dt_io_create(&fd, path, false);
     if (st == DT_OK) {
-        st = dt_io_write(fd, path, w.strings.data, w.strings.n_bytes);
-        if (st == DT_OK) st = dt_io_write(fd, path, w.rows.data, w.rows.n_bytes);
+        st = dt_io_write(fd, path, index.data, index.n_bytes);
         if (st == DT_OK) st = dt_io_fsync(fd, path);
         dt_status closed = dt_io_close(fd, path);
         if (st == DT_OK) st = closed;
     }
-    writer_fini(&w);
+    dt_buffer_fini(&index);
     return st;
 }
 
@@ -237,15 +202,11 @@ static const uint8_t *take(reader *r, uint64_t n_bytes) {
 }
 
 static uint32_t u32_at(const uint8_t *p, uint64_t i) {
-    uint32_t v;
-    memcpy(&v, p + 4 * i, 4);
-    return v;
+    return dt_le32(p + 4 * i);
 }
 
 static uint64_t u64_at(const uint8_t *p, uint64_t i) {
-    uint64_t v;
-    memcpy(&v, p + 8 * i, 8);
-    return v;
+    return dt_le64(p + 8 * i);
 }
 
 static const char *string_at(const reader *r, uint32_t s) {
