@@ -590,7 +590,6 @@ static dt_status write_partial(const char *path, const dt_catalog *c, const dt_l
                                const char *const *sources) {
     int fd;
     DT_TRY(dt_io_create(&fd, path, false)); // an empty file is an empty database
-    DT_TRY(dt_io_close(fd, path));
     filler f = {.c = c, .n_columns = dt_catalog_n_names(c) - DT_N_FIXED_COLUMNS};
     f.readers = dt_xcalloc((size_t)f.n_columns + 1, sizeof *f.readers);
     f.names = dt_xcalloc((size_t)f.n_columns + 1, sizeof *f.names);
@@ -602,6 +601,9 @@ static dt_status write_partial(const char *path, const dt_catalog *c, const dt_l
     if (f.rc == SQLITE_OK) fill(&f, l, sources);
     dt_status st = f.rc == SQLITE_OK ? DT_OK : fail_of(f.db, path, "write", DT_E_STORAGE);
     sqlite3_close(f.db);
+    if (st == DT_OK) st = dt_io_fsync(fd, path);
+    dt_status closed = dt_io_close(fd, path);
+    if (st == DT_OK) st = closed;
     for (int i = 0; i < f.n_columns; i++) {
         dt_column_reader_fini(&f.readers[i]);
         free(f.names[i]);
@@ -609,13 +611,6 @@ static dt_status write_partial(const char *path, const dt_catalog *c, const dt_l
     free(f.names);
     free(f.readers);
     return st;
-}
-
-static dt_status sync_file(const char *path) {
-    int fd;
-    DT_TRY(dt_io_open_update(&fd, path));
-    dt_status st = dt_io_fsync(fd, path), closed = dt_io_close(fd, path);
-    return st == DT_OK ? closed : st;
 }
 
 static dt_status sync_folder(const char *path) {
@@ -631,7 +626,6 @@ dt_status dt_catalog_db_write(const char *path, const dt_catalog *c, const dt_li
     assert(c->finished);
     char *partial = dt_xprintf("%s.partial", path);
     dt_status st = write_partial(partial, c, l, sources);
-    if (st == DT_OK) st = sync_file(partial);
     if (st == DT_OK) st = dt_io_rename(partial, path);
     if (st == DT_OK) {
         st = sync_folder(path);
