@@ -480,12 +480,6 @@ int dt_catalog_find_real(const dt_catalog *c, const char *name) {
     return -1;
 }
 
-int dt_catalog_find_ext(const dt_catalog *c, const char *ext) {
-    for (uint32_t i = 0; i < c->n_exts; i++)
-        if (strcmp(dt_catalog_str(c, c->exts[i]), ext) == 0) return (int)i;
-    return -1;
-}
-
 bool dt_catalog_has(const dt_catalog *c, int column, uint32_t first, uint32_t end) {
     const dt_column *col = &c->columns[column];
     for (uint32_t r = first; r < end && r < col->cap_cells; r++)

@@ -133,7 +133,6 @@ static inline const char *dt_catalog_str(const dt_catalog *c, uint32_t s) {
 }
 int dt_catalog_find_column(const dt_catalog *c, const char *name); // -1: none
 int dt_catalog_find_real(const dt_catalog *c, const char *name);   // number columns; -1: none
-int dt_catalog_find_ext(const dt_catalog *c, const char *ext);
 static inline uint32_t dt_catalog_cell(const dt_catalog *c, int column, uint32_t record) {
     return c->columns[column].cell[record];
 }

@@ -11,8 +11,6 @@
 // Format: IBM/Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991;
 // WAVEFORMATEXTENSIBLE as documented by Microsoft.
 #include "audio.h"
-#include "audio_whole.h"
-#include "data/file/kinds.h"
 
 #include "base/arena.h"
 #include "base/endian.h"

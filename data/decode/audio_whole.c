@@ -8,7 +8,7 @@
 //
 // Formats: RFC 3533 (Ogg); EBU Tech 3306 (RF64); Apple, "Audio Interchange File Format 1.3" and "Core Audio
 // Format 1.0"; Sun's au(4).
-#include "audio_whole.h"
+#include "audio.h"
 
 #include "base/endian.h"
 

@@ -69,20 +69,19 @@ static dt_status read_masks(bmp *b, dt_span s, uint32_t compression, uint32_t he
     return DT_OK;
 }
 
-static dt_status read_size(bmp *b, dt_span s, uint32_t header_bytes) {
+static void read_size(bmp *b, dt_span s, uint32_t header_bytes) {
     const uint8_t *p = s.data;
     if (header_bytes == 12) {
         b->width = dt_le16(p + 18);
         b->height = dt_le16(p + 20);
         b->bits = (int)dt_le16(p + 24);
-        return DT_OK;
+        return;
     }
     b->width = (int32_t)dt_le32(p + 18);
     int64_t height = (int32_t)dt_le32(p + 22);
     b->top_down = height < 0;
     b->height = height < 0 ? -height : height;
     b->bits = (int)dt_le16(p + 28);
-    return DT_OK;
 }
 
 static dt_status read_header(bmp *b, dt_span s) {
@@ -91,7 +90,7 @@ static dt_status read_header(bmp *b, dt_span s) {
     if (header_bytes != 12 && (header_bytes < 40 || header_bytes > 256))
         return dt_fail(DT_E_DATA, "BMP: a header of %u bytes is of no known version", header_bytes);
     if (s.n_bytes < 14 + (size_t)header_bytes) return cut("header");
-    DT_TRY(read_size(b, s, header_bytes));
+    read_size(b, s, header_bytes);
     uint32_t compression = header_bytes == 12 ? BI_RGB : dt_le32(s.data + 30);
     uint32_t n_used = header_bytes == 12 ? 0 : dt_le32(s.data + 46);
     bool masked = compression == BI_BITFIELDS || compression == BI_ALPHABITFIELDS;

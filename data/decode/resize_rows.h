@@ -36,14 +36,6 @@ typedef struct dt_resize_rows {
                  uint8_t *dst, size_t n);
 } dt_resize_rows;
 
-// ---- of resize.c, for resize_real.c ----------------------------------------------------------------
-// Weights, which sum to 1, of output i and the positions [begin, end) that they are for.
-void dt_resize_taps(double low, double high, int n_out, int size, int i, double *w, int *begin,
-                    int *end);
-// Scratch: the weights of a position of either axis; n floats. NULL: out of memory.
-double *dt_resizer_taps(dt_resizer *r, const double box[4], int dst_w, int dst_h);
-float *dt_resizer_rows(dt_resizer *r, size_t n);
-
 const dt_resize_rows *dt_resize_rows_avx2(void); // NULL where the machine or the build has none
 
 #endif
