@@ -213,13 +213,6 @@ static dt_status decode_rle(const bmp *b, uint8_t *indices) {
     return r.done || all_rows ? DT_OK : cut("pixels");
 }
 
-static void row_indices(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
-    for (int64_t x = 0; x < b->width; x++) {
-        const uint8_t *c = b->palette[src[x]];
-        dt_put_pixel(dst, x, channels, c[0], c[1], c[2]);
-    }
-}
-
 // ---- a file ------------------------------------------------------------------------------------------
 static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     bool plain32 =
@@ -234,21 +227,21 @@ static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int chann
 
 static dt_status bmp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     bmp b = {.rows = NULL};
-    uint8_t *indices = NULL;
     int c = sink->want->channels;
     DT_TRY(read_header(&b, bytes));
     DT_TRY(dt_image_place(sink, b.width, b.height, out));
     if (b.compression == BI_RLE8 || b.compression == BI_RLE4) {
-        indices = dt_buffer_reserve(sink->work, (size_t)b.width * (size_t)b.height);
+        uint8_t *indices = dt_buffer_reserve(sink->work, (size_t)b.width * (size_t)b.height);
         if (!indices) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
         DT_TRY(decode_rle(&b, indices));
+        b.rows = indices; // from here on as if they had been stored as bytes, top down
+        b.stride = (size_t)b.width;
+        b.bits = 8;
+        b.top_down = true;
     }
     for (int64_t y = 0; y < b.height; y++) {
         uint8_t *dst = out->data + (size_t)y * (size_t)b.width * (size_t)c;
-        if (indices)
-            row_indices(&b, indices + y * b.width, dst, c);
-        else
-            decode_row(&b, b.rows + b.stride * (size_t)(b.top_down ? y : b.height - 1 - y), dst, c);
+        decode_row(&b, b.rows + b.stride * (size_t)(b.top_down ? y : b.height - 1 - y), dst, c);
     }
     return DT_OK;
 }
