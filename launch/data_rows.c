@@ -74,23 +74,15 @@ static void put_csv_text(FILE *out, const char *text) {
         dt_text_print(out, text);
         return;
     }
-    fputc('"', out);
-    for (const char *p = text, *end; *p; p = end) {
-        char piece[256];
-        size_t k = strcspn(p, "\"");
-        if (k >= sizeof piece)
-            k = sizeof piece - 4; // may split a letter of UTF-8: only C1 is looked at
-        while (k > 1 && ((unsigned char)p[k] & 0xc0) == 0x80) k--;
-        memcpy(piece, p, k);
-        piece[k] = '\0';
-        dt_text_print(out, piece);
-        end = p + k;
-        if (*end == '"') {
-            fputs("\"\"", out);
-            end++;
-        }
+    char *doubled = dt_xcalloc(2 * n + 1, 1), *to = doubled;
+    for (const char *p = text; *p; p++) {
+        if (*p == '"') *to++ = '"';
+        *to++ = *p;
     }
     fputc('"', out);
+    dt_text_print(out, doubled);
+    fputc('"', out);
+    free(doubled);
 }
 
 static void put_csv(FILE *out, const dt_cell *c) {

@@ -20,7 +20,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8, PER_GROUP = 4 * LANES };
+enum { LANES = DT_PHILOX_EIGHT, PER_GROUP = 4 * LANES };
 
 static dt_sound_change add_noise, apply_gain, shift_rows;
 
@@ -84,31 +84,6 @@ static double mean_of(const float *x, size_t n, bool square) {
 }
 
 // ---- samples -------------------------------------------------------------------------------------------
-// Philox4x32-10 on counters (first + l, slot, step, purpose), as dt_philox4x32 (base/rng.c).
-VECTORIZED static void eight_blocks(const dt_rng *r, uint32_t first, uint32_t *restrict out) {
-    uint32_t a[LANES], b[LANES], c[LANES], d[LANES];
-    uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
-    for (uint32_t l = 0; l < LANES; l++)
-        a[l] = first + l, b[l] = r->slot, c[l] = r->step, d[l] = r->purpose;
-    for (int round = 0; round < 10; round++) {
-        for (int l = 0; l < LANES; l++) {
-            uint64_t p = (uint64_t)a[l] * 0xD2511F53u, q = (uint64_t)c[l] * 0xCD9E8D57u;
-            a[l] = (uint32_t)(q >> 32) ^ b[l] ^ k0;
-            b[l] = (uint32_t)q;
-            c[l] = (uint32_t)(p >> 32) ^ d[l] ^ k1;
-            d[l] = (uint32_t)p;
-        }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int l = 0; l < LANES; l++) {
-        out[l] = a[l];
-        out[LANES + l] = b[l];
-        out[2 * LANES + l] = c[l];
-        out[3 * LANES + l] = d[l];
-    }
-}
-
 VECTORIZED static void add_words(const uint32_t *restrict words, float *restrict x, size_t n,
                                  float scale) {
     for (size_t i = 0; i < n; i++) {
@@ -124,11 +99,11 @@ static dt_status add_noise(const dt_rng *r, double snr, float *x, size_t n, size
     power /= (double)n_channels;
     // 147.8: deviation of a sum of four bytes, sqrt(4 (256^2 - 1) / 12)
     float scale = (float)(sqrt(power) * pow(10, -snr / 20) / 147.8005);
-    uint32_t block = 1, words[PER_GROUP]; // block 0 holds the draws
+    uint32_t block = 1, words[4][DT_PHILOX_EIGHT]; // block 0 holds the draws
     for (size_t c = 0; c < n_channels; c++)
         for (size_t i = 0; i < n; i += PER_GROUP, block += LANES) {
-            eight_blocks(r, block, words);
-            add_words(words, x + c * stride + i, n - i < PER_GROUP ? n - i : PER_GROUP, scale);
+            dt_philox_eight(r, block, words);
+            add_words(words[0], x + c * stride + i, n - i < PER_GROUP ? n - i : PER_GROUP, scale);
         }
     return DT_OK;
 }

@@ -110,19 +110,16 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
 }
 
 // ---- noise -----------------------------------------------------------------------------------------------
-enum { BLOCKS = 64 };
-
-// dt_philox4x32 on counters (first + i, ...) at once, one array a word (base/rng.h names the generator).
-VECTORIZED static void philox_blocks(const dt_rng *r, uint32_t first, uint32_t w[4][BLOCKS]) {
+VECTORIZED void dt_philox_eight(const dt_rng *r, uint32_t first, uint32_t w[4][DT_PHILOX_EIGHT]) {
     uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
-    for (uint32_t i = 0; i < BLOCKS; i++) {
+    for (uint32_t i = 0; i < DT_PHILOX_EIGHT; i++) {
         w[0][i] = first + i;
         w[1][i] = r->slot;
         w[2][i] = r->step;
         w[3][i] = r->purpose;
     }
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (uint32_t i = 0; i < BLOCKS; i++) {
+        for (uint32_t i = 0; i < DT_PHILOX_EIGHT; i++) {
             uint64_t a = (uint64_t)0xD2511F53u * w[0][i], b = (uint64_t)0xCD9E8D57u * w[2][i];
             w[0][i] = (uint32_t)(b >> 32) ^ w[1][i] ^ k0;
             w[2][i] = (uint32_t)(a >> 32) ^ w[3][i] ^ k1;
@@ -133,7 +130,7 @@ VECTORIZED static void philox_blocks(const dt_rng *r, uint32_t first, uint32_t w
 
 void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r) {
     size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
-    uint32_t words[4][BLOCKS];
+    uint32_t words[4][DT_PHILOX_EIGHT];
     int16_t level[2][256];
     for (int i = 0; i < 256; i++) {
         level[0][i] = (int16_t)dt_noise_level(i, deviation);
@@ -141,8 +138,8 @@ void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r) {
     }
     for (size_t i = 0; i < n; i += 2) { // two values a word
         size_t word = i / 2, block = word / 4;
-        if (word % (4 * BLOCKS) == 0) philox_blocks(r, (uint32_t)block, words);
-        uint32_t v = words[word % 4][block % BLOCKS];
+        if (word % (4 * DT_PHILOX_EIGHT) == 0) dt_philox_eight(r, (uint32_t)block, words);
+        uint32_t v = words[word % 4][block % DT_PHILOX_EIGHT];
         for (size_t k = i; k < i + 2 && k < n; k++, v >>= 16)
             image->data[k] = dt_clamp_byte(image->data[k] + level[v >> 15 & 1][v & 255]);
     }

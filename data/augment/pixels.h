@@ -45,9 +45,6 @@ void dt_pixels_warp_step(const dt_image *src, const dt_pixel_step *s, uint8_t *d
 // border's fill is a value of the image.
 void dt_pixels_warp_real(const dt_image *src, const dt_map *m, dt_border border, float *dst);
 
-// Left to right in place, a row of scratch.
-dt_status dt_pixels_mirror(dt_image *image, dt_buffer *scratch);
-
 // ---- values (colour.c), in place -------------------------------------------------------------------
 // The steps BYTE, LUMA, RGB and TABLE of batch/pixel_steps.def; false if s is another. The same bytes as Pillow's
 // ImageEnhance / ImageOps, which torchvision calls, but for the hue, which turns at constant value and chroma,
@@ -70,6 +67,9 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
 typedef struct dt_rect {
     int x, y, w, h;
 } dt_rect;
+// dt_philox4x32 of eight counters, (first + i, slot, step, purpose), at once: w[k][i] is word k of the i-th.
+enum { DT_PHILOX_EIGHT = 8 };
+void dt_philox_eight(const dt_rng *r, uint32_t first, uint32_t w[4][DT_PHILOX_EIGHT]);
 // Gaussian noise, `deviation` in 0..1 of the range, from r's stream. A Philox block gives eight values: of each
 // 16 bits, the lower byte chooses the quantile and the top bit the sign.
 void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r);

@@ -3,14 +3,7 @@
 
 #include <string.h>
 
-static bool is_mirror(const dt_pixel_step *s, int width) {
-    return s->kind == DT_PIXEL_MOVE && s->as.move.sign_x == -1 && s->as.move.from_x == width - 1 &&
-           s->as.move.sign_y == 1 && s->as.move.from_y == 0;
-}
-
 static dt_status move(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
-    if (is_mirror(s, image->width)) // the commonest of all
-        return dt_pixels_mirror(image, scratch);
     size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
     uint8_t *copy = dt_buffer_reserve(scratch, n);
     if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");

@@ -121,18 +121,6 @@ static void reverse_row(const uint8_t *restrict src, uint8_t *restrict dst, int 
     memcpy(dst, last, 3);
 }
 
-dt_status dt_pixels_mirror(dt_image *image, dt_buffer *scratch) {
-    size_t stride = (size_t)image->width * (size_t)image->channels;
-    uint8_t *row = dt_buffer_reserve(scratch, stride);
-    if (!row) return dt_fail(DT_E_INTERNAL, "out of memory");
-    for (int y = 0; y < image->height; y++) {
-        uint8_t *at = image->data + stride * (size_t)y;
-        memcpy(row, at, stride);
-        reverse_row(row, at, image->width, image->channels);
-    }
-    return DT_OK;
-}
-
 // Pixels begin..end of a row come from x = sx * x + ox, which is inside for them.
 static void move_row(const uint8_t *row, int sx, int ox, int begin, int end, int c, uint8_t *to) {
     if (begin >= end) return;
@@ -222,15 +210,6 @@ static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, int6
     }
 }
 
-static inline void nearest_inside(const dt_image *s, int64_t fx, int64_t fy, int64_t dx, int64_t dy,
-                                  int n, int c, uint8_t *out) {
-    fx += 32768, fy += 32768;
-    for (int x = 0; x < n; x++, fx += dx, fy += dy, out += c) {
-        const uint8_t *p = s->data + ((fy >> 16) * s->width + (fx >> 16)) * c;
-        for (int i = 0; i < c; i++) out[i] = p[i];
-    }
-}
-
 // n bytes at one fraction: a shift without rotation, which is most of what is asked for.
 VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *restrict low,
                                   uint8_t *restrict dst, int n, int c, int wx, int wy) {
@@ -247,19 +226,15 @@ static void warp_row(const dt_image *src, const dt_pixel_source *any, const int6
                      uint8_t *dst) {
     int64_t fx = m[1] * y + m[2], fy = m[4] * y + m[5];
     int w = src->width, c = src->channels, begin = 0, end = w;
-    while (begin < w && !is_inside(src, fx + m[0] * begin, fy + m[3] * begin)) begin++;
+    while (begin < w && (any->nearest || !is_inside(src, fx + m[0] * begin, fy + m[3] * begin)))
+        begin++;
     while (end > begin && !is_inside(src, fx + m[0] * (end - 1), fy + m[3] * (end - 1))) end--;
     for (int x = 0; x < begin; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
     for (int x = end; x < w; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
     if (begin == end) return;
     int64_t ix = fx + m[0] * begin, iy = fy + m[3] * begin;
     uint8_t *to = dst + begin * c;
-    if (any->nearest) {
-        if (c == 1)
-            nearest_inside(src, ix, iy, m[0], m[3], end - begin, 1, to);
-        else
-            nearest_inside(src, ix, iy, m[0], m[3], end - begin, 3, to);
-    } else if (m[0] == 65536 && m[3] == 0) {
+    if (m[0] == 65536 && m[3] == 0) {
         const uint8_t *top = src->data + ((iy >> 16) * w + (ix >> 16)) * c;
         blend_rows(top, top + w * c, to, (end - begin) * c, c, (int)(ix >> 8 & 255),
                    (int)(iy >> 8 & 255));

@@ -5,7 +5,6 @@
 // since they are distinct anyway. While a catalog is built, a cell is the number of its value; finish()
 // sorts the distinct values of each column and turns cells into indexes.
 #include "catalog.h"
-#include "catalog_bulk.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -327,13 +326,6 @@ static int compare_values(const void *pa, const void *pb) {
     return strcmp(a->text, b->text);
 }
 
-// An index lists the values of a column in order, so there is nothing to sort when a dataset is one file.
-static void sort_values(sort_value *v, uint32_t n) {
-    uint32_t sorted = 1;
-    while (sorted < n && compare_values(&v[sorted - 1], &v[sorted]) < 0) sorted++;
-    if (sorted < n) qsort(v, n, sizeof *v, compare_values);
-}
-
 static void finish_column(dt_catalog *c, dt_column *col) {
     fit_cells(c, col);
     uint32_t *rank = dt_xcalloc(c->n_interned + 1, sizeof *rank), n = 0; // by id
@@ -350,7 +342,7 @@ static void finish_column(dt_catalog *c, dt_column *col) {
         v[at].is_number = parse_number(v[at].text, &v[at].number);
         at++;
     }
-    sort_values(v, n);
+    qsort(v, n, sizeof *v, compare_values);
     col->values = dt_xcalloc(n + 1, sizeof *col->values);
     col->n_values = n;
     for (uint32_t i = 0; i < n; i++) {
@@ -488,12 +480,6 @@ int dt_catalog_find_real(const dt_catalog *c, const char *name) {
     return -1;
 }
 
-int dt_catalog_find_ext(const dt_catalog *c, const char *ext) {
-    for (uint32_t i = 0; i < c->n_exts; i++)
-        if (strcmp(dt_catalog_str(c, c->exts[i]), ext) == 0) return (int)i;
-    return -1;
-}
-
 bool dt_catalog_has(const dt_catalog *c, int column, uint32_t first, uint32_t end) {
     const dt_column *col = &c->columns[column];
     for (uint32_t r = first; r < end && r < col->cap_cells; r++)
@@ -506,29 +492,30 @@ const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record) {
     return v == DT_NO_VALUE ? NULL : dt_catalog_str(c, c->columns[column].values[v]);
 }
 
-static uint64_t column_hash(const dt_catalog *c, const dt_column *col) {
-    dt_hash_stream *h = dt_hash_stream_create();
-    const char *name = dt_catalog_str(c, col->name);
-    dt_hash_stream_update(h, name, strlen(name) + 1);
-    for (uint32_t v = 0; v < col->n_values; v++) {
-        const char *text = dt_catalog_str(c, col->values[v]);
-        dt_hash_stream_update(h, text, strlen(text) + 1);
-    }
-    dt_hash_stream_update(h, col->cell, c->n_records * sizeof *col->cell);
+static void hash_text(dt_hash_stream *h, const char *text) {
+    dt_hash_stream_update(h, text, strlen(text) + 1);
+}
+
+static uint64_t digest(dt_hash_stream *h) {
     uint64_t out = dt_hash_stream_digest(h);
     dt_hash_stream_destroy(h);
     return out;
 }
 
+static uint64_t column_hash(const dt_catalog *c, const dt_column *col) {
+    dt_hash_stream *h = dt_hash_stream_create();
+    hash_text(h, dt_catalog_str(c, col->name));
+    for (uint32_t v = 0; v < col->n_values; v++) hash_text(h, dt_catalog_str(c, col->values[v]));
+    dt_hash_stream_update(h, col->cell, c->n_records * sizeof *col->cell);
+    return digest(h);
+}
+
 static uint64_t real_column_hash(const dt_catalog *c, const dt_real_column *col) {
     dt_hash_stream *h = dt_hash_stream_create();
-    const char *name = dt_catalog_str(c, col->name);
-    dt_hash_stream_update(h, "real", 5);
-    dt_hash_stream_update(h, name, strlen(name) + 1);
+    hash_text(h, "real");
+    hash_text(h, dt_catalog_str(c, col->name));
     dt_hash_stream_update(h, col->value, c->n_records * sizeof *col->value);
-    uint64_t out = dt_hash_stream_digest(h);
-    dt_hash_stream_destroy(h);
-    return out;
+    return digest(h);
 }
 
 uint64_t dt_catalog_hash(const dt_catalog *c) {
@@ -538,9 +525,8 @@ uint64_t dt_catalog_hash(const dt_catalog *c) {
         dt_hash_stream_update(h, &r->key_hash, sizeof r->key_hash);
         for (uint32_t m = 0; m < r->n_members; m++) {
             const dt_member *x = &c->members[r->first_member + m];
-            const char *ext = dt_catalog_str(c, c->exts[x->ext]);
             uint64_t numbers[2] = {x->size, x->hash};
-            dt_hash_stream_update(h, ext, strlen(ext) + 1);
+            hash_text(h, dt_catalog_str(c, c->exts[x->ext]));
             dt_hash_stream_update(h, numbers, sizeof numbers);
         }
     }
@@ -549,7 +535,5 @@ uint64_t dt_catalog_hash(const dt_catalog *c) {
     for (uint32_t i = 0; i < c->n_columns; i++) columns += column_hash(c, &c->columns[i]);
     for (uint32_t i = 0; i < c->n_reals; i++) columns += real_column_hash(c, &c->reals[i]);
     dt_hash_stream_update(h, &columns, sizeof columns);
-    uint64_t out = dt_hash_stream_digest(h);
-    dt_hash_stream_destroy(h);
-    return out;
+    return digest(h);
 }

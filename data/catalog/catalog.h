@@ -108,6 +108,21 @@ dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
 // Sets a cell of all records from `first` on.
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value);
 dt_status dt_catalog_finish(dt_catalog *c);
+
+// By columns instead of record by record, for the reader of indexes. `path`: the file that they come from, for
+// the message of DT_E_DATA when there are too many. Before finish, a cell is the number of its interned text.
+dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records,
+                               uint64_t n_members, uint64_t n_string_bytes);
+// Room for n more, to be filled before anything else is added, and strings, each NUL-terminated, of which the
+// place of the first is returned. The caller has checked that they fit.
+dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n);
+dt_member *dt_catalog_new_members(dt_catalog *c, uint32_t n);
+uint32_t dt_catalog_add_strings(dt_catalog *c, const char *strings, size_t n_bytes);
+dt_status dt_catalog_intern(dt_catalog *c, const char *path, const char *text, uint32_t *id);
+dt_status dt_catalog_ext(dt_catalog *c, const char *path, const char *ext, uint32_t *out);
+dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, uint32_t **out);
+dt_status dt_catalog_numbers(dt_catalog *c, const char *path, const char *column, double **out);
+
 // After finish: drops the records with !keep[r], and the values and columns that no record has then. The
 // others keep their order and get new numbers.
 void dt_catalog_keep(dt_catalog *c, const bool *keep);
@@ -118,7 +133,6 @@ static inline const char *dt_catalog_str(const dt_catalog *c, uint32_t s) {
 }
 int dt_catalog_find_column(const dt_catalog *c, const char *name); // -1: none
 int dt_catalog_find_real(const dt_catalog *c, const char *name);   // number columns; -1: none
-int dt_catalog_find_ext(const dt_catalog *c, const char *ext);
 static inline uint32_t dt_catalog_cell(const dt_catalog *c, int column, uint32_t record) {
     return c->columns[column].cell[record];
 }

@@ -9,25 +9,9 @@
 //   photos.tar                                  -> photos.catalog.sqlite
 //   train/{000..031}.tar                        -> train/catalog.sqlite
 //
-// Tables (version 1, in user_version; application_id is "DTca"):
-//   shards(id, path, bytes, stamp, first_record, n_records)   path from the database's folder; stamp is
-//                                     dt_blob_stamp in hex: whether the file is still the one described
-//   records(id, key, shard, row, bytes, hash, source)         id = number in the dataset's order, from 0;
-//                                     row = number in its shard; hash = XXH3-64 over its members' extension,
-//                                     size and hash (NULL if a member has none); source = the raw file that it
-//                                     was packed from (NULL where that is not known)
-//   members(record, ext, offset, bytes, hash)                 bytes at offset of the record's shard;
-//                                     hash = XXH3-64 as a signed integer: printf('%016x', hash)
-//   metadata(id, …)                   a column for each metadata and number column, NULL = no value
-//   columns(name, column_name, kind)  which column of `metadata` has which name: they differ where two
-//                                     names differ by case alone, or a name is "id". kind: text, number
-//   lineage(step, made_by, command, options, version, parent, parent_hash)   oldest first: where the dataset
-//                                     comes from, with the lineage of a parent that has one
-//   facts(name, value)                n_records, n_shards, hash (dt_catalog_hash in hex)
-//   catalog                           a view: records, shard paths and metadata in one
-//
-// A column of text whose values are all plain decimal numbers (dt_text_is_decimal) is stored as numbers, so
-// that comparing does what one means. Text that is not UTF-8 is a BLOB.
+// docs/reference/catalog.md describes the tables. What it leaves out: user_version is 1, application_id "DTca";
+// shards.path is relative to the database's folder, and shards.stamp is dt_blob_stamp in hex; records.hash is
+// XXH3-64 over the members' extension, size and hash (NULL if a member has none).
 //
 // The same rows and lineage give the same bytes (with one version of SQLite): page size and order of
 // insertion are fixed, and no time is stored.

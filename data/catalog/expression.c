@@ -303,11 +303,9 @@ static node *new_node(dt_expr *e, node_kind kind, const operand *first, int cap)
     return n;
 }
 
-// Numbers, those that were written as text behind the others that they equal.
 static int compare_numbers(const void *pa, const void *pb) {
     const dt_cell *a = pa, *b = pb;
-    if (a->number != b->number) return a->number < b->number ? -1 : 1;
-    return (a->text != NULL) - (b->text != NULL);
+    return (a->number > b->number) - (a->number < b->number);
 }
 
 static int compare_texts(const void *pa, const void *pb) {
@@ -319,8 +317,10 @@ static void sort_list(dt_expr *e, node *n) {
     n->texts = dt_arena_alloc(&e->arena, (size_t)n->n * sizeof *n->texts);
     for (int i = 1; i < n->n; i++) {
         dt_cell v = n->v[i].literal;
-        if (!isnan(v.number)) n->numbers[n->n_numbers++] = v;
-        if (v.kind == DT_CELL_TEXT) n->texts[n->n_texts++] = v;
+        if (v.kind == DT_CELL_TEXT)
+            n->texts[n->n_texts++] = v;
+        else
+            n->numbers[n->n_numbers++] = v;
     }
     qsort(n->numbers, (size_t)n->n_numbers, sizeof *n->numbers, compare_numbers);
     qsort(n->texts, (size_t)n->n_texts, sizeof *n->texts, compare_texts);
@@ -506,27 +506,18 @@ static int order_of(const operand *oa, const operand *ob, const dt_cell *values)
     return a->number < b->number ? LESS : a->number > b->number ? GREATER : EQUAL;
 }
 
-// Whether the list has the number; only those that were written as numbers if !texts.
-static bool has_number(const node *n, long double number, bool texts) {
-    int low = 0, high = n->n_numbers;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (n->numbers[middle].number < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < n->n_numbers && n->numbers[low].number == number &&
-           (texts || !n->numbers[low].text);
-}
-
 // As comparing with = one by one would have it.
 static truth is_in(const node *n, const dt_cell *v) {
     if (v->kind == DT_CELL_NULL) return UNKNOWN;
-    if (v->kind == DT_CELL_NUMBER) return truth_of(has_number(n, v->number, true));
-    if (bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, compare_texts)) return YES;
-    if (n->n_texts == n->n - 1) return NO;
-    return isnan(v->number) ? UNKNOWN : truth_of(has_number(n, v->number, false));
+    bool is_number = !isnan(v->number), found = false;
+    if (is_number && bsearch(v, n->numbers, (size_t)n->n_numbers, sizeof *v, compare_numbers))
+        return YES;
+    if (v->kind == DT_CELL_TEXT) {
+        found = bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, compare_texts);
+        return found || is_number || n->n_numbers == 0 ? truth_of(found) : UNKNOWN;
+    }
+    for (int i = 0; i < n->n_texts; i++) found = found || n->texts[i].number == v->number;
+    return truth_of(found);
 }
 
 static size_t char_bytes(const char *s) {

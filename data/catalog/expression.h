@@ -1,5 +1,5 @@
-// expression.h: the little language in which records are chosen: `dtrain data query SET EXPR`,
-// `data.where`, dropping while packing.
+// expression.h: the little language in which records are chosen: by data.where and `dtrain data query` from the
+// columns of a catalog (select.h), by `dtrain pack --where` from what is known while packing.
 //
 //   modality = 'iris' and quality > 0.4
 //   not (label in ('glass', 'metal') or sharpness is null)
@@ -15,14 +15,8 @@
 // name      := letters, digits, _ and . not beginning with a digit, or "anything" ("" for a quote)
 // text      := 'anything' ('' for a quote);  words like `and` in any case
 //
-// It means what SQL means by it. A test of a missing value is neither true nor false, except `is null`, so
-// that its negation does not choose the record either. Where text of a column meets a number, it is read
-// as a number, and the test is unknown where it is none; otherwise text compares by bytes. 64-bit integers
-// compare exactly, with each other and with other numbers. `like` takes % and _, escaped by \, and
-// ignores the case of ASCII letters. true and false are the texts 'true' and 'false', as in JSON metadata.
-//
-// Everything that chooses records evaluates expressions here: data.where and `dtrain data query` on the
-// columns of a catalog (select.h), `dtrain pack --where` on what is known while packing.
+// It means what SQL means by it; docs/reference/catalog.md says what that is for missing values, numbers and text.
+// true and false are the texts 'true' and 'false', as in JSON metadata.
 #ifndef DT_DATA_EXPRESSION_H
 #define DT_DATA_EXPRESSION_H
 

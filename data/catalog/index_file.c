@@ -16,10 +16,10 @@
 // The reader trusts nothing: it checks every count against the bytes that are left, every string against
 // the string buffer, and every member against the data file.
 #include "index_file.h"
-#include "catalog_bulk.h"
 #include "data/file/blob.h"
 
 #include "base/arena.h"
+#include "base/endian.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -31,7 +31,7 @@
 #include <string.h>
 
 static const char MAGIC[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
-enum { HEADER_BYTES = 24, HEAD_BYTES = HEADER_BYTES + 48 }; // with stamps and counts
+enum { HEADER_BYTES = 24 };
 
 // ---- writing -------------------------------------------------------------------------------------
 static void put_u32(dt_buffer *b, uint32_t v) {
@@ -40,14 +40,13 @@ static void put_u32(dt_buffer *b, uint32_t v) {
 
 typedef struct writer {
     const dt_catalog *c;
-    dt_buffer strings; // behind header and counts
-    dt_buffer rows;
+    dt_buffer strings, rows;
     uint32_t first, n_records, n_members, n_columns, n_reals;
 } writer;
 
 static uint32_t put_string(writer *w, uint32_t s) {
     const char *text = dt_catalog_str(w->c, s);
-    uint32_t at = (uint32_t)(w->strings.n_bytes - HEAD_BYTES);
+    uint32_t at = (uint32_t)w->strings.n_bytes;
     dt_buffer_append(&w->strings, text, strlen(text) + 1);
     return at;
 }
@@ -133,83 +132,49 @@ static uint32_t first_of_shard(const dt_catalog *c, uint32_t shard) {
     return low;
 }
 
-// Reserves about as much as is needed: growing later would copy.
-static void reserve(writer *w) {
-    const dt_catalog *c = w->c;
-    size_t row = 8 + 4 * (size_t)c->n_columns + 8 * (size_t)c->n_reals;
-    for (uint32_t i = 0; i < w->n_records; i++) w->n_members += c->records[w->first + i].n_members;
-    dt_buffer_reserve(&w->rows, row * w->n_records + 32 * (size_t)w->n_members + 4096);
-}
-
-// Makes the two parts of the file: header, counts and strings; then rows.
-static dt_status make(writer *w, const dt_catalog *c, uint32_t shard, uint64_t stamp) {
-    static const uint8_t nothing[HEAD_BYTES];
-    assert(c->finished);
-    w->c = c;
-    w->first = first_of_shard(c, shard);
-    w->n_records = first_of_shard(c, shard + 1) - w->first;
-    reserve(w);
-    dt_buffer_append(&w->strings, nothing, HEAD_BYTES);
-    put_rows(w);
-    while (w->strings.n_bytes % 8) dt_buffer_append(&w->strings, "", 1);
-    if (w->strings.n_bytes - HEAD_BYTES > c->most) // each column has its own copy of a value
-        return dt_fail(
-            DT_E_DATA,
-            "%s: its index would have %zu bytes of keys and values, and holds %u: divide "
-            "it into several shards, or use fewer text columns",
-            c->shards[shard].path, w->strings.n_bytes - HEAD_BYTES, c->most);
-    uint32_t counts[6] = {(uint32_t)(w->strings.n_bytes - HEAD_BYTES),
-                          c->n_exts,
-                          w->n_columns,
-                          w->n_records,
-                          w->n_members,
-                          w->n_reals};
-    uint64_t head[5] = {w->strings.n_bytes - HEADER_BYTES + w->rows.n_bytes, 0,
-                        c->shards[shard].n_bytes, stamp, c->shards[shard].source_hash};
-    uint8_t *p = w->strings.data;
-    memcpy(p, MAGIC, sizeof MAGIC);
-    memcpy(p + sizeof MAGIC, head, sizeof head);
-    memcpy(p + sizeof MAGIC + sizeof head, counts, sizeof counts);
-    dt_hash_stream *h = dt_hash_stream_create();
-    dt_hash_stream_update(h, p + HEADER_BYTES, w->strings.n_bytes - HEADER_BYTES);
-    dt_hash_stream_update(h, w->rows.data, w->rows.n_bytes);
-    head[1] = dt_hash_stream_digest(h);
-    dt_hash_stream_destroy(h);
-    memcpy(p + sizeof MAGIC, head, 2 * sizeof *head);
-    return DT_OK;
-}
-
-static void writer_fini(writer *w) {
-    dt_buffer_fini(&w->strings);
-    dt_buffer_fini(&w->rows);
-}
-
 dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_buffer *out) {
-    writer w = {0};
-    dt_status st = make(&w, c, shard, stamp);
+    const dt_shard *x = &c->shards[shard];
+    writer w = {.c = c, .first = first_of_shard(c, shard)};
+    assert(c->finished);
+    w.n_records = first_of_shard(c, shard + 1) - w.first;
+    for (uint32_t i = 0; i < w.n_records; i++) w.n_members += c->records[w.first + i].n_members;
+    put_rows(&w);
+    while (w.strings.n_bytes % 8) dt_buffer_append(&w.strings, "", 1);
+    const size_t n_strings = w.strings.n_bytes;
+    uint64_t head[5] = {0, 0, x->n_bytes, stamp, x->source_hash};
+    uint32_t counts[6] = {(uint32_t)n_strings, c->n_exts,   w.n_columns,
+                          w.n_records,         w.n_members, w.n_reals};
     out->n_bytes = 0;
-    if (st == DT_OK) {
-        dt_buffer_append(out, w.strings.data, w.strings.n_bytes);
-        dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
-    }
-    writer_fini(&w);
-    return st;
+    dt_buffer_append(out, MAGIC, sizeof MAGIC);
+    dt_buffer_append(out, head, sizeof head);
+    dt_buffer_append(out, counts, sizeof counts);
+    dt_buffer_append(out, w.strings.data, n_strings);
+    dt_buffer_append(out, w.rows.data, w.rows.n_bytes);
+    dt_buffer_fini(&w.strings);
+    dt_buffer_fini(&w.rows);
+    head[0] = out->n_bytes - HEADER_BYTES;
+    head[1] = dt_hash64(out->data + HEADER_BYTES, out->n_bytes - HEADER_BYTES);
+    memcpy(out->data + sizeof MAGIC, head, 2 * sizeof *head);
+    if (n_strings <= c->most) return DT_OK; // each column has its own copy of a value
+    return dt_fail(DT_E_DATA,
+                   "%s: its index would have %zu bytes of keys and values, and holds %u: divide "
+                   "it into several shards, or use fewer text columns",
+                   x->path, n_strings, c->most);
 }
 
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
-    writer w = {0};
+    dt_buffer index = {0};
     int fd;
     if (c->shards[shard].stamp != stamp) c->shards[shard].stamp = stamp; // else others may read it
-    dt_status st = make(&w, c, shard, stamp);
+    dt_status st = dt_index_make(c, shard, stamp, &index);
     if (st == DT_OK) st = dt_io_create(&fd, path, false);
     if (st == DT_OK) {
-        st = dt_io_write(fd, path, w.strings.data, w.strings.n_bytes);
-        if (st == DT_OK) st = dt_io_write(fd, path, w.rows.data, w.rows.n_bytes);
+        st = dt_io_write(fd, path, index.data, index.n_bytes);
         if (st == DT_OK) st = dt_io_fsync(fd, path);
         dt_status closed = dt_io_close(fd, path);
         if (st == DT_OK) st = closed;
     }
-    writer_fini(&w);
+    dt_buffer_fini(&index);
     return st;
 }
 
@@ -237,92 +202,57 @@ static const uint8_t *take(reader *r, uint64_t n_bytes) {
 }
 
 static uint32_t u32_at(const uint8_t *p, uint64_t i) {
-    uint32_t v;
-    memcpy(&v, p + 4 * i, 4);
-    return v;
+    return dt_le32(p + 4 * i);
 }
 
 static uint64_t u64_at(const uint8_t *p, uint64_t i) {
-    uint64_t v;
-    memcpy(&v, p + 8 * i, 8);
-    return v;
+    return dt_le64(p + 8 * i);
 }
 
 static const char *string_at(const reader *r, uint32_t s) {
     return s < r->n_string_bytes ? r->strings + s : NULL;
 }
 
-typedef struct file_column {
-    const char *name;
-    uint32_t n_values;
-    const uint8_t *values, *cells;
-} file_column;
-
-typedef struct file_real {
-    const char *name;
-    const uint8_t *values;
-} file_real;
-
-static dt_status read_columns(reader *r, file_column *cols) {
-    for (uint32_t i = 0; i < r->n_columns; i++) {
-        const uint8_t *p = take(r, 8);
-        if (!p) return damaged(r, "cut in a column");
-        cols[i].name = string_at(r, u32_at(p, 0));
-        cols[i].n_values = u32_at(p, 1);
-        cols[i].values = take(r, 4 * (uint64_t)cols[i].n_values);
-        cols[i].cells = cols[i].values ? take(r, 4 * (uint64_t)r->n_records) : NULL;
-        if (!cols[i].name || !cols[i].cells) return damaged(r, "cut in a column");
-    }
-    return DT_OK;
-}
-
-static dt_status read_reals(reader *r, file_real *reals) {
-    for (uint32_t i = 0; i < r->n_reals; i++) {
-        const uint8_t *p = take(r, 8);
-        if (!p) return damaged(r, "cut in a number column");
-        reals[i].name = string_at(r, u32_at(p, 0));
-        reals[i].values = take(r, 8 * (uint64_t)r->n_records);
-        if (!reals[i].name || !reals[i].values) return damaged(r, "cut in a number column");
-    }
-    return DT_OK;
-}
-
 // A column without any value is left out.
-static bool any_cell(const file_column *col, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        if (u32_at(col->cells, i) != DT_NO_VALUE) return true;
-    return false;
+static dt_status append_cells(reader *r, const char *name, const uint8_t *values, uint32_t n_values,
+                              const uint8_t *cells, uint32_t *id, uint32_t first) {
+    uint32_t *to = NULL;
+    for (uint32_t i = 0; i < r->n_records; i++) {
+        uint32_t v = u32_at(cells, i);
+        if (v == DT_NO_VALUE) continue;
+        const char *text = v < n_values ? string_at(r, u32_at(values, v)) : NULL;
+        if (!text) return damaged(r, "a cell is outside its column");
+        if (!to) DT_TRY(dt_catalog_cells(r->c, r->data_path, name, &to));
+        if (id[v] == DT_NO_VALUE) DT_TRY(dt_catalog_intern(r->c, r->data_path, text, &id[v]));
+        to[first + i] = id[v];
+    }
+    return DT_OK;
 }
 
-static dt_status append_column(reader *r, const file_column *col, uint32_t first) {
-    uint32_t *id = dt_xcalloc((size_t)col->n_values + 1, sizeof *id), *cell = NULL;
-    dt_status st = DT_OK;
-    if (any_cell(col, r->n_records)) st = dt_catalog_cells(r->c, r->data_path, col->name, &cell);
-    for (uint32_t v = 0; cell && v < col->n_values && st == DT_OK; v++) {
-        const char *text = string_at(r, u32_at(col->values, v));
-        if (text)
-            st = dt_catalog_intern(r->c, r->data_path, text, &id[v]);
-        else
-            st = damaged(r, "a value is outside the strings");
-    }
-    for (uint32_t i = 0; cell && i < r->n_records && st == DT_OK; i++) {
-        uint32_t v = u32_at(col->cells, i);
-        if (v == DT_NO_VALUE) continue;
-        if (v < col->n_values)
-            cell[first + i] = id[v];
-        else
-            st = damaged(r, "a cell is outside its column");
-    }
+static dt_status append_column(reader *r, uint32_t first) {
+    const uint8_t *p = take(r, 8);
+    if (!p) return damaged(r, "cut in a column");
+    const char *name = string_at(r, u32_at(p, 0));
+    uint32_t n_values = u32_at(p, 1);
+    const uint8_t *values = take(r, 4 * (uint64_t)n_values);
+    const uint8_t *cells = values ? take(r, 4 * (uint64_t)r->n_records) : NULL;
+    if (!name || !cells) return damaged(r, "cut in a column");
+    uint32_t *id = dt_xcalloc((size_t)n_values + 1, sizeof *id);
+    memset(id, 0xff, n_values * sizeof *id); // DT_NO_VALUE
+    dt_status st = append_cells(r, name, values, n_values, cells, id, first);
     free(id);
     return st;
 }
 
-static dt_status append_real(reader *r, const file_real *real, uint32_t first) {
+static dt_status append_real(reader *r, uint32_t first) {
+    const uint8_t *p = take(r, 8), *values = p ? take(r, 8 * (uint64_t)r->n_records) : NULL;
+    const char *name = values ? string_at(r, u32_at(p, 0)) : NULL;
     double *to = NULL, v;
+    if (!name) return damaged(r, "cut in a number column");
     for (uint32_t i = 0; i < r->n_records; i++) {
-        memcpy(&v, real->values + 8 * (uint64_t)i, 8);
+        memcpy(&v, values + 8 * (uint64_t)i, 8);
         if (isnan(v)) continue;
-        if (!to) DT_TRY(dt_catalog_numbers(r->c, r->data_path, real->name, &to));
+        if (!to) DT_TRY(dt_catalog_numbers(r->c, r->data_path, name, &to));
         to[first + i] = v == 0 ? 0 : v; // one zero
     }
     return DT_OK;
@@ -365,53 +295,54 @@ static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, c
     return DT_OK;
 }
 
-// Appends records and members. If this fails half-way, the caller throws the whole catalog away.
-static dt_status append_records(reader *r, ext_map *map, uint32_t shard) {
+// Fills the records from `first` on, and their members.
+static dt_status fill_records(reader *r, ext_map *map, uint32_t shard, uint32_t first,
+                              uint32_t first_string) {
     dt_catalog *c = r->c;
     const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
     const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
     if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
-    DT_TRY(dt_catalog_need_room(c, r->data_path, r->n_records, r->n_members, r->n_string_bytes));
-    uint32_t base = dt_catalog_add_strings(c, r->strings, r->n_string_bytes), used = 0;
-    uint32_t first_member = c->n_members;
-    dt_record *to = dt_catalog_new_records(c, r->n_records);
+    uint32_t first_member = c->n_members, used = 0;
     dt_member *members = dt_catalog_new_members(c, r->n_members);
-    if (r->n_records > 0) memset(to, 0, r->n_records * sizeof *to);
     for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
         uint32_t key = u32_at(rec, 0), n = u32_at(rec, 1);
-        if (key >= r->n_string_bytes) return damaged(r, "a key is outside the strings");
+        const char *text = string_at(r, key);
+        if (!text) return damaged(r, "a key is outside the strings");
         if (n > r->n_members - used) return damaged(r, "more members than it says");
-        const char *text = r->strings + key;
-        to[i] = (dt_record){.key = base + key,
-                            .shard = shard,
-                            .first_member = first_member + used,
-                            .n_members = n,
-                            .key_hash = dt_hash64(text, strlen(text))};
-        DT_TRY(append_members(r, map, &to[i], mem + 32 * (uint64_t)used,
-                              members ? members + used : NULL));
+        dt_record *to = &c->records[first + i];
+        *to = (dt_record){.key = first_string + key,
+                          .shard = shard,
+                          .first_member = first_member + used,
+                          .n_members = n,
+                          .key_hash = dt_hash64(text, strlen(text))};
+        DT_TRY(
+            append_members(r, map, to, mem + 32 * (uint64_t)used, members ? members + used : NULL));
         used += n;
     }
     return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
 }
 
-// fixed: the first bytes of the payload; stamp: of the data file as it is.
+// If this fails half-way, the caller throws the whole catalog away. fixed: the first bytes of the payload; stamp:
+// of the data file as it is.
 static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
-    file_column cols[DT_MAX_COLUMNS];
-    file_real reals[DT_MAX_COLUMNS];
+    dt_catalog *c = r->c;
     ext_map map = {.exts = take(r, 4 * (uint64_t)r->n_exts)};
     if (!map.exts) return damaged(r, "cut in the extensions");
     memset(map.to, 0xff, sizeof map.to);
-    DT_TRY(read_columns(r, cols));
-    DT_TRY(read_reals(r, reals));
-    uint32_t shard = dt_catalog_add_shard(r->c, r->data_path, r->data_bytes);
-    uint32_t first = r->c->n_records;
-    r->c->shards[shard].source_hash = u64_at(fixed, 2);
-    r->c->shards[shard].stamp = stamp;
-    r->c->shards[shard].changed = stamp != u64_at(fixed, 1);
-    DT_TRY(append_records(r, &map, shard));
-    for (uint32_t k = 0; k < r->n_columns; k++) DT_TRY(append_column(r, &cols[k], first));
-    for (uint32_t k = 0; k < r->n_reals; k++) DT_TRY(append_real(r, &reals[k], first));
-    return DT_OK;
+    uint64_t n_rows = 8 * (uint64_t)r->n_records + 32 * (uint64_t)r->n_members;
+    if (n_rows > (uint64_t)(r->end - r->at)) // before there is room for so many
+        return damaged(r, "its length does not fit its counts");
+    DT_TRY(dt_catalog_need_room(c, r->data_path, r->n_records, r->n_members, r->n_string_bytes));
+    uint32_t shard = dt_catalog_add_shard(c, r->data_path, r->data_bytes), first = c->n_records;
+    c->shards[shard].source_hash = u64_at(fixed, 2);
+    c->shards[shard].stamp = stamp;
+    c->shards[shard].changed = stamp != u64_at(fixed, 1);
+    uint32_t first_string = dt_catalog_add_strings(c, r->strings, r->n_string_bytes);
+    dt_record *records = dt_catalog_new_records(c, r->n_records);
+    for (uint32_t i = 0; i < r->n_records; i++) records[i] = (dt_record){.shard = shard};
+    for (uint32_t k = 0; k < r->n_columns; k++) DT_TRY(append_column(r, first));
+    for (uint32_t k = 0; k < r->n_reals; k++) DT_TRY(append_real(r, first));
+    return fill_records(r, &map, shard, first, first_string);
 }
 
 // Checks header and hash, and whether the index describes this data file.

@@ -21,15 +21,6 @@ typedef struct dt_array_spec {
     double softening;                    // asinh: share of the range below which it is about linear
 } dt_array_spec;
 
-// ---- stretch ---------------------------------------------------------------------------------------
-// The limits that astropy's ZScaleInterval finds with its defaults among n values, without those that are not
-// finite. (IRAF's zscale: a line through up to 1000 sorted samples, outliers rejected, slope divided by a
-// contrast of 0.25.) `scratch` grows. DT_E_INTERNAL: out of memory.
-dt_status dt_zscale(const float *v, size_t n, dt_buffer *scratch, double limits[2]);
-// v[i] -> 0..1 in place, as astropy's intervals and AsinhStretch (asinh(x / a) / asinh(1 / a); Lupton, Gunn
-// and Szalay 1999); what is not finite becomes 0. DT_STRETCH_none does only that.
-dt_status dt_stretch_plane(const dt_array_spec *s, float *v, size_t n, dt_buffer *scratch);
-
 // ---- planes ----------------------------------------------------------------------------------------
 typedef struct dt_planes {
     const char *format; // for messages
@@ -39,16 +30,10 @@ typedef struct dt_planes {
     void *ctx;
 } dt_planes;
 
-typedef struct dt_array_scratch {
-    dt_buffer plane, sorted;
-} dt_array_scratch;
-void dt_array_scratch_fini(dt_array_scratch *s);
-
 // The spec that a want implies.
 const dt_array_spec *dt_array_spec_of(const dt_image_want *w);
 // DT_E_DATA if the bands are not there or do not make want->channels.
-dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_array_scratch *s,
-                             dt_image *out);
+dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_image *out);
 
 // ---- NPY -------------------------------------------------------------------------------------------
 enum { DT_NPY_MAX_AXES = 32 };

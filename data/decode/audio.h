@@ -10,6 +10,7 @@
 #define DT_DATA_AUDIO_H
 
 #include "data/file/bytes.h"
+#include "data/file/kinds.h"
 
 #include "base/status.h"
 #include "config/words.h"
@@ -24,7 +25,7 @@ enum {
 };
 
 // ---- files (audio_file.c) --------------------------------------------------------------------------
-// A worker's open file. WAV allocates nothing; libsndfile, for the rest, a few blocks a file.
+// A worker's open file. The usual WAV allocates nothing; libsndfile, for the rest, a few blocks a file.
 typedef struct dt_audio_file dt_audio_file;
 dt_audio_file *dt_audio_file_create(void);
 void dt_audio_file_destroy(dt_audio_file *f);
@@ -41,6 +42,11 @@ dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out
 // those. DT_E_DATA: the file ends early, has NaN, or its channels cannot be converted to so many.
 dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
                              size_t stride);
+
+// What the container itself states (audio_whole.c): sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
+// checksums. DT_E_DATA with the place. Whatever follows the last page of an Ogg, such as a tag, is cut off s,
+// because libsndfile looks for that page at the end.
+dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s);
 
 // ---- segments (audio_segment.c) ----------------------------------------------------------------------
 typedef struct dt_audio_clip {

@@ -318,12 +318,8 @@ VECTORIZED static void take_logs(float *restrict x, size_t n, float low, float a
 }
 
 VECTORIZED static void limit_below(float *restrict x, size_t n, float range) {
-    float lane[DT_LANES], most = x[0];
-    for (size_t l = 0; l < DT_LANES; l++) lane[l] = x[0];
-    for (size_t i = 0; i + DT_LANES <= n; i += DT_LANES)
-        for (size_t l = 0; l < DT_LANES; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-    for (size_t l = 0; l < DT_LANES; l++) most = lane[l] > most ? lane[l] : most;
-    for (size_t i = n - n % DT_LANES; i < n; i++) most = x[i] > most ? x[i] : most;
+    float most = x[0];
+    for (size_t i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
     for (size_t i = 0; i < n; i++) x[i] = x[i] > most - range ? x[i] : most - range;
 }
 

@@ -1,8 +1,8 @@
 // audio_file.c: the samples of WAV files, and through libsndfile of FLAC, Ogg, AIFF and others.
 //
 // Most data sets are WAV, and libsndfile allocates at each open. WAV is simple: RIFF chunks are walked here,
-// every length checked, and integers of 8 to 32 bits or floats converted. WAV in other codings (A-law, ADPCM),
-// RF64 and big-endian RIFX go to libsndfile, as FLAC and Ogg do, from memory. libsndfile only gets bytes that
+// every length checked, and integers of 16 or 24 bits or 32-bit floats converted. WAV in other codings (8 bits,
+// A-law), RF64 and big-endian RIFX go to libsndfile, as FLAC and Ogg do, from memory. libsndfile only gets bytes that
 // begin like a sound of kinds.def: its parsers of old formats, which accept almost anything, stay out of reach.
 //
 // A cut or damaged file is an error wherever that can be known: WAV whose samples end beyond the file, other
@@ -11,8 +11,6 @@
 // Format: IBM/Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991;
 // WAVEFORMATEXTENSIBLE as documented by Microsoft.
 #include "audio.h"
-#include "audio_whole.h"
-#include "data/file/kinds.h"
 
 #include "base/arena.h"
 #include "base/endian.h"
@@ -28,21 +26,15 @@ enum { BLOCK = 4096, PIPE_LENGTH = 0x7fff0000 };
 static const sf_count_t MAX_LENGTH = (sf_count_t)1 << 40;
 static const float LOUDEST = 1e15f; // of floats: beyond it a power would overflow
 
-typedef enum coding {
-    CODING_U8,
-    CODING_S16,
-    CODING_S24,
-    CODING_S32,
-    CODING_F32,
-    CODING_F64
-} coding;
-static const int CODING_BYTES[] = {1, 2, 3, 4, 4, 8};
+// Samples as in the file to floats. NULL: the format is not parsed here.
+typedef void convert_samples(const uint8_t *restrict p, size_t n, float *restrict out);
 
 struct dt_audio_file {
     dt_span bytes;
     dt_audio_info info;
     // WAV
-    coding coding;
+    convert_samples *convert;
+    size_t sample_bytes;
     const uint8_t *samples;
     // others: libsndfile, at `at` of the bytes and `position` of the samples
     const char *name;
@@ -62,62 +54,6 @@ void dt_audio_file_destroy(dt_audio_file *f) {
 }
 
 // ---- WAV -------------------------------------------------------------------------------------------
-// The sample coding of a "fmt " chunk, or false: one for libsndfile.
-static bool read_format(dt_audio_file *f, const uint8_t *p, uint32_t n) {
-    uint32_t tag = dt_le16(p), block = dt_le16(p + 12), bits = dt_le16(p + 14);
-    if (tag == 0xfffe && n >= 40) tag = dt_le16(p + 24); // extensible: the first word of the GUID
-    f->info.channels = (int)dt_le16(p + 2);
-    f->info.rate = (int)(dt_le32(p + 4) & INT32_MAX);
-    if (f->info.channels == 0 || block % (uint32_t)f->info.channels) return false;
-    uint32_t bytes = block / (uint32_t)f->info.channels;
-    if ((bits + 7) / 8 != bytes) return false;
-    if (tag == 1 && bytes >= 1 && bytes <= 4) {
-        f->coding = (coding)(CODING_U8 + bytes - 1);
-        return true;
-    }
-    if (tag == 3 && (bytes == 4 || bytes == 8)) {
-        f->coding = bytes == 4 ? CODING_F32 : CODING_F64;
-        return true;
-    }
-    return false;
-}
-
-// *ours: whether it is parsed here; otherwise libsndfile may know it.
-static dt_status open_wav(dt_audio_file *f, dt_span s, bool *ours) {
-    bool have_format = false, known = false;
-    *ours = false;
-    for (size_t at = 12; s.n_bytes - at >= 8;) {
-        const uint8_t *p = s.data + at;
-        uint32_t n = dt_le32(p + 4);
-        size_t left = s.n_bytes - at - 8;
-        if (memcmp(p, "data", 4) == 0) {
-            if (!have_format) return dt_fail(DT_E_DATA, "WAV: no format before the samples");
-            if (n > left && n < PIPE_LENGTH)
-                return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there",
-                               n, left);
-            if (!known) return DT_OK;
-            f->samples = p + 8;
-            size_t frame = (size_t)CODING_BYTES[f->coding] * (size_t)f->info.channels;
-            f->info.n_samples = (int64_t)((n < left ? n : left) / frame);
-            *ours = true;
-            return DT_OK;
-        }
-        if (n > left) break;
-        if (memcmp(p, "fmt ", 4) == 0) {
-            if (n < 16) return dt_fail(DT_E_DATA, "WAV: a format of %u bytes", n);
-            known = read_format(f, p + 8, n);
-            have_format = true;
-        }
-        at += 8 + (size_t)n + (n & 1 && n < left ? 1 : 0);
-    }
-    return dt_fail(DT_E_DATA, "WAV: cut: it ends before its samples begin");
-}
-
-// n values, in the order of the file.
-VECTORIZED static void from_u8(const uint8_t *restrict p, size_t n, float *restrict out) {
-    for (size_t i = 0; i < n; i++) out[i] = (float)((int)p[i] - 128) * (1.0f / 128);
-}
-
 VECTORIZED static void from_s16(const uint8_t *restrict p, size_t n, float *restrict out) {
     for (size_t i = 0; i < n; i++) {
         uint16_t v;
@@ -134,11 +70,6 @@ VECTORIZED static void from_s24(const uint8_t *restrict p, size_t n, float *rest
     }
 }
 
-static void from_s32(const uint8_t *restrict p, size_t n, float *restrict out) {
-    for (size_t i = 0; i < n; i++)
-        out[i] = (float)(int32_t)dt_le32(p + 4 * i) * (1.0f / 2147483648.0f);
-}
-
 static void from_f32(const uint8_t *restrict p, size_t n, float *restrict out) {
     for (size_t i = 0; i < n; i++) {
         uint32_t v = dt_le32(p + 4 * i);
@@ -146,19 +77,47 @@ static void from_f32(const uint8_t *restrict p, size_t n, float *restrict out) {
     }
 }
 
-static void from_f64(const uint8_t *restrict p, size_t n, float *restrict out) {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t v = dt_le32(p + 8 * i) | (uint64_t)dt_le32(p + 8 * i + 4) << 32;
-        double d;
-        memcpy(&d, &v, sizeof d);
-        out[i] = (float)d;
-    }
+static void read_format(dt_audio_file *f, const uint8_t *p, uint32_t n) {
+    uint32_t tag = dt_le16(p), block = dt_le16(p + 12), bits = dt_le16(p + 14);
+    if (tag == 0xfffe && n >= 40) tag = dt_le16(p + 24); // extensible: the first word of the GUID
+    f->info.channels = (int)dt_le16(p + 2);
+    f->info.rate = (int)(dt_le32(p + 4) & INT32_MAX);
+    bool pcm = tag == 1, ieee = tag == 3;
+    f->sample_bytes = (bits + 7) / 8;
+    f->convert = pcm && f->sample_bytes == 2    ? from_s16
+                 : pcm && f->sample_bytes == 3  ? from_s24
+                 : ieee && f->sample_bytes == 4 ? from_f32
+                                                : NULL;
+    if (!f->info.channels || f->sample_bytes * (size_t)f->info.channels != block) f->convert = NULL;
 }
 
-static void convert(coding c, const uint8_t *p, size_t n, float *out) {
-    static void (*const FROM[])(const uint8_t *restrict, size_t, float *restrict) = {
-        from_u8, from_s16, from_s24, from_s32, from_f32, from_f64};
-    FROM[c](p, n, out);
+// Without f->convert, libsndfile may know it.
+static dt_status open_wav(dt_audio_file *f, dt_span s) {
+    bool have_format = false;
+    for (size_t at = 12; s.n_bytes - at >= 8;) {
+        const uint8_t *p = s.data + at;
+        uint32_t n = dt_le32(p + 4);
+        size_t left = s.n_bytes - at - 8;
+        if (memcmp(p, "data", 4) == 0) {
+            if (!have_format) return dt_fail(DT_E_DATA, "WAV: no format before the samples");
+            if (n > left && n < PIPE_LENGTH)
+                return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there",
+                               n, left);
+            if (!f->convert) return DT_OK;
+            f->samples = p + 8;
+            size_t frame = f->sample_bytes * (size_t)f->info.channels;
+            f->info.n_samples = (int64_t)((n < left ? n : left) / frame);
+            return DT_OK;
+        }
+        if (n > left) break;
+        if (memcmp(p, "fmt ", 4) == 0) {
+            if (n < 16) return dt_fail(DT_E_DATA, "WAV: a format of %u bytes", n);
+            read_format(f, p + 8, n);
+            have_format = true;
+        }
+        at += 8 + (size_t)n + (n & 1 && n < left ? 1 : 0);
+    }
+    return dt_fail(DT_E_DATA, "WAV: cut: it ends before its samples begin");
 }
 
 // ---- libsndfile --------------------------------------------------------------------------------------
@@ -241,17 +200,18 @@ dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out
     if (f->sound) sf_close(f->sound);
     f->sound = NULL;
     f->only_on = false;
+    f->convert = NULL;
     f->bytes = bytes;
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
-    bool ours = false;
     if (!kind || !(kind->uses & DT_KIND_AUDIO))
         return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)",
                        bytes.n_bytes);
     f->name = kind->name;
-    if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0)
-        DT_TRY(open_wav(f, bytes, &ours));
-    if (!ours) DT_TRY(dt_audio_check_whole(kind, &f->bytes));
-    if (!ours) DT_TRY(open_sound(f));
+    if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0) DT_TRY(open_wav(f, bytes));
+    if (!f->convert) {
+        DT_TRY(dt_audio_check_whole(kind, &f->bytes));
+        DT_TRY(open_sound(f));
+    }
     DT_TRY(check_info(&f->info, f->name));
     *out = f->info;
     return DT_OK;
@@ -295,10 +255,10 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
         if (f->sound) {
             DT_TRY(read_frames(f, to, m));
         } else {
-            size_t bytes = (size_t)CODING_BYTES[f->coding] * frame;
-            convert(f->coding, f->samples + (size_t)(begin + done) * bytes, m * frame, to);
+            size_t at = (size_t)(begin + done) * frame * f->sample_bytes;
+            f->convert(f->samples + at, m * frame, to);
         }
-        bool is_float = f->sound || f->coding >= CODING_F32;
+        bool is_float = f->sound || f->convert == from_f32;
         if (is_float && is_loud(to, m * frame))
             return dt_fail(DT_E_DATA, "its samples are no sound: NaN, infinite or above 1e15");
         if (to == f->block) mix(to, m, n_in, channels, out + done, stride);

@@ -8,7 +8,7 @@
 //
 // Formats: RFC 3533 (Ogg); EBU Tech 3306 (RF64); Apple, "Audio Interchange File Format 1.3" and "Core Audio
 // Format 1.0"; Sun's au(4).
-#include "audio_whole.h"
+#include "audio.h"
 
 #include "base/endian.h"
 
@@ -27,38 +27,38 @@ static dt_status check_size(const char *what, uint64_t n, size_t before, size_t 
     return n < UNKNOWN && n > there - before ? cut(what, n + before, there) : DT_OK;
 }
 
-// Finds the chunk with the samples among those after the 12 bytes of a big-endian RIFF or AIFF. The size of the
-// whole is not used: some writers get it wrong by their own header.
-static dt_status check_chunks(const char *what, dt_span s, const char *samples) {
-    for (size_t at = 12; s.n_bytes - at >= 8;) {
-        uint64_t n = dt_be32(s.data + at + 4);
-        size_t left = s.n_bytes - at - 8;
-        if (memcmp(s.data + at, samples, 4) == 0) return check_size(what, n, at + 8, s.n_bytes);
-        if (n + (n & 1) > left) break;
-        at += 8 + (size_t)(n + (n & 1));
+// Walks the chunks after the first 12 bytes to the one with the samples. The size of the whole is not used: some
+// writers get it wrong by their own header. *n: what the chunk announces; *at: where its samples begin.
+static dt_status find_samples(const char *what, dt_span s, const char *samples, bool big_endian,
+                              uint64_t *n, size_t *at) {
+    for (*at = 12; s.n_bytes - *at >= 8;) {
+        const uint8_t *p = s.data + *at;
+        *n = big_endian ? dt_be32(p + 4) : dt_le32(p + 4);
+        *at += 8;
+        if (memcmp(p, samples, 4) == 0) return DT_OK;
+        if (*n + (*n & 1) > s.n_bytes - *at) break;
+        *at += (size_t)(*n + (*n & 1));
     }
     return dt_fail(DT_E_DATA, "%s: cut: it ends before its samples begin", what);
 }
 
-static dt_status check_rf64(dt_span s) {
-    if (s.n_bytes < 36 || memcmp(s.data + 12, "ds64", 4) != 0)
-        return dt_fail(DT_E_DATA, "RF64: no sizes before the format");
-    uint64_t samples = dt_le64(s.data + 28);
-    for (size_t at = 12; s.n_bytes - at >= 8;) {
-        uint64_t n = dt_le32(s.data + at + 4);
-        size_t left = s.n_bytes - at - 8;
-        if (memcmp(s.data + at, "data", 4) == 0)
-            return samples > left ? cut("RF64", samples, left) : DT_OK;
-        if (n + (n & 1) > left) break;
-        at += 8 + (size_t)(n + (n & 1));
-    }
-    return dt_fail(DT_E_DATA, "RF64: cut: it ends before its samples begin");
+static dt_status check_chunks(const char *what, dt_span s, const char *samples) {
+    uint64_t n;
+    size_t at;
+    DT_TRY(find_samples(what, s, samples, true, &n, &at));
+    return check_size(what, n, at, s.n_bytes);
 }
 
 static dt_status check_wav(dt_span s) {
-    if (memcmp(s.data, "RF64", 4) == 0) return check_rf64(s);
+    uint64_t n;
+    size_t at;
     if (memcmp(s.data, "RIFX", 4) == 0) return check_chunks("WAV", s, "data");
-    return DT_OK; // RIFF: audio_file.c walks it itself
+    if (memcmp(s.data, "RF64", 4) != 0) return DT_OK; // RIFF: audio_file.c walks it itself
+    if (s.n_bytes < 36 || memcmp(s.data + 12, "ds64", 4) != 0)
+        return dt_fail(DT_E_DATA, "RF64: no sizes before the format");
+    DT_TRY(find_samples("RF64", s, "data", false, &n, &at));
+    n = dt_le64(s.data + 28);
+    return n > s.n_bytes - at ? cut("RF64", n, s.n_bytes - at) : DT_OK;
 }
 
 static dt_status check_au(dt_span s) {

@@ -21,9 +21,8 @@ static const dt_image_driver *const DRIVERS[DT_N_KINDS] = {
 };
 
 struct dt_decoder {
-    dt_buffer pixels;
-    bool has_state[DT_N_KINDS]; // those that were needed
-    void *state[DT_N_KINDS];
+    dt_buffer pixels, work[2];
+    void *state[DT_N_KINDS]; // of kinds that have one and were met
 };
 
 dt_decoder *dt_decoder_create(void) {
@@ -33,14 +32,15 @@ dt_decoder *dt_decoder_create(void) {
 void dt_decoder_destroy(dt_decoder *d) {
     if (!d) return;
     for (int i = 0; i < DT_N_KINDS; i++)
-        if (d->has_state[i] && DRIVERS[i]->destroy) DRIVERS[i]->destroy(d->state[i]);
+        if (d->state[i]) DRIVERS[i]->destroy(d->state[i]);
     dt_buffer_fini(&d->pixels);
+    dt_buffer_fini(&d->work[0]);
+    dt_buffer_fini(&d->work[1]);
     free(d);
 }
 
 static void *state_of(dt_decoder *d, dt_kind_id kind) {
-    if (!d->has_state[kind] && DRIVERS[kind]->create) d->state[kind] = DRIVERS[kind]->create();
-    d->has_state[kind] = true;
+    if (!d->state[kind] && DRIVERS[kind]->create) d->state[kind] = DRIVERS[kind]->create();
     return d->state[kind];
 }
 
@@ -97,7 +97,7 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
     if (!(kind->uses & DT_KIND_ARRAY) && want->channels != 1 && want->channels != 3)
         return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d",
                        kind->name, want->channels);
-    dt_image_sink sink = {want, &d->pixels};
+    dt_image_sink sink = {want, &d->pixels, d->work};
     return DRIVERS[kind->id]->decode(state_of(d, kind->id), bytes, &sink, out);
 }
 

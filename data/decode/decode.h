@@ -65,7 +65,8 @@ bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want);
 // ---- the decoders behind it ------------------------------------------------------------------------
 typedef struct dt_image_sink {
     const dt_image_want *want;
-    dt_buffer *scratch;
+    dt_buffer *scratch; // where the pixels go
+    dt_buffer *work;    // two more, for a decoder's own use
 } dt_image_sink;
 
 // One kind's decoder: `state` is what create made for this worker, or NULL without create.

@@ -15,10 +15,8 @@
 #include "base/vectorize.h"
 #include "decode.h"
 
-#include "base/arena.h"
 #include "base/endian.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct bmp {
@@ -71,20 +69,19 @@ static dt_status read_masks(bmp *b, dt_span s, uint32_t compression, uint32_t he
     return DT_OK;
 }
 
-static dt_status read_size(bmp *b, dt_span s, uint32_t header_bytes) {
+static void read_size(bmp *b, dt_span s, uint32_t header_bytes) {
     const uint8_t *p = s.data;
     if (header_bytes == 12) {
         b->width = dt_le16(p + 18);
         b->height = dt_le16(p + 20);
         b->bits = (int)dt_le16(p + 24);
-        return DT_OK;
+        return;
     }
     b->width = (int32_t)dt_le32(p + 18);
     int64_t height = (int32_t)dt_le32(p + 22);
     b->top_down = height < 0;
     b->height = height < 0 ? -height : height;
     b->bits = (int)dt_le16(p + 28);
-    return DT_OK;
 }
 
 static dt_status read_header(bmp *b, dt_span s) {
@@ -93,7 +90,7 @@ static dt_status read_header(bmp *b, dt_span s) {
     if (header_bytes != 12 && (header_bytes < 40 || header_bytes > 256))
         return dt_fail(DT_E_DATA, "BMP: a header of %u bytes is of no known version", header_bytes);
     if (s.n_bytes < 14 + (size_t)header_bytes) return cut("header");
-    DT_TRY(read_size(b, s, header_bytes));
+    read_size(b, s, header_bytes);
     uint32_t compression = header_bytes == 12 ? BI_RGB : dt_le32(s.data + 30);
     uint32_t n_used = header_bytes == 12 ? 0 : dt_le32(s.data + 46);
     bool masked = compression == BI_BITFIELDS || compression == BI_ALPHABITFIELDS;
@@ -135,19 +132,9 @@ static dt_status read_header(bmp *b, dt_span s) {
 }
 
 // ---- rows ------------------------------------------------------------------------------------------
-VECTORIZED static void row_bytes_rgb(const uint8_t *restrict src, uint8_t *restrict dst, int n,
-                                     int step) {
-    for (int x = 0; x < n; x++) {
-        dst[3 * x] = src[step * x + 2];
-        dst[3 * x + 1] = src[step * x + 1];
-        dst[3 * x + 2] = src[step * x];
-    }
-}
-
-VECTORIZED static void row_bytes_grey(const uint8_t *restrict src, uint8_t *restrict dst, int n,
-                                      int step) {
-    for (int x = 0; x < n; x++)
-        dst[x] = dt_luma(src[step * x + 2], src[step * x + 1], src[step * x]);
+VECTORIZED static void row_bytes(const uint8_t *restrict src, uint8_t *restrict dst, int n,
+                                 int step, int channels) {
+    for (int x = 0; x < n; x++, src += step) dt_put_pixel(dst, x, channels, src[2], src[1], src[0]);
 }
 
 static void row_palette(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
@@ -226,30 +213,12 @@ static dt_status decode_rle(const bmp *b, uint8_t *indices) {
     return r.done || all_rows ? DT_OK : cut("pixels");
 }
 
-static void row_indices(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
-    for (int64_t x = 0; x < b->width; x++) {
-        const uint8_t *c = b->palette[src[x]];
-        dt_put_pixel(dst, x, channels, c[0], c[1], c[2]);
-    }
-}
-
 // ---- a file ------------------------------------------------------------------------------------------
-static void *bmp_create(void) {
-    return dt_xcalloc(1, sizeof(dt_buffer));
-}
-
-static void bmp_destroy(void *state) {
-    dt_buffer_fini(state);
-    free(state);
-}
-
 static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     bool plain32 =
         b->bits == 32 && b->mask[0] == 0xff0000 && b->mask[1] == 0xff00 && b->mask[2] == 0xff;
-    if ((b->bits == 24 || plain32) && channels == 3)
-        row_bytes_rgb(src, dst, (int)b->width, b->bits / 8);
-    else if (b->bits == 24 || plain32)
-        row_bytes_grey(src, dst, (int)b->width, b->bits / 8);
+    if (b->bits == 24 || plain32)
+        row_bytes(src, dst, (int)b->width, b->bits / 8, channels);
     else if (b->bits <= 8)
         row_palette(b, src, dst, channels);
     else
@@ -258,23 +227,23 @@ static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int chann
 
 static dt_status bmp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     bmp b = {.rows = NULL};
-    uint8_t *indices = NULL;
     int c = sink->want->channels;
     DT_TRY(read_header(&b, bytes));
     DT_TRY(dt_image_place(sink, b.width, b.height, out));
     if (b.compression == BI_RLE8 || b.compression == BI_RLE4) {
-        indices = dt_buffer_reserve(state, (size_t)b.width * (size_t)b.height);
+        uint8_t *indices = dt_buffer_reserve(sink->work, (size_t)b.width * (size_t)b.height);
         if (!indices) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
         DT_TRY(decode_rle(&b, indices));
+        b.rows = indices; // from here on as if they had been stored as bytes, top down
+        b.stride = (size_t)b.width;
+        b.bits = 8;
+        b.top_down = true;
     }
     for (int64_t y = 0; y < b.height; y++) {
         uint8_t *dst = out->data + (size_t)y * (size_t)b.width * (size_t)c;
-        if (indices)
-            row_indices(&b, indices + y * b.width, dst, c);
-        else
-            decode_row(&b, b.rows + b.stride * (size_t)(b.top_down ? y : b.height - 1 - y), dst, c);
+        decode_row(&b, b.rows + b.stride * (size_t)(b.top_down ? y : b.height - 1 - y), dst, c);
     }
     return DT_OK;
 }
 
-const dt_image_driver dt_image_bmp = {bmp_decode, bmp_create, bmp_destroy};
+const dt_image_driver dt_image_bmp = {.decode = bmp_decode};

@@ -56,4 +56,4 @@ static dt_status decode(void *state, dt_span bytes, const dt_image_sink *sink, d
     return DT_OK;
 }
 
-const dt_image_driver dt_image_datum = {decode, NULL, NULL};
+const dt_image_driver dt_image_datum = {.decode = decode};

@@ -12,7 +12,6 @@
 // image, as in astropy and NumPy. Format: FITS Standard 4.0 (IAU, 2018).
 #include "array.h"
 
-#include "base/arena.h"
 #include "base/endian.h"
 
 #include <math.h>
@@ -189,11 +188,10 @@ static dt_status read_plane(void *ctx, int64_t i, float *out) {
 }
 
 // ---- a file ------------------------------------------------------------------------------------------
-static dt_status decode_unit(dt_array_scratch *s, fits_unit *u, const dt_image_sink *sink,
-                             dt_image *out) {
+static dt_status decode_unit(fits_unit *u, const dt_image_sink *sink, dt_image *out) {
     if (u->pcount != 0 || u->gcount != 1) return broken("an image of groups");
     dt_planes p = {"FITS", u->size[0], u->size[1], u->n_axes > 2 ? u->size[2] : 1, read_plane, u};
-    return dt_planes_to_image(sink, &p, s, out);
+    return dt_planes_to_image(sink, &p, out);
 }
 
 static dt_status fits_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
@@ -202,20 +200,10 @@ static dt_status fits_decode(void *state, dt_span bytes, const dt_image_sink *si
         fits_unit u;
         DT_TRY(read_unit(bytes, &at, unit == 1, &u));
         while (u.n_axes > 2 && u.size[u.n_axes - 1] == 1) u.n_axes--;
-        if (u.is_image && (u.n_axes == 2 || u.n_axes == 3))
-            return decode_unit(state, &u, sink, out);
+        if (u.is_image && (u.n_axes == 2 || u.n_axes == 3)) return decode_unit(&u, sink, out);
         if (u.is_compressed) return broken("an image compressed by tiles; unpack it (funpack)");
     }
     return broken("no image of two or three axes");
 }
 
-static void *fits_create(void) {
-    return dt_xcalloc(1, sizeof(dt_array_scratch));
-}
-
-static void fits_destroy(void *state) {
-    dt_array_scratch_fini(state);
-    free(state);
-}
-
-const dt_image_driver dt_image_fits = {fits_decode, fits_create, fits_destroy};
+const dt_image_driver dt_image_fits = {.decode = fits_decode};

@@ -97,10 +97,7 @@ static void cmyk_to_pixels(const uint8_t *src, uint8_t *dst, int n, int channels
             uint32_t ink = inverted ? src[4 * x + i] : 255u - src[4 * x + i];
             v[i] = (ink * k + 127) / 255;
         }
-        if (channels == 1)
-            dst[x] = dt_luma(v[0], v[1], v[2]);
-        else
-            for (int i = 0; i < 3; i++) dst[3 * x + i] = (uint8_t)v[i];
+        dt_put_pixel(dst, x, channels, v[0], v[1], v[2]);
     }
 }
 

@@ -6,9 +6,6 @@
 // bits keep the 24 bits of a float.
 #include "array.h"
 
-#include "base/arena.h"
-
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct npy_view {
@@ -52,15 +49,6 @@ static bool is_as_wanted(const npy_view *v, const dt_array_spec *s, int channels
            v->column == channels && v->row == v->width * channels;
 }
 
-static void *npy_create(void) {
-    return dt_xcalloc(1, sizeof(dt_array_scratch));
-}
-
-static void npy_destroy(void *state) {
-    dt_array_scratch_fini(state);
-    free(state);
-}
-
 static dt_status npy_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     const dt_array_spec *spec = dt_array_spec_of(sink->want);
     npy_view v;
@@ -72,7 +60,7 @@ static dt_status npy_decode(void *state, dt_span bytes, const dt_image_sink *sin
         return DT_OK;
     }
     dt_planes p = {"NPY", v.width, v.height, v.channels, read_plane, &v};
-    return dt_planes_to_image(sink, &p, state, out);
+    return dt_planes_to_image(sink, &p, out);
 }
 
 static bool npy_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
@@ -83,4 +71,4 @@ static bool npy_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) 
            v.width == want->width && v.height == want->height;
 }
 
-const dt_image_driver dt_image_npy = {npy_decode, npy_create, npy_destroy, npy_is_raw};
+const dt_image_driver dt_image_npy = {.decode = npy_decode, .is_raw = npy_is_raw};

@@ -10,27 +10,9 @@
 // Format: RFC 9649.
 #include "decode.h"
 
-#include "base/arena.h"
 #include "base/endian.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <webp/decode.h>
-
-typedef struct webp_state {
-    dt_buffer rgb; // where grey is made from
-} webp_state;
-
-static void *webp_create(void) {
-    return dt_xcalloc(1, sizeof(webp_state));
-}
-
-static void webp_destroy(void *state) {
-    webp_state *s = state;
-    dt_buffer_fini(&s->rgb);
-    free(s);
-}
 
 // Of a damaged alpha plane libwebp 1.5 says that memory is out, so that must be an error of the file.
 static dt_status fail(VP8StatusCode code) {
@@ -48,7 +30,6 @@ static uint64_t stated_size(dt_span s) {
 }
 
 static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
-    webp_state *s = state;
     WebPDecoderConfig c;
     if (!WebPInitDecoderConfig(&c)) return dt_fail(DT_E_INTERNAL, "another libwebp than built for");
     if (bytes.n_bytes < 12 || stated_size(bytes) > bytes.n_bytes)
@@ -60,7 +41,7 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
     DT_TRY(dt_image_place(sink, c.input.width, c.input.height, out));
     size_t n_pixels = (size_t)out->width * (size_t)out->height;
     bool grey = out->channels == 1;
-    uint8_t *rgb = grey ? dt_buffer_reserve(&s->rgb, 3 * n_pixels) : out->data;
+    uint8_t *rgb = grey ? dt_buffer_reserve(sink->work, 3 * n_pixels) : out->data;
     if (!rgb) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     c.output.colorspace = MODE_RGB;
     c.output.is_external_memory = 1;
@@ -73,4 +54,4 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
     return DT_OK;
 }
 
-const dt_image_driver dt_image_webp = {webp_decode, webp_create, webp_destroy};
+const dt_image_driver dt_image_webp = {.decode = webp_decode};

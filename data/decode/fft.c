@@ -132,24 +132,6 @@ VECTORIZED static void pass4(const dt_lanes *restrict x, dt_lanes *restrict y,
         }
 }
 
-// The last pass: m = 1, all twiddles 1.
-VECTORIZED static void pass4_last(const dt_lanes *restrict x, dt_lanes *restrict y, size_t s) {
-    for (size_t q = 0; q < s; q++) {
-        const dt_lanes *a = x + 2 * q, *b = a + 2 * s, *c = b + 2 * s, *d = c + 2 * s;
-        dt_lanes *o = y + 2 * q;
-        dt_lanes sr = a[0] + c[0], si = a[1] + c[1], tr = a[0] - c[0], ti = a[1] - c[1];
-        dt_lanes ur = b[0] + d[0], ui = b[1] + d[1], vr = b[0] - d[0], vi = b[1] - d[1];
-        o[0] = sr + ur;
-        o[1] = si + ui;
-        o[2 * s] = tr + vi;
-        o[2 * s + 1] = ti - vr;
-        o[4 * s] = sr - ur;
-        o[4 * s + 1] = si - ui;
-        o[6 * s] = tr - vi;
-        o[6 * s + 1] = ti + vr;
-    }
-}
-
 VECTORIZED static void pass2(const dt_lanes *restrict x, dt_lanes *restrict y,
                              const float *restrict w, size_t m, size_t s) {
     for (size_t p = 0; p < m; p++, w += 2)
@@ -237,9 +219,7 @@ void dt_fft_power(const dt_fft *f, dt_lanes *x, dt_lanes *y, dt_lanes *power) {
         size_t radix = (size_t)f->radix[i];
         const float *w = f->twiddle[i], *root = f->roots[i];
         m /= radix;
-        if (radix == 4 && m == 1)
-            pass4_last(x, y, s);
-        else if (radix == 4)
+        if (radix == 4)
             pass4(x, y, w, m, s);
         else if (radix == 2)
             pass2(x, y, w, m, s);

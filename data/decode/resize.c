@@ -71,8 +71,9 @@ void dt_resize_reach(double low, double high, int n_out, int size, int *begin, i
     taps_of(low, scale, n_out - 1, size, &unused, end);
 }
 
-void dt_resize_taps(double low, double high, int n_out, int size, int i, double *w, int *begin,
-                    int *end) {
+// Weights, which sum to 1, of output i and the positions [begin, end) that they are for.
+static void weights_of(double low, double high, int n_out, int size, int i, double *w, int *begin,
+                       int *end) {
     double scale = (high - low) / n_out, center = taps_of(low, scale, i, size, begin, end);
     double inverse = 1.0 / (scale < 1 ? 1 : scale), sum = 0;
     int n = *end - *begin;
@@ -86,7 +87,7 @@ void dt_resize_taps(double low, double high, int n_out, int size, int i, double 
 
 static void fill_position(const dt_resize_axis *a, int i, double *w, int *first, int32_t *weight) {
     int begin, end, of = a->mirror ? a->n_out - 1 - i : i;
-    dt_resize_taps(a->low, a->high, a->n_out, a->in_size, of, w, &begin, &end);
+    weights_of(a->low, a->high, a->n_out, a->in_size, of, w, &begin, &end);
     for (int k = 0; k < end - begin; k++) weight[k] = (int32_t)(w[k] * (1 << DT_RESIZE_BITS) + 0.5);
     for (int k = end - begin; k < a->n_taps; k++) weight[k] = 0;
     first[0] = begin;
@@ -96,15 +97,6 @@ static void fill_position(const dt_resize_axis *a, int i, double *w, int *first,
 static int max_taps(double low, double high, int n_out) {
     double scale = (high - low) / n_out;
     return (int)ceil(scale < 1 ? 1 : scale) * 2 + 1;
-}
-
-double *dt_resizer_taps(dt_resizer *r, const double box[4], int dst_w, int dst_h) {
-    int x = max_taps(box[0], box[2], dst_w), y = max_taps(box[1], box[3], dst_h);
-    return (double *)dt_buffer_reserve(&r->row_double, (size_t)(x > y ? x : y) * sizeof(double));
-}
-
-float *dt_resizer_rows(dt_resizer *r, size_t n) {
-    return (float *)dt_buffer_reserve(&r->rows, n * sizeof(float));
 }
 
 // Makes the weights unless they are there already: a data set of one image size makes them once.
@@ -147,11 +139,7 @@ VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8
     const int32_t half = 1 << (DT_RESIZE_BITS - 1);
     for (int i = 0; i < a->n_out; i++, first += 2, weight += a->n_taps) {
         const uint8_t *p = src + (size_t)(first[0] - left) * (size_t)channels;
-        if (channels == 1) {
-            int32_t s = half;
-            for (int k = 0; k < first[1]; k++) s += weight[k] * p[k];
-            dst[i] = clip(s);
-        } else if (channels != 3) {
+        if (channels != 3) {
             for (int c = 0; c < channels; c++) {
                 int32_t s = half;
                 for (int k = 0; k < first[1]; k++) s += weight[k] * p[k * channels + c];
@@ -272,7 +260,7 @@ static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4],
     if (!begin_passes(&p, first[0], last[0] + last[1], n))
         return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
     const int32_t *weight = (const int32_t *)r->y.weight.data;
-    bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS;
+    bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS && n >= DT_RESIZE_COLUMNS;
     for (int y = 0; y < dst_h; y++, first += 2, weight += r->y.n_taps, dst += n) {
         const uint8_t *rows = make_rows(&p, first[0], first[0] + first[1]);
         (fast ? r->fast->down : row_down)(rows, p.stride, weight, first[1], dst, n);
@@ -288,4 +276,45 @@ dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uin
 dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
                              int dst_h, int dst_w) {
     return resize(r, src, box, true, dst, dst_h, dst_w);
+}
+
+// ---- floats ------------------------------------------------------------------------------------------
+// The same filter and order for any number of channels; weights and sums in double, each pass rounded to float:
+// Pillow's mode F, to the bit. Scientific arrays mostly come in the wanted size, so this is plain code.
+// out[j] = sum over taps of w[k] * in[(first + k) * step + j], j < n
+static void weigh(const float *in, size_t step, const double *w, int n_taps, float *out, size_t n) {
+    for (size_t j = 0; j < n; j++) {
+        double s = 0;
+        for (int k = 0; k < n_taps; k++) s += (double)in[(size_t)k * step + j] * w[k];
+        out[j] = (float)s;
+    }
+}
+
+dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst,
+                         int dst_h, int dst_w) {
+    const double whole[4] = {0, 0, src->width, src->height};
+    size_t c = (size_t)src->channels, n = (size_t)dst_w * c, stride = (size_t)src->width * c;
+    if (!box) box = whole;
+    if (src->width == dst_w && src->height == dst_h && memcmp(box, whole, sizeof whole) == 0) {
+        memcpy(dst, src->real, n * (size_t)dst_h * sizeof *dst);
+        return DT_OK;
+    }
+    int top, bottom, begin, end;
+    dt_resize_reach(box[1], box[3], dst_h, src->height, &top, &bottom);
+    int x_taps = max_taps(box[0], box[2], dst_w), y_taps = max_taps(box[1], box[3], dst_h);
+    int n_taps = x_taps > y_taps ? x_taps : y_taps;
+    double *w = (double *)dt_buffer_reserve(&r->row_double, (size_t)n_taps * sizeof *w);
+    float *rows = (float *)dt_buffer_reserve(&r->rows, n * (size_t)(bottom - top) * sizeof *rows);
+    if (!w || !rows) return dt_fail(DT_E_INTERNAL, "out of memory to resize an image");
+    for (int x = 0; x < dst_w; x++) {
+        weights_of(box[0], box[2], dst_w, src->width, x, w, &begin, &end);
+        for (int y = top; y < bottom; y++)
+            weigh(src->real + stride * (size_t)y + c * (size_t)begin, c, w, end - begin,
+                  rows + n * (size_t)(y - top) + c * (size_t)x, c);
+    }
+    for (int y = 0; y < dst_h; y++) {
+        weights_of(box[1], box[3], dst_h, src->height, y, w, &begin, &end);
+        weigh(rows + n * (size_t)(begin - top), n, w, end - begin, dst + n * (size_t)y, n);
+    }
+    return DT_OK;
 }

@@ -184,8 +184,6 @@ AVX2 static void across(const dt_resize_axis *a, const uint8_t *const src[2],
     }
 }
 
-enum { COLUMNS = 32 };
-
 // 32 columns of n_pairs pairs of rows.
 AVX2 INLINED void columns(const uint8_t *rows, size_t stride, const __m256i (*w)[2], int n_taps,
                           int n_pairs, uint8_t *dst) {
@@ -213,18 +211,9 @@ AVX2 INLINED void columns(const uint8_t *rows, size_t stride, const __m256i (*w)
 // The last turn begins where 32 columns are left: some are made twice.
 AVX2 INLINED void all_columns(const uint8_t *rows, size_t stride, const __m256i (*w)[2], int n_taps,
                               int n_pairs, uint8_t *dst, size_t n) {
-    for (size_t x = 0; x < n; x += COLUMNS) {
-        size_t at = x + COLUMNS <= n ? x : n - COLUMNS;
+    for (size_t x = 0; x < n; x += DT_RESIZE_COLUMNS) {
+        size_t at = x + DT_RESIZE_COLUMNS <= n ? x : n - DT_RESIZE_COLUMNS;
         columns(rows + at, stride, w, n_taps, n_pairs, dst + at);
-    }
-}
-
-static void few_columns(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps,
-                        uint8_t *dst, size_t n) {
-    for (size_t x = 0; x < n; x++) {
-        int32_t s = 1 << (DT_RESIZE_BITS - 1);
-        for (int k = 0; k < n_taps; k++) s += weight[k] * rows[(size_t)k * stride + x];
-        dst[x] = (uint8_t)(s >> DT_RESIZE_BITS);
     }
 }
 
@@ -232,10 +221,6 @@ AVX2 static void down(const uint8_t *rows, size_t stride, const int32_t *weight,
                       uint8_t *dst, size_t n) {
     __m256i w[DT_RESIZE_MAX_PAIRS][2];
     int n_pairs = (n_taps + 1) / 2;
-    if (n < COLUMNS) {
-        few_columns(rows, stride, weight, n_taps, dst, n);
-        return;
-    }
     for (int k = 0; k < n_pairs; k++) {
         int32_t a = weight[2 * k], b = 2 * k + 1 < n_taps ? weight[2 * k + 1] : 0;
         w[k][0] = _mm256_set1_epi16((short)(high_of(a) | high_of(b) << 8));

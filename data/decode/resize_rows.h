@@ -7,6 +7,7 @@
 enum {
     DT_RESIZE_BITS = 22,      // of a weight's fraction
     DT_RESIZE_SLACK = 32,     // bytes that `across` may write behind the last row
+    DT_RESIZE_COLUMNS = 32,   // bytes that `down` needs at least
     DT_RESIZE_MAX_PAIRS = 512 // of taps that the vector kernels sum without overflow, and then some
 };
 
@@ -34,14 +35,6 @@ typedef struct dt_resize_rows {
     void (*down)(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps,
                  uint8_t *dst, size_t n);
 } dt_resize_rows;
-
-// ---- of resize.c, for resize_real.c ----------------------------------------------------------------
-// Weights, which sum to 1, of output i and the positions [begin, end) that they are for.
-void dt_resize_taps(double low, double high, int n_out, int size, int i, double *w, int *begin,
-                    int *end);
-// Scratch: the weights of a position of either axis; n floats. NULL: out of memory.
-double *dt_resizer_taps(dt_resizer *r, const double box[4], int dst_w, int dst_h);
-float *dt_resizer_rows(dt_resizer *r, size_t n);
 
 const dt_resize_rows *dt_resize_rows_avx2(void); // NULL where the machine or the build has none
 

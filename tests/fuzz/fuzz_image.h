@@ -25,12 +25,12 @@ static inline void fuzz_check(const dt_image *m) {
 // One decode with a want; true if there was an image.
 static inline bool fuzz_decode(const dt_image_driver *driver, const uint8_t *data, size_t n_bytes,
                                const dt_image_want *want) {
-    static dt_buffer scratch;
+    static dt_buffer scratch, work[2];
     static void *state;
     static const dt_image_driver *of;
     if (of != driver) state = driver->create ? driver->create() : NULL, of = driver;
     dt_image image = {.data = NULL};
-    dt_image_sink sink = {want, &scratch};
+    dt_image_sink sink = {want, &scratch, work};
     dt_status st = driver->decode(state, (dt_span){data, n_bytes}, &sink, &image);
     if (st != DT_OK && st != DT_E_DATA) abort();
     if (st == DT_OK) fuzz_check(&image);

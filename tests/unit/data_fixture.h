@@ -71,6 +71,12 @@ static inline void *fixture_read(const char *path, size_t *n) {
 }
 
 // Between these no more than `n_more` files can be opened.
+static inline int fixture_find_ext(const dt_catalog *c, const char *ext) { // -1: none
+    int i = (int)c->n_exts - 1;
+    while (i >= 0 && strcmp(dt_catalog_str(c, c->exts[i]), ext) != 0) i--;
+    return i;
+}
+
 static struct rlimit fixture_files;
 static inline void fixture_few_files(int n_more) {
     int next = dup(0);

@@ -265,6 +265,20 @@ static int play_split(const dt_augment *a, const dt_augment_key *k, dt_image *im
     return n_played;
 }
 
+static void mirror(dt_image *m) {
+    size_t c = (size_t)m->channels;
+    uint8_t swap[3];
+    for (int y = 0; y < m->height; y++) {
+        uint8_t *left = m->data + (size_t)y * (size_t)m->width * c;
+        uint8_t *right = left + ((size_t)m->width - 1) * c;
+        for (; left < right; left += c, right -= c) {
+            memcpy(swap, left, c);
+            memcpy(left, right, c);
+            memcpy(right, swap, c);
+        }
+    }
+}
+
 // Twice the same; also if the flip that comes first is there already, as a resize leaves it, and if the end of the
 // list is a device's.
 static void any_list_on_any_size(void **state) {
@@ -291,7 +305,7 @@ static void any_list_on_any_size(void **state) {
         if (dt_augment_box(a, &key, w, h, box))
             assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= w && box[3] <= h);
         if (dt_augment_mirrors(a, &key)) {
-            assert_int_equal(dt_pixels_mirror(&image2, &scratch), DT_OK);
+            mirror(&image2);
             image2.mirrored = true;
             n_mirrored++;
         }

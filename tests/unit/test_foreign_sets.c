@@ -14,7 +14,7 @@ static const char *name; // of the set, for messages
 
 static void check_member(dt_set *s, uint32_t r, const char *ext, const char *hex) {
     const dt_record *rec = &s->catalog->records[r];
-    int e = dt_catalog_find_ext(s->catalog, ext);
+    int e = fixture_find_ext(s->catalog, ext);
     dt_buffer scratch = {0};
     dt_span b = {0};
     for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {

@@ -194,7 +194,7 @@ static void a_foreign_set_is_scanned(void **state) {
     dt_set *s;
     if (dt_set_open(&s, &dir, 1) != DT_OK) fail_msg("%s", dt_error_message());
     assert_true(s->catalog->n_records > 2500);
-    assert_int_equal(dt_catalog_find_ext(s->catalog, "jpg"), 0);
+    assert_int_equal(fixture_find_ext(s->catalog, "jpg"), 0);
     dt_set_close(s);
 }
 

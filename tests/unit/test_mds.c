@@ -45,7 +45,7 @@ static void expect_real(const dt_set *s, const char *column, uint32_t r, double 
 
 static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *data, size_t n) {
     const dt_record *rec = &s->catalog->records[r];
-    int e = dt_catalog_find_ext(s->catalog, ext);
+    int e = fixture_find_ext(s->catalog, ext);
     dt_buffer scratch = {0};
     dt_span b;
     if (e < 0) fail_msg("no member %s", ext);

@@ -240,7 +240,7 @@ static void classes_come_from_folders(void **state) {
     assert_string_equal(dt_catalog_str(c, c->records[0].key), "cardboard/cardboard0");
     assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "label"), 4), "glass");
     assert_int_equal(c->records[0].n_members, 3);
-    assert_true(dt_catalog_find_ext(c, "cls") >= 0 && dt_catalog_find_ext(c, "bmp") >= 0);
+    assert_true(fixture_find_ext(c, "cls") >= 0 && fixture_find_ext(c, "bmp") >= 0);
     dt_set_close(s);
     dt_config *cfg;
     dt_dataset *d;

@@ -189,7 +189,7 @@ static const char *key_of(const dt_set *s, uint32_t r) {
 static void check_texts(dt_set *s) {
     dt_buffer scratch = {0};
     dt_span b;
-    int ext = dt_catalog_find_ext(s->catalog, "txt");
+    int ext = fixture_find_ext(s->catalog, "txt");
     for (uint32_t r = 0; r < s->catalog->n_records; r++) {
         const dt_record *rec = &s->catalog->records[r];
         for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
