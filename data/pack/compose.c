@@ -197,11 +197,7 @@ static dt_status list_members(dt_composer *w, const dt_transform_record *r, memb
 
 // Copies the bytes into the chunk unless they are there already.
 static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
-    size_t n_ext = strlen(m->ext) + 1;
     uint8_t *copy;
-    char *ext;
-    DT_TRY(take(w, n_ext, &ext)); // a transform that changes names reuses its buffer
-    m->ext = memcpy(ext, m->ext, n_ext);
     if (!m->data) return DT_OK;
     if (m->data == w->own) {
         m->hash = w->source_hash;

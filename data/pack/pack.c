@@ -91,7 +91,7 @@ static dt_status prepare(packing *p) {
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
     DT_TRY(dt_pack_source_open(&p->set, o->source, &p->plan));
-    DT_TRY(dt_raw_list_records(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
+    DT_TRY(dt_raw_list(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
     DT_TRY(dt_plan_make(&p->plan, &p->raw, o, in_place));

@@ -23,10 +23,10 @@ typedef struct dt_transform_member {
     uint64_t size;
 } dt_transform_member;
 
-// A cell of the catalog. `text` NULL: a number (NaN: no value). in_json: goes to the record's json member too, as it
+// A number of the catalog. in_json: goes to the record's json member too, as it
 // cannot be measured from the stored bytes again (where a segment began).
 typedef struct dt_transform_column {
-    const char *name, *text;
+    const char *name;
     double number;
     bool in_json;
 } dt_transform_column;
@@ -51,7 +51,7 @@ typedef struct dt_transform_record {
 typedef struct dt_transform dt_transform;
 typedef struct dt_transform_scratch dt_transform_scratch;
 
-// DT_E_USAGE: contradicting options.
+// The options must outlive it. DT_E_USAGE: contradicting options.
 dt_status dt_transform_create(dt_transform **out, const dt_pack_opts *o);
 void dt_transform_destroy(dt_transform *t);
 
@@ -64,9 +64,8 @@ bool dt_transform_keeps_bytes(const dt_transform *t);
 // Records have suffixes of five digits after a '-'.
 bool dt_transform_divides(const dt_transform *t);
 
-// The columns that records may get, NULL-terminated, which --where may name beside metadata. Columns of numbers,
-// unless the name begins with '='.
-const char *const *dt_transform_columns(const dt_transform *t);
+// Whether records may get this column, which --where may name beside metadata.
+bool dt_transform_has_column(const dt_transform *t, const char *name);
 
 dt_transform_scratch *dt_transform_scratch_create(void);
 void dt_transform_scratch_destroy(dt_transform_scratch *s);

@@ -6,11 +6,11 @@
 // over all channels, half an hour at 48 kHz mono.
 #include "transform_parts.h"
 
-#include "encode.h"
 #include "quality.h"
 
 #include "base/arena.h"
 #include "data/decode/audio.h"
+#include "data/decode/encode.h"
 
 #include <assert.h>
 #include <math.h>
@@ -18,14 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXT_BYTES = 128, SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };
+enum { SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };
 
 struct dt_recording_scratch {
     dt_audio_file *file;
     dt_resampler *resampler;
     int from_rate, to_rate; // of the resampler
     dt_buffer decoded, resampled, segment, power, encoded;
-    char ext[EXT_BYTES];
+    char ext[DT_EXT_BYTES];
 };
 
 typedef struct recording {
@@ -60,12 +60,12 @@ static dt_status out_of_memory(void) {
     return dt_fail(DT_E_INTERNAL, "out of memory for a recording");
 }
 
-static dt_status decode(const dt_transform_spec *t, dt_recording_scratch *s, dt_span bytes,
+static dt_status decode(const dt_transform *t, dt_recording_scratch *s, dt_span bytes,
                         recording *out) {
     dt_audio_info info;
     DT_TRY(dt_audio_file_open(s->file, bytes, &info));
     *out = (recording){
-        .channels = t->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
+        .channels = t->o->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
     if (out->n * out->channels > DT_AUDIO_MAX_SAMPLES)
         return dt_fail(DT_E_DATA, "%lld samples of %d channels: more than the limit of %d",
                        (long long)out->n, out->channels, DT_AUDIO_MAX_SAMPLES);
@@ -107,10 +107,10 @@ static dt_status resample(dt_recording_scratch *s, recording *r, int rate) {
 }
 
 // Figures of quality, if they are asked for.
-static dt_status add_quality(const dt_transform_spec *t, dt_recording_scratch *s,
-                             dt_transform_record *r, const recording *a) {
+static dt_status add_quality(const dt_transform *t, dt_recording_scratch *s, dt_transform_record *r,
+                             const recording *a) {
     dt_audio_quality q;
-    if (!t->quality) return DT_OK;
+    if (!t->o->quality) return DT_OK;
     DT_TRY(dt_quality_of_audio(&q, a->x, a->channels, a->n, a->rate, &s->power));
     dt_transform_add_number(r, "level", q.level);
     dt_transform_add_number(r, "peak", q.peak);
@@ -131,9 +131,7 @@ static void add_shape(dt_transform_record *r, const recording *a) {
 static dt_status store(dt_recording_scratch *s, dt_transform_record *r, int member,
                        const recording *a) {
     DT_TRY(dt_encode_wav(&s->encoded, a->x, a->channels, a->n, (size_t)a->n, a->rate));
-    r->member[member].bytes = (dt_span){s->encoded.data, s->encoded.n_bytes};
-    r->member[member].size = s->encoded.n_bytes;
-    r->member[member].ext = s->ext;
+    dt_transform_replace(&r->member[member], &s->encoded, "wav", s->ext);
     return DT_OK;
 }
 
@@ -150,20 +148,20 @@ static dt_status cut(dt_recording_scratch *s, const recording *a, int64_t begin,
     return DT_OK;
 }
 
-static dt_status emit_segments(const dt_transform_spec *t, dt_recording_scratch *s,
+static dt_status emit_segments(const dt_transform *t, dt_recording_scratch *s,
                                dt_transform_record *r, int member, const recording *a,
                                dt_transform_emit emit, void *arg) {
-    int64_t length = llround(t->segment_s * a->rate);
-    int64_t hop = llround((t->hop_s > 0 ? t->hop_s : t->segment_s) * a->rate);
+    int64_t length = llround(t->o->segment_s * a->rate);
+    int64_t hop = llround((t->o->hop_s > 0 ? t->o->hop_s : t->o->segment_s) * a->rate);
     int n_columns = r->n_columns;
     char suffix[SUFFIX_BYTES];
     if (length < 1 || hop < 1)
         return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
     for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
         bool is_short = begin + length > a->n;
-        if (is_short && k > 0 && (t->drop_tail || begin + length - hop >= a->n))
+        if (is_short && k > 0 && (t->o->drop_tail || begin + length - hop >= a->n))
             break; // nothing new in it
-        if (is_short && t->drop_tail) break;
+        if (is_short && t->o->drop_tail) break;
         if (k >= MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d segments", MOST_SEGMENTS);
         recording segment;
         DT_TRY(cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
@@ -191,17 +189,16 @@ bool dt_transform_has_recording(const dt_transform_record *r) {
     return find_recording(r) >= 0;
 }
 
-dt_status dt_transform_recording(const dt_transform_spec *t, dt_recording_scratch *s,
+dt_status dt_transform_recording(const dt_transform *t, dt_recording_scratch *s,
                                  dt_transform_record *r, dt_transform_emit emit, void *arg) {
     int member = find_recording(r);
     assert(member >= 0);
     recording a;
-    const char *ext = r->member[member].ext, *dot = strrchr(ext, '.');
-    snprintf(s->ext, sizeof s->ext, "%.*swav", dot ? (int)(dot + 1 - ext) : 0, ext);
+    const char *ext = r->member[member].ext;
     dt_status st = decode(t, s, r->member[member].bytes, &a);
-    if (st == DT_OK && t->rate > 0 && t->rate != a.rate) st = resample(s, &a, t->rate);
+    if (st == DT_OK && t->o->rate > 0 && t->o->rate != a.rate) st = resample(s, &a, t->o->rate);
     if (st != DT_OK) return dt_fail_context(st, "member %s", ext);
-    if (t->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
+    if (t->o->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
     add_shape(r, &a);
     DT_TRY(add_quality(t, s, r, &a));
     if (dt_transform_changes_recordings(t)) DT_TRY(store(s, r, member, &a));

@@ -11,24 +11,18 @@ typedef enum dt_transform_encoding {
     DT_ENCODE_PNG
 } dt_transform_encoding;
 
-typedef struct dt_transform_spec {
-    bool quality; // figures of quality.h as columns
-    // pictures
-    int resize; // short side in pixels; smaller ones stay; 0: no
+struct dt_transform {
+    const dt_pack_opts *o;
     dt_transform_encoding encoding;
     int jpeg_quality;
-    // recordings
-    double segment_s, hop_s; // 0: no segments
-    bool drop_tail;          // leave out a short last segment instead of filling it with zeros
-    int rate;                // samples/s; 0: as they are
-    bool mono;
-} dt_transform_spec;
+    char *description;
+};
 
-static inline bool dt_transform_changes_pictures(const dt_transform_spec *s) {
-    return s->resize > 0 || s->encoding != DT_ENCODE_KEEP;
+static inline bool dt_transform_changes_pictures(const dt_transform *t) {
+    return t->o->resize > 0 || t->encoding != DT_ENCODE_KEEP;
 }
-static inline bool dt_transform_changes_recordings(const dt_transform_spec *s) {
-    return s->segment_s > 0 || s->rate > 0 || s->mono;
+static inline bool dt_transform_changes_recordings(const dt_transform *t) {
+    return t->o->segment_s > 0 || t->o->rate > 0 || t->o->mono;
 }
 
 // Whether a member must decode as what `use` says (kinds.h), by its bytes or its name. Kinds that dtrain cannot read
@@ -41,13 +35,18 @@ static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use
     return named && (named->uses & use);
 }
 
+// The member becomes these bytes of that kind: "iris.bmp" -> "iris.jpg". Its name is kept in `ext`.
+enum { DT_EXT_BYTES = 128 };
+void dt_transform_replace(dt_transform_member *m, const dt_buffer *bytes, const char *kind,
+                          char ext[DT_EXT_BYTES]);
+
 // ---- pictures (transform_image.c) ------------------------------------------------------------------
 typedef struct dt_picture_scratch dt_picture_scratch;
 dt_picture_scratch *dt_picture_scratch_create(void);
 void dt_picture_scratch_destroy(dt_picture_scratch *s);
 // Resizes and encodes every picture among the record's members, and adds the columns of the first. Bytes live in `s`
 // until the next call. Other members stay as they are. DT_E_DATA: a picture cannot be decoded.
-dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *s,
+dt_status dt_transform_pictures(const dt_transform *t, dt_picture_scratch *s,
                                 dt_transform_record *r);
 
 // ---- recordings (transform_audio.c) ------------------------------------------------------------------
@@ -57,7 +56,7 @@ void dt_recording_scratch_destroy(dt_recording_scratch *s);
 // Resamples, mixes and cuts the record's first recording, which must exist. Calls emit for each segment (once
 // without segments), with the other members as they are.
 bool dt_transform_has_recording(const dt_transform_record *r);
-dt_status dt_transform_recording(const dt_transform_spec *t, dt_recording_scratch *s,
+dt_status dt_transform_recording(const dt_transform *t, dt_recording_scratch *s,
                                  dt_transform_record *r, dt_transform_emit emit, void *arg);
 
 #endif

@@ -18,7 +18,7 @@ static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *i
 dt_status dt_folder_load(dt_catalog *c, const char *path) {
     dt_raw raw;
     dt_status st = DT_OK;
-    DT_TRY(dt_raw_list(&raw, path, NULL));
+    DT_TRY(dt_raw_list(&raw, path, NULL, NULL));
     for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
     dt_raw_fini(&raw);
     return st;

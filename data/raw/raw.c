@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,15 +47,6 @@ char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
 }
 
 // ---- reading ------------------------------------------------------------------------------------------
-enum { ALIGNED = 64, BOUNCE_BYTES = 64 << 10 };
-
-static dt_status fail_at(const dt_raw *r, const dt_raw_item *item, const char *what) {
-    char *path = dt_raw_path(r, item);
-    dt_status st = dt_fail(DT_E_DATA, "%s: %s", path, what);
-    free(path);
-    return st;
-}
-
 dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *what, int err) {
     char *path = dt_raw_path(r, item);
     dt_status st = dt_io_read_error(path, what, err, DT_E_DATA);
@@ -64,26 +54,23 @@ dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *wh
     return st;
 }
 
-// Asks for one byte more than the file should have, so that a file that has grown shows in the same call. The
-// kernel copies four times as slowly to an address that is not aligned, so such bytes go through a small aligned
-// buffer.
+// Asks for one byte more than the file should have, so that a file that has grown shows in the same call.
 static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst,
                            size_t n_bytes) {
-    alignas(ALIGNED) uint8_t bounce[BOUNCE_BYTES];
-    bool direct = (uintptr_t)dst % ALIGNED == 0;
     size_t n = 0;
     for (;;) {
-        size_t left = n_bytes - n + 1;
-        size_t piece = direct || left < sizeof bounce ? left : sizeof bounce;
-        ssize_t got = read(fd, direct ? dst + n : bounce, piece);
+        size_t wanted = n_bytes - n + 1;
+        ssize_t got = read(fd, dst + n, wanted);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return dt_raw_cannot(r, item, "read", errno);
-        if (!direct) memcpy(dst + n, bounce, (size_t)got);
         n += (size_t)got;
-        if (n > n_bytes || (got == 0 && n < n_bytes))
-            return fail_at(r, item, "changed while it was packed");
-        // a short read of a regular file means its end
-        if (n == n_bytes && (size_t)got < piece) return DT_OK;
+        if (n > n_bytes || (got == 0 && n < n_bytes)) {
+            char *path = dt_raw_path(r, item);
+            dt_status st = dt_fail(DT_E_DATA, "%s: changed while it was packed", path);
+            free(path);
+            return st;
+        }
+        if (n == n_bytes) return DT_OK; // a short read of a regular file means its end
     }
 }
 
@@ -265,8 +252,8 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     return DT_OK;
 }
 
-dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
-                              const dt_raw_opts *o) {
+dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set,
+                      const dt_raw_opts *o) {
     static const dt_raw_opts DEFAULTS = {0};
     dt_table table = {0};
     *out = (dt_raw){.root_fd = -1};
@@ -288,10 +275,6 @@ dt_status dt_raw_holds_files(const char *folder, bool *yes) {
     *yes = r.n > 0;
     dt_raw_fini(&r);
     return st;
-}
-
-dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o) {
-    return dt_raw_list_records(out, source, NULL, o);
 }
 
 void dt_raw_fini(dt_raw *r) {

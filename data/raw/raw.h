@@ -88,11 +88,9 @@ typedef struct dt_raw_opts {
     const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
 } dt_raw_opts;
 
-// The raw files of a folder, a list or a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
-dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o);
-// The same for the records of a dataset that is open; its catalog must outlive the list. set NULL: raw files.
-dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
-                              const dt_raw_opts *o);
+// The records of an open dataset, whose catalog must outlive the list; set NULL: the raw files of a folder, a list or
+// a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
+dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, const dt_raw_opts *o);
 void dt_raw_fini(dt_raw *r);
 // Whether a folder holds any raw files.
 dt_status dt_raw_holds_files(const char *folder, bool *yes);

@@ -127,8 +127,8 @@ static size_t class_of(const char *name, const char **begin) {
     return slash ? (size_t)(slash - *begin) : 0;
 }
 
-// Names the first by name: folders are listed in no order.
-static dt_status say_without_class(const dt_raw_found *f) {
+// Every file must lie in a folder. Names the first by name: folders are listed in no order.
+static dt_status check_classes(const dt_raw_found *f) {
     const char *least = NULL, *begin;
     for (size_t i = 0; i < f->raw->n; i++) {
         const char *name = f->raw->items[i].name;
@@ -136,61 +136,41 @@ static dt_status say_without_class(const dt_raw_found *f) {
             (!least || strcmp(name, least) < 0))
             least = name;
     }
+    if (!least) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "%s: lies in no class folder, and others do; put files in a folder for each "
                    "class, or say what names mean: --pattern '{label}_{n}.jpg', --join labels.csv",
                    least);
 }
 
-// The label of each item, and all labels, sorted. Neighbours mostly lie in the same folder.
-static dt_status find_labels(const dt_raw_found *f, const char **labels, const char **sorted,
-                             size_t *n_classes) {
-    dt_raw *r = f->raw;
-    const char *begin, *last = "";
-    size_t n_last = 0, n_sorted = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        size_t n = class_of(r->items[i].name + f->n_strip, &begin);
-        if (*begin != '/' && n == 0) return say_without_class(f);
-        if (i == 0 || n != n_last || memcmp(begin, last, n) != 0) {
-            char *label = dt_xprintf("%.*s", (int)n, begin);
-            sorted[n_sorted++] = last = dt_raw_shared(r, label);
-            n_last = n;
-            free(label);
-        }
-        labels[i] = last;
-    }
-    qsort(sorted, n_sorted, sizeof *sorted, compare_text);
-    *n_classes = 0;
-    for (size_t i = 0; i < n_sorted; i++)
-        if (i == 0 || strcmp(sorted[i], sorted[*n_classes - 1]) != 0)
-            sorted[(*n_classes)++] = sorted[i];
-    return DT_OK;
-}
-
+// The folder is column `label`; classes are numbered in the order of labels.
 static dt_status name_by_folder(dt_raw_found *f) {
     dt_raw *r = f->raw;
-    dt_raw_column *column = NULL;
+    dt_raw_column *column;
+    DT_TRY(check_classes(f));
+    DT_TRY(dt_raw_column_of(r, "label", DT_RAW_TEXT, true, &column));
+    for (size_t i = 0; i < r->n; i++) {
+        const char *begin;
+        size_t n = class_of(r->items[i].name + f->n_strip, &begin);
+        char *label = dt_xprintf("%.*s", (int)n, begin);
+        column->cell[r->items[i].row] = dt_raw_value(r, label);
+        free(label);
+    }
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
-    const char **sorted = dt_xcalloc(r->n + 1, sizeof *sorted);
+    for (size_t i = 0; i < r->n; i++) labels[i] = r->values[column->cell[r->items[i].row]];
+    qsort(labels, r->n, sizeof *labels, compare_text);
     size_t n_classes = 0;
-    uint32_t value = 0;
-    dt_status st = find_labels(f, labels, sorted, &n_classes);
-    if (st == DT_OK) st = dt_raw_column_of(r, "label", DT_RAW_TEXT, true, &column);
-    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
-        dt_raw_item *item = &r->items[i];
-        if (i > 0 && labels[i] == labels[i - 1]) {
-            item->label = r->items[i - 1].label;
-        } else {
-            const char **at = bsearch(&labels[i], sorted, n_classes, sizeof *sorted, compare_text);
-            item->label = (int)(at - sorted);
-            value = dt_raw_value(r, labels[i]);
-        }
-        column->cell[item->row] = value;
+    for (size_t i = 0; i < r->n; i++)
+        if (i == 0 || strcmp(labels[i], labels[n_classes - 1]) != 0)
+            labels[n_classes++] = labels[i];
+    for (size_t i = 0; i < r->n; i++) {
+        const char **label = &r->values[column->cell[r->items[i].row]];
+        const char **at = bsearch(label, labels, n_classes, sizeof *labels, compare_text);
+        r->items[i].label = (int)(at - labels);
     }
     r->n_classes = (int)n_classes;
     free(labels);
-    free(sorted);
-    return st;
+    return DT_OK;
 }
 
 // How many bytes of folders all names share, including the last '/'.

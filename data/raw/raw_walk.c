@@ -29,11 +29,6 @@
 
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
 
-static bool is_data_ext(const char *ext) {
-    const dt_kind *k = dt_kind_of_ext(ext);
-    return k && k->uses;
-}
-
 static bool is_text_ext(const char *ext) {
     return strcasecmp(ext, "txt") == 0 || strcasecmp(ext, "csv") == 0 ||
            strcasecmp(ext, "tsv") == 0 || strcasecmp(ext, "dat") == 0;
@@ -198,15 +193,13 @@ static void note_unread(dt_raw *r, const char *ext) {
 
 // Keeps what is data, and sets ext where the name does not tell.
 static dt_status keep_data(dt_raw *r) {
-    const char *last = ""; // most are of one kind
-    bool last_is_data = false;
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
         const char *slash = strrchr(item->name, '/'), *base = slash ? slash + 1 : item->name;
         const char *dot = strrchr(base, '.'), *ext = dot && dot != base ? dot + 1 : NULL;
-        if (ext && strcmp(ext, last) != 0) last_is_data = is_data_ext(last = ext);
-        bool keep = ext && last_is_data;
+        const dt_kind *kind = ext ? dt_kind_of_ext(ext) : NULL;
+        bool keep = kind && kind->uses;
         if (keep && item->size == 0 && item->row != UINT32_MAX) { // holds nothing to learn from
             if (r->n_empty++ == 0 || strcmp(item->name, r->first_empty) < 0)
                 r->first_empty = item->name;
