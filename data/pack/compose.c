@@ -35,7 +35,7 @@ struct dt_composer {
     char cls[DT_INT_CHARS];
     // of the item at hand
     const dt_raw_item *item;
-    dt_transform_item in;
+    dt_transform_record in;
     uint64_t source_hash;
     const uint8_t *own; // its bytes, if they are in the chunk already
     bool is_large;      // only its head is in memory
@@ -279,7 +279,7 @@ static dt_status read_raw_item(dt_composer *w) {
 }
 
 // The hash of a raw file; for a record of a dataset, a hash over its extensions and hashes.
-static uint64_t hash_members(const dt_transform_item *in, bool is_set) {
+static uint64_t hash_members(const dt_transform_record *in, bool is_set) {
     if (!is_set) return dt_hash64(in->member[0].bytes.data, in->member[0].bytes.n_bytes);
     uint64_t sum = 0;
     for (int i = 0; i < in->n_members; i++) {
@@ -294,8 +294,6 @@ static uint64_t hash_members(const dt_transform_item *in, bool is_set) {
 static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     bool is_set = w->c->raw->kind == DT_RAW_SET;
     w->item = &w->c->raw->items[i];
-    w->in.name = w->item->name;
-    w->in.key = w->item->key;
     w->in.n_members = 0;
     w->own = NULL;
     w->is_large = is_large;

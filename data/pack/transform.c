@@ -16,12 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct dt_transform_scratch {
-    dt_transform_record record;
-    dt_picture_scratch *pictures;
-    dt_recording_scratch *recordings;
-};
-
 // ---- options -----------------------------------------------------------------------------------------
 static dt_status read_encoding(dt_transform *t) {
     const char *text = t->o->encode;
@@ -121,15 +115,25 @@ bool dt_transform_has_column(const dt_transform *t, const char *name) {
 
 dt_transform_scratch *dt_transform_scratch_create(void) {
     dt_transform_scratch *s = dt_xcalloc(1, sizeof *s);
-    s->pictures = dt_picture_scratch_create();
-    s->recordings = dt_recording_scratch_create();
+    s->decoder = dt_decoder_create();
+    s->resizer = dt_resizer_create();
+    s->file = dt_audio_file_create();
     return s;
 }
 
 void dt_transform_scratch_destroy(dt_transform_scratch *s) {
     if (!s) return;
-    dt_picture_scratch_destroy(s->pictures);
-    dt_recording_scratch_destroy(s->recordings);
+    dt_decoder_destroy(s->decoder);
+    dt_resizer_destroy(s->resizer);
+    dt_audio_file_destroy(s->file);
+    dt_resampler_destroy(s->resampler);
+    dt_buffer_fini(&s->small);
+    dt_buffer_fini(&s->luma);
+    dt_buffer_fini(&s->decoded);
+    dt_buffer_fini(&s->resampled);
+    dt_buffer_fini(&s->segment);
+    dt_buffer_fini(&s->power);
+    for (int i = 0; i < DT_TRANSFORM_MAX_MEMBERS; i++) dt_buffer_fini(&s->encoded[i]);
     free(s);
 }
 
@@ -138,11 +142,14 @@ void dt_transform_add_number(dt_transform_record *r, const char *name, double v)
     if (!isnan(v)) r->column[r->n_columns++] = (dt_transform_column){.name = name, .number = v};
 }
 
-void dt_transform_replace(dt_transform_member *m, const dt_buffer *bytes, const char *kind,
-                          char ext[DT_EXT_BYTES]) {
-    if (m->ext != ext) { // else it has been renamed before, for an earlier segment
+void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i,
+                          const char *kind) {
+    dt_transform_member *m = &r->member[i];
+    const dt_buffer *bytes = &s->encoded[i];
+    char *ext = s->ext[i];
+    if (m->ext != ext) { // else an earlier segment has renamed it
         const char *dot = strrchr(m->ext, '.');
-        snprintf(ext, DT_EXT_BYTES, "%.*s%s", dot ? (int)(dot + 1 - m->ext) : 0, m->ext, kind);
+        snprintf(ext, sizeof s->ext[i], "%.*s%s", dot ? (int)(dot + 1 - m->ext) : 0, m->ext, kind);
     }
     *m = (dt_transform_member){ext, {bytes->data, bytes->n_bytes}, bytes->n_bytes};
 }
@@ -161,20 +168,16 @@ static void add_shape(dt_transform_record *r) {
     }
 }
 
-dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s,
-                             const dt_transform_item *item, dt_transform_emit emit, void *arg) {
-    dt_transform_record *r = &s->record;
+dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
+                             dt_transform_emit emit, void *arg) {
     r->suffix = "";
     r->n_columns = 0;
-    r->n_members = item->n_members;
-    for (int i = 0; i < item->n_members; i++) r->member[i] = item->member[i];
     if (dt_transform_keeps_bytes(t)) {
         add_shape(r);
         return emit(arg, r);
     }
-    DT_TRY(dt_transform_pictures(t, s->pictures, r));
-    if (dt_transform_has_recording(r))
-        return dt_transform_recording(t, s->recordings, r, emit, arg);
+    DT_TRY(dt_transform_pictures(t, s, r));
+    if (dt_transform_has_recording(r)) return dt_transform_recording(t, s, r, emit, arg);
     if (r->n_columns == 0) add_shape(r);
     return emit(arg, r);
 }

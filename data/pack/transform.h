@@ -31,13 +31,6 @@ typedef struct dt_transform_column {
     bool in_json;
 } dt_transform_column;
 
-typedef struct dt_transform_item {
-    const char *name; // as the user knows it, for messages
-    const char *key;
-    int n_members; // without the json member
-    dt_transform_member member[DT_TRANSFORM_MAX_MEMBERS];
-} dt_transform_item;
-
 // Its pointers are borrowed for the call of emit.
 typedef struct dt_transform_record {
     const char
@@ -70,11 +63,11 @@ bool dt_transform_has_column(const dt_transform *t, const char *name);
 dt_transform_scratch *dt_transform_scratch_create(void);
 void dt_transform_scratch_destroy(dt_transform_scratch *s);
 
-// Calls emit for each record, in order, until one fails. DT_E_DATA if the item cannot be read; the caller adds its
+// r: the item's members without the json member; changed. Calls emit for each record, in order, until one fails. DT_E_DATA if the item cannot be read; the caller adds its
 // name.
 typedef dt_status (*dt_transform_emit)(void *arg, const dt_transform_record *r);
-dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s,
-                             const dt_transform_item *item, dt_transform_emit emit, void *arg);
+dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
+                             dt_transform_emit emit, void *arg);
 
 // For transforms: adds a number column unless v is NaN.
 void dt_transform_add_number(dt_transform_record *r, const char *name, double v);

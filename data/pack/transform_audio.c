@@ -20,37 +20,11 @@
 
 enum { SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };
 
-struct dt_recording_scratch {
-    dt_audio_file *file;
-    dt_resampler *resampler;
-    int from_rate, to_rate; // of the resampler
-    dt_buffer decoded, resampled, segment, power, encoded;
-    char ext[DT_EXT_BYTES];
-};
-
 typedef struct recording {
     float *x; // (channels, n)
     int channels, rate;
     int64_t n;
 } recording;
-
-dt_recording_scratch *dt_recording_scratch_create(void) {
-    dt_recording_scratch *s = dt_xcalloc(1, sizeof *s);
-    s->file = dt_audio_file_create();
-    return s;
-}
-
-void dt_recording_scratch_destroy(dt_recording_scratch *s) {
-    if (!s) return;
-    dt_audio_file_destroy(s->file);
-    dt_resampler_destroy(s->resampler);
-    dt_buffer_fini(&s->decoded);
-    dt_buffer_fini(&s->resampled);
-    dt_buffer_fini(&s->segment);
-    dt_buffer_fini(&s->power);
-    dt_buffer_fini(&s->encoded);
-    free(s);
-}
 
 static float *reserve(dt_buffer *b, int64_t n) {
     return (float *)(void *)dt_buffer_reserve(b, (size_t)n * sizeof(float));
@@ -60,7 +34,7 @@ static dt_status out_of_memory(void) {
     return dt_fail(DT_E_INTERNAL, "out of memory for a recording");
 }
 
-static dt_status decode(const dt_transform *t, dt_recording_scratch *s, dt_span bytes,
+static dt_status decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes,
                         recording *out) {
     dt_audio_info info;
     DT_TRY(dt_audio_file_open(s->file, bytes, &info));
@@ -74,7 +48,7 @@ static dt_status decode(const dt_transform *t, dt_recording_scratch *s, dt_span 
     return dt_audio_file_read(s->file, 0, out->n, out->channels, out->x, (size_t)out->n);
 }
 
-static dt_status take_resampler(dt_recording_scratch *s, int from, int to) {
+static dt_status take_resampler(dt_transform_scratch *s, int from, int to) {
     if (s->resampler && s->from_rate == from && s->to_rate == to) return DT_OK;
     dt_resampler_destroy(s->resampler);
     s->resampler = dt_resampler_create(from, to);
@@ -88,7 +62,7 @@ static dt_status take_resampler(dt_recording_scratch *s, int from, int to) {
 }
 
 // The filter reaches beyond both ends, where samples are 0.
-static dt_status resample(dt_recording_scratch *s, recording *r, int rate) {
+static dt_status resample(dt_transform_scratch *s, recording *r, int rate) {
     int64_t begin, end;
     DT_TRY(take_resampler(s, r->rate, rate));
     int64_t n = dt_resampler_length(s->resampler, r->n);
@@ -107,7 +81,7 @@ static dt_status resample(dt_recording_scratch *s, recording *r, int rate) {
 }
 
 // Figures of quality, if they are asked for.
-static dt_status add_quality(const dt_transform *t, dt_recording_scratch *s, dt_transform_record *r,
+static dt_status add_quality(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
                              const recording *a) {
     dt_audio_quality q;
     if (!t->o->quality) return DT_OK;
@@ -128,15 +102,15 @@ static void add_shape(dt_transform_record *r, const recording *a) {
     dt_transform_add_number(r, "seconds", (double)a->n / a->rate);
 }
 
-static dt_status store(dt_recording_scratch *s, dt_transform_record *r, int member,
+static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int member,
                        const recording *a) {
-    DT_TRY(dt_encode_wav(&s->encoded, a->x, a->channels, a->n, (size_t)a->n, a->rate));
-    dt_transform_replace(&r->member[member], &s->encoded, "wav", s->ext);
+    DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, a->rate));
+    dt_transform_replace(s, r, member, "wav");
     return DT_OK;
 }
 
 // Copies a segment, with zeros behind the end of the recording.
-static dt_status cut(dt_recording_scratch *s, const recording *a, int64_t begin, int64_t length,
+static dt_status cut(dt_transform_scratch *s, const recording *a, int64_t begin, int64_t length,
                      recording *out) {
     float *x = reserve(&s->segment, length * a->channels);
     if (!x) return out_of_memory();
@@ -148,7 +122,7 @@ static dt_status cut(dt_recording_scratch *s, const recording *a, int64_t begin,
     return DT_OK;
 }
 
-static dt_status emit_segments(const dt_transform *t, dt_recording_scratch *s,
+static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s,
                                dt_transform_record *r, int member, const recording *a,
                                dt_transform_emit emit, void *arg) {
     int64_t length = llround(t->o->segment_s * a->rate);
@@ -189,7 +163,7 @@ bool dt_transform_has_recording(const dt_transform_record *r) {
     return find_recording(r) >= 0;
 }
 
-dt_status dt_transform_recording(const dt_transform *t, dt_recording_scratch *s,
+dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
                                  dt_transform_record *r, dt_transform_emit emit, void *arg) {
     int member = find_recording(r);
     assert(member >= 0);

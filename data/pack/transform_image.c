@@ -18,31 +18,7 @@
 
 enum { DEFAULT_QUALITY = 95 };
 
-struct dt_picture_scratch {
-    dt_decoder *decoder;
-    dt_resizer *resizer;
-    dt_buffer small, luma, encoded[DT_TRANSFORM_MAX_MEMBERS];
-    char ext[DT_TRANSFORM_MAX_MEMBERS][DT_EXT_BYTES];
-};
-
-dt_picture_scratch *dt_picture_scratch_create(void) {
-    dt_picture_scratch *s = dt_xcalloc(1, sizeof *s);
-    s->decoder = dt_decoder_create();
-    s->resizer = dt_resizer_create();
-    return s;
-}
-
-void dt_picture_scratch_destroy(dt_picture_scratch *s) {
-    if (!s) return;
-    dt_decoder_destroy(s->decoder);
-    dt_resizer_destroy(s->resizer);
-    dt_buffer_fini(&s->small);
-    dt_buffer_fini(&s->luma);
-    for (int i = 0; i < DT_TRANSFORM_MAX_MEMBERS; i++) dt_buffer_fini(&s->encoded[i]);
-    free(s);
-}
-
-static dt_status shrink(const dt_transform *t, dt_picture_scratch *s, dt_image *m) {
+static dt_status shrink(const dt_transform *t, dt_transform_scratch *s, dt_image *m) {
     int shorter = m->width < m->height ? m->width : m->height;
     if (t->o->resize == 0 || shorter <= t->o->resize) return DT_OK;
     int w = (int)((int64_t)m->width * t->o->resize / shorter);
@@ -64,7 +40,7 @@ static dt_status encode(const dt_transform *t, const char *kind, const dt_image 
                           t->encoding == DT_ENCODE_JPEG ? t->jpeg_quality : DEFAULT_QUALITY);
 }
 
-static dt_status add_quality(dt_picture_scratch *s, dt_transform_record *r, const dt_image *m) {
+static dt_status add_quality(dt_transform_scratch *s, dt_transform_record *r, const dt_image *m) {
     dt_image_quality q;
     DT_TRY(dt_quality_of_image(&q, m, &s->luma));
     dt_transform_add_number(r, "brightness", q.brightness);
@@ -82,7 +58,7 @@ static bool same_kind(const dt_transform *t, const char *kind) {
     return strcmp(kind, t->encoding == DT_ENCODE_JPEG ? "jpg" : "png") == 0;
 }
 
-static dt_status transform(const dt_transform *t, dt_picture_scratch *s, dt_transform_record *r,
+static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
                            int i, const char *kind, bool is_first) {
     dt_image m;
     dt_media_info info;
@@ -100,11 +76,11 @@ static dt_status transform(const dt_transform *t, dt_picture_scratch *s, dt_tran
     if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
     const char *new_kind;
     DT_TRY(encode(t, kind, &m, &s->encoded[i], &new_kind));
-    dt_transform_replace(&r->member[i], &s->encoded[i], new_kind, s->ext[i]);
+    dt_transform_replace(s, r, i, new_kind);
     return DT_OK;
 }
 
-dt_status dt_transform_pictures(const dt_transform *t, dt_picture_scratch *s,
+dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s,
                                 dt_transform_record *r) {
     bool is_first = true;
     for (int i = 0; i < r->n_members; i++) {

@@ -9,6 +9,8 @@
 // A dot inside a stem would end the key early, so it becomes '-'.
 #include "raw.h"
 
+#include "base/io.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +25,8 @@ static const char *lower(dt_arena *a, const char *s) {
     return out;
 }
 
-static const char *base_of(const char *name) {
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
 static const char *dot_of(const char *name) {
-    const char *base = base_of(name), *dot = strrchr(base, '.');
+    const char *base = dt_path_base(name), *dot = strrchr(base, '.');
     return dot == base ? NULL : dot;
 }
 
@@ -49,7 +46,7 @@ static const char *key_of(dt_arena *a, const char *name) {
     size_t n = dot ? (size_t)(dot - name) : strlen(name);
     char *out = dt_arena_alloc(a, n + 1);
     memcpy(out, name, n);
-    for (char *p = out + (base_of(out) - out); *p; p++)
+    for (char *p = out + (dt_path_base(out) - out); *p; p++)
         if (*p == '.') *p = '-';
     return out;
 }
