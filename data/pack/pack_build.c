@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { N_SPARE = 8, MESSAGE = 2048, PIECE = 1 << 20 };
+enum { N_SPARE = 8, PIECE = 1 << 20 };
 
 typedef struct slot {
     dt_chunk chunk;
@@ -34,14 +34,14 @@ typedef struct builder {
     slot *slots;
     size_t n_slots, n_taken, n_written; // chunks
     dt_status status;
-    char message[MESSAGE];
+    dt_error_kept first;
 } builder;
 
 static void fail_all(builder *w, dt_status st) {
     pthread_mutex_lock(&w->lock);
     if (w->status == DT_OK) {
         w->status = st;
-        snprintf(w->message, sizeof w->message, "%s", dt_error_message());
+        w->first = dt_error_keep();
     }
     pthread_cond_broadcast(&w->has_slot);
     pthread_cond_broadcast(&w->has_chunk);
@@ -212,5 +212,6 @@ dt_status dt_build_run(const dt_build *b) {
     pthread_cond_destroy(&w.has_chunk);
     pthread_cond_destroy(&w.has_slot);
     pthread_mutex_destroy(&w.lock);
-    return w.status == DT_OK ? DT_OK : dt_fail(w.status, "%s", w.message);
+    if (w.status != DT_OK) dt_error_restore(&w.first);
+    return w.status;
 }

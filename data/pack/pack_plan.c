@@ -266,7 +266,7 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
     p->chunk_at = dt_xcalloc(p->n_shards + 1, sizeof *p->chunk_at);
     for (size_t s = 0; s < p->n_shards; s++) {
         p->chunk_at[s] = p->n_chunks;
-        dt_plan_chunk c = {.first = first[s], .shard = s};
+        dt_plan_chunk c = {.first = first[s]};
         for (size_t i = first[s]; i < first[s + 1]; i++) {
             uint64_t size = estimate(p, raw, i);
             bool large =
@@ -275,7 +275,7 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
                         (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
             if (full) {
                 add_chunk(p, &cap, &c);
-                c = (dt_plan_chunk){.first = i, .shard = s};
+                c = (dt_plan_chunk){.first = i};
             }
             c.n++;
             c.size += size;

@@ -9,9 +9,8 @@
 
 typedef struct dt_plan_chunk {
     size_t first, n; // items
-    size_t shard;
-    bool is_large; // its one item goes from file to file, never as a whole through memory
-    uint64_t size; // estimated
+    bool is_large;   // its one item goes from file to file, never as a whole through memory
+    uint64_t size;   // estimated
 } dt_plan_chunk;
 
 typedef struct dt_plan {

@@ -88,7 +88,7 @@ const char *dt_transform_describe(const dt_transform *t) {
 }
 
 bool dt_transform_keeps_bytes(const dt_transform *t) {
-    return !t->o->quality && !dt_transform_changes_pictures(t) &&
+    return !t->o->quality && t->o->resize == 0 && t->encoding == DT_ENCODE_KEEP &&
            !dt_transform_changes_recordings(t);
 }
 
@@ -177,7 +177,8 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
         return emit(arg, r);
     }
     DT_TRY(dt_transform_pictures(t, s, r));
-    if (dt_transform_has_recording(r)) return dt_transform_recording(t, s, r, emit, arg);
+    int recording = dt_transform_find_recording(r);
+    if (recording >= 0) return dt_transform_recording(t, s, r, recording, emit, arg);
     if (r->n_columns == 0) add_shape(r);
     return emit(arg, r);
 }

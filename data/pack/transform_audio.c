@@ -12,7 +12,6 @@
 #include "data/decode/audio.h"
 #include "data/decode/encode.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,20 +152,15 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s,
     return DT_OK;
 }
 
-static int find_recording(const dt_transform_record *r) {
+int dt_transform_find_recording(const dt_transform_record *r) {
     for (int i = 0; i < r->n_members; i++)
         if (dt_transform_wants(&r->member[i], DT_KIND_AUDIO)) return i;
     return -1;
 }
 
-bool dt_transform_has_recording(const dt_transform_record *r) {
-    return find_recording(r) >= 0;
-}
-
 dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
-                                 dt_transform_record *r, dt_transform_emit emit, void *arg) {
-    int member = find_recording(r);
-    assert(member >= 0);
+                                 dt_transform_record *r, int member, dt_transform_emit emit,
+                                 void *arg) {
     recording a;
     const char *ext = r->member[member].ext;
     dt_status st = decode(t, s, r->member[member].bytes, &a);

@@ -19,9 +19,6 @@ struct dt_transform {
     char *description;
 };
 
-static inline bool dt_transform_changes_pictures(const dt_transform *t) {
-    return t->o->resize > 0 || t->encoding != DT_ENCODE_KEEP;
-}
 static inline bool dt_transform_changes_recordings(const dt_transform *t) {
     return t->o->segment_s > 0 || t->o->rate > 0 || t->o->mono;
 }
@@ -59,10 +56,12 @@ dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s,
                                 dt_transform_record *r);
 
 // ---- recordings (transform_audio.c) ------------------------------------------------------------------
-// Resamples, mixes and cuts the record's first recording, which must exist. Calls emit for each segment (once
+// The first recording of a record, or -1.
+int dt_transform_find_recording(const dt_transform_record *r);
+// Resamples, mixes and cuts it. Calls emit for each segment (once
 // without segments), with the other members as they are.
-bool dt_transform_has_recording(const dt_transform_record *r);
 dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
-                                 dt_transform_record *r, dt_transform_emit emit, void *arg);
+                                 dt_transform_record *r, int member, dt_transform_emit emit,
+                                 void *arg);
 
 #endif

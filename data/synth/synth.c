@@ -33,8 +33,8 @@ typedef struct team_job {
     const synth_kind *kind;
     bool progress, terminal;
     _Atomic uint32_t next, done;
-    _Atomic int status; // of the first failure
-    char message[1024]; // written by the thread that set it
+    _Atomic int status;  // of the first failure
+    dt_error_kept first; // written by the thread that set it
 } team_job;
 
 static void report(const team_job *t, uint32_t done, bool last) {
@@ -54,7 +54,7 @@ static void work(void *arg, int worker) {
         dt_status st = t->kind->make(&t->job, item);
         int none = DT_OK;
         if (st != DT_OK && atomic_compare_exchange_strong(&t->status, &none, (int)st))
-            snprintf(t->message, sizeof t->message, "%s", dt_error_message());
+            t->first = dt_error_keep();
         uint32_t done = atomic_fetch_add(&t->done, 1) + 1;
         if (worker == 0 && st == DT_OK) report(t, done, false);
     }
@@ -123,7 +123,8 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     DT_TRY(dt_team_create(&team, dt_usable_cores(), "synth"));
     dt_team_run(team, work, &t);
     dt_team_destroy(team);
-    if (t.status != DT_OK) return dt_fail((dt_status)t.status, "%s", t.message);
+    if (t.status != DT_OK) dt_error_restore(&t.first);
+    if (t.status != DT_OK) return (dt_status)t.status;
     report(&t, t.job.n, true);
     return DT_OK;
 }
