@@ -95,20 +95,16 @@ dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, voi
 // ---- order --------------------------------------------------------------------------------------------
 // Compares key + tail: see the top.
 static int compare_items(const void *pa, const void *pb, void *tail_of_all) {
-    const unsigned char *a = (const unsigned char *)((const dt_raw_item *)pa)->key;
-    const unsigned char *b = (const unsigned char *)((const dt_raw_item *)pb)->key;
-    const unsigned char *tail = tail_of_all;
+    const char *a = ((const dt_raw_item *)pa)->key, *b = ((const dt_raw_item *)pb)->key;
+    const char *tail = tail_of_all;
     while (*a && *a == *b) a++, b++;
-    if (!*a && !*b) return 0;
-    bool a_ended = !*a, b_ended = !*b;
-    if (!*a) a = tail;
-    if (!*b) b = tail;
-    while (*a && *a == *b) {
-        a++, b++;
-        if (!*a && !a_ended) a = tail, a_ended = true;
-        if (!*b && !b_ended) b = tail, b_ended = true;
-    }
-    return *a != *b ? *a - *b : a_ended - b_ended;
+    if ((*a && *b) || *a == *b) return (unsigned char)*a - (unsigned char)*b;
+    // one key is the beginning of the other: its tail stands against the rest of that
+    const char *rest = *a ? a : b;
+    size_t n = strlen(rest);
+    int order = strncmp(tail, rest, n);
+    if (order == 0) order = strcmp(tail + n, tail);
+    return *a ? -order : order;
 }
 
 static dt_status same_key(const dt_raw *r, const dt_raw_item *a, const dt_raw_item *b) {
@@ -133,24 +129,20 @@ static int compare_keys(const void *pa, const void *pb) {
 static dt_status check_keys(const dt_raw *r) {
     const dt_raw_item **by_key = dt_xcalloc(r->n + 1, sizeof *by_key);
     dt_status st = DT_OK;
-    for (size_t i = 0; i < r->n; i++) by_key[i] = &r->items[i];
+    for (size_t i = 0; i < r->n; i++) {
+        by_key[i] = &r->items[i];
+        if (dt_name_is_private(r->items[i].key) && st == DT_OK) // all readers, ours too, skip it
+            st = dt_fail(DT_E_DATA,
+                         "%s: record %s: readers of WebDataset skip keys that begin with __…__: "
+                         "rename it",
+                         r->source, r->items[i].key);
+    }
     qsort(by_key, r->n, sizeof *by_key, compare_keys);
     for (size_t i = 1; i < r->n && st == DT_OK; i++)
         if (strcmp(by_key[i - 1]->key, by_key[i]->key) == 0)
             st = same_key(r, by_key[i - 1], by_key[i]);
     free(by_key);
     return st;
-}
-
-// All readers of WebDataset, ours too, skip such records.
-static dt_status check_private(const dt_raw *r) {
-    for (size_t i = 0; i < r->n; i++)
-        if (dt_name_is_private(r->items[i].key))
-            return dt_fail(DT_E_DATA,
-                           "%s: record %s: readers of WebDataset skip keys that begin with __…__: "
-                           "rename it",
-                           r->source, r->items[i].key);
-    return DT_OK;
 }
 
 static uint64_t hash_list(const dt_raw *r) {
@@ -244,7 +236,6 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
         qsort_r(r->items, r->n, sizeof *r->items, compare_items,
                 (void *)(uintptr_t)(o->tail ? o->tail : "."));
     DT_TRY(check_keys(r));
-    DT_TRY(check_private(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_table(r, o));
     dt_raw_sort_columns(r);
@@ -288,4 +279,23 @@ void dt_raw_fini(dt_raw *r) {
     free(r->items);
     dt_arena_fini(&r->arena);
     *r = (dt_raw){.root_fd = -1};
+}
+
+// ---- without packing ------------------------------------------------------------------------------------
+static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *item) {
+    char *path = dt_raw_path(raw, item);
+    uint32_t shard = dt_catalog_add_shard(c, path, item->size);
+    free(path);
+    DT_TRY(dt_catalog_add_record(c, shard, item->key));
+    DT_TRY(dt_catalog_add_member(c, item->ext, item->offset, item->size, NULL));
+    return dt_raw_put_row(raw, item, c);
+}
+
+dt_status dt_folder_load(dt_catalog *c, const char *path) {
+    dt_raw raw;
+    dt_status st = DT_OK;
+    DT_TRY(dt_raw_list(&raw, path, NULL, NULL));
+    for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
+    dt_raw_fini(&raw);
+    return st;
 }

@@ -79,8 +79,8 @@ typedef struct dt_raw {
     size_t n_rows;
 } dt_raw;
 
-typedef struct dt_raw_opts {
-    const char *pattern; // see dt_pack_opts
+typedef struct dt_raw_opts { // see dt_pack_opts
+    const char *pattern;
     const char *join, *join_on;
     bool join_strict;  // a file without row, or a row without file, is DT_E_DATA
     bool sorted;       // records of a set by key too
@@ -92,6 +92,9 @@ typedef struct dt_raw_opts {
 // a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
 dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, const dt_raw_opts *o);
 void dt_raw_fini(dt_raw *r);
+// Appends a folder's files to a catalog, each as a shard with one record that is named as `dtrain pack` would name it.
+// Handy for a first look. A packed dataset is faster to read, and its records are checked by hash. As dt_raw_list.
+dt_status dt_folder_load(dt_catalog *c, const char *path);
 // Whether a folder holds any raw files.
 dt_status dt_raw_holds_files(const char *folder, bool *yes);
 

@@ -19,12 +19,6 @@ static const char *const KNOWN_PATTERNS =
     "{subject}__{gender}_{hand}_{finger}_finger.BMP|"
     "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{hand}_{n}.bmp";
 
-static const char *lower(dt_arena *a, const char *s) {
-    char *out = dt_arena_strdup(a, s);
-    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
-    return out;
-}
-
 static const char *dot_of(const char *name) {
     const char *base = dt_path_base(name), *dot = strrchr(base, '.');
     return dot == base ? NULL : dot;
@@ -32,16 +26,7 @@ static const char *dot_of(const char *name) {
 
 // The name without its extension and without leading "/", "./" or "../"; dots in its last component become '-'.
 static const char *key_of(dt_arena *a, const char *name) {
-    for (;;) {
-        if (name[0] == '/')
-            name++;
-        else if (name[0] == '.' && name[1] == '/')
-            name += 2;
-        else if (name[0] == '.' && name[1] == '.' && name[2] == '/')
-            name += 3;
-        else
-            break;
-    }
+    for (size_t dots; dots = strspn(name, "."), dots <= 2 && name[dots] == '/';) name += dots + 1;
     const char *dot = dot_of(name);
     size_t n = dot ? (size_t)(dot - name) : strlen(name);
     char *out = dt_arena_alloc(a, n + 1);
@@ -53,17 +38,12 @@ static const char *key_of(dt_arena *a, const char *name) {
 
 // In lower case. From the first bytes if the name has none. There are few different ones, so they are shared.
 static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field, size_t n_field) {
-    char text[256], *p = text;
     const char *dot = dot_of(item->name), *ext = item->ext ? item->ext : dot ? dot + 1 : "bin";
-    size_t n = strlen(ext);
-    if (n_field + n + 2 > sizeof text) n_field = 0;
-    if (n + 2 > sizeof text) return lower(&r->arena, ext);
-    memcpy(p, field, n_field);
-    p += n_field;
-    if (n_field) *p++ = '.';
-    memcpy(p, ext, n + 1);
-    for (p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
-    return dt_raw_shared(r, text);
+    char *text = dt_xprintf("%.*s%s%s", (int)n_field, field, n_field ? "." : "", ext);
+    for (char *p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
+    const char *shared = dt_raw_shared(r, text);
+    free(text);
+    return shared;
 }
 
 // ---- by pattern ---------------------------------------------------------------------------------------
