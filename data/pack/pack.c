@@ -10,8 +10,7 @@
 // written in the order of the plan; so threads, ranks, kills and resumes leave no trace. There is no time and no
 // name of a machine in any file.
 //
-// Until it is published a dataset lives in OUT.partial. After a kill the same command keeps the shards that are
-// whole there and makes the others. An output that exists is left alone: if it was made of just these files in
+// Until it is published a dataset lives in OUT.partial (work.h). An output that exists is left alone: if it was made of just these files in
 // just this way, the work is done already and that is success; otherwise it is an error, unless overwriting was
 // asked for, and then the old dataset stays until the new one is whole.
 #include "duplicates.h"

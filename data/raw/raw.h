@@ -142,7 +142,6 @@ dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind,
                            dt_raw_column **out);
 uint32_t dt_raw_value(dt_raw *r, const char *text); // interned
 const char *dt_raw_shared(dt_raw *r, const char *text);
-dt_status dt_raw_set_text(dt_raw *r, uint32_t row, const char *column, const char *value);
 void dt_raw_sort_columns(dt_raw *r);
 // Adds the columns of a table but `skip`; table_row[item.row] is an item's row (UINT32_MAX: none). A column of
 // numbers that are not all whole becomes a NUMBER column; whole numbers and words become TEXT.

@@ -75,13 +75,6 @@ dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind,
     return DT_OK;
 }
 
-dt_status dt_raw_set_text(dt_raw *r, uint32_t row, const char *column, const char *value) {
-    dt_raw_column *c;
-    DT_TRY(dt_raw_column_of(r, column, DT_RAW_TEXT, true, &c));
-    c->cell[row] = dt_raw_value(r, value);
-    return DT_OK;
-}
-
 void dt_raw_sort_columns(dt_raw *r) {
     for (int i = 0; i < r->n_columns; i++) {
         int at = i;

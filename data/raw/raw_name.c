@@ -86,8 +86,11 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
             return dt_fail(DT_E_USAGE, "%s: does not match the pattern '%s'", item->name, pattern);
         item->ext = ext_of(r, item, name, slash ? (size_t)(slash - name) : 0);
         item->key = key_of(&r->arena, name);
-        for (int k = 0; k < n; k++)
-            DT_TRY(dt_raw_set_text(r, item->row, cap[k].name, cap[k].value));
+        for (int k = 0; k < n; k++) {
+            dt_raw_column *c;
+            DT_TRY(dt_raw_column_of(r, cap[k].name, DT_RAW_TEXT, true, &c));
+            c->cell[item->row] = dt_raw_value(r, cap[k].value);
+        }
     }
     return DT_OK;
 }
