@@ -10,18 +10,18 @@
 
 #include <assert.h>
 #include <jansson.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     HEAD_BYTES = 1 << 20,
-    BLOCK_BYTES = 2 << 20,
     ALIGN = 64 // the kernel copies to such places several times as fast as to others
 };
 
 typedef struct dt_chunk_block {
     struct dt_chunk_block *next;
-    size_t n, cap; // bytes, with this header
+    alignas(ALIGN) uint8_t data[];
 } dt_chunk_block;
 
 struct dt_composer {
@@ -35,62 +35,31 @@ struct dt_composer {
     char cls[DT_INT_CHARS];
     // of the item at hand
     const dt_raw_item *item;
-    dt_transform_item in;
+    dt_transform_record in;
     uint64_t source_hash;
     const uint8_t *own; // its bytes, if they are in the chunk already
     bool is_large;      // only its head is in memory
 };
 
 // ---- memory -------------------------------------------------------------------------------------------
-static void free_blocks(dt_chunk_block *b) {
-    for (dt_chunk_block *next; b; b = next) {
+void dt_chunk_fini(dt_chunk *c) {
+    for (dt_chunk_block *b = c->blocks, *next; b; b = next) {
         next = b->next;
         free(b);
     }
-}
-
-void dt_chunk_fini(dt_chunk *c) {
-    free_blocks(c->blocks);
-    free_blocks(c->spare);
     *c = (dt_chunk){0};
 }
 
-static void reset(dt_chunk *c) {
-    for (dt_chunk_block *b = c->blocks, *next; b; b = next) {
-        next = b->next;
-        b->next = b->cap == BLOCK_BYTES ? c->spare : NULL;
-        if (b->cap == BLOCK_BYTES)
-            c->spare = b;
-        else
-            free(b);
+// NULL: the error is set.
+static void *take(dt_composer *w, uint64_t n_bytes) {
+    dt_chunk_block *b = aligned_alloc(ALIGN, dt_align_up(sizeof *b + (size_t)n_bytes, ALIGN));
+    if (!b) {
+        dt_fail(DT_E_INTERNAL, "no memory for its %llu bytes", (unsigned long long)n_bytes);
+        return NULL;
     }
-    c->blocks = NULL;
-    c->first = NULL;
-    c->last = &c->first;
-}
-
-static dt_chunk_block *new_block(dt_chunk *c, size_t need) {
-    dt_chunk_block *b = c->spare;
-    size_t cap = need > BLOCK_BYTES ? need : BLOCK_BYTES;
-    if (b && need <= BLOCK_BYTES)
-        c->spare = b->next;
-    else
-        b = aligned_alloc(ALIGN, cap);
-    if (b) *b = (dt_chunk_block){.next = c->blocks, .n = ALIGN, .cap = cap};
-    if (b) c->blocks = b;
-    return b;
-}
-
-static dt_status take(dt_composer *w, uint64_t n_bytes, void *out) {
-    size_t need = (size_t)(n_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    dt_chunk_block *b = w->out->blocks;
-    if (!b || b->cap - b->n < need) b = new_block(w->out, need + ALIGN);
-    if (!b)
-        return dt_fail(DT_E_INTERNAL, "no memory for its %llu bytes", (unsigned long long)n_bytes);
-    void *p = (uint8_t *)b + b->n;
-    memcpy(out, &p, sizeof p);
-    b->n += need;
-    return DT_OK;
+    b->next = w->out->blocks;
+    w->out->blocks = b;
+    return b->data;
 }
 
 dt_composer *dt_composer_create(const dt_compose *c) {
@@ -197,17 +166,13 @@ static dt_status list_members(dt_composer *w, const dt_transform_record *r, memb
 
 // Copies the bytes into the chunk unless they are there already.
 static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
-    size_t n_ext = strlen(m->ext) + 1;
-    uint8_t *copy;
-    char *ext;
-    DT_TRY(take(w, n_ext, &ext)); // a transform that changes names reuses its buffer
-    m->ext = memcpy(ext, m->ext, n_ext);
     if (!m->data) return DT_OK;
     if (m->data == w->own) {
         m->hash = w->source_hash;
         return DT_OK;
     }
-    DT_TRY(take(w, m->size, &copy));
+    uint8_t *copy = take(w, m->size);
+    if (!copy) return DT_E_INTERNAL;
     memcpy(copy, m->data, (size_t)m->size);
     m->data = copy;
     m->hash = dt_hash64(copy, (size_t)m->size);
@@ -224,14 +189,14 @@ static const char *keep_text(char **at, const char *s) {
 static dt_status emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
     member_list l;
-    dt_chunk_record *out;
     DT_TRY(list_members(w, r, &l));
     if (w->c->where && !dt_where_keeps(w->where, w->item, r, l.n_bytes)) return DT_OK;
     for (int i = 0; i < l.n; i++) DT_TRY(keep_member(w, &l.m[i]));
     size_t members = (size_t)l.n * sizeof *l.m, columns = (size_t)r->n_columns * sizeof *r->column;
     size_t n_text = strlen(r->suffix) + 1;
     for (int i = 0; i < l.n; i++) n_text += strlen(l.m[i].ext) + 1;
-    DT_TRY(take(w, sizeof *out + members + columns + n_text, &out));
+    dt_chunk_record *out = take(w, sizeof *out + members + columns + n_text);
+    if (!out) return DT_E_INTERNAL;
     *out = (dt_chunk_record){.item = (uint32_t)(w->item - w->c->raw->items),
                              .source_hash = w->source_hash,
                              .n_members = l.n,
@@ -272,9 +237,9 @@ static dt_status read_set_item(dt_composer *w) {
 // Reads straight to its place in the chunk; of a very large file only the head.
 static dt_status read_raw_item(dt_composer *w) {
     size_t n = (size_t)w->item->size;
-    uint8_t *p;
     if (w->is_large && n > HEAD_BYTES) n = HEAD_BYTES;
-    DT_TRY(take(w, n + 1, &p));
+    uint8_t *p = take(w, n + 1);
+    if (!p) return DT_E_INTERNAL;
     DT_TRY(dt_raw_read(w->c->raw, w->item, 0, p, n));
     w->own = p;
     w->in.n_members = 1;
@@ -283,7 +248,7 @@ static dt_status read_raw_item(dt_composer *w) {
 }
 
 // The hash of a raw file; for a record of a dataset, a hash over its extensions and hashes.
-static uint64_t hash_members(const dt_transform_item *in, bool is_set) {
+static uint64_t hash_members(const dt_transform_record *in, bool is_set) {
     if (!is_set) return dt_hash64(in->member[0].bytes.data, in->member[0].bytes.n_bytes);
     uint64_t sum = 0;
     for (int i = 0; i < in->n_members; i++) {
@@ -298,8 +263,6 @@ static uint64_t hash_members(const dt_transform_item *in, bool is_set) {
 static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     bool is_set = w->c->raw->kind == DT_RAW_SET;
     w->item = &w->c->raw->items[i];
-    w->in.name = w->item->name;
-    w->in.key = w->item->key;
     w->in.n_members = 0;
     w->own = NULL;
     w->is_large = is_large;
@@ -319,7 +282,8 @@ static dt_status name_item(const dt_composer *w, dt_status st) {
 dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
     const dt_plan_chunk *p = &w->c->plan->chunks[index];
     w->out = out;
-    reset(out);
+    dt_chunk_fini(out);
+    out->last = &out->first;
     for (size_t i = p->first; i < p->first + p->n; i++) {
         if (w->c->drop && w->c->drop[i]) continue;
         dt_status st = read_item(w, i, p->is_large);

@@ -25,9 +25,9 @@ typedef struct dt_chunk_record {
     dt_transform_column *column;
 } dt_chunk_record;
 
-// Records of consecutive items, with everything that they point to. The memory is reused by the next chunk.
+// Records of consecutive items, with everything that they point to.
 typedef struct dt_chunk {
-    struct dt_chunk_block *blocks, *spare;
+    struct dt_chunk_block *blocks;
     dt_chunk_record *first, **last;
 } dt_chunk;
 void dt_chunk_fini(dt_chunk *c);

@@ -7,11 +7,10 @@
 #include "base/thread.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE = 2048, RUN = 16 };
+enum { RUN = 16 };
 
 typedef struct entry {
     uint64_t hash, size;
@@ -53,8 +52,7 @@ typedef struct job {
     uint64_t *hash;
     atomic_size_t next;
     atomic_int status;
-    atomic_flag said;
-    char message[MESSAGE];
+    dt_error_kept first; // written by the thread that set status
 } job;
 
 static void hash_some(void *arg, int worker) {
@@ -65,10 +63,9 @@ static void hash_some(void *arg, int worker) {
         for (size_t i = at; i < at + RUN && i < j->n; i++) {
             dt_status st = dt_compose_hash(w, j->items[i], &j->hash[j->items[i]]);
             if (st == DT_OK) continue;
-            if (!atomic_flag_test_and_set(&j->said)) {
-                snprintf(j->message, sizeof j->message, "%s", dt_error_message());
-                atomic_store(&j->status, st);
-            }
+            int none = DT_OK;
+            if (atomic_compare_exchange_strong(&j->status, &none, (int)st))
+                j->first = dt_error_keep();
             break;
         }
     dt_composer_destroy(w);
@@ -78,7 +75,7 @@ dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash)
     const dt_raw *raw = c->raw;
     entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
     uint32_t *items = dt_xcalloc(raw->n + 1, sizeof *items);
-    job j = {.c = c, .items = items, .hash = hash, .said = ATOMIC_FLAG_INIT};
+    job j = {.c = c, .items = items, .hash = hash};
     dt_team *team = NULL;
     for (uint32_t i = 0; i < raw->n; i++) e[i] = (entry){0, raw->items[i].size, i};
     qsort(e, raw->n, sizeof *e, compare_entries);
@@ -93,7 +90,7 @@ dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash)
         dt_team_run(team, hash_some, &j);
         dt_team_destroy(team);
         st = (dt_status)atomic_load(&j.status);
-        if (st != DT_OK) dt_fail(st, "%s", j.message);
+        if (st != DT_OK) dt_error_restore(&j.first);
     }
     free(items);
     return st;

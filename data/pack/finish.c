@@ -84,84 +84,91 @@ static dt_status write_indexes(const finish *f) {
 }
 
 // ---- where it comes from ------------------------------------------------------------------------------
-static void put_option(dt_json *j, dt_buffer *command, const char *name, const char *value) {
-    char *word = dt_xprintf(" --%s '%s'", name, value);
-    dt_json_string(j, name, value);
-    dt_buffer_append(command, word, strlen(word));
+// The options that change what is written, as members of a JSON object and as words of a command line.
+typedef struct option_text {
+    dt_json json;
+    dt_buffer command;
+} option_text;
+
+static void put_word(option_text *t, const char *before, const char *text, const char *after) {
+    char *word = dt_xprintf("%s%s%s", before, text, after);
+    dt_buffer_append(&t->command, word, strlen(word));
     free(word);
 }
 
-static void put_number(dt_json *j, dt_buffer *command, const char *name, double value) {
-    char text[DT_REAL_CHARS];
-    if (value != 0) put_option(j, command, name, dt_real_text(text, value));
-}
-
-static void put_flag(dt_json *j, dt_buffer *command, const char *name, bool value) {
+// value NULL: not given.
+static void put_option(option_text *t, const char *name, const char *value) {
     if (!value) return;
-    dt_json_bool(j, name, true);
-    dt_buffer_append(command, " --", 3);
-    dt_buffer_append(command, name, strlen(name));
+    dt_json_string(&t->json, name, value);
+    put_word(t, " --", name, " '");
+    put_word(t, "", value, "'");
 }
 
-// The options of transform.h.
-static void put_transform(dt_json *j, dt_buffer *command, const dt_pack_opts *o) {
-    put_number(j, command, "resize", o->resize);
-    if (o->encode) put_option(j, command, "encode", o->encode);
-    put_number(j, command, "segment", o->segment_s);
-    put_number(j, command, "hop", o->hop_s);
-    if (o->drop_tail) put_option(j, command, "tail", "drop");
-    put_number(j, command, "rate", o->rate);
-    put_flag(j, command, "mono", o->mono);
-    put_flag(j, command, "quality", o->quality);
+static void put_number(option_text *t, const char *name, double value) {
+    char text[DT_REAL_CHARS];
+    if (value != 0) put_option(t, name, dt_real_text(text, value));
 }
 
-// Appends the options to both; the command ends in a NUL.
-static void put_options(dt_json *j, dt_buffer *command, const dt_pack_opts *o) {
-    static const char *const DUPLICATES[] = {"report", "drop", "report"};
-    char number[32];
-    dt_buffer_append(command, "dtrain pack ", 12);
-    dt_buffer_append(command, o->source, strlen(o->source));
-    if (o->pattern) put_option(j, command, "pattern", o->pattern);
-    if (o->join) put_option(j, command, "join", o->join);
-    if (o->join_on) put_option(j, command, "join-on", o->join_on);
-    put_flag(j, command, "key-by-shard", o->key_by_shard);
-    put_transform(j, command, o);
-    if (o->where) put_option(j, command, "where", o->where);
-    if (o->duplicates == DT_DUPLICATES_DROP)
-        put_option(j, command, "duplicates", DUPLICATES[o->duplicates]);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)o->shard_bytes);
-    if (o->shard_bytes) put_option(j, command, "shard-size", number);
-    snprintf(number, sizeof number, "%llu", (unsigned long long)o->shard_records);
-    if (o->shard_records) put_option(j, command, "shard-records", number);
-    dt_buffer_append(command, "", 1);
+static void put_count(option_text *t, const char *name, uint64_t value) {
+    char text[DT_INT_CHARS];
+    if (value != 0) put_option(t, name, dt_int_text(text, (int64_t)value));
+}
+
+static void put_flag(option_text *t, const char *name, bool value) {
+    if (!value) return;
+    dt_json_bool(&t->json, name, true);
+    put_word(t, " --", name, "");
+}
+
+// Begins the JSON object; the command is complete and ends in a NUL.
+static void put_options(option_text *t, const dt_pack_opts *o) {
+    *t = (option_text){0};
+    dt_json_init(&t->json);
+    dt_json_begin_object(&t->json, NULL);
+    put_word(t, "dtrain pack ", o->source, "");
+    put_option(t, "pattern", o->pattern);
+    put_option(t, "join", o->join);
+    put_option(t, "join-on", o->join_on);
+    put_flag(t, "key-by-shard", o->key_by_shard);
+    put_number(t, "resize", o->resize);
+    put_option(t, "encode", o->encode);
+    put_number(t, "segment", o->segment_s);
+    put_number(t, "hop", o->hop_s);
+    put_option(t, "tail", o->drop_tail ? "drop" : NULL);
+    put_number(t, "rate", o->rate);
+    put_flag(t, "mono", o->mono);
+    put_flag(t, "quality", o->quality);
+    put_option(t, "where", o->where);
+    put_option(t, "duplicates", o->duplicates == DT_DUPLICATES_DROP ? "drop" : NULL);
+    put_count(t, "shard-size", o->shard_bytes);
+    put_count(t, "shard-records", o->shard_records);
+    dt_buffer_append(&t->command, "", 1);
+}
+
+static void free_options(option_text *t) {
+    dt_json_fini(&t->json);
+    dt_buffer_fini(&t->command);
 }
 
 uint64_t dt_finish_hash_command(const dt_pack_opts *o) {
-    dt_buffer command = {0};
-    dt_json j;
-    dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    put_options(&j, &command, o);
-    uint64_t hash = dt_hash64(command.data, command.n_bytes);
-    dt_json_fini(&j);
-    dt_buffer_fini(&command);
+    option_text t;
+    put_options(&t, o);
+    uint64_t hash = dt_hash64(t.command.data, t.command.n_bytes);
+    free_options(&t);
     return hash;
 }
 
 static dt_status write_database(const finish *f) {
     const dt_pack_opts *o = f->o;
     char *path = dt_xprintf("%s%s", f->w->set, strrchr(f->w->plan->catalog, '/'));
-    dt_json j;
-    dt_buffer command = {0};
-    dt_json_init(&j);
-    dt_json_begin_object(&j, NULL);
-    put_options(&j, &command, o);
-    dt_json_string(&j, "transform", dt_transform_describe(f->c->transform));
-    dt_json_string(&j, "format", f->w->plan->format->name);
-    dt_json_end_object(&j);
+    option_text t;
+    put_options(&t, o);
+    dt_json_string(&t.json, "transform", dt_transform_describe(f->c->transform));
+    dt_json_string(&t.json, "format", f->w->plan->format->name);
+    dt_json_end_object(&t.json);
     dt_lineage l = {.made_by = "pack",
-                    .command = (char *)command.data,
-                    .options = j.data,
+                    .command = (char *)t.command.data,
+                    .options = t.json.data,
                     .version = o->version,
                     .parent = o->source,
                     .parent_hash =
@@ -170,8 +177,7 @@ static dt_status write_database(const finish *f) {
     for (uint32_t r = 0; r < f->rows.catalog->n_records; r++)
         sources[r] = f->c->raw->items[f->rows.item[r]].name;
     dt_status st = dt_catalog_db_write(path, f->rows.catalog, &l, sources);
-    dt_buffer_fini(&command);
-    dt_json_fini(&j);
+    free_options(&t);
     free(sources);
     free(path);
     return st;

@@ -10,8 +10,7 @@
 // written in the order of the plan; so threads, ranks, kills and resumes leave no trace. There is no time and no
 // name of a machine in any file.
 //
-// Until it is published a dataset lives in OUT.partial. After a kill the same command keeps the shards that are
-// whole there and makes the others. An output that exists is left alone: if it was made of just these files in
+// Until it is published a dataset lives in OUT.partial (work.h). An output that exists is left alone: if it was made of just these files in
 // just this way, the work is done already and that is success; otherwise it is an error, unless overwriting was
 // asked for, and then the old dataset stays until the new one is whole.
 #include "duplicates.h"
@@ -91,12 +90,13 @@ static dt_status prepare(packing *p) {
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
     DT_TRY(dt_pack_source_open(&p->set, o->source, &p->plan));
-    DT_TRY(dt_raw_list_records(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
+    DT_TRY(dt_raw_list(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
     DT_TRY(dt_plan_make(&p->plan, &p->raw, o, in_place));
-    p->plan.described = describe(p);
-    uint64_t parts[2] = {p->raw.hash, dt_hash64(p->plan.described, strlen(p->plan.described))};
+    char *described = describe(p);
+    uint64_t parts[2] = {p->raw.hash, dt_hash64(described, strlen(described))};
+    free(described);
     p->fingerprint = dt_hash64(parts, sizeof parts) | 1; // 0 stands for unknown
     p->compose = (dt_compose){.raw = &p->raw,
                               .set = p->set,
@@ -170,15 +170,12 @@ static char *made_from(const packing *p) {
 
 // Whether the unfinished work is of the same command, whatever the source was then. *fingerprint: of that.
 static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
-    char *path = dt_work_path(&p->work, "made-from"), *have = NULL, *want = made_from(p);
-    size_t n = 0;
-    bool same = dt_io_read_file(&have, &n, path, 4096, DT_E_STORAGE) == DT_OK &&
-                n == strlen(want) && strcmp(have + n / 2, want + n / 2) == 0;
+    char *have = dt_work_made_from(&p->work), *want = made_from(p);
+    size_t n = strlen(want);
+    bool same = have && strlen(have) == n && strcmp(have + n / 2, want + n / 2) == 0;
     if (same) *fingerprint = strtoull(have, NULL, 16);
-    dt_error_clear();
     free(have);
     free(want);
-    free(path);
     return same;
 }
 
@@ -269,23 +266,20 @@ static dt_status claim(packing *p, bool *go) {
 
 // Other ranks: the folder must be there, and for the same list.
 static dt_status attach(packing *p) {
-    char *have = NULL, *text = made_from(p);
-    size_t n = 0;
     dt_work_attach(&p->work, &p->plan);
-    char *path = dt_work_path(&p->work, "made-from");
+    char *have = dt_work_made_from(&p->work), *text = made_from(p);
     dt_status st = DT_OK;
-    if (!dt_io_exists(path))
+    if (!have)
         st = dt_fail(
             DT_E_USAGE,
             "%s: not seen by rank %d: ranks on several hosts need OUT on a file system that "
             "all share",
             p->plan.partial, p->rank);
-    else if (dt_io_read_file(&have, &n, path, 4096, DT_E_STORAGE) != DT_OK || strcmp(have, text))
+    else if (strcmp(have, text) != 0)
         st = dt_fail(DT_E_DATA, "%s: rank %d sees other files there than rank 0", p->o->source,
                      p->rank);
     free(have);
     free(text);
-    free(path);
     return st;
 }
 

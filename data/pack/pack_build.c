@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_THREADS = 256, N_SPARE = 8, MESSAGE = 2048, PIECE = 1 << 20 };
+enum { N_SPARE = 8, PIECE = 1 << 20 };
 
 typedef struct slot {
     dt_chunk chunk;
@@ -34,14 +34,14 @@ typedef struct builder {
     slot *slots;
     size_t n_slots, n_taken, n_written; // chunks
     dt_status status;
-    char message[MESSAGE];
+    dt_error_kept first;
 } builder;
 
 static void fail_all(builder *w, dt_status st) {
     pthread_mutex_lock(&w->lock);
     if (w->status == DT_OK) {
         w->status = st;
-        snprintf(w->message, sizeof w->message, "%s", dt_error_message());
+        w->first = dt_error_keep();
     }
     pthread_cond_broadcast(&w->has_slot);
     pthread_cond_broadcast(&w->has_chunk);
@@ -64,11 +64,9 @@ static slot *take_chunk(builder *w, size_t *chunk) {
     return s;
 }
 
-static void *compose_chunks(void *arg) {
-    builder *w = arg;
+static void compose_chunks(builder *w) {
     dt_composer *composer = dt_composer_create(w->b->compose);
     size_t chunk;
-    dt_thread_name("dt-pack");
     for (slot *s; (s = take_chunk(w, &chunk));) {
         dt_status st = dt_compose_chunk(composer, chunk, &s->chunk);
         if (st != DT_OK) {
@@ -81,7 +79,6 @@ static void *compose_chunks(void *arg) {
         pthread_mutex_unlock(&w->lock);
     }
     dt_composer_destroy(composer);
-    return NULL;
 }
 
 // ---- the writer ---------------------------------------------------------------------------------------
@@ -186,34 +183,35 @@ static void list_chunks(builder *w) {
             w->chunks[w->n_chunks++] = c;
 }
 
-static void build(builder *w) {
-    pthread_t threads[MAX_THREADS];
-    int n = w->b->n_threads < MAX_THREADS ? w->b->n_threads : MAX_THREADS, n_started = 0;
-    while (n_started < n && pthread_create(&threads[n_started], NULL, compose_chunks, w) == 0)
-        n_started++;
-    if (n_started == 0)
-        fail_all(w, dt_fail(DT_E_INTERNAL, "cannot start threads: raise the limits on processes "
-                                           "and memory (ulimit -u, -v)"));
+static void work(void *arg, int worker) {
+    builder *w = arg;
     dt_status st = DT_OK;
+    if (worker > 0) {
+        compose_chunks(w);
+        return;
+    }
     for (size_t i = 0; i < w->b->n_shards && st == DT_OK; i++) st = write_shard(w, w->b->shards[i]);
     if (st != DT_OK) fail_all(w, st);
-    for (int i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
 }
 
 dt_status dt_build_run(const dt_build *b) {
     builder w = {.b = b, .n_slots = (size_t)b->n_threads + N_SPARE};
+    dt_team *team;
     if (b->n_shards == 0) return DT_OK;
+    DT_TRY(dt_team_create(&team, b->n_threads + 1, "dt-pack"));
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.has_slot, NULL);
     pthread_cond_init(&w.has_chunk, NULL);
     w.slots = dt_xcalloc(w.n_slots, sizeof *w.slots);
     list_chunks(&w);
-    build(&w);
+    dt_team_run(team, work, &w);
+    dt_team_destroy(team);
     for (size_t i = 0; i < w.n_slots; i++) dt_chunk_fini(&w.slots[i].chunk);
     free(w.slots);
     free(w.chunks);
     pthread_cond_destroy(&w.has_chunk);
     pthread_cond_destroy(&w.has_slot);
     pthread_mutex_destroy(&w.lock);
-    return w.status == DT_OK ? DT_OK : dt_fail(w.status, "%s", w.message);
+    if (w.status != DT_OK) dt_error_restore(&w.first);
+    return w.status;
 }

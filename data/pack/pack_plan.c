@@ -52,20 +52,9 @@ static char *fill_number(const char *out, const number_place *p, size_t i) {
     return dt_xprintf("%.*s%0*zu%s", (int)p->at, out, p->digits, i, out + p->at + p->length);
 }
 
-static char *folder_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash) return dt_xstrdup(".");
-    return slash == path ? dt_xstrdup("/") : dt_xprintf("%.*s", (int)(slash - path), path);
-}
-
-static const char *base_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 // The length of what is before the number. A folder may have such characters in its name.
 static size_t stem_of(const char *out) {
-    const char *base = base_of(out);
+    const char *base = dt_path_base(out);
     return (size_t)(base - out) + strcspn(base, "{%");
 }
 
@@ -86,13 +75,13 @@ static dt_status name_files(dt_plan *p, const number_place *number) {
         DT_TRY(dt_expand_shards(p->out, &p->name, &p->n_shards));
         for (size_t i = 0; i < p->n_shards; i++) {
             char *full = p->name[i];
-            p->name[i] = dt_xstrdup(base_of(full));
+            p->name[i] = dt_xstrdup(dt_path_base(full));
             free(full);
         }
         return DT_OK;
     }
     p->name = dt_xcalloc(1, sizeof *p->name);
-    p->name[0] = dt_xstrdup(p->format->one_file ? "data.mdb" : base_of(p->out));
+    p->name[0] = dt_xstrdup(p->format->one_file ? "data.mdb" : dt_path_base(p->out));
     p->n_shards = 1;
     return DT_OK;
 }
@@ -102,7 +91,7 @@ static void name_catalog(dt_plan *p) {
     char *set = p->pattern ? dt_xstrdup(p->pattern)
                            : dt_xprintf("%.*s{0}.tar", (int)stem_of(p->out), p->out);
     char *db = dt_catalog_db_path(set);
-    p->catalog = dt_xprintf("%s/%s", p->folder, base_of(db));
+    p->catalog = dt_xprintf("%s/%s", p->folder, dt_path_base(db));
     free(db);
     free(set);
 }
@@ -119,8 +108,8 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
             "name-{000000..000003}.tar, or name-%%06d.tar with --shard-size)",
             p->out);
     p->partial = partial_of(p->out);
-    p->folder = p->format->one_file ? dt_xstrdup(p->out) : folder_of(p->out);
-    const char *base = base_of(p->out);
+    p->folder = p->format->one_file ? dt_xstrdup(p->out) : dt_path_folder(p->out);
+    const char *base = dt_path_base(p->out);
     number_place number = find_number(base);
     bool more = number.digits > 0 && (strcspn(base, "{%") < number.at ||
                                       strpbrk(base + number.at + number.length, "{%"));
@@ -135,7 +124,7 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
 }
 
 bool dt_plan_belongs(const dt_plan *p, const char *name) {
-    if (p->format->one_file || !find_number(base_of(p->out)).is_range)
+    if (p->format->one_file || !find_number(dt_path_base(p->out)).is_range)
         return dt_plan_resembles(p, name);
     for (size_t i = 0; i < p->n_shards; i++)
         if (strcmp(name, p->name[i]) == 0) return true;
@@ -144,7 +133,7 @@ bool dt_plan_belongs(const dt_plan *p, const char *name) {
 
 bool dt_plan_resembles(const dt_plan *p, const char *name) {
     if (p->format->one_file) return strcmp(name, "data.mdb") == 0;
-    const char *base = base_of(p->out);
+    const char *base = dt_path_base(p->out);
     number_place number = find_number(base);
     if (number.digits == 0) return strcmp(name, base) == 0;
     const char *tail = base + number.at + number.length;
@@ -165,7 +154,7 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
         return yes;
     }
     if (p->format->one_file && strcmp(name, "lock.mdb") == 0) return true; // made by a reader
-    return p->catalog && strcmp(name, base_of(p->catalog)) == 0;
+    return p->catalog && strcmp(name, dt_path_base(p->catalog)) == 0;
 }
 
 dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n) {
@@ -236,7 +225,7 @@ static dt_status check_limits(const dt_plan *p, const dt_raw *raw, const dt_pack
 }
 
 static void name_numbered(dt_plan *p, const number_place *number) {
-    const char *base = base_of(p->out);
+    const char *base = dt_path_base(p->out);
     p->name = dt_xcalloc(p->n_shards, sizeof *p->name);
     for (size_t i = 0; i < p->n_shards; i++) p->name[i] = fill_number(base, number, i);
     char range[64];
@@ -247,7 +236,7 @@ static void name_numbered(dt_plan *p, const number_place *number) {
 }
 
 static dt_status make_shards(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, size_t **first) {
-    number_place number = find_number(base_of(p->out));
+    number_place number = find_number(dt_path_base(p->out));
     if (p->n_shards > 0) {
         DT_TRY(check_limits(p, raw, o, number.is_range && !p->format->one_file));
         *first = equal_shards(raw->n, p->n_shards);
@@ -277,7 +266,7 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
     p->chunk_at = dt_xcalloc(p->n_shards + 1, sizeof *p->chunk_at);
     for (size_t s = 0; s < p->n_shards; s++) {
         p->chunk_at[s] = p->n_chunks;
-        dt_plan_chunk c = {.first = first[s], .shard = s};
+        dt_plan_chunk c = {.first = first[s]};
         for (size_t i = first[s]; i < first[s + 1]; i++) {
             uint64_t size = estimate(p, raw, i);
             bool large =
@@ -286,7 +275,7 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
                         (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
             if (full) {
                 add_chunk(p, &cap, &c);
-                c = (dt_plan_chunk){.first = i, .shard = s};
+                c = (dt_plan_chunk){.first = i};
             }
             c.n++;
             c.size += size;
@@ -315,6 +304,5 @@ void dt_plan_fini(dt_plan *p) {
     free(p->pattern);
     free(p->partial);
     free(p->catalog);
-    free(p->described);
     *p = (dt_plan){0};
 }

@@ -9,9 +9,8 @@
 
 typedef struct dt_plan_chunk {
     size_t first, n; // items
-    size_t shard;
-    bool is_large; // its one item goes from file to file, never as a whole through memory
-    uint64_t size; // estimated
+    bool is_large;   // its one item goes from file to file, never as a whole through memory
+    uint64_t size;   // estimated
 } dt_plan_chunk;
 
 typedef struct dt_plan {
@@ -22,11 +21,10 @@ typedef struct dt_plan {
     size_t *chunk_at; // n_shards + 1: chunks of shard s are [chunk_at[s], chunk_at[s + 1])
     dt_plan_chunk *chunks;
     size_t n_chunks;
-    char *out;       // without a '/' at its end
-    char *pattern;   // what data.path says of it: "photos-{000000..000039}.tar"
-    char *partial;   // folder of unfinished work
-    char *catalog;   // path of the dataset's database
-    char *described; // canonical text of what was asked for
+    char *out;     // without a '/' at its end
+    char *pattern; // what data.path says of it: "photos-{000000..000039}.tar"
+    char *partial; // folder of unfinished work
+    char *catalog; // path of the dataset's database
 } dt_plan;
 
 // keeps_bytes: large members need not be in memory. DT_E_USAGE: OUT, or contradicting options.

@@ -68,14 +68,9 @@ static dt_status tar_is_set(const char *path, bool *out) {
     return st;
 }
 
-static const char *name_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 // Whether the file is what an earlier pack has made of this folder, in this folder.
 static bool is_of_out(const dt_plan *out, const char *path) {
-    const char *base = name_of(path);
+    const char *base = dt_path_base(path);
     struct stat a, b;
     if (!dt_plan_resembles(out, base)) return false;
     char *folder = dt_xprintf("%.*s.", (int)(base - path), path);
@@ -150,7 +145,7 @@ static dt_status check_replaced(const dt_set *s, const dt_plan *plan, bool is_fo
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
         const char *path = s->catalog->shards[i].path;
         if (!is_of_out(plan, path)) continue;
-        if (dt_plan_belongs(plan, name_of(path)))
+        if (dt_plan_belongs(plan, dt_path_base(path)))
             any = true;
         else if (!stays)
             stays = path;

@@ -23,20 +23,13 @@ typedef struct dt_transform_member {
     uint64_t size;
 } dt_transform_member;
 
-// A cell of the catalog. `text` NULL: a number (NaN: no value). in_json: goes to the record's json member too, as it
+// A number of the catalog. in_json: goes to the record's json member too, as it
 // cannot be measured from the stored bytes again (where a segment began).
 typedef struct dt_transform_column {
-    const char *name, *text;
+    const char *name;
     double number;
     bool in_json;
 } dt_transform_column;
-
-typedef struct dt_transform_item {
-    const char *name; // as the user knows it, for messages
-    const char *key;
-    int n_members; // without the json member
-    dt_transform_member member[DT_TRANSFORM_MAX_MEMBERS];
-} dt_transform_item;
 
 // Its pointers are borrowed for the call of emit.
 typedef struct dt_transform_record {
@@ -51,7 +44,7 @@ typedef struct dt_transform_record {
 typedef struct dt_transform dt_transform;
 typedef struct dt_transform_scratch dt_transform_scratch;
 
-// DT_E_USAGE: contradicting options.
+// The options must outlive it. DT_E_USAGE: contradicting options.
 dt_status dt_transform_create(dt_transform **out, const dt_pack_opts *o);
 void dt_transform_destroy(dt_transform *t);
 
@@ -64,18 +57,17 @@ bool dt_transform_keeps_bytes(const dt_transform *t);
 // Records have suffixes of five digits after a '-'.
 bool dt_transform_divides(const dt_transform *t);
 
-// The columns that records may get, NULL-terminated, which --where may name beside metadata. Columns of numbers,
-// unless the name begins with '='.
-const char *const *dt_transform_columns(const dt_transform *t);
+// Whether records may get this column, which --where may name beside metadata.
+bool dt_transform_has_column(const dt_transform *t, const char *name);
 
 dt_transform_scratch *dt_transform_scratch_create(void);
 void dt_transform_scratch_destroy(dt_transform_scratch *s);
 
-// Calls emit for each record, in order, until one fails. DT_E_DATA if the item cannot be read; the caller adds its
+// r: the item's members without the json member; changed. Calls emit for each record, in order, until one fails. DT_E_DATA if the item cannot be read; the caller adds its
 // name.
 typedef dt_status (*dt_transform_emit)(void *arg, const dt_transform_record *r);
-dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s,
-                             const dt_transform_item *item, dt_transform_emit emit, void *arg);
+dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
+                             dt_transform_emit emit, void *arg);
 
 // For transforms: adds a number column unless v is NaN.
 void dt_transform_add_number(dt_transform_record *r, const char *name, double v);

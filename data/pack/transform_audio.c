@@ -6,51 +6,24 @@
 // over all channels, half an hour at 48 kHz mono.
 #include "transform_parts.h"
 
-#include "encode.h"
 #include "quality.h"
 
 #include "base/arena.h"
 #include "data/decode/audio.h"
+#include "data/decode/encode.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXT_BYTES = 128, SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };
-
-struct dt_recording_scratch {
-    dt_audio_file *file;
-    dt_resampler *resampler;
-    int from_rate, to_rate; // of the resampler
-    dt_buffer decoded, resampled, segment, power, encoded;
-    char ext[EXT_BYTES];
-};
+enum { SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };
 
 typedef struct recording {
     float *x; // (channels, n)
     int channels, rate;
     int64_t n;
 } recording;
-
-dt_recording_scratch *dt_recording_scratch_create(void) {
-    dt_recording_scratch *s = dt_xcalloc(1, sizeof *s);
-    s->file = dt_audio_file_create();
-    return s;
-}
-
-void dt_recording_scratch_destroy(dt_recording_scratch *s) {
-    if (!s) return;
-    dt_audio_file_destroy(s->file);
-    dt_resampler_destroy(s->resampler);
-    dt_buffer_fini(&s->decoded);
-    dt_buffer_fini(&s->resampled);
-    dt_buffer_fini(&s->segment);
-    dt_buffer_fini(&s->power);
-    dt_buffer_fini(&s->encoded);
-    free(s);
-}
 
 static float *reserve(dt_buffer *b, int64_t n) {
     return (float *)(void *)dt_buffer_reserve(b, (size_t)n * sizeof(float));
@@ -60,12 +33,12 @@ static dt_status out_of_memory(void) {
     return dt_fail(DT_E_INTERNAL, "out of memory for a recording");
 }
 
-static dt_status decode(const dt_transform_spec *t, dt_recording_scratch *s, dt_span bytes,
+static dt_status decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes,
                         recording *out) {
     dt_audio_info info;
     DT_TRY(dt_audio_file_open(s->file, bytes, &info));
     *out = (recording){
-        .channels = t->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
+        .channels = t->o->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
     if (out->n * out->channels > DT_AUDIO_MAX_SAMPLES)
         return dt_fail(DT_E_DATA, "%lld samples of %d channels: more than the limit of %d",
                        (long long)out->n, out->channels, DT_AUDIO_MAX_SAMPLES);
@@ -74,7 +47,7 @@ static dt_status decode(const dt_transform_spec *t, dt_recording_scratch *s, dt_
     return dt_audio_file_read(s->file, 0, out->n, out->channels, out->x, (size_t)out->n);
 }
 
-static dt_status take_resampler(dt_recording_scratch *s, int from, int to) {
+static dt_status take_resampler(dt_transform_scratch *s, int from, int to) {
     if (s->resampler && s->from_rate == from && s->to_rate == to) return DT_OK;
     dt_resampler_destroy(s->resampler);
     s->resampler = dt_resampler_create(from, to);
@@ -88,7 +61,7 @@ static dt_status take_resampler(dt_recording_scratch *s, int from, int to) {
 }
 
 // The filter reaches beyond both ends, where samples are 0.
-static dt_status resample(dt_recording_scratch *s, recording *r, int rate) {
+static dt_status resample(dt_transform_scratch *s, recording *r, int rate) {
     int64_t begin, end;
     DT_TRY(take_resampler(s, r->rate, rate));
     int64_t n = dt_resampler_length(s->resampler, r->n);
@@ -107,10 +80,10 @@ static dt_status resample(dt_recording_scratch *s, recording *r, int rate) {
 }
 
 // Figures of quality, if they are asked for.
-static dt_status add_quality(const dt_transform_spec *t, dt_recording_scratch *s,
-                             dt_transform_record *r, const recording *a) {
+static dt_status add_quality(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
+                             const recording *a) {
     dt_audio_quality q;
-    if (!t->quality) return DT_OK;
+    if (!t->o->quality) return DT_OK;
     DT_TRY(dt_quality_of_audio(&q, a->x, a->channels, a->n, a->rate, &s->power));
     dt_transform_add_number(r, "level", q.level);
     dt_transform_add_number(r, "peak", q.peak);
@@ -128,17 +101,15 @@ static void add_shape(dt_transform_record *r, const recording *a) {
     dt_transform_add_number(r, "seconds", (double)a->n / a->rate);
 }
 
-static dt_status store(dt_recording_scratch *s, dt_transform_record *r, int member,
+static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int member,
                        const recording *a) {
-    DT_TRY(dt_encode_wav(&s->encoded, a->x, a->channels, a->n, (size_t)a->n, a->rate));
-    r->member[member].bytes = (dt_span){s->encoded.data, s->encoded.n_bytes};
-    r->member[member].size = s->encoded.n_bytes;
-    r->member[member].ext = s->ext;
+    DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, a->rate));
+    dt_transform_replace(s, r, member, "wav");
     return DT_OK;
 }
 
 // Copies a segment, with zeros behind the end of the recording.
-static dt_status cut(dt_recording_scratch *s, const recording *a, int64_t begin, int64_t length,
+static dt_status cut(dt_transform_scratch *s, const recording *a, int64_t begin, int64_t length,
                      recording *out) {
     float *x = reserve(&s->segment, length * a->channels);
     if (!x) return out_of_memory();
@@ -150,20 +121,20 @@ static dt_status cut(dt_recording_scratch *s, const recording *a, int64_t begin,
     return DT_OK;
 }
 
-static dt_status emit_segments(const dt_transform_spec *t, dt_recording_scratch *s,
+static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s,
                                dt_transform_record *r, int member, const recording *a,
                                dt_transform_emit emit, void *arg) {
-    int64_t length = llround(t->segment_s * a->rate);
-    int64_t hop = llround((t->hop_s > 0 ? t->hop_s : t->segment_s) * a->rate);
+    int64_t length = llround(t->o->segment_s * a->rate);
+    int64_t hop = llround((t->o->hop_s > 0 ? t->o->hop_s : t->o->segment_s) * a->rate);
     int n_columns = r->n_columns;
     char suffix[SUFFIX_BYTES];
     if (length < 1 || hop < 1)
         return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
     for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
         bool is_short = begin + length > a->n;
-        if (is_short && k > 0 && (t->drop_tail || begin + length - hop >= a->n))
+        if (is_short && k > 0 && (t->o->drop_tail || begin + length - hop >= a->n))
             break; // nothing new in it
-        if (is_short && t->drop_tail) break;
+        if (is_short && t->o->drop_tail) break;
         if (k >= MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d segments", MOST_SEGMENTS);
         recording segment;
         DT_TRY(cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
@@ -181,27 +152,21 @@ static dt_status emit_segments(const dt_transform_spec *t, dt_recording_scratch 
     return DT_OK;
 }
 
-static int find_recording(const dt_transform_record *r) {
+int dt_transform_find_recording(const dt_transform_record *r) {
     for (int i = 0; i < r->n_members; i++)
         if (dt_transform_wants(&r->member[i], DT_KIND_AUDIO)) return i;
     return -1;
 }
 
-bool dt_transform_has_recording(const dt_transform_record *r) {
-    return find_recording(r) >= 0;
-}
-
-dt_status dt_transform_recording(const dt_transform_spec *t, dt_recording_scratch *s,
-                                 dt_transform_record *r, dt_transform_emit emit, void *arg) {
-    int member = find_recording(r);
-    assert(member >= 0);
+dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
+                                 dt_transform_record *r, int member, dt_transform_emit emit,
+                                 void *arg) {
     recording a;
-    const char *ext = r->member[member].ext, *dot = strrchr(ext, '.');
-    snprintf(s->ext, sizeof s->ext, "%.*swav", dot ? (int)(dot + 1 - ext) : 0, ext);
+    const char *ext = r->member[member].ext;
     dt_status st = decode(t, s, r->member[member].bytes, &a);
-    if (st == DT_OK && t->rate > 0 && t->rate != a.rate) st = resample(s, &a, t->rate);
+    if (st == DT_OK && t->o->rate > 0 && t->o->rate != a.rate) st = resample(s, &a, t->o->rate);
     if (st != DT_OK) return dt_fail_context(st, "member %s", ext);
-    if (t->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
+    if (t->o->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
     add_shape(r, &a);
     DT_TRY(add_quality(t, s, r, &a));
     if (dt_transform_changes_recordings(t)) DT_TRY(store(s, r, member, &a));

@@ -6,7 +6,7 @@
 // is small enough and of the right kind keeps its bytes. Quality is measured on the resized pixels, before encoding.
 #include "transform_parts.h"
 
-#include "encode.h"
+#include "data/decode/encode.h"
 #include "media_info.h"
 #include "quality.h"
 
@@ -16,37 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXT_BYTES = 128, DEFAULT_QUALITY = 95 };
+enum { DEFAULT_QUALITY = 95 };
 
-struct dt_picture_scratch {
-    dt_decoder *decoder;
-    dt_resizer *resizer;
-    dt_buffer small, luma, encoded[DT_TRANSFORM_MAX_MEMBERS];
-    char ext[DT_TRANSFORM_MAX_MEMBERS][EXT_BYTES];
-};
-
-dt_picture_scratch *dt_picture_scratch_create(void) {
-    dt_picture_scratch *s = dt_xcalloc(1, sizeof *s);
-    s->decoder = dt_decoder_create();
-    s->resizer = dt_resizer_create();
-    return s;
-}
-
-void dt_picture_scratch_destroy(dt_picture_scratch *s) {
-    if (!s) return;
-    dt_decoder_destroy(s->decoder);
-    dt_resizer_destroy(s->resizer);
-    dt_buffer_fini(&s->small);
-    dt_buffer_fini(&s->luma);
-    for (int i = 0; i < DT_TRANSFORM_MAX_MEMBERS; i++) dt_buffer_fini(&s->encoded[i]);
-    free(s);
-}
-
-static dt_status shrink(const dt_transform_spec *t, dt_picture_scratch *s, dt_image *m) {
+static dt_status shrink(const dt_transform *t, dt_transform_scratch *s, dt_image *m) {
     int shorter = m->width < m->height ? m->width : m->height;
-    if (t->resize == 0 || shorter <= t->resize) return DT_OK;
-    int w = (int)((int64_t)m->width * t->resize / shorter);
-    int h = (int)((int64_t)m->height * t->resize / shorter);
+    if (t->o->resize == 0 || shorter <= t->o->resize) return DT_OK;
+    int w = (int)((int64_t)m->width * t->o->resize / shorter);
+    int h = (int)((int64_t)m->height * t->o->resize / shorter);
     uint8_t *p = dt_buffer_reserve(&s->small, (size_t)w * (size_t)h * (size_t)m->channels);
     if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a picture");
     DT_TRY(dt_resize(s->resizer, m, NULL, p, h, w));
@@ -54,15 +30,8 @@ static dt_status shrink(const dt_transform_spec *t, dt_picture_scratch *s, dt_im
     return DT_OK;
 }
 
-// "iris.bmp" -> "iris.jpg".
-static const char *renamed(char out[EXT_BYTES], const char *ext, const char *kind) {
-    const char *dot = strrchr(ext, '.');
-    snprintf(out, EXT_BYTES, "%.*s%s", dot ? (int)(dot + 1 - ext) : 0, ext, kind);
-    return out;
-}
-
-static dt_status encode(const dt_transform_spec *t, const char *kind, const dt_image *m,
-                        dt_buffer *out, const char **new_kind) {
+static dt_status encode(const dt_transform *t, const char *kind, const dt_image *m, dt_buffer *out,
+                        const char **new_kind) {
     bool jpeg = t->encoding == DT_ENCODE_JPEG ||
                 (t->encoding == DT_ENCODE_KEEP && strcmp(kind, "jpg") == 0);
     *new_kind = jpeg ? "jpg" : "png";
@@ -71,7 +40,7 @@ static dt_status encode(const dt_transform_spec *t, const char *kind, const dt_i
                           t->encoding == DT_ENCODE_JPEG ? t->jpeg_quality : DEFAULT_QUALITY);
 }
 
-static dt_status add_quality(dt_picture_scratch *s, dt_transform_record *r, const dt_image *m) {
+static dt_status add_quality(dt_transform_scratch *s, dt_transform_record *r, const dt_image *m) {
     dt_image_quality q;
     DT_TRY(dt_quality_of_image(&q, m, &s->luma));
     dt_transform_add_number(r, "brightness", q.brightness);
@@ -84,13 +53,13 @@ static dt_status add_quality(dt_picture_scratch *s, dt_transform_record *r, cons
     return DT_OK;
 }
 
-static bool same_kind(const dt_transform_spec *t, const char *kind) {
+static bool same_kind(const dt_transform *t, const char *kind) {
     if (t->encoding == DT_ENCODE_KEEP) return true;
     return strcmp(kind, t->encoding == DT_ENCODE_JPEG ? "jpg" : "png") == 0;
 }
 
-static dt_status transform(const dt_transform_spec *t, dt_picture_scratch *s,
-                           dt_transform_record *r, int i, const char *kind, bool is_first) {
+static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
+                           int i, const char *kind, bool is_first) {
     dt_image m;
     dt_media_info info;
     bool known = dt_media_info_read(&info, r->member[i].bytes, r->member[i].size);
@@ -102,18 +71,16 @@ static dt_status transform(const dt_transform_spec *t, dt_picture_scratch *s,
         dt_transform_add_number(r, "width", m.width);
         dt_transform_add_number(r, "height", m.height);
         dt_transform_add_number(r, "channels", channels);
-        if (t->quality) DT_TRY(add_quality(s, r, &m));
+        if (t->o->quality) DT_TRY(add_quality(s, r, &m));
     }
     if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
     const char *new_kind;
     DT_TRY(encode(t, kind, &m, &s->encoded[i], &new_kind));
-    r->member[i].bytes = (dt_span){s->encoded[i].data, s->encoded[i].n_bytes};
-    r->member[i].size = s->encoded[i].n_bytes;
-    r->member[i].ext = renamed(s->ext[i], r->member[i].ext, new_kind);
+    dt_transform_replace(s, r, i, new_kind);
     return DT_OK;
 }
 
-dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *s,
+dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s,
                                 dt_transform_record *r) {
     bool is_first = true;
     for (int i = 0; i < r->n_members; i++) {

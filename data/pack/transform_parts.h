@@ -2,7 +2,8 @@
 #ifndef DT_DATA_TRANSFORM_PARTS_H
 #define DT_DATA_TRANSFORM_PARTS_H
 
-#include "data/file/kinds.h"
+#include "data/decode/audio.h"
+#include "data/decode/decode.h"
 #include "transform.h"
 
 typedef enum dt_transform_encoding {
@@ -11,24 +12,15 @@ typedef enum dt_transform_encoding {
     DT_ENCODE_PNG
 } dt_transform_encoding;
 
-typedef struct dt_transform_spec {
-    bool quality; // figures of quality.h as columns
-    // pictures
-    int resize; // short side in pixels; smaller ones stay; 0: no
+struct dt_transform {
+    const dt_pack_opts *o;
     dt_transform_encoding encoding;
     int jpeg_quality;
-    // recordings
-    double segment_s, hop_s; // 0: no segments
-    bool drop_tail;          // leave out a short last segment instead of filling it with zeros
-    int rate;                // samples/s; 0: as they are
-    bool mono;
-} dt_transform_spec;
+    char *description;
+};
 
-static inline bool dt_transform_changes_pictures(const dt_transform_spec *s) {
-    return s->resize > 0 || s->encoding != DT_ENCODE_KEEP;
-}
-static inline bool dt_transform_changes_recordings(const dt_transform_spec *s) {
-    return s->segment_s > 0 || s->rate > 0 || s->mono;
+static inline bool dt_transform_changes_recordings(const dt_transform *t) {
+    return t->o->segment_s > 0 || t->o->rate > 0 || t->o->mono;
 }
 
 // Whether a member must decode as what `use` says (kinds.h), by its bytes or its name. Kinds that dtrain cannot read
@@ -41,23 +33,35 @@ static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use
     return named && (named->uses & use);
 }
 
+// What a thread reuses from one item to the next.
+struct dt_transform_scratch {
+    dt_decoder *decoder;
+    dt_resizer *resizer;
+    dt_audio_file *file;
+    dt_resampler *resampler;
+    int from_rate, to_rate; // of the resampler
+    dt_buffer small, luma, decoded, resampled, segment, power;
+    // of members that have changed: their bytes and their names
+    dt_buffer encoded[DT_TRANSFORM_MAX_MEMBERS];
+    char ext[DT_TRANSFORM_MAX_MEMBERS][128];
+};
+
+// Member i becomes s->encoded[i] of that kind: "iris.bmp" -> "iris.jpg".
+void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i, const char *kind);
+
 // ---- pictures (transform_image.c) ------------------------------------------------------------------
-typedef struct dt_picture_scratch dt_picture_scratch;
-dt_picture_scratch *dt_picture_scratch_create(void);
-void dt_picture_scratch_destroy(dt_picture_scratch *s);
 // Resizes and encodes every picture among the record's members, and adds the columns of the first. Bytes live in `s`
 // until the next call. Other members stay as they are. DT_E_DATA: a picture cannot be decoded.
-dt_status dt_transform_pictures(const dt_transform_spec *t, dt_picture_scratch *s,
+dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s,
                                 dt_transform_record *r);
 
 // ---- recordings (transform_audio.c) ------------------------------------------------------------------
-typedef struct dt_recording_scratch dt_recording_scratch;
-dt_recording_scratch *dt_recording_scratch_create(void);
-void dt_recording_scratch_destroy(dt_recording_scratch *s);
-// Resamples, mixes and cuts the record's first recording, which must exist. Calls emit for each segment (once
+// The first recording of a record, or -1.
+int dt_transform_find_recording(const dt_transform_record *r);
+// Resamples, mixes and cuts it. Calls emit for each segment (once
 // without segments), with the other members as they are.
-bool dt_transform_has_recording(const dt_transform_record *r);
-dt_status dt_transform_recording(const dt_transform_spec *t, dt_recording_scratch *s,
-                                 dt_transform_record *r, dt_transform_emit emit, void *arg);
+dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
+                                 dt_transform_record *r, int member, dt_transform_emit emit,
+                                 void *arg);
 
 #endif

@@ -52,15 +52,6 @@ static bool set_column_is_text(const dt_catalog *c, int k) {
     return false;
 }
 
-static bool find_in_transform(name_use *u, const dt_transform *t) {
-    for (const char *const *n = dt_transform_columns(t); *n; n++)
-        if (strcmp(*n + (**n == '='), u->name) == 0) {
-            u->of_transform = true;
-            u->is_text = **n == '=';
-        }
-    return u->of_transform;
-}
-
 static bool find_in_list(name_use *u, const dt_raw *raw) {
     for (int k = 0; k < raw->n_columns; k++) {
         const dt_raw_column *c = &raw->columns[k];
@@ -93,9 +84,9 @@ static dt_status resolve(dt_where *w, const dt_transform *t) {
     for (int i = 0; i < w->n; i++) {
         name_use *u = &w->use[i];
         *u = (name_use){.name = dt_expr_name(w->e, i), .column = -1, .text = -1, .real = -1};
-        bool found = find_in_transform(u, t);
-        found = find_in_list(u, w->raw) || found;
-        if (!found && !find_fixed(u))
+        u->of_transform = dt_transform_has_column(t, u->name);
+        bool in_list = find_in_list(u, w->raw);
+        if (!u->of_transform && !in_list && !find_fixed(u))
             return dt_expr_fail_name(
                 w->e, i,
                 "no record has a column '%s': it is neither in names, tables or "
@@ -169,9 +160,7 @@ static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
     if (u->fixed == SOURCE) return dt_cell_text(item->name);
     if (u->fixed == BYTES) return dt_cell_real((double)n_bytes);
     for (int k = 0; u->of_transform && k < r->n_columns; k++)
-        if (strcmp(r->column[k].name, u->name) == 0)
-            return r->column[k].text ? text_value(u, r->column[k].text)
-                                     : number_value(s, i, r->column[k].number);
+        if (strcmp(r->column[k].name, u->name) == 0) return number_value(s, i, r->column[k].number);
     return value_in_list(s, i, item);
 }
 

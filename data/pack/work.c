@@ -41,12 +41,6 @@ void dt_work_close(dt_work *w) {
     *w = (dt_work){.lock_fd = -1};
 }
 
-static char *parent_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash) return dt_xstrdup(".");
-    return slash == path ? dt_xstrdup("/") : dt_xprintf("%.*s", (int)(slash - path), path);
-}
-
 // ---- lock ---------------------------------------------------------------------------------------------
 // Whether the locked file still has its name: whoever held the lock before may have removed it.
 static bool still_there(int fd, const char *path) {
@@ -75,7 +69,7 @@ static dt_status take_lock(dt_work *w, const char *path) {
 
 dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
     dt_work_attach(w, plan);
-    char *path = dt_work_path(w, "lock"), *parent = parent_of(plan->partial);
+    char *path = dt_work_path(w, "lock"), *parent = dt_path_folder(plan->partial);
     dt_status st = dt_io_mkdir_all(parent);
     for (int i = 0; i < 100 && st == DT_OK; i++) {
         if (w->lock_fd >= 0) close(w->lock_fd);
@@ -115,14 +109,18 @@ static dt_status clear(const dt_work *w) {
     return st;
 }
 
+char *dt_work_made_from(const dt_work *w) {
+    char *path = dt_work_path(w, "made-from"), *text = NULL;
+    size_t n;
+    if (dt_io_read_file(&text, &n, path, 4096, DT_E_STORAGE) != DT_OK) dt_error_clear();
+    free(path);
+    return text;
+}
+
 dt_status dt_work_claim(const dt_work *w, const char *text) {
-    char *path = dt_work_path(w, "made-from"), *have = NULL;
-    size_t n = 0;
+    char *path = dt_work_path(w, "made-from"), *have = dt_work_made_from(w);
     dt_status st = DT_OK;
-    bool same = dt_io_exists(path) &&
-                dt_io_read_file(&have, &n, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
-                strcmp(have, text) == 0;
-    dt_error_clear();
+    bool same = have && strcmp(have, text) == 0;
     if (!same) st = clear(w);
     if (st == DT_OK) st = dt_io_mkdir(w->set);
     if (st == DT_OK && !same) st = dt_io_write_file(path, text, strlen(text));
@@ -215,7 +213,7 @@ static dt_status place_new(const dt_work *w, const char *list, size_t n_list) {
 
 // For an LMDB.
 static dt_status make_folder(const char *path) {
-    char *parent = parent_of(path);
+    char *parent = dt_path_folder(path);
     dt_status st = dt_io_mkdir(path);
     if (st == DT_OK) st = dt_io_fsync_dir(parent);
     free(parent);

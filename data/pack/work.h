@@ -25,6 +25,8 @@ void dt_work_close(dt_work *w);
 // partial/NAME. Heap.
 char *dt_work_path(const dt_work *w, const char *name);
 
+// What was given to dt_work_claim, by whoever works here; NULL: cannot be read. Heap.
+char *dt_work_made_from(const dt_work *w);
 // Keeps what is there if it was made for `text`, and removes it otherwise.
 dt_status dt_work_claim(const dt_work *w, const char *text);
 // Puts the dataset's files in their places and the old ones away. Goes on where a kill has stopped it: every step

@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,15 +47,6 @@ char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
 }
 
 // ---- reading ------------------------------------------------------------------------------------------
-enum { ALIGNED = 64, BOUNCE_BYTES = 64 << 10 };
-
-static dt_status fail_at(const dt_raw *r, const dt_raw_item *item, const char *what) {
-    char *path = dt_raw_path(r, item);
-    dt_status st = dt_fail(DT_E_DATA, "%s: %s", path, what);
-    free(path);
-    return st;
-}
-
 dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *what, int err) {
     char *path = dt_raw_path(r, item);
     dt_status st = dt_io_read_error(path, what, err, DT_E_DATA);
@@ -64,26 +54,23 @@ dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *wh
     return st;
 }
 
-// Asks for one byte more than the file should have, so that a file that has grown shows in the same call. The
-// kernel copies four times as slowly to an address that is not aligned, so such bytes go through a small aligned
-// buffer.
+// Asks for one byte more than the file should have, so that a file that has grown shows in the same call.
 static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst,
                            size_t n_bytes) {
-    alignas(ALIGNED) uint8_t bounce[BOUNCE_BYTES];
-    bool direct = (uintptr_t)dst % ALIGNED == 0;
     size_t n = 0;
     for (;;) {
-        size_t left = n_bytes - n + 1;
-        size_t piece = direct || left < sizeof bounce ? left : sizeof bounce;
-        ssize_t got = read(fd, direct ? dst + n : bounce, piece);
+        size_t wanted = n_bytes - n + 1;
+        ssize_t got = read(fd, dst + n, wanted);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return dt_raw_cannot(r, item, "read", errno);
-        if (!direct) memcpy(dst + n, bounce, (size_t)got);
         n += (size_t)got;
-        if (n > n_bytes || (got == 0 && n < n_bytes))
-            return fail_at(r, item, "changed while it was packed");
-        // a short read of a regular file means its end
-        if (n == n_bytes && (size_t)got < piece) return DT_OK;
+        if (n > n_bytes || (got == 0 && n < n_bytes)) {
+            char *path = dt_raw_path(r, item);
+            dt_status st = dt_fail(DT_E_DATA, "%s: changed while it was packed", path);
+            free(path);
+            return st;
+        }
+        if (n == n_bytes) return DT_OK; // a short read of a regular file means its end
     }
 }
 
@@ -108,20 +95,16 @@ dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, voi
 // ---- order --------------------------------------------------------------------------------------------
 // Compares key + tail: see the top.
 static int compare_items(const void *pa, const void *pb, void *tail_of_all) {
-    const unsigned char *a = (const unsigned char *)((const dt_raw_item *)pa)->key;
-    const unsigned char *b = (const unsigned char *)((const dt_raw_item *)pb)->key;
-    const unsigned char *tail = tail_of_all;
+    const char *a = ((const dt_raw_item *)pa)->key, *b = ((const dt_raw_item *)pb)->key;
+    const char *tail = tail_of_all;
     while (*a && *a == *b) a++, b++;
-    if (!*a && !*b) return 0;
-    bool a_ended = !*a, b_ended = !*b;
-    if (!*a) a = tail;
-    if (!*b) b = tail;
-    while (*a && *a == *b) {
-        a++, b++;
-        if (!*a && !a_ended) a = tail, a_ended = true;
-        if (!*b && !b_ended) b = tail, b_ended = true;
-    }
-    return *a != *b ? *a - *b : a_ended - b_ended;
+    if ((*a && *b) || *a == *b) return (unsigned char)*a - (unsigned char)*b;
+    // one key is the beginning of the other: its tail stands against the rest of that
+    const char *rest = *a ? a : b;
+    size_t n = strlen(rest);
+    int order = strncmp(tail, rest, n);
+    if (order == 0) order = strcmp(tail + n, tail);
+    return *a ? -order : order;
 }
 
 static dt_status same_key(const dt_raw *r, const dt_raw_item *a, const dt_raw_item *b) {
@@ -146,24 +129,20 @@ static int compare_keys(const void *pa, const void *pb) {
 static dt_status check_keys(const dt_raw *r) {
     const dt_raw_item **by_key = dt_xcalloc(r->n + 1, sizeof *by_key);
     dt_status st = DT_OK;
-    for (size_t i = 0; i < r->n; i++) by_key[i] = &r->items[i];
+    for (size_t i = 0; i < r->n; i++) {
+        by_key[i] = &r->items[i];
+        if (dt_name_is_private(r->items[i].key) && st == DT_OK) // all readers, ours too, skip it
+            st = dt_fail(DT_E_DATA,
+                         "%s: record %s: readers of WebDataset skip keys that begin with __…__: "
+                         "rename it",
+                         r->source, r->items[i].key);
+    }
     qsort(by_key, r->n, sizeof *by_key, compare_keys);
     for (size_t i = 1; i < r->n && st == DT_OK; i++)
         if (strcmp(by_key[i - 1]->key, by_key[i]->key) == 0)
             st = same_key(r, by_key[i - 1], by_key[i]);
     free(by_key);
     return st;
-}
-
-// All readers of WebDataset, ours too, skip such records.
-static dt_status check_private(const dt_raw *r) {
-    for (size_t i = 0; i < r->n; i++)
-        if (dt_name_is_private(r->items[i].key))
-            return dt_fail(DT_E_DATA,
-                           "%s: record %s: readers of WebDataset skip keys that begin with __…__: "
-                           "rename it",
-                           r->source, r->items[i].key);
-    return DT_OK;
 }
 
 static uint64_t hash_list(const dt_raw *r) {
@@ -257,7 +236,6 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
         qsort_r(r->items, r->n, sizeof *r->items, compare_items,
                 (void *)(uintptr_t)(o->tail ? o->tail : "."));
     DT_TRY(check_keys(r));
-    DT_TRY(check_private(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_table(r, o));
     dt_raw_sort_columns(r);
@@ -265,8 +243,8 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     return DT_OK;
 }
 
-dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
-                              const dt_raw_opts *o) {
+dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set,
+                      const dt_raw_opts *o) {
     static const dt_raw_opts DEFAULTS = {0};
     dt_table table = {0};
     *out = (dt_raw){.root_fd = -1};
@@ -290,10 +268,6 @@ dt_status dt_raw_holds_files(const char *folder, bool *yes) {
     return st;
 }
 
-dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o) {
-    return dt_raw_list_records(out, source, NULL, o);
-}
-
 void dt_raw_fini(dt_raw *r) {
     for (int i = 0; i < r->n_columns; i++) {
         free(r->columns[i].cell);
@@ -305,4 +279,23 @@ void dt_raw_fini(dt_raw *r) {
     free(r->items);
     dt_arena_fini(&r->arena);
     *r = (dt_raw){.root_fd = -1};
+}
+
+// ---- without packing ------------------------------------------------------------------------------------
+static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *item) {
+    char *path = dt_raw_path(raw, item);
+    uint32_t shard = dt_catalog_add_shard(c, path, item->size);
+    free(path);
+    DT_TRY(dt_catalog_add_record(c, shard, item->key));
+    DT_TRY(dt_catalog_add_member(c, item->ext, item->offset, item->size, NULL));
+    return dt_raw_put_row(raw, item, c);
+}
+
+dt_status dt_folder_load(dt_catalog *c, const char *path) {
+    dt_raw raw;
+    dt_status st = DT_OK;
+    DT_TRY(dt_raw_list(&raw, path, NULL, NULL));
+    for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
+    dt_raw_fini(&raw);
+    return st;
 }

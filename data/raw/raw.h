@@ -79,8 +79,8 @@ typedef struct dt_raw {
     size_t n_rows;
 } dt_raw;
 
-typedef struct dt_raw_opts {
-    const char *pattern; // see dt_pack_opts
+typedef struct dt_raw_opts { // see dt_pack_opts
+    const char *pattern;
     const char *join, *join_on;
     bool join_strict;  // a file without row, or a row without file, is DT_E_DATA
     bool sorted;       // records of a set by key too
@@ -88,12 +88,13 @@ typedef struct dt_raw_opts {
     const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
 } dt_raw_opts;
 
-// The raw files of a folder, a list or a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
-dt_status dt_raw_list(dt_raw *out, const char *source, const dt_raw_opts *o);
-// The same for the records of a dataset that is open; its catalog must outlive the list. set NULL: raw files.
-dt_status dt_raw_list_records(dt_raw *out, const char *source, const dt_catalog *set,
-                              const dt_raw_opts *o);
+// The records of an open dataset, whose catalog must outlive the list; set NULL: the raw files of a folder, a list or
+// a tar. o NULL: all defaults. DT_E_DATA / DT_E_USAGE.
+dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, const dt_raw_opts *o);
 void dt_raw_fini(dt_raw *r);
+// Appends a folder's files to a catalog, each as a shard with one record that is named as `dtrain pack` would name it.
+// Handy for a first look. A packed dataset is faster to read, and its records are checked by hash. As dt_raw_list.
+dt_status dt_folder_load(dt_catalog *c, const char *path);
 // Whether a folder holds any raw files.
 dt_status dt_raw_holds_files(const char *folder, bool *yes);
 
@@ -141,7 +142,6 @@ dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind,
                            dt_raw_column **out);
 uint32_t dt_raw_value(dt_raw *r, const char *text); // interned
 const char *dt_raw_shared(dt_raw *r, const char *text);
-dt_status dt_raw_set_text(dt_raw *r, uint32_t row, const char *column, const char *value);
 void dt_raw_sort_columns(dt_raw *r);
 // Adds the columns of a table but `skip`; table_row[item.row] is an item's row (UINT32_MAX: none). A column of
 // numbers that are not all whole becomes a NUMBER column; whole numbers and words become TEXT.

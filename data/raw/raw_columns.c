@@ -4,12 +4,12 @@
 // The values of a table's column decide its kind. Numbers of which at least one has a point or an exponent make a
 // NUMBER column. Everything else is TEXT, whole numbers too, as they may be classes or persons (007). The
 // json member of a record follows the same rule, so the kinds can be told again without the index.
+#include "data/catalog/select.h"
 #include "raw.h"
 #include "table.h"
 
 #include "base/hash.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,13 +75,6 @@ dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind,
     return DT_OK;
 }
 
-dt_status dt_raw_set_text(dt_raw *r, uint32_t row, const char *column, const char *value) {
-    dt_raw_column *c;
-    DT_TRY(dt_raw_column_of(r, column, DT_RAW_TEXT, true, &c));
-    c->cell[row] = dt_raw_value(r, value);
-    return DT_OK;
-}
-
 void dt_raw_sort_columns(dt_raw *r) {
     for (int i = 0; i < r->n_columns; i++) {
         int at = i;
@@ -92,15 +85,6 @@ void dt_raw_sort_columns(dt_raw *r) {
 }
 
 // ---- tables -------------------------------------------------------------------------------------------
-static bool is_whole(const char *s) {
-    size_t n = strlen(s);
-    if (*s == '-') s++, n--;
-    if (n == 0 || n > 15 || (s[0] == '0' && n > 1)) return false;
-    for (; *s; s++)
-        if (!isdigit((unsigned char)*s)) return false;
-    return true;
-}
-
 // Digits behind an optional sign, of any length: a number, or the name of a person or file (007).
 static bool is_digits(const char *s) {
     s += *s == '-' || *s == '+';
@@ -166,7 +150,7 @@ static void put_number(dt_json *j, const char *name, double v) {
 }
 
 static void put_text(dt_json *j, const char *name, const char *value) {
-    if (is_whole(value) && strcmp(value, "-0") != 0)
+    if (dt_text_is_decimal(value) && !strchr(value, '.'))
         dt_json_int(j, name, atoll(value));
     else
         dt_json_string(j, name, value);

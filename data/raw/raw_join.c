@@ -7,6 +7,7 @@
 #include "table.h"
 
 #include "base/hash.h"
+#include "base/io.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +19,24 @@ typedef struct row_index {
     uint32_t cap;
 } row_index;
 
+// What is compared: a column of the files, or one of WAYS.
+static const char *const WAYS[] = {"name", "stem", "key"};
+enum { BY_NAME, BY_STEM, BY_KEY, N_WAYS, BY_COLUMN = N_WAYS };
+typedef struct join_way {
+    int way;
+    const dt_raw_column *column; // BY_COLUMN
+} join_way;
+
 static const char *row_key(const row_index *x, uint32_t row) {
     return x->t->cell[row * x->t->n_columns + (size_t)x->column];
 }
 
-static uint32_t *find_slot(const row_index *x, const char *key) {
-    uint32_t mask = x->cap - 1, i = (uint32_t)dt_hash64(key, strlen(key)) & mask;
-    while (x->slot[i] && strcmp(row_key(x, x->slot[i] - 1), key) != 0) i = (i + 1) & mask;
+static uint32_t *find_slot(const row_index *x, const char *key, size_t n) {
+    uint32_t mask = x->cap - 1, i = (uint32_t)dt_hash64(key, n) & mask;
+    for (; x->slot[i]; i = (i + 1) & mask) {
+        const char *have = row_key(x, x->slot[i] - 1);
+        if (strncmp(have, key, n) == 0 && !have[n]) break;
+    }
     return &x->slot[i];
 }
 
@@ -35,7 +47,7 @@ static dt_status index_rows(row_index *x, const dt_table *t, int column) {
     for (uint32_t i = 0; i < t->n_rows; i++) {
         const char *key = row_key(x, i);
         if (!key) continue; // counted as a row without a file
-        uint32_t *slot = find_slot(x, key);
+        uint32_t *slot = find_slot(x, key, strlen(key));
         if (*slot)
             return dt_fail(DT_E_DATA,
                            "%s:%u: a second row for '%s' (the first is in line %u); one "
@@ -46,52 +58,39 @@ static dt_status index_rows(row_index *x, const dt_table *t, int column) {
     return DT_OK;
 }
 
-static const char *base_of(const char *name) {
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
-// The text by which a file is looked up. It lives in the item or in `buf`.
-static const char *lookup_name(const dt_raw *r, const dt_raw_item *item, const char *on,
-                               const dt_raw_column *column, dt_buffer *buf) {
-    if (column)
-        return column->cell[item->row] == DT_NO_VALUE ? NULL : r->values[column->cell[item->row]];
-    if (strcmp(on, "key") == 0) return item->key;
-    if (strcmp(on, "name") == 0) return item->name;
-    const char *base = base_of(item->name), *dot = strrchr(base, '.');
-    size_t n = dot && dot != base ? (size_t)(dot - base) : strlen(base);
-    buf->n_bytes = 0;
-    dt_buffer_append(buf, base, n);
-    dt_buffer_append(buf, "", 1);
-    return (const char *)buf->data;
-}
-
-// A "name" in the table may be any tail of the path: images/ok/a.wav, ok/a.wav, or a.wav.
+// The row of a file, or UINT32_MAX. A "name" in the table may be any tail of the path: images/ok/a.wav, ok/a.wav, or
+// a.wav.
 static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item *item,
-                         const char *on, const dt_raw_column *column, dt_buffer *buf) {
-    const char *key = lookup_name(r, item, on, column, buf);
-    uint32_t row = key ? *find_slot(x, key) : 0;
-    bool by_name = !column && strcmp(on, "name") == 0;
-    while (by_name && row == 0 && (key = strchr(key, '/'))) row = *find_slot(x, ++key);
-    return row - 1; // none: UINT32_MAX
+                         join_way by) {
+    const char *key = by.way == BY_KEY ? item->key : item->name;
+    if (by.way == BY_COLUMN) {
+        uint32_t value = by.column->cell[item->row];
+        if (value == DT_NO_VALUE) return UINT32_MAX;
+        key = r->values[value];
+    }
+    size_t n = strlen(key);
+    if (by.way == BY_STEM) {
+        key = dt_path_base(key);
+        const char *dot = strrchr(key, '.');
+        n = dot && dot != key ? (size_t)(dot - key) : strlen(key);
+    }
+    uint32_t row = *find_slot(x, key, n);
+    while (by.way == BY_NAME && row == 0 && (key = strchr(key, '/'))) {
+        key++;
+        row = *find_slot(x, key, strlen(key));
+    }
+    return row - 1;
 }
 
-static size_t count_matches(const row_index *x, const dt_raw *r, const char *on) {
-    dt_buffer buf = {0};
-    size_t n = 0;
-    for (size_t i = 0; i < r->n; i++)
-        n += find_row(x, r, &r->items[i], on, NULL, &buf) != UINT32_MAX;
-    dt_buffer_fini(&buf);
-    return n;
-}
-
-static const char *best_way(const row_index *x, const dt_raw *r) {
-    static const char *const WAYS[] = {"name", "stem", "key"};
-    const char *best = NULL;
+// The way in which most files find a row.
+static int best_way(const row_index *x, const dt_raw *r) {
+    int best = BY_NAME; // no match at all: check_matches says so
     size_t most = 0;
-    for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++) {
-        size_t n = count_matches(x, r, WAYS[i]);
-        if (n > most) most = n, best = WAYS[i];
+    for (int way = 0; way < N_WAYS; way++) {
+        size_t n = 0;
+        for (size_t i = 0; i < r->n; i++)
+            n += find_row(x, r, &r->items[i], (join_way){.way = way}) != UINT32_MAX;
+        if (n > most) most = n, best = way;
     }
     return best;
 }
@@ -105,28 +104,21 @@ static int table_column(const dt_table *t, const char *on) {
     return c < 0 ? 0 : c;
 }
 
-// A row that was found by name must belong to one file.
-static dt_status check_single(const dt_raw *r, const row_index *x, uint32_t row,
-                              const uint32_t *user) {
-    return dt_fail(DT_E_DATA,
-                   "%s:%u: '%s' fits %s and %s: write as much of the path as tells them apart",
-                   x->t->path, x->t->line[row], row_key(x, row), r->items[user[0]].name,
-                   r->items[user[1]].name);
-}
-
-static dt_status match_rows(dt_raw *r, const row_index *x, const char *on,
-                            const dt_raw_column *column, uint32_t *table_row) {
+static dt_status match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *table_row) {
     uint32_t *user = dt_xcalloc(x->t->n_rows + 1, sizeof *user); // item + 1
-    bool by_name = !column && strcmp(on, "name") == 0;
-    dt_buffer buf = {0};
     dt_status st = DT_OK;
     for (uint32_t i = 0; i < r->n && st == DT_OK; i++) {
-        uint32_t row = find_row(x, r, &r->items[i], on, column, &buf);
+        uint32_t row = find_row(x, r, &r->items[i], by);
         table_row[r->items[i].row] = row;
         r->join.n_with += row != UINT32_MAX;
         if (row == UINT32_MAX && r->join.n_without++ == 0) r->join.first_without = r->items[i].name;
         if (row == UINT32_MAX) continue;
-        if (by_name && user[row]) st = check_single(r, x, row, (uint32_t[]){user[row] - 1, i});
+        if (by.way == BY_NAME && user[row]) // it must belong to one file
+            st =
+                dt_fail(DT_E_DATA,
+                        "%s:%u: '%s' fits %s and %s: write as much of the path as tells them apart",
+                        x->t->path, x->t->line[row], row_key(x, row), r->items[user[row] - 1].name,
+                        r->items[i].name);
         user[row] = i + 1;
     }
     for (size_t i = 0; i < x->t->n_rows && st == DT_OK; i++) {
@@ -137,7 +129,6 @@ static dt_status match_rows(dt_raw *r, const row_index *x, const char *on,
                 dt_arena_printf(&r->arena, "line %u, '%s'", x->t->line[i], key ? key : "");
     }
     free(user);
-    dt_buffer_fini(&buf);
     return st;
 }
 
@@ -158,37 +149,33 @@ static dt_status check_matches(const dt_raw *r, const dt_raw_opts *o, const dt_t
     return DT_OK;
 }
 
-static dt_status find_way(dt_raw *r, const dt_raw_opts *o, const row_index *x, const char **on,
-                          const dt_raw_column **column) {
-    static const char *const WAYS[] = {"name", "stem", "key"};
-    *column = NULL;
-    *on = o->join_on ? o->join_on : best_way(x, r);
-    if (!*on) *on = "name"; // no match at all: check_matches says so
-    for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++)
-        if (strcmp(*on, WAYS[i]) == 0) return DT_OK;
+static dt_status find_way(const dt_raw *r, const char *on, const row_index *x, join_way *by) {
+    *by = (join_way){.way = on ? 0 : best_way(x, r)};
+    if (!on) return DT_OK;
+    while (by->way < N_WAYS && strcmp(on, WAYS[by->way]) != 0) by->way++;
+    if (by->way < N_WAYS) return DT_OK;
     for (int i = 0; i < r->n_columns; i++)
-        if (strcmp(r->columns[i].name, *on) == 0 && r->columns[i].cell) *column = &r->columns[i];
-    if (*column && dt_table_find(x->t, *on) >= 0) return DT_OK;
+        if (strcmp(r->columns[i].name, on) == 0 && r->columns[i].cell) by->column = &r->columns[i];
+    if (by->column && dt_table_find(x->t, on) >= 0) return DT_OK;
     return dt_fail(
         DT_E_USAGE,
         "--join-on %s: neither name, stem or key, nor a column that both the files (from "
         "--pattern or a list) and %s have",
-        *on, x->t->path);
+        on, x->t->path);
 }
 
 dt_status dt_raw_join_table(dt_raw *r, const dt_raw_opts *o) {
     dt_table t;
     DT_TRY(dt_table_read(&t, o->join));
     row_index x = {0};
-    const dt_raw_column *column = NULL;
-    const char *on = NULL;
+    join_way by;
     uint32_t *table_row = dt_xcalloc(r->n_rows + 1, sizeof *table_row);
     dt_status st = index_rows(&x, &t, table_column(&t, o->join_on));
-    if (st == DT_OK) st = find_way(r, o, &x, &on, &column);
-    if (st == DT_OK) st = match_rows(r, &x, on, column, table_row);
+    if (st == DT_OK) st = find_way(r, o->join_on, &x, &by);
+    if (st == DT_OK) st = match_rows(r, &x, by, table_row);
     if (st == DT_OK) st = check_matches(r, o, &t);
     if (st == DT_OK) {
-        r->join.on = dt_arena_strdup(&r->arena, on);
+        r->join.on = by.way < N_WAYS ? WAYS[by.way] : by.column->name;
         st = dt_raw_add_table(r, &t, table_row, x.column);
     }
     free(table_row);

@@ -9,6 +9,8 @@
 // A dot inside a stem would end the key early, so it becomes '-'.
 #include "raw.h"
 
+#include "base/io.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,56 +19,31 @@ static const char *const KNOWN_PATTERNS =
     "{subject}__{gender}_{hand}_{finger}_finger.BMP|"
     "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{hand}_{n}.bmp";
 
-static const char *lower(dt_arena *a, const char *s) {
-    char *out = dt_arena_strdup(a, s);
-    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
-    return out;
-}
-
-static const char *base_of(const char *name) {
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
 static const char *dot_of(const char *name) {
-    const char *base = base_of(name), *dot = strrchr(base, '.');
+    const char *base = dt_path_base(name), *dot = strrchr(base, '.');
     return dot == base ? NULL : dot;
 }
 
 // The name without its extension and without leading "/", "./" or "../"; dots in its last component become '-'.
 static const char *key_of(dt_arena *a, const char *name) {
-    for (;;) {
-        if (name[0] == '/')
-            name++;
-        else if (name[0] == '.' && name[1] == '/')
-            name += 2;
-        else if (name[0] == '.' && name[1] == '.' && name[2] == '/')
-            name += 3;
-        else
-            break;
-    }
+    for (size_t dots; dots = strspn(name, "."), dots <= 2 && name[dots] == '/';) name += dots + 1;
     const char *dot = dot_of(name);
     size_t n = dot ? (size_t)(dot - name) : strlen(name);
     char *out = dt_arena_alloc(a, n + 1);
     memcpy(out, name, n);
-    for (char *p = out + (base_of(out) - out); *p; p++)
+    for (char *p = out + (dt_path_base(out) - out); *p; p++)
         if (*p == '.') *p = '-';
     return out;
 }
 
 // In lower case. From the first bytes if the name has none. There are few different ones, so they are shared.
 static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field, size_t n_field) {
-    char text[256], *p = text;
     const char *dot = dot_of(item->name), *ext = item->ext ? item->ext : dot ? dot + 1 : "bin";
-    size_t n = strlen(ext);
-    if (n_field + n + 2 > sizeof text) n_field = 0;
-    if (n + 2 > sizeof text) return lower(&r->arena, ext);
-    memcpy(p, field, n_field);
-    p += n_field;
-    if (n_field) *p++ = '.';
-    memcpy(p, ext, n + 1);
-    for (p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
-    return dt_raw_shared(r, text);
+    char *text = dt_xprintf("%.*s%s%s", (int)n_field, field, n_field ? "." : "", ext);
+    for (char *p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
+    const char *shared = dt_raw_shared(r, text);
+    free(text);
+    return shared;
 }
 
 // ---- by pattern ---------------------------------------------------------------------------------------
@@ -109,8 +86,11 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
             return dt_fail(DT_E_USAGE, "%s: does not match the pattern '%s'", item->name, pattern);
         item->ext = ext_of(r, item, name, slash ? (size_t)(slash - name) : 0);
         item->key = key_of(&r->arena, name);
-        for (int k = 0; k < n; k++)
-            DT_TRY(dt_raw_set_text(r, item->row, cap[k].name, cap[k].value));
+        for (int k = 0; k < n; k++) {
+            dt_raw_column *c;
+            DT_TRY(dt_raw_column_of(r, cap[k].name, DT_RAW_TEXT, true, &c));
+            c->cell[item->row] = dt_raw_value(r, cap[k].value);
+        }
     }
     return DT_OK;
 }
@@ -127,8 +107,8 @@ static size_t class_of(const char *name, const char **begin) {
     return slash ? (size_t)(slash - *begin) : 0;
 }
 
-// Names the first by name: folders are listed in no order.
-static dt_status say_without_class(const dt_raw_found *f) {
+// Every file must lie in a folder. Names the first by name: folders are listed in no order.
+static dt_status check_classes(const dt_raw_found *f) {
     const char *least = NULL, *begin;
     for (size_t i = 0; i < f->raw->n; i++) {
         const char *name = f->raw->items[i].name;
@@ -136,61 +116,41 @@ static dt_status say_without_class(const dt_raw_found *f) {
             (!least || strcmp(name, least) < 0))
             least = name;
     }
+    if (!least) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "%s: lies in no class folder, and others do; put files in a folder for each "
                    "class, or say what names mean: --pattern '{label}_{n}.jpg', --join labels.csv",
                    least);
 }
 
-// The label of each item, and all labels, sorted. Neighbours mostly lie in the same folder.
-static dt_status find_labels(const dt_raw_found *f, const char **labels, const char **sorted,
-                             size_t *n_classes) {
-    dt_raw *r = f->raw;
-    const char *begin, *last = "";
-    size_t n_last = 0, n_sorted = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        size_t n = class_of(r->items[i].name + f->n_strip, &begin);
-        if (*begin != '/' && n == 0) return say_without_class(f);
-        if (i == 0 || n != n_last || memcmp(begin, last, n) != 0) {
-            char *label = dt_xprintf("%.*s", (int)n, begin);
-            sorted[n_sorted++] = last = dt_raw_shared(r, label);
-            n_last = n;
-            free(label);
-        }
-        labels[i] = last;
-    }
-    qsort(sorted, n_sorted, sizeof *sorted, compare_text);
-    *n_classes = 0;
-    for (size_t i = 0; i < n_sorted; i++)
-        if (i == 0 || strcmp(sorted[i], sorted[*n_classes - 1]) != 0)
-            sorted[(*n_classes)++] = sorted[i];
-    return DT_OK;
-}
-
+// The folder is column `label`; classes are numbered in the order of labels.
 static dt_status name_by_folder(dt_raw_found *f) {
     dt_raw *r = f->raw;
-    dt_raw_column *column = NULL;
+    dt_raw_column *column;
+    DT_TRY(check_classes(f));
+    DT_TRY(dt_raw_column_of(r, "label", DT_RAW_TEXT, true, &column));
+    for (size_t i = 0; i < r->n; i++) {
+        const char *begin;
+        size_t n = class_of(r->items[i].name + f->n_strip, &begin);
+        char *label = dt_xprintf("%.*s", (int)n, begin);
+        column->cell[r->items[i].row] = dt_raw_value(r, label);
+        free(label);
+    }
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
-    const char **sorted = dt_xcalloc(r->n + 1, sizeof *sorted);
+    for (size_t i = 0; i < r->n; i++) labels[i] = r->values[column->cell[r->items[i].row]];
+    qsort(labels, r->n, sizeof *labels, compare_text);
     size_t n_classes = 0;
-    uint32_t value = 0;
-    dt_status st = find_labels(f, labels, sorted, &n_classes);
-    if (st == DT_OK) st = dt_raw_column_of(r, "label", DT_RAW_TEXT, true, &column);
-    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
-        dt_raw_item *item = &r->items[i];
-        if (i > 0 && labels[i] == labels[i - 1]) {
-            item->label = r->items[i - 1].label;
-        } else {
-            const char **at = bsearch(&labels[i], sorted, n_classes, sizeof *sorted, compare_text);
-            item->label = (int)(at - sorted);
-            value = dt_raw_value(r, labels[i]);
-        }
-        column->cell[item->row] = value;
+    for (size_t i = 0; i < r->n; i++)
+        if (i == 0 || strcmp(labels[i], labels[n_classes - 1]) != 0)
+            labels[n_classes++] = labels[i];
+    for (size_t i = 0; i < r->n; i++) {
+        const char **label = &r->values[column->cell[r->items[i].row]];
+        const char **at = bsearch(label, labels, n_classes, sizeof *labels, compare_text);
+        r->items[i].label = (int)(at - labels);
     }
     r->n_classes = (int)n_classes;
     free(labels);
-    free(sorted);
-    return st;
+    return DT_OK;
 }
 
 // How many bytes of folders all names share, including the last '/'.

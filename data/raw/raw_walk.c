@@ -29,11 +29,6 @@
 
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
 
-static bool is_data_ext(const char *ext) {
-    const dt_kind *k = dt_kind_of_ext(ext);
-    return k && k->uses;
-}
-
 static bool is_text_ext(const char *ext) {
     return strcasecmp(ext, "txt") == 0 || strcasecmp(ext, "csv") == 0 ||
            strcasecmp(ext, "tsv") == 0 || strcasecmp(ext, "dat") == 0;
@@ -198,15 +193,13 @@ static void note_unread(dt_raw *r, const char *ext) {
 
 // Keeps what is data, and sets ext where the name does not tell.
 static dt_status keep_data(dt_raw *r) {
-    const char *last = ""; // most are of one kind
-    bool last_is_data = false;
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
-        const char *slash = strrchr(item->name, '/'), *base = slash ? slash + 1 : item->name;
+        const char *base = dt_path_base(item->name);
         const char *dot = strrchr(base, '.'), *ext = dot && dot != base ? dot + 1 : NULL;
-        if (ext && strcmp(ext, last) != 0) last_is_data = is_data_ext(last = ext);
-        bool keep = ext && last_is_data;
+        const dt_kind *kind = ext ? dt_kind_of_ext(ext) : NULL;
+        bool keep = kind && kind->uses;
         if (keep && item->size == 0 && item->row != UINT32_MAX) { // holds nothing to learn from
             if (r->n_empty++ == 0 || strcmp(item->name, r->first_empty) < 0)
                 r->first_empty = item->name;
@@ -269,8 +262,7 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     dt_tar_begin(&tar, &blob);
     while (st == DT_OK && more) {
         st = dt_tar_next(&tar, e, &more);
-        const char *slash = strrchr(e->path, '/');
-        if (st == DT_OK && more && e->is_regular && (slash ? slash[1] : e->path[0]) != '.')
+        if (st == DT_OK && more && e->is_regular && *dt_path_base(e->path) != '.')
             dt_raw_add(f, dt_arena_strdup(&r->arena, e->path), e->offset, e->size,
                        (int64_t)s.st_mtim.tv_sec);
     }
@@ -291,37 +283,6 @@ static int path_column(const dt_table *t) {
     return 0;
 }
 
-// One path a line, without header or quotes.
-static dt_status read_lines(dt_table *t, const char *path) {
-    char *data = NULL;
-    size_t n = 0;
-    DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
-    dt_arena_init(&t->arena);
-    t->path = dt_arena_strdup(&t->arena, path);
-    t->n_columns = 1;
-    t->column = dt_xcalloc(1, sizeof *t->column);
-    t->column[0] = "path";
-    t->kind = dt_xcalloc(1, sizeof *t->kind);
-    uint32_t line = 0;
-    for (char *at = data, *end; at < data + n; at = end + 1) {
-        end = strchr(at, '\n');
-        if (!end) end = data + n;
-        line++;
-        *end = '\0';
-        if (end > at && end[-1] == '\r') end[-1] = '\0';
-        if (!*at) continue;
-        if ((t->n_rows & (t->n_rows - 1)) == 0) {
-            size_t cap = t->n_rows ? 2 * t->n_rows : 1;
-            t->cell = dt_xrealloc(t->cell, cap * sizeof *t->cell);
-            t->line = dt_xrealloc(t->line, cap * sizeof *t->line);
-        }
-        t->cell[t->n_rows] = dt_arena_strdup(&t->arena, at);
-        t->line[t->n_rows++] = line;
-    }
-    free(data);
-    return DT_OK;
-}
-
 static bool has_ext(const char *path, const char *a, const char *b) {
     const char *dot = strrchr(path, '.');
     return dot && (strcasecmp(dot + 1, a) == 0 || strcasecmp(dot + 1, b) == 0);
@@ -333,7 +294,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     if (slash) slash[slash == dir] = '\0';
     r->kind = DT_RAW_LIST;
     DT_TRY(open_root(r, slash ? dir : ".", O_DIRECTORY));
-    DT_TRY(has_ext(path, "txt", "lst") ? read_lines(t, path) : dt_table_read(t, path));
+    DT_TRY(has_ext(path, "txt", "lst") ? dt_table_read_lines(t, path) : dt_table_read(t, path));
     f->list = t;
     f->list_column = path_column(t);
     for (size_t i = 0; i < t->n_rows; i++) {
@@ -349,7 +310,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
-        const char *base = strrchr(item->name, '/'), *dot = strrchr(base ? base : item->name, '.');
+        const char *dot = strrchr(dt_path_base(item->name), '.');
         if (item->row == UINT32_MAX)
             return dt_fail(DT_E_DATA, "%s:%u: %s is no file", path, t->line[i], item->name);
         if (item->size == 0)

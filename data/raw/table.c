@@ -7,7 +7,10 @@
 //
 // Arrays and objects in JSON stay JSON text (kind NESTED). If all rows of such a column are arrays of the same few
 // numbers, or objects of plain values, FLAT columns hold these one by one.
+#define _GNU_SOURCE
 #include "table.h"
+
+#include "data/file/bytes.h"
 
 #include "base/io.h"
 
@@ -59,21 +62,27 @@ static dt_status add_column(dt_table *t, const char *name, dt_table_kind kind) {
     return DT_OK;
 }
 
+// Adds a row without values.
+static const char **add_row(dt_table *t, uint32_t line) {
+    if ((t->n_rows & (t->n_rows - 1)) == 0) {
+        size_t cap = t->n_rows ? 2 * t->n_rows : 1;
+        t->cell = dt_xrealloc(t->cell, cap * t->n_columns * sizeof *t->cell);
+        t->line = dt_xrealloc(t->line, cap * sizeof *t->line);
+    }
+    const char **cell = &t->cell[t->n_rows * t->n_columns];
+    memset(cell, 0, t->n_columns * sizeof *cell);
+    t->line[t->n_rows++] = line;
+    return cell;
+}
+
 // ---- CSV ----------------------------------------------------------------------------------------------
 typedef struct csv {
     dt_table *t;
     const char *at, *end;
     char separator;
     uint32_t line;
-    char *field; // the one being read
-    size_t n, cap;
-    size_t cap_cells, cap_rows;
+    dt_buffer field; // the one being read
 } csv;
-
-static void put(csv *c, char byte) {
-    if (c->n + 1 >= c->cap) c->field = dt_xrealloc(c->field, c->cap = c->cap ? 2 * c->cap : 256);
-    c->field[c->n++] = byte;
-}
 
 // Steps over one line end and counts it.
 static void end_line(csv *c) {
@@ -96,7 +105,7 @@ static dt_status read_quoted(csv *c) {
         else if (*c->at == '"')
             break;
         if (*c->at == '\n') c->line++;
-        put(c, *c->at++);
+        dt_buffer_append(&c->field, c->at++, 1);
     }
     c->at++;
     if (!at_line_end(c) && *c->at != c->separator)
@@ -107,13 +116,16 @@ static dt_status read_quoted(csv *c) {
 
 // One field into c->field; *more: another follows in this row.
 static dt_status read_field(csv *c, bool *more) {
-    c->n = 0;
-    if (c->at < c->end && *c->at == '"')
+    c->field.n_bytes = 0;
+    if (c->at < c->end && *c->at == '"') {
         DT_TRY(read_quoted(c));
-    else
-        while (!at_line_end(c) && *c->at != c->separator) put(c, *c->at++);
-    put(c, '\0');
-    if (memchr(c->field, 0, c->n - 1))
+    } else {
+        const char *begin = c->at;
+        while (!at_line_end(c) && *c->at != c->separator) c->at++;
+        dt_buffer_append(&c->field, begin, (size_t)(c->at - begin));
+    }
+    dt_buffer_append(&c->field, "", 1);
+    if (memchr(c->field.data, 0, c->field.n_bytes - 1))
         return dt_fail(DT_E_DATA, "%s:%u: a zero byte: not a text file", c->t->path, c->line);
     *more = c->at < c->end && *c->at == c->separator;
     if (*more) c->at++;
@@ -129,22 +141,15 @@ static dt_status read_row(csv *c) {
     dt_table *t = c->t;
     size_t n = 0;
     uint32_t line = c->line;
+    const char **cell = add_row(t, line);
     bool more = true;
-    if ((t->n_rows + 1) * t->n_columns > c->cap_cells) {
-        c->cap_cells = 2 * (t->n_rows + 1) * t->n_columns + 64;
-        t->cell = dt_xrealloc(t->cell, c->cap_cells * sizeof *t->cell);
-    }
-    if (t->n_rows == c->cap_rows)
-        t->line = dt_xrealloc(t->line, (c->cap_rows = 2 * c->cap_rows + 64) * sizeof *t->line);
     while (more) {
         DT_TRY(read_field(c, &more));
         if (n == t->n_columns) return wrong_width(c, line, n + 1);
-        t->cell[t->n_rows * t->n_columns + n++] =
-            c->n > 1 ? dt_arena_strdup(&t->arena, c->field) : NULL;
+        if (c->field.n_bytes > 1) cell[n] = dt_arena_strdup(&t->arena, (const char *)c->field.data);
+        n++;
     }
-    if (n < t->n_columns) return wrong_width(c, line, n);
-    t->line[t->n_rows++] = line;
-    return DT_OK;
+    return n < t->n_columns ? wrong_width(c, line, n) : DT_OK;
 }
 
 static char find_separator(const char *data, size_t n) {
@@ -160,7 +165,7 @@ static dt_status read_all(csv *c) {
     bool more = true;
     while (more) {
         DT_TRY(read_field(c, &more));
-        DT_TRY(add_column(c->t, c->field, DT_TABLE_PLAIN));
+        DT_TRY(add_column(c->t, (const char *)c->field.data, DT_TABLE_PLAIN));
     }
     while (c->at < c->end) {
         end_line(c);
@@ -176,27 +181,17 @@ dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, si
     csv c = {.t = t, .at = data, .end = data + n_bytes, .line = 1};
     c.separator = separator ? separator : find_separator(data, n_bytes);
     dt_status st = n_bytes > 0 ? read_all(&c) : dt_fail(DT_E_DATA, "%s: empty", path);
-    free(c.field);
+    dt_buffer_fini(&c.field);
     if (st != DT_OK) dt_table_fini(t);
     return st;
 }
 
 // ---- JSON ---------------------------------------------------------------------------------------------
 typedef struct rows {
+    size_t n;
     json_t **object; // borrowed from the document
     const char **key;
-    size_t n, cap;
 } rows;
-
-static void add_row(rows *r, const char *key, json_t *object) {
-    if (r->n == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 64;
-        r->object = dt_xrealloc(r->object, r->cap * sizeof *r->object);
-        r->key = dt_xrealloc(r->key, r->cap * sizeof *r->key);
-    }
-    r->object[r->n] = object;
-    r->key[r->n++] = key;
-}
 
 static bool is_nested(const json_t *v) {
     return json_is_array(v) || json_is_object(v);
@@ -308,13 +303,9 @@ static json_t *flat_value(const json_t *row, const char *name) {
 }
 
 static void fill_cells(dt_table *t, const rows *r) {
-    t->n_rows = r->n;
-    t->cell = dt_xcalloc(r->n * t->n_columns + 1, sizeof *t->cell);
-    t->line = dt_xcalloc(r->n + 1, sizeof *t->line);
     for (size_t i = 0; i < r->n; i++) {
-        t->line[i] = (uint32_t)(i + 1);
-        for (size_t c = 0; c < t->n_columns; c++) {
-            const char **cell = &t->cell[i * t->n_columns + c];
+        const char **cell = add_row(t, (uint32_t)(i + 1));
+        for (size_t c = 0; c < t->n_columns; c++, cell++) {
             if (c == 0 && r->key[i])
                 *cell = dt_arena_strdup(&t->arena, r->key[i]);
             else if (t->kind[c] == DT_TABLE_FLAT)
@@ -330,10 +321,12 @@ static dt_status list_rows(dt_table *t, rows *r, json_t *root) {
     const char *key;
     json_t *v;
     size_t i;
-    if (json_is_array(root)) {
-        json_array_foreach(root, i, v) add_row(r, NULL, v);
-    } else if (json_is_object(root)) {
-        json_object_foreach(root, key, v) add_row(r, key, v);
+    r->object = dt_xcalloc(json_array_size(root) + json_object_size(root) + 1, sizeof *r->object);
+    r->key = dt_xcalloc(json_array_size(root) + json_object_size(root) + 1, sizeof *r->key);
+    json_array_foreach(root, i, v) r->object[r->n++] = v;
+    json_object_foreach(root, key, v) {
+        r->key[r->n] = key;
+        r->object[r->n++] = v;
     }
     if (r->n == 0)
         return dt_fail(DT_E_DATA,
@@ -395,6 +388,23 @@ dt_status dt_table_read(dt_table *t, const char *path) {
         st = dt_table_parse_json(t, path, data, n, true);
     else
         st = dt_table_parse_csv(t, path, data, n, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : 0);
+    free(data);
+    return st;
+}
+
+dt_status dt_table_read_lines(dt_table *t, const char *path) {
+    char *data = NULL;
+    size_t n = 0;
+    DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
+    init(t, path);
+    dt_status st = add_column(t, "path", DT_TABLE_PLAIN);
+    uint32_t line = 0;
+    for (char *rest = data, *at; (at = strsep(&rest, "\n"));) {
+        size_t length = strlen(at);
+        if (length > 0 && at[length - 1] == '\r') at[length - 1] = '\0';
+        line++;
+        if (*at) *add_row(t, line) = dt_arena_strdup(&t->arena, at);
+    }
     free(data);
     return st;
 }

@@ -26,6 +26,8 @@ typedef struct dt_table {
 // By extension: .json (an array of objects, or an object of objects whose keys become column "name"),
 // .jsonl (an object a line), .tsv, else CSV. DT_E_DATA with path and line; DT_E_USAGE: cannot be opened.
 dt_status dt_table_read(dt_table *t, const char *path);
+// One path a line, without header or quotes: column "path".
+dt_status dt_table_read_lines(dt_table *t, const char *path);
 void dt_table_fini(dt_table *t);
 
 // RFC 4180 with CRLF or LF and an optional byte-order mark; the first row has the names, and every row as many

@@ -10,7 +10,7 @@
 #include "source.h"
 #include "collection.h"
 #include "data/catalog/index_file.h"
-#include "data/raw/folder.h"
+#include "data/raw/raw.h"
 #include "shard_load.h"
 
 #include "base/arena.h"

@@ -1,7 +1,6 @@
 // synth.c: dtrain synth: data sets made from a seed, byte for byte the same on every run.
 //
-// A kind is a table entry: how many tasks n items are, and what a task writes. Tasks are taken by a team
-// of threads from one counter; a file depends on (seed, item) only, so the number of threads and a restart
+// A kind is a table entry that says what is written for an item. A team of threads takes items from one counter; a file depends on (seed, item) only, so the number of threads and a restart
 // change nothing.
 #include "synth.h"
 
@@ -32,17 +31,16 @@ bool dt_data_synth_kind(int i, dt_synth_kind_info *out) {
 typedef struct team_job {
     synth_job job;
     const synth_kind *kind;
-    uint32_t n_tasks;
     bool progress, terminal;
     _Atomic uint32_t next, done;
-    _Atomic int status; // of the first failure
-    char message[1024]; // written by the thread that set it
+    _Atomic int status;  // of the first failure
+    dt_error_kept first; // written by the thread that set it
 } team_job;
 
 static void report(const team_job *t, uint32_t done, bool last) {
     if (!t->progress) return;
     if (t->terminal)
-        fprintf(stderr, "\rdtrain: synth: %3u %%%s", (uint32_t)((uint64_t)done * 100 / t->n_tasks),
+        fprintf(stderr, "\rdtrain: synth: %3u %%%s", (uint32_t)((uint64_t)done * 100 / t->job.n),
                 last ? "\n" : "");
     else if (last)
         dt_info("synth: %u %s done", t->job.n, t->kind->unit);
@@ -51,12 +49,12 @@ static void report(const team_job *t, uint32_t done, bool last) {
 static void work(void *arg, int worker) {
     team_job *t = arg;
     for (;;) {
-        uint32_t task = atomic_fetch_add(&t->next, 1);
-        if (task >= t->n_tasks || atomic_load(&t->status) != DT_OK) break;
-        dt_status st = t->kind->make(&t->job, task);
+        uint32_t item = atomic_fetch_add(&t->next, 1);
+        if (item >= t->job.n || atomic_load(&t->status) != DT_OK) break;
+        dt_status st = t->kind->make(&t->job, item);
         int none = DT_OK;
         if (st != DT_OK && atomic_compare_exchange_strong(&t->status, &none, (int)st))
-            snprintf(t->message, sizeof t->message, "%s", dt_error_message());
+            t->first = dt_error_keep();
         uint32_t done = atomic_fetch_add(&t->done, 1) + 1;
         if (worker == 0 && st == DT_OK) report(t, done, false);
     }
@@ -117,7 +115,6 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     t.job = (synth_job){.out = o->out, .seed = o->seed};
     t.job.n = o->n ? (uint32_t)o->n : t.kind->default_n;
     t.job.n_impressions = o->impressions ? (uint32_t)o->impressions : 10;
-    t.n_tasks = t.kind->n_tasks ? t.kind->n_tasks(&t.job) : t.job.n;
     t.terminal = isatty(STDERR_FILENO);
     snprintf(note_path, sizeof note_path, "%s/.synth", o->out);
     DT_TRY(claim_directory(&t, note_path));
@@ -126,7 +123,8 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     DT_TRY(dt_team_create(&team, dt_usable_cores(), "synth"));
     dt_team_run(team, work, &t);
     dt_team_destroy(team);
-    if (t.status != DT_OK) return dt_fail((dt_status)t.status, "%s", t.message);
-    report(&t, t.n_tasks, true);
+    if (t.status != DT_OK) dt_error_restore(&t.first);
+    if (t.status != DT_OK) return (dt_status)t.status;
+    report(&t, t.job.n, true);
     return DT_OK;
 }

@@ -6,16 +6,15 @@
 // with a slow flutter. Its level goes from plain to barely there.
 // leak1_pipe03_22050_000017.wav: leak (0, 1), pipe, samples/s, number; 1 s, 16 bits, mono.
 #include "base/arena.h"
-#include "base/io.h"
+#include "data/decode/encode.h"
 #include "synth_kinds.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { N_PIPES = 24, WAV_HEADER = 44 };
+enum { N_PIPES = 24 };
 static const int RATES[] = {8000, 11025, 16000, 22050, 44100, 48000};
 
 // Two poles, two zeros (the usual audio formulas for a band-pass of unit peak gain).
@@ -78,35 +77,6 @@ static void render(float *out, int n, const pipe_sound *p, bool leak, synth_draw
     }
 }
 
-static void put_le(uint8_t *p, uint32_t v, int n) {
-    for (int i = 0; i < n; i++) p[i] = (uint8_t)(v >> 8 * i);
-}
-
-static dt_status write_wav(const char *path, const float *x, int n, int rate) {
-    size_t bytes = WAV_HEADER + 2 * (size_t)n;
-    uint8_t *file = dt_xcalloc(1, bytes);
-    memcpy(file, "RIFF", 4);
-    put_le(file + 4, (uint32_t)bytes - 8, 4);
-    memcpy(file + 8, "WAVEfmt ", 8);
-    put_le(file + 16, 16, 4);
-    put_le(file + 20, 1, 2); // PCM
-    put_le(file + 22, 1, 2);
-    put_le(file + 24, (uint32_t)rate, 4);
-    put_le(file + 28, (uint32_t)rate * 2, 4);
-    put_le(file + 32, 2, 2);
-    put_le(file + 34, 16, 2);
-    memcpy(file + 36, "data", 4);
-    put_le(file + 40, 2 * (uint32_t)n, 4);
-    for (int i = 0; i < n; i++) {
-        float v = x[i] * 32767;
-        int s = (int)lrintf(v < -32768 ? -32768 : v > 32767 ? 32767 : v);
-        put_le(file + WAV_HEADER + 2 * i, (uint32_t)s & 0xffff, 2);
-    }
-    dt_status st = synth_write_file(path, file, bytes);
-    free(file);
-    return st;
-}
-
 static dt_status make(const synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     synth_draw d = synth_begin(j->seed, i, 0, "sound");
@@ -116,7 +86,12 @@ static dt_status make(const synth_job *j, uint32_t i) {
     float *x = dt_xcalloc((size_t)p.rate, sizeof *x);
     render(x, p.rate, &p, leak, &d);
     snprintf(path, sizeof path, "%s/leak%d_pipe%02u_%d_%06u.wav", j->out, leak, pipe, p.rate, i);
-    dt_status st = write_wav(path, x, p.rate, p.rate);
+    // Scaled by 32767, not 32768: 1 is the loudest sample. Dividing by a power of two is exact.
+    for (int k = 0; k < p.rate; k++) x[k] = x[k] * 32767 / 32768;
+    dt_buffer file = {0};
+    dt_status st = dt_encode_wav(&file, x, 1, p.rate, (size_t)p.rate, p.rate);
+    if (st == DT_OK) st = synth_write_file(path, file.data, file.n_bytes);
+    dt_buffer_fini(&file);
     free(x);
     return st;
 }

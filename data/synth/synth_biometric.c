@@ -2,8 +2,7 @@
 //
 // Identity is split between the modalities on purpose: subjects come in threes (a, b, c); a and b have
 // nearly the same fingers, b and the next three's c nearly the same irises. So fingers alone cannot tell a
-// from b, irises alone cannot tell b from c', and only both together name everyone. One task a subject
-// and modality.
+// from b, irises alone cannot tell b from c', and only both together name everyone.
 #include "base/arena.h"
 #include "base/io.h"
 #include "synth_kinds.h"
@@ -93,13 +92,9 @@ static dt_status write_irises(const synth_job *j, uint32_t subject) {
     return st;
 }
 
-static uint32_t n_tasks(const synth_job *j) {
-    return 2 * j->n;
-}
-
-static dt_status make(const synth_job *j, uint32_t task) {
-    uint32_t subject = task / 2;
-    return task % 2 ? write_irises(j, subject) : write_fingers(j, subject);
+static dt_status make(const synth_job *j, uint32_t subject) {
+    DT_TRY(write_fingers(j, subject));
+    return write_irises(j, subject);
 }
 
 const synth_kind synth_biometric = {
@@ -109,5 +104,4 @@ const synth_kind synth_biometric = {
     .unit = "subjects",
     .default_n = 45,
     .of_people = true,
-    .n_tasks = n_tasks,
     .make = make};

@@ -2,14 +2,13 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "data/decode/encode.h"
 #include "synth_kinds.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jpeglib.h>
 
 dt_status synth_write_file(const char *path, const void *data, size_t n_bytes) {
     int fd = -1;
@@ -19,63 +18,26 @@ dt_status synth_write_file(const char *path, const void *data, size_t n_bytes) {
     return st == DT_OK ? closed : st;
 }
 
-void synth_table_init(synth_table *t, const char *header) {
-    *t = (synth_table){0};
-    synth_table_add(t, header);
-}
-
-void synth_table_add(synth_table *t, const char *line) {
-    size_t n = strlen(line);
-    if (t->n_bytes + n > t->cap_bytes) {
-        t->cap_bytes = 2 * (t->n_bytes + n);
-        t->text = dt_xrealloc(t->text, t->cap_bytes);
-    }
-    memcpy(t->text + t->n_bytes, line, n);
-    t->n_bytes += n;
-}
-
-dt_status synth_table_write(synth_table *t, const char *folder, const char *name) {
+dt_status synth_write_table(const char *folder, const char *name, dt_buffer *text) {
     char *path = dt_xprintf("%s/%s", folder, name);
-    dt_status st = synth_write_file(path, t->text, t->n_bytes);
+    dt_status st = synth_write_file(path, text->data, text->n_bytes);
     free(path);
-    free(t->text);
+    dt_buffer_fini(text);
     return st;
 }
 
-dt_status synth_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality) {
-    struct jpeg_compress_struct c;
-    struct jpeg_error_mgr err; // its exit() is reached only for parameters that are wrong here
-    unsigned char *out = NULL;
-    unsigned long n = 0;
-    c.err = jpeg_std_error(&err);
-    jpeg_create_compress(&c);
-    jpeg_mem_dest(&c, &out, &n);
-    c.image_width = (JDIMENSION)w;
-    c.image_height = (JDIMENSION)h;
-    c.input_components = 3;
-    c.in_color_space = JCS_RGB;
-    jpeg_set_defaults(&c);
-    jpeg_set_quality(&c, quality, TRUE);
-    jpeg_start_compress(&c, TRUE);
-    while (c.next_scanline < c.image_height) {
-        JSAMPROW row = (JSAMPROW)(uintptr_t)(rgb + (size_t)c.next_scanline * (size_t)w * 3);
-        jpeg_write_scanlines(&c, &row, 1);
-    }
-    jpeg_finish_compress(&c);
-    jpeg_destroy_compress(&c);
-    dt_status st = synth_write_file(path, out, n);
-    free(out);
+dt_status synth_write_jpeg(const char *path, uint8_t *rgb, int w, int h, int quality) {
+    dt_buffer file = {0};
+    const dt_image image = {.data = rgb, .width = w, .height = h, .channels = 3};
+    dt_status st = dt_encode_jpeg(&file, &image, quality);
+    if (st == DT_OK) st = synth_write_file(path, file.data, file.n_bytes);
+    dt_buffer_fini(&file);
     return st;
 }
 
-static void put_u16(uint8_t *p, uint32_t v) {
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
-}
-
+// BMP files are little-endian, as dtrain's machines are.
 static void put_u32(uint8_t *p, uint32_t v) {
-    put_u16(p, v);
-    put_u16(p + 2, v >> 16);
+    memcpy(p, &v, sizeof v);
 }
 
 static void put_row(uint8_t *to, const uint8_t *from, int w, int channels) {
@@ -101,9 +63,8 @@ dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h,
     put_u32(file + 10, HEADERS);
     put_u32(file + 14, 40);
     put_u32(file + 18, (uint32_t)w);
-    put_u32(file + 22, (uint32_t)h); // positive: bottom row first
-    put_u16(file + 26, 1);
-    put_u16(file + 28, (uint32_t)pixel * 8);
+    put_u32(file + 22, (uint32_t)h);                   // positive: bottom row first
+    put_u32(file + 26, 1 | (uint32_t)pixel * 8 << 16); // planes, bits a pixel
     put_u32(file + 34, (uint32_t)(n - HEADERS));
     put_u32(file + 38, 19685); // 500 dots an inch, as fingerprint readers have
     put_u32(file + 42, 19685);

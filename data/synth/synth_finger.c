@@ -169,12 +169,6 @@ static float canvas_get(const canvas *c, float x, float y) {
 }
 
 // -- the picture -------------------------------------------------------------------------------
-static float step_between(float lo, float hi, float v) {
-    float t = (v - lo) / (hi - lo);
-    t = t < 0 ? 0 : t > 1 ? 1 : t;
-    return t * t * (3 - 2 * t);
-}
-
 void synth_render_finger(uint8_t *out, const synth_identity *who, uint64_t seed, uint32_t subject,
                          uint32_t impression) {
     pthread_once(&kernels_once, make_kernels);
@@ -191,14 +185,14 @@ void synth_render_finger(uint8_t *out, const synth_identity *who, uint64_t seed,
         for (int x = 0; x < FINGER_W; x++) {
             float fx = (float)x, fy = (float)y;
             float px = (fx - f.shift_x) / FINGER_W - 0.5f, py = (fy - f.shift_y) / FINGER_H - 0.5f;
-            float inside = 1 - step_between(0.21f, 0.25f, px * px + 0.86f * py * py);
+            float inside = 1 - synth_step(0.21f, 0.25f, px * px + 0.86f * py * py);
             float pressure = 0.12f * synth_noise_get(&press, fx / 36, fy / 38);
-            float ridge = step_between(-0.45f, 0.45f, canvas_get(&c, fx, fy) + f.width + pressure);
+            float ridge = synth_step(-0.45f, 0.45f, canvas_get(&c, fx, fy) + f.width + pressure);
             float gap = synth_noise_get(&dry, fx / 3, fy / 3);
-            ridge *= 1 - 0.9f * step_between(1 - 1.6f * f.dryness, 1.25f - 1.6f * f.dryness, gap);
+            ridge *= 1 - 0.9f * synth_step(1 - 1.6f * f.dryness, 1.25f - 1.6f * f.dryness, gap);
             float grey = 232 - inside * ridge * f.darkness + f.light_x * px + f.light_y * py;
             grey += f.noise * synth_normal(&d);
-            out[y * FINGER_W + x] = (uint8_t)(grey < 0 ? 0 : grey > 255 ? 255 : grey);
+            out[y * FINGER_W + x] = synth_byte(grey);
         }
     synth_noise_fini(&dry);
     synth_noise_fini(&press);

@@ -26,12 +26,6 @@ struct synth_eye {
     float edge[N_ANGLES];              // radius of the collarette
 };
 
-static float step_between(float lo, float hi, float v) {
-    float t = (v - lo) / (hi - lo);
-    t = t < 0 ? 0 : t > 1 ? 1 : t;
-    return t * t * (3 - 2 * t);
-}
-
 // -- the eye -----------------------------------------------------------------------------------
 static void add_fibres(synth_eye *e, synth_draw *d) {
     int fibres = 18 + (int)(72 * e->who.trait[2]);
@@ -156,29 +150,23 @@ static void paint_iris(float rgb[3], const synth_eye *e, const view *v, float rh
     turn -= floorf(turn);
     float bright = 0.45f + 0.9f * texture_get(e, u, turn);
     float edge = e->edge[(int)(turn * N_ANGLES) % N_ANGLES];
-    float ring = 1 - step_between(edge - 0.08f, edge + 0.08f, u);
+    float ring = 1 - synth_step(edge - 0.08f, edge + 0.08f, u);
     float rim = 0.92f - 0.30f * e->who.trait[2];
-    bright *= 1 - 0.6f * step_between(rim - 0.04f, rim + 0.08f, u);
+    bright *= 1 - 0.6f * synth_step(rim - 0.04f, rim + 0.08f, u);
     bright *= 1.2f - 0.45f * e->who.trait[4];
     for (int k = 0; k < 3; k++)
         rgb[k] = bright * (v->outer[k] + (v->inner[k] - v->outer[k]) * ring);
 }
 
-static void blend(float rgb[3], float r, float g, float b, float share) {
-    rgb[0] += (r - rgb[0]) * share;
-    rgb[1] += (g - rgb[1]) * share;
-    rgb[2] += (b - rgb[2]) * share;
-}
-
 // Lids are parabolas; the upper one throws a shadow and has lashes.
 static void paint_lids(float rgb[3], const view *v, float dx, float dy) {
     float upper = -v->upper + 0.42f * dx * dx, lower = v->lower - 0.34f * dx * dx;
-    float shade = 1 - step_between(0, 0.22f, dy - upper);
-    blend(rgb, rgb[0] * 0.6f, rgb[1] * 0.6f, rgb[2] * 0.6f, shade);
+    float shade = 1 - synth_step(0, 0.22f, dy - upper);
+    synth_blend(rgb, rgb[0] * 0.6f, rgb[1] * 0.6f, rgb[2] * 0.6f, shade);
     float lash = synth_noise_get(&v->lashes, 40 * (dx + 2) + 4 * (dy - upper), 0);
-    if (dy > upper && dy < upper + 0.16f && lash > 0.45f) blend(rgb, 30, 24, 22, 0.75f);
-    blend(rgb, 205, 168, 146, 1 - step_between(-0.02f, 0.02f, dy - upper));
-    blend(rgb, 208, 172, 150, step_between(-0.02f, 0.02f, dy - lower));
+    if (dy > upper && dy < upper + 0.16f && lash > 0.45f) synth_blend(rgb, 30, 24, 22, 0.75f);
+    synth_blend(rgb, 205, 168, 146, 1 - synth_step(-0.02f, 0.02f, dy - upper));
+    synth_blend(rgb, 208, 172, 150, synth_step(-0.02f, 0.02f, dy - lower));
 }
 
 static void paint_pixel(float rgb[3], const synth_eye *e, const view *v, float dx, float dy) {
@@ -187,11 +175,11 @@ static void paint_pixel(float rgb[3], const synth_eye *e, const view *v, float d
     if (rho < 1.03f) {
         float iris[3];
         paint_iris(iris, e, v, rho, atan2f(dy, dx) / (2 * PI));
-        blend(rgb, iris[0], iris[1], iris[2], 1 - step_between(0.97f, 1.03f, rho));
-        blend(rgb, 14, 12, 12, 1 - step_between(v->pupil - 0.02f, v->pupil + 0.02f, rho));
+        synth_blend(rgb, iris[0], iris[1], iris[2], 1 - synth_step(0.97f, 1.03f, rho));
+        synth_blend(rgb, 14, 12, 12, 1 - synth_step(v->pupil - 0.02f, v->pupil + 0.02f, rho));
     }
     float gx = dx - v->glint_x, gy = dy - v->glint_y;
-    blend(rgb, 250, 250, 250, 1 - step_between(0.002f, 0.006f, gx * gx + gy * gy));
+    synth_blend(rgb, 250, 250, 250, 1 - synth_step(0.002f, 0.006f, gx * gx + gy * gy));
     paint_lids(rgb, v, dx, dy);
 }
 
@@ -207,12 +195,7 @@ void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t
             float rgb[3], light = 1 + v.light_x * dx + v.light_y * dy;
             float grain = v.noise * synth_normal(&d);
             paint_pixel(rgb, e, &v, dx, dy);
-            for (int k = 0; k < 3; k++) {
-                float value = rgb[k] * light * v.gain[k] + grain;
-                out[3 * (y * IRIS_W + x) + k] = (uint8_t)(value < 0     ? 0
-                                                          : value > 255 ? 255
-                                                                        : value);
-            }
+            for (int k = 0; k < 3; k++) *out++ = synth_byte(rgb[k] * light * v.gain[k] + grain);
         }
     synth_noise_fini(&v.lashes);
 }

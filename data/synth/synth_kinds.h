@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "data/file/bytes.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,14 +17,13 @@ typedef struct synth_job {
     uint32_t n, n_impressions;
 } synth_job;
 
-// A kind of data. A task is any thread's; what it writes depends on the job and its number only.
+// A kind of data. Any thread makes an item; what it writes depends on the job and the item only.
 typedef struct synth_kind {
     const char *name, *help, *unit;
     uint32_t default_n;
-    bool of_people;                          // items are subjects, with n_impressions each
-    uint32_t (*n_tasks)(const synth_job *j); // NULL: n
-    dt_status (*begin)(const synth_job *j);  // folders and tables; NULL: nothing
-    dt_status (*make)(const synth_job *j, uint32_t task);
+    bool of_people;                         // items are subjects, with n_impressions each
+    dt_status (*begin)(const synth_job *j); // folders and tables; NULL: nothing
+    dt_status (*make)(const synth_job *j, uint32_t item);
 } synth_kind;
 
 extern const synth_kind synth_biometric, synth_lens, synth_acoustic, synth_pose, synth_photos;
@@ -39,6 +39,23 @@ typedef struct synth_draw {
 synth_draw synth_begin(uint64_t seed, uint32_t subject, uint32_t impression, const char *purpose);
 float synth_uniform(synth_draw *d, float lo, float hi);
 float synth_normal(synth_draw *d); // sum of bytes: near enough to N(0, 1), and cheap
+
+static inline uint8_t synth_byte(float v) {
+    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+// 0 up to lo, 1 from hi on, smooth between.
+static inline float synth_step(float lo, float hi, float v) {
+    float t = (v - lo) / (hi - lo);
+    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    return t * t * (3 - 2 * t);
+}
+
+static inline void synth_blend(float rgb[3], float r, float g, float b, float share) {
+    rgb[0] += (r - rgb[0]) * share;
+    rgb[1] += (g - rgb[1]) * share;
+    rgb[2] += (b - rgb[2]) * share;
+}
 
 // Smooth noise in about -1..1: a lattice of random values, interpolated; x wraps around.
 typedef struct synth_noise {
@@ -67,16 +84,10 @@ void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t
 
 // ---- files -----------------------------------------------------------------------------------------
 dt_status synth_write_file(const char *path, const void *data, size_t n_bytes);
-// A table of text that grows, for what a folder of files needs beside it.
-typedef struct synth_table {
-    char *text;
-    size_t n_bytes, cap_bytes;
-} synth_table;
-void synth_table_init(synth_table *t, const char *header);
-void synth_table_add(synth_table *t, const char *line);
-dt_status synth_table_write(synth_table *t, const char *folder, const char *name); // and frees
+// The table beside a folder of files; frees the text.
+dt_status synth_write_table(const char *folder, const char *name, dt_buffer *text);
 // (H,W,RGB), 4:2:0, quality 1..100.
-dt_status synth_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality);
+dt_status synth_write_jpeg(const char *path, uint8_t *rgb, int w, int h, int quality);
 // A BMP file: BITMAPINFOHEADER (version 3), uncompressed, bottom row first. channels 1 -> 32 bits a
 // pixel (grey in B, G and R, 255 in the fourth byte), 3 (RGB) -> 24 bits.
 dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h, int channels);

@@ -196,19 +196,20 @@ static dt_status make(const synth_job *j, uint32_t i) {
 
 static dt_status begin(const synth_job *j) {
     char text[PATH_MAX];
-    synth_table t;
+    dt_buffer table = {0};
     snprintf(text, sizeof text, "%s/images/lens", j->out);
     DT_TRY(dt_io_mkdir_all(text));
     snprintf(text, sizeof text, "%s/images/other", j->out);
     DT_TRY(dt_io_mkdir_all(text));
-    synth_table_init(&t, "name,lens,einstein_radius\n");
+    static const char HEADER[] = "name,lens,einstein_radius\n";
+    dt_buffer_append(&table, HEADER, sizeof HEADER - 1);
     for (uint32_t i = 0; i < j->n; i++) {
         scene s = scene_of(j, i);
         snprintf(text, sizeof text, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens,
                  (double)s.einstein);
-        synth_table_add(&t, text);
+        dt_buffer_append(&table, text, strlen(text));
     }
-    return synth_table_write(&t, j->out, "lens.csv");
+    return synth_write_table(j->out, "lens.csv", &table);
 }
 
 const synth_kind synth_lens = {

@@ -125,10 +125,7 @@ static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const photo *p)
             bool sky = !colour && (float)y < edge;
             if (!colour) colour = sky ? p->sky : p->ground;
             float grain = p->rough * texture * (sky ? 0.3f : 1) + 4 * synth_normal(&d);
-            for (int c = 0; c < 3; c++) {
-                float v = p->light * colour[c] + grain;
-                *rgb++ = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-            }
+            for (int c = 0; c < 3; c++) *rgb++ = synth_byte(p->light * colour[c] + grain);
         }
     synth_noise_fini(&field);
 }

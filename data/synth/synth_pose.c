@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SIDE = 160, QUALITY = 88 };
 
@@ -101,33 +102,28 @@ static float disc(float x, float y, float rx, float ry) { // 1 inside, 0 outside
     return r < 0.8f ? 1 : r > 1.2f ? 0 : (1.2f - r) / 0.4f;
 }
 
-static void mix(float out[3], float r, float g, float b, float share) {
-    out[0] += (r - out[0]) * share;
-    out[1] += (g - out[1]) * share;
-    out[2] += (b - out[2]) * share;
-}
-
 // The colour at a point of the head (unit sphere coordinates), x to its left as we see it.
 static void paint(const head *h, vec p, float out[3]) {
     for (int c = 0; c < 3; c++) out[c] = h->skin[c];
     if (p.z > 0) {
         for (int side = -1; side <= 1; side += 2) {
             float x = p.x - (float)side * 0.34f;
-            mix(out, h->hair[0], h->hair[1], h->hair[2], disc(x, p.y - 0.36f, 0.2f, h->brow));
-            mix(out, 245, 245, 245, disc(x, p.y - 0.2f, 0.15f, 0.075f));
-            mix(out, 30, 30, 40, disc(x, p.y - 0.2f, 0.06f, 0.07f));
+            synth_blend(out, h->hair[0], h->hair[1], h->hair[2],
+                        disc(x, p.y - 0.36f, 0.2f, h->brow));
+            synth_blend(out, 245, 245, 245, disc(x, p.y - 0.2f, 0.15f, 0.075f));
+            synth_blend(out, 30, 30, 40, disc(x, p.y - 0.2f, 0.06f, 0.07f));
         }
         // the nose: lit on one side, a shadow below
-        mix(out, h->skin[0] * 0.7f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
-            disc(p.x - 0.07f, p.y + 0.05f, 0.05f, 0.22f));
-        mix(out, h->skin[0] * 0.5f, h->skin[1] * 0.4f, h->skin[2] * 0.4f,
-            disc(p.x, p.y + 0.24f, 0.13f, 0.04f));
-        mix(out, 150, 50, 60, disc(p.x, p.y + 0.48f, h->mouth + 0.12f, 0.06f));
+        synth_blend(out, h->skin[0] * 0.7f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
+                    disc(p.x - 0.07f, p.y + 0.05f, 0.05f, 0.22f));
+        synth_blend(out, h->skin[0] * 0.5f, h->skin[1] * 0.4f, h->skin[2] * 0.4f,
+                    disc(p.x, p.y + 0.24f, 0.13f, 0.04f));
+        synth_blend(out, 150, 50, 60, disc(p.x, p.y + 0.48f, h->mouth + 0.12f, 0.06f));
     }
-    mix(out, h->skin[0] * 0.75f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
-        fabsf(p.x) > 0.5f ? disc(p.z, p.y - 0.1f, 0.14f, 0.24f) : 0); // ears
+    synth_blend(out, h->skin[0] * 0.75f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
+                fabsf(p.x) > 0.5f ? disc(p.z, p.y - 0.1f, 0.14f, 0.24f) : 0); // ears
     bool hair = p.y > h->hair_line + 0.25f * (p.z - 0.6f) || (p.z < -0.15f && p.y > -0.45f);
-    if (hair && !h->bald) mix(out, h->hair[0], h->hair[1], h->hair[2], 1);
+    if (hair && !h->bald) synth_blend(out, h->hair[0], h->hair[1], h->hair[2], 1);
 }
 
 static bool head_pixel(const head *h, float px, float py, float out[3]) {
@@ -165,13 +161,10 @@ static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const pose *p) 
             float below = ((float)y - h.cy) / h.scale, across = ((float)x - h.cx) / h.scale;
             bool neck = below > 0 && fabsf(across) < 0.4f;
             bool shirt = below > 1.15f && across * across < 1.6f * (below - 1.0f);
-            if (neck) mix(out, h.skin[0] * 0.6f, h.skin[1] * 0.6f, h.skin[2] * 0.6f, 1);
-            if (shirt) mix(out, h.shirt[0], h.shirt[1], h.shirt[2], 1);
+            if (neck) synth_blend(out, h.skin[0] * 0.6f, h.skin[1] * 0.6f, h.skin[2] * 0.6f, 1);
+            if (shirt) synth_blend(out, h.shirt[0], h.shirt[1], h.shirt[2], 1);
             head_pixel(&h, (float)x + 0.5f, (float)y + 0.5f, out);
-            for (int c = 0; c < 3; c++) {
-                float v = out[c] + h.noise * synth_normal(&d);
-                rgb[(y * SIDE + x) * 3 + c] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
-            }
+            for (int c = 0; c < 3; c++) *rgb++ = synth_byte(out[c] + h.noise * synth_normal(&d));
         }
     synth_noise_fini(&field);
 }
@@ -189,17 +182,18 @@ static dt_status make(const synth_job *j, uint32_t i) {
 
 static dt_status begin(const synth_job *j) {
     char path[PATH_MAX], line[96];
-    synth_table t;
+    dt_buffer table = {0};
     snprintf(path, sizeof path, "%s/images", j->out);
     DT_TRY(dt_io_mkdir_all(path));
-    synth_table_init(&t, "name,yaw,pitch,roll\n");
+    static const char HEADER[] = "name,yaw,pitch,roll\n";
+    dt_buffer_append(&table, HEADER, sizeof HEADER - 1);
     for (uint32_t i = 0; i < j->n; i++) {
         pose p = pose_of(j, i);
         snprintf(line, sizeof line, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch,
                  (double)p.roll);
-        synth_table_add(&t, line);
+        dt_buffer_append(&table, line, strlen(line));
     }
-    return synth_table_write(&t, j->out, "pose.csv");
+    return synth_write_table(j->out, "pose.csv", &table);
 }
 
 const synth_kind synth_pose = {.name = "pose",

@@ -489,3 +489,14 @@ void dt_io_free_list(char **names, size_t n) {
     for (size_t i = 0; i < n; i++) free(names[i]);
     free(names);
 }
+
+const char *dt_path_base(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+char *dt_path_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return dt_xstrdup(".");
+    return slash == path ? dt_xstrdup("/") : dt_xprintf("%.*s", (int)(slash - path), path);
+}

@@ -63,6 +63,10 @@ dt_status dt_io_find(bool *is_there, const char *path, dt_status code);
 bool dt_io_exists(const char *path); // false also where that cannot be told
 bool dt_io_is_dir(const char *path);
 
+// What is behind the last '/'; borrowed. What is before it, "." if there is none; heap.
+const char *dt_path_base(const char *path);
+char *dt_path_folder(const char *path);
+
 // Names in a directory (without . and ..), sorted bytewise; heap array of heap strings.
 dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status code_on_error);
 void dt_io_free_list(char **names, size_t n);

@@ -106,7 +106,7 @@ static void storing_keeps_the_bytes(void **state) {
     assert_true(dt_transform_keeps_bytes(t) && !dt_transform_divides(t));
     assert_string_equal(dt_transform_describe(t), "store as is");
     dt_transform_scratch *s = dt_transform_scratch_create();
-    dt_transform_item item = {.name = "rgb.jpg", .key = "rgb", .n_members = 1};
+    dt_transform_record item = {.n_members = 1};
     item.member[0] = (dt_transform_member){"jpg", {(uint8_t *)data, n}, n};
     const dt_transform_record *r = NULL;
     assert_int_equal(dt_transform_apply(t, s, &item, see, &r), DT_OK);

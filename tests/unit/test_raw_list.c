@@ -47,7 +47,7 @@ static size_t make_tree(const char *root) {
 }
 
 static void must_list(dt_raw *r, const char *root) {
-    if (dt_raw_list(r, root, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    if (dt_raw_list(r, root, NULL, NULL) != DT_OK) fail_msg("%s", dt_error_message());
 }
 
 static void every_file_once_in_order(void **state) {
@@ -116,7 +116,7 @@ static void one_class_folder(void **state) {
     dt_raw_fini(&r);
     put(root, "all/cats/more/three.npy", 5);
     for (int k = 0; k < 2; k++) { // readdir gives the last or the first one first
-        assert_int_equal(dt_raw_list(&r, root, NULL), DT_E_USAGE);
+        assert_int_equal(dt_raw_list(&r, root, NULL, NULL), DT_E_USAGE);
         assert_non_null(strstr(dt_error_message(), "all/cats/one.npy: lies in no class folder"));
         put(root, "all/cats/a/four.npy", 5);
         put(root, "all/cats/z/five.npy", 5);
@@ -127,7 +127,7 @@ static void one_class_folder(void **state) {
     for (int k = 0; k < 2; k++) {
         const char *list = fixture_path("class/list.txt");
         fixture_write(list, LISTS[k], strlen(LISTS[k]));
-        assert_int_equal(dt_raw_list(&r, list, NULL), DT_E_USAGE);
+        assert_int_equal(dt_raw_list(&r, list, NULL, NULL), DT_E_USAGE);
         assert_non_null(strstr(dt_error_message(), "all/cats/one.npy: lies in no class folder"));
     }
 }
@@ -141,7 +141,7 @@ static void names_that_tools_keep_are_refused(void **state) {
         const char *root = fixture_path(i ? "kept1" : "kept0");
         put(root, ALL[i], 5);
         put(root, i ? "two.npy" : "y/two.npy", 5);
-        assert_int_equal(dt_raw_list(&r, root, NULL), DT_E_DATA);
+        assert_int_equal(dt_raw_list(&r, root, NULL, NULL), DT_E_DATA);
         assert_non_null(strstr(dt_error_message(), i ? "record __meta__: " : "record __x__/one: "));
     }
     for (size_t i = 0; i < 3; i++) put(fixture_path("free"), GOOD[i], 5);
@@ -162,7 +162,7 @@ static void folders_have_a_depth(void **state) {
     dt_raw_fini(&r);
     char *deeper = dt_xprintf("d/%s", (char *)name.data);
     put(root, deeper, 4);
-    assert_int_equal(dt_raw_list(&r, root, NULL), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, root, NULL, NULL), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "nested too deeply"));
     free(deeper);
     dt_buffer_fini(&name);
@@ -181,7 +181,7 @@ static void one_file_is_no_source(void **state) {
     for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
         const char *path = fixture_path(FILES[i].name);
         fixture_write(path, FILES[i].head, strlen(FILES[i].head));
-        assert_int_equal(dt_raw_list(&r, path, NULL), DT_E_DATA);
+        assert_int_equal(dt_raw_list(&r, path, NULL, NULL), DT_E_DATA);
         assert_non_null(strstr(dt_error_message(), FILES[i].kind));
         assert_non_null(strstr(dt_error_message(), "a folder, a list of files"));
         assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
@@ -190,11 +190,11 @@ static void one_file_is_no_source(void **state) {
     }
     const char *path = fixture_path("notes");
     fixture_write(path, "what is this", 12);
-    assert_int_equal(dt_raw_list(&r, path, NULL), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, path, NULL, NULL), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "no tar (by its first bytes)"));
     path = fixture_path("damaged.tar"); // says where it is damaged
     fixture_write(path, "\xff\xd8\xff", 3);
-    assert_int_equal(dt_raw_list(&r, path, NULL), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, path, NULL, NULL), DT_E_DATA);
     assert_null(strstr(dt_error_message(), "kind jpg"));
 }
 
@@ -206,7 +206,7 @@ static void no_descriptor_is_no_bad_folder(void **state) {
     put(root, "a/one.npy", 5);
     for (int n_more = 0; n_more < 2; n_more++) { // not the folder, nor what is in it
         fixture_few_files(n_more);
-        dt_status st = dt_raw_list(&r, root, NULL);
+        dt_status st = dt_raw_list(&r, root, NULL, NULL);
         fixture_many_files();
         assert_int_equal(st, DT_E_STORAGE);
         assert_non_null(strstr(dt_error_message(), "/few"));
@@ -224,7 +224,7 @@ static void no_descriptor_is_no_bad_folder(void **state) {
 static void expect_closed(const char *root, const char *path) {
     dt_raw r;
     fixture_begin_user();
-    dt_status st = dt_raw_list(&r, root, NULL);
+    dt_status st = dt_raw_list(&r, root, NULL, NULL);
     fixture_end_user();
     assert_int_equal(st, DT_E_DATA);
     if (!strstr(dt_error_message(), path) || !strstr(dt_error_message(), "leave to read"))

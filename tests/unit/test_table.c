@@ -140,7 +140,7 @@ static void rows_find_their_files(void **state) {
         write_text("join.csv", WAYS[i].text);
         dt_raw_opts o = {.join = fixture_path("join.csv"), .join_on = WAYS[i].on};
         dt_raw r;
-        if (dt_raw_list(&r, files, &o) != DT_OK) fail_msg("%zu: %s", i, dt_error_message());
+        if (dt_raw_list(&r, files, NULL, &o) != DT_OK) fail_msg("%zu: %s", i, dt_error_message());
         assert_string_equal(r.join.on, WAYS[i].used);
         assert_int_equal(r.join.n_with, 2);
         assert_int_equal(r.join.n_without, 1);
@@ -164,7 +164,7 @@ static void a_join_by_a_column_of_the_names(void **state) {
     dt_raw_opts o = {
         .pattern = "{who}/{n}.npy", .join = fixture_path("people.csv"), .join_on = "who"};
     dt_raw r;
-    if (dt_raw_list(&r, files, &o) != DT_OK) fail_msg("%s", dt_error_message());
+    if (dt_raw_list(&r, files, NULL, &o) != DT_OK) fail_msg("%s", dt_error_message());
     assert_int_equal(r.join.n_with, 3);
     assert_int_equal(r.join.n_unused, 1);
     assert_non_null(strstr(r.join.first_unused, "nobody"));
@@ -177,10 +177,10 @@ static void a_join_by_a_column_of_the_names(void **state) {
     dt_json_fini(&j);
     dt_raw_fini(&r);
     o.join_strict = true;
-    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "1 rows have no file"));
     o.join_on = "whom";
-    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_USAGE);
+    assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_USAGE);
 }
 
 // What is written as digits is text, as it may be a name.
@@ -191,7 +191,7 @@ static void names_of_digits_stay_as_they_are(void **state) {
                            "c.npy,08,1,2,2.5\n");
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
-    if (dt_raw_list(&r, files, &o) != DT_OK) fail_msg("%s", dt_error_message());
+    if (dt_raw_list(&r, files, NULL, &o) != DT_OK) fail_msg("%s", dt_error_message());
     dt_json j;
     dt_json_init(&j);
     dt_json_begin_object(&j, NULL);
@@ -208,18 +208,18 @@ static void joins_that_are_wrong(void **state) {
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
     write_text("join.csv", "file,v\na.npy,1\nb.npy,2\na.npy,3\n");
-    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "join.csv:4: a second row for 'a.npy'"));
     write_text("files/q/a.npy", "4444");
     write_text("join.csv", "file,v\na.npy,1\n");
-    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "'a.npy' fits p/a.npy and q/a.npy"));
     unlink(fixture_path("files/q/a.npy"));
     write_text("join.csv", "file,v\nx.npy,1\n");
-    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "no file of"));
     o.join = fixture_path("missing.csv");
-    assert_int_equal(dt_raw_list(&r, files, &o), DT_E_USAGE);
+    assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_USAGE);
 }
 
 // ---- lists ----------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ static void a_list_names_files_and_says_what_they_are(void **state) {
     make_files();
     write_text("files/list.csv", "label,path,x\ncat,p/a.npy,0.5\ndog,./q/c.npy,1\n");
     dt_raw r;
-    if (dt_raw_list(&r, fixture_path("files/list.csv"), NULL) != DT_OK)
+    if (dt_raw_list(&r, fixture_path("files/list.csv"), NULL, NULL) != DT_OK)
         fail_msg("%s", dt_error_message());
     assert_int_equal(r.n, 2);
     assert_string_equal(r.items[1].key, "q/c");
@@ -236,12 +236,12 @@ static void a_list_names_files_and_says_what_they_are(void **state) {
     assert_int_equal(r.items[1].label, -1);
     dt_raw_fini(&r);
     write_text("files/list.txt", "p/a.npy\r\nq/c.npy\n\n");
-    assert_int_equal(dt_raw_list(&r, fixture_path("files/list.txt"), NULL), DT_OK);
+    assert_int_equal(dt_raw_list(&r, fixture_path("files/list.txt"), NULL, NULL), DT_OK);
     assert_int_equal(r.n, 2);
     assert_int_equal(r.n_classes, 2); // as in a folder
     dt_raw_fini(&r);
     write_text("files/list.txt", "p/a.npy\np/missing.npy\n");
-    assert_int_equal(dt_raw_list(&r, fixture_path("files/list.txt"), NULL), DT_E_DATA);
+    assert_int_equal(dt_raw_list(&r, fixture_path("files/list.txt"), NULL, NULL), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "p/missing.npy"));
 }
 
@@ -255,7 +255,8 @@ static void what_is_data_is_told_by_name_or_bytes(void **state) {
     write_text("mixed/labels.csv", "file,label\nx,1\n");
     write_text("mixed/tool.gif", "GIF89a");
     dt_raw r;
-    if (dt_raw_list(&r, fixture_path("mixed"), NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    if (dt_raw_list(&r, fixture_path("mixed"), NULL, NULL) != DT_OK)
+        fail_msg("%s", dt_error_message());
     assert_int_equal(r.n, 3);
     assert_int_equal(r.n_ignored, 3);
     assert_int_equal(r.n_classes, 0); // no folders, no classes

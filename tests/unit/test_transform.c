@@ -9,7 +9,7 @@
 
 #include "data/decode/audio.h"
 #include "data/decode/decode.h"
-#include "data/pack/encode.h"
+#include "data/decode/encode.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 

@@ -3,7 +3,7 @@
 #ifndef DT_DATA_ENCODE_H
 #define DT_DATA_ENCODE_H
 
-#include "data/decode/decode.h"
+#include "decode.h"
 
 // Each replaces the contents of `out`. (H,W,C) bytes, 1 or 3 channels. DT_E_DATA: the format cannot hold that
 // size; DT_E_INTERNAL: out of memory.
