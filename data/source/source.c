@@ -36,7 +36,6 @@ typedef struct opening {
     dt_shard_job *jobs; // of the files, in order
     size_t n_jobs;
     dt_unpack_cache cache;
-    dt_shard_loader *loader;
     uint32_t n_bad;
     char first_bad[256];
 } opening;
@@ -58,9 +57,9 @@ static dt_status append_file(opening *o, size_t i) {
     dt_catalog *c = o->s->catalog;
     dt_shard_job *j = &o->jobs[i];
     bool stale = false;
-    DT_TRY(dt_shard_loader_take(o->loader, i));
     DT_TRY(dt_index_parse(c, j->path, j->path, j->index.data, j->index.n_bytes, j->n_bytes,
                           j->stamp, &stale));
+    dt_buffer_fini(&j->index);
     c->shards[c->n_shards - 1].file = j->file;
     j->file = NULL;
     o->s->kind = o->s->kind && strcmp(o->s->kind, j->format) != 0 ? "mixed" : j->format;
@@ -171,10 +170,9 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
     dt_status st = collect(&o, items, n_items);
     if (st == DT_OK) {
         allow_descriptors();
-        o.loader = dt_shard_loader_begin(o.jobs, o.n_jobs, &o.cache, options);
-        st = append_all(&o);
+        st = dt_shards_load(o.jobs, o.n_jobs, &o.cache, options);
     }
-    dt_shard_loader_end(o.loader);
+    if (st == DT_OK) st = append_all(&o);
     if (st == DT_OK && s->catalog->n_records == 0)
         st = dt_fail(DT_E_DATA, "%s: holds no records", n_items ? items[0].path : "data.path");
     if (st == DT_OK) st = dt_catalog_finish(s->catalog);
