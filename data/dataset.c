@@ -363,7 +363,6 @@ static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
     free(d->weights);
     dt_data_cache_close(d);
-    dt_slot_memory_close(d);
     dt_splits_fini(&d->splits);
     dt_view_fini(&d->view);
     dt_mix_destroy(d->mix);
@@ -410,7 +409,6 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     d->backend = b;
     d->skips.log_path = skip_log ? dt_xstrdup(skip_log) : NULL;
     pthread_mutex_init(&d->skips.lock, NULL);
-    dt_slot_memory_open(d);
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);

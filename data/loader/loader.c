@@ -12,8 +12,7 @@
 // skip, get() gives the error to the thread that asked and, as that one ends, to all who would have to wait.
 //
 // One mutex guards the table of slots. It is taken once a unit, never inside a sample. Memory is allocated
-// when the loader opens. Only slots that tune() adds come later: a worker allocates them, as pinning memory
-// is slow and the training thread calls tune().
+// when the loader opens, and by tune() for the slots that it adds.
 #include "loader_internal.h"
 
 #include "base/clock.h"
@@ -179,10 +178,6 @@ void *loader_work(void *arg) {
     dt_thread_name("dt-load");
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
-        if (l->n_made < l->n_wanted && !l->growing) {
-            loader_grow_ring(l); // one, so that samples come meanwhile
-            if (l->stopping) break;
-        }
         if (!claim(l, w, &u)) {
             sleep_until_work(l, w);
             continue;

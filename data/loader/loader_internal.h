@@ -43,10 +43,8 @@ typedef struct loader {
     pthread_mutex_t lock;
     pthread_cond_t work, ready, idle;
     slot *slots;
-    // slots in use, with memory, that will be in use once a worker has made them; that can be had
-    _Atomic int n_slots, n_made, n_wanted;
-    int max_slots;
-    bool growing; // a worker makes one
+    _Atomic int n_slots, n_made; // slots in use, with memory
+    int max_slots;               // that can be had
     size_t slot_bytes;
     int unit; // samples a worker takes at once
     slot *filling;
@@ -86,10 +84,9 @@ void loader_tune(dt_batch_source *base, const dt_source_tuning *t);
 void loader_set_workers(loader *l, int n);
 // Starts threads up to n_workers; returns how many run. Under the lock.
 int loader_start_workers(loader *l);
-// Makes n slots, before there are threads. (loader_open.c)
-dt_status loader_make_ring(loader *l, int n);
-// Makes one more of n_wanted slots; for a worker. Under the lock, which is open while memory is allocated.
-void loader_grow_ring(loader *l);
+// Allocates slots until n have memory. Not under the lock: nobody looks at a slot before n_slots counts it.
+// (loader_open.c)
+dt_status loader_make_slots(loader *l, int n);
 // What the pipeline is doing, for a message: "reading FILE (record R) for 31 s".
 void loader_describe(const loader *l, char *text, size_t cap);
 

@@ -59,7 +59,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .wait_s = seconds(dt_counter_get(&l->wait_ns)),
                              .n_workers = l->n_workers,
                              .max_workers = l->max_workers,
-                             .ring_slots = l->n_wanted,
+                             .ring_slots = l->n_slots,
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)l->n_made};
     out->cache.kind = DT_CACHE_none;
@@ -109,20 +109,19 @@ void loader_set_workers(loader *l, int n) {
     l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
 }
 
-// A worker allocates new slots: pinning memory is slow, and this is the training thread.
-static void set_slots(loader *l, int n) {
-    l->n_wanted = n;
-    l->n_slots = n < l->n_made ? n : l->n_made;
-}
-
 void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
     loader *l = base->self;
+    int n_slots = t->slots > 0 ? within(t->slots, 2, l->max_slots) : l->n_slots;
+    if (loader_make_slots(l, n_slots) != DT_OK) { // as many as there is memory for
+        dt_error_clear();
+        n_slots = l->n_made;
+    }
     pthread_mutex_lock(&l->lock);
+    l->n_slots = n_slots;
     if (t->workers > 0 && l->max_workers > 0) {
         loader_set_workers(l, within(t->workers, 1, l->max_workers));
         loader_set_workers(l, within(l->n_workers, 1, loader_start_workers(l)));
     }
-    if (t->slots > 0) set_slots(l, within(t->slots, 2, l->max_slots));
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
     if (t->readers > 0) dt_ahead_set_readers(l->ahead, t->readers);
