@@ -29,6 +29,7 @@
 // of them at once).
 #define _GNU_SOURCE // OFD locks, memfd
 #include "cache.h"
+#include "data/file/used_files.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -88,10 +89,6 @@ struct dt_cache {
     pthread_mutex_t lock; // of taking
     uint64_t at, end;
 };
-
-static uint64_t up(uint64_t v, uint64_t to) {
-    return (v + to - 1) / to * to;
-}
 
 static bool lock_byte(int fd, off_t byte, short type, bool wait) {
     struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -153,7 +150,7 @@ static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
     bool own = n > c->chunk_bytes / OWN_CHUNK, ok;
     pthread_mutex_lock(&c->lock); // the file's lock excludes other processes only
     if (own) {
-        ok = take_chunk(c, up(n, PAGE), at);
+        ok = take_chunk(c, dt_align_up(n, PAGE), at);
     } else {
         ok = c->at + n <= c->end;
         if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
@@ -218,7 +215,7 @@ static dt_status end_entry(dt_cache *c, uint32_t entry, uint64_t word, uint64_t 
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes) {
     uint64_t at, hash = c->map ? 0 : dt_hash64(bytes, n_bytes);
     if (!begin_entry(c, entry)) return;
-    bool kept = take(c, up(n_bytes, ALIGN), &at);
+    bool kept = take(c, dt_align_up(n_bytes, ALIGN), &at);
     dt_status st = kept ? write_at(c, bytes, n_bytes, c->data_at + at) : DT_OK;
     kept = kept && st == DT_OK;
     if (kept) { // counted before others find it
@@ -241,48 +238,15 @@ void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out) {
 }
 
 // ---- files of others -------------------------------------------------------------------------------
-typedef struct other {
-    char *path;
-    uint64_t n_bytes;
-    struct timespec used;
-} other;
-
-static int by_use(const void *x, const void *y) {
-    const struct timespec *a = &((const other *)x)->used, *b = &((const other *)y)->used;
-    if (a->tv_sec != b->tv_sec) return a->tv_sec < b->tv_sec ? -1 : 1;
-    return a->tv_nsec < b->tv_nsec ? -1 : a->tv_nsec > b->tv_nsec;
-}
-
-static bool is_cache(const dt_cache *c, const char *name) {
+// Whether a file beside this one is a cache of the same kind, and of the same user.
+static bool is_other(const dt_cache *c, const char *path) {
     char prefix[64];
+    const char *name = strrchr(path, '/') + 1;
     size_t n = strlen(name);
+    if (strcmp(path, c->path) == 0) return false;
     snprintf(prefix, sizeof prefix, "dtrain-%u-", (unsigned)geteuid());
     return c->o.kind == DT_CACHE_shared ? strncmp(name, prefix, strlen(prefix)) == 0
                                         : n > 8 && strcmp(name + n - 8, ".records") == 0;
-}
-
-static size_t list_others(const dt_cache *c, other **out, uint64_t *sum) {
-    char **names = NULL, *dir = dt_xstrdup(c->path);
-    size_t n = 0, n_others = 0;
-    *sum = 0;
-    *strrchr(dir, '/') = '\0';
-    if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) n = 0;
-    *out = dt_xcalloc(n + 1, sizeof **out);
-    for (size_t i = 0; i < n; i++) {
-        char *path = dt_xprintf("%s/%s", dir, names[i]);
-        struct stat st;
-        if (is_cache(c, names[i]) && strcmp(path, c->path) != 0 && lstat(path, &st) == 0 &&
-            S_ISREG(st.st_mode)) {
-            (*out)[n_others++] = (other){path, (uint64_t)st.st_blocks * 512, st.st_mtim};
-            *sum += (uint64_t)st.st_blocks * 512;
-        } else {
-            free(path);
-        }
-    }
-    dt_io_free_list(names, n);
-    free(dir);
-    qsort(*out, n_others, sizeof **out, by_use);
-    return n_others;
 }
 
 // Whether another one has to go: all in memory that are left over, on a disk while this one would not fit.
@@ -293,22 +257,24 @@ static bool is_in_the_way(const dt_cache *c, uint64_t own_bytes, uint64_t sum) {
 }
 
 static void make_room(dt_cache *c, uint64_t own_bytes) {
-    other *others;
-    uint64_t sum;
+    dt_used_file *others;
+    size_t n;
+    uint64_t sum = 0;
     int n_removed = 0;
-    size_t n = list_others(c, &others, &sum);
+    char *dir = dt_xprintf("%.*s", (int)(strrchr(c->path, '/') - c->path), c->path);
+    if (dt_used_files_list(&others, &n, dir) != DT_OK) dt_error_clear();
+    free(dir);
+    for (size_t i = 0; i < n; i++) sum += is_other(c, others[i].path) ? others[i].n_bytes : 0;
     for (size_t i = 0; i < n; i++) {
-        int fd = is_in_the_way(c, own_bytes, sum)
-                     ? open(others[i].path, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
-                     : -1;
+        bool goes = is_other(c, others[i].path) && is_in_the_way(c, own_bytes, sum);
+        int fd = goes ? open(others[i].path, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
         if (fd >= 0 && lock_byte(fd, 0, F_WRLCK, false) && unlink(others[i].path) == 0) {
             sum -= others[i].n_bytes;
             n_removed++;
         }
         if (fd >= 0) close(fd);
-        free(others[i].path);
     }
-    free(others);
+    dt_used_files_free(others, n);
     if (n_removed > 0 && c->o.kind == DT_CACHE_shared)
         dt_info("removed %d shared cache%s of jobs that died", n_removed,
                 n_removed == 1 ? "" : "s");
@@ -409,10 +375,10 @@ static void lay_out(dt_cache *c) {
     uint64_t processes = o->n_processes > 1 ? (uint64_t)o->n_processes : 1;
     uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
     all += all / OWN_CHUNK + (processes + 1) * MAX_CHUNK;
-    c->cap_bytes = up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
-    c->chunk_bytes = up(c->cap_bytes / 16, PAGE);
+    c->cap_bytes = dt_align_up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
+    c->chunk_bytes = dt_align_up(c->cap_bytes / 16, PAGE);
     if (c->chunk_bytes > MAX_CHUNK) c->chunk_bytes = MAX_CHUNK;
-    c->data_at = up(row_at(o->n_entries), PAGE);
+    c->data_at = dt_align_up(row_at(o->n_entries), PAGE);
 }
 
 static dt_status open_ram(dt_cache *c) {

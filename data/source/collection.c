@@ -52,7 +52,7 @@ static char *set_name(const char *path) {
 }
 
 static void add(dt_found_list *l, uint32_t item, const char *name, bool is_folder, char *path) {
-    if ((l->n & (l->n - 1)) == 0) l->f = dt_xrealloc(l->f, (l->n ? l->n * 2 : 1) * sizeof *l->f);
+    l->f = dt_xgrow(l->f, l->n, sizeof *l->f);
     l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_folder, -1};
 }
 
@@ -108,11 +108,11 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
         char *full = dt_xprintf("%s/%s", path, names[i]);
         bool is_lmdb = false;
         if (is_shard_name(names[i]))
-            st = dt_names_add(shards, full);
+            dt_names_add(shards, full);
         else if ((!strrchr(names[i], '.') || ends_with(names[i], ".lmdb")) &&
                  !dt_name_is_lost_found(names[i]))
             st = find_lmdb(full, &is_lmdb);
-        if (st == DT_OK && is_lmdb) st = dt_names_add(lmdbs, full);
+        if (st == DT_OK && is_lmdb) dt_names_add(lmdbs, full);
         free(full);
     }
     dt_io_free_list(names, n);
@@ -155,7 +155,7 @@ static void note_folder(dt_found_list *l, const char *path, size_t n_shards, siz
                          .beside = dt_collect_beside(path),
                          .n_shards = n_shards,
                          .n_lmdbs = n_lmdbs};
-    l->folders = dt_xrealloc(l->folders, (l->n_folders + 1) * sizeof *l->folders);
+    l->folders = dt_xgrow(l->folders, l->n_folders, sizeof *l->folders);
     l->folders[l->n_folders++] = f;
 }
 
