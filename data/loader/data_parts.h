@@ -13,6 +13,7 @@
 #include "fields.h"
 
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "batch/batch_source.h"
 #include "config/config.h"
 
@@ -72,6 +73,17 @@ static inline void dt_counter_set(dt_counter *c, uint64_t n) {
 }
 static inline void dt_counter_add(dt_counter *c, uint64_t n) {
     dt_counter_set(c, dt_counter_get(c) + n);
+}
+
+// How many things wait between two sides: now, and integrated over time. Changed under a lock, read without.
+typedef struct dt_depth {
+    _Atomic int n;
+    dt_counter ns, changed_ns;
+} dt_depth;
+void dt_depth_add(dt_depth *d, int change); // loader_stats.c
+double dt_depth_s(const dt_depth *d);
+static inline uint64_t dt_now_ns(void) {
+    return (uint64_t)(dt_clock_s() * 1e9);
 }
 
 // ---- one sample (sample.c) -----------------------------------------------------------------------

@@ -15,7 +15,6 @@
 // when the loader opens, and by tune() for the slots that it adds.
 #include "loader_internal.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -167,7 +166,7 @@ static void finish_unit(loader *l, slot *s, int n, dt_status st) {
     s->batch.n_valid = 0;
     for (int j = 0; j < s->batch.n; j++) s->batch.n_valid += s->batch.weight[j] > 0;
     s->state = READY;
-    loader_count_ready(l, 1);
+    dt_depth_add(&l->ready_batches, 1);
     pthread_cond_broadcast(&l->ready);
 }
 
@@ -284,7 +283,7 @@ dt_status loader_get(dt_batch_source *base, int64_t step, int leaf, const dt_bat
     }
     if (st == DT_OK) {
         s->state = HELD;
-        loader_count_ready(l, -1);
+        dt_depth_add(&l->ready_batches, -1);
         dt_counter_add(&l->n_batches, 1);
         dt_counter_add(&l->n_samples, (uint64_t)s->batch.n_valid);
         *out = &s->batch;
@@ -313,7 +312,7 @@ dt_status loader_seek(dt_batch_source *base, int64_t step) {
             l->slots[i].state = FREE;
         else
             l->slots[i].q = -1;
-    loader_count_ready(l, -l->n_ready);
+    dt_depth_add(&l->ready_batches, -l->ready_batches.n);
     l->filling = NULL;
     l->failed = NULL;
     l->next_q = step * l->r.n_leaves;

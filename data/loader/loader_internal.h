@@ -60,8 +60,7 @@ typedef struct loader {
     dt_ahead *ahead;
     // written under the lock, read without
     dt_counter n_batches, n_samples, n_waits, wait_ns, wait_by_ns[DT_N_STAGES];
-    dt_counter ready_ns, ready_changed_ns; // finished batches, integrated over time
-    _Atomic int n_ready;
+    dt_depth ready_batches;
 } loader;
 
 // ---- loader.c ------------------------------------------------------------------------------------
@@ -77,7 +76,6 @@ void loader_release(dt_batch_source *base, const dt_batch *b);
 dt_status loader_seek(dt_batch_source *base, int64_t step);
 
 // ---- loader_stats.c ------------------------------------------------------------------------------
-void loader_count_ready(loader *l, int change); // under the lock
 void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
 void loader_stats(dt_batch_source *base, dt_source_stats *out);
 void loader_tune(dt_batch_source *base, const dt_source_tuning *t);

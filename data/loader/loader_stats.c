@@ -5,20 +5,22 @@
 // of two readings a second apart.
 #include "loader_internal.h"
 
-#include "base/clock.h"
-
 #include <stdio.h>
-
-void loader_count_ready(loader *l, int change) {
-    uint64_t now = (uint64_t)(dt_clock_s() * 1e9);
-    dt_counter_add(&l->ready_ns,
-                   (uint64_t)l->n_ready * (now - dt_counter_get(&l->ready_changed_ns)));
-    dt_counter_set(&l->ready_changed_ns, now);
-    l->n_ready += change;
-}
 
 static double seconds(uint64_t ns) {
     return (double)ns * 1e-9;
+}
+
+void dt_depth_add(dt_depth *d, int change) {
+    uint64_t now = dt_now_ns();
+    dt_counter_add(&d->ns, (uint64_t)d->n * (now - dt_counter_get(&d->changed_ns)));
+    dt_counter_set(&d->changed_ns, now);
+    d->n += change;
+}
+
+double dt_depth_s(const dt_depth *d) {
+    uint64_t now = dt_now_ns(), changed = dt_counter_get(&d->changed_ns);
+    return seconds(dt_counter_get(&d->ns)) + (now > changed ? d->n * seconds(now - changed) : 0);
 }
 
 void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
@@ -77,11 +79,8 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     }
     out->stage[DT_STAGE_READ].busy_s += seconds(a.busy_ns);
     out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
-    int n_ready = l->n_ready;
-    double since = out->at_s - seconds(dt_counter_get(&l->ready_changed_ns));
-    out->batches =
-        (dt_queue_stats){"batches", n_ready, out->ring_slots,
-                         seconds(dt_counter_get(&l->ready_ns)) + (since > 0 ? n_ready * since : 0)};
+    out->batches = (dt_queue_stats){"batches", l->ready_batches.n, out->ring_slots,
+                                    dt_depth_s(&l->ready_batches)};
 }
 
 // ---- while it runs ---------------------------------------------------------------------------------

@@ -125,25 +125,20 @@ static void tell(const opening *o) {
     }
 }
 
-// Half of the descriptors that the process may have: it needs others too.
-static uint32_t how_many_to_keep(void) {
+// Unpacked copies of many shards need as many descriptors, so this process asks for all that it may have. Returns
+// how many shards may stay open: at most half of them, as the process needs others too.
+static uint32_t allow_descriptors(void) {
     struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur / 2 >= MAX_KEPT) return MAX_KEPT;
-    return (uint32_t)(r.rlim_cur / 2);
-}
-
-// Unpacked copies of many shards need as many descriptors.
-static void allow_descriptors(void) {
-    struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur == r.rlim_max) return;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return MAX_KEPT;
+    rlim_t had = r.rlim_cur;
     r.rlim_cur = r.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &r);
+    if (setrlimit(RLIMIT_NOFILE, &r) != 0) r.rlim_cur = had;
+    return r.rlim_cur / 2 < MAX_KEPT ? (uint32_t)(r.rlim_cur / 2) : MAX_KEPT;
 }
 
 static void keep_descriptors(opening *o) {
     dt_set *s = o->s;
     s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
-    s->max_kept = how_many_to_keep();
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
         if (strcmp(o->jobs[j].path, s->catalog->shards[i].path) != 0) continue;
@@ -169,7 +164,7 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
     }
     dt_status st = collect(&o, items, n_items);
     if (st == DT_OK) {
-        allow_descriptors();
+        s->max_kept = allow_descriptors();
         st = dt_shards_load(o.jobs, o.n_jobs, &o.cache, options);
     }
     if (st == DT_OK) st = append_all(&o);
