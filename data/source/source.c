@@ -109,14 +109,13 @@ static dt_status append_all(opening *o) {
 }
 
 static void tell(const opening *o) {
-    dt_found_tell(&o->found);
     if (o->n_bad)
         dt_warn_alike(
             "%u records have metadata that cannot be read and are without those columns; the "
             "first: %s",
             o->n_bad, o->first_bad);
     if (o->cache.n_files) {
-        char *dir = dt_unpack_dir(&o->cache);
+        char *dir = dt_cache_folder(o->cache.dir, "unpacked");
         dt_warn("unpacked %llu compressed files, %.0f MB, into %s (data.cache_dir), which may take "
                 "%.4g GiB in all (data.cache_gib)",
                 (unsigned long long)o->cache.n_files, (double)o->cache.n_bytes / 1e6, dir,

@@ -305,11 +305,11 @@ static char *plain_name(const char *path) {
     return dt_xstrdup(base);
 }
 
-char *dt_unpack_dir(const dt_unpack_cache *c) {
+char *dt_cache_folder(const char *given, const char *name) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (c->dir && *c->dir) return dt_xprintf("%s/unpacked", c->dir);
-    if (xdg && *xdg) return dt_xprintf("%s/dtrain/unpacked", xdg);
-    return home && *home ? dt_xprintf("%s/.cache/dtrain/unpacked", home) : NULL;
+    if (given && *given) return dt_xprintf("%s/%s", given, name);
+    if (xdg && *xdg) return dt_xprintf("%s/dtrain/%s", xdg, name);
+    return home && *home ? dt_xprintf("%s/.cache/dtrain/%s", home, name) : NULL;
 }
 
 static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
@@ -331,7 +331,7 @@ static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char
 dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd) {
     dt_blob in;
     uint64_t key = 0;
-    char hex[17], *dir = dt_unpack_dir(c), *name = plain_name(path);
+    char hex[17], *dir = dt_cache_folder(c->dir, "unpacked"), *name = plain_name(path);
     dt_status st = DT_OK;
     *file = NULL;
     *fd = -1;
