@@ -75,7 +75,7 @@ typedef struct reader {
     _Alignas(128) struct dt_ahead *ahead;
     pthread_t thread;
     int index;
-    dt_counter busy_ns, n_reads, n_bytes;
+    dt_counter busy_ns, n_reads;
     dt_counter since_ns; // of the read in progress, or 0
     _Atomic uint32_t record;
     run run;
@@ -199,9 +199,8 @@ static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *sl
         st = dt_set_read_range(d->set, g->shard, g->offset, to, g->n_bytes);
     double s = dt_clock_s() - begin;
     dt_counter_set(&w->since_ns, 0);
-    dt_counter_add(&w->busy_ns, (uint64_t)(s * 1e9));
     dt_counter_add(&w->n_reads, 1);
-    dt_counter_add(&w->n_bytes, g->n_bytes);
+    dt_counter_add(&w->busy_ns, (uint64_t)(s * 1e9));
     *slow = dt_ahead_is_slow(s, g->n_bytes, waits);
     return st;
 }
@@ -379,7 +378,6 @@ void dt_ahead_get_stats(const dt_ahead *a, dt_ahead_stats *out) {
         const reader *w = &a->readers[i];
         out->busy_ns += dt_counter_get(&w->busy_ns);
         out->n_reads += dt_counter_get(&w->n_reads);
-        out->n_bytes += dt_counter_get(&w->n_bytes);
         uint64_t since = dt_counter_get(&w->since_ns);
         if (since == 0 || since >= oldest) continue;
         oldest = since;

@@ -27,7 +27,7 @@
 // dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused); a file
 // an entry (inodes, and a directory of 10^6 names); copies of whole shards (a global shuffle reads from all
 // of them at once).
-#define _GNU_SOURCE // OFD locks, memfd
+#define _GNU_SOURCE // memfd
 #include "cache.h"
 #include "data/file/used_files.h"
 
@@ -90,14 +90,6 @@ struct dt_cache {
     uint64_t at, end;
 };
 
-static bool lock_byte(int fd, off_t byte, short type, bool wait) {
-    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    int rc;
-    do rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
-    while (rc != 0 && errno == EINTR);
-    return rc == 0;
-}
-
 static bool read_at(int fd, void *dst, size_t n, uint64_t at) {
     for (size_t done = 0; done < n;) {
         ssize_t r = pread(fd, (uint8_t *)dst + done, n - done, (off_t)(at + done));
@@ -135,13 +127,13 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
     if (c->full) return false;
     dt_status st = DT_OK;
     uint64_t taken = UINT64_MAX;
-    lock_byte(c->fd, 1, F_WRLCK, true);
+    dt_io_lock_byte(c->fd, 1, F_WRLCK, true);
     bool ok = read_at(c->fd, &taken, sizeof taken, offsetof(head, taken)) && n <= c->cap_bytes &&
               taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !is_short(c, n));
     *at = taken;
     taken += n;
     if (ok) st = write_at(c, &taken, sizeof taken, offsetof(head, taken));
-    lock_byte(c->fd, 1, F_UNLCK, false);
+    dt_io_lock_byte(c->fd, 1, F_UNLCK, false);
     if (!ok || st != DT_OK) set_full(c, st);
     return ok && st == DT_OK;
 }
@@ -268,7 +260,7 @@ static void make_room(dt_cache *c, uint64_t own_bytes) {
     for (size_t i = 0; i < n; i++) {
         bool goes = is_other(c, others[i].path) && is_in_the_way(c, own_bytes, sum);
         int fd = goes ? open(others[i].path, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
-        if (fd >= 0 && lock_byte(fd, 0, F_WRLCK, false) && unlink(others[i].path) == 0) {
+        if (fd >= 0 && dt_io_lock_byte(fd, 0, F_WRLCK, false) && unlink(others[i].path) == 0) {
             sum -= others[i].n_bytes;
             n_removed++;
         }
@@ -306,8 +298,8 @@ static dt_status open_file(dt_cache *c, bool *again) {
     // others of this host may not plant one for us
     if (shared && (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)))
         return dt_fail(DT_E_STORAGE, "%s: belongs to someone else: remove it", c->path);
-    bool alone = lock_byte(c->fd, 0, F_WRLCK, false);
-    if (!alone && !lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
+    bool alone = dt_io_lock_byte(c->fd, 0, F_WRLCK, false);
+    if (!alone && !dt_io_lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
     bool linked = fstat(c->fd, &st) == 0 && st.st_nlink > 0;
     bool whole = linked && read_at(c->fd, &h, sizeof h, 0) && h.magic == MAGIC &&
                  h.key == c->o.key && h.n_entries == c->o.n_entries;
@@ -318,8 +310,8 @@ static dt_status open_file(dt_cache *c, bool *again) {
         return DT_E_STORAGE;
     }
     if (alone) make_room(c, (uint64_t)st.st_blocks * 512);
-    lock_byte(c->fd, 0, F_RDLCK, false); // from ours alone to shared: in one step
-    if (!shared) futimens(c->fd, NULL);  // used now
+    dt_io_lock_byte(c->fd, 0, F_RDLCK, false); // from ours alone to shared: in one step
+    if (!shared) futimens(c->fd, NULL);        // used now
     return DT_OK;
 }
 
@@ -412,8 +404,8 @@ void dt_cache_close(dt_cache *c) {
     struct stat st;
     if (c->map) munmap(c->map, c->data_at + c->cap_bytes);
     if (c->map && c->o.kind == DT_CACHE_shared) {
-        lock_byte(c->fd, 0, F_UNLCK, false);
-        if (lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0)
+        dt_io_lock_byte(c->fd, 0, F_UNLCK, false);
+        if (dt_io_lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0)
             unlink(c->path);
     }
     if (c->fd >= 0) close(c->fd);

@@ -255,11 +255,8 @@ dt_status loader_get(dt_batch_source *base, int64_t step, int leaf, const dt_bat
     loader *l = base->self;
     *out = NULL;
     if (wait_s) *wait_s = 0;
-    bool ours = leaf >= 0 && leaf < l->r.global_batch / l->r.micro_batch && l->position[leaf] >= 0;
-    if (!ours || step < 0)
-        return dt_fail(DT_E_INTERNAL,
-                       "leaf %d of step %lld was not asked for when the source was opened", leaf,
-                       (long long)step);
+    assert(leaf >= 0 && leaf < l->r.global_batch / l->r.micro_batch && step >= 0);
+    assert(l->position[leaf] >= 0); // asked for when the source was opened
     int64_t q = step * l->r.n_leaves + l->position[leaf];
     slot *s = NULL;
     dt_status st = DT_OK;

@@ -92,8 +92,7 @@ static dt_status read_head(shard *d) {
     DT_TRY(read_u32(d, 4, &first));
     if (first < config_at || first > b->n_bytes || first - config_at > MAX_CONFIG_BYTES)
         return damaged(d, "its first sample is not behind its list of columns");
-    char *text = malloc(first - config_at + 1);
-    if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
+    char *text = dt_xcalloc(first - config_at + 1, 1);
     dt_status st = dt_blob_read(b, config_at, text, first - config_at);
     if (st == DT_OK) st = read_columns(d, text, first - config_at);
     free(text);
@@ -248,8 +247,7 @@ static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
 }
 
 static dt_status add_samples(shard *d) {
-    uint32_t *offsets = malloc(((size_t)d->n_samples + 1) * sizeof *offsets);
-    if (!offsets) return dt_fail(DT_E_INTERNAL, "out of memory");
+    uint32_t *offsets = dt_xcalloc((size_t)d->n_samples + 1, sizeof *offsets);
     dt_status st =
         dt_blob_read(d->s->blob, 4, offsets, ((size_t)d->n_samples + 1) * sizeof *offsets);
     for (; st == DT_OK && d->number < d->n_samples; d->number++) {

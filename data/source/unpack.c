@@ -16,7 +16,6 @@
 // Rejected: seek points in gzip (zran), as each takes 32 KiB and each read of each epoch would inflate half the way
 // between two. Unpacking into memory, as each process would need a copy.
 // Formats: RFC 1952 (gzip), RFC 8878 (zstd), by zlib and libzstd.
-#define _GNU_SOURCE // OFD locks
 #include "unpack.h"
 #include "data/file/used_files.h"
 
@@ -262,19 +261,15 @@ static void take(const char *file, int *fd) {
 // Waits for byte `key` of <dir>/lock. Closing *fd unlocks it.
 static dt_status lock_byte(const char *dir, uint64_t key, const char *what, int *fd) {
     char *path = dt_xprintf("%s/lock", dir);
-    struct flock l = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(key >> 2), .l_len = 1};
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    dt_status st = DT_OK;
-    if (*fd < 0)
-        st = dt_fail(DT_E_STORAGE, "%s: cannot open: %s", path, strerror(errno));
-    else if (fcntl(*fd, F_OFD_SETLK, &l) != 0) {
+    off_t byte = (off_t)(key >> 2);
+    dt_status st = dt_io_open_update(fd, path);
+    if (st == DT_OK && !dt_io_lock_byte(*fd, byte, F_WRLCK, false)) {
         dt_info("%s: another process unpacks it: waiting", what);
-        while (fcntl(*fd, F_OFD_SETLKW, &l) != 0 && st == DT_OK)
-            if (errno != EINTR)
-                st = dt_fail(DT_E_STORAGE, "%s: cannot lock: %s", path, strerror(errno));
+        if (!dt_io_lock_byte(*fd, byte, F_WRLCK, true)) {
+            st = dt_fail(DT_E_STORAGE, "%s: cannot lock: %s", path, strerror(errno));
+            close(*fd);
+        }
     }
-    if (st != DT_OK && *fd >= 0) close(*fd);
     free(path);
     return st;
 }

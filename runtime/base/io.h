@@ -63,6 +63,10 @@ dt_status dt_io_find(bool *is_there, const char *path, dt_status code);
 bool dt_io_exists(const char *path); // false also where that cannot be told
 bool dt_io_is_dir(const char *path);
 
+// Locks a byte of an open file (F_RDLCK, F_WRLCK; F_UNLCK releases it) against other descriptors, also over NFS. The
+// kernel drops the lock with the descriptor (OFD locks). False: not locked; without `wait`, also where another has it.
+bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait);
+
 // Names in a directory (without . and ..), sorted bytewise; heap array of heap strings.
 dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status code_on_error);
 void dt_io_free_list(char **names, size_t n);
