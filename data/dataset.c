@@ -350,8 +350,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
     for (uint32_t r = 0; r < c->n_records; r++)
         for (int i = 0; i < d->fields.n; i++) {
-            bool is_member = d->fields.f[i].column < 0 && !d->fields.f[i].numbers;
-            int64_t m = is_member ? dt_field_member(&d->fields.f[i], c, r) : -1;
+            int64_t m = dt_field_member(&d->fields.f[i], c, r);
             if (m < 0) continue;
             n_members++;
             out->set_bytes += c->members[m].size;
