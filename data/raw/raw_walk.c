@@ -310,11 +310,8 @@ static dt_status read_lines(dt_table *t, const char *path) {
         *end = '\0';
         if (end > at && end[-1] == '\r') end[-1] = '\0';
         if (!*at) continue;
-        if ((t->n_rows & (t->n_rows - 1)) == 0) {
-            size_t cap = t->n_rows ? 2 * t->n_rows : 1;
-            t->cell = dt_xrealloc(t->cell, cap * sizeof *t->cell);
-            t->line = dt_xrealloc(t->line, cap * sizeof *t->line);
-        }
+        t->cell = dt_xgrow(t->cell, t->n_rows, sizeof *t->cell);
+        t->line = dt_xgrow(t->line, t->n_rows, sizeof *t->line);
         t->cell[t->n_rows] = dt_arena_strdup(&t->arena, at);
         t->line[t->n_rows++] = line;
     }
