@@ -350,8 +350,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
     for (uint32_t r = 0; r < c->n_records; r++)
         for (int i = 0; i < d->fields.n; i++) {
-            bool is_member = d->fields.f[i].column < 0 && !d->fields.f[i].numbers;
-            int64_t m = is_member ? dt_field_member(&d->fields.f[i], c, r) : -1;
+            int64_t m = dt_field_member(&d->fields.f[i], c, r);
             if (m < 0) continue;
             n_members++;
             out->set_bytes += c->members[m].size;
@@ -363,7 +362,6 @@ static void close_data(dt_dataset *base) {
     dt_data *d = base->self;
     free(d->weights);
     dt_data_cache_close(d);
-    dt_slot_memory_close(d);
     dt_splits_fini(&d->splits);
     dt_view_fini(&d->view);
     dt_mix_destroy(d->mix);
@@ -410,7 +408,6 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     d->backend = b;
     d->skips.log_path = skip_log ? dt_xstrdup(skip_log) : NULL;
     pthread_mutex_init(&d->skips.lock, NULL);
-    dt_slot_memory_open(d);
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);

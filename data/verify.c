@@ -93,8 +93,7 @@ static void add_bad(checker *c, uint32_t record, uint32_t member, bool has_conte
     dt_bad_member bad = {record, member, reason_of(c->set, record, member, has_context)};
     pthread_mutex_lock(&c->lock);
     dt_verify_result *r = c->result;
-    if ((r->n_bad & (r->n_bad - 1)) == 0)
-        r->bad = dt_xrealloc(r->bad, (r->n_bad ? 2 * r->n_bad : 1) * sizeof *r->bad);
+    r->bad = dt_xgrow(r->bad, r->n_bad, sizeof *r->bad);
     r->bad[r->n_bad++] = bad;
     pthread_mutex_unlock(&c->lock);
 }
@@ -103,9 +102,7 @@ static void add_bad_shard(checker *c, uint32_t shard) {
     dt_bad_shard bad = {shard, dt_xstrdup(dt_error_message())};
     pthread_mutex_lock(&c->lock);
     dt_verify_result *r = c->result;
-    if ((r->n_bad_shards & (r->n_bad_shards - 1)) == 0)
-        r->bad_shards = dt_xrealloc(r->bad_shards, (r->n_bad_shards ? 2 * r->n_bad_shards : 1) *
-                                                       sizeof *r->bad_shards);
+    r->bad_shards = dt_xgrow(r->bad_shards, r->n_bad_shards, sizeof *r->bad_shards);
     r->bad_shards[r->n_bad_shards++] = bad;
     pthread_mutex_unlock(&c->lock);
 }

@@ -253,9 +253,7 @@ const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]) {
 static int name_index(dt_expr *e) {
     for (int i = 0; i < e->n_names; i++)
         if (strcmp(e->names[i].text, e->t.text) == 0) return i;
-    if ((e->n_names & (e->n_names - 1)) == 0)
-        e->names =
-            dt_xrealloc(e->names, (size_t)(e->n_names ? 2 * e->n_names : 1) * sizeof *e->names);
+    e->names = dt_xgrow(e->names, (size_t)e->n_names, sizeof *e->names);
     e->names[e->n_names] = (name){e->t.text, e->t.at};
     return e->n_names++;
 }

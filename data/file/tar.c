@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_PAX_BYTES = 1 << 20 };
+enum { MAX_PAX_BYTES = 64 << 10 };
 
 typedef struct header {
     char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type;
@@ -134,7 +134,7 @@ static bool parse_pax(const char *p, size_t n, overrides *o) {
 
 static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t size,
                                 overrides *o) {
-    char text[MAX_PAX_BYTES < 65536 ? MAX_PAX_BYTES : 65536];
+    char text[MAX_PAX_BYTES];
     if (size > sizeof text) return bad(t, "an extended header of more than 64 KiB");
     DT_TRY(dt_peek_read(&t->peek, data_at, text, (size_t)size));
     if (type == 'x' || type == 'g')

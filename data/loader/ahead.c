@@ -25,7 +25,6 @@
 #include "ahead.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -76,7 +75,7 @@ typedef struct reader {
     _Alignas(128) struct dt_ahead *ahead;
     pthread_t thread;
     int index;
-    dt_counter busy_ns, n_reads, n_bytes;
+    dt_counter busy_ns, n_reads;
     dt_counter since_ns; // of the read in progress, or 0
     _Atomic uint32_t record;
     run run;
@@ -99,21 +98,8 @@ struct dt_ahead {
     reader *readers;
     _Atomic int n_active;
     int n_started;
-    // depth over time
-    _Atomic int n_ready;
-    dt_counter depth_ns, changed_ns;
+    dt_depth ready;
 };
-
-static uint64_t now_ns(void) {
-    return (uint64_t)(dt_clock_s() * 1e9);
-}
-
-static void add_ready(dt_ahead *a, int n) {
-    uint64_t now = now_ns();
-    dt_counter_add(&a->depth_ns, (uint64_t)a->n_ready * (now - dt_counter_get(&a->changed_ns)));
-    dt_counter_set(&a->changed_ns, now);
-    a->n_ready += n;
-}
 
 // ---- what to read ----------------------------------------------------------------------------------
 // Returns where the member lies in the run's block. It joins the last range if it lies right behind it.
@@ -213,9 +199,8 @@ static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *sl
         st = dt_set_read_range(d->set, g->shard, g->offset, to, g->n_bytes);
     double s = dt_clock_s() - begin;
     dt_counter_set(&w->since_ns, 0);
-    dt_counter_add(&w->busy_ns, (uint64_t)(s * 1e9));
     dt_counter_add(&w->n_reads, 1);
-    dt_counter_add(&w->n_bytes, g->n_bytes);
+    dt_counter_add(&w->busy_ns, (uint64_t)(s * 1e9));
     *slow = dt_ahead_is_slow(s, g->n_bytes, waits);
     return st;
 }
@@ -234,7 +219,7 @@ static dt_status read_run(reader *w, uint32_t *n_slow) {
 static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
     for (int k = 0; k < r->n_items; k++)
         a->items[(r->place + k) % N_ITEMS].state = st == DT_OK ? READY : FAILED;
-    add_ready(a, r->n_items);
+    dt_depth_add(&a->ready, r->n_items);
     if (a->n_waiting > 0) pthread_cond_broadcast(&a->arrived);
     a->seen += (uint32_t)r->n_ranges;
     a->slow += n_slow;
@@ -328,14 +313,14 @@ const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, dt_counter *wait_ns) {
     pthread_mutex_lock(&a->lock);
     assert(it->place == place && it->state != UNUSED && it->state != DONE);
     if (it->state == READING) {
-        uint64_t begin = now_ns();
+        uint64_t begin = dt_now_ns();
         a->n_waiting++;
         while (it->state == READING) pthread_cond_wait(&a->arrived, &a->lock);
         a->n_waiting--;
-        dt_counter_add(wait_ns, now_ns() - begin);
+        dt_counter_add(wait_ns, dt_now_ns() - begin);
     }
     bool ready = it->state == READY;
-    add_ready(a, -1);
+    dt_depth_add(&a->ready, -1);
     pthread_mutex_unlock(&a->lock);
     return ready ? it->member : NULL;
 }
@@ -364,7 +349,7 @@ void dt_ahead_seek(dt_ahead *a, int64_t place) {
     a->paused = true;
     while (a->n_reading > 0) pthread_cond_wait(&a->idle, &a->lock);
     for (int i = 0; i < N_ITEMS; i++) a->items[i].state = UNUSED;
-    add_ready(a, -a->n_ready);
+    dt_depth_add(&a->ready, -a->ready.n);
     a->head = a->tail = 0;
     a->oldest = a->next = place;
     a->paused = false;
@@ -384,23 +369,21 @@ void dt_ahead_set_readers(dt_ahead *a, int n) {
 void dt_ahead_get_stats(const dt_ahead *a, dt_ahead_stats *out) {
     *out = (dt_ahead_stats){.n_readers = a->n_active,
                             .max_readers = a->o.max_readers,
-                            .n_ready = a->n_ready,
+                            .n_ready = a->ready.n,
+                            .depth_s = dt_depth_s(&a->ready),
                             .capacity = N_ITEMS,
                             .on = a->on};
-    uint64_t oldest = UINT64_MAX, now = now_ns(), changed = dt_counter_get(&a->changed_ns);
+    uint64_t oldest = UINT64_MAX;
     for (int i = 0; i < a->o.max_readers; i++) {
         const reader *w = &a->readers[i];
         out->busy_ns += dt_counter_get(&w->busy_ns);
         out->n_reads += dt_counter_get(&w->n_reads);
-        out->n_bytes += dt_counter_get(&w->n_bytes);
         uint64_t since = dt_counter_get(&w->since_ns);
         if (since == 0 || since >= oldest) continue;
         oldest = since;
         out->record = w->record;
     }
     if (oldest != UINT64_MAX) out->since_s = (double)oldest * 1e-9;
-    out->depth_s = (double)dt_counter_get(&a->depth_ns) * 1e-9;
-    if (now > changed) out->depth_s += (double)out->n_ready * (double)(now - changed) * 1e-9;
 }
 
 dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
@@ -422,7 +405,6 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
         return dt_fail(DT_E_INTERNAL, "out of memory for %zu bytes of read-ahead", o->cap_bytes);
     }
     memset(a->readers, 0, n_readers * sizeof *a->readers);
-    dt_counter_set(&a->changed_ns, now_ns());
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->room, NULL);
     pthread_cond_init(&a->arrived, NULL);

@@ -53,7 +53,7 @@ void dt_ahead_seek(dt_ahead *a, int64_t place);
 void dt_ahead_set_readers(dt_ahead *a, int n);
 
 typedef struct dt_ahead_stats {
-    uint64_t busy_ns, n_reads, n_bytes;
+    uint64_t busy_ns, n_reads;
     int n_readers, max_readers, n_ready, capacity; // capacity in samples
     double depth_s;
     bool on;

@@ -27,8 +27,9 @@
 // dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused); a file
 // an entry (inodes, and a directory of 10^6 names); copies of whole shards (a global shuffle reads from all
 // of them at once).
-#define _GNU_SOURCE // OFD locks, memfd
+#define _GNU_SOURCE // memfd
 #include "cache.h"
+#include "data/file/used_files.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -89,18 +90,6 @@ struct dt_cache {
     uint64_t at, end;
 };
 
-static uint64_t up(uint64_t v, uint64_t to) {
-    return (v + to - 1) / to * to;
-}
-
-static bool lock_byte(int fd, off_t byte, short type, bool wait) {
-    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    int rc;
-    do rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
-    while (rc != 0 && errno == EINTR);
-    return rc == 0;
-}
-
 static bool read_at(int fd, void *dst, size_t n, uint64_t at) {
     for (size_t done = 0; done < n;) {
         ssize_t r = pread(fd, (uint8_t *)dst + done, n - done, (off_t)(at + done));
@@ -138,13 +127,13 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
     if (c->full) return false;
     dt_status st = DT_OK;
     uint64_t taken = UINT64_MAX;
-    lock_byte(c->fd, 1, F_WRLCK, true);
+    dt_io_lock_byte(c->fd, 1, F_WRLCK, true);
     bool ok = read_at(c->fd, &taken, sizeof taken, offsetof(head, taken)) && n <= c->cap_bytes &&
               taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !is_short(c, n));
     *at = taken;
     taken += n;
     if (ok) st = write_at(c, &taken, sizeof taken, offsetof(head, taken));
-    lock_byte(c->fd, 1, F_UNLCK, false);
+    dt_io_lock_byte(c->fd, 1, F_UNLCK, false);
     if (!ok || st != DT_OK) set_full(c, st);
     return ok && st == DT_OK;
 }
@@ -153,7 +142,7 @@ static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
     bool own = n > c->chunk_bytes / OWN_CHUNK, ok;
     pthread_mutex_lock(&c->lock); // the file's lock excludes other processes only
     if (own) {
-        ok = take_chunk(c, up(n, PAGE), at);
+        ok = take_chunk(c, dt_align_up(n, PAGE), at);
     } else {
         ok = c->at + n <= c->end;
         if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
@@ -218,7 +207,7 @@ static dt_status end_entry(dt_cache *c, uint32_t entry, uint64_t word, uint64_t 
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes) {
     uint64_t at, hash = c->map ? 0 : dt_hash64(bytes, n_bytes);
     if (!begin_entry(c, entry)) return;
-    bool kept = take(c, up(n_bytes, ALIGN), &at);
+    bool kept = take(c, dt_align_up(n_bytes, ALIGN), &at);
     dt_status st = kept ? write_at(c, bytes, n_bytes, c->data_at + at) : DT_OK;
     kept = kept && st == DT_OK;
     if (kept) { // counted before others find it
@@ -241,48 +230,15 @@ void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out) {
 }
 
 // ---- files of others -------------------------------------------------------------------------------
-typedef struct other {
-    char *path;
-    uint64_t n_bytes;
-    struct timespec used;
-} other;
-
-static int by_use(const void *x, const void *y) {
-    const struct timespec *a = &((const other *)x)->used, *b = &((const other *)y)->used;
-    if (a->tv_sec != b->tv_sec) return a->tv_sec < b->tv_sec ? -1 : 1;
-    return a->tv_nsec < b->tv_nsec ? -1 : a->tv_nsec > b->tv_nsec;
-}
-
-static bool is_cache(const dt_cache *c, const char *name) {
+// Whether a file beside this one is a cache of the same kind, and of the same user.
+static bool is_other(const dt_cache *c, const char *path) {
     char prefix[64];
+    const char *name = strrchr(path, '/') + 1;
     size_t n = strlen(name);
+    if (strcmp(path, c->path) == 0) return false;
     snprintf(prefix, sizeof prefix, "dtrain-%u-", (unsigned)geteuid());
     return c->o.kind == DT_CACHE_shared ? strncmp(name, prefix, strlen(prefix)) == 0
                                         : n > 8 && strcmp(name + n - 8, ".records") == 0;
-}
-
-static size_t list_others(const dt_cache *c, other **out, uint64_t *sum) {
-    char **names = NULL, *dir = dt_xstrdup(c->path);
-    size_t n = 0, n_others = 0;
-    *sum = 0;
-    *strrchr(dir, '/') = '\0';
-    if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) n = 0;
-    *out = dt_xcalloc(n + 1, sizeof **out);
-    for (size_t i = 0; i < n; i++) {
-        char *path = dt_xprintf("%s/%s", dir, names[i]);
-        struct stat st;
-        if (is_cache(c, names[i]) && strcmp(path, c->path) != 0 && lstat(path, &st) == 0 &&
-            S_ISREG(st.st_mode)) {
-            (*out)[n_others++] = (other){path, (uint64_t)st.st_blocks * 512, st.st_mtim};
-            *sum += (uint64_t)st.st_blocks * 512;
-        } else {
-            free(path);
-        }
-    }
-    dt_io_free_list(names, n);
-    free(dir);
-    qsort(*out, n_others, sizeof **out, by_use);
-    return n_others;
 }
 
 // Whether another one has to go: all in memory that are left over, on a disk while this one would not fit.
@@ -293,22 +249,24 @@ static bool is_in_the_way(const dt_cache *c, uint64_t own_bytes, uint64_t sum) {
 }
 
 static void make_room(dt_cache *c, uint64_t own_bytes) {
-    other *others;
-    uint64_t sum;
+    dt_used_file *others;
+    size_t n;
+    uint64_t sum = 0;
     int n_removed = 0;
-    size_t n = list_others(c, &others, &sum);
+    char *dir = dt_xprintf("%.*s", (int)(strrchr(c->path, '/') - c->path), c->path);
+    if (dt_used_files_list(&others, &n, dir) != DT_OK) dt_error_clear();
+    free(dir);
+    for (size_t i = 0; i < n; i++) sum += is_other(c, others[i].path) ? others[i].n_bytes : 0;
     for (size_t i = 0; i < n; i++) {
-        int fd = is_in_the_way(c, own_bytes, sum)
-                     ? open(others[i].path, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
-                     : -1;
-        if (fd >= 0 && lock_byte(fd, 0, F_WRLCK, false) && unlink(others[i].path) == 0) {
+        bool goes = is_other(c, others[i].path) && is_in_the_way(c, own_bytes, sum);
+        int fd = goes ? open(others[i].path, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
+        if (fd >= 0 && dt_io_lock_byte(fd, 0, F_WRLCK, false) && unlink(others[i].path) == 0) {
             sum -= others[i].n_bytes;
             n_removed++;
         }
         if (fd >= 0) close(fd);
-        free(others[i].path);
     }
-    free(others);
+    dt_used_files_free(others, n);
     if (n_removed > 0 && c->o.kind == DT_CACHE_shared)
         dt_info("removed %d shared cache%s of jobs that died", n_removed,
                 n_removed == 1 ? "" : "s");
@@ -340,8 +298,8 @@ static dt_status open_file(dt_cache *c, bool *again) {
     // others of this host may not plant one for us
     if (shared && (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)))
         return dt_fail(DT_E_STORAGE, "%s: belongs to someone else: remove it", c->path);
-    bool alone = lock_byte(c->fd, 0, F_WRLCK, false);
-    if (!alone && !lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
+    bool alone = dt_io_lock_byte(c->fd, 0, F_WRLCK, false);
+    if (!alone && !dt_io_lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
     bool linked = fstat(c->fd, &st) == 0 && st.st_nlink > 0;
     bool whole = linked && read_at(c->fd, &h, sizeof h, 0) && h.magic == MAGIC &&
                  h.key == c->o.key && h.n_entries == c->o.n_entries;
@@ -352,8 +310,8 @@ static dt_status open_file(dt_cache *c, bool *again) {
         return DT_E_STORAGE;
     }
     if (alone) make_room(c, (uint64_t)st.st_blocks * 512);
-    lock_byte(c->fd, 0, F_RDLCK, false); // from ours alone to shared: in one step
-    if (!shared) futimens(c->fd, NULL);  // used now
+    dt_io_lock_byte(c->fd, 0, F_RDLCK, false); // from ours alone to shared: in one step
+    if (!shared) futimens(c->fd, NULL);        // used now
     return DT_OK;
 }
 
@@ -409,10 +367,10 @@ static void lay_out(dt_cache *c) {
     uint64_t processes = o->n_processes > 1 ? (uint64_t)o->n_processes : 1;
     uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
     all += all / OWN_CHUNK + (processes + 1) * MAX_CHUNK;
-    c->cap_bytes = up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
-    c->chunk_bytes = up(c->cap_bytes / 16, PAGE);
+    c->cap_bytes = dt_align_up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
+    c->chunk_bytes = dt_align_up(c->cap_bytes / 16, PAGE);
     if (c->chunk_bytes > MAX_CHUNK) c->chunk_bytes = MAX_CHUNK;
-    c->data_at = up(row_at(o->n_entries), PAGE);
+    c->data_at = dt_align_up(row_at(o->n_entries), PAGE);
 }
 
 static dt_status open_ram(dt_cache *c) {
@@ -446,8 +404,8 @@ void dt_cache_close(dt_cache *c) {
     struct stat st;
     if (c->map) munmap(c->map, c->data_at + c->cap_bytes);
     if (c->map && c->o.kind == DT_CACHE_shared) {
-        lock_byte(c->fd, 0, F_UNLCK, false);
-        if (lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0)
+        dt_io_lock_byte(c->fd, 0, F_UNLCK, false);
+        if (dt_io_lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0)
             unlink(c->path);
     }
     if (c->fd >= 0) close(c->fd);

@@ -38,12 +38,8 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
                               "decoded pixels are kept in memory: data.cache is ram or shared");
     if (!dt_config_is_auto(c, "data.cache_size"))
         k->cap_bytes = (uint64_t)dt_config_bytes(c, "data.cache_size");
-    dt_unpack_cache where = {
-        .dir = dt_config_has(c, "data.cache_dir") ? dt_config_str(c, "data.cache_dir") : NULL};
-    char *unpacked = dt_unpack_dir(&where); // <dir>/unpacked
-    if (unpacked) *strrchr(unpacked, '/') = '\0';
-    k->dir = unpacked ? dt_xprintf("%s/records", unpacked) : NULL;
-    free(unpacked);
+    k->dir = dt_cache_folder(
+        dt_config_has(c, "data.cache_dir") ? dt_config_str(c, "data.cache_dir") : NULL, "records");
     if (k->kind == DT_CACHE_disk && !k->dir)
         return dt_config_fail(c, "data.cache", "there is no place for it: set data.cache_dir");
     k->run = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));

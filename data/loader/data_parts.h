@@ -13,6 +13,7 @@
 #include "fields.h"
 
 #include "backend/backend.h"
+#include "base/clock.h"
 #include "batch/batch_source.h"
 #include "config/config.h"
 
@@ -41,17 +42,6 @@ typedef struct dt_data_cache {
     bool opened;
 } dt_data_cache;
 
-// Memory of batch slots that no loader uses now (slot_memory.c).
-typedef struct dt_slot_block {
-    void *p;
-    size_t n_bytes;
-} dt_slot_block;
-typedef struct dt_slot_memory {
-    pthread_mutex_t lock;
-    dt_slot_block *blocks;
-    int n, capacity;
-} dt_slot_memory;
-
 typedef struct dt_data {
     dt_dataset base;
     dt_set *set;
@@ -69,7 +59,6 @@ typedef struct dt_data {
     int n_readers;             // -1 = auto: only while reads block
     dt_data_cache cache;
     dt_skips skips;
-    dt_slot_memory slot_memory;
     char *description;
     dt_pipeline_facts facts; // what the config fixes
 } dt_data;
@@ -84,6 +73,17 @@ static inline void dt_counter_set(dt_counter *c, uint64_t n) {
 }
 static inline void dt_counter_add(dt_counter *c, uint64_t n) {
     dt_counter_set(c, dt_counter_get(c) + n);
+}
+
+// How many things wait between two sides: now, and integrated over time. Changed under a lock, read without.
+typedef struct dt_depth {
+    _Atomic int n;
+    dt_counter ns, changed_ns;
+} dt_depth;
+void dt_depth_add(dt_depth *d, int change); // loader_stats.c
+double dt_depth_s(const dt_depth *d);
+static inline uint64_t dt_now_ns(void) {
+    return (uint64_t)(dt_clock_s() * 1e9);
 }
 
 // ---- one sample (sample.c) -----------------------------------------------------------------------
@@ -165,15 +165,6 @@ size_t dt_data_pixel_bytes(const dt_data *d, int field);
 static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t record) {
     return record * (uint32_t)d->cache.n_slots + (uint32_t)d->cache.slot[field];
 }
-
-// ---- memory of slots (slot_memory.c) ---------------------------------------------------------------
-// Memory from the backend's host allocator (plain memory without a backend), zeroed, aligned to 64. What is given
-// back is kept for the next loader, and freed when the dataset closes, before the backend. Any thread.
-// DT_E_INTERNAL.
-void dt_slot_memory_open(dt_data *d);
-dt_status dt_slot_memory_take(dt_data *d, size_t n_bytes, void **out);
-void dt_slot_memory_give(dt_data *d, void *p, size_t n_bytes);
-void dt_slot_memory_close(dt_data *d);
 
 // ---- threads and ring (loader.c) -------------------------------------------------------------------
 dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r);

@@ -2,6 +2,7 @@
 // transform is the power of two from 25 ms on (32 to 51 ms for the common rates), the hop a quarter of it,
 // bands reach up to half the rate.
 #include "field_audio.h"
+#include "field_keys.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -12,79 +13,64 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct reader {
-    const dt_config *c;
-    const char *name;
-    char key[320];
-} reader;
-
-static const char *key_of(reader *r, const char *leaf) {
-    snprintf(r->key, sizeof r->key, "data.fields.%s%s%s", r->name, *leaf ? "." : "", leaf);
-    return r->key;
+static int int_or(dt_field_keys *r, const char *leaf, int automatic) {
+    return dt_config_is_auto(r->c, dt_key_of(r, leaf)) ? automatic
+                                                       : (int)dt_config_int(r->c, r->key);
 }
 
-static int int_or(reader *r, const char *leaf, int automatic) {
-    return dt_config_is_auto(r->c, key_of(r, leaf)) ? automatic : (int)dt_config_int(r->c, r->key);
-}
-
-static int word(reader *r, const char *leaf) {
-    return dt_config_enum(r->c, key_of(r, leaf));
-}
-
-static void read_features(reader *r, dt_feature_opts *o) {
-    o->kind = word(r, "features");
+static void read_features(dt_field_keys *r, dt_feature_opts *o) {
+    o->kind = dt_key_word(r, "features");
     int n_fft = 2;
     while (n_fft < o->rate / 40.0) n_fft *= 2;
     o->n_fft = int_or(r, "n_fft", n_fft);
     o->window = int_or(r, "window", o->n_fft);
     o->hop = int_or(r, "hop", o->n_fft >= 4 ? o->n_fft / 4 : 1);
-    o->center = dt_config_bool(r->c, key_of(r, "center"));
-    o->reflect = word(r, "edges") == DT_EDGES_reflect;
-    o->power = (int)dt_config_int(r->c, key_of(r, "power"));
-    o->n_mels = (int)dt_config_int(r->c, key_of(r, "n_mels"));
-    o->f_min = dt_config_real(r->c, key_of(r, "f_min"));
+    o->center = dt_config_bool(r->c, dt_key_of(r, "center"));
+    o->reflect = dt_key_word(r, "edges") == DT_EDGES_reflect;
+    o->power = (int)dt_config_int(r->c, dt_key_of(r, "power"));
+    o->n_mels = (int)dt_config_int(r->c, dt_key_of(r, "n_mels"));
+    o->f_min = dt_config_real(r->c, dt_key_of(r, "f_min"));
     o->f_max =
-        dt_config_has(r->c, key_of(r, "f_max")) ? dt_config_real(r->c, r->key) : o->rate / 2.0;
-    o->htk = word(r, "mel_scale") == DT_MEL_SCALE_htk;
-    o->slaney_norm =
-        dt_config_has(r->c, key_of(r, "mel_norm")) && word(r, "mel_norm") == DT_MEL_NORM_slaney;
-    o->decibel = word(r, "log") == DT_LOG_db;
-    o->floor = dt_config_has(r->c, key_of(r, "floor")) ? dt_config_real(r->c, r->key)
-               : o->decibel                            ? 1e-10
-                                                       : 1e-6;
-    o->top_db = dt_config_real(r->c, key_of(r, "top_db"));
-    o->n_mfcc = (int)dt_config_int(r->c, key_of(r, "n_mfcc"));
+        dt_config_has(r->c, dt_key_of(r, "f_max")) ? dt_config_real(r->c, r->key) : o->rate / 2.0;
+    o->htk = dt_key_word(r, "mel_scale") == DT_MEL_SCALE_htk;
+    o->slaney_norm = dt_config_has(r->c, dt_key_of(r, "mel_norm")) &&
+                     dt_key_word(r, "mel_norm") == DT_MEL_NORM_slaney;
+    o->decibel = dt_key_word(r, "log") == DT_LOG_db;
+    o->floor = dt_config_has(r->c, dt_key_of(r, "floor")) ? dt_config_real(r->c, r->key)
+               : o->decibel                               ? 1e-10
+                                                          : 1e-6;
+    o->top_db = dt_config_real(r->c, dt_key_of(r, "top_db"));
+    o->n_mfcc = (int)dt_config_int(r->c, dt_key_of(r, "n_mfcc"));
 }
 
-static dt_status read_all(reader *r, dt_audio_field *f) {
-    if (!dt_config_has(r->c, key_of(r, "rate")))
-        return dt_config_fail(r->c, key_of(r, ""), "an audio field needs rate: (Hz)");
+static dt_status read_all(dt_field_keys *r, dt_audio_field *f) {
+    if (!dt_config_has(r->c, dt_key_of(r, "rate")))
+        return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs rate: (Hz)");
     f->clip.rate = (int)dt_config_int(r->c, r->key);
-    if (!dt_config_has(r->c, key_of(r, "seconds")))
-        return dt_config_fail(r->c, key_of(r, ""), "an audio field needs seconds: (of a sample)");
+    if (!dt_config_has(r->c, dt_key_of(r, "seconds")))
+        return dt_config_fail(r->c, dt_key_of(r, ""),
+                              "an audio field needs seconds: (of a sample)");
     f->clip.n_samples = llround(dt_config_real(r->c, r->key) * f->clip.rate);
     f->clip.channels = int_or(r, "channels", 1);
-    f->clip.pad = word(r, "pad");
+    f->clip.pad = dt_key_word(r, "pad");
     dt_feature_opts o = {
         .rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
     read_features(r, &o);
     if (dt_features_create(&f->features, &o) != DT_OK)
-        return dt_config_fail(r->c, key_of(r, ""), "%s", dt_error_message());
+        return dt_config_fail(r->c, dt_key_of(r, ""), "%s", dt_error_message());
     int n_empty = dt_features_empty_bands(f->features);
     if (n_empty > 0)
         dt_warn(
             "data.fields.%s: %d of %d mel bands are so narrow that no frequency of a transform of "
             "%d lies in them; they stay empty: take fewer n_mels or a larger n_fft",
             r->name, n_empty, o.n_mels, o.n_fft);
-    const dt_cnode *all = dt_config_node(r->c, "data.augment");
-    const dt_cnode *list =
-        all && dt_cnode_kind(all) == DT_C_MAP ? dt_cnode_get(all, r->name) : NULL;
+    const dt_cnode *list = dt_key_augment(r);
     return list ? dt_audio_augment_parse(&f->augment, list, r->name, o.kind != DT_FEATURE_waveform)
                 : DT_OK;
 }
 
 dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const char *name) {
-    reader r = {c, name, ""};
+    dt_field_keys r = {c, name, ""};
     dt_audio_field *f = dt_xcalloc(1, sizeof *f);
     char purpose[256];
     snprintf(purpose, sizeof purpose, "augment.%s.clip", name);

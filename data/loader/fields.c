@@ -13,7 +13,7 @@
 #include "base/arena.h"
 #include "data/augment/mix.h"
 #include "data/file/kinds.h"
-#include "field_image.h"
+#include "field_keys.h"
 
 #include <float.h>
 #include <math.h>
@@ -22,18 +22,11 @@
 #include <string.h>
 
 typedef struct resolver {
-    const dt_config *config;
+    dt_field_keys k;
     const dt_catalog *c;
     dt_field *f;
     dt_field_info *info;
-    char prefix[256]; // "data.fields.<name>"
-    char key[320];
 } resolver;
-
-static const char *key_of(resolver *r, const char *leaf) {
-    snprintf(r->key, sizeof r->key, "%s.%s", r->prefix, leaf);
-    return r->key;
-}
 
 static bool ext_matches(const char *ext, const char *name) {
     size_t n_ext = strlen(ext), n = strlen(name);
@@ -80,7 +73,7 @@ static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
 
 // The name of item i of `source`, a word or a list; the field's own name when there is none.
 static const char *source_name(resolver *r, size_t i, size_t *n) {
-    const dt_cnode *given = dt_config_node(r->config, key_of(r, "source"));
+    const dt_cnode *given = dt_config_node(r->k.c, dt_key_of(&r->k, "source"));
     bool list = given && dt_cnode_kind(given) == DT_C_LIST;
     *n = list ? dt_cnode_size(given) : 1;
     if (!given) return r->f->name;
@@ -89,7 +82,7 @@ static const char *source_name(resolver *r, size_t i, size_t *n) {
 
 static dt_status no_source(resolver *r, const char *what, const char *name) {
     char has[512];
-    return dt_config_fail(r->config, r->prefix,
+    return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                           "the data set has no %s '%s': %s; name one with `source:` (%s)", what,
                           name, what_it_has(r->c, has, sizeof has), r->c->shards[0].path);
 }
@@ -118,11 +111,11 @@ static dt_status find_numbers(resolver *r, size_t n) {
 
 static dt_status find_source(resolver *r) {
     size_t n;
-    bool given = dt_config_has(r->config, key_of(r, "source"));
+    bool given = dt_config_has(r->k.c, dt_key_of(&r->k, "source"));
     const char *name = source_name(r, 0, &n);
     r->f->column = -1;
     if (n == 0 || (n > 1 && r->f->kind != DT_FIELD_vector))
-        return dt_config_fail(r->config, key_of(r, "source"),
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "source"),
                               "a list of columns makes a vector field; here expected one name");
     if (!r->c) {
         r->f->n_numbers = n > 1 ? (int)n : 0;
@@ -150,16 +143,16 @@ static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what,
         out[i] = ok ? (float)v : 0;
     }
     return ok ? DT_OK
-              : dt_config_fail(r->config, key_of(r, "normalize"),
+              : dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"),
                                "%s: expected a list of %d numbers", what, n);
 }
 
 static dt_status read_normalize(resolver *r, int channels) {
     for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1;
-    const dt_cnode *n = dt_config_node(r->config, key_of(r, "normalize"));
+    const dt_cnode *n = dt_config_node(r->k.c, dt_key_of(&r->k, "normalize"));
     if (!n) return DT_OK;
     if (dt_cnode_kind(n) != DT_C_MAP)
-        return dt_config_fail(r->config, key_of(r, "normalize"),
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"),
                               "expected {mean: [...], std: [...]} or imagenet");
     if (dt_cnode_get(n, "mean"))
         DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
@@ -167,12 +160,12 @@ static dt_status read_normalize(resolver *r, int channels) {
         DT_TRY(read_reals(r, dt_cnode_get(n, "std"), "std", channels, r->info->std));
     for (int i = 0; i < channels; i++)
         if (!(r->info->std[i] > 0))
-            return dt_config_fail(r->config, key_of(r, "normalize"), "std: expected above 0");
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"), "std: expected above 0");
     return DT_OK;
 }
 
 static dt_status read_size(resolver *r, int n, int64_t *out) {
-    const dt_cnode *s = dt_config_node(r->config, key_of(r, "size"));
+    const dt_cnode *s = dt_config_node(r->k.c, dt_key_of(&r->k, "size"));
     size_t have = s && dt_cnode_kind(s) == DT_C_LIST ? dt_cnode_size(s) : 0;
     bool ok = have == (size_t)n || have == 1; // one number: square
     for (int i = 0; i < n && ok; i++) {
@@ -182,7 +175,7 @@ static dt_status read_size(resolver *r, int n, int64_t *out) {
         out[i] = ok ? (int64_t)v : 0;
     }
     if (ok) return DT_OK;
-    return dt_config_fail(r->config, s ? r->key : r->prefix,
+    return dt_config_fail(r->k.c, s ? r->k.key : dt_key_of(&r->k, ""),
                           n == 2 ? "an image field needs size: [height, width]"
                                  : "a vector field needs size: [length]");
 }
@@ -196,34 +189,80 @@ static bool is_of_arrays(const resolver *r) {
     return any;
 }
 
+static dt_status read_bands(dt_field_keys *k, dt_array_spec *s, int channels) {
+    const dt_cnode *list = dt_config_node(k->c, dt_key_of(k, "bands"));
+    size_t n = list ? dt_cnode_size(list) : 0;
+    if (!list) return DT_OK;
+    for (size_t i = 0; i < n && i < DT_MAX_CHANNELS; i++) {
+        double v;
+        if (!dt_cnode_real(dt_cnode_item(list, i), &v) || v < 0 || v > 1e6 || v != floor(v))
+            return dt_config_fail(k->c, k->key, "expected whole numbers, counted from 0");
+        s->bands[i] = (int)v;
+    }
+    if (n != (size_t)channels)
+        return dt_config_fail(k->c, k->key, "%zu bands, but channels: %d", n, channels);
+    s->n_bands = (int)n;
+    return DT_OK;
+}
+
+static dt_status read_range(dt_field_keys *k, dt_array_spec *s) {
+    const dt_cnode *n = dt_config_node(k->c, dt_key_of(k, "range"));
+    if (!n) return DT_OK;
+    size_t n_items = dt_cnode_size(n); // a word alone is a list of one
+    int i = n_items == 1
+                ? dt_word_index(DT_WORDS(DT_RANGE_WORDS), dt_cnode_str(dt_cnode_item(n, 0)))
+                : -1;
+    s->range = i < 0 ? DT_RANGE_given : (dt_range)i;
+    if (i >= 0) return DT_OK;
+    bool ok = n_items == 2 && dt_cnode_real(dt_cnode_item(n, 0), &s->low) &&
+              dt_cnode_real(dt_cnode_item(n, 1), &s->high) && s->low < s->high;
+    return ok ? DT_OK
+              : dt_config_fail(k->c, k->key, "expected zscale, minmax or [low, high], low first");
+}
+
+// What becomes of arrays (FITS, NPY). How many bands a file has is checked when it is decoded.
+static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int channels) {
+    *out = (dt_array_spec){.f32 = dt_key_word(k, "dtype") == DT_PIXEL_f32,
+                           .chw = dt_key_word(k, "layout") == DT_LAYOUT_chw,
+                           .stretch = dt_key_word(k, "stretch")};
+    out->softening = dt_config_real(k->c, dt_key_of(k, "softening"));
+    if (!out->f32 && channels != 1 && channels != 3)
+        return dt_config_fail(k->c, dt_key_of(k, "channels"),
+                              "images of bytes have 1 (grey) or 3 channels; arrays of another "
+                              "number want dtype: f32");
+    if (out->stretch == DT_STRETCH_none && dt_config_has(k->c, dt_key_of(k, "range")))
+        return dt_config_fail(k->c, k->key, "a range is for stretch: linear or asinh");
+    DT_TRY(read_range(k, out));
+    return read_bands(k, out, channels);
+}
+
 static dt_status resolve_image(resolver *r) {
     int64_t size[2];
     DT_TRY(read_size(r, 2, size));
-    int64_t channels =
-        dt_config_is_auto(r->config, key_of(r, "channels")) ? 3 : dt_config_int(r->config, r->key);
-    DT_TRY(dt_array_spec_read(&r->f->array, r->config, r->f->name, (int)channels));
+    int64_t channels = dt_config_is_auto(r->k.c, dt_key_of(&r->k, "channels"))
+                           ? 3
+                           : dt_config_int(r->k.c, r->k.key);
+    DT_TRY(read_array_spec(&r->k, &r->f->array, (int)channels));
     r->info->is_image = true;
     r->info->dtype = r->f->array.f32 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
-    DT_TRY(dt_fit_read(&r->f->fit, r->config, r->f->name, (int)size[1], (int)size[0]));
+    DT_TRY(dt_fit_read(&r->f->fit, r->k.c, r->f->name, (int)size[1], (int)size[0]));
     char key[320];
     snprintf(key, sizeof key, "data.augment.%s", r->f->name);
-    const dt_cnode *all = dt_config_node(r->config, "data.augment");
-    const dt_cnode *list =
-        all && dt_cnode_kind(all) == DT_C_MAP ? dt_cnode_get(all, r->f->name) : NULL;
+    const dt_cnode *list = dt_key_augment(&r->k);
     if (!list) return DT_OK;
     DT_TRY(dt_augment_parse(&r->f->augment, list, r->f->name));
     const char *of_bytes = dt_augment_of_bytes(r->f->augment);
     if (!of_bytes || !r->f->array.f32 || !is_of_arrays(r)) return DT_OK;
-    return dt_config_fail(r->config, key,
+    return dt_config_fail(r->k.c, key,
                           "%s works on bytes; an array of floats (dtype: f32) can be moved, not "
                           "recoloured: flip, crop, shift, zoom, rotate, affine, perspective",
                           of_bytes);
 }
 
 static dt_status resolve_audio(resolver *r) {
-    DT_TRY(dt_audio_field_create(&r->f->audio, r->config, r->f->name));
+    DT_TRY(dt_audio_field_create(&r->f->audio, r->k.c, r->f->name));
     dt_audio_field_describe(r->f->audio, r->info);
     return read_normalize(r, (int)r->info->sample_shape.d[2]);
 }
@@ -240,19 +279,19 @@ static bool is_label(const char *text, int64_t n_classes, int32_t *out) {
 static dt_status resolve_class(resolver *r) {
     const dt_column *col = r->c ? &r->c->columns[r->f->column] : NULL;
     int64_t n = col ? col->n_values : 0;
-    if (dt_config_has(r->config, key_of(r, "classes")))
-        n = dt_config_int(r->config, r->key);
+    if (dt_config_has(r->k.c, dt_key_of(&r->k, "classes")))
+        n = dt_config_int(r->k.c, r->k.key);
     else if (!col)
-        return dt_config_fail(r->config, r->prefix,
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                               "without the data set, field '%s' needs classes: N", r->f->name);
     if (col && col->n_values > n)
-        return dt_config_fail(r->config, r->key,
+        return dt_config_fail(r->k.c, r->k.key,
                               "the data set has %u classes (column %s), and `classes` is %lld",
                               col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
     r->info->dtype = DT_I32;
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;
-    r->info->soft = dt_mix_wanted(r->config);
+    r->info->soft = dt_mix_wanted(r->k.c);
     if (!col) return DT_OK;
     r->f->label = dt_xcalloc(col->n_values + 1, sizeof(int32_t));
     bool plain = true;
@@ -279,10 +318,11 @@ static dt_status read_values(resolver *r, dt_number_source *s, int element) {
         char *end;
         float x = strtof(text, &end);
         if (end == text || *end)
-            return dt_config_fail(r->config, r->prefix, "column %s holds '%s', which is no number",
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
+                                  "column %s holds '%s', which is no number",
                                   dt_catalog_str(r->c, col->name), text);
         if (!isfinite(x))
-            return dt_config_fail(r->config, r->prefix,
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                                   "column %s holds '%s', which is no finite float: " BAD_NUMBER,
                                   dt_catalog_str(r->c, col->name), text);
         s->by_value[v] = (x - dt_field_mean(r->info, element)) / dt_field_std(r->info, element);
@@ -295,7 +335,7 @@ static dt_status check_numbers(resolver *r, int real) {
     for (uint32_t i = 0; i < r->c->n_records; i++) {
         double v = dt_catalog_real(r->c, real, i);
         if (fabs(v) > FLT_MAX)
-            return dt_config_fail(r->config, r->prefix,
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                                   "column %s holds %g (record %s), which no float can: " BAD_NUMBER,
                                   dt_catalog_str(r->c, r->c->reals[real].name), v,
                                   dt_catalog_str(r->c, r->c->records[i].key));
@@ -306,11 +346,11 @@ static dt_status check_numbers(resolver *r, int real) {
 static dt_status resolve_number(resolver *r) {
     int64_t n = 1;
     bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_vector;
-    bool sized = dt_config_has(r->config, key_of(r, "size"));
+    bool sized = dt_config_has(r->k.c, dt_key_of(&r->k, "size"));
     if (from_columns) n = r->f->n_numbers;
     if (vector && (!from_columns || sized)) DT_TRY(read_size(r, 1, &n));
     if (from_columns && n != r->f->n_numbers)
-        return dt_config_fail(r->config, key_of(r, "size"), "`source:` names %d columns",
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "size"), "`source:` names %d columns",
                               r->f->n_numbers);
     r->info->dtype = DT_F32;
     r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0();
@@ -324,7 +364,7 @@ static dt_status resolve_number(resolver *r) {
 }
 
 static dt_status resolve_field(resolver *r) {
-    r->f->kind = dt_config_enum(r->config, key_of(r, "kind"));
+    r->f->kind = dt_config_enum(r->k.c, dt_key_of(&r->k, "kind"));
     DT_TRY(find_source(r));
     if (r->f->kind == DT_FIELD_image)
         DT_TRY(resolve_image(r));
@@ -335,7 +375,7 @@ static dt_status resolve_field(resolver *r) {
     else
         DT_TRY(resolve_number(r));
     r->info->name = r->f->name;
-    r->info->mixed = r->info->is_image && dt_mix_takes(r->config, r->f->name);
+    r->info->mixed = r->info->is_image && dt_mix_takes(r->k.c, r->f->name);
     r->f->sample_bytes =
         (size_t)dt_shape_elements(&r->info->sample_shape) * dt_dtype_size(r->info->dtype);
     return DT_OK;
@@ -350,10 +390,9 @@ dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_ca
                               "data.fields: expected 1 to %d fields", DT_MAX_FIELDS);
     dt_status st = dt_augment_check_fields(config);
     for (size_t i = 0; i < n && st == DT_OK; i++) {
-        resolver r = {config, c, &out->f[i], &out->info[i]};
+        resolver r = {{config, dt_cnode_key(fields, i), ""}, c, &out->f[i], &out->info[i]};
         out->n++;
-        r.f->name = dt_cnode_key(fields, i);
-        snprintf(r.prefix, sizeof r.prefix, "data.fields.%s", r.f->name);
+        r.f->name = r.k.name;
         st = resolve_field(&r);
     }
     if (st != DT_OK) dt_fields_fini(out);

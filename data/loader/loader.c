@@ -12,11 +12,9 @@
 // skip, get() gives the error to the thread that asked and, as that one ends, to all who would have to wait.
 //
 // One mutex guards the table of slots. It is taken once a unit, never inside a sample. Memory is allocated
-// when the loader opens. Only slots that tune() adds come later: a worker allocates them, as pinning memory
-// is slow and the training thread calls tune().
+// when the loader opens, and by tune() for the slots that it adds.
 #include "loader_internal.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -168,7 +166,7 @@ static void finish_unit(loader *l, slot *s, int n, dt_status st) {
     s->batch.n_valid = 0;
     for (int j = 0; j < s->batch.n; j++) s->batch.n_valid += s->batch.weight[j] > 0;
     s->state = READY;
-    loader_count_ready(l, 1);
+    dt_depth_add(&l->ready_batches, 1);
     pthread_cond_broadcast(&l->ready);
 }
 
@@ -179,10 +177,6 @@ void *loader_work(void *arg) {
     dt_thread_name("dt-load");
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
-        if (l->n_made < l->n_wanted && !l->growing) {
-            loader_grow_ring(l); // one, so that samples come meanwhile
-            if (l->stopping) break;
-        }
         if (!claim(l, w, &u)) {
             sleep_until_work(l, w);
             continue;
@@ -261,11 +255,8 @@ dt_status loader_get(dt_batch_source *base, int64_t step, int leaf, const dt_bat
     loader *l = base->self;
     *out = NULL;
     if (wait_s) *wait_s = 0;
-    bool ours = leaf >= 0 && leaf < l->r.global_batch / l->r.micro_batch && l->position[leaf] >= 0;
-    if (!ours || step < 0)
-        return dt_fail(DT_E_INTERNAL,
-                       "leaf %d of step %lld was not asked for when the source was opened", leaf,
-                       (long long)step);
+    assert(leaf >= 0 && leaf < l->r.global_batch / l->r.micro_batch && step >= 0);
+    assert(l->position[leaf] >= 0); // asked for when the source was opened
     int64_t q = step * l->r.n_leaves + l->position[leaf];
     slot *s = NULL;
     dt_status st = DT_OK;
@@ -289,7 +280,7 @@ dt_status loader_get(dt_batch_source *base, int64_t step, int leaf, const dt_bat
     }
     if (st == DT_OK) {
         s->state = HELD;
-        loader_count_ready(l, -1);
+        dt_depth_add(&l->ready_batches, -1);
         dt_counter_add(&l->n_batches, 1);
         dt_counter_add(&l->n_samples, (uint64_t)s->batch.n_valid);
         *out = &s->batch;
@@ -318,7 +309,7 @@ dt_status loader_seek(dt_batch_source *base, int64_t step) {
             l->slots[i].state = FREE;
         else
             l->slots[i].q = -1;
-    loader_count_ready(l, -l->n_ready);
+    dt_depth_add(&l->ready_batches, -l->ready_batches.n);
     l->filling = NULL;
     l->failed = NULL;
     l->next_q = step * l->r.n_leaves;

@@ -43,10 +43,8 @@ typedef struct loader {
     pthread_mutex_t lock;
     pthread_cond_t work, ready, idle;
     slot *slots;
-    // slots in use, with memory, that will be in use once a worker has made them; that can be had
-    _Atomic int n_slots, n_made, n_wanted;
-    int max_slots;
-    bool growing; // a worker makes one
+    _Atomic int n_slots, n_made; // slots in use, with memory
+    int max_slots;               // that can be had
     size_t slot_bytes;
     int unit; // samples a worker takes at once
     slot *filling;
@@ -62,8 +60,7 @@ typedef struct loader {
     dt_ahead *ahead;
     // written under the lock, read without
     dt_counter n_batches, n_samples, n_waits, wait_ns, wait_by_ns[DT_N_STAGES];
-    dt_counter ready_ns, ready_changed_ns; // finished batches, integrated over time
-    _Atomic int n_ready;
+    dt_depth ready_batches;
 } loader;
 
 // ---- loader.c ------------------------------------------------------------------------------------
@@ -79,17 +76,15 @@ void loader_release(dt_batch_source *base, const dt_batch *b);
 dt_status loader_seek(dt_batch_source *base, int64_t step);
 
 // ---- loader_stats.c ------------------------------------------------------------------------------
-void loader_count_ready(loader *l, int change); // under the lock
 void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
 void loader_stats(dt_batch_source *base, dt_source_stats *out);
 void loader_tune(dt_batch_source *base, const dt_source_tuning *t);
 void loader_set_workers(loader *l, int n);
 // Starts threads up to n_workers; returns how many run. Under the lock.
 int loader_start_workers(loader *l);
-// Makes n slots, before there are threads. (loader_open.c)
-dt_status loader_make_ring(loader *l, int n);
-// Makes one more of n_wanted slots; for a worker. Under the lock, which is open while memory is allocated.
-void loader_grow_ring(loader *l);
+// Allocates slots until n have memory. Not under the lock: nobody looks at a slot before n_slots counts it.
+// (loader_open.c)
+dt_status loader_make_slots(loader *l, int n);
 // What the pipeline is doing, for a message: "reading FILE (record R) for 31 s".
 void loader_describe(const loader *l, char *text, size_t cap);
 

@@ -1,6 +1,7 @@
 // loader_open.c: a loader from a request: order, ring, threads.
 //
-// The ring's slots are allocated one by one, so that tune() can add some later. A trainer that is fed evenly needs
+// The ring's slots are allocated one by one, so that tune() can add some later. Their memory comes from the
+// backend, which may pin it (without a backend: plain memory). A trainer that is fed evenly needs
 // two batches for each worker thread that computes, and two more. More slots help only where batches take unequal
 // time; the tuner tries that while training runs.
 #include "loader_internal.h"
@@ -64,34 +65,30 @@ static int auto_slots(const loader *l) {
 }
 
 static dt_status make_slot(loader *l, slot *s) {
-    void *p;
-    DT_TRY(dt_slot_memory_take(l->d, l->slot_bytes, &p));
+    dt_backend *b = l->d->backend;
+    void *p = NULL;
+    if (b)
+        DT_TRY(b->alloc_host(b, &p, l->slot_bytes, "batch ring"));
+    else
+        p = aligned_alloc(ALIGN, l->slot_bytes);
+    if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a batch of %zu bytes", l->slot_bytes);
+    memset(p, 0, l->slot_bytes);
     s->memory = p;
     lay_out(l, s, p);
     return DT_OK;
 }
 
-dt_status loader_make_ring(loader *l, int n) {
-    for (; l->n_made < n; l->n_made++) DT_TRY(make_slot(l, &l->slots[l->n_made]));
-    l->n_slots = l->n_wanted = n;
-    return DT_OK;
+static void free_slot(loader *l, slot *s) {
+    dt_backend *b = l->d->backend;
+    if (b)
+        b->free_host(b, s->memory, l->slot_bytes);
+    else
+        free(s->memory);
 }
 
-// Nobody looks at a slot before it is counted, and only one worker adds slots at a time.
-void loader_grow_ring(loader *l) {
-    slot *s = &l->slots[l->n_made];
-    dt_status st = DT_OK;
-    l->growing = true;
-    pthread_mutex_unlock(&l->lock);
-    st = make_slot(l, s);
-    pthread_mutex_lock(&l->lock);
-    l->growing = false;
-    if (st == DT_OK)
-        l->n_made++;
-    else
-        l->n_wanted = l->n_slots; // as many as there is memory for
-    if (l->n_slots < l->n_wanted && l->n_slots < l->n_made) l->n_slots++;
-    pthread_cond_broadcast(&l->work);
+dt_status loader_make_slots(loader *l, int n) {
+    for (; l->n_made < n; l->n_made++) DT_TRY(make_slot(l, &l->slots[l->n_made]));
+    return DT_OK;
 }
 
 static dt_status make_ring(loader *l) {
@@ -101,7 +98,8 @@ static dt_status make_ring(loader *l) {
     if (more > most) more = most;
     l->max_slots = l->d->n_prefetch > 0 || more < n ? n : (int)more;
     l->slots = dt_xcalloc((size_t)l->max_slots, sizeof *l->slots);
-    return loader_make_ring(l, n);
+    l->n_slots = n;
+    return loader_make_slots(l, n);
 }
 
 static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
@@ -208,8 +206,7 @@ static void close_loader(dt_batch_source *base) {
         dt_sample_scratch_fini(&l->workers[i].scratch);
     }
     dt_ahead_destroy(l->ahead);
-    for (int i = 0; i < l->n_made; i++)
-        dt_slot_memory_give(l->d, l->slots[i].memory, l->slot_bytes);
+    for (int i = 0; i < l->n_made; i++) free_slot(l, &l->slots[i]);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);

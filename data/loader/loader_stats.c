@@ -5,20 +5,22 @@
 // of two readings a second apart.
 #include "loader_internal.h"
 
-#include "base/clock.h"
-
 #include <stdio.h>
-
-void loader_count_ready(loader *l, int change) {
-    uint64_t now = (uint64_t)(dt_clock_s() * 1e9);
-    dt_counter_add(&l->ready_ns,
-                   (uint64_t)l->n_ready * (now - dt_counter_get(&l->ready_changed_ns)));
-    dt_counter_set(&l->ready_changed_ns, now);
-    l->n_ready += change;
-}
 
 static double seconds(uint64_t ns) {
     return (double)ns * 1e-9;
+}
+
+void dt_depth_add(dt_depth *d, int change) {
+    uint64_t now = dt_now_ns();
+    dt_counter_add(&d->ns, (uint64_t)d->n * (now - dt_counter_get(&d->changed_ns)));
+    dt_counter_set(&d->changed_ns, now);
+    d->n += change;
+}
+
+double dt_depth_s(const dt_depth *d) {
+    uint64_t now = dt_now_ns(), changed = dt_counter_get(&d->changed_ns);
+    return seconds(dt_counter_get(&d->ns)) + (now > changed ? d->n * seconds(now - changed) : 0);
 }
 
 void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
@@ -59,7 +61,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .wait_s = seconds(dt_counter_get(&l->wait_ns)),
                              .n_workers = l->n_workers,
                              .max_workers = l->max_workers,
-                             .ring_slots = l->n_wanted,
+                             .ring_slots = l->n_slots,
                              .max_slots = l->max_slots,
                              .ring_bytes = l->slot_bytes * (size_t)l->n_made};
     out->cache.kind = DT_CACHE_none;
@@ -77,11 +79,8 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     }
     out->stage[DT_STAGE_READ].busy_s += seconds(a.busy_ns);
     out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
-    int n_ready = l->n_ready;
-    double since = out->at_s - seconds(dt_counter_get(&l->ready_changed_ns));
-    out->batches =
-        (dt_queue_stats){"batches", n_ready, out->ring_slots,
-                         seconds(dt_counter_get(&l->ready_ns)) + (since > 0 ? n_ready * since : 0)};
+    out->batches = (dt_queue_stats){"batches", l->ready_batches.n, out->ring_slots,
+                                    dt_depth_s(&l->ready_batches)};
 }
 
 // ---- while it runs ---------------------------------------------------------------------------------
@@ -109,20 +108,19 @@ void loader_set_workers(loader *l, int n) {
     l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
 }
 
-// A worker allocates new slots: pinning memory is slow, and this is the training thread.
-static void set_slots(loader *l, int n) {
-    l->n_wanted = n;
-    l->n_slots = n < l->n_made ? n : l->n_made;
-}
-
 void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
     loader *l = base->self;
+    int n_slots = t->slots > 0 ? within(t->slots, 2, l->max_slots) : l->n_slots;
+    if (loader_make_slots(l, n_slots) != DT_OK) { // as many as there is memory for
+        dt_error_clear();
+        n_slots = l->n_made;
+    }
     pthread_mutex_lock(&l->lock);
+    l->n_slots = n_slots;
     if (t->workers > 0 && l->max_workers > 0) {
         loader_set_workers(l, within(t->workers, 1, l->max_workers));
         loader_set_workers(l, within(l->n_workers, 1, loader_start_workers(l)));
     }
-    if (t->slots > 0) set_slots(l, within(t->slots, 2, l->max_slots));
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
     if (t->readers > 0) dt_ahead_set_readers(l->ahead, t->readers);

@@ -71,19 +71,17 @@ static bool has_random_box(const value *v) {
     return v->augment && v->f->augment && dt_augment_box(v->f->augment, v->key, 1, 1, box);
 }
 
-static dt_image_want want_of(const value *v, const part *p) {
-    return (dt_image_want){.channels = (int)v->info->sample_shape.d[2],
+// Fills in *p, which the result points to.
+static dt_image_want want_of(const value *v, part *p) {
+    const int64_t *size = v->info->sample_shape.d; // H, W, C
+    *p = (part){v, (int)size[1], (int)size[0], has_random_box(v)};
+    return (dt_image_want){.channels = (int)size[2],
                            .height = p->height,
                            .width = p->width,
                            .dst = v->dst,
                            .box = p->is_random || v->f->fit.kind == DT_FIT_crop ? choose_box : NULL,
                            .box_ctx = p,
                            .array = &v->f->array};
-}
-
-static part part_of(const value *v) {
-    const int64_t *size = v->info->sample_shape.d; // H, W, C
-    return (part){v, (int)size[1], (int)size[0], has_random_box(v)};
 }
 
 // ---- fetch -------------------------------------------------------------------------------------------
@@ -102,7 +100,7 @@ static size_t payload_of(const dt_data *d, const value *v) {
 // What the head says of a payload that was read to its place.
 static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
     if (v->f->kind != DT_FIELD_image) return dt_numbers_are_raw(bytes, n_head, v->dst);
-    part p = part_of(v);
+    part p;
     dt_image_want want = want_of(v, &p);
     return dt_image_is_raw(bytes, n_head, &want);
 }
@@ -156,7 +154,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
                                dt_span bytes, dt_image *to) {
     double t = dt_clock_s();
     float *real = to->real;
-    part p = part_of(v);
+    part p;
     dt_image_want want = want_of(v, &p);
     dt_image image;
     DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));

@@ -10,7 +10,6 @@
 #include "data_parts.h"
 
 #include "base/arena.h"
-#include "base/hash.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -42,73 +41,63 @@ bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record) {
 }
 
 // ---- the list --------------------------------------------------------------------------------------
-typedef struct line {
-    uint64_t key_hash;
-    json_t *json;
-} line;
-
-static int compare_lines(const void *pa, const void *pb) {
-    const line *a = pa, *b = pb;
-    return a->key_hash < b->key_hash ? -1 : a->key_hash > b->key_hash;
+// A listed record and one of the catalog are the same if these texts are.
+static char *name_of(const char *file, const char *record) {
+    return dt_xprintf("%s\n%s", file, record);
 }
 
-static const char *text_of(json_t *j, const char *key) {
-    const char *s = json_string_value(json_object_get(j, key));
-    return s ? s : "";
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 // Reads the lines of a file, except for one that is cut (a kill while it was written) and for records that only
 // lack something: those are never drawn.
-static dt_status read_lines(const char *path, line **all, size_t *n) {
+static dt_status read_lines(const char *path, dt_names *listed) {
     char *text, *save = NULL;
     size_t n_bytes;
     DT_TRY(dt_io_read_file(&text, &n_bytes, path, 64 << 20, DT_E_STORAGE));
     for (char *p = strtok_r(text, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
         json_t *j = json_loads(p, 0, NULL);
-        bool is_bad_one = j && !json_object_get(j, "left_out");
-        const char *record = is_bad_one ? text_of(j, "record") : "";
-        if (!*record) {
-            json_decref(j);
-            continue;
+        const char *file = json_string_value(json_object_get(j, "file"));
+        const char *record = json_string_value(json_object_get(j, "record"));
+        if (file && record && !json_object_get(j, "left_out")) {
+            char *name = name_of(file, record);
+            dt_names_add(listed, name);
+            free(name);
         }
-        *all = dt_xrealloc(*all, (*n + 1) * sizeof **all);
-        (*all)[(*n)++] = (line){dt_hash64(record, strlen(record)), j};
+        json_decref(j);
     }
     free(text);
     return DT_OK;
 }
 
-static void mark_listed(dt_data *d, const line *all, size_t n) {
+static void mark_listed(dt_data *d, dt_names *listed) {
     const dt_catalog *c = d->set->catalog;
-    for (uint32_t r = 0; r < c->n_records && n > 0; r++) {
-        line want = {c->records[r].key_hash, NULL};
-        const line *l = bsearch(&want, all, n, sizeof *all, compare_lines);
-        while (l && l > all && l[-1].key_hash == want.key_hash) l--;
-        for (; l && l < all + n && l->key_hash == want.key_hash; l++) {
-            bool same =
-                strcmp(text_of(l->json, "record"), dt_catalog_str(c, c->records[r].key)) == 0 &&
-                strcmp(text_of(l->json, "file"), c->shards[c->records[r].shard].path) == 0;
-            if (same && mark(&d->skips, r)) d->skips.n++;
-        }
+    if (listed->n == 0) return;
+    qsort(listed->name, listed->n, sizeof *listed->name, compare_names);
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        char *name =
+            name_of(c->shards[c->records[r].shard].path, dt_catalog_str(c, c->records[r].key));
+        if (bsearch(&name, listed->name, listed->n, sizeof name, compare_names))
+            d->skips.n += mark(&d->skips, r);
+        free(name);
     }
 }
 
 static dt_status read_lists(dt_data *d, const char *folder) {
     char **names;
-    size_t n_names, n = 0;
-    line *all = NULL;
+    size_t n_names;
+    dt_names listed = {0};
     DT_TRY(dt_io_list_dir(&names, &n_names, folder, DT_E_STORAGE));
     dt_status st = DT_OK;
     for (size_t i = 0; i < n_names && st == DT_OK; i++) {
         if (strncmp(names[i], "skipped.", 8) != 0) continue;
         char *path = dt_xprintf("%s/%s", folder, names[i]);
-        st = read_lines(path, &all, &n);
+        st = read_lines(path, &listed);
         free(path);
     }
-    if (n > 0) qsort(all, n, sizeof *all, compare_lines);
-    if (st == DT_OK) mark_listed(d, all, n);
-    for (size_t i = 0; i < n; i++) json_decref(all[i].json);
-    free(all);
+    if (st == DT_OK) mark_listed(d, &listed);
+    dt_names_fini(&listed);
     dt_io_free_list(names, n_names);
     return st;
 }

@@ -93,7 +93,7 @@ static dt_status check_alone(const char *folder, const char *shard) {
 
 // The output of an earlier pack is a dataset that is renewed in place, unless its source lies beside it.
 static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan) {
-    dt_found_list l = {0};
+    dt_found_list l = {.quiet = true}; // opening the set tells
     dt_set_item item = {.path = path, .weight = 1};
     dt_status st = dt_collect(&l, &item, 0);
     dt_set_item *items = dt_xcalloc(l.n + 1, sizeof *items);

@@ -52,11 +52,8 @@ static dt_status add_column(dt_table *t, const char *name, dt_table_kind kind) {
         return dt_fail(DT_E_DATA, "%s: two columns are called '%s'", t->path, name);
     if (t->n_columns == MAX_COLUMNS)
         return dt_fail(DT_E_DATA, "%s: more than %d columns", t->path, MAX_COLUMNS);
-    if ((t->n_columns & (t->n_columns - 1)) == 0) {
-        size_t cap = t->n_columns ? 2 * t->n_columns : 1;
-        t->column = dt_xrealloc(t->column, cap * sizeof *t->column);
-        t->kind = dt_xrealloc(t->kind, cap * sizeof *t->kind);
-    }
+    t->column = dt_xgrow(t->column, t->n_columns, sizeof *t->column);
+    t->kind = dt_xgrow(t->kind, t->n_columns, sizeof *t->kind);
     t->column[t->n_columns] = dt_arena_strdup(&t->arena, name);
     t->kind[t->n_columns++] = kind;
     return DT_OK;

@@ -52,7 +52,7 @@ static char *set_name(const char *path) {
 }
 
 static void add(dt_found_list *l, uint32_t item, const char *name, bool is_folder, char *path) {
-    if ((l->n & (l->n - 1)) == 0) l->f = dt_xrealloc(l->f, (l->n ? l->n * 2 : 1) * sizeof *l->f);
+    l->f = dt_xgrow(l->f, l->n, sizeof *l->f);
     l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_folder, -1};
 }
 
@@ -108,11 +108,11 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
         char *full = dt_xprintf("%s/%s", path, names[i]);
         bool is_lmdb = false;
         if (is_shard_name(names[i]))
-            st = dt_names_add(shards, full);
+            dt_names_add(shards, full);
         else if ((!strrchr(names[i], '.') || ends_with(names[i], ".lmdb")) &&
                  !dt_name_is_lost_found(names[i]))
             st = find_lmdb(full, &is_lmdb);
-        if (st == DT_OK && is_lmdb) st = dt_names_add(lmdbs, full);
+        if (st == DT_OK && is_lmdb) dt_names_add(lmdbs, full);
         free(full);
     }
     dt_io_free_list(names, n);
@@ -150,25 +150,15 @@ char *dt_collect_beside(const char *folder) {
     return find_data(folder, &n_left);
 }
 
-static void note_folder(dt_found_list *l, const char *path, size_t n_shards, size_t n_lmdbs) {
-    dt_found_folder f = {.path = dt_xstrdup(path),
-                         .beside = dt_collect_beside(path),
-                         .n_shards = n_shards,
-                         .n_lmdbs = n_lmdbs};
-    l->folders = dt_xrealloc(l->folders, (l->n_folders + 1) * sizeof *l->folders);
-    l->folders[l->n_folders++] = f;
-}
-
-void dt_found_tell(const dt_found_list *l) {
-    for (size_t i = 0; i < l->n_folders; i++) {
-        const dt_found_folder *f = &l->folders[i];
-        if (f->n_shards > 0) dt_info("%s: a folder of %zu shards", f->path, f->n_shards);
-        if (f->beside)
-            dt_warn_alike(
-                "%s: is read as the %s in it; files that lie beside, %s the first, are left out",
-                f->path, f->n_shards ? f->n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs",
-                f->beside);
-    }
+// A folder of the user that is read as the shards and LMDBs in it.
+static void tell_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
+    if (n_shards > 0) dt_info("%s: a folder of %zu shards", path, n_shards);
+    char *beside = dt_collect_beside(path);
+    if (beside)
+        dt_warn_alike(
+            "%s: is read as the %s in it; files that lie beside, %s the first, are left out", path,
+            n_shards ? n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs", beside);
+    free(beside);
 }
 
 static dt_status collect_folder(dt_found_list *l, const char *path, const char *name,
@@ -188,7 +178,8 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     for (size_t i = 0; i < shards.n && st == DT_OK; i++)
         add(l, item, name, false, dt_xstrdup(shards.name[i]));
     for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
-    if (st == DT_OK && shards.n + lmdbs.n > 0) note_folder(l, path, shards.n, lmdbs.n);
+    bool tell = st == DT_OK && shards.n + lmdbs.n > 0 && !l->quiet;
+    if (tell) tell_folder(path, shards.n, lmdbs.n);
     if (st == DT_OK && shards.n + lmdbs.n == 0) add(l, item, name, true, dt_xstrdup(path));
     dt_names_fini(&shards);
     dt_names_fini(&lmdbs);
@@ -281,11 +272,6 @@ void dt_found_fini(dt_found_list *l) {
         free(l->f[i].path);
         free(l->f[i].name);
     }
-    for (size_t i = 0; i < l->n_folders; i++) {
-        free(l->folders[i].path);
-        free(l->folders[i].beside);
-    }
     free(l->f);
-    free(l->folders);
     *l = (dt_found_list){0};
 }

@@ -13,16 +13,10 @@ typedef struct dt_found {
     int64_t n_records; // that the list of shards says it has; -1: it does not say
 } dt_found;
 
-// A folder of the user that is read as the shards and LMDBs in it.
-typedef struct dt_found_folder {
-    char *path, *beside; // beside: a file that is left out, or NULL
-    size_t n_shards, n_lmdbs;
-} dt_found_folder;
-
 typedef struct dt_found_list {
     dt_found *f;
-    dt_found_folder *folders;
-    size_t n, n_folders;
+    size_t n;
+    bool quiet; // does not log what folders are read as
 } dt_found_list;
 
 // Appends the files that item number `i` of data.path stands for. DT_E_DATA / DT_E_USAGE.
@@ -32,8 +26,6 @@ dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i);
 char *dt_collect_beside(const char *folder);
 // DT_E_USAGE when a file is there twice.
 dt_status dt_found_check(const dt_found_list *l);
-// Logs what the folders are read as, once.
-void dt_found_tell(const dt_found_list *l);
 void dt_found_fini(dt_found_list *l);
 
 #endif

@@ -39,7 +39,7 @@ typedef struct entries {
     dt_scan *s;
     uint32_t shard;
     entry *e;
-    size_t n, cap;
+    size_t n;
     dt_buffer keys;
     size_t n_odd; // keys with control characters
     bool has_nul; // some key has a NUL, which no text has
@@ -59,16 +59,13 @@ static bool lmdb_accepts(const char *path, const uint8_t *head, size_t n_bytes) 
 
 static dt_status gather(void *arg, const char *key, size_t n_key, uint64_t offset, uint64_t size) {
     entries *l = arg;
-    if (l->n == l->cap) {
-        l->cap = l->cap ? l->cap * 2 : 1024;
-        l->e = dt_xrealloc(l->e, l->cap * sizeof *l->e);
-    }
     if (l->keys.n_bytes > UINT32_MAX - 2 * MAX_KEY)
         return dt_fail(DT_E_DATA, "%s: more than 4 GiB of keys", l->s->blob->path);
     bool text = n_key > 0;
     for (size_t i = 0; i < n_key && text; i++) text = !iscntrl((unsigned char)key[i]) || key[i] < 0;
     l->n_odd += !text;
     l->has_nul = l->has_nul || memchr(key, '\0', n_key);
+    l->e = dt_xgrow(l->e, l->n, sizeof *l->e);
     l->e[l->n++] = (entry){offset, size, (uint32_t)l->keys.n_bytes, (uint32_t)n_key};
     dt_buffer_append(&l->keys, key, n_key);
     dt_buffer_append(&l->keys, "", 1);

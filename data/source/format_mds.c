@@ -92,8 +92,7 @@ static dt_status read_head(shard *d) {
     DT_TRY(read_u32(d, 4, &first));
     if (first < config_at || first > b->n_bytes || first - config_at > MAX_CONFIG_BYTES)
         return damaged(d, "its first sample is not behind its list of columns");
-    char *text = malloc(first - config_at + 1);
-    if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
+    char *text = dt_xcalloc(first - config_at + 1, 1);
     dt_status st = dt_blob_read(b, config_at, text, first - config_at);
     if (st == DT_OK) st = read_columns(d, text, first - config_at);
     free(text);
@@ -115,40 +114,49 @@ static double half_to_double(uint16_t h) {
     return h >> 15 ? -v : v;
 }
 
-// A number of fixed size; false: the encoding is none of those.
-static bool read_number(const char *encoding, const uint8_t *p, uint32_t n, bool *real, double *r,
-                        int64_t *i) {
-    static const char *const NAMES[] = {"uint8", "uint16",  "uint32",  "uint64",
-                                        "int8",  "int16",   "int32",   "int64",
-                                        "int",   "float16", "float32", "float64"};
-    static const uint8_t SIZES[] = {1, 2, 4, 8, 1, 2, 4, 8, 8, 2, 4, 8};
-    size_t k = 0;
-    while (k < sizeof SIZES && strcmp(NAMES[k], encoding) != 0) k++;
-    if (k == sizeof SIZES || SIZES[k] != n) return false;
-    uint64_t u = 0;
-    float f;
-    memcpy(&u, p, n);
-    *real = k >= 9;
-    if (k < 4) *i = (int64_t)u;
-    if (k >= 4 && k < 9) *i = n == 8 ? (int64_t)u : (int64_t)(u << (64 - 8 * n)) >> (64 - 8 * n);
-    memcpy(&f, p, 4 < n ? 4 : n);
-    if (k == 9) *r = half_to_double((uint16_t)u);
-    if (k == 10) *r = f;
-    if (k == 11) memcpy(r, p, 8);
-    return true;
+static const struct type {
+    const char *name, *tail;
+    uint8_t code, size; // of an array's header; of a number
+    char kind;          // unsigned, integer, float
+} TYPES[] = {
+    {"uint8", "u8", 8, 1, 'u'},   {"int8", "i8", 9, 1, 'i'},      {"uint16", "u16", 16, 2, 'u'},
+    {"int16", "i16", 17, 2, 'i'}, {"float16", "f16", 18, 2, 'f'}, {"uint32", "u32", 32, 4, 'u'},
+    {"int32", "i32", 33, 4, 'i'}, {"float32", "f32", 34, 4, 'f'}, {"uint64", "u64", 64, 8, 'u'},
+    {"int64", "i64", 65, 8, 'i'}, {"float64", "f64", 66, 8, 'f'}};
+enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
+
+// By its name of n bytes, or (NULL) by its code.
+static const struct type *type_of(const char *name, size_t n, uint8_t code) {
+    for (const struct type *t = TYPES; t < TYPES + N_TYPES; t++)
+        if (name ? strlen(t->name) == n && memcmp(t->name, name, n) == 0 : t->code == code)
+            return t;
+    return NULL;
 }
 
+static dt_status set_number(shard *d, const column *c, const struct type *t, const uint8_t *p) {
+    uint64_t u = 0;
+    int unused = 64 - 8 * t->size; // bits
+    float f;
+    double v;
+    memcpy(&u, p, t->size);
+    memcpy(&f, p, sizeof f);
+    memcpy(&v, p, sizeof v);
+    if (t->kind == 'u') return set_int(d, c, (int64_t)u);
+    if (t->kind == 'i') return set_int(d, c, (int64_t)(u << unused) >> unused);
+    if (t->size == 2) v = half_to_double((uint16_t)u);
+    if (t->size == 4) v = f;
+    return dt_catalog_set_real(d->s->c, c->name, v);
+}
+
+// A number of fixed size. *done = false: the encoding is none of those.
 static dt_status add_number(shard *d, const column *c, uint64_t at, uint32_t n, bool *done) {
+    const char *name = strcmp(c->encoding, "int") == 0 ? "int64" : c->encoding;
+    const struct type *t = type_of(name, strlen(name), 0);
     uint8_t bytes[8] = {0};
-    bool real = false;
-    double r = 0;
-    int64_t i = 0;
-    *done = false;
-    if (n > sizeof bytes) return DT_OK;
-    DT_TRY(dt_peek_read(&d->peek, at, bytes, n));
-    *done = read_number(c->encoding, bytes, n, &real, &r, &i);
+    *done = t && t->size == n;
     if (!*done) return DT_OK;
-    return real ? dt_catalog_set_real(d->s->c, c->name, r) : set_int(d, c, i);
+    DT_TRY(dt_peek_read(&d->peek, at, bytes, n));
+    return set_number(d, c, t, bytes);
 }
 
 static dt_status add_member(shard *d, const column *c, const char *tail, uint64_t at, uint64_t n) {
@@ -189,29 +197,18 @@ static dt_status add_json(shard *d, const column *c, uint64_t at, uint32_t n) {
 
 // "ndarray", "ndarray:float32", "ndarray:float32:3,4": a header has what the encoding leaves out.
 static dt_status add_array(shard *d, const column *c, uint64_t at, uint32_t n) {
-    static const struct {
-        uint8_t code;
-        const char *name, *tail;
-    } TYPES[] = {{8, "uint8", "u8"},   {9, "int8", "i8"},      {16, "uint16", "u16"},
-                 {17, "int16", "i16"}, {18, "float16", "f16"}, {32, "uint32", "u32"},
-                 {33, "int32", "i32"}, {34, "float32", "f32"}, {64, "uint64", "u64"},
-                 {65, "int64", "i64"}, {66, "float64", "f64"}};
     const char *type = strchr(c->encoding, ':'), *dims = type ? strchr(type + 1, ':') : NULL;
     size_t n_type = !type ? 0 : dims ? (size_t)(dims - type - 1) : strlen(type + 1);
     uint32_t skip = 0;
     uint8_t b = 0;
     if (!type) DT_TRY(dt_peek_read(&d->peek, at + skip++, &b, n > 0));
-    size_t k = 0, n_types = sizeof TYPES / sizeof *TYPES;
-    while (k < n_types &&
-           (type ? strncmp(TYPES[k].name, type + 1, n_type) != 0 || strlen(TYPES[k].name) != n_type
-                 : TYPES[k].code != b))
-        k++;
+    const struct type *t = type_of(type ? type + 1 : NULL, n_type, b);
     if (!dims && skip < n) {
         DT_TRY(dt_peek_read(&d->peek, at + skip++, &b, 1));
         skip += (uint32_t)(b >> 2) << (b & 3);
     }
-    if (k == n_types || skip > n) return damaged(d, "an array that is none");
-    return add_member(d, c, TYPES[k].tail, at + skip, n - skip);
+    if (!t || skip > n) return damaged(d, "an array that is none");
+    return add_member(d, c, t->tail, at + skip, n - skip);
 }
 
 static dt_status add_value(shard *d, const column *c, uint64_t at, uint32_t n) {
@@ -250,8 +247,7 @@ static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
 }
 
 static dt_status add_samples(shard *d) {
-    uint32_t *offsets = malloc(((size_t)d->n_samples + 1) * sizeof *offsets);
-    if (!offsets) return dt_fail(DT_E_INTERNAL, "out of memory");
+    uint32_t *offsets = dt_xcalloc((size_t)d->n_samples + 1, sizeof *offsets);
     dt_status st =
         dt_blob_read(d->s->blob, 4, offsets, ((size_t)d->n_samples + 1) * sizeof *offsets);
     for (; st == DT_OK && d->number < d->n_samples; d->number++) {

@@ -9,11 +9,8 @@
 #include "data/file/tar.h"
 #include "source.h"
 
-#include "base/arena.h"
-#include "base/io.h"
 #include "base/log.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -42,24 +39,6 @@ static dt_status scan_entries(dt_scan *s, uint32_t shard, dt_tar *tar) {
     }
 }
 
-// Megatron Energon's "x.tar.idx" has where each record starts (u64, native order, the end last). The walk needs
-// no places, so only the count is compared.
-static void compare_energon_index(const dt_scan *s) {
-    char *path = dt_xprintf("%s.idx", s->blob->path), *data = NULL;
-    size_t n = 0;
-    uint64_t first = 1;
-    if (dt_io_exists(path) && dt_io_read_file(&data, &n, path, 0, DT_E_DATA) == DT_OK && n >= 16 &&
-        n % 8 == 0) {
-        memcpy(&first, data, 8);
-        if (first == 0 && n / 8 - 1 != s->c->n_records)
-            dt_warn("%s: says %zu records, and the tar has %u: it is not of the tar as that is now",
-                    path, n / 8 - 1, s->c->n_records);
-    }
-    dt_error_clear();
-    free(data);
-    free(path);
-}
-
 static dt_status tar_scan(dt_scan *s) {
     dt_tar tar;
     uint32_t shard = dt_catalog_add_shard(s->c, s->blob->path, s->blob->n_bytes);
@@ -73,7 +52,6 @@ static dt_status tar_scan(dt_scan *s) {
         return DT_OK;
     }
     if (st == DT_OK && dt_tar_warn_end(&tar)) s->partial = true;
-    if (st == DT_OK) compare_energon_index(s);
     return st;
 }
 

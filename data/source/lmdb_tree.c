@@ -11,6 +11,7 @@
 // Format: lmdb.h and mdb.c of LMDB 0.9 (data version 1), 64-bit little-endian.
 #include "lmdb_tree.h"
 
+#include "base/arena.h"
 #include "base/endian.h"
 
 #include <stdbool.h>
@@ -179,8 +180,7 @@ dt_status dt_lmdb_walk(const dt_blob *b, dt_lmdb_visit visit, void *arg) {
     walk w = {.blob = b, .page_bytes = newest->page_bytes, .visit = visit, .arg = arg};
     w.n_pages = newest->last_page + 1;
     w.n_left = w.n_pages;
-    w.pages = malloc(MAX_DEPTH * w.page_bytes);
-    if (!w.pages) return dt_fail(DT_E_INTERNAL, "out of memory");
+    w.pages = dt_xcalloc(MAX_DEPTH, w.page_bytes);
     dt_status st = walk_page(&w, newest->root, 0);
     if (st == DT_OK && w.n_named > 0) st = walk_named(&w);
     free(w.pages);

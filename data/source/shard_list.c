@@ -28,8 +28,7 @@ static char *beside(const char *list, const char *base, const char *name) {
 }
 
 static void push(dt_listing *l, char *path, const char *set, json_t *count) {
-    if ((l->n & (l->n - 1)) == 0)
-        l->shard = dt_xrealloc(l->shard, (l->n ? l->n * 2 : 1) * sizeof *l->shard);
+    l->shard = dt_xgrow(l->shard, l->n, sizeof *l->shard);
     l->shard[l->n++] =
         (dt_listed){.path = path,
                     .set = set ? dt_xstrdup(set) : NULL,

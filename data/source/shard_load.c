@@ -8,8 +8,8 @@
 // An index from packing has the hash of each member. It is not replaced if the file has changed, so that every
 // opening warns. Rows are not written either if something was left out of them.
 //
-// Threads take the files in turn, and the caller takes the results in order: the catalog does not depend on
-// which thread was faster.
+// Threads take the files in turn. The caller adds the rows in the order of the files, so the catalog does not
+// depend on which thread was faster.
 #include "shard_load.h"
 #include "data/catalog/index_file.h"
 #include "data/file/kinds.h"
@@ -20,33 +20,17 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#include <errno.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, AHEAD = 4, PROGRESS_S = 5 };
+enum { HEAD_BYTES = 512, MIN_THREADS = 4, MAX_THREADS = 16, PROGRESS_S = 5 };
 
 static const dt_file_format *const FORMATS[] = {&dt_format_mds, &dt_format_lmdb, &dt_format_tar};
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
-
-struct dt_shard_loader {
-    dt_shard_job *jobs;
-    size_t n, next, taken;
-    bool *ready;
-    dt_unpack_cache *cache;
-    dt_set_options options;
-    bool stopping;
-    pthread_mutex_t lock;
-    pthread_cond_t done, room;
-    pthread_t threads[MAX_THREADS];
-    int n_threads;
-    double told_s;
-};
 
 // ---- one file --------------------------------------------------------------------------------------
 static const dt_file_format *format_of(const char *path, const uint8_t *head, size_t n) {
@@ -122,7 +106,6 @@ static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_bl
     if (st == DT_OK) st = dt_catalog_finish(s.c);
     if (st == DT_OK) st = dt_index_make(s.c, 0, j->stamp, &j->index);
     if (st == DT_OK && write && !s.partial) write_index(j, index_path);
-    j->scanned = true;
     j->n_bad = s.n_bad;
     memcpy(j->first_bad, s.first_bad, sizeof j->first_bad);
     dt_catalog_destroy(s.c);
@@ -167,91 +150,51 @@ out:
 }
 
 // ---- threads ---------------------------------------------------------------------------------------
-static void run_job(dt_shard_loader *l, size_t i) {
-    dt_shard_job *j = &l->jobs[i];
-    j->status = load_file(j, l->cache, &l->options);
-    if (j->status != DT_OK) snprintf(j->message, sizeof j->message, "%s", dt_error_message());
-}
+typedef struct loading {
+    dt_shard_job *jobs;
+    size_t n;
+    dt_unpack_cache *cache;
+    const dt_set_options *options;
+    _Atomic size_t next;
+    _Atomic bool failed;
+    double told_s; // for the first thread, which reports progress
+} loading;
 
-static void *work(void *arg) {
-    dt_shard_loader *l = arg;
-    dt_thread_name("dt-open");
-    pthread_mutex_lock(&l->lock);
-    while (!l->stopping && l->next < l->n) {
-        if (l->next >= l->taken + (size_t)(AHEAD * l->n_threads)) {
-            pthread_cond_wait(&l->room, &l->lock);
-            continue;
-        }
-        size_t i = l->next++;
-        pthread_mutex_unlock(&l->lock);
-        run_job(l, i);
-        pthread_mutex_lock(&l->lock);
-        l->ready[i] = true;
-        pthread_cond_signal(&l->done);
-    }
-    pthread_mutex_unlock(&l->lock);
-    return NULL;
-}
-
-dt_shard_loader *dt_shard_loader_begin(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
-                                       const dt_set_options *o) {
-    dt_shard_loader *l = dt_xcalloc(1, sizeof *l);
-    *l = (dt_shard_loader){.jobs = jobs, .n = n, .cache = cache, .options = *o};
-    l->ready = dt_xcalloc(n + 1, sizeof *l->ready);
-    l->told_s = dt_clock_s();
-    for (size_t i = 0; i < n; i++) jobs[i].fd = -1;
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->done, NULL);
-    pthread_cond_init(&l->room, NULL);
-    // waiting for a disk needs no core, so there are more threads than cores
-    int wanted = 2 * dt_usable_cores();
-    wanted = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_THREADS ? MAX_THREADS : wanted;
-    if ((size_t)wanted > n) wanted = (int)n;
-    pthread_mutex_lock(&l->lock);
-    while (n > 1 && l->n_threads < wanted &&
-           pthread_create(&l->threads[l->n_threads], NULL, work, l) == 0)
-        l->n_threads++;
-    pthread_mutex_unlock(&l->lock);
-    return l;
-}
-
-static void wait_and_tell(dt_shard_loader *l, size_t i) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    pthread_cond_timedwait(&l->done, &l->lock, &until);
+static void tell_progress(loading *l, size_t i) {
     if (dt_clock_s() - l->told_s < PROGRESS_S) return;
     l->told_s = dt_clock_s();
     dt_info("opening data: %zu of %zu files; at %s", i, l->n, l->jobs[i].path);
 }
 
-dt_status dt_shard_loader_take(dt_shard_loader *l, size_t i) {
-    dt_shard_job *j = &l->jobs[i];
-    if (i > 0) dt_buffer_fini(&l->jobs[i - 1].index);
-    if (l->n_threads == 0) {
-        run_job(l, i);
-    } else {
-        pthread_mutex_lock(&l->lock);
-        l->taken = i;
-        pthread_cond_broadcast(&l->room);
-        while (!l->ready[i]) wait_and_tell(l, i);
-        pthread_mutex_unlock(&l->lock);
+// What is taken is also loaded, so the first file in order that fails is always among those that were tried.
+static void work(void *arg, int index) {
+    loading *l = arg;
+    while (!l->failed) {
+        size_t i = l->next++;
+        if (i >= l->n) return;
+        if (index == 0) tell_progress(l, i);
+        dt_shard_job *j = &l->jobs[i];
+        j->status = load_file(j, l->cache, l->options);
+        if (j->status == DT_OK) continue;
+        snprintf(j->message, sizeof j->message, "%s", dt_error_message());
+        l->failed = true;
     }
-    return j->status == DT_OK ? DT_OK : dt_fail(j->status, "%s", j->message);
 }
 
-void dt_shard_loader_end(dt_shard_loader *l) {
-    if (!l) return;
-    pthread_mutex_lock(&l->lock);
-    l->stopping = true;
-    pthread_cond_broadcast(&l->room);
-    pthread_mutex_unlock(&l->lock);
-    for (int i = 0; i < l->n_threads; i++) pthread_join(l->threads[i], NULL);
-    pthread_mutex_destroy(&l->lock);
-    pthread_cond_destroy(&l->done);
-    pthread_cond_destroy(&l->room);
-    free(l->ready);
-    free(l);
+dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
+                         const dt_set_options *o) {
+    loading l = {.jobs = jobs, .n = n, .cache = cache, .options = o, .told_s = dt_clock_s()};
+    // waiting for a disk needs no core, so there are more threads than cores
+    int wanted = 2 * dt_usable_cores();
+    wanted = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_THREADS ? MAX_THREADS : wanted;
+    if ((size_t)wanted > n) wanted = n > 0 ? (int)n : 1;
+    dt_team *team;
+    DT_TRY(dt_team_create(&team, wanted, "dt-open"));
+    dt_team_run(team, work, &l);
+    dt_team_destroy(team);
+    for (size_t i = 0; i < n; i++)
+        if (jobs[i].status != DT_OK) return dt_fail(jobs[i].status, "%s", jobs[i].message);
+    return DT_OK;
 }
 
 void dt_shard_job_fini(dt_shard_job *j) {

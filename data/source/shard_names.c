@@ -17,16 +17,9 @@
 
 enum { MAX_SHARDS = 1000000, MAX_NESTING = 64 };
 
-static dt_status push_name(dt_names *l, char *s) {
-    if ((l->n & (l->n - 1)) == 0)
-        l->name = dt_xrealloc(l->name, (l->n ? l->n * 2 : 1) * sizeof *l->name);
-    l->name[l->n++] = s;
-    return l->n <= MAX_SHARDS ? DT_OK
-                              : dt_fail(DT_E_USAGE, "%s: more than %d shards", s, MAX_SHARDS);
-}
-
-dt_status dt_names_add(dt_names *l, const char *name) {
-    return push_name(l, dt_xstrdup(name));
+void dt_names_add(dt_names *l, const char *name) {
+    l->name = dt_xgrow(l->name, l->n, sizeof *l->name);
+    l->name[l->n++] = dt_xstrdup(name);
 }
 
 void dt_names_fini(dt_names *l) {
@@ -49,17 +42,22 @@ static const char *closing(const char *open, bool *comma) {
 
 static dt_status expand(const char *text, int nesting, dt_names *out);
 
+// Expands a pair of braces that was replaced by one of its values. Frees `text`.
+static dt_status expand_one(char *text, int nesting, dt_names *out) {
+    dt_status st = expand(text, nesting + 1, out);
+    free(text);
+    return st;
+}
+
 static dt_status expand_alternatives(const char *text, const char *open, const char *close,
                                      int nesting, dt_names *out) {
     const char *begin = open + 1;
     int depth = 0;
     for (const char *p = begin; p <= close; p++) {
         if (p == close || (depth == 0 && *p == ',')) {
-            char *s = dt_xprintf("%.*s%.*s%s", (int)(open - text), text, (int)(p - begin), begin,
-                                 close + 1);
-            dt_status st = expand(s, nesting + 1, out);
-            free(s);
-            DT_TRY(st);
+            DT_TRY(expand_one(dt_xprintf("%.*s%.*s%s", (int)(open - text), text, (int)(p - begin),
+                                         begin, close + 1),
+                              nesting, out));
             begin = p + 1;
         }
         depth += (*p == '{') - (*p == '}');
@@ -78,19 +76,22 @@ static dt_status expand_range(const char *text, const char *open, const char *cl
                        "%s: a brace pattern looks like name-{000000..000127}.tar (ascending) or "
                        "name-{a,b}.tar",
                        text);
-    for (unsigned long long i = first; i <= last; i++) {
-        char *s = dt_xprintf("%.*s%0*llu%s", (int)(open - text), text, n_first - 1, i, close + 1);
-        dt_status st = expand(s, nesting + 1, out);
-        free(s);
-        DT_TRY(st);
-    }
+    for (unsigned long long i = first; i <= last; i++)
+        DT_TRY(expand_one(
+            dt_xprintf("%.*s%0*llu%s", (int)(open - text), text, n_first - 1, i, close + 1),
+            nesting, out));
     return DT_OK;
 }
 
 static dt_status expand(const char *text, int nesting, dt_names *out) {
     const char *open = strchr(text, '{');
     bool comma;
-    if (!open) return dt_names_add(out, text);
+    if (!open) {
+        dt_names_add(out, text);
+        return out->n <= MAX_SHARDS
+                   ? DT_OK
+                   : dt_fail(DT_E_USAGE, "%s: more than %d shards", text, MAX_SHARDS);
+    }
     const char *close = closing(open, &comma);
     if (!close || nesting == MAX_NESTING)
         return dt_fail(DT_E_USAGE, "%s: %s", text, close ? "too many braces" : "a { without its }");
@@ -114,19 +115,17 @@ static int note_unlisted(const char *folder, int err) {
 
 static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) {
     *matched = true;
-    if (dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) return dt_names_add(out, pattern);
+    if (dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) {
+        dt_names_add(out, pattern);
+        return DT_OK;
+    }
     glob_t g;
     unlisted = DT_OK;
     *matched = glob(pattern, GLOB_NOSORT, note_unlisted, &g) == 0;
-    dt_status st = unlisted;
-    if (!*matched) {
-        globfree(&g);
-        return st;
-    }
-    qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, compare_names);
-    for (size_t i = 0; i < g.gl_pathc && st == DT_OK; i++) st = dt_names_add(out, g.gl_pathv[i]);
+    if (*matched) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, compare_names);
+    for (size_t i = 0; *matched && i < g.gl_pathc; i++) dt_names_add(out, g.gl_pathv[i]);
     globfree(&g);
-    return st;
+    return unlisted;
 }
 
 // Every alternative must match something, or a missing part of the data would go unnoticed. The list has what the
@@ -143,28 +142,33 @@ static dt_status expand_globs(const char *whole, const dt_names *patterns, dt_na
     return dt_fail(DT_E_DATA, "%s (of %s): no file matches", none, whole);
 }
 
-// Parts of a copy of `pattern` between "::".
+// Expands the braces of each path between "::". `files`: a path that exists stays as it is written.
 static dt_status expand_joined(const char *pattern, bool files, dt_names *out) {
     char *copy = dt_xstrdup(pattern), *at = copy;
-    dt_names braces = {0};
     dt_status st = DT_OK;
     while (at && st == DT_OK) {
         char *next = strstr(at, "::");
         if (next) *next = '\0';
-        st = files && dt_io_exists(at) ? dt_names_add(&braces, at) : expand(at, 0, &braces);
+        if (files && dt_io_exists(at))
+            dt_names_add(out, at);
+        else
+            st = expand(at, 0, out);
         at = next ? next + 2 : NULL;
     }
-    if (files && st == DT_OK) st = expand_globs(pattern, &braces, out);
-    for (size_t i = 0; !files && i < braces.n && st == DT_OK; i++)
-        st = dt_names_add(out, braces.name[i]);
-    dt_names_fini(&braces);
     free(copy);
     return st;
 }
 
 dt_status dt_expand_files(const char *pattern, dt_names *out) {
-    if (dt_io_exists(pattern)) return dt_names_add(out, pattern);
-    return expand_joined(pattern, true, out);
+    dt_names patterns = {0};
+    dt_status st = DT_OK;
+    if (dt_io_exists(pattern))
+        dt_names_add(out, pattern);
+    else
+        st = expand_joined(pattern, true, &patterns);
+    if (st == DT_OK) st = expand_globs(pattern, &patterns, out);
+    dt_names_fini(&patterns);
+    return st;
 }
 
 dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {

@@ -36,7 +36,6 @@ typedef struct opening {
     dt_shard_job *jobs; // of the files, in order
     size_t n_jobs;
     dt_unpack_cache cache;
-    dt_shard_loader *loader;
     uint32_t n_bad;
     char first_bad[256];
 } opening;
@@ -58,9 +57,9 @@ static dt_status append_file(opening *o, size_t i) {
     dt_catalog *c = o->s->catalog;
     dt_shard_job *j = &o->jobs[i];
     bool stale = false;
-    DT_TRY(dt_shard_loader_take(o->loader, i));
     DT_TRY(dt_index_parse(c, j->path, j->path, j->index.data, j->index.n_bytes, j->n_bytes,
                           j->stamp, &stale));
+    dt_buffer_fini(&j->index);
     c->shards[c->n_shards - 1].file = j->file;
     j->file = NULL;
     o->s->kind = o->s->kind && strcmp(o->s->kind, j->format) != 0 ? "mixed" : j->format;
@@ -110,14 +109,13 @@ static dt_status append_all(opening *o) {
 }
 
 static void tell(const opening *o) {
-    dt_found_tell(&o->found);
     if (o->n_bad)
         dt_warn_alike(
             "%u records have metadata that cannot be read and are without those columns; the "
             "first: %s",
             o->n_bad, o->first_bad);
     if (o->cache.n_files) {
-        char *dir = dt_unpack_dir(&o->cache);
+        char *dir = dt_cache_folder(o->cache.dir, "unpacked");
         dt_warn("unpacked %llu compressed files, %.0f MB, into %s (data.cache_dir), which may take "
                 "%.4g GiB in all (data.cache_gib)",
                 (unsigned long long)o->cache.n_files, (double)o->cache.n_bytes / 1e6, dir,
@@ -126,25 +124,20 @@ static void tell(const opening *o) {
     }
 }
 
-// Half of the descriptors that the process may have: it needs others too.
-static uint32_t how_many_to_keep(void) {
+// Unpacked copies of many shards need as many descriptors, so this process asks for all that it may have. Returns
+// how many shards may stay open: at most half of them, as the process needs others too.
+static uint32_t allow_descriptors(void) {
     struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur / 2 >= MAX_KEPT) return MAX_KEPT;
-    return (uint32_t)(r.rlim_cur / 2);
-}
-
-// Unpacked copies of many shards need as many descriptors.
-static void allow_descriptors(void) {
-    struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur == r.rlim_max) return;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return MAX_KEPT;
+    rlim_t had = r.rlim_cur;
     r.rlim_cur = r.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &r);
+    if (setrlimit(RLIMIT_NOFILE, &r) != 0) r.rlim_cur = had;
+    return r.rlim_cur / 2 < MAX_KEPT ? (uint32_t)(r.rlim_cur / 2) : MAX_KEPT;
 }
 
 static void keep_descriptors(opening *o) {
     dt_set *s = o->s;
     s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
-    s->max_kept = how_many_to_keep();
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
         if (strcmp(o->jobs[j].path, s->catalog->shards[i].path) != 0) continue;
@@ -170,11 +163,10 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
     }
     dt_status st = collect(&o, items, n_items);
     if (st == DT_OK) {
-        allow_descriptors();
-        o.loader = dt_shard_loader_begin(o.jobs, o.n_jobs, &o.cache, options);
-        st = append_all(&o);
+        s->max_kept = allow_descriptors();
+        st = dt_shards_load(o.jobs, o.n_jobs, &o.cache, options);
     }
-    dt_shard_loader_end(o.loader);
+    if (st == DT_OK) st = append_all(&o);
     if (st == DT_OK && s->catalog->n_records == 0)
         st = dt_fail(DT_E_DATA, "%s: holds no records", n_items ? items[0].path : "data.path");
     if (st == DT_OK) st = dt_catalog_finish(s->catalog);

@@ -15,7 +15,7 @@ typedef struct dt_names {
     char **name; // heap, each
     size_t n;
 } dt_names;
-dt_status dt_names_add(dt_names *l, const char *name);
+void dt_names_add(dt_names *l, const char *name);
 void dt_names_fini(dt_names *l);
 
 // "a-{00..02}.tar::b-{x,y}.tar" -> 5 heap strings. DT_E_USAGE for a brace that is no pattern.

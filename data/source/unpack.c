@@ -16,9 +16,8 @@
 // Rejected: seek points in gzip (zran), as each takes 32 KiB and each read of each epoch would inflate half the way
 // between two. Unpacking into memory, as each process would need a copy.
 // Formats: RFC 1952 (gzip), RFC 8878 (zstd), by zlib and libzstd.
-#define _GNU_SOURCE // OFD locks
 #include "unpack.h"
-#include "data/file/bytes.h"
+#include "data/file/used_files.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -156,21 +155,14 @@ dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, v
 }
 
 // ---- room in the folder ----------------------------------------------------------------------------
-typedef struct resident {
-    char *path;
-    uint64_t n_bytes;
-    struct timespec used;
-} resident;
-
-static int compare_used(const void *pa, const void *pb) {
-    const resident *a = pa, *b = pb;
-    if (a->used.tv_sec != b->used.tv_sec) return a->used.tv_sec < b->used.tv_sec ? -1 : 1;
-    return (a->used.tv_nsec > b->used.tv_nsec) - (a->used.tv_nsec < b->used.tv_nsec);
-}
-
 static bool has_suffix(const char *s, const char *tail) {
     size_t n = strlen(s), k = strlen(tail);
     return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+// A shard, whole or .partial, and not its index or the lock.
+static bool is_unpacked(const char *path) {
+    return !has_suffix(path, ".index") && !has_suffix(path, "/lock");
 }
 
 // Removes a file that nobody reads or writes. false: in use, or gone already.
@@ -186,39 +178,16 @@ static bool evict(const char *path) {
     return gone;
 }
 
-static dt_status list_residents(const char *dir, resident **out, size_t *n, uint64_t *total) {
-    char **names;
-    size_t n_names;
-    *n = 0;
-    *total = 0;
-    DT_TRY(dt_io_list_dir(&names, &n_names, dir, DT_E_STORAGE));
-    *out = dt_xcalloc(n_names + 1, sizeof **out);
-    for (size_t i = 0; i < n_names; i++) {
-        char *path = dt_xprintf("%s/%s", dir, names[i]);
-        struct stat s;
-        if (stat(path, &s) != 0 || !S_ISREG(s.st_mode) || has_suffix(path, ".index") ||
-            strcmp(names[i], "lock") == 0) {
-            free(path);
-            continue;
-        }
-        *total += (uint64_t)s.st_size;
-        (*out)[(*n)++] = (resident){path, (uint64_t)s.st_size, s.st_mtim};
-    }
-    dt_io_free_list(names, n_names);
-    return DT_OK;
-}
-
 // Room for n_bytes more, or DT_E_STORAGE.
 static dt_status make_room(const dt_unpack_cache *c, const char *dir, uint64_t n_bytes) {
-    resident *r;
+    dt_used_file *files;
     size_t n;
-    uint64_t total;
-    DT_TRY(list_residents(dir, &r, &n, &total));
-    qsort(r, n, sizeof *r, compare_used);
+    uint64_t total = 0;
+    DT_TRY(dt_used_files_list(&files, &n, dir));
+    for (size_t i = 0; i < n; i++) total += is_unpacked(files[i].path) ? files[i].n_bytes : 0;
     for (size_t i = 0; i < n && total + n_bytes > c->max_bytes; i++)
-        if (evict(r[i].path)) total -= r[i].n_bytes;
-    for (size_t i = 0; i < n; i++) free(r[i].path);
-    free(r);
+        if (is_unpacked(files[i].path) && evict(files[i].path)) total -= files[i].n_bytes;
+    dt_used_files_free(files, n);
     if (total + n_bytes <= c->max_bytes) return DT_OK;
     return dt_fail(DT_E_STORAGE,
                    "%s: unpacked shards in use would take more than the %.1f GiB of "
@@ -292,19 +261,15 @@ static void take(const char *file, int *fd) {
 // Waits for byte `key` of <dir>/lock. Closing *fd unlocks it.
 static dt_status lock_byte(const char *dir, uint64_t key, const char *what, int *fd) {
     char *path = dt_xprintf("%s/lock", dir);
-    struct flock l = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(key >> 2), .l_len = 1};
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    dt_status st = DT_OK;
-    if (*fd < 0)
-        st = dt_fail(DT_E_STORAGE, "%s: cannot open: %s", path, strerror(errno));
-    else if (fcntl(*fd, F_OFD_SETLK, &l) != 0) {
+    off_t byte = (off_t)(key >> 2);
+    dt_status st = dt_io_open_update(fd, path);
+    if (st == DT_OK && !dt_io_lock_byte(*fd, byte, F_WRLCK, false)) {
         dt_info("%s: another process unpacks it: waiting", what);
-        while (fcntl(*fd, F_OFD_SETLKW, &l) != 0 && st == DT_OK)
-            if (errno != EINTR)
-                st = dt_fail(DT_E_STORAGE, "%s: cannot lock: %s", path, strerror(errno));
+        if (!dt_io_lock_byte(*fd, byte, F_WRLCK, true)) {
+            st = dt_fail(DT_E_STORAGE, "%s: cannot lock: %s", path, strerror(errno));
+            close(*fd);
+        }
     }
-    if (st != DT_OK && *fd >= 0) close(*fd);
     free(path);
     return st;
 }
@@ -335,11 +300,11 @@ static char *plain_name(const char *path) {
     return dt_xstrdup(base);
 }
 
-char *dt_unpack_dir(const dt_unpack_cache *c) {
+char *dt_cache_folder(const char *given, const char *name) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (c->dir && *c->dir) return dt_xprintf("%s/unpacked", c->dir);
-    if (xdg && *xdg) return dt_xprintf("%s/dtrain/unpacked", xdg);
-    return home && *home ? dt_xprintf("%s/.cache/dtrain/unpacked", home) : NULL;
+    if (given && *given) return dt_xprintf("%s/%s", given, name);
+    if (xdg && *xdg) return dt_xprintf("%s/dtrain/%s", xdg, name);
+    return home && *home ? dt_xprintf("%s/.cache/dtrain/%s", home, name) : NULL;
 }
 
 static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
@@ -361,7 +326,7 @@ static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char
 dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd) {
     dt_blob in;
     uint64_t key = 0;
-    char hex[17], *dir = dt_unpack_dir(c), *name = plain_name(path);
+    char hex[17], *dir = dt_cache_folder(c->dir, "unpacked"), *name = plain_name(path);
     dt_status st = DT_OK;
     *file = NULL;
     *fd = -1;

@@ -26,7 +26,7 @@ typedef struct dt_unpack_cache {
 // it keeps others from removing it. Makes the copy if it is not there, or waits for a process that makes it.
 // Any thread. DT_E_DATA: damaged, or over the limit; DT_E_STORAGE: no folder to put it, disk full.
 dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, int *fd);
-// Where it lies (heap), or NULL when there is no home folder.
-char *dt_unpack_dir(const dt_unpack_cache *c);
+// <given>/<name> (heap); given NULL: in $XDG_CACHE_HOME/dtrain, else ~/.cache/dtrain, or NULL without a home folder.
+char *dt_cache_folder(const char *given, const char *name);
 
 #endif

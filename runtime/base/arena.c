@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,11 @@ void *dt_xrealloc(void *p, size_t n_bytes) {
     void *q = realloc(p, n_bytes ? n_bytes : 1);
     if (!q) out_of_memory(n_bytes);
     return q;
+}
+
+void *dt_xgrow(void *list, size_t n, size_t size) {
+    bool full = (n & (n - 1)) == 0; // capacities are powers of two
+    return full ? dt_xrealloc(list, (n ? 2 * n : 1) * size) : list;
 }
 
 char *dt_xstrdup(const char *s) {

@@ -23,6 +23,8 @@ char *dt_arena_printf(dt_arena *a, const char *fmt, ...) __attribute__((format(p
 // Heap helpers that end the process in the same way instead of returning NULL, for small metadata.
 void *dt_xcalloc(size_t n, size_t size);
 void *dt_xrealloc(void *p, size_t n_bytes);
+// Room for one more than n items of `size` bytes; doubles the list where it is full.
+void *dt_xgrow(void *list, size_t n, size_t size);
 char *dt_xstrdup(const char *s);
 char *dt_xprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

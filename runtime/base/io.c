@@ -437,6 +437,14 @@ dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head,
     return dt_io_pread(fd, path, data, n_bytes, at + (off_t)n_head, code_on_error);
 }
 
+bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait) {
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int rc;
+    do rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
+    while (rc != 0 && errno == EINTR);
+    return rc == 0;
+}
+
 bool dt_io_exists(const char *path) {
     struct stat s;
     return stat(path, &s) == 0;

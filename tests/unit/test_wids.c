@@ -1,4 +1,4 @@
-// Lists of shards (wids), and Energon's index beside a tar.
+// Lists of shards (wids).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,14 +10,12 @@
 #include "data/source/source.h"
 #include "data_fixture.h"
 
-static dt_buffer tar_bytes, energon;
+static dt_buffer tar_bytes;
 
-static void put_member(const char *name, const char *text, bool first) {
+static void put_member(const char *name, const char *text) {
     uint8_t header[DT_TAR_MAX_HEADER];
     static const uint8_t zeros[512];
     size_t n_header, n = strlen(text);
-    uint64_t at = tar_bytes.n_bytes;
-    if (first) dt_buffer_append(&energon, &at, sizeof at);
     assert_int_equal(dt_tar_write_header(header, &n_header, name, n), DT_OK);
     dt_buffer_append(&tar_bytes, header, n_header);
     dt_buffer_append(&tar_bytes, text, n);
@@ -28,51 +26,21 @@ static void put_member(const char *name, const char *text, bool first) {
 static void make(int n) {
     static const uint8_t end[1024];
     char name[64], text[64];
-    tar_bytes.n_bytes = energon.n_bytes = 0;
+    tar_bytes.n_bytes = 0;
     for (int i = 0; i < n; i++) {
         snprintf(text, sizeof text, "text %d", i);
         snprintf(name, sizeof name, "d/%d.txt", i);
-        put_member(name, text, true);
+        put_member(name, text);
         snprintf(name, sizeof name, "d/%d.cls", i);
         snprintf(text, sizeof text, "%d", i % 5);
-        put_member(name, text, false);
+        put_member(name, text);
     }
-    uint64_t at = tar_bytes.n_bytes;
-    dt_buffer_append(&energon, &at, sizeof at);
     dt_buffer_append(&tar_bytes, end, sizeof end);
 }
 
-static const char *write_set(const char *folder) {
+static void write_set(const char *folder) {
     const char *tar = dt_arena_printf(&fixture_arena, "%s/%s/a.v2.tar", fixture_dir, folder);
     fixture_write(tar, tar_bytes.data, tar_bytes.n_bytes);
-    return tar;
-}
-
-static void write_index(const char *tar, const char *name, const dt_buffer *b) {
-    char *path = dt_xprintf("%.*s%s", (int)(strrchr(tar, '/') - tar) + 1, tar, name);
-    fixture_write(path, b->data, b->n_bytes);
-    free(path);
-}
-
-static uint32_t count_records(const char *tar) {
-    dt_blob b;
-    assert_int_equal(dt_blob_open(&b, tar), DT_OK);
-    dt_scan s = {.c = dt_catalog_create(), .blob = &b};
-    if (dt_format_tar.scan(&s) != DT_OK) fail_msg("%s", dt_error_message());
-    uint32_t n = s.c->n_records;
-    dt_catalog_destroy(s.c);
-    dt_blob_close(&b);
-    return n;
-}
-
-static void an_energon_index_disturbs_nothing(void **state) {
-    make(20);
-    const char *tar = write_set("energon");
-    write_index(tar, "a.v2.tar.idx", &energon);
-    assert_int_equal(count_records(tar), 20);
-    energon.n_bytes -= 8; // warns
-    write_index(tar, "a.v2.tar.idx", &energon);
-    assert_int_equal(count_records(tar), 20);
 }
 
 // ---- lists -----------------------------------------------------------------------------------------
@@ -113,14 +81,12 @@ static void wids_lists(void **state) {
 
 static int end(void **state) {
     dt_buffer_fini(&tar_bytes);
-    dt_buffer_fini(&energon);
     fixture_end();
     return 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_energon_index_disturbs_nothing),
         cmocka_unit_test(wids_lists),
     };
     return cmocka_run_group_tests(tests, fixture_set_up, end);
