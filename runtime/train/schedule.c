@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch) {
     double steps = a.value;
@@ -29,7 +28,7 @@ void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
     const dt_config_key *k;
     for (int i = 0; (k = dt_config_owned(c, "train.schedule.name", i)); i++) {
         assert(i < DT_MAX_SCHEDULE_KEYS);
-        const bool amount = strcmp(k->type, "AMOUNT") == 0;
+        const bool amount = k->kind == DT_T_AMOUNT;
         s->own[i] = amount ? (double)dt_amount_steps(dt_config_amount(c, k->path), total_steps,
                                                      steps_per_epoch)
                            : dt_config_real(c, k->path);
