@@ -15,9 +15,9 @@ typedef struct request {
     dt_split split;
 } request;
 
-static dt_status body(const dt_trainer_args *a, dt_trainer_outcome *o, void *ctx) {
+static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
     const request *r = ctx;
-    return dt_trainer_eval(a, r->which, r->split, o);
+    return dt_trainer_eval(a, r->which, r->split, agreed);
 }
 
 static dt_status read_split(const char *name, dt_split *out) {

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SMALL_FILE_BYTES = 64 << 10 };
 static const double ENOUGH = 0.9; // of a stage's or thread's time: it is the limit
 
 typedef struct shares {

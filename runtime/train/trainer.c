@@ -37,7 +37,7 @@ enum {
 
 typedef struct trainer {
     dt_session s;
-    dt_trainer_outcome *outcome;
+    bool *agreed; // see dt_trainer_train
     char *run_dir, *checkpoint_dir;
     dt_ckpt *ckpt;       // rank 0
     dt_metrics *metrics; // rank 0
@@ -175,10 +175,11 @@ static dt_status check_resumed(trainer *t) {
 
 static dt_status go_without_validation(trainer *t) {
     const dt_config *c = t->s.config;
-    if (dt_config_enum(c, "train.schedule.name") == DT_SCHEDULE_plateau)
+    if (dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
         return dt_config_fail(c, "train.schedule.name",
-                              "plateau follows evaluations, and there is no validation part: set "
-                              "data.split.val");
+                              "%s follows evaluations, and there is no validation part: set "
+                              "data.split.val",
+                              dt_config_str(c, "train.schedule.name"));
     if (t->eval_every > 0 && is_root(t))
         dt_warn(
             "no validation part (data.split.val): nothing is evaluated while training, and there "
@@ -212,7 +213,7 @@ static dt_status plan_length(trainer *t) {
 static dt_status load_weights(trainer *t) {
     dt_session *s = &t->s;
     if (t->resumed) {
-        DT_TRY(dt_session_load(s, t->resume_path, true, NULL));
+        DT_TRY(dt_session_load(s, t->resume_path, true));
         dt_scaler scaler = {(float)t->state.loss_scale, (int32_t)t->state.clean_steps,
                             t->state.n_skipped};
         return dt_stepper_set_scaler(s->stepper, &scaler);
@@ -412,7 +413,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
         rank = r;
     }
     if (st == DT_OK) {
-        t->outcome->agreed = true;
+        *t->agreed = true;
         if (first)
             st =
                 dt_fail(DT_E_NUMERIC,
@@ -470,7 +471,7 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
 // Saved: the same command goes on.
 static dt_status leave(trainer *t) {
     DT_TRY(wait_for_save(t, true));
-    t->outcome->agreed = true;
+    *t->agreed = true;
     const char *name = dt_signals_name();
     return dt_fail(
         DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command goes on",
@@ -588,7 +589,7 @@ static dt_status test_with_best(trainer *t) {
         if (!path) step = -1;
     }
     DT_TRY(t->s.comm->broadcast_bytes(t->s.comm, &step, sizeof step, 0));
-    dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false, NULL);
+    dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false);
     free(path);
     if (st != DT_OK || step < 0) return st;
     return evaluate_test(t, "best", step);
@@ -651,17 +652,17 @@ static dt_status train(trainer *t) {
     }
     DT_TRY(read_state(t));
     if (is_finished(t)) {
-        t->outcome->agreed = true;
+        *t->agreed = true;
         return DT_OK;
     }
     if (!t->resumed) t->saved_step = -1;
     dt_status st = open_training(t);
-    t->outcome->agreed = t->s.told;
+    *t->agreed = t->s.told;
     DT_TRY(st);
     if (t->resumed) t->saved_step = t->state.step;
     DT_TRY(run_steps(t));
     DT_TRY(finish(t));
-    t->outcome->agreed = true;
+    *t->agreed = true;
     return DT_OK;
 }
 
@@ -674,7 +675,7 @@ static void take_source_away(trainer *t, dt_status st) {
 }
 
 static void close_trainer(trainer *t, dt_status st) {
-    t->s.agreed = t->outcome->agreed;
+    t->s.agreed = *t->agreed;
     if (t->s.stepper) take_source_away(t, st);
     if (t->source) t->source->close(t->source);
     if (t->metrics) dt_metrics_close(t->metrics);
@@ -688,9 +689,9 @@ static void close_trainer(trainer *t, dt_status st) {
     free(t->checkpoint_dir);
 }
 
-dt_status dt_trainer_train(const dt_trainer_args *a, dt_trainer_outcome *out) {
-    trainer t = {.outcome = out};
-    *out = (dt_trainer_outcome){false};
+dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
+    trainer t = {.agreed = agreed};
+    *agreed = false;
     dt_signals_install();
     dt_state_init(&t.state);
     dt_json_init(&t.json);
@@ -704,7 +705,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a, dt_trainer_outcome *out) {
         dt_lane_plan_destroy(probe);
     }
     if (st != DT_OK)
-        out->agreed = true; // a function of the config and the world size
+        *agreed = true; // a function of the config and the world size
     else
         st = train(&t);
     close_trainer(&t, st);

@@ -44,7 +44,7 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
-    if (st == DT_OK) st = dt_session_load(s, path, false, NULL);
+    if (st == DT_OK) st = dt_session_load(s, path, false);
     if (st == DT_OK) st = dt_session_make_evaluator(s);
     free(path);
     DT_TRY(st);
@@ -63,12 +63,12 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
 }
 
 dt_status dt_trainer_eval(const dt_trainer_args *a, const char *which, dt_split split,
-                          dt_trainer_outcome *out) {
+                          bool *agreed) {
     dt_session s;
-    *out = (dt_trainer_outcome){false};
+    *agreed = false;
     dt_status st = dt_session_init(&s, a);
     if (st == DT_OK) st = evaluate(&s, which, split);
-    out->agreed = st == DT_OK || s.told;
+    *agreed = st == DT_OK || s.told;
     dt_session_close(&s);
     return st;
 }
