@@ -10,7 +10,7 @@
 #include "train/evaluate.h"
 #include "train/state.h"
 #include "train/step.h"
-#include "train/trainer_args.h"
+#include "train/trainer.h"
 
 // A flat buffer of the parameters. `tensors` point into host: the same memory, or a copy of a device's.
 typedef struct dt_session_slab {

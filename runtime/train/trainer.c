@@ -1,13 +1,13 @@
-// trainer.c: the run: open, resume, loop, finish.
+// trainer.c: a run from beginning to end.
 //
-//   rank 0: run directory, lock, newest checkpoint -> its state on all ranks
-//   all:    session (autos, backend, data, graphs, plans), weights from seed or checkpoint
-//   loop:   step -> record -> evaluation when due -> checkpoint when due -> stop when asked
-//   finish: last evaluation, last checkpoint, test split with the last and with the best weights
+//   open    rank 0 finds the newest checkpoint and broadcasts its state; all ranks make their session (backend, data,
+//           graphs, plans) and take the weights from the seed or the checkpoint
+//   loop    step, record it, evaluate and save when that is due, stop when asked
+//   finish  last evaluation, last checkpoint, the test split with the last and with the best weights
 //
-// What is due is a function of the step, so ranks need not agree on it; what depends on rank 0's disk
-// (which checkpoint) is broadcast. A failing save between others is a warning, as the older checkpoint
-// is still good; a failing last save is an error.
+// What is due depends on the step alone, so ranks need not agree on it. What depends on rank 0's disk is broadcast.
+// When a save fails and another will follow, that is a warning, because the older checkpoint is still good. When the
+// last save fails, that is an error.
 
 #include "train/trainer.h"
 
@@ -31,8 +31,8 @@
 #include <string.h>
 
 enum {
-    DISK_DEADLINE_S = 3600, // while ranks may wait for rank 0's disk
-    MAX_FAILED_SAVES = 3    // in a row: then the run ends rather than train on without a net
+    DISK_TIMEOUT_S = 3600, // while ranks may wait for rank 0's disk
+    MAX_FAILED_SAVES = 3   // in a row: then the run ends, because its newest checkpoint is too old
 };
 
 typedef struct trainer {
@@ -43,8 +43,8 @@ typedef struct trainer {
     dt_metrics *metrics; // rank 0
     dt_batch_source *source;
     dt_tuner tuner;
-    dt_source_stats first; // of the source after the first step: what went before was the start
-    int64_t n_steps;       // of this process
+    dt_source_stats first; // counters after the first step, so that the start does not count
+    int64_t n_steps;       // that this process has done
     dt_train_state state;
     bool resumed, forced; // forced: resumed although numeric keys differ
     char *resume_path;    // rank 0
@@ -59,8 +59,8 @@ static bool is_root(const trainer *t) {
     return t->s.comm->rank == 0;
 }
 
-// How long this rank waits for others in a step.
-static void set_patience(trainer *t) {
+// How long this rank waits for another one in a step.
+static void set_timeout(trainer *t) {
     double s = dt_config_is_auto(t->s.config, "comm.timeout")
                    ? fmax(10.0 * t->slowest_step_s, 30.0)
                    : dt_config_seconds(t->s.config, "comm.timeout");
@@ -326,11 +326,11 @@ static dt_status wait_for_save(trainer *t, bool must_hold) {
     return DT_OK;
 }
 
-// Rank 0 may have to wait for the save before, and the others for rank 0: record_step takes the patience
-// back after the next step.
+// Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
+// shortens the timeout again after the next step.
 static dt_status save(trainer *t, bool best) {
     t->saved_step = t->state.step;
-    dt_session_set_deadline(&t->s, DISK_DEADLINE_S);
+    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
     if (!is_root(t)) return DT_OK;
     DT_TRY(wait_for_save(t, false));
     dt_session_pull(&t->s);
@@ -345,7 +345,7 @@ static dt_status save(trainer *t, bool best) {
 
 // ---- evaluation ------------------------------------------------------------------------------------
 
-// The validation split: into history, best, metrics.
+// The validation split. Its result goes to the history, to the metrics, and decides which checkpoint is the best.
 static dt_status evaluate(trainer *t, bool *is_best) {
     dt_session *s = &t->s;
     dt_eval_result r;
@@ -391,7 +391,7 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
 
 // ---- the loop --------------------------------------------------------------------------------------
 
-// A rank's findings about a bad step, gathered.
+// What each rank has found out about a bad step.
 typedef struct bad_report {
     int32_t leaf;
     char name[252];
@@ -435,7 +435,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
 
 static void record_step(trainer *t, const dt_step_result *r, double lr, double step_s) {
     if (step_s > t->slowest_step_s) t->slowest_step_s = step_s;
-    set_patience(t);
+    set_timeout(t);
     if (!t->metrics) return;
     int64_t done = t->state.step;
     double other = step_s - r->data_s - r->compute_s - r->comm_s;
@@ -457,7 +457,7 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
     dt_metrics_step(t->metrics, &record);
 }
 
-// Everything that may follow a step; *stop: leave the loop with DT_E_PREEMPTED.
+// What is due after a step. *stop: the loop ends with DT_E_PREEMPTED.
 static dt_status after_step(trainer *t, bool asked, bool *stop) {
     int64_t done = t->state.step;
     bool last = done == t->state.total_steps, best = false;
@@ -468,7 +468,7 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     return DT_OK;
 }
 
-// Saved: the same command goes on.
+// Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
     DT_TRY(wait_for_save(t, true));
     *t->agreed = true;
@@ -478,17 +478,17 @@ static dt_status leave(trainer *t) {
         (long long)t->state.step, (long long)t->state.total_steps, *name ? " by " : "", name);
 }
 
-// A rank gave the step up because run.grace was over: it will be done again.
+// A rank gave up the step because run.grace was over. The next run does it again.
 static dt_status stop_without_step(trainer *t) {
     if (is_root(t))
         dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->state.step);
-    dt_step_result behind; // what was queued behind it did nothing
+    dt_step_result behind; // a step that was queued behind it changed nothing
     DT_TRY(dt_stepper_drain(t->s.stepper, &behind));
     if (t->saved_step != t->state.step) DT_TRY(save(t, false));
     return leave(t);
 }
 
-// The loader's threads follow the run while it goes on; at the end its counters say what was slow.
+// While the run goes on, the tuner adapts the loader's threads. At the end data_verdict says what was slow.
 static void watch_source(trainer *t) {
     if (t->n_steps++ == 0) {
         dt_pipeline_facts facts = {0};
@@ -518,7 +518,7 @@ static double rate_at(const trainer *t, int64_t step) {
     return dt_schedule_lr(&t->schedule, step, t->state.history, t->state.n_history);
 }
 
-// Whether something follows the first `done` steps that needs their numbers and a quiet device.
+// Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
            dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
@@ -530,8 +530,8 @@ static void note_skipped(trainer *t, const dt_step_result *r) {
                 (long long)r->step, (double)r->scaler.scale);
 }
 
-// The numbers of the next step in line: state.step counts steps whose numbers are known. *finished: r is
-// a step's, which is now part of the state.
+// Takes the numbers of the oldest step that has none yet: state.step counts steps whose numbers are known. *finished:
+// r had such numbers, and the state now includes that step.
 static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s, bool *finished) {
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
@@ -546,12 +546,12 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     return DT_OK;
 }
 
-// On the CPU a step's numbers are there when it has run. A device is one step ahead of them, except where
-// something is due: then the steps that are under way are waited for first.
+// On the CPU a step's numbers are known when it has run. A device is one step ahead of its numbers. When something is
+// due, the loop first waits for the steps that are under way.
 static dt_status run_steps(trainer *t) {
-    set_patience(t);
+    set_timeout(t);
     double begin = dt_clock_s();
-    bool asked = false; // to stop, by any rank
+    bool asked = false; // some rank wants to stop
     int64_t queued = t->state.step;
     while (t->state.step < t->state.total_steps) {
         dt_step_result r;
@@ -597,7 +597,7 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, DISK_DEADLINE_S);
+    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(save(t, best));
@@ -622,8 +622,8 @@ static dt_status finish(trainer *t) {
     return DT_OK;
 }
 
-// A run whose last step and results are on disk: says so and prints the results again. Not when it is
-// forced on with other keys: train.epochs may be among them.
+// Whether the last step and the results are on disk already; then prints the results again. A run that was forced to
+// go on with other keys is never finished, because train.epochs may be among them.
 static bool is_finished(trainer *t) {
     int64_t finished = 0;
     if (is_root(t) && t->resumed && !t->forced && t->state.step >= t->state.total_steps) {
@@ -666,7 +666,7 @@ static dt_status train(trainer *t) {
     return DT_OK;
 }
 
-// A device may still be reading. Where the run has failed, its message is the one that counts.
+// A device may still be reading from the source. If the run has failed, its own message is kept.
 static void take_source_away(trainer *t, dt_status st) {
     const dt_error_kept first = dt_error_keep();
     if (dt_stepper_set_source(t->s.stepper, NULL) != DT_OK && st == DT_OK)
@@ -698,7 +698,7 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
     dt_json_init(&t.results);
     dt_status st = dt_session_init(&t.s, a);
     if (st == DT_OK) {
-        // before anything is created: more ranks than micro-batches
+        // more ranks than micro-batches is an error before anything is created
         dt_lane_plan *probe = NULL;
         st =
             dt_lane_plan_create(&probe, false, a->comm->rank, a->comm->world_size, 1, t.s.n_leaves);
