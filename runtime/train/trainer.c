@@ -334,12 +334,12 @@ static dt_status save(trainer *t, bool best) {
     if (!is_root(t)) return DT_OK;
     DT_TRY(wait_for_save(t, false));
     dt_session_pull(&t->s);
-    dt_metrics_phase(t->metrics, "saving", 0.0);
+    dt_metrics_phase(t->metrics, "saving");
     t->state.metrics_offset = dt_metrics_flush(t->metrics);
     dt_state_build(&t->state, &t->json);
     dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
                                       t->json.data, best);
-    dt_metrics_phase(t->metrics, NULL, 0.0);
+    dt_metrics_phase(t->metrics, NULL);
     return st;
 }
 
@@ -350,7 +350,7 @@ static dt_status evaluate(trainer *t, bool *is_best) {
     dt_session *s = &t->s;
     dt_eval_result r;
     DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating", 0.0);
+    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
     const char *metric = dt_metric_name(s->metrics.best);
     double value = dt_eval_result_get(&r, metric), best = t->state.best_value;
@@ -365,7 +365,7 @@ static dt_status evaluate(trainer *t, bool *is_best) {
                 metric);
     dt_state_add_eval(&t->state, t->state.step, value);
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL, 0.0);
+        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
                         dt_eval_result_members(&r));
     }
@@ -377,10 +377,10 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
     dt_session *s = &t->s;
     dt_eval_result r;
     DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "testing", 0.0);
+    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL, 0.0);
+        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, "test", weights, step, &t->results);
