@@ -32,7 +32,8 @@ static const char *const TYPE_WORDS[] = {
 static const char *expectation(dt_config *c, const dt_config_key *row) {
     const char *range = row->range, *text = TYPE_WORDS[row->kind];
     double lo, hi;
-    if (row->kind == DT_T_ENUM) {
+    if (row->kind == DT_T_ENUM || (row->kind == DT_T_LIST && *range)) {
+        if (row->kind == DT_T_LIST) text = "a list of ";
         for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
             text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "",
                                    (int)strcspn(p, "|"), p);
@@ -58,7 +59,8 @@ static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *
     const char *near = NULL;
     if (!got) {
         got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", config_shown(a, n->text));
-        if (row->kind == DT_T_ENUM) near = config_nearest_word(a, row->range, n->text);
+        if (row->kind == DT_T_ENUM || row->kind == DT_T_LIST)
+            near = config_nearest_word(a, row->range, n->text);
     }
     return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, config_shown(a, path),
                    got, expectation(c, row), near ? "; did you mean '" : "", near ? near : "",
@@ -125,16 +127,6 @@ static dt_status check_size(dt_config *c, const dt_config_key *row, const char *
     return DT_OK;
 }
 
-static dt_status check_texts(dt_config *c, const dt_config_key *row, const char *path,
-                             dt_cnode *n) {
-    if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
-    if (n->kind != DT_C_LIST || n->n == 0) return fail_value(c, row, path, n);
-    for (size_t i = 0; i < n->n; i++)
-        if (n->items[i]->kind != DT_C_SCALAR || config_is_null(n->items[i]))
-            return fail_value(c, row, path, n->items[i]);
-    return DT_OK;
-}
-
 static dt_status check_set(dt_config *c, const dt_config_key *row, const char *path,
                            const dt_cnode *n) {
     bool has_path = false;
@@ -158,13 +150,16 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
     return has_path ? DT_OK : fail_value(c, row, path, n);
 }
 
-static dt_status check_sets(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+// Texts. Where the row takes datasets, they may be maps too.
+static dt_status check_texts(dt_config *c, const dt_config_key *row, const char *path,
+                             dt_cnode *n) {
+    const bool sets = row->kind == DT_T_SETS;
     if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
-    if (n->kind == DT_C_MAP) return check_set(c, row, path, n);
+    if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
     if (n->kind != DT_C_LIST || n->n == 0) return fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
-        if (item->kind == DT_C_MAP)
+        if (sets && item->kind == DT_C_MAP)
             DT_TRY(check_set(c, row, path, item));
         else if (item->kind != DT_C_SCALAR || config_is_null(item))
             return fail_value(c, row, path, item);
@@ -178,12 +173,8 @@ static dt_status check_words(dt_config *c, const dt_config_key *row, const char 
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; *row->range && i < n->n; i++) {
         const dt_cnode *item = n->items[i];
-        if (item->kind == DT_C_SCALAR && dt_word_index(row->range, item->text) >= 0) continue;
-        const char *text = item->kind == DT_C_SCALAR ? item->text : "?";
-        const char *near = config_nearest_word(&c->arena, row->range, text);
-        return dt_fail(DT_E_USAGE, "%s: %s has '%s'; expected some of %s%s%s%s", item->where,
-                       config_shown(&c->arena, path), config_shown(&c->arena, text), row->range,
-                       near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        if (item->kind != DT_C_SCALAR || dt_word_index(row->range, item->text) < 0)
+            return fail_value(c, row, path, item);
     }
     return DT_OK;
 }
@@ -233,9 +224,8 @@ dt_status config_check_value(dt_config *c, const dt_config_key *row, const char 
     case DT_T_SIZE_HW:
         return check_size(c, row, path, n);
     case DT_T_STRS:
-        return check_texts(c, row, path, n);
     case DT_T_SETS:
-        return check_sets(c, row, path, n);
+        return check_texts(c, row, path, n);
     case DT_T_NORM:
         return check_normalize(c, row, path, n);
     case DT_T_LIST:

@@ -4,10 +4,11 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const double ENOUGH = 0.9; // of the workers' time: training is the limit
+static const double BLOCKED = 0.1; // share of the workers' time: above it, training is the limit
 
 typedef struct shares {
     double seconds, n;                          // between the readings; samples
@@ -24,7 +25,7 @@ static shares measure(const dt_source_stats *a, const dt_source_stats *b) {
     shares s = {.seconds = b->at_s - a->at_s, .n = (double)(b->n_samples - a->n_samples)};
     s.threads = b->n_workers > 0 ? b->n_workers : 1;
     s.waited = b->wait_s - a->wait_s;
-    double all = s.seconds * s.threads, reader_s = 0;
+    double all = s.seconds * s.threads;
     s.blocked = part(b->blocked_s - a->blocked_s, all);
     s.starved = part(b->starved_s - a->starved_s, all);
     for (int k = 0; k < DT_N_STAGES; k++)
@@ -32,10 +33,8 @@ static shares measure(const dt_source_stats *a, const dt_source_stats *b) {
     // the time of readers is not the workers': what exceeds all of their time is taken off
     double used = s.blocked + s.starved;
     for (int k = 0; k < DT_N_STAGES; k++) used += s.busy[k];
-    reader_s = used - 1;
-    if (b->reading_ahead && reader_s > 0)
-        s.busy[DT_STAGE_READ] =
-            s.busy[DT_STAGE_READ] > reader_s ? s.busy[DT_STAGE_READ] - reader_s : 0;
+    if (b->reading_ahead && used > 1)
+        s.busy[DT_STAGE_READ] = fmax(s.busy[DT_STAGE_READ] - (used - 1), 0);
     return s;
 }
 
@@ -83,10 +82,9 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
         return;
     }
     int now = after->n_readers > 0 ? after->n_readers : after->n_workers, more = now * 2;
-    double rate = 2 * b->rate < cpu ? 2 * b->rate : cpu;
     if (more > after->max_readers && after->max_readers > 0) more = after->max_readers;
     if (more > now) {
-        b->predicted = rate;
+        b->predicted = fmin(2 * b->rate, cpu);
         snprintf(b->advice, sizeof b->advice, "more reads in flight, if the storage can take them");
         snprintf(b->change, sizeof b->change, "data.readers=%d", more);
         return;
@@ -135,7 +133,7 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
     b->limit = LIMITS[most];
     snprintf(b->what, sizeof b->what, "%s takes %.0f %% of the time of %d threads on %d cores",
              stage_name(most), 100 * s->busy[most], after->n_workers, f->cores);
-    double without = b->rate / (1 - s->busy[most] < 0.05 ? 0.05 : 1 - s->busy[most]);
+    double without = b->rate / fmax(1 - s->busy[most], 0.05);
     if (most == DT_STAGE_READ && f->is_folder) {
         b->predicted = without;
         snprintf(b->advice, sizeof b->advice,
@@ -151,7 +149,7 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
         snprintf(b->change, sizeof b->change, "data.verify=false");
     } else if (most == DT_STAGE_DECODE) {
         if (advise_decoded(b, s, after, f)) return;
-        // half as much decoding, as --encode and --resize below promise
+        // the advice halves decoding
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);
         snprintf(
             b->advice, sizeof b->advice,
@@ -175,8 +173,8 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
     }
     out->rate = s.n / s.seconds;
     double working = 1 - s.blocked;
-    out->capacity = out->rate / (working < 0.02 ? 0.02 : working > 1 ? 1 : working);
-    if (s.blocked > 1 - ENOUGH && s.waited < 0.05 * s.seconds) {
+    out->capacity = out->rate / fmin(fmax(working, 0.02), 1);
+    if (s.blocked > BLOCKED && s.waited < 0.05 * s.seconds) {
         out->limit = DT_LIMIT_TRAINING;
         out->bound = "compute bound";
         snprintf(out->what, sizeof out->what,
@@ -231,11 +229,8 @@ static void turn(dt_tuner *t, const dt_source_tuning *to) {
 
 // After a measurement of the setting on trial, or of the old one for the second time.
 static void judge(dt_tuner *t, double rate) {
-    bool again = t->tried_rate > 0, faster;
-    if (again)
-        faster = t->tried_rate >= GAIN * rate;
-    else
-        faster = rate >= GAIN * t->old_rate;
+    bool again = t->tried_rate > 0;
+    bool faster = again ? t->tried_rate >= GAIN * rate : rate >= GAIN * t->old_rate;
     if (!again) turn(t, &t->old);
     if (!again && faster) {
         t->tried_rate = rate;
