@@ -16,15 +16,15 @@ static int by_order(const void *x, const void *y) {
                                 : (int)a->kind - (int)b->kind;
 }
 
-// The actions of one replica: those up to its last leaf are its own; the others go to `all`, with slabs of the rank.
-static dt_status plan_lane(dt_lane_plan *p, int lane, dt_tree_action **all, int *n_all) {
+// The actions of one replica. Those up to its last leaf are its own; the others become transfers of the rank.
+static dt_status plan_lane(dt_lane_plan *p, int lane) {
     dt_lane_share *share = &p->lanes[lane];
     int n = 0, n_slabs = 0;
     DT_TRY(dt_tree_plan(&share->actions, &n, &n_slabs, p->rank * p->n_lanes + lane,
                         p->world_size * p->n_lanes, p->n_leaves));
     share->first_slab = p->n_slabs;
     p->n_slabs += n_slabs;
-    *all = dt_xrealloc(*all, sizeof **all * (size_t)(*n_all + n + 1));
+    p->transfers = dt_xrealloc(p->transfers, sizeof(dt_tree_action) * (size_t)(p->n_transfers + n));
     for (int i = 0; i < n; i++) {
         dt_tree_action a = share->actions[i];
         if (a.order == 0) {
@@ -33,38 +33,27 @@ static dt_status plan_lane(dt_lane_plan *p, int lane, dt_tree_action **all, int 
         }
         a.a += share->first_slab;
         a.b += share->first_slab;
-        (*all)[(*n_all)++] = a;
+        p->transfers[p->n_transfers++] = a;
     }
     return DT_OK;
 }
 
-static void list_transfers(dt_lane_plan *p, const dt_tree_action *all, int n) {
-    static const dt_transfer_kind kinds[] = {[DT_TREE_ADD] = DT_TRANSFER_ADD,
-                                             [DT_TREE_SEND] = DT_TRANSFER_SEND,
-                                             [DT_TREE_RECV] = DT_TRANSFER_RECV};
-    p->transfers = dt_xcalloc((size_t)n + 1, sizeof *p->transfers);
-    for (int i = 0; i < n; i++) {
-        const dt_tree_action *a = &all[i];
-        dt_transfer *t = &p->transfers[p->n_transfers++];
-        *t = (dt_transfer){kinds[a->kind], a->a, a->b, a->peer / p->n_lanes};
-        if (i + 1 == n || a[1].order != a->order) continue;
-        // both replicas are of this rank: DT_TREE_SEND comes before DT_TREE_RECV
-        *t = (dt_transfer){.kind = DT_TRANSFER_ADD, .a = a[1].a, .b = a->a};
-        i++;
-    }
-}
-
 static dt_status plan_tree(dt_lane_plan *p) {
-    dt_tree_action *all = NULL;
-    dt_status st = DT_OK;
+    for (int l = 0; l < p->n_lanes; l++) DT_TRY(plan_lane(p, l));
+    qsort(p->transfers, (size_t)p->n_transfers, sizeof *p->transfers, by_order);
     int n = 0;
-    for (int l = 0; st == DT_OK && l < p->n_lanes; l++) st = plan_lane(p, l, &all, &n);
-    if (st == DT_OK) {
-        qsort(all, (size_t)n, sizeof *all, by_order);
-        list_transfers(p, all, n);
+    for (int i = 0; i < p->n_transfers; i++) {
+        dt_tree_action a = p->transfers[i];
+        const dt_tree_action *next = i + 1 < p->n_transfers ? &p->transfers[i + 1] : NULL;
+        a.peer /= p->n_lanes;
+        if (next && next->order == a.order) { // send and receive between replicas of this rank
+            a = (dt_tree_action){DT_TREE_ADD, -1, next->a, a.a, -1, a.order};
+            i++;
+        }
+        p->transfers[n++] = a;
     }
-    free(all);
-    return st;
+    p->n_transfers = n;
+    return DT_OK;
 }
 
 // Round j: the j-th leaf of each lane.

@@ -93,14 +93,13 @@ static dt_status compare_config(trainer *t) {
         st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
     if (key && dt_config_enum(t->s.config, "run.resume") == DT_RESUME_force) {
         t->forced = true;
-        dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key,
-                was ? was : "absent", is ? is : "absent");
+        dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key, was, is);
     } else if (key) {
         st = dt_fail(DT_E_USAGE,
                      "%s was %s when this run began and is %s now: results would mix both. Start "
                      "another run (run.name=…), restore the value, or go on anyway "
                      "(run.resume=force)",
-                     key, was ? was : "absent", is ? is : "absent");
+                     key, was, is);
     }
     dt_config_destroy(old);
     dt_config_destroy(given);
@@ -506,12 +505,11 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
     t->source->stats(t->source, &now);
     if (t->tuner.facts.decoded_bytes > 0) t->tuner.facts.copy_byte_s = dt_memory_time_copy();
     dt_bottleneck_find(&b, &t->first, &now, &t->tuner.facts);
-    bool change = *b.change && b.predicted > 0;
-    size_t at =
-        (size_t)snprintf(text, cap, "%s: %s%s%s", b.bound, b.what, *b.advice ? "; " : "", b.advice);
-    if (change && at < cap)
-        snprintf(text + at, cap - at, "; %s: about %.0f samples/s a rank instead of %.0f", b.change,
-                 b.predicted, b.rate);
+    char change[192] = "";
+    if (*b.change && b.predicted > 0)
+        snprintf(change, sizeof change, "; %s: about %.0f samples/s a rank instead of %.0f",
+                 b.change, b.predicted, b.rate);
+    snprintf(text, cap, "%s: %s%s%s%s", b.bound, b.what, *b.advice ? "; " : "", b.advice, change);
 }
 
 static double rate_at(const trainer *t, int64_t step) {
