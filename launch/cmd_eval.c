@@ -2,8 +2,6 @@
 
 #include "launch.h"
 
-#include <string.h>
-
 enum { WHICH, SPLIT };
 static const launch_option options[] = {
     [WHICH] = {"--which", "latest|best|STEP", "which checkpoint (latest)"},
@@ -15,26 +13,21 @@ typedef struct request {
     dt_split split;
 } request;
 
-static dt_status body(const dt_trainer_args *a, dt_trainer_outcome *o, void *ctx) {
+static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
     const request *r = ctx;
-    return dt_trainer_eval(a, r->which, r->split, o);
+    return dt_trainer_eval(a, r->which, r->split, agreed);
 }
 
 static dt_status read_split(const char *name, dt_split *out) {
-    static const char *const names[] = {[DT_SPLIT_TRAIN] = "train", "val", "test"};
-    *out = DT_SPLIT_TEST;
-    if (!name) return DT_OK;
-    for (int i = 0; i < 3; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (dt_split)i;
-            return DT_OK;
-        }
-    return dt_fail(DT_E_USAGE, "--split: '%s' is none of train, val, test", name);
+    int i = dt_word_index("train|val|test", name);
+    if (i < 0) return dt_fail(DT_E_USAGE, "--split: '%s' is none of train, val, test", name);
+    *out = (dt_split)i;
+    return DT_OK;
 }
 
 static dt_status run(const launch_words *w) {
     request r = {.which = w->options[WHICH] ? w->options[WHICH] : "latest"};
-    DT_TRY(read_split(w->options[SPLIT], &r.split));
+    DT_TRY(read_split(w->options[SPLIT] ? w->options[SPLIT] : "test", &r.split));
     dt_config *c = NULL;
     DT_TRY(launch_load_config(&c, "eval", w));
     dt_status st = launch_with_comm(c, body, &r);

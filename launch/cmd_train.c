@@ -4,8 +4,8 @@
 
 #include "train/signals.h"
 
-static dt_status body(const dt_trainer_args *a, dt_trainer_outcome *o, void *ctx) {
-    return dt_trainer_train(a, o);
+static dt_status body(const dt_trainer_args *a, bool *agreed, void *ctx) {
+    return dt_trainer_train(a, agreed);
 }
 
 static dt_status run(const launch_words *w) {

@@ -48,8 +48,7 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
 dt_trainer_args launch_trainer_args(dt_config *c, dt_comm *comm);
 // Creates the comm, runs `body`, tells the other ranks of errors, and finalizes the comm.
 dt_status launch_with_comm(dt_config *c,
-                           dt_status (*body)(const dt_trainer_args *a, dt_trainer_outcome *o,
-                                             void *ctx),
+                           dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
                            void *ctx);
 // Prints the message of `st`, unless it was printed before, and clears it.
 void launch_report(dt_status st);

@@ -113,19 +113,18 @@ static void abort_job(dt_comm *comm, dt_status st) {
 }
 
 dt_status launch_with_comm(dt_config *c,
-                           dt_status (*body)(const dt_trainer_args *a, dt_trainer_outcome *o,
-                                             void *ctx),
+                           dt_status (*body)(const dt_trainer_args *a, bool *agreed, void *ctx),
                            void *ctx) {
     dt_comm *comm = NULL;
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);
     dt_trainer_args args = launch_trainer_args(c, comm);
-    dt_trainer_outcome outcome = {false};
-    dt_status st = body(&args, &outcome, ctx);
-    if (st != DT_OK && !outcome.agreed && comm->world_size > 1) abort_job(comm, st);
+    bool agreed = false;
+    dt_status st = body(&args, &agreed, ctx);
+    if (st != DT_OK && !agreed && comm->world_size > 1) abort_job(comm, st);
     // rank 0 prints it before the last barrier: the launcher ends the job when the first rank exits
     if (st != DT_OK && comm->rank == 0) launch_report(st);
-    if (outcome.agreed || st == DT_OK) {
+    if (agreed || st == DT_OK) {
         dt_status last = comm->finalize(comm);
         if (st == DT_OK)
             st = last;

@@ -70,9 +70,9 @@ static bool inside(const planner *p, int lo, int hi) {
     return lo >= p->begin && hi <= p->end;
 }
 
-static void merge_own(planner *p, int lo, int mid) {
+static void merge_own(planner *p, int lo, int mid, int64_t order) {
     int a = p->slab_of[lo - p->begin], b = p->slab_of[mid - p->begin];
-    emit(p, (dt_tree_action){.kind = DT_TREE_ADD, .leaf = -1, .a = a, .b = b, .peer = -1});
+    emit(p, (dt_tree_action){DT_TREE_ADD, -1, a, b, -1, order});
     p->busy[b] = false;
 }
 
@@ -88,7 +88,7 @@ static void plan_local(planner *p, int lo, int hi) {
     int mid = lo + split(hi - lo);
     plan_local(p, lo, mid);
     plan_local(p, mid, hi);
-    if (inside(p, lo, hi)) merge_own(p, lo, mid);
+    if (inside(p, lo, hi)) merge_own(p, lo, mid, 0);
 }
 
 // Part two: nodes that reach over the end of the range, in post-order.
@@ -98,15 +98,16 @@ static void plan_cross(planner *p, int lo, int hi) {
     plan_cross(p, lo, mid);
     plan_cross(p, mid, hi);
     int left = owner(p, lo), right = owner(p, mid);
+    int64_t order = (int64_t)hi << 32 | (hi - lo); // post-order: by end, the smaller node first
     if (left == p->lane && right == p->lane) {
-        merge_own(p, lo, mid);
+        merge_own(p, lo, mid, order);
     } else if (left == p->lane) {
         int a = p->slab_of[lo - p->begin], b = take_slab(p);
-        emit(p, (dt_tree_action){.kind = DT_TREE_RECV, .leaf = -1, .a = a, .b = b, .peer = right});
+        emit(p, (dt_tree_action){DT_TREE_RECV, -1, a, b, right, order});
         p->busy[b] = false;
     } else if (right == p->lane) {
         int a = p->slab_of[mid - p->begin];
-        emit(p, (dt_tree_action){.kind = DT_TREE_SEND, .leaf = -1, .a = a, .b = -1, .peer = left});
+        emit(p, (dt_tree_action){DT_TREE_SEND, -1, a, -1, left, order});
         p->busy[a] = false;
     }
 }

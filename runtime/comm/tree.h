@@ -29,6 +29,7 @@ typedef enum dt_tree_kind {
 typedef struct dt_tree_action {
     dt_tree_kind kind;
     int leaf, a, b, peer;
+    int64_t order; // behind the leaves: of all merges across lanes, the same on all of them
 } dt_tree_action;
 
 // The actions of `lane`; after them the sum is in slab 0 of lane 0 (the owner of leaf 0).

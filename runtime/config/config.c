@@ -62,6 +62,14 @@ dt_cnode *config_find(const dt_config *c, const char *path) {
     return n;
 }
 
+const dt_cnode *config_find_nearest(const dt_config *c, const char *path) {
+    char part[256];
+    const dt_cnode *n;
+    snprintf(part, sizeof part, "%s", path);
+    while (!(n = config_find(c, part)) && strrchr(part, '.')) *strrchr(part, '.') = '\0';
+    return n;
+}
+
 static void set_item(dt_config *c, dt_cnode *map, const char *key, dt_cnode *item) {
     for (size_t i = 0; i < map->n; i++)
         if (strcmp(map->keys[i], key) == 0) {
@@ -213,9 +221,9 @@ bool dt_config_is_auto(const dt_config *c, const char *key) {
 
 // The word's place in the range of the key's row. Loading has checked the value, so it is there.
 static int word_index(const char *key, const char *word) {
-    config_row row;
+    const dt_config_key *row;
     if (config_match_path(key, &row) != MATCH_LEAF) programming_error(key, "not in config.def");
-    int i = dt_word_index(row.key->range, word);
+    int i = dt_word_index(row->range, word);
     if (i < 0) programming_error(key, "is no list of words");
     return i;
 }
@@ -225,10 +233,10 @@ int dt_config_enum(const dt_config *c, const char *key) {
 }
 
 const dt_config_key *dt_config_owned(const dt_config *c, const char *key, int i) {
-    config_row row;
+    const dt_config_key *row;
     const int word = dt_config_enum(c, key);
     config_match_path(key, &row);
-    const char *name = dt_config_words(row.key)[word].keys;
+    const char *name = dt_config_words(row)[word].keys;
     for (; name && *name; name += strcspn(name, " "), name += *name == ' ') {
         if (i-- > 0) continue;
         const int parent = (int)(strrchr(key, '.') - key);
@@ -236,7 +244,7 @@ const dt_config_key *dt_config_owned(const dt_config *c, const char *key, int i)
         if (config_match_path(path, &row) != MATCH_LEAF)
             programming_error(path, "not in config.def");
         free(path);
-        return row.key;
+        return row;
     }
     return NULL;
 }
@@ -287,7 +295,7 @@ dt_amount dt_config_amount(const dt_config *c, const char *key) {
 }
 
 void dt_config_resolve(dt_config *c, const char *key, const char *text) {
-    config_row row;
+    const dt_config_key *row;
     dt_cnode *n;
     if (config_match_path(key, &row) != MATCH_LEAF) programming_error(key, "not in config.def");
     if (config_read_yaml(&n, &c->arena, "resolved", "resolved", text, strlen(text)) != DT_OK ||
@@ -296,10 +304,8 @@ void dt_config_resolve(dt_config *c, const char *key, const char *text) {
 }
 
 dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, ...) {
-    char path[256], text[1024];
-    const dt_cnode *n = NULL;
-    snprintf(path, sizeof path, "%s", key);
-    while (!(n = config_find(c, path)) && strrchr(path, '.')) *strrchr(path, '.') = '\0';
+    char text[1024];
+    const dt_cnode *n = config_find_nearest(c, key);
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);

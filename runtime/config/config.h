@@ -86,8 +86,26 @@ const char *dt_config_first_numeric_difference(const dt_config *a, const dt_conf
                                                const char **value_a, const char **value_b);
 
 // The table, for `dtrain keys` and docs/reference/keys.md.
+typedef enum dt_config_type {
+    DT_T_INT,
+    DT_T_REAL,
+    DT_T_BOOL,
+    DT_T_STR,
+    DT_T_ENUM,
+    DT_T_TIME,
+    DT_T_BYTES,
+    DT_T_AMOUNT,
+    DT_T_SIZE_HW,
+    DT_T_NORM,
+    DT_T_STRS,
+    DT_T_SETS,
+    DT_T_LIST,
+    DT_T_MAP
+} dt_config_type;
 typedef struct dt_config_key {
-    const char *path, *type, *default_text, *range, *help;
+    const char *path, *type;
+    dt_config_type kind; // `type` as an enum
+    const char *default_text, *range, *help;
     bool numeric; // changes numbers
 } dt_config_key;
 const dt_config_key *dt_config_keys(size_t *n);

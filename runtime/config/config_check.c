@@ -13,44 +13,27 @@
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map);
 
 // -- what is expected, in words --------------------------------------------------------------
-static const char *type_words(config_type t) {
-    switch (t) {
-    case T_INT:
-        return "a whole number";
-    case T_REAL:
-        return "a number";
-    case T_BOOL:
-        return "true or false";
-    case T_STR:
-        return "text";
-    case T_ENUM:
-        return "one of ";
-    case T_TIME:
-        return "a time such as 10s, 500ms, 2m or 1h";
-    case T_BYTES:
-        return "a size such as 500MiB, 20GB or a number of bytes";
-    case T_AMOUNT:
-        return "an amount such as 10 steps, 1 epoch or 5%";
-    case T_SIZE_HW:
-        return "[height, width] or one whole number";
-    case T_NORM:
-        return "{mean: [...], std: [...]} or imagenet";
-    case T_STRS:
-        return "text or a list of texts";
-    case T_SETS:
-        return "a path, or a list of paths and {path: …, weight: …, name: …}";
-    case T_LIST:
-        return "a list";
-    case T_MAP:
-        return "a map";
-    }
-    return "";
-}
+static const char *const TYPE_WORDS[] = {
+    [DT_T_INT] = "a whole number",
+    [DT_T_REAL] = "a number",
+    [DT_T_BOOL] = "true or false",
+    [DT_T_STR] = "text",
+    [DT_T_ENUM] = "one of ",
+    [DT_T_TIME] = "a time such as 10s, 500ms, 2m or 1h",
+    [DT_T_BYTES] = "a size such as 500MiB, 20GB or a number of bytes",
+    [DT_T_AMOUNT] = "an amount such as 10 steps, 1 epoch or 5%",
+    [DT_T_SIZE_HW] = "[height, width] or one whole number",
+    [DT_T_NORM] = "{mean: [...], std: [...]} or imagenet",
+    [DT_T_STRS] = "text or a list of texts",
+    [DT_T_SETS] = "a path, or a list of paths and {path: …, weight: …, name: …}",
+    [DT_T_LIST] = "a list",
+    [DT_T_MAP] = "a map"};
 
-static const char *expectation(dt_config *c, config_row row) {
-    const char *range = row.key->range, *text = type_words(row.type);
+static const char *expectation(dt_config *c, const dt_config_key *row) {
+    const char *range = row->range, *text = TYPE_WORDS[row->kind];
     double lo, hi;
-    if (row.type == T_ENUM) {
+    if (row->kind == DT_T_ENUM || (row->kind == DT_T_LIST && *range)) {
+        if (row->kind == DT_T_LIST) text = "a list of ";
         for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
             text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "",
                                    (int)strcspn(p, "|"), p);
@@ -62,12 +45,12 @@ static const char *expectation(dt_config *c, config_row row) {
         else
             text = dt_arena_printf(&c->arena, "%s in %.15g..%.15g", text, lo, hi);
     }
-    if (config_range_has_word(range, "auto"))
-        text = dt_arena_printf(&c->arena, "%s, or auto", text);
+    if (dt_word_index(range, "auto") >= 0) text = dt_arena_printf(&c->arena, "%s, or auto", text);
     return text;
 }
 
-static dt_status fail_value(dt_config *c, config_row row, const char *path, const dt_cnode *n) {
+static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *path,
+                            const dt_cnode *n) {
     dt_arena *a = &c->arena;
     const char *got = n->kind == DT_C_LIST  ? "a list"
                       : n->kind == DT_C_MAP ? "a map"
@@ -76,7 +59,8 @@ static dt_status fail_value(dt_config *c, config_row row, const char *path, cons
     const char *near = NULL;
     if (!got) {
         got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", config_shown(a, n->text));
-        if (row.type == T_ENUM) near = config_nearest_word(a, row.key->range, n->text);
+        if (row->kind == DT_T_ENUM || row->kind == DT_T_LIST)
+            near = config_nearest_word(a, row->range, n->text);
     }
     return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, config_shown(a, path),
                    got, expectation(c, row), near ? "; did you mean '" : "", near ? near : "",
@@ -89,29 +73,29 @@ static bool in_range(const char *range, double v) {
     return !config_range_bounds(range, &lo, &hi) || (v >= lo && v <= hi);
 }
 
-static bool scalar_fits(config_row row, const dt_cnode *n) {
-    const char *text = n->text, *range = row.key->range;
+static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
+    const char *text = n->text, *range = row->range;
     int64_t i;
     double v;
     bool b;
     dt_amount amount;
     if (config_is_null(n)) return false;
-    switch (row.type) {
-    case T_INT:
+    switch (row->kind) {
+    case DT_T_INT:
         return !n->quoted && config_parse_int(text, &i) && in_range(range, (double)i);
-    case T_REAL:
+    case DT_T_REAL:
         return !n->quoted && config_parse_real(text, &v) && in_range(range, v);
-    case T_BOOL:
+    case DT_T_BOOL:
         return !n->quoted && config_parse_bool(text, &b);
-    case T_STR:
+    case DT_T_STR:
         return true;
-    case T_ENUM:
-        return config_range_has_word(range, text);
-    case T_TIME:
+    case DT_T_ENUM:
+        return dt_word_index(range, text) >= 0;
+    case DT_T_TIME:
         return config_parse_time(text, &v) && in_range(range, v);
-    case T_BYTES:
+    case DT_T_BYTES:
         return config_parse_bytes(text, &v) && in_range(range, v);
-    case T_AMOUNT:
+    case DT_T_AMOUNT:
         return config_parse_amount(text, &amount);
     default:
         return false;
@@ -134,8 +118,8 @@ static void wrap_in_list(dt_config *c, dt_cnode *n) {
     config_add_item(&c->arena, n, NULL, item);
 }
 
-static dt_status check_size(dt_config *c, config_row row, const char *path, dt_cnode *n) {
-    const char *range = row.key->range;
+static dt_status check_size(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+    const char *range = row->range;
     if (n->kind == DT_C_SCALAR && is_count(range, n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST || n->n < 1 || n->n > 2) return fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++)
@@ -143,16 +127,8 @@ static dt_status check_size(dt_config *c, config_row row, const char *path, dt_c
     return DT_OK;
 }
 
-static dt_status check_texts(dt_config *c, config_row row, const char *path, dt_cnode *n) {
-    if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
-    if (n->kind != DT_C_LIST || n->n == 0) return fail_value(c, row, path, n);
-    for (size_t i = 0; i < n->n; i++)
-        if (n->items[i]->kind != DT_C_SCALAR || config_is_null(n->items[i]))
-            return fail_value(c, row, path, n->items[i]);
-    return DT_OK;
-}
-
-static dt_status check_set(dt_config *c, config_row row, const char *path, const dt_cnode *n) {
+static dt_status check_set(dt_config *c, const dt_config_key *row, const char *path,
+                           const dt_cnode *n) {
     bool has_path = false;
     double v;
     for (size_t i = 0; i < n->n; i++) {
@@ -174,13 +150,16 @@ static dt_status check_set(dt_config *c, config_row row, const char *path, const
     return has_path ? DT_OK : fail_value(c, row, path, n);
 }
 
-static dt_status check_sets(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+// Texts. Where the row takes datasets, they may be maps too.
+static dt_status check_texts(dt_config *c, const dt_config_key *row, const char *path,
+                             dt_cnode *n) {
+    const bool sets = row->kind == DT_T_SETS;
     if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
-    if (n->kind == DT_C_MAP) return check_set(c, row, path, n);
+    if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
     if (n->kind != DT_C_LIST || n->n == 0) return fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
-        if (item->kind == DT_C_MAP)
+        if (sets && item->kind == DT_C_MAP)
             DT_TRY(check_set(c, row, path, item));
         else if (item->kind != DT_C_SCALAR || config_is_null(item))
             return fail_value(c, row, path, item);
@@ -189,23 +168,19 @@ static dt_status check_sets(dt_config *c, config_row row, const char *path, dt_c
 }
 
 // A list. Where the table lists words, each item must be one of them.
-static dt_status check_words(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path,
+                             dt_cnode *n) {
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
-    for (size_t i = 0; *row.key->range && i < n->n; i++) {
+    for (size_t i = 0; *row->range && i < n->n; i++) {
         const dt_cnode *item = n->items[i];
-        if (item->kind == DT_C_SCALAR && config_range_has_word(row.key->range, item->text))
-            continue;
-        const char *text = item->kind == DT_C_SCALAR ? item->text : "?";
-        const char *near = config_nearest_word(&c->arena, row.key->range, text);
-        return dt_fail(DT_E_USAGE, "%s: %s has '%s'; expected some of %s%s%s%s", item->where,
-                       config_shown(&c->arena, path), config_shown(&c->arena, text), row.key->range,
-                       near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        if (item->kind != DT_C_SCALAR || dt_word_index(row->range, item->text) < 0)
+            return fail_value(c, row, path, item);
     }
     return DT_OK;
 }
 
-static dt_status check_moments(dt_config *c, config_row row, const char *path, dt_cnode *list,
-                               bool positive) {
+static dt_status check_moments(dt_config *c, const dt_config_key *row, const char *path,
+                               dt_cnode *list, bool positive) {
     double v;
     if (list->kind == DT_C_SCALAR && !list->quoted && config_parse_real(list->text, &v))
         wrap_in_list(c, list);
@@ -220,7 +195,8 @@ static dt_status check_moments(dt_config *c, config_row row, const char *path, d
     return DT_OK;
 }
 
-static dt_status check_normalize(dt_config *c, config_row row, const char *path, dt_cnode *n) {
+static dt_status check_normalize(dt_config *c, const dt_config_key *row, const char *path,
+                                 dt_cnode *n) {
     static const char imagenet[] = "{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}";
     if (n->kind == DT_C_SCALAR && strcmp(n->text, "imagenet") == 0) {
         dt_cnode *full;
@@ -241,20 +217,20 @@ static dt_status check_normalize(dt_config *c, config_row row, const char *path,
     return DT_OK;
 }
 
-dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_cnode *n) {
-    if (config_is_auto(n) && config_range_has_word(row.key->range, "auto")) return DT_OK;
-    switch (row.type) {
-    case T_SIZE_HW:
+dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path,
+                             dt_cnode *n) {
+    if (config_is_auto(n) && dt_word_index(row->range, "auto") >= 0) return DT_OK;
+    switch (row->kind) {
+    case DT_T_SIZE_HW:
         return check_size(c, row, path, n);
-    case T_STRS:
+    case DT_T_STRS:
+    case DT_T_SETS:
         return check_texts(c, row, path, n);
-    case T_SETS:
-        return check_sets(c, row, path, n);
-    case T_NORM:
+    case DT_T_NORM:
         return check_normalize(c, row, path, n);
-    case T_LIST:
+    case DT_T_LIST:
         return check_words(c, row, path, n);
-    case T_MAP:
+    case DT_T_MAP:
         return n->kind == DT_C_MAP ? DT_OK : fail_value(c, row, path, n);
     default:
         break;
@@ -271,7 +247,7 @@ static bool is_name(const char *s) {
 }
 
 static dt_status check_entry(dt_config *c, const char *path, const char *key, dt_cnode *n) {
-    config_row row;
+    const dt_config_key *row;
     config_match m = config_match_path(path, &row);
     if (strchr(key, '.') || (m == MATCH_INNER && !is_name(key))) m = MATCH_NONE;
     if (m == MATCH_LEAF) return config_check_value(c, row, path, n);
@@ -287,12 +263,11 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
 // `key: null` leaves an optional key out. So a command line that chooses another word can drop the keys of the file's
 // word: model.name=vit model.depth=
 static bool is_left_out(const char *path, const dt_cnode *n) {
-    config_row row;
+    const dt_config_key *row;
     if (!config_is_null(n)) return false;
     config_match m = config_match_path(path, &row);
     if (m != MATCH_LEAF) return m == MATCH_INNER;
-    return config_owner_key(row.key) ||
-           (!config_has_default(row.key) && !config_is_required(row.key));
+    return config_owner_key(row) || (!config_has_default(row) && !config_is_required(row));
 }
 
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
@@ -310,41 +285,34 @@ static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
 }
 
 // -- every row that is not -------------------------------------------------------------------
-static dt_status fill_path(dt_config *c, config_row row, const char *path) {
+static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *path) {
     if (config_find(c, path)) return DT_OK;
-    if (config_is_required(row.key)) {
-        const char *where = dt_arena_printf(&c->arena, "%s:1:1", c->name);
-        char *parent = dt_arena_strdup(&c->arena, path);
-        for (char *dot; (dot = strrchr(parent, '.'));) {
-            *dot = '\0';
-            const dt_cnode *n = config_find(c, parent);
-            if (n) {
-                where = n->key_where;
-                break;
-            }
-        }
+    if (config_is_required(row)) {
+        const dt_cnode *parent = config_find_nearest(c, path);
+        const char *where =
+            parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->name);
         return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where,
-                       path, expectation(c, row), row.key->help);
+                       path, expectation(c, row), row->help);
     }
-    if (!config_has_default(row.key)) return DT_OK;
+    if (!config_has_default(row)) return DT_OK;
     dt_cnode *n;
-    const char *text = row.key->default_text;
+    const char *text = row->default_text;
     DT_TRY(config_read_yaml(&n, &c->arena, "config.def", "default", text, strlen(text)));
     DT_TRY(config_check_value(c, row, path, n));
     return config_put(c, path, n);
 }
 
 // A key of another word (train.optimizer.momentum for adamw) is an error if it is given, and gets no default.
-static dt_status fill_owned(dt_config *c, config_row row, const char *path) {
-    const dt_config_key *owner = config_owner_key(row.key);
+static dt_status fill_owned(dt_config *c, const dt_config_key *row, const char *path) {
+    const dt_config_key *owner = config_owner_key(row);
     if (!owner) return fill_path(c, row, path);
     const char *dot = strrchr(path, '.'), *last = strrchr(owner->path, '.');
     const char *owner_path = dt_arena_printf(&c->arena, "%.*s%s", (int)(dot - path), path, last);
     const dt_cnode *n = config_find(c, owner_path), *given = config_find(c, path);
     const char *word = n ? n->text : owner->default_text;
-    if (config_owns(owner, word, row.key)) return fill_path(c, row, path);
+    if (config_owns(owner, word, row)) return fill_path(c, row, path);
     if (!given) return DT_OK;
-    char *owners = dt_config_owners(row.key);
+    char *owners = dt_config_owners(row);
     const bool chosen = n && strcmp(n->where, "command line") == 0;
     const dt_status st = dt_fail(
         DT_E_USAGE, "%s: %s is a key of %s, but %s is %s%s%s%s", given->key_where, path, owners,
@@ -354,11 +322,10 @@ static dt_status fill_owned(dt_config *c, config_row row, const char *path) {
 }
 
 // A row with a `*` is filled in for every name that the user chose.
-static dt_status fill_row(dt_config *c, config_row row) {
-    const char *star = strstr(row.key->path, ".*.");
-    if (!star) return fill_owned(c, row, row.key->path);
-    const char *parent =
-        dt_arena_printf(&c->arena, "%.*s", (int)(star - row.key->path), row.key->path);
+static dt_status fill_row(dt_config *c, const dt_config_key *row) {
+    const char *star = strstr(row->path, ".*.");
+    if (!star) return fill_owned(c, row, row->path);
+    const char *parent = dt_arena_printf(&c->arena, "%.*s", (int)(star - row->path), row->path);
     const dt_cnode *names = config_find(c, parent);
     for (size_t i = 0; names && i < names->n; i++)
         DT_TRY(fill_owned(c, row,
@@ -409,7 +376,9 @@ static dt_status check_field(dt_config *c, const char *name, dt_cnode *field) {
 
 dt_status config_check_tree(dt_config *c) {
     DT_TRY(check_map(c, "", c->root));
-    for (size_t i = 0; i < config_n_rows(); i++) DT_TRY(fill_row(c, config_get_row(i)));
+    size_t n_rows;
+    const dt_config_key *rows = dt_config_keys(&n_rows);
+    for (size_t i = 0; i < n_rows; i++) DT_TRY(fill_row(c, &rows[i]));
     DT_TRY(check_run_name(c));
     DT_TRY(check_batches(c));
     const dt_cnode *fields = config_find(c, "data.fields");

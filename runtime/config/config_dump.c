@@ -94,41 +94,22 @@ static void write_entry(FILE *out, const char *path, const char *key, const dt_c
     fputc('\n', out);
 }
 
-// The first row of the table that a path leads to: keys are written in that order.
-static size_t table_order(const char *path) {
-    size_t n = strlen(path);
-    for (size_t i = 0; i < config_n_rows(); i++) {
-        const char *row = config_get_row(i).key->path;
-        if (strncmp(row, path, n) == 0 && (row[n] == '\0' || row[n] == '.')) return i;
-    }
-    // below a `*` only the last segment counts
-    const char *dot = strrchr(path, '.');
-    for (size_t i = 0; dot && i < config_n_rows(); i++) {
-        const char *row = config_get_row(i).key->path, *last = strrchr(row, '.');
-        if (strstr(row, ".*.") && last && strcmp(last, dot) == 0) return i;
-    }
-    return config_n_rows();
-}
-
+// Keys of the table in its order. Names that the user chose keep the order of the file.
 static void write_map(FILE *out, const char *prefix, const dt_cnode *map, int indent) {
-    bool *done = dt_xcalloc(map->n, sizeof *done);
-    char **paths = dt_xcalloc(map->n, sizeof *paths);
-    size_t *order = dt_xcalloc(map->n, sizeof *order);
-    for (size_t i = 0; i < map->n; i++) {
-        paths[i] = dt_xprintf("%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
-        order[i] = table_order(paths[i]);
+    dt_arena a;
+    dt_arena_init(&a);
+    const char *words = config_words_at(&a, prefix);
+    for (size_t i = 0; i < map->n && !*words; i++)
+        write_entry(out, dt_arena_printf(&a, "%s.%s", prefix, map->keys[i]), map->keys[i],
+                    map->items[i], indent);
+    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
+        const char *key = dt_arena_printf(&a, "%.*s", (int)strcspn(p, "|"), p);
+        const dt_cnode *item = dt_cnode_get(map, key);
+        if (!item) continue;
+        write_entry(out, dt_arena_printf(&a, "%s%s%s", prefix, *prefix ? "." : "", key), key, item,
+                    indent);
     }
-    for (size_t k = 0; k < map->n; k++) { // names that the user chose keep the order of the file
-        size_t best = map->n;
-        for (size_t i = 0; i < map->n; i++)
-            if (!done[i] && (best == map->n || order[i] < order[best])) best = i;
-        done[best] = true;
-        write_entry(out, paths[best], map->keys[best], map->items[best], indent);
-    }
-    for (size_t i = 0; i < map->n; i++) free(paths[i]);
-    free(paths);
-    free(order);
-    free(done);
+    dt_arena_fini(&a);
 }
 
 static FILE *open_text(char **text, size_t *n) {
@@ -147,35 +128,22 @@ char *dt_config_dump(const dt_config *c) {
 }
 
 // -- difference ------------------------------------------------------------------------------
-static char *canonical(config_type type, const dt_cnode *n) {
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_text(&text, &size);
-    if (n) config_write_canonical(out, type, n);
-    fclose(out);
-    return text;
-}
-
-static bool differs(const dt_config *a, const dt_config *b, config_type type, const char *path) {
+static bool differs(const dt_config *a, const dt_config *b, dt_config_type type, const char *path) {
     const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
     if (config_is_auto(y)) return false; // it takes the value of a
-    char *p = canonical(type, x), *q = canonical(type, y);
-    bool same = strcmp(p, q) == 0;
-    free(p);
-    free(q);
-    return !same;
+    return x && y ? !config_same_value(type, x, y) : x != y;
 }
 
 // The path at which the two differ in this row (heap), or NULL. A `*` is tried with each name that `named` has there.
 static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named,
-                             config_row row) {
-    const char *key = row.key->path, *star = strstr(key, ".*.");
-    if (!star) return differs(a, b, row.type, key) ? dt_xstrdup(key) : NULL;
+                             const dt_config_key *row) {
+    const char *key = row->path, *star = strstr(key, ".*.");
+    if (!star) return differs(a, b, row->kind, key) ? dt_xstrdup(key) : NULL;
     char *parent = dt_xprintf("%.*s", (int)(star - key), key), *found = NULL;
     const dt_cnode *map = config_find(named, parent);
     for (size_t i = 0; map && i < map->n && !found; i++) {
         found = dt_xprintf("%s.%s%s", parent, map->keys[i], star + 2);
-        if (differs(a, b, row.type, found)) break;
+        if (differs(a, b, row->kind, found)) break;
         free(found);
         found = NULL;
     }
@@ -200,11 +168,12 @@ static const char *value_text(const dt_config *c, const char *path) {
 const char *dt_config_first_numeric_difference(const dt_config *a, const dt_config *b,
                                                const char **value_a, const char **value_b) {
     char *found = NULL;
-    for (size_t i = 0; i < config_n_rows() && !found; i++) {
-        config_row row = config_get_row(i);
-        if (!row.key->numeric) continue;
-        found = find_difference(a, b, a, row);
-        if (!found) found = find_difference(a, b, b, row); // names that only b has
+    size_t n_rows;
+    const dt_config_key *rows = dt_config_keys(&n_rows);
+    for (size_t i = 0; i < n_rows && !found; i++) {
+        if (!rows[i].numeric) continue;
+        found = find_difference(a, b, a, &rows[i]);
+        if (!found) found = find_difference(a, b, b, &rows[i]); // names that only b has
     }
     if (!found) return NULL;
     const char *path = dt_arena_strdup((dt_arena *)&b->arena, found);

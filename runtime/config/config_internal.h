@@ -44,28 +44,6 @@ bool config_is_auto(const dt_cnode *n); // NULL: false
 const char *config_shown(dt_arena *a, const char *text);
 
 // -- table (config_table.c) ------------------------------------------------------------------
-typedef enum config_type {
-    T_INT,
-    T_REAL,
-    T_BOOL,
-    T_STR,
-    T_ENUM,
-    T_TIME,
-    T_BYTES,
-    T_AMOUNT,
-    T_SIZE_HW,
-    T_NORM,
-    T_STRS,
-    T_SETS,
-    T_LIST,
-    T_MAP
-} config_type;
-
-typedef struct config_row {
-    const dt_config_key *key;
-    config_type type;
-} config_row;
-
 typedef enum config_match {
     MATCH_NONE,
     MATCH_LEAF,  // a row of the table
@@ -73,20 +51,19 @@ typedef enum config_match {
     MATCH_BELOW  // inside a LIST or MAP row, whose reader checks it
 } config_match;
 
-size_t config_n_rows(void);
-config_row config_get_row(size_t i);
 // What `path` is to the table; for MATCH_LEAF and MATCH_BELOW also the row.
-config_match config_match_path(const char *path, config_row *row);
+config_match config_match_path(const char *path, const dt_config_key **row);
 bool config_has_default(const dt_config_key *k);
 bool config_is_required(const dt_config_key *k);
 // The key beside `k` whose words own `k` (see field_kinds.def), or NULL if it belongs to all; whether `word` owns it.
 const dt_config_key *config_owner_key(const dt_config_key *k);
 bool config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k);
+// The segments that may follow `parent`, as "a|b|c"; "" where the user chooses them.
+const char *config_words_at(dt_arena *a, const char *parent);
 // What to write instead of the unknown `path`: "; did you mean …" or "; expected one of …".
 const char *config_suggest_key(dt_arena *a, const char *path);
 // The word of "a|b|c" nearest to `text`, or NULL.
 const char *config_nearest_word(dt_arena *a, const char *words, const char *text);
-bool config_range_has_word(const char *range, const char *word);
 bool config_range_bounds(const char *range, double *lo, double *hi); // false: none given
 
 // -- scalars (config_scalar.c) ---------------------------------------------------------------
@@ -96,20 +73,22 @@ bool config_parse_bool(const char *text, bool *out);
 bool config_parse_time(const char *text, double *seconds);
 bool config_parse_bytes(const char *text, double *bytes);
 bool config_parse_amount(const char *text, dt_amount *out);
-// The value of a node as canonical text: the same for equal values, however they are written.
-void config_write_canonical(FILE *out, config_type type, const dt_cnode *n);
+// Whether two values of a row are equal, however they are written: 1.0e-3 and 0.001, 1m and 60s.
+bool config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y);
 
 // -- check (config_check.c) ------------------------------------------------------------------
 // Checks every node against the table, brings shorthands into one form, fills in defaults.
 dt_status config_check_tree(dt_config *c);
 // The same for one value of a row.
-dt_status config_check_value(dt_config *c, config_row row, const char *path, dt_cnode *n);
+dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n);
 
 // -- dump (config_dump.c) ---------------------------------------------------------------------
 void config_write_flow(FILE *out, const dt_cnode *n); // one line of YAML
 
 // -- access (config.c) -----------------------------------------------------------------------
 dt_cnode *config_find(const dt_config *c, const char *path);
+// The node at `path`, or of the nearest key above it that is there; NULL: there is none.
+const dt_cnode *config_find_nearest(const dt_config *c, const char *path);
 // Puts `item` at `path`, making maps on the way; DT_E_USAGE when a scalar or list is in the way.
 dt_status config_put(dt_config *c, const char *path, dt_cnode *item);
 

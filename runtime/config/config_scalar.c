@@ -1,13 +1,10 @@
-// config_scalar.c: parses scalars, and writes values as one canonical text.
+// config_scalar.c: parses scalars, and compares values.
 //
-// Parsing is strict: the whole text must be the value, without hexadecimal, NaN, infinity or "yes". Two configs are
-// compared by their canonical texts: 1.0e-3 equals 0.001, and 1m equals 60s.
+// Parsing is strict: the whole text must be the value, without hexadecimal, NaN, infinity or "yes".
 #include "config_internal.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,72 +122,45 @@ bool config_parse_amount(const char *text, dt_amount *out) {
     return out->unit != DT_UNIT_PERCENT || out->value <= 100;
 }
 
-// -- canonical text --------------------------------------------------------------------------
-static void write_any(FILE *out, const dt_cnode *n);
-
-static int by_key(const void *x, const void *y) {
-    return strcmp(**(const char **const *)x, **(const char **const *)y);
+// -- equal values ----------------------------------------------------------------------------
+static bool same_number(const char *x, const char *y) {
+    int64_t i, j;
+    double v, w;
+    if (config_parse_int(x, &i) && config_parse_int(y, &j)) return i == j; // all 64 bits of seeds
+    return config_parse_real(x, &v) && config_parse_real(y, &w) && v == w;
 }
 
-// The length comes first, so that no two values have the same canonical text.
-static void write_text(FILE *out, const char *text) {
-    fprintf(out, "%zu:%s,", strlen(text), text);
+static bool same_scalar(dt_config_type type, const char *x, const char *y) {
+    double v, w;
+    bool b, d;
+    dt_amount m, n;
+    if (type == DT_T_INT || type == DT_T_REAL) return same_number(x, y);
+    if (type == DT_T_TIME && config_parse_time(x, &v) && config_parse_time(y, &w)) return v == w;
+    if (type == DT_T_BYTES && config_parse_bytes(x, &v) && config_parse_bytes(y, &w)) return v == w;
+    if (type == DT_T_BOOL && config_parse_bool(x, &b) && config_parse_bool(y, &d)) return b == d;
+    if (type == DT_T_AMOUNT && config_parse_amount(x, &m) && config_parse_amount(y, &n))
+        return m.value == n.value && m.unit == n.unit;
+    return false;
 }
 
-// Maps are sorted by key: the order in the file does not matter.
-static void write_map(FILE *out, const dt_cnode *n) {
-    const char ***order = dt_xcalloc(n->n, sizeof *order);
-    for (size_t i = 0; i < n->n; i++) order[i] = &n->keys[i];
-    if (n->n) qsort(order, n->n, sizeof *order, by_key);
-    fputc('{', out);
-    for (size_t i = 0; i < n->n; i++) {
-        write_text(out, *order[i]);
-        write_any(out, n->items[order[i] - n->keys]);
-    }
-    fputc('}', out);
-    free(order);
-}
-
-static bool write_number(FILE *out, const char *text) {
-    int64_t i;
+// Inside lists and maps no row gives a type: text that reads as a number is one, unless it is in quotes.
+static bool same_item(const dt_cnode *x, const dt_cnode *y) {
     double v;
-    if (config_parse_int(text, &i)) // seeds need all 64 bits
-        fprintf(out, "%" PRId64 ",", i);
-    else if (config_parse_real(text, &v))
-        fprintf(out, "%.17g,", v == 0 ? 0.0 : v); // -0 is 0
-    else
-        return false;
+    if (!y || x->kind != y->kind || x->n != y->n) return false;
+    if (x->kind == DT_C_SCALAR) {
+        if (config_is_null(x) || config_is_null(y)) return config_is_null(x) && config_is_null(y);
+        if (!x->quoted && !y->quoted && same_number(x->text, y->text)) return true;
+        if (x->quoted != y->quoted && config_parse_real(x->text, &v)) return false;
+        return strcmp(x->text, y->text) == 0;
+    }
+    for (size_t i = 0; i < x->n; i++)
+        if (!same_item(x->items[i],
+                       x->kind == DT_C_MAP ? dt_cnode_get(y, x->keys[i]) : y->items[i]))
+            return false;
     return true;
 }
 
-static void write_any(FILE *out, const dt_cnode *n) {
-    if (n->kind == DT_C_MAP) {
-        write_map(out, n);
-    } else if (n->kind == DT_C_LIST) {
-        fputc('[', out);
-        for (size_t i = 0; i < n->n; i++) write_any(out, n->items[i]);
-        fputc(']', out);
-    } else if (config_is_null(n)) {
-        fputs("null,", out); // however it is written
-    } else if (n->quoted || !write_number(out, n->text)) {
-        write_text(out, n->text);
-    }
-}
-
-void config_write_canonical(FILE *out, config_type type, const dt_cnode *n) {
-    double v;
-    bool yes;
-    dt_amount amount;
-    if (n->kind != DT_C_SCALAR)
-        write_any(out, n);
-    else if (type == T_TIME && config_parse_time(n->text, &v))
-        fprintf(out, "%.17g,", v);
-    else if (type == T_BYTES && config_parse_bytes(n->text, &v))
-        fprintf(out, "%.17g,", v);
-    else if (type == T_BOOL && config_parse_bool(n->text, &yes))
-        fputs(yes ? "true," : "false,", out);
-    else if (type == T_AMOUNT && config_parse_amount(n->text, &amount))
-        fprintf(out, "%.17g unit %d,", amount.value, (int)amount.unit);
-    else if ((type != T_INT && type != T_REAL) || !write_number(out, n->text))
-        write_text(out, n->text);
+bool config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y) {
+    if (x->kind != DT_C_SCALAR || y->kind != DT_C_SCALAR) return same_item(x, y);
+    return strcmp(x->text, y->text) == 0 || same_scalar(type, x->text, y->text);
 }

@@ -69,12 +69,8 @@ static const char absent[] =
 #define NONE     absent
 #define REQUIRED "required"
 static const dt_config_key keys[] = {
-#define KEY(path, type, def, range, flags, help) {path, #type, def, range, help, flags},
-#include "config.def"
-#undef KEY
-};
-static const config_type types[] = {
-#define KEY(path, type, def, range, flags, help) T_##type,
+#define KEY(path, type, def, range, flags, help)                                                   \
+    {path, #type, DT_T_##type, def, range, help, flags},
 #include "config.def"
 #undef KEY
 };
@@ -101,12 +97,6 @@ const dt_config_key *dt_config_keys(size_t *n) {
     return keys;
 }
 
-size_t config_n_rows(void) {
-    return N_ROWS;
-}
-config_row config_get_row(size_t i) {
-    return (config_row){&keys[i], types[i]};
-}
 bool config_has_default(const dt_config_key *k) {
     return k->default_text != absent && !config_is_required(k);
 }
@@ -134,7 +124,7 @@ static void walk(const char **pattern, const char **path) {
     }
 }
 
-config_match config_match_path(const char *path, config_row *row) {
+config_match config_match_path(const char *path, const dt_config_key **row) {
     config_match best = MATCH_NONE;
     for (size_t i = 0; i < N_ROWS; i++) {
         const char *rest = keys[i].path, *left = path;
@@ -144,11 +134,12 @@ config_match config_match_path(const char *path, config_row *row) {
             m = MATCH_LEAF;
         else if (*left == '\0')
             m = MATCH_INNER;
-        else if (*rest == '\0' && (types[i] == T_MAP || types[i] == T_LIST || types[i] == T_NORM))
+        else if (*rest == '\0' && (keys[i].kind == DT_T_MAP || keys[i].kind == DT_T_LIST ||
+                                   keys[i].kind == DT_T_NORM))
             m = MATCH_BELOW;
         if (m == MATCH_NONE || (best != MATCH_NONE && m == MATCH_INNER)) continue;
         best = m;
-        if (row) *row = config_get_row(i);
+        if (row) *row = &keys[i];
         if (m == MATCH_LEAF) break;
     }
     return best;
@@ -206,10 +197,6 @@ int dt_word_index(const char *range, const char *word) {
     return -1;
 }
 
-bool config_range_has_word(const char *range, const char *word) {
-    return dt_word_index(range, word) >= 0;
-}
-
 bool config_range_bounds(const char *range, double *lo, double *hi) {
     for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|') {
         const char *dots = strstr(p, "..");
@@ -232,15 +219,14 @@ const char *config_nearest_word(dt_arena *a, const char *words, const char *text
     return best ? dt_arena_printf(a, "%.*s", (int)strcspn(best, "|"), best) : NULL;
 }
 
-// The segments that may follow `parent`, as "a|b|c".
-static const char *words_at(dt_arena *a, const char *parent) {
+const char *config_words_at(dt_arena *a, const char *parent) {
     const char *words = "";
     for (size_t i = 0; i < N_ROWS; i++) {
         const char *rest = keys[i].path, *left = parent;
         walk(&rest, &left);
         if (*left || !*rest || *rest == '*') continue;
         const char *word = dt_arena_printf(a, "%.*s", (int)segment_length(rest), rest);
-        if (!config_range_has_word(words, word))
+        if (dt_word_index(words, word) < 0)
             words = dt_arena_printf(a, "%s%s%s", words, *words ? "|" : "", word);
     }
     return words;
@@ -258,7 +244,7 @@ const char *config_suggest_key(dt_arena *a, const char *path) {
         return dt_arena_printf(a, "; write it nested, one map a dot");
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
     const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);
-    const char *words = words_at(a, parent);
+    const char *words = config_words_at(a, parent);
     const char *near = config_nearest_word(a, words, last);
     if (near)
         return dt_arena_printf(a, "; did you mean '%s%s%s'?", parent, *parent ? "." : "", near);

@@ -207,8 +207,7 @@ void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
     }
 }
 
-// ---- checking
-// -------------------------------------------------------------------------------------------
+// ---- checking --------------------------------------------------------------------------------------
 
 static bool all_finite(const dt_exec *e, const dt_value_info *v, const void *data, size_t n_bytes) {
     if (!dt_dtype_is_float(v->dtype)) return true;

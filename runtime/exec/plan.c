@@ -55,8 +55,7 @@ static dt_step *new_step(dt_plan *p, int n_in, int n_out) {
     return s;
 }
 
-// ---- values that exist before the first step
-// ---------------------------------------------------------
+// ---- values that exist before the first step -------------------------------------------------------
 
 static size_t dense_bytes(const dt_value_info *v) {
     return (size_t)dt_shape_elements(&v->shape) * dt_dtype_size(v->dtype);
@@ -275,8 +274,7 @@ static dt_status add_node(dt_plan *p, int node_index) {
     return DT_OK;
 }
 
-// ---- gradients: which outputs add, which are finished where
-// ------------------------------------------
+// ---- gradients: which outputs add, which are finished where ----------------------------------------
 
 static void find_finished_grads(dt_plan *p) {
     const dt_graph *g = p->graph;

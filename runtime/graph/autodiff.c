@@ -23,7 +23,8 @@ dt_value dt_grad_get(const dt_grad_ctx *ctx, dt_value fwd_output) {
     return fwd_output == DT_NONE ? DT_NONE : ctx->grad_of[fwd_output];
 }
 
-dt_value dt_grad_of_param(dt_grad_ctx *ctx, dt_value param) {
+// The GRAD value of a PARAM, made at the first call.
+static dt_value grad_of_param(dt_grad_ctx *ctx, dt_value param) {
     dt_graph *g = ctx->g;
     assert(g->values[param].kind == DT_V_PARAM);
     if (ctx->grad_of[param] != DT_NONE) return ctx->grad_of[param];
@@ -36,7 +37,8 @@ dt_value dt_grad_of_param(dt_grad_ctx *ctx, dt_value param) {
     return grad;
 }
 
-dt_node *dt_grad_add_node(dt_grad_ctx *ctx, dt_node_id id) {
+// A backward node of forward node `id` without inputs and outputs.
+static dt_node *add_backward_node(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node fwd = g->nodes[id];
     int n_in = fwd.n_in + 2 * fwd.n_out;
@@ -59,10 +61,11 @@ static dt_value add_temp_grad(dt_graph *g, dt_value of) {
     return dt_graph_add_value(g, DT_V_TEMP, name, g->values[of].dtype, &shape);
 }
 
-void dt_grad_bind(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_input) {
+// Makes output i of backward node `bwd` the gradient of the forward input.
+static void bind_grad(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_input) {
     dt_graph *g = ctx->g;
     if (g->values[fwd_input].kind == DT_V_PARAM) {
-        dt_graph_set_out(g, &g->nodes[bwd], i, dt_grad_of_param(ctx, fwd_input));
+        dt_graph_set_out(g, &g->nodes[bwd], i, grad_of_param(ctx, fwd_input));
         return;
     }
     dt_value grad = add_temp_grad(g, fwd_input);
@@ -79,7 +82,7 @@ static void give_to_param(dt_grad_ctx *ctx, dt_value param, dt_value grad) {
     n->backward = true;
     n->n_fwd_in = 2;
     n->n_fwd_out = 1;
-    dt_graph_set_out(g, &g->nodes[g->n_nodes - 1], 1, dt_grad_of_param(ctx, param));
+    dt_graph_set_out(g, &g->nodes[g->n_nodes - 1], 1, grad_of_param(ctx, param));
 }
 
 void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad) {
@@ -96,7 +99,7 @@ dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uin
                           uint32_t no_grad) {
     dt_graph *g = ctx->g;
     dt_node fwd = g->nodes[id];
-    dt_node *n = dt_grad_add_node(ctx, id);
+    dt_node *n = add_backward_node(ctx, id);
     dt_node_id bwd = g->n_nodes - 1;
     for (int i = 0; i < fwd.n_in; i++) {
         if (save_in >> i & 1) n->in[i] = fwd.in[i];
@@ -107,7 +110,7 @@ dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uin
     }
     for (int i = 0; i < fwd.n_in; i++) {
         if (no_grad >> i & 1 || !dt_grad_wanted(ctx, fwd.in[i])) continue;
-        dt_grad_bind(ctx, bwd, i, fwd.in[i]);
+        bind_grad(ctx, bwd, i, fwd.in[i]);
     }
     return g->status;
 }

@@ -25,12 +25,6 @@ typedef struct dt_grad_ctx {
 bool dt_grad_wanted(const dt_grad_ctx *ctx, dt_value fwd_input);
 // Gradient of a forward output; DT_NONE when nothing depends on it.
 dt_value dt_grad_get(const dt_grad_ctx *ctx, dt_value fwd_output);
-// The GRAD value of a PARAM, made at the first call.
-dt_value dt_grad_of_param(dt_grad_ctx *ctx, dt_value param);
-// Appends a backward node of forward node `id` with nothing bound yet (inputs and outputs DT_NONE).
-dt_node *dt_grad_add_node(dt_grad_ctx *ctx, dt_node_id id);
-// Makes output i of backward node `bwd` the gradient of the forward input and gives it.
-void dt_grad_bind(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_input);
 // Adds `grad` to the gradient of `fwd_input` (emits an add node from the second on).
 void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad);
 // The standard case: one backward node of the same op. Bit i of save_in / save_out says that the

@@ -38,7 +38,6 @@ typedef struct phase_sums {
 
 struct dt_metrics {
     dt_metrics_opts o;
-    char *run_name;
     void *state[DT_N_SINKS]; // NULL: not wanted
     phase_sums smooth, total;
     double smooth_weight; // 1 - keep_share^n
@@ -52,7 +51,6 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     dt_metrics *m = dt_xcalloc(1, sizeof *m);
     dt_status st = DT_OK;
     m->o = *opts;
-    m->run_name = dt_xstrdup(opts->run_name ? opts->run_name : "");
     m->opened_s = dt_clock_s();
     m->rss_s = -1;
     m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -95,20 +93,16 @@ static void refresh_rss(dt_metrics *m) {
 static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s) {
     const phase_sums *e = &m->smooth;
     refresh_rss(m);
-    int64_t left = m->o.total_steps - r->step;
     *s = (dt_step_stats){
         .samples_per_s = ratio(r->skipped ? 0 : (double)r->global_batch, r->step_s),
         .smooth_samples_per_s = ratio(e->samples, e->step_s),
-        .smooth_step_s = ratio(e->step_s, m->smooth_weight),
         .data_share = ratio(e->data_s, e->step_s),
         .compute_share = ratio(e->compute_s, e->step_s),
         .comm_share = ratio(e->comm_s, e->step_s),
-        .other_share = ratio(e->other_s, e->step_s),
         .rss_bytes = m->rss_bytes,
-        .epoch_ends =
-            m->o.steps_per_epoch > 0 && r->step > 0 && r->step % m->o.steps_per_epoch == 0,
+        .epoch_ends = r->step % m->o.steps_per_epoch == 0,
+        .eta_s = (double)(m->o.total_steps - r->step) * ratio(e->step_s, m->smooth_weight),
     };
-    s->eta_s = m->o.total_steps > 0 && left >= 0 ? (double)left * s->smooth_step_s : -1;
 }
 
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
@@ -138,9 +132,9 @@ void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_me
         if (m->state[i] && sinks[i]->eval) sinks[i]->eval(m->state[i], &r);
 }
 
-void dt_metrics_phase(dt_metrics *m, const char *what, double fraction) {
+void dt_metrics_phase(dt_metrics *m, const char *what) {
     for (int i = 0; i < DT_N_SINKS; i++)
-        if (m->state[i] && sinks[i]->phase) sinks[i]->phase(m->state[i], what, fraction);
+        if (m->state[i] && sinks[i]->phase) sinks[i]->phase(m->state[i], what);
 }
 
 int64_t dt_metrics_flush(dt_metrics *m) {
@@ -178,11 +172,11 @@ static void log_lost(const dt_metrics *m) {
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     if (m->n_steps == 0) return;
-    dt_metrics_phase(m, NULL, -1);
+    dt_metrics_phase(m, NULL);
     dt_info("%s: %" PRId64 " steps to step %" PRId64 ", %" PRId64
             " samples in %.1f s, %.1f samples/s "
             "while stepping, peak memory %.0f MiB",
-            m->run_name, m->n_steps, m->last_step, m->n_samples, dt_clock_s() - m->opened_s,
+            m->o.run_name, m->n_steps, m->last_step, m->n_samples, dt_clock_s() - m->opened_s,
             ratio(t->samples, t->step_s), (double)dt_rss_peak_bytes() / 1048576.0);
     dt_info("time in a step: data %.1f%%, compute %.1f%%, communication %.1f%%, other %.1f%%",
             100 * ratio(t->data_s, t->step_s), 100 * ratio(t->compute_s, t->step_s),
@@ -197,6 +191,5 @@ void dt_metrics_close(dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++)
         if (m->state[i]) sinks[i]->close(m->state[i]);
     if (m->statm_fd >= 0) close(m->statm_fd);
-    free(m->run_name);
     free(m);
 }

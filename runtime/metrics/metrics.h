@@ -16,12 +16,11 @@
 typedef struct dt_metrics dt_metrics;
 
 typedef struct dt_metrics_opts {
-    const char *run_dir;
-    const char *run_name;
-    unsigned sinks;          // bit DT_SINK_<id> of each that is wanted
-    int every_steps;         // plain lines in a pipe, tfevents
-    int64_t total_steps;     // for bar and ETA
-    int64_t steps_per_epoch; // for the epoch bar
+    const char *run_dir, *run_name; // must outlive the metrics
+    unsigned sinks;                 // bit DT_SINK_<id> of each that is wanted
+    int every_steps;                // plain lines in a pipe, tfevents
+    int64_t total_steps;            // for bar and ETA
+    int64_t steps_per_epoch;        // for the epoch bar
     int n_epochs;
     int64_t truncate_to; // metrics.jsonl offset to resume from; < 0: start anew
 } dt_metrics_opts;
@@ -49,7 +48,7 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation i
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
                      int n_values, const char *extra_json);
 // A named phase for the terminal's live line ("evaluating", "saving"); NULL ends it.
-void dt_metrics_phase(dt_metrics *m, const char *what, double fraction);
+void dt_metrics_phase(dt_metrics *m, const char *what);
 int64_t dt_metrics_flush(dt_metrics *m); // to the files; metrics.jsonl's size in bytes, or 0
 // The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
 // would help. data_verdict: what to say if that is data (from the loader's counters), or NULL. To stderr.

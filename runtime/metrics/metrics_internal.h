@@ -8,12 +8,11 @@
 
 // What metrics.c derives from the records, for all sinks.
 typedef struct dt_step_stats {
-    double samples_per_s;        // of this step
-    double smooth_samples_per_s; // exponential mean over about 50 steps
-    double smooth_step_s;        // likewise
-    double data_share, compute_share, comm_share, other_share; // of the step, smooth
-    double eta_s;                                              // < 0: unknown
-    uint64_t rss_bytes;                                        // refreshed twice a second
+    double samples_per_s;                         // of this step
+    double smooth_samples_per_s;                  // exponential mean over about 50 steps
+    double data_share, compute_share, comm_share; // of the step, smooth
+    double eta_s;                                 // until the last step
+    uint64_t rss_bytes;                           // refreshed twice a second
     bool epoch_ends;
 } dt_step_stats;
 
@@ -31,7 +30,7 @@ typedef struct dt_metrics_sink {
     dt_status (*open)(void **state, const dt_metrics_opts *o);
     void (*step)(void *state, const dt_step_record *r, const dt_step_stats *s);
     void (*eval)(void *state, const dt_eval_record *r);
-    void (*phase)(void *state, const char *what, double fraction);
+    void (*phase)(void *state, const char *what);
     // To the file; its size if a resumed run must cut it there (opts.truncate_to), else 0.
     int64_t (*flush)(void *state);
     uint64_t (*dropped)(void *state); // records lost to a failing disk

@@ -29,7 +29,6 @@ typedef struct terminal {
     bool live; // stderr is a terminal
     double drawn_s;
     char phase[32];
-    double phase_fraction;
     dt_step_record r; // newest, for redrawing; its loss is of the newest that counted
     bool has_loss;    // some step has counted
     dt_step_stats s;
@@ -96,24 +95,15 @@ static void print_bar(char out[BAR_CELLS + 3], double fraction) {
 
 static void append_epoch(const terminal *t, char *line, int width) {
     char part[128], bar[BAR_CELLS + 3];
-    int64_t per = t->o.steps_per_epoch;
-    int64_t done = per > 0 && t->r.step > 0 ? (t->r.step - 1) / per : 0;
-    if (per > 0) {
-        double fraction = (double)(t->r.step - done * per) / (double)per;
-        print_bar(bar, fraction);
-        if (t->o.n_epochs > 0)
-            snprintf(part, sizeof part, "epoch %" PRId64 "/%d ", done + 1, t->o.n_epochs);
-        else
-            snprintf(part, sizeof part, "epoch %" PRId64 " ", done + 1);
-        append(line, width, part);
-        if (width >= 100) append(line, width, bar);
-        snprintf(part, sizeof part, " %3.0f%%", 100 * fraction);
-        append(line, width, part);
-    }
-    if (t->o.total_steps > 0)
-        snprintf(part, sizeof part, "  step %" PRId64 "/%" PRId64, t->r.step, t->o.total_steps);
-    else
-        snprintf(part, sizeof part, "  step %" PRId64, t->r.step);
+    int64_t per = t->o.steps_per_epoch, done = t->r.step > 0 ? (t->r.step - 1) / per : 0;
+    double fraction = (double)(t->r.step - done * per) / (double)per;
+    print_bar(bar, fraction);
+    snprintf(part, sizeof part, "epoch %" PRId64 "/%d ", done + 1, t->o.n_epochs);
+    append(line, width, part);
+    if (width >= 100) append(line, width, bar);
+    snprintf(part, sizeof part, " %3.0f%%", 100 * fraction);
+    append(line, width, part);
+    snprintf(part, sizeof part, "  step %" PRId64 "/%" PRId64, t->r.step, t->o.total_steps);
     append(line, width, part);
 }
 
@@ -135,11 +125,9 @@ static void append_numbers(const terminal *t, char *line, int width) {
     snprintf(part, sizeof part, "  %.*f/s", t->s.smooth_samples_per_s < 100 ? 1 : 0,
              t->s.smooth_samples_per_s);
     append(line, width, part);
-    if (t->s.eta_s >= 0) {
-        print_duration(eta, sizeof eta, t->s.eta_s);
-        snprintf(part, sizeof part, "  ETA %s", eta);
-        append(line, width, part);
-    }
+    print_duration(eta, sizeof eta, t->s.eta_s);
+    snprintf(part, sizeof part, "  ETA %s", eta);
+    append(line, width, part);
     snprintf(part, sizeof part, "  data %.0f%% compute %.0f%% comm %.0f%%", 100 * t->s.data_share,
              100 * t->s.compute_share, 100 * t->s.comm_share);
     append(line, width, part);
@@ -154,10 +142,7 @@ static void draw(terminal *t, bool now) {
     if (width >= MAX_WIDTH) width = MAX_WIDTH - 1;
     append_epoch(t, line, width);
     if (t->phase[0]) {
-        if (t->phase_fraction >= 0)
-            snprintf(part, sizeof part, "  %s %.0f%%", t->phase, 100 * t->phase_fraction);
-        else
-            snprintf(part, sizeof part, "  %s", t->phase);
+        snprintf(part, sizeof part, "  %s", t->phase);
         append(line, width, part);
     }
     if (t->r.step > 0) append_numbers(t, line, width);
@@ -170,22 +155,20 @@ static dt_status open_terminal(void **state, const dt_metrics_opts *o) {
     const char *term = getenv("TERM");
     t->o = *o;
     t->live = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
-    t->s.eta_s = -1;
-    if (t->o.every_steps < 1) t->o.every_steps = 1;
     if (t->live) dt_log_set_hooks(before_log, after_log);
     *state = t;
     return DT_OK;
 }
 
 static void plain_line(const terminal *t) {
-    char eta[32] = "?", total[32] = "", loss[64];
+    char eta[32], loss[64];
     const dt_step_stats *s = &t->s;
-    if (s->eta_s >= 0) print_duration(eta, sizeof eta, s->eta_s);
+    print_duration(eta, sizeof eta, s->eta_s);
     print_loss(loss, sizeof loss, t, false);
-    if (t->o.total_steps > 0) snprintf(total, sizeof total, "/%" PRId64, t->o.total_steps);
-    dt_info("step %" PRId64 "%s  epoch %.2f  loss %s  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
+    dt_info("step %" PRId64 "/%" PRId64
+            "  epoch %.2f  loss %s  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
             "compute %.0f%% comm %.0f%%",
-            t->r.step, total, t->r.epoch, loss, t->r.lr, s->smooth_samples_per_s, eta,
+            t->r.step, t->o.total_steps, t->r.epoch, loss, t->r.lr, s->smooth_samples_per_s, eta,
             100 * s->data_share, 100 * s->compute_share, 100 * s->comm_share);
 }
 
@@ -211,11 +194,10 @@ static void eval(void *state, const dt_eval_record *r) {
     dt_info("%s at step %" PRId64 ":%s", r->split, r->step, text);
 }
 
-static void phase(void *state, const char *what, double fraction) {
+static void phase(void *state, const char *what) {
     terminal *t = state;
     bool changed = strncmp(t->phase, what ? what : "", sizeof t->phase - 1) != 0;
     snprintf(t->phase, sizeof t->phase, "%s", what ? what : "");
-    t->phase_fraction = fraction;
     draw(t, changed);
 }
 

@@ -1,14 +1,14 @@
-// bottleneck.c: differences of counters become shares of the workers' time, and those a sentence.
+// bottleneck.c: turns two readings of counters into shares of the workers' time, and these into a sentence.
 
 #include "train/bottleneck.h"
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SMALL_FILE_BYTES = 64 << 10 };
-static const double ENOUGH = 0.9; // of a stage's or thread's time: it is the limit
+static const double BLOCKED = 0.1; // share of the workers' time: above it, training is the limit
 
 typedef struct shares {
     double seconds, n;                          // between the readings; samples
@@ -25,22 +25,20 @@ static shares measure(const dt_source_stats *a, const dt_source_stats *b) {
     shares s = {.seconds = b->at_s - a->at_s, .n = (double)(b->n_samples - a->n_samples)};
     s.threads = b->n_workers > 0 ? b->n_workers : 1;
     s.waited = b->wait_s - a->wait_s;
-    double all = s.seconds * s.threads, reader_s = 0;
+    double all = s.seconds * s.threads;
     s.blocked = part(b->blocked_s - a->blocked_s, all);
     s.starved = part(b->starved_s - a->starved_s, all);
     for (int k = 0; k < DT_N_STAGES; k++)
         s.busy[k] = part(b->stage[k].busy_s - a->stage[k].busy_s, all);
-    // what readers do is not the workers' time: what is left of it is the workers' own reading
+    // the time of readers is not the workers': what exceeds all of their time is taken off
     double used = s.blocked + s.starved;
     for (int k = 0; k < DT_N_STAGES; k++) used += s.busy[k];
-    reader_s = used - 1;
-    if (b->reading_ahead && reader_s > 0)
-        s.busy[DT_STAGE_READ] =
-            s.busy[DT_STAGE_READ] > reader_s ? s.busy[DT_STAGE_READ] - reader_s : 0;
+    if (b->reading_ahead && used > 1)
+        s.busy[DT_STAGE_READ] = fmax(s.busy[DT_STAGE_READ] - (used - 1), 0);
     return s;
 }
 
-// Whether a read takes longer than the page cache and a busy core explain: the storage is what is slow.
+// Whether reads take longer than from the page cache, even on a busy core: then the storage is slow.
 static bool reads_block(const dt_source_stats *a, const dt_source_stats *b) {
     const dt_stage_stats *x = &a->stage[DT_STAGE_READ], *y = &b->stage[DT_STAGE_READ];
     double items = (double)(y->items - x->items), bytes = (double)(y->bytes - x->bytes);
@@ -59,7 +57,7 @@ static const char *stage_name(dt_stage k) {
     return NAMES[k];
 }
 
-// Samples/s that the workers' computing alone would allow.
+// Samples/s if workers only had to decode and augment.
 static double cpu_rate(const shares *s, const dt_bottleneck *b) {
     double cpu = s->busy[DT_STAGE_DECODE] + s->busy[DT_STAGE_AUGMENT];
     return cpu > 0.01 ? b->rate / cpu : 100 * b->rate;
@@ -84,10 +82,9 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
         return;
     }
     int now = after->n_readers > 0 ? after->n_readers : after->n_workers, more = now * 2;
-    double rate = 2 * b->rate < cpu ? 2 * b->rate : cpu;
     if (more > after->max_readers && after->max_readers > 0) more = after->max_readers;
     if (more > now) {
-        b->predicted = rate;
+        b->predicted = fmin(2 * b->rate, cpu);
         snprintf(b->advice, sizeof b->advice, "more reads in flight, if the storage can take them");
         snprintf(b->change, sizeof b->change, "data.readers=%d", more);
         return;
@@ -96,8 +93,8 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
              "a faster disk or network, smaller files (dtrain pack --resize), or data.cache=disk");
 }
 
-// Whether the pixels of all pictures can be kept instead: what is left is to copy and change them, and the time of
-// workers that no stage explains (taking samples, giving batches, waiting for a core).
+// Whether memory can keep the pixels of all pictures. Then workers only copy and augment them, besides the time that
+// no stage explains (taking samples, delivering batches, waiting for a core).
 static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
                            const dt_pipeline_facts *f) {
     int n = f->n_processes > 1 ? f->n_processes : 1;
@@ -136,7 +133,7 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
     b->limit = LIMITS[most];
     snprintf(b->what, sizeof b->what, "%s takes %.0f %% of the time of %d threads on %d cores",
              stage_name(most), 100 * s->busy[most], after->n_workers, f->cores);
-    double without = b->rate / (1 - s->busy[most] < 0.05 ? 0.05 : 1 - s->busy[most]);
+    double without = b->rate / fmax(1 - s->busy[most], 0.05);
     if (most == DT_STAGE_READ && f->is_folder) {
         b->predicted = without;
         snprintf(b->advice, sizeof b->advice,
@@ -152,7 +149,7 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
         snprintf(b->change, sizeof b->change, "data.verify=false");
     } else if (most == DT_STAGE_DECODE) {
         if (advise_decoded(b, s, after, f)) return;
-        // decoding costs about as the pixels, of which half a side leaves a quarter
+        // the advice halves decoding
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);
         snprintf(
             b->advice, sizeof b->advice,
@@ -176,8 +173,8 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
     }
     out->rate = s.n / s.seconds;
     double working = 1 - s.blocked;
-    out->capacity = out->rate / (working < 0.02 ? 0.02 : working > 1 ? 1 : working);
-    if (s.blocked > 1 - ENOUGH && s.waited < 0.05 * s.seconds) {
+    out->capacity = out->rate / fmin(fmax(working, 0.02), 1);
+    if (s.blocked > BLOCKED && s.waited < 0.05 * s.seconds) {
         out->limit = DT_LIMIT_TRAINING;
         out->bound = "compute bound";
         snprintf(out->what, sizeof out->what,
@@ -186,7 +183,7 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
                  out->rate, out->capacity, 100 * s.blocked);
         return;
     }
-    // shares of the time in which workers were not blocked
+    // from here on: shares of the time in which workers were not blocked
     for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = part(s.busy[k], working);
     s.starved = part(s.starved, working);
     double cpu = s.busy[DT_STAGE_DECODE] + s.busy[DT_STAGE_AUGMENT];
@@ -206,7 +203,7 @@ void dt_tuner_init(dt_tuner *t, dt_batch_source *s, const dt_pipeline_facts *fac
     s->stats(s, &t->at);
 }
 
-// The knob that the bottleneck names, if it may be turned further; else the next that may.
+// The knob that the bottleneck names if it can be turned further, else the next one that can.
 static int choose(const dt_tuner *t, const dt_source_stats *now, const dt_bottleneck *b) {
     bool may[N_KNOBS] = {!t->facts.fix_workers && now->n_workers < now->max_workers &&
                              now->n_workers < t->facts.cores,
@@ -230,13 +227,10 @@ static void turn(dt_tuner *t, const dt_source_tuning *to) {
     t->settled = false;
 }
 
-// After a window of what is tried, or of what was before it once more.
+// After a measurement of the setting on trial, or of the old one for the second time.
 static void judge(dt_tuner *t, double rate) {
-    bool again = t->tried_rate > 0, faster;
-    if (again)
-        faster = t->tried_rate >= GAIN * rate;
-    else
-        faster = rate >= GAIN * t->old_rate;
+    bool again = t->tried_rate > 0;
+    bool faster = again ? t->tried_rate >= GAIN * rate : rate >= GAIN * t->old_rate;
     if (!again) turn(t, &t->old);
     if (!again && faster) {
         t->tried_rate = rate;
@@ -246,7 +240,7 @@ static void judge(dt_tuner *t, double rate) {
     t->n_changes += faster;
     if (faster) {
         turn(t, &t->tried);
-        memset(t->n_misses, 0, sizeof t->n_misses); // what did not help may help now
+        memset(t->n_misses, 0, sizeof t->n_misses); // what did not help before may help now
     }
     t->knob = NO_KNOB;
 }
@@ -283,7 +277,7 @@ void dt_tuner_tick(dt_tuner *t) {
         judge(t, b.rate);
         if (!t->settled) return;
     }
-    if (waited < 0.02 * seconds) { // nobody waits: what is tried later is judged afresh
+    if (waited < 0.02 * seconds) { // nobody waits: later trials begin anew
         memset(t->n_misses, 0, sizeof t->n_misses);
         return;
     }

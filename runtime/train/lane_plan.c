@@ -1,119 +1,59 @@
-// lane_plan.c: shares of leaves, and the one order of transfers.
+// lane_plan.c: which micro-batches a replica takes, and the order of a rank's transfers.
 //
-// The simulation walks all lanes in rounds. A merge inside a lane is taken when it is that lane's next
-// action; a transfer when it is the next action of both its lanes. Each rank keeps the entries that
-// touch its lanes, in the simulated order: of all transfers not yet done, the first in that order
-// always has both ranks waiting for it.
+// The merges across replicas of all ranks have one order, that of the tree (comm/tree.h). A rank carries out those that
+// touch its replicas in that order. So of all transfers that are not yet done, both ranks of the first one wait for it:
+// sends that block cannot deadlock.
 
 #include "train/lane_plan.h"
 
 #include "base/arena.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
-typedef struct simulated_lane {
-    dt_tree_action *actions;
-    int n_actions, next, n_slabs;
-} simulated_lane;
-
-static void emit_transfer(dt_lane_plan *p, dt_transfer t) {
-    p->transfers = dt_xrealloc(p->transfers, sizeof t * (size_t)(p->n_transfers + 1));
-    p->transfers[p->n_transfers++] = t;
+static int by_order(const void *x, const void *y) {
+    const dt_tree_action *a = x, *b = y;
+    return a->order != b->order ? (a->order > b->order) - (a->order < b->order)
+                                : (int)a->kind - (int)b->kind;
 }
 
-static bool is_mine(const dt_lane_plan *p, int lane) {
-    return lane / p->n_lanes == p->rank;
-}
-
-static int slab_of(const dt_lane_plan *p, int lane, int slab) {
-    return p->lanes[lane % p->n_lanes].first_slab + slab;
-}
-
-static void emit_add(dt_lane_plan *p, int lane, const dt_tree_action *a) {
-    if (is_mine(p, lane))
-        emit_transfer(p, (dt_transfer){.kind = DT_TRANSFER_ADD,
-                                       .a = slab_of(p, lane, a->a),
-                                       .b = slab_of(p, lane, a->b)});
-}
-
-static void emit_pair(dt_lane_plan *p, int from, const dt_tree_action *send, int to,
-                      const dt_tree_action *recv) {
-    bool sends = is_mine(p, from), receives = is_mine(p, to);
-    if (sends && receives)
-        emit_transfer(p, (dt_transfer){.kind = DT_TRANSFER_ADD,
-                                       .a = slab_of(p, to, recv->a),
-                                       .b = slab_of(p, from, send->a)});
-    else if (sends)
-        emit_transfer(p, (dt_transfer){.kind = DT_TRANSFER_SEND,
-                                       .a = slab_of(p, from, send->a),
-                                       .peer = to / p->n_lanes});
-    else if (receives)
-        emit_transfer(p, (dt_transfer){.kind = DT_TRANSFER_RECV,
-                                       .a = slab_of(p, to, recv->a),
-                                       .b = slab_of(p, to, recv->b),
-                                       .peer = from / p->n_lanes});
-}
-
-// One lane's turn: returns whether anything could be done.
-static bool advance(dt_lane_plan *p, simulated_lane *lanes, int lane) {
-    simulated_lane *l = &lanes[lane];
-    if (l->next == l->n_actions) return false;
-    const dt_tree_action *a = &l->actions[l->next];
-    if (a->kind == DT_TREE_ADD) {
-        emit_add(p, lane, a);
-        l->next++;
-        return true;
+// The actions of one replica. Those up to its last leaf are its own; the others become transfers of the rank.
+static dt_status plan_lane(dt_lane_plan *p, int lane) {
+    dt_lane_share *share = &p->lanes[lane];
+    int n = 0, n_slabs = 0;
+    DT_TRY(dt_tree_plan(&share->actions, &n, &n_slabs, p->rank * p->n_lanes + lane,
+                        p->world_size * p->n_lanes, p->n_leaves));
+    share->first_slab = p->n_slabs;
+    p->n_slabs += n_slabs;
+    p->transfers = dt_xrealloc(p->transfers, sizeof(dt_tree_action) * (size_t)(p->n_transfers + n));
+    for (int i = 0; i < n; i++) {
+        dt_tree_action a = share->actions[i];
+        if (a.order == 0) {
+            share->n_actions = i + 1;
+            continue;
+        }
+        a.a += share->first_slab;
+        a.b += share->first_slab;
+        p->transfers[p->n_transfers++] = a;
     }
-    if (a->kind != DT_TREE_SEND) return false;
-    simulated_lane *peer = &lanes[a->peer];
-    if (peer->next == peer->n_actions) return false;
-    const dt_tree_action *b = &peer->actions[peer->next];
-    if (b->kind != DT_TREE_RECV || b->peer != lane) return false;
-    emit_pair(p, lane, a, a->peer, b);
-    l->next++;
-    peer->next++;
-    return true;
-}
-
-static int local_prefix(const simulated_lane *l) {
-    int n = 0;
-    while (n < l->n_actions && l->actions[n].kind != DT_TREE_SEND &&
-           l->actions[n].kind != DT_TREE_RECV)
-        n++;
-    return n;
+    return DT_OK;
 }
 
 static dt_status plan_tree(dt_lane_plan *p) {
-    int n = p->world_size * p->n_lanes;
-    simulated_lane *lanes = dt_xcalloc((size_t)n, sizeof *lanes);
-    dt_status st = DT_OK;
-    for (int i = 0; st == DT_OK && i < n; i++) {
-        st = dt_tree_plan(&lanes[i].actions, &lanes[i].n_actions, &lanes[i].n_slabs, i, n,
-                          p->n_leaves);
-        if (st != DT_OK) break;
-        lanes[i].next = local_prefix(&lanes[i]);
-        if (!is_mine(p, i)) continue;
-        dt_lane_share *mine = &p->lanes[i % p->n_lanes];
-        mine->first_slab = p->n_slabs;
-        p->n_slabs += lanes[i].n_slabs;
-        mine->n_actions = lanes[i].next;
+    for (int l = 0; l < p->n_lanes; l++) DT_TRY(plan_lane(p, l));
+    qsort(p->transfers, (size_t)p->n_transfers, sizeof *p->transfers, by_order);
+    int n = 0;
+    for (int i = 0; i < p->n_transfers; i++) {
+        dt_tree_action a = p->transfers[i];
+        const dt_tree_action *next = i + 1 < p->n_transfers ? &p->transfers[i + 1] : NULL;
+        a.peer /= p->n_lanes;
+        if (next && next->order == a.order) { // send and receive between replicas of this rank
+            a = (dt_tree_action){DT_TREE_ADD, -1, next->a, a.a, -1, a.order};
+            i++;
+        }
+        p->transfers[n++] = a;
     }
-    bool moved = st == DT_OK;
-    while (moved) {
-        moved = false;
-        for (int i = 0; i < n; i++)
-            while (advance(p, lanes, i)) moved = true;
-    }
-    for (int i = 0; i < n; i++) {
-        assert(st != DT_OK || lanes[i].next == lanes[i].n_actions);
-        if (is_mine(p, i))
-            p->lanes[i % p->n_lanes].actions = lanes[i].actions;
-        else
-            free(lanes[i].actions);
-    }
-    free(lanes);
-    return st;
+    p->n_transfers = n;
+    return DT_OK;
 }
 
 // Round j: the j-th leaf of each lane.

@@ -4,8 +4,8 @@
 // Rank r of W has L replicas; replica r*L + l of W*L takes the micro-batches that dt_leaf_begin gives it.
 // resume, off: one buffer a replica, then a sum over replicas and an all-reduce.
 // elastic: each replica follows its actions of the fixed tree (comm/tree.h): the local part in its own thread, then
-// the transfers, which one thread a rank carries out in an order that all ranks share. It comes from simulating all
-// W*L replicas, so blocking sends cannot deadlock.
+// the transfers, which one thread a rank carries out. All ranks take them in the order of the tree, so blocking sends
+// cannot deadlock. Afterwards the sum is in buffer 0 of rank 0.
 //
 // A pure function: no communication.
 #ifndef DT_TRAIN_LANE_PLAN_H
@@ -15,16 +15,6 @@
 #include "comm/tree.h"
 
 #include <stdbool.h>
-
-typedef enum dt_transfer_kind {
-    DT_TRANSFER_ADD,  // slab a += slab b
-    DT_TRANSFER_SEND, // slab a to rank `peer`
-    DT_TRANSFER_RECV  // from rank `peer` into slab b, then slab a += slab b
-} dt_transfer_kind;
-typedef struct dt_transfer {
-    dt_transfer_kind kind;
-    int a, b, peer; // slabs are indices over the rank's slabs
-} dt_transfer;
 
 typedef struct dt_lane_share {
     int leaf_begin, leaf_end;
@@ -38,7 +28,7 @@ typedef struct dt_lane_plan {
     int rank, world_size, n_lanes, n_leaves;
     int n_slabs; // of this rank
     dt_lane_share *lanes;
-    dt_transfer *transfers; // elastic; afterwards the sum is in slab 0 of rank 0
+    dt_tree_action *transfers; // elastic: ADD, SEND, RECV with slabs of the rank; peer: a rank
     int n_transfers;
     int *leaves; // this rank's, in the order in which its lanes want them
     int n_rank_leaves;

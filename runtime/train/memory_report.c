@@ -79,17 +79,15 @@ bool dt_memory_fits(const dt_session *s) {
 dt_status dt_memory_check(const dt_session *s) {
     memory_row rows[MAX_ROWS];
     size_t free_bytes = 0, total_bytes = 0, sum = 0;
-    if (!s->backend->device) return DT_OK;
-    int n = list_rows(s, rows);
+    if (dt_memory_fits(s)) return DT_OK;
     s->backend->device->memory(s->backend, &free_bytes, &total_bytes);
     char text[512] = "";
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, n = list_rows(s, rows); i < n; i++) {
         sum += rows[i].n_bytes;
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
                  (double)rows[i].n_bytes / 1048576.0);
     }
-    if (dt_memory_fits(s)) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "this network does not fit the GPU: %.1f MiB in all (%s) of %.1f MiB, of which "
                    "%.1f are free. Lower train.micro_batch (activations, "

@@ -1,8 +1,7 @@
-// resolve.c: how many threads are ours, and how they are divided.
+// resolve.c: how many threads a rank has, and what they do.
 //
-// A rank's cores are those in its affinity mask, within the cgroup's quota; ranks of the same host
-// whose masks overlap share them. Masks are gathered once, so a launcher that binds ranks to cores of
-// their own and one that does not are both understood.
+// A rank may use the cores of its affinity mask, up to the quota of its cgroup. Ranks of a host whose masks overlap
+// share these cores. All ranks exchange their masks once, so it does not matter whether the launcher binds ranks.
 
 #define _GNU_SOURCE // CPU sets
 #include "train/resolve.h"
@@ -29,7 +28,7 @@ static bool overlaps(const rank_cores *a, const rank_cores *b) {
     return a->host == b->host && CPU_COUNT(&both) > 0;
 }
 
-// Usable cores divided by the ranks that share them.
+// The usable cores, divided by the number of ranks that share them.
 static dt_status share_of_cores(dt_comm *comm, int *out) {
     rank_cores mine = {0};
     char host[256] = "";
@@ -150,7 +149,7 @@ dt_dtype dt_resolved_dtype(const dt_resolved *r) {
                                                : DT_F32;
 }
 
-// The answer to one key as text; NULL past the last. The one list of keys with answers.
+// The answer to key i as text; NULL behind the last one.
 static const char *answer(const dt_resolved *r, int i, const char **key, char text[32]) {
     const struct {
         const char *key, *word;

@@ -4,7 +4,12 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
+
+const dt_schedule_rule *const dt_schedules[DT_N_SCHEDULES] = {
+#define WORD(id, ...) &dt_schedule_##id,
+#include "config/schedules.def"
+#undef WORD
+};
 
 int64_t dt_amount_steps(dt_amount a, int64_t total_steps, int64_t steps_per_epoch) {
     double steps = a.value;
@@ -29,7 +34,7 @@ void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
     const dt_config_key *k;
     for (int i = 0; (k = dt_config_owned(c, "train.schedule.name", i)); i++) {
         assert(i < DT_MAX_SCHEDULE_KEYS);
-        const bool amount = strcmp(k->type, "AMOUNT") == 0;
+        const bool amount = k->kind == DT_T_AMOUNT;
         s->own[i] = amount ? (double)dt_amount_steps(dt_config_amount(c, k->path), total_steps,
                                                      steps_per_epoch)
                            : dt_config_real(c, k->path);
@@ -38,11 +43,6 @@ void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
 
 double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history,
                       int n_history) {
-    static dt_schedule_fn *const after[] = {
-#define WORD(id, ...) dt_schedule_##id,
-#include "config/schedules.def"
-#undef WORD
-    };
     if (step < s->warmup_steps) return s->lr * (double)(step + 1) / (double)s->warmup_steps;
-    return after[s->kind](s, step, history, n_history);
+    return dt_schedules[s->kind]->rate(s, step, history, n_history);
 }

@@ -1,8 +1,8 @@
 // schedule.h: the learning rate as a pure function of (step, evaluation history). Nothing to save: a
 // resumed run asks the same function with the history that its checkpoint holds.
 //
-// A schedule is a line of config/schedules.def and a file schedule_<id>.c with dt_schedule_<id>; what the
-// keys of its line hold is in `own`, in their order.
+// A schedule is a line of config/schedules.def and a file schedule_<id>.c with dt_schedule_<id>. The values of the
+// line's keys are in `own`, in their order.
 #ifndef DT_TRAIN_SCHEDULE_H
 #define DT_TRAIN_SCHEDULE_H
 
@@ -20,18 +20,20 @@ typedef struct dt_schedule {
     bool lower_is_better; // how values of the history compare
 } dt_schedule;
 
-// What follows the warm-up. step, history: as for dt_schedule_lr.
-typedef double dt_schedule_fn(const dt_schedule *s, int64_t step, const dt_eval_point *history,
-                              int n);
-#define WORD(id, ...) dt_schedule_fn dt_schedule_##id;
+typedef struct dt_schedule_rule {
+    // The rate behind the warm-up. step, history: as for dt_schedule_lr.
+    double (*rate)(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n);
+    bool follows_evaluations; // reads the history
+} dt_schedule_rule;
+#define WORD(id, ...) extern const dt_schedule_rule dt_schedule_##id;
 #include "config/schedules.def"
 #undef WORD
+extern const dt_schedule_rule *const dt_schedules[DT_N_SCHEDULES];
 
 // Reads train.schedule and train.optimizer.lr.
 void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
                       int64_t steps_per_epoch, bool lower_is_better);
-// Learning rate of 0-based step `step`; history[0..n): eval.best so far, oldest first (only
-// plateau reads them). O(1) but for plateau, which is O(n).
+// Learning rate of 0-based step `step`; history[0..n): eval.best so far, oldest first.
 double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history,
                       int n_history);
 

@@ -2,7 +2,8 @@
 
 #include "train/schedule.h"
 
-double dt_schedule_constant(const dt_schedule *s, int64_t step, const dt_eval_point *history,
-                            int n) {
+static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
     return s->lr;
 }
+
+const dt_schedule_rule dt_schedule_constant = {.rate = rate};

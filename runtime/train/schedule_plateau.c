@@ -9,8 +9,7 @@
 
 enum { GAMMA, PATIENCE, MIN_LR };
 
-double dt_schedule_plateau(const dt_schedule *s, int64_t step, const dt_eval_point *history,
-                           int n) {
+static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
     double lr = s->lr, best = 0.0;
     int stale = 0;
     bool any = false;
@@ -28,3 +27,5 @@ double dt_schedule_plateau(const dt_schedule *s, int64_t step, const dt_eval_poi
     }
     return fmax(lr, fmin(s->own[MIN_LR], s->lr));
 }
+
+const dt_schedule_rule dt_schedule_plateau = {.rate = rate, .follows_evaluations = true};

@@ -6,7 +6,9 @@
 
 enum { EVERY, GAMMA };
 
-double dt_schedule_step(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
+static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
     const int64_t every = (int64_t)s->own[EVERY];
     return every > 0 ? s->lr * pow(s->own[GAMMA], (double)(step / every)) : s->lr;
 }
+
+const dt_schedule_rule dt_schedule_step = {.rate = rate};

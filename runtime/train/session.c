@@ -413,17 +413,12 @@ dt_status dt_session_init_weights(dt_session *s) {
     return share_weights(s, false);
 }
 
-dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json) {
-    dt_comm *c = s->comm;
-    int n = with_optimizer ? s->n_tensors : s->n_model_tensors;
-    if (c->rank == 0) {
-        char *text = NULL;
-        DT_TRY(dt_ckpt_load(path, s->tensors, n, &text));
-        if (state_json)
-            *state_json = text;
-        else
-            free(text);
-    }
+dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer) {
+    char *state = NULL;
+    if (s->comm->rank == 0)
+        DT_TRY(dt_ckpt_load(path, s->tensors, with_optimizer ? s->n_tensors : s->n_model_tensors,
+                            &state));
+    free(state);
     return share_weights(s, with_optimizer);
 }
 

@@ -10,7 +10,7 @@
 #include "train/evaluate.h"
 #include "train/state.h"
 #include "train/step.h"
-#include "train/trainer_args.h"
+#include "train/trainer.h"
 
 // A flat buffer of the parameters. `tensors` point into host: the same memory, or a copy of a device's.
 typedef struct dt_session_slab {
@@ -66,8 +66,7 @@ char *dt_session_engines(const dt_session *s);
 // First weights: from the seed, or of the file that model.init names (read by rank 0), on all ranks.
 dt_status dt_session_init_weights(dt_session *s);
 // Weights (and moments, with_optimizer) of a checkpoint directory, read by rank 0, on all ranks.
-// state_json: NULL, or heap text on rank 0 (NULL elsewhere).
-dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer, char **state_json);
+dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer);
 void dt_session_close(dt_session *s);
 
 #endif

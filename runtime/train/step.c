@@ -36,10 +36,10 @@ dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add)
     float **slabs = s->o.params->grads;
     int64_t n = s->o.params->n_grad;
     for (int i = 0; i < p->n_transfers; i++) {
-        const dt_transfer *t = &p->transfers[i];
-        if (t->kind == DT_TRANSFER_SEND) DT_TRY(c->send_f32(c, slabs[t->a], n, t->peer));
-        if (t->kind == DT_TRANSFER_RECV) DT_TRY(c->recv_f32(c, slabs[t->b], n, t->peer));
-        if (t->kind != DT_TRANSFER_SEND) add(s, slabs[t->a], slabs[t->b]);
+        const dt_tree_action *t = &p->transfers[i];
+        if (t->kind == DT_TREE_SEND) DT_TRY(c->send_f32(c, slabs[t->a], n, t->peer));
+        if (t->kind == DT_TREE_RECV) DT_TRY(c->recv_f32(c, slabs[t->b], n, t->peer));
+        if (t->kind != DT_TREE_SEND) add(s, slabs[t->a], slabs[t->b]);
     }
     if (p->world_size > 1) DT_TRY(c->broadcast_bytes(c, slabs[0], (size_t)n * sizeof(float), 0));
     return DT_OK;

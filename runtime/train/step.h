@@ -62,7 +62,7 @@ typedef struct dt_step_result {
     bool dropped;     // a rank gave the step up: nothing was committed, the figures mean nothing
     bool stop;        // a rank wants to stop
     dt_scaler scaler; // after the step
-    double data_s, compute_s, comm_s, commit_s, total_s;
+    double data_s, compute_s, comm_s, total_s;
     double idle_s; // of compute_s: the host waited for its device
 } dt_step_result;
 

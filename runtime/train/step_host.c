@@ -122,13 +122,11 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     double computed = dt_clock_s();
     DT_TRY(first_lane_error(s));
     DT_TRY(reduce(s, &out->comm_s));
-    double reduced = dt_clock_s();
     commit_run(s, lr, out);
     double end = dt_clock_s();
     for (int i = 0; i < s->o.lanes->n_lanes; i++)
         if (s->lanes[i].wait_s > out->data_s) out->data_s = s->lanes[i].wait_s;
     out->compute_s = computed - begin - out->data_s;
-    out->commit_s = end - reduced;
     out->total_s = end - begin;
     return DT_OK;
 }

@@ -1,13 +1,13 @@
-// trainer.c: the run: open, resume, loop, finish.
+// trainer.c: a run from beginning to end.
 //
-//   rank 0: run directory, lock, newest checkpoint -> its state on all ranks
-//   all:    session (autos, backend, data, graphs, plans), weights from seed or checkpoint
-//   loop:   step -> record -> evaluation when due -> checkpoint when due -> stop when asked
-//   finish: last evaluation, last checkpoint, test split with the last and with the best weights
+//   open    rank 0 finds the newest checkpoint and broadcasts its state; all ranks make their session (backend, data,
+//           graphs, plans) and take the weights from the seed or the checkpoint
+//   loop    step, record it, evaluate and save when that is due, stop when asked
+//   finish  last evaluation, last checkpoint, the test split with the last and with the best weights
 //
-// What is due is a function of the step, so ranks need not agree on it; what depends on rank 0's disk
-// (which checkpoint) is broadcast. A failing save between others is a warning, as the older checkpoint
-// is still good; a failing last save is an error.
+// What is due depends on the step alone, so ranks need not agree on it. What depends on rank 0's disk is broadcast.
+// When a save fails and another will follow, that is a warning, because the older checkpoint is still good. When the
+// last save fails, that is an error.
 
 #include "train/trainer.h"
 
@@ -31,20 +31,20 @@
 #include <string.h>
 
 enum {
-    DISK_DEADLINE_S = 3600, // while ranks may wait for rank 0's disk
-    MAX_FAILED_SAVES = 3    // in a row: then the run ends rather than train on without a net
+    DISK_TIMEOUT_S = 3600, // while ranks may wait for rank 0's disk
+    MAX_FAILED_SAVES = 3   // in a row: then the run ends, because its newest checkpoint is too old
 };
 
 typedef struct trainer {
     dt_session s;
-    dt_trainer_outcome *outcome;
+    bool *agreed; // see dt_trainer_train
     char *run_dir, *checkpoint_dir;
     dt_ckpt *ckpt;       // rank 0
     dt_metrics *metrics; // rank 0
     dt_batch_source *source;
     dt_tuner tuner;
-    dt_source_stats first; // of the source after the first step: what went before was the start
-    int64_t n_steps;       // of this process
+    dt_source_stats first; // counters after the first step, so that the start does not count
+    int64_t n_steps;       // that this process has done
     dt_train_state state;
     bool resumed, forced; // forced: resumed although numeric keys differ
     char *resume_path;    // rank 0
@@ -59,8 +59,8 @@ static bool is_root(const trainer *t) {
     return t->s.comm->rank == 0;
 }
 
-// How long this rank waits for others in a step.
-static void set_patience(trainer *t) {
+// How long this rank waits for another one in a step.
+static void set_timeout(trainer *t) {
     double s = dt_config_is_auto(t->s.config, "comm.timeout")
                    ? fmax(10.0 * t->slowest_step_s, 30.0)
                    : dt_config_seconds(t->s.config, "comm.timeout");
@@ -93,14 +93,13 @@ static dt_status compare_config(trainer *t) {
         st == DT_OK ? dt_config_first_numeric_difference(old, given, &was, &is) : NULL;
     if (key && dt_config_enum(t->s.config, "run.resume") == DT_RESUME_force) {
         t->forced = true;
-        dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key,
-                was ? was : "absent", is ? is : "absent");
+        dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key, was, is);
     } else if (key) {
         st = dt_fail(DT_E_USAGE,
                      "%s was %s when this run began and is %s now: results would mix both. Start "
                      "another run (run.name=…), restore the value, or go on anyway "
                      "(run.resume=force)",
-                     key, was ? was : "absent", is ? is : "absent");
+                     key, was, is);
     }
     dt_config_destroy(old);
     dt_config_destroy(given);
@@ -175,10 +174,11 @@ static dt_status check_resumed(trainer *t) {
 
 static dt_status go_without_validation(trainer *t) {
     const dt_config *c = t->s.config;
-    if (dt_config_enum(c, "train.schedule.name") == DT_SCHEDULE_plateau)
+    if (dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
         return dt_config_fail(c, "train.schedule.name",
-                              "plateau follows evaluations, and there is no validation part: set "
-                              "data.split.val");
+                              "%s follows evaluations, and there is no validation part: set "
+                              "data.split.val",
+                              dt_config_str(c, "train.schedule.name"));
     if (t->eval_every > 0 && is_root(t))
         dt_warn(
             "no validation part (data.split.val): nothing is evaluated while training, and there "
@@ -212,7 +212,7 @@ static dt_status plan_length(trainer *t) {
 static dt_status load_weights(trainer *t) {
     dt_session *s = &t->s;
     if (t->resumed) {
-        DT_TRY(dt_session_load(s, t->resume_path, true, NULL));
+        DT_TRY(dt_session_load(s, t->resume_path, true));
         dt_scaler scaler = {(float)t->state.loss_scale, (int32_t)t->state.clean_steps,
                             t->state.n_skipped};
         return dt_stepper_set_scaler(s->stepper, &scaler);
@@ -325,31 +325,31 @@ static dt_status wait_for_save(trainer *t, bool must_hold) {
     return DT_OK;
 }
 
-// Rank 0 may have to wait for the save before, and the others for rank 0: record_step takes the patience
-// back after the next step.
+// Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
+// shortens the timeout again after the next step.
 static dt_status save(trainer *t, bool best) {
     t->saved_step = t->state.step;
-    dt_session_set_deadline(&t->s, DISK_DEADLINE_S);
+    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
     if (!is_root(t)) return DT_OK;
     DT_TRY(wait_for_save(t, false));
     dt_session_pull(&t->s);
-    dt_metrics_phase(t->metrics, "saving", 0.0);
+    dt_metrics_phase(t->metrics, "saving");
     t->state.metrics_offset = dt_metrics_flush(t->metrics);
     dt_state_build(&t->state, &t->json);
     dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
                                       t->json.data, best);
-    dt_metrics_phase(t->metrics, NULL, 0.0);
+    dt_metrics_phase(t->metrics, NULL);
     return st;
 }
 
 // ---- evaluation ------------------------------------------------------------------------------------
 
-// The validation split: into history, best, metrics.
+// The validation split. Its result goes to the history, to the metrics, and decides which checkpoint is the best.
 static dt_status evaluate(trainer *t, bool *is_best) {
     dt_session *s = &t->s;
     dt_eval_result r;
     DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating", 0.0);
+    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
     const char *metric = dt_metric_name(s->metrics.best);
     double value = dt_eval_result_get(&r, metric), best = t->state.best_value;
@@ -364,7 +364,7 @@ static dt_status evaluate(trainer *t, bool *is_best) {
                 metric);
     dt_state_add_eval(&t->state, t->state.step, value);
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL, 0.0);
+        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
                         dt_eval_result_members(&r));
     }
@@ -376,10 +376,10 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
     dt_session *s = &t->s;
     dt_eval_result r;
     DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "testing", 0.0);
+    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
     DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL, 0.0);
+        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, "test", weights, step, &t->results);
@@ -390,7 +390,7 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
 
 // ---- the loop --------------------------------------------------------------------------------------
 
-// A rank's findings about a bad step, gathered.
+// What each rank has found out about a bad step.
 typedef struct bad_report {
     int32_t leaf;
     char name[252];
@@ -412,7 +412,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
         rank = r;
     }
     if (st == DT_OK) {
-        t->outcome->agreed = true;
+        *t->agreed = true;
         if (first)
             st =
                 dt_fail(DT_E_NUMERIC,
@@ -434,7 +434,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
 
 static void record_step(trainer *t, const dt_step_result *r, double lr, double step_s) {
     if (step_s > t->slowest_step_s) t->slowest_step_s = step_s;
-    set_patience(t);
+    set_timeout(t);
     if (!t->metrics) return;
     int64_t done = t->state.step;
     double other = step_s - r->data_s - r->compute_s - r->comm_s;
@@ -456,7 +456,7 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
     dt_metrics_step(t->metrics, &record);
 }
 
-// Everything that may follow a step; *stop: leave the loop with DT_E_PREEMPTED.
+// What is due after a step. *stop: the loop ends with DT_E_PREEMPTED.
 static dt_status after_step(trainer *t, bool asked, bool *stop) {
     int64_t done = t->state.step;
     bool last = done == t->state.total_steps, best = false;
@@ -467,27 +467,27 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     return DT_OK;
 }
 
-// Saved: the same command goes on.
+// Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
     DT_TRY(wait_for_save(t, true));
-    t->outcome->agreed = true;
+    *t->agreed = true;
     const char *name = dt_signals_name();
     return dt_fail(
         DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command goes on",
         (long long)t->state.step, (long long)t->state.total_steps, *name ? " by " : "", name);
 }
 
-// A rank gave the step up because run.grace was over: it will be done again.
+// A rank gave up the step because run.grace was over. The next run does it again.
 static dt_status stop_without_step(trainer *t) {
     if (is_root(t))
         dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->state.step);
-    dt_step_result behind; // what was queued behind it did nothing
+    dt_step_result behind; // a step that was queued behind it changed nothing
     DT_TRY(dt_stepper_drain(t->s.stepper, &behind));
     if (t->saved_step != t->state.step) DT_TRY(save(t, false));
     return leave(t);
 }
 
-// The loader's threads follow the run while it goes on; at the end its counters say what was slow.
+// While the run goes on, the tuner adapts the loader's threads. At the end data_verdict says what was slow.
 static void watch_source(trainer *t) {
     if (t->n_steps++ == 0) {
         dt_pipeline_facts facts = {0};
@@ -505,19 +505,18 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
     t->source->stats(t->source, &now);
     if (t->tuner.facts.decoded_bytes > 0) t->tuner.facts.copy_byte_s = dt_memory_time_copy();
     dt_bottleneck_find(&b, &t->first, &now, &t->tuner.facts);
-    bool change = *b.change && b.predicted > 0;
-    size_t at =
-        (size_t)snprintf(text, cap, "%s: %s%s%s", b.bound, b.what, *b.advice ? "; " : "", b.advice);
-    if (change && at < cap)
-        snprintf(text + at, cap - at, "; %s: about %.0f samples/s a rank instead of %.0f", b.change,
-                 b.predicted, b.rate);
+    char change[192] = "";
+    if (*b.change && b.predicted > 0)
+        snprintf(change, sizeof change, "; %s: about %.0f samples/s a rank instead of %.0f",
+                 b.change, b.predicted, b.rate);
+    snprintf(text, cap, "%s: %s%s%s%s", b.bound, b.what, *b.advice ? "; " : "", b.advice, change);
 }
 
 static double rate_at(const trainer *t, int64_t step) {
     return dt_schedule_lr(&t->schedule, step, t->state.history, t->state.n_history);
 }
 
-// Whether something follows the first `done` steps that needs their numbers and a quiet device.
+// Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
            dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
@@ -529,8 +528,8 @@ static void note_skipped(trainer *t, const dt_step_result *r) {
                 (long long)r->step, (double)r->scaler.scale);
 }
 
-// The numbers of the next step in line: state.step counts steps whose numbers are known. *finished: r is
-// a step's, which is now part of the state.
+// Takes the numbers of the oldest step that has none yet: state.step counts steps whose numbers are known. *finished:
+// r had such numbers, and the state now includes that step.
 static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s, bool *finished) {
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
@@ -545,12 +544,12 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     return DT_OK;
 }
 
-// On the CPU a step's numbers are there when it has run. A device is one step ahead of them, except where
-// something is due: then the steps that are under way are waited for first.
+// On the CPU a step's numbers are known when it has run. A device is one step ahead of its numbers. When something is
+// due, the loop first waits for the steps that are under way.
 static dt_status run_steps(trainer *t) {
-    set_patience(t);
+    set_timeout(t);
     double begin = dt_clock_s();
-    bool asked = false; // to stop, by any rank
+    bool asked = false; // some rank wants to stop
     int64_t queued = t->state.step;
     while (t->state.step < t->state.total_steps) {
         dt_step_result r;
@@ -588,7 +587,7 @@ static dt_status test_with_best(trainer *t) {
         if (!path) step = -1;
     }
     DT_TRY(t->s.comm->broadcast_bytes(t->s.comm, &step, sizeof step, 0));
-    dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false, NULL);
+    dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false);
     free(path);
     if (st != DT_OK || step < 0) return st;
     return evaluate_test(t, "best", step);
@@ -596,7 +595,7 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, DISK_DEADLINE_S);
+    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(save(t, best));
@@ -621,8 +620,8 @@ static dt_status finish(trainer *t) {
     return DT_OK;
 }
 
-// A run whose last step and results are on disk: says so and prints the results again. Not when it is
-// forced on with other keys: train.epochs may be among them.
+// Whether the last step and the results are on disk already; then prints the results again. A run that was forced to
+// go on with other keys is never finished, because train.epochs may be among them.
 static bool is_finished(trainer *t) {
     int64_t finished = 0;
     if (is_root(t) && t->resumed && !t->forced && t->state.step >= t->state.total_steps) {
@@ -651,21 +650,21 @@ static dt_status train(trainer *t) {
     }
     DT_TRY(read_state(t));
     if (is_finished(t)) {
-        t->outcome->agreed = true;
+        *t->agreed = true;
         return DT_OK;
     }
     if (!t->resumed) t->saved_step = -1;
     dt_status st = open_training(t);
-    t->outcome->agreed = t->s.told;
+    *t->agreed = t->s.told;
     DT_TRY(st);
     if (t->resumed) t->saved_step = t->state.step;
     DT_TRY(run_steps(t));
     DT_TRY(finish(t));
-    t->outcome->agreed = true;
+    *t->agreed = true;
     return DT_OK;
 }
 
-// A device may still be reading. Where the run has failed, its message is the one that counts.
+// A device may still be reading from the source. If the run has failed, its own message is kept.
 static void take_source_away(trainer *t, dt_status st) {
     const dt_error_kept first = dt_error_keep();
     if (dt_stepper_set_source(t->s.stepper, NULL) != DT_OK && st == DT_OK)
@@ -674,7 +673,7 @@ static void take_source_away(trainer *t, dt_status st) {
 }
 
 static void close_trainer(trainer *t, dt_status st) {
-    t->s.agreed = t->outcome->agreed;
+    t->s.agreed = *t->agreed;
     if (t->s.stepper) take_source_away(t, st);
     if (t->source) t->source->close(t->source);
     if (t->metrics) dt_metrics_close(t->metrics);
@@ -688,23 +687,23 @@ static void close_trainer(trainer *t, dt_status st) {
     free(t->checkpoint_dir);
 }
 
-dt_status dt_trainer_train(const dt_trainer_args *a, dt_trainer_outcome *out) {
-    trainer t = {.outcome = out};
-    *out = (dt_trainer_outcome){false};
+dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
+    trainer t = {.agreed = agreed};
+    *agreed = false;
     dt_signals_install();
     dt_state_init(&t.state);
     dt_json_init(&t.json);
     dt_json_init(&t.results);
     dt_status st = dt_session_init(&t.s, a);
     if (st == DT_OK) {
-        // before anything is created: more ranks than micro-batches
+        // more ranks than micro-batches is an error before anything is created
         dt_lane_plan *probe = NULL;
         st =
             dt_lane_plan_create(&probe, false, a->comm->rank, a->comm->world_size, 1, t.s.n_leaves);
         dt_lane_plan_destroy(probe);
     }
     if (st != DT_OK)
-        out->agreed = true; // a function of the config and the world size
+        *agreed = true; // a function of the config and the world size
     else
         st = train(&t);
     close_trainer(&t, st);

@@ -1,4 +1,4 @@
-// trainer_tools.c: the session without the loop: metrics of a checkpoint, and what a config will cost.
+// trainer_tools.c: what needs a session but no training loop: dtrain eval and dtrain check.
 
 #include "train/trainer.h"
 
@@ -17,7 +17,7 @@ static const char *split_name(dt_split split) {
     return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
 }
 
-// Rank 0's checkpoint, its step on all ranks.
+// Rank 0 finds the checkpoint; the others need neither its path nor its step.
 static dt_status find_checkpoint(dt_session *s, const char *which, int64_t *step, char **path) {
     const dt_config *c = s->config;
     dt_status st = DT_OK;
@@ -44,7 +44,7 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
-    if (st == DT_OK) st = dt_session_load(s, path, false, NULL);
+    if (st == DT_OK) st = dt_session_load(s, path, false);
     if (st == DT_OK) st = dt_session_make_evaluator(s);
     free(path);
     DT_TRY(st);
@@ -63,12 +63,12 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
 }
 
 dt_status dt_trainer_eval(const dt_trainer_args *a, const char *which, dt_split split,
-                          dt_trainer_outcome *out) {
+                          bool *agreed) {
     dt_session s;
-    *out = (dt_trainer_outcome){false};
+    *agreed = false;
     dt_status st = dt_session_init(&s, a);
     if (st == DT_OK) st = evaluate(&s, which, split);
-    out->agreed = st == DT_OK || s.told;
+    *agreed = st == DT_OK || s.told;
     dt_session_close(&s);
     return st;
 }
@@ -94,8 +94,8 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_memory_print(s, out);
 }
 
-// The first micro-batch of training: what no catalog tells of the data (bytes that cannot be decoded, another
-// number of bands) is told here, as training would.
+// Reads the first micro-batch of training. So what no catalog knows of the data (bytes that cannot be decoded, another
+// number of bands) is reported as training would report it.
 static dt_status take_batch(const dt_session *s) {
     static const int first[] = {0};
     const dt_batch *b;
@@ -127,7 +127,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     }
     if (st == DT_OK && s.data) st = take_batch(&s);
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
-    if (st == DT_OK) st = dt_session_init_weights(&s); // model.init fits, or says what does not
+    if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
     if (st == DT_OK && print_graph) {
         dt_graph_print(s.graph, out);
         dt_plan_print(s.plan, out);

@@ -179,8 +179,8 @@ static dt_status train_in_memory(const char *yaml, const char *const *overrides,
                          .results = results,
                          .build_graph = dt_model_graph,
                          .open_data = open_data};
-    dt_trainer_outcome outcome;
-    dt_status st = dt_trainer_train(&a, &outcome);
+    bool agreed;
+    dt_status st = dt_trainer_train(&a, &agreed);
     fclose(results);
     dt_comm_destroy(comm);
     dt_config_destroy(c);

@@ -386,7 +386,7 @@ static void test_plain_lines(void **state) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
     run_steps(m, 1, 25);
     dt_metrics_eval(m, "val", 25, v, 1, NULL);
-    dt_metrics_phase(m, "saving", 0.5);
+    dt_metrics_phase(m, "saving");
     dt_metrics_summary(m, NULL);
     dt_metrics_close(m);
     stderr_back();
@@ -463,7 +463,7 @@ static void test_live_line(void **state) {
     dt_metrics_step(m, &skipped);
     run_steps(m, 2, 24); // in an instant: drawn once
     dt_info("a line of the log");
-    dt_metrics_phase(m, "evaluating", 0.25);
+    dt_metrics_phase(m, "evaluating");
     run_steps(m, 25, 25);
     dt_metrics_close(m);
     stderr_back();
@@ -477,7 +477,7 @@ static void test_live_line(void **state) {
     // the log line erases the live line and has it drawn again below
     char *line = strstr(screen, "\r\033[Kdtrain: a line of the log\r\n\repoch 1/4");
     assert_non_null(line);
-    assert_non_null(strstr(line, "evaluating 25%"));
+    assert_non_null(strstr(line, "  evaluating  loss"));
     assert_non_null(strstr(line, "step 25/100  epoch 1.00"));
     for (char *p = screen; (p = strstr(p, "\repoch ")); p++)
         assert_true(strcspn(p + 1, "\033") < 120); // fits the window

@@ -59,14 +59,14 @@ static bool run_transfers(ranks *w) {
     for (int r = 0; r < w->n; r++) {
         const dt_lane_plan *p = w->plan[r];
         if (w->next[r] == p->n_transfers) continue;
-        const dt_transfer *t = &p->transfers[w->next[r]];
-        if (t->kind == DT_TRANSFER_ADD) {
+        const dt_tree_action *t = &p->transfers[w->next[r]];
+        if (t->kind == DT_TREE_ADD) {
             add(&w->slab[r][t->a], &w->slab[r][t->b]);
-        } else if (t->kind == DT_TRANSFER_SEND) {
+        } else if (t->kind == DT_TREE_SEND) {
             const dt_lane_plan *q = w->plan[t->peer];
             if (w->next[t->peer] == q->n_transfers) continue;
-            const dt_transfer *u = &q->transfers[w->next[t->peer]];
-            if (u->kind != DT_TRANSFER_RECV || u->peer != r) continue;
+            const dt_tree_action *u = &q->transfers[w->next[t->peer]];
+            if (u->kind != DT_TREE_RECV || u->peer != r) continue;
             set(&w->slab[t->peer][u->b], w->slab[r][t->a]);
             w->slab[r][t->a] = NULL;
             add(&w->slab[t->peer][u->a], &w->slab[t->peer][u->b]);
