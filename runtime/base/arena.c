@@ -2,6 +2,7 @@
 //
 // A piece too big for an ordinary block gets a block of its own, chained behind the newest one, so
 // that the rest of the newest block is not wasted. Invariant: pieces never move.
+#define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/status.h"
 
@@ -43,20 +44,21 @@ void *dt_xrealloc(void *p, size_t n_bytes) {
 }
 
 char *dt_xstrdup(const char *s) {
-    size_t n = strlen(s) + 1;
-    return memcpy(dt_xcalloc(1, n), s, n);
+    char *copy = strdup(s);
+    if (!copy) out_of_memory(strlen(s) + 1);
+    return copy;
+}
+
+static char *print(const char *fmt, va_list ap) {
+    char *s = NULL;
+    if (vasprintf(&s, fmt, ap) < 0) out_of_memory(strlen(fmt));
+    return s;
 }
 
 char *dt_xprintf(const char *fmt, ...) {
     va_list ap;
-    char *s = NULL;
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    if (n < 0) n = 0;
-    s = dt_xcalloc(1, (size_t)n + 1);
-    va_start(ap, fmt);
-    vsnprintf(s, (size_t)n + 1, fmt, ap);
+    char *s = print(fmt, ap);
     va_end(ap);
     return s;
 }
@@ -75,15 +77,14 @@ void dt_arena_fini(dt_arena *a) {
 
 static dt_arena_block *new_block(size_t cap) {
     if (cap > SIZE_MAX - sizeof(dt_arena_block)) out_of_memory(cap);
-    dt_arena_block *b = calloc(1, sizeof *b + cap);
-    if (!b) out_of_memory(cap);
+    dt_arena_block *b = dt_xcalloc(1, sizeof *b + cap);
     b->cap = cap;
     return b;
 }
 
 void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
     if (n_bytes > SIZE_MAX / 2) out_of_memory(n_bytes);
-    size_t n = (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    size_t n = dt_align_up(n_bytes, ALIGN);
     dt_arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
         b = new_block(n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES);
@@ -109,12 +110,8 @@ char *dt_arena_strdup(dt_arena *a, const char *s) {
 char *dt_arena_printf(dt_arena *a, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    char *text = print(fmt, ap), *s = dt_arena_strdup(a, text);
     va_end(ap);
-    if (n < 0) n = 0;
-    char *s = dt_arena_alloc(a, (size_t)n + 1);
-    va_start(ap, fmt);
-    vsnprintf(s, (size_t)n + 1, fmt, ap);
-    va_end(ap);
+    free(text);
     return s;
 }

@@ -147,7 +147,7 @@ static int write_all(int fd, const char *p, size_t n, off_t at) {
     return 0;
 }
 
-static dt_status write_at(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
+dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
     int err = failpoint_visit_io();
     if (err == FAILPOINT_SHORT) {
         err = write_all(fd, data, n_bytes / 2, at);
@@ -159,11 +159,7 @@ static dt_status write_at(int fd, const char *path, const void *data, size_t n_b
 }
 
 dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes) {
-    return write_at(fd, path, data, n_bytes, -1);
-}
-
-dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
-    return write_at(fd, path, data, n_bytes, at);
+    return dt_io_pwrite(fd, path, data, n_bytes, -1);
 }
 
 dt_status dt_io_fsync(int fd, const char *path) {
@@ -289,11 +285,9 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes) {
 
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
     int err = gate();
-    bool again = err == 0;
-    while (again) {
-        err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
-        again = err == EINTR;
-    }
+    if (err == 0) do
+            err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
+        while (err == EINTR);
     return err ? storage_error(path, "reserve space", err) : DT_OK;
 }
 

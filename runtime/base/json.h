@@ -10,7 +10,7 @@
 // The shortest text that reads back as `value`, which must be finite; returns `out`.
 enum { DT_REAL_CHARS = 40, DT_INT_CHARS = 24 };
 const char *dt_real_text(char out[DT_REAL_CHARS], double value);
-const char *dt_int_text(char out[DT_INT_CHARS], int64_t value); // somewhere in `out`
+const char *dt_int_text(char out[DT_INT_CHARS], int64_t value);
 
 typedef struct dt_json {
     char *data; // NUL-terminated

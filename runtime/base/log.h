@@ -2,13 +2,11 @@
 //
 // Lines are "dtrain: text" on a terminal; with more than one rank "dtrain[rank]: text". Levels above
 // the threshold are dropped. Thread-safe: each line is one write(2). Never called inside a step or a
-// decode loop. A full log disk never hurts training: dropped lines are counted.
+// decode loop. A full disk never hurts training: lines that cannot be written are lost.
 #ifndef DT_BASE_LOG_H
 #define DT_BASE_LOG_H
 
 #include "status.h"
-
-#include <stdint.h>
 
 typedef enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARN, DT_LOG_INFO, DT_LOG_DEBUG } dt_log_level;
 
@@ -20,7 +18,6 @@ int dt_log_rank(void);
 // Also append to `path` (created). DT_E_STORAGE when it cannot be opened.
 dt_status dt_log_open(const char *path);
 void dt_log_close(void);
-uint64_t dt_log_dropped(void);
 // The live line of a terminal: called before and after each log line so that the bar moves below.
 void dt_log_set_hooks(void (*before)(void), void (*after)(void));
 

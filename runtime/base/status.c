@@ -27,16 +27,8 @@ dt_status dt_fail_context(dt_status code, const char *fmt, ...) {
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    size_t at = n < 0 ? 0 : (size_t)n;
-    if (at < sizeof text) {
-        size_t len = strlen(message);
-        at += (size_t)snprintf(text + at, sizeof text - at, ": ");
-        if (at < sizeof text) {
-            if (len > sizeof text - 1 - at) len = sizeof text - 1 - at;
-            memcpy(text + at, message, len);
-            text[at + len] = '\0';
-        }
-    }
+    if (n >= 0 && (size_t)n < sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, ": %s", message);
     memcpy(message, text, sizeof message);
     return code;
 }

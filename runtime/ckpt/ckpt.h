@@ -50,7 +50,6 @@ dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *ten
                              const char *state_json, bool best);
 // Waits; DT_OK when the last save is acknowledged (or none was begun). seconds: may be NULL.
 dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds);
-bool dt_ckpt_save_done(dt_ckpt *c); // poll, never blocks
 
 // which: "latest", "best" or a step number. Verifies hashes, falls back to older ones with one line
 // each saying why (only for "latest"). DT_E_CKPT when none loads; *step = -1 and DT_OK with
@@ -93,8 +92,5 @@ dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i);
 void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
 int dt_safetensors_find(const dt_safetensors *s, const char *name);               // or -1
-// Writes f32 tensors (sorted by name); metadata: NULL or pairs key, value, …, NULL.
-dt_status dt_safetensors_write(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
-                               const char *const *metadata);
 
 #endif

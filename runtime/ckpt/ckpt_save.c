@@ -336,10 +336,3 @@ dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds) {
     pthread_mutex_unlock(&c->mutex);
     return st == DT_OK ? DT_OK : dt_fail(st, "%s", c->error);
 }
-
-bool dt_ckpt_save_done(dt_ckpt *c) {
-    pthread_mutex_lock(&c->mutex);
-    bool done = !c->busy;
-    pthread_mutex_unlock(&c->mutex);
-    return done;
-}

@@ -204,17 +204,20 @@ static dt_status parse_file(dt_safetensors *s, const void *data, size_t n_bytes)
     return parse_header(s, (const char *)data + 8, (size_t)n);
 }
 
-dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
-                                     const char *where) {
-    dt_safetensors *s = dt_xcalloc(1, sizeof *s);
-    s->where = where;
-    dt_status st = parse_file(s, data, n_bytes);
+static dt_status open_parsed(dt_safetensors **out, dt_safetensors *s, dt_status st) {
     if (st != DT_OK) {
         dt_safetensors_close(s);
         s = NULL;
     }
     *out = s;
     return st;
+}
+
+dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
+                                     const char *where) {
+    dt_safetensors *s = dt_xcalloc(1, sizeof *s);
+    s->where = where;
+    return open_parsed(out, s, parse_file(s, data, n_bytes));
 }
 
 static dt_status map_file(dt_safetensors *s) {
@@ -245,12 +248,7 @@ dt_status dt_safetensors_open(dt_safetensors **out, const char *path) {
     s->where = s->path;
     dt_status st = map_file(s);
     if (st == DT_OK) st = parse_file(s, s->map, s->map_bytes);
-    if (st != DT_OK) {
-        dt_safetensors_close(s);
-        s = NULL;
-    }
-    *out = s;
-    return st;
+    return open_parsed(out, s, st);
 }
 
 void dt_safetensors_close(dt_safetensors *s) {

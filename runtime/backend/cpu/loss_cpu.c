@@ -21,7 +21,8 @@ typedef struct loss_state {
     const dt_simd_slab *simd;
 } loss_state;
 
-static dt_status read(dt_site *s, loss_state *st) {
+static dt_status prepare(dt_site *s) {
+    loss_state *st = dt_own_prepare(s, sizeof(*st));
     const dt_value_info *x = dt_site_in(s, 0), *target = dt_site_in(s, 1), *w = dt_site_in(s, 2);
     st->id = s->node->attrs.loss.id;
     st->softmax = dt_losses[st->id].softmax;
@@ -38,19 +39,8 @@ static dt_status read(dt_site *s, loss_state *st) {
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
     st->simd = dt_simd_get()->slab;
+    if (!s->node->backward) s->scratch_bytes = (size_t)st->n * sizeof(double);
     return DT_OK;
-}
-
-static dt_status prepare_forward(dt_site *s) {
-    loss_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(read(s, st));
-    s->scratch_bytes = (size_t)st->n * sizeof(double);
-    return DT_OK;
-}
-
-static dt_status prepare_backward(dt_site *s) {
-    loss_state *st = dt_own_prepare(s, sizeof(*st));
-    return read(s, st);
 }
 
 typedef struct loss_call {
@@ -168,5 +158,5 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     dt_own_items(threads_for(s, st), st->n, backward_sample, &c);
 }
 
-const dt_kernel dt_cpu_loss = {prepare_forward, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_loss_bwd = {prepare_backward, run_backward, dt_own_destroy};
+const dt_kernel dt_cpu_loss = {prepare, run_forward, dt_own_destroy};
+const dt_kernel dt_cpu_loss_bwd = {prepare, run_backward, dt_own_destroy};

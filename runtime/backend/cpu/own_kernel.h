@@ -46,6 +46,15 @@ dt_layout dt_own_blocked(void);
 // Cuts [0, n) into one range a thread at multiples of 64 elements; one range when n is small.
 typedef void (*dt_range_fn)(const void *ctx, int64_t begin, int64_t end);
 void dt_own_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
+// y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d.
+typedef struct dt_map {
+    int type; // row type of all of them
+    void (*unary)(void *y, const void *x, int64_t n);
+    void (*binary)(void *y, const void *x, const void *d, int64_t n);
+    void *y;
+    const void *x, *d;
+} dt_map;
+void dt_own_map(int threads, int64_t n, const dt_map *m);
 // fn(ctx, i, i + 1) for each of n big items, shared among threads in contiguous runs.
 void dt_own_items(int threads, int64_t n, dt_range_fn fn, const void *ctx);
 

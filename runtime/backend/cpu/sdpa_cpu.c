@@ -10,14 +10,13 @@
 //
 // Scratch of a thread: [ scratchpad | S f32 | dP f32 | P | dS ], the last three in backward only
 // (forward: S and P)
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/dnnl_weights.h"
+#include "backend/cpu/dnnl_shim.h"
+#include "backend/cpu/own_kernel.h"
 #include "backend/cpu/simd_rows.h"
 #include "backend/sdpa_view.h"
 #include "base/arena.h"
 
 #include <omp.h>
-#include <stdlib.h>
 
 enum { QK, PV, DY_V, DS_K, DST_Q, PT_DY, N_OPS };
 
@@ -33,8 +32,7 @@ static void destroy(dt_site *s) {
     sdpa_state *st = s->state;
     if (!st) return;
     for (int i = 0; i < N_OPS; i++) dt_dnnl_op_destroy(st->op[i]);
-    free(st);
-    s->state = NULL;
+    dt_own_destroy(s);
 }
 
 // A head's rows in place: (rows, dim), and their transpose (dim, rows).
@@ -68,18 +66,14 @@ static dt_status create(dt_site *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor 
 }
 
 static dt_status start(dt_site *s) {
-    sdpa_state *st = s->state = dt_xcalloc(1, sizeof *st);
+    sdpa_state *st = dt_own_prepare(s, sizeof *st);
     const dt_node *node = s->node;
-    s->inplace_in = -1;
-    s->n_packs = 0;
-    for (int i = 0; i < node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < node->n_out; i++) s->out_layout[i] = dt_dense();
     const dt_dtype t = dt_site_in(s, 0)->dtype;
     st->view = dt_sdpa_view_of(s->graph, node);
     bool same = t == DT_F32 || t == DT_BF16;
     for (int i = 1; i < (st->view.packed ? 1 : 3); i++) same &= dt_site_in(s, i)->dtype == t;
     if (!same) return dt_site_fail(s, "wants q, k and v all f32 or all bf16");
-    st->type = t == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32;
+    st->type = dt_row_type(t);
     st->size = dt_dtype_size(t);
     const dt_sdpa_view *v = &st->view;
     return create(s, QK, head_rows(st, t, &v->part[0], v->tq), head_cols(st, t, &v->part[1], v->tk),
