@@ -291,22 +291,19 @@ dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
     return err ? storage_error(path, "reserve space", err) : DT_OK;
 }
 
-static void directory_of(char out[PATH_MAX], const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        snprintf(out, PATH_MAX, ".");
-    else if (slash == path)
-        snprintf(out, PATH_MAX, "/");
-    else
-        snprintf(out, PATH_MAX, "%.*s", (int)(slash - path), path);
+char *dt_io_parent(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    if (n > 1) n--; // the slash, unless the root is meant
+    return n ? dt_xprintf("%.*s", (int)n, path) : dt_xstrdup(".");
 }
 
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
-    char temp[PATH_MAX], dir[PATH_MAX];
+    char temp[PATH_MAX];
     int fd = -1;
     if (snprintf(temp, sizeof temp, "%s.tmp.%d", path, (int)getpid()) >= (int)sizeof temp)
         return storage_error(path, "create", ENAMETOOLONG);
-    directory_of(dir, path);
     DT_TRY(dt_io_create(&fd, temp, false));
     dt_status st = dt_io_write(fd, path, data, n_bytes);
     if (st == DT_OK) st = dt_io_fsync(fd, path);
@@ -319,7 +316,10 @@ dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
         unlink(temp);
         return st;
     }
-    return dt_io_fsync_dir(dir);
+    char *dir = dt_io_parent(path);
+    st = dt_io_fsync_dir(dir);
+    free(dir);
+    return st;
 }
 
 // -- reading ---------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes);
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes);
 // Whole file through a temporary beside it: write, fsync, rename, fsync of the directory.
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes);
+// The directory that holds `path`, heap; "." for a plain name.
+char *dt_io_parent(const char *path);
 
 // -- reading ---------------------------------------------------------------------------------
 // What a call that reads ("open", "list", "look at") failed with, and what to do: `code`, but a lack of

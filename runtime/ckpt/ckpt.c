@@ -18,18 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static char *parent_of(const char *path) {
-    char *copy = dt_xstrdup(path);
-    size_t n = strlen(copy);
-    while (n > 1 && copy[n - 1] == '/') copy[--n] = '\0';
-    char *slash = strrchr(copy, '/');
-    if (!slash)
-        strcpy(copy, ".");
-    else
-        slash[slash == copy] = '\0'; // keeps "/"
-    return copy;
-}
-
 static dt_status held_by_other(const char *path, const char *run) {
     char *text = NULL;
     size_t n = 0;
@@ -85,7 +73,7 @@ static dt_status remove_leftovers(const char *dir) {
 }
 
 static dt_status open_for_saving(dt_ckpt *c) {
-    char *run = parent_of(c->dir), *above = parent_of(run);
+    char *run = dt_io_parent(c->dir), *above = dt_io_parent(run);
     dt_status st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
     if (st == DT_OK) st = remove_leftovers(c->dir);

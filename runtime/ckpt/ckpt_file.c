@@ -44,24 +44,15 @@ dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes
     return DT_OK;
 }
 
-dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, uint64_t *hash) {
-    dt_status st = write_stage(w);
+dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, dt_status st, uint64_t *hash) {
+    if (st == DT_OK) st = write_stage(w);
     if (st == DT_OK) st = dt_io_fsync(w->fd, w->path);
-    if (st == DT_OK) {
-        int fd = w->fd;
-        w->fd = -1;
-        st = dt_io_close(fd, w->path);
-    }
-    if (st == DT_OK && hash) *hash = dt_hash_stream_digest(w->hash);
-    dt_ckpt_writer_abandon(w);
-    return st;
-}
-
-void dt_ckpt_writer_abandon(dt_ckpt_writer *w) {
-    if (w->fd >= 0) close(w->fd);
-    w->fd = -1;
-    free(w->stage);
-    w->stage = NULL;
+    if (st == DT_OK)
+        st = dt_io_close(w->fd, w->path);
+    else
+        close(w->fd);
+    *hash = dt_hash_stream_digest(w->hash);
     dt_hash_stream_destroy(w->hash);
-    w->hash = NULL;
+    free(w->stage);
+    return st;
 }

@@ -21,9 +21,9 @@ typedef struct dt_ckpt_writer {
 
 dt_status dt_ckpt_writer_open(dt_ckpt_writer *w, const char *path); // replaces
 dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes);
-// Writes what is staged, fsyncs and closes; *hash is XXH3-64 of the whole file (may be NULL).
-dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, uint64_t *hash);
-void dt_ckpt_writer_abandon(dt_ckpt_writer *w); // after an error; harmless after finish
+// Ends what open began. `st` is what the puts returned: after an error the file is only closed. Otherwise
+// writes what is staged, fsyncs and closes; *hash is XXH3-64 of the whole file.
+dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, dt_status st, uint64_t *hash);
 
 // ---- manifest (ckpt_manifest.c) --------------------------------------------------------------------
 typedef struct dt_ckpt_range {

@@ -119,9 +119,7 @@ static dt_status write_text(dt_ckpt_file *file, const char *path, const char *te
     dt_ckpt_writer w;
     uint64_t hash = 0;
     DT_TRY(dt_ckpt_writer_open(&w, path));
-    dt_status st = dt_ckpt_writer_put(&w, text, n);
-    if (st == DT_OK) st = dt_ckpt_writer_finish(&w, &hash);
-    dt_ckpt_writer_abandon(&w);
+    dt_status st = dt_ckpt_writer_finish(&w, dt_ckpt_writer_put(&w, text, n), &hash);
     if (file) {
         file->n_bytes = n;
         file->hash = hash;

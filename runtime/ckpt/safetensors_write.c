@@ -96,9 +96,7 @@ dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char
     uint64_t hash = 0;
     DT_TRY(dt_ckpt_writer_open(&w, path));
     if (file) file->ranges = dt_xcalloc((size_t)l->n + 1, sizeof *file->ranges);
-    dt_status st = put_tensors(&w, l, file);
-    if (st == DT_OK) st = dt_ckpt_writer_finish(&w, &hash);
-    dt_ckpt_writer_abandon(&w);
+    dt_status st = dt_ckpt_writer_finish(&w, put_tensors(&w, l, file), &hash);
     if (file) {
         file->n_bytes = w.n_bytes;
         file->hash = hash;

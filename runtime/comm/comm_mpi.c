@@ -284,8 +284,8 @@ static chunk chunk_of(const mpi_comm *m, const reduction *r, int segment, int ra
     int64_t begin = (int64_t)segment * SEGMENT;
     int64_t n = r->n - begin < SEGMENT ? r->n - begin : SEGMENT;
     if (r->small) return (chunk){0, r->n};
-    int64_t each = (n + m->world_size - 1) / m->world_size;
-    each = (each + CHUNK_ELEMENTS - 1) / CHUNK_ELEMENTS * CHUNK_ELEMENTS;
+    int64_t each =
+        (int64_t)dt_align_up((size_t)((n + m->world_size - 1) / m->world_size), CHUNK_ELEMENTS);
     int64_t from = each * rank < n ? each * rank : n;
     int64_t to = from + each < n ? from + each : n;
     return (chunk){begin + from, begin + to};

@@ -210,22 +210,6 @@ static dt_status nccl_finalize(dt_comm *c) {
                                          n->api->error_text(n->api, NULL, error));
 }
 
-static dt_status host_only(void) {
-    return dt_fail(DT_E_INTERNAL, "this collective belongs to the host's comm");
-}
-static dt_status nccl_barrier(dt_comm *c) {
-    return host_only();
-}
-static dt_status nccl_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
-    return host_only();
-}
-static dt_status nccl_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
-    return host_only();
-}
-static dt_status nccl_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
-    return host_only();
-}
-
 // ---- the self-test ---------------------------------------------------------------------------------
 
 enum { TEST_ELEMENTS = 4099 }; // a prime: no rank count divides it
@@ -442,12 +426,8 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .world_size = boot->world_size,
                    .local_rank = boot->local_rank,
                    .local_size = boot->local_size,
-                   .barrier = nccl_barrier,
                    .broadcast_bytes = nccl_broadcast_bytes,
-                   .all_gather_bytes = nccl_all_gather_bytes,
                    .all_reduce_f32 = nccl_all_reduce_f32,
-                   .all_reduce_f64 = nccl_all_reduce_f64,
-                   .all_reduce_max_i64 = nccl_all_reduce_max_i64,
                    .all_reduce_start = nccl_all_reduce_start,
                    .all_reduce_bf16_start = nccl_all_reduce_bf16_start,
                    .progress = nccl_progress,

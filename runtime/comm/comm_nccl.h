@@ -5,7 +5,7 @@
 //   wait               the main stream waits for the side stream; the host waits for nothing
 //   all_reduce_f32, broadcast_bytes, send_f32, recv_f32   on the main stream
 //   progress           asks NCCL for errors that came later; never blocks
-// barrier, all_gather_bytes, all_reduce_f64 and all_reduce_max_i64 belong to the host's comm and fail here.
+// barrier, all_gather_bytes, all_reduce_f64 and all_reduce_max_i64 are NULL: the host's comm has them.
 //
 // Sums come out with the same bits on all ranks, and again from run to run for the same world size; they
 // are not in rank order. Who needs bits that do not depend on the world size takes the tree of tree.h over

@@ -11,8 +11,8 @@
 // activations' type, through scratch into the slab.
 //
 // Scratch of the backward site: [ scratchpad, shared by its primitives | packed dw | db ]
-#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/dnnl_weights.h"
+#include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
 #include "base/log.h"
 
@@ -178,15 +178,6 @@ static dt_status build_forward(dt_site *s, conv_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare(dt_site *s) {
-    conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
-    s->inplace_in = -1;
-    s->n_packs = 0;
-    dt_status status = build_forward(s, st);
-    if (status != DT_OK) destroy(s);
-    return status;
-}
-
 static void run(const dt_site *s, const dt_run *r) {
     const conv_state *st = s->state;
     if (st->has_bias) {
@@ -198,8 +189,6 @@ static void run(const dt_site *s, const dt_run *r) {
                        r->scratch);
     }
 }
-
-const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
 
 // ---- backward
 // --------------------------------------------------------------------------------------
@@ -247,11 +236,11 @@ static dt_status build_backward(dt_site *s, conv_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
+static dt_status prepare(dt_site *s) {
     conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
     s->inplace_in = -1;
     s->n_packs = 0;
-    dt_status status = build_backward(s, st);
+    dt_status status = s->node->backward ? build_backward(s, st) : build_forward(s, st);
     if (status != DT_OK) destroy(s);
     return status;
 }
@@ -273,7 +262,7 @@ static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
 
 static void run_bwd(const dt_site *s, const dt_run *r) {
     const conv_state *st = s->state;
-    const void *dy = r->in[s->node->n_fwd_in + s->node->n_fwd_out];
+    const void *dy = r->in[dt_pos_grad(s, 0)];
     if (st->weights) run_weights(st, r, dy);
     if (st->data) {
         dt_dnnl_op_run(st->data, r->lane, (const void *[]){r->out[0], r->packed[0], dy},
@@ -281,4 +270,5 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_conv2d_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
+const dt_kernel dt_cpu_conv2d_bwd = {prepare, run_bwd, destroy};

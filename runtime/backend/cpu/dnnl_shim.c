@@ -291,11 +291,6 @@ static dnnl_status_t make_matmul_pd(dnnl_primitive_desc_t *pd, const op_mds *m,
 #endif
 }
 
-static dnnl_status_t make_reorder_pd(dnnl_primitive_desc_t *pd, md_handle src, md_handle dst,
-                                     dnnl_primitive_attr_t attr) {
-    return dnnl_reorder_primitive_desc_create(pd, src, the_engine, dst, the_engine, attr);
-}
-
 size_t dt_dnnl_md_bytes(dt_dnnl_md md) {
     return dnnl_memory_desc_get_size((md_handle)md);
 }
@@ -463,19 +458,17 @@ bool dt_dnnl_op_is_slow(const dt_dnnl_op *op) {
 typedef struct op_parts {
     md_box box[4];
     op_mds m;
-    dnnl_primitive_attr_t attr, plain;
+    dnnl_primitive_attr_t attr;
 } op_parts;
 
 static void parts_fini(op_parts *p) {
     for (int i = 0; i < 4; i++) box_fini(&p->box[i]);
     if (p->attr) dnnl_primitive_attr_destroy(p->attr);
-    if (p->plain) dnnl_primitive_attr_destroy(p->plain);
 }
 
 static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_tensor *src,
                             const dt_dnnl_tensor *weights, const dt_dnnl_tensor *bias,
                             const dt_dnnl_tensor *dst, const attr_opts *o) {
-    static const attr_opts none = {.alpha = 1.0f};
     *p = (op_parts){.attr = NULL};
     pthread_once(&engine_once, create_engine);
     if (!the_engine) return dt_fail(DT_E_INTERNAL, "oneDNN %s: no CPU engine", dt_dnnl_version());
@@ -485,7 +478,6 @@ static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_ten
     for (int i = 0; i < 4; i++) DT_TRY_GOTO(st, box_init(&p->box[i], t[i]), fail);
     p->m = (op_mds){box_get(&p->box[0]), box_get(&p->box[1]), box_get(&p->box[2]),
                     box_get(&p->box[3])};
-    DT_TRY_GOTO(st, make_attr(&p->plain, &none), fail);
     DT_TRY_GOTO(st, make_attr(&p->attr, o), fail);
     return DT_OK;
 fail:
@@ -519,7 +511,7 @@ dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl
         DT_TRY_GOTO(st, box_init(&hw, &w), out);
         op_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
         DT_TRY_GOTO(
-            st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.plain, NULL), "convolution"),
+            st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.attr, NULL), "convolution"),
             out);
     }
     DT_TRY_GOTO(st, check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
@@ -553,7 +545,9 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
     dt_dnnl_tensor absent = {.format = DT_DNNL_ABSENT};
     DT_TRY(parts_init(&p, e, src, &absent, &absent, dst, &o));
     dnnl_primitive_desc_t pd = NULL;
-    dt_status st = check(make_reorder_pd(&pd, p.m.src, p.m.dst, p.attr), "reorder");
+    dt_status st = check(
+        dnnl_reorder_primitive_desc_create(&pd, p.m.src, the_engine, p.m.dst, the_engine, p.attr),
+        "reorder");
     static const int id[2] = {DNNL_ARG_FROM, DNNL_ARG_TO};
     if (st == DT_OK) st = finish_op(out, e, pd, id, 2);
     parts_fini(&p);

@@ -53,7 +53,7 @@ static void run(const dt_site *s, const dt_run *r) {
                            .scale = r->in[1],
                            .shift = r->in[2],
                            .eps = s->node->attrs.layer_norm.eps};
-        dt_simd_rows_get()->norm[type](&row);
+        dt_simd_get()->rows->norm[type](&row);
         if (mean) mean[i] = row.mean;
         if (rstd) rstd[i] = row.rstd;
     }
@@ -94,7 +94,7 @@ static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t e
                            .rstd = rstd[i],
                            .dscale = dscale,
                            .dshift = dshift};
-        dt_simd_rows_get()->norm_bwd[type](&row);
+        dt_simd_get()->rows->norm_bwd[type](&row);
         if (other) dt_simd_get()->elementwise->add[type](row.y, row.y, other + at, n);
     }
 }

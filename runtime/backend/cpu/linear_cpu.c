@@ -33,7 +33,10 @@ static void destroy(dt_site *s) {
     dt_own_destroy(s);
 }
 
-static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_info *w) {
+static linear_state *start(dt_site *s) {
+    const dt_node *n = s->node;
+    const dt_value_info *x = n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0);
+    const dt_value_info *w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1);
     linear_state *st = dt_own_prepare(s, sizeof *st);
     st->n_out = w->shape.d[0];
     st->n_in = w->shape.d[1];
@@ -61,14 +64,6 @@ static dt_status build_forward(dt_site *s, linear_state *st) {
                                  dt_dnnl_op_md(st->forward, 1), &no_fold);
 }
 
-static dt_status prepare(dt_site *s) {
-    linear_state *st = start(s, dt_site_in(s, 0), dt_site_in(s, 1));
-    dt_status status = build_forward(s, st);
-    if (status == DT_OK) return DT_OK;
-    destroy(s);
-    return dt_fail_context(status, "linear '%s'", s->node->name);
-}
-
 static void run(const dt_site *s, const dt_run *r) {
     const linear_state *st = s->state;
     void *dst = r->out[s->node->n_out > 1];
@@ -82,8 +77,6 @@ static void run(const dt_site *s, const dt_run *r) {
         dt_own_map(s->threads, st->rows * st->n_out, &gelu);
     }
 }
-
-const dt_kernel dt_cpu_linear = {prepare, run, destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status build_data(dt_site *s, linear_state *st, const dt_dnnl_env *env, dt_dtype type) {
@@ -134,11 +127,9 @@ static dt_status build_backward(dt_site *s, linear_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
-    const dt_node *n = s->node;
-    linear_state *st = start(s, n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0),
-                             n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1));
-    dt_status status = build_backward(s, st);
+static dt_status prepare(dt_site *s) {
+    linear_state *st = start(s);
+    dt_status status = s->node->backward ? build_backward(s, st) : build_forward(s, st);
     if (status == DT_OK) return DT_OK;
     destroy(s);
     return dt_fail_context(status, "linear '%s'", s->node->name);
@@ -196,4 +187,5 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_linear_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cpu_linear = {prepare, run, destroy};
+const dt_kernel dt_cpu_linear_bwd = {prepare, run_bwd, destroy};

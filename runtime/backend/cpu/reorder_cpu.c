@@ -72,7 +72,7 @@ typedef struct job {
 } job;
 
 static void copy_tile(const job *j, int64_t n, int64_t c, int64_t p, int64_t n_pixels) {
-    const dt_simd_rows *k = dt_simd_rows_get();
+    const dt_simd_rows *k = dt_simd_get()->rows;
     const int width = dt_simd_get()->width;
     const int left = (int)(j->channels - c < width ? j->channels - c : width);
     const bool src_planes = j->from.layout.kind == DT_DENSE,

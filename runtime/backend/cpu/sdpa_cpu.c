@@ -96,20 +96,15 @@ static int threads_of(const dt_site *s, const sdpa_state *st) {
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status prepare(dt_site *s) {
+static dt_status build_forward(dt_site *s) {
     const dt_dtype t = dt_site_in(s, 0)->dtype;
-    dt_status status = start(s);
-    sdpa_state *st = s->state;
+    DT_TRY(start(s));
+    const sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
-    if (status == DT_OK) {
-        status = create(s, PV, dt_dnnl_matrix(t, v->tq, v->tk),
-                        head_rows(st, t, &v->part[2], v->tk), head_rows(st, t, &v->y, v->tq), 1.0f);
-    }
-    if (status == DT_OK)
-        place_scratch(s, false);
-    else
-        destroy(s);
-    return status;
+    DT_TRY(create(s, PV, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, &v->part[2], v->tk),
+                  head_rows(st, t, &v->y, v->tq), 1.0f));
+    place_scratch(s, false);
+    return DT_OK;
 }
 
 // Part `i` (q, k, v) of a head among the inputs or gradients; NULL where there is none.
@@ -129,8 +124,8 @@ static void head_forward(const sdpa_state *st, const dt_run *r, int lane, char *
     float *lse = r->out[1] ? (float *)r->out[1] + head * w->tq : NULL;
     dt_dnnl_op_run(st->op[QK], lane, (const void *[]){q, k, scores}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
-        const float l = dt_simd_rows_get()->attend[st->type](p + (size_t)(i * w->tk) * st->size,
-                                                             scores + i * w->tk, w->tk);
+        const float l = dt_simd_get()->rows->attend[st->type](p + (size_t)(i * w->tk) * st->size,
+                                                              scores + i * w->tk, w->tk);
         if (lse) lse[i] = l;
     }
     dt_dnnl_op_run(st->op[PV], lane, (const void *[]){p, v, y}, scratch);
@@ -146,8 +141,6 @@ static void run(const dt_site *s, const dt_run *r) {
                      head);
     }
 }
-
-const dt_kernel dt_cpu_sdpa = {prepare, run, destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status build_backward(dt_site *s) {
@@ -175,8 +168,8 @@ static dt_status build_backward(dt_site *s) {
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
-    dt_status status = build_backward(s);
+static dt_status prepare(dt_site *s) {
+    dt_status status = s->node->backward ? build_backward(s) : build_forward(s);
     if (status != DT_OK) destroy(s);
     return status;
 }
@@ -197,8 +190,8 @@ static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scr
     dt_dnnl_op_run(st->op[DY_V], lane, (const void *[]){dy, v, dp}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
         const size_t at = (size_t)(i * w->tk) * st->size;
-        dt_simd_rows_get()->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk,
-                                                 dp + i * w->tk, lse[i], w->tk);
+        dt_simd_get()->rows->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk,
+                                                  dp + i * w->tk, lse[i], w->tk);
     }
     const void *const *out = (const void *const *)r->out;
     const char *dq = part_at(st, out, 0, head), *dk = part_at(st, out, 1, head);
@@ -219,4 +212,5 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_sdpa_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cpu_sdpa = {prepare, run, destroy};
+const dt_kernel dt_cpu_sdpa_bwd = {prepare, run_bwd, destroy};

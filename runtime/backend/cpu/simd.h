@@ -111,6 +111,7 @@ typedef struct dt_simd_slab {
 
 typedef struct dt_simd {
     int width;
+    const struct dt_simd_rows *rows; // simd_rows.h
     const dt_simd_elementwise *elementwise;
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
@@ -122,6 +123,7 @@ const dt_simd *dt_simd_get(void);
 
 #define DT_SIMD_DECLARE(isa)                                                                       \
     extern const dt_simd_elementwise dt_simd_elementwise_##isa;                                    \
+    extern const struct dt_simd_rows dt_simd_rows_##isa;                                           \
     extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
     extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
     extern const dt_simd_slab dt_simd_slab_##isa;                                                  \

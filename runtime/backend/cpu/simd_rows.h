@@ -44,13 +44,4 @@ typedef struct dt_simd_rows {
     void (*pixels_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
 } dt_simd_rows;
 
-extern const dt_simd_rows dt_simd_rows_generic, dt_simd_rows_avx2, dt_simd_rows_avx512;
-
-static inline const dt_simd_rows *dt_simd_rows_get(void) {
-    const dt_cpu_isa isa = dt_cpu_isa_get();
-    return isa == DT_CPU_AVX512 ? &dt_simd_rows_avx512
-           : isa == DT_CPU_AVX2 ? &dt_simd_rows_avx2
-                                : &dt_simd_rows_generic;
-}
-
 #endif

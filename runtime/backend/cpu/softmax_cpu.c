@@ -26,9 +26,9 @@ static void run(const dt_site *s, const dt_run *r) {
         void *to = dt_row_at_mut(type, r->out[0], i * n);
         const void *from = dt_row_at(type, x, i * n);
         if (backward)
-            dt_simd_rows_get()->softmax_bwd[type](to, from, dt_row_at(type, dy, i * n), n);
+            dt_simd_get()->rows->softmax_bwd[type](to, from, dt_row_at(type, dy, i * n), n);
         else
-            dt_simd_rows_get()->softmax[type](to, from, n);
+            dt_simd_get()->rows->softmax[type](to, from, n);
     }
 }
 
