@@ -1,7 +1,7 @@
-// arena.c: blocks of at least 64 KiB, chained; a piece is a bump of the newest block's pointer.
+// arena.c: a chain of blocks of at least 64 KiB; an allocation bumps the newest block's pointer.
 //
-// A piece too big for an ordinary block gets a block of its own, chained behind the newest one, so
-// that the rest of the newest block is not wasted. Invariant: pieces never move.
+// A large allocation gets a block of its own, linked behind the newest one so that the rest of the newest
+// block is still used. Invariant: allocations never move.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/status.h"
@@ -20,14 +20,14 @@ typedef struct dt_arena_block {
     _Alignas(16) unsigned char data[];
 } dt_arena_block;
 
-// Nothing is left that a kill at this place would not leave, so the exit code is that of every lack of memory.
+// Like a kill at this place; nothing is cleaned up.
 _Noreturn static void out_of_memory(size_t n_bytes) {
     char line[128];
     int n = snprintf(line, sizeof line,
                      "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
                      n_bytes);
     const ssize_t said = write(STDERR_FILENO, line, (size_t)n);
-    (void)said; // there is nobody else to tell
+    (void)said; // there is no other way to report it
     _exit(DT_E_INTERNAL);
 }
 

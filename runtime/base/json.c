@@ -1,5 +1,5 @@
-// json.c: the writer. Commas and nesting are kept by two fields; text grows in one buffer that a
-// reset keeps, so a steady stream of records of the same size allocates nothing.
+// json.c: the writer. Two fields track commas and nesting. A reset keeps the buffer, so a steady stream
+// of records of the same size allocates nothing.
 #include "base/json.h"
 #include "base/arena.h"
 #include "base/text.h"
@@ -30,7 +30,7 @@ static void put_text(dt_json *j, const char *s) {
     put(j, s, strlen(s));
 }
 
-// Letters that stand for themselves, from s on.
+// Number of leading characters that need no escape.
 static size_t plain_length(const unsigned char *s) {
     size_t n = 0;
     while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\') n++;

@@ -1,7 +1,7 @@
 // log.c: one line, one write(2), to stderr and the run's log file.
 //
-// A mutex keeps lines whole and in the same order in both places and holds off the terminal's live
-// line while a line is printed. The file's lines carry UTC time and level; stderr's carry the rank.
+// A mutex keeps lines whole and in the same order in both places, and holds back the terminal's live
+// line while one is printed. The file's lines carry UTC time and level; stderr's carry the rank.
 // A failed write is ignored: training outlives its log.
 #define _GNU_SOURCE
 #include "base/log.h"
@@ -28,8 +28,7 @@ static void write_line(int fd, const char *line, size_t n) {
     }
 }
 
-// Puts `text` behind `head`, cut to fit, with a newline; control characters that would break the
-// line become spaces.
+// Joins head and text, truncated to fit, and ends the line. Carriage returns become spaces.
 static size_t make_line(char out[LINE_BYTES], const char *head, const char *text) {
     int n = snprintf(out, LINE_BYTES, "%s%s", head, text);
     size_t len = n < 0 ? 0 : (size_t)n;

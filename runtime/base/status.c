@@ -1,8 +1,8 @@
 // status.c: the message of the last failure, one buffer a thread.
 //
-// A fixed buffer, so that reporting "out of memory" needs no memory. Over-long text is cut at the
-// end (the place comes first in our messages). dt_fail may be given its own current message as an
-// argument, so text is formatted aside and copied.
+// The buffer is fixed, so that reporting "out of memory" needs no memory. Text that is too long is cut at
+// the end (messages begin with the place). The current message may be an argument of dt_fail, so text is
+// formatted elsewhere and then copied.
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -157,8 +157,7 @@ static dt_status pack_for(dt_site *s, conv_state *st, const conv_shape *c, const
                                  weights_md(op), fold);
 }
 
-// ---- forward
-// ---------------------------------------------------------------------------------------
+// ---- forward ------------------------------------------------------------------------------------
 static dt_status build_forward(dt_site *s, conv_state *st) {
     const conv_shape c = {.x = dt_site_in(s, 0),
                           .w = dt_site_in(s, 1),
@@ -190,8 +189,7 @@ static void run(const dt_site *s, const dt_run *r) {
     }
 }
 
-// ---- backward
-// --------------------------------------------------------------------------------------
+// ---- backward -----------------------------------------------------------------------------------
 static dt_status build_primitives(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
     static const dt_fold none = {.on = false};
     const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};

@@ -19,8 +19,7 @@ typedef struct cpu_self {
     char text[128];
 } cpu_self;
 
-// ---- the machine
-// -----------------------------------------------------------------------------------
+// ---- the machine --------------------------------------------------------------------------------
 static struct {
     dt_cpu_isa isa;
     bool bf16;
@@ -66,8 +65,7 @@ static const char *describe(const dt_backend *b) {
     return ((const cpu_self *)b->self)->text;
 }
 
-// ---- memory
-// ----------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     (void)b;
     *p = NULL;
@@ -103,8 +101,7 @@ static void copy(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
     memcpy(dst, src, n_bytes);
 }
 
-// ---- kernels
-// ---------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 static const dt_kernel *const forward_kernels[DT_OP_COUNT] = {
 #define CPU_KERNEL(op, forward, backward) [DT_OP_##op] = &forward,
 #define CPU_KERNEL_FORWARD(op, forward)   [DT_OP_##op] = &forward,

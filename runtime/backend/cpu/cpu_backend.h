@@ -36,8 +36,7 @@ static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts,
     if (*end > n) *end = n;
 }
 
-// ---- slabs: elements [begin, end), on the calling thread (see backend.h)
-// --------------------------
+// ---- slabs: elements [begin, end), on the calling thread (see backend.h) ------------------------
 void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
 void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
@@ -52,8 +51,7 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                     dt_layout dst_layout, void *stream);
 
-// ---- kernels
-// ---------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 #define CPU_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;
 #define CPU_KERNEL_FORWARD(op, forward)   extern const dt_kernel forward;
 #include "backend/cpu/cpu_kernels.def"

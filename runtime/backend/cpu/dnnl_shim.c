@@ -60,8 +60,7 @@ static dt_status check(dnnl_status_t s, const char *what) {
     return dt_fail(DT_E_INTERNAL, "oneDNN %s: %s: %s", dt_dnnl_version(), what, name);
 }
 
-// ---- tensors by value
-// ------------------------------------------------------------------------------
+// ---- tensors by value ---------------------------------------------------------------------------
 static dt_dnnl_tensor tensor_of(dt_dnnl_format format, dt_dtype type, int n, const int64_t *d) {
     dt_dnnl_tensor t = {.format = format, .type = type, .n = n};
     for (int i = 0; i < n; i++) t.d[i] = d[i];
@@ -121,8 +120,7 @@ static dnnl_format_tag_t layout_tag(dt_layout l, int n) {
     return l.block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
 }
 
-// ---- descriptors: the two versions
-// ------------------------------------------------------------------
+// ---- descriptors: the two versions --------------------------------------------------------------
 typedef struct md_box {
     dnnl_memory_desc_t md;
     bool present;
@@ -347,8 +345,7 @@ uint64_t dt_dnnl_md_hash(dt_dnnl_md md) {
 #endif
 }
 
-// ---- ops: common to both
-// ----------------------------------------------------------------------------
+// ---- ops: common to both ------------------------------------------------------------------------
 static dt_status init_lane(dt_dnnl_op *op, int lane) {
     dnnl_exec_arg_t *args = op->args + (size_t)lane * (op->n_args + 1);
     DT_TRY(check(dnnl_stream_create(&op->stream[lane], the_engine, dnnl_stream_default_flags),
@@ -554,8 +551,7 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
     return st;
 }
 
-// ---- the machine
-// ------------------------------------------------------------------------------------
+// ---- the machine --------------------------------------------------------------------------------
 const char *dt_dnnl_version(void) {
     static _Thread_local char text[32];
     const dnnl_version_t *v = dnnl_version();
