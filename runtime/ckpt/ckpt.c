@@ -1,8 +1,8 @@
-// ckpt.c: opens and closes the checkpoints of a run: the run lock and what an earlier life left.
+// ckpt.c: opens and closes the checkpoints of a run: the run lock, and leftovers of an earlier process.
 //
-// The lock is an open-file-description lock on RUN/lock: it goes with the process however that dies,
-// so there is no stale lock to clean up, and it works over NFS. The text in the file only names the
-// holder. Under the lock every ".tmp-step-…" is the leftover of a dead writer and is removed.
+// The lock is an open-file-description lock on RUN/lock. It ends with the process, however that dies, so
+// there is no stale lock to clean up, and it works over NFS. The text in the file only names the holder. Under
+// the lock every ".tmp-step-…" is a leftover of a dead writer and is removed.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/failpoint.h"
@@ -47,7 +47,7 @@ static dt_status lock_run(dt_ckpt *c, const char *run) {
     if (st == DT_OK && fcntl(c->lock_fd, F_OFD_SETLK, &whole) != 0) {
         if (errno == EAGAIN || errno == EACCES)
             st = held_by_other(path, run);
-        else // no lock manager: a run there is better than none
+        else // no lock manager: run without a lock rather than not at all
             dt_warn("%s: this file system has no locks (%s): make sure that no second dtrain works "
                     "in this run",
                     path, strerror(errno));

@@ -1,9 +1,9 @@
-// ckpt_file.c: writes one file of a checkpoint: small pieces staged into large writes, everything
-// hashed on the way, fsync before close.
+// ckpt_file.c: writes one file of a checkpoint. Collects small writes into large ones, hashes everything and
+// fsyncs before closing.
 //
-// After an error the file's state is unknown. The descriptor is closed without another fsync, which
-// could report success for pages that the kernel has dropped; the caller removes the whole temporary
-// directory, and the next save writes new files.
+// After an error the file's state is unknown, so it is closed without another fsync, which could report
+// success for pages that the kernel has dropped. The caller removes the whole temporary directory, and the
+// next save writes new files.
 #include "base/arena.h"
 #include "base/io.h"
 #include "ckpt_internal.h"

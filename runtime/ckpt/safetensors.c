@@ -3,12 +3,11 @@
 // A file is: u64 little-endian header length; a JSON object of that length; then the buffer.
 // Each member of the object is a tensor {dtype, shape, data_offsets [begin, end)} with offsets
 // relative to the buffer, except "__metadata__", which maps strings to strings. The file is mapped
-// read-only, its size known before; nothing in it is believed: sizes must fit shape and dtype,
-// tensors must cover the buffer exactly (no hole, no overlap, no tail), names must be unique.
-// Strict on purpose: a hole may hide data, an overlap may make a small file a huge one.
+// read-only. Nothing in it is trusted: sizes must fit shape and dtype, tensors must cover the buffer exactly
+// (no hole, no overlap, no tail), names must be unique. This is strict on purpose: a hole may hide data, and
+// an overlap may turn a small file into huge tensors.
 //
-// Tensors are listed by name. Their data has no alignment beyond a byte in files of other writers:
-// copy it out.
+// Tensors are sorted by name. Data may be unaligned in files of other writers, so copy it out.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/endian.h"

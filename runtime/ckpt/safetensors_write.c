@@ -1,8 +1,8 @@
 // safetensors_write.c: writes safetensors files of f32 tensors.
 //
-// Tensors and metadata lie in the order of their names and the header is padded with spaces so that
-// the data start at a multiple of 64 bytes: the bytes of a file are a function of its tensors alone.
-// That needs the header once; a checkpoint builds it at the first save and keeps it (a layout).
+// Tensors are sorted by name, and the header is padded with spaces so that the data start at a multiple of
+// 64 bytes. So a file's bytes depend on its tensors alone. A checkpoint builds order and header (the layout)
+// at its first save and keeps them.
 #include "base/arena.h"
 #include "ckpt_internal.h"
 
