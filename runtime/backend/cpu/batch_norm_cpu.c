@@ -5,19 +5,18 @@
 //   backward  in  x, scale, …; y (ReLU without pool), saved mean, saved 1/std, argmax (pool); dy
 //             out dx, dscale, dshift, -, -, dresidual
 //
-// Channels are independent, and BLOCKED tensors keep a channel block of an image together. So the unit
-// of work is a piece: one channel block of one image, at most about PIECE_PIXELS pixels of whole rows.
-// Each pass runs over the pieces of one channel block before the next block starts, so that the
-// second pass finds what the first has read in the cache, most recent first:
+// Channels are independent, and a BLOCKED tensor keeps a channel block of an image together. So the unit of
+// work is a piece: whole rows of one channel block of one image, about PIECE_PIXELS pixels at most. All passes
+// over one channel block end before the next block starts. The second pass walks the pieces backwards, so it
+// finds what the first pass read last in the cache:
 //
 //   for each channel block:   sums of all pieces  ->  constants  ->  all pieces, backwards
 //
-// Sums are f32 within 256 pixels, doubles above, about a pivot near the mean (that of x's first
-// pixels), and are combined in the order of the pieces. The cut depends on shapes only, hence the bits
-// do not depend on the thread count. Where a block is small, threads take whole blocks instead of
-// sharing each one.
+// Sums are f32 within 256 pixels and doubles above that, about a pivot near the mean (the mean of x's first
+// pixels), and are combined in the order of the pieces. The cut depends only on shapes, so the bits do not
+// depend on the number of threads. Threads share large blocks, and take whole blocks where these are small.
 //
-// (N,C) tensors are gathered a block at a time into scratch and run as one row of N pixels.
+// (N,C) tensors are gathered into scratch block by block and run as one row of N pixels.
 #include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
 
@@ -42,14 +41,14 @@ typedef struct bn_state {
     const dt_simd_bn *simd;
 } bn_state;
 
-// What a thread needs for one channel block; lies in scratch.
+// A thread's data of one channel block, in scratch.
 typedef struct bn_block {
     float mean[DT_SIMD_MAX_WIDTH], gain[DT_SIMD_MAX_WIDTH], shift[DT_SIMD_MAX_WIDTH];
     float k1[DT_SIMD_MAX_WIDTH], k2[DT_SIMD_MAX_WIDTH], pivot[DT_SIMD_MAX_WIDTH];
     double sums[]; // (n_pieces, 2, lanes)
 } bn_block;
 
-// Tensors of one call, in the layout of the passes (BLOCKED, or gathered by the flat path).
+// Tensors of one call, BLOCKED (or gathered so from (N,C)).
 typedef struct bn_call {
     const dt_site *site;
     const dt_run *run;
@@ -252,7 +251,7 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
         double invstd = 1 / sqrt(var + st->eps);
         b->mean[l] = (float)mean;
         b->gain[l] = (float)(scale[ch] * invstd);
-        // what rounding took from the mean goes into the shift
+        // the mean's rounding error goes into the shift
         b->shift[l] = (float)(shift[ch] - (mean - b->mean[l]) * scale[ch] * invstd);
         if (saved_mean) saved_mean[ch] = (float)mean;
         if (saved_invstd) saved_invstd[ch] = (float)invstd;
@@ -334,7 +333,7 @@ static void run_block(const bn_call *c, const bn_passes *passes, bn_block *b, in
     passes->write(c, b, block, 0, c->st->n_pieces);
 }
 
-// All threads on each block in turn: pieces are divided evenly, thread 0 makes the constants.
+// All threads work on each block in turn: they divide the pieces evenly, and one makes the constants.
 static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     const bn_state *st = c->st;
     bn_block *b = c->run->scratch;

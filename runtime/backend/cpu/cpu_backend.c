@@ -1,5 +1,5 @@
-// cpu_backend.c: the CPU's table. Kernels come from cpu_kernels.def: oneDNN for convolutions and
-// matrix products, our own vector code for the rest.
+// cpu_backend.c: the CPU's backend table. Kernels come from cpu_kernels.def: oneDNN for convolutions and
+// matmuls, custom vector code for the rest.
 //
 // Big buffers come from mmap, so that untouched pages cost nothing, and ask for huge pages.
 #include "backend/cpu/cpu_backend.h"
@@ -55,7 +55,7 @@ static bool supports_dtype(const dt_backend *b, dt_dtype t) {
     return t == DT_BF16 ? dt_cpu_has_bf16() : t != DT_F16;
 }
 
-// oneDNN computes in bf16 from AVX-512 on, without the instructions for it slowly.
+// oneDNN computes in bf16 from AVX-512 on; without AVX512_BF16 it is slow.
 static bool computes_dtype(const dt_backend *b, dt_dtype t) {
     (void)b;
     return t == DT_BF16 ? dt_cpu_isa_get() == DT_CPU_AVX512 : t != DT_F16;
@@ -72,7 +72,7 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
     if (n_bytes >= MMAP_BYTES) {
         void *m = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (m != MAP_FAILED) {
-            madvise(m, n_bytes, MADV_HUGEPAGE); // a wish; without it pages are small
+            madvise(m, n_bytes, MADV_HUGEPAGE); // a hint
             *p = m;
             return DT_OK;
         }

@@ -1,9 +1,8 @@
-// dnnl_shim.c: oneDNN 2.6 and 3.x behind dnnl_shim.h. Every version difference is in this file, in
-// the functions at its top (descriptors, attributes, one `make_*_pd` a primitive); the rest is
-// common.
+// dnnl_shim.c: oneDNN 2.6 and 3.x behind dnnl_shim.h. All version differences are in the first half
+// (descriptors, attributes, make_*_pd); the rest is common.
 //
-// One engine serves the process and is never destroyed. A memory object belongs to one lane of one
-// op, so its data handle is the only thing that a run changes, and nobody else sees it.
+// One engine serves the process and is never destroyed. A memory object belongs to one replica of one op, and
+// a run changes nothing but its data handle.
 #include "backend/cpu/dnnl_shim.h"
 
 #include "base/arena.h"
@@ -302,8 +301,8 @@ bool dt_dnnl_md_is(dt_dnnl_md md, const dt_dnnl_tensor *t) {
 }
 
 #if DT_DNNL_V3 && DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR < 4
-// Before 3.4 there is no blob: what says where an element of a blocked layout lies. An opaque layout
-// equals none but itself.
+// Versions before 3.4 have no blob. So this hashes what determines where an element of a blocked layout lies.
+// An opaque layout equals only itself.
 static uint64_t hash_queries(md_handle md) {
     static const dnnl_query_t lists[] = {dnnl_query_dims, dnnl_query_padded_dims,
                                          dnnl_query_strides, dnnl_query_inner_blks,
@@ -363,7 +362,7 @@ static dt_status init_lane(dt_dnnl_op *op, int lane) {
     return DT_OK;
 }
 
-// Takes over `pd`, also on failure.
+// Owns `pd`, also on failure.
 static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitive_desc_t pd,
                            const int *arg_id, int n_args) {
     dt_dnnl_op *op = dt_xcalloc(1, sizeof *op);
@@ -422,9 +421,8 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const v
         last[i] = p;
     }
     dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[lane], n, args);
-    if (s == dnnl_success)
-        s = dnnl_stream_wait(op->stream[lane]); // nothing to wait for with OpenMP
-    if (s != dnnl_success) { // out of memory inside oneDNN: no result to go on with
+    if (s == dnnl_success) s = dnnl_stream_wait(op->stream[lane]); // returns at once with OpenMP
+    if (s != dnnl_success) { // out of memory inside oneDNN: there is no result
         check(s, dt_dnnl_op_impl(op));
         dt_error("%s", dt_error_message());
         abort();
@@ -451,7 +449,7 @@ bool dt_dnnl_op_is_slow(const dt_dnnl_op *op) {
     return !strncmp(impl, "ref", 3) || !strncmp(impl, "simple", 6);
 }
 
-// Four boxes and an attribute, with one clean-up for every create function.
+// Four descriptors and an attribute, with one clean-up for all create functions.
 typedef struct op_parts {
     md_box box[4];
     op_mds m;
@@ -483,7 +481,7 @@ fail:
     return st;
 }
 
-// The arguments of an op with weights, in the order that the header states.
+// Arguments of an op with weights, in the header's order.
 static int weighted_args(dt_dnnl_direction dir, bool bias, int *id) {
     int n = 0;
     id[n++] = dir == DT_DNNL_BACKWARD_DATA ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC;

@@ -1,6 +1,6 @@
-// dropout_cpu.c: y = keep ? x / (1 - p) : 0. Backward is the same function of dy: the mask is a pure
-// function of (seed, step, slot, forward node's name, logical element within the sample) and is made
-// again instead of being stored. DENSE, so that memory order is the logical order.
+// dropout_cpu.c: y = keep ? x / (1 - p) : 0. Backward applies the same function to dy. The mask is a pure
+// function of (seed, step, slot, forward node's name, logical element within the sample), so backward computes
+// it again. DENSE, so that memory order is the logical order.
 #include "backend/cpu/own_kernel.h"
 
 #include "base/hash.h"
@@ -46,7 +46,7 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
         dt_rng rng = {c->step->seed, c->step->slot + (uint32_t)sample, c->step->step, st->purpose};
         const void *x = dt_row_at(st->type, c->x, begin);
         void *y = dt_row_at_mut(st->type, c->y, begin);
-        if (lead) { // ranges of other samples' lengths may start inside a block of four: go to its end
+        if (lead) { // starts inside a block of four numbers: go to its end
             if (n > 4 - lead) n = 4 - lead;
             for (int64_t i = 0; i < n; i++) {
                 bool keep = dt_rng_uniform(&rng, (uint32_t)(at + i)) >= st->p;

@@ -1,11 +1,11 @@
-// layer_norm_cpu.c: layer norm over the last dimension, DENSE; statistics in f32. Merged additions (see
-// graph/ops/layer_norm.c) are done a row at a time, in front of the norm and behind its gradient.
+// layer_norm_cpu.c: layer norm over the last dimension, DENSE, with statistics in f32. Fused additions (see
+// graph/ops/layer_norm.c) are done row by row, before the norm and after its gradient.
 //
-// Outputs of the forward node: y, and for the backward node the rows' mean and 1/std (either may be
-// absent in inference). Threads take contiguous rows. Gradients of scale and shift are summed by each
-// thread over its rows, in scratch, then over threads in their order.
+// The forward node's outputs are y and, for the backward node, the rows' mean and 1/std (either may be absent
+// in inference). Threads take consecutive rows. Each thread sums the gradients of scale and shift over its rows
+// in scratch; these sums are then added in the order of the threads.
 //
-// Scratch of the backward site: [thread][ dscale | dshift ], rows of `stride` floats
+// Scratch of backward: [thread][ dscale | dshift ], rows of `stride` floats
 #include "backend/cpu/dnnl_weights.h"
 #include "backend/cpu/own_kernel.h"
 #include "backend/cpu/simd_rows.h"

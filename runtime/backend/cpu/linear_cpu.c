@@ -1,14 +1,14 @@
 // linear_cpu.c: y = act(x W^T + b) as oneDNN matmuls over x flattened to (rows, I), DENSE.
 //
-// Matmul beats oneDNN's inner product in every direction measured here (small batches most), and its
-// weight gradient dy^T x goes straight to the dense f32 slab, overwriting or adding, without a reorder.
+// oneDNN's matmul was faster than its inner product in every direction, most of all for small batches. The
+// weight gradient dy^T x goes straight to the flat buffer (dense f32), overwriting or adding, without a reorder.
 // Forward and dx read packed weights in the activations' type.
 //
-// A fused ReLU has a gradient: dy is masked by y > 0 into scratch first. A fused GELU is oneDNN's in inference.
-// In training (output 1, attrs.dgelu: the tanh form beside this product, see passes/fuse_gelu.c) it is the
-// loop that the op of its own would be, with the same bits.
+// A fused ReLU has a gradient: dy is first masked by y > 0 into scratch. A fused GELU is oneDNN's in inference.
+// In training (output 1, attrs.dgelu; the tanh form, see passes/fuse_gelu.c) it is the same loop, with the same
+// bits, as the gelu op.
 //
-// Scratch of the backward site: [ scratchpad | masked dy | db ]
+// Scratch of backward: [ scratchpad | masked dy | db ]
 #include "backend/cpu/dnnl_weights.h"
 #include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
@@ -135,7 +135,7 @@ static dt_status prepare(dt_site *s) {
     return dt_fail_context(status, "linear '%s'", s->node->name);
 }
 
-// db = sum of dy's rows; a thread owns columns, so the order of the sum is that of the rows.
+// db = sum of dy's rows. Threads divide the columns, so rows are added in order.
 static void sum_rows(const linear_state *st, float *db, const void *dy, int threads) {
     const int64_t n = st->rows * st->n_out;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)

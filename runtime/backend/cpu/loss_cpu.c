@@ -3,10 +3,10 @@
 //   forward   in  x (N,…), target, weight (N)       out STAT sum weight[n] loss_n, STAT sum weight[n]
 //   backward  in  x, target, weight, …              out dx, the gradient of the sum times loss_scale
 //
-// Samples of weight 0 are padding: neither their x nor their target is read, and their gradient is 0. A class
-// outside 0..K-1 with a weight makes the loss NaN, and the step names it. Losses over classes take classes, i32
-// (N), or distributions, f32 (N,K), which need not sum to 1; with smoothing s the distribution is (1-s) q +
-// s/K, as in PyTorch. Other losses average over a sample's elements.
+// Samples of weight 0 are padding: neither x nor target is read, and the gradient is 0. A class outside 0..K-1
+// with a weight makes the loss NaN, and the step reports it. Losses over classes take classes, i32 (N), or
+// distributions, f32 (N,K), which need not sum to 1. Label smoothing s makes the distribution (1-s) q + s/K, as
+// in PyTorch. Other losses average over a sample's elements.
 #include "backend/cpu/own_kernel.h"
 #include "graph/losses.h"
 
@@ -53,7 +53,7 @@ typedef struct loss_call {
 } loss_call;
 
 // ---- one sample ------------------------------------------------------------------------------------
-// What cross-entropy and its gradient need of a row of logits.
+// What cross-entropy and its gradient need to know of a row of logits.
 typedef struct row_sums {
     float max;
     double z, mass; // sum of exp(x - max), sum of the target

@@ -1,7 +1,7 @@
 // matmul_cpu.c: c = alpha op(a) op(b) over leading batch dimensions, as oneDNN matmuls.
 //
-// Transposition is strides, so nothing is copied. Tensors are seen as (batch, rows, cols). The gradient is
-// two matmul nodes (see graph/ops/matmul.c), so there is no backward kernel.
+// Tensors are seen as (batch, rows, cols). Transposes are strides, so nothing is copied. The gradient is made
+// of two matmul nodes (graph/ops/matmul.c), so there is no backward kernel.
 #include "backend/cpu/dnnl_shim.h"
 #include "backend/cpu/own_kernel.h"
 

@@ -1,6 +1,6 @@
-// pool_cpu.c: max and average pooling, any window up to 15x15, on BLOCKED tensors. Work is divided by
-// (image, channel block). Backward sums overlapping windows in f32 scratch, one image plane a thread.
-// Global (mean) pooling is here too: (N,C,H,W) BLOCKED <-> (N,C) DENSE.
+// pool_cpu.c: max and average pooling with windows up to 15x15, on BLOCKED tensors; global mean pooling,
+// (N,C,H,W) BLOCKED <-> (N,C) DENSE. Threads divide the (image, channel block) planes. Backward sums
+// overlapping windows in f32 scratch, one plane per thread.
 #include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
 
@@ -58,7 +58,7 @@ static dt_status prepare_forward(dt_site *s) {
 
 typedef struct pool_call {
     const pool_state *st;
-    const dt_window *win; // of the node that runs: copies of a graph may move it
+    const dt_window *win; // of this instance's node: a copied graph has another
     const void *x;
     void *y;
     uint8_t *argmax;

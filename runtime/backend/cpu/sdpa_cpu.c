@@ -1,12 +1,12 @@
-// sdpa_cpu.c: scaled dot-product attention, one head at a time, so that a head's scores stay in cache.
+// sdpa_cpu.c: scaled dot-product attention, one head at a time, so that a head's scores stay in the cache.
 //
 //   forward   S = scale q k', P = softmax(S), y = P v; saves log(sum(exp(S))) of each row
 //   backward  S again, P = exp(S - lse), dP = dy v', dS = P (dP - rowsum(P dP)),
 //             dq = scale dS k, dk = scale dS' q, dv = P' dy
 //
-// The products are oneDNN matmuls made for one thread; threads take heads, each with its own scratch and
-// its own lane of the primitives' memory objects. Scores, softmax and lse are f32; P and dS have the
-// activations' type. A head's result does not depend on who computes it.
+// The matmuls are oneDNN primitives for one thread. Threads take whole heads, each with its own scratch and its
+// own memory objects, so results do not depend on their number. Scores, softmax and lse are f32; P and dS have
+// the activations' type.
 //
 // Scratch of a thread: [ scratchpad | S f32 | dP f32 | P | dS ], the last three in backward only
 // (forward: S and P)
@@ -107,7 +107,7 @@ static dt_status build_forward(dt_site *s) {
     return DT_OK;
 }
 
-// Part `i` (q, k, v) of a head among the inputs or gradients; NULL where there is none.
+// Where q, k or v (i = 0, 1, 2) of a head, or its gradient, lies among `tensors`; NULL if absent.
 static char *part_at(const sdpa_state *st, const void *const *tensors, int i, int64_t head) {
     char *p = (char *)tensors[st->view.packed ? 0 : i];
     return p ? p + (size_t)dt_sdpa_at(&st->view, &st->view.part[i], head) * st->size : NULL;

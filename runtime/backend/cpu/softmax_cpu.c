@@ -1,5 +1,5 @@
-// softmax_cpu.c: softmax over the last axis, DENSE, computed in f32. One row is one vector kernel;
-// threads take contiguous rows, so bits do not depend on them.
+// softmax_cpu.c: softmax over the last axis, DENSE, computed in f32. Threads take whole rows, so bits do not
+// depend on their number.
 #include "backend/cpu/own_kernel.h"
 #include "backend/cpu/simd_rows.h"
 
