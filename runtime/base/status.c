@@ -25,10 +25,10 @@ dt_status dt_fail_context(dt_status code, const char *fmt, ...) {
     char text[DT_ERROR_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof text)
-        snprintf(text + n, sizeof text - (size_t)n, ": %s", message);
+    strncat(text, ": ", sizeof text - 1 - strlen(text));
+    strncat(text, message, sizeof text - 1 - strlen(text));
     memcpy(message, text, sizeof message);
     return code;
 }

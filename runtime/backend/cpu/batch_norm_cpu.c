@@ -356,22 +356,6 @@ static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     }
 }
 
-static void run_blocks(const bn_call *c, const bn_passes *passes) {
-    const bn_state *st = c->st;
-    int threads = c->site->threads;
-    size_t block_bytes =
-        (size_t)(st->images * st->height * st->width * st->lanes) * dt_row_size(st->type);
-    if (threads > 1 && (block_bytes >= SHARE_BYTES || st->n_blocks < threads)) {
-        run_shared(c, passes, threads);
-        return;
-    }
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t block = 0; block < st->n_blocks; block++) {
-        char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num();
-        run_block(c, passes, (bn_block *)mine, block);
-    }
-}
-
 // ---- (N,C) -----------------------------------------------------------------------------------------
 // Copies block `block` of an (N,C) tensor to (N,lanes), zero-padded, or back.
 static void gather(const bn_state *st, void *to, const void *from, int64_t block) {
@@ -423,16 +407,32 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
 }
 
 // ---- run -------------------------------------------------------------------------------------------
+static void run_passes(const bn_call *c, const bn_passes *passes) {
+    const bn_state *st = c->st;
+    if (st->flat) {
+        run_flat(c, passes);
+        return;
+    }
+    int threads = c->site->threads;
+    size_t block_bytes =
+        (size_t)(st->images * st->height * st->width * st->lanes) * dt_row_size(st->type);
+    if (threads > 1 && (block_bytes >= SHARE_BYTES || st->n_blocks < threads)) {
+        run_shared(c, passes, threads);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t block = 0; block < st->n_blocks; block++) {
+        char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num();
+        run_block(c, passes, (bn_block *)mine, block);
+    }
+}
+
 static void run_forward(const dt_site *s, const dt_run *r) {
     const bn_state *st = s->state;
     bn_call c = {.site = s, .run = r, .st = st, .x = r->in[0], .y = r->out[0]};
     if (st->residual) c.residual = r->in[5];
     if (st->pool && s->node->n_out > 3) c.argmax = r->out[3];
-    const bn_passes *passes = st->training ? &forward_passes : &inference_passes;
-    if (st->flat)
-        run_flat(&c, passes);
-    else
-        run_blocks(&c, passes);
+    run_passes(&c, st->training ? &forward_passes : &inference_passes);
 }
 
 static void run_backward(const dt_site *s, const dt_run *r) {
@@ -444,10 +444,7 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     else if (st->relu)
         c.y_in = r->in[dt_pos_out(s, 0)];
     if (s->node->n_out > 5) c.dresidual = r->out[5];
-    if (st->flat)
-        run_flat(&c, &backward_passes);
-    else
-        run_blocks(&c, &backward_passes);
+    run_passes(&c, &backward_passes);
 }
 
 const dt_kernel dt_cpu_batch_norm = {prepare_forward, run_forward, dt_own_destroy};

@@ -164,12 +164,6 @@ static void global_plane(const void *ctx, int64_t plane, int64_t end) {
         dt_simd_get()->elementwise->to_bf16(y, mean, n);
 }
 
-static void run_global_forward(const dt_site *s, const dt_run *r) {
-    const pool_state *st = s->state;
-    pool_call c = {st, NULL, r->in[0], r->out[0], NULL, NULL};
-    dt_own_items(s->threads, st->n_planes, global_plane, &c);
-}
-
 static void global_plane_bwd(const void *ctx, int64_t plane, int64_t end) {
     const pool_call *c = ctx;
     const pool_state *st = c->st;
@@ -186,11 +180,12 @@ static void global_plane_bwd(const void *ctx, int64_t plane, int64_t end) {
                              n_pixels);
 }
 
-static void run_global_backward(const dt_site *s, const dt_run *r) {
+static void run_global(const dt_site *s, const dt_run *r) {
     const pool_state *st = s->state;
-    pool_call c = {st, NULL, r->in[dt_pos_grad(s, 0)], r->out[0], NULL, NULL};
-    dt_own_items(s->threads, st->n_planes, global_plane_bwd, &c);
+    const bool backward = s->node->backward;
+    pool_call c = {.st = st, .x = r->in[backward ? dt_pos_grad(s, 0) : 0], .y = r->out[0]};
+    dt_own_items(s->threads, st->n_planes, backward ? global_plane_bwd : global_plane, &c);
 }
 
-const dt_kernel dt_cpu_global_pool = {prepare_global, run_global_forward, dt_own_destroy};
-const dt_kernel dt_cpu_global_pool_bwd = {prepare_global, run_global_backward, dt_own_destroy};
+const dt_kernel dt_cpu_global_pool = {prepare_global, run_global, dt_own_destroy};
+const dt_kernel dt_cpu_global_pool_bwd = {prepare_global, run_global, dt_own_destroy};

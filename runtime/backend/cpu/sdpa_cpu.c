@@ -90,11 +90,6 @@ static void place_scratch(dt_site *s, bool backward) {
     s->scratch_bytes = st->end * (size_t)s->threads;
 }
 
-static int threads_of(const dt_site *s, const sdpa_state *st) {
-    const int64_t heads = st->view.n * st->view.heads;
-    return heads < s->threads ? (int)heads : s->threads;
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status build_forward(dt_site *s) {
     const dt_dtype t = dt_site_in(s, 0)->dtype;
@@ -113,8 +108,8 @@ static char *part_at(const sdpa_state *st, const void *const *tensors, int i, in
     return p ? p + (size_t)dt_sdpa_at(&st->view, &st->view.part[i], head) * st->size : NULL;
 }
 
-static void head_forward(const sdpa_state *st, const dt_run *r, int lane, char *scratch,
-                         int64_t head) {
+static void head_forward(const dt_site *s, const dt_run *r, int lane, char *scratch, int64_t head) {
+    const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
     const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
     const char *v = part_at(st, r->in, 2, head);
@@ -129,17 +124,6 @@ static void head_forward(const sdpa_state *st, const dt_run *r, int lane, char *
         if (lse) lse[i] = l;
     }
     dt_dnnl_op_run(st->op[PV], lane, (const void *[]){p, v, y}, scratch);
-}
-
-static void run(const dt_site *s, const dt_run *r) {
-    const sdpa_state *st = s->state;
-    const int threads = threads_of(s, st);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t head = 0; head < st->view.n * st->view.heads; head++) {
-        const int t = omp_get_thread_num() % threads;
-        head_forward(st, r, r->lane * s->threads + t, (char *)r->scratch + st->end * (size_t)t,
-                     head);
-    }
 }
 
 // ---- backward --------------------------------------------------------------------------------------
@@ -201,16 +185,18 @@ static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scr
     if (dv) dt_dnnl_op_run(st->op[PT_DY], lane, (const void *[]){p, dy, dv}, scratch);
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
+static void run(const dt_site *s, const dt_run *r) {
     const sdpa_state *st = s->state;
-    const int threads = threads_of(s, st);
+    const int64_t heads = st->view.n * st->view.heads;
+    const int threads = heads < s->threads ? (int)heads : s->threads;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t head = 0; head < st->view.n * st->view.heads; head++) {
+    for (int64_t head = 0; head < heads; head++) {
         const int t = omp_get_thread_num() % threads;
-        head_backward(s, r, r->lane * s->threads + t, (char *)r->scratch + st->end * (size_t)t,
-                      head);
+        char *scratch = (char *)r->scratch + st->end * (size_t)t;
+        (s->node->backward ? head_backward : head_forward)(s, r, r->lane * s->threads + t, scratch,
+                                                           head);
     }
 }
 
 const dt_kernel dt_cpu_sdpa = {prepare, run, destroy};
-const dt_kernel dt_cpu_sdpa_bwd = {prepare, run_bwd, destroy};
+const dt_kernel dt_cpu_sdpa_bwd = {prepare, run, destroy};
