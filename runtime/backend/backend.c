@@ -1,7 +1,7 @@
-// backend.c: what all backends share: layout arithmetic, the error helper of kernels, and the
-// choice of a backend by name. The CPU backend is linked in; CUDA is the module dtrain_cuda.so, which is loaded
-// when a GPU is asked for, or for `auto` when there is a driver. What can be missing is looked at in the order
-// in which a user would mend it: driver, module, the module's libraries, driver version, device.
+// backend.c: what all backends share: layout arithmetic, the kernels' error helper, and the choice of a
+// backend. The CPU backend is linked in. CUDA is the module dtrain_cuda.so, loaded if a GPU is wanted, or for
+// `auto` if there is a driver. Checks follow the order in which a user would fix what is missing: driver,
+// module, the module's libraries, driver version, device.
 #include "backend/backend.h"
 
 #include "base/arena.h"
@@ -84,7 +84,7 @@ dt_status dt_site_fail(const dt_site *s, const char *fmt, ...) {
 
 // ---- CUDA ------------------------------------------------------------------------------------------
 bool dt_backend_has_driver(void) {
-    void *driver = dlopen("libcuda.so.1", RTLD_LAZY); // stays: the module needs it
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY); // stays open: the module needs it
     return driver != NULL;
 }
 

@@ -1,33 +1,35 @@
-// backend.h: the table that a backend fills. cpu/ (oneDNN and own kernels) is linked in; cuda/ is a
-// module that is loaded when a GPU is asked for. Nothing above this header knows which one runs.
+// backend.h: the table that a backend fills. cpu/ (oneDNN and custom kernels) is linked in; cuda/ is a module
+// that is loaded if a GPU is wanted. Nothing above this header knows which one runs.
 //
-// A kernel serves one op in one direction. When a plan is made, the plan calls prepare() for each
-// node in execution order with a `site`: the node, its tensors' types and shapes, and the layouts in
-// which its inputs lie. The kernel may ask for other input layouts (the plan inserts reorders), states
-// the layouts of its outputs, its scratch bytes, which output may reuse an input's memory, and which
-// packed copies of parameters it wants; it creates whatever the library needs and keeps it in
-// site->state. A missing or refusing kernel fails there, never in a step. run() gets pointers and may
-// not allocate, log or fail.
+// A kernel implements one op in one direction. While a plan is made, it calls prepare() for each node in
+// execution order with a kernel instance (dt_site): the node, the types and shapes of its tensors, and the
+// layouts of its inputs. The kernel may ask for other input layouts (the plan inserts reorders). It sets the
+// layouts of its outputs, its scratch bytes, which output may reuse an input's memory, and which packed
+// copies of parameters it reads. It creates what the library needs and keeps that in `state`. A missing or
+// refusing kernel fails there, never in a step. run() gets pointers and may not allocate, log or fail.
 //
-// Layouts: DENSE is logical row-major (images NCHW). NHWC is channels-last. BLOCKED is NCHW with
-// channels in blocks of `block` innermost, (N, ceil(C/b), H, W, b), the padding channels being zero:
-// every kernel that writes a BLOCKED tensor keeps them zero. PARAM, BUFFER, GRAD, STAT and INPUT
-// values are always DENSE. Kernels that only know DENSE ask for it. NHWC_SUMS is NHWC with f32 (2, C) behind
-// it (dt_layout_sums_at): each channel's sum and sum of squares over all pixels. A kernel offers it that makes
-// the sums on its way, to readers that would make them again; copies in other layouts lack them.
-// NHWC_TO_NORM is the same memory once a batch norm with ReLU has left its work to its readers: a value y of which
-// it holds x, the sums, and behind them each channel's gain and shift in x's type (dt_layout_norm_at):
-// y = relu(x gain + shift); and, f32, its mean, 1/std, scale and shift. Only a site whose readers all take it offers it;
-// there is no reorder from it. NHWC_MASKED is NHWC of such a y's gradient, zero where y is, with f32 (2, C) behind it
-// that are the batch norm's gradients of scale and shift, and three times C floats of no use (dt_layout_masked_at).
+// Layouts:
+//   DENSE         logical row-major (images: NCHW). PARAM, BUFFER, GRAD, STAT and INPUT values always are
+//   NHWC          channels last
+//   BLOCKED       NCHW with blocks of `block` channels innermost, (N, ceil(C/b), H, W, b). Padding channels
+//                 are zero; every kernel that writes a BLOCKED tensor keeps them zero
+//   NHWC_SUMS     NHWC, then f32 (2, C) (dt_layout_sums_at): each channel's sum and sum of squares over all
+//                 pixels. A kernel that has them at hand offers it to readers that would compute them again.
+//                 Copies in other layouts lack the sums
+//   NHWC_TO_NORM  NHWC_SUMS of x where a batch norm with ReLU leaves its work to its readers. Behind the sums
+//                 lie each channel's gain and shift in x's type (dt_layout_norm_at), and its mean, 1/std,
+//                 scale and shift in f32. Readers compute y = relu(x gain + shift). Offered only if all
+//                 readers take it; there is no reorder from it
+//   NHWC_MASKED   NHWC of the gradient of such a y, zero where y is. Then f32 (2, C), the batch norm's
+//                 gradients of scale and shift, and 3 C unused floats (dt_layout_masked_at)
 //
-// GRAD and STAT outputs point into a gradient slab (f32, dense): run() overwrites, or adds when the
+// GRAD and STAT outputs point into a flat gradient buffer (f32, dense). run() overwrites them, or adds if the
 // output's bit in `accumulate` is set.
 //
-// Threads: prepare and destroy from one thread; run() of one site from one thread at a time; different
-// execs run different copies of scratch and activations at the same time, so run() must not write to
-// site->state. `threads` is how many OpenMP threads run() may use; results depend on it and on the
-// ISA, never on anything else.
+// Threads: prepare and destroy are called from one thread, run() of one instance from one thread at a time
+// per exec. Several execs may run an instance at the same time, with their own scratch and activations, so
+// run() must not write to `state`. run() may use `threads` OpenMP threads. Results depend on that number and
+// on the ISA, and on nothing else.
 #ifndef DT_BACKEND_BACKEND_H
 #define DT_BACKEND_BACKEND_H
 
@@ -57,22 +59,22 @@ static inline bool dt_layout_equal(dt_layout a, dt_layout b) {
 // Elements stored (with channel padding, without sums) and bytes of a tensor in a layout.
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s);
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s);
-size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s); // NHWC_SUMS: bytes in front of the sums
-// NHWC_TO_NORM: bytes in front of the gains (0), the shifts (1); means, 1/std, scales, shifts in f32 (2 to 5).
+size_t dt_layout_sums_at(dt_dtype t, const dt_shape *s); // NHWC_SUMS: byte offset of the sums
+// NHWC_TO_NORM: byte offset of the gains (0), the shifts (1), and in f32 means, 1/std, scales, shifts (2 to 5).
 enum { DT_NORM_PARTS = 6, DT_MASKED_PARTS = 5 };
 size_t dt_layout_norm_at(dt_dtype t, const dt_shape *s, int which);
-// NHWC_MASKED: bytes in front of the scales' gradients (0), the shifts' (1), what has no use (2 to 4).
+// NHWC_MASKED: byte offset of the gradients of scales (0) and shifts (1); 2 to 4 are unused.
 size_t dt_layout_masked_at(dt_dtype t, const dt_shape *s, int which);
 // "dense", "nhwc", "nChw16c", "nChw8c", "nhwc+sums", "nhwc+norm", "nhwc+masked"
 const char *dt_layout_name(dt_layout l);
 
 // ---- packed parameters -----------------------------------------------------------------------------
-// A copy of one or several parameters in the form a kernel wants (blocked, bf16, BN folded in).
-// Requests with equal `key` share one copy, across nodes and plans.
+// A packed parameter is a copy of one or several parameters in the form that a kernel wants (blocked, bf16,
+// batch norm folded in). Requests with equal `key` share one copy, across nodes and plans.
 
-// What a copy is when it is one parameter in another type and perhaps another order: the (n_out, n_in,
-// n_taps) of the slab as (n_out, n_taps, n_in). A device's optimizer writes such a copy in the pass that
-// writes the parameter; pack() serves what else changes parameters.
+// A copy that is one parameter in another type, and perhaps transposed from (n_out, n_in, n_taps) to
+// (n_out, n_taps, n_in). A GPU's optimizer writes it in the pass that updates the parameter. pack() serves
+// everything else that changes parameters.
 typedef struct dt_pack_form {
     int type;              // dt_dtype
     uint32_t n_in, n_taps; // n_taps 0: the copy is something else
@@ -87,7 +89,7 @@ typedef struct dt_pack_request {
     // On a device: device memory, queued on `stream`. CPU: stream is NULL.
     void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
                  void *stream);
-    const void *ctx; // lives as long as the site
+    const void *ctx; // lives as long as the kernel instance
 } dt_pack_request;
 
 enum { DT_MAX_PACKS = 2 };
@@ -97,15 +99,14 @@ typedef struct dt_site {
     const dt_node *node;
     struct dt_backend *backend;
     int threads;
-    int n_lanes; // how many execs may run this site at once (dt_run.lane < n_lanes)
+    int n_lanes; // how many execs may run this instance at once (dt_run.lane < n_lanes)
     // by input / output position of the node; DT_NONE positions are ignored
     dt_layout *in_layout;  // in: where inputs lie; out: where the kernel wants them
     dt_layout *out_layout; // out
     size_t scratch_bytes;  // out: 64-byte aligned, contents undefined at run, dead afterwards
-    int inplace_in;        // out: input whose memory output 0 may take over (same bytes), or -1
-    bool
-        same_memory; // out: output 0 is input 0's memory (as many bytes), which nobody writes any more
-    int n_packs;     // out
+    int inplace_in;        // out: input whose memory output 0 may reuse (same bytes), or -1
+    bool same_memory;      // out: output 0 is input 0's memory, unchanged
+    int n_packs;           // out
     dt_pack_request packs[DT_MAX_PACKS];
     void *state; // the kernel's own; immutable after prepare
 } dt_site;
@@ -115,7 +116,7 @@ typedef struct dt_run {
     void *const *out;
     void *const *packed; // by pack request
     void *scratch;
-    int lane;            // which of the execs runs: selects per-lane library objects in site->state
+    int lane;            // index of the exec: selects its library objects in `state`
     uint64_t accumulate; // bit i: GRAD or STAT output i adds
     const dt_step_block *step;
     void *stream; // CUDA: the stream to launch on; NULL on the CPU
@@ -124,85 +125,85 @@ typedef struct dt_run {
 typedef struct dt_kernel {
     dt_status (*prepare)(dt_site *s); // DT_E_INTERNAL naming node, op, shapes when unsupported
     void (*run)(const dt_site *s, const dt_run *r);
-    void (*destroy)(dt_site *s); // may be NULL
+    void (*destroy)(dt_site *s); // may be NULL; not called if prepare failed
 } dt_kernel;
 
 // ---- a device of its own ---------------------------------------------------------------------------
-// On the CPU everything runs in the calling thread and memory is the host's. A device has memory that
-// the host must not touch, runs what is put into streams, and replays captured streams as graphs:
-// alloc, copy_to_device and copy_to_host then mean its memory and wait for the copy; reorder and the
-// kernels' run() only queue work on dt_run.stream, and dt_run.step, the packed copies and all tensors
-// are device memory. What differs from step to step is read from device memory (dt_device_step), so
-// that a captured graph serves every step. The device has a stream of its own for work outside
-// steps (loading, packing, evaluation): copy_to_device and copy_to_host wait for it.
+// On the CPU everything runs in the calling thread, in host memory. A device (a GPU) has memory that the host
+// must not touch, runs work queued on streams, and replays captured streams as graphs. alloc, copy_to_device
+// and copy_to_host then use device memory and wait for the copy. reorder and the kernels' run() only queue
+// work on dt_run.stream; dt_run.step, packed copies and all tensors are in device memory. Whatever changes
+// from step to step is read from device memory (dt_device_step), so that one captured graph serves all steps.
+// The device's own stream is for work outside steps (loading, packing, evaluation); copy_to_device and
+// copy_to_host wait for it.
 //
-// The end of a step as one piece of device work: norm over fixed chunks, finite flag, clipping, optimizer,
-// running statistics, loss scale. Offsets in elements of the gradient slab.
+// The commit ends a step on the device: norm over fixed chunks, finite flag, clipping, optimizer, running
+// statistics, loss scale. Offsets are in elements of the flat gradient buffer.
 typedef struct dt_commit_rule {
     int64_t buffer, stat, count; // buffer = (1 - momentum) buffer + momentum * stat / n_leaves
     float momentum;
 } dt_commit_rule;
 typedef struct dt_commit_copy {
-    int64_t offset, count; // of the parameter in its slab
+    int64_t offset, count; // of the parameter in its flat buffer
     void *packed;
     dt_pack_form form;
 } dt_commit_copy;
 typedef struct dt_commit_args {
     dt_optimizer_args
-        optimizer; // segments, slabs and constants; lr, t, grad_scale come from the device
+        optimizer; // segments, flat buffers, constants; lr, t, grad_scale come from the device
     int64_t n_trained;
     int64_t loss_at, weight_at, stop_at, drop_at;
     const dt_commit_rule *rules;
     int n_rules;
-    float *buffer;                // slab of running statistics
+    float *buffer;                // flat buffer of running statistics
     int n_leaves;                 // M
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;
     float clip_norm;
-    // fp16: scale * 2 after growth_interval finite steps (at most 2^24), * 0.5 after one that is not,
-    // which is skipped; 0: no scaling, and a step that is not finite halts (step_block.h).
+    // fp16: the loss scale doubles after growth_interval finite steps (up to 2^24). A step that is not finite
+    // is skipped and halves it. 0: no scaling; a step that is not finite halts (step_block.h).
     int growth_interval;
     dt_device_step *step;     // device memory
     dt_step_numbers *numbers; // pinned host memory: DT_NUMBERS_RING of them
 } dt_commit_args;
 
 typedef struct dt_device {
-    int index;                      // of the device among those this process sees
-    const char *bus;                // where it is in this machine ("0000:1b:00.0"); empty: unknown
+    int index;                      // among the devices that this process sees
+    const char *bus;                // PCI address ("0000:1b:00.0"); empty: unknown
     void *stream;                   // its own
     const struct dt_nccl_api *nccl; // cuda/nccl_api.h; NULL: no NCCL
-    // As alloc, for what ranks exchange: in several ranks memory that NCCL can use where it lies, if it
-    // knows such. Given back by free.
+    // As alloc, for buffers that ranks exchange: with several ranks, memory that NCCL can use without copies,
+    // if it supports that. Freed by `free`.
     dt_status (*alloc_shared)(struct dt_backend *b, void **p, size_t n_bytes, const char *what);
-    // Bytes that could still be allocated, and all of the device's.
+    // Free and total bytes of device memory.
     void (*memory)(struct dt_backend *b, size_t *free_bytes, size_t *total_bytes);
     dt_status (*stream_create)(struct dt_backend *b, void **stream);
     void (*stream_destroy)(struct dt_backend *b, void *stream);
-    // Waits for all work of the stream; the device's first error, if any, with what to do.
+    // Waits for all work on the stream. Returns the device's first error, with advice.
     dt_status (*synchronize)(struct dt_backend *b, void *stream);
     bool (*stream_done)(struct dt_backend *b, void *stream); // never blocks
-    // What is queued on `stream` from now on waits for all that is queued on `on` now. Capturable.
+    // Later work on `stream` waits for all work now queued on `on`. Can be captured.
     void (*stream_wait)(struct dt_backend *b, void *stream, void *on);
-    // Queued; host memory must come from alloc_host and stay until the stream has passed.
+    // Asynchronous copies; host memory must come from alloc_host and stay valid until they are done.
     void (*copy_in)(struct dt_backend *b, void *dst, const void *host, size_t n_bytes,
                     void *stream);
     void (*copy_out)(struct dt_backend *b, void *host, const void *src, size_t n_bytes,
                      void *stream);
     void (*add)(struct dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
-    // Between begin and end, what is queued on the stream (and on streams forked from it by stream_wait and
-    // joined again) is recorded instead of run. end fails when something could not be captured: then the
-    // caller runs the work uncaptured and says so in the log.
+    // Between begin and end, work queued on the stream (and on streams forked from it by stream_wait and joined
+    // again) is recorded instead of run. end fails if something cannot be captured. The caller then runs the
+    // work uncaptured and logs that.
     dt_status (*capture_begin)(struct dt_backend *b, void *stream);
     dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
     void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);
     void (*graph_destroy)(struct dt_backend *b, void *graph);
-    // Which engine of a library does which piece of work, as lines of text (heap). Complete once all plans
-    // are made. Engines differ in their sums' order: ranks and resumed runs must take the same, so rank 0's are
-    // given to the others (and a checkpoint's to all) before plans are made.
+    // The library engine chosen for each computation, as lines of text (heap); complete once all plans are made.
+    // Engines differ in their order of summation, so all ranks and resumed runs must use the same ones: rank 0's
+    // choices (or a checkpoint's) are given to all before plans are made.
     char *(*choices)(struct dt_backend *b);
     void (*take_choices)(struct dt_backend *b, const char *text);
-    // For a network that does not fit: engines with little workspace from now on, and how many plans that changes; those of
-    // choices that were given stay. All plans are then made again.
+    // For a network that does not fit: prefers engines with little workspace from now on, except where choices
+    // were given. Returns how many plans change; the caller makes all plans again.
     int (*shrink)(struct dt_backend *b);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
     void (*commit_run)(struct dt_backend *b, void *commit, const float *grad, void *stream);
@@ -214,13 +215,13 @@ typedef struct dt_backend {
     const dt_device *device; // NULL: the CPU
     void *self;
     int threads;
-    bool relu_bits; // its kernels want dt_pass_relu_bits
-    bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // natively fast
+    bool relu_bits;                                                 // needs dt_pass_relu_bits
+    bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // at full speed
     bool (*computes_dtype)(const struct dt_backend *b, dt_dtype t); // at all
     // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"
     const char *(*describe)(const struct dt_backend *b);
 
-    // memory: 64-byte aligned, zeroed. `what` names it in messages and reports.
+    // Memory is 64-byte aligned and zeroed. `what` names it in messages and reports.
     dt_status (*alloc)(struct dt_backend *b, void **p, size_t n_bytes, const char *what);
     void (*free)(struct dt_backend *b, void *p, size_t n_bytes);
     dt_status (*alloc_host)(struct dt_backend *b, void **p, size_t n_bytes,
@@ -236,12 +237,12 @@ typedef struct dt_backend {
                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                     dt_layout dst_layout, void *stream);
 
-    // slab arithmetic on elements [begin, end), one thread: callers divide the range by chunks
+    // Arithmetic on elements [begin, end) of flat buffers, one thread; callers divide the range by chunks
     void (*slab_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
     void (*slab_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
-    // Optimizers with norms, in front of it: a->norms of the chunks in the range
+    // For optimizers with norms, before slab_optimize: a->norms of the chunks in the range
     void (*slab_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);
     // partial[c] = sum of squares of chunk c, for chunks [begin, end) of x (n elements); NaN stays NaN
@@ -252,26 +253,25 @@ typedef struct dt_backend {
 } dt_backend;
 
 typedef struct dt_backend_opts {
-    int threads;        // most threads one kernel may use (a lane's share)
-    bool deterministic; // only kernels whose bits repeat
+    int threads;        // most threads that one kernel may use (a replica's share)
+    bool deterministic; // only kernels whose bits are reproducible
     // CUDA
-    int local_rank, local_size; // of this process on its host: which device is its own
-    int world_size;             // of all hosts; 0 counts as 1
-    bool tf32;                  // fp32 products may round what they read to 10 bits
-    bool untimed;               // the libraries' favourite engines: nothing is timed
-    const char *cache_folder;   // where chosen engines are kept between runs; NULL: nowhere
+    int local_rank, local_size; // of this process on its host; picks its device
+    int world_size;             // over all hosts; 0 counts as 1
+    bool tf32;    // fp32 matmuls and convolutions may round their inputs to TF32 (10 bits)
+    bool untimed; // the libraries' preferred engines, without timing any
+    const char *cache_folder; // keeps chosen engines between runs; NULL: none
 } dt_backend_opts;
 
 // Whether the GPU driver's library loads.
 bool dt_backend_has_driver(void);
 
-// DT_E_USAGE when the kind is not there, saying what is missing. auto is CUDA where
-// there is a driver with a device and the module loads, else the CPU; it warns where there is a driver but
-// CUDA cannot be used.
+// DT_E_USAGE if this kind cannot be used, saying what is missing. auto: CUDA if there is a driver with a
+// device and the module loads, else the CPU, with a warning if there is a driver but CUDA cannot be used.
 dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_backend_opts *opts);
 dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts);
 
-// A line for each device, and for what the module is made of, to print; DT_E_USAGE as dt_backend_create.
+// Prints a line for each device and for the module's libraries. DT_E_USAGE as dt_backend_create.
 dt_status dt_backend_print_devices(void (*print)(const char *line));
 
 // What dtrain_cuda.so exports, under this name. abi: DT_CUDA_MODULE_ABI of the program.
@@ -283,7 +283,7 @@ typedef struct dt_cuda_module {
 } dt_cuda_module;
 #define DT_CUDA_MODULE_SYMBOL "dt_cuda_module_table"
 
-// Helper for kernels: fails with node name, op and input shapes in front of the text.
+// For kernels: fails with node name, op and input shapes before the text.
 dt_status dt_site_fail(const dt_site *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static inline const dt_value_info *dt_site_in(const dt_site *s, int i) {

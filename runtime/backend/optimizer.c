@@ -1,4 +1,4 @@
-// optimizer.c: see the header. optimizers_all.h is made by CMake: the headers that optimizers.def lists.
+// optimizer.c: see optimizer.h. CMake generates optimizers_all.h, which includes the headers of optimizers.def.
 #include "backend/optimizer.h"
 
 #include "optimizers_all.h"

@@ -1,6 +1,6 @@
-// optimizer.h: the optimizers as one table. An optimizer is a header in optimizers/ (optimizer_update.h says
-// what is in it) and a line in config/optimizers.def; everything else here, in the CPU's vector loops
-// (cpu/simd_optimizer.c) and in the GPU's kernels (cuda/kernels/commit_kernels.h) follows from the list.
+// optimizer.h: the table of optimizers. An optimizer is a header in optimizers/ (see optimizer_update.h) and a
+// line in config/optimizers.def. Everything else, here, in the CPU's vector loops (cpu/simd_optimizer.c) and in
+// the GPU's kernels (cuda/kernels/commit_kernels.h), follows from that list.
 #ifndef DT_BACKEND_OPTIMIZER_H
 #define DT_BACKEND_OPTIMIZER_H
 
@@ -22,13 +22,13 @@ typedef struct dt_optimizer {
 // By dt_optimizer_id.
 extern const dt_optimizer dt_optimizers[DT_N_OPTIMIZERS];
 
-// Parameters with the same treatment, side by side. Offsets and lengths in elements.
+// Adjacent parameters that are updated alike. Offset and length in elements.
 typedef struct dt_segment {
     int64_t offset, length;
     float lr_scale;
     float decay; // weight decay of this segment (0 for norms and biases)
     bool frozen;
-    bool scaled; // it is one tensor, and norms scale its update (optimizers with norms)
+    bool scaled; // one tensor whose update is scaled by norms (optimizers with norms)
 } dt_segment;
 
 typedef struct dt_optimizer_args {
@@ -37,7 +37,7 @@ typedef struct dt_optimizer_args {
     int n_segments;
     float *master, *slots[DT_MAX_SLOTS]; // flat buffers
     const float *grad;
-    // Optimizers with norms: two sums of squares a chunk of a scaled segment, in their order; a ratio a segment.
+    // Optimizers with norms: two sums of squares per chunk of the scaled segments, in order; a ratio per segment.
     double *norms;
     float *ratios;
     // 1/weight · 1/loss_scale · clip coefficient, applied to each gradient element
@@ -46,14 +46,14 @@ typedef struct dt_optimizer_args {
     int64_t t; // 1 at the first step (bias correction)
 } dt_optimizer_args;
 
-// Chunks that have a share in the norms of a segment.
+// Chunks that a segment's norms are summed over.
 static inline int64_t dt_segment_chunks(int64_t offset, int64_t length, bool scaled) {
     return scaled && length > 0 ? (offset + length - 1) / DT_CHUNK - offset / DT_CHUNK + 1 : 0;
 }
 int64_t dt_optimizer_n_norms(const dt_optimizer_args *a); // chunks of all segments
-// What segment `i` is updated with.
+// Constants of the update of segment i.
 dt_update dt_optimizer_segment(const dt_optimizer_args *a, int i);
-// a->ratios of a->norms.
+// Computes a->ratios from a->norms.
 void dt_optimizer_find_ratios(const dt_optimizer_args *a);
 
 #endif

@@ -1,6 +1,6 @@
-// sdpa_view.h: where the elements of an sdpa node's tensors lie, for kernels of any backend: q, k and v as
-// tensors of their own, (N,H,T,D), or as parts of one, (N,T,3*H*D), look the same through it. y and dy
-// have the place of y; dq, dk and dv those of q, k and v.
+// sdpa_view.h: where the elements of an sdpa node's tensors lie, for kernels of all backends. It hides whether
+// q, k and v are separate tensors (N,H,T,D) or slices of one (N,T,3*H*D). dy lies like y; dq, dk and dv lie like
+// q, k and v.
 //
 // defines: dt_sdpa_place, dt_sdpa_view, dt_sdpa_view_of, dt_sdpa_at
 #ifndef DT_BACKEND_SDPA_VIEW_H

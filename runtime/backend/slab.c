@@ -1,4 +1,4 @@
-// slab.c: see the header.
+// slab.c: see slab.h.
 #include "backend/slab.h"
 
 #include "base/arena.h"

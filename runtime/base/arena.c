@@ -1,7 +1,8 @@
-// arena.c: blocks of at least 64 KiB, chained; a piece is a bump of the newest block's pointer.
+// arena.c: a chain of blocks of at least 64 KiB; an allocation bumps the newest block's pointer.
 //
-// A piece too big for an ordinary block gets a block of its own, chained behind the newest one, so
-// that the rest of the newest block is not wasted. Invariant: pieces never move.
+// A large allocation gets a block of its own, linked behind the newest one so that the rest of the newest
+// block is still used. Invariant: allocations never move.
+#define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/status.h"
 
@@ -20,14 +21,14 @@ typedef struct dt_arena_block {
     _Alignas(16) unsigned char data[];
 } dt_arena_block;
 
-// Nothing is left that a kill at this place would not leave, so the exit code is that of every lack of memory.
+// Like a kill at this place; nothing is cleaned up.
 _Noreturn static void out_of_memory(size_t n_bytes) {
     char line[128];
     int n = snprintf(line, sizeof line,
                      "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
                      n_bytes);
     const ssize_t said = write(STDERR_FILENO, line, (size_t)n);
-    (void)said; // there is nobody else to tell
+    (void)said; // there is no other way to report it
     _exit(DT_E_INTERNAL);
 }
 
@@ -49,20 +50,21 @@ void *dt_xgrow(void *list, size_t n, size_t size) {
 }
 
 char *dt_xstrdup(const char *s) {
-    size_t n = strlen(s) + 1;
-    return memcpy(dt_xcalloc(1, n), s, n);
+    char *copy = strdup(s);
+    if (!copy) out_of_memory(strlen(s) + 1);
+    return copy;
+}
+
+static char *print(const char *fmt, va_list ap) {
+    char *s = NULL;
+    if (vasprintf(&s, fmt, ap) < 0) out_of_memory(strlen(fmt));
+    return s;
 }
 
 char *dt_xprintf(const char *fmt, ...) {
     va_list ap;
-    char *s = NULL;
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    if (n < 0) n = 0;
-    s = dt_xcalloc(1, (size_t)n + 1);
-    va_start(ap, fmt);
-    vsnprintf(s, (size_t)n + 1, fmt, ap);
+    char *s = print(fmt, ap);
     va_end(ap);
     return s;
 }
@@ -81,15 +83,14 @@ void dt_arena_fini(dt_arena *a) {
 
 static dt_arena_block *new_block(size_t cap) {
     if (cap > SIZE_MAX - sizeof(dt_arena_block)) out_of_memory(cap);
-    dt_arena_block *b = calloc(1, sizeof *b + cap);
-    if (!b) out_of_memory(cap);
+    dt_arena_block *b = dt_xcalloc(1, sizeof *b + cap);
     b->cap = cap;
     return b;
 }
 
 void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
     if (n_bytes > SIZE_MAX / 2) out_of_memory(n_bytes);
-    size_t n = (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    size_t n = dt_align_up(n_bytes, ALIGN);
     dt_arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
         b = new_block(n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES);
@@ -115,12 +116,8 @@ char *dt_arena_strdup(dt_arena *a, const char *s) {
 char *dt_arena_printf(dt_arena *a, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    char *text = print(fmt, ap), *s = dt_arena_strdup(a, text);
     va_end(ap);
-    if (n < 0) n = 0;
-    char *s = dt_arena_alloc(a, (size_t)n + 1);
-    va_start(ap, fmt);
-    vsnprintf(s, (size_t)n + 1, fmt, ap);
-    va_end(ap);
+    free(text);
     return s;
 }

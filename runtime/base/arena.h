@@ -1,8 +1,8 @@
-// arena.h: memory with one lifetime. Many small pieces, freed together.
+// arena.h: many small allocations that are freed together.
 //
-// Blocks grow on demand; pointers stay valid until dt_arena_fini. Not thread-safe. Out of memory
-// ends the process after one line, with exit code 70: dtrain's metadata is small, and its big buffers
-// (slabs, batch rings) are allocated by the backend, which returns a status.
+// Blocks are added on demand; pointers stay valid until dt_arena_fini. Not thread-safe. Running out of
+// memory ends the process with one line and exit code 70: metadata is small, and the backend, which
+// returns a status, allocates the big buffers (flat buffers, batch rings).
 #ifndef DT_BASE_ARENA_H
 #define DT_BASE_ARENA_H
 

@@ -1,4 +1,4 @@
-// clock.c: time and memory as the kernel tells them.
+// clock.c: time and memory use from the kernel.
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ uint64_t dt_rss_bytes(void) {
     return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-// VmHWM, not ru_maxrss: the latter survives exec and so may be a launcher's peak instead of ours.
+// VmHWM, not ru_maxrss: the latter survives exec, so it may be the launcher's peak instead of ours.
 uint64_t dt_rss_peak_bytes(void) {
     char line[256];
     uint64_t kib = 0;

@@ -1,4 +1,4 @@
-// endian.h: numbers in the bytes of a file, at any alignment. Compilers make one load of each.
+// endian.h: reads unaligned numbers from the bytes of a file. Compilers turn each into one load.
 #ifndef DT_BASE_ENDIAN_H
 #define DT_BASE_ENDIAN_H
 

@@ -1,7 +1,7 @@
 // failpoint.c: makes the n-th I/O call, or the n-th visit of a named point, fail.
 //
-// Off (the usual case) a visit costs one atomic load. On, a mutex guards a short table of points,
-// each with its own counter: any thread may make the fatal call, the n-th visit is one exact call.
+// Without failpoints a visit costs one atomic load. With them a mutex guards a short table of points, each
+// with its own counter, so the n-th visit is one exact call, whichever thread makes it.
 #define _GNU_SOURCE
 #include "failpoint.h"
 #include "base/log.h"
@@ -95,11 +95,11 @@ static void read_environment(void) {
 }
 
 dt_status dt_failpoint_set(const char *spec) {
-    pthread_once(&from_env, read_environment); // so that it cannot overwrite us later
+    pthread_once(&from_env, read_environment); // so that it cannot overwrite these points later
     return set_points(spec);
 }
 
-// Counts one visit of `p`; the action when it is the one, else -1.
+// Counts one visit of `p`. Returns the action if this is the n-th, else -1.
 static int visit(point *p) {
     if (++p->visits != p->at || p->what == ACT_COUNT) return -1;
     if (p->what == ACT_KILL) {
@@ -117,7 +117,8 @@ static bool in_scope(const char *name) {
     return false;
 }
 
-// Visits the points called `name`, or (NULL) those in whose scope this I/O call is. The action that fires, or -1.
+// Visits the points called `name`, or (NULL) those whose scope this I/O call is in. Returns the action that
+// fires, or -1.
 static int visit_all(const char *name) {
     pthread_once(&from_env, read_environment);
     if (!atomic_load_explicit(&armed, memory_order_relaxed)) return -1;
@@ -129,7 +130,7 @@ static int visit_all(const char *name) {
         if (act >= 0) fired = act;
     }
     pthread_mutex_unlock(&mutex);
-    while (fired == ACT_HANG) pause(); // the others must not wait for this one, so without the lock
+    while (fired == ACT_HANG) pause(); // outside the lock: other threads go on
     return fired;
 }
 

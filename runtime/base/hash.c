@@ -1,11 +1,11 @@
-// hash.c: thin cover of libxxhash, and CRC32C by the CPU's instruction or by table.
+// hash.c: a thin wrapper of libxxhash; CRC32C by the CPU's instruction or by table.
 #include "base/hash.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef DTRAIN_XXH_DISPATCH
-#include <xxh_x86dispatch.h> // XXH3 by what the CPU has
+#include <xxh_x86dispatch.h> // picks XXH3's vector code at run time
 #else
 #include <xxhash.h>
 #endif
@@ -18,7 +18,7 @@ uint64_t dt_hash64(const void *data, size_t n_bytes) {
     return XXH3_64bits(data, n_bytes);
 }
 
-// dt_hash_stream is XXH3's state by another name: it wants 64-byte alignment, which XXH3_createState gives.
+// A dt_hash_stream is XXH3's state, which needs the 64-byte alignment that XXH3_createState gives.
 static XXH3_state_t *state_of(dt_hash_stream *h) {
     return (XXH3_state_t *)(void *)h;
 }

@@ -1,5 +1,5 @@
-// hash.h: the hashes that files and names use. XXH3 and XXH32 from libxxhash; CRC32C (Castagnoli,
-// with SSE4.2 where there) for tfevents.
+// hash.h: hashes of files and names: XXH3 and XXH32 from libxxhash, and CRC32C (Castagnoli; SSE4.2 where
+// available) for tfevents.
 #ifndef DT_BASE_HASH_H
 #define DT_BASE_HASH_H
 
@@ -16,7 +16,7 @@ typedef struct dt_hash_stream dt_hash_stream;
 dt_hash_stream *dt_hash_stream_create(void);
 void dt_hash_stream_reset(dt_hash_stream *h); // as new
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes);
-uint64_t dt_hash_stream_digest(dt_hash_stream *h); // of all so far; more may follow
+uint64_t dt_hash_stream_digest(dt_hash_stream *h); // of all bytes so far; more may follow
 void dt_hash_stream_destroy(dt_hash_stream *h);
 
 void dt_hash_hex(uint64_t h, char out[17]); // 16 lower-case digits and NUL

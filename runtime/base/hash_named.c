@@ -1,5 +1,5 @@
-// hash_named.c: streams of libxxhash by name. Cryptographic sums would need another library, for files that
-// nobody is said to forge; they are not here.
+// hash_named.c: libxxhash's streams by name. Cryptographic hashes are left out: they would need another
+// library, and nobody expects these files to be forged.
 #include "base/hash_named.h"
 #include "base/arena.h"
 #include "base/hash.h"
@@ -14,7 +14,7 @@ struct dt_named_hash {
     hash_kind kind;
     XXH32_state_t *h32;
     XXH64_state_t *h64;
-    XXH3_state_t *h3; // of 64 and 128 bits
+    XXH3_state_t *h3; // 64 and 128 bits
 };
 
 static bool find_kind(const char *name, hash_kind *out) {

@@ -1,7 +1,7 @@
-// io.c: file writes that are checked and can be made to fail; reads that say what is missing.
+// io.c: see io.h.
 //
 // Every counted call asks failpoint_visit_io() once, before the system call, so "the n-th call" is
-// the same call in every run. Messages are "path: cannot OPERATION: reason".
+// the same call in every run. Messages read "path: cannot OPERATION: reason".
 #define _GNU_SOURCE
 #include "base/io.h"
 #include "base/arena.h"
@@ -42,8 +42,8 @@ static dt_status storage_error(const char *path, const char *operation, int err)
                    advice(err));
 }
 
-// Something has run out or is away: nothing that a file could help. EIO is not among them: it is what a bad
-// sector gives.
+// Whether the machine is at fault and not the file: something ran out or is away. EIO is not in the list:
+// a bad sector gives it.
 static bool is_of_machine(int err) {
     static const int ALL[] = {EMFILE,    ENFILE,       ENOMEM,    ENOBUFS,  ENOTCONN,
                               ESHUTDOWN, EHOSTUNREACH, EHOSTDOWN, ETIMEDOUT};
@@ -66,7 +66,7 @@ static const char *read_advice(int err) {
     }
 }
 
-// The first folder of the path that this user may not enter; or the path.
+// The first folder on the path that this user may not enter, or the path itself.
 static const char *closed_part(const char *path, char folder[PATH_MAX]) {
     if (strlen(path) >= PATH_MAX) return path;
     for (const char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
@@ -91,7 +91,7 @@ dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_
                    operation, strerror(err), read_advice(err));
 }
 
-// The failpoint for calls that cannot be short; an errno or 0.
+// The failpoint of calls that cannot be short. Returns an errno or 0.
 static int gate(void) {
     int f = failpoint_visit_io();
     return f == FAILPOINT_SHORT ? ENOSPC : f;
@@ -130,10 +130,10 @@ int dt_io_open_direct(const char *path) {
 
 void dt_io_begin_sync(int fd, off_t at, size_t n_bytes) {
     sync_file_range(fd, at, (off_t)n_bytes,
-                    SYNC_FILE_RANGE_WRITE); // where it does not, nothing is lost
+                    SYNC_FILE_RANGE_WRITE); // a hint: failure loses nothing
 }
 
-// `at` < 0: at the file's position.
+// at < 0: at the file's position.
 static int write_all(int fd, const char *p, size_t n, off_t at) {
     while (n > 0) {
         size_t piece = n < ((size_t)1 << 30) ? n : (size_t)1 << 30;
@@ -147,7 +147,7 @@ static int write_all(int fd, const char *p, size_t n, off_t at) {
     return 0;
 }
 
-static dt_status write_at(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
+dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
     int err = failpoint_visit_io();
     if (err == FAILPOINT_SHORT) {
         err = write_all(fd, data, n_bytes / 2, at);
@@ -159,11 +159,7 @@ static dt_status write_at(int fd, const char *path, const void *data, size_t n_b
 }
 
 dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes) {
-    return write_at(fd, path, data, n_bytes, -1);
-}
-
-dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
-    return write_at(fd, path, data, n_bytes, at);
+    return dt_io_pwrite(fd, path, data, n_bytes, -1);
 }
 
 dt_status dt_io_fsync(int fd, const char *path) {
@@ -289,30 +285,25 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes) {
 
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
     int err = gate();
-    bool again = err == 0;
-    while (again) {
-        err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
-        again = err == EINTR;
-    }
+    if (err == 0) do
+            err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
+        while (err == EINTR);
     return err ? storage_error(path, "reserve space", err) : DT_OK;
 }
 
-static void directory_of(char out[PATH_MAX], const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        snprintf(out, PATH_MAX, ".");
-    else if (slash == path)
-        snprintf(out, PATH_MAX, "/");
-    else
-        snprintf(out, PATH_MAX, "%.*s", (int)(slash - path), path);
+char *dt_io_parent(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    if (n > 1) n--; // the slash, unless the root is meant
+    return n ? dt_xprintf("%.*s", (int)n, path) : dt_xstrdup(".");
 }
 
 dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
-    char temp[PATH_MAX], dir[PATH_MAX];
+    char temp[PATH_MAX];
     int fd = -1;
     if (snprintf(temp, sizeof temp, "%s.tmp.%d", path, (int)getpid()) >= (int)sizeof temp)
         return storage_error(path, "create", ENAMETOOLONG);
-    directory_of(dir, path);
     DT_TRY(dt_io_create(&fd, temp, false));
     dt_status st = dt_io_write(fd, path, data, n_bytes);
     if (st == DT_OK) st = dt_io_fsync(fd, path);
@@ -325,11 +316,14 @@ dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
         unlink(temp);
         return st;
     }
-    return dt_io_fsync_dir(dir);
+    char *dir = dt_io_parent(path);
+    st = dt_io_fsync_dir(dir);
+    free(dir);
+    return st;
 }
 
 // -- reading ---------------------------------------------------------------------------------
-// Reads to the end of `fd`, growing, so that pipes and stdin work too.
+// Reads to the end of `fd` into a growing buffer, so that pipes and stdin work too.
 static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *path,
                              size_t max_bytes, dt_status code) {
     struct stat s;
@@ -370,7 +364,8 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
 
 enum { WRITER_MS = 3000 };
 
-// Whether somebody has the other end of the pipe open: what is in it, or would be, is asked for without taking it.
+// Whether some process has the pipe open for writing. tee() copies without consuming, and returns 0 only
+// if there is no writer.
 static bool has_writer(int fd) {
     int copy[2];
     if (pipe2(copy, O_CLOEXEC) != 0) return true;
@@ -380,8 +375,8 @@ static bool has_writer(int fd) {
     return n != 0;
 }
 
-// `fd` was opened without waiting. A pipe is read as a file is, however slow its writer; if there is none, that is an
-// error and no wait without end.
+// `fd` was opened with O_NONBLOCK. A pipe is read like a file, however slow its writer; one without a writer
+// is an error instead of an endless wait.
 static dt_status wait_for_writer(int fd, const char *path, dt_status code) {
     struct stat s;
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -432,7 +427,7 @@ dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head,
                             size_t n_bytes, off_t at, dt_status code_on_error) {
     struct iovec parts[2] = {{head, n_head}, {data, n_bytes}};
     if (preadv(fd, parts, 2, at) == (ssize_t)(n_head + n_bytes)) return DT_OK;
-    // short, interrupted or failed: by calls that go on, or say what is wrong
+    // short, interrupted or failed: dt_io_pread continues, or reports the error
     DT_TRY(dt_io_pread(fd, path, head, n_head, at, code_on_error));
     return dt_io_pread(fd, path, data, n_bytes, at + (off_t)n_head, code_on_error);
 }

@@ -1,5 +1,5 @@
-// json.c: the writer. Commas and nesting are kept by two fields; text grows in one buffer that a
-// reset keeps, so a steady stream of records of the same size allocates nothing.
+// json.c: the writer. Two fields track commas and nesting. A reset keeps the buffer, so a steady stream
+// of records of the same size allocates nothing.
 #include "base/json.h"
 #include "base/arena.h"
 #include "base/text.h"
@@ -30,7 +30,7 @@ static void put_text(dt_json *j, const char *s) {
     put(j, s, strlen(s));
 }
 
-// Letters that stand for themselves, from s on.
+// Number of leading characters that need no escape.
 static size_t plain_length(const unsigned char *s) {
     size_t n = 0;
     while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\') n++;
@@ -135,84 +135,13 @@ void dt_json_int(dt_json *j, const char *key, int64_t value) {
 }
 
 const char *dt_int_text(char out[DT_INT_CHARS], int64_t value) {
-    uint64_t v = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    char *p = out + DT_INT_CHARS - 1;
-    *p = '\0';
-    do *--p = (char)('0' + v % 10);
-    while ((v /= 10) > 0);
-    if (value < 0) *--p = '-';
-    return p;
-}
-
-// ---- numbers with a point ------------------------------------------------------------------------
-// The text of a double is the one of fewest digits, of 15 to 17, that reads back as it. printf and strtod
-// find it in 1 to 2 us; exact arithmetic in 128 bits does for ordinary values in a tenth of that:
-// |value| = m 2^-s is to be D 10^-k with D of n digits. D = m 10^k / 2^s rounded (ties to even, as printf does), and
-// it reads back if it is within half a unit of m: 2 |D 2^s - m 10^k| <= 10^k, or < where m is odd.
-typedef unsigned __int128 u128;
-enum { LEAST_DIGITS = 15, MOST_DIGITS = 17 };
-
-static u128 power10(int n) {
-    u128 p = 1;
-    while (n-- > 0) p *= 10;
-    return p;
-}
-
-// D of n digits; 0: it does not read back.
-static uint64_t find_digits(uint64_t m, int s, int k, int n) {
-    u128 scale = power10(k), exact = m * scale, one = (u128)1 << s;
-    uint64_t d = (uint64_t)(exact >> s);
-    u128 rest = exact - ((u128)d << s);
-    if (2 * rest > one || (2 * rest == one && d % 2)) d++;
-    u128 back = (u128)d << s, off = 2 * (back > exact ? back - exact : exact - back);
-    bool near = off < scale || (off == scale && m % 2 == 0);
-    return near && d < (uint64_t)power10(n) ? d : 0;
-}
-
-// D 10^-k without trailing zeros behind the point.
-static void write_digits(char *out, bool negative, uint64_t d, int k) {
-    char text[DT_INT_CHARS];
-    while (k > 0 && d % 10 == 0) d /= 10, k--;
-    const char *p = dt_int_text(text, (int64_t)d);
-    int n = (int)strlen(p);
-    if (negative) *out++ = '-';
-    if (n <= k) *out++ = '0';
-    for (int i = 0; i < n - k; i++) *out++ = p[i];
-    if (k > 0) *out++ = '.';
-    for (int i = n; i < k; i++) *out++ = '0';
-    for (int i = n > k ? n - k : 0; i < n; i++) *out++ = p[i];
-    *out = '\0';
-}
-
-// Values whose text has no exponent and for which 128 bits suffice.
-static bool write_ordinary(char *out, double value) {
-    double v = fabs(value);
-    int e, before = 1; // digits before the point: 1 for [1, 10), 0 for [0.1, 1)
-    if (!(v >= 1e-4 && v < 1e14)) return false;
-    if (v == floor(v)) {
-        write_digits(out, value < 0, (uint64_t)v, 0);
-        return true;
-    }
-    double fraction = frexp(v, &e); // [0.5, 1)
-    uint64_t m = (uint64_t)ldexp(fraction, 53);
-    int s = 53 - e;
-    if (fraction == 0.5) return false; // the gap below is half of that above
-    for (double p = 10; v >= p; p *= 10) before++;
-    for (double p = 1; v < p; p /= 10) before--;
-    for (int n = LEAST_DIGITS; n <= MOST_DIGITS; n++) {
-        int k = n - before;
-        uint64_t d = k <= 22 ? find_digits(m, s, k, n) : 0;
-        if (d == 0) continue;
-        write_digits(out, value < 0, d, k);
-        return true;
-    }
-    return false;
+    snprintf(out, DT_INT_CHARS, "%" PRId64, value);
+    return out;
 }
 
 const char *dt_real_text(char out[DT_REAL_CHARS], double value) {
-    if (write_ordinary(out, value)) return out;
     // %g drops trailing zeros, so the first precision that reads back is the shortest text
-    for (int digits = LEAST_DIGITS; digits <= MOST_DIGITS; digits++) {
+    for (int digits = 15; digits <= 17; digits++) {
         snprintf(out, DT_REAL_CHARS, "%.*g", digits, value);
         if (strtod(out, NULL) == value) break;
     }

@@ -1,5 +1,5 @@
-// json.h: a small streaming JSON writer into a growing buffer (one line a record for jsonl), so that
-// nothing is built as a tree and steady state does not allocate. Reading uses jansson directly.
+// json.h: a small streaming JSON writer. It appends to one growing buffer (for jsonl, one line a record),
+// builds no tree and does not allocate in steady state. Reading uses jansson directly.
 #ifndef DT_BASE_JSON_H
 #define DT_BASE_JSON_H
 
@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The shortest text that reads back as `value`, which must be finite; returns `out`.
+// The text of fewest digits (15 to 17) that reads back as `value`, which must be finite; returns `out`.
 enum { DT_REAL_CHARS = 40, DT_INT_CHARS = 24 };
 const char *dt_real_text(char out[DT_REAL_CHARS], double value);
-const char *dt_int_text(char out[DT_INT_CHARS], int64_t value); // somewhere in `out`
+const char *dt_int_text(char out[DT_INT_CHARS], int64_t value);
 
 typedef struct dt_json {
     char *data; // NUL-terminated

@@ -1,8 +1,8 @@
 // log.c: one line, one write(2), to stderr and the run's log file.
 //
-// A mutex keeps lines whole and in the same order in both places and holds off the terminal's live
-// line while a line is printed. The file's lines carry UTC time and level; stderr's carry the rank.
-// A write that fails is counted and forgotten: training outlives its log.
+// A mutex keeps lines whole and in the same order in both places, and holds back the terminal's live
+// line while one is printed. The file's lines carry UTC time and level; stderr's carry the rank.
+// A failed write is ignored: training outlives its log.
 #define _GNU_SOURCE
 #include "base/log.h"
 
@@ -21,18 +21,14 @@ enum { LINE_BYTES = 4096 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int threshold = DT_LOG_INFO;
 static int log_rank, log_world = 1, log_fd = -1;
-static _Atomic uint64_t dropped;
 static void (*hook_before)(void), (*hook_after)(void);
 
 static void write_line(int fd, const char *line, size_t n) {
-    ssize_t w;
-    do w = write(fd, line, n);
-    while (w < 0 && errno == EINTR);
-    if (w != (ssize_t)n) atomic_fetch_add(&dropped, 1);
+    while (write(fd, line, n) < 0 && errno == EINTR) {
+    }
 }
 
-// Puts `text` behind `head`, cut to fit, with a newline; control characters that would break the
-// line become spaces.
+// Joins head and text, truncated to fit, and ends the line. Carriage returns become spaces.
 static size_t make_line(char out[LINE_BYTES], const char *head, const char *text) {
     int n = snprintf(out, LINE_BYTES, "%s%s", head, text);
     size_t len = n < 0 ? 0 : (size_t)n;
@@ -115,10 +111,6 @@ void dt_log_close(void) {
     if (log_fd >= 0) close(log_fd);
     log_fd = -1;
     pthread_mutex_unlock(&mutex);
-}
-
-uint64_t dt_log_dropped(void) {
-    return atomic_load(&dropped);
 }
 
 void dt_log_set_hooks(void (*before)(void), void (*after)(void)) {

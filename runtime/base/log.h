@@ -1,32 +1,29 @@
-// log.h: human text. One line a call, to stderr and, once opened, to the run's log file.
+// log.h: messages for people. Each call writes one line to stderr and, once opened, to the run's log file.
 //
 // Lines are "dtrain: text" on a terminal; with more than one rank "dtrain[rank]: text". Levels above
 // the threshold are dropped. Thread-safe: each line is one write(2). Never called inside a step or a
-// decode loop. A full log disk never hurts training: dropped lines are counted.
+// decode loop. A full disk never hurts training: lines that cannot be written are lost.
 #ifndef DT_BASE_LOG_H
 #define DT_BASE_LOG_H
 
 #include "status.h"
 
-#include <stdint.h>
-
 typedef enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARN, DT_LOG_INFO, DT_LOG_DEBUG } dt_log_level;
 
 void dt_log(dt_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void dt_log_set_level(dt_log_level level);
-// Which rank prefixes the lines; INFO lines of ranks other than 0 are dropped.
+// The rank that prefixes the lines. Ranks other than 0 drop INFO lines.
 void dt_log_set_rank(int rank, int world_size);
 int dt_log_rank(void);
-// Also append to `path` (created). DT_E_STORAGE when it cannot be opened.
+// Also appends to `path` (created). DT_E_STORAGE if it cannot be opened.
 dt_status dt_log_open(const char *path);
 void dt_log_close(void);
-uint64_t dt_log_dropped(void);
-// The live line of a terminal: called before and after each log line so that the bar moves below.
+// Called before and after each log line, so that the terminal's live line stays below it.
 void dt_log_set_hooks(void (*before)(void), void (*after)(void));
 
 #define dt_info(...) dt_log(DT_LOG_INFO, __VA_ARGS__)
 #define dt_warn(...) dt_log(DT_LOG_WARN, __VA_ARGS__)
-// What every rank finds alike is said once, by rank 0.
+// For a warning that all ranks would give: only rank 0 prints it.
 #define dt_warn_alike(...) (dt_log_rank() == 0 ? dt_warn(__VA_ARGS__) : (void)0)
 #define dt_error(...)      dt_log(DT_LOG_ERROR, __VA_ARGS__)
 

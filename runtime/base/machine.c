@@ -1,9 +1,9 @@
-// machine.c: memory that is left.
+// machine.c: see machine.h.
 //
-// A cgroup counts the page cache of its files as its own, though the kernel would give that up first;
-// so what a cgroup has left is its limit less its use, plus the file pages on its LRU lists (pages of
-// shared memory are on the other lists). Limits of the levels above count as well: a job's cgroup
-// commonly has none while its parent, the allocation, has one.
+// A cgroup's usage includes the page cache, which the kernel drops before it denies memory. So what a cgroup
+// has left is its limit, less its usage, plus the file pages on its LRU lists (shared memory is on other
+// lists). Limits of the levels above count as well: often the job's own cgroup has no limit, and its parent,
+// the allocation, has one.
 #include "base/machine.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@ static bool read_number(const char *dir, const char *file, uint64_t *out) {
     snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "re");
     if (!f) return false;
-    bool ok = fscanf(f, "%" SCNu64, out) == 1; // "max" is no number
+    bool ok = fscanf(f, "%" SCNu64, out) == 1; // false for "max"
     fclose(f);
     return ok;
 }
@@ -94,7 +94,7 @@ void dt_memory_read(dt_memory *out) {
 dt_status dt_memory_room(uint64_t n_bytes, const char *what) {
     struct rlimit r;
     if (getrlimit(RLIMIT_AS, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return DT_OK;
-    // is counted as any mapping is, and takes no memory
+    // counts against the limit like any mapping, but takes no memory
     void *p = mmap(NULL, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p != MAP_FAILED) {
         munmap(p, n_bytes);
@@ -122,7 +122,7 @@ double dt_memory_time_copy(void) {
         begin = dt_clock_s();
         for (size_t i = 0; i < PIECES; i++) {
             memcpy(to, from + i * PIECE, PIECE);
-            from[i] = to[i]; // or nobody would see the copies, which may then be left out
+            from[i] = to[i]; // keeps the compiler from removing the copies
         }
         end = dt_clock_s();
     }

@@ -1,4 +1,4 @@
-// machine.h: what this machine, or the container we are in, has left.
+// machine.h: memory that this machine, or this container, has left; cgroups.
 #ifndef DT_BASE_MACHINE_H
 #define DT_BASE_MACHINE_H
 
@@ -9,27 +9,27 @@
 
 typedef struct dt_memory {
     uint64_t total_bytes,
-        available_bytes; // available: without swapping; page cache counts as available
+        available_bytes; // without swapping; the page cache counts as available
 } dt_memory;
 
-// The machine's memory (MemTotal, MemAvailable), or what the tightest memory cgroup (v1, v2) above this
-// process allows, whichever is less. Zeros when the kernel does not say. Opens a few files: some 50 us.
+// The machine's memory (MemTotal, MemAvailable) or the limit of the tightest memory cgroup (v1, v2) above
+// this process, whichever is less. Zeros if the kernel does not tell. Opens a few files: about 50 us.
 void dt_memory_read(dt_memory *out);
 
-// Calls visit for the directory of this process's cgroup and of each above it, up to the root: of the unified
-// hierarchy (v2) and of the one with `controller` ("cpu", "memory"; v1), as far as they are there.
+// Calls visit for the directory of this process's cgroup and of each one above it, up to the root. Walks the
+// unified hierarchy (v2) and that of `controller` ("cpu", "memory"; v1), where they exist.
 void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2),
                     void *ctx);
 
-// Whether a limit on address space (ulimit -v) leaves n_bytes for `what` ("lanes"): for what a library takes without
-// a way to say that there was none. oneDNN writes its kernels through a null pointer then, and libgomp ends the
-// process. DT_OK where there is no limit; DT_E_INTERNAL. What other threads take meanwhile is not known.
+// Whether a limit on address space (ulimit -v) leaves n_bytes for `what`; DT_OK without a limit, else
+// DT_E_INTERNAL. For memory that a library takes without reporting failure: oneDNN then writes its kernels
+// through a null pointer, and libgomp ends the process. Other threads may allocate after the check.
 dt_status dt_memory_room(uint64_t n_bytes, const char *what);
-// The stack of a thread that a library starts.
+// Stack size of a thread that a library starts.
 uint64_t dt_memory_stack_bytes(void);
 
-// Seconds to copy a byte that lies in memory, not in a core's cache: by one thread, from more than caches hold to a
-// place in one, as pixels are copied that a cache in memory keeps. Takes 32 MiB, and some 20 ms. 0: no memory.
+// Seconds to copy one byte from main memory into a core's cache, by one thread: the cost of a cached sample's
+// pixels. Uses 32 MiB and about 20 ms. 0: out of memory.
 double dt_memory_time_copy(void);
 
 #endif

@@ -1,5 +1,5 @@
-// module.c: finds modules (see module.h). Nothing is searched but two places that belong to the program: what
-// is loaded runs with its rights.
+// module.c: see module.h. Only two folders that belong to the program are searched, because a module runs
+// with the program's rights.
 #include "base/module.h"
 
 #include <limits.h>

@@ -1,5 +1,5 @@
-// module.h: where the program's modules are (dtrain_mpi.so, dtrain_cuda.so): shared objects that are loaded
-// only when they are needed, so that the program itself needs no library that a machine may lack.
+// module.h: finds the program's modules, dtrain_mpi.so and dtrain_cuda.so. They are loaded only when needed,
+// so that the program itself depends on no library that a machine may lack.
 #ifndef DT_BASE_MODULE_H
 #define DT_BASE_MODULE_H
 
@@ -7,9 +7,9 @@
 
 #include <stddef.h>
 
-// Folder of the executable, without the last slash.
+// Folder of the executable, without a trailing slash.
 dt_status dt_module_exe_dir(char *dir, size_t cap);
-// The module's path in *path (empty when it is nowhere): beside the executable or in ../lib/dtrain.
+// Path of the module, beside the executable or in ../lib/dtrain; empty if it is in neither.
 dt_status dt_module_find(const char *name, char *path, size_t cap);
 
 #endif

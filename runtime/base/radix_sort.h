@@ -1,7 +1,7 @@
-// radix_sort.h: sorts many small things by a key of some bytes, a byte a pass, the least significant first (LSD radix
-// sort): stable, and n bytes of key cost n passes however the keys lie. Bytes that are the same in all take no pass.
+// radix_sort.h: a stable LSD radix sort of many small elements, one pass a key byte. A byte that is the same
+// in all keys costs no pass.
 //
-// Inline, as a pass is quick only where the compiler knows `size`.
+// Inline: a pass is fast only where the compiler knows `size`.
 #ifndef DT_BASE_RADIX_SORT_H
 #define DT_BASE_RADIX_SORT_H
 
@@ -11,9 +11,9 @@
 
 enum { DT_RADIX_MOST_BYTES = 16 };
 
-// n things of `size` bytes at `from`, with room for as many at `spare`. The key is the n_key bytes (at most
-// DT_RADIX_MOST_BYTES) at `key_at` of each, the least significant first, as numbers lie in memory. Returns the one of
-// the two that holds the result. n below 2^32.
+// Sorts n elements of `size` bytes (n < 2^32) in `from`; `spare` has room for as many. The key is the n_key
+// bytes (at most DT_RADIX_MOST_BYTES) at offset `key_at`, little-endian. Returns `from` or `spare`, whichever
+// holds the result.
 static inline void *dt_radix_sort(void *from, void *spare, size_t n, size_t size, size_t key_at,
                                   int n_key) {
     uint32_t count[DT_RADIX_MOST_BYTES][256];

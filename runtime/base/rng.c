@@ -1,7 +1,7 @@
-// rng.c: Philox4x32-10 and what is made of its words.
+// rng.c: Philox4x32-10; uniform, normal and integer numbers from its words.
 //
-// Normals come in Box-Muller pairs inside a block (words 0,1 and 2,3): element 4k is the cosine and
-// 4k+1 the sine of the first pair. So an element costs one block however it is asked for.
+// Normals come in Box-Muller pairs within a block (words 0,1 and 2,3): element 4k is the cosine and 4k+1
+// the sine of the first pair. So any single element costs one block.
 #include "base/rng.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ float dt_rng_normal(const dt_rng *r, uint32_t element) {
     uint32_t w[4];
     block(r, element, w);
     const uint32_t *pair = w + (element % 4 / 2) * 2;
-    float u = (float)((pair[0] >> 8) + 1) * 0x1p-24f; // (0, 1]: the logarithm stays finite
+    float u = (float)((pair[0] >> 8) + 1) * 0x1p-24f; // (0, 1], so that the logarithm is finite
     float angle = 6.28318530717958647692f * ((float)(pair[1] >> 8) * 0x1p-24f);
     float radius = sqrtf(-2.0f * logf(u));
     return element % 2 ? radius * sinf(angle) : radius * cosf(angle);

@@ -1,9 +1,9 @@
-// rng.h: counter-based random numbers. No state, so nothing to save, order or share.
+// rng.h: counter-based random numbers. There is no state to save, order or share.
 //
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
 // key = seed (64 bit). counter = (element / 4, slot in the global batch, step, XXH32(purpose)), and
-// element % 4 picks the word. uniform = (word >> 8) * 2^-24, in [0, 1). All of it is logical: an
-// element is counted in NCHW order within its sample, whatever the layout, thread or rank.
+// element % 4 picks the word. uniform = (word >> 8) * 2^-24, in [0, 1). Elements are counted in NCHW order
+// within their sample, so numbers do not depend on memory layout, threads or ranks.
 #ifndef DT_BASE_RNG_H
 #define DT_BASE_RNG_H
 

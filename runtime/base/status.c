@@ -1,8 +1,8 @@
 // status.c: the message of the last failure, one buffer a thread.
 //
-// A fixed buffer, so that reporting "out of memory" needs no memory. Over-long text is cut at the
-// end (the place comes first in our messages). dt_fail may be given its own current message as an
-// argument, so text is formatted aside and copied.
+// The buffer is fixed, so that reporting "out of memory" needs no memory. Text that is too long is cut at
+// the end (messages begin with the place). The current message may be an argument of dt_fail, so text is
+// formatted elsewhere and then copied.
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -25,18 +25,10 @@ dt_status dt_fail_context(dt_status code, const char *fmt, ...) {
     char text[DT_ERROR_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    size_t at = n < 0 ? 0 : (size_t)n;
-    if (at < sizeof text) {
-        size_t len = strlen(message);
-        at += (size_t)snprintf(text + at, sizeof text - at, ": ");
-        if (at < sizeof text) {
-            if (len > sizeof text - 1 - at) len = sizeof text - 1 - at;
-            memcpy(text + at, message, len);
-            text[at + len] = '\0';
-        }
-    }
+    strncat(text, ": ", sizeof text - 1 - strlen(text));
+    strncat(text, message, sizeof text - 1 - strlen(text));
     memcpy(message, text, sizeof message);
     return code;
 }

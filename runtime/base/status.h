@@ -1,10 +1,10 @@
 // status.h: how every function of dtrain reports failure.
 //
-// A function that can fail returns dt_status. The value is at the same time the exit code of the
-// program, so there is one list, not two. The message is written once, at its origin, by dt_fail();
-// callers forward with DT_TRY and may add where they were with dt_fail_context(). The message lives
-// in thread-local storage until the next dt_fail() on that thread; a worker thread that fails copies
-// it with dt_error_message() into what it hands back, and the receiver re-raises with dt_fail().
+// A function that can fail returns dt_status, whose value is also the program's exit code. dt_fail()
+// writes the message once, at its origin. Callers forward the status with DT_TRY and may add their place
+// with dt_fail_context(). The message lives in thread-local storage until the next dt_fail() on that
+// thread. A worker thread that fails passes on a copy of dt_error_message(), and the receiver calls
+// dt_fail() with it.
 //
 // A message says what happened, where (file:line of the YAML, record, rank), and what to do.
 // Programming errors assert; they are not statuses.
@@ -14,7 +14,7 @@
 typedef enum dt_status {
     DT_OK = 0,
     DT_E_USAGE = 2,      // command line or config
-    DT_E_DATA = 3,       // a data set or record cannot be read
+    DT_E_DATA = 3,       // a dataset or record cannot be read
     DT_E_CKPT = 4,       // no checkpoint loads
     DT_E_STORAGE = 5,    // cannot write (run directory, disk full)
     DT_E_NUMERIC = 6,    // NaN or infinity
@@ -26,7 +26,7 @@ typedef enum dt_status {
 // Records the message (printf format, no newline) for this thread and returns `code`.
 dt_status dt_fail(dt_status code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-// Puts "context: " before the current message and returns `code`; for callers that know a place.
+// Puts "context: " before the current message and returns `code`.
 dt_status dt_fail_context(dt_status code, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -34,7 +34,7 @@ dt_status dt_fail_context(dt_status code, const char *fmt, ...)
 const char *dt_error_message(void);
 void dt_error_clear(void);
 
-// For what is cleaned up behind a failure and may fail too: the first message stays. Any stack; no memory is taken.
+// Keeps the first message across clean-up that may fail too. Takes no heap memory.
 enum { DT_ERROR_BYTES = 2048 };
 typedef struct dt_error_kept {
     char message[DT_ERROR_BYTES];
@@ -48,7 +48,7 @@ void dt_error_restore(const dt_error_kept *kept);
         if (dt_try_ != DT_OK) return dt_try_;                                                      \
     } while (0)
 
-// For functions with one exit: keeps the first error in `st` and jumps.
+// For functions with one exit: stores the error in `st` and jumps.
 #define DT_TRY_GOTO(st, expr, label)                                                               \
     do {                                                                                           \
         (st) = (expr);                                                                             \

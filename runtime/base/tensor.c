@@ -1,4 +1,4 @@
-// tensor.c: element types and shapes as numbers and as text. Pure functions.
+// tensor.c: sizes and names of element types and shapes. Pure functions.
 #include "base/tensor.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-// tensor.h: element type and logical shape of a tensor. The order of its elements in memory is a layout, which only
-// plans and backends know.
+// tensor.h: element type and logical shape of a tensor. How its elements lie in memory is its layout, which
+// only plans and backends know.
 #ifndef DT_BASE_TENSOR_H
 #define DT_BASE_TENSOR_H
 

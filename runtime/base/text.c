@@ -26,7 +26,7 @@ static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
 
 int dt_text_closeness(const char *word, size_t n, const char *text) {
     size_t m = strlen(text);
-    if (m >= 3 && m < n && memcmp(word, text, m) == 0) return 1; // the beginning of it
+    if (m >= 3 && m < n && memcmp(word, text, m) == 0) return 1; // a prefix
     if (m <= 3 && m > 0 && n > 0 && word[0] != text[0]) return DT_TEXT_FAR;
     int d = edit_distance(word, n, text, m);
     int allowed = m <= 3 ? 1 : (int)m / 3 + 1;

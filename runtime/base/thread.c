@@ -1,8 +1,8 @@
-// thread.c: a team of workers, and how many cores there are to use.
+// thread.c: a team of worker threads; usable cores.
 //
-// The team: one generation counter under one mutex. dt_team_run publishes (fn, arg), bumps the
-// generation, runs share 0 itself and waits until the others have reported. Workers block all
-// signals, so a signal always lands on the thread that handles it.
+// A team has one generation counter under one mutex. dt_team_run publishes (fn, arg), increments the
+// generation, runs share 0 itself and waits for the others. Workers block all signals, so a signal always
+// reaches the thread that handles it.
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "base/arena.h"
@@ -143,7 +143,7 @@ static int affinity_cores(void) {
     return 1;
 }
 
-// Reads up to two numbers ("max" = -1) from a cgroup's file; false when there is none.
+// Reads one or two numbers ("max" = -1) from a cgroup's file; false if it cannot be read.
 static bool read_numbers(const char *dir, const char *file, double *a, double *b) {
     char path[4500], first[32] = "", second[32] = "";
     snprintf(path, sizeof path, "%s/%s", dir, file);

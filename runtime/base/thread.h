@@ -1,5 +1,5 @@
-// thread.h: the few thread pieces that the loader, the checkpoint writer and the lanes share. All waits are
-// on condition variables; none spins.
+// thread.h: what the loader, the checkpoint writer and the replicas share about threads. All waits use
+// condition variables; none spins.
 #ifndef DT_BASE_THREAD_H
 #define DT_BASE_THREAD_H
 
@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// A team of n workers that run the same function together, again and again: dt_team_run(fn, arg)
-// calls fn(arg, i) for i in 0..n-1, i = 0 on the calling thread, and returns when all are done.
-// No allocation in dt_team_run. Workers keep their thread-local state (OpenMP pools) between runs.
+// A team of n worker threads. dt_team_run(fn, arg) calls fn(arg, i) for i in 0..n-1, with i = 0 on the
+// calling thread, and returns when all are done. It allocates nothing. Workers keep their thread-local
+// state (OpenMP pools) between calls.
 typedef struct dt_team dt_team;
 dt_status dt_team_create(dt_team **out, int n_workers, const char *name);
 void dt_team_run(dt_team *t, void (*fn)(void *arg, int worker), void *arg);
@@ -20,7 +20,7 @@ void dt_team_destroy(dt_team *t);
 
 // Cores this process may use: affinity mask, bounded by the cgroup's CPU quota (v1 and v2). >= 1.
 int dt_usable_cores(void);
-// How often this thread has given up its core to wait (not: been pushed off it). A system call.
+// Voluntary context switches of this thread: how often it gave up its core to wait. A system call.
 uint64_t dt_thread_waits(void);
 void dt_thread_name(const char *name); // for the calling thread, at most 15 characters shown
 

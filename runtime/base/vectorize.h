@@ -1,7 +1,7 @@
-// vectorize.h: loops that are worth the compiler's full effort, for the machine that runs them. The
-// bits must be the same on every ISA, so: integers, or floats of which each is computed by itself and
-// sums whose order the code fixes. Nothing contracts a*b+c into one rounding: what includes this is compiled
-// with -ffp-contract=off (CMakeLists.txt).
+// vectorize.h: marks loops that the compiler vectorizes for several ISAs; the one for this CPU is picked at
+// load time. Bits must be the same on every ISA, so it is for integers, for floats that are computed
+// elementwise, and for sums in an order that the code fixes. Files that include this are compiled with
+// -ffp-contract=off (CMakeLists.txt), so a*b+c is never fused.
 #ifndef DT_BASE_VECTORIZE_H
 #define DT_BASE_VECTORIZE_H
 
@@ -10,7 +10,7 @@
 #define VECTORIZED                                                                                 \
     __attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
-#define VECTORIZED // the resolver of clones runs before a sanitizer is set up
+#define VECTORIZED // ifunc resolvers would run before a sanitizer is initialized
 #endif
 
 #endif

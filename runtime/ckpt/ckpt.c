@@ -1,8 +1,8 @@
-// ckpt.c: opens and closes the checkpoints of a run: the run lock and what an earlier life left.
+// ckpt.c: opens and closes the checkpoints of a run: the run lock, and leftovers of an earlier process.
 //
-// The lock is an open-file-description lock on RUN/lock: it goes with the process however that dies,
-// so there is no stale lock to clean up, and it works over NFS. The text in the file only names the
-// holder. Under the lock every ".tmp-step-…" is the leftover of a dead writer and is removed.
+// The lock is an open-file-description lock on RUN/lock. It ends with the process, however that dies, so
+// there is no stale lock to clean up, and it works over NFS. The text in the file only names the holder. Under
+// the lock every ".tmp-step-…" is a leftover of a dead writer and is removed.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/failpoint.h"
@@ -17,18 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static char *parent_of(const char *path) {
-    char *copy = dt_xstrdup(path);
-    size_t n = strlen(copy);
-    while (n > 1 && copy[n - 1] == '/') copy[--n] = '\0';
-    char *slash = strrchr(copy, '/');
-    if (!slash)
-        strcpy(copy, ".");
-    else
-        slash[slash == copy] = '\0'; // keeps "/"
-    return copy;
-}
 
 static dt_status held_by_other(const char *path, const char *run) {
     char *text = NULL;
@@ -59,7 +47,7 @@ static dt_status lock_run(dt_ckpt *c, const char *run) {
     if (st == DT_OK && fcntl(c->lock_fd, F_OFD_SETLK, &whole) != 0) {
         if (errno == EAGAIN || errno == EACCES)
             st = held_by_other(path, run);
-        else // no lock manager: a run there is better than none
+        else // no lock manager: run without a lock rather than not at all
             dt_warn("%s: this file system has no locks (%s): make sure that no second dtrain works "
                     "in this run",
                     path, strerror(errno));
@@ -85,7 +73,7 @@ static dt_status remove_leftovers(const char *dir) {
 }
 
 static dt_status open_for_saving(dt_ckpt *c) {
-    char *run = parent_of(c->dir), *above = parent_of(run);
+    char *run = dt_io_parent(c->dir), *above = dt_io_parent(run);
     dt_status st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
     if (st == DT_OK) st = remove_leftovers(c->dir);

@@ -8,13 +8,13 @@
 //   state.json             cursor, schedule and evaluation history, scaler, resolved choices,
 //                          environment fingerprint, offset of metrics.jsonl
 //   manifest.json          version, step, files with sizes and XXH3 of each; written last
-// Protocol: temporary directory ".tmp-step-…" -> files, fsync each -> manifest, fsync -> fsync of the
-// directory -> renameat2(NOREPLACE) -> fsync of the parent -> only then is it acknowledged. Failed
-// writes remove the temporary; stale temporaries are removed at start. After an acknowledged save is
-// verified, older ones beyond `keep` go, except the best.
+// A save writes and fsyncs each file in a temporary directory ".tmp-step-…", then the manifest, then fsyncs the
+// directory, renames it (renameat2, NOREPLACE) and fsyncs the parent. Only then is it acknowledged. Failed
+// writes remove the temporary; leftover temporaries are removed at start. Once the new checkpoint is verified,
+// older ones beyond `keep` are removed, except the best.
 //
-// Threads: dt_ckpt_save_begin copies the slabs (a snapshot in buffers allocated once) and returns; a
-// writer thread does the rest; dt_ckpt_save_wait waits for it. One save at a time.
+// dt_ckpt_save_begin copies the flat buffers into a snapshot (allocated once) and returns. A writer thread does
+// the rest, and dt_ckpt_save_wait waits for it. One save at a time.
 #ifndef DT_CKPT_CKPT_H
 #define DT_CKPT_CKPT_H
 
@@ -39,34 +39,32 @@ typedef struct dt_ckpt_opts {
     bool async;
 } dt_ckpt_opts;
 
-// Takes the run lock (OFD lock on RUN/lock: DT_E_STORAGE naming the holder when taken), removes stale
-// temporaries. read_only: neither.
+// Takes the run lock (an OFD lock on RUN/lock) and removes leftover temporaries; read_only: does neither.
+// DT_E_STORAGE naming the holder if the lock is taken.
 dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only);
 void dt_ckpt_close(dt_ckpt *c); // waits for a running save
 
-// Snapshot and start writing. state_json: text of state.json. best: also becomes the best one.
-// An earlier save that failed in the background is reported by wait, not here.
+// Takes the snapshot and starts writing. state_json: text of state.json. best: it becomes the best checkpoint.
+// dt_ckpt_save_wait, not this, reports an earlier save that failed in the background.
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
                              const char *state_json, bool best);
-// Waits; DT_OK when the last save is acknowledged (or none was begun). seconds: may be NULL.
+// Waits. DT_OK if the last save is acknowledged, or none was begun. seconds may be NULL.
 dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds);
-bool dt_ckpt_save_done(dt_ckpt *c); // poll, never blocks
 
-// which: "latest", "best" or a step number. Verifies hashes, falls back to older ones with one line
-// each saying why (only for "latest"). DT_E_CKPT when none loads; *step = -1 and DT_OK with
-// `which` = "latest" when there is none at all.
+// which: "latest", "best" or a step number. Verifies hashes. "latest" falls back to older checkpoints, with one
+// line each saying why; without any checkpoint it returns DT_OK and *step = -1. DT_E_CKPT if none loads.
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);
-// Fills tensors by name; shapes must match; every tensor must be found. state_json heap, caller frees.
+// Fills tensors by name. All must be found, in their shapes. *state_json is on the heap; the caller frees it.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
 
 // ---- weights that another program saved --------------------------------------------------------------
 typedef struct dt_ckpt_import_opts {
-    const char *const *keep; // tensors, or modules of such, that are left as they are
+    const char *const *keep; // tensors or modules that keep their values
     int n_keep;
 } dt_ckpt_import_opts;
-// Fills tensors by name from any safetensors file of F32, BF16 or F16; *n_taken: how many. All of them
-// must be there in their shapes (but those to keep), else DT_E_CKPT naming them and nothing is changed;
-// what else the file has is named in a warning. DT_E_USAGE: a name to keep that the model does not have.
+// Fills tensors by name from any safetensors file of F32, BF16 or F16; *n_taken is how many. The file must have
+// all of them, except those to keep, in their shapes: otherwise DT_E_CKPT names the missing ones and nothing
+// changes. A warning names what else the file has. DT_E_USAGE if the model has no tensor of a name to keep.
 dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors,
                          int n_tensors, int *n_taken);
 
@@ -80,7 +78,7 @@ typedef struct dt_ckpt_info {
 } dt_ckpt_info;
 dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *n); // oldest first
 dt_status dt_ckpt_show(const char *path, bool json, FILE *out);
-// Names tensors that differ with largest absolute difference; *differ tells.
+// Prints the tensors that differ, with their largest absolute difference. *differ: whether any does.
 dt_status dt_ckpt_diff(const char *a, const char *b, FILE *out, bool *differ);
 
 // ---- safetensors, also for import and export -------------------------------------------------------
@@ -93,8 +91,5 @@ dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i);
 void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
 int dt_safetensors_find(const dt_safetensors *s, const char *name);               // or -1
-// Writes f32 tensors (sorted by name); metadata: NULL or pairs key, value, …, NULL.
-dt_status dt_safetensors_write(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
-                               const char *const *metadata);
 
 #endif

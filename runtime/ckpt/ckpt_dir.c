@@ -1,10 +1,10 @@
 // ckpt_dir.c: which checkpoints a directory holds, and which is the best.
 //
-// Directories are the truth: no index file could disagree with them. A checkpoint is step-N; what
-// begins with a dot is being written or removed. The best one is told in two places that cannot
-// contradict each other: the flag in its manifest, which appears in the same rename as the
-// checkpoint, and best.json, written after that, for people and for a checkpoint that became best
-// later. A run's best only moves forward, so the newest of both is the best.
+// The directories themselves are the list: no index file could disagree with them. A checkpoint is step-N;
+// names that begin with a dot are being written or removed. Two places tell the best one: a flag in its
+// manifest, which appears in the same rename as the checkpoint, and best.json, written after that for people
+// and for a checkpoint that becomes the best later. A run's best only moves forward, so the newest of both is
+// the best.
 #include "base/arena.h"
 #include "base/io.h"
 #include "ckpt_internal.h"

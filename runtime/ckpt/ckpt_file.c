@@ -1,9 +1,9 @@
-// ckpt_file.c: writes one file of a checkpoint: small pieces staged into large writes, everything
-// hashed on the way, fsync before close.
+// ckpt_file.c: writes one file of a checkpoint. Collects small writes into large ones, hashes everything and
+// fsyncs before closing.
 //
-// After an error the file's state is unknown. The descriptor is closed without another fsync, which
-// could report success for pages that the kernel has dropped; the caller removes the whole temporary
-// directory, and the next save writes new files.
+// After an error the file's state is unknown, so it is closed without another fsync, which could report
+// success for pages that the kernel has dropped. The caller removes the whole temporary directory, and the
+// next save writes new files.
 #include "base/arena.h"
 #include "base/io.h"
 #include "ckpt_internal.h"
@@ -44,24 +44,15 @@ dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes
     return DT_OK;
 }
 
-dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, uint64_t *hash) {
-    dt_status st = write_stage(w);
+dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, dt_status st, uint64_t *hash) {
+    if (st == DT_OK) st = write_stage(w);
     if (st == DT_OK) st = dt_io_fsync(w->fd, w->path);
-    if (st == DT_OK) {
-        int fd = w->fd;
-        w->fd = -1;
-        st = dt_io_close(fd, w->path);
-    }
-    if (st == DT_OK && hash) *hash = dt_hash_stream_digest(w->hash);
-    dt_ckpt_writer_abandon(w);
-    return st;
-}
-
-void dt_ckpt_writer_abandon(dt_ckpt_writer *w) {
-    if (w->fd >= 0) close(w->fd);
-    w->fd = -1;
-    free(w->stage);
-    w->stage = NULL;
+    if (st == DT_OK)
+        st = dt_io_close(w->fd, w->path);
+    else
+        close(w->fd);
+    *hash = dt_hash_stream_digest(w->hash);
     dt_hash_stream_destroy(w->hash);
-    w->hash = NULL;
+    free(w->stage);
+    return st;
 }

@@ -1,14 +1,13 @@
 // ckpt_import.c: weights from a safetensors file that another program wrote, such as a state dict of
 // torchvision saved with safetensors.torch.save_file.
 //
-// Names and shapes must be the model's, exactly: a network that is loaded by half trains, badly, and
-// nobody sees why. So what the file lacks, has in another shape or in a type that is no float is an error
-// that names it, unless the user said which tensors keep their initial values (the head, for another
-// number of classes). What the file has too much is named in a warning; PyTorch's counters of batches
-// (num_batches_tracked) are known and passed over. Everything is checked before anything is copied.
+// Names and shapes must match the model's exactly: a half-loaded network trains badly, and nobody sees why. A
+// tensor that is missing, or has another shape or a non-float type, is an error that names it, unless the user
+// said that it keeps its initial values (the head, for another number of classes). A warning names extra
+// tensors, except PyTorch's num_batches_tracked. Everything is checked before anything is copied.
 //
-// Rejected: guessing (prefixes such as "module.", transposed weights, positions of another image size);
-// a converter says what it does, a guess does not.
+// Rejected: guessing (prefixes such as "module.", transposed weights, positions of another image size). A
+// converter says what it does; a guess does not.
 #include "base/arena.h"
 #include "base/log.h"
 #include "ckpt.h"
@@ -19,7 +18,7 @@
 
 enum { MAX_NAMED = 4 };
 
-// A few names and how many more there are.
+// The first few names, and how many there are.
 typedef struct name_list {
     char text[512];
     int n;
@@ -38,7 +37,7 @@ static const char *list_text(name_list *l) {
     return l->text;
 }
 
-// `name` is `prefix`, or a tensor of the module `prefix`.
+// Whether `name` is `prefix` or a tensor of the module `prefix`.
 static bool belongs_to(const char *name, const char *prefix) {
     size_t n = strlen(prefix);
     return n > 0 && strncmp(name, prefix, n) == 0 &&
@@ -62,7 +61,7 @@ static dt_status check_keep(const dt_ckpt_import_opts *o, const dt_ckpt_tensor *
     return DT_OK;
 }
 
-// The module of a tensor: what a user would name to keep it.
+// The module of a tensor, which a user would name to keep it.
 static const char *module_of(const char *name, char *buf, size_t cap) {
     const char *dot = strrchr(name, '.');
     snprintf(buf, cap, "%.*s", dot ? (int)(dot - name) : (int)strlen(name), name);

@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 // ---- writing one file (ckpt_file.c) ----------------------------------------------------------------
-// Stages small pieces, hashes everything, and leaves the descriptor alone after an error.
+// Collects small writes into large ones and hashes everything. After an error the file is only closed.
 typedef struct dt_ckpt_writer {
     int fd;
     const char *path; // borrowed
@@ -21,9 +21,9 @@ typedef struct dt_ckpt_writer {
 
 dt_status dt_ckpt_writer_open(dt_ckpt_writer *w, const char *path); // replaces
 dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes);
-// Writes what is staged, fsyncs and closes; *hash is XXH3-64 of the whole file (may be NULL).
-dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, uint64_t *hash);
-void dt_ckpt_writer_abandon(dt_ckpt_writer *w); // after an error; harmless after finish
+// Ends what open began. `st` is what the puts returned: after an error the file is only closed. Otherwise
+// writes what is staged, fsyncs and closes; *hash is XXH3-64 of the whole file.
+dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, dt_status st, uint64_t *hash);
 
 // ---- manifest (ckpt_manifest.c) --------------------------------------------------------------------
 typedef struct dt_ckpt_range {
@@ -52,15 +52,15 @@ void dt_ckpt_manifest_print(const dt_ckpt_manifest *m, dt_json *out); // text of
 // From memory; `where` stands for the file in messages. DT_E_CKPT.
 dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes,
                                  const char *where);
-// Whether a directory is called as that of a step is: step-00000123.
+// Whether `name` is a step's directory name, such as step-00000123.
 bool dt_ckpt_step_of_name(const char *name, int64_t *step);
 // Reads `path`/manifest.json and checks that its step is the directory's. DT_E_CKPT.
 dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path);
 
 typedef enum dt_ckpt_depth {
-    DT_CKPT_SIZES,     // every file is there with its size
-    DT_CKPT_HASHES,    // and its bytes are those that were saved
-    DT_CKPT_FROM_DISK, // the same, asking the kernel to forget its cached pages first
+    DT_CKPT_SIZES,     // every file exists and has its size
+    DT_CKPT_HASHES,    // and its hash
+    DT_CKPT_FROM_DISK, // the same, after dropping cached pages
 } dt_ckpt_depth;
 dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);
 dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best); // read + verify
@@ -69,7 +69,7 @@ dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best); // 
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
 // Steps in `dir`, ascending, heap; a missing directory has none.
 dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n);
-// The best step: the newest of what best.json names and what manifests flag; -1 when none.
+// The best step: the newest that best.json names or a manifest flags; -1 if none.
 int64_t dt_ckpt_best_step(const char *dir, const int64_t *steps, int n);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 
@@ -105,14 +105,14 @@ struct dt_ckpt {
     bool async, read_only;
     int lock_fd;
 
-    // snapshot: same tensors every time, so buffers, headers and order are made once
+    // snapshot: the tensors are the same every time, so buffers, headers and order are made once
     dt_ckpt_tensor *tensors; // own names; data points into slab (async) or at the caller's (sync)
     int n_tensors;
     float *slab;
     dt_ckpt_part *parts;
     int n_parts;
 
-    // the save under way or done last; the writer owns these while `busy`
+    // the current or last save; the writer owns these while `busy`
     int64_t step;
     int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
     char *state_json;

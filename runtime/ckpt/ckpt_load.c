@@ -1,9 +1,9 @@
-// ckpt_load.c: finds the checkpoint to go on from, and loads it.
+// ckpt_load.c: finds the checkpoint to continue from, and loads it.
 //
-// Nothing is trusted because it is there: the manifest's own hash, every file's size and hash are
-// checked before a byte is used. "latest" walks back through the steps until one is whole and says of
-// each that is not, why; "best" and a number mean that one and nothing else. Loading checks every
-// name, shape and type first and copies after, so a checkpoint of another model changes nothing.
+// The manifest's own hash and every file's size and hash are checked before a byte is used. "latest" walks
+// back through the steps to the first intact one and warns about each damaged one; "best" and a number mean
+// only that checkpoint. Loading checks all names, shapes and types before it copies anything, so a checkpoint
+// of another model changes nothing.
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -82,7 +82,7 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
 }
 
 // -- loading -------------------------------------------------------------------------------------
-typedef struct part { // an opened file
+typedef struct part { // an open file
     const char *file; // "model"
     dt_safetensors *s;
 } part;

@@ -4,10 +4,10 @@
 //    "xxh3":"16 hex digits","ranges":[{"name":<tensor>,"offset":…,"bytes":…,"xxh3":…}]}],
 //    "manifest_xxh3":…}
 //
-// The last member is the hash of every byte before it, so the manifest guards itself as well. It is
-// written after the files that it names are on the disk: a directory without a manifest was never a
-// checkpoint. A file's hash decides whether it is good; its ranges, one a tensor, then tell which
-// tensor is not. Names in it are plain file names: nothing outside the directory is ever opened.
+// The last member is the hash of every byte before it, so the manifest protects itself as well. It is written
+// after the files that it names are on disk: a directory without a manifest never was a checkpoint. A file's
+// hash tells whether it is damaged; its ranges, one per tensor, then tell which tensor is. Only plain file
+// names are allowed, so nothing outside the directory is ever opened.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/io.h"
@@ -175,7 +175,8 @@ dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return dt_fail(DT_E_CKPT, "%s: damaged: at byte %d: %s", where, error.position, error.text);
-    dt_status st = read_manifest(m, root, where); // a newer version is named before its hash
+    dt_status st =
+        read_manifest(m, root, where); // checked first: a newer version may hash differently
     if (st == DT_OK && !check_self_hash(text, n_bytes))
         st = dt_fail(DT_E_CKPT, "%s: damaged: its bytes do not match its own hash", where);
     json_decref(root);
@@ -188,7 +189,7 @@ bool dt_ckpt_step_of_name(const char *name, int64_t *step) {
     if (strncmp(name, "step-", 5) != 0 || n < 13 || n > 23) return false;
     for (const char *p = name + 5; *p; p++)
         if (!isdigit((unsigned char)*p)) return false;
-    if (n > 13 && name[5] == '0') return false; // one name a step
+    if (n > 13 && name[5] == '0') return false; // each step has one name
     *step = strtoll(name + 5, NULL, 10);
     return true;
 }
@@ -213,7 +214,7 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
 }
 
 // -- checking --------------------------------------------------------------------------------------
-// Hash of bytes [offset, offset + n) by reading: a bad disk is an error here and not a SIGBUS.
+// Hashes bytes [offset, offset + n_bytes). Reads instead of mapping: a bad disk is an error, not a SIGBUS.
 static dt_status hash_bytes(int fd, const char *path, uint64_t offset, uint64_t n_bytes,
                             uint64_t *hash) {
     char *buffer = dt_xcalloc(1, READ_BYTES);
@@ -232,7 +233,7 @@ static dt_status hash_bytes(int fd, const char *path, uint64_t offset, uint64_t 
     return st;
 }
 
-// The file's hash is wrong: says where.
+// For a file whose hash is wrong: names the damaged tensor.
 static dt_status name_the_damage(int fd, const char *path, const dt_ckpt_file *f) {
     for (int i = 0; i < f->n_ranges; i++) {
         uint64_t hash;

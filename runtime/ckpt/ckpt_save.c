@@ -1,17 +1,17 @@
-// ckpt_save.c: saves a checkpoint so that it is there whole or not at all.
+// ckpt_save.c: saves a checkpoint completely or not at all.
 //
-// save_begin copies the tensors (async) and hands the rest to the writer thread; without async the
-// same code runs in place. The order of calls is the whole point, and tests/fault breaks each one:
+// save_begin copies the tensors (async) and leaves the rest to the writer thread; without async the same code
+// runs in place. Safety depends on the order of calls, and tests/fault makes each one fail:
 //   .tmp-step-N/  files, each fsynced → manifest, fsynced → fsync of .tmp-step-N
 //   → rename to step-N (never over another) → fsync of checkpoints/ → read back and verified
 //   → best.json → acknowledged → older ones removed
-// A failure before the rename removes the temporary. After a failed fsync of checkpoints/ nobody
-// knows whether the rename lasts: the save is not acknowledged, the next start looks; should this
-// process save the same step again, it writes it anew instead of trusting a second fsync.
-// Removal renames to ".tmp-step-N.old" first: half a checkpoint never bears a checkpoint's name.
+// A failure before the rename removes the temporary. After a failed fsync of checkpoints/ it is unknown whether
+// the rename lasts. The save is then not acknowledged, and the next start finds out. If this process saves the
+// same step again, it writes it anew instead of trusting a second fsync. Removal first renames to
+// ".tmp-step-N.old", so that half a checkpoint never has a checkpoint's name.
 //
-// Snapshot buffer, file headers and order are made at the first save and kept: later saves of the
-// same tensors allocate only small text in the writer.
+// Snapshot buffer, file headers and order are made at the first save and kept. Later saves of the same tensors
+// allocate only small strings in the writer.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/clock.h"
@@ -119,9 +119,7 @@ static dt_status write_text(dt_ckpt_file *file, const char *path, const char *te
     dt_ckpt_writer w;
     uint64_t hash = 0;
     DT_TRY(dt_ckpt_writer_open(&w, path));
-    dt_status st = dt_ckpt_writer_put(&w, text, n);
-    if (st == DT_OK) st = dt_ckpt_writer_finish(&w, &hash);
-    dt_ckpt_writer_abandon(&w);
+    dt_status st = dt_ckpt_writer_finish(&w, dt_ckpt_writer_put(&w, text, n), &hash);
     if (file) {
         file->n_bytes = n;
         file->hash = hash;
@@ -157,7 +155,7 @@ static dt_status write_manifest(const char *temp, const dt_ckpt_manifest *m) {
 
 static dt_status write_temporary(dt_ckpt *c, const char *temp) {
     dt_ckpt_manifest m = {.step = c->step, .best = c->best};
-    dt_status st = dt_io_remove_tree(temp); // of an earlier failure whose removal failed too
+    dt_status st = dt_io_remove_tree(temp); // left if an earlier removal failed too
     if (st == DT_OK) st = dt_io_mkdir(temp);
     if (st == DT_OK) st = write_files(c, temp, &m);
     if (st == DT_OK) st = write_manifest(temp, &m);
@@ -194,7 +192,7 @@ static dt_status write_checkpoint(dt_ckpt *c, const char *path) {
     return st;
 }
 
-// What is there under this step's name is a whole checkpoint (a resumed run saves again).
+// Whether this step already has an intact checkpoint (a resumed run saves it again).
 static bool already_saved(const dt_ckpt *c, const char *path) {
     if (c->step == c->unsure_step || !dt_io_exists(path)) return false;
     bool good = dt_ckpt_verify(path, DT_CKPT_FROM_DISK, NULL) == DT_OK;
@@ -204,8 +202,8 @@ static bool already_saved(const dt_ckpt *c, const char *path) {
 }
 
 // -- removing older ones -------------------------------------------------------------------------
-// Removes what is older than the newest `keep`, except the best. Only steps below the one just
-// verified count or go, so whatever lies above it, nothing takes the last good one away.
+// Removes checkpoints older than the newest `keep`, except the best. Counts and removes only steps below the
+// one just verified, so the last good one always stays, whatever lies above it.
 static dt_status prune(const dt_ckpt *c) {
     int64_t *steps;
     int n, kept = 1;
@@ -216,8 +214,7 @@ static dt_status prune(const dt_ckpt *c) {
         if (steps[i] >= c->step) continue;
         char *path = dt_ckpt_step_path(c->dir, steps[i]);
         if (kept < c->keep)
-            kept +=
-                dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK; // a damaged one is no reserve
+            kept += dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK; // damaged ones do not count
         else if (steps[i] != best)
             st = remove_checkpoint(c->dir, steps[i]);
         free(path);
@@ -230,7 +227,7 @@ static dt_status save(dt_ckpt *c) {
     char *path = dt_ckpt_step_path(c->dir, c->step);
     dt_status st;
     if (already_saved(c, path)) {
-        st = dt_io_fsync_dir(c->dir); // an earlier life may have died before its own
+        st = dt_io_fsync_dir(c->dir); // an earlier process may have died before its fsync
     } else {
         st = write_checkpoint(c, path);
         if (st == DT_OK && dt_ckpt_verify(path, DT_CKPT_FROM_DISK, NULL) != DT_OK)
@@ -239,7 +236,7 @@ static dt_status save(dt_ckpt *c) {
     free(path);
     if (st == DT_OK && c->best) st = dt_ckpt_best_write(c->dir, c->step);
     if (st != DT_OK) return dt_fail_context(st, "checkpoint of step %" PRId64, c->step);
-    if (prune(c) != DT_OK) // costs space, not safety
+    if (prune(c) != DT_OK) // costs space only
         dt_warn("older checkpoints could not be removed: %s", dt_error_message());
     return DT_OK;
 }
@@ -335,11 +332,4 @@ dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds) {
     if (seconds) *seconds = c->seconds;
     pthread_mutex_unlock(&c->mutex);
     return st == DT_OK ? DT_OK : dt_fail(st, "%s", c->error);
-}
-
-bool dt_ckpt_save_done(dt_ckpt *c) {
-    pthread_mutex_lock(&c->mutex);
-    bool done = !c->busy;
-    pthread_mutex_unlock(&c->mutex);
-    return done;
 }

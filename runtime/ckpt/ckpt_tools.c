@@ -1,5 +1,4 @@
-// ckpt_tools.c: what `dtrain ckpt ls|show|diff` shows. Reads only; takes no lock, so it works beside
-// a running training.
+// ckpt_tools.c: `dtrain ckpt ls|show|diff`. Only reads, and takes no lock, so it works during training.
 #include "base/arena.h"
 #include "base/io.h"
 #include "ckpt_internal.h"
@@ -106,7 +105,7 @@ typedef struct pair {
     bool differ;
 } pair;
 
-// Largest |a - b| of F32 data; NaN where a NaN differs in its bits.
+// Largest |a - b| of F32 data; NaN if a NaN is among the values that differ.
 static double largest_difference(const char *a, const char *b, size_t n_bytes) {
     double most = 0;
     for (size_t at = 0; at < n_bytes; at += sizeof(float)) {

@@ -3,12 +3,11 @@
 // A file is: u64 little-endian header length; a JSON object of that length; then the buffer.
 // Each member of the object is a tensor {dtype, shape, data_offsets [begin, end)} with offsets
 // relative to the buffer, except "__metadata__", which maps strings to strings. The file is mapped
-// read-only, its size known before; nothing in it is believed: sizes must fit shape and dtype,
-// tensors must cover the buffer exactly (no hole, no overlap, no tail), names must be unique.
-// Strict on purpose: a hole may hide data, an overlap may make a small file a huge one.
+// read-only. Nothing in it is trusted: sizes must fit shape and dtype, tensors must cover the buffer exactly
+// (no hole, no overlap, no tail), names must be unique. This is strict on purpose: a hole may hide data, and
+// an overlap may turn a small file into huge tensors.
 //
-// Tensors are listed by name. Their data has no alignment beyond a byte in files of other writers:
-// copy it out.
+// Tensors are sorted by name. Data may be unaligned in files of other writers, so copy it out.
 #define _GNU_SOURCE
 #include "base/arena.h"
 #include "base/endian.h"
@@ -204,17 +203,20 @@ static dt_status parse_file(dt_safetensors *s, const void *data, size_t n_bytes)
     return parse_header(s, (const char *)data + 8, (size_t)n);
 }
 
-dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
-                                     const char *where) {
-    dt_safetensors *s = dt_xcalloc(1, sizeof *s);
-    s->where = where;
-    dt_status st = parse_file(s, data, n_bytes);
+static dt_status open_parsed(dt_safetensors **out, dt_safetensors *s, dt_status st) {
     if (st != DT_OK) {
         dt_safetensors_close(s);
         s = NULL;
     }
     *out = s;
     return st;
+}
+
+dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
+                                     const char *where) {
+    dt_safetensors *s = dt_xcalloc(1, sizeof *s);
+    s->where = where;
+    return open_parsed(out, s, parse_file(s, data, n_bytes));
 }
 
 static dt_status map_file(dt_safetensors *s) {
@@ -245,12 +247,7 @@ dt_status dt_safetensors_open(dt_safetensors **out, const char *path) {
     s->where = s->path;
     dt_status st = map_file(s);
     if (st == DT_OK) st = parse_file(s, s->map, s->map_bytes);
-    if (st != DT_OK) {
-        dt_safetensors_close(s);
-        s = NULL;
-    }
-    *out = s;
-    return st;
+    return open_parsed(out, s, st);
 }
 
 void dt_safetensors_close(dt_safetensors *s) {

@@ -1,8 +1,8 @@
 // safetensors_write.c: writes safetensors files of f32 tensors.
 //
-// Tensors and metadata lie in the order of their names and the header is padded with spaces so that
-// the data start at a multiple of 64 bytes: the bytes of a file are a function of its tensors alone.
-// That needs the header once; a checkpoint builds it at the first save and keeps it (a layout).
+// Tensors are sorted by name, and the header is padded with spaces so that the data start at a multiple of
+// 64 bytes. So a file's bytes depend on its tensors alone. A checkpoint builds order and header (the layout)
+// at its first save and keeps them.
 #include "base/arena.h"
 #include "ckpt_internal.h"
 
@@ -96,21 +96,10 @@ dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char
     uint64_t hash = 0;
     DT_TRY(dt_ckpt_writer_open(&w, path));
     if (file) file->ranges = dt_xcalloc((size_t)l->n + 1, sizeof *file->ranges);
-    dt_status st = put_tensors(&w, l, file);
-    if (st == DT_OK) st = dt_ckpt_writer_finish(&w, &hash);
-    dt_ckpt_writer_abandon(&w);
+    dt_status st = dt_ckpt_writer_finish(&w, put_tensors(&w, l, file), &hash);
     if (file) {
         file->n_bytes = w.n_bytes;
         file->hash = hash;
     }
-    return st;
-}
-
-dt_status dt_safetensors_write(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
-                               const char *const *metadata) {
-    dt_safetensors_layout l;
-    dt_status st = dt_safetensors_layout_build(&l, tensors, n_tensors, NULL, metadata);
-    if (st == DT_OK) st = dt_safetensors_layout_write(&l, path, NULL);
-    dt_safetensors_layout_fini(&l);
     return st;
 }

@@ -1,23 +1,23 @@
-// bucket.c: all-reduces the gradient slab while backward still runs.
+// bucket.c: see bucket.h.
 //
-// The slab lies in the order in which backward finishes, so a bucket is a slice of it, and bucket k is
-// complete before bucket k + 1 in nearly all graphs. Lanes count down an atomic per bucket; the comm's
-// thread starts buckets strictly in order (bucket k only after k - 1, even if k is ready first), so
-// that all ranks enter the same collectives in the same order without a word about it.
+// Gradients lie in the order in which backward finishes, so a bucket is a slice of the flat buffer, and in
+// nearly all graphs bucket k is complete before bucket k + 1. Replicas count down an atomic per bucket. The
+// comm's thread starts buckets strictly in order, even if a later one is ready first, so all ranks enter the
+// same collectives in the same order without negotiation.
 //
-// What lies behind the last gradient (statistics that the trainer sums along) belongs to the last
-// bucket. Nobody announces it, so a last bucket with such a tail starts in dt_buckets_finish: the
-// lanes have ended by then (where gradients travel as bf16 the tail is a bucket of its own). For the
-// same reason finish takes every bucket as ready: a gradient that nothing flows into never reports.
+// What lies behind the last gradient (statistics that are summed along) belongs to the last bucket, or is a
+// bucket of its own where gradients are sent as bf16. Nothing reports it ready, so a bucket with such a tail
+// starts in dt_buckets_finish, after the replicas have ended. Finish takes all other buckets as ready too: a
+// gradient that nothing flows into never reports.
 //
-// Sizes change no bits: comm sums in rank order wherever an element lies.
+// Bucket sizes do not change any bits: comm sums every element in rank order.
 //
-// Polling or a thread (tests/mpi/test_comm_mpi bench; np=2 on 2 cores, 50 ms of fixed work in 40
-// nodes, 1.3 M floats, buckets of 1 MiB, lower quartile of 31 steps): reduced at the end 52.4 ms of
-// which 1.75 exposed; polled 52.7 and 0.20; thread 55.5 and 0.73 with naps of 0.5 ms, 60.4 and 0.68
-// with naps of 0.1 ms. On cores that compute, a thread's wake-ups cost more than the polls, so polling
-// is the default; over shared memory neither shortens the step, since copying and adding need the
-// same cores. The thread is for fast links with long nodes.
+// Polling or a thread (tests/mpi/test_comm_mpi bench; np=2 on 2 cores, 50 ms of fixed work in 40 nodes,
+// 1.3 M floats, buckets of 1 MiB, lower quartile of 31 steps): all-reduce at the end 52.4 ms, of which 1.75
+// exposed; polling 52.7 and 0.20; a thread 55.5 and 0.73 with sleeps of 0.5 ms, 60.4 and 0.68 with sleeps of
+// 0.1 ms. Where all cores compute, a thread's wake-ups cost more than polling, so polling is the default.
+// Over shared memory neither shortens the step, because copying and adding need the same cores. The thread is
+// for fast links and long nodes.
 #include "comm/bucket.h"
 #include "base/arena.h"
 #include "base/clock.h"
@@ -35,10 +35,10 @@
 enum { MIB = 1 << 20 };
 
 typedef struct bucket {
-    int64_t begin, end; // elements of the slab
-    int n_reports;      // gradients * lanes
+    int64_t begin, end; // elements of the flat buffer
+    int n_reports;      // gradients * replicas
     atomic_int missing; // reports still to come in this step
-    bool low;           // travels as bf16
+    bool low;           // sent as bf16
     dt_request request;
 } bucket;
 
@@ -78,14 +78,14 @@ static void close_bucket(dt_buckets *b, int64_t begin, int64_t end) {
     b->buckets[b->n_buckets++] = (bucket){.begin = begin, .end = end, .request = {.id = -1}};
 }
 
-// Few enough that the cost of starting one is lost in its transfer, and still some to overlap in a
-// small network.
+// Large enough that starting one costs little beside its transfer; small enough that a small network has
+// several to overlap.
 static int64_t auto_bytes(int64_t n_elements) {
     int64_t bytes = n_elements * (int64_t)sizeof(float) / 8;
     return bytes < MIB / 4 ? MIB / 4 : bytes > 25 * MIB ? 25 * MIB : bytes;
 }
 
-// A bucket ends at the first gradient's end at or beyond its size.
+// A bucket ends where a gradient ends at or beyond the bucket's size.
 static void cut_slab(dt_buckets *b, const dt_buckets_opts *o, const int64_t *ends) {
     int64_t begin = 0, later = o->bucket_bytes > 0 ? o->bucket_bytes : auto_bytes(o->n_elements);
     int64_t first = o->first_bytes > 0 ? o->first_bytes : later < MIB ? later : MIB;
@@ -176,7 +176,7 @@ void dt_buckets_begin(dt_buckets *b, float *const *slabs) {
     for (int k = 0; k < b->n_buckets; k++) {
         int n = b->buckets[k].n_reports;
         bool waits = n == 0 || (k == b->n_buckets - 1 && b->has_tail);
-        atomic_store(&b->buckets[k].missing, n + waits); // one report that only finish makes good
+        atomic_store(&b->buckets[k].missing, n + waits); // one report that only finish supplies
     }
     b->n_started = 0;
     b->reducing = false;
@@ -185,7 +185,7 @@ void dt_buckets_begin(dt_buckets *b, float *const *slabs) {
 }
 
 void dt_buckets_ready(dt_buckets *b, int lane, int grad_index) {
-    // release: the gradient is in the slab before the count says so
+    // release: the gradient is written before the count tells so
     int before = atomic_fetch_sub_explicit(&b->buckets[b->bucket_of[grad_index]].missing, 1,
                                            memory_order_acq_rel);
     assert(before > 0);
@@ -277,7 +277,7 @@ static void *progress_main(void *arg) {
         if (st == DT_OK && atomic_load(&b->state) == STATE_FINISH) st = complete_buckets(b);
         b->status = st;
         if (st != DT_OK) snprintf(b->message, sizeof b->message, "%s", dt_error_message());
-        // a failed step is reported by its finish: wait for it
+        // finish reports a failed step: wait for it
         pthread_mutex_lock(&b->lock);
         while (atomic_load(&b->state) == STATE_STEP) pthread_cond_wait(&b->changed, &b->lock);
         bool quit = atomic_load(&b->state) == STATE_QUIT;

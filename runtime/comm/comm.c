@@ -1,10 +1,9 @@
-// comm.c: which comm this process gets. A process that no launcher started is alone and gets
-// comm_self at no cost; one that mpirun or srun started gets the module dtrain_mpi.so, so that the
-// binary itself never needs an MPI library.
+// comm.c: picks the comm of this process: comm_self, or the module dtrain_mpi.so if mpirun or srun started
+// it. So the binary itself never needs an MPI library.
 //
-// The one trap is srun without PMI: every task then believes to be alone, and N copies of the job
-// would write over each other. The launcher's own count of tasks tells, and is checked both before
-// MPI is loaded (no PMI in sight) and after (MPI started as a singleton).
+// The trap is srun without PMI: every task then believes that it is alone, and N copies of the job would
+// overwrite each other. So the launcher's count of tasks is compared both before MPI is loaded (no PMI in
+// the environment) and after (MPI started as a singleton).
 #include "comm/comm.h"
 
 #include "base/module.h"
@@ -29,8 +28,8 @@ bool dt_comm_launched(void) {
     return has_env("OMPI_COMM_WORLD_RANK") || has_env("PMIX_RANK") || has_env("PMI_RANK");
 }
 
-// How many processes the launcher says it started; 0 when it does not say. A batch script of Slurm
-// has SLURM_NTASKS too, for tasks that are still to be started: only inside a step does it count.
+// How many processes the launcher started; 0 if unknown. A Slurm batch script has SLURM_NTASKS as well, for
+// tasks not yet started, so the variable counts only inside a job step.
 static int launcher_size(void) {
     if (has_env("OMPI_COMM_WORLD_SIZE")) return env_int("OMPI_COMM_WORLD_SIZE");
     if (has_env("PMI_SIZE")) return env_int("PMI_SIZE");
@@ -77,7 +76,7 @@ dt_status dt_comm_create(dt_comm **out) {
         return dt_comm_create_self(out);
     }
     DT_TRY(load_module("dtrain_mpi.so", out));
-    // not torn down: the others may never come to a last barrier, and this process ends now
+    // not finalized: the others may never reach the last barrier, and this process ends now
     if (expected > 0 && expected != (*out)->world_size)
         return fail_singletons((*out)->world_size, expected);
     return DT_OK;

@@ -1,31 +1,29 @@
-// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; the only file that knows MPI.
+// comm_mpi.c: the comm over MPI, built as the module dtrain_mpi.so; the only file that uses MPI.
 //
-// All collectives are our own, over Isend, Irecv and Testall, for three reasons: MPI's own ones pick
-// an order of additions by size, algorithm and world size; they cannot be left when a peer hangs; and
-// they cannot be polled in a predictable way.
+// Collectives are built from Isend, Irecv and Testall. MPI's own choose an order of additions by size,
+// algorithm and world size, cannot be left when a peer hangs, and cannot be polled in a predictable way.
 //
-// Every exchange is direct: rank s sends to rank r exactly what r needs from s. A large all-reduce
-// goes through the buffer in segments that fit the cache. Each segment has two phases: each rank
-// receives its chunk from everybody and adds the W contributions, then gives the sum to everybody.
-// Turn t gives the sums of segment t - 1 and gathers the contributions of segment t. A small one has
-// one turn: everybody sends everything to everybody. A ring moves the same bytes per rank, but
-//   - its order of additions depends on where in the buffer an element lies; here every element is
-//     ((x0 + x1) + x2) + ... in rank order, whatever the size of the buffer or of the bucket;
-//   - it needs 2 (W - 1) turns of progress() where a segment here needs 2, and turns are what polling
-//     between the nodes of a backward pass is short of;
-//   - in a ring everybody waits for a neighbour that waits itself; here a rank that has not come is
-//     named by all others at once.
-// The price: scratch of one segment per reduction in flight, and W - 1 messages a phase. With several
-// ranks a host a chain along the hosts would save traffic on the wire, and could be added without a
-// change of bits, since it adds in the same order.
+// Every exchange is direct: rank s sends to rank r exactly what r needs from s. A large all-reduce walks
+// through the buffer in segments that fit the cache. Each segment has two phases: each rank receives its
+// chunk from all others and adds the W contributions, then sends the sum to all. Turn t sends the sums of
+// segment t - 1 and gathers the contributions to segment t. A small all-reduce has one turn, in which every
+// rank sends everything to all. A ring moves the same bytes per rank, but
+//   - its order of additions depends on an element's place in the buffer; here every element is
+//     ((x0 + x1) + x2) + ... in rank order, whatever the size of the buffer or the bucket;
+//   - it needs 2 (W - 1) turns of progress() where a segment here needs 2, and polling between the nodes of
+//     a backward pass gives few turns;
+//   - in a ring each rank waits for a neighbour that itself waits; here all ranks name the missing one.
+// The price is scratch of one segment per reduction in flight and W - 1 messages a phase. With several ranks
+// a host, a chain along the hosts would save traffic on the wire. It could be added without changing bits,
+// since it adds in the same order.
 //
-// Several reductions may be in flight; each is a small state machine (struct reduction), moved by
-// whoever calls progress() or waits for anything. All ranks start them in the same order, so a
-// running number gives matching tags.
+// Several reductions may be in flight. Each is a small state machine (struct reduction) that every call of
+// progress(), and every wait, advances. All ranks start them in the same order, so a running number gives
+// matching tags.
 //
-// Waiting: Testall in a loop, a few hundred pauses, then sched_yield (loader and writer threads want
-// the core too), and short sleeps where there are more ranks than cores. A deadline ends it with
-// DT_E_PEER. One thread at a time may be in here (MPI_THREAD_SERIALIZED).
+// Waits poll Testall: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
+// too), and short sleeps if there are more ranks than cores. The deadline ends a wait with DT_E_PEER. Only one
+// thread at a time may call in here (MPI_THREAD_SERIALIZED).
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/thread.h"
@@ -143,7 +141,7 @@ static dt_status post_send(messages *m, const void *from, int64_t n, size_t elem
     return DT_OK;
 }
 
-// Testall reports only that some request failed; the statuses tell which.
+// Testall only reports that some request failed; the statuses tell which one.
 static dt_status fail_test(const mpi_comm *m, const messages *msgs, int rc) {
     for (int i = 0; rc == MPI_ERR_IN_STATUS && i < msgs->n; i++) {
         int error = msgs->statuses[i].MPI_ERROR, peer = msgs->peers[i];
@@ -165,7 +163,7 @@ static dt_status test_messages(const mpi_comm *m, messages *msgs, bool *done) {
     return DT_OK;
 }
 
-// The i-th partner: starts behind the own rank, so that no rank is everybody's first.
+// The i-th partner. Starting after the own rank spreads the load: no rank is everyone's first partner.
 static int peer_to(const mpi_comm *m, int i) {
     return (m->rank + 1 + i) % m->world_size;
 }
@@ -193,7 +191,7 @@ static dt_status fail_deadline(mpi_comm *m, const messages *msgs, const char *wh
     size_t used = 0;
     for (int i = 0; i < msgs->n && n_named < MAX_NAMED; i++) {
         int done = 0, peer = msgs->peers[i];
-        // who sent nothing is the one; who does not take our message counts only if all have sent
+        // ranks that sent nothing are to blame; unsent messages count only if there are none of those
         if (i == msgs->n_recv && n_named > 0) break;
         MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE);
         for (int k = 0; k < n_named; k++) done |= named[k] == peer;
@@ -239,7 +237,7 @@ static dt_status wait_messages(dt_comm *c, messages *msgs, const char *what, int
         bool done = false;
         DT_TRY(test_messages(m, msgs, &done));
         if (done) return DT_OK;
-        // a peer may need our next phase of a reduction in flight before it comes here
+        // a peer may need the next phase of a reduction in flight before it gets here
         DT_TRY(mpi_progress(c));
         if (!pause_waiting(m, &w)) return fail_deadline(m, msgs, what, n, number);
     }
@@ -284,8 +282,8 @@ static chunk chunk_of(const mpi_comm *m, const reduction *r, int segment, int ra
     int64_t begin = (int64_t)segment * SEGMENT;
     int64_t n = r->n - begin < SEGMENT ? r->n - begin : SEGMENT;
     if (r->small) return (chunk){0, r->n};
-    int64_t each = (n + m->world_size - 1) / m->world_size;
-    each = (each + CHUNK_ELEMENTS - 1) / CHUNK_ELEMENTS * CHUNK_ELEMENTS;
+    int64_t each =
+        (int64_t)dt_align_up((size_t)((n + m->world_size - 1) / m->world_size), CHUNK_ELEMENTS);
     int64_t from = each * rank < n ? each * rank : n;
     int64_t to = from + each < n ? from + each : n;
     return (chunk){begin + from, begin + to};
@@ -438,9 +436,9 @@ static dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
     return reduce_blocking(c, MAX_I64, data, n);
 }
 
-// The slot that last reduced this buffer has its scratch already; a new buffer gets a new slot, up
-// to a bound that callers with ever new addresses reach, then any free one. So which slots exist
-// depends on what is reduced and not on timing, and the second step allocates nothing.
+// The slot that last reduced this buffer already has its scratch. A new buffer gets a new slot, or beyond
+// MAX_KEPT (for callers with ever new addresses) any free one. So slots depend on what is reduced, not on
+// timing, and the second step allocates nothing.
 static int find_slot(mpi_comm *m, const float *data, int64_t n) {
     enum { MAX_KEPT = 4096 };
     int free_slot = -1;
@@ -494,7 +492,7 @@ static dt_status mpi_all_gather_bytes(dt_comm *c, const void *data, size_t n_byt
     return wait_messages(c, &m->msgs, "the all-gather", (int64_t)n_bytes, number);
 }
 
-// Everybody tells everybody: more messages than a tree, but the missing rank is named by all.
+// All-to-all: more messages than a tree, but every rank can name the missing one.
 static dt_status mpi_barrier(dt_comm *c) {
     mpi_comm *m = c->self;
     uint64_t number = m->number++;
@@ -515,7 +513,7 @@ static dt_status broadcast_flat(dt_comm *c, char *data, int64_t n, int root, uin
     return wait_messages(c, &m->msgs, "the broadcast", n, number);
 }
 
-// Bytes [*from, *to) of the piece that `rank` gets from the root and passes on; the root has none.
+// Byte range [*from, *to) that `rank` gets from the root and passes on; the root has none.
 static void broadcast_piece(const mpi_comm *m, int64_t n, int root, int rank, int64_t *from,
                             int64_t *to) {
     int64_t i = (rank - root - 1 + m->world_size) % m->world_size, pieces = m->world_size - 1;
@@ -523,8 +521,8 @@ static void broadcast_piece(const mpi_comm *m, int64_t n, int root, int rank, in
     *to = n * (i + 1) / pieces;
 }
 
-// The root sends a different piece to each, and they exchange the pieces: the root's link carries the
-// data once, whatever the world size.
+// The root sends a different byte range to each rank, and the ranks exchange them. So the root's link carries
+// the data only once, whatever the world size.
 static dt_status broadcast_pieces(dt_comm *c, char *data, int64_t n, int root, uint64_t number) {
     mpi_comm *m = c->self;
     int tag0 = next_tag(m, number, 0), tag1 = next_tag(m, number, 1);
@@ -597,7 +595,7 @@ static void mpi_set_deadline(dt_comm *c, double seconds) {
 
 static void mpi_abort(dt_comm *c, int exit_code) {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
-    _exit(exit_code); // MPI_Abort does not return; were it to, this rank must still end
+    _exit(exit_code); // if MPI_Abort ever returned
 }
 
 static dt_status mpi_finalize(dt_comm *c) {
@@ -636,21 +634,21 @@ static dt_status find_local(dt_comm *c) {
     return DT_OK;
 }
 
-// A mask of one core means that the launcher gave each rank its own (mpirun does unless there are
-// more ranks than cores); otherwise the ranks of a host share what this one may use.
+// An affinity mask of one core means that the launcher gave each rank its own core (mpirun does unless there
+// are more ranks than cores). Otherwise the ranks of a host share the cores that this one may use.
 static bool is_oversubscribed(const dt_comm *c) {
     int cores = dt_usable_cores();
     if (cores == 1) cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return c->local_size > cores;
 }
 
-// TCP stands by for shared memory. With all ranks on this host IPv4 is enough for that, and Open MPI 5
-// does not write, for each pair of ranks, that interfaces with IPv4 and IPv6 do not reach each other.
-// Of its parameters that would do it, this is the one that contradicts no other in somebody's settings.
+// Restricts Open MPI's TCP, the fallback of shared memory, to IPv4 if all ranks are on this host. Otherwise
+// Open MPI 5 warns, for each pair of ranks, that IPv4 and IPv6 interfaces cannot reach each other. Of the
+// parameters that prevent it, this one conflicts with no other in a user's settings.
 static void keep_to_one_family(void) {
     int here = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
     if (here < 2 || here != env_or("OMPI_COMM_WORLD_SIZE", -1)) return;
-    setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0); // somebody's choice stands
+    setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0); // keeps the user's choice
 }
 
 static dt_status start_mpi(void) {

@@ -1,16 +1,18 @@
-// comm_nccl.c: see the header. Communicators are non-blocking, so that a peer that never comes is a
-// deadline here and not a hang: after every call the library is asked until it is through. Queueing takes
-// microseconds; only the first call between two ranks takes long, and the self-test makes those.
+// comm_nccl.c: see the header.
 //
-// A library that fails a call because it is captured (a version, a transport that cannot) leaves its communicator
-// in an error that nothing takes back. So that is found out with one small sum before any step, and where
-// a rank fails all of them take new communicators and capture nothing.
+// Communicators are non-blocking, so a peer that never comes runs into a deadline instead of a hang: after
+// every call the library is polled until the call is complete. Queueing takes microseconds. Only the first
+// call between two ranks takes long, and the self-test makes those.
 //
-// The end of a communicator is give_up, and nothing else frees one that has not been finalised: it is forgotten first, then
-// the graphs with its collectives go, then it is aborted. So no later call finds it, and it is aborted once.
-// Abort and destroy are the two calls that block although the communicator does not (NCCL 2.14 to 2.28: their work is done
-// by the caller's thread, also behind a finalize), and the communicator is gone whatever they answer: they are
-// not asked about again, and a failure of theirs is told.
+// A call that cannot be captured (some versions and transports) leaves the communicator in an error for good.
+// One small captured sum finds that out before any step; if it fails on any rank, all ranks make new
+// communicators and capture nothing.
+//
+// Only give_up frees a communicator that was not finalized. It clears the pointer first, then releases the
+// graphs with its collectives, then aborts. So no later call uses it, and it is aborted once. Abort and destroy
+// block although the communicator is non-blocking (NCCL 2.14 to 2.28: the caller's thread does their work, also
+// after a finalize). The communicator is gone whatever they return, so they are never repeated, and a failure
+// is only reported.
 
 #include "comm/comm_nccl.h"
 
@@ -36,7 +38,7 @@ typedef struct nccl_self {
     } registered[MAX_REGISTERED];
     void (*release)(void *ctx); // see dt_comm_nccl_set_release
     void *release_ctx;
-    bool forked;   // the side stream has work that the main stream does not wait for yet
+    bool forked;   // the main stream does not yet wait for work on the side stream
     bool captures; // agreed
     double deadline_s;
 } nccl_self;
@@ -71,7 +73,7 @@ static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
                    c->rank, what, waited_s);
 }
 
-// Until the library is through with a call that it answered with *result, or the deadline.
+// Polls until the call that returned *result is complete, or the deadline passes.
 static dt_status await(dt_comm *c, const char *what, int *result) {
     nccl_self *n = c->self;
     dt_waited waited = {0};
@@ -112,7 +114,7 @@ dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {
     return watch(c, "a step", waited_s);
 }
 
-// Until the main stream is empty: a peer that does not come must not hang the device and us with it.
+// Waits until the main stream is empty. A peer that does not come must not hang the device and the host.
 static dt_status drain(dt_comm *c, const char *what) {
     nccl_self *n = c->self;
     dt_waited waited = {0};
@@ -210,27 +212,11 @@ static dt_status nccl_finalize(dt_comm *c) {
                                          n->api->error_text(n->api, NULL, error));
 }
 
-static dt_status host_only(void) {
-    return dt_fail(DT_E_INTERNAL, "this collective belongs to the host's comm");
-}
-static dt_status nccl_barrier(dt_comm *c) {
-    return host_only();
-}
-static dt_status nccl_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
-    return host_only();
-}
-static dt_status nccl_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
-    return host_only();
-}
-static dt_status nccl_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
-    return host_only();
-}
-
 // ---- the self-test ---------------------------------------------------------------------------------
 
 enum { TEST_ELEMENTS = 4099 }; // a prime: no rank count divides it
 
-// Small whole numbers: any order of adding gives the same f32.
+// Small integers: every order of addition gives the same f32.
 static float test_value(int rank, int64_t i) {
     return (float)((rank + 1) * (1 + i % 13));
 }
@@ -259,7 +245,7 @@ static dt_status run_test(dt_comm *c, float *device, float *host) {
     b->copy_to_host(b, host, device, n_bytes);
     int64_t sum = (int64_t)c->world_size * (c->world_size + 1) / 2;
     DT_TRY(compare_test(c, host, sum, "sum"));
-    // down the line from rank to rank, then to all from the last
+    // from rank to rank down the line, then from the last to all
     for (int64_t i = 0; i < TEST_ELEMENTS; i++) host[i] = c->rank ? 0.0f : test_value(0, i);
     b->copy_to_device(b, device, host, n_bytes);
     if (c->rank > 0) DT_TRY(nccl_recv_f32(c, device, TEST_ELEMENTS, c->rank - 1));
@@ -289,7 +275,7 @@ static void drop_test_graph(void *ctx) {
     t->graph = NULL;
 }
 
-// One sum as a graph; none where it cannot be captured, the reason in `why`.
+// Captures one sum as a graph. If that fails there is no graph, and `why` has the reason.
 static dt_status capture_sum(dt_comm *c, float *device, test_graph *t, char *why, size_t cap) {
     nccl_self *n = c->self;
     if (n->b->device->capture_begin(n->b, n->main) != DT_OK) {
@@ -320,7 +306,7 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
                         "sum in a graph");
 }
 
-// n->captures: whether all ranks can.
+// Sets n->captures: whether all ranks can capture.
 static dt_status test_capture(dt_comm *c, dt_comm *boot, float *device, float *host) {
     nccl_self *n = c->self;
     char why[400] = "";
@@ -402,7 +388,7 @@ bool dt_comm_nccl_captures(const dt_comm *c) {
 
 static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
     nccl_self *n = c->self;
-    // the error of rank 0 travels with the id: the others must not wait for it in vain
+    // with the id goes rank 0's error, so that the others do not wait for it in vain
     struct {
         int error;
         char id[DT_NCCL_ID_BYTES];
@@ -442,12 +428,8 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .world_size = boot->world_size,
                    .local_rank = boot->local_rank,
                    .local_size = boot->local_size,
-                   .barrier = nccl_barrier,
                    .broadcast_bytes = nccl_broadcast_bytes,
-                   .all_gather_bytes = nccl_all_gather_bytes,
                    .all_reduce_f32 = nccl_all_reduce_f32,
-                   .all_reduce_f64 = nccl_all_reduce_f64,
-                   .all_reduce_max_i64 = nccl_all_reduce_max_i64,
                    .all_reduce_start = nccl_all_reduce_start,
                    .all_reduce_bf16_start = nccl_all_reduce_bf16_start,
                    .progress = nccl_progress,

@@ -1,7 +1,6 @@
-// comm_self.c: the comm of a lone process. A sum over one rank is the data itself, so every
-// collective is done when it is called; nothing is allocated, loaded or waited for, and MPI is not
-// even in memory. Point to point has no partner here: calling it is an error of the caller, reported
-// rather than asserted, because the caller's rank arithmetic may come from a config.
+// comm_self.c: the comm of a single process. A sum over one rank is the data itself, so collectives return
+// at once and MPI is never loaded. Point-to-point calls have no partner. They report an error rather than
+// assert, because the caller's rank arithmetic may come from a config.
 #include "base/arena.h"
 #include "comm/comm.h"
 

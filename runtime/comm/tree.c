@@ -1,19 +1,19 @@
-// tree.c: turns the fixed reduction tree into one list of actions a lane.
+// tree.c: turns the fixed reduction tree into a list of actions for each replica.
 //
-// The tree depends on the number of leaves only, so the order of additions does too: that is all that
-// makes the bits of a step independent of the world size. A node lives where its first leaf lives.
+// The tree, and with it the order of additions, depends only on the number of leaves. That makes the bits
+// of a step independent of the world size. A node belongs to the owner of its first leaf.
 //
-// A lane's list has two parts. First come all its leaves, in order, each followed by the local merges
-// that it completes (nodes that lie inside the lane's range). Then come the merges that cross lanes,
-// in post-order of the whole tree. Computing before communicating costs a few slabs when the range
-// straddles a large node, but no lane ever waits for another while it still has work: a send in the
-// middle would block until the left neighbour has finished its own leaves.
+// A replica's list has two parts. First come all its leaves in order, each followed by the local additions
+// that it completes (nodes inside the replica's range). Then come the additions across replicas, in
+// post-order of the whole tree. Computing before communicating costs a few buffers when the range straddles
+// a large node, but no replica waits while it still has work: a send in the middle would block until the
+// left neighbour has finished its own leaves.
 //
-// No deadlock, even if send and receive block until the other side is there: every transfer belongs
-// to one node, and all lanes walk their nodes in the same post-order, so among all pending transfers
-// the first in that order always has both partners ready.
+// There is no deadlock, even if send and receive block until the other side is ready. Every transfer belongs
+// to one node, and all replicas walk their nodes in the same post-order, so the first pending transfer in
+// that order always has both partners ready.
 //
-// Slabs: a lane of k leaves needs at most 2 * floor(log2 k) + 1 (two for k = 1), and
+// Buffers: a replica of k leaves needs at most 2 * floor(log2 k) + 1 (two for k = 1), and
 // floor(log2 k) + 1 where its range is one node of the tree, as when M/W is a power of two.
 #include "comm/tree.h"
 #include "base/arena.h"

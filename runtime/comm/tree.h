@@ -1,13 +1,14 @@
-// tree.h: the fixed binary tree over the M micro-batches of a step: same bits for any world size.
+// tree.h: the fixed binary tree that sums the gradients of a step's M micro-batches, so that the bits are
+// the same for any world size.
 //
-// Leaves 0..M-1; a node of n leaves splits at the largest power of two below n. Lane l of W lanes
-// (ranks, or lanes of a rank) computes leaves [lM/W, (l+1)M/W). Locally, leaves are merged as soon as
-// both children of a tree node are complete (a binary counter: log2(M/W)+1 slabs where the range is a
-// node of the tree, at most 2 log2(M/W)+1 otherwise); what remains are the largest tree nodes inside
-// the range, combined across lanes in tree order: the owner of the right child sends, the owner of the
-// left child adds. The root's owner broadcasts.
+// The leaves are micro-batches 0..M-1; a node of n leaves splits at the largest power of two below n.
+// Replica r of W (over all ranks) computes micro-batches [rM/W, (r+1)M/W). It adds two children as soon as
+// both are complete, like a binary counter. That takes log2(M/W)+1 flat buffers where its range is one node
+// of the tree, and at most 2 log2(M/W)+1 otherwise. What remains are the largest nodes inside each range.
+// They are added across replicas in tree order: the owner of the right child sends, the owner of the left
+// child adds. The root's owner broadcasts.
 //
-// Everything here is pure: it makes lists of merges; the trainer and the comm carry them out.
+// The functions are pure: they make a list of actions, which the trainer and the comm carry out.
 #ifndef DT_COMM_TREE_H
 #define DT_COMM_TREE_H
 

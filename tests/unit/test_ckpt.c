@@ -65,7 +65,6 @@ static void save(dt_ckpt *c, int64_t step, bool best) {
     assert_int_equal(dt_ckpt_save_begin(c, step, t, 3, json, best), DT_OK);
     fill(-1); // the snapshot must not see what training does next
     if (dt_ckpt_save_wait(c, &seconds) != DT_OK) fail_msg("%s", dt_error_message());
-    assert_true(dt_ckpt_save_done(c));
     assert_true(seconds > 0);
 }
 
@@ -120,7 +119,7 @@ static void save_and_load(bool async) {
         make_tensors(t);
         fill(10);
         assert_int_equal(dt_ckpt_save_begin(c, 10, t, 3, "{\"cursor\":10}", false), DT_OK);
-        assert_true(dt_ckpt_save_done(c));
+        fill(-1);
         save(c, 20, true);
     }
     expect_loads(c, "latest", 20);

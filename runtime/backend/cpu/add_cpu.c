@@ -1,8 +1,8 @@
-// add_cpu.c: y = a + b. b has a's shape (then any layout, in place) or lacks leading dimensions and is
-// added to each of the `outer` slices of a (DENSE). b may be f32 beside a bf16 a: a parameter.
+// add_cpu.c: y = a + b. b has a's shape (any layout, in place), or lacks leading dimensions and is added to
+// each of the `outer` slices of a (DENSE). b may be f32 with a bf16 a, if it is a parameter.
 //
-// Backward sums dy over the leading dimensions, and adds that to b's gradient: threads divide the columns, each
-// adds the slices in order, so the bits do not depend on the thread count.
+// Backward sums dy over the leading dimensions and adds that to b's gradient. Threads divide the columns and
+// each adds the slices in order, so the bits do not depend on the number of threads.
 #include "backend/cpu/own_kernel.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ typedef struct add_call {
     const void *a, *b;
 } add_call;
 
-// Elements [begin, end) of y = (outer, inner): piece by piece, as b repeats.
+// Elements [begin, end) of y (outer, inner), slice by slice, since b repeats.
 static void forward_range(const void *ctx, int64_t begin, int64_t end) {
     const add_call *c = ctx;
     const add_state *st = c->st;
@@ -102,7 +102,7 @@ typedef struct sum_call {
     const add_state *st;
     float *sum;
     void *narrow; // bf16 result, or NULL
-    float *there; // what the sum is added to when it is complete, or NULL
+    float *there; // the complete sum is added to this; or NULL
     const void *dy;
 } sum_call;
 

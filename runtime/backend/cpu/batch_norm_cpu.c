@@ -5,19 +5,18 @@
 //   backward  in  x, scale, …; y (ReLU without pool), saved mean, saved 1/std, argmax (pool); dy
 //             out dx, dscale, dshift, -, -, dresidual
 //
-// Channels are independent, and BLOCKED tensors keep a channel block of an image together. So the unit
-// of work is a piece: one channel block of one image, at most about PIECE_PIXELS pixels of whole rows.
-// Each pass runs over the pieces of one channel block before the next block starts, so that the
-// second pass finds what the first has read in the cache, most recent first:
+// Channels are independent, and a BLOCKED tensor keeps a channel block of an image together. So the unit of
+// work is a piece: whole rows of one channel block of one image, about PIECE_PIXELS pixels at most. All passes
+// over one channel block end before the next block starts. The second pass walks the pieces backwards, so it
+// finds what the first pass read last in the cache:
 //
 //   for each channel block:   sums of all pieces  ->  constants  ->  all pieces, backwards
 //
-// Sums are f32 within 256 pixels, doubles above, about a pivot near the mean (that of x's first
-// pixels), and are combined in the order of the pieces. The cut depends on shapes only, hence the bits
-// do not depend on the thread count. Where a block is small, threads take whole blocks instead of
-// sharing each one.
+// Sums are f32 within 256 pixels and doubles above that, about a pivot near the mean (the mean of x's first
+// pixels), and are combined in the order of the pieces. The cut depends only on shapes, so the bits do not
+// depend on the number of threads. Threads share large blocks, and take whole blocks where these are small.
 //
-// (N,C) tensors are gathered a block at a time into scratch and run as one row of N pixels.
+// (N,C) tensors are gathered into scratch block by block and run as one row of N pixels.
 #include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
 
@@ -42,14 +41,14 @@ typedef struct bn_state {
     const dt_simd_bn *simd;
 } bn_state;
 
-// What a thread needs for one channel block; lies in scratch.
+// A thread's data of one channel block, in scratch.
 typedef struct bn_block {
     float mean[DT_SIMD_MAX_WIDTH], gain[DT_SIMD_MAX_WIDTH], shift[DT_SIMD_MAX_WIDTH];
     float k1[DT_SIMD_MAX_WIDTH], k2[DT_SIMD_MAX_WIDTH], pivot[DT_SIMD_MAX_WIDTH];
     double sums[]; // (n_pieces, 2, lanes)
 } bn_block;
 
-// Tensors of one call, in the layout of the passes (BLOCKED, or gathered by the flat path).
+// Tensors of one call, BLOCKED (or gathered so from (N,C)).
 typedef struct bn_call {
     const dt_site *site;
     const dt_run *run;
@@ -252,7 +251,7 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
         double invstd = 1 / sqrt(var + st->eps);
         b->mean[l] = (float)mean;
         b->gain[l] = (float)(scale[ch] * invstd);
-        // what rounding took from the mean goes into the shift
+        // the mean's rounding error goes into the shift
         b->shift[l] = (float)(shift[ch] - (mean - b->mean[l]) * scale[ch] * invstd);
         if (saved_mean) saved_mean[ch] = (float)mean;
         if (saved_invstd) saved_invstd[ch] = (float)invstd;
@@ -334,7 +333,7 @@ static void run_block(const bn_call *c, const bn_passes *passes, bn_block *b, in
     passes->write(c, b, block, 0, c->st->n_pieces);
 }
 
-// All threads on each block in turn: pieces are divided evenly, thread 0 makes the constants.
+// All threads work on each block in turn: they divide the pieces evenly, and one makes the constants.
 static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     const bn_state *st = c->st;
     bn_block *b = c->run->scratch;
@@ -354,22 +353,6 @@ static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
             passes->write(c, b, block, begin, end);
 #pragma omp barrier
         }
-    }
-}
-
-static void run_blocks(const bn_call *c, const bn_passes *passes) {
-    const bn_state *st = c->st;
-    int threads = c->site->threads;
-    size_t block_bytes =
-        (size_t)(st->images * st->height * st->width * st->lanes) * dt_row_size(st->type);
-    if (threads > 1 && (block_bytes >= SHARE_BYTES || st->n_blocks < threads)) {
-        run_shared(c, passes, threads);
-        return;
-    }
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t block = 0; block < st->n_blocks; block++) {
-        char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num();
-        run_block(c, passes, (bn_block *)mine, block);
     }
 }
 
@@ -424,16 +407,32 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
 }
 
 // ---- run -------------------------------------------------------------------------------------------
+static void run_passes(const bn_call *c, const bn_passes *passes) {
+    const bn_state *st = c->st;
+    if (st->flat) {
+        run_flat(c, passes);
+        return;
+    }
+    int threads = c->site->threads;
+    size_t block_bytes =
+        (size_t)(st->images * st->height * st->width * st->lanes) * dt_row_size(st->type);
+    if (threads > 1 && (block_bytes >= SHARE_BYTES || st->n_blocks < threads)) {
+        run_shared(c, passes, threads);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t block = 0; block < st->n_blocks; block++) {
+        char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num();
+        run_block(c, passes, (bn_block *)mine, block);
+    }
+}
+
 static void run_forward(const dt_site *s, const dt_run *r) {
     const bn_state *st = s->state;
     bn_call c = {.site = s, .run = r, .st = st, .x = r->in[0], .y = r->out[0]};
     if (st->residual) c.residual = r->in[5];
     if (st->pool && s->node->n_out > 3) c.argmax = r->out[3];
-    const bn_passes *passes = st->training ? &forward_passes : &inference_passes;
-    if (st->flat)
-        run_flat(&c, passes);
-    else
-        run_blocks(&c, passes);
+    run_passes(&c, st->training ? &forward_passes : &inference_passes);
 }
 
 static void run_backward(const dt_site *s, const dt_run *r) {
@@ -445,10 +444,7 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     else if (st->relu)
         c.y_in = r->in[dt_pos_out(s, 0)];
     if (s->node->n_out > 5) c.dresidual = r->out[5];
-    if (st->flat)
-        run_flat(&c, &backward_passes);
-    else
-        run_blocks(&c, &backward_passes);
+    run_passes(&c, &backward_passes);
 }
 
 const dt_kernel dt_cpu_batch_norm = {prepare_forward, run_forward, dt_own_destroy};

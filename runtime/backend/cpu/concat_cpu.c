@@ -1,7 +1,8 @@
-// concat_cpu.c: concatenation along an axis, slice, and slice's gradient (zeros around dy), as copies
-// of contiguous runs: a tensor is (outer, run) where run covers the axis and all behind it. BLOCKED
-// tensors stay so where the cut along the channels falls between blocks, or the axis is the batch:
-// then (N, C/b, H, W, b) has the same runs as (N, C, H, W). Concatenation's gradient is slices.
+// concat_cpu.c: concatenation along an axis, slice, and slice's gradient (zeros around dy), as contiguous
+// copies: a tensor is seen as (outer, run), where a run covers the axis and all dimensions behind it.
+//
+// BLOCKED tensors stay BLOCKED if the axis is the batch, or if the cut along the channels falls between blocks:
+// then (N, C/b, H, W, b) has the same runs as (N, C, H, W). The gradient of concatenation is made of slices.
 #include "backend/cpu/own_kernel.h"
 
 #include <string.h>
@@ -10,9 +11,9 @@ enum { MAX_INPUTS = 64 };
 
 typedef struct copy_state {
     int64_t outer;
-    size_t run[MAX_INPUTS]; // bytes a slice of the outer dimensions: each input of concat
-    size_t whole;           // bytes a slice of the longer tensor
-    size_t skip;            // slice: bytes in front
+    size_t run[MAX_INPUTS]; // bytes of one run, for each input of concat
+    size_t whole;           // bytes of one run of the longer tensor
+    size_t skip;            // slice: bytes before the run
 } copy_state;
 
 // (outer, axis x inner) of a shape; bytes of one step along the axis.
@@ -63,7 +64,7 @@ static void run_concat(const dt_site *s, const dt_run *r) {
     }
 }
 
-// long_v: the tensor that is cut (forward input, backward output).
+// long_v: the tensor that is sliced (forward input, backward output).
 static void read_slice(const dt_site *s, copy_state *st, const dt_value_info *long_v) {
     int axis = s->node->attrs.slice.axis;
     size_t step = step_bytes(long_v, axis, &st->outer);

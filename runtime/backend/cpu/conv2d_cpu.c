@@ -1,18 +1,16 @@
-// conv2d_cpu.c: convolution through oneDNN, in the blocked layouts that its direct kernels are made
-// for.
+// conv2d_cpu.c: convolution through oneDNN, in the blocked layouts of its direct kernels.
 //
-// Source with at most four channels (images): DENSE, which the first-layer kernels read. Everything
-// else is BLOCKED with the ISA's block. Where oneDNN has only its reference implementation for that
-// (odd groups), all-DENSE is tried. Forward and backward ask for the same layouts, so that nothing
-// is reordered between them.
+// Inputs of at most four channels (images) are DENSE, which first-layer kernels read. Everything else is
+// BLOCKED with the ISA's block. Where oneDNN only has its reference implementation for that (odd groups),
+// all-DENSE is tried. Forward and backward ask for the same layouts, so nothing is reordered between them.
 //
-// Forward: y = act(conv(x, packed w) + bias). With fold_bn the packed weight and bias carry the
-// batch norm that follows. Backward: dx from its own packed weight; dw and db in f32, whatever the
-// activations' type, through scratch into the slab.
+// Forward: y = act(conv(x, packed w) + bias). With fold_bn the packed weight and bias include the batch norm
+// that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
+// activations, through scratch into the flat buffer.
 //
-// Scratch of the backward site: [ scratchpad, shared by its primitives | packed dw | db ]
-#include "backend/cpu/cpu_backend.h"
+// Scratch of backward: [ scratchpad, shared by its primitives | packed dw | db ]
 #include "backend/cpu/dnnl_weights.h"
+#include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
 #include "base/log.h"
 
@@ -68,14 +66,14 @@ static dt_dnnl_md weights_md(const dt_dnnl_op *op) {
     return dt_dnnl_op_md(op, 1);
 }
 
-// One primitive of a site: a direction, with or without bias.
+// One primitive: a direction, with or without bias.
 typedef struct conv_op {
     dt_dnnl_direction dir;
     bool bias;
     dt_dnnl_op **out;
 } conv_op;
 
-// All primitives in the given layouts; n_slow: how many are reference implementations.
+// Creates all primitives in the given layouts. *n_slow: how many are reference implementations.
 static dt_status create_in_layout(const dt_site *s, const conv_op *ops, int n, const conv_shape *c,
                                   dt_layout lx, dt_layout ly, dt_dnnl_op **made, int *n_slow) {
     const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
@@ -93,8 +91,8 @@ static dt_status create_in_layout(const dt_site *s, const conv_op *ops, int n, c
     return DT_OK;
 }
 
-// Tries the layouts in order of preference and takes the first in which the fewest primitives are
-// slow; all primitives of a site share them. Leaves the chosen ones in *lx, *ly.
+// Tries the layouts in order of preference and keeps the first in which the fewest primitives are slow. All
+// primitives of an instance share the layouts, *lx and *ly.
 static dt_status create_ops(const dt_site *s, const conv_op *ops, int n, const conv_shape *c,
                             dt_layout *lx, dt_layout *ly) {
     const dt_layout want[2][2] = {
@@ -157,8 +155,7 @@ static dt_status pack_for(dt_site *s, conv_state *st, const conv_shape *c, const
                                  weights_md(op), fold);
 }
 
-// ---- forward
-// ---------------------------------------------------------------------------------------
+// ---- forward ------------------------------------------------------------------------------------
 static dt_status build_forward(dt_site *s, conv_state *st) {
     const conv_shape c = {.x = dt_site_in(s, 0),
                           .w = dt_site_in(s, 1),
@@ -178,15 +175,6 @@ static dt_status build_forward(dt_site *s, conv_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare(dt_site *s) {
-    conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
-    s->inplace_in = -1;
-    s->n_packs = 0;
-    dt_status status = build_forward(s, st);
-    if (status != DT_OK) destroy(s);
-    return status;
-}
-
 static void run(const dt_site *s, const dt_run *r) {
     const conv_state *st = s->state;
     if (st->has_bias) {
@@ -199,10 +187,7 @@ static void run(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
-
-// ---- backward
-// --------------------------------------------------------------------------------------
+// ---- backward -----------------------------------------------------------------------------------
 static dt_status build_primitives(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
     static const dt_fold none = {.on = false};
     const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
@@ -247,11 +232,11 @@ static dt_status build_backward(dt_site *s, conv_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
+static dt_status prepare(dt_site *s) {
     conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
     s->inplace_in = -1;
     s->n_packs = 0;
-    dt_status status = build_backward(s, st);
+    dt_status status = s->node->backward ? build_backward(s, st) : build_forward(s, st);
     if (status != DT_OK) destroy(s);
     return status;
 }
@@ -273,7 +258,7 @@ static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
 
 static void run_bwd(const dt_site *s, const dt_run *r) {
     const conv_state *st = s->state;
-    const void *dy = r->in[s->node->n_fwd_in + s->node->n_fwd_out];
+    const void *dy = r->in[dt_pos_grad(s, 0)];
     if (st->weights) run_weights(st, r, dy);
     if (st->data) {
         dt_dnnl_op_run(st->data, r->lane, (const void *[]){r->out[0], r->packed[0], dy},
@@ -281,4 +266,5 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_conv2d_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
+const dt_kernel dt_cpu_conv2d_bwd = {prepare, run_bwd, destroy};

@@ -1,5 +1,5 @@
-// cpu_backend.c: the CPU's table. Kernels come from cpu_kernels.def: oneDNN for convolutions and
-// matrix products, our own vector code for the rest.
+// cpu_backend.c: the CPU's backend table. Kernels come from cpu_kernels.def: oneDNN for convolutions and
+// matmuls, custom vector code for the rest.
 //
 // Big buffers come from mmap, so that untouched pages cost nothing, and ask for huge pages.
 #include "backend/cpu/cpu_backend.h"
@@ -19,8 +19,7 @@ typedef struct cpu_self {
     char text[128];
 } cpu_self;
 
-// ---- the machine
-// -----------------------------------------------------------------------------------
+// ---- the machine --------------------------------------------------------------------------------
 static struct {
     dt_cpu_isa isa;
     bool bf16;
@@ -56,7 +55,7 @@ static bool supports_dtype(const dt_backend *b, dt_dtype t) {
     return t == DT_BF16 ? dt_cpu_has_bf16() : t != DT_F16;
 }
 
-// oneDNN computes in bf16 from AVX-512 on, without the instructions for it slowly.
+// oneDNN computes in bf16 from AVX-512 on; without AVX512_BF16 it is slow.
 static bool computes_dtype(const dt_backend *b, dt_dtype t) {
     (void)b;
     return t == DT_BF16 ? dt_cpu_isa_get() == DT_CPU_AVX512 : t != DT_F16;
@@ -66,15 +65,14 @@ static const char *describe(const dt_backend *b) {
     return ((const cpu_self *)b->self)->text;
 }
 
-// ---- memory
-// ----------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     (void)b;
     *p = NULL;
     if (n_bytes >= MMAP_BYTES) {
         void *m = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (m != MAP_FAILED) {
-            madvise(m, n_bytes, MADV_HUGEPAGE); // a wish; without it pages are small
+            madvise(m, n_bytes, MADV_HUGEPAGE); // a hint
             *p = m;
             return DT_OK;
         }
@@ -103,8 +101,7 @@ static void copy(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
     memcpy(dst, src, n_bytes);
 }
 
-// ---- kernels
-// ---------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 static const dt_kernel *const forward_kernels[DT_OP_COUNT] = {
 #define CPU_KERNEL(op, forward, backward) [DT_OP_##op] = &forward,
 #define CPU_KERNEL_FORWARD(op, forward)   [DT_OP_##op] = &forward,

@@ -1,8 +1,7 @@
-// cpu_backend.h: what the files of the CPU backend share: the ISA, its block size, the kernels'
-// names.
+// cpu_backend.h: what the files of the CPU backend share: the ISA, its block size, the kernels' names.
 //
-// The ISA is asked of oneDNN, so that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) steers our own
-// vector kernels as well and one machine can test them all. It is fixed at the first call.
+// oneDNN tells the ISA, so ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) also selects the custom vector kernels,
+// and one machine can test them all. It is fixed at the first call.
 //
 //   ISA       block   activations of convolutional layers
 //   AVX512    16      BLOCKED nChw16c
@@ -16,17 +15,17 @@
 typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512 } dt_cpu_isa;
 
 dt_cpu_isa dt_cpu_isa_get(void);
-bool dt_cpu_has_bf16(void); // AVX512_BF16: bf16 is natively fast
+bool dt_cpu_has_bf16(void); // AVX512_BF16: bf16 runs at full speed
 int dt_cpu_block(void);     // 16 or 8
-// The layout that a convolution wants for an activation with this many channels: DENSE up to four
-// (images, first layers), else BLOCKED. What convolutions give is BLOCKED.
+// The layout that a convolution wants for its input: DENSE up to four channels (images, first layers), else
+// BLOCKED. Convolutions' outputs are BLOCKED.
 dt_layout dt_cpu_conv_layout(int64_t channels);
 
 static inline dt_layout dt_blocked(int block) {
     return (dt_layout){DT_BLOCKED, (uint8_t)block};
 }
 
-// Part `part` of [0, n), cut at multiples of `grain`.
+// Range number `part` of [0, n), which is divided into n_parts at multiples of `grain`.
 static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin,
                                 int64_t *end) {
     const int64_t units = (n + grain - 1) / grain;
@@ -36,8 +35,7 @@ static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts,
     if (*end > n) *end = n;
 }
 
-// ---- slabs: elements [begin, end), on the calling thread (see backend.h)
-// --------------------------
+// ---- slabs: elements [begin, end), on the calling thread (see backend.h) ------------------------
 void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
 void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
@@ -52,8 +50,7 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                     dt_layout dst_layout, void *stream);
 
-// ---- kernels
-// ---------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 #define CPU_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;
 #define CPU_KERNEL_FORWARD(op, forward)   extern const dt_kernel forward;
 #include "backend/cpu/cpu_kernels.def"

@@ -1,9 +1,8 @@
-// dnnl_shim.c: oneDNN 2.6 and 3.x behind dnnl_shim.h. Every version difference is in this file, in
-// the functions at its top (descriptors, attributes, one `make_*_pd` a primitive); the rest is
-// common.
+// dnnl_shim.c: oneDNN 2.6 and 3.x behind dnnl_shim.h. All version differences are in the first half
+// (descriptors, attributes, make_*_pd); the rest is common.
 //
-// One engine serves the process and is never destroyed. A memory object belongs to one lane of one
-// op, so its data handle is the only thing that a run changes, and nobody else sees it.
+// One engine serves the process and is never destroyed. A memory object belongs to one replica of one op, and
+// a run changes nothing but its data handle.
 #include "backend/cpu/dnnl_shim.h"
 
 #include "base/arena.h"
@@ -60,8 +59,7 @@ static dt_status check(dnnl_status_t s, const char *what) {
     return dt_fail(DT_E_INTERNAL, "oneDNN %s: %s: %s", dt_dnnl_version(), what, name);
 }
 
-// ---- tensors by value
-// ------------------------------------------------------------------------------
+// ---- tensors by value ---------------------------------------------------------------------------
 static dt_dnnl_tensor tensor_of(dt_dnnl_format format, dt_dtype type, int n, const int64_t *d) {
     dt_dnnl_tensor t = {.format = format, .type = type, .n = n};
     for (int i = 0; i < n; i++) t.d[i] = d[i];
@@ -121,8 +119,7 @@ static dnnl_format_tag_t layout_tag(dt_layout l, int n) {
     return l.block == 16 ? dnnl_nChw16c : dnnl_nChw8c;
 }
 
-// ---- descriptors: the two versions
-// ------------------------------------------------------------------
+// ---- descriptors: the two versions --------------------------------------------------------------
 typedef struct md_box {
     dnnl_memory_desc_t md;
     bool present;
@@ -291,11 +288,6 @@ static dnnl_status_t make_matmul_pd(dnnl_primitive_desc_t *pd, const op_mds *m,
 #endif
 }
 
-static dnnl_status_t make_reorder_pd(dnnl_primitive_desc_t *pd, md_handle src, md_handle dst,
-                                     dnnl_primitive_attr_t attr) {
-    return dnnl_reorder_primitive_desc_create(pd, src, the_engine, dst, the_engine, attr);
-}
-
 size_t dt_dnnl_md_bytes(dt_dnnl_md md) {
     return dnnl_memory_desc_get_size((md_handle)md);
 }
@@ -309,8 +301,8 @@ bool dt_dnnl_md_is(dt_dnnl_md md, const dt_dnnl_tensor *t) {
 }
 
 #if DT_DNNL_V3 && DNNL_VERSION_MAJOR == 3 && DNNL_VERSION_MINOR < 4
-// Before 3.4 there is no blob: what says where an element of a blocked layout lies. An opaque layout
-// equals none but itself.
+// Versions before 3.4 have no blob. So this hashes what determines where an element of a blocked layout lies.
+// An opaque layout equals only itself.
 static uint64_t hash_queries(md_handle md) {
     static const dnnl_query_t lists[] = {dnnl_query_dims, dnnl_query_padded_dims,
                                          dnnl_query_strides, dnnl_query_inner_blks,
@@ -352,8 +344,7 @@ uint64_t dt_dnnl_md_hash(dt_dnnl_md md) {
 #endif
 }
 
-// ---- ops: common to both
-// ----------------------------------------------------------------------------
+// ---- ops: common to both ------------------------------------------------------------------------
 static dt_status init_lane(dt_dnnl_op *op, int lane) {
     dnnl_exec_arg_t *args = op->args + (size_t)lane * (op->n_args + 1);
     DT_TRY(check(dnnl_stream_create(&op->stream[lane], the_engine, dnnl_stream_default_flags),
@@ -371,7 +362,7 @@ static dt_status init_lane(dt_dnnl_op *op, int lane) {
     return DT_OK;
 }
 
-// Takes over `pd`, also on failure.
+// Owns `pd`, also on failure.
 static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitive_desc_t pd,
                            const int *arg_id, int n_args) {
     dt_dnnl_op *op = dt_xcalloc(1, sizeof *op);
@@ -430,9 +421,8 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const v
         last[i] = p;
     }
     dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[lane], n, args);
-    if (s == dnnl_success)
-        s = dnnl_stream_wait(op->stream[lane]); // nothing to wait for with OpenMP
-    if (s != dnnl_success) { // out of memory inside oneDNN: no result to go on with
+    if (s == dnnl_success) s = dnnl_stream_wait(op->stream[lane]); // returns at once with OpenMP
+    if (s != dnnl_success) { // out of memory inside oneDNN: there is no result
         check(s, dt_dnnl_op_impl(op));
         dt_error("%s", dt_error_message());
         abort();
@@ -459,23 +449,21 @@ bool dt_dnnl_op_is_slow(const dt_dnnl_op *op) {
     return !strncmp(impl, "ref", 3) || !strncmp(impl, "simple", 6);
 }
 
-// Four boxes and an attribute, with one clean-up for every create function.
+// Four descriptors and an attribute, with one clean-up for all create functions.
 typedef struct op_parts {
     md_box box[4];
     op_mds m;
-    dnnl_primitive_attr_t attr, plain;
+    dnnl_primitive_attr_t attr;
 } op_parts;
 
 static void parts_fini(op_parts *p) {
     for (int i = 0; i < 4; i++) box_fini(&p->box[i]);
     if (p->attr) dnnl_primitive_attr_destroy(p->attr);
-    if (p->plain) dnnl_primitive_attr_destroy(p->plain);
 }
 
 static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_tensor *src,
                             const dt_dnnl_tensor *weights, const dt_dnnl_tensor *bias,
                             const dt_dnnl_tensor *dst, const attr_opts *o) {
-    static const attr_opts none = {.alpha = 1.0f};
     *p = (op_parts){.attr = NULL};
     pthread_once(&engine_once, create_engine);
     if (!the_engine) return dt_fail(DT_E_INTERNAL, "oneDNN %s: no CPU engine", dt_dnnl_version());
@@ -485,7 +473,6 @@ static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_ten
     for (int i = 0; i < 4; i++) DT_TRY_GOTO(st, box_init(&p->box[i], t[i]), fail);
     p->m = (op_mds){box_get(&p->box[0]), box_get(&p->box[1]), box_get(&p->box[2]),
                     box_get(&p->box[3])};
-    DT_TRY_GOTO(st, make_attr(&p->plain, &none), fail);
     DT_TRY_GOTO(st, make_attr(&p->attr, o), fail);
     return DT_OK;
 fail:
@@ -494,7 +481,7 @@ fail:
     return st;
 }
 
-// The arguments of an op with weights, in the order that the header states.
+// Arguments of an op with weights, in the header's order.
 static int weighted_args(dt_dnnl_direction dir, bool bias, int *id) {
     int n = 0;
     id[n++] = dir == DT_DNNL_BACKWARD_DATA ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC;
@@ -519,7 +506,7 @@ dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl
         DT_TRY_GOTO(st, box_init(&hw, &w), out);
         op_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
         DT_TRY_GOTO(
-            st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.plain, NULL), "convolution"),
+            st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.attr, NULL), "convolution"),
             out);
     }
     DT_TRY_GOTO(st, check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
@@ -553,15 +540,16 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
     dt_dnnl_tensor absent = {.format = DT_DNNL_ABSENT};
     DT_TRY(parts_init(&p, e, src, &absent, &absent, dst, &o));
     dnnl_primitive_desc_t pd = NULL;
-    dt_status st = check(make_reorder_pd(&pd, p.m.src, p.m.dst, p.attr), "reorder");
+    dt_status st = check(
+        dnnl_reorder_primitive_desc_create(&pd, p.m.src, the_engine, p.m.dst, the_engine, p.attr),
+        "reorder");
     static const int id[2] = {DNNL_ARG_FROM, DNNL_ARG_TO};
     if (st == DT_OK) st = finish_op(out, e, pd, id, 2);
     parts_fini(&p);
     return st;
 }
 
-// ---- the machine
-// ------------------------------------------------------------------------------------
+// ---- the machine --------------------------------------------------------------------------------
 const char *dt_dnnl_version(void) {
     static _Thread_local char text[32];
     const dnnl_version_t *v = dnnl_version();

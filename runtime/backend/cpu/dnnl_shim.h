@@ -1,20 +1,18 @@
 // dnnl_shim.h: the part of oneDNN that dtrain uses, as one small API over its versions 2.6 and 3.x.
 //
-// The two differ in how descriptors are made (structs by value against opaque handles, op
-// descriptors against one call a primitive), so no other file includes dnnl.h. What is left is one
-// object:
+// The versions differ in how descriptors are made (structs or opaque handles, op descriptors or one call per
+// primitive), so no other file includes dnnl.h. The API has one object:
 //
-//   dt_dnnl_op   a primitive, its descriptor, and for each lane a stream and one memory object an
-//                argument. Running it sets the data pointers of the lane's memory objects (only
-//                those that changed) and executes. dtrain allocates nothing there; oneDNN itself
-//                mallocs a few small blocks a call.
+//   dt_dnnl_op   a primitive, its descriptor, and for each replica (`lane`) a stream and a memory object per
+//                argument. A run updates the data pointers that changed and executes. It allocates
+//                nothing; oneDNN itself mallocs a few small blocks per call.
 //
-// Tensors are described by value (dt_dnnl_tensor): dims, type, and a format: a dt_layout, explicit
-// strides, ANY (the primitive chooses), or LIKE (exactly a descriptor that another op chose).
+// Tensors are described by value (dt_dnnl_tensor): dims, type, and a format, which is a dt_layout, explicit
+// strides, ANY (the primitive chooses) or LIKE (a descriptor that another op chose).
 //
-// Threads: oneDNN divides work when a primitive is made, by the OpenMP threads of the calling
-// thread; creation and execution both set them to the op's `threads`. Different lanes of one op may
-// run at once. Scratchpads are the caller's (`dt_dnnl_op_scratch_bytes`, 64-byte aligned).
+// Threads: oneDNN divides the work when it makes a primitive, by the calling thread's number of OpenMP threads.
+// Creation and execution both set that to the op's `threads`. Several replicas may run one op at the same
+// time. The caller provides scratchpads (dt_dnnl_op_scratch_bytes, 64-byte aligned).
 #ifndef DT_BACKEND_CPU_DNNL_SHIM_H
 #define DT_BACKEND_CPU_DNNL_SHIM_H
 
@@ -43,7 +41,7 @@ typedef struct dt_dnnl_tensor {
 
 dt_dnnl_tensor dt_dnnl_any(dt_dtype type, int n, const int64_t *d);
 dt_dnnl_tensor dt_dnnl_dense(dt_dtype type, int n, const int64_t *d);
-// (rows, cols), one row after another; and the transpose of such a matrix of (cols, rows).
+// (rows, cols) in row-major order; and (rows, cols) as the transpose of a row-major (cols, rows).
 dt_dnnl_tensor dt_dnnl_matrix(dt_dtype type, int64_t rows, int64_t cols);
 dt_dnnl_tensor dt_dnnl_transposed(dt_dtype type, int64_t rows, int64_t cols);
 dt_dnnl_tensor dt_dnnl_laid_out(dt_dtype type, const dt_shape *s, dt_layout l);
@@ -90,7 +88,7 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
 void dt_dnnl_op_destroy(dt_dnnl_op *op); // NULL is fine
 // Pointers in the order of the arguments; scratch 64-byte aligned (may be NULL when it needs none).
 void dt_dnnl_op_run(const dt_dnnl_op *op, int lane, const void *const *ptr, void *scratch);
-// The same with fewer threads than it was made for; for reorders, whose bits do not depend on it.
+// The same with fewer threads than the op was made for. For reorders, whose bits do not depend on them.
 void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const void *const *ptr,
                             void *scratch);
 

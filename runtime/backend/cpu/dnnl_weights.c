@@ -1,10 +1,11 @@
 // dnnl_weights.c: packing of parameters and placing of weight gradients (see dnnl_weights.h).
 //
-// The key of a packed copy hashes the parameters' names, how the dense weight is read, oneDNN's descriptor
-// and what was folded: so forward and backward-data, training and evaluation share a copy wherever the
-// format is the same. How it is read belongs to it: forward and backward of a square linear layer want one
-// descriptor, but of the matrix and its transpose. Everything that packing needs (reorder, folded copy, scratchpad) is made with the request;
-// a pack function runs on one thread at a time and allocates nothing.
+// The key of a packed copy hashes the parameters' names, how the dense weight is read, oneDNN's descriptor and
+// what is folded. So forward and backward-data, training and evaluation share a copy wherever the format is the
+// same. How the weight is read is part of the key: forward and backward of a square linear layer want the same
+// descriptor, one for the matrix and one for its transpose. Everything that packing needs (reorder, folded
+// copy, scratchpad) is made with the request. A pack function runs on one thread at a time and allocates
+// nothing.
 #include "backend/cpu/dnnl_weights.h"
 
 #include "base/arena.h"

@@ -1,9 +1,9 @@
-// dnnl_weights.h: parameters between their dense f32 slabs and the formats of oneDNN's primitives.
+// dnnl_weights.h: moves parameters between the flat buffers (dense f32) and the formats of oneDNN's primitives.
 //
-// Forward and backward-data read packed copies: dt_cpu_pack_weights fills a request whose pack
-// function reorders the dense f32 weight (with a batch norm folded in, if asked) into the
-// primitive's format and dtype. Weight gradients leave a primitive in its format, in scratch;
-// dt_weight_grad moves them into the dense slab, overwriting or adding.
+// Forward and backward-data read packed copies. dt_weight_pack_create fills a request whose pack function
+// reorders the dense f32 weight, optionally with a batch norm folded in, into the primitive's format and dtype.
+// A primitive writes weight gradients in its own format to scratch; dt_weight_grad moves them into the flat
+// buffer, overwriting or adding.
 #ifndef DT_BACKEND_CPU_DNNL_WEIGHTS_H
 #define DT_BACKEND_CPU_DNNL_WEIGHTS_H
 
@@ -28,17 +28,17 @@ dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_re
                               dt_value bias, int64_t n, const dt_fold *fold);
 void dt_weight_pack_destroy(dt_weight_pack *p);
 
-// Where a weight gradient goes: from `md` (what the primitive writes) to the dense f32 slab.
+// Moves a weight gradient from `md` (what the primitive writes) to the flat buffer (dense f32).
 typedef struct dt_weight_grad {
     dt_dnnl_op *put, *add;
-    bool same; // the primitive writes dense f32 itself: overwrites go straight to the slab
+    bool same; // the primitive writes dense f32, so it can overwrite the flat buffer directly
     size_t packed_bytes;
     size_t scratch_bytes; // of put and add
 } dt_weight_grad;
 dt_status dt_weight_grad_init(dt_weight_grad *g, const dt_dnnl_env *e, dt_dnnl_md md,
                               const dt_dnnl_tensor *dense);
 void dt_weight_grad_fini(dt_weight_grad *g);
-// Where the primitive should write, given the slab and the scratch of packed_bytes.
+// Where the primitive should write: to the flat buffer or to the scratch of packed_bytes.
 static inline void *dt_weight_grad_target(const dt_weight_grad *g, float *slab, void *packed,
                                           bool accumulate) {
     return g->same && !accumulate ? (void *)slab : packed;

@@ -1,6 +1,6 @@
-// dropout_cpu.c: y = keep ? x / (1 - p) : 0. Backward is the same function of dy: the mask is a pure
-// function of (seed, step, slot, forward node's name, logical element within the sample) and is made
-// again instead of being stored. DENSE, so that memory order is the logical order.
+// dropout_cpu.c: y = keep ? x / (1 - p) : 0. Backward applies the same function to dy. The mask is a pure
+// function of (seed, step, slot, forward node's name, logical element within the sample), so backward computes
+// it again. DENSE, so that memory order is the logical order.
 #include "backend/cpu/own_kernel.h"
 
 #include "base/hash.h"
@@ -13,26 +13,20 @@ typedef struct dropout_state {
     const dt_simd_elementwise *simd;
 } dropout_state;
 
-static dt_status prepare_at(dt_site *s, int in_at, const char *name) {
+static dt_status prepare(dt_site *s) {
+    const dt_node *node = s->node;
+    const int in_at = node->backward ? dt_pos_grad(s, 0) : 0;
     const dt_value_info *x = dt_site_in(s, in_at);
     dropout_state *st = dt_own_prepare(s, sizeof(*st));
     DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, dt_site_out(s, 0)}, 2));
     st->in_at = in_at;
-    st->p = s->node->attrs.dropout.p;
-    st->purpose = dt_hash32(name);
+    st->p = node->attrs.dropout.p;
+    st->purpose = dt_hash32((node->backward ? &s->graph->nodes[node->forward] : node)->name);
     st->n = dt_shape_elements(&x->shape);
     st->per_sample = x->shape.n ? st->n / x->shape.d[0] : 1;
     st->simd = dt_simd_get()->elementwise;
     s->inplace_in = in_at;
     return DT_OK;
-}
-
-static dt_status prepare_forward(dt_site *s) {
-    return prepare_at(s, 0, s->node->name);
-}
-
-static dt_status prepare_backward(dt_site *s) {
-    return prepare_at(s, dt_pos_grad(s, 0), s->graph->nodes[s->node->forward].name);
 }
 
 typedef struct dropout_call {
@@ -52,7 +46,7 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
         dt_rng rng = {c->step->seed, c->step->slot + (uint32_t)sample, c->step->step, st->purpose};
         const void *x = dt_row_at(st->type, c->x, begin);
         void *y = dt_row_at_mut(st->type, c->y, begin);
-        if (lead) { // ranges of other samples' lengths may start inside a block of four: go to its end
+        if (lead) { // starts inside a block of four numbers: go to its end
             if (n > 4 - lead) n = 4 - lead;
             for (int64_t i = 0; i < n; i++) {
                 bool keep = dt_rng_uniform(&rng, (uint32_t)(at + i)) >= st->p;
@@ -71,5 +65,5 @@ static void run(const dt_site *s, const dt_run *r) {
     dt_own_ranges(s->threads, st->n, range, &c);
 }
 
-const dt_kernel dt_cpu_dropout = {prepare_forward, run, dt_own_destroy};
-const dt_kernel dt_cpu_dropout_bwd = {prepare_backward, run, dt_own_destroy};
+const dt_kernel dt_cpu_dropout = {prepare, run, dt_own_destroy};
+const dt_kernel dt_cpu_dropout_bwd = {prepare, run, dt_own_destroy};

@@ -1,8 +1,10 @@
-// embedding_cpu.c: rows of a table (V,D) by ids, and the table's gradient: for each id the sum of the rows of dy at its
-// places, in their order, which is then added to what is there. That is the order on CUDA too: the same bits in f32, always,
-// and two gradients that are accumulated have the bits of the two added. One thread; the places of an id are a list,
-// found in two passes over the ids, whatever the size of the table. An id outside the table gives zeros and no gradient (a step cannot fail; the
-// loader checks ids).
+// embedding_cpu.c: rows of a table (V,D) by ids, and the table's gradient.
+//
+// The gradient of a row is the sum of the rows of dy at the id's places, in their order, which is then added to
+// what is there. CUDA uses the same order, so f32 has the same bits there, and accumulating two gradients gives
+// the bits of adding them. One thread. The places of an id are a linked list, built in two passes over the ids,
+// whatever the size of the table. An id outside the table gives zeros and no gradient: a step cannot fail, and
+// the loader checks ids.
 #include "backend/cpu/own_kernel.h"
 
 #include <string.h>
@@ -61,8 +63,8 @@ static dt_status prepare_backward(dt_site *s) {
     return DT_OK;
 }
 
-// first[id]: the id's first place, next[i]: the place behind place i with the same id; -1: none. Of `first` only the
-// entries of ids that occur mean something: a table may have many more rows than there are places.
+// first[id]: the id's first place; next[i]: the next place with the id of place i; -1: none. `first` is set
+// only for ids that occur, because a table may have many more rows than there are places.
 static void list_places(const embedding_state *st, const int32_t *ids, int32_t *first,
                         int32_t *next) {
     for (int64_t i = 0; i < st->n_ids; i++)

@@ -1,10 +1,10 @@
-// image_normalize_cpu.c: pixels (N,H,W,C) -> (N,C,H,W) f32 or bf16. Bytes: (x/255 - mean[c]) / std[c], as
-// one multiply-add; RGB is taken apart in registers. Floats: (x - mean[c]) * (1 / std[c]), the difference
-// first, as a mean may be large beside the deviation. Images are divided into runs of pixels for threads.
+// image_normalize_cpu.c: pixels (N,H,W,C) -> (N,C,H,W) f32 or bf16. Bytes: (x/255 - mean[c]) / std[c], as one
+// multiply-add; RGB is split into planes in registers. Floats: (x - mean[c]) * (1 / std[c]), the difference
+// first, since the mean may be large beside the deviation. Threads divide an image's pixels.
 //
-// With a plan (batch/mix_plan.h) a sample that is mixed goes through a small buffer, some rows at a time: pixels
-// are mixed there and normalised while they lie in the first-level cache. Which pixels make a buffer full
-// changes no bit, as each is computed by itself.
+// With a mix plan (batch/mix_plan.h) a mixed sample goes through a small buffer: pixels are mixed there and
+// normalized while they are in the L1 cache. The buffer's size does not change any bits, since each pixel is
+// computed on its own.
 #include "backend/cpu/own_kernel.h"
 #include "base/vectorize.h"
 #include "batch/mix_plan.h"
@@ -14,7 +14,7 @@
 typedef struct normalize_state {
     int type, channels;
     bool is_f32;
-    int64_t n_images, n_pixels, parts; // parts an image
+    int64_t n_images, n_pixels, parts; // ranges of pixels per image
     size_t pixel_bytes;
     int64_t width;
     float scale[64], shift[64]; // f32: shift holds the mean
@@ -53,7 +53,7 @@ typedef struct normalize_call {
     const dt_mix_row *plan; // or NULL
 } normalize_call;
 
-// n pixels from x to y, which is where the first channel's go.
+// n pixels from x; y: their place in the first channel's plane.
 static void normalize(const normalize_state *st, void *y, const void *x, int64_t n) {
     if (!st->is_f32 && st->channels == 3) {
         st->simd->u8_rgb[st->type](y, st->n_pixels, x, st->scale, st->shift, n);
@@ -80,7 +80,7 @@ VECTORIZED static void blend_reals(float *restrict v, const float *restrict a,
     for (size_t i = 0; i < n; i++) v[i] = a[i] * own + b[i] * (1 - own);
 }
 
-// Pixels [first, first + n) of images a (its own) and b (the next), mixed, to v.
+// Mixes pixels [first, first + n) of image a (the sample's own) and image b (the next one) into v.
 static void mix(const normalize_state *st, const dt_mix_row *m, char *v, const char *a,
                 const char *b, int64_t first, int64_t n) {
     const size_t at = (size_t)first * st->pixel_bytes, bytes = (size_t)n * st->pixel_bytes;

@@ -1,13 +1,13 @@
-// layer_norm_cpu.c: layer norm over the last dimension, DENSE; statistics in f32. Merged additions (see
-// graph/ops/layer_norm.c) are done a row at a time, in front of the norm and behind its gradient.
+// layer_norm_cpu.c: layer norm over the last dimension, DENSE, with statistics in f32. Fused additions (see
+// graph/ops/layer_norm.c) are done row by row, before the norm and after its gradient.
 //
-// Outputs of the forward node: y, and for the backward node the rows' mean and 1/std (either may be
-// absent in inference). Threads take contiguous rows. Gradients of scale and shift are summed by each
-// thread over its rows, in scratch, then over threads in their order.
+// The forward node's outputs are y and, for the backward node, the rows' mean and 1/std (either may be absent
+// in inference). Threads take consecutive rows. Each thread sums the gradients of scale and shift over its rows
+// in scratch; these sums are then added in the order of the threads.
 //
-// Scratch of the backward site: [thread][ dscale | dshift ], rows of `stride` floats
-#include "backend/cpu/cpu_backend.h"
+// Scratch of backward: [thread][ dscale | dshift ], rows of `stride` floats
 #include "backend/cpu/dnnl_weights.h"
+#include "backend/cpu/own_kernel.h"
 #include "backend/cpu/simd_rows.h"
 #include "base/arena.h"
 
@@ -22,20 +22,17 @@ static int64_t row_length(const dt_value_info *v) {
 static dt_status prepare(dt_site *s) {
     const dt_node *n = s->node;
     const dt_value_info *x = dt_site_in(s, 0);
-    s->n_packs = 0;
-    s->inplace_in = n->backward ? n->n_fwd_in + n->n_fwd_out : n->n_in > 3 ? 3 : 0;
+    dt_own_prepare(s, 0);
+    s->inplace_in = n->backward ? dt_pos_grad(s, 0) : n->n_in > 3 ? 3 : 0;
     if (x->dtype != DT_F32 && x->dtype != DT_BF16) return dt_site_fail(s, "wants f32 or bf16");
-    for (int i = 0; i < n->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < n->n_out; i++) s->out_layout[i] = dt_dense();
-    s->scratch_bytes = n->backward ? (size_t)s->threads * 2 *
-                                         dt_align_up((size_t)row_length(x) * sizeof(float), 64)
-                                   : 0;
+    const size_t sums_bytes = dt_align_up((size_t)row_length(x) * sizeof(float), 64);
+    if (n->backward) s->scratch_bytes = (size_t)s->threads * 2 * sums_bytes;
     return DT_OK;
 }
 
 static void run(const dt_site *s, const dt_run *r) {
     const dt_value_info *x = dt_site_in(s, 0);
-    const int type = x->dtype == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32;
+    const int type = dt_row_type(x->dtype);
     const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
     float *mean = r->out[1], *rstd = r->out[2];
@@ -56,7 +53,7 @@ static void run(const dt_site *s, const dt_run *r) {
                            .scale = r->in[1],
                            .shift = r->in[2],
                            .eps = s->node->attrs.layer_norm.eps};
-        dt_simd_rows_get()->norm[type](&row);
+        dt_simd_get()->rows->norm[type](&row);
         if (mean) mean[i] = row.mean;
         if (rstd) rstd[i] = row.rstd;
     }
@@ -77,7 +74,7 @@ static dt_status prepare_bwd(dt_site *s) {
 static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t end, float *dscale,
                      float *dshift) {
     const dt_value_info *x = dt_site_in(s, 0);
-    const int type = x->dtype == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32, first = s->node->n_fwd_in;
+    const int type = dt_row_type(x->dtype), first = s->node->n_fwd_in;
     const int64_t n = row_length(x);
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
     const float *mean = r->in[first + 1], *rstd = r->in[first + 2];
@@ -97,7 +94,7 @@ static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t e
                            .rstd = rstd[i],
                            .dscale = dscale,
                            .dshift = dshift};
-        dt_simd_rows_get()->norm_bwd[type](&row);
+        dt_simd_get()->rows->norm_bwd[type](&row);
         if (other) dt_simd_get()->elementwise->add[type](row.y, row.y, other + at, n);
     }
 }

@@ -1,20 +1,17 @@
 // linear_cpu.c: y = act(x W^T + b) as oneDNN matmuls over x flattened to (rows, I), DENSE.
 //
-// Matmul beats oneDNN's inner product in every direction measured here (small batches most), and its
-// weight gradient dy^T x goes straight to the dense f32 slab, overwriting or adding, without a reorder.
+// oneDNN's matmul was faster than its inner product in every direction, most of all for small batches. The
+// weight gradient dy^T x goes straight to the flat buffer (dense f32), overwriting or adding, without a reorder.
 // Forward and dx read packed weights in the activations' type.
 //
-// A fused ReLU has a gradient: dy is masked by y > 0 into scratch first. A fused GELU is oneDNN's in inference.
-// In training (output 1, attrs.dgelu: the tanh form beside this product, see passes/fuse_gelu.c) it is the
-// loop that the op of its own would be, with the same bits.
+// A fused ReLU has a gradient: dy is first masked by y > 0 into scratch. A fused GELU is oneDNN's in inference.
+// In training (output 1, attrs.dgelu; the tanh form, see passes/fuse_gelu.c) it is the same loop, with the same
+// bits, as the gelu op.
 //
-// Scratch of the backward site: [ scratchpad | masked dy | db ]
-#include "backend/cpu/cpu_backend.h"
+// Scratch of backward: [ scratchpad | masked dy | db ]
 #include "backend/cpu/dnnl_weights.h"
-#include "backend/cpu/simd.h"
+#include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
-
-#include <stdlib.h>
 
 typedef struct linear_state {
     dt_dnnl_op *forward, *data, *weights, *weights_add;
@@ -33,41 +30,19 @@ static void destroy(dt_site *s) {
     dt_dnnl_op_destroy(st->weights);
     dt_dnnl_op_destroy(st->weights_add);
     dt_weight_pack_destroy(st->pack);
-    free(st);
-    s->state = NULL;
+    dt_own_destroy(s);
 }
 
-static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_info *w) {
-    linear_state *st = s->state = dt_xcalloc(1, sizeof *st);
-    s->inplace_in = -1;
-    s->n_packs = 0;
+static linear_state *start(dt_site *s) {
+    const dt_node *n = s->node;
+    const dt_value_info *x = n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0);
+    const dt_value_info *w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1);
+    linear_state *st = dt_own_prepare(s, sizeof *st);
     st->n_out = w->shape.d[0];
     st->n_in = w->shape.d[1];
     st->rows = dt_shape_elements(&x->shape) / st->n_in;
-    st->type = x->dtype == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32;
+    st->type = dt_row_type(x->dtype);
     return st;
-}
-
-// ---- loops over elements ----------------------------------------------------------------------------
-enum { RELU_BWD, GELU_TANH, GELU_TANH_BWD };
-
-static void map_piece(int kind, int type, void *out, const void *x, const void *d, int64_t n) {
-    const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
-    if (kind == RELU_BWD) simd->relu_bwd[type](out, x, d, n);
-    if (kind == GELU_TANH) simd->gelu_tanh[type](out, x, n);
-    if (kind == GELU_TANH_BWD) simd->gelu_tanh_bwd[type](out, x, d, n);
-}
-
-static void map(const linear_state *st, int kind, void *out, const void *x, const void *d,
-                int64_t n, int threads) {
-    const int64_t size = st->type == DT_ROW_BF16 ? 2 : 4;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)
-    for (int t = 0; t < threads; t++) {
-        int64_t b, e;
-        dt_cpu_piece(n, 64, t, threads, &b, &e);
-        map_piece(kind, st->type, (char *)out + b * size, (const char *)x + b * size,
-                  d ? (const char *)d + b * size : NULL, e - b);
-    }
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
@@ -76,15 +51,11 @@ static dt_status build_forward(dt_site *s, linear_state *st) {
     const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
     const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
     st->has_bias = s->node->n_in > 2 && dt_site_in(s, 2);
-    s->in_layout[0] = s->out_layout[0] = dt_dense();
     dt_dnnl_matmul m = {.a = dt_dnnl_matrix(x->dtype, st->rows, st->n_in),
                         .b = dt_dnnl_any(x->dtype, 2, (int64_t[]){st->n_in, st->n_out}),
                         .dst = dt_dnnl_matrix(y->dtype, st->rows, st->n_out),
                         .alpha = 1.0f};
-    if (s->node->n_out > 1)
-        s->out_layout[1] = dt_dense();
-    else
-        m.act = s->node->attrs.linear.act;
+    if (s->node->n_out == 1) m.act = s->node->attrs.linear.act;
     if (st->has_bias) m.bias = dt_dnnl_matrix(DT_F32, 1, st->n_out);
     DT_TRY(dt_dnnl_op_create_matmul(&st->forward, &env, &m));
     const dt_dnnl_tensor dense = dt_dnnl_transposed(DT_F32, st->n_in, st->n_out);
@@ -93,24 +64,19 @@ static dt_status build_forward(dt_site *s, linear_state *st) {
                                  dt_dnnl_op_md(st->forward, 1), &no_fold);
 }
 
-static dt_status prepare(dt_site *s) {
-    linear_state *st = start(s, dt_site_in(s, 0), dt_site_in(s, 1));
-    dt_status status = build_forward(s, st);
-    if (status == DT_OK) return DT_OK;
-    destroy(s);
-    return dt_fail_context(status, "linear '%s'", s->node->name);
-}
-
 static void run(const dt_site *s, const dt_run *r) {
     const linear_state *st = s->state;
     void *dst = r->out[s->node->n_out > 1];
     const void *with[] = {r->in[0], r->packed[0], st->has_bias ? r->in[2] : dst, dst};
     dt_dnnl_op_run(st->forward, r->lane, with, r->scratch); // without bias the third is the last
-    if (s->node->n_out > 1)
-        map(st, GELU_TANH, r->out[0], dst, NULL, st->rows * st->n_out, s->threads);
+    if (s->node->n_out > 1) {
+        const dt_map gelu = {.type = st->type,
+                             .unary = dt_simd_get()->elementwise->gelu_tanh[st->type],
+                             .y = r->out[0],
+                             .x = dst};
+        dt_own_map(s->threads, st->rows * st->n_out, &gelu);
+    }
 }
-
-const dt_kernel dt_cpu_linear = {prepare, run, destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status build_data(dt_site *s, linear_state *st, const dt_dnnl_env *env, dt_dtype type) {
@@ -122,7 +88,6 @@ static dt_status build_data(dt_site *s, linear_state *st, const dt_dnnl_env *env
                               .alpha = 1.0f};
     DT_TRY(dt_dnnl_op_create_matmul(&st->data, env, &m));
     const dt_dnnl_tensor dense = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in);
-    s->out_layout[0] = dt_dense();
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
                                  dt_dnnl_op_md(st->data, 1), &no_fold);
 }
@@ -149,7 +114,6 @@ static dt_status build_backward(dt_site *s, linear_state *st) {
     }
     st->masked = n->attrs.linear.act == DT_ACT_RELU;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
-    for (int i = 0; i < n->n_in; i++) s->in_layout[i] = dt_dense();
     if (n->out[0] != DT_NONE) DT_TRY(build_data(s, st, &env, type));
     if (n->out[1] != DT_NONE) DT_TRY(build_weights(s, st, &env, type));
     dt_dnnl_op *const ops[] = {st->data, st->weights, st->weights_add};
@@ -163,26 +127,24 @@ static dt_status build_backward(dt_site *s, linear_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
-    const dt_node *n = s->node;
-    linear_state *st = start(s, n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0),
-                             n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1));
-    dt_status status = build_backward(s, st);
+static dt_status prepare(dt_site *s) {
+    linear_state *st = start(s);
+    dt_status status = s->node->backward ? build_backward(s, st) : build_forward(s, st);
     if (status == DT_OK) return DT_OK;
     destroy(s);
     return dt_fail_context(status, "linear '%s'", s->node->name);
 }
 
-// db = sum of dy's rows; a thread owns columns, so the order of the sum is that of the rows.
+// db = sum of dy's rows. Threads divide the columns, so rows are added in order.
 static void sum_rows(const linear_state *st, float *db, const void *dy, int threads) {
-    const int64_t n = st->rows * st->n_out, size = st->type == DT_ROW_BF16 ? 2 : 4;
+    const int64_t n = st->rows * st->n_out;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 32768)
     for (int t = 0; t < threads; t++) {
         int64_t b, e;
         dt_cpu_piece(st->n_out, 32, t, threads, &b, &e);
         for (int64_t i = b; i < e; i++) db[i] = 0.0f;
         for (int64_t row = 0; row < st->rows; row++) {
-            const char *from = (const char *)dy + (row * st->n_out + b) * size;
+            const void *from = dt_row_at(st->type, dy, row * st->n_out + b);
             dt_simd_get()->elementwise->accumulate[st->type](db + b, from, e - b);
         }
     }
@@ -194,7 +156,12 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     char *scratch = r->scratch;
     const void *dy = r->in[y + s->node->n_fwd_out];
     if (st->masked) {
-        map(st, RELU_BWD, scratch + st->at_dy, r->in[y], dy, st->rows * st->n_out, s->threads);
+        const dt_map mask = {.type = st->type,
+                             .binary = dt_simd_get()->elementwise->relu_bwd[st->type],
+                             .y = scratch + st->at_dy,
+                             .x = r->in[y],
+                             .d = dy};
+        dt_own_map(s->threads, st->rows * st->n_out, &mask);
         dy = scratch + st->at_dy;
     }
     if (st->weights) {
@@ -209,10 +176,16 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
     if (st->data) {
         dt_dnnl_op_run(st->data, r->lane, (const void *[]){dy, r->packed[0], r->out[0]}, scratch);
-        if (s->node->attrs.linear.dgelu)
-            map(st, GELU_TANH_BWD, r->out[0], r->in[s->node->n_in - 1], r->out[0],
-                st->rows * st->n_in, s->threads);
+        if (s->node->attrs.linear.dgelu) {
+            const dt_map gelu = {.type = st->type,
+                                 .binary = dt_simd_get()->elementwise->gelu_tanh_bwd[st->type],
+                                 .y = r->out[0],
+                                 .x = r->in[s->node->n_in - 1],
+                                 .d = r->out[0]};
+            dt_own_map(s->threads, st->rows * st->n_in, &gelu);
+        }
     }
 }
 
-const dt_kernel dt_cpu_linear_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cpu_linear = {prepare, run, destroy};
+const dt_kernel dt_cpu_linear_bwd = {prepare, run_bwd, destroy};

@@ -3,10 +3,10 @@
 //   forward   in  x (N,…), target, weight (N)       out STAT sum weight[n] loss_n, STAT sum weight[n]
 //   backward  in  x, target, weight, …              out dx, the gradient of the sum times loss_scale
 //
-// Samples of weight 0 are padding: neither their x nor their target is read, and their gradient is 0. A class
-// outside 0..K-1 with a weight makes the loss NaN, and the step names it. Losses over classes take classes, i32
-// (N), or distributions, f32 (N,K), which need not sum to 1; with smoothing s the distribution is (1-s) q +
-// s/K, as in PyTorch. Other losses average over a sample's elements.
+// Samples of weight 0 are padding: neither x nor target is read, and the gradient is 0. A class outside 0..K-1
+// with a weight makes the loss NaN, and the step reports it. Losses over classes take classes, i32 (N), or
+// distributions, f32 (N,K), which need not sum to 1. Label smoothing s makes the distribution (1-s) q + s/K, as
+// in PyTorch. Other losses average over a sample's elements.
 #include "backend/cpu/own_kernel.h"
 #include "graph/losses.h"
 
@@ -21,7 +21,8 @@ typedef struct loss_state {
     const dt_simd_slab *simd;
 } loss_state;
 
-static dt_status read(dt_site *s, loss_state *st) {
+static dt_status prepare(dt_site *s) {
+    loss_state *st = dt_own_prepare(s, sizeof(*st));
     const dt_value_info *x = dt_site_in(s, 0), *target = dt_site_in(s, 1), *w = dt_site_in(s, 2);
     st->id = s->node->attrs.loss.id;
     st->softmax = dt_losses[st->id].softmax;
@@ -38,19 +39,8 @@ static dt_status read(dt_site *s, loss_state *st) {
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
     st->simd = dt_simd_get()->slab;
+    if (!s->node->backward) s->scratch_bytes = (size_t)st->n * sizeof(double);
     return DT_OK;
-}
-
-static dt_status prepare_forward(dt_site *s) {
-    loss_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(read(s, st));
-    s->scratch_bytes = (size_t)st->n * sizeof(double);
-    return DT_OK;
-}
-
-static dt_status prepare_backward(dt_site *s) {
-    loss_state *st = dt_own_prepare(s, sizeof(*st));
-    return read(s, st);
 }
 
 typedef struct loss_call {
@@ -63,7 +53,7 @@ typedef struct loss_call {
 } loss_call;
 
 // ---- one sample ------------------------------------------------------------------------------------
-// What cross-entropy and its gradient need of a row of logits.
+// What cross-entropy and its gradient need to know of a row of logits.
 typedef struct row_sums {
     float max;
     double z, mass; // sum of exp(x - max), sum of the target
@@ -168,5 +158,5 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     dt_own_items(threads_for(s, st), st->n, backward_sample, &c);
 }
 
-const dt_kernel dt_cpu_loss = {prepare_forward, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_loss_bwd = {prepare_backward, run_backward, dt_own_destroy};
+const dt_kernel dt_cpu_loss = {prepare, run_forward, dt_own_destroy};
+const dt_kernel dt_cpu_loss_bwd = {prepare, run_backward, dt_own_destroy};

@@ -1,9 +1,9 @@
 // matmul_cpu.c: c = alpha op(a) op(b) over leading batch dimensions, as oneDNN matmuls.
 //
-// Transposition is strides, so nothing is copied. Tensors are seen as (batch, rows, cols). The gradient is
-// two matmul nodes (see graph/ops/matmul.c), so there is no backward kernel.
-#include "backend/cpu/cpu_backend.h"
+// Tensors are seen as (batch, rows, cols). Transposes are strides, so nothing is copied. The gradient is made
+// of two matmul nodes (graph/ops/matmul.c), so there is no backward kernel.
 #include "backend/cpu/dnnl_shim.h"
+#include "backend/cpu/own_kernel.h"
 
 typedef struct matrix {
     dt_dtype type;
@@ -38,10 +38,7 @@ static void destroy(dt_site *s) {
 static dt_status prepare(dt_site *s) {
     const dt_value_info *a = dt_site_in(s, 0), *b = dt_site_in(s, 1);
     const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
-    s->state = NULL;
-    s->inplace_in = -1;
-    s->n_packs = 0;
-    s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
+    dt_own_prepare(s, 0);
     if (a->dtype != b->dtype) return dt_site_fail(s, "both operands need one type; add a cast");
     const matrix ma = matrix_of(a, s->node->attrs.matmul.trans_a);
     const matrix mb = matrix_of(b, s->node->attrs.matmul.trans_b);

@@ -49,13 +49,26 @@ void dt_own_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx) {
         fn(ctx, 0, n);
         return;
     }
-    int64_t step = (n + parts - 1) / parts;
-    step = (step + RANGE_ALIGN - 1) / RANGE_ALIGN * RANGE_ALIGN;
+    int64_t step = (int64_t)dt_align_up((size_t)((n + parts - 1) / parts), RANGE_ALIGN);
 #pragma omp parallel for num_threads((int)parts) schedule(static, 1)
     for (int64_t p = 0; p < parts; p++) {
         int64_t begin = p * step < n ? p * step : n, end = begin + step < n ? begin + step : n;
         if (begin < end) fn(ctx, begin, end);
     }
+}
+
+static void map_range(const void *ctx, int64_t begin, int64_t end) {
+    const dt_map *m = ctx;
+    void *y = dt_row_at_mut(m->type, m->y, begin);
+    const void *x = dt_row_at(m->type, m->x, begin);
+    if (m->binary)
+        m->binary(y, x, dt_row_at(m->type, m->d, begin), end - begin);
+    else
+        m->unary(y, x, end - begin);
+}
+
+void dt_own_map(int threads, int64_t n, const dt_map *m) {
+    dt_own_ranges(threads, n, map_range, m);
 }
 
 void dt_own_items(int threads, int64_t n, dt_range_fn fn, const void *ctx) {

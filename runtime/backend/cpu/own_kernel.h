@@ -1,9 +1,9 @@
-// own_kernel.h: what the <op>_cpu.c files on our own vector kernels share: where a backward node's
-// tensors are, how prepare starts, how a range of elements is handed to OpenMP threads.
+// own_kernel.h: what the <op>_cpu.c files share: positions of a backward node's tensors, the start of prepare,
+// dividing elements among OpenMP threads.
 //
-// Elementwise kernels take whatever layout their input has: padding channels are zero and stay zero
-// because f(0) = 0 for all of them. Kernels on images want BLOCKED with the vector's width as block,
-// whatever the number of channels; the plan inserts reorders where that is not how a tensor lies.
+// Elementwise kernels accept any layout. Padding channels are zero and stay zero, since f(0) = 0 for all of
+// them. Kernels on images want BLOCKED with the vector's width as block, whatever the number of channels; the
+// plan inserts reorders where a tensor lies differently.
 #ifndef DT_BACKEND_CPU_OWN_KERNEL_H
 #define DT_BACKEND_CPU_OWN_KERNEL_H
 
@@ -25,7 +25,7 @@ static inline void *dt_row_at_mut(int type, void *p, int64_t i) {
     return (char *)p + i * (int64_t)dt_row_size(type);
 }
 
-// Positions among a backward node's inputs: forward output i, gradient of forward output i.
+// Positions among a backward node's inputs: of forward output i, and of its gradient.
 static inline int dt_pos_out(const dt_site *s, int i) {
     return s->node->n_fwd_in + i;
 }
@@ -33,20 +33,29 @@ static inline int dt_pos_grad(const dt_site *s, int i) {
     return s->node->n_fwd_in + s->node->n_fwd_out + i;
 }
 
-// Everything DENSE, no scratch, nothing in place; state of n_bytes (zeroed).
+// Start of prepare: everything DENSE, no scratch, nothing in place; zeroed state of n_state_bytes.
 void *dt_own_prepare(dt_site *s, size_t n_state_bytes);
 void dt_own_destroy(dt_site *s); // frees the state
-// Frees the state and fails as dt_site_fail: a refused site is not destroyed.
+// Frees the state and fails like dt_site_fail: destroy is not called if prepare fails.
 #define dt_own_fail(s, ...) (dt_own_destroy(s), dt_site_fail(s, __VA_ARGS__))
-// Row type of input or output values that must all be f32 or all bf16 (infos may be NULL: skipped).
+// Row type of values that must all be f32 or all bf16; NULL infos are skipped.
 dt_status dt_own_type(dt_site *s, int *type, const dt_value_info *const *infos, int n);
 // BLOCKED with our block; a 4-dimensional tensor is required.
 dt_layout dt_own_blocked(void);
 
-// Cuts [0, n) into one range a thread at multiples of 64 elements; one range when n is small.
+// Divides [0, n) into one range per thread at multiples of 64 elements; a small n stays one range.
 typedef void (*dt_range_fn)(const void *ctx, int64_t begin, int64_t end);
 void dt_own_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
-// fn(ctx, i, i + 1) for each of n big items, shared among threads in contiguous runs.
+// y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d.
+typedef struct dt_map {
+    int type; // row type of all of them
+    void (*unary)(void *y, const void *x, int64_t n);
+    void (*binary)(void *y, const void *x, const void *d, int64_t n);
+    void *y;
+    const void *x, *d;
+} dt_map;
+void dt_own_map(int threads, int64_t n, const dt_map *m);
+// Calls fn(ctx, i, i + 1) for each of n big items; each thread gets consecutive items.
 void dt_own_items(int threads, int64_t n, dt_range_fn fn, const void *ctx);
 
 #endif

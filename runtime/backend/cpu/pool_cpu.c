@@ -1,7 +1,8 @@
-// pool_cpu.c: max and average pooling, any window up to 15x15, on BLOCKED tensors. Work is divided by
-// (image, channel block). Backward sums overlapping windows in f32 scratch, one image plane a thread.
-// Global (mean) pooling is here too: (N,C,H,W) BLOCKED <-> (N,C) DENSE.
+// pool_cpu.c: max and average pooling with windows up to 15x15, on BLOCKED tensors; global mean pooling,
+// (N,C,H,W) BLOCKED <-> (N,C) DENSE. Threads divide the (image, channel block) planes. Backward sums
+// overlapping windows in f32 scratch, one plane per thread.
 #include "backend/cpu/own_kernel.h"
+#include "base/arena.h"
 
 #include <omp.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static dt_status prepare_forward(dt_site *s) {
 
 typedef struct pool_call {
     const pool_state *st;
-    const dt_window *win; // of the node that runs: copies of a graph may move it
+    const dt_window *win; // of this instance's node: a copied graph has another
     const void *x;
     void *y;
     uint8_t *argmax;
@@ -99,8 +100,8 @@ static dt_status prepare_backward(dt_site *s) {
         s->in_layout[argmax_at] = dt_own_blocked();
     }
     s->in_layout[dy_at] = s->out_layout[0] = dt_own_blocked();
-    st->plane_bytes = (size_t)(st->image.in_h * st->image.in_w * st->lanes) * sizeof(float) + 63;
-    st->plane_bytes = st->plane_bytes / 64 * 64;
+    const int64_t n_floats = st->image.in_h * st->image.in_w * st->lanes;
+    st->plane_bytes = dt_align_up((size_t)n_floats * sizeof(float), 64);
     s->scratch_bytes = st->plane_bytes * (size_t)s->threads;
     return DT_OK;
 }
@@ -126,10 +127,11 @@ const dt_kernel dt_cpu_avg_pool = {prepare_forward, run_forward, dt_own_destroy}
 const dt_kernel dt_cpu_avg_pool_bwd = {prepare_backward, run_backward, dt_own_destroy};
 
 // ---- global pooling --------------------------------------------------------------------------------
-static dt_status prepare_global(dt_site *s, int x_at, bool backward) {
+static dt_status prepare_global(dt_site *s) {
+    const bool backward = s->node->backward;
     pool_state *st = dt_own_prepare(s, sizeof(*st));
     const dt_value_info *x = backward ? dt_site_out(s, 0) : dt_site_in(s, 0);
-    const dt_value_info *y = backward ? dt_site_in(s, x_at) : dt_site_out(s, 0);
+    const dt_value_info *y = backward ? dt_site_in(s, dt_pos_grad(s, 0)) : dt_site_out(s, 0);
     if (!x || !y || x->shape.n != 4) return dt_own_fail(s, "global pooling wants (N,C,H,W)");
     DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     read_planes(st, x);
@@ -138,13 +140,6 @@ static dt_status prepare_global(dt_site *s, int x_at, bool backward) {
     else
         s->in_layout[0] = dt_own_blocked();
     return DT_OK;
-}
-
-static dt_status prepare_global_forward(dt_site *s) {
-    return prepare_global(s, 0, false);
-}
-static dt_status prepare_global_backward(dt_site *s) {
-    return prepare_global(s, dt_pos_grad(s, 0), true);
 }
 
 // Channels of the plane's block, and where they begin in (N,C).
@@ -169,12 +164,6 @@ static void global_plane(const void *ctx, int64_t plane, int64_t end) {
         dt_simd_get()->elementwise->to_bf16(y, mean, n);
 }
 
-static void run_global_forward(const dt_site *s, const dt_run *r) {
-    const pool_state *st = s->state;
-    pool_call c = {st, NULL, r->in[0], r->out[0], NULL, NULL};
-    dt_own_items(s->threads, st->n_planes, global_plane, &c);
-}
-
 static void global_plane_bwd(const void *ctx, int64_t plane, int64_t end) {
     const pool_call *c = ctx;
     const pool_state *st = c->st;
@@ -191,12 +180,12 @@ static void global_plane_bwd(const void *ctx, int64_t plane, int64_t end) {
                              n_pixels);
 }
 
-static void run_global_backward(const dt_site *s, const dt_run *r) {
+static void run_global(const dt_site *s, const dt_run *r) {
     const pool_state *st = s->state;
-    pool_call c = {st, NULL, r->in[dt_pos_grad(s, 0)], r->out[0], NULL, NULL};
-    dt_own_items(s->threads, st->n_planes, global_plane_bwd, &c);
+    const bool backward = s->node->backward;
+    pool_call c = {.st = st, .x = r->in[backward ? dt_pos_grad(s, 0) : 0], .y = r->out[0]};
+    dt_own_items(s->threads, st->n_planes, backward ? global_plane_bwd : global_plane, &c);
 }
 
-const dt_kernel dt_cpu_global_pool = {prepare_global_forward, run_global_forward, dt_own_destroy};
-const dt_kernel dt_cpu_global_pool_bwd = {prepare_global_backward, run_global_backward,
-                                          dt_own_destroy};
+const dt_kernel dt_cpu_global_pool = {prepare_global, run_global, dt_own_destroy};
+const dt_kernel dt_cpu_global_pool_bwd = {prepare_global, run_global, dt_own_destroy};

@@ -1,9 +1,9 @@
 // reorder_cpu.c: copies between layouts and types.
 //
-// Equal layouts are a copy or a cast of the whole buffer. Otherwise the tensor is cut into tiles, one
-// channel block of one image (or of one run of pixels), and each tile is a transposition between planes
-// (DENSE) and pixels (NHWC, BLOCKED) in vector registers. A pixel of a BLOCKED tensor is stored whole, so
-// padding channels become zero. u8 and i32 are only copied. The only block is the vector's width.
+// Equal layouts are a copy or a cast of the whole buffer. Otherwise the tensor is divided into tiles of one
+// channel block by up to 1024 pixels of an image, and each tile is transposed between planes (DENSE) and pixels
+// (NHWC, BLOCKED) in vector registers. BLOCKED pixels are stored whole, so padding channels become zero. u8 and
+// i32 are only copied. The block is always the vector's width.
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/simd_rows.h"
 
@@ -72,7 +72,7 @@ typedef struct job {
 } job;
 
 static void copy_tile(const job *j, int64_t n, int64_t c, int64_t p, int64_t n_pixels) {
-    const dt_simd_rows *k = dt_simd_rows_get();
+    const dt_simd_rows *k = dt_simd_get()->rows;
     const int width = dt_simd_get()->width;
     const int left = (int)(j->channels - c < width ? j->channels - c : width);
     const bool src_planes = j->from.layout.kind == DT_DENSE,

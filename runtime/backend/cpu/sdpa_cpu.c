@@ -1,23 +1,22 @@
-// sdpa_cpu.c: scaled dot-product attention, one head at a time, so that a head's scores stay in cache.
+// sdpa_cpu.c: scaled dot-product attention, one head at a time, so that a head's scores stay in the cache.
 //
 //   forward   S = scale q k', P = softmax(S), y = P v; saves log(sum(exp(S))) of each row
 //   backward  S again, P = exp(S - lse), dP = dy v', dS = P (dP - rowsum(P dP)),
 //             dq = scale dS k, dk = scale dS' q, dv = P' dy
 //
-// The products are oneDNN matmuls made for one thread; threads take heads, each with its own scratch and
-// its own lane of the primitives' memory objects. Scores, softmax and lse are f32; P and dS have the
-// activations' type. A head's result does not depend on who computes it.
+// The matmuls are oneDNN primitives for one thread. Threads take whole heads, each with its own scratch and its
+// own memory objects, so results do not depend on their number. Scores, softmax and lse are f32; P and dS have
+// the activations' type.
 //
 // Scratch of a thread: [ scratchpad | S f32 | dP f32 | P | dS ], the last three in backward only
 // (forward: S and P)
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/dnnl_weights.h"
+#include "backend/cpu/dnnl_shim.h"
+#include "backend/cpu/own_kernel.h"
 #include "backend/cpu/simd_rows.h"
 #include "backend/sdpa_view.h"
 #include "base/arena.h"
 
 #include <omp.h>
-#include <stdlib.h>
 
 enum { QK, PV, DY_V, DS_K, DST_Q, PT_DY, N_OPS };
 
@@ -33,8 +32,7 @@ static void destroy(dt_site *s) {
     sdpa_state *st = s->state;
     if (!st) return;
     for (int i = 0; i < N_OPS; i++) dt_dnnl_op_destroy(st->op[i]);
-    free(st);
-    s->state = NULL;
+    dt_own_destroy(s);
 }
 
 // A head's rows in place: (rows, dim), and their transpose (dim, rows).
@@ -68,18 +66,14 @@ static dt_status create(dt_site *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor 
 }
 
 static dt_status start(dt_site *s) {
-    sdpa_state *st = s->state = dt_xcalloc(1, sizeof *st);
+    sdpa_state *st = dt_own_prepare(s, sizeof *st);
     const dt_node *node = s->node;
-    s->inplace_in = -1;
-    s->n_packs = 0;
-    for (int i = 0; i < node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < node->n_out; i++) s->out_layout[i] = dt_dense();
     const dt_dtype t = dt_site_in(s, 0)->dtype;
     st->view = dt_sdpa_view_of(s->graph, node);
     bool same = t == DT_F32 || t == DT_BF16;
     for (int i = 1; i < (st->view.packed ? 1 : 3); i++) same &= dt_site_in(s, i)->dtype == t;
     if (!same) return dt_site_fail(s, "wants q, k and v all f32 or all bf16");
-    st->type = t == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32;
+    st->type = dt_row_type(t);
     st->size = dt_dtype_size(t);
     const dt_sdpa_view *v = &st->view;
     return create(s, QK, head_rows(st, t, &v->part[0], v->tq), head_cols(st, t, &v->part[1], v->tk),
@@ -96,36 +90,26 @@ static void place_scratch(dt_site *s, bool backward) {
     s->scratch_bytes = st->end * (size_t)s->threads;
 }
 
-static int threads_of(const dt_site *s, const sdpa_state *st) {
-    const int64_t heads = st->view.n * st->view.heads;
-    return heads < s->threads ? (int)heads : s->threads;
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status prepare(dt_site *s) {
+static dt_status build_forward(dt_site *s) {
     const dt_dtype t = dt_site_in(s, 0)->dtype;
-    dt_status status = start(s);
-    sdpa_state *st = s->state;
+    DT_TRY(start(s));
+    const sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
-    if (status == DT_OK) {
-        status = create(s, PV, dt_dnnl_matrix(t, v->tq, v->tk),
-                        head_rows(st, t, &v->part[2], v->tk), head_rows(st, t, &v->y, v->tq), 1.0f);
-    }
-    if (status == DT_OK)
-        place_scratch(s, false);
-    else
-        destroy(s);
-    return status;
+    DT_TRY(create(s, PV, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, &v->part[2], v->tk),
+                  head_rows(st, t, &v->y, v->tq), 1.0f));
+    place_scratch(s, false);
+    return DT_OK;
 }
 
-// Part `i` (q, k, v) of a head among the inputs or gradients; NULL where there is none.
+// Where q, k or v (i = 0, 1, 2) of a head, or its gradient, lies among `tensors`; NULL if absent.
 static char *part_at(const sdpa_state *st, const void *const *tensors, int i, int64_t head) {
     char *p = (char *)tensors[st->view.packed ? 0 : i];
     return p ? p + (size_t)dt_sdpa_at(&st->view, &st->view.part[i], head) * st->size : NULL;
 }
 
-static void head_forward(const sdpa_state *st, const dt_run *r, int lane, char *scratch,
-                         int64_t head) {
+static void head_forward(const dt_site *s, const dt_run *r, int lane, char *scratch, int64_t head) {
+    const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
     const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
     const char *v = part_at(st, r->in, 2, head);
@@ -135,25 +119,12 @@ static void head_forward(const sdpa_state *st, const dt_run *r, int lane, char *
     float *lse = r->out[1] ? (float *)r->out[1] + head * w->tq : NULL;
     dt_dnnl_op_run(st->op[QK], lane, (const void *[]){q, k, scores}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
-        const float l = dt_simd_rows_get()->attend[st->type](p + (size_t)(i * w->tk) * st->size,
-                                                             scores + i * w->tk, w->tk);
+        const float l = dt_simd_get()->rows->attend[st->type](p + (size_t)(i * w->tk) * st->size,
+                                                              scores + i * w->tk, w->tk);
         if (lse) lse[i] = l;
     }
     dt_dnnl_op_run(st->op[PV], lane, (const void *[]){p, v, y}, scratch);
 }
-
-static void run(const dt_site *s, const dt_run *r) {
-    const sdpa_state *st = s->state;
-    const int threads = threads_of(s, st);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t head = 0; head < st->view.n * st->view.heads; head++) {
-        const int t = omp_get_thread_num() % threads;
-        head_forward(st, r, r->lane * s->threads + t, (char *)r->scratch + st->end * (size_t)t,
-                     head);
-    }
-}
-
-const dt_kernel dt_cpu_sdpa = {prepare, run, destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status build_backward(dt_site *s) {
@@ -181,8 +152,8 @@ static dt_status build_backward(dt_site *s) {
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
-    dt_status status = build_backward(s);
+static dt_status prepare(dt_site *s) {
+    dt_status status = s->node->backward ? build_backward(s) : build_forward(s);
     if (status != DT_OK) destroy(s);
     return status;
 }
@@ -203,8 +174,8 @@ static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scr
     dt_dnnl_op_run(st->op[DY_V], lane, (const void *[]){dy, v, dp}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
         const size_t at = (size_t)(i * w->tk) * st->size;
-        dt_simd_rows_get()->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk,
-                                                 dp + i * w->tk, lse[i], w->tk);
+        dt_simd_get()->rows->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk,
+                                                  dp + i * w->tk, lse[i], w->tk);
     }
     const void *const *out = (const void *const *)r->out;
     const char *dq = part_at(st, out, 0, head), *dk = part_at(st, out, 1, head);
@@ -214,15 +185,18 @@ static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scr
     if (dv) dt_dnnl_op_run(st->op[PT_DY], lane, (const void *[]){p, dy, dv}, scratch);
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
+static void run(const dt_site *s, const dt_run *r) {
     const sdpa_state *st = s->state;
-    const int threads = threads_of(s, st);
+    const int64_t heads = st->view.n * st->view.heads;
+    const int threads = heads < s->threads ? (int)heads : s->threads;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t head = 0; head < st->view.n * st->view.heads; head++) {
+    for (int64_t head = 0; head < heads; head++) {
         const int t = omp_get_thread_num() % threads;
-        head_backward(s, r, r->lane * s->threads + t, (char *)r->scratch + st->end * (size_t)t,
-                      head);
+        char *scratch = (char *)r->scratch + st->end * (size_t)t;
+        (s->node->backward ? head_backward : head_forward)(s, r, r->lane * s->threads + t, scratch,
+                                                           head);
     }
 }
 
-const dt_kernel dt_cpu_sdpa_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cpu_sdpa = {prepare, run, destroy};
+const dt_kernel dt_cpu_sdpa_bwd = {prepare, run, destroy};

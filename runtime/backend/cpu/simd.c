@@ -3,8 +3,9 @@
 
 #define TABLE(isa, lanes)                                                                          \
     {                                                                                              \
-        lanes, &dt_simd_elementwise_##isa, {&dt_simd_bn_f32_##isa, &dt_simd_bn_bf16_##isa},        \
-            &dt_simd_pool_##isa, &dt_simd_slab_##isa, dt_simd_optimizer_##isa                      \
+        lanes, &dt_simd_rows_##isa, &dt_simd_elementwise_##isa,                                    \
+            {&dt_simd_bn_f32_##isa, &dt_simd_bn_bf16_##isa}, &dt_simd_pool_##isa,                  \
+            &dt_simd_slab_##isa, dt_simd_optimizer_##isa                                           \
     }
 
 static const dt_simd tables[] = {

@@ -1,13 +1,12 @@
-// simd.h: the table of our own vector kernels, one instance an ISA.
+// simd.h: the table of custom vector kernels, one for each ISA.
 //
-// simd_<part>.c is compiled once an ISA and exports dt_simd_<part>_<isa>; dt_simd_get picks by
-// dt_cpu_isa_get. Kernels here run on one thread over one contiguous piece; the <op>_cpu.c files cut
-// tensors into pieces and hand them to threads. Where a kernel serves both element types the table
-// holds two, indexed by DT_ROW_F32 / DT_ROW_BF16. `width` is the number of f32 lanes and at the same
-// time the channel block of the BLOCKED tensors that these kernels read and write.
+// simd_<part>.c is compiled once per ISA and exports dt_simd_<part>_<isa>; dt_simd_get picks the table for
+// dt_cpu_isa_get. A kernel runs on one thread over contiguous memory; the <op>_cpu.c files divide tensors among
+// threads. A kernel for both element types has two entries, indexed by DT_ROW_F32 / DT_ROW_BF16. `width` is
+// the vector's number of f32 elements, and also the channel block of the BLOCKED tensors that kernels read.
 //
-// Pointers need no alignment beyond their element's. Sums that leave a kernel are doubles, summed in
-// an order that depends only on the piece: so bits depend on ISA and cut, never on threads.
+// Pointers only need their element's alignment. Sums that leave a kernel are doubles, in an order that depends
+// only on the length of the data. So bits depend on the ISA and on how tensors are divided, never on threads.
 #ifndef DT_BACKEND_CPU_SIMD_H
 #define DT_BACKEND_CPU_SIMD_H
 
@@ -111,6 +110,7 @@ typedef struct dt_simd_slab {
 
 typedef struct dt_simd {
     int width;
+    const struct dt_simd_rows *rows; // simd_rows.h
     const dt_simd_elementwise *elementwise;
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
@@ -122,6 +122,7 @@ const dt_simd *dt_simd_get(void);
 
 #define DT_SIMD_DECLARE(isa)                                                                       \
     extern const dt_simd_elementwise dt_simd_elementwise_##isa;                                    \
+    extern const struct dt_simd_rows dt_simd_rows_##isa;                                           \
     extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
     extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
     extern const dt_simd_slab dt_simd_slab_##isa;                                                  \

@@ -1,12 +1,12 @@
 // simd_bn_bf16.c: batch norm over one channel block of bf16; simd_bn.c has the f32 kernels and says
 // what they do.
 //
-// In bf16 these loops are bound by instructions, not by memory, until a tensor is far larger than
-// the caches: half the bytes, but each value is widened and narrowed. So two pixels go through at
-// a time (simd_pair.h), and whatever can be decided on the 16-bit values is: ReLU's mask, the winner
-// of a pool, the gradient that is kept. The pool looks for the largest x, or smallest where the gain
-// is negative, and normalises the winner alone; batch norm is monotone, so that is the largest y.
-// Where the gain is zero all four are equal, and the largest x owns a gradient of zero.
+// In bf16 these loops are bound by instructions, not by memory, until a tensor is far larger than the caches:
+// there are half the bytes, but each value is widened and narrowed. So two pixels are processed at a time
+// (simd_pair.h), and 16-bit values decide what they can: ReLU's mask, the winner of a pool, the gradient that is
+// kept. The pool looks for the largest x (the smallest if the gain is negative) and normalizes only that one.
+// Batch norm is monotone, so it gives the largest y. If the gain is zero all four y are equal, and the gradient
+// of the largest x is zero anyway.
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_pair.h"
 

@@ -1,9 +1,11 @@
-// simd_elementwise.c: elementwise kernels over contiguous runs (see simd.h: dt_simd_elementwise).
+// simd_elementwise.c: elementwise kernels over contiguous memory (see simd.h: dt_simd_elementwise).
 //
-// One shape for all: a loop over whole vectors, then one partial vector through a padded copy. MAP is
-// that loop; its body sees `i`, sets `out` from LD(array). Exact GELU: x Phi(x) with
-// Phi from erfcx(t) fitted as a polynomial in u = 2/(2+t) (relative error 3.5e-7 in f32, on all t >= 0),
-// so that the tail below zero keeps its relative accuracy and the gradient shares the exponential.
+// All use MAP: a loop over whole vectors, then one partial vector through a padded copy. Its body sees the
+// index `i` and sets `out` from LD(array).
+//
+// Exact GELU is x Phi(x), with Phi from erfcx(t) fitted as a polynomial in u = 2/(2+t) (relative error 3.5e-7 in
+// f32 for all t >= 0). So the tail below zero keeps its relative accuracy, and the gradient shares the
+// exponential.
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 

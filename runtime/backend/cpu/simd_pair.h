@@ -1,20 +1,19 @@
 // simd_pair.h: two pixels of bf16 at a time, for simd_*.c only.
 //
-// A register holds twice as many bf16 as f32, so one load brings 2 VW consecutive values: of a
-// BLOCKED tensor, two pixels of a channel block. Widening them in order costs a shuffle a half, and
-// narrowing needs one to bring the halves together again. Instead the even elements are widened by a
-// shift and the odd ones by a mask, and narrowing is a blend: no lane moves. A `pair` therefore is
+// A register holds twice as many bf16 as f32, so one load brings 2 VW consecutive values: two pixels of a channel
+// block. To widen them in order costs a shuffle per half, and narrowing another. Instead even elements are
+// widened by a shift and odd ones by a mask, and narrowing is a blend: no element moves. So a `pair` is
 //
 //   even   channels 0, 2, 4, … of the first pixel, then of the second
 //   odd    channels 1, 3, 5, … likewise
 //
-// and channel constants are laid out likewise once (pair_constants). Comparisons and selections of
-// whole bf16 are made on the 16-bit lanes (`vs`), before widening.
+// and pair_constants arranges channel constants likewise. bf16 values are compared and selected as 16-bit
+// elements (`vs`), before widening.
 //
-// pair_narrow rounds to nearest even as vst_bf16 does, but looks for no NaN: adding to the mantissa
-// would overflow only for a NaN whose upper mantissa bits are all ones and whose lower half is not
-// zero. Values widened from bf16 have a zero lower half, arithmetic makes the default NaN, and
-// pair_constants turns every other NaN into that one; loops that use nothing else are safe.
+// pair_narrow rounds to nearest even as vst_bf16 does, but does not check for NaN. Rounding would overflow only
+// for a NaN whose upper mantissa bits are all ones and whose lower half is not zero. Values widened from bf16
+// have a zero lower half, arithmetic makes the default NaN, and pair_constants turns every other NaN into that
+// one. Loops that use nothing else are safe.
 #ifndef DT_BACKEND_CPU_SIMD_PAIR_H
 #define DT_BACKEND_CPU_SIMD_PAIR_H
 
@@ -29,8 +28,8 @@ typedef struct pair {
 INLINE vs vs_set1(int16_t x) {
     return x - (vs){0};
 }
-// Half a register: one pixel. Memory is read by halves or whole, never written by halves and read
-// whole: that would wait for the stores.
+// Half a register: one pixel. Memory that is written by halves must not be read whole: the load would wait for
+// the stores.
 #ifdef DT_ISA_avx512
 typedef __m256i vs_half;
 INLINE vs vs_of_halves(vs_half a, vs_half b) {

@@ -1,5 +1,5 @@
-// simd_pool.c: pooling of one channel block of one image (see simd.h: dt_pool_image). A pixel is one
-// vector, so every window is a loop over vectors. Backward accumulates in f32: windows may overlap.
+// simd_pool.c: pooling of one channel block of one image (see simd.h: dt_pool_image). A pixel is one vector, so a
+// window is a loop over vectors. Backward accumulates in f32, since windows may overlap.
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 
@@ -23,8 +23,8 @@ INLINE span window_of(const dt_pool_image *p, int64_t row, int64_t col) {
     return s;
 }
 
-// Elements that an average divides by. With count_include_pad the window is clipped to the padded
-// image, as PyTorch does: it may hang over behind it when the output size was rounded up.
+// The number of elements that an average divides by. With count_include_pad the window is clipped to the padded
+// image, as in PyTorch: it may reach beyond it if the output size was rounded up.
 INLINE float divisor(const dt_pool_image *p, const span *s) {
     if (!p->count_include_pad) return (float)((s->row1 - s->row0) * (s->col1 - s->col0));
     const dt_window *w = p->win;

@@ -1,9 +1,9 @@
-// simd_rows.c: rows of softmax, attention and layer norm, and the transposition of a tile (see
-// simd_rows.h). Compiled once an ISA.
+// simd_rows.c: rows of softmax, attention and layer norm; transposition of a tile (see simd_rows.h). Compiled
+// once per ISA.
 //
-// The last vector of a row is loaded with zeros behind it; where a zero would count (a maximum, a sum of
-// exponentials) `behind` replaces those lanes. The transposition of VW x VW is Eklundh's: log2(VW)
-// rounds that swap the off-diagonal quarters of ever smaller squares.
+// The last vector of a row is padded with zeros. Where a zero would count (a maximum, a sum of exponentials)
+// `behind` replaces the padding. VW x VW squares are transposed with Eklundh's method: log2(VW) rounds that
+// swap the off-diagonal quarters of ever smaller squares.
 #include "backend/cpu/simd_rows.h"
 
 #include "backend/cpu/simd_vec.h"

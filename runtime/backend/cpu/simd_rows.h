@@ -1,6 +1,5 @@
-// simd_rows.h: vector kernels over one row (softmax, attention, layer norm) and over one tile of a
-// reorder. As in simd.h: one instance an ISA, one thread, one contiguous piece, tables indexed by
-// DT_ROW_F32 / DT_ROW_BF16. Rows have any length; sums run in f32 over the vector's lanes.
+// simd_rows.h: vector kernels over one row (softmax, attention, layer norm) and over one tile of a reorder,
+// with the rules of simd.h. Rows have any length. Sums are f32.
 #ifndef DT_BACKEND_CPU_SIMD_ROWS_H
 #define DT_BACKEND_CPU_SIMD_ROWS_H
 
@@ -16,9 +15,9 @@ typedef struct dt_norm_row {
     float *dscale, *dshift; // backward: added to; NULL: not wanted
 } dt_norm_row;
 
-// A tile of pixels by at most `width` channels between two orders of the same elements. Element
-// (channel c, pixel p) lies at c * channel_stride + p * pixel_stride of each side (elements); on a
-// side that is made of pixels the channel stride is 1.
+// A tile of pixels by at most `width` channels, to copy between two layouts. On each side element (channel c,
+// pixel p) is at c * channel_stride + p * pixel_stride (in elements). A side of pixels has channel stride 1, a
+// side of planes has pixel stride 1.
 typedef struct dt_reorder_tile {
     const void *src;
     void *dst;
@@ -43,14 +42,5 @@ typedef struct dt_simd_rows {
     void (*pixels_to_planes[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
     void (*pixels_to_pixels[DT_ROW_TYPES][DT_ROW_TYPES])(const dt_reorder_tile *t);
 } dt_simd_rows;
-
-extern const dt_simd_rows dt_simd_rows_generic, dt_simd_rows_avx2, dt_simd_rows_avx512;
-
-static inline const dt_simd_rows *dt_simd_rows_get(void) {
-    const dt_cpu_isa isa = dt_cpu_isa_get();
-    return isa == DT_CPU_AVX512 ? &dt_simd_rows_avx512
-           : isa == DT_CPU_AVX2 ? &dt_simd_rows_avx2
-                                : &dt_simd_rows_generic;
-}
 
 #endif

@@ -1,11 +1,11 @@
-// simd_vec.h: the vector of one ISA, for simd_*.c only. VW lanes of f32: 16 with AVX-512, else 8, which
-// is also the channel block of BLOCKED tensors on that ISA. Arithmetic uses GCC's vector operators;
-// only what those express badly (masks, narrowing, widening) has one spelling an ISA.
+// simd_vec.h: the vector of one ISA, for simd_*.c only. VW is its number of f32 elements: 16 with AVX-512, else
+// 8. It is also the channel block of BLOCKED tensors. Arithmetic uses GCC's vector operators; only what those
+// express badly (masks, narrowing, widening) is written per ISA.
 //
-// bf16 is rounded to nearest even with integer arithmetic on every ISA: VCVTNEPS2BF16 flushes
-// denormals, and stores are bound by memory, not by these four instructions. NaN becomes 0x7fc0.
+// bf16 is rounded to nearest even with integer arithmetic on every ISA: VCVTNEPS2BF16 flushes denormals, and
+// memory, not these four instructions, limits stores. NaN becomes 0x7fc0.
 //
-// Type arguments (`bf16`) are literal at every call site: after inlining no branch is left.
+// Type arguments (`bf16`) are literals in every call, so no branch is left after inlining.
 #ifndef DT_BACKEND_CPU_SIMD_VEC_H
 #define DT_BACKEND_CPU_SIMD_VEC_H
 

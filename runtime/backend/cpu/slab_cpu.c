@@ -1,5 +1,5 @@
-// slab_cpu.c: arithmetic on flat buffers of parameters and gradients (see backend.h), one pass each, on the
-// calling thread: callers divide the range among theirs, by whole chunks.
+// slab_cpu.c: arithmetic on flat buffers of parameters and gradients (see backend.h), one pass each. Runs on the
+// calling thread; callers divide ranges among threads by whole chunks.
 #include "backend/cpu/own_kernel.h"
 
 void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
@@ -16,7 +16,7 @@ void dt_cpu_slab_sum_squares(struct dt_backend *b, const float *x, int64_t n, do
     }
 }
 
-// The first segment that ends behind `at`.
+// The first segment that ends after `at`.
 static int first_segment(const dt_optimizer_args *a, int64_t at) {
     int low = 0, high = a->n_segments;
     while (low < high) {

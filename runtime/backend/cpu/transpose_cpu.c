@@ -1,6 +1,6 @@
-// transpose_cpu.c: permutation of dimensions (DENSE), and reshape, which on DENSE memory is a copy or,
-// in place, nothing. Dimensions of length 1 are dropped and neighbours that stay neighbours are merged,
-// so most permutations become copies of runs or the exchange of two dimensions, done in tiles.
+// transpose_cpu.c: permutation of dimensions (DENSE); reshape, which on DENSE memory is a copy or, in place,
+// nothing. Dimensions of length 1 are dropped, and neighbours that stay neighbours are merged. So most
+// permutations become contiguous copies, or swaps of two dimensions, which are done in tiles.
 #include "backend/cpu/own_kernel.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static dt_status prepare(dt_site *s) {
     merge_dims(st, &x->shape, s->node->attrs.transpose.perm);
     st->element = dt_dtype_size(x->dtype);
     st->n_outer = 1;
-    int inner = st->step[st->n - 1] == 1 ? 1 : 2; // a run, or a tile of two dimensions
+    int inner = st->step[st->n - 1] == 1 ? 1 : 2; // contiguous copies, or tiles of two dimensions
     for (int i = 0; i < st->n - inner; i++) st->n_outer *= st->size[i];
     return DT_OK;
 }
