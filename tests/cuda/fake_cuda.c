@@ -63,7 +63,6 @@ size_t fake_cuda_bytes(dt_cuda_api *a) {
 }
 
 static const char *error_text(dt_cuda_api *a, int e) {
-    (void)a;
     switch (e) {
     case 0:
         return "no error";
@@ -90,7 +89,6 @@ static const char *error_text(dt_cuda_api *a, int e) {
 
 static const char *versions(dt_cuda_api *a) {
     const char *text = getenv("FAKE_CUDA_VERSIONS");
-    (void)a;
     return text ? text : "no CUDA: a machine that pretends";
 }
 static int device_count(dt_cuda_api *a, int *n) {
@@ -181,7 +179,6 @@ static int free_host(dt_cuda_api *a, void *p) {
 
 // ---- work ------------------------------------------------------------------------------------------
 static void push(machine *m, track *t, const work *w) {
-    (void)m;
     if (t->n == t->cap) {
         t->cap = t->cap ? 2 * t->cap : 64;
         t->items = dt_xrealloc(t->items, (size_t)t->cap * sizeof *t->items);

@@ -73,7 +73,6 @@ static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
     return n_compiled();
 }
 static bool is_refusal(dt_cuda_api *a, int error) {
-    (void)a;
     return error == FAKE_NOT_SUPPORTED;
 }
 static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {

@@ -206,7 +206,6 @@ static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
 }
 
 static int unique_id(const dt_nccl_api *a, void *id) {
-    (void)a;
     char *folder = id;
     memset(id, 0, DT_NCCL_ID_BYTES);
     const char *in =
@@ -237,7 +236,6 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     const nccl *n = of(a);
     char path[256];
-    (void)comm;
     *state = DT_NCCL_OK;
     for (int r = 0; r < n->world_size && !n->n_done; r++) { // until all have come
         snprintf(path, sizeof path, "%s/here.%d", n->folder, r);
@@ -248,22 +246,18 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
 
 static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type,
                       void *stream) {
-    (void)comm;
     return queue(a, ALL_REDUCE, data, (size_t)count * dt_dtype_size(type), -1, type, stream);
 }
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream) {
-    (void)comm;
     return queue(a, BROADCAST, data, n_bytes, root, DT_U8, stream);
 }
 static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t count, int to,
                 void *stream) {
-    (void)comm;
     return queue(a, SEND, data, (size_t)count * sizeof *data, to, DT_F32, stream);
 }
 static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, int from,
                 void *stream) {
-    (void)comm;
     return queue(a, RECV, data, (size_t)count * sizeof *data, from, DT_F32, stream);
 }
 
@@ -295,7 +289,6 @@ static int mem_free(const dt_nccl_api *a, void *p) {
 static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
     nccl *n = of(a);
     const int i = find_own(n, p);
-    (void)comm;
     fake_cuda_note(n->cuda, "comm_register", n_bytes);
     if (!p || i == MAX_OWN) return INVALID;
     n->own[i].registered = true;
@@ -305,7 +298,6 @@ static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_byt
 
 static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
     nccl *n = of(a);
-    (void)comm;
     fake_cuda_note(n->cuda, "comm_deregister", 0);
     for (int i = 0; i < MAX_OWN; i++) {
         if (handle != &n->own[i] || !n->own[i].registered) continue;
@@ -316,7 +308,6 @@ static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
 }
 
 static int finalize(const dt_nccl_api *a, void *comm) {
-    (void)comm;
     fake_cuda_note(of(a)->cuda, "finalize", 0);
     return DT_NCCL_OK;
 }

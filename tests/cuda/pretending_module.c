@@ -3,8 +3,7 @@
 // FAKE_CUDA_DEVICES says (8), of FAKE_CUDA_BYTES (1 GiB) each; FAKE_CUDA_CORE is the core near them, FAKE_NCCL_MISSING the rank without NCCL.
 // test_ranks_cuda.sh puts it beside a copy of the program, and beside it a driver without content.
 #define _GNU_SOURCE // CPU sets
-#include "backend/cuda/device_choice.h"
-#include "backend/cuda/device_list.h"
+#include "backend/cuda/device.h"
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 

@@ -232,7 +232,6 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
 }
 
 static void test_optimizers(void **state) {
-    (void)state;
     const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
     check_optimizer(adamw, 0, 1);
     check_optimizer(adamw, 0.5f, 1024);
@@ -258,7 +257,6 @@ static void gradients(rig *r, float first, float drop) {
 }
 
 static void test_loss_scale(void **state) {
-    (void)state;
     rig r;
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 2, 4);
@@ -291,7 +289,6 @@ static void test_loss_scale(void **state) {
 }
 
 static void test_halt(void **state) {
-    (void)state;
     rig r;
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 0, 1);
@@ -309,7 +306,6 @@ static void test_halt(void **state) {
 }
 
 static void test_add(void **state) {
-    (void)state;
     rig r;
     set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
     r.gpu->device->add(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.master, N - 3, r.stream);

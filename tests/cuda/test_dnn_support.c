@@ -38,7 +38,6 @@ int main(void) {
 
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_dnn.h"
-#include "backend/cuda/cuda_dnn_error.h"
 #include "base/arena.h"
 #include "base/io.h"
 #include "data/data.h"
@@ -226,11 +225,9 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int tries, int *which,
     if (dt_cudnn_choices(c, d, n_choices) != 0) return false;
     for (int runtime = 0; runtime < tries; runtime++) {
         for (int i = 0; i < *n_choices; i++) {
-            char text[128] = "";
             dt_cudnn_plan *p = NULL;
             size_t workspace = 0;
-            dt_cudnn_choice_text(c, d, i, text, sizeof text);
-            if ((strstr(text, "run time") != NULL) != runtime) continue;
+            if (dt_cudnn_compiles(c, d, i) != runtime) continue;
             *which = i;
             const int code = dt_cudnn_plan_create(c, d, i, &p, &workspace);
             dt_cudnn_plan_destroy(p);
@@ -241,11 +238,8 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int tries, int *which,
 }
 
 static bool offers_compiling(dt_cudnn *c, const dt_dnn_desc *d, int n_choices) {
-    for (int i = 0; i < n_choices; i++) {
-        char text[128] = "";
-        dt_cudnn_choice_text(c, d, i, text, sizeof text);
-        if (strstr(text, "run time")) return true;
-    }
+    for (int i = 0; i < n_choices; i++)
+        if (dt_cudnn_compiles(c, d, i)) return true;
     return false;
 }
 
@@ -337,16 +331,16 @@ static void check_gpu(const gpu *g, bool verbose) {
     int n_missing = 0, n_runtime = 0;
     for (int i = 0; i < n_wants; i++) {
         int which = 0, n = 0;
-        char text[128] = "";
         const bool sums = wants[i].desc.sums;
         const bool ok = has_engine(c, &wants[i].desc, sums ? QUICK_ONLY : QUICK_FIRST, &which, &n);
         has[i] = ok;
         untried[i] = sums && !ok && offers_compiling(c, &wants[i].desc, n);
-        if (ok) dt_cudnn_choice_text(c, &wants[i].desc, which, text, sizeof text);
-        has_compiled[i] = ok && !strstr(text, "run time");
-        if (strstr(text, "run time")) n_runtime++;
+        const bool compiles = ok && dt_cudnn_compiles(c, &wants[i].desc, which);
+        has_compiled[i] = ok && !compiles;
+        n_runtime += compiles;
         if (verbose)
-            printf("%s | %s | %d choices, number %d: %s\n", g->name, wants[i].text, n, which, text);
+            printf("%s | %s | %d choices, number %d%s\n", g->name, wants[i].text, n, which,
+                   compiles ? ", compiled at run time" : "");
         if (ok || sums) continue;
         if (n_missing++ < 20)
             print_error("%s: no engine of %d offered for %s (%s): %s\n", g->name, n, wants[i].text,

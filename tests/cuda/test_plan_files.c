@@ -10,7 +10,7 @@
 #include "plan_rig.h"
 
 #include "backend/cuda/cuda_desc.h"
-#include "backend/cuda/plan_file.h"
+#include "backend/cuda/plan_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -29,7 +29,7 @@ static dt_status prepare_forward(dt_site *s) {
     const dt_layout layout = s->in_layout[0];
     const dt_value_info *a = dt_site_in(s, 0), *b = dt_site_in(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){a, dt_site_out(s, 0)}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, a, dt_site_out(s, 0)));
     st->row_type = b->dtype;
     if (b->dtype != DT_F32 && b->dtype != a->dtype)
         return dt_cuda_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype),
@@ -67,7 +67,7 @@ static void run_forward(const dt_site *s, const dt_run *r) {
 static dt_status prepare_backward(dt_site *s) {
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0)), *db = dt_site_out(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){dy, dt_site_out(s, 0)}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_site_out(s, 0)));
     s->in_layout[dt_cuda_pos_grad(s, 0)] = s->out_layout[0] = s->out_layout[1] = dt_dense();
     if (!db) return DT_OK;
     if (!dt_dtype_is_float(db->dtype) || !trailing(&dy->shape, &db->shape))

@@ -113,10 +113,7 @@ static dt_status prepare_forward(dt_site *s) {
     if (given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
     st->summed = given.kind == DT_NHWC_SUMS && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
-    DT_TRY(dt_cuda_type(
-        s, &st->type,
-        (const dt_value_info *[]){x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL},
-        3));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL));
     DT_TRY(read_shape(s, st, x));
     const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
     divide(s, st, st->pixels, st->pool ? windows : st->pixels);
@@ -140,7 +137,7 @@ static dt_status prepare_backward(dt_site *s) {
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
     DT_TRY(
-        dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0), dres}, 4));
+        dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0), dres));
     DT_TRY(read_shape(s, st, x));
     if (!st->training) return dt_cuda_fail(s, "batch norm has a gradient in training only");
     // The mask can be made from x, unless a residual was added: whether there was one shows in the forward node.

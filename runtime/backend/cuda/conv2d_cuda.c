@@ -19,8 +19,6 @@
 #include "backend/cuda/kernels/conv_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 
-#include <stdlib.h>
-
 // One direction: cuDNN's plan, or NULL for the own kernel.
 typedef struct conv_op {
     dt_dnn_desc desc;
@@ -29,19 +27,11 @@ typedef struct conv_op {
 
 typedef struct conv_state {
     conv_op forward, data, weights; // desc.n 0: not wanted
-    dt_cuda_pack *pack, *bias_pack;
+    const dt_cuda_pack *pack, *bias_pack;
     dt_shape weight;
     bool has_bias; // backward: a bias gradient is wanted
     size_t at_dw, at_db;
 } conv_state;
-
-static void destroy(dt_site *s) {
-    conv_state *st = s->state;
-    if (!st) return;
-    dt_cuda_pack_destroy(st->pack);
-    dt_cuda_pack_destroy(st->bias_pack);
-    dt_cuda_destroy(s);
-}
 
 static dt_cuda_fold fold_of(const dt_node *n) {
     return (dt_cuda_fold){.on = n->attrs.conv2d.fold_bn,
@@ -63,7 +53,7 @@ static dt_status plan(dt_site *s, conv_op *op, const dt_dnn_desc *d) {
 
 static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
     int type;
-    return dt_cuda_type(s, &type, (const dt_value_info *[]){x, y}, 2);
+    return dt_cuda_type(s, &type, x, y);
 }
 
 // An input of the graph, too, is read NHWC: the plan reorders it.
@@ -169,7 +159,7 @@ static void run(const dt_site *s, const dt_run *r) {
         run_own(dt_cuda_of(s), &st->forward.desc, r->in[0], w, NULL, bias, r->out[0], r->stream);
 }
 
-const dt_kernel dt_cuda_conv2d = {prepare, run, destroy};
+const dt_kernel dt_cuda_conv2d = {prepare, run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 // Whether dgrad begins the backward of the batch norm that left its work to this convolution: then *d is made for it.
@@ -263,4 +253,4 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cuda_conv2d_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cuda_conv2d_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};

@@ -26,6 +26,8 @@ typedef enum dt_cuda_kernel {
     DT_K_COUNT
 } dt_cuda_kernel;
 
+extern const char *const dt_cuda_kernel_names[]; // by dt_cuda_kernel
+
 typedef struct dt_cuda_grid {
     int64_t blocks; // one-dimensional
     int threads;    // a block: a multiple of 32, at most what the kernel says (kernel.h)

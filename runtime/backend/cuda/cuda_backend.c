@@ -82,7 +82,6 @@ static dt_status alloc_shared(dt_backend *b, void **p, size_t n_bytes, const cha
 }
 
 static void release(dt_backend *b, void *p, size_t n_bytes) {
-    (void)n_bytes;
     dt_cuda *c = dt_cuda_self(b);
     const dt_nccl_api *nccl = c->device.nccl;
     for (size_t i = 0; p && i < sizeof c->shared / sizeof *c->shared; i++) {
@@ -106,7 +105,6 @@ static dt_status alloc_host(dt_backend *b, void **p, size_t n_bytes, const char 
 }
 
 static void free_host(dt_backend *b, void *p, size_t n_bytes) {
-    (void)n_bytes;
     dt_cuda *c = dt_cuda_self(b);
     if (p) dt_cuda_check(c, c->api->free_host(c->api, p), "free of pinned memory");
 }
@@ -233,7 +231,6 @@ static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
 };
 
 static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
-    (void)b;
     return backward ? backward_kernels[op] : forward_kernels[op];
 }
 

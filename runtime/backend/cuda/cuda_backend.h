@@ -57,7 +57,9 @@ static inline dt_layout dt_cuda_layout(const dt_value_info *v) {
 }
 // All inputs and outputs as dt_cuda_layout says, no scratch, nothing in place; state of n_bytes (zeroed).
 void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes);
-void dt_cuda_destroy(dt_site *s); // frees the state
+// The same with all of them DENSE.
+void *dt_cuda_prepare_dense(dt_site *s, size_t n_state_bytes);
+void dt_cuda_destroy(dt_site *s); // frees the state and the contexts of packed copies
 // st; where it is a failure, the state is freed.
 static inline dt_status dt_cuda_kept(dt_site *s, dt_status st) {
     if (st != DT_OK) dt_cuda_destroy(s);
@@ -65,8 +67,11 @@ static inline dt_status dt_cuda_kept(dt_site *s, dt_status st) {
 }
 // Frees the state and fails as dt_site_fail: a refused site is not destroyed.
 #define dt_cuda_fail(s, ...) (dt_cuda_destroy(s), dt_site_fail(s, __VA_ARGS__))
-// The one float type (f32, bf16, f16) of values that must agree; NULL infos are skipped.
-dt_status dt_cuda_type(dt_site *s, int *type, const dt_value_info *const *infos, int n);
+// The one float type (f32, bf16, f16) of values that must agree, into *type; NULL values are skipped.
+#define dt_cuda_type(s, type, ...)                                                                 \
+    dt_cuda_type_of(s, type, sizeof(const void *[]){__VA_ARGS__} / sizeof(void *),                 \
+                    (const dt_value_info *[]){__VA_ARGS__})
+dt_status dt_cuda_type_of(dt_site *s, int *type, int n, const dt_value_info *const *infos);
 
 // ---- run -------------------------------------------------------------------------------------------
 // Blocks of 256 threads for n elements, eight a thread and turn, at most what fills the device.

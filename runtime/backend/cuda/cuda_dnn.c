@@ -21,7 +21,6 @@
 // calls (deprecated, no fused bias and activation in bf16).
 #include "backend/cuda/cuda_dnn.h"
 
-#include "backend/cuda/cuda_dnn_error.h"
 #include "backend/cuda/cuda_dnn_graph.h"
 #include "base/hash.h"
 
@@ -35,8 +34,7 @@ typedef cudnnBackendDescriptor_t descriptor;
 
 typedef struct dnn_config {
     descriptor config, engine;
-    int64_t engine_index;
-    bool runtime, tensor_core;
+    bool runtime; // compiled when a plan is made
 } dnn_config;
 
 // One description's graph and the configurations that serve it.
@@ -84,12 +82,10 @@ int dt_cudnn_version(void) {
 }
 
 // ---- a description's graph and its configurations ---------------------------------------------------
-static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *notes, int64_t n,
-                   dnn_config *c) {
+static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *notes, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         switch (notes[i]) {
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-            c->tensor_core = true;
             if (d->type == DT_F32 && !d->tf32) return false;
             break;
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
@@ -123,16 +119,14 @@ static void add_config(dnn_known *k, descriptor config) {
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &c.engine) &&
               !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                         CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                        &n_notes, notes) &&
-              !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64,
-                                        1, &n, &c.engine_index);
+                                        &n_notes, notes);
     if (ok && !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
                                         CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
                                         &n_behaviour, behaviour)) {
         for (int64_t i = 0; i < n_behaviour; i++)
             if (behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) c.runtime = true;
     }
-    if (ok && wanted(&k->g.desc, notes, n_notes, &c) && k->n_configs < MAX_CONFIGS) {
+    if (ok && wanted(&k->g.desc, notes, n_notes) && k->n_configs < MAX_CONFIGS) {
         k->config[k->n_configs++] = c;
         return;
     }
@@ -284,16 +278,9 @@ int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d) {
     return n;
 }
 
-int dt_cudnn_choice_text(dt_cudnn *c, const dt_dnn_desc *d, int choice, char *text, size_t cap) {
+bool dt_cudnn_compiles(dt_cudnn *c, const dt_dnn_desc *d, int choice) {
     dnn_known *k = NULL;
-    const int code = configs_of(c, d, &k);
-    if (code) return code;
-    if (choice < 0 || choice >= k->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
-    const dnn_config *f = &k->config[choice];
-    snprintf(text, cap, "engine %lld, %s%s", (long long)f->engine_index,
-             f->runtime ? "compiled at run time" : "precompiled",
-             f->tensor_core ? ", tensor cores" : "");
-    return 0;
+    return !configs_of(c, d, &k) && choice < k->n_configs && k->config[choice].runtime;
 }
 
 // A plan made of a configuration, or of its text.

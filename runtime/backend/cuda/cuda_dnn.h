@@ -23,13 +23,16 @@ typedef struct dt_cudnn_plan dt_cudnn_plan;
 int dt_cudnn_open(dt_cudnn **out, const char *device_json);
 void dt_cudnn_close(dt_cudnn *c); // NULL is fine; plans must be gone
 const char *dt_cudnn_error_text(int error);
+const char *
+dt_cudnn_last_error(void);  // what cuDNN said of this thread's last failure; "" without one
 int dt_cudnn_version(void); // 91900
 
 // How many engine configurations are offered that obey the description's demands, cuDNN's favourite first.
 // 0 is no error: nothing supports it.
 int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n);
-// How many of them, the last ones, are compiled when a plan is made.
+// How many of them, the last ones, are compiled when a plan is made; whether one of them is.
 int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d);
+bool dt_cudnn_compiles(dt_cudnn *c, const dt_dnn_desc *d, int choice);
 // Whether an error says that there is no engine; false: a library is missing, memory is short, …
 bool dt_cudnn_is_refusal(int error);
 int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
@@ -41,8 +44,6 @@ void dt_cudnn_plan_destroy(dt_cudnn_plan *p);
 int dt_cudnn_plan_text(const dt_cudnn_plan *p, char **text);
 int dt_cudnn_plan_restore(dt_cudnn *c, const dt_dnn_desc *d, const char *text, dt_cudnn_plan **out,
                           size_t *workspace_bytes);
-// "engine 31, precompiled, tensor cores"; valid for choices of d, whether or not a plan can be made.
-int dt_cudnn_choice_text(dt_cudnn *c, const dt_dnn_desc *d, int choice, char *text, size_t cap);
 // Queues on the stream. ptr: as dt_dnn_kind lists them.
 int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspace, void *stream);
 

@@ -21,15 +21,35 @@
 //               the two apart, so the graph must)
 #include "backend/cuda/cuda_dnn_graph.h"
 
-#include "backend/cuda/cuda_dnn_error.h"
-
+#include "backend/cuda/cuda_dnn.h"
 #include "base/hash.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { VIRTUAL_ID = 1000 };
 
 typedef cudnnBackendDescriptor_t descriptor;
+
+// ---- errors: cuDNN forgets its text with the next call, so it is kept at once ----------------------
+static _Thread_local char last_error[512];
+
+cudnnStatus_t dt_dnn_note(cudnnStatus_t s, const char *doing) {
+    if (s == CUDNN_STATUS_SUCCESS) return s;
+    char text[400] = "";
+    cudnnGetLastErrorString(text, sizeof text);
+    snprintf(last_error, sizeof last_error, "%s: %s%s%s", doing, cudnnGetErrorString(s),
+             text[0] ? ": " : "", text);
+    return s;
+}
+
+void dt_dnn_note_text(const char *text) {
+    snprintf(last_error, sizeof last_error, "%s", text);
+}
+
+const char *dt_cudnn_last_error(void) {
+    return last_error;
+}
 
 // ---- descriptors: the first failure is kept, later calls do nothing ---------------------------------
 static uint64_t place_of(const dt_dnn_graph *g, descriptor d) {

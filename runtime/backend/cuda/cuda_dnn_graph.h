@@ -32,4 +32,8 @@ typedef struct dt_dnn_graph {
 cudnnStatus_t dt_dnn_graph_build(dt_dnn_graph *g, const dt_dnn_desc *d, cudnnHandle_t handle);
 void dt_dnn_graph_destroy(dt_dnn_graph *g); // what it has made, not g
 
+// Keeps what cuDNN says of a failure, with what was being done, for dt_cudnn_last_error; returns s.
+cudnnStatus_t dt_dnn_note(cudnnStatus_t s, const char *doing);
+void dt_dnn_note_text(const char *text); // of a failure that is not cuDNN's
+
 #endif

@@ -79,6 +79,9 @@ static void destroy_parts(gemm_parts *p) {
     *p = (gemm_parts){0};
 }
 
+#define SET(kind, to, name, value)                                                                 \
+    cublasLt##kind##SetAttribute(to, CUBLASLT_##name, &(value), sizeof(value))
+
 // A column-major matrix, batched where there is more than one.
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t rows, int64_t cols,
                              int64_t ld, int64_t batch, int64_t stride) {
@@ -86,11 +89,8 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t
     cublasStatus_t s =
         cublasLtMatrixLayoutCreate(out, data_type(type), (uint64_t)rows, (uint64_t)cols, ld);
     if (s || batch <= 1) return s;
-    s = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                         sizeof count);
-    if (s) return s;
-    return cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                            &stride, sizeof stride);
+    s = SET(MatrixLayout, *out, MATRIX_LAYOUT_BATCH_COUNT, count);
+    return s ? s : SET(MatrixLayout, *out, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
 }
 
 // Our a is cuBLASLt's B: its sums are BGRADB.
@@ -107,22 +107,12 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *
     const cublasLtEpilogue_t epilogue = epilogue_of(d->epilogue);
     const cudaDataType_t type = data_type(d->bias_type);
     const void *const not_null = (const void *)(uintptr_t)4096;
-    cublasStatus_t s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                                      sizeof epilogue);
-    if (!s && dt_gemm_has_bias(d->epilogue)) {
-        s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &not_null,
-                                           sizeof not_null);
-        if (!s)
-            s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
-                                               sizeof type);
-    }
-    if (!s && dt_gemm_has_aux(d->epilogue)) {
-        s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &not_null,
-                                           sizeof not_null);
-        if (!s)
-            s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->ldd,
-                                               sizeof d->ldd);
-    }
+    const bool bias = dt_gemm_has_bias(d->epilogue), aux = dt_gemm_has_aux(d->epilogue);
+    cublasStatus_t s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE, epilogue);
+    if (!s && bias) s = SET(MatmulDesc, op, MATMUL_DESC_BIAS_POINTER, not_null);
+    if (!s && bias) s = SET(MatmulDesc, op, MATMUL_DESC_BIAS_DATA_TYPE, type);
+    if (!s && aux) s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE_AUX_POINTER, not_null);
+    if (!s && aux) s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE_AUX_LD, d->ldd);
     return s;
 }
 
@@ -132,8 +122,8 @@ static cublasStatus_t operation(cublasLtMatmulDesc_t *out, const dt_gemm_desc *d
     const cublasOperation_t a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t b = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t s = cublasLtMatmulDescCreate(out, compute, CUDA_R_32F);
-    if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
-    if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
+    if (!s) s = SET(MatmulDesc, *out, MATMUL_DESC_TRANSA, a);
+    if (!s) s = SET(MatmulDesc, *out, MATMUL_DESC_TRANSB, b);
     return s || d->epilogue == DT_GEMM_NONE ? s : set_epilogue(*out, d);
 }
 
@@ -163,12 +153,8 @@ static cublasStatus_t preference(cublasLtMatmulPreference_t *out, const dt_gemm_
             ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t s = cublasLtMatmulPreferenceCreate(out);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                 &workspace, sizeof workspace);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                 &sums, sizeof sums);
+    if (!s) s = SET(MatmulPreference, *out, MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    if (!s) s = SET(MatmulPreference, *out, MATMUL_PREF_REDUCTION_SCHEME_MASK, sums);
     for (int i = 0; !s && i < 4; i++)
         s = cublasLtMatmulPreferenceSetAttribute(*out, alignments[i], &alignment, sizeof alignment);
     return s;
@@ -284,12 +270,8 @@ void dt_cublas_plan_destroy(dt_cublas_plan *p) {
 int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D,
                   void *bias, void *aux, void *workspace, void *stream) {
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
-    if (p->bias)
-        s = cublasLtMatmulDescSetAttribute(p->parts.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                           sizeof bias);
-    if (!s && p->aux)
-        s = cublasLtMatmulDescSetAttribute(p->parts.op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                           &aux, sizeof aux);
+    if (p->bias) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_BIAS_POINTER, bias);
+    if (!s && p->aux) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     if (s) return code_of(s);
     return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b,
                                   &p->beta, D, p->parts.d, D, p->parts.d, &p->algorithm, workspace,

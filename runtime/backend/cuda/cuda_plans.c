@@ -216,7 +216,7 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
     if (!e->none) e->choice = c[best].choice;
     dt_plan_store_note(p, e);
     if (e->none) return DT_OK;
-    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, n};
+    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice};
     p->n_plans++;
     if (!k->gemm) p->plans_dirty = true;
     return DT_OK;
@@ -244,7 +244,7 @@ static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
     }
     e->choice = want;
     dt_plan_store_note(p, e);
-    e->plan = (dt_cuda_plan){plan, bytes, want, 0};
+    e->plan = (dt_cuda_plan){plan, bytes, want};
     p->n_plans++;
     p->n_restored++;
     return true;
@@ -508,11 +508,4 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p) {
     free(p->folder);
     free(p->machine);
     free(p);
-}
-
-const char *dt_cuda_plans_summary(dt_cuda_plans *p) {
-    snprintf(p->summary, sizeof p->summary,
-             "%d plans: %d timed in %.1f s, %d as chosen before, %d of them kept from then",
-             p->n_plans, p->n_timed, p->seconds, p->n_plans - p->n_timed, p->n_restored);
-    return p->summary;
 }

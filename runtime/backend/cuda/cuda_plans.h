@@ -31,7 +31,6 @@ typedef struct dt_cuda_plan {
     void *plan;
     size_t workspace_bytes;
     int choice;
-    int n_choices; // 0 of a plan that was kept: nobody asked
 } dt_cuda_plan;
 
 typedef struct dt_cuda_plans_opts {
@@ -66,7 +65,5 @@ int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes);
 // Writes the files now, if there is news (destroy does it too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);
-// "41 plans: 12 timed in 3.1 s, 29 as chosen before, 20 of them kept from then"; borrowed.
-const char *dt_cuda_plans_summary(dt_cuda_plans *p);
 
 #endif

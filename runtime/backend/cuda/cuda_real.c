@@ -5,19 +5,18 @@
 // has one table. Streams do not wait for the default stream; captures are relaxed, because libraries may
 // allocate for themselves while a step is recorded. An error that a call returned is taken off the runtime's
 // own memory of it, so that no later call reports it again; those that end the context come back anyway.
+#define _GNU_SOURCE // dlinfo
 #include "backend/cuda/cuda_real_parts.h"
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_choice.h"
-#include "backend/cuda/device_list.h"
-#include "backend/cuda/device_near.h"
-#include "backend/cuda/driver_version.h"
-#include "backend/cuda/kernel_loading.h"
+#include "backend/cuda/device.h"
 #include "base/log.h"
 
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,6 @@ static int done(cudaError_t e) {
 }
 
 static const char *error_text(dt_cuda_api *a, int error) {
-    (void)a;
     const char *text = dt_cuda_real_library_error(error);
     return text ? text : cudaGetErrorString((cudaError_t)error);
 }
@@ -38,7 +36,6 @@ static const char *versions(dt_cuda_api *a) {
     char libraries[80], nccl[32] = "no NCCL";
     const int version = dt_cuda_real_nccl_version();
     int runtime = 0;
-    (void)a;
     cudaRuntimeGetVersion(&runtime);
     dt_cuda_real_library_versions(libraries, sizeof libraries);
     if (version)
@@ -51,13 +48,11 @@ static const char *versions(dt_cuda_api *a) {
 
 // ---- devices ---------------------------------------------------------------------------------------
 static int device_count(dt_cuda_api *a, int *n) {
-    (void)a;
     return done(cudaGetDeviceCount(n));
 }
 
 static int used = -1; // the process has one device, once it has chosen
 static int device_use(dt_cuda_api *a, int index) {
-    (void)a;
     const int e = done(cudaSetDevice(index));
     if (!e) used = index;
     return e;
@@ -78,7 +73,6 @@ static const char *read_sys(const char *pci, const char *name, char *text, int c
 // Atomics on a neighbour's memory go over NVLink only.
 static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     int peer = 0, atomics = 0;
-    (void)a;
     int e = done(cudaDeviceGetP2PAttribute(&peer, cudaDevP2PAttrAccessSupported, from, to));
     if (!e)
         e = done(
@@ -107,9 +101,18 @@ static size_t free_by_nvml(const char *pci) {
     return (size_t)memory.free;
 }
 
+// Where the driver's library lies, its links followed; "" if that is unknown. path: PATH_MAX bytes.
+static const char *driver_path(char *path) {
+    struct link_map *map = NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) || !realpath(map->l_name, path))
+        path[0] = 0;
+    if (library) dlclose(library);
+    return path;
+}
+
 static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     struct cudaDeviceProp p;
-    (void)a;
     const int e = done(cudaGetDeviceProperties(&p, index));
     if (e) return e;
     *out = (dt_cuda_device_info){.major = p.major,
@@ -121,11 +124,10 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     cudaRuntimeGetVersion(&out->runtime);
     if (!done(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, index)))
         for (char *c = out->pci; *c; c++) *c = (char)tolower((unsigned char)*c);
-    char node[16];
+    char node[16], path[PATH_MAX];
     out->numa_node = *read_sys(out->pci, "numa_node", node, sizeof node) ? atoi(node) : -1;
     read_sys(out->pci, "local_cpulist", out->cores, sizeof out->cores);
-    dt_cuda_driver_version("/proc/driver/nvidia/version", out->driver_version,
-                           sizeof out->driver_version);
+    dt_cuda_driver_version(driver_path(path), out->driver_version, sizeof out->driver_version);
     if (used == index) return done(cudaMemGetInfo(&out->free_bytes, &out->total_bytes));
     out->free_bytes = free_by_nvml(out->pci);
     return 0;
@@ -133,21 +135,17 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
 
 // ---- memory ----------------------------------------------------------------------------------------
 static int alloc(dt_cuda_api *a, void **p, size_t n_bytes) {
-    (void)a;
     return done(cudaMalloc(p, n_bytes));
 }
 static int free_device(dt_cuda_api *a, void *p) {
-    (void)a;
     return done(cudaFree(p));
 }
 // A thread begins on device 0 whatever the others use, and would open that one for the sake of a pinned page.
 static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
-    (void)a;
     const int e = used < 0 ? 0 : done(cudaSetDevice(used));
     return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
 }
 static int free_host(dt_cuda_api *a, void *p) {
-    (void)a;
     return done(cudaFreeHost(p));
 }
 
@@ -155,7 +153,6 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int 
                 void *stream) {
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice,
                                                 cudaMemcpyDeviceToDevice};
-    (void)a;
     int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], (cudaStream_t)stream));
     // cudaMemcpy would not do: it returns when pageable memory has been read, which may be before it has been
     // written, and streams that do not wait for the default stream would see what was there before.
@@ -163,59 +160,47 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int 
     return e;
 }
 static int zero(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream) {
-    (void)a;
     return done(cudaMemsetAsync(dst, 0, n_bytes, (cudaStream_t)stream));
 }
 
 // ---- streams and events ----------------------------------------------------------------------------
 static int stream_create(dt_cuda_api *a, void **stream) {
-    (void)a;
     return done(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
 }
 static int stream_destroy(dt_cuda_api *a, void *stream) {
-    (void)a;
     return done(cudaStreamDestroy((cudaStream_t)stream));
 }
 static int stream_synchronize(dt_cuda_api *a, void *stream) {
-    (void)a;
     return done(stream ? cudaStreamSynchronize((cudaStream_t)stream) : cudaDeviceSynchronize());
 }
 static int stream_query(dt_cuda_api *a, void *stream, bool *is_done) {
     const cudaError_t e = cudaStreamQuery((cudaStream_t)stream);
-    (void)a;
     *is_done = e == cudaSuccess;
     return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // which the runtime remembers too
 }
 static int event_create(dt_cuda_api *a, void **event, bool timed) {
-    (void)a;
     return done(cudaEventCreateWithFlags((cudaEvent_t *)event,
                                          timed ? cudaEventDefault : cudaEventDisableTiming));
 }
 static int event_destroy(dt_cuda_api *a, void *event) {
-    (void)a;
     return done(cudaEventDestroy((cudaEvent_t)event));
 }
 static int event_record(dt_cuda_api *a, void *event, void *stream) {
-    (void)a;
     return done(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 static int event_wait(dt_cuda_api *a, void *event, void *stream) {
-    (void)a;
     return done(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
-    (void)a;
     return done(cudaEventElapsedTime(ms, (cudaEvent_t)begin, (cudaEvent_t)end));
 }
 
 // ---- graphs ----------------------------------------------------------------------------------------
 static int capture_begin(dt_cuda_api *a, void *stream) {
-    (void)a;
     return done(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeRelaxed));
 }
 static int capture_end(dt_cuda_api *a, void *stream, void **graph) {
     cudaGraph_t recorded = NULL;
-    (void)a;
     *graph = NULL;
     int e = done(cudaStreamEndCapture((cudaStream_t)stream, &recorded));
     if (!e) e = done(cudaGraphInstantiate((cudaGraphExec_t *)graph, recorded, 0));
@@ -223,11 +208,9 @@ static int capture_end(dt_cuda_api *a, void *stream, void **graph) {
     return e;
 }
 static int graph_launch(dt_cuda_api *a, void *graph, void *stream) {
-    (void)a;
     return done(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
 }
 static int graph_destroy(dt_cuda_api *a, void *graph) {
-    (void)a;
     return done(cudaGraphExecDestroy((cudaGraphExec_t)graph));
 }
 
@@ -306,13 +289,14 @@ static const dt_kernel_loader loader = {dt_cuda_real_load, cuda_text, DTRAIN_CUD
 
 static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     int n, index;
-    char near[400];
+    char near[400], sys[64];
     dt_cuda_device_info info;
     DT_TRY(count_devices(&n));
     DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size,
                                  getenv("CUDA_VISIBLE_DEVICES")));
     if (!device_info(NULL, index, &info)) {
-        if (dt_cuda_bind_near(info.pci, near, sizeof near))
+        snprintf(sys, sizeof sys, "/sys/bus/pci/devices/%s", info.pci);
+        if (dt_cuda_bind_near(sys, near, sizeof near))
             dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
         if (!device_use(NULL, index)) DT_TRY(dt_cuda_load_kernels(&loader, &info));
     }

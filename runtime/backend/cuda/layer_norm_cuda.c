@@ -16,14 +16,11 @@ typedef struct ln_state {
 
 static dt_status prepare_at(dt_site *s, const dt_value_info *dy, int residual_at) {
     const dt_value_info *x = dt_site_in(s, 0), *residual = NULL;
-    ln_state *st = dt_cuda_prepare(s, sizeof *st);
+    ln_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->residual_at = residual_at < s->node->n_in ? residual_at : -1;
     if (st->residual_at >= 0) residual = dt_site_in(s, residual_at);
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
     if (!x || x->shape.n < 1) return dt_cuda_fail(s, "wants (…,D)");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0), residual},
-                        4));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0), residual));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
     // backward a thread keeps the sums of its columns

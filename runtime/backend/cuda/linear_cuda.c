@@ -12,11 +12,9 @@
 #include "backend/cuda/kernels/weights_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 
-#include <stdlib.h>
-
 typedef struct linear_state {
     const dt_cuda_plan *forward, *data, *weights, *weights_add;
-    dt_cuda_pack *pack, *bias_pack;
+    const dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
     bool gelu_tanh;    // behind the product, for want of a bias or of an algorithm
@@ -26,18 +24,8 @@ typedef struct linear_state {
     size_t at_dy, at_db;
 } linear_state;
 
-static void destroy(dt_site *s) {
-    linear_state *st = s->state;
-    if (!st) return;
-    dt_cuda_pack_destroy(st->pack);
-    dt_cuda_pack_destroy(st->bias_pack);
-    dt_cuda_destroy(s);
-}
-
 static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_info *w) {
-    linear_state *st = dt_cuda_prepare(s, sizeof *st);
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    linear_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->n_out = w->shape.d[0];
     st->n_in = w->shape.d[1];
     st->rows = dt_shape_elements(&x->shape) / st->n_in;
@@ -106,7 +94,7 @@ static dt_status prepare(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
     linear_state *st = start(s, x, dt_site_in(s, 1));
     const bool relu = s->node->attrs.linear.act == DT_ACT_RELU;
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, x, y));
     st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     DT_TRY(plan_forward(s, st, x));
     if (!dt_cuda_pack_is_copy(dt_site_in(s, 1), x->dtype))
@@ -141,7 +129,7 @@ static void run(const dt_site *s, const dt_run *r) {
     dt_cuda_launch(c, DT_K_bias_gelu, dt_cuda_grid_flat(c, n), &a, r->stream);
 }
 
-const dt_kernel dt_cuda_linear = {prepare, run, destroy};
+const dt_kernel dt_cuda_linear = {prepare, run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status plan_weights(dt_site *s, linear_state *st, dt_gemm_desc d,
@@ -187,7 +175,7 @@ static dt_status prepare_bwd(dt_site *s) {
     if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE))
         return dt_cuda_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                                "its output; fuse GELU for inference only");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){dy, dt_site_in(s, 0)}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_site_in(s, 0)));
     st->masked = n->attrs.linear.act == DT_ACT_RELU;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     DT_TRY(plan_backward(s, st, dy->dtype));
@@ -239,4 +227,4 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};

@@ -11,7 +11,7 @@ static dt_status prepare(dt_site *s) {
     int type;
     dt_cuda_prepare(s, 0);
     s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
-    DT_TRY(dt_cuda_type(s, &type, (const dt_value_info *[]){a, b, c}, 3));
+    DT_TRY(dt_cuda_type(s, &type, a, b, c));
     dt_gemm_desc d = {.m = c->shape.d[n - 2],
                       .n = c->shape.d[n - 1],
                       .k = a->shape.d[trans_a ? n - 2 : n - 1],

@@ -61,7 +61,6 @@ _Static_assert((int)DT_NCCL_OK == (int)ncclSuccess && (int)DT_NCCL_BUSY == (int)
                "NCCL's codes have changed");
 
 static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
-    (void)a;
     const char *last = lib.ncclGetLastError((ncclComm_t)comm); // what the library was about
     return last && *last ? last : lib.ncclGetErrorString((ncclResult_t)error);
 }
@@ -69,7 +68,6 @@ static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
 static int unique_id(const dt_nccl_api *a, void *id) {
     ncclUniqueId u;
     ncclResult_t r = lib.ncclGetUniqueId(&u);
-    (void)a;
     if (r == ncclSuccess) memcpy(id, &u, sizeof u);
     return (int)r;
 }
@@ -77,7 +75,6 @@ static int unique_id(const dt_nccl_api *a, void *id) {
 static int init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId u;
-    (void)a;
     config.blocking = 0;
     memcpy(&u, id, sizeof u);
     return (int)lib.ncclCommInitRankConfig((ncclComm_t *)comm, world_size, u, rank, &config);
@@ -85,14 +82,12 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
 
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     ncclResult_t s = ncclSuccess, r = lib.ncclCommGetAsyncError((ncclComm_t)comm, &s);
-    (void)a;
     *state = (int)s;
     return (int)r;
 }
 
 static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
                       void *stream) {
-    (void)a;
     return (int)lib.ncclAllReduce(data, data, (size_t)n,
                                   type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum,
                                   (ncclComm_t)comm, (cudaStream_t)stream);
@@ -100,57 +95,47 @@ static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, d
 
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream) {
-    (void)a;
     return (int)lib.ncclBroadcast(data, data, n_bytes, ncclUint8, root, (ncclComm_t)comm,
                                   (cudaStream_t)stream);
 }
 
 static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
                 void *stream) {
-    (void)a;
     return (int)lib.ncclSend(data, (size_t)n, ncclFloat32, to, (ncclComm_t)comm,
                              (cudaStream_t)stream);
 }
 
 static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from, void *stream) {
-    (void)a;
     return (int)lib.ncclRecv(data, (size_t)n, ncclFloat32, from, (ncclComm_t)comm,
                              (cudaStream_t)stream);
 }
 
 static int finalize(const dt_nccl_api *a, void *comm) {
-    (void)a;
     return (int)lib.ncclCommFinalize((ncclComm_t)comm);
 }
 
 static int destroy(const dt_nccl_api *a, void *comm) {
-    (void)a;
     return (int)lib.ncclCommDestroy((ncclComm_t)comm);
 }
 
 static int abort_comm(const dt_nccl_api *a, void *comm) {
-    (void)a;
     return (int)lib.ncclCommAbort((ncclComm_t)comm);
 }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
 static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
-    (void)a;
     return (int)lib.ncclMemAlloc(p, n_bytes);
 }
 
 static int mem_free(const dt_nccl_api *a, void *p) {
-    (void)a;
     return (int)lib.ncclMemFree(p);
 }
 
 static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
-    (void)a;
     return (int)lib.ncclCommRegister((ncclComm_t)comm, p, n_bytes, handle);
 }
 
 static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
-    (void)a;
     return (int)lib.ncclCommDeregister((ncclComm_t)comm, handle);
 }
 #endif

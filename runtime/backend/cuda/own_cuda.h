@@ -65,5 +65,8 @@ void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k);
 
 // ---- copies (copy_cuda.c) --------------------------------------------------------------------------
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream);
+// In cast_cuda.c: n elements of another type.
+void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n,
+                     void *stream);
 
 #endif

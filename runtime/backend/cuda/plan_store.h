@@ -18,9 +18,23 @@
 
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_plans.h"
-#include "backend/cuda/plan_file.h"
 
 enum { DT_PLAN_NOT_WORTH = -1, DT_PLAN_NOT_FILED = -2 };
+
+typedef struct dt_plan_file {
+    const char *what;    // "engines 1": also the first word of the file's name
+    const char *machine; // one line
+    char *path;          // dt_plan_file_path
+    const char *then;    // of a warning: "engines are chosen anew"
+    size_t most_bytes;   // a longer one is ignored
+} dt_plan_file;
+
+// FOLDER/<what's word>-<hash of the machine's text>.txt; heap.
+char *dt_plan_file_path(const char *folder, const char *what, const char *machine);
+// The lines, heap; NULL without a file, or with one warning.
+char *dt_plan_file_read(const dt_plan_file *f);
+// Makes the folder too; a failure is a warning.
+void dt_plan_file_write(const dt_plan_file *f, const char *lines);
 
 // What a finished plan is made of.
 typedef struct kept_plan {
@@ -56,7 +70,6 @@ struct dt_cuda_plans {
     plan_entry *entries;
     int n_plans, n_timed, n_restored;
     double seconds;
-    char summary[160];
 };
 
 plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text); // NULL: there is none

@@ -17,20 +17,15 @@ typedef struct sdpa_state {
 } sdpa_state;
 
 static dt_status start(dt_site *s, sdpa_state **out) {
-    sdpa_state *st = dt_cuda_prepare(s, sizeof *st);
+    sdpa_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     const dt_cuda *c = dt_cuda_of(s);
     const dt_node *n = s->node;
     dt_dnn_desc d[DT_NODE_DESCS];
     int type;
-    for (int i = 0; i < n->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < n->n_out; i++) s->out_layout[i] = dt_dense();
     st->view = dt_sdpa_view_of(s->graph, n);
     const bool packed = st->view.packed;
     DT_TRY(
-        dt_cuda_type(s, &type,
-                     (const dt_value_info *[]){dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1),
-                                               packed ? NULL : dt_site_in(s, 2)},
-                     3));
+        dt_cuda_type(s, &type, dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1), packed ? NULL : dt_site_in(s, 2)));
     dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(c), d);
     st->desc = d[0];
     st->size = dt_dtype_size(d[0].type);

@@ -8,7 +8,6 @@
 #include "base/arena.h"
 #include "base/hash.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct dt_cuda_pack {
@@ -57,7 +56,6 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
                       .n_taps = p->n_taps,
                       .eps = p->eps,
                       .type = p->type};
-    (void)threads;
     if (p->fold) {
         a.scale = dense[1];
         a.var = dense[2];
@@ -71,7 +69,6 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
                       void *stream) {
     const dt_cuda_pack *p = ctx;
     dt_pack_args a = {.out = packed, .n_out = p->n_out, .eps = p->eps, .type = p->type};
-    (void)threads;
     if (p->fold) {
         a.scale = dense[0];
         a.shift = dense[1];
@@ -118,10 +115,6 @@ dt_cuda_pack *dt_cuda_pack_bias(dt_site *s, dt_value bias, int64_t n, dt_dtype t
     if (p->has_bias && !p->fold) r->form = (dt_pack_form){type, 1, 1};
     r->key = key_of(s, r, p, 0x62696173 /* "bias" */);
     return p;
-}
-
-void dt_cuda_pack_destroy(dt_cuda_pack *p) {
-    free(p);
 }
 
 bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type) {

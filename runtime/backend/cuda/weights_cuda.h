@@ -16,14 +16,13 @@ typedef struct dt_cuda_fold {
     float eps;
 } dt_cuda_fold;
 
-typedef struct dt_cuda_pack dt_cuda_pack; // context of a request; owned by the site's state
+typedef struct dt_cuda_pack dt_cuda_pack; // context of a request; dt_cuda_destroy frees it
 // The weight (O, I, …) as (O, taps, I) of `type`; the bias (n) of `type`, DT_NONE counting as zeros.
 // They fill the site's next request.
 dt_cuda_pack *dt_cuda_pack_weight(dt_site *s, dt_value weight, dt_dtype type,
                                   const dt_cuda_fold *fold);
 dt_cuda_pack *dt_cuda_pack_bias(dt_site *s, dt_value bias, int64_t n, dt_dtype type,
                                 const dt_cuda_fold *fold);
-void dt_cuda_pack_destroy(dt_cuda_pack *p);
 // True when a packed copy would have the bytes of the parameter itself.
 bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type);
 

@@ -34,13 +34,6 @@ DT_KERNEL(embed_fwd, dt_embedding_args) {
                    there ? a->table[id * a->width + k] : 0.0f);
     }
 }
-DT_KERNEL(embed_zero, dt_embedding_args) {
-    DT_THREADS(t) {
-        const int64_t n = a->n_rows * a->width;
-        for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM)
-            ((float *)a->out)[i] = 0.0f;
-    }
-}
 enum { DT_EMBED_THREADS = 256, DT_EMBED_COLUMNS = 4 }; // of embed_bwd: a block's, a thread's
 
 DT_FN void dt_embed_add_rows(const dt_embedding_args *a, const int *hit, int64_t first_place,

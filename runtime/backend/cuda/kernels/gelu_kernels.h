@@ -16,7 +16,6 @@ DT_FN float dt_gelu_of(const dt_map_args *a, float x, float d) {
     return x * dt_normal_cdf(x);
 }
 DT_FN float dt_gelu_slope(const dt_map_args *a, float x, float d) {
-    (void)a;
     return d * (dt_normal_cdf(x) + x * (0.39894228040143268f * expf(-0.5f * x * x)));
 }
 
@@ -35,12 +34,10 @@ DT_FN float dt_gelu_tanh_map(const dt_map_args *a, float x, float d) {
     return dt_gelu_tanh(x);
 }
 DT_FN float dt_gelu_tanh_slope_map(const dt_map_args *a, float x, float d) {
-    (void)a;
     return d * dt_gelu_tanh_slope(x);
 }
 
 DT_FN float dt_scaled(const dt_map_args *a, float x, float d) {
-    (void)d;
     return a->alpha * x;
 }
 

@@ -13,7 +13,6 @@ DT_FN float dt_relu_of(const dt_map_args *a, float x, float d) {
 }
 // y: the forward's output
 DT_FN float dt_relu_slope(const dt_map_args *a, float y, float d) {
-    (void)a;
     return y > 0.0f ? d : 0.0f;
 }
 

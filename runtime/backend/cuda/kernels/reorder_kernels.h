@@ -37,22 +37,6 @@ DT_FN void dt_reorder_store(const dt_reorder_args *a, int64_t i, uint32_t u) {
         ((uint8_t *)a->dst)[i] = (uint8_t)u;
 }
 
-DT_KERNEL(reorder_flat, dt_reorder_args) {
-    DT_THREADS(t) {
-        const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
-        for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
-            if (a->src_type != a->dst_type) {
-                float x[8];
-                dt_get8_part(a->src, a->src_type, i, a->n, 0.0f, x);
-                dt_put8_part(a->dst, a->dst_type, i, a->n, x);
-            } else {
-                for (int k = 0; k < 8 && i + k < a->n; k++)
-                    dt_reorder_store(a, i + k, dt_reorder_load(a, i + k));
-            }
-        }
-    }
-}
-
 // A block a tile, of DT_REORDER_THREADS threads.
 DT_KERNEL(reorder_planes, dt_reorder_args) {
     DT_SHARED(uint32_t, tile, DT_REORDER_TILE * (DT_REORDER_TILE + 1));
