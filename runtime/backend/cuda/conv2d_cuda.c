@@ -1,25 +1,26 @@
-// conv2d_cuda.c: convolution through cuDNN, NHWC, with own kernels where cuDNN has no engine.
+// conv2d_cuda.c: convolution through cuDNN, NHWC, with custom kernels where cuDNN has no engine.
 //
-// Forward: y = act(conv(x, packed w) + packed bias); with fold_bn the packed copies carry the batch norm that
-// follows. Backward: dx from the same packed weight (forward and backward share it); dw leaves cuDNN packed and
-// in the activations' type, in scratch, and goes from there into the dense f32 slab, overwriting or adding
-// (cuDNN has no precompiled engine that writes it in f32); db is a sum over dy's rows by an own kernel.
+// Forward: y = act(conv(x, packed w) + packed bias). With fold_bn the packed copies contain the next batch norm.
+// Backward: dx uses the same packed weight. cuDNN writes dw in packed form and in the activations' type, because it
+// has no precompiled engine that writes f32. dw therefore goes to scratch, and from there into the dense f32 flat
+// buffer, where it overwrites or adds. A custom kernel sums dy's rows to get db.
 //
-// Under fp16, where y goes into a training batch norm and nowhere else and cuDNN has an engine for it, forward also
-// makes the sums that the batch norm begins with and leaves them behind y (DT_NHWC_SUMS): one pass over y less.
-// That is settled while a plan is made, between two sites that see each other's layouts; a pass over the graph
-// would have to ask the device's library, and every other backend would meet its op.
+// Under fp16, if y goes only into training batch norms and cuDNN has an engine for it, the forward pass also makes the
+// sums that a batch norm starts with, and leaves them behind y (DT_NHWC_SUMS). That saves a pass over y. The plan
+// decides this between two kernel instances that see each other's layouts. A pass over the graph would have to ask the
+// device's library, and every other backend would meet an op that it does not need.
 //
-// Where the batch norm in front left its work to this convolution (DT_NHWC_TO_NORM, see batch_norm_cuda.c), forward and
-// the weight gradient read x and apply gain, shift and ReLU on their way. And dgrad, where that pays, begins the batch
-// norm's backward: its dx comes out masked, with the sums over it (DT_NHWC_MASKED). Mean, 1/std, scale and shift lie behind x.
+// If the batch norm in front left its work to this convolution (DT_NHWC_TO_NORM, see batch_norm_cuda.c), forward and
+// weight gradient apply gain, shift and ReLU as they read x. Where it pays, dgrad also begins the batch norm's
+// backward pass: it writes a masked dx and the sums over it (DT_NHWC_MASKED). Mean, 1/std, scale and shift lie behind
+// x.
 //
-// Scratch of the backward site: [ workspace | packed dw | partial sums of db ]
+// Scratch of the backward kernel instance: [ workspace | packed dw | partial sums of db ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/conv_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 
-// One direction: cuDNN's plan, or NULL for the own kernel.
+// One direction: cuDNN's plan, or NULL for the custom kernel.
 typedef struct conv_op {
     dt_dnn_desc desc;
     const dt_cuda_plan *plan;
@@ -56,10 +57,10 @@ static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_
     return dt_cuda_type(s, &type, x, y);
 }
 
-// An input of the graph, too, is read NHWC: the plan reorders it.
+// Graph inputs are read as NHWC too: the plan reorders them.
 static const dt_layout nhwc = {DT_NHWC, 0};
 
-// What lies behind x as batch norms leave it: n parts from `first` on.
+// Pointers to n of the arrays that a batch norm leaves behind x, from number `first` on.
 static void norm_of(const dt_site *s, const void *x, int first, int n, void **out) {
     const dt_value_info *info = dt_site_in(s, 0);
     for (int i = 0; i < n; i++)
@@ -161,8 +162,8 @@ static void run(const dt_site *s, const dt_run *r) {
 
 const dt_kernel dt_cuda_conv2d = {prepare, run, dt_cuda_destroy};
 
-// ---- backward --------------------------------------------------------------------------------------
-// Whether dgrad begins the backward of the batch norm that left its work to this convolution: then *d is made for it.
+// Decides whether dgrad begins the backward pass of the batch norm that left its work to this convolution. If so,
+// changes *d to do it.
 static dt_status mask(dt_site *s, dt_dnn_desc *d) {
     const dt_graph *g = s->graph;
     dt_cuda_normed asks;

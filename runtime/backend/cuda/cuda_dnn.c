@@ -1,24 +1,27 @@
-// cuda_dnn.c: which of cuDNN's engines can compute a description, and plans made of them. See cuda_dnn.h.
+// cuda_dnn.c: finds the cuDNN engines that can compute a description, and makes plans of them. See cuda_dnn.h.
 //
-// cuDNN's heuristics list engine configurations for a graph (cuda_dnn_graph.c); one of them becomes a plan, and a
-// plan runs on a set of (id, pointer). A description always gives the same graph, so graphs and their lists are
-// kept for the life of the context: choosing among ten configurations asks once.
+// cuDNN's heuristics list engine configurations for a graph (cuda_dnn_graph.c). One of them becomes a plan, and a plan
+// runs on pairs of id and pointer. A description always gives the same graph, so graphs and their lists live as long
+// as the context: choosing among ten configurations asks the heuristics once.
 //
-// A finished plan has a text, cuDNN's JSON with the machine code of what was compiled in it. A plan made of
-// that text needs neither heuristics nor compiler. cuDNN refuses the text of another version or architecture;
-// that it belongs to the graph that would be built today is ours to see: the graph's hash stands before the JSON.
+// A finished plan can be written as text: cuDNN's JSON, including the machine code that was compiled for it. A plan
+// made from that text needs neither heuristics nor a compiler. cuDNN refuses text of another version or architecture.
+// It does not notice text of another graph, so we put the graph's hash in front of the JSON and compare it.
 //
-// Which configurations count: none that sums in low precision, none that rounds fp32 inputs (tensor cores on
-// fp32 are TF32) unless asked, in fp32 none by Winograd with large tiles, which loses digits, none by FFT (the
-// error of an element is a share of its tile's largest, and the workspace many times the tensors), only deterministic
-// ones where asked. Winograd with 4x4 tiles stays: its constants are 1 and 1/2, and its error is a direct sum's times a
-// small number. Fallback engines come after the heuristics', and behind the favourite what cuDNN compiles at run
-// time comes last: a second each.
+// Configurations are skipped if they
+//   - sum in low precision,
+//   - round fp32 inputs (tensor cores on fp32 mean TF32), unless TF32 is allowed,
+//   - use Winograd with large tiles in fp32, which loses digits,
+//   - use FFT: its error scales with the largest element of a tile, and its workspace is many times the tensors,
+//   - are not deterministic, if that is required.
+// Winograd with 4x4 tiles stays: its constants are 1 and 1/2, and its error is a small multiple of a direct sum's.
+// Fallback engines follow those of the heuristics. The favourite stays first; among the rest, engines that cuDNN
+// compiles at run time, a second each, come last.
 //
-// Attention needs cuDNN 9.16: versions before it give wrong gradients where tk is no multiple of 128.
+// Attention needs cuDNN 9.16: earlier versions give wrong gradients if tk is no multiple of 128.
 //
-// Rejected: cudnn-frontend (C++, and a few graphs are all that is needed); the older cudnnConvolution*
-// calls (deprecated, no fused bias and activation in bf16).
+// Rejected: cudnn-frontend (C++, and we need only a few graphs); the older cudnnConvolution* calls (deprecated, no
+// fused bias and activation in bf16).
 #include "backend/cuda/cuda_dnn.h"
 
 #include "backend/cuda/cuda_dnn_graph.h"
@@ -37,11 +40,11 @@ typedef struct dnn_config {
     bool runtime; // compiled when a plan is made
 } dnn_config;
 
-// One description's graph and the configurations that serve it.
+// The graph of a description, and the configurations that can compute it.
 typedef struct dnn_known {
     struct dnn_known *next;
     dt_dnn_graph g;
-    bool asked; // for configurations
+    bool asked; // whether the heuristics were asked
     dnn_config config[MAX_CONFIGS];
     int n_configs;
 } dnn_known;
@@ -62,7 +65,7 @@ static int code_of(cudnnStatus_t s) {
     return s == CUDNN_STATUS_SUCCESS ? 0 : DT_CUDNN_ERROR + (int)s;
 }
 
-// Of what is not supported, that is not for want of a driver, a runtime or a part of cuDNN.
+// Not a refusal: what is unsupported only because a driver, a runtime or a part of cuDNN is missing.
 bool dt_cudnn_is_refusal(int error) {
     const int s = error - DT_CUDNN_ERROR, category = s / 1000 * 1000;
     if (s == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER ||
@@ -168,7 +171,7 @@ static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_known *k, cudnnBackendHeurM
     return s;
 }
 
-// The favourite, what is precompiled, the rest: each in cuDNN's order.
+// Sorts: the favourite, precompiled engines, the rest; each group in cuDNN's order.
 static void put_compiled_last(dnn_known *k) {
     dnn_config sorted[MAX_CONFIGS];
     int n = 0;
@@ -207,11 +210,11 @@ static int graph_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
     return 0;
 }
 
-// The graph with its configurations.
+// The graph, with its configurations.
 static int configs_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
     int code = graph_of(c, d, out);
     if (code || (*out)->asked) return code;
-    // an error of one mode matters where nothing is found, and is more than a refusal
+    // report an error only if nothing was found and it is more than a refusal
     const int first = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_A));
     code = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK));
     if (first && !dt_cudnn_is_refusal(first)) code = first;
@@ -283,7 +286,7 @@ bool dt_cudnn_compiles(dt_cudnn *c, const dt_dnn_desc *d, int choice) {
     return !configs_of(c, d, &k) && choice < k->n_configs && k->config[choice].runtime;
 }
 
-// A plan made of a configuration, or of its text.
+// Makes a plan from a configuration or from its text.
 static int finish_plan(dt_cudnn *c, const dt_dnn_graph *g, cudnnBackendAttributeName_t name,
                        cudnnBackendAttributeType_t type, int64_t n, const void *value,
                        dt_cudnn_plan **out, size_t *workspace_bytes) {

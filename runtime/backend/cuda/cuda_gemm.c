@@ -1,18 +1,17 @@
-// cuda_gemm.c: cuBLASLt's descriptors for row-major products. See cuda_gemm.h.
+// cuda_gemm.c: cuBLASLt's descriptors for row-major matmuls. See cuda_gemm.h.
 //
-// cuBLASLt is column-major. A row-major matrix read column by column is its transpose, so d = op(a) op(b) is
-// asked as d' = op(b)' op(a)': b is cuBLASLt's A, a its B, m and n change places, leading dimensions stay. The
-// bias, one a column of d, is then one a row of d', which is what the epilogue adds.
+// cuBLASLt is column-major. A row-major matrix read by columns is its transpose, so instead of d = op(a) op(b) we ask
+// for d' = op(b)' op(a)': our b is cuBLASLt's A, our a is its B, m and n change places, leading dimensions stay. The
+// bias has one number for each column of d, that is, for each row of d', which is what the epilogue adds.
 //
-// Sums are in fp32: partial sums of split products must not be stored in the output's type (adding them in place is
-// that, too, unless the output is fp32), and of the ways to add them those stay that keep an order, so that a product
-// gives the same bits each time (all algorithms do then, with one stream a handle). In place is left out where bits count:
-// a product that adds would begin with what is there, one that is added behind ends with it. fp32 is fp32 unless TF32 is asked for.
+// Sums are in fp32. Partial sums of split matmuls must not be stored in a narrower output type, which adding in place
+// would do. Of the remaining ways to add them only those with a fixed order are allowed, so that a matmul gives the
+// same bits each time (all algorithms then do, with one stream per handle). If bits matter, adding in place is not
+// allowed for fp32 either: a matmul that accumulates would start with the old content, while a separate addition comes
+// last. fp32 means fp32 unless TF32 is allowed.
 //
-// An epilogue that the library does not have for these types and sizes is no error: there is no algorithm then, and
-// the caller does the work in two pieces.
-//
-// The algorithms of a description are kept for the life of the context.
+// If the library has no epilogue for some types and sizes, that is not an error: there is no algorithm, and the caller
+// does the work in two steps. The algorithms of a description live as long as the context.
 #include "backend/cuda/cuda_gemm.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -25,7 +24,7 @@ enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20, ALIGNMENT = 64 };
 
 typedef struct gemm_parts {
     cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, d; // cuBLASLt's: a is our b
+    cublasLtMatrixLayout_t a, b, d; // cuBLASLt's names: its a is our b
 } gemm_parts;
 
 typedef struct gemm_list {
@@ -82,7 +81,7 @@ static void destroy_parts(gemm_parts *p) {
 #define SET(kind, to, name, value)                                                                 \
     cublasLt##kind##SetAttribute(to, CUBLASLT_##name, &(value), sizeof(value))
 
-// A column-major matrix, batched where there is more than one.
+// A column-major matrix, batched if batch is above 1.
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t rows, int64_t cols,
                              int64_t ld, int64_t batch, int64_t stride) {
     const int32_t count = (int32_t)batch;
@@ -93,7 +92,7 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t
     return s ? s : SET(MatrixLayout, *out, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
 }
 
-// Our a is cuBLASLt's B: its sums are BGRADB.
+// Our a is cuBLASLt's B, so the sums over it are BGRADB.
 static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
     static const cublasLtEpilogue_t names[] = {
         CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_RELU_BIAS,
@@ -102,7 +101,7 @@ static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
     return names[e];
 }
 
-// The heuristics look at whether pointers are there; each run sets its own.
+// The heuristics only check whether pointers are set; each run sets its own.
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *d) {
     const cublasLtEpilogue_t epilogue = epilogue_of(d->epilogue);
     const cudaDataType_t type = data_type(d->bias_type);
@@ -170,7 +169,7 @@ static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
     if (!s)
         s = cublasLtMatmulAlgoGetHeuristic(c->handle, p.op, p.a, p.b, p.d, p.d, wish,
                                            MAX_ALGORITHMS, l->result, &n);
-    // none is no error
+    // finding none is not an error
     if (s == CUBLAS_STATUS_NOT_SUPPORTED || (s == CUBLAS_STATUS_INVALID_VALUE && d->epilogue)) {
         s = CUBLAS_STATUS_SUCCESS;
         n = 0;

@@ -1,10 +1,9 @@
 // cuda_real.c: the table of cuda_api.h from the CUDA runtime, and what the module dtrain_cuda.so exports.
 //
-// The runtime is linked in (it loads the driver itself); cuDNN, cuBLASLt and NCCL are the system's, and of these
-// NCCL may be absent (nccl_api_real.c). A process
-// has one table. Streams do not wait for the default stream; captures are relaxed, because libraries may
-// allocate for themselves while a step is recorded. An error that a call returned is taken off the runtime's
-// own memory of it, so that no later call reports it again; those that end the context come back anyway.
+// The runtime is linked in (it loads the driver itself). cuDNN, cuBLASLt and NCCL are the system's, and NCCL may be
+// absent (nccl_api_real.c). A process has one table. Streams do not wait for the default stream. Captures are relaxed,
+// because libraries may allocate for themselves while a step is recorded. The runtime remembers an error that a call
+// returned; we clear it, so that no later call reports it again. Errors that end the context come back anyway.
 #define _GNU_SOURCE // dlinfo
 #include "backend/cuda/cuda_real_parts.h"
 
@@ -51,14 +50,14 @@ static int device_count(dt_cuda_api *a, int *n) {
     return done(cudaGetDeviceCount(n));
 }
 
-static int used = -1; // the process has one device, once it has chosen
+static int used = -1; // a process has one device, once it has chosen
 static int device_use(dt_cuda_api *a, int index) {
     const int e = done(cudaSetDevice(index));
     if (!e) used = index;
     return e;
 }
 
-// The first line of a PCI device's file in /sys, without its end; "" without one.
+// The first line of a PCI device's file in /sys, without its line end; "" if there is none.
 static const char *read_sys(const char *pci, const char *name, char *text, int cap) {
     char path[128];
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", pci, name);
@@ -70,7 +69,7 @@ static const char *read_sys(const char *pci, const char *name, char *text, int c
     return text;
 }
 
-// Atomics on a neighbour's memory go over NVLink only.
+// Only NVLink carries atomics on another device's memory.
 static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     int peer = 0, atomics = 0;
     int e = done(cudaDeviceGetP2PAttribute(&peer, cudaDevP2PAttrAccessSupported, from, to));
@@ -81,7 +80,7 @@ static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     return e;
 }
 
-// By NVML, which needs no context of the device; 0 where it is not there. Its calls as nvml.h declares them.
+// Free memory by NVML, which needs no context on the device; 0 without NVML. Its calls are as in nvml.h.
 static size_t free_by_nvml(const char *pci) {
     struct {
         unsigned long long total, free, used;
@@ -101,7 +100,7 @@ static size_t free_by_nvml(const char *pci) {
     return (size_t)memory.free;
 }
 
-// Where the driver's library lies, its links followed; "" if that is unknown. path: PATH_MAX bytes.
+// The path of the driver's library, links followed; "" if unknown. path: PATH_MAX bytes.
 static const char *driver_path(char *path) {
     struct link_map *map = NULL;
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -140,7 +139,7 @@ static int alloc(dt_cuda_api *a, void **p, size_t n_bytes) {
 static int free_device(dt_cuda_api *a, void *p) {
     return done(cudaFree(p));
 }
-// A thread begins on device 0 whatever the others use, and would open that one for the sake of a pinned page.
+// A new thread starts on device 0, whatever other threads use, and would open that device only to pin pages.
 static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
     const int e = used < 0 ? 0 : done(cudaSetDevice(used));
     return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
@@ -154,8 +153,8 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int 
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice,
                                                 cudaMemcpyDeviceToDevice};
     int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], (cudaStream_t)stream));
-    // cudaMemcpy would not do: it returns when pageable memory has been read, which may be before it has been
-    // written, and streams that do not wait for the default stream would see what was there before.
+    // Not cudaMemcpy: it returns when pageable memory was read, which may be before the destination is written.
+    // Streams that do not wait for the default stream could then see the old content.
     if (!e && !stream) e = done(cudaStreamSynchronize(NULL));
     return e;
 }
@@ -176,7 +175,7 @@ static int stream_synchronize(dt_cuda_api *a, void *stream) {
 static int stream_query(dt_cuda_api *a, void *stream, bool *is_done) {
     const cudaError_t e = cudaStreamQuery((cudaStream_t)stream);
     *is_done = e == cudaSuccess;
-    return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // which the runtime remembers too
+    return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // the runtime remembers "not ready" too
 }
 static int event_create(dt_cuda_api *a, void **event, bool timed) {
     return done(cudaEventCreateWithFlags((cudaEvent_t *)event,

@@ -1,7 +1,7 @@
 // cuda_real_libs.c: the table's dnn_* and gemm_* over cuda_dnn.h and cuda_gemm.h (see cuda_real_parts.h).
 //
-// One context of each library, opened when the first plan is asked for, on the device in use then: a process
-// has one device and one table. Streams are given with each run, so one context serves all of them.
+// One context of each library, opened for the first plan on the device in use. A process has one device and one table.
+// Each run names its stream, so one context serves all streams.
 #include "backend/cuda/cuda_dnn.h"
 #include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/cuda_real_parts.h"

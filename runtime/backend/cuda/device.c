@@ -225,6 +225,6 @@ dt_status dt_cuda_load_kernels(const dt_kernel_loader *l, const dt_cuda_device_i
     return dt_fail(DT_E_USAGE,
                    "device.kind: cuda: %d of the %d kernels of dtrain_cuda.so (of %s) do not load "
                    "on %s, sm_%d%d, first %s: %s; %s",
-                   n, (int)DT_K_COUNT, l->architectures, device->name, device->major,
-                   device->minor, dt_cuda_kernel_names[first], l->error_text(error), remedy_text);
+                   n, (int)DT_K_COUNT, l->architectures, device->name, device->major, device->minor,
+                   dt_cuda_kernel_names[first], l->error_text(error), remedy_text);
 }

@@ -1,5 +1,5 @@
-// elementwise_cuda.c: host side of the ops that are one kernel over elements: ReLU, GELU and scale; what they
-// share with others (dt_map_*). Any layout, in place.
+// elementwise_cuda.c: host side of the ops that are one kernel over elements (ReLU, GELU, scale), and what they share
+// with other files (dt_map_*). Any layout, in place.
 #include "backend/cuda/own_cuda.h"
 
 dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace) {

@@ -1,4 +1,4 @@
-// embedding_cuda.c: host side of rows of a table by ids, and the table's gradient (kernels/embedding_kernels.h).
+// embedding_cuda.c: host side of embedding lookup and of the table's gradient (kernels/embedding_kernels.h).
 #include "backend/cuda/kernels/embedding_kernels.h"
 #include "backend/cuda/own_cuda.h"
 

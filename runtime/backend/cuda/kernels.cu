@@ -1,4 +1,4 @@
-// kernels.cu: all own kernels for the device, and how one is launched by number (cuda_real_parts.h).
+// kernels.cu: all custom kernels for the device, and how one is launched by number (cuda_real_parts.h).
 #include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/kernels/all_kernels.h"
 

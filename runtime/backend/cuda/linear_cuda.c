@@ -1,13 +1,14 @@
-// linear_cuda.c: y = act(x W^T + b) by cuBLASLt over x flattened to (rows, I), DENSE.
+// linear_cuda.c: y = act(x W^T + b) by cuBLASLt, with x flattened to (rows, I), DENSE.
 //
-// Forward adds bias, ReLU and the tanh form of GELU in the product's epilogue; exact GELU (inference only) is an
-// own kernel behind it, because cuBLASLt's is the tanh form. Backward: dx = dy W, dW = dy^T x straight into the
-// f32 slab, overwriting or adding; db, the sum over dy's rows, comes out of the same product in f32 (through
-// scratch where it adds: the epilogue overwrites). Where cuBLASLt has no algorithm with an epilogue, own kernels
-// do its work. In training the tanh form is the epilogue of the product before it, which leaves its input as output 1,
-// and its slope that of the product of dx behind it (passes/fuse_gelu.c). A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
+// The forward matmul's epilogue adds the bias, ReLU and the tanh form of GELU. Exact GELU (inference only) is a custom
+// kernel behind it, because cuBLASLt has the tanh form only. Backward: dx = dy W, and dW = dy^T x goes straight into
+// the f32 flat buffer, where it overwrites or adds. The same matmul produces db, the sum over dy's rows, in f32
+// (through scratch if it adds, since the epilogue overwrites). If cuBLASLt has no algorithm with an epilogue, custom
+// kernels do its work. In training the tanh form is the epilogue of the preceding matmul, which also outputs the
+// GELU's input as output 1. Its slope is the epilogue of the matmul that makes dx behind it (passes/fuse_gelu.c). A
+// fused ReLU has a gradient: dy is first masked by y > 0 into scratch.
 //
-// Scratch of the backward site: [ workspace | masked dy | db, or its partial sums ]
+// Scratch of the backward kernel instance: [ workspace | masked dy | db, or its partial sums ]
 #include "backend/cuda/kernels/relu_kernels.h"
 #include "backend/cuda/kernels/weights_kernels.h"
 #include "backend/cuda/weights_cuda.h"
@@ -17,9 +18,9 @@ typedef struct linear_state {
     const dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
-    bool gelu_tanh;    // behind the product, for want of a bias or of an algorithm
-    bool slope_behind; // backward: the slope of GELU by an own kernel
-    bool bias_beside;  // backward: db comes out of dW's product
+    bool gelu_tanh;    // in a kernel of its own, without a bias or an algorithm
+    bool slope_behind; // backward: GELU's slope in a custom kernel
+    bool bias_beside;  // backward: the matmul of dW produces db
     int type;
     size_t at_dy, at_db;
 } linear_state;
@@ -49,7 +50,7 @@ static dt_gemm_desc product(const dt_site *s, dt_dtype type, int64_t m, int64_t 
                           .deterministic = c->deterministic};
 }
 
-// NULL where cuBLASLt has no such product.
+// *out is NULL if cuBLASLt has no such matmul.
 static dt_status try_plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(dt_cuda_of(s)->plans, d, out)));
     if (*out && s->scratch_bytes < dt_cuda_align((*out)->workspace_bytes))
@@ -83,7 +84,7 @@ static dt_status plan_forward(dt_site *s, linear_state *st, const dt_value_info 
         if (st->forward) return DT_OK;
     }
     st->gelu_tanh = act == DT_ACT_GELU_TANH;
-    // cuBLASLt has no epilogue of ReLU alone here: a bias of zeros is packed for it
+    // cuBLASLt has no epilogue of ReLU alone here: it gets a packed bias of zeros
     d.epilogue = act == DT_ACT_RELU          ? DT_GEMM_BIAS_RELU
                  : st->has_bias && !st->gelu ? DT_GEMM_BIAS
                                              : DT_GEMM_NONE;
@@ -109,7 +110,7 @@ static void run(const dt_site *s, const dt_run *r) {
     const linear_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
-    void *before = s->node->n_out > 1 ? r->out[1] : NULL; // what goes into the GELU
+    void *before = s->node->n_out > 1 ? r->out[1] : NULL; // the input of the GELU
     void *y = st->gelu_tanh && before ? before : r->out[0];
     run_product(s, st->forward, r->in[0], w, y, st->gelu ? NULL : bias,
                 st->gelu_tanh ? NULL : before, r);

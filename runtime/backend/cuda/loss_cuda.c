@@ -1,8 +1,8 @@
-// loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h; the
-// contract is that of cpu/loss_cpu.c).
+// loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h). The contract is
+// that of cpu/loss_cpu.c.
 //
-//   forward   in  x (N,…), target, weight (N)       out STAT sum weight[n] loss_n, STAT sum weight[n]
-//   backward  in  x, target, weight, …              out dx, the gradient of the sum times loss_scale
+//   forward   in  x (N,...), target, weight (N)     out STAT sum weight[n] loss_n, STAT sum weight[n]
+//   backward  in  x, target, weight, ...            out dx, the gradient of the sum times loss_scale
 #include "backend/cuda/kernels/loss_kernels.h"
 #include "backend/cuda/own_cuda.h"
 

@@ -1,5 +1,5 @@
-// matmul_cuda.c: c = alpha op(a) op(b) over leading batch dimensions, by cuBLASLt, DENSE. Transposition is a
-// flag, nothing is copied. The gradient is two matmul nodes (graph/ops/matmul.c): no backward kernel.
+// matmul_cuda.c: c = alpha op(a) op(b) over leading batch dimensions, by cuBLASLt, DENSE. Transposition is a flag and
+// copies nothing. The gradient is two matmul nodes (graph/ops/matmul.c), so there is no backward kernel.
 #include "backend/cuda/weights_cuda.h"
 
 static dt_status prepare(dt_site *s) {

@@ -1,7 +1,7 @@
 // nccl_api_real.c: the table of nccl_api.h from NCCL itself. Part of dtrain_cuda.so, not of the program.
 //
-// The library is loaded when the table is asked for and is not linked, because one rank needs none. A library
-// without the functions of 2.19 serves without them.
+// The library is not linked, because one rank needs none: it is loaded when the table is asked for. A library without
+// the functions of 2.19 works without them.
 #include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/nccl_api.h"
 #include "base/log.h"
@@ -61,7 +61,7 @@ _Static_assert((int)DT_NCCL_OK == (int)ncclSuccess && (int)DT_NCCL_BUSY == (int)
                "NCCL's codes have changed");
 
 static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
-    const char *last = lib.ncclGetLastError((ncclComm_t)comm); // what the library was about
+    const char *last = lib.ncclGetLastError((ncclComm_t)comm); // more specific
     return last && *last ? last : lib.ncclGetErrorString((ncclResult_t)error);
 }
 

@@ -19,7 +19,7 @@ char *dt_plan_file_path(const char *folder, const char *what, const char *machin
     return dt_xprintf("%s/%.*s-%s.txt", folder, (int)strcspn(what, " "), what, hex);
 }
 
-// Where the lines begin in a file's bytes; NULL with a reason.
+// Returns where the lines begin in a file's bytes; NULL with a reason.
 static const char *check(const dt_plan_file *f, const char *data, size_t n, const char **why) {
     char *head = dt_xprintf("dtrain %s ", f->what), hex[17];
     const size_t head_bytes = strlen(head), body = head_bytes + 16 + 1;
@@ -56,7 +56,7 @@ char *dt_plan_file_read(const dt_plan_file *f) {
         free(data);
         return NULL;
     }
-    memmove(data, lines, n - (size_t)(lines - data) + 1); // with the NUL that io.h puts behind
+    memmove(data, lines, n - (size_t)(lines - data) + 1); // with the NUL that io.h appends
     return data;
 }
 
@@ -155,7 +155,7 @@ static bool belongs(const plan_entry *e, bool for_file) {
     return e->plan.plan || (e->chosen && (e->settled || !e->filed));
 }
 
-// For the file: without favourites that were never timed. Else without what only the file knows.
+// For the file, without favourites that were never timed. Otherwise without what only the file knows.
 static char *lines_of(const dt_cuda_plans *p, bool for_file) {
     size_t n = 0, at = 0;
     plan_entry **list = sorted_entries(p, &n);
@@ -176,11 +176,11 @@ char *dt_cuda_plans_text(const dt_cuda_plans *p) {
 typedef struct plan_line {
     int choice;
     char desc[DT_DESC_TEXT];
-    const char *rest; // behind a second tab; NULL without one
+    const char *rest; // behind a second tab; NULL if there is none
     size_t n_rest;
 } plan_line;
 
-// Reads the line at `text` into *out, false if it is none; *next is the one behind it, NULL at the end.
+// Reads the line at `text` into *out; false if the line is malformed. *next is the next line, NULL at the end.
 static bool read_line(const char *text, plan_line *out, const char **next) {
     const size_t n = strcspn(text, "\n");
     char *tab = NULL;
@@ -201,7 +201,7 @@ static bool read_line(const char *text, plan_line *out, const char **next) {
     return true;
 }
 
-// Only wishes can be not worth it: all else needs an engine.
+// Only wishes can be turned down: all other descriptions need an engine.
 static bool may_be_refused(const char *desc) {
     return strstr(desc, " sums") || strstr(desc, " normed") || strstr(desc, " masked");
 }
@@ -254,7 +254,7 @@ static void keep(dt_cuda_plans *p, plan_entry *e) {
         add_kept(e, e->choice, text);
 }
 
-// Those of this run first, then as many of the others as there is room for.
+// Plans of this run first, then as many others as there is room for.
 static char *lines_of_plans(dt_cuda_plans *p) {
     size_t at = 0, cap = 1, n = 0;
     for (plan_entry *e = p->entries; e; e = e->next) {
@@ -291,7 +291,7 @@ void dt_cuda_plans_save(dt_cuda_plans *p) {
         dt_info(
             "cuda: %d plans: %d timed in %.1f s, %d as chosen before, %d of them kept from then",
             p->n_plans, p->n_timed, p->seconds, p->n_plans - p->n_timed, p->n_restored);
-    p->engines_dirty = p->plans_dirty = false; // not again and again
+    p->engines_dirty = p->plans_dirty = false; // so that a failure is reported once
 }
 
 // ---- life ------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-// sdpa_cuda.c: scaled dot-product attention through cuDNN's flash attention, q, k and v apart or packed, with own
-// kernels where cuDNN has none (fp32, odd head sizes). Tensors DENSE; the strides say where heads lie.
+// sdpa_cuda.c: scaled dot-product attention through cuDNN's flash attention. q, k and v are separate or packed into
+// one tensor. Custom kernels serve what cuDNN does not (fp32, odd head sizes). Tensors are DENSE; strides tell where
+// heads lie.
 //
-// cuDNN's backward gives all three gradients; one that nobody wants goes to scratch.
-// Scratch: forward [ workspace | lse ] (lse only when it is not an output); backward
-// [ workspace | dq32 | row sums | one place for an unwanted gradient ]
+// cuDNN's backward pass makes all three gradients; an unwanted one goes to scratch.
+// Scratch: forward [ workspace | lse ] (lse only if it is not an output); backward
+// [ workspace | dq32 | row sums | space for one unwanted gradient ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/sdpa_kernels.h"
 #include "backend/cuda/weights_cuda.h"
@@ -12,7 +13,7 @@
 typedef struct sdpa_state {
     dt_sdpa_view view;
     dt_dnn_desc desc;
-    const dt_cuda_plan *plan; // NULL: own kernels
+    const dt_cuda_plan *plan; // NULL: custom kernels
     size_t at_lse, at_dq32, at_sum, at_unwanted, dq32_bytes, size;
 } sdpa_state;
 
@@ -24,8 +25,8 @@ static dt_status start(dt_site *s, sdpa_state **out) {
     int type;
     st->view = dt_sdpa_view_of(s->graph, n);
     const bool packed = st->view.packed;
-    DT_TRY(
-        dt_cuda_type(s, &type, dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1), packed ? NULL : dt_site_in(s, 2)));
+    DT_TRY(dt_cuda_type(s, &type, dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1),
+                        packed ? NULL : dt_site_in(s, 2)));
     dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(c), d);
     st->desc = d[0];
     st->size = dt_dtype_size(d[0].type);
@@ -42,7 +43,7 @@ static size_t rows_bytes(const sdpa_state *st) {
     return dt_cuda_align((size_t)(st->view.n * st->view.heads * st->view.tq) * sizeof(float));
 }
 
-// Part i (q, k, v) among tensors that are apart or packed in the first; NULL where there is none.
+// Tensor i (q, k, v), separate or packed in the first; NULL if absent.
 static void *part(const sdpa_state *st, const void *const *tensors, int i) {
     char *p = (char *)tensors[st->view.packed ? 0 : i];
     return p ? p + (size_t)st->view.part[i].begin * st->size : NULL;

@@ -1,7 +1,7 @@
 // weights_cuda.c: see weights_cuda.h. Kernels in kernels/weights_kernels.h.
 //
-// The key of a packed copy hashes the parameters' names, the type and what was folded: forward and backward,
-// training and evaluation share a copy.
+// The key of a packed copy hashes the parameters' names, the type and what was folded in. Forward and backward,
+// training and evaluation therefore share a copy.
 #include "backend/cuda/weights_cuda.h"
 
 #include "backend/cuda/kernels/weights_kernels.h"

@@ -1,8 +1,8 @@
-// gelu_kernels.h: GELU, y = x Phi(x); backward reads x: dx = dy (Phi(x) + x phi(x)). And y = alpha x.
-// Elementwise: any layout, in place. Exact: Phi by erfc, which keeps its digits far to the left. The tanh form
-// takes (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3) for Phi, which is 1 / (1 + exp(-2u)).
+// gelu_kernels.h: GELU, y = x Phi(x); backward reads x: dx = dy (Phi(x) + x phi(x)). And y = alpha x. Elementwise: any
+// layout, in place. Exact form: Phi by erfc, which keeps its digits far to the left. The tanh form uses
+// (1 + tanh u) / 2 for Phi, with u = sqrt(2/pi) (x + 0.044715 x^3), which is 1 / (1 + exp(-2u)).
 //
-// Moves (E bytes an element, n elements): forward and scale 2nE, backward 3nE.
+// Moves (E bytes per element, n elements): forward and scale 2nE, backward 3nE.
 #ifndef DT_GELU_KERNELS_H
 #define DT_GELU_KERNELS_H
 

@@ -1,7 +1,6 @@
-// relu_kernels.h: y = max(x, 0); backward reads y: dx = y > 0 ? dy : 0. NaN passes. Elementwise: any
-// layout, in place.
+// relu_kernels.h: y = max(x, 0); backward reads y: dx = y > 0 ? dy : 0. NaN passes. Elementwise: any layout, in place.
 //
-// Moves (E bytes an element, n elements): forward 2nE, backward 3nE.
+// Moves (E bytes per element, n elements): forward 2nE, backward 3nE.
 #ifndef DT_RELU_KERNELS_H
 #define DT_RELU_KERNELS_H
 
