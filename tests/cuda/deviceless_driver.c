@@ -1,8 +1,8 @@
 // deviceless_driver.c: a libcuda.so.1 without a device, for asking cuDNN what it supports (test_dnn_support.c).
 //
-// cuDNN's run-time engines want a driver even to be checked, and load what they have compiled when a plan is
-// finished. The toolkit's own stub refuses the loading; here it succeeds, so that such a plan can be finished,
-// written as text and restored. Only what cuDNN 9 looks up is here: it prints the name of what it misses.
+// cuDNN's run-time engines need a driver even to be checked, and load what they compiled when a plan is finished. The
+// toolkit's own stub refuses to load it. Here loading succeeds, so that such a plan can be finished, written as text
+// and restored. Only functions that cuDNN 9 looks up are here. cuDNN prints the name of one that it misses.
 typedef int answer;
 enum { SUCCESS = 0, NO_DEVICE = 100 };
 static long something[8];
@@ -45,7 +45,7 @@ answer cuLibraryUnload(void *library) {
     return SUCCESS;
 }
 
-// What must be there and is not asked for anything without a device.
+// Functions that must exist, but are never called without a device.
 #define ABSENT(name)                                                                               \
     answer name(void);                                                                             \
     answer name(void) {                                                                            \

@@ -66,7 +66,7 @@ static void test_near(void **state) {
     snprintf(want, sizeof want, "cores %d,1022-1023", last);
     write_line(sys, "local_cpulist", line);
     write_line(sys, "numa_node", "-1\n");
-    const bool narrows = CPU_COUNT(&before) > 1; // else there is nothing to take away
+    const bool narrows = CPU_COUNT(&before) > 1; // otherwise there is nothing to take away
     assert_int_equal(dt_cuda_bind_near(sys, text, sizeof text), narrows);
     assert_string_equal(text, narrows ? want : "");
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
@@ -162,7 +162,7 @@ static const char *text_of(int error) {
     return error == DT_CUDA_NO_CODE ? "no kernel image" : error == 1 ? "invalid" : "other";
 }
 
-// The message when those from `first` on, each `every`-th, fail.
+// The message if every `every`-th kernel from `first` on fails.
 static const char *load_with(int first, int every, int error, int second_error) {
     static const dt_kernel_loader loader = {load, text_of, "80-real, 90"};
     const dt_cuda_device_info device = {
@@ -172,7 +172,7 @@ static const char *load_with(int first, int every, int error, int second_error) 
     n_loaded = 0;
     dt_error_clear();
     const dt_status st = dt_cuda_load_kernels(&loader, &device);
-    assert_int_equal(n_loaded, DT_K_COUNT); // also behind one that fails
+    assert_int_equal(n_loaded, DT_K_COUNT); // also after one that fails
     assert_int_equal(st, error ? DT_E_USAGE : DT_OK);
     return dt_error_message();
 }

@@ -1,5 +1,5 @@
-// test_fake_cuda.c: the pretending machine keeps its own rules (else the tests on it would say little), and
-// what own kernels compute with: element types, Philox, reorders.
+// test_fake_cuda.c: the imitation enforces its own rules (otherwise tests on it would prove little), and what custom
+// kernels compute with: element types, Philox, reorders.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// test_kernels_cuda.c: own kernels called directly on the host, with grids that the backend would not choose: what
-// the op tests' rows do not reach. NaN must come through, loops must go round, numbers must be the CPU's.
+// test_kernels_cuda.c: custom kernels called directly on the host, with grids that the backend would not choose.
+// Covers what the op tests' rows do not reach: NaN must pass through, loops must iterate, numbers must be the CPU's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -204,8 +204,8 @@ static void test_dropout_bits(void **state) {
     free(x), free(y);
 }
 
-// A table's gradient that is added to another is that other and the one alone, added: for ids that stand in many places,
-// in one and in none, more columns than a block takes at once, and more places.
+// A table's gradient that is added to another is that other and the one alone, added: for ids that stand in many
+// places, in one and in none, more columns than a block takes at once, and more places.
 static void test_embedding_adds(void **state) {
     enum { IDS = 700, ROWS = 11, WIDTH = 1027, N = ROWS * WIDTH };
     static int32_t ids[IDS];
@@ -334,8 +334,8 @@ static void test_sums_of_a_convolution(void **state) {
     free(x), free(sums), free(a.apply.out);
 }
 
-// Gain and shift for a convolution that applies them as it reads, against the batch norm in double: channels with means
-// of 0 to 10 deviations, and one that stands still at 1000, whose shift fp16 could not hold.
+// Gain and shift for a convolution that applies them as it reads, against the batch norm in double: channels with
+// means of 0 to 10 deviations, and one that stands still at 1000, whose shift fp16 could not hold.
 static void test_norm_that_is_left(void **state) {
     enum { C = 264 };
     static uint16_t gain[C], shift[C], x[C];
@@ -382,8 +382,8 @@ static void test_norm_that_is_left(void **state) {
     }
 }
 
-// One kernel a direction gives what three give, for each way to mask, to 1e-5 of the largest. So does the last one alone
-// of a gradient that comes masked, with its sums; of which it adds one and overwrites the other.
+// One kernel a direction gives what three give, for each way to mask, to 1e-5 of the largest. So does the last one
+// alone of a gradient that comes masked, with its sums; of which it adds one and overwrites the other.
 static double worst(const float *a, const float *b, int n) {
     double largest = 0, most = 0;
     for (int i = 0; i < n; i++) {
@@ -508,8 +508,8 @@ static void test_one_batch_norm_kernel(void **state) {
     free(x), free(dy), free(partial), free(consts), free(dresidual);
 }
 
-// The last pass alone where rows of fp16 are no whole pieces of 8 channels, and where channels take more than one tile: against
-// the formula in fp64. It writes nothing behind dx, and the sums' copies also where nobody wants dx.
+// The last pass alone where rows of fp16 are no whole pieces of 8 channels, and where channels take more than one
+// tile: against the formula in fp64. It writes nothing behind dx, and the sums' copies also where nobody wants dx.
 static void check_masked_gradient(int cols) {
     enum { ROWS = 700, MOST = 300 };
     static float mean[MOST], invstd[MOST], scale[MOST], shift[MOST], sums[2][MOST], out[2][MOST];

@@ -1,6 +1,6 @@
-// How often a start asks the device for memory: once a lifetime, whatever the depth of the network, and not before it
-// is known that all of it fits. That a
-// step asks for none is test_train_cuda.c's test_quiet_steps.
+// test_memory_cuda.c: how often a start allocates device memory: a fixed number of times, whatever the depth of the
+// network, and only after it is known that everything fits. test_train_cuda.c's test_quiet_steps checks that a step
+// allocates nothing.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
