@@ -60,6 +60,11 @@ struct dt_cudnn_plan {
     const dt_dnn_graph *graph;
 };
 
+#define SET(d, name, type, n, value)                                                               \
+    cudnnBackendSetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, value)
+#define GET(d, name, type, most, n, value)                                                         \
+    cudnnBackendGetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, most, n, value)
+
 // ---- errors ----------------------------------------------------------------------------------------
 static int code_of(cudnnStatus_t s) {
     return s == CUDNN_STATUS_SUCCESS ? 0 : DT_CUDNN_ERROR + (int)s;
@@ -117,15 +122,11 @@ static void add_config(dnn_known *k, descriptor config) {
     int64_t n = 0, n_notes = 0, n_behaviour = 0;
     dnn_config c = {.config = config};
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &c.engine)) c.engine = NULL;
-    bool ok = c.engine &&
-              !cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &c.engine) &&
-              !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                        CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                        &n_notes, notes);
-    if (ok && !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                        CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
-                                        &n_behaviour, behaviour)) {
+    bool ok = c.engine && !GET(config, ENGINECFG_ENGINE, BACKEND_DESCRIPTOR, 1, &n, &c.engine) &&
+              !GET(c.engine, ENGINE_NUMERICAL_NOTE, NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                   &n_notes, notes);
+    if (ok && !GET(c.engine, ENGINE_BEHAVIOR_NOTE, BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
+                   &n_behaviour, behaviour)) {
         for (int64_t i = 0; i < n_behaviour; i++)
             if (behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) c.runtime = true;
     }
@@ -142,24 +143,16 @@ static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_known *k, cudnnBackendHeurM
     int64_t n = 0, n_found = 0;
     cudnnStatus_t s = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &h);
     if (s) return dt_dnn_note(s, "asking for engines");
-    s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &k->g.graph);
-    if (!s)
-        s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (!s && c->device)
-        s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device);
+    s = SET(h, ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, &k->g.graph);
+    if (!s) s = SET(h, ENGINEHEUR_MODE, HEUR_MODE, 1, &mode);
+    if (!s && c->device) s = SET(h, ENGINEHEUR_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device);
     if (!s) s = cudnnBackendFinalize(h);
-    if (!s)
-        s = cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL);
+    if (!s) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, 0, &n, NULL);
     if (n > MAX_CONFIGS) n = MAX_CONFIGS;
     for (int64_t i = 0; i < n; i++) {
         if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[i])) n = i;
     }
-    if (!s && n > 0)
-        s = cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &n_found, found);
+    if (!s && n > 0) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, n, &n_found, found);
     dt_dnn_note(s, "asking for engines");
     for (int64_t i = 0; i < n; i++) {
         if (!s && i < n_found)
@@ -229,10 +222,9 @@ static cudnnStatus_t describe_device(dt_cudnn *c, const char *json) {
     cudnnStatus_t s = dt_dnn_note(
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &c->device), "a device");
     if (!s)
-        s = dt_dnn_note(cudnnBackendSetAttribute(c->device,
-                                                 CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                                 CUDNN_TYPE_CHAR, (int64_t)strlen(json) + 1, json),
-                        "the device's description");
+        s = dt_dnn_note(
+            SET(c->device, DEVICEPROP_JSON_REPRESENTATION, CHAR, (int64_t)strlen(json) + 1, json),
+            "the device's description");
     return s ? s : dt_dnn_note(cudnnBackendFinalize(c->device), "the device's description");
 }
 
@@ -295,18 +287,14 @@ static int finish_plan(dt_cudnn *c, const dt_dnn_graph *g, cudnnBackendAttribute
     cudnnStatus_t s = dt_dnn_note(
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p), "a plan");
     if (!s && c->handle)
-        s = dt_dnn_note(cudnnBackendSetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                                 CUDNN_TYPE_HANDLE, 1, &c->handle),
-                        "a plan");
+        s = dt_dnn_note(SET(p, EXECUTION_PLAN_HANDLE, HANDLE, 1, &c->handle), "a plan");
     if (!s && c->device)
-        s = dt_dnn_note(cudnnBackendSetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device),
+        s = dt_dnn_note(SET(p, EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device),
                         "a plan");
     if (!s) s = dt_dnn_note(cudnnBackendSetAttribute(p, name, type, n, value), "a plan");
     if (!s) s = dt_dnn_note(cudnnBackendFinalize(p), "a plan");
     if (!s)
-        s = dt_dnn_note(cudnnBackendGetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                 CUDNN_TYPE_INT64, 1, &count, &bytes),
+        s = dt_dnn_note(GET(p, EXECUTION_PLAN_WORKSPACE_SIZE, INT64, 1, &count, &bytes),
                         "a plan's workspace");
     if (s) {
         if (p) cudnnBackendDestroyDescriptor(p);
@@ -337,15 +325,13 @@ enum { HASH_DIGITS = 16 };
 int dt_cudnn_plan_text(const dt_cudnn_plan *p, char **text) {
     int64_t n = 0, got = 0;
     *text = NULL;
-    cudnnStatus_t s = cudnnBackendGetAttribute(
-        p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL);
+    cudnnStatus_t s = GET(p->plan, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, 0, &n, NULL);
     if (s || n < 1) return code_of(dt_dnn_note(s, "a plan's text"));
     char *all = calloc(1, HASH_DIGITS + 1 + (size_t)n + 1);
     if (!all) abort();
     dt_hash_hex(p->graph->hash, all);
     all[HASH_DIGITS] = ' ';
-    s = cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                 CUDNN_TYPE_CHAR, n, &got, all + HASH_DIGITS + 1);
+    s = GET(p->plan, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, n, &got, all + HASH_DIGITS + 1);
     if (s)
         free(all);
     else
@@ -393,15 +379,9 @@ int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspac
     if (!s)
         s = dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &v),
                         "a run");
-    if (!s)
-        s = cudnnBackendSetAttribute(v, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n,
-                                     ids);
-    if (!s)
-        s = cudnnBackendSetAttribute(v, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-                                     n, data);
-    if (!s)
-        s = cudnnBackendSetAttribute(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-                                     &workspace);
+    if (!s) s = SET(v, VARIANT_PACK_UNIQUE_IDS, INT64, n, ids);
+    if (!s) s = SET(v, VARIANT_PACK_DATA_POINTERS, VOID_PTR, n, data);
+    if (!s) s = SET(v, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace);
     if (!s) s = cudnnBackendFinalize(v);
     if (!s) s = cudnnBackendExecute(c->handle, p->plan, v);
     if (v) cudnnBackendDestroyDescriptor(v);

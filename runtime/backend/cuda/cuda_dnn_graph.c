@@ -277,27 +277,21 @@ static void masked(dt_dnn_graph *g, descriptor dx, int64_t dx_id, int64_t id) {
 }
 
 // Attribute names of the three directions, in the order of dt_dnn_kind.
+#define CONV(op, attr, x, w, y)                                                                    \
+    {                                                                                              \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##op##_DESCRIPTOR,                                     \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##x,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##w,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##y,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_CONV_DESC,                                   \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_ALPHA,                                       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_BETA                                         \
+    }
 static const struct {
     cudnnBackendDescriptorType_t op;
     cudnnBackendAttributeName_t x, w, y, conv, alpha, beta;
-} conv_names[3] = {
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
-};
+} conv_names[3] = {CONV(FORWARD, FORWARD, X, W, Y), CONV(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+                   CONV(BACKWARD_FILTER, BWD_FILTER, X, DW, DY)};
 
 static descriptor window(dt_dnn_graph *g, const dt_window *w) {
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;

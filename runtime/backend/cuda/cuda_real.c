@@ -25,6 +25,12 @@ static int done(cudaError_t e) {
     return (int)e;
 }
 
+// Defines a function of the table that makes one call of the runtime.
+#define CALL(name, call, ...)                                                                      \
+    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                 \
+        return done(call);                                                                         \
+    }
+
 static const char *error_text(dt_cuda_api *a, int error) {
     const char *text = dt_cuda_real_library_error(error);
     return text ? text : cudaGetErrorString((cudaError_t)error);
@@ -46,9 +52,7 @@ static const char *versions(dt_cuda_api *a) {
 }
 
 // ---- devices ---------------------------------------------------------------------------------------
-static int device_count(dt_cuda_api *a, int *n) {
-    return done(cudaGetDeviceCount(n));
-}
+CALL(device_count, cudaGetDeviceCount(n), int *n)
 
 static int used = -1; // a process has one device, once it has chosen
 static int device_use(dt_cuda_api *a, int index) {
@@ -133,85 +137,59 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
 }
 
 // ---- memory ----------------------------------------------------------------------------------------
-static int alloc(dt_cuda_api *a, void **p, size_t n_bytes) {
-    return done(cudaMalloc(p, n_bytes));
-}
-static int free_device(dt_cuda_api *a, void *p) {
-    return done(cudaFree(p));
-}
+CALL(alloc, cudaMalloc(p, n_bytes), void **p, size_t n_bytes)
+CALL(free_device, cudaFree(p), void *p)
 // A new thread starts on device 0, whatever other threads use, and would open that device only to pin pages.
 static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
     const int e = used < 0 ? 0 : done(cudaSetDevice(used));
     return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
 }
-static int free_host(dt_cuda_api *a, void *p) {
-    return done(cudaFreeHost(p));
-}
+CALL(free_host, cudaFreeHost(p), void *p)
 
 static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction,
                 void *stream) {
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice,
                                                 cudaMemcpyDeviceToDevice};
-    int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], (cudaStream_t)stream));
+    int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], stream));
     // Not cudaMemcpy: it returns when pageable memory was read, which may be before the destination is written.
     // Streams that do not wait for the default stream could then see the old content.
     if (!e && !stream) e = done(cudaStreamSynchronize(NULL));
     return e;
 }
-static int zero(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream) {
-    return done(cudaMemsetAsync(dst, 0, n_bytes, (cudaStream_t)stream));
-}
+CALL(zero, cudaMemsetAsync(dst, 0, n_bytes, stream), void *dst, size_t n_bytes, void *stream)
 
 // ---- streams and events ----------------------------------------------------------------------------
-static int stream_create(dt_cuda_api *a, void **stream) {
-    return done(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
-}
-static int stream_destroy(dt_cuda_api *a, void *stream) {
-    return done(cudaStreamDestroy((cudaStream_t)stream));
-}
-static int stream_synchronize(dt_cuda_api *a, void *stream) {
-    return done(stream ? cudaStreamSynchronize((cudaStream_t)stream) : cudaDeviceSynchronize());
-}
+CALL(stream_create, cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking),
+     void **stream)
+CALL(stream_destroy, cudaStreamDestroy(stream), void *stream)
+CALL(stream_synchronize, stream ? cudaStreamSynchronize(stream) : cudaDeviceSynchronize(),
+     void *stream)
 static int stream_query(dt_cuda_api *a, void *stream, bool *is_done) {
-    const cudaError_t e = cudaStreamQuery((cudaStream_t)stream);
+    const cudaError_t e = cudaStreamQuery(stream);
     *is_done = e == cudaSuccess;
     return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // the runtime remembers "not ready" too
 }
-static int event_create(dt_cuda_api *a, void **event, bool timed) {
-    return done(cudaEventCreateWithFlags((cudaEvent_t *)event,
-                                         timed ? cudaEventDefault : cudaEventDisableTiming));
-}
-static int event_destroy(dt_cuda_api *a, void *event) {
-    return done(cudaEventDestroy((cudaEvent_t)event));
-}
-static int event_record(dt_cuda_api *a, void *event, void *stream) {
-    return done(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
-}
-static int event_wait(dt_cuda_api *a, void *event, void *stream) {
-    return done(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
-}
-static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
-    return done(cudaEventElapsedTime(ms, (cudaEvent_t)begin, (cudaEvent_t)end));
-}
+CALL(event_create,
+     cudaEventCreateWithFlags((cudaEvent_t *)event,
+                              timed ? cudaEventDefault : cudaEventDisableTiming),
+     void **event, bool timed)
+CALL(event_destroy, cudaEventDestroy(event), void *event)
+CALL(event_record, cudaEventRecord(event, stream), void *event, void *stream)
+CALL(event_wait, cudaStreamWaitEvent(stream, event, 0), void *event, void *stream)
+CALL(event_ms, cudaEventElapsedTime(ms, begin, end), void *begin, void *end, float *ms)
 
 // ---- graphs ----------------------------------------------------------------------------------------
-static int capture_begin(dt_cuda_api *a, void *stream) {
-    return done(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeRelaxed));
-}
+CALL(capture_begin, cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), void *stream)
 static int capture_end(dt_cuda_api *a, void *stream, void **graph) {
     cudaGraph_t recorded = NULL;
     *graph = NULL;
-    int e = done(cudaStreamEndCapture((cudaStream_t)stream, &recorded));
+    int e = done(cudaStreamEndCapture(stream, &recorded));
     if (!e) e = done(cudaGraphInstantiate((cudaGraphExec_t *)graph, recorded, 0));
     if (recorded) cudaGraphDestroy(recorded);
     return e;
 }
-static int graph_launch(dt_cuda_api *a, void *graph, void *stream) {
-    return done(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
-}
-static int graph_destroy(dt_cuda_api *a, void *graph) {
-    return done(cudaGraphExecDestroy((cudaGraphExec_t)graph));
-}
+CALL(graph_launch, cudaGraphLaunch(graph, stream), void *graph, void *stream)
+CALL(graph_destroy, cudaGraphExecDestroy(graph), void *graph)
 
 _Static_assert(DT_CUDA_OUT_OF_MEMORY == (int)cudaErrorMemoryAllocation &&
                    DT_CUDA_NO_CODE == (int)cudaErrorNoKernelImageForDevice &&

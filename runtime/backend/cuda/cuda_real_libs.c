@@ -18,18 +18,19 @@ static int open_blas(void) {
     return blas ? 0 : dt_cublas_open(&blas);
 }
 
-static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
-    const int e = open_dnn();
-    return e ? e : dt_cudnn_choices(dnn, d, n);
-}
+// Defines a function of the table that opens a library first.
+#define CALL(name, library, call, ...)                                                             \
+    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                 \
+        const int e = open_##library();                                                            \
+        return e ? e : call;                                                                       \
+    }
+
+CALL(dnn_choices, dnn, dt_cudnn_choices(dnn, d, n), const dt_dnn_desc *d, int *n)
 static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
     return dnn ? dt_cudnn_compiled(dnn, d) : 0;
 }
-static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan,
-                    size_t *workspace_bytes) {
-    const int e = open_dnn();
-    return e ? e : dt_cudnn_plan_create(dnn, d, choice, (dt_cudnn_plan **)plan, workspace_bytes);
-}
+CALL(dnn_plan, dnn, dt_cudnn_plan_create(dnn, d, choice, (dt_cudnn_plan **)plan, workspace_bytes),
+     const dt_dnn_desc *d, int choice, void **plan, size_t *workspace_bytes)
 static int dnn_run(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream) {
     return dt_cudnn_run(dnn, plan, ptr, workspace, stream);
 }
@@ -40,21 +41,13 @@ static int dnn_destroy(dt_cuda_api *a, void *plan) {
 static int dnn_text(dt_cuda_api *a, void *plan, char **text) {
     return dt_cudnn_plan_text(plan, text);
 }
-static int dnn_restore(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **plan,
-                       size_t *workspace_bytes) {
-    const int e = open_dnn();
-    return e ? e : dt_cudnn_plan_restore(dnn, d, text, (dt_cudnn_plan **)plan, workspace_bytes);
-}
+CALL(dnn_restore, dnn, dt_cudnn_plan_restore(dnn, d, text, (dt_cudnn_plan **)plan, workspace_bytes),
+     const dt_dnn_desc *d, const char *text, void **plan, size_t *workspace_bytes)
 
-static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
-    const int e = open_blas();
-    return e ? e : dt_cublas_choices(blas, d, n);
-}
-static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan,
-                     size_t *workspace_bytes) {
-    const int e = open_blas();
-    return e ? e : dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes);
-}
+CALL(gemm_choices, blas, dt_cublas_choices(blas, d, n), const dt_gemm_desc *d, int *n)
+CALL(gemm_plan, blas,
+     dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes),
+     const dt_gemm_desc *d, int choice, void **plan, size_t *workspace_bytes)
 static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, void *bias,
                     void *aux, void *workspace, void *stream) {
     return dt_cublas_run(blas, plan, A, B, D, bias, aux, workspace, stream);

@@ -60,8 +60,14 @@ _Static_assert(DT_NCCL_ID_BYTES == sizeof(ncclUniqueId), "NCCL's id has another 
 _Static_assert((int)DT_NCCL_OK == (int)ncclSuccess && (int)DT_NCCL_BUSY == (int)ncclInProgress,
                "NCCL's codes have changed");
 
+// Defines a function of the table that makes one call of the library.
+#define CALL(name, call, ...)                                                                      \
+    static int name(const dt_nccl_api *a, __VA_ARGS__) {                                           \
+        return (int)lib.nccl##call;                                                                \
+    }
+
 static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
-    const char *last = lib.ncclGetLastError((ncclComm_t)comm); // more specific
+    const char *last = lib.ncclGetLastError(comm); // more specific
     return last && *last ? last : lib.ncclGetErrorString((ncclResult_t)error);
 }
 
@@ -81,63 +87,30 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
 }
 
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
-    ncclResult_t s = ncclSuccess, r = lib.ncclCommGetAsyncError((ncclComm_t)comm, &s);
+    ncclResult_t s = ncclSuccess, r = lib.ncclCommGetAsyncError(comm, &s);
     *state = (int)s;
     return (int)r;
 }
 
-static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
-                      void *stream) {
-    return (int)lib.ncclAllReduce(data, data, (size_t)n,
-                                  type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum,
-                                  (ncclComm_t)comm, (cudaStream_t)stream);
-}
-
-static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
-                     void *stream) {
-    return (int)lib.ncclBroadcast(data, data, n_bytes, ncclUint8, root, (ncclComm_t)comm,
-                                  (cudaStream_t)stream);
-}
-
-static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
-                void *stream) {
-    return (int)lib.ncclSend(data, (size_t)n, ncclFloat32, to, (ncclComm_t)comm,
-                             (cudaStream_t)stream);
-}
-
-static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from, void *stream) {
-    return (int)lib.ncclRecv(data, (size_t)n, ncclFloat32, from, (ncclComm_t)comm,
-                             (cudaStream_t)stream);
-}
-
-static int finalize(const dt_nccl_api *a, void *comm) {
-    return (int)lib.ncclCommFinalize((ncclComm_t)comm);
-}
-
-static int destroy(const dt_nccl_api *a, void *comm) {
-    return (int)lib.ncclCommDestroy((ncclComm_t)comm);
-}
-
-static int abort_comm(const dt_nccl_api *a, void *comm) {
-    return (int)lib.ncclCommAbort((ncclComm_t)comm);
-}
-
+CALL(all_reduce,
+     AllReduce(data, data, (size_t)n, type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum, comm,
+               stream),
+     void *comm, void *data, int64_t n, dt_dtype type, void *stream)
+CALL(broadcast, Broadcast(data, data, n_bytes, ncclUint8, root, comm, stream), void *comm,
+     void *data, size_t n_bytes, int root, void *stream)
+CALL(send, Send(data, (size_t)n, ncclFloat32, to, comm, stream), void *comm, const float *data,
+     int64_t n, int to, void *stream)
+CALL(recv, Recv(data, (size_t)n, ncclFloat32, from, comm, stream), void *comm, float *data,
+     int64_t n, int from, void *stream)
+CALL(finalize, CommFinalize(comm), void *comm)
+CALL(destroy, CommDestroy(comm), void *comm)
+CALL(abort_comm, CommAbort(comm), void *comm)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
-static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
-    return (int)lib.ncclMemAlloc(p, n_bytes);
-}
-
-static int mem_free(const dt_nccl_api *a, void *p) {
-    return (int)lib.ncclMemFree(p);
-}
-
-static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
-    return (int)lib.ncclCommRegister((ncclComm_t)comm, p, n_bytes, handle);
-}
-
-static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
-    return (int)lib.ncclCommDeregister((ncclComm_t)comm, handle);
-}
+CALL(mem_alloc, MemAlloc(p, n_bytes), void **p, size_t n_bytes)
+CALL(mem_free, MemFree(p), void *p)
+CALL(comm_register, CommRegister(comm, p, n_bytes, handle), void *comm, void *p, size_t n_bytes,
+     void **handle)
+CALL(comm_deregister, CommDeregister(comm, handle), void *comm, void *handle)
 #endif
 
 const dt_nccl_api *dt_nccl_api_real(void) {
