@@ -3,8 +3,8 @@
 //   - the host cannot access device memory (touching it is a segmentation fault). It lies between guard pages, starts
 //     as NaN bytes, and has a canary behind it that free checks;
 //   - queued work runs as late as possible: when somebody waits for it, or one item per query. A stream runs alone
-//     until it meets a wait, and then only the work waited for runs. A missing wait shows as stale data. Custom kernels run
-//     with threads and blocks forwards or backwards;
+//     until it meets a wait, and then only the work waited for runs. A missing wait shows as stale data. Custom
+//     kernels run with threads and blocks forwards or backwards;
 //   - the default stream (NULL) behaves as CUDA's: copies that wait only wait for it, not for other streams;
 //   - queued copies must use pinned memory, which must still exist when they run;
 //   - a custom kernel's arguments must not point to ordinary host memory, and its blocks must not have more threads

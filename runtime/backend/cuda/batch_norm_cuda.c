@@ -16,8 +16,8 @@
 //     the last pass is left, which makes dx from those sums. cuDNN offers factors for it too. We do not use them:
 //     differences from the mean lose fewer digits, and one formula serves all cases.
 //   - There are at most DT_BN_SMALL_PIXELS pixels. A block then does everything for a few channels: 32 bytes per pixel
-//     (64 in the backward pass) fit into its multiprocessor's L1 cache (192 KiB or more from sm_80 on), the largest
-//     into L2. With so few pixels a launch costs more than idle multiprocessors do.
+//     (64 in the backward pass) stay in its multiprocessor's L1 cache (192 KiB or more from sm_80 on), and in L2 what
+//     does not fit. With so few pixels a launch costs more than idle multiprocessors do.
 //
 // Scratch for three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
 #include "backend/cuda/cuda_desc.h"

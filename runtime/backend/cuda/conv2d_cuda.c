@@ -106,11 +106,6 @@ static void run_own(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void 
                    &a, stream);
 }
 
-static void run_plan(dt_cuda *c, const conv_op *op, void *const *ptr, const dt_run *r) {
-    dt_cuda_check(c, c->api->dnn_run(c->api, op->plan->plan, ptr, r->scratch, r->stream),
-                  "running a convolution");
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status prepare(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0), *w = dt_site_in(s, 1), *y = dt_site_out(s, 0);
@@ -155,7 +150,7 @@ static void run(const dt_site *s, const dt_run *r) {
     }
     if (st->forward.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 5);
     if (st->forward.plan)
-        run_plan(dt_cuda_of(s), &st->forward, ptr, r);
+        dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
     else
         run_own(dt_cuda_of(s), &st->forward.desc, r->in[0], w, NULL, bias, r->out[0], r->stream);
 }
@@ -227,7 +222,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         void *ptr[5] = {(void *)r->in[0], (void *)dy, dw};
         if (st->weights.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 3);
         if (st->weights.plan)
-            run_plan(c, &st->weights, ptr, r);
+            dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
         else
             run_own(c, &st->weights.desc, r->in[0], NULL, dy, NULL, dw, r->stream);
         dt_cuda_store_weight_grad(c, &st->weight, dw, info->dtype, r->out[1],
@@ -248,7 +243,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
                 ptr[8 + i] = (char *)r->out[0] + dt_layout_masked_at(dx->dtype, &dx->shape, i);
         }
         if (st->data.plan)
-            run_plan(c, &st->data, ptr, r);
+            dt_cuda_run_dnn(s, st->data.plan, ptr, r);
         else
             run_own(c, &st->data.desc, NULL, w, dy, NULL, r->out[0], r->stream);
     }

@@ -243,8 +243,8 @@ static descriptor channels(dt_dnn_graph *g, int64_t id) {
     return image(g, CUDNN_DATA_FLOAT, id, 1, g->desc.c, 1, 1);
 }
 
-// dx where the batch norm of x with ReLU is above zero, else 0 (id of what the caller gets), and its sums. ids from
-// `id` on: x, its four numbers a channel, what five gradients get.
+// Sets dx to 0 where the batch norm of x with ReLU gives 0 (dx_id: id of the result), and makes its sums. Ids from `id`
+// on: x, its four numbers per channel, the five results.
 static void masked(dt_dnn_graph *g, descriptor dx, int64_t dx_id, int64_t id) {
     const dt_dnn_desc *d = &g->desc;
     static const cudnnPointwiseMode_t modes[4] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,

@@ -460,7 +460,7 @@ static bool exceeds(const plan_entry *e, size_t workspace_bytes) {
 }
 
 // A description that was not asked for yet keeps its choice if it is within the bound, but goes into the bound's file
-// only once it is used. A given choice never takes over what another bound's file says.
+// only once it is used. If a choice was given, what another bound's file says of the description is not taken over.
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
     int n = 0;
     dt_plan_store_close(p);

@@ -4,8 +4,7 @@
 // the block synchronizes. On the device a phase is each thread's own code followed by __syncthreads. On the host it is
 // a loop over the threads. One phase passes results to the next in shared memory. Kernels written this way have no
 // warp shuffles. Sums over a block are trees over shared memory in an order that does not depend on the device, which
-// guarantees the same bits in each run. (If a profile shows that shuffles matter, DT_DEVICE_ONLY code may replace a
-// phase; the op tests then compare the two.)
+// guarantees the same bits in each run.
 //
 //   typedef struct relu_args { const void *x; void *y; int64_t n; int type; } relu_args;
 //   DT_KERNEL(relu_fwd, relu_args) {

@@ -18,7 +18,7 @@ typedef struct linear_state {
     const dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
-    bool gelu_tanh;    // in a kernel of its own, without a bias or an algorithm
+    bool gelu_tanh;    // in a separate kernel, for want of a bias or an algorithm
     bool slope_behind; // backward: GELU's slope in a custom kernel
     bool bias_beside;  // backward: the matmul of dW produces db
     int type;
@@ -63,14 +63,6 @@ static dt_status plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **ou
     return *out ? DT_OK : dt_cuda_fail(s, "cuBLASLt has no product for it");
 }
 
-static void run_product(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
-                        void *d, const void *bias, void *aux, const dt_run *r) {
-    dt_cuda *c = dt_cuda_of(s);
-    dt_cuda_check(
-        c, c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, aux, r->scratch, r->stream),
-        "running a product");
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status plan_forward(dt_site *s, linear_state *st, const dt_value_info *x) {
     const dt_act act = s->node->attrs.linear.act;
@@ -112,8 +104,8 @@ static void run(const dt_site *s, const dt_run *r) {
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
     void *before = s->node->n_out > 1 ? r->out[1] : NULL; // the input of the GELU
     void *y = st->gelu_tanh && before ? before : r->out[0];
-    run_product(s, st->forward, r->in[0], w, y, st->gelu ? NULL : bias,
-                st->gelu_tanh ? NULL : before, r);
+    dt_cuda_run_gemm(s, st->forward, r->in[0], w, y, st->gelu ? NULL : bias,
+                     st->gelu_tanh ? NULL : before, r);
     dt_cuda *c = dt_cuda_of(s);
     const int64_t n = st->rows * st->n_out;
     if (st->gelu_tanh) {
@@ -209,8 +201,8 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     const bool add_bias = r->accumulate >> 2 & 1;
     if (st->weights) {
         float *db = add_bias ? (float *)((char *)r->scratch + st->at_db) : r->out[2];
-        run_product(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
-                    r->out[1], st->bias_beside ? db : NULL, NULL, r);
+        dt_cuda_run_gemm(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
+                         r->out[1], st->bias_beside ? db : NULL, NULL, r);
         if (st->bias_beside && add_bias)
             dt_cuda_slab_add(s->backend, r->out[2], db, st->n_out, r->stream);
     }
@@ -219,8 +211,8 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
                             (char *)r->scratch + st->at_db, r->stream);
     if (!st->data) return;
     const void *z = s->node->attrs.linear.dgelu ? r->in[s->node->n_in - 1] : NULL;
-    run_product(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL,
-                st->slope_behind ? NULL : (void *)z, r);
+    dt_cuda_run_gemm(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL,
+                     st->slope_behind ? NULL : (void *)z, r);
     if (st->slope_behind) {
         const dt_map_args a = {
             .x = z, .d = r->out[0], .out = r->out[0], .n = st->rows * st->n_in, .type = st->type};

@@ -40,12 +40,7 @@ static dt_status prepare(dt_site *s) {
 }
 
 static void run(const dt_site *s, const dt_run *r) {
-    const dt_cuda_plan *p = s->state;
-    dt_cuda *c = dt_cuda_of(s);
-    dt_cuda_check(c,
-                  c->api->gemm_run(c->api, p->plan, r->in[0], r->in[1], r->out[0], NULL, NULL,
-                                   r->scratch, r->stream),
-                  "running a product");
+    dt_cuda_run_gemm(s, s->state, r->in[0], r->in[1], r->out[0], NULL, NULL, r);
 }
 
 const dt_kernel dt_cuda_matmul = {prepare, run, NULL};

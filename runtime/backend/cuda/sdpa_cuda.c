@@ -77,11 +77,6 @@ static void launch_rows(dt_cuda *c, dt_cuda_kernel k, const sdpa_state *st, int6
         stream);
 }
 
-static void run_plan(dt_cuda *c, const sdpa_state *st, void *const *ptr, const dt_run *r) {
-    dt_cuda_check(c, c->api->dnn_run(c->api, st->plan->plan, ptr, r->scratch, r->stream),
-                  "running attention");
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status prepare(dt_site *s) {
     sdpa_state *st = NULL;
@@ -98,7 +93,7 @@ static void run(const dt_site *s, const dt_run *r) {
     if (st->plan) {
         void *const ptr[5] = {part(st, r->in, 0), part(st, r->in, 1), part(st, r->in, 2), r->out[0],
                               lse};
-        run_plan(c, st, ptr, r);
+        dt_cuda_run_dnn(s, st->plan, ptr, r);
         return;
     }
     dt_sdpa_args a = own_args(st, r);
@@ -158,7 +153,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         if (ptr[9])
             dt_cuda_check(c, c->api->zero(c->api, ptr[9], st->dq32_bytes, r->stream),
                           "clearing attention's sums");
-        run_plan(c, st, ptr, r);
+        dt_cuda_run_dnn(s, st->plan, ptr, r);
         return;
     }
     dt_sdpa_args a = own_args(st, r);

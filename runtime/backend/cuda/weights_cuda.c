@@ -163,3 +163,18 @@ void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_row
     dt_cuda_launch(c, DT_K_column_sum,
                    (dt_cuda_grid){.blocks = (n_cols + 127) / 128, .threads = 128}, &a, stream);
 }
+
+// ---- plans -----------------------------------------------------------------------------------------
+void dt_cuda_run_dnn(const dt_site *s, const dt_cuda_plan *p, void *const *ptr, const dt_run *r) {
+    dt_cuda *c = dt_cuda_of(s);
+    dt_cuda_check(c, c->api->dnn_run(c->api, p->plan, ptr, r->scratch, r->stream),
+                  s->node->op == DT_OP_sdpa ? "running attention" : "running a convolution");
+}
+
+void dt_cuda_run_gemm(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
+                      void *d, const void *bias, void *aux, const dt_run *r) {
+    dt_cuda *c = dt_cuda_of(s);
+    dt_cuda_check(
+        c, c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, aux, r->scratch, r->stream),
+        "running a product");
+}

@@ -34,6 +34,11 @@ size_t dt_cuda_column_bytes(int64_t n_rows, int64_t n_cols);
 void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_rows, int64_t n_cols,
                          float *out, bool add, void *scratch, void *stream);
 
+// Queues a plan of cuDNN or cuBLASLt, with the kernel instance's scratch as its workspace.
+void dt_cuda_run_dnn(const dt_site *s, const dt_cuda_plan *p, void *const *ptr, const dt_run *r);
+void dt_cuda_run_gemm(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
+                      void *d, const void *bias, void *aux, const dt_run *r);
+
 static inline size_t dt_cuda_align(size_t n) {
     return (n + 255) / 256 * 256;
 }

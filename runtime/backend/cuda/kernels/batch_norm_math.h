@@ -60,7 +60,7 @@ typedef struct dt_bn_once_args {
 typedef struct dt_bn_leave_args {
     dt_bn_finish_args finish;
     void *gain, *shift; // of finish.type
-    float *norm[4];     // mean, 1/std, scale, shift for whoever makes g; NULL: nobody
+    float *norm[4];     // mean, 1/std, scale, shift for dgrad; NULL: not needed
 } dt_bn_leave_args;
 
 // The constants of a thread's first channel. The next kind of constant lies `step` further.

@@ -58,9 +58,9 @@ enum { DT_MOST_THREADS = 1024 };
 #endif
 
 // ---- trees -----------------------------------------------------------------------------------------
-// for each thread t and level of a tree over `group` threads (a power of two that divides the block), from
-// group / 2 down to 1: the statement, which lets t take what t + HALF * stride holds. Threads whose place in
-// the group is below HALF * stride take part. Within a warp the levels need no barrier of the block.
+// Executes the statement for each thread t and each level of a tree over `group` threads (a power of two that divides
+// the block), from group / 2 down to 1. The statement lets t take what t + HALF * stride holds. Threads whose position
+// in the group is below HALF * stride take part. Within a warp the levels need no barrier of the block.
 #ifdef __CUDACC__
 #define DT_TREE(t, HALF, group, stride, ...)                                                       \
     for (int HALF = (group) / 2; HALF > 0; HALF /= 2) {                                            \
