@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
-          liblmdb-dev libjpeg-dev libspng-dev libwebp-dev libsndfile1-dev libxxhash-dev libjansson-dev libsqlite3-dev libhwloc-dev
+          liblmdb-dev libjpeg-dev libspng-dev libwebp-dev libsndfile1-dev libxxhash-dev libjansson-dev libsqlite3-dev
           libcmocka-dev zlib1g-dev libzstd-dev)
 if [ "${1:-}" = "--tests" ]; then
     packages+=(python3 python3-venv sox)

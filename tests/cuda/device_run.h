@@ -1,8 +1,7 @@
-// device_run.h: runs one kernel of the CUDA backend on the pretending machine for the op tests' harnesses,
-// which keep their tensors, with a canary behind each, in host memory: they are copied to the device with
-// the canaries, the kernel runs, and all of it is copied back. It runs twice, queued and as a captured
-// graph that is played back with threads in the opposite order, from the same beginning: the bits must be
-// equal.
+// device_run.h: runs one kernel of the CUDA backend on the imitated device, for the op tests' harnesses. They keep
+// their tensors in host memory, with a canary behind each. Tensors and canaries are copied to the device, the kernel
+// runs, and everything is copied back. It runs twice from the same start, queued and as a captured graph whose threads
+// go in the opposite order. The bits must be equal.
 #ifndef DT_TESTS_CUDA_DEVICE_RUN_H
 #define DT_TESTS_CUDA_DEVICE_RUN_H
 
@@ -12,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The pretending machine, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the GPU that is there. One for all
-// rows of a program: opening the libraries takes longer than most rows. Runs are compared bit by bit, which only
-// deterministic engines pass; nothing is timed, as no row is worth it.
+// The imitation, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the real GPU. One for all rows of a program,
+// because opening the libraries takes longer than most rows. Runs are compared bit by bit, which only deterministic
+// engines pass. Nothing is timed, as no row is worth it.
 static dt_backend *device_opened;
 static inline dt_status device_backend(dt_backend **out) {
     const dt_backend_opts opts = {.threads = 1, .deterministic = true, .untimed = true};
@@ -27,13 +26,13 @@ static inline dt_status device_backend(dt_backend **out) {
     return DT_OK;
 }
 
-// At the program's end: the pretending machine looks for leaks.
+// At the end of the program: the imitation checks for leaks.
 static inline void device_close(void) {
     if (device_opened) device_opened->destroy(device_opened);
     device_opened = NULL;
 }
 
-// In which order threads run. A real device has an order of its own.
+// The order in which threads run. A real device has its own.
 static inline void device_order(const dt_backend *b, int order) {
     dt_cuda_api *api = dt_cuda_self(b)->api;
     if (api->self) fake_cuda_order(api, order);
@@ -86,7 +85,7 @@ static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_
     return status;
 }
 
-// Runs it with output 0 in the memory of the input that site->inplace_in names. What comes of it in t[i] must be
+// Runs the kernel with output 0 in the memory of the input that site->inplace_in names. The result in t[i] must equal
 // first[i]; `skip` is the scratch.
 static inline const char *device_in_place(device_run *d, const dt_kernel *k, const dt_site *s,
                                           const dt_run *r, const void *host_in, char *const *first,
@@ -114,8 +113,8 @@ static inline const char *device_in_place(device_run *d, const dt_kernel *k, con
     return wrong;
 }
 
-// `h` points to host memory: tensors in site->in_layout and out_layout with DEVICE_CANARY bytes behind each,
-// scratch with n_scratch bytes in all; h->packed is device memory already. NULL, or what went wrong.
+// `h` points to host memory: tensors in site->in_layout and out_layout with DEVICE_CANARY bytes behind each, and
+// scratch of n_scratch bytes in all. h->packed is already device memory. Returns NULL, or what went wrong.
 static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, const dt_site *s,
                                             const dt_run *h, size_t n_scratch) {
     device_run *d = dt_xcalloc(1, sizeof *d);

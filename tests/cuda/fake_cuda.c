@@ -1,12 +1,11 @@
-// fake_cuda.c: streams, events and graphs of the pretending machine (see fake_cuda.h, fake_machine.h,
-// fake_memory.h, fake_kernels.h, fake_math.h, fake_libraries.c).
+// fake_cuda.c: streams, events and graphs of the imitation (see fake_cuda.h, fake_machine.h, fake_memory.h,
+// fake_kernels.h, fake_math.h, fake_libraries.c).
 //
-// A stream is a track: a list of pieces of work, of which the first `done` have run. An event is a place on
-// a track; a wait is a piece of work that first runs the event's track up to that place. A captured stream
-// has, while it is captured, a second track, which belongs to the graph; a graph that is launched is one
-// piece of work that runs the graph's first track from the beginning, and the others as far as it waits
-// for them. So live streams and graphs run by the same rule. Work that waits for another process (fake_nccl.c)
-// leaves its track where it is, to be tried again.
+// A stream is a track: a list of work items, the first `done` of which have run. An event is a position on a track. A
+// wait is an item that first runs the event's track up to that position. While a stream is captured it has a second
+// track, which belongs to the graph. A launched graph is one item that runs the graph's first track from the start,
+// and the others as far as it waits for them. So live streams and graphs follow the same rule. Work that waits for
+// another process (fake_nccl.c) leaves its track unchanged and is tried again later.
 #include "fake_kernels.h"
 #include "fake_machine.h"
 
@@ -63,7 +62,6 @@ size_t fake_cuda_bytes(dt_cuda_api *a) {
 }
 
 static const char *error_text(dt_cuda_api *a, int e) {
-    (void)a;
     switch (e) {
     case 0:
         return "no error";
@@ -90,7 +88,6 @@ static const char *error_text(dt_cuda_api *a, int e) {
 
 static const char *versions(dt_cuda_api *a) {
     const char *text = getenv("FAKE_CUDA_VERSIONS");
-    (void)a;
     return text ? text : "no CUDA: a machine that pretends";
 }
 static int device_count(dt_cuda_api *a, int *n) {
@@ -106,7 +103,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     machine *m = of(a);
     const char *driver = getenv("FAKE_CUDA_DRIVER");
     *out = (dt_cuda_device_info){.major = 9,
-                                 .n_sm = 3, // few and odd: loops over the grid go round
+                                 .n_sm = 3, // few and odd, so that loops over the grid iterate
                                  .numa_node = m->o.n_devices > 1 ? index / 2 : -1,
                                  .total_bytes = m->o.total_bytes,
                                  .free_bytes = m->o.total_bytes - m->used,
@@ -118,15 +115,14 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     snprintf(out->driver_version, sizeof out->driver_version, "%s", driver ? driver : "580.65.06");
     return fake_note(m, "device_info", "", 0, NULL);
 }
-// Two devices a NUMA node; NVLink between those, the next node's can be read.
+// Two devices per NUMA node, linked by NVLink. The next node's devices are peers.
 static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     const int far = abs(from / 2 - to / 2);
     *out = (dt_cuda_link){.peer = far < 2, .nvlink = far == 0};
     return fake_note(of(a), "device_link", "", 0, NULL);
 }
 
-// ---- memory ----------------------------------------------------------------------------------------
-// What may not happen in a capture makes it invalid.
+// Invalidates a running capture: the call is forbidden during one.
 static int forbid_in_capture(machine *m) {
     if (!m->capture) return 0;
     m->capture_error = FAKE_CAPTURE_INVALID;
@@ -181,7 +177,6 @@ static int free_host(dt_cuda_api *a, void *p) {
 
 // ---- work ------------------------------------------------------------------------------------------
 static void push(machine *m, track *t, const work *w) {
-    (void)m;
     if (t->n == t->cap) {
         t->cap = t->cap ? 2 * t->cap : 64;
         t->items = dt_xrealloc(t->items, (size_t)t->cap * sizeof *t->items);
@@ -246,7 +241,7 @@ static double us_of(const fake_plan *p) {
     return p->choice == (fastest ? atoi(fastest) : 1) ? 5 : 10 + p->choice;
 }
 
-// false: it waits for another process, and is to be run again.
+// Returns false if the item waits for another process and must run again.
 static bool run_work(machine *m, const work *w) {
     switch (w->kind) {
     case W_LAUNCH:
@@ -276,7 +271,7 @@ static bool run_work(machine *m, const work *w) {
         if (w->plan.dnn.sums && w->plan.dnn.k > FAKE_SUMS_CHEAP) m->us += 10;
         if ((w->plan.dnn.normed || w->plan.dnn.masked) && w->plan.dnn.c > FAKE_SUMS_CHEAP)
             m->us += 10;
-        // less than the two passes that it saves
+        // less than the two passes that this saves
         if (w->plan.dnn.masked && w->plan.dnn.c > FAKE_MASKED_FREE) m->us += 1;
         break;
     case W_GEMM:
@@ -287,7 +282,7 @@ static bool run_work(machine *m, const work *w) {
     return true;
 }
 
-// Places of a graph's tracks start at 0: base stays 0 there. false: stopped at work that waits.
+// Positions in a graph's tracks start at 0, and base stays 0 there. Returns false if it stopped at work that waits.
 static bool run_track(machine *m, track *t, int64_t upto) {
     bool went = true;
     fake_memory_open(&m->memory);
@@ -300,7 +295,7 @@ static bool run_track(machine *m, track *t, int64_t upto) {
     return went;
 }
 
-// A live track whose work has all run is emptied.
+// Empties a live track when all its work has run.
 static void run_live(machine *m, track *t) {
     while (!run_track(m, t, t->base + t->n)) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     drop_items(t);
@@ -311,7 +306,7 @@ static void run_all(machine *m) {
         if (t->n) run_live(m, t);
 }
 
-// The default stream is not captured, and work for it in the middle of a capture is a mistake.
+// The default stream is never captured. Work for it during a capture is an error.
 int fake_queue(machine *m, stream *s, const work *w) {
     if (!s) {
         const int e = forbid_in_capture(m);
@@ -379,7 +374,7 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direct
         fake_breach("a queued copy of %zu bytes is not with pinned memory", n);
     const work w = {.kind = W_COPY, .dst = dst, .src = src, .n_bytes = n, .direction = direction};
     if (s) return fake_queue(m, s, &w);
-    run_live(m, m->null_stream.live); // and for no other stream
+    run_live(m, m->null_stream.live); // waits for no other stream
     fake_memory_open(&m->memory);
     memcpy(dst, src, n);
     fake_memory_close(&m->memory);
@@ -401,13 +396,13 @@ static bool is_mapped(uintptr_t p) {
     return mincore((void *)(p / 4096 * 4096), 4096, &in_core) == 0;
 }
 
-// Words of the arguments that are addresses of ordinary host memory.
+// Checks words of the arguments that are addresses of ordinary host memory.
 static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
     for (size_t i = 0; i + 8 <= fake_kernels[k].args_bytes; i += 8) {
         uintptr_t p;
         memcpy(&p, (const char *)args + i, 8);
-        // a small number beside another, or beside padding, may look like an address; heaps, stacks and
-        // mappings lie above these
+        // a small number next to another, or next to padding, may look like an address; heaps, stacks and mappings lie
+        // above these
         if (p < 0x500000000000 || (uint32_t)p < 0x10000 || p >> 47 ||
             fake_memory_find(&m->memory, (void *)p, 0))
             continue;
@@ -452,7 +447,7 @@ static int stream_destroy(dt_cuda_api *a, void *st) {
     const int e = fake_note(m, "stream_destroy", "", 0, s);
     if (e) return e;
     if (!s->alive || s->captured) return FAKE_INVALID;
-    s->alive = false; // CUDA too runs what is queued
+    s->alive = false; // CUDA also runs what is queued
     return 0;
 }
 
@@ -518,7 +513,7 @@ static int event_wait(dt_cuda_api *a, void *ev, void *st) {
     event *v = ev;
     const int e = fake_note(m, "event_wait", "", 0, s);
     if (e || !v->on) return e;
-    if (v->capture && v->capture != m->capture) return FAKE_INVALID; // of a capture that is over
+    if (v->capture && v->capture != m->capture) return FAKE_INVALID; // from a finished capture
     if (!v->capture && s->captured) {
         m->capture_error = FAKE_CAPTURE_INVALID;
         return FAKE_CAPTURE_ISOLATION;
@@ -602,7 +597,7 @@ static int graph_destroy(dt_cuda_api *a, void *graph_) {
     if (e) return e;
     if (!((graph *)graph_)->refs) return FAKE_INVALID;
     ((graph *)graph_)->destroyed = true;
-    drop_graph(graph_); // what has been launched still runs
+    drop_graph(graph_); // launched work still runs
     return 0;
 }
 

@@ -1,4 +1,4 @@
-// fake_kernels.c: all own kernels, compiled for the host (see kernel.h).
+// fake_kernels.c: all custom kernels, compiled for the host (see kernel.h).
 #include "fake_kernels.h"
 
 #include "backend/cuda/kernels/all_kernels.h"

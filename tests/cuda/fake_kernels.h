@@ -1,5 +1,5 @@
-// fake_kernels.h: the own kernels as functions of the host, by number. They are compiled once, in fake_kernels.c:
-// it is the slowest file of the tests to compile, so that no other includes all_kernels.h to call one.
+// fake_kernels.h: the custom kernels as host functions, by number. Only fake_kernels.c compiles them. It is the
+// slowest file of the tests to compile, so no other file should include all_kernels.h to call one.
 #ifndef DT_TESTS_CUDA_FAKE_KERNELS_H
 #define DT_TESTS_CUDA_FAKE_KERNELS_H
 
@@ -9,7 +9,7 @@
 typedef struct fake_kernel {
     const char *name;
     size_t args_bytes;
-    int most_threads;                                      // of a block: it was compiled for them
+    int most_threads;                                      // per block, as compiled
     void (*run)(const void *args, const dt_host_block *b); // one block
 } fake_kernel;
 extern const fake_kernel fake_kernels[]; // by dt_cuda_kernel

@@ -1,5 +1,5 @@
-// fake_libraries.c: cuDNN and cuBLASLt of the pretending machine (see fake_cuda.h). A plan is a description
-// and a choice; what it computes is fake_math.c's, and it runs when its stream does.
+// fake_libraries.c: the imitations of cuDNN and cuBLASLt (see fake_cuda.h). A plan is a description and a choice.
+// fake_math.c computes it, when its stream runs.
 #include "fake_machine.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -16,7 +16,7 @@ static int n_compiled(void) {
     return n ? atoi(n) : 0;
 }
 
-// Engine k wants k KiB, and the first what FAKE_CUDA_WORKSPACE says.
+// Engine k needs k KiB; the first needs what FAKE_CUDA_WORKSPACE says.
 static size_t workspace_of(int choice) {
     const char *n = choice ? NULL : getenv("FAKE_CUDA_WORKSPACE");
     return n ? strtoul(n, NULL, 10) : (size_t)choice * 1024;
@@ -42,7 +42,7 @@ static int run_plan(machine *m, work_kind kind, void *plan_, void *const *ptr, i
     const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
     if (need && (!w || w->pinned))
         fake_breach("a plan's workspace is not %zu bytes of the device", need);
-    if (need && (uintptr_t)workspace % 256) // cublasLtMatmul asks for it
+    if (need && (uintptr_t)workspace % 256) // required by cublasLtMatmul
         fake_breach("a plan's workspace is not 256-byte aligned");
     work item = {.kind = kind, .plan = p->f};
     for (int i = 0; i < n_ptr; i++) {
@@ -73,7 +73,6 @@ static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
     return n_compiled();
 }
 static bool is_refusal(dt_cuda_api *a, int error) {
-    (void)a;
     return error == FAKE_NOT_SUPPORTED;
 }
 static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {

@@ -1,5 +1,5 @@
-// fake_machine.h: what the pretending machine is made of, shared by its two halves: fake_cuda.c (CUDA: streams,
-// events, graphs) and fake_libraries.c (cuDNN and cuBLASLt: plans). Tests see fake_cuda.h only.
+// fake_machine.h: the parts of the imitation, shared by fake_cuda.c (CUDA: streams, events, graphs) and
+// fake_libraries.c (cuDNN and cuBLASLt: plans). Tests include only fake_cuda.h.
 #ifndef DT_TESTS_CUDA_FAKE_MACHINE_H
 #define DT_TESTS_CUDA_FAKE_MACHINE_H
 
@@ -109,9 +109,9 @@ static inline machine *of(dt_cuda_api *a) {
     return a->self;
 }
 
-// Writes the call into the log; an error if it is told to fail, which the call then gives.
+// Logs the call. Returns an error if it is told to fail; the call then returns it too.
 int fake_note(machine *m, const char *call, const char *what, size_t n_bytes, stream *s);
-// Puts work behind what the stream has; the default stream where s is NULL. Takes w->args, also on error.
+// Queues work on the stream; on the default stream if s is NULL. Takes w->args, also on error.
 int fake_queue(machine *m, stream *s, const work *w);
 
 // Fills in the libraries' part of the table.

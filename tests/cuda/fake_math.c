@@ -1,5 +1,5 @@
-// fake_math.c: convolution, attention and matrix products of the pretending machine. Operands are widened to
-// f32 first, so that the inner loops run over contiguous floats and a whole small network trains in seconds.
+// fake_math.c: the imitation's convolution, attention and matmul. Operands are first widened to f32, so that the inner
+// loops run over contiguous floats and a whole small network trains in seconds.
 #include "fake_math.h"
 
 #include "backend/cuda/kernels/gelu_kernels.h"
@@ -26,7 +26,7 @@ typedef struct conv {
     int64_t taps;
 } conv;
 
-// Row and column of the input that output (o) and tap (t) meet; false outside.
+// The row and column of the input that output (o) and tap (t) combine; false if outside.
 static bool meets(const dt_window *w, int axis, int64_t out, int64_t tap, int64_t size,
                   int64_t *in) {
     *in = out * w->stride[axis] - w->pad_begin[axis] + tap * w->dilation[axis];
@@ -80,7 +80,7 @@ static void tap_wgrad(const conv *c, int64_t x_at, int64_t y_at, int64_t tap, fl
     }
 }
 
-// Of y as it was written, in tiles of pixels as engines do.
+// Sums of y as it was written, in tiles of pixels as engines do.
 static void sum_channels(const dt_dnn_desc *d, void *const *ptr) {
     enum { TILE = 128 };
     const int64_t pixels = d->n * d->out_h * d->out_w;
@@ -109,8 +109,7 @@ static void norm(const dt_dnn_desc *d, float *x, int64_t n, void *const *gain_sh
     }
 }
 
-// dx, in f32, where the batch norm of x is above zero; its sums, of f32. The factors that cuDNN also makes are NaN here:
-// nobody is to read them.
+// dx, in f32, masked by the batch norm of x; its sums in f32. cuDNN's factors are NaN here: nothing may read them.
 static void mask(const dt_dnn_desc *d, const float *dx, void *const *ptr) {
     float *const *number = (float *const *)ptr + 4, *const *sums = (float *const *)ptr + 8;
     const int64_t pixels = d->n * d->h * d->w;

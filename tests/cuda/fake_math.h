@@ -1,5 +1,5 @@
-// fake_math.h: what the pretending machine computes in the place of cuDNN and cuBLASLt: naive loops, sums
-// in f32 in a fixed order, results rounded once to the tensor's type.
+// fake_math.h: what the imitation computes in place of cuDNN and cuBLASLt: naive loops, f32 sums in a fixed order,
+// results rounded once to the tensor's type.
 #ifndef DT_TESTS_CUDA_FAKE_MATH_H
 #define DT_TESTS_CUDA_FAKE_MATH_H
 

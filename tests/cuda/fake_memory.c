@@ -1,4 +1,4 @@
-// fake_memory.c: see the header. Blocks are few, so they are a list.
+// fake_memory.c: see fake_memory.h. There are few blocks, so they are a list.
 #define _GNU_SOURCE // MADV_HUGEPAGE
 #include "fake_memory.h"
 

@@ -1,7 +1,6 @@
-// fake_memory.h: the memory of the pretending machine. A block lies between guard pages, ends at the second of
-// them up to rounding to 256 bytes, starts as 0xff bytes (NaN) and has a canary around it, which
-// fake_memory_drop checks. Blocks of the device are closed to the host but between open and close; pinned
-// ones are always open.
+// fake_memory.h: the imitation's memory. A block lies between guard pages, ends at the second of them (rounded to 256
+// bytes), starts as 0xff bytes (NaN) and has a canary around it, which fake_memory_drop checks. The host can access
+// device blocks only between open and close; pinned blocks are always open.
 #ifndef DT_TESTS_CUDA_FAKE_MEMORY_H
 #define DT_TESTS_CUDA_FAKE_MEMORY_H
 

@@ -1,13 +1,13 @@
-// fake_nccl.c: see the header.
+// fake_nccl.c: see fake_nccl.h.
 //
-// A communicator counts its collectives; number k of rank r is the file "k.r", written under another name and
-// renamed, so that a file that is there is whole. A rank is through with number k when it has read the files of
-// all, which means that all are through with k - 1: then it removes its own file of k - 1. Sends between two
-// ranks have a count of their own. A rank that waits for others says so to the stream, which is asked
-// again later (fake_cuda_queue): so the host goes on, as it does beside a kernel that waits.
+// A communicator counts its collectives. Number k of rank r is the file "k.r", written under another name and renamed,
+// so that every visible file is complete. A rank finishes number k when it has read all ranks' files of k, which means
+// that all have finished k - 1. It then removes its own file of k - 1. Sends between two ranks have their own count. A
+// rank that waits for others tells the stream, which tries again later (fake_cuda_queue). The host thus continues, as
+// it does beside a waiting kernel.
 //
-// In front of a collective's data stands how the rank asked for it: which of its captures with collectives it
-// comes from, and as which of them.
+// In front of a collective's data a file records how the rank asked for it: in which of its captures with collectives,
+// and as which collective of that capture.
 #include "fake_nccl.h"
 
 #include "backend/cuda/kernels/kernel_math.h"
@@ -34,7 +34,7 @@ typedef struct nccl {
     int rank, world_size;
     int64_t n_done; // collectives
     int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
-    const void *waits; // the piece of work that has sent its part and waits for the others
+    const void *waits; // the item that has sent its part and waits for the others
     bool inited, aborted;
     uint64_t capture; // the machine's number of the last one with a collective
     how last;         // in it
@@ -105,7 +105,7 @@ static bool all_are_there(const nccl *n) {
     return true;
 }
 
-// In another order than that of ranks, the same on all of them.
+// In an order other than that of ranks, but the same on all ranks.
 static void take_sum(nccl *n, how asked, void *data, dt_dtype type, size_t n_bytes) {
     char path[256];
     void *x = malloc(n_bytes + 1);
@@ -206,11 +206,10 @@ static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
 }
 
 static int unique_id(const dt_nccl_api *a, void *id) {
-    (void)a;
     char *folder = id;
     memset(id, 0, DT_NCCL_ID_BYTES);
     const char *in =
-        getenv("FAKE_NCCL_DIR"); // removed by who set it: ranks leave at different times
+        getenv("FAKE_NCCL_DIR"); // removed by whoever set it: ranks leave at different times
     snprintf(folder, DT_NCCL_ID_BYTES, "%s/nccl-XXXXXX", in ? in : "/tmp");
     return mkdtemp(folder) ? DT_NCCL_OK : INVALID;
 }
@@ -237,7 +236,6 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     const nccl *n = of(a);
     char path[256];
-    (void)comm;
     *state = DT_NCCL_OK;
     for (int r = 0; r < n->world_size && !n->n_done; r++) { // until all have come
         snprintf(path, sizeof path, "%s/here.%d", n->folder, r);
@@ -248,26 +246,22 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
 
 static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type,
                       void *stream) {
-    (void)comm;
     return queue(a, ALL_REDUCE, data, (size_t)count * dt_dtype_size(type), -1, type, stream);
 }
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
                      void *stream) {
-    (void)comm;
     return queue(a, BROADCAST, data, n_bytes, root, DT_U8, stream);
 }
 static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t count, int to,
                 void *stream) {
-    (void)comm;
     return queue(a, SEND, data, (size_t)count * sizeof *data, to, DT_F32, stream);
 }
 static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, int from,
                 void *stream) {
-    (void)comm;
     return queue(a, RECV, data, (size_t)count * sizeof *data, from, DT_F32, stream);
 }
 
-// Index of the piece at p; MAX_OWN where there is none.
+// The index of the block at p; MAX_OWN if there is none.
 static int find_own(const nccl *n, const void *p) {
     int i = 0;
     while (i < MAX_OWN && n->own[i].p != p) i++;
@@ -295,7 +289,6 @@ static int mem_free(const dt_nccl_api *a, void *p) {
 static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
     nccl *n = of(a);
     const int i = find_own(n, p);
-    (void)comm;
     fake_cuda_note(n->cuda, "comm_register", n_bytes);
     if (!p || i == MAX_OWN) return INVALID;
     n->own[i].registered = true;
@@ -305,7 +298,6 @@ static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_byt
 
 static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
     nccl *n = of(a);
-    (void)comm;
     fake_cuda_note(n->cuda, "comm_deregister", 0);
     for (int i = 0; i < MAX_OWN; i++) {
         if (handle != &n->own[i] || !n->own[i].registered) continue;
@@ -316,7 +308,6 @@ static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
 }
 
 static int finalize(const dt_nccl_api *a, void *comm) {
-    (void)comm;
     fake_cuda_note(of(a)->cuda, "finalize", 0);
     return DT_NCCL_OK;
 }

@@ -1,5 +1,5 @@
-// plan_rig.h: what the tests of plans share: the pretending machine with plans open on it, descriptions, and an
-// empty folder a test.
+// plan_rig.h: what the tests of plans share: the imitation with plans open on it, descriptions, and an empty folder
+// for each test.
 #ifndef DT_TESTS_PLAN_RIG_H
 #define DT_TESTS_PLAN_RIG_H
 
@@ -57,7 +57,7 @@ static inline dt_cuda_plans *open_plans(dt_cuda_api *api, const char *machine, c
     return p;
 }
 
-// The pretending machine and the plans that are open on it.
+// The imitation, and the plans that are open on it.
 typedef struct rig {
     dt_cuda_api *api;
     dt_cuda_plans *p;
@@ -66,7 +66,7 @@ static inline rig begin(const char *machine, const char *folder) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     return (rig){api, open_plans(api, machine, folder)};
 }
-// As another start on the same machine; folder NULL: without a file.
+// Like another start on the same machine; folder NULL: without a file.
 static inline void start_again(rig *r, const char *folder) {
     dt_cuda_plans_destroy(r->p);
     r->p = open_plans(r->api, "m", folder);
@@ -76,7 +76,7 @@ static inline void end(rig *r) {
     assert_int_equal(fake_cuda_destroy(r->api), 0); // all was given back
 }
 
-// An empty folder of its own for a test, *state; it is removed behind one that fails too.
+// An empty folder for a test, in *state. It is removed even if the test fails.
 static inline int make_folder(void **state) {
     const char *in = getenv("TMPDIR");
     char *path = dt_xprintf("%s/dtrain-plans-XXXXXX", in ? in : "/tmp");
@@ -90,7 +90,7 @@ static inline int remove_folder(void **state) {
 }
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
-// The one file whose name begins so; NULL: there is none.
+// The one file whose name begins so; NULL if there is none.
 static inline char *file_in(const char *folder, const char *begin) {
     char **names = NULL, *path = NULL;
     size_t n = 0;

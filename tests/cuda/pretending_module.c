@@ -1,10 +1,9 @@
-// pretending_module.c: a dtrain_cuda.so with the pretending machine in it, so that the program itself, with its
-// configs, launcher, checkpoints and exit codes, runs on it, one process a rank. It has as many devices as
-// FAKE_CUDA_DEVICES says (8), of FAKE_CUDA_BYTES (1 GiB) each; FAKE_CUDA_CORE is the core near them, FAKE_NCCL_MISSING the rank without NCCL.
-// test_ranks_cuda.sh puts it beside a copy of the program, and beside it a driver without content.
+// pretending_module.c: a dtrain_cuda.so with the imitation in it, so that the program itself, with its configs,
+// launcher, checkpoints and exit codes, runs on it, one process per rank. FAKE_CUDA_DEVICES is the number of devices
+// (8), FAKE_CUDA_BYTES the memory of each (1 GiB), FAKE_CUDA_CORE the core near them, FAKE_NCCL_MISSING a rank without
+// NCCL. test_ranks_cuda.sh puts it beside a copy of the program, together with an empty driver.
 #define _GNU_SOURCE // CPU sets
-#include "backend/cuda/device_choice.h"
-#include "backend/cuda/device_list.h"
+#include "backend/cuda/device.h"
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 

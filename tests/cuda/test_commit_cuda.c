@@ -1,4 +1,4 @@
-// test_commit_cuda.c: the end of a step as device work against the CPU backend's slab arithmetic, over
+// test_commit_cuda.c: the end of a step as device work, compared with the CPU backend's flat-buffer arithmetic over
 // several steps: optimizer, clipping, packed copies, running statistics; then loss scaling, skipped and halted steps.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static const dt_segment segments[] = {{0, 16, 1, 0.1f, false},
                                       {16, 70000, 1, 0, false},
                                       {70016, 64, 0.5f, 0.2f, true},
                                       {70080, N - 70080, 2, 0.05f, false}};
-// Optimizers with norms: a tensor each, those of the copies among them
+// Optimizers with norms: one per tensor, tensors with copies included
 static const dt_segment tensors[] = {
     {0, 13, 1, 0.1f, false, true},        {16, 70000, 1, 0, false, false},
     {70016, 64, 0.5f, 0.2f, true, true},  {70096, 20000, 2, 0.05f, false, true},
@@ -31,7 +31,7 @@ static const dt_segment tensors[] = {
     {N - 512, 512, 1, 0.05f, false, true}};
 static const dt_commit_rule rules[] = {{0, STAT, 5, 0.1f}, {16, STAT + 16, 9, 0.3f}};
 
-// Copies of parameters: with a gap behind, permuted, frozen, over pieces and chunks.
+// Copies of parameters: with a gap behind, permuted, frozen, crossing block and chunk borders.
 #define COPIES 6
 static const dt_commit_copy copies[COPIES] = {{0, 13, NULL, {DT_BF16, 1, 1}},
                                               {32, 40 * 27, NULL, {DT_F16, 3, 9}},
@@ -184,8 +184,8 @@ static void compare(dt_backend *b, const float *device, const float *want, int64
     free(got);
 }
 
-// Each copy has the bits of the master, converted and permuted; those of a frozen parameter, and all when nothing
-// was ever committed, those that it had before.
+// Each copy must have the bits of the master, converted and permuted. Copies of frozen parameters, and all copies if
+// nothing was committed yet, must keep their old bits.
 static void compare_copies(rig *r, bool committed) {
     static float master[N];
     static char got[LONGEST_COPY * 4], want[LONGEST_COPY * 4];
@@ -232,7 +232,6 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
 }
 
 static void test_optimizers(void **state) {
-    (void)state;
     const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .hyper = {0.9f, 0.999f, 1e-8f}};
     check_optimizer(adamw, 0, 1);
     check_optimizer(adamw, 0.5f, 1024);
@@ -258,7 +257,6 @@ static void gradients(rig *r, float first, float drop) {
 }
 
 static void test_loss_scale(void **state) {
-    (void)state;
     rig r;
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 2, 4);
@@ -291,7 +289,6 @@ static void test_loss_scale(void **state) {
 }
 
 static void test_halt(void **state) {
-    (void)state;
     rig r;
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd};
     set_up(&r, sgd, 0, 0, 1);
@@ -309,7 +306,6 @@ static void test_halt(void **state) {
 }
 
 static void test_add(void **state) {
-    (void)state;
     rig r;
     set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
     r.gpu->device->add(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.master, N - 3, r.stream);

@@ -1,5 +1,5 @@
-// test_cuda_plans.c: choosing engines on the pretending machine, whose second engine is the fastest by its own
-// clock: sharing, timing, choices as text, what convolutions do of a batch norm.
+// test_cuda_plans.c: choosing engines on the imitation, whose second engine is the fastest by its own clock: sharing,
+// timing, choices as text, the parts of a batch norm that convolutions do.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,6 @@ static void test_the_fastest_stays_and_is_shared(void **state) {
     const dt_cuda_plan *a = NULL, *b = NULL, *c = NULL;
     assert_int_equal(dt_cuda_plan_dnn(r.p, &conv, &a), DT_OK);
     assert_int_equal(a->choice, 1);
-    assert_int_equal(a->n_choices, 3);
     assert_int_equal(fake_cuda_count(r.api, "dnn_plan"), 3);
     assert_int_equal(fake_cuda_count(r.api, "dnn_destroy"), 2);
     assert_int_equal(fake_cuda_count(r.api, "free"), 1);
@@ -63,7 +62,7 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-// Whichever is asked for first, whatever is given, and timed once.
+// In any order, whatever was given, and timed once.
 static void test_a_product_that_adds_has_the_engine_of_the_other(void **state) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL, *adds = NULL;
@@ -108,7 +107,7 @@ static void test_given_choices_are_obeyed(void **state) {
     assert_string_equal(text, again);
     free(again);
 
-    // an engine that is not there any more: chosen anew; lines that are none: skipped
+    // an engine that no longer exists is chosen anew; malformed lines are skipped
     text[0] = '7';
     start_again(&r, NULL);
     char *mess = dt_xprintf("x\n-1\tconv\n3 no tab\n\t\n%s99999\tbig\n5", text);
@@ -146,7 +145,7 @@ static void test_what_cudnn_does_not_do(void **state) {
     end(&r);
 }
 
-// Only a refusal means that there is no engine: all else would be slow for a reason that nobody reads.
+// Only a refusal means that there is no engine. Any other error must not make training silently slow.
 static void test_a_library_that_is_broken_ends_the_start(void **state) {
     static const char *const calls[] = {"dnn_choices", "gemm_choices"};
     rig r = begin("m", NULL);
@@ -168,7 +167,7 @@ static void test_a_library_that_is_broken_ends_the_start(void **state) {
         assert_null(plan);
         start_again(&r, NULL);
     }
-    // a chosen engine that cannot be made for another reason than that it is gone
+    // a chosen engine that cannot be made although it exists
     char desc[DT_DESC_TEXT];
     char *text = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
     assert_int_equal(dt_cuda_plans_take(r.p, text), 1);
@@ -186,7 +185,7 @@ static void test_a_library_that_is_broken_ends_the_start(void **state) {
     end(&r);
 }
 
-// An engine that breaks the device while it is timed is named; it is not passed over in silence.
+// An engine that breaks the device while it is timed is named, not skipped in silence.
 static void test_an_engine_that_breaks_the_device(void **state) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
@@ -198,7 +197,7 @@ static void test_an_engine_that_breaks_the_device(void **state) {
     fake_cuda_destroy(r.api); // nothing can be given back to a broken device
 }
 
-// What cuDNN compiles is tried only where there are fewer than three others.
+// Engines that compile are tried only if there are fewer than three others.
 static void test_few_engines_are_compiled(void **state) {
     rig r = begin("m", NULL);
     setenv("FAKE_CUDA_COMPILED", "5", 1);
@@ -213,7 +212,7 @@ static void test_few_engines_are_compiled(void **state) {
     end(&r);
 }
 
-// When a start has timed for long enough, favourites serve, and the next start times those.
+// When a start has spent its time for timing, favourites serve, and the next start times those.
 static void test_timing_has_a_budget(void **state) {
     const char *folder = *state;
     dt_cuda_api *api = fake_cuda_create(NULL);
@@ -233,8 +232,8 @@ static void test_timing_has_a_budget(void **state) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-// Sums are taken where the machine's clock says that they cost less than a pass of their own; a no is kept like any
-// other choice, and is for sums alone.
+// Sums are used if the clock says that they cost less than a pass of their own. A no is kept like any other choice,
+// and only descriptions with sums may have one.
 static void test_sums_are_taken_where_they_pay(void **state) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
@@ -266,8 +265,8 @@ static void test_sums_are_taken_where_they_pay(void **state) {
     end(&r);
 }
 
-// A convolution that applies the batch norm in front is settled with its weight gradient, by the clock; yes and no are
-// kept, and a start that times nothing says no in its checkpoint.
+// A convolution that applies the batch norm in front is decided by the clock, together with its weight gradient. Both
+// answers are kept, and a start without timing writes a no into its checkpoint.
 static void test_norms_are_left_where_that_pays(void **state) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_cuda_plans *p = open_plans(api, "m", NULL);
@@ -332,7 +331,7 @@ static void test_norms_are_left_where_that_pays(void **state) {
     assert_int_equal(fake_cuda_destroy(api), 0);
 }
 
-// A dgrad that begins the batch norm's backward is settled alone, by the clock; a no is kept, and is obeyed.
+// A dgrad that begins the batch norm's backward pass is decided alone, by the clock. A no is kept and obeyed.
 static void test_masks_are_left_where_that_pays(void **state) {
     rig r = begin("m", NULL);
     bool take = false;
@@ -369,7 +368,7 @@ static void test_masks_are_left_where_that_pays(void **state) {
     end(&r);
 }
 
-// What costs a pass pays where it saves passes over memory, which a batch norm of few pixels does not make.
+// An engine that costs a pass pays if it saves memory passes, which a batch norm of few pixels does not make.
 static void test_few_pixels_save_no_pass(void **state) {
     rig r = begin("m", NULL);
     dt_dnn_desc d = {.kind = DT_DNN_CONV_DGRAD,
@@ -391,7 +390,7 @@ static void test_few_pixels_save_no_pass(void **state) {
     end(&r);
 }
 
-// Of a pair one half may want too much: neither is taken, on rank 0 and on those that are given its choices.
+// One half of a pair may need too much workspace: neither is used, on rank 0 and on ranks that obey it.
 static void test_half_a_pair_beyond_the_bound(void **state) {
     rig r = begin("m", NULL);
     bool taken = false;

@@ -1,4 +1,5 @@
-// test_device_choice.c: which device a rank uses, under the launchers that bind devices and those that do not.
+// test_device_choice.c: which device a rank uses, what it binds itself to, and what messages say of devices.
+#define _GNU_SOURCE // sched_setaffinity
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,15 +9,13 @@
 
 #include "fake_cuda.h"
 
-#include "backend/cuda/device_choice.h"
-#include "backend/cuda/device_list.h"
-#include "backend/cuda/device_near.h"
-#include "backend/cuda/driver_version.h"
-#include "backend/cuda/kernel_loading.h"
+#include "backend/cuda/device.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int chosen(int n, int rank, int size, const char *visible) {
     int index = -1;
@@ -25,7 +24,6 @@ static int chosen(int n, int rank, int size, const char *visible) {
 }
 
 static void test_chosen(void **state) {
-    (void)state;
     assert_int_equal(chosen(1, 0, 1, NULL), 0);
     assert_int_equal(chosen(8, 0, 0, NULL), 0);
     for (int rank = 0; rank < 8; rank++) assert_int_equal(chosen(8, rank, 8, NULL), rank);
@@ -35,7 +33,6 @@ static void test_chosen(void **state) {
 }
 
 static void test_refused(void **state) {
-    (void)state;
     int index;
     assert_int_equal(dt_cuda_choose_device(&index, 0, 0, 1, ""), DT_E_USAGE);
     assert_non_null(strstr(dt_error_message(), "CUDA_VISIBLE_DEVICES"));
@@ -46,22 +43,45 @@ static void test_refused(void **state) {
     assert_int_equal(dt_cuda_choose_device(&index, 2, 1, 4, "0,1"), DT_E_USAGE);
 }
 
-// Another machine's topology: hwloc binds nothing then, and says what it would.
+static void write_line(const char *folder, const char *name, const char *line) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(line, f);
+    fclose(f);
+}
+
 static void test_near(void **state) {
-    (void)state;
-    char text[256];
-    assert_false(dt_cuda_bind_near("ffff:ff:1f.7", text, sizeof text)); // no such device
+    char text[256], line[32], want[32], sys[] = "/tmp/dtrain_near.XXXXXX";
+    cpu_set_t before, after;
+    int last = 0;
+    assert_non_null(mkdtemp(sys));
+    assert_false(dt_cuda_bind_near(sys, text, sizeof text)); // no such device
     assert_string_equal(text, "");
-    setenv("HWLOC_XMLFILE", DTRAIN_TOPOLOGY, 1);
-    if (!dt_cuda_bind_near("0000:1b:00.0", text, sizeof text)) {
-        puts("skipped: no libhwloc, at build time or now");
-        return;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &before)) last = i;
+    snprintf(line, sizeof line, "%d,1022-1023\n", last);
+    snprintf(want, sizeof want, "cores %d,1022-1023", last);
+    write_line(sys, "local_cpulist", line);
+    write_line(sys, "numa_node", "-1\n");
+    const bool narrows = CPU_COUNT(&before) > 1; // otherwise there is nothing to take away
+    assert_int_equal(dt_cuda_bind_near(sys, text, sizeof text), narrows);
+    assert_string_equal(text, narrows ? want : "");
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_ISSET(last, &after) && CPU_COUNT(&after) == 1);
+    write_line(sys, "local_cpulist", "1022-1023\n"); // only cores outside the binding
+    assert_false(dt_cuda_bind_near(sys, text, sizeof text));
+    write_line(sys, "numa_node", "0\n");
+    if (dt_cuda_bind_near(sys, text, sizeof text)) { // a container may forbid it
+        assert_string_equal(text, "memory of NUMA node 0");
+        assert_false(dt_cuda_bind_near(sys, text, sizeof text)); // a policy that is set stays
     }
-    assert_string_equal(text, "cores 0-1, memory of NUMA node 0");
-    assert_true(dt_cuda_bind_near("0000:9c:00.0", text, sizeof text));
-    assert_string_equal(text, "cores 2-3, memory of NUMA node 1");
-    assert_false(dt_cuda_bind_near("0000:9d:00.0", text, sizeof text)); // not there
-    unsetenv("HWLOC_XMLFILE");
+    sched_setaffinity(0, sizeof before, &before);
+    unlink(strcat(strcpy(text, sys), "/local_cpulist"));
+    unlink(strcat(strcpy(text, sys), "/numa_node"));
+    assert_int_equal(rmdir(sys), 0);
 }
 
 // ---- the list of devices ---------------------------------------------------------------------------
@@ -79,7 +99,6 @@ static void list(dt_cuda_api *api) {
 }
 
 static void test_listed(void **state) {
-    (void)state;
     list(fake_cuda_create(&(fake_cuda_opts){.n_devices = 6}));
     int n_lines = 0;
     for (const char *c = listed; (c = strchr(c, '\n')); c++) n_lines++;
@@ -105,7 +124,6 @@ static void test_listed(void **state) {
 }
 
 static void test_a_device_that_is_taken(void **state) {
-    (void)state;
     dt_backend *b = NULL;
     static const int errors[] = {DT_CUDA_DEVICE_BUSY, DT_CUDA_DEVICE_IN_USE, 999};
     for (int i = 0; i < 3; i++) {
@@ -122,36 +140,15 @@ static void test_a_device_that_is_taken(void **state) {
 }
 
 static void test_driver_version(void **state) {
-    (void)state;
     char v[32];
-    assert_true(dt_cuda_driver_version_of_text(
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
-        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
-        v, sizeof v));
-    assert_string_equal(v, "535.104.05");
-    assert_true(dt_cuda_driver_version_of_text("GCC version:  gcc version 12.2.0\n"
-                                               "NVRM version: NVIDIA UNIX Open Kernel Module for "
-                                               "x86_64  580.65.06  Release Build  (x@y)\n",
-                                               v, sizeof v));
-    assert_string_equal(v, "580.65.06");
-    assert_false(
-        dt_cuda_driver_version_of_text("NVRM version: 12 x86_64\nGCC 12.2.0\n", v, sizeof v));
-    assert_string_equal(v, "");
-    assert_false(dt_cuda_driver_version_of_text("", v, sizeof v));
-    assert_true(dt_cuda_driver_version_of_path("/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15", v,
-                                               sizeof v));
+    assert_true(dt_cuda_driver_version("/usr/lib/libcuda.so.570.86.15", v, sizeof v));
     assert_string_equal(v, "570.86.15");
-    assert_false(dt_cuda_driver_version_of_path("/usr/lib/libcuda.so.1", v, sizeof v));
-    assert_false(dt_cuda_driver_version_of_path("/stubs/libcuda.so", v, sizeof v));
-    assert_string_equal(v, "");
-    char path[] = "/tmp/dtrain_driver.XXXXXX";
-    FILE *f = fdopen(mkstemp(path), "w");
-    fputs("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu\n", f);
-    fclose(f);
-    assert_true(dt_cuda_driver_version(path, v, sizeof v));
-    assert_string_equal(v, "550.54.14");
-    remove(path);
-    assert_false(dt_cuda_driver_version(path, v, sizeof v)); // and no libcuda.so.1 in this process
+    static const char *const unknown[] = {"/usr/lib/libcuda.so.1", "/stubs/libcuda.so", "",
+                                          "/usr/lib/libcuda.so.570.86.old"};
+    for (int i = 0; i < 4; i++) {
+        assert_false(dt_cuda_driver_version(unknown[i], v, sizeof v));
+        assert_string_equal(v, "");
+    }
 }
 
 // ---- loading own kernels -----------------------------------------------------------------------------
@@ -165,7 +162,7 @@ static const char *text_of(int error) {
     return error == DT_CUDA_NO_CODE ? "no kernel image" : error == 1 ? "invalid" : "other";
 }
 
-// The message when those from `first` on, each `every`-th, fail.
+// The message if every `every`-th kernel from `first` on fails.
 static const char *load_with(int first, int every, int error, int second_error) {
     static const dt_kernel_loader loader = {load, text_of, "80-real, 90"};
     const dt_cuda_device_info device = {
@@ -175,7 +172,7 @@ static const char *load_with(int first, int every, int error, int second_error) 
     n_loaded = 0;
     dt_error_clear();
     const dt_status st = dt_cuda_load_kernels(&loader, &device);
-    assert_int_equal(n_loaded, DT_K_COUNT); // also behind one that fails
+    assert_int_equal(n_loaded, DT_K_COUNT); // also after one that fails
     assert_int_equal(st, error ? DT_E_USAGE : DT_OK);
     return dt_error_message();
 }
@@ -185,7 +182,6 @@ static void assert_says(const char *message, const char *text) {
 }
 
 static void test_kernels_that_do_not_load(void **state) {
-    (void)state;
     assert_string_equal(load_with(0, 1, 0, 0), "");
     const char *m = load_with(0, 1, DT_CUDA_NO_CODE, DT_CUDA_NO_CODE);
     assert_string_equal(m, "device.kind: cuda: NVIDIA X is sm_121, for which this module "
@@ -193,11 +189,10 @@ static void test_kernels_that_do_not_load(void **state) {
                            "-DDTRAIN_CUDA_ARCHITECTURES=121");
     m = load_with(DT_K_slab_add, DT_K_COUNT, 200, 0); // one
     assert_says(m, "1 of the ");
-    assert_says(m, " kernels of dtrain_cuda.so (of 80-real, 90) do not load on NVIDIA X, sm_121: "
-                   "other: slab_add; unpack the bundle or build again");
+    assert_says(m, " kernels of dtrain_cuda.so (of 80-real, 90) do not load on NVIDIA X, sm_121, "
+                   "first slab_add: other; unpack the bundle or build again");
     m = load_with(DT_K_slab_add, DT_K_slab_squares - DT_K_slab_add, 1, DT_CUDA_NO_CODE);
-    assert_says(m, ": invalid: slab_add, slab_squares (no kernel image), ");
-    assert_says(m, " more; unpack");
+    assert_says(m, ", first slab_add: invalid; unpack"); // the first one's error
     assert_says(load_with(3, 1, DT_CUDA_PTX_TOO_NEW, DT_CUDA_PTX_TOO_NEW),
                 "the driver (570.1) does not compile the module's PTX: update it, or build with "
                 "-DDTRAIN_CUDA_ARCHITECTURES=121-real");

@@ -1,23 +1,23 @@
-// test_dnn_support.c: does cuDNN have an engine for everything that the CUDA backend asks of it, and does a
-// finished plan survive as text? Without a device: cuDNN is given descriptions of an A100, an H200, an H100 and
-// a B200, and deviceless_driver.c where there is no driver.
+// test_dnn_support.c: does cuDNN have an engine for everything that the CUDA backend asks of it, and does a finished
+// plan survive as text? Needs no device: cuDNN gets descriptions of an A100, an H200, an H100 and a B200, and
+// deviceless_driver.c replaces a missing driver.
 //
-// Graphs: every config in configs/, the shipped networks at the sizes of the speed table, training and
-// inference, in fp32 (without TF32), bf16 and fp16, deterministic: what serves that serves all else. An engine
-// counts when its plan was finalised here. DNN_SUPPORT_VERBOSE=1 prints the engine of each.
+// Graphs: every config in configs/, and the shipped networks at the sizes of the speed table, training and inference,
+// in fp32 (without TF32), bf16 and fp16, deterministic: engines that satisfy this satisfy all other demands. An engine
+// counts if its plan was finalized here. DNN_SUPPORT_VERBOSE=1 prints the engine of each.
 //
-// Convolutions in front of batch norms wish for sums under fp16 (cuda_desc.h). They must have an engine without;
-// how many have one with them is printed for each network, and every shipped network has some on every device. Of
-// those only engines that need no compiling are finalised, and one compiled at run time for a network that has no
-// other: the rest is printed as offered and not tried.
+// Convolutions in front of batch norms want sums under fp16 (cuda_desc.h). They must have an engine without them. The
+// test prints for each network how many have one with them, and each shipped network must have some on every device.
+// Only engines that need no compiling are finalized for this, and one compiled engine for a network that has no other.
+// The rest is printed as offered and not tried.
 //
-// Batch norms with ReLU that one convolution reads may leave their work to it (cuda_desc.h): for each network how many
-// have engines, forward and for the weight gradient, is counted, and must be all of them on the devices before the B200,
-// whose engines for it do not repeat their bits: there, without that demand. That convolution's dgrad may begin the batch
-// norm's backward; all devices have engines for all of them, which repeat their bits.
+// Batch norms with ReLU that only one convolution reads may leave their work to it (cuda_desc.h). The test counts for
+// each network how many have engines, forward and for the weight gradient. On devices before the B200 all must. The
+// B200's engines for it do not repeat their bits, so there that is not required. That convolution's dgrad may begin
+// the batch norm's backward pass: all devices have engines for all of them, which repeat their bits.
 //
-// The oldest and the newest device are asked for; with FULL in the environment (tests/run.sh all) all of them.
-// Each device has a process of its own: what cuDNN makes while it is asked, gigabytes for each device, it keeps until the process ends.
+// Asks for the oldest and the newest device, or for all with FULL in the environment (tests/run.sh all). Each device
+// has its own process, because cuDNN keeps what it makes, gigabytes per device, until the process ends.
 //
 // Without libcudnn at build time this program only says so (77).
 #include <setjmp.h>
@@ -38,7 +38,6 @@ int main(void) {
 
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_dnn.h"
-#include "backend/cuda/cuda_dnn_error.h"
 #include "base/arena.h"
 #include "base/io.h"
 #include "data/data.h"
@@ -96,11 +95,11 @@ typedef struct want {
 } want;
 static want *wants;
 static int n_wants, cap_wants;
-// by want: an engine was found on the device at hand, its plan finalised; one that need not be compiled; only one
-// that must be compiled was offered, and not tried
+// for each want: an engine was found for the device and its plan finalized; one that needs no compiling; only one that
+// must be compiled was offered, and was not tried
 static bool *has, *has_compiled, *untried;
 
-// Which convolutions of which network wish for sums: a line each.
+// Which convolutions of which network want sums, one per line.
 typedef struct wish {
     char network[80];
     int want;
@@ -108,7 +107,7 @@ typedef struct wish {
 static wish wishes[2048];
 static int n_wishes;
 
-// Batch norms that may be left to the convolution behind them, a line each: their two descriptions.
+// Batch norms that may be left to the convolution behind them, one per line: their two descriptions.
 typedef struct pair {
     char network[80];
     dt_cuda_normed asks;
@@ -136,7 +135,7 @@ static int add_want(const dt_dnn_desc *d, const char *graph, const char *node) {
 static void add_graph(const dt_graph *g, const char *name) {
     for (int i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i].dead) continue;
-        // the strictest demands: an engine that obeys them serves all others
+        // the strictest demands: an engine that meets them serves all others
         const dt_cuda_demands demands = {.deterministic = true, .tf32 = false};
         dt_dnn_desc d[DT_NODE_DESCS];
         dt_cuda_normed asks;
@@ -226,11 +225,9 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int tries, int *which,
     if (dt_cudnn_choices(c, d, n_choices) != 0) return false;
     for (int runtime = 0; runtime < tries; runtime++) {
         for (int i = 0; i < *n_choices; i++) {
-            char text[128] = "";
             dt_cudnn_plan *p = NULL;
             size_t workspace = 0;
-            dt_cudnn_choice_text(c, d, i, text, sizeof text);
-            if ((strstr(text, "run time") != NULL) != runtime) continue;
+            if (dt_cudnn_compiles(c, d, i) != runtime) continue;
             *which = i;
             const int code = dt_cudnn_plan_create(c, d, i, &p, &workspace);
             dt_cudnn_plan_destroy(p);
@@ -241,15 +238,12 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int tries, int *which,
 }
 
 static bool offers_compiling(dt_cudnn *c, const dt_dnn_desc *d, int n_choices) {
-    for (int i = 0; i < n_choices; i++) {
-        char text[128] = "";
-        dt_cudnn_choice_text(c, d, i, text, sizeof text);
-        if (strstr(text, "run time")) return true;
-    }
+    for (int i = 0; i < n_choices; i++)
+        if (dt_cudnn_compiles(c, d, i)) return true;
     return false;
 }
 
-// Has an engine compiled for the network whose wishes begin at `first`, if it has no other.
+// Compiles an engine for the network whose wishes begin at `first`, if it has no other.
 static void try_one_for_sums(dt_cudnn *c, int first) {
     int end = first, which, n;
     for (; end < n_wishes && strcmp(wishes[end].network, wishes[first].network) == 0; end++)
@@ -263,7 +257,7 @@ static void try_one_for_sums(dt_cudnn *c, int first) {
     }
 }
 
-// Every network, and how many of its convolutions in front of batch norms make the sums.
+// Prints each network, and how many of its convolutions in front of batch norms make sums.
 static void report_sums(dt_cudnn *c, const gpu *g) {
     for (int i = 0, end; i < n_wishes; i = end) {
         int n = 0, n_have = 0, n_compiled = 0, n_untried = 0;
@@ -282,8 +276,8 @@ static void report_sums(dt_cudnn *c, const gpu *g) {
     }
 }
 
-// How many batch norms of the networks have both engines, precompiled, and how many the engine for the backward pass;
-// what each network is known to have.
+// Counts how many batch norms of the networks have both engines, precompiled, and how many the engine for the backward
+// pass. Compares with what each network is known to have.
 static const struct {
     const char *network;
     int n;
@@ -307,12 +301,12 @@ static bool pair_has_engines(dt_cudnn *c, const pair *p, bool deterministic) {
 static void report_pairs(dt_cudnn *c, const gpu *g) {
     const int n_known = (int)(sizeof known_pairs / sizeof *known_pairs);
     for (int k = 0; k < n_known; k++) {
-        int n = 0, n_have[2] = {0}, n_masked[2] = {0}; // bits repeat, or need not
+        int n = 0, n_have[2] = {0}, n_masked[2] = {0}; // repeating their bits, or not
         for (int i = 0; i < n_pairs; i++) {
             if (strcmp(pairs[i].network, known_pairs[k].network) != 0) continue;
             bool have = false, masked = false;
             n++;
-            // an engine that repeats its bits serves those too who need not have that
+            // an engine that repeats its bits also serves where that is not required
             for (int loose = 0; loose < 2; loose++) {
                 n_have[loose] += have = have || pair_has_engines(c, &pairs[i], !loose);
                 n_masked[loose] += masked =
@@ -337,16 +331,16 @@ static void check_gpu(const gpu *g, bool verbose) {
     int n_missing = 0, n_runtime = 0;
     for (int i = 0; i < n_wants; i++) {
         int which = 0, n = 0;
-        char text[128] = "";
         const bool sums = wants[i].desc.sums;
         const bool ok = has_engine(c, &wants[i].desc, sums ? QUICK_ONLY : QUICK_FIRST, &which, &n);
         has[i] = ok;
         untried[i] = sums && !ok && offers_compiling(c, &wants[i].desc, n);
-        if (ok) dt_cudnn_choice_text(c, &wants[i].desc, which, text, sizeof text);
-        has_compiled[i] = ok && !strstr(text, "run time");
-        if (strstr(text, "run time")) n_runtime++;
+        const bool compiles = ok && dt_cudnn_compiles(c, &wants[i].desc, which);
+        has_compiled[i] = ok && !compiles;
+        n_runtime += compiles;
         if (verbose)
-            printf("%s | %s | %d choices, number %d: %s\n", g->name, wants[i].text, n, which, text);
+            printf("%s | %s | %d choices, number %d%s\n", g->name, wants[i].text, n, which,
+                   compiles ? ", compiled at run time" : "");
         if (ok || sums) continue;
         if (n_missing++ < 20)
             print_error("%s: no engine of %d offered for %s (%s): %s\n", g->name, n, wants[i].text,
@@ -360,7 +354,7 @@ static void check_gpu(const gpu *g, bool verbose) {
     dt_cudnn_close(c);
 }
 
-// In a child, whose failed assertion ends its own run of the tests, of which this is the last.
+// In a child process: a failed assertion there ends the child's run of the tests, of which this is the last.
 static void check_apart(const gpu *g) {
     int status = 1;
     fflush(NULL);
@@ -429,7 +423,7 @@ typedef struct made_plan {
     double seconds;
 } made_plan;
 
-// What another process writes of d's plan, heap: this one has compiled nothing yet.
+// What another process writes as d's plan (heap): this one has compiled nothing yet.
 static char *text_of_another_process(const dt_dnn_desc *d, made_plan *made) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -461,7 +455,7 @@ static char *text_of_another_process(const dt_dnn_desc *d, made_plan *made) {
     return text;
 }
 
-// The text of d's plan is taken for the same graph and device, and for no other.
+// The text of d's plan is accepted for the same graph and device, and for no other.
 static void check_text(const dt_dnn_desc *d, const dt_dnn_desc *other, const char *holds) {
     made_plan made;
     char *text = text_of_another_process(d, &made), *second = NULL;

@@ -1,6 +1,6 @@
-// test_engines_cuda.c: the trainer on the pretending machine, whose fastest engine changes between starts: a run that
-// is resumed keeps the engines of its checkpoint, without timing and without the cache; with another version of the
-// libraries or of the driver they are chosen anew, and one line says so.
+// test_engines_cuda.c: the trainer on the imitation, whose fastest engine changes between starts. A resumed run keeps
+// the engines of its checkpoint, without timing and without the cache. With another version of the libraries or of the
+// driver it chooses anew and says so in one line.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

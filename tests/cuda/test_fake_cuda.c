@@ -1,5 +1,5 @@
-// test_fake_cuda.c: the pretending machine keeps its own rules (else the tests on it would say little), and
-// what own kernels compute with: element types, Philox, reorders.
+// test_fake_cuda.c: the imitation enforces its own rules (otherwise tests on it would prove little), and what custom
+// kernels compute with: element types, Philox, reorders.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,7 +87,6 @@ static void capture_what_never_ran(void) {
 }
 
 static void test_strict(void **state) {
-    (void)state;
     assert_true(dies(touch_device_memory) != 0);
     assert_true(dies(copy_from_the_stack) != 0);
     assert_true(dies(pass_host_memory) != 0);
@@ -134,7 +133,6 @@ static float two_streams(bool wait, bool captured) {
 }
 
 static void test_streams(void **state) {
-    (void)state;
     assert_true(two_streams(true, false) == 4 + 3);
     assert_true(two_streams(false, false) == 4 + 1); // stale: the wait is missing
     assert_true(two_streams(true, true) == 4 + 3 + 5);
@@ -142,7 +140,6 @@ static void test_streams(void **state) {
 }
 
 static void test_capture_errors(void **state) {
-    (void)state;
     dt_backend *b = open_backend();
     const dt_device *d = b->device;
     void *s, *graph, *p;
@@ -164,7 +161,6 @@ static void test_capture_errors(void **state) {
 }
 
 static void test_out_of_memory(void **state) {
-    (void)state;
     dt_backend *b = open_backend();
     size_t free_bytes, total_bytes;
     void *p;
@@ -178,7 +174,6 @@ static void test_out_of_memory(void **state) {
 }
 
 static void test_types(void **state) {
-    (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         const double x = test_f16_to_f64((uint16_t)h);
         const float f = dt_f16_to_f32((uint16_t)h);
@@ -201,7 +196,6 @@ static void test_types(void **state) {
 }
 
 static void test_philox(void **state) {
-    (void)state;
     const dt_rng r = {0x123456789abcdef0u, 7, 9, 11};
     for (uint32_t quad = 0; quad < 100; quad++) {
         float u[4];
@@ -234,7 +228,6 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
 }
 
 static void test_reorder(void **state) {
-    (void)state;
     dt_backend *b = open_backend();
     const dt_layout layouts[] = {dt_dense(), {DT_NHWC, 0}};
     const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),

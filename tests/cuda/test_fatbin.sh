@@ -1,6 +1,6 @@
 #!/bin/bash
-# The module holds every own kernel as machine code for each architecture that it was configured for, and as
-# PTX for those to come: sm_80, 90, 100, 120 and PTX where nothing else was asked for (runtime/backend/cuda/cuda.cmake).
+# The module holds every custom kernel as machine code for each configured architecture, and as PTX for later ones:
+# sm_80, 90, 100, 120 and PTX by default (runtime/backend/cuda/cuda.cmake).
 # cuobjdump comes with the toolkit and as a Python package.
 set -eu
 module=$BUILD/dtrain_cuda.so

@@ -1,8 +1,8 @@
-// What passes merge behind differentiation against nodes of their own: gradients of a small network, on the CPU with the
-// same bits, on the pretending machine near them. The tanh form of GELU inside the products beside it
-// (passes/fuse_gelu.c), with cuBLASLt's epilogues and without; additions inside layer norms
-// (passes/fuse_norm_add.c), which keep the bits there too. What ran is looked up in the machine's log. And the sums
-// that an fp16 convolution makes for its batch norm, where cuDNN can be given places aligned for them.
+// test_fused_cuda.c: what passes merge after differentiation, compared with separate nodes. Gradients of a small
+// network have the same bits on the CPU and are close on the imitation. Covers the tanh form of GELU inside the
+// neighbouring matmuls (passes/fuse_gelu.c), with cuBLASLt's epilogues and without; additions inside layer norms
+// (passes/fuse_norm_add.c), which keep the bits on both; and the sums that an fp16 convolution makes for its batch
+// norm, if cuDNN can get aligned memory for them. The imitation's log shows what ran.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -208,8 +208,8 @@ static void test_device(void **state) {
     }
 }
 
-// One addition of the stream and two of its gradient lie beside a norm, in each of two micro-batches. The GELUs between
-// them are in the products all the same.
+// One addition of the stream and two of its gradient lie beside a norm, in each of two micro-batches. The GELUs
+// between them are in the products all the same.
 static void test_norms(void **state) {
     static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
     static const int widths[] = {24, 21,

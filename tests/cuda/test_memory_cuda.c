@@ -1,6 +1,6 @@
-// How often a start asks the device for memory: once a lifetime, whatever the depth of the network, and not before it
-// is known that all of it fits. That a
-// step asks for none is test_train_cuda.c's test_quiet_steps.
+// test_memory_cuda.c: how often a start allocates device memory: a fixed number of times, whatever the depth of the
+// network, and only after it is known that everything fits. test_train_cuda.c's test_quiet_steps checks that a step
+// allocates nothing.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,7 +120,6 @@ static void end_run(run_parts *r) {
 }
 
 static void test_start(void **state) {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         run_parts r;
         assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
@@ -167,7 +166,6 @@ static void test_check_before_anything_is_taken(void **state) {
 
 // The line that a user sees says which lifetime did not fit.
 static void test_out_of_memory(void **state) {
-    (void)state;
     dt_backend *b = NULL;
     dt_slab slab = {0};
     void *p[2];
@@ -184,7 +182,6 @@ static void test_out_of_memory(void **state) {
 
 // Memory is not short where the device is broken: who lowers the batch then is sent the wrong way.
 static void test_a_broken_device_is_not_short_of_memory(void **state) {
-    (void)state;
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_backend *b = NULL;
     void *p = NULL;
@@ -244,7 +241,6 @@ static void share(bool old, int world_size) {
 }
 
 static void test_shared_memory(void **state) {
-    (void)state;
     share(false, 2);
     share(true, 2);
     share(false, 1);

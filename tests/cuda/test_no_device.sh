@@ -1,6 +1,6 @@
 #!/bin/bash
-# Asking for CUDA where it is not: what is missing is said in one line and the exit code is 2, without a driver
-# (with the module and without) and with a driver that does not start; auto computes on the CPU.
+# Asking for CUDA where there is none prints one line about what is missing and exits with 2: without a driver (with
+# the module and without), and with a driver that does not start. auto computes on the CPU.
 set -eu
 if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then echo "skipped: this machine has a driver"; exit 77; fi
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT

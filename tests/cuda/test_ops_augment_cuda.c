@@ -1,5 +1,6 @@
-// Random changes to images on the pretending machine: any list on any size gives the loader's bytes, queued and from a
-// captured graph, threads in either order; and what a loader leaves to the device is what it would have done.
+// test_ops_augment_cuda.c: random image augmentation on the imitation. Any list of steps on any size gives the
+// loader's bytes, queued and from a captured graph, with threads in either order. Work that a loader leaves to the
+// device is what it would have done itself.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

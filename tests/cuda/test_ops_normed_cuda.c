@@ -1,8 +1,8 @@
-// Under fp16 a batch norm with ReLU may leave its work to the one convolution behind it, and that one's dgrad may begin the
-// batch norm's backward. Which batch norms do, and which do not (two readers, a residual, a pool, no ReLU); the curve is
-// the CPU's and that of the same network with nothing left to others, but for rounding; the bits repeat, captured or
-// not; what nobody reads is not written, so activations take less memory. With DTRAIN_TEST_DEVICE=real the curves
-// are the GPU's.
+// test_ops_normed_cuda.c: under fp16 a batch norm with ReLU may leave its work to the one convolution behind it, and
+// that convolution's dgrad may begin the batch norm's backward pass. Tests which batch norms do and which do not (two
+// readers, a residual, a pool, no ReLU). The curve is, up to rounding, that of the CPU and that of the same network
+// without this. The bits repeat, captured or not. What nobody reads is not written, so activations take less memory.
+// With DTRAIN_TEST_DEVICE=real the curves are the GPU's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -254,9 +254,9 @@ static double worst_element(const dt_params *p, const char *name, const float *a
     return worst;
 }
 
-// Element by element: what dgrad makes of the batch norm's gradients, and of what lies in front of it, against batch norms
-// that do their own backward, and against the CPU in fp32, to which nearly all the way is the forward pass's: its fp16
-// moves values across ReLUs. The first that the gradient meets, f, is near the CPU's.
+// Element by element: what dgrad makes of the batch norm's gradients, and of what lies in front of it, against batch
+// norms that do their own backward, and against the CPU in fp32, to which nearly all the way is the forward pass's:
+// its fp16 moves values across ReLUs. The first that the gradient meets, f, is near the CPU's.
 static void test_gradients(void **state) {
     const setting low = {.low = DT_F16, .scaled = true, .scale = 256, .one_leaf = true};
     const setting high = {.low = DT_F32, .one_leaf = true, .cpu = true};

@@ -1,5 +1,5 @@
-// test_plan_files.c: what is kept of plans between starts, on the pretending machine: the files of choices and of
-// finished plans, what is wrong with them, and choices under a bound on workspace.
+// test_plan_files.c: what is kept of plans between starts, on the imitation: the files of choices and of finished
+// plans, what can be wrong with them, and choices under a bound on workspace.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "plan_rig.h"
 
 #include "backend/cuda/cuda_desc.h"
-#include "backend/cuda/plan_file.h"
+#include "backend/cuda/plan_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,8 +164,8 @@ static void test_a_folder_that_cannot_be_written_is_no_error(void **state) {
     assert_true(timed("m", "/dev/null/engines"));
 }
 
-// A bound on workspace: engines that want more are chosen again, a wish is no more granted by them, and what must be done
-// is done by the one that wants the least. What was given stays; the file keeps the choices of before.
+// A bound on workspace: engines that want more are chosen again, a wish is no more granted by them, and what must be
+// done is done by the one that wants the least. What was given stays; the file keeps the choices of before.
 static void test_workspace_has_a_bound(void **state) {
     const char *folder = *state;
     assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);
@@ -231,8 +231,8 @@ static void test_workspace_has_a_bound(void **state) {
     free(text);
 }
 
-// What a start under a bound chose the next one finds in the file of that bound: nothing is run or made again; without the
-// bound, and under another, it does not count.
+// What a start under a bound chose the next one finds in the file of that bound: nothing is run or made again; without
+// the bound, and under another, it does not count.
 static void test_choices_under_a_bound_are_kept(void **state) {
     const char *folder = *state;
     dt_dnn_desc d = conv;
@@ -285,7 +285,8 @@ static void test_what_was_given_is_not_filed(void **state) {
     free(given);
 }
 
-// A choice that was given may want more than a bound: the bound's file does not have it, though the one without a bound has.
+// A choice that was given may want more than a bound: the bound's file does not have it, though the one without a
+// bound has.
 static void test_what_was_given_is_in_no_file_of_a_bound(void **state) {
     const char *folder = *state;
     char desc[DT_DESC_TEXT], *given = dt_xprintf("2\t%s\n", dt_dnn_desc_print(&conv, desc));
@@ -309,8 +310,8 @@ static void test_what_was_given_is_in_no_file_of_a_bound(void **state) {
     free(given);
 }
 
-// Ranks that obey rank 0's choices know of no bound, and find its plans all the same; the next start finds those of before
-// the bound too.
+// Ranks that obey rank 0's choices know of no bound, and find its plans all the same; the next start finds those of
+// before the bound too.
 static void test_other_ranks_find_the_plans_of_a_bound(void **state) {
     const char *folder = *state;
     assert_int_equal(setenv("FAKE_CUDA_FASTEST", "0", 1), 0);

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The program on several pretending GPUs, one process each, with an NCCL that pretends between them
-# (pretending_module.c, fake_nccl.c): ranks meet through MPI, take the device of their local rank, test their sums
-# and train. run.reproducible=elastic gives one rank's weights on 3 and 4, with LAMB on 2; resume gives the same on every
-# run, also with gradients in bf16 on their way, with uneven shares and where a rank's NCCL cannot be captured; more ranks
-# than devices, two on one, a missing NCCL, sums that come out wrong and a rank that stops are one clear line and in time.
+# The program on several imitated GPUs, one process each, with an imitation of NCCL between them (pretending_module.c,
+# fake_nccl.c). Ranks meet through MPI, take the device of their local rank, test their sums and train.
+# run.reproducible=elastic gives one rank's weights on 3 and 4 ranks, with LAMB on 2. Resuming gives the same on every
+# run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be captured. These end in
+# time with one clear line: more ranks than devices, two ranks on one device, a missing NCCL, wrong sums, a rank that
+# stops.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }

@@ -1,6 +1,6 @@
-// add_cuda.c: y = a + b. b has a's shape (then any layout, in place) or lacks leading dimensions and is
-// added to each of the `outer` slices of a (DENSE). b may be f32 beside a narrower a: a parameter.
-// Backward sums dy over the leading dimensions into b's gradient (kernels/add_kernels.h).
+// add_cuda.c: host side of y = a + b. If b has a's shape, any layout works, in place. Otherwise b lacks leading
+// dimensions and is added to each of the `outer` slices of a (DENSE). b may be f32 beside a narrower a: a parameter.
+// The backward pass sums dy over the leading dimensions to get b's gradient (kernels/add_kernels.h).
 #include "backend/cuda/kernels/add_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
@@ -14,7 +14,7 @@ typedef struct add_state {
     bool sum_is_grad;
 } add_state;
 
-// Whether b is a's trailing dimensions (leading ones of length 1 in b are ignored).
+// Returns whether b has the trailing dimensions of a. Leading dimensions of length 1 in b are ignored.
 static bool trailing(const dt_shape *a, const dt_shape *b) {
     int skip = 0;
     while (skip < b->n && b->d[skip] == 1) skip++;
@@ -29,7 +29,7 @@ static dt_status prepare_forward(dt_site *s) {
     const dt_layout layout = s->in_layout[0];
     const dt_value_info *a = dt_site_in(s, 0), *b = dt_site_in(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){a, dt_site_out(s, 0)}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, a, dt_site_out(s, 0)));
     st->row_type = b->dtype;
     if (b->dtype != DT_F32 && b->dtype != a->dtype)
         return dt_cuda_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype),
@@ -50,7 +50,7 @@ static dt_status prepare_forward(dt_site *s) {
 }
 
 static void run_forward(const dt_site *s, const dt_run *r) {
-    const add_state *st = s->state; // begins with the dt_map_state that dt_map_run reads
+    const add_state *st = s->state; // its first member is what dt_map_run reads
     if (st->same) {
         dt_map_run(s, r, DT_K_add_same);
         return;
@@ -67,7 +67,7 @@ static void run_forward(const dt_site *s, const dt_run *r) {
 static dt_status prepare_backward(dt_site *s) {
     const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0)), *db = dt_site_out(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){dy, dt_site_out(s, 0)}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_site_out(s, 0)));
     s->in_layout[dt_cuda_pos_grad(s, 0)] = s->out_layout[0] = s->out_layout[1] = dt_dense();
     if (!db) return DT_OK;
     if (!dt_dtype_is_float(db->dtype) || !trailing(&dy->shape, &db->shape))

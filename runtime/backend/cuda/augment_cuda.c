@@ -1,5 +1,5 @@
-// augment_cuda.c: host side of random changes to images (kernels/augment_kernels.h), one block per sample.
-// Scratch holds the second of the two buffers that steps alternate between, and a blur's sums of rows.
+// augment_cuda.c: host side of random image augmentation (kernels/augment_kernels.h), one block per sample.
+// The scratch holds the second of the two image buffers that the steps alternate between, and a blur's row sums.
 #include "backend/cuda/kernels/augment_kernels.h"
 #include "backend/cuda/own_cuda.h"
 #include "backend/cuda/weights_cuda.h"

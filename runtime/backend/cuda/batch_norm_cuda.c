@@ -1,26 +1,25 @@
-// batch_norm_cuda.c: host side of batch norm with fused residual, ReLU and 2x2 max-pool (the passes and what
-// they move: kernels/batch_norm_kernels.h, batch_norm_backward_kernels.h).
+// batch_norm_cuda.c: host side of batch norm with fused residual, ReLU and 2x2 max-pool. The passes, and the bytes
+// that they move, are in kernels/batch_norm_kernels.h and kernels/batch_norm_backward_kernels.h.
 //
 //   forward   in  x, scale, shift, running mean, running variance, [residual]
 //             out y, saved mean, saved 1/std, [argmax u8 | bits u8], STAT batch mean, STAT unbiased variance
-//   backward  in  x, scale, shift, …; saved mean, saved 1/std, argmax (pool) or bits (residual and ReLU); dy
+//   backward  in  x, scale, shift, ...; saved mean, saved 1/std, argmax (pool) or bits (residual and ReLU); dy
 //             out dx, dscale, dshift, -, -, dresidual
 //
-// Three kernels a direction: a pass for sums, the constants of each channel, a pass that applies them. One, where
-//   - x brings its sums (DT_NHWC_SUMS, see conv2d_cuda.c), forward: each block makes the constants that it needs;
-//   - and what reads y is one convolution that can apply gain, shift and ReLU as it reads x, at a gain in time
-//     (cuda_desc.h, cuda_plans.h): then the kernel makes those alone, behind x's sums, and y is x's memory
-//     (DT_NHWC_TO_NORM). Nobody writes y or reads it back;
-//   - and that convolution's dgrad, on its way, drops what the ReLU did not let through and sums dscale and dshift
-//     (DT_NHWC_MASKED): backward, only the last pass is left, which makes dx from those sums. cuDNN offers factors for it
-//     too; they are not used: about the mean fewer digits are lost, and one formula serves all ways;
-//   - there are at most DT_BN_SMALL_PIXELS pixels: a block then holds all of a few channels, 32 bytes a pixel (64
-//     backward), in the first-level cache of its multiprocessor (192 KiB and more from sm_80 on) or, the last of them,
-//     in the second-level one, and does everything. With few pixels a launch costs more than what the other
-//     multiprocessors would save.
-// Which it is follows from shapes and layouts alone.
+// Each direction normally takes three kernels: a pass that sums, a kernel that makes the constants of each channel,
+// and a pass that applies them. Four cases need only one kernel. Shapes and layouts alone decide which case applies.
+//   - Forward, x brings its sums (DT_NHWC_SUMS, see conv2d_cuda.c). Each block makes the constants that it needs.
+//   - Forward, x brings its sums, and the only reader of y is a convolution that can apply gain, shift and ReLU as it
+//     reads x, and that is faster so (cuda_desc.h, cuda_plans.h). The kernel then only writes the constants, behind x's
+//     sums, and y shares x's memory (DT_NHWC_TO_NORM). Nothing writes y or reads it back.
+//   - Backward, that convolution's dgrad also applies the ReLU's mask and sums dscale and dshift (DT_NHWC_MASKED). Only
+//     the last pass is left, which makes dx from those sums. cuDNN offers factors for it too. We do not use them:
+//     differences from the mean lose fewer digits, and one formula serves all cases.
+//   - There are at most DT_BN_SMALL_PIXELS pixels. A block then does everything for a few channels: 32 bytes per pixel
+//     (64 in the backward pass) stay in its multiprocessor's L1 cache (192 KiB or more from sm_80 on), and in L2 what
+//     does not fit. With so few pixels a launch costs more than idle multiprocessors do.
 //
-// Scratch of three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
+// Scratch for three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_plans.h"
 #include "backend/cuda/kernels/batch_norm_math.h"
@@ -31,8 +30,8 @@ enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16 };
 typedef struct bn_state {
     int type;
     bool training, relu, pool, residual;
-    bool summed, small; // x, backward dy, brings its sums; a block holds all pixels of its channels
-    bool left;          // to the convolution that reads y
+    bool summed, small; // summed: x (backward: dy) brings its sums; small: one kernel
+    bool left;          // the convolution that reads y applies it
     int64_t pixels, channels, images, height, width;
     dt_cols sums, apply; // first pass; second pass
     int mask;
@@ -64,7 +63,7 @@ static int64_t partial_floats(const bn_state *st) {
     return st->training ? st->sums.n_chunks * 2 * st->sums.padded : 0;
 }
 
-// All rows in one chunk, 32 bytes of columns a block.
+// All rows in one chunk; each block takes 32 bytes of columns.
 static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
     dt_cols c = dt_cols_make(rows, cols, 1, 1);
     const int64_t pieces = (cols + 7) / 8;
@@ -76,7 +75,7 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
     return c;
 }
 
-// How rows are divided: n_sums of the first pass, n_apply of the second. Then the scratch.
+// Divides n_sums rows for the first pass and n_apply rows for the second, and sizes the scratch.
 static void divide(dt_site *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
     st->small = st->training && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
@@ -90,7 +89,7 @@ static void divide(dt_site *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
         s->scratch_bytes = (size_t)(partial_floats(st) + 5 * st->sums.padded) * sizeof(float);
 }
 
-// Whether y's reader makes y on its way.
+// Decides whether the convolution that reads y applies the batch norm itself.
 static dt_status leave(dt_site *s, bn_state *st) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_normed normed;
@@ -113,10 +112,8 @@ static dt_status prepare_forward(dt_site *s) {
     if (given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
     st->summed = given.kind == DT_NHWC_SUMS && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
-    DT_TRY(dt_cuda_type(
-        s, &st->type,
-        (const dt_value_info *[]){x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL},
-        3));
+    DT_TRY(
+        dt_cuda_type(s, &st->type, x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL));
     DT_TRY(read_shape(s, st, x));
     const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
     divide(s, st, st->pixels, st->pool ? windows : st->pixels);
@@ -139,11 +136,10 @@ static dt_status prepare_backward(dt_site *s) {
     if (st->summed) s->in_layout[dy_at] = given_dy;
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
-    DT_TRY(
-        dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0), dres}, 4));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0), dres));
     DT_TRY(read_shape(s, st, x));
     if (!st->training) return dt_cuda_fail(s, "batch norm has a gradient in training only");
-    // The mask can be made from x, unless a residual was added: whether there was one shows in the forward node.
+    // The mask can be recomputed from x unless a residual was added. The forward node shows whether there was one.
     const dt_node *forward = &s->graph->nodes[s->node->forward];
     const bool plain = forward->n_in <= 5 || forward->in[5] == DT_NONE;
     st->mask = !st->relu || st->pool ? DT_BN_NONE : plain ? DT_BN_OF_X : DT_BN_BITS;
@@ -198,7 +194,7 @@ static dt_cuda_grid finish_grid(const bn_state *st) {
     return (dt_cuda_grid){.blocks = (st->sums.padded + 31) / 32, .threads = 1024};
 }
 
-// One kernel for all; `grid` of st->apply.
+// Runs all passes in one kernel, on the grid of st->apply.
 static void run_once(const dt_site *s, const dt_run *r, dt_cuda_kernel k, const dt_bn_args *sums,
                      const dt_bn_args *apply, const dt_bn_finish_args *finish) {
     const bn_state *st = s->state;

@@ -1,11 +1,17 @@
-// cast_cuda.c: host side of cast (any layout; its gradient is a cast) and of image normalisation: pixels
-// (N,H,W,C), u8 or f32, to NHWC activations, mixed where there is a plan (kernels/convert_kernels.h).
+// cast_cuda.c: host side of cast (any layout; its gradient is a cast) and of image normalization: u8 or f32 pixels
+// (N,H,W,C) to NHWC activations, mixed where the step has a mixing plan (kernels/convert_kernels.h).
 #include "backend/cuda/kernels/convert_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
 static dt_cuda_grid grid_of(int64_t n) {
     const int64_t blocks = (n + 4095) / 4096;
     return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
+}
+
+void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n,
+                     void *stream) {
+    const dt_convert_args a = {.x = x, .out = out, .from = from, .to = to, .n = n};
+    dt_cuda_launch(c, DT_K_cast_fwd, grid_of(n), &a, stream);
 }
 
 static dt_status prepare_cast(dt_site *s) {

@@ -1,5 +1,5 @@
-// commit_cuda.c: the end of a step as device work (see dt_commit_args and commit_kernels.h), and the sum of
-// two slabs. All memory is taken when the commit is made; running it queues four launches, six with norms.
+// commit_cuda.c: the end of a step as device work (see dt_commit_args and commit_kernels.h), and the sum of two flat
+// buffers. All memory is allocated when the commit is created. Running it queues four launches, or six with norms.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/commit_kernels.h"
 #include "base/arena.h"
@@ -32,8 +32,8 @@ static dt_commit_segment part_of(const dt_segment *g, int64_t offset, int64_t en
                                .frozen = g->frozen};
 }
 
-// Segments as the kernel wants them: divided so that a parameter with a copy is one of its own, with the gap
-// behind it, where the next parameter or the segment's end is.
+// Splits segments so that each parameter with a packed copy is a segment of its own. Such a segment includes the
+// gap behind the parameter, up to the next parameter or to the end of the original segment.
 static int divide_segments(const dt_commit_args *a, dt_commit_segment *out) {
     int n = 0, at = 0;
     for (int i = 0; i < a->optimizer.n_segments; i++) {

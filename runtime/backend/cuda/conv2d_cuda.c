@@ -1,27 +1,26 @@
-// conv2d_cuda.c: convolution through cuDNN, NHWC, with own kernels where cuDNN has no engine.
+// conv2d_cuda.c: convolution through cuDNN, NHWC, with custom kernels where cuDNN has no engine.
 //
-// Forward: y = act(conv(x, packed w) + packed bias); with fold_bn the packed copies carry the batch norm that
-// follows. Backward: dx from the same packed weight (forward and backward share it); dw leaves cuDNN packed and
-// in the activations' type, in scratch, and goes from there into the dense f32 slab, overwriting or adding
-// (cuDNN has no precompiled engine that writes it in f32); db is a sum over dy's rows by an own kernel.
+// Forward: y = act(conv(x, packed w) + packed bias). With fold_bn the packed copies contain the next batch norm.
+// Backward: dx uses the same packed weight. cuDNN writes dw in packed form and in the activations' type, because it
+// has no precompiled engine that writes f32. dw therefore goes to scratch, and from there into the dense f32 flat
+// buffer, where it overwrites or adds. A custom kernel sums dy's rows to get db.
 //
-// Under fp16, where y goes into a training batch norm and nowhere else and cuDNN has an engine for it, forward also
-// makes the sums that the batch norm begins with and leaves them behind y (DT_NHWC_SUMS): one pass over y less.
-// That is settled while a plan is made, between two sites that see each other's layouts; a pass over the graph
-// would have to ask the device's library, and every other backend would meet its op.
+// Under fp16, if y goes only into training batch norms and cuDNN has an engine for it, the forward pass also makes the
+// sums that a batch norm starts with, and leaves them behind y (DT_NHWC_SUMS). That saves a pass over y. The plan
+// decides this between two kernel instances that see each other's layouts. A pass over the graph would have to ask the
+// device's library, and every other backend would meet an op that it does not need.
 //
-// Where the batch norm in front left its work to this convolution (DT_NHWC_TO_NORM, see batch_norm_cuda.c), forward and
-// the weight gradient read x and apply gain, shift and ReLU on their way. And dgrad, where that pays, begins the batch
-// norm's backward: its dx comes out masked, with the sums over it (DT_NHWC_MASKED). Mean, 1/std, scale and shift lie behind x.
+// If the batch norm in front left its work to this convolution (DT_NHWC_TO_NORM, see batch_norm_cuda.c), forward and
+// weight gradient apply gain, shift and ReLU as they read x. Where it pays, dgrad also begins the batch norm's
+// backward pass: it writes a masked dx and the sums over it (DT_NHWC_MASKED). Mean, 1/std, scale and shift lie behind
+// x.
 //
-// Scratch of the backward site: [ workspace | packed dw | partial sums of db ]
+// Scratch of the backward kernel instance: [ workspace | packed dw | partial sums of db ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/conv_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 
-#include <stdlib.h>
-
-// One direction: cuDNN's plan, or NULL for the own kernel.
+// One direction: cuDNN's plan, or NULL for the custom kernel.
 typedef struct conv_op {
     dt_dnn_desc desc;
     const dt_cuda_plan *plan;
@@ -29,19 +28,11 @@ typedef struct conv_op {
 
 typedef struct conv_state {
     conv_op forward, data, weights; // desc.n 0: not wanted
-    dt_cuda_pack *pack, *bias_pack;
+    const dt_cuda_pack *pack, *bias_pack;
     dt_shape weight;
     bool has_bias; // backward: a bias gradient is wanted
     size_t at_dw, at_db;
 } conv_state;
-
-static void destroy(dt_site *s) {
-    conv_state *st = s->state;
-    if (!st) return;
-    dt_cuda_pack_destroy(st->pack);
-    dt_cuda_pack_destroy(st->bias_pack);
-    dt_cuda_destroy(s);
-}
 
 static dt_cuda_fold fold_of(const dt_node *n) {
     return (dt_cuda_fold){.on = n->attrs.conv2d.fold_bn,
@@ -63,13 +54,13 @@ static dt_status plan(dt_site *s, conv_op *op, const dt_dnn_desc *d) {
 
 static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
     int type;
-    return dt_cuda_type(s, &type, (const dt_value_info *[]){x, y}, 2);
+    return dt_cuda_type(s, &type, x, y);
 }
 
-// An input of the graph, too, is read NHWC: the plan reorders it.
+// Graph inputs are read as NHWC too: the plan reorders them.
 static const dt_layout nhwc = {DT_NHWC, 0};
 
-// What lies behind x as batch norms leave it: n parts from `first` on.
+// Pointers to n of the arrays that a batch norm leaves behind x, from number `first` on.
 static void norm_of(const dt_site *s, const void *x, int first, int n, void **out) {
     const dt_value_info *info = dt_site_in(s, 0);
     for (int i = 0; i < n; i++)
@@ -113,11 +104,6 @@ static void run_own(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void 
                                                 : 65536,
                                   .threads = DT_CONV_THREADS},
                    &a, stream);
-}
-
-static void run_plan(dt_cuda *c, const conv_op *op, void *const *ptr, const dt_run *r) {
-    dt_cuda_check(c, c->api->dnn_run(c->api, op->plan->plan, ptr, r->scratch, r->stream),
-                  "running a convolution");
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
@@ -164,15 +150,15 @@ static void run(const dt_site *s, const dt_run *r) {
     }
     if (st->forward.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 5);
     if (st->forward.plan)
-        run_plan(dt_cuda_of(s), &st->forward, ptr, r);
+        dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
     else
         run_own(dt_cuda_of(s), &st->forward.desc, r->in[0], w, NULL, bias, r->out[0], r->stream);
 }
 
-const dt_kernel dt_cuda_conv2d = {prepare, run, destroy};
+const dt_kernel dt_cuda_conv2d = {prepare, run, dt_cuda_destroy};
 
-// ---- backward --------------------------------------------------------------------------------------
-// Whether dgrad begins the backward of the batch norm that left its work to this convolution: then *d is made for it.
+// Decides whether dgrad begins the backward pass of the batch norm that left its work to this convolution. If so,
+// changes *d to do it.
 static dt_status mask(dt_site *s, dt_dnn_desc *d) {
     const dt_graph *g = s->graph;
     dt_cuda_normed asks;
@@ -236,7 +222,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         void *ptr[5] = {(void *)r->in[0], (void *)dy, dw};
         if (st->weights.desc.normed) norm_of(s, r->in[0], 0, 2, ptr + 3);
         if (st->weights.plan)
-            run_plan(c, &st->weights, ptr, r);
+            dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
         else
             run_own(c, &st->weights.desc, r->in[0], NULL, dy, NULL, dw, r->stream);
         dt_cuda_store_weight_grad(c, &st->weight, dw, info->dtype, r->out[1],
@@ -257,10 +243,10 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
                 ptr[8 + i] = (char *)r->out[0] + dt_layout_masked_at(dx->dtype, &dx->shape, i);
         }
         if (st->data.plan)
-            run_plan(c, &st->data, ptr, r);
+            dt_cuda_run_dnn(s, st->data.plan, ptr, r);
         else
             run_own(c, &st->data.desc, NULL, w, dy, NULL, r->out[0], r->stream);
     }
 }
 
-const dt_kernel dt_cuda_conv2d_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cuda_conv2d_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};

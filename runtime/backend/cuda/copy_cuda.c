@@ -1,28 +1,27 @@
-// copy_cuda.c: host side of the ops that only move elements: concat, slice and its gradient, transpose,
-// reshape (kernels/copy_kernels.h).
+// copy_cuda.c: host side of the ops that only move elements: concat, slice and its gradient, transpose, reshape
+// (kernels/copy_kernels.h).
 //
-// Concat and slice keep the layout of their (first) input: in NHWC memory the axes are (N,H,W,C).
+// Concat and slice keep the layout of their (first) input. In NHWC memory the axes are (N,H,W,C).
 //
-// Transpose reads whatever layout there is. When the memory already holds the result, in DENSE or in NHWC order
-// (dimension 1 innermost; three dimensions too), nothing moves: the output takes over the input. So an image
-// that becomes tokens, (N,C,H,W) -> (N,C,HW) -> (N,HW,C), and its gradient on the way back, cost nothing:
-// reshape keeps NHWC as long as N and C stay.
+// Transpose reads any layout. If the memory already holds the result, in DENSE or in NHWC order (dimension 1
+// innermost, for three dimensions too), nothing moves: the output takes over the input. Turning an image into tokens,
+// (N,C,H,W) -> (N,C,HW) -> (N,HW,C), is therefore free, and so is its gradient, because reshape keeps NHWC as long as
+// N and C stay.
 #include "backend/cuda/kernels/copy_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
-// Physical dimensions, outermost first, of a tensor of n dimensions.
+// The dimension at a position in memory, outermost first, for a tensor of n dimensions.
 static int memory_axis(dt_layout l, int n, int position) {
     if (l.kind != DT_NHWC || n < 3 || position == 0) return position;
     return position == n - 1 ? 1 : position + 1;
 }
 
-// The widest piece that divides all the bits that were or-ed together.
+// The widest access, in bytes, that all the values or-ed into `bits` are multiples of.
 static int piece_of(uint64_t bits) {
     return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
 }
 
-// ---- joins -----------------------------------------------------------------------------------------
-// parts in bytes (run, pitch, at; x or NULL); outer rows of `whole` bytes.
+// Copies parts, given in bytes (x NULL: zeros), into `outer` rows of `whole` bytes.
 static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_join_part *parts,
                  int n_parts, void *stream) {
     for (int first = 0; first < n_parts; first += DT_JOIN_PARTS) {
@@ -53,7 +52,7 @@ static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_j
 }
 
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream) {
-    // rows of 16 bytes where they fit, so that an odd length does not make all pieces small
+    // 16-byte accesses for all but the tail, so that an odd length does not narrow every access
     const int64_t even = n_bytes / 16 * 16;
     join(c, out, 1, even, &(dt_join_part){.x = x, .run = even, .pitch = even}, 1, stream);
     join(c, (char *)out + even, 1, n_bytes - even,
@@ -247,8 +246,7 @@ static void run_transpose(const dt_site *s, const dt_run *r) {
         run_planes(c, m, r);
 }
 
-// ---- reshape ---------------------------------------------------------------------------------------
-// Whether NHWC memory of x is NHWC memory of y as well.
+// Returns whether NHWC memory of x is also NHWC memory of y.
 static bool keeps_channels(const dt_shape *x, const dt_shape *y) {
     return x->n >= 3 && y->n >= 3 && y->n <= 4 && x->d[0] == y->d[0] && x->d[1] == y->d[1];
 }
@@ -264,7 +262,7 @@ static dt_status prepare_reshape(dt_site *s) {
         s->in_layout[0] = s->out_layout[0] = layout;
     else if (layout.kind == DT_NHWC &&
              dt_shape_elements(&x->shape) == x->shape.d[0] * x->shape.d[1])
-        s->in_layout[0] = layout; // one pixel: the same memory in both orders
+        s->in_layout[0] = layout; // one pixel: both orders are the same memory
     s->inplace_in = 0;
     return DT_OK;
 }

@@ -1,6 +1,6 @@
 # cuda.cmake: finds nvcc, cuDNN, cuBLASLt and NCCL (toolkit, Debian or NVIDIA packages, or the nvidia-* Python
-# wheels by DTRAIN_CUDA_PATHS) and builds dtrain_cuda.so. With AUTO, what is missing is said and no module is
-# built; with ON it is an error.
+# wheels by DTRAIN_CUDA_PATHS) and builds dtrain_cuda.so. If something is missing, AUTO prints what and builds no
+# module; ON fails.
 function(dtrain_cuda_missing text)
   if(DTRAIN_CUDA STREQUAL "ON")
     message(FATAL_ERROR "DTRAIN_CUDA=ON: ${text}; set CUDACXX or DTRAIN_CUDA_PATHS")
@@ -8,7 +8,7 @@ function(dtrain_cuda_missing text)
   message(STATUS "no dtrain_cuda.so: ${text}")
 endfunction()
 
-# DTRAIN_CUDA_PATHS before PATH: who names a place means it
+# DTRAIN_CUDA_PATHS comes before PATH: it is the explicit choice
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(DTRAIN_NVCC nvcc HINTS ${DTRAIN_CUDA_PATHS} PATHS /usr/local/cuda/bin
                PATH_SUFFIXES bin cu13/bin cu12/bin cuda_nvcc/bin)
@@ -33,7 +33,7 @@ if(cuda_major LESS 12)
   return()
 endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80) # what the compiler is tried with; the module has its own list
+  set(CMAKE_CUDA_ARCHITECTURES 80) # for testing the compiler; the module has its own list
 endif()
 include(CheckLanguage)
 check_language(CUDA)
@@ -45,7 +45,7 @@ enable_language(CUDA)
 get_filename_component(cuda_root ${CMAKE_CUDA_COMPILER} REALPATH)
 get_filename_component(cuda_root ${cuda_root}/../.. ABSOLUTE)
 
-# The runtime is nvcc's own; the libraries may be of another release of the same CUDA.
+# The runtime is nvcc's own. The libraries may come from another release of the same CUDA version.
 set(cuda_places ${cuda_root} ${cuda_root}/targets/x86_64-linux /usr/local/cuda)
 set(cuda_include_folders include cu${cuda_major}/include cudnn/include nccl/include cublas/include cuda_runtime/include)
 set(cuda_library_folders lib64 lib lib/${CMAKE_LIBRARY_ARCHITECTURE} cu${cuda_major}/lib cudnn/lib nccl/lib cublas/lib)
@@ -80,10 +80,7 @@ function(dtrain_cuda_version out file macro)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 dtrain_cuda_version(cudnn_major ${DTRAIN_cudnn_INCLUDE}/cudnn_version.h CUDNN_MAJOR)
-dtrain_cuda_version(cudnn_minor ${DTRAIN_cudnn_INCLUDE}/cudnn_version.h CUDNN_MINOR)
 dtrain_cuda_version(cublas_major ${DTRAIN_cublasLt_INCLUDE}/cublas_api.h CUBLAS_VER_MAJOR)
-dtrain_cuda_version(nccl_major ${DTRAIN_nccl_INCLUDE}/nccl.h NCCL_MAJOR)
-dtrain_cuda_version(nccl_minor ${DTRAIN_nccl_INCLUDE}/nccl.h NCCL_MINOR)
 if(NOT cudnn_major EQUAL 9)
   dtrain_cuda_missing("${DTRAIN_cudnn_INCLUDE}/cudnn.h is of cuDNN ${cudnn_major}, and 9 is needed")
   return()
@@ -106,7 +103,7 @@ file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/backend/cud
      ${CMAKE_SOURCE_DIR}/runtime/backend/cuda/cuda_real*.c ${CMAKE_SOURCE_DIR}/runtime/backend/cuda/cuda_dnn*.c
      ${CMAKE_SOURCE_DIR}/runtime/backend/cuda/cuda_gemm*.c ${CMAKE_SOURCE_DIR}/runtime/backend/cuda/*_real.c)
 add_library(dtrain_cuda MODULE ${cuda_sources})
-# of base and graph it uses what the program exports, never a copy: errors and the log are one
+# it uses the program's base and graph, never a copy: there must be one error and one log
 target_sources(dtrain_cuda PRIVATE $<TARGET_OBJECTS:dt_cuda_host>)
 set_target_properties(dtrain_cuda PROPERTIES PREFIX "" CUDA_ARCHITECTURES "${cuda_architectures}"
                       CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static C_VISIBILITY_PRESET hidden)
@@ -119,7 +116,7 @@ target_compile_options(dtrain_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--threads
                        "$<$<COMPILE_LANGUAGE:C>:-O2>")
 target_link_libraries(dtrain_cuda PRIVATE ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
 target_link_options(dtrain_cuda PRIVATE "LINKER:-Bsymbolic" -static-libstdc++ -static-libgcc)
-# in the build folder first where the libraries were found, so that those are loaded; a bundle takes the installed form
+# in the build folder the places where the libraries were found come first; a bundle takes the installed form
 set(cuda_usual "$ORIGIN/lib;$ORIGIN;/usr/local/cuda/lib64;/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
 set(cuda_rpath "")
 foreach(library ${DTRAIN_CUDNN_LIBRARY} ${DTRAIN_CUBLASLT_LIBRARY} ${DTRAIN_NCCL_LIBRARY})

@@ -1,15 +1,14 @@
 // cuda_api.h: the table of everything that this backend asks of CUDA, cuDNN and cuBLASLt.
 //
-// The backend's own code (layouts, plans, order of launches, capture, commit) is plain C over this table
-// and knows no CUDA header. cuda_real*.c, cuda_dnn*.c and cuda_gemm*.c fill it with the libraries. tests/cuda/ fills it with a
-// machine that only pretends: device memory is host memory behind a guard, own kernels run on the host
-// (kernel.h), convolutions and products are naive loops, a captured stream is a list that is played back.
-// So what runs on a GPU is checked on machines without one, except the libraries themselves; those are asked
-// whether they have an engine for every graph of every model (tests/cuda/test_dnn_support.c), which needs
-// no device.
+// The backend's own code (layouts, plans, launch order, capture, commit) is plain C over this table and needs no CUDA
+// header. cuda_real*.c, cuda_dnn*.c and cuda_gemm*.c fill the table with the libraries. tests/cuda/ fills it with an
+// imitation: device memory is host memory between guards, custom kernels run on the host (kernel.h), convolutions and
+// matmuls are naive loops, and a captured stream is a list that is played back. Machines without a GPU can thus test
+// everything except the libraries. Those are asked whether they have an engine for every graph of every model
+// (tests/cuda/test_dnn_support.c), which needs no device.
 //
-// Calls return 0 or an error code that error_text explains; they are asynchronous where CUDA's are.
-// Streams, events, graphs and plans are opaque. One thread uses a table at a time, except alloc_host.
+// Calls return 0 or an error code that error_text explains. They are asynchronous where CUDA's are. Streams, events,
+// graphs and plans are opaque. One thread uses a table at a time, except for alloc_host.
 #ifndef DT_BACKEND_CUDA_CUDA_API_H
 #define DT_BACKEND_CUDA_CUDA_API_H
 
@@ -26,13 +25,15 @@ typedef enum dt_cuda_kernel {
     DT_K_COUNT
 } dt_cuda_kernel;
 
+extern const char *const dt_cuda_kernel_names[]; // by dt_cuda_kernel
+
 typedef struct dt_cuda_grid {
-    int64_t blocks; // one-dimensional
-    int threads;    // a block: a multiple of 32, at most what the kernel says (kernel.h)
+    int64_t blocks; // the grid has one dimension
+    int threads;    // per block: a multiple of 32, at most what the kernel allows (kernel.h)
 } dt_cuda_grid;
 
-// ---- cuDNN: what one plan computes, in our own words. cuda_dnn.c turns it into descriptors. ---------
-// All activations NHWC, 16-byte aligned; weights KRSC. Computes in fp32 (TF32 only where `tf32`).
+// ---- cuDNN: what one plan computes. cuda_dnn.c turns it into descriptors. ----------------------------
+// All activations are NHWC and 16-byte aligned; weights are KRSC. Computes in fp32 (TF32 only if `tf32` is set).
 typedef enum dt_dnn_kind {
     // y = act(conv(x, w) + bias)   ptr: x w y [bias], or with sums x w y sum squares [gain shift]
     DT_DNN_CONV_FWD,
@@ -41,11 +42,11 @@ typedef enum dt_dnn_kind {
     DT_DNN_CONV_WGRAD, // dw                            ptr: x dy dw [gain shift]
     DT_DNN_SDPA_FWD,   // y, lse                        ptr: q k v y lse
     DT_DNN_SDPA_BWD    // dq, dk, dv                    ptr: q k v y dy lse dq dk dv
-    //  and f32 scratch: dq32 (n,heads,tq,d), zeroed before each run, NULL if deterministic; sum (n,heads,tq)
+    // and f32 scratch: dq32 (n,heads,tq,d), NULL if deterministic, else zeroed before each run; sum (n,heads,tq)
 } dt_dnn_kind;
 typedef struct dt_dnn_desc {
     dt_dnn_kind kind;
-    // Of all but lse and scratch. bias and dw too: cuDNN has precompiled engines for nothing else.
+    // The type of all tensors but lse and scratch: bias and dw too, as cuDNN has no other precompiled engines.
     dt_dtype type;
     bool deterministic, tf32;
     int64_t n, c, h, w, k, out_h, out_w; // convolution
@@ -53,36 +54,37 @@ typedef struct dt_dnn_desc {
     int groups;
     dt_act act;
     bool bias;
-    // Forward without bias and act: also writes the sum of each channel of y and of its squares, f32 (k) each.
+    // Forward without bias and act: also writes the sums of y and of its squares for each channel, f32 (k) each.
     bool sums;
-    // What is convolved is relu(x gain + shift), gain and shift of `type`, (c) each. Forward with sums, and wgrad.
+    // The convolution reads relu(x gain + shift), gain and shift (c) of `type`. Forward with sums, and wgrad.
     bool normed;
-    // Dgrad of a convolution behind a batch norm with ReLU in training: dx is what the ReLU let through, x (mean, invstd,
-    // scale, shift) being what the batch norm reads; and the sums over it that are the batch norm's dscale and dshift.
-    // All of those f32, (c) each. Three more (c) get factors of the batch norm's own dx.
+    // Dgrad of a convolution behind a training batch norm with ReLU: dx is masked by the ReLU, and its sums, which
+    // are the batch norm's dscale and dshift, are written too. x, mean, invstd, scale and shift are what the batch
+    // norm reads. All of those are f32 (c). Three more arrays (c) receive cuDNN's factors of the batch norm's own dx.
     bool masked;
     int64_t heads, tq, tk,
         d; // attention: (n, heads, t, d); strides of q, k, v, y in elements for n, head, t
     int64_t stride_q[3], stride_k[3], stride_v[3], stride_y[3];
     float scale;
 } dt_dnn_desc;
-// One line that names every field; buf of DT_DESC_TEXT (cuda_desc.h); returns buf. Equal text, equal plan.
+// Prints one line that names every field into buf (DT_DESC_TEXT bytes, cuda_desc.h) and returns buf. Descriptions with
+// equal text share a plan.
 const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf);
 bool dt_dnn_desc_equal(const dt_dnn_desc *a, const dt_dnn_desc *b);
 enum { DT_DNN_POINTERS = 13 };
-int dt_dnn_pointers(const dt_dnn_desc *d); // how many of them a run is given
+int dt_dnn_pointers(const dt_dnn_desc *d); // how many pointers a run takes
 
 // ---- cuBLASLt ---------------------------------------------------------------------------------------
-// Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched with strides in elements. GELU is the
-// tanh form. aux is (m,n), of d's type and leading dimension.
+// Row-major d (m,n) = epilogue(alpha * op(a) op(b) + beta * d), batched, with strides in elements. GELU is the tanh
+// form. aux is (m,n) and has d's type and leading dimension.
 typedef enum dt_gemm_epilogue {
     DT_GEMM_NONE,
     DT_GEMM_BIAS, // + bias (n)
     DT_GEMM_BIAS_RELU,
     DT_GEMM_BIAS_GELU,
-    DT_GEMM_BIAS_GELU_AUX, // aux gets what goes into the GELU
+    DT_GEMM_BIAS_GELU_AUX, // aux receives the input of the GELU
     DT_GEMM_DGELU,         // * the slope of GELU at aux
-    DT_GEMM_BGRAD          // bias (m) = op(a) summed over k, beside the product
+    DT_GEMM_BGRAD          // bias (m) = op(a) summed over k, beside the matmul
 } dt_gemm_epilogue;
 static inline bool dt_gemm_has_bias(dt_gemm_epilogue e) {
     return e != DT_GEMM_NONE && e != DT_GEMM_DGELU;
@@ -105,25 +107,25 @@ typedef struct dt_cuda_device_info {
     int major, minor, n_sm;
     char pci[16];                   // "0000:1b:00.0", lower case, as in /sys/bus/pci/devices
     int numa_node;                  // -1: unknown
-    char cores[64];                 // nearest to it, "0-15,64-79"; "": unknown
-    size_t total_bytes, free_bytes; // free 0: unknown, as the device is not in use
-    int driver, runtime;            // the CUDA they are for: 13000
-    char driver_version[32];        // of the driver itself: "580.65.06"; "": unknown
+    char cores[64];                 // nearest cores: "0-15,64-79"; "": unknown
+    size_t total_bytes, free_bytes; // free 0: unknown while the device is not in use
+    int driver, runtime;            // CUDA versions that they support: 13000
+    char driver_version[32];        // the driver's own release: "580.65.06"; "": unknown
 } dt_cuda_device_info;
 
 // What is between two devices.
 typedef struct dt_cuda_link {
-    bool peer; // one reads the other's memory
+    bool peer; // one device can read the other's memory
     bool nvlink;
 } dt_cuda_link;
 
-// CUDA's numbers of the errors that have remedies of their own.
+// CUDA's codes for the errors that have a remedy of their own.
 enum {
     DT_CUDA_OUT_OF_MEMORY = 2,
-    DT_CUDA_NO_CODE = 209,         // for the device, in a module
-    DT_CUDA_NO_PTX_COMPILER = 221, // the driver's part for it is not installed
+    DT_CUDA_NO_CODE = 209,         // a module has no code for the device
+    DT_CUDA_NO_PTX_COMPILER = 221, // that part of the driver is not installed
     DT_CUDA_PTX_TOO_NEW = 222,
-    DT_CUDA_DEVICE_BUSY = 46,   // exclusive-process mode and somebody has it, or prohibited mode
+    DT_CUDA_DEVICE_BUSY = 46,   // exclusive-process mode and in use, or prohibited mode
     DT_CUDA_DEVICE_IN_USE = 216 // exclusive-thread mode, of old drivers
 };
 
@@ -131,7 +133,7 @@ typedef struct dt_cuda_api dt_cuda_api;
 struct dt_cuda_api {
     void *self;
     const char *(*error_text)(dt_cuda_api *a, int error);
-    // Whether a library says with it that it has no engine for what was described; all else is broken.
+    // Returns whether a library says that it has no engine for a description. Any other error is a fault.
     bool (*is_refusal)(dt_cuda_api *a, int error);
     const char *(*versions)(
         dt_cuda_api *a); // "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.2, NCCL 2.28.9"
@@ -144,7 +146,7 @@ struct dt_cuda_api {
     int (*free)(dt_cuda_api *a, void *p);
     int (*alloc_host)(dt_cuda_api *a, void **p, size_t n_bytes); // pinned
     int (*free_host)(dt_cuda_api *a, void *p);
-    // direction: 1 to the device, 0 from it, 2 within it. Stream NULL: the copy is done on return.
+    // direction: 1 to the device, 0 from it, 2 within it. Stream NULL: waits until the copy is done.
     int (*copy)(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction,
                 void *stream);
     int (*zero)(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream);
@@ -164,18 +166,19 @@ struct dt_cuda_api {
     int (*graph_launch)(dt_cuda_api *a, void *graph, void *stream);
     int (*graph_destroy)(dt_cuda_api *a, void *graph);
 
-    // args: the kernel's struct, copied; its size is that of the entry in cuda_own_kernels.def
+    // args: the kernel's struct as in cuda_own_kernels.def; copied
     int (*launch)(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream);
 
-    // Plans. choices: how many engines there are; choice: which of them. cuDNN's order of preference.
+    // Plans. choices: how many engines there are, in cuDNN's order of preference; choice: the number of one.
     int (*dnn_plan)(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan,
                     size_t *workspace_bytes);
     int (*dnn_choices)(dt_cuda_api *a, const dt_dnn_desc *d, int *n);
-    // How many at the end of the list are compiled when their plan is made: a second each. 0 before dnn_choices.
+    // How many engines, at the end of the list, compile when their plan is made, which takes a second each. 0 before
+    // dnn_choices was called.
     int (*dnn_compiled)(dt_cuda_api *a, const dt_dnn_desc *d);
     int (*dnn_run)(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream);
     int (*dnn_destroy)(dt_cuda_api *a, void *plan);
-    // A finished plan as text (heap), and a plan of such text: nothing is asked for or compiled.
+    // Turns a finished plan into text (heap), and text into a plan, without heuristics and without compiling.
     int (*dnn_text)(dt_cuda_api *a, void *plan, char **text);
     int (*dnn_restore)(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **plan,
                        size_t *workspace_bytes);

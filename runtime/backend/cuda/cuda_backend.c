@@ -1,11 +1,10 @@
-// cuda_backend.c: CUDA's table: memory, copies, streams, capture, and which kernels serve which op.
+// cuda_backend.c: the CUDA backend's table: memory, copies, streams, capture, and the kernel of each op.
 //
-// Memory comes from the device directly: what asks for it (parameter slabs, activations, packed copies,
-// slots) asks a few times a lifetime, in big pieces. All of it is zeroed before alloc returns. Copies that
-// wait, wait for the device's own stream first and for no other: who copies out what other streams make has
-// synchronised with them.
+// Memory comes directly from the device. Its users (flat buffers, activations, packed copies, slots) allocate a few
+// times per run and in large blocks. alloc returns zeroed memory. Copies that wait first wait for the device's own
+// stream and for no other. Code that copies out what another stream writes must synchronize with that stream first.
 //
-// Errors of queued work are remembered (see cuda_backend.h): CUDA reports them late in any case.
+// Errors of queued work are remembered (see cuda_backend.h), since CUDA reports them late in any case.
 #include "backend/cuda/cuda_backend.h"
 
 #include "backend/cuda/cuda_plans.h"
@@ -49,7 +48,7 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
     dt_cuda *c = dt_cuda_self(b);
     *p = NULL;
     const int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64);
-    if (e && e != DT_CUDA_OUT_OF_MEMORY) { // what queued work did before is said here
+    if (e && e != DT_CUDA_OUT_OF_MEMORY) { // an earlier failure of queued work surfaces here
         char where[120];
         snprintf(where, sizeof where, "asking for memory (%s)", what);
         dt_cuda_check(c, e, where);
@@ -68,7 +67,7 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
     return clear_memory(c, *p, n_bytes ? n_bytes : 64, what);
 }
 
-// Where NCCL gives none, ordinary memory serves too.
+// Falls back to ordinary memory if NCCL gives none.
 static dt_status alloc_shared(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     dt_cuda *c = dt_cuda_self(b);
     const dt_nccl_api *nccl = c->device.nccl;
@@ -82,7 +81,6 @@ static dt_status alloc_shared(dt_backend *b, void **p, size_t n_bytes, const cha
 }
 
 static void release(dt_backend *b, void *p, size_t n_bytes) {
-    (void)n_bytes;
     dt_cuda *c = dt_cuda_self(b);
     const dt_nccl_api *nccl = c->device.nccl;
     for (size_t i = 0; p && i < sizeof c->shared / sizeof *c->shared; i++) {
@@ -106,7 +104,6 @@ static dt_status alloc_host(dt_backend *b, void **p, size_t n_bytes, const char 
 }
 
 static void free_host(dt_backend *b, void *p, size_t n_bytes) {
-    (void)n_bytes;
     dt_cuda *c = dt_cuda_self(b);
     if (p) dt_cuda_check(c, c->api->free_host(c->api, p), "free of pinned memory");
 }
@@ -156,12 +153,12 @@ static bool stream_done(dt_backend *b, void *stream) {
     bool done = false;
     const int e = c->api->stream_query(c->api, stream, &done);
     dt_cuda_check(c, e, "asking the device");
-    return done || e; // the error comes out of synchronize
+    return done || e; // synchronize reports the error
 }
 
 static void stream_wait(dt_backend *b, void *stream, void *on) {
     dt_cuda *c = dt_cuda_self(b);
-    // one event serves all: a wait is for what it holds when the wait is queued
+    // one event is enough: a wait refers to the state at the time it is queued
     dt_cuda_check(c, c->api->event_record(c->api, c->event, on), "recording an event");
     dt_cuda_check(c, c->api->event_wait(c->api, c->event, stream), "waiting for an event");
 }
@@ -189,7 +186,8 @@ static dt_status capture_begin(dt_backend *b, void *stream) {
              : DT_OK;
 }
 
-// What fails only because it was captured is forgotten: the caller runs the same work uncaptured.
+// Forgets the error, because the work may only fail under capture. The caller then runs the same work without
+// capture.
 static dt_status capture_end(dt_backend *b, void *stream, void **graph) {
     dt_cuda *c = dt_cuda_self(b);
     *graph = NULL;
@@ -233,7 +231,6 @@ static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
 };
 
 static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
-    (void)b;
     return backward ? backward_kernels[op] : forward_kernels[op];
 }
 
@@ -296,7 +293,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .commit_run = dt_cuda_commit_run,
                                        .commit_destroy = dt_cuda_commit_destroy};
 
-// The device's name is not known here, and no kernel has run.
+// No kernel has run yet, and the device's name is not known here.
 static dt_status refuse_device(dt_cuda_api *api, int index, int error) {
     const bool busy = error == DT_CUDA_DEVICE_BUSY || error == DT_CUDA_DEVICE_IN_USE;
     return dt_fail(
@@ -337,7 +334,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
         close_device(c);
         return status;
     }
-    // what dt_state_environment keeps of it is all that chosen engines depend on
+    // dt_state_environment keeps the part of this text that engine choices depend on
     snprintf(c->text, sizeof c->text,
              "cuda: %s, sm_%d%d, %.0f GB, driver %s, %s, choices " DT_PLAN_CHOICES ", device %d",
              c->info.name, c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9,

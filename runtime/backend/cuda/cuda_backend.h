@@ -1,8 +1,8 @@
-// cuda_backend.h: what the files of the CUDA backend share: its state, how an op's host side prepares and
-// launches, the kernels' names. Plain C over cuda_api.h.
+// cuda_backend.h: what the files of the CUDA backend share: its state, and how an op's host side prepares and
+// launches. Plain C over cuda_api.h.
 //
-// Nothing that is queued can fail on the spot: run(), copies and waits remember the first error, with where
-// it happened, and dt_device.synchronize and capture_end report it.
+// Queued work cannot report a failure at once. run(), copies and waits therefore remember the first error and where it
+// happened; dt_device.synchronize and capture_end report it.
 #ifndef DT_BACKEND_CUDA_BACKEND_H
 #define DT_BACKEND_CUDA_BACKEND_H
 
@@ -17,16 +17,16 @@ typedef struct dt_cuda {
     dt_cuda_device_info info;
     bool deterministic, tf32;
     int world_size;
-    void *shared[4];             // memory that is NCCL's
+    void *shared[4];             // memory allocated by NCCL
     struct dt_cuda_plans *plans; // cuda_plans.h
     void *event;                 // of stream_wait
-    int error;                   // the first, and what was being done
+    int error;                   // the first error, and what was being done
     char error_where[160];
     dt_device device;
     char text[512];
 } dt_cuda;
 
-// A backend on device `index` of the table's. The tables must outlive it; nccl may be NULL.
+// Creates a backend on device `index` of the table. The tables must outlive it; nccl may be NULL.
 dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl,
                                  int index, const dt_backend_opts *opts);
 static inline dt_cuda *dt_cuda_self(const dt_backend *b) {
@@ -40,7 +40,7 @@ static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
 }
 // Remembers the first error (0 is none) with where it happened.
 void dt_cuda_check(dt_cuda *c, int error, const char *where);
-// The remembered error as a failure with what to do; forgets nothing.
+// Turns the remembered error into a failure that says what to do. The error stays remembered.
 dt_status dt_cuda_status(dt_cuda *c);
 
 // ---- prepare ---------------------------------------------------------------------------------------
@@ -51,25 +51,29 @@ static inline int dt_cuda_pos_out(const dt_site *s, int i) {
 static inline int dt_cuda_pos_grad(const dt_site *s, int i) {
     return s->node->n_fwd_in + s->node->n_fwd_out + i;
 }
-// Where values lie on CUDA: 4-d activations NHWC, all else DENSE.
+// The preferred layout of a value: 4-d activations NHWC, everything else DENSE.
 static inline dt_layout dt_cuda_layout(const dt_value_info *v) {
     return v && v->kind == DT_V_TEMP && v->shape.n == 4 ? (dt_layout){DT_NHWC, 0} : dt_dense();
 }
-// All inputs and outputs as dt_cuda_layout says, no scratch, nothing in place; state of n_bytes (zeroed).
+// Sets all layouts as dt_cuda_layout says, no scratch, nothing in place; allocates a zeroed state of n_bytes.
 void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes);
-void dt_cuda_destroy(dt_site *s); // frees the state
-// st; where it is a failure, the state is freed.
+// The same with all layouts DENSE.
+void *dt_cuda_prepare_dense(dt_site *s, size_t n_state_bytes);
+void dt_cuda_destroy(dt_site *s); // frees the state and the contexts of packed copies
+// Returns st. If it is a failure, frees the state first.
 static inline dt_status dt_cuda_kept(dt_site *s, dt_status st) {
     if (st != DT_OK) dt_cuda_destroy(s);
     return st;
 }
-// Frees the state and fails as dt_site_fail: a refused site is not destroyed.
+// Frees the state and fails as dt_site_fail does: the plan does not destroy a kernel instance that was refused.
 #define dt_cuda_fail(s, ...) (dt_cuda_destroy(s), dt_site_fail(s, __VA_ARGS__))
-// The one float type (f32, bf16, f16) of values that must agree; NULL infos are skipped.
-dt_status dt_cuda_type(dt_site *s, int *type, const dt_value_info *const *infos, int n);
+// Stores in *type the one float type (f32, bf16, f16) that all values must have. NULL values are skipped.
+#define dt_cuda_type(s, type, ...)                                                                 \
+    dt_cuda_type_of(s, type, sizeof(const void *[]){__VA_ARGS__} / sizeof(void *),                 \
+                    (const dt_value_info *[]){__VA_ARGS__})
+dt_status dt_cuda_type_of(dt_site *s, int *type, int n, const dt_value_info *const *infos);
 
-// ---- run -------------------------------------------------------------------------------------------
-// Blocks of 256 threads for n elements, eight a thread and turn, at most what fills the device.
+// Blocks of 256 threads for n elements, eight per thread and iteration, at most as many as fill the device.
 dt_cuda_grid dt_cuda_grid_flat(const dt_cuda *c, int64_t n);
 void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream);
 

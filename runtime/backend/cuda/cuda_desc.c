@@ -1,10 +1,10 @@
 // cuda_desc.c: see cuda_desc.h.
 //
-// One place says which convolution a node is, so that the kernels, the check of support without a device and
-// the file of choices cannot disagree.
+// Only this file decides which convolution a node is, so that the kernels, the support check without a device and the
+// file of choices cannot disagree.
 //
-// cuDNN is not asked for attention in fp32, with head sizes that are no multiples of 8 or above 128, or of one
-// query to one key: its engines have none of them on some device.
+// cuDNN is not asked for attention in fp32, with head sizes that are above 128 or no multiple of 8, or of one query to
+// one key: on some device it has no engine for them.
 #include "backend/cuda/cuda_desc.h"
 
 #include "backend/sdpa_view.h"
@@ -88,8 +88,8 @@ static bool is_output(const dt_graph *g, dt_value v) {
     return false;
 }
 
-// Whether all that reads y wants its sums: training batch norms, in fp16, for which alone cuDNN has engines
-// that make them. The sums of squares lie right behind k sums, and cuDNN is told that all tensors are 16-byte aligned.
+// Returns whether all readers of y want its sums: training batch norms, in fp16, since cuDNN has no other engines that
+// make them. The sums of squares follow k sums directly, and cuDNN is told that all tensors are 16-byte aligned.
 static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d) {
     if (d->type != DT_F16 || d->bias || d->act != DT_ACT_NONE || d->k % 4) return false;
     int n_forward = 0;
@@ -167,7 +167,7 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
     return 0;
 }
 
-// Whether x is normed by bn alone: gain and shift lie behind it, and there is one place.
+// Returns whether bn is the only batch norm of x. Gain and shift lie behind x, where there is room for one pair.
 static bool norms_alone(const dt_graph *g, const dt_node *bn) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
@@ -178,8 +178,8 @@ static bool norms_alone(const dt_graph *g, const dt_node *bn) {
     return true;
 }
 
-// The one convolution that reads what batch norm bn gives; NULL where something else reads it too. The batch norm's
-// own backward does not count: it makes its mask from x.
+// Returns the one convolution that reads the output of batch norm bn, NULL if something else reads it too. bn's own
+// backward node does not count, since it recomputes its mask from x.
 static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
     const dt_node *reader = NULL;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -200,7 +200,7 @@ static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
     return is_output(g, bn->out[0]) ? NULL : reader;
 }
 
-// Whether dx, a gradient of what bn gives, goes into bn's own backward and nowhere else.
+// Returns whether dx, a gradient of bn's output, goes into bn's own backward node and nowhere else.
 static bool goes_back(const dt_graph *g, const dt_node *bn, dt_value dx) {
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++) {

@@ -1,5 +1,5 @@
-// cuda_desc.h: what nodes ask of cuDNN, and descriptions as text. Text is how plans are shared, how choices
-// are kept in files, and how messages name a plan.
+// cuda_desc.h: what nodes ask of cuDNN, and descriptions as text. Plans are shared by text, files keep choices by
+// text, and messages name plans by it.
 #ifndef DT_BACKEND_CUDA_DESC_H
 #define DT_BACKEND_CUDA_DESC_H
 
@@ -8,31 +8,30 @@
 
 enum { DT_DESC_TEXT = 320, DT_NODE_DESCS = 2 };
 
-// What the kernels demand of every engine.
+// What the backend demands of every engine.
 typedef struct dt_cuda_demands {
     bool deterministic, tf32;
 } dt_cuda_demands;
 
-// The convolutions that node n (conv2d, forward or backward) needs: forward one, backward those of the
-// gradients it makes. With DT_DNN_SDPA_* those of an sdpa node. Returns how many (0: another op).
-// `sums` is a wish: without an engine the same description without it is asked for.
+// The descriptions that node n needs: one for a forward conv2d or an sdpa node; for a backward conv2d one for each
+// gradient that it makes. Returns how many (0: another op). `sums` is a wish: if there is no engine, the caller asks
+// for the same description without it.
 int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands,
                        dt_dnn_desc out[DT_NODE_DESCS]);
-// What the one convolution behind a batch norm with ReLU would ask for if it applied the batch norm to x as it reads
-// it, so that nobody writes what the batch norm gives: under fp16, where that has no other reader, no pool, no
-// residual, and where the convolution makes sums itself (cuDNN has no other engines that are precompiled).
-// `data` is a wish on top of that: the convolution's dgrad begins the batch norm's own backward, where nothing else
-// reads what it gives.
+// What the convolution behind a batch norm with ReLU asks for if it is to apply the batch norm as it reads x, so that
+// nothing writes the batch norm's output. Only under fp16, without pool or residual, if that output has no other
+// reader and the convolution makes sums itself (cuDNN has no other precompiled engines). `data` is a further wish: the
+// convolution's dgrad also begins the batch norm's backward pass. That requires that nothing else reads its dx.
 typedef struct dt_cuda_normed {
     dt_dnn_desc forward, weights, data;
     bool has_weights, has_data;
 } dt_cuda_normed;
-// So many pixels of a batch norm in training are held by a block, which then does both passes in one kernel and reads
-// them the second time from its cache.
+// A batch norm in training with at most so many pixels runs as one kernel: a block keeps the pixels of its channels in
+// its cache for the second pass.
 enum { DT_BN_SMALL_PIXELS = 5120 };
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
                        dt_cuda_normed *out);
-// False for what cuDNN is not asked to do: the own kernels serve it.
+// Returns false for work that cuDNN is not asked to do. Custom kernels do it.
 bool dt_cuda_dnn_serves(const dt_dnn_desc *d);
 
 // buf of DT_DESC_TEXT; returns buf.

@@ -1,27 +1,29 @@
-// cuda_dnn.c: which of cuDNN's engines can compute a description, and plans made of them. See cuda_dnn.h.
+// cuda_dnn.c: finds the cuDNN engines that can compute a description, and makes plans of them. See cuda_dnn.h.
 //
-// cuDNN's heuristics list engine configurations for a graph (cuda_dnn_graph.c); one of them becomes a plan, and a
-// plan runs on a set of (id, pointer). A description always gives the same graph, so graphs and their lists are
-// kept for the life of the context: choosing among ten configurations asks once.
+// cuDNN's heuristics list engine configurations for a graph (cuda_dnn_graph.c). One of them becomes a plan, and a plan
+// runs on pairs of id and pointer. A description always gives the same graph, so graphs and their lists live as long
+// as the context: choosing among ten configurations asks the heuristics once.
 //
-// A finished plan has a text, cuDNN's JSON with the machine code of what was compiled in it. A plan made of
-// that text needs neither heuristics nor compiler. cuDNN refuses the text of another version or architecture;
-// that it belongs to the graph that would be built today is ours to see: the graph's hash stands before the JSON.
+// A finished plan can be written as text: cuDNN's JSON, including the machine code that was compiled for it. A plan
+// made from that text needs neither heuristics nor a compiler. cuDNN refuses text of another version or architecture.
+// It does not notice text of another graph, so we put the graph's hash in front of the JSON and compare it.
 //
-// Which configurations count: none that sums in low precision, none that rounds fp32 inputs (tensor cores on
-// fp32 are TF32) unless asked, in fp32 none by Winograd with large tiles, which loses digits, none by FFT (the
-// error of an element is a share of its tile's largest, and the workspace many times the tensors), only deterministic
-// ones where asked. Winograd with 4x4 tiles stays: its constants are 1 and 1/2, and its error is a direct sum's times a
-// small number. Fallback engines come after the heuristics', and behind the favourite what cuDNN compiles at run
-// time comes last: a second each.
+// Configurations are skipped if they
+//   - sum in low precision,
+//   - round fp32 inputs (tensor cores on fp32 mean TF32), unless TF32 is allowed,
+//   - use Winograd with large tiles in fp32, which loses digits,
+//   - use FFT: its error scales with the largest element of a tile, and its workspace is many times the tensors,
+//   - are not deterministic, if that is required.
+// Winograd with 4x4 tiles stays: its constants are 1 and 1/2, and its error is a small multiple of a direct sum's.
+// Fallback engines follow those of the heuristics. The favourite stays first; among the rest, engines that cuDNN
+// compiles at run time, a second each, come last.
 //
-// Attention needs cuDNN 9.16: versions before it give wrong gradients where tk is no multiple of 128.
+// Attention needs cuDNN 9.16: earlier versions give wrong gradients if tk is no multiple of 128.
 //
-// Rejected: cudnn-frontend (C++, and a few graphs are all that is needed); the older cudnnConvolution*
-// calls (deprecated, no fused bias and activation in bf16).
+// Rejected: cudnn-frontend (C++, and we need only a few graphs); the older cudnnConvolution* calls (deprecated, no
+// fused bias and activation in bf16).
 #include "backend/cuda/cuda_dnn.h"
 
-#include "backend/cuda/cuda_dnn_error.h"
 #include "backend/cuda/cuda_dnn_graph.h"
 #include "base/hash.h"
 
@@ -35,15 +37,14 @@ typedef cudnnBackendDescriptor_t descriptor;
 
 typedef struct dnn_config {
     descriptor config, engine;
-    int64_t engine_index;
-    bool runtime, tensor_core;
+    bool runtime; // compiled when a plan is made
 } dnn_config;
 
-// One description's graph and the configurations that serve it.
+// The graph of a description, and the configurations that can compute it.
 typedef struct dnn_known {
     struct dnn_known *next;
     dt_dnn_graph g;
-    bool asked; // for configurations
+    bool asked; // whether the heuristics were asked
     dnn_config config[MAX_CONFIGS];
     int n_configs;
 } dnn_known;
@@ -59,12 +60,17 @@ struct dt_cudnn_plan {
     const dt_dnn_graph *graph;
 };
 
+#define SET(d, name, type, n, value)                                                               \
+    cudnnBackendSetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, value)
+#define GET(d, name, type, most, n, value)                                                         \
+    cudnnBackendGetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, most, n, value)
+
 // ---- errors ----------------------------------------------------------------------------------------
 static int code_of(cudnnStatus_t s) {
     return s == CUDNN_STATUS_SUCCESS ? 0 : DT_CUDNN_ERROR + (int)s;
 }
 
-// Of what is not supported, that is not for want of a driver, a runtime or a part of cuDNN.
+// Not a refusal: what is unsupported only because a driver, a runtime or a part of cuDNN is missing.
 bool dt_cudnn_is_refusal(int error) {
     const int s = error - DT_CUDNN_ERROR, category = s / 1000 * 1000;
     if (s == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER ||
@@ -84,12 +90,10 @@ int dt_cudnn_version(void) {
 }
 
 // ---- a description's graph and its configurations ---------------------------------------------------
-static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *notes, int64_t n,
-                   dnn_config *c) {
+static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *notes, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         switch (notes[i]) {
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-            c->tensor_core = true;
             if (d->type == DT_F32 && !d->tf32) return false;
             break;
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
@@ -118,21 +122,15 @@ static void add_config(dnn_known *k, descriptor config) {
     int64_t n = 0, n_notes = 0, n_behaviour = 0;
     dnn_config c = {.config = config};
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &c.engine)) c.engine = NULL;
-    bool ok = c.engine &&
-              !cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &c.engine) &&
-              !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                        CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                        &n_notes, notes) &&
-              !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64,
-                                        1, &n, &c.engine_index);
-    if (ok && !cudnnBackendGetAttribute(c.engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                        CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
-                                        &n_behaviour, behaviour)) {
+    bool ok = c.engine && !GET(config, ENGINECFG_ENGINE, BACKEND_DESCRIPTOR, 1, &n, &c.engine) &&
+              !GET(c.engine, ENGINE_NUMERICAL_NOTE, NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                   &n_notes, notes);
+    if (ok && !GET(c.engine, ENGINE_BEHAVIOR_NOTE, BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
+                   &n_behaviour, behaviour)) {
         for (int64_t i = 0; i < n_behaviour; i++)
             if (behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) c.runtime = true;
     }
-    if (ok && wanted(&k->g.desc, notes, n_notes, &c) && k->n_configs < MAX_CONFIGS) {
+    if (ok && wanted(&k->g.desc, notes, n_notes) && k->n_configs < MAX_CONFIGS) {
         k->config[k->n_configs++] = c;
         return;
     }
@@ -145,24 +143,16 @@ static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_known *k, cudnnBackendHeurM
     int64_t n = 0, n_found = 0;
     cudnnStatus_t s = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &h);
     if (s) return dt_dnn_note(s, "asking for engines");
-    s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &k->g.graph);
-    if (!s)
-        s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (!s && c->device)
-        s = cudnnBackendSetAttribute(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device);
+    s = SET(h, ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, &k->g.graph);
+    if (!s) s = SET(h, ENGINEHEUR_MODE, HEUR_MODE, 1, &mode);
+    if (!s && c->device) s = SET(h, ENGINEHEUR_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device);
     if (!s) s = cudnnBackendFinalize(h);
-    if (!s)
-        s = cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL);
+    if (!s) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, 0, &n, NULL);
     if (n > MAX_CONFIGS) n = MAX_CONFIGS;
     for (int64_t i = 0; i < n; i++) {
         if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[i])) n = i;
     }
-    if (!s && n > 0)
-        s = cudnnBackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &n_found, found);
+    if (!s && n > 0) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, n, &n_found, found);
     dt_dnn_note(s, "asking for engines");
     for (int64_t i = 0; i < n; i++) {
         if (!s && i < n_found)
@@ -174,7 +164,7 @@ static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_known *k, cudnnBackendHeurM
     return s;
 }
 
-// The favourite, what is precompiled, the rest: each in cuDNN's order.
+// Sorts: the favourite, precompiled engines, the rest; each group in cuDNN's order.
 static void put_compiled_last(dnn_known *k) {
     dnn_config sorted[MAX_CONFIGS];
     int n = 0;
@@ -213,11 +203,11 @@ static int graph_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
     return 0;
 }
 
-// The graph with its configurations.
+// The graph, with its configurations.
 static int configs_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
     int code = graph_of(c, d, out);
     if (code || (*out)->asked) return code;
-    // an error of one mode matters where nothing is found, and is more than a refusal
+    // report an error only if nothing was found and it is more than a refusal
     const int first = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_A));
     code = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK));
     if (first && !dt_cudnn_is_refusal(first)) code = first;
@@ -232,10 +222,9 @@ static cudnnStatus_t describe_device(dt_cudnn *c, const char *json) {
     cudnnStatus_t s = dt_dnn_note(
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &c->device), "a device");
     if (!s)
-        s = dt_dnn_note(cudnnBackendSetAttribute(c->device,
-                                                 CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                                 CUDNN_TYPE_CHAR, (int64_t)strlen(json) + 1, json),
-                        "the device's description");
+        s = dt_dnn_note(
+            SET(c->device, DEVICEPROP_JSON_REPRESENTATION, CHAR, (int64_t)strlen(json) + 1, json),
+            "the device's description");
     return s ? s : dt_dnn_note(cudnnBackendFinalize(c->device), "the device's description");
 }
 
@@ -284,19 +273,12 @@ int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d) {
     return n;
 }
 
-int dt_cudnn_choice_text(dt_cudnn *c, const dt_dnn_desc *d, int choice, char *text, size_t cap) {
+bool dt_cudnn_compiles(dt_cudnn *c, const dt_dnn_desc *d, int choice) {
     dnn_known *k = NULL;
-    const int code = configs_of(c, d, &k);
-    if (code) return code;
-    if (choice < 0 || choice >= k->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
-    const dnn_config *f = &k->config[choice];
-    snprintf(text, cap, "engine %lld, %s%s", (long long)f->engine_index,
-             f->runtime ? "compiled at run time" : "precompiled",
-             f->tensor_core ? ", tensor cores" : "");
-    return 0;
+    return !configs_of(c, d, &k) && choice < k->n_configs && k->config[choice].runtime;
 }
 
-// A plan made of a configuration, or of its text.
+// Makes a plan from a configuration or from its text.
 static int finish_plan(dt_cudnn *c, const dt_dnn_graph *g, cudnnBackendAttributeName_t name,
                        cudnnBackendAttributeType_t type, int64_t n, const void *value,
                        dt_cudnn_plan **out, size_t *workspace_bytes) {
@@ -305,18 +287,14 @@ static int finish_plan(dt_cudnn *c, const dt_dnn_graph *g, cudnnBackendAttribute
     cudnnStatus_t s = dt_dnn_note(
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p), "a plan");
     if (!s && c->handle)
-        s = dt_dnn_note(cudnnBackendSetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                                 CUDNN_TYPE_HANDLE, 1, &c->handle),
-                        "a plan");
+        s = dt_dnn_note(SET(p, EXECUTION_PLAN_HANDLE, HANDLE, 1, &c->handle), "a plan");
     if (!s && c->device)
-        s = dt_dnn_note(cudnnBackendSetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->device),
+        s = dt_dnn_note(SET(p, EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device),
                         "a plan");
     if (!s) s = dt_dnn_note(cudnnBackendSetAttribute(p, name, type, n, value), "a plan");
     if (!s) s = dt_dnn_note(cudnnBackendFinalize(p), "a plan");
     if (!s)
-        s = dt_dnn_note(cudnnBackendGetAttribute(p, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                 CUDNN_TYPE_INT64, 1, &count, &bytes),
+        s = dt_dnn_note(GET(p, EXECUTION_PLAN_WORKSPACE_SIZE, INT64, 1, &count, &bytes),
                         "a plan's workspace");
     if (s) {
         if (p) cudnnBackendDestroyDescriptor(p);
@@ -347,15 +325,13 @@ enum { HASH_DIGITS = 16 };
 int dt_cudnn_plan_text(const dt_cudnn_plan *p, char **text) {
     int64_t n = 0, got = 0;
     *text = NULL;
-    cudnnStatus_t s = cudnnBackendGetAttribute(
-        p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL);
+    cudnnStatus_t s = GET(p->plan, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, 0, &n, NULL);
     if (s || n < 1) return code_of(dt_dnn_note(s, "a plan's text"));
     char *all = calloc(1, HASH_DIGITS + 1 + (size_t)n + 1);
     if (!all) abort();
     dt_hash_hex(p->graph->hash, all);
     all[HASH_DIGITS] = ' ';
-    s = cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                 CUDNN_TYPE_CHAR, n, &got, all + HASH_DIGITS + 1);
+    s = GET(p->plan, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, n, &got, all + HASH_DIGITS + 1);
     if (s)
         free(all);
     else
@@ -403,15 +379,9 @@ int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspac
     if (!s)
         s = dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &v),
                         "a run");
-    if (!s)
-        s = cudnnBackendSetAttribute(v, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n,
-                                     ids);
-    if (!s)
-        s = cudnnBackendSetAttribute(v, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-                                     n, data);
-    if (!s)
-        s = cudnnBackendSetAttribute(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-                                     &workspace);
+    if (!s) s = SET(v, VARIANT_PACK_UNIQUE_IDS, INT64, n, ids);
+    if (!s) s = SET(v, VARIANT_PACK_DATA_POINTERS, VOID_PTR, n, data);
+    if (!s) s = SET(v, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace);
     if (!s) s = cudnnBackendFinalize(v);
     if (!s) s = cudnnBackendExecute(c->handle, p->plan, v);
     if (v) cudnnBackendDestroyDescriptor(v);

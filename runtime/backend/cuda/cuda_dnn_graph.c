@@ -1,35 +1,53 @@
-// cuda_dnn_graph.c: the graphs that five kinds of description need. See cuda_dnn_graph.h.
+// cuda_dnn_graph.c: the cuDNN graphs of the five kinds of description. See cuda_dnn_graph.h.
 //
-// cuDNN wants a graph of operations made of descriptors: tensors (type, dimensions, strides, an id), the
-// operations between them, the graph. What lies between two operations is virtual and gets ids from VIRTUAL_ID on.
-// Everything that descriptors are told is hashed: a plan that was kept as text belongs to one graph, and cuDNN
-// does not see whether it is the one that would be built today.
+// cuDNN takes a graph made of descriptors: tensors (type, dimensions, strides, an id), the operations between them,
+// and the graph. Tensors between two operations are virtual and have ids from VIRTUAL_ID on. Everything that
+// descriptors are told is hashed. A plan that was kept as text belongs to one graph, and cuDNN does not check that
+// today's build would make the same graph.
 //
 // Graphs
-//   CONV_FWD    conv [-> + bias] [-> relu | gelu], or conv -> sums of y and y^2 a channel (GEN_STATS)
+//   CONV_FWD    conv [-> + bias] [-> relu | gelu], or conv -> sums of y and y^2 for each channel (GEN_STATS)
 //   CONV_DGRAD, CONV_WGRAD  one operation
-//   normed      x * gain + shift -> relu in front of CONV_FWD with sums, or of CONV_WGRAD. Between them fp32, and fp16 in
-//               front of the convolution. Precompiled engines want gain and shift in fp16, and forward the sums
-//   masked      behind CONV_DGRAD: (x - mean) * invstd * scale + shift -> relu's slope, which lets dx through or not -> sums
-//               for the batch norm's weights (BN_BWD_WEIGHTS). Between them fp32; precompiled engines want the same in
-//               front of it, and fp16 behind
+//   normed      x * gain + shift -> relu in front of CONV_FWD with sums or CONV_WGRAD. fp32 in between, fp16 in front
+//               of the convolution. Precompiled engines require gain and shift in fp16 and, in CONV_FWD, the sums
+//   masked      behind CONV_DGRAD: (x - mean) * invstd * scale + shift -> gradient of ReLU, which masks dx -> sums for
+//               the batch norm's weights (BN_BWD_WEIGHTS). Precompiled engines require fp32 up to the mask, fp16 behind
 //   SDPA_FWD    cuDNN's unified operation with statistics
-//   SDPA_BWD    the 18 operations in which cuDNN recognises flash attention's backward (the unified operation
-//               for backward is refused by 9.19): rowsum(dy*y), P = exp(scale q k' - lse), dv = P' dy,
-//               dS = P (dy v' - rowsum) scale, dk = dS' q, dq32 += dS k, dq = dq32. That sum is in no order;
-//               deterministic: dq = dS k, for which cuDNN keeps dS in its workspace (no note of an engine tells
-//               the two apart, so the graph must)
+//   SDPA_BWD    the 18 operations that cuDNN recognizes as flash attention's backward pass (9.19 refuses the unified
+//               operation for it): rowsum(dy*y), P = exp(scale q k' - lse), dv = P' dy, dS = P (dy v' - rowsum) scale,
+//               dk = dS' q, dq32 += dS k, dq = dq32. That sum has no fixed order. Deterministic: dq = dS k, for which
+//               cuDNN keeps dS in its workspace. Engine notes do not tell the two apart, so the graph must
 #include "backend/cuda/cuda_dnn_graph.h"
 
-#include "backend/cuda/cuda_dnn_error.h"
-
+#include "backend/cuda/cuda_dnn.h"
 #include "base/hash.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { VIRTUAL_ID = 1000 };
 
 typedef cudnnBackendDescriptor_t descriptor;
+
+// ---- errors: cuDNN forgets its text with the next call, so it is kept at once ----------------------
+static _Thread_local char last_error[512];
+
+cudnnStatus_t dt_dnn_note(cudnnStatus_t s, const char *doing) {
+    if (s == CUDNN_STATUS_SUCCESS) return s;
+    char text[400] = "";
+    cudnnGetLastErrorString(text, sizeof text);
+    snprintf(last_error, sizeof last_error, "%s: %s%s%s", doing, cudnnGetErrorString(s),
+             text[0] ? ": " : "", text);
+    return s;
+}
+
+void dt_dnn_note_text(const char *text) {
+    snprintf(last_error, sizeof last_error, "%s", text);
+}
+
+const char *dt_cudnn_last_error(void) {
+    return last_error;
+}
 
 // ---- descriptors: the first failure is kept, later calls do nothing ---------------------------------
 static uint64_t place_of(const dt_dnn_graph *g, descriptor d) {
@@ -38,7 +56,7 @@ static uint64_t place_of(const dt_dnn_graph *g, descriptor d) {
     return DT_DNN_MAX_DESCRIPTORS;
 }
 
-// Into the graph's hash: which descriptor is told what. Descriptors count by their place, not their address.
+// Hashes that a descriptor was told something. Descriptors count by their number, not by their address.
 static void mix(dt_dnn_graph *g, uint64_t at, int name, cudnnBackendAttributeType_t type, int64_t n,
                 const void *value) {
     uint64_t words[DT_DNN_MAX_OPS + 4] = {g->hash, at, (uint64_t)name, (uint64_t)type};
@@ -122,7 +140,7 @@ static descriptor tensor(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, cons
     return d;
 }
 
-// (n,c,h,w) stored NHWC; a weight (K,C,R,S) stored KRSC is the same.
+// (n,c,h,w) stored as NHWC. A weight (K,C,R,S) stored as KRSC has the same form.
 static descriptor image(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, int64_t n, int64_t c,
                         int64_t h, int64_t w) {
     return tensor(g, type, id, (const int64_t[]){n, c, h, w},
@@ -207,8 +225,7 @@ static void channel_sums(dt_dnn_graph *g, descriptor y, descriptor sums, descrip
     add_op(g, op, "sums of channels");
 }
 
-// ---- convolution -----------------------------------------------------------------------------------
-// relu(x gain + shift), virtual; ids: of gain, and of shift behind it.
+// relu(x gain + shift), virtual. id: gain's; shift has the next one.
 static descriptor normed(dt_dnn_graph *g, descriptor x, int64_t id) {
     const dt_dnn_desc *d = &g->desc;
     const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
@@ -226,8 +243,8 @@ static descriptor channels(dt_dnn_graph *g, int64_t id) {
     return image(g, CUDNN_DATA_FLOAT, id, 1, g->desc.c, 1, 1);
 }
 
-// dx where the batch norm of x with ReLU is above zero, else 0 (id of what the caller gets), and its sums. ids from
-// `id` on: x, its four numbers a channel, what five gradients get.
+// Sets dx to 0 where the batch norm of x with ReLU gives 0 (dx_id: id of the result), and makes its sums. Ids from `id`
+// on: x, its four numbers per channel, the five results.
 static void masked(dt_dnn_graph *g, descriptor dx, int64_t dx_id, int64_t id) {
     const dt_dnn_desc *d = &g->desc;
     static const cudnnPointwiseMode_t modes[4] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
@@ -260,27 +277,21 @@ static void masked(dt_dnn_graph *g, descriptor dx, int64_t dx_id, int64_t id) {
 }
 
 // Attribute names of the three directions, in the order of dt_dnn_kind.
+#define CONV(op, attr, x, w, y)                                                                    \
+    {                                                                                              \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##op##_DESCRIPTOR,                                     \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##x,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##w,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##y,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_CONV_DESC,                                   \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_ALPHA,                                       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_BETA                                         \
+    }
 static const struct {
     cudnnBackendDescriptorType_t op;
     cudnnBackendAttributeName_t x, w, y, conv, alpha, beta;
-} conv_names[3] = {
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
-};
+} conv_names[3] = {CONV(FORWARD, FORWARD, X, W, Y), CONV(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+                   CONV(BACKWARD_FILTER, BWD_FILTER, X, DW, DY)};
 
 static descriptor window(dt_dnn_graph *g, const dt_window *w) {
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
@@ -337,8 +348,7 @@ static void build_conv(dt_dnn_graph *g) {
                   NULL, image(g, t, id[2], d->n, d->k, d->out_h, d->out_w));
 }
 
-// ---- attention -------------------------------------------------------------------------------------
-// (n, heads, rows, d) with strides s for n, head, row; or transposed, (n, heads, d, rows).
+// (n, heads, rows, d) with strides s for n, head and row; or its transpose, (n, heads, d, rows).
 static descriptor heads_of(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, int64_t rows,
                            const int64_t s[3], bool transposed) {
     const dt_dnn_desc *d = &g->desc;
@@ -347,14 +357,14 @@ static descriptor heads_of(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, in
     return tensor(g, type, id, dims[transposed], strides[transposed], false);
 }
 
-// A number a row, f32, dense.
+// One number for each row, f32, dense.
 static descriptor row_numbers(dt_dnn_graph *g, int64_t id) {
     const dt_dnn_desc *d = &g->desc;
     return tensor(g, CUDNN_DATA_FLOAT, id, (const int64_t[]){d->n, d->heads, d->tq, 1},
                   (const int64_t[]){d->heads * d->tq, d->tq, 1, 1}, false);
 }
 
-// Scores (n, heads, tq, tk), virtual; or the transpose.
+// Scores (n, heads, tq, tk), virtual; or their transpose.
 static descriptor scores(dt_dnn_graph *g, cudnnDataType_t type, bool transposed) {
     const dt_dnn_desc *d = &g->desc;
     const int64_t all = d->heads * d->tq * d->tk, one = d->tq * d->tk;
@@ -400,7 +410,7 @@ static void build_sdpa_backward(dt_dnn_graph *g) {
     pointwise(g, CUDNN_POINTWISE_MUL, dy, y, dyy);
     sum(g, dyy, raw);
     pointwise(g, CUDNN_POINTWISE_MUL, raw, one,
-              row_sum); // cuDNN's pattern has dropout's scale here
+              row_sum); // dropout's scale in cuDNN's pattern
 
     descriptor s = scores(g, f32, false), scaled = scores(g, f32, false);
     descriptor shifted = scores(g, f32, false), p = scores(g, f32, false), pt = scores(g, t, true);

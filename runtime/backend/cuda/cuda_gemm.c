@@ -1,18 +1,17 @@
-// cuda_gemm.c: cuBLASLt's descriptors for row-major products. See cuda_gemm.h.
+// cuda_gemm.c: cuBLASLt's descriptors for row-major matmuls. See cuda_gemm.h.
 //
-// cuBLASLt is column-major. A row-major matrix read column by column is its transpose, so d = op(a) op(b) is
-// asked as d' = op(b)' op(a)': b is cuBLASLt's A, a its B, m and n change places, leading dimensions stay. The
-// bias, one a column of d, is then one a row of d', which is what the epilogue adds.
+// cuBLASLt is column-major. A row-major matrix read by columns is its transpose, so instead of d = op(a) op(b) we ask
+// for d' = op(b)' op(a)': our b is cuBLASLt's A, our a is its B, m and n change places, leading dimensions stay. The
+// bias has one number for each column of d, that is, for each row of d', which is what the epilogue adds.
 //
-// Sums are in fp32: partial sums of split products must not be stored in the output's type (adding them in place is
-// that, too, unless the output is fp32), and of the ways to add them those stay that keep an order, so that a product
-// gives the same bits each time (all algorithms do then, with one stream a handle). In place is left out where bits count:
-// a product that adds would begin with what is there, one that is added behind ends with it. fp32 is fp32 unless TF32 is asked for.
+// Sums are in fp32. Partial sums of split matmuls must not be stored in a narrower output type, which adding in place
+// would do. Of the remaining ways to add them only those with a fixed order are allowed, so that a matmul gives the
+// same bits each time (all algorithms then do, with one stream per handle). If bits matter, adding in place is not
+// allowed for fp32 either: a matmul that accumulates would start with the old content, while a separate addition comes
+// last. fp32 means fp32 unless TF32 is allowed.
 //
-// An epilogue that the library does not have for these types and sizes is no error: there is no algorithm then, and
-// the caller does the work in two pieces.
-//
-// The algorithms of a description are kept for the life of the context.
+// If the library has no epilogue for some types and sizes, that is not an error: there is no algorithm, and the caller
+// does the work in two steps. The algorithms of a description live as long as the context.
 #include "backend/cuda/cuda_gemm.h"
 
 #include "backend/cuda/cuda_desc.h"
@@ -25,7 +24,7 @@ enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20, ALIGNMENT = 64 };
 
 typedef struct gemm_parts {
     cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, d; // cuBLASLt's: a is our b
+    cublasLtMatrixLayout_t a, b, d; // cuBLASLt's names: its a is our b
 } gemm_parts;
 
 typedef struct gemm_list {
@@ -79,21 +78,21 @@ static void destroy_parts(gemm_parts *p) {
     *p = (gemm_parts){0};
 }
 
-// A column-major matrix, batched where there is more than one.
+#define SET(kind, to, name, value)                                                                 \
+    cublasLt##kind##SetAttribute(to, CUBLASLT_##name, &(value), sizeof(value))
+
+// A column-major matrix, batched if batch is above 1.
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t rows, int64_t cols,
                              int64_t ld, int64_t batch, int64_t stride) {
     const int32_t count = (int32_t)batch;
     cublasStatus_t s =
         cublasLtMatrixLayoutCreate(out, data_type(type), (uint64_t)rows, (uint64_t)cols, ld);
     if (s || batch <= 1) return s;
-    s = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                         sizeof count);
-    if (s) return s;
-    return cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                            &stride, sizeof stride);
+    s = SET(MatrixLayout, *out, MATRIX_LAYOUT_BATCH_COUNT, count);
+    return s ? s : SET(MatrixLayout, *out, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
 }
 
-// Our a is cuBLASLt's B: its sums are BGRADB.
+// Our a is cuBLASLt's B, so the sums over it are BGRADB.
 static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
     static const cublasLtEpilogue_t names[] = {
         CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_RELU_BIAS,
@@ -102,27 +101,17 @@ static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
     return names[e];
 }
 
-// The heuristics look at whether pointers are there; each run sets its own.
+// The heuristics only check whether pointers are set; each run sets its own.
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *d) {
     const cublasLtEpilogue_t epilogue = epilogue_of(d->epilogue);
     const cudaDataType_t type = data_type(d->bias_type);
     const void *const not_null = (const void *)(uintptr_t)4096;
-    cublasStatus_t s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                                      sizeof epilogue);
-    if (!s && dt_gemm_has_bias(d->epilogue)) {
-        s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &not_null,
-                                           sizeof not_null);
-        if (!s)
-            s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
-                                               sizeof type);
-    }
-    if (!s && dt_gemm_has_aux(d->epilogue)) {
-        s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &not_null,
-                                           sizeof not_null);
-        if (!s)
-            s = cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->ldd,
-                                               sizeof d->ldd);
-    }
+    const bool bias = dt_gemm_has_bias(d->epilogue), aux = dt_gemm_has_aux(d->epilogue);
+    cublasStatus_t s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE, epilogue);
+    if (!s && bias) s = SET(MatmulDesc, op, MATMUL_DESC_BIAS_POINTER, not_null);
+    if (!s && bias) s = SET(MatmulDesc, op, MATMUL_DESC_BIAS_DATA_TYPE, type);
+    if (!s && aux) s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE_AUX_POINTER, not_null);
+    if (!s && aux) s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE_AUX_LD, d->ldd);
     return s;
 }
 
@@ -132,8 +121,8 @@ static cublasStatus_t operation(cublasLtMatmulDesc_t *out, const dt_gemm_desc *d
     const cublasOperation_t a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t b = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t s = cublasLtMatmulDescCreate(out, compute, CUDA_R_32F);
-    if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a);
-    if (!s) s = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b);
+    if (!s) s = SET(MatmulDesc, *out, MATMUL_DESC_TRANSA, a);
+    if (!s) s = SET(MatmulDesc, *out, MATMUL_DESC_TRANSB, b);
     return s || d->epilogue == DT_GEMM_NONE ? s : set_epilogue(*out, d);
 }
 
@@ -163,12 +152,8 @@ static cublasStatus_t preference(cublasLtMatmulPreference_t *out, const dt_gemm_
             ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t s = cublasLtMatmulPreferenceCreate(out);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                 &workspace, sizeof workspace);
-    if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                 &sums, sizeof sums);
+    if (!s) s = SET(MatmulPreference, *out, MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    if (!s) s = SET(MatmulPreference, *out, MATMUL_PREF_REDUCTION_SCHEME_MASK, sums);
     for (int i = 0; !s && i < 4; i++)
         s = cublasLtMatmulPreferenceSetAttribute(*out, alignments[i], &alignment, sizeof alignment);
     return s;
@@ -184,7 +169,7 @@ static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
     if (!s)
         s = cublasLtMatmulAlgoGetHeuristic(c->handle, p.op, p.a, p.b, p.d, p.d, wish,
                                            MAX_ALGORITHMS, l->result, &n);
-    // none is no error
+    // finding none is not an error
     if (s == CUBLAS_STATUS_NOT_SUPPORTED || (s == CUBLAS_STATUS_INVALID_VALUE && d->epilogue)) {
         s = CUBLAS_STATUS_SUCCESS;
         n = 0;
@@ -284,12 +269,8 @@ void dt_cublas_plan_destroy(dt_cublas_plan *p) {
 int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D,
                   void *bias, void *aux, void *workspace, void *stream) {
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
-    if (p->bias)
-        s = cublasLtMatmulDescSetAttribute(p->parts.op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                           sizeof bias);
-    if (!s && p->aux)
-        s = cublasLtMatmulDescSetAttribute(p->parts.op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                           &aux, sizeof aux);
+    if (p->bias) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_BIAS_POINTER, bias);
+    if (!s && p->aux) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     if (s) return code_of(s);
     return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b,
                                   &p->beta, D, p->parts.d, D, p->parts.d, &p->algorithm, workspace,

@@ -1,30 +1,31 @@
 // cuda_plans.c: see cuda_plans.h.
 //
-// A library that has no engine for a description says so, and an own kernel serves it, with a warning where that
-// is a convolution or attention. Any other error ends the start: a library that is not there would else only be slow.
+// If a library says that it has no engine for a description, a custom kernel does the work. For convolutions and
+// attention a warning says so. Any other error stops the start: otherwise a missing library would only make training
+// slow.
 //
-// Of a list, the favourite and what is precompiled are tried, and what is compiled while its plan is made only where
-// there is little else. A start times for at most DT_PLAN_BUDGET_S; what is met later gets the
-// favourite, and is timed by another start.
+// Of the engines on offer we try the favourite and the precompiled ones. Those that compile while their plan is made
+// are tried only if there is little else. One start spends at most DT_PLAN_BUDGET_S on timing. Later descriptions get
+// the favourite, and another start times them.
 //
-// The choice looks at time, and an engine may want up to DT_PLAN_WORKSPACE for it. Where a network then does not fit, who
-// plans it asks for a smaller bound (dt_cuda_plans_bound), and makes its plans again. All kinds of plans have the one bound. What is
-// chosen because of it is kept in a file of that bound (plan_store.h); the other one keeps the faster choice for networks that
+// Engines compete on time alone and may use up to DT_PLAN_WORKSPACE for it. If the network then does not fit, its plan
+// asks for a smaller bound (dt_cuda_plans_bound) and is made again. All kinds of plans share the one bound. Choices
+// made under it go to a file of their own (plan_store.h); the other file keeps the faster choices for networks that
 // have room.
 //
-// Where memory for timing (plan_bench.h) is short, the library's favourite stays and nothing is remembered.
+// If there is not enough memory for timing (plan_bench.h), the library's favourite serves and nothing is remembered.
 //
-// A convolution that also makes sums saves its batch norm a pass over y, and its engines are fewer. So it is timed
-// beside the plain one, once: it is taken where it takes no longer than that and a pass over y, for which filling
-// y with zeros stands. DT_PLAN_NOT_WORTH is how a no is written down. A batch norm of few pixels (DT_BN_SMALL_PIXELS) makes that
-// pass from its cache: there sums save none.
+// A convolution that also makes sums saves its batch norm a pass over y, but has fewer engines. It is therefore timed
+// once beside the plain one, and taken if it needs no more than the plain one plus a pass over y, for which filling y
+// with zeros stands. DT_PLAN_NOT_WORTH records a no. A batch norm of few pixels (DT_BN_SMALL_PIXELS) makes that pass
+// from its cache, so that the sums save nothing.
 //
-// A convolution that applies the batch norm in front of it (normed) is settled together with its weight gradient, which
-// then must do the same: both are taken where they take no longer than the plain two, and the pass that reads x and
-// writes what the batch norm gives, for which filling x with zeros twice stands. Where nothing may be timed they are
-// not taken. The forward description's line holds the answer, a no too: a resumed run must not ask again. A dgrad that begins the
-// batch norm's backward (masked) is settled alone, and in the same way: it saves the pass that reads x and dy, of few pixels
-// again none.
+// A convolution that applies the batch norm in front of it (normed) is decided together with its weight gradient,
+// which must then do the same. Both are taken if they need no more than the plain two and the pass that reads x and
+// writes the batch norm's output, for which filling x with zeros twice stands. Without timing they are not taken. The
+// line of the forward description holds the answer, including a no, because a resumed run must not decide again. A
+// dgrad that begins the batch norm's backward pass (masked) is decided alone, in the same way. It saves the pass that
+// reads x and dy, which again costs nothing for few pixels.
 #include "backend/cuda/cuda_plans.h"
 
 #include "backend/cuda/plan_bench.h"
@@ -37,7 +38,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ENOUGH = 3 }; // engines to choose from, without compiling more
+enum { ENOUGH = 3 }; // engines to choose from before others are compiled
 
 static int make(dt_cuda_plans *p, const dt_plan_kind *k, int choice, void **plan, size_t *bytes) {
     return k->gemm ? p->api->gemm_plan(p->api, k->mul, choice, plan, bytes)
@@ -58,19 +59,19 @@ typedef struct candidate {
     int choice;
 } candidate;
 
-// What a library says when it is not that it has no engine.
+// The failure for an error that is not a refusal.
 static dt_status broken(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int error) {
     return dt_fail(DT_E_INTERNAL, "%s fails for %s: %s", k->gemm ? "cuBLASLt" : "cuDNN", text,
                    p->api->error_text(p->api, error));
 }
 
-// Without an engine for it there is another way in the library.
+// Whether there is another way if the library has no engine for it.
 static bool is_wish(const dt_plan_kind *k) {
     return !k->gemm && (k->dnn->sums || k->dnn->normed || k->dnn->masked);
 }
 
-// The engines that can be made, the favourite first, *n_out of them; of those beyond the bound the least, where there
-// is no other and it must be one. An error only where there are none.
+// Makes plans of the engines, the favourite first, and stores their number in *n_out. If all of them exceed the bound,
+// takes the one with the smallest workspace, unless the description is a wish. Fails only if there are none.
 static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry *entry, int n,
                                  int most, candidate *out, int *n_out) {
     const int ready = k->gemm ? n : n - p->api->dnn_compiled(p->api, k->dnn);
@@ -104,13 +105,13 @@ static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, plan_e
     return count || !error ? DT_OK : broken(p, k, text, error);
 }
 
-// An error while timing: 0 if that leaves the device as it was, else what it says to everything from now on.
+// An error while timing: 0 if the device still works, otherwise the error that every call returns from now on.
 static int lasting(dt_cuda_plans *p, int error) {
     if (!error || error == DT_CUDA_OUT_OF_MEMORY) return 0;
     return p->api->stream_synchronize(p->api, NULL);
 }
 
-// *best: index of the fastest; -1 when they could not be timed.
+// *out: index of the fastest; -1 if they could not be timed.
 static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
                          const candidate *c, int n, int *out) {
     size_t workspace = 0;
@@ -127,7 +128,7 @@ static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
             const int e = dt_plan_bench_time(&b, c[i].plan, &ms);
             error = lasting(p, e);
             bad = c[i].choice;
-            if (e) continue; // it says it can, and cannot
+            if (e) continue; // claimed to be supported, but fails
             if (best < 0 || ms < least) {
                 best = i;
                 least = ms;
@@ -149,7 +150,7 @@ static double now_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// The engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it is not there.
+// Makes the engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it no longer exists.
 static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
                              candidate *c) {
     *c = (candidate){.choice = e->choice};
@@ -169,7 +170,7 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
     return DT_OK;
 }
 
-// Whether this start still times; says once when it ends.
+// Returns whether this start may still time engines. Logs once when it may not.
 static bool may_time(dt_cuda_plans *p) {
     if (p->no_timing || p->seconds < p->budget_s) return !p->no_timing;
     if (!p->spent)
@@ -209,21 +210,21 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
         if (i != best || st != DT_OK) drop(p, k->gemm, c[i].plan);
     DT_TRY(st);
     e->none = count == 0;
-    if (e->none && e->beyond) { // others must not ask: they may have no bound
+    if (e->none && e->beyond) { // other ranks must not choose: they may have no bound
         e->choice = DT_PLAN_NOT_WORTH;
         e->chosen = true;
     }
     if (!e->none) e->choice = c[best].choice;
     dt_plan_store_note(p, e);
     if (e->none) return DT_OK;
-    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, n};
+    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice};
     p->n_plans++;
     if (!k->gemm) p->plans_dirty = true;
     return DT_OK;
 }
 
-// The plan that an earlier run kept of the engine that this one would take. What the library does not take is made
-// anew: the text goes.
+// Restores the plan that an earlier run kept of the engine that this one would take. If the library refuses the text,
+// forgets it; the plan is then made anew.
 static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
     const int want = e->chosen ? e->choice : p->no_timing ? 0 : -1;
     const char *text = dt_plan_kept(e, want);
@@ -244,7 +245,7 @@ static bool restore(dt_cuda_plans *p, plan_entry *e, const dt_dnn_desc *d) {
     }
     e->choice = want;
     dt_plan_store_note(p, e);
-    e->plan = (dt_cuda_plan){plan, bytes, want, 0};
+    e->plan = (dt_cuda_plan){plan, bytes, want};
     p->n_plans++;
     p->n_restored++;
     return true;
@@ -262,7 +263,7 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
         int n = 0;
         const int error = k->gemm ? p->api->gemm_choices(p->api, k->mul, &n)
                                   : p->api->dnn_choices(p->api, k->dnn, &n);
-        // what a library refuses to describe it has no engine for
+        // a description that a library refuses has no engine
         if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
@@ -273,13 +274,12 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
     return DT_OK;
 }
 
-// Passes over its tensors from memory that a batch norm's sums take.
+// Passes over memory that a batch norm's sums cost.
 static int passes_of_sums(int64_t n_images, int64_t height, int64_t width) {
     return n_images * height * width > DT_BN_SMALL_PIXELS;
 }
 
-// Whether the engine that makes sums is no slower than the plain one and a pass over y. True where that cannot
-// be timed.
+// Compares an engine that makes sums with the plain one and a pass over y. *worth is true if timing fails.
 static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const dt_cuda_plan *fused,
                                 const dt_cuda_plan *plain, bool *worth) {
     float ms[3] = {0};
@@ -310,7 +310,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry 
                             const dt_cuda_plan **out) {
     const dt_cuda_plan *plain = NULL;
     dt_dnn_desc d = *k->dnn;
-    const double spent = p->seconds, begin = now_s(); // what the plain one adds is in it
+    const double spent = p->seconds, begin = now_s(); // includes the plain one
     bool worth = true;
     d.sums = false;
     DT_TRY(dt_cuda_plan_dnn(p, &d, &plain));
@@ -338,8 +338,7 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
     return weigh_sums(p, &k, dt_plan_find(p, text), out);
 }
 
-// ---- work of batch norms that convolutions do ------------------------------------------------------
-// Adds to *ms a run of d's plan, and passes over its first pointer and its output.
+// Adds to *ms one run of d's plan and the given passes over its first pointer and its output.
 static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *plan, int over_x,
                     int over_y, float *ms) {
     const dt_plan_kind k = {.dnn = d};
@@ -359,7 +358,7 @@ static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *
     return lasts ? lasts : e;
 }
 
-// What serves d without the batch norm, sums as they pay. NULL: nothing.
+// The plan for d without the batch norm, with sums if they pay. NULL: there is none.
 static dt_status plain_of(dt_cuda_plans *p, dt_dnn_desc *d, const dt_cuda_plan **out) {
     d->normed = d->masked = false;
     DT_TRY(dt_cuda_plan_dnn(p, d, out));
@@ -368,7 +367,7 @@ static dt_status plain_of(dt_cuda_plans *p, dt_dnn_desc *d, const dt_cuda_plan *
     return dt_cuda_plan_dnn(p, d, out);
 }
 
-// Whether the plans are worth it. False where they cannot be timed, which is not *known for good.
+// Decides whether the fused plans pay. If they cannot be timed, *worth is false and *known too.
 static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
                                 const dt_cuda_plan *const *fused, int n, bool *worth, bool *known) {
     float with = 0, without = 0;
@@ -378,10 +377,10 @@ static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
         const dt_cuda_plan *plain = NULL;
         dt_dnn_desc q = *d[i];
         DT_TRY(plain_of(p, &q, &plain));
-        if (!plain) return DT_OK; // an own kernel would have to
+        if (!plain) return DT_OK; // only a custom kernel could replace it
         e = add_time(p, d[i], fused[i], 0, 0, &with);
-        // the batch norm's pass: of two tensors, forward x and y, backward x and dy; and one for sums that the plain
-        // convolution does not make
+        // the batch norm's pass touches two tensors: forward x and y, backward x and dy; and the sums cost a pass if
+        // the plain convolution does not make them
         const int over_y = d[i]->masked            ? 2 * passes_of_sums(q.n, q.h, q.w)
                            : d[i]->sums && !q.sums ? passes_of_sums(q.n, q.out_h, q.out_w)
                                                    : 0;
@@ -414,7 +413,7 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
         const dt_plan_kind k = {.dnn = d[i]};
         DT_TRY(plan_of(p, &k, dt_dnn_desc_print(d[i], text), &plan[i]));
         if (plan[i]) continue;
-        if (i && !given) { // given: another pair runs by it
+        if (i && !given) { // given: another pair uses it
             turn_down(p, e);
             dt_plan_store_note(p, e);
         }
@@ -422,7 +421,7 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     }
     *take = true;
     if (given) return DT_OK;
-    const double spent = p->seconds, begin = now_s(); // what the plain ones add is in it
+    const double spent = p->seconds, begin = now_s(); // includes the plain ones
     bool known = false;
     DT_TRY(worth_its_norm(p, d, plan, n, take, &known));
     if (!*take) turn_down(p, e);
@@ -439,8 +438,8 @@ static dt_status plan_product(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_
     return plan_of(p, &k, dt_gemm_desc_print(d, text), out);
 }
 
-// A product that adds takes the algorithm of the one that overwrites: a gradient that is added to another then has
-// the bits of the two added behind.
+// A matmul that accumulates uses the algorithm of the one that overwrites. A gradient added to another then has the
+// same bits as two gradients that are added afterwards.
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     char text[DT_DESC_TEXT];
     dt_gemm_desc plain = *d;
@@ -460,8 +459,8 @@ static bool exceeds(const plan_entry *e, size_t workspace_bytes) {
     return e->plan.plan && e->plan.workspace_bytes > workspace_bytes && !e->given && !e->follows;
 }
 
-// What was not asked for yet keeps its choice as far as it is within the bound, and is not in the bound's file before; nor
-// is what another bound's file says of a description whose choice was given.
+// A description that was not asked for yet keeps its choice if it is within the bound, but goes into the bound's file
+// only once it is used. If a choice was given, what another bound's file says of the description is not taken over.
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes) {
     int n = 0;
     dt_plan_store_close(p);
@@ -508,11 +507,4 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p) {
     free(p->folder);
     free(p->machine);
     free(p);
-}
-
-const char *dt_cuda_plans_summary(dt_cuda_plans *p) {
-    snprintf(p->summary, sizeof p->summary,
-             "%d plans: %d timed in %.1f s, %d as chosen before, %d of them kept from then",
-             p->n_plans, p->n_timed, p->seconds, p->n_plans - p->n_timed, p->n_restored);
-    return p->summary;
 }

@@ -1,72 +1,71 @@
-// cuda_plans.h: plans of cuDNN and cuBLASLt: one for all sites that describe the same work, and which of the
-// engines on offer it uses.
+// cuda_plans.h: plans of cuDNN and cuBLASLt. All kernel instances that describe the same work share a plan, and this
+// module decides which of the available engines it uses.
 //
-// The first time a description is asked for, the engines that the library likes best (at most DT_PLAN_TRIES) are
-// run a few times on memory of their own and the fastest stays: its number is the choice. Choices are text,
-// a line each, "number <tab> description", so that rank 0's can be given to all ranks, kept in checkpoints and
-// in a file for the next run on the same kind of machine. A choice that is given is obeyed and nothing is timed.
-// cuDNN's finished plans are kept in a file too, so that the next run neither asks its heuristics nor compiles.
+// When a description is first asked for, the engines that the library prefers (at most DT_PLAN_TRIES) run a few times
+// on memory of their own, and the fastest wins: its number is the choice. Choices are text, one per line, "number
+// <tab> description", so that rank 0 can give its choices to all ranks, checkpoints can keep them, and a file can pass
+// them to the next run on the same kind of machine. A given choice is obeyed without timing. cuDNN's finished plans
+// are kept in a file too, so that the next run neither asks the heuristics nor compiles.
 //
-// One thread, outside steps: everything here belongs to the making of plans.
+// Used by one thread, while plans are made, never during steps.
 #ifndef DT_BACKEND_CUDA_PLANS_H
 #define DT_BACKEND_CUDA_PLANS_H
 
 #include "backend/cuda/cuda_api.h"
 #include "base/status.h"
 
-// What a choice's number means here: raised when engines are left out or in. In the names of files and in what
-// checkpoints say of their machine.
+// The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
+// names and of what checkpoints record of their machine.
 #define DT_PLAN_CHOICES "3"
 enum {
     DT_PLAN_TRIES = 10,
     DT_PLAN_BUDGET_S = 60,
-    DT_PLAN_WORKSPACE = 1 << 30, // the most that an engine may want
+    DT_PLAN_WORKSPACE = 1 << 30, // the largest workspace of an engine
     DT_PLAN_LITTLE_WORKSPACE = 32 << 20
 };
 
 typedef struct dt_cuda_plans dt_cuda_plans;
 
-// A plan with its place in the table; lives as long as the plans it came from.
+// A plan and the number of its engine. Lives as long as the dt_cuda_plans that made it.
 typedef struct dt_cuda_plan {
     void *plan;
     size_t workspace_bytes;
     int choice;
-    int n_choices; // 0 of a plan that was kept: nobody asked
 } dt_cuda_plan;
 
 typedef struct dt_cuda_plans_opts {
-    // What choices depend on besides the description: library versions, driver, device. Names the file.
+    // What choices depend on besides the description: library versions, driver, device. Part of the file name.
     const char *machine;
-    const char *folder; // of the files; NULL: none
-    bool no_timing;     // the library's favourite, and no file of choices
+    const char *folder; // where the files are; NULL: no files
+    bool no_timing;     // always take the library's favourite; no file of choices
     double budget_s;    // of timing; 0: DT_PLAN_BUDGET_S
 } dt_cuda_plans_opts;
 
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
                                const dt_cuda_plans_opts *opts);
-// Writes the files if there is news. NULL is fine.
+// Saves the files if something changed. NULL is allowed.
 void dt_cuda_plans_destroy(dt_cuda_plans *p);
 
-// *out NULL with DT_OK: the library has no engine for it; or, of one with sums, it is not worth its time.
-// DT_E_INTERNAL: the library does not work, or the device no more.
+// *out NULL with DT_OK: the library has no engine for it, or one with sums does not pay. DT_E_INTERNAL: the library
+// does not work, or the device no longer does.
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
-// Whether convolutions that do part of a batch norm's work are taken: a normed forward with its normed weight gradient
-// (NULL: none), which then both have plans, or a masked dgrad.
+// Decides whether convolutions that do part of a batch norm's work are used: a normed forward with its normed weight
+// gradient (`second`; NULL: none), which then both have plans, or a masked dgrad.
 dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second,
                              bool *take);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 
-// All choices made or taken so far, favourites too, sorted; of the file's only those that were used; heap. And the reverse: lines that cannot be read are skipped;
-// returns how many were taken. Descriptions that have a plan keep it.
+// All choices made or taken so far, including favourites, sorted, on the heap; of those from the file only the ones
+// that were used. take() is the reverse: it skips lines that are malformed and returns how many it took. Descriptions
+// that already have a plan keep it.
 char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
-// From now on engines may want so much workspace and no more, unless there is no other. What is chosen here or comes from the file
-// and wants more is chosen again when it is next asked for, as the file of this bound says or anew; what was given, by a
-// checkpoint or rank 0, stays. The file without a bound keeps what it had. Returns how many will be chosen again; plans that sites still hold are void if that is not 0.
+// From now on an engine's workspace must not exceed the bound unless there is no other engine. Choices that were made
+// here or come from the file and need more are made again when they are next asked for, from the file of this bound or
+// anew. Choices given by a checkpoint or by rank 0 stay, and the file without a bound keeps its choices. Returns how
+// many choices will be made again; unless it is 0, plans that kernel instances still hold are void.
 int dt_cuda_plans_bound(dt_cuda_plans *p, size_t workspace_bytes);
-// Writes the files now, if there is news (destroy does it too). A failure is one warning.
+// Saves the files now if something changed (destroy does too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);
-// "41 plans: 12 timed in 3.1 s, 29 as chosen before, 20 of them kept from then"; borrowed.
-const char *dt_cuda_plans_summary(dt_cuda_plans *p);
 
 #endif

@@ -1,23 +1,21 @@
 // cuda_real.c: the table of cuda_api.h from the CUDA runtime, and what the module dtrain_cuda.so exports.
 //
-// The runtime is linked in (it loads the driver itself); cuDNN, cuBLASLt and NCCL are the system's, and of these
-// NCCL may be absent (nccl_api_real.c). A process
-// has one table. Streams do not wait for the default stream; captures are relaxed, because libraries may
-// allocate for themselves while a step is recorded. An error that a call returned is taken off the runtime's
-// own memory of it, so that no later call reports it again; those that end the context come back anyway.
+// The runtime is linked in (it loads the driver itself). cuDNN, cuBLASLt and NCCL are the system's, and NCCL may be
+// absent (nccl_api_real.c). A process has one table. Streams do not wait for the default stream. Captures are relaxed,
+// because libraries may allocate for themselves while a step is recorded. The runtime remembers an error that a call
+// returned; we clear it, so that no later call reports it again. Errors that end the context come back anyway.
+#define _GNU_SOURCE // dlinfo
 #include "backend/cuda/cuda_real_parts.h"
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_choice.h"
-#include "backend/cuda/device_list.h"
-#include "backend/cuda/device_near.h"
-#include "backend/cuda/driver_version.h"
-#include "backend/cuda/kernel_loading.h"
+#include "backend/cuda/device.h"
 #include "base/log.h"
 
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +25,13 @@ static int done(cudaError_t e) {
     return (int)e;
 }
 
+// Defines a function of the table that makes one call of the runtime.
+#define CALL(name, call, ...)                                                                      \
+    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                 \
+        return done(call);                                                                         \
+    }
+
 static const char *error_text(dt_cuda_api *a, int error) {
-    (void)a;
     const char *text = dt_cuda_real_library_error(error);
     return text ? text : cudaGetErrorString((cudaError_t)error);
 }
@@ -38,7 +41,6 @@ static const char *versions(dt_cuda_api *a) {
     char libraries[80], nccl[32] = "no NCCL";
     const int version = dt_cuda_real_nccl_version();
     int runtime = 0;
-    (void)a;
     cudaRuntimeGetVersion(&runtime);
     dt_cuda_real_library_versions(libraries, sizeof libraries);
     if (version)
@@ -50,20 +52,16 @@ static const char *versions(dt_cuda_api *a) {
 }
 
 // ---- devices ---------------------------------------------------------------------------------------
-static int device_count(dt_cuda_api *a, int *n) {
-    (void)a;
-    return done(cudaGetDeviceCount(n));
-}
+CALL(device_count, cudaGetDeviceCount(n), int *n)
 
-static int used = -1; // the process has one device, once it has chosen
+static int used = -1; // a process has one device, once it has chosen
 static int device_use(dt_cuda_api *a, int index) {
-    (void)a;
     const int e = done(cudaSetDevice(index));
     if (!e) used = index;
     return e;
 }
 
-// The first line of a PCI device's file in /sys, without its end; "" without one.
+// The first line of a PCI device's file in /sys, without its line end; "" if there is none.
 static const char *read_sys(const char *pci, const char *name, char *text, int cap) {
     char path[128];
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", pci, name);
@@ -75,10 +73,9 @@ static const char *read_sys(const char *pci, const char *name, char *text, int c
     return text;
 }
 
-// Atomics on a neighbour's memory go over NVLink only.
+// Only NVLink carries atomics on another device's memory.
 static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     int peer = 0, atomics = 0;
-    (void)a;
     int e = done(cudaDeviceGetP2PAttribute(&peer, cudaDevP2PAttrAccessSupported, from, to));
     if (!e)
         e = done(
@@ -87,7 +84,7 @@ static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     return e;
 }
 
-// By NVML, which needs no context of the device; 0 where it is not there. Its calls as nvml.h declares them.
+// Free memory by NVML, which needs no context on the device; 0 without NVML. Its calls are as in nvml.h.
 static size_t free_by_nvml(const char *pci) {
     struct {
         unsigned long long total, free, used;
@@ -107,9 +104,18 @@ static size_t free_by_nvml(const char *pci) {
     return (size_t)memory.free;
 }
 
+// The path of the driver's library, links followed; "" if unknown. path: PATH_MAX bytes.
+static const char *driver_path(char *path) {
+    struct link_map *map = NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) || !realpath(map->l_name, path))
+        path[0] = 0;
+    if (library) dlclose(library);
+    return path;
+}
+
 static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     struct cudaDeviceProp p;
-    (void)a;
     const int e = done(cudaGetDeviceProperties(&p, index));
     if (e) return e;
     *out = (dt_cuda_device_info){.major = p.major,
@@ -121,115 +127,69 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     cudaRuntimeGetVersion(&out->runtime);
     if (!done(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, index)))
         for (char *c = out->pci; *c; c++) *c = (char)tolower((unsigned char)*c);
-    char node[16];
+    char node[16], path[PATH_MAX];
     out->numa_node = *read_sys(out->pci, "numa_node", node, sizeof node) ? atoi(node) : -1;
     read_sys(out->pci, "local_cpulist", out->cores, sizeof out->cores);
-    dt_cuda_driver_version("/proc/driver/nvidia/version", out->driver_version,
-                           sizeof out->driver_version);
+    dt_cuda_driver_version(driver_path(path), out->driver_version, sizeof out->driver_version);
     if (used == index) return done(cudaMemGetInfo(&out->free_bytes, &out->total_bytes));
     out->free_bytes = free_by_nvml(out->pci);
     return 0;
 }
 
 // ---- memory ----------------------------------------------------------------------------------------
-static int alloc(dt_cuda_api *a, void **p, size_t n_bytes) {
-    (void)a;
-    return done(cudaMalloc(p, n_bytes));
-}
-static int free_device(dt_cuda_api *a, void *p) {
-    (void)a;
-    return done(cudaFree(p));
-}
-// A thread begins on device 0 whatever the others use, and would open that one for the sake of a pinned page.
+CALL(alloc, cudaMalloc(p, n_bytes), void **p, size_t n_bytes)
+CALL(free_device, cudaFree(p), void *p)
+// A new thread starts on device 0, whatever other threads use, and would open that device only to pin pages.
 static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
-    (void)a;
     const int e = used < 0 ? 0 : done(cudaSetDevice(used));
     return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
 }
-static int free_host(dt_cuda_api *a, void *p) {
-    (void)a;
-    return done(cudaFreeHost(p));
-}
+CALL(free_host, cudaFreeHost(p), void *p)
 
 static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction,
                 void *stream) {
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice,
                                                 cudaMemcpyDeviceToDevice};
-    (void)a;
-    int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], (cudaStream_t)stream));
-    // cudaMemcpy would not do: it returns when pageable memory has been read, which may be before it has been
-    // written, and streams that do not wait for the default stream would see what was there before.
+    int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], stream));
+    // Not cudaMemcpy: it returns when pageable memory was read, which may be before the destination is written.
+    // Streams that do not wait for the default stream could then see the old content.
     if (!e && !stream) e = done(cudaStreamSynchronize(NULL));
     return e;
 }
-static int zero(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream) {
-    (void)a;
-    return done(cudaMemsetAsync(dst, 0, n_bytes, (cudaStream_t)stream));
-}
+CALL(zero, cudaMemsetAsync(dst, 0, n_bytes, stream), void *dst, size_t n_bytes, void *stream)
 
 // ---- streams and events ----------------------------------------------------------------------------
-static int stream_create(dt_cuda_api *a, void **stream) {
-    (void)a;
-    return done(cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
-}
-static int stream_destroy(dt_cuda_api *a, void *stream) {
-    (void)a;
-    return done(cudaStreamDestroy((cudaStream_t)stream));
-}
-static int stream_synchronize(dt_cuda_api *a, void *stream) {
-    (void)a;
-    return done(stream ? cudaStreamSynchronize((cudaStream_t)stream) : cudaDeviceSynchronize());
-}
+CALL(stream_create, cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking),
+     void **stream)
+CALL(stream_destroy, cudaStreamDestroy(stream), void *stream)
+CALL(stream_synchronize, stream ? cudaStreamSynchronize(stream) : cudaDeviceSynchronize(),
+     void *stream)
 static int stream_query(dt_cuda_api *a, void *stream, bool *is_done) {
-    const cudaError_t e = cudaStreamQuery((cudaStream_t)stream);
-    (void)a;
+    const cudaError_t e = cudaStreamQuery(stream);
     *is_done = e == cudaSuccess;
-    return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // which the runtime remembers too
+    return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // the runtime remembers "not ready" too
 }
-static int event_create(dt_cuda_api *a, void **event, bool timed) {
-    (void)a;
-    return done(cudaEventCreateWithFlags((cudaEvent_t *)event,
-                                         timed ? cudaEventDefault : cudaEventDisableTiming));
-}
-static int event_destroy(dt_cuda_api *a, void *event) {
-    (void)a;
-    return done(cudaEventDestroy((cudaEvent_t)event));
-}
-static int event_record(dt_cuda_api *a, void *event, void *stream) {
-    (void)a;
-    return done(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
-}
-static int event_wait(dt_cuda_api *a, void *event, void *stream) {
-    (void)a;
-    return done(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
-}
-static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
-    (void)a;
-    return done(cudaEventElapsedTime(ms, (cudaEvent_t)begin, (cudaEvent_t)end));
-}
+CALL(event_create,
+     cudaEventCreateWithFlags((cudaEvent_t *)event,
+                              timed ? cudaEventDefault : cudaEventDisableTiming),
+     void **event, bool timed)
+CALL(event_destroy, cudaEventDestroy(event), void *event)
+CALL(event_record, cudaEventRecord(event, stream), void *event, void *stream)
+CALL(event_wait, cudaStreamWaitEvent(stream, event, 0), void *event, void *stream)
+CALL(event_ms, cudaEventElapsedTime(ms, begin, end), void *begin, void *end, float *ms)
 
 // ---- graphs ----------------------------------------------------------------------------------------
-static int capture_begin(dt_cuda_api *a, void *stream) {
-    (void)a;
-    return done(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeRelaxed));
-}
+CALL(capture_begin, cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), void *stream)
 static int capture_end(dt_cuda_api *a, void *stream, void **graph) {
     cudaGraph_t recorded = NULL;
-    (void)a;
     *graph = NULL;
-    int e = done(cudaStreamEndCapture((cudaStream_t)stream, &recorded));
+    int e = done(cudaStreamEndCapture(stream, &recorded));
     if (!e) e = done(cudaGraphInstantiate((cudaGraphExec_t *)graph, recorded, 0));
     if (recorded) cudaGraphDestroy(recorded);
     return e;
 }
-static int graph_launch(dt_cuda_api *a, void *graph, void *stream) {
-    (void)a;
-    return done(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
-}
-static int graph_destroy(dt_cuda_api *a, void *graph) {
-    (void)a;
-    return done(cudaGraphExecDestroy((cudaGraphExec_t)graph));
-}
+CALL(graph_launch, cudaGraphLaunch(graph, stream), void *graph, void *stream)
+CALL(graph_destroy, cudaGraphExecDestroy(graph), void *graph)
 
 _Static_assert(DT_CUDA_OUT_OF_MEMORY == (int)cudaErrorMemoryAllocation &&
                    DT_CUDA_NO_CODE == (int)cudaErrorNoKernelImageForDevice &&
@@ -306,13 +266,14 @@ static const dt_kernel_loader loader = {dt_cuda_real_load, cuda_text, DTRAIN_CUD
 
 static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     int n, index;
-    char near[400];
+    char near[400], sys[64];
     dt_cuda_device_info info;
     DT_TRY(count_devices(&n));
     DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size,
                                  getenv("CUDA_VISIBLE_DEVICES")));
     if (!device_info(NULL, index, &info)) {
-        if (dt_cuda_bind_near(info.pci, near, sizeof near))
+        snprintf(sys, sizeof sys, "/sys/bus/pci/devices/%s", info.pci);
+        if (dt_cuda_bind_near(sys, near, sizeof near))
             dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
         if (!device_use(NULL, index)) DT_TRY(dt_cuda_load_kernels(&loader, &info));
     }

@@ -1,9 +1,8 @@
 // cuda_real_libs.c: the table's dnn_* and gemm_* over cuda_dnn.h and cuda_gemm.h (see cuda_real_parts.h).
 //
-// One context of each library, opened when the first plan is asked for, on the device in use then: a process
-// has one device and one table. Streams are given with each run, so one context serves all of them.
+// One context of each library, opened for the first plan on the device in use. A process has one device and one table.
+// Each run names its stream, so one context serves all streams.
 #include "backend/cuda/cuda_dnn.h"
-#include "backend/cuda/cuda_dnn_error.h"
 #include "backend/cuda/cuda_gemm.h"
 #include "backend/cuda/cuda_real_parts.h"
 
@@ -19,65 +18,46 @@ static int open_blas(void) {
     return blas ? 0 : dt_cublas_open(&blas);
 }
 
-static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
-    const int e = open_dnn();
-    (void)a;
-    return e ? e : dt_cudnn_choices(dnn, d, n);
-}
+// Defines a function of the table that opens a library first.
+#define CALL(name, library, call, ...)                                                             \
+    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                 \
+        const int e = open_##library();                                                            \
+        return e ? e : call;                                                                       \
+    }
+
+CALL(dnn_choices, dnn, dt_cudnn_choices(dnn, d, n), const dt_dnn_desc *d, int *n)
 static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
-    (void)a;
     return dnn ? dt_cudnn_compiled(dnn, d) : 0;
 }
-static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan,
-                    size_t *workspace_bytes) {
-    const int e = open_dnn();
-    (void)a;
-    return e ? e : dt_cudnn_plan_create(dnn, d, choice, (dt_cudnn_plan **)plan, workspace_bytes);
-}
+CALL(dnn_plan, dnn, dt_cudnn_plan_create(dnn, d, choice, (dt_cudnn_plan **)plan, workspace_bytes),
+     const dt_dnn_desc *d, int choice, void **plan, size_t *workspace_bytes)
 static int dnn_run(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream) {
-    (void)a;
     return dt_cudnn_run(dnn, plan, ptr, workspace, stream);
 }
 static int dnn_destroy(dt_cuda_api *a, void *plan) {
-    (void)a;
     dt_cudnn_plan_destroy(plan);
     return 0;
 }
 static int dnn_text(dt_cuda_api *a, void *plan, char **text) {
-    (void)a;
     return dt_cudnn_plan_text(plan, text);
 }
-static int dnn_restore(dt_cuda_api *a, const dt_dnn_desc *d, const char *text, void **plan,
-                       size_t *workspace_bytes) {
-    const int e = open_dnn();
-    (void)a;
-    return e ? e : dt_cudnn_plan_restore(dnn, d, text, (dt_cudnn_plan **)plan, workspace_bytes);
-}
+CALL(dnn_restore, dnn, dt_cudnn_plan_restore(dnn, d, text, (dt_cudnn_plan **)plan, workspace_bytes),
+     const dt_dnn_desc *d, const char *text, void **plan, size_t *workspace_bytes)
 
-static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
-    const int e = open_blas();
-    (void)a;
-    return e ? e : dt_cublas_choices(blas, d, n);
-}
-static int gemm_plan(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan,
-                     size_t *workspace_bytes) {
-    const int e = open_blas();
-    (void)a;
-    return e ? e : dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes);
-}
+CALL(gemm_choices, blas, dt_cublas_choices(blas, d, n), const dt_gemm_desc *d, int *n)
+CALL(gemm_plan, blas,
+     dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes),
+     const dt_gemm_desc *d, int choice, void **plan, size_t *workspace_bytes)
 static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, void *bias,
                     void *aux, void *workspace, void *stream) {
-    (void)a;
     return dt_cublas_run(blas, plan, A, B, D, bias, aux, workspace, stream);
 }
 static int gemm_destroy(dt_cuda_api *a, void *plan) {
-    (void)a;
     dt_cublas_plan_destroy(plan);
     return 0;
 }
 
 static bool is_refusal(dt_cuda_api *a, int error) {
-    (void)a;
     if (error >= DT_CUBLAS_ERROR) return dt_cublas_is_refusal(error);
     return error >= DT_CUDNN_ERROR && dt_cudnn_is_refusal(error);
 }

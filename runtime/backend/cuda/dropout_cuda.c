@@ -16,7 +16,7 @@ static dt_status prepare_at(dt_site *s, int in_at, const char *name) {
     const dt_value_info *x = dt_site_in(s, in_at);
     dropout_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_dropout_args *a = &st->a;
-    DT_TRY(dt_cuda_type(s, &a->type, (const dt_value_info *[]){x, dt_site_out(s, 0)}, 2));
+    DT_TRY(dt_cuda_type(s, &a->type, x, dt_site_out(s, 0)));
     const int64_t n = dt_shape_elements(&x->shape);
     st->in_at = in_at;
     st->nhwc = layout.kind == DT_NHWC;

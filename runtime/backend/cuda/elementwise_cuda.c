@@ -1,5 +1,5 @@
-// elementwise_cuda.c: host side of the ops that are one kernel over elements: ReLU, GELU and scale; what they
-// share with others (dt_map_*). Any layout, in place.
+// elementwise_cuda.c: host side of the ops that are one kernel over elements (ReLU, GELU, scale), and what they share
+// with other files (dt_map_*). Any layout, in place.
 #include "backend/cuda/own_cuda.h"
 
 dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace) {
@@ -7,7 +7,7 @@ dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace) {
     const dt_value_info *x = dt_site_in(s, x_at), *d = d_at < 0 ? NULL : dt_site_in(s, d_at);
     dt_map_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x || (d_at >= 0 && !d)) return dt_cuda_fail(s, "an operand is missing");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, d, dt_site_out(s, 0)}, 3));
+    DT_TRY(dt_cuda_type(s, &st->type, x, d, dt_site_out(s, 0)));
     st->n = dt_shape_elements(&x->shape);
     st->x_at = x_at, st->d_at = d_at;
     s->in_layout[x_at] = s->out_layout[0] = layout;

@@ -1,4 +1,4 @@
-// embedding_cuda.c: host side of rows of a table by ids, and the table's gradient (kernels/embedding_kernels.h).
+// embedding_cuda.c: host side of embedding lookup and of the table's gradient (kernels/embedding_kernels.h).
 #include "backend/cuda/kernels/embedding_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
@@ -9,13 +9,11 @@ typedef struct embedding_state {
 
 static dt_status read(dt_site *s, const dt_value_info *table, const dt_value_info *y) {
     const dt_value_info *ids = dt_site_in(s, 0);
-    embedding_state *st = dt_cuda_prepare(s, sizeof *st);
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    embedding_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     if (!ids || !table || !y || ids->dtype != DT_I32 || table->dtype != DT_F32 ||
         table->shape.n != 2)
         return dt_cuda_fail(s, "wants i32 ids and an f32 table (V,D)");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){y}, 1));
+    DT_TRY(dt_cuda_type(s, &st->type, y));
     st->n_ids = dt_shape_elements(&ids->shape);
     st->n_rows = table->shape.d[0];
     st->width = table->shape.d[1];
@@ -47,7 +45,9 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     dt_embedding_args a = args_of(s, r);
     a.dy = r->in[dt_cuda_pos_grad(s, 0)], a.out = r->out[1];
     if (!(r->accumulate >> 1 & 1))
-        dt_cuda_launch(c, DT_K_embed_zero, dt_cuda_grid_flat(c, a.n_rows * a.width), &a, r->stream);
+        dt_cuda_check(
+            c, c->api->zero(c->api, a.out, (size_t)(a.n_rows * a.width) * sizeof(float), r->stream),
+            "clearing a table's gradient");
     const dt_cuda_grid g = {.blocks = a.n_ids, .threads = DT_EMBED_THREADS};
     if (a.n_ids) dt_cuda_launch(c, DT_K_embed_bwd, g, &a, r->stream);
 }

@@ -1,11 +1,10 @@
-// kernel.h: how an own kernel is written once and runs on a device and, for tests, on the host.
+// kernel.h: how a custom kernel is written once and runs both on a device and, for tests, on the host.
 //
-// A kernel is a block of threads that goes through phases: in a phase every thread does its share, between
-// two phases the block waits. On the device a phase is each thread's own code followed by __syncthreads;
-// on the host it is a loop over the threads. What one phase leaves for the next lies in shared memory.
-// Written so, a kernel has no warp shuffles; sums over a block are trees over shared memory, in an order that
-// does not depend on the device, which is what promises the same bits from run to run. (Where a profile
-// shows that shuffles matter, DT_DEVICE_ONLY code may replace a phase, and the op tests compare the two.)
+// A kernel is a block of threads that goes through phases. In a phase each thread does its share; between two phases
+// the block synchronizes. On the device a phase is each thread's own code followed by __syncthreads. On the host it is
+// a loop over the threads. One phase passes results to the next in shared memory. Kernels written this way have no
+// warp shuffles. Sums over a block are trees over shared memory in an order that does not depend on the device, which
+// guarantees the same bits in each run.
 //
 //   typedef struct relu_args { const void *x; void *y; int64_t n; int type; } relu_args;
 //   DT_KERNEL(relu_fwd, relu_args) {
@@ -15,15 +14,14 @@
 //       }
 //   }
 //
-// In DT_THREADS `continue` ends a thread's phase; `break` and `return` must not leave it, and every thread
-// of a block must reach it. The host runs threads and blocks forwards in one launch and backwards in the
-// next, and fills shared memory with NaN first: what depends on an order that nothing promises shows as
-// different bits.
+// In DT_THREADS `continue` ends a thread's phase. `break` and `return` must not leave it, and every thread of a block
+// must reach it. The host runs threads and blocks forwards in one launch and backwards in the next, and first fills
+// shared memory with NaN. Code that depends on an order that nothing guarantees then gives different bits.
 //
-// Kernels live in kernels/<op>_kernels.h, C and CUDA C++ at once: no C++ features, no C features that C++
-// lacks (designated initialisers, compound literals, restrict, _Bool, implicit void * casts).
-// kernels/all_kernels.h includes them all, for the device in kernels.cu and for the host in the test's
-// machine; an op's host side includes its own for the structs. cuda_own_kernels.def lists the kernels.
+// Kernels are in kernels/<op>_kernels.h, which is both C and CUDA C++: no C++ features, and no C features that C++
+// lacks (designated initializers, compound literals, restrict, _Bool, implicit void * casts). kernels/all_kernels.h
+// includes them all, for the device in kernels.cu and for the host in the tests' imitation. An op's host side includes
+// its own kernels for their structs. cuda_own_kernels.def lists the kernels.
 #ifndef DT_BACKEND_CUDA_KERNEL_H
 #define DT_BACKEND_CUDA_KERNEL_H
 
@@ -40,8 +38,8 @@
     }                                                                                              \
     static __device__ __forceinline__ void name##_body(const args_t *a)
 #define DT_KERNEL(name, args_t) DT_KERNEL_AS(name, args_t, )
-// With what the compiler needs to know to spare registers: a block has at most `threads` threads, and at
-// least `blocks` blocks should fit on a multiprocessor. Blocks of more than 256 threads must say so.
+// Tells the compiler how many registers it may use: a block has at most `threads` threads, and at least `blocks`
+// blocks should fit on a multiprocessor. Required for blocks of more than 256 threads.
 #define DT_KERNEL_BOUND(name, args_t, threads, blocks)                                             \
     DT_KERNEL_AS(name, args_t, __launch_bounds__(threads, blocks))
 #define DT_THREADS(t)                                                                              \
@@ -50,12 +48,12 @@
 #define DT_GRID               ((int64_t)gridDim.x)
 #define DT_BLOCK_DIM          ((int)blockDim.x)
 #define DT_SHARED(type, x, n) __shared__ __align__(16) type x[n]
-// What was written so far is seen by the host before what is written next.
+// The host sees earlier writes before later ones.
 #define DT_FENCE_SYSTEM() __threadfence_system()
 #else
 #include <stdatomic.h>
 
-typedef struct dt_host_block { // set by the machine that pretends, one block after another
+typedef struct dt_host_block { // set by the tests' imitation for each block
     int64_t block, grid;
     int block_dim;
     int backwards; // last thread first

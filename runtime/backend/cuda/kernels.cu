@@ -1,4 +1,4 @@
-// kernels.cu: all own kernels for the device, and how one is launched by number (cuda_real_parts.h).
+// kernels.cu: all custom kernels for the device, and how one is launched by number (cuda_real_parts.h).
 #include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/kernels/all_kernels.h"
 
@@ -12,7 +12,6 @@ static const void *const kernels[] = {
 
 extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g,
                                    const void *args, void *stream) {
-    (void)a;
     void *params[] = {(void *)args};
     const cudaError_t e =
         cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params, 0,

@@ -1,11 +1,11 @@
 // layer_norm_cuda.c: host side of layer norm over the last dimension, DENSE (kernels/layer_norm_kernels.h).
-// Outputs of the forward node: y, and for the backward node the rows' mean and 1/std. Merged additions: see
+// The forward node outputs y and, for the backward node, the rows' mean and 1/std. For merged additions see
 // graph/ops/layer_norm.c.
 #include "backend/cuda/kernels/layer_norm_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
-// Blocks of the backward pass, each with its own sums: two an H100's or H200's multiprocessor, but a number of
-// the shapes alone.
+// Blocks of the backward pass, each with its own sums: two for each multiprocessor of an H100 or H200, but a constant,
+// so that sums depend on shapes alone.
 enum { SUM_BLOCKS = 264 };
 
 typedef struct ln_state {
@@ -16,17 +16,14 @@ typedef struct ln_state {
 
 static dt_status prepare_at(dt_site *s, const dt_value_info *dy, int residual_at) {
     const dt_value_info *x = dt_site_in(s, 0), *residual = NULL;
-    ln_state *st = dt_cuda_prepare(s, sizeof *st);
+    ln_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->residual_at = residual_at < s->node->n_in ? residual_at : -1;
     if (st->residual_at >= 0) residual = dt_site_in(s, residual_at);
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
     if (!x || x->shape.n < 1) return dt_cuda_fail(s, "wants (…,D)");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0), residual},
-                        4));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0), residual));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
-    // backward a thread keeps the sums of its columns
+    // in the backward pass a thread keeps the sums of its columns
     while (st->r.group < 512 && (int64_t)st->r.group * 8 * DT_LN_PIECES < n) st->r.group *= 2;
     st->threads = st->r.group > 256 ? st->r.group : 256;
     return DT_OK;
@@ -35,7 +32,7 @@ static dt_status prepare_at(dt_site *s, const dt_value_info *dy, int residual_at
 static dt_status prepare_forward(dt_site *s) {
     DT_TRY(prepare_at(s, NULL, 3));
     const ln_state *st = s->state;
-    s->inplace_in = st->residual_at < 0 ? 0 : st->residual_at; // y is written when both are read
+    s->inplace_in = st->residual_at < 0 ? 0 : st->residual_at; // both are read before y is written
     return DT_OK;
 }
 

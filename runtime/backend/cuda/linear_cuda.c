@@ -1,43 +1,32 @@
-// linear_cuda.c: y = act(x W^T + b) by cuBLASLt over x flattened to (rows, I), DENSE.
+// linear_cuda.c: y = act(x W^T + b) by cuBLASLt, with x flattened to (rows, I), DENSE.
 //
-// Forward adds bias, ReLU and the tanh form of GELU in the product's epilogue; exact GELU (inference only) is an
-// own kernel behind it, because cuBLASLt's is the tanh form. Backward: dx = dy W, dW = dy^T x straight into the
-// f32 slab, overwriting or adding; db, the sum over dy's rows, comes out of the same product in f32 (through
-// scratch where it adds: the epilogue overwrites). Where cuBLASLt has no algorithm with an epilogue, own kernels
-// do its work. In training the tanh form is the epilogue of the product before it, which leaves its input as output 1,
-// and its slope that of the product of dx behind it (passes/fuse_gelu.c). A fused ReLU has a gradient: dy is masked by y > 0 into scratch first.
+// The forward matmul's epilogue adds the bias, ReLU and the tanh form of GELU. Exact GELU (inference only) is a custom
+// kernel behind it, because cuBLASLt has the tanh form only. Backward: dx = dy W, and dW = dy^T x goes straight into
+// the f32 flat buffer, where it overwrites or adds. The same matmul produces db, the sum over dy's rows, in f32
+// (through scratch if it adds, since the epilogue overwrites). If cuBLASLt has no algorithm with an epilogue, custom
+// kernels do its work. In training the tanh form is the epilogue of the preceding matmul, which also outputs the
+// GELU's input as output 1. Its slope is the epilogue of the matmul that makes dx behind it (passes/fuse_gelu.c). A
+// fused ReLU has a gradient: dy is first masked by y > 0 into scratch.
 //
-// Scratch of the backward site: [ workspace | masked dy | db, or its partial sums ]
+// Scratch of the backward kernel instance: [ workspace | masked dy | db, or its partial sums ]
 #include "backend/cuda/kernels/relu_kernels.h"
 #include "backend/cuda/kernels/weights_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 
-#include <stdlib.h>
-
 typedef struct linear_state {
     const dt_cuda_plan *forward, *data, *weights, *weights_add;
-    dt_cuda_pack *pack, *bias_pack;
+    const dt_cuda_pack *pack, *bias_pack;
     int64_t rows, n_in, n_out;
     bool has_bias, masked, gelu;
-    bool gelu_tanh;    // behind the product, for want of a bias or of an algorithm
-    bool slope_behind; // backward: the slope of GELU by an own kernel
-    bool bias_beside;  // backward: db comes out of dW's product
+    bool gelu_tanh;    // in a separate kernel, for want of a bias or an algorithm
+    bool slope_behind; // backward: GELU's slope in a custom kernel
+    bool bias_beside;  // backward: the matmul of dW produces db
     int type;
     size_t at_dy, at_db;
 } linear_state;
 
-static void destroy(dt_site *s) {
-    linear_state *st = s->state;
-    if (!st) return;
-    dt_cuda_pack_destroy(st->pack);
-    dt_cuda_pack_destroy(st->bias_pack);
-    dt_cuda_destroy(s);
-}
-
 static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_info *w) {
-    linear_state *st = dt_cuda_prepare(s, sizeof *st);
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    linear_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->n_out = w->shape.d[0];
     st->n_in = w->shape.d[1];
     st->rows = dt_shape_elements(&x->shape) / st->n_in;
@@ -61,7 +50,7 @@ static dt_gemm_desc product(const dt_site *s, dt_dtype type, int64_t m, int64_t 
                           .deterministic = c->deterministic};
 }
 
-// NULL where cuBLASLt has no such product.
+// *out is NULL if cuBLASLt has no such matmul.
 static dt_status try_plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(dt_cuda_of(s)->plans, d, out)));
     if (*out && s->scratch_bytes < dt_cuda_align((*out)->workspace_bytes))
@@ -72,14 +61,6 @@ static dt_status try_plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan 
 static dt_status plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     DT_TRY(try_plan(s, d, out));
     return *out ? DT_OK : dt_cuda_fail(s, "cuBLASLt has no product for it");
-}
-
-static void run_product(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
-                        void *d, const void *bias, void *aux, const dt_run *r) {
-    dt_cuda *c = dt_cuda_of(s);
-    dt_cuda_check(
-        c, c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, aux, r->scratch, r->stream),
-        "running a product");
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
@@ -95,7 +76,7 @@ static dt_status plan_forward(dt_site *s, linear_state *st, const dt_value_info 
         if (st->forward) return DT_OK;
     }
     st->gelu_tanh = act == DT_ACT_GELU_TANH;
-    // cuBLASLt has no epilogue of ReLU alone here: a bias of zeros is packed for it
+    // cuBLASLt has no epilogue of ReLU alone here: it gets a packed bias of zeros
     d.epilogue = act == DT_ACT_RELU          ? DT_GEMM_BIAS_RELU
                  : st->has_bias && !st->gelu ? DT_GEMM_BIAS
                                              : DT_GEMM_NONE;
@@ -106,7 +87,7 @@ static dt_status prepare(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
     linear_state *st = start(s, x, dt_site_in(s, 1));
     const bool relu = s->node->attrs.linear.act == DT_ACT_RELU;
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, x, y));
     st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     DT_TRY(plan_forward(s, st, x));
     if (!dt_cuda_pack_is_copy(dt_site_in(s, 1), x->dtype))
@@ -121,10 +102,10 @@ static void run(const dt_site *s, const dt_run *r) {
     const linear_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
-    void *before = s->node->n_out > 1 ? r->out[1] : NULL; // what goes into the GELU
+    void *before = s->node->n_out > 1 ? r->out[1] : NULL; // the input of the GELU
     void *y = st->gelu_tanh && before ? before : r->out[0];
-    run_product(s, st->forward, r->in[0], w, y, st->gelu ? NULL : bias,
-                st->gelu_tanh ? NULL : before, r);
+    dt_cuda_run_gemm(s, st->forward, r->in[0], w, y, st->gelu ? NULL : bias,
+                     st->gelu_tanh ? NULL : before, r);
     dt_cuda *c = dt_cuda_of(s);
     const int64_t n = st->rows * st->n_out;
     if (st->gelu_tanh) {
@@ -141,7 +122,7 @@ static void run(const dt_site *s, const dt_run *r) {
     dt_cuda_launch(c, DT_K_bias_gelu, dt_cuda_grid_flat(c, n), &a, r->stream);
 }
 
-const dt_kernel dt_cuda_linear = {prepare, run, destroy};
+const dt_kernel dt_cuda_linear = {prepare, run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status plan_weights(dt_site *s, linear_state *st, dt_gemm_desc d,
@@ -187,7 +168,7 @@ static dt_status prepare_bwd(dt_site *s) {
     if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE))
         return dt_cuda_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                                "its output; fuse GELU for inference only");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){dy, dt_site_in(s, 0)}, 2));
+    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_site_in(s, 0)));
     st->masked = n->attrs.linear.act == DT_ACT_RELU;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     DT_TRY(plan_backward(s, st, dy->dtype));
@@ -220,8 +201,8 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     const bool add_bias = r->accumulate >> 2 & 1;
     if (st->weights) {
         float *db = add_bias ? (float *)((char *)r->scratch + st->at_db) : r->out[2];
-        run_product(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
-                    r->out[1], st->bias_beside ? db : NULL, NULL, r);
+        dt_cuda_run_gemm(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
+                         r->out[1], st->bias_beside ? db : NULL, NULL, r);
         if (st->bias_beside && add_bias)
             dt_cuda_slab_add(s->backend, r->out[2], db, st->n_out, r->stream);
     }
@@ -230,8 +211,8 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
                             (char *)r->scratch + st->at_db, r->stream);
     if (!st->data) return;
     const void *z = s->node->attrs.linear.dgelu ? r->in[s->node->n_in - 1] : NULL;
-    run_product(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL,
-                st->slope_behind ? NULL : (void *)z, r);
+    dt_cuda_run_gemm(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], NULL,
+                     st->slope_behind ? NULL : (void *)z, r);
     if (st->slope_behind) {
         const dt_map_args a = {
             .x = z, .d = r->out[0], .out = r->out[0], .n = st->rows * st->n_in, .type = st->type};
@@ -239,4 +220,4 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};

@@ -1,8 +1,8 @@
-// loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h; the
-// contract is that of cpu/loss_cpu.c).
+// loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h). The contract is
+// that of cpu/loss_cpu.c.
 //
-//   forward   in  x (N,…), target, weight (N)       out STAT sum weight[n] loss_n, STAT sum weight[n]
-//   backward  in  x, target, weight, …              out dx, the gradient of the sum times loss_scale
+//   forward   in  x (N,...), target, weight (N)     out STAT sum weight[n] loss_n, STAT sum weight[n]
+//   backward  in  x, target, weight, ...            out dx, the gradient of the sum times loss_scale
 #include "backend/cuda/kernels/loss_kernels.h"
 #include "backend/cuda/own_cuda.h"
 
@@ -14,9 +14,7 @@ typedef struct loss_state {
 
 static dt_status prepare(dt_site *s) {
     const dt_value_info *x = dt_site_in(s, 0), *target = dt_site_in(s, 1), *w = dt_site_in(s, 2);
-    loss_state *st = dt_cuda_prepare(s, sizeof *st);
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    loss_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
         dt_shape_elements(&w->shape) != x->shape.d[0])
         return dt_cuda_fail(s, "wants f32 values (N,...) and f32 weights (N)");

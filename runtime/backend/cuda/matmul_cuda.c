@@ -1,5 +1,5 @@
-// matmul_cuda.c: c = alpha op(a) op(b) over leading batch dimensions, by cuBLASLt, DENSE. Transposition is a
-// flag, nothing is copied. The gradient is two matmul nodes (graph/ops/matmul.c): no backward kernel.
+// matmul_cuda.c: c = alpha op(a) op(b) over leading batch dimensions, by cuBLASLt, DENSE. Transposition is a flag and
+// copies nothing. The gradient is two matmul nodes (graph/ops/matmul.c), so there is no backward kernel.
 #include "backend/cuda/weights_cuda.h"
 
 static dt_status prepare(dt_site *s) {
@@ -11,7 +11,7 @@ static dt_status prepare(dt_site *s) {
     int type;
     dt_cuda_prepare(s, 0);
     s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
-    DT_TRY(dt_cuda_type(s, &type, (const dt_value_info *[]){a, b, c}, 3));
+    DT_TRY(dt_cuda_type(s, &type, a, b, c));
     dt_gemm_desc d = {.m = c->shape.d[n - 2],
                       .n = c->shape.d[n - 1],
                       .k = a->shape.d[trans_a ? n - 2 : n - 1],
@@ -40,12 +40,7 @@ static dt_status prepare(dt_site *s) {
 }
 
 static void run(const dt_site *s, const dt_run *r) {
-    const dt_cuda_plan *p = s->state;
-    dt_cuda *c = dt_cuda_of(s);
-    dt_cuda_check(c,
-                  c->api->gemm_run(c->api, p->plan, r->in[0], r->in[1], r->out[0], NULL, NULL,
-                                   r->scratch, r->stream),
-                  "running a product");
+    dt_cuda_run_gemm(s, s->state, r->in[0], r->in[1], r->out[0], NULL, NULL, r);
 }
 
 const dt_kernel dt_cuda_matmul = {prepare, run, NULL};

@@ -1,8 +1,8 @@
-// nccl_api.h: the table of everything that comm_nccl.c asks of NCCL. The module dtrain_cuda.so fills it with
-// the library (nccl_api_real.c); tests fill it with one that only pretends, between threads.
+// nccl_api.h: the table of everything that comm_nccl.c asks of NCCL. The module dtrain_cuda.so fills it with the
+// library (nccl_api_real.c); tests fill it with an imitation between threads.
 //
-// Communicators are non-blocking: a call may answer DT_NCCL_BUSY, and async_error then says BUSY until the
-// library is through with it. Work is queued on the given stream. All sums are in place.
+// Communicators are non-blocking. A call may return DT_NCCL_BUSY; async_error then returns BUSY until the library has
+// finished it. Work is queued on the given stream. All sums are in place.
 #ifndef DT_BACKEND_CUDA_NCCL_API_H
 #define DT_BACKEND_CUDA_NCCL_API_H
 
@@ -18,7 +18,7 @@ struct dt_nccl_api {
     void *self;
     const char *(*error_text)(const dt_nccl_api *a, void *comm, int error); // comm may be NULL
     int (*unique_id)(const dt_nccl_api *a, void *id);                       // DT_NCCL_ID_BYTES
-    // On the calling thread's current device. *comm is set at once and usable when async_error says OK.
+    // Uses the calling thread's device. *comm is set at once, and usable when async_error says OK.
     int (*init)(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank);
     int (*async_error)(const dt_nccl_api *a, void *comm, int *state);
     int (*all_reduce)(const dt_nccl_api *a, void *comm, void *data, int64_t n,
@@ -29,11 +29,11 @@ struct dt_nccl_api {
     int (*send)(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
                 void *stream);
     int (*recv)(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from, void *stream);
-    int (*finalize)(const dt_nccl_api *a, void *comm); // BUSY until what was queued is done
+    int (*finalize)(const dt_nccl_api *a, void *comm); // BUSY until queued work is done
     int (*destroy)(const dt_nccl_api *a, void *comm);  // after finalize
-    int (*abort)(const dt_nccl_api *a, void *comm);    // ends kernels that wait, frees
-    // NCCL 2.19 and newer; NULL where the library is older. Memory that every GPU of a host can reach, and
-    // memory that collectives use where it lies instead of copying through buffers of NCCL's own.
+    int (*abort)(const dt_nccl_api *a, void *comm);    // ends waiting kernels, then frees
+    // NULL before NCCL 2.19. Memory that every GPU of a host can reach, and memory that collectives use directly
+    // instead of copying through NCCL's own buffers.
     int (*mem_alloc)(const dt_nccl_api *a, void **p, size_t n_bytes);
     int (*mem_free)(const dt_nccl_api *a, void *p);
     int (*comm_register)(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle);

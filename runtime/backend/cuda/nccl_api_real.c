@@ -1,7 +1,7 @@
 // nccl_api_real.c: the table of nccl_api.h from NCCL itself. Part of dtrain_cuda.so, not of the program.
 //
-// The library is loaded when the table is asked for and is not linked, because one rank needs none. A library
-// without the functions of 2.19 serves without them.
+// The library is not linked, because one rank needs none: it is loaded when the table is asked for. A library without
+// the functions of 2.19 works without them.
 #include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/nccl_api.h"
 #include "base/log.h"
@@ -60,16 +60,20 @@ _Static_assert(DT_NCCL_ID_BYTES == sizeof(ncclUniqueId), "NCCL's id has another 
 _Static_assert((int)DT_NCCL_OK == (int)ncclSuccess && (int)DT_NCCL_BUSY == (int)ncclInProgress,
                "NCCL's codes have changed");
 
+// Defines a function of the table that makes one call of the library.
+#define CALL(name, call, ...)                                                                      \
+    static int name(const dt_nccl_api *a, __VA_ARGS__) {                                           \
+        return (int)lib.nccl##call;                                                                \
+    }
+
 static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
-    (void)a;
-    const char *last = lib.ncclGetLastError((ncclComm_t)comm); // what the library was about
+    const char *last = lib.ncclGetLastError(comm); // more specific
     return last && *last ? last : lib.ncclGetErrorString((ncclResult_t)error);
 }
 
 static int unique_id(const dt_nccl_api *a, void *id) {
     ncclUniqueId u;
     ncclResult_t r = lib.ncclGetUniqueId(&u);
-    (void)a;
     if (r == ncclSuccess) memcpy(id, &u, sizeof u);
     return (int)r;
 }
@@ -77,82 +81,36 @@ static int unique_id(const dt_nccl_api *a, void *id) {
 static int init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId u;
-    (void)a;
     config.blocking = 0;
     memcpy(&u, id, sizeof u);
     return (int)lib.ncclCommInitRankConfig((ncclComm_t *)comm, world_size, u, rank, &config);
 }
 
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
-    ncclResult_t s = ncclSuccess, r = lib.ncclCommGetAsyncError((ncclComm_t)comm, &s);
-    (void)a;
+    ncclResult_t s = ncclSuccess, r = lib.ncclCommGetAsyncError(comm, &s);
     *state = (int)s;
     return (int)r;
 }
 
-static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
-                      void *stream) {
-    (void)a;
-    return (int)lib.ncclAllReduce(data, data, (size_t)n,
-                                  type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum,
-                                  (ncclComm_t)comm, (cudaStream_t)stream);
-}
-
-static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
-                     void *stream) {
-    (void)a;
-    return (int)lib.ncclBroadcast(data, data, n_bytes, ncclUint8, root, (ncclComm_t)comm,
-                                  (cudaStream_t)stream);
-}
-
-static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
-                void *stream) {
-    (void)a;
-    return (int)lib.ncclSend(data, (size_t)n, ncclFloat32, to, (ncclComm_t)comm,
-                             (cudaStream_t)stream);
-}
-
-static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from, void *stream) {
-    (void)a;
-    return (int)lib.ncclRecv(data, (size_t)n, ncclFloat32, from, (ncclComm_t)comm,
-                             (cudaStream_t)stream);
-}
-
-static int finalize(const dt_nccl_api *a, void *comm) {
-    (void)a;
-    return (int)lib.ncclCommFinalize((ncclComm_t)comm);
-}
-
-static int destroy(const dt_nccl_api *a, void *comm) {
-    (void)a;
-    return (int)lib.ncclCommDestroy((ncclComm_t)comm);
-}
-
-static int abort_comm(const dt_nccl_api *a, void *comm) {
-    (void)a;
-    return (int)lib.ncclCommAbort((ncclComm_t)comm);
-}
-
+CALL(all_reduce,
+     AllReduce(data, data, (size_t)n, type == DT_BF16 ? ncclBfloat16 : ncclFloat32, ncclSum, comm,
+               stream),
+     void *comm, void *data, int64_t n, dt_dtype type, void *stream)
+CALL(broadcast, Broadcast(data, data, n_bytes, ncclUint8, root, comm, stream), void *comm,
+     void *data, size_t n_bytes, int root, void *stream)
+CALL(send, Send(data, (size_t)n, ncclFloat32, to, comm, stream), void *comm, const float *data,
+     int64_t n, int to, void *stream)
+CALL(recv, Recv(data, (size_t)n, ncclFloat32, from, comm, stream), void *comm, float *data,
+     int64_t n, int from, void *stream)
+CALL(finalize, CommFinalize(comm), void *comm)
+CALL(destroy, CommDestroy(comm), void *comm)
+CALL(abort_comm, CommAbort(comm), void *comm)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
-static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
-    (void)a;
-    return (int)lib.ncclMemAlloc(p, n_bytes);
-}
-
-static int mem_free(const dt_nccl_api *a, void *p) {
-    (void)a;
-    return (int)lib.ncclMemFree(p);
-}
-
-static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
-    (void)a;
-    return (int)lib.ncclCommRegister((ncclComm_t)comm, p, n_bytes, handle);
-}
-
-static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
-    (void)a;
-    return (int)lib.ncclCommDeregister((ncclComm_t)comm, handle);
-}
+CALL(mem_alloc, MemAlloc(p, n_bytes), void **p, size_t n_bytes)
+CALL(mem_free, MemFree(p), void *p)
+CALL(comm_register, CommRegister(comm, p, n_bytes, handle), void *comm, void *p, size_t n_bytes,
+     void **handle)
+CALL(comm_deregister, CommDeregister(comm, handle), void *comm, void *handle)
 #endif
 
 const dt_nccl_api *dt_nccl_api_real(void) {

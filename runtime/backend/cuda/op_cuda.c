@@ -1,14 +1,13 @@
 // op_cuda.c: what the <op>_cuda.c files share (see cuda_backend.h), and reorders.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/reorder_kernels.h"
+#include "backend/cuda/own_cuda.h"
 #include "base/arena.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes) {
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_cuda_layout(dt_site_in(s, i));
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_cuda_layout(dt_site_out(s, i));
+static void *prepare(dt_site *s, size_t n_state_bytes) {
     s->scratch_bytes = 0;
     s->inplace_in = -1;
     s->same_memory = false;
@@ -16,12 +15,26 @@ void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes) {
     return s->state = dt_xcalloc(1, n_state_bytes ? n_state_bytes : 1);
 }
 
+void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes) {
+    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_cuda_layout(dt_site_in(s, i));
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_cuda_layout(dt_site_out(s, i));
+    return prepare(s, n_state_bytes);
+}
+
+void *dt_cuda_prepare_dense(dt_site *s, size_t n_state_bytes) {
+    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
+    return prepare(s, n_state_bytes);
+}
+
 void dt_cuda_destroy(dt_site *s) {
+    for (int i = 0; i < s->n_packs; i++) free((void *)s->packs[i].ctx);
+    s->n_packs = 0;
     free(s->state);
     s->state = NULL;
 }
 
-dt_status dt_cuda_type(dt_site *s, int *type, const dt_value_info *const *infos, int n) {
+dt_status dt_cuda_type_of(dt_site *s, int *type, int n, const dt_value_info *const *infos) {
     *type = -1;
     for (int i = 0; i < n; i++) {
         if (!infos[i]) continue;
@@ -38,32 +51,34 @@ dt_cuda_grid dt_cuda_grid_flat(const dt_cuda *c, int64_t n) {
     return (dt_cuda_grid){.blocks = want < 1 ? 1 : want < most ? want : most, .threads = 256};
 }
 
-void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream) {
-    static const char *const names[] = {
+const char *const dt_cuda_kernel_names[] = {
 #define CUDA_OWN_KERNEL(name, args_t) #name,
 #include "backend/cuda/cuda_own_kernels.def"
 #undef CUDA_OWN_KERNEL
-    };
+};
+
+void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream) {
     const int e = c->api->launch(c->api, k, g, args, stream);
     if (!e) return;
     char where[96];
-    snprintf(where, sizeof where, "launching kernel %s (%lld blocks of %d)", names[k],
-             (long long)g.blocks, g.threads);
+    snprintf(where, sizeof where, "launching kernel %s (%lld blocks of %d)",
+             dt_cuda_kernel_names[k], (long long)g.blocks, g.threads);
     dt_cuda_check(c, e, where);
 }
 
 void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const void *src,
                      dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                      dt_layout dst_layout, void *stream) {
-    (void)threads;
     dt_cuda *c = dt_cuda_self(b);
     dt_reorder_args a = {.src = src, .dst = dst, .src_type = src_type, .dst_type = dst_type};
     const int64_t n = dt_shape_elements(shape);
     if (src_layout.kind == DT_NHWC_SUMS || src_layout.kind == DT_NHWC_MASKED)
         src_layout.kind = DT_NHWC;
     if (dt_layout_equal(src_layout, dst_layout) || shape->n < 3) {
-        a.n = n;
-        dt_cuda_launch(c, DT_K_reorder_flat, dt_cuda_grid_flat(c, n), &a, stream);
+        if (src_type == dst_type)
+            dt_cuda_copy(c, dst, src, n * (int64_t)dt_dtype_size(src_type), stream);
+        else
+            dt_cuda_convert(c, dst, dst_type, src, src_type, n, stream);
         return;
     }
     const int64_t channels = shape->d[1], pixels = n / (shape->d[0] * channels);

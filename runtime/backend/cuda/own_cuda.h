@@ -1,14 +1,14 @@
-// own_cuda.h: what host sides of own kernels share: how matrices are divided among blocks (see
-// kernels/block_math.h), elementwise ops, copies. Sizes follow from
-// shapes alone, not from the device: partial sums are the same bits everywhere.
+// own_cuda.h: what host sides of custom kernels share: how matrices are divided among blocks (see
+// kernels/block_math.h), elementwise ops, copies. Sizes follow from shapes alone, not from the device, so that partial
+// sums have the same bits everywhere.
 #ifndef DT_BACKEND_CUDA_OWN_H
 #define DT_BACKEND_CUDA_OWN_H
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/block_math.h"
 
-// Columns in pieces of 8, for blocks of 256 threads. About `blocks` blocks, none with fewer than
-// `thread_rows` rows a thread unless there are no more.
+// Columns in groups of 8, for blocks of 256 threads. About `blocks` blocks, each with at least `thread_rows` rows per
+// thread if there are enough.
 static inline dt_cols dt_cols_make(int64_t rows, int64_t cols, int64_t blocks,
                                    int64_t thread_rows) {
     dt_cols c = {.rows = rows, .cols = cols, .whole = cols % 8 == 0};
@@ -30,7 +30,7 @@ static inline dt_cuda_grid dt_cols_grid(const dt_cols *c) {
     return (dt_cuda_grid){.blocks = c->n_chunks * c->tiles, .threads = 256};
 }
 
-// For elementwise passes: each thread takes up to `most` rows, fewer where that leaves the device empty.
+// For elementwise passes: each thread takes up to `most` rows, or fewer to keep the device busy.
 static inline dt_cols dt_cols_flow(int64_t rows, int64_t cols, int64_t most) {
     dt_cols c = dt_cols_make(rows, cols, INT64_MAX / 2, 1);
     const int64_t lanes = 256 >> c.tx_log2, units = (rows + lanes - 1) / lanes * c.tiles;
@@ -41,7 +41,7 @@ static inline dt_cols dt_cols_flow(int64_t rows, int64_t cols, int64_t most) {
     return c;
 }
 
-// Rows of n elements, in blocks of 256 threads: about 8 elements a thread and turn.
+// Rows of n elements, in blocks of 256 threads: about 8 elements per thread and iteration.
 static inline dt_rows dt_rows_make(int64_t rows, int64_t n) {
     dt_rows r = {.rows = rows, .n = n, .group = 8, .whole = n % 8 == 0};
     while (r.group < 256 && r.group * 32 < n) r.group *= 2;
@@ -54,16 +54,19 @@ static inline dt_cuda_grid dt_rows_grid(const dt_rows *r) {
 
 // ---- elementwise (elementwise_cuda.c): dt_map_args with one or two operands ------------------------
 typedef struct dt_map_state {
-    int type, x_at, d_at; // positions of the operands; d_at < 0: one
+    int type, x_at, d_at; // operands' positions; d_at < 0: one operand
     int64_t n;
     float alpha;
 } dt_map_state;
-// Operands and output 0 in the layout of the first operand and of one float type; output 0 may take over
-// operand `inplace`. The state is a dt_map_state.
+// Operands and output 0 have the first operand's layout and share a float type. Output 0 may take over operand
+// `inplace`. The state is a dt_map_state.
 dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace);
 void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k);
 
 // ---- copies (copy_cuda.c) --------------------------------------------------------------------------
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream);
+// In cast_cuda.c: converts n elements to another type.
+void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n,
+                     void *stream);
 
 #endif

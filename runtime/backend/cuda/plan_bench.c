@@ -7,12 +7,12 @@ static size_t even(size_t n) {
     return (n + 255) / 256 * 256 + 256;
 }
 
-// Bytes of each pointer of a run.
+// The size in bytes of each pointer that a run takes.
 static void dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     const size_t size = dt_dtype_size(d->type);
     if (d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) {
         const int64_t rows = d->tq > d->tk ? d->tq : d->tk;
-        // the strides of packed q, k, v reach over three times a tensor's own elements
+        // packed q, k and v have strides over three times a tensor's own elements
         const size_t all = (size_t)(3 * d->n * d->heads * rows * d->d) * size;
         const size_t numbers = (size_t)(d->n * d->heads * d->tq) * sizeof(float);
         for (int i = 0; i < dt_dnn_pointers(d); i++) n[i] = all;
@@ -80,7 +80,7 @@ void dt_plan_bench_close(dt_plan_bench *b) {
     if (b->memory) b->api->free(b->api, b->memory);
 }
 
-// Without a plan: fills what pointer `at` names.
+// Runs the plan; without one, fills pointer `at` with zeros.
 static int run(const dt_plan_bench *b, void *plan, int at) {
     const dt_plan_kind *k = b->kind;
     if (!plan) return b->api->zero(b->api, b->ptr[at], b->n_bytes[at], b->stream);

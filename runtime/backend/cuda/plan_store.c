@@ -2,6 +2,8 @@
 #include "backend/cuda/plan_store.h"
 
 #include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -9,6 +11,70 @@
 #include <string.h>
 
 enum { MAX_ENGINES_BYTES = 16 << 20, MAX_PLANS_BYTES = 64 << 20, MAX_PLAN_BYTES = 4 << 20 };
+
+// ---- the form of both files ------------------------------------------------------------------------
+char *dt_plan_file_path(const char *folder, const char *what, const char *machine) {
+    char hex[17];
+    dt_hash_hex(dt_hash64(machine, strlen(machine)), hex);
+    return dt_xprintf("%s/%.*s-%s.txt", folder, (int)strcspn(what, " "), what, hex);
+}
+
+// Returns where the lines begin in a file's bytes; NULL with a reason.
+static const char *check(const dt_plan_file *f, const char *data, size_t n, const char **why) {
+    char *head = dt_xprintf("dtrain %s ", f->what), hex[17];
+    const size_t head_bytes = strlen(head), body = head_bytes + 16 + 1;
+    const bool known = n >= head_bytes && strncmp(data, head, head_bytes) == 0;
+    free(head);
+    *why = "it is not complete";
+    if (n < body || memchr(data, 0, n)) return NULL;
+    *why = "it is of another version";
+    if (!known) return NULL;
+    *why = "its checksum is wrong";
+    dt_hash_hex(dt_hash64(data + body, n - body), hex);
+    if (data[body - 1] != '\n' || strncmp(data + head_bytes, hex, 16) != 0) return NULL;
+    *why = "it is of another machine";
+    const size_t machine = strlen(f->machine);
+    if (n - body <= machine || strncmp(data + body, f->machine, machine) != 0 ||
+        data[body + machine] != '\n')
+        return NULL;
+    return data + body + machine + 1;
+}
+
+char *dt_plan_file_read(const dt_plan_file *f) {
+    char *data = NULL;
+    size_t n = 0;
+    const char *why = NULL;
+    if (!dt_io_exists(f->path)) return NULL;
+    if (dt_io_read_file(&data, &n, f->path, f->most_bytes, DT_E_STORAGE) != DT_OK) {
+        dt_warn("%s: ignored, %s; %s", f->path, dt_error_message(), f->then);
+        dt_error_clear();
+        return NULL;
+    }
+    const char *lines = check(f, data, n, &why);
+    if (!lines) {
+        dt_warn("%s: ignored, %s; %s", f->path, why, f->then);
+        free(data);
+        return NULL;
+    }
+    memmove(data, lines, n - (size_t)(lines - data) + 1); // with the NUL that io.h appends
+    return data;
+}
+
+void dt_plan_file_write(const dt_plan_file *f, const char *lines) {
+    char *body = dt_xprintf("%s\n%s", f->machine, lines), hex[17];
+    dt_hash_hex(dt_hash64(body, strlen(body)), hex);
+    char *all = dt_xprintf("dtrain %s %s\n%s", f->what, hex, body);
+    char *folder = dt_xprintf("%.*s", (int)(strrchr(f->path, '/') - f->path), f->path);
+    dt_status st = dt_io_mkdir_all(folder);
+    if (st == DT_OK) st = dt_io_write_file(f->path, all, strlen(all));
+    if (st != DT_OK) {
+        dt_warn("%s is not kept for the next run: %s", f->path, dt_error_message());
+        dt_error_clear();
+    }
+    free(folder);
+    free(all);
+    free(body);
+}
 
 // ---- entries ---------------------------------------------------------------------------------------
 plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text) {
@@ -89,7 +155,7 @@ static bool belongs(const plan_entry *e, bool for_file) {
     return e->plan.plan || (e->chosen && (e->settled || !e->filed));
 }
 
-// For the file: without favourites that were never timed. Else without what only the file knows.
+// For the file, without favourites that were never timed. Otherwise without what only the file knows.
 static char *lines_of(const dt_cuda_plans *p, bool for_file) {
     size_t n = 0, at = 0;
     plan_entry **list = sorted_entries(p, &n);
@@ -110,11 +176,11 @@ char *dt_cuda_plans_text(const dt_cuda_plans *p) {
 typedef struct plan_line {
     int choice;
     char desc[DT_DESC_TEXT];
-    const char *rest; // behind a second tab; NULL without one
+    const char *rest; // behind a second tab; NULL if there is none
     size_t n_rest;
 } plan_line;
 
-// Reads the line at `text` into *out, false if it is none; *next is the one behind it, NULL at the end.
+// Reads the line at `text` into *out; false if the line is malformed. *next is the next line, NULL at the end.
 static bool read_line(const char *text, plan_line *out, const char **next) {
     const size_t n = strcspn(text, "\n");
     char *tab = NULL;
@@ -135,7 +201,7 @@ static bool read_line(const char *text, plan_line *out, const char **next) {
     return true;
 }
 
-// Only wishes can be not worth it: all else needs an engine.
+// Only wishes can be turned down: all other descriptions need an engine.
 static bool may_be_refused(const char *desc) {
     return strstr(desc, " sums") || strstr(desc, " normed") || strstr(desc, " masked");
 }
@@ -188,7 +254,7 @@ static void keep(dt_cuda_plans *p, plan_entry *e) {
         add_kept(e, e->choice, text);
 }
 
-// Those of this run first, then as many of the others as there is room for.
+// Plans of this run first, then as many others as there is room for.
 static char *lines_of_plans(dt_cuda_plans *p) {
     size_t at = 0, cap = 1, n = 0;
     for (plan_entry *e = p->entries; e; e = e->next) {
@@ -221,8 +287,11 @@ void dt_cuda_plans_save(dt_cuda_plans *p) {
         dt_plan_file_write(&p->plans, lines);
         free(lines);
     }
-    if (p->engines_dirty) dt_info("cuda: %s", dt_cuda_plans_summary(p));
-    p->engines_dirty = p->plans_dirty = false; // not again and again
+    if (p->engines_dirty)
+        dt_info(
+            "cuda: %d plans: %d timed in %.1f s, %d as chosen before, %d of them kept from then",
+            p->n_plans, p->n_timed, p->seconds, p->n_plans - p->n_timed, p->n_restored);
+    p->engines_dirty = p->plans_dirty = false; // so that a failure is reported once
 }
 
 // ---- life ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// pool_cuda.c: host side of max and average pooling, any window, and global mean pooling, all NHWC
+// pool_cuda.c: host side of max and average pooling with any window, and of global mean pooling, all NHWC
 // (kernels/pool_kernels.h).
 #include "backend/cuda/kernels/pool_kernels.h"
 #include "backend/cuda/own_cuda.h"
@@ -10,13 +10,13 @@ typedef struct pool_state {
     dt_cuda_grid grid;
 } pool_state;
 
-// x: the bigger image (forward x, backward dx); y: the pooled one.
+// x: the larger image (forward x, backward dx); y: the pooled one.
 static dt_status read_window(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     const dt_window *w = &s->node->attrs.pool.win;
     if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "pooling wants (N,C,H,W)");
-    DT_TRY(dt_cuda_type(s, &a->type, (const dt_value_info *[]){x, y}, 2));
+    DT_TRY(dt_cuda_type(s, &a->type, x, y));
     for (int i = 0; i < 2; i++) {
         if (w->kernel[i] < 1 || w->pad_begin[i] >= w->kernel[i] || w->dilation[i] > 1)
             return dt_cuda_fail(s,
@@ -75,9 +75,9 @@ static dt_status prepare_global(dt_site *s, const dt_value_info *x, const dt_val
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "global pooling wants (N,C,H,W)");
-    DT_TRY(dt_cuda_type(s, &a->type, (const dt_value_info *[]){x, y}, 2));
+    DT_TRY(dt_cuda_type(s, &a->type, x, y));
     const int64_t pixels = x->shape.d[2] * x->shape.d[3];
-    a->c = dt_cols_make(pixels, x->shape.d[1], 1, 1); // a chunk an image, all of its pixels
+    a->c = dt_cols_make(pixels, x->shape.d[1], 1, 1); // one chunk per image
     a->c.n_chunks = x->shape.d[0];
     st->grid = dt_cols_grid(&a->c);
     return DT_OK;

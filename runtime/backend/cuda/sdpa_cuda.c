@@ -1,9 +1,10 @@
-// sdpa_cuda.c: scaled dot-product attention through cuDNN's flash attention, q, k and v apart or packed, with own
-// kernels where cuDNN has none (fp32, odd head sizes). Tensors DENSE; the strides say where heads lie.
+// sdpa_cuda.c: scaled dot-product attention through cuDNN's flash attention. q, k and v are separate or packed into
+// one tensor. Custom kernels serve what cuDNN does not (fp32, odd head sizes). Tensors are DENSE; strides tell where
+// heads lie.
 //
-// cuDNN's backward gives all three gradients; one that nobody wants goes to scratch.
-// Scratch: forward [ workspace | lse ] (lse only when it is not an output); backward
-// [ workspace | dq32 | row sums | one place for an unwanted gradient ]
+// cuDNN's backward pass makes all three gradients; an unwanted one goes to scratch.
+// Scratch: forward [ workspace | lse ] (lse only if it is not an output); backward
+// [ workspace | dq32 | row sums | space for one unwanted gradient ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/kernels/sdpa_kernels.h"
 #include "backend/cuda/weights_cuda.h"
@@ -12,25 +13,20 @@
 typedef struct sdpa_state {
     dt_sdpa_view view;
     dt_dnn_desc desc;
-    const dt_cuda_plan *plan; // NULL: own kernels
+    const dt_cuda_plan *plan; // NULL: custom kernels
     size_t at_lse, at_dq32, at_sum, at_unwanted, dq32_bytes, size;
 } sdpa_state;
 
 static dt_status start(dt_site *s, sdpa_state **out) {
-    sdpa_state *st = dt_cuda_prepare(s, sizeof *st);
+    sdpa_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     const dt_cuda *c = dt_cuda_of(s);
     const dt_node *n = s->node;
     dt_dnn_desc d[DT_NODE_DESCS];
     int type;
-    for (int i = 0; i < n->n_in; i++) s->in_layout[i] = dt_dense();
-    for (int i = 0; i < n->n_out; i++) s->out_layout[i] = dt_dense();
     st->view = dt_sdpa_view_of(s->graph, n);
     const bool packed = st->view.packed;
-    DT_TRY(
-        dt_cuda_type(s, &type,
-                     (const dt_value_info *[]){dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1),
-                                               packed ? NULL : dt_site_in(s, 2)},
-                     3));
+    DT_TRY(dt_cuda_type(s, &type, dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1),
+                        packed ? NULL : dt_site_in(s, 2)));
     dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(c), d);
     st->desc = d[0];
     st->size = dt_dtype_size(d[0].type);
@@ -47,7 +43,7 @@ static size_t rows_bytes(const sdpa_state *st) {
     return dt_cuda_align((size_t)(st->view.n * st->view.heads * st->view.tq) * sizeof(float));
 }
 
-// Part i (q, k, v) among tensors that are apart or packed in the first; NULL where there is none.
+// Tensor i (q, k, v), separate or packed in the first; NULL if absent.
 static void *part(const sdpa_state *st, const void *const *tensors, int i) {
     char *p = (char *)tensors[st->view.packed ? 0 : i];
     return p ? p + (size_t)st->view.part[i].begin * st->size : NULL;
@@ -81,11 +77,6 @@ static void launch_rows(dt_cuda *c, dt_cuda_kernel k, const sdpa_state *st, int6
         stream);
 }
 
-static void run_plan(dt_cuda *c, const sdpa_state *st, void *const *ptr, const dt_run *r) {
-    dt_cuda_check(c, c->api->dnn_run(c->api, st->plan->plan, ptr, r->scratch, r->stream),
-                  "running attention");
-}
-
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status prepare(dt_site *s) {
     sdpa_state *st = NULL;
@@ -102,7 +93,7 @@ static void run(const dt_site *s, const dt_run *r) {
     if (st->plan) {
         void *const ptr[5] = {part(st, r->in, 0), part(st, r->in, 1), part(st, r->in, 2), r->out[0],
                               lse};
-        run_plan(c, st, ptr, r);
+        dt_cuda_run_dnn(s, st->plan, ptr, r);
         return;
     }
     dt_sdpa_args a = own_args(st, r);
@@ -162,7 +153,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         if (ptr[9])
             dt_cuda_check(c, c->api->zero(c->api, ptr[9], st->dq32_bytes, r->stream),
                           "clearing attention's sums");
-        run_plan(c, st, ptr, r);
+        dt_cuda_run_dnn(s, st->plan, ptr, r);
         return;
     }
     dt_sdpa_args a = own_args(st, r);

@@ -11,7 +11,7 @@ static dt_status prepare_at(dt_site *s, int x_at, int dy_at) {
     const dt_value_info *x = dt_site_in(s, x_at), *dy = dy_at < 0 ? NULL : dt_site_in(s, dy_at);
     softmax_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x) return dt_cuda_fail(s, "the gradient reads the output");
-    DT_TRY(dt_cuda_type(s, &st->type, (const dt_value_info *[]){x, dy, dt_site_out(s, 0)}, 3));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0)));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
     st->x_at = x_at, st->dy_at = dy_at;

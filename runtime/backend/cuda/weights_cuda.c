@@ -1,14 +1,13 @@
 // weights_cuda.c: see weights_cuda.h. Kernels in kernels/weights_kernels.h.
 //
-// The key of a packed copy hashes the parameters' names, the type and what was folded: forward and backward,
-// training and evaluation share a copy.
+// The key of a packed copy hashes the parameters' names, the type and what was folded in. Forward and backward,
+// training and evaluation therefore share a copy.
 #include "backend/cuda/weights_cuda.h"
 
 #include "backend/cuda/kernels/weights_kernels.h"
 #include "base/arena.h"
 #include "base/hash.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct dt_cuda_pack {
@@ -57,7 +56,6 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
                       .n_taps = p->n_taps,
                       .eps = p->eps,
                       .type = p->type};
-    (void)threads;
     if (p->fold) {
         a.scale = dense[1];
         a.var = dense[2];
@@ -71,7 +69,6 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
                       void *stream) {
     const dt_cuda_pack *p = ctx;
     dt_pack_args a = {.out = packed, .n_out = p->n_out, .eps = p->eps, .type = p->type};
-    (void)threads;
     if (p->fold) {
         a.scale = dense[0];
         a.shift = dense[1];
@@ -120,10 +117,6 @@ dt_cuda_pack *dt_cuda_pack_bias(dt_site *s, dt_value bias, int64_t n, dt_dtype t
     return p;
 }
 
-void dt_cuda_pack_destroy(dt_cuda_pack *p) {
-    free(p);
-}
-
 bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type) {
     int64_t n_out, n_in, n_taps;
     divide(&weight->shape, &n_out, &n_in, &n_taps);
@@ -169,4 +162,19 @@ void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_row
         stream);
     dt_cuda_launch(c, DT_K_column_sum,
                    (dt_cuda_grid){.blocks = (n_cols + 127) / 128, .threads = 128}, &a, stream);
+}
+
+// ---- plans -----------------------------------------------------------------------------------------
+void dt_cuda_run_dnn(const dt_site *s, const dt_cuda_plan *p, void *const *ptr, const dt_run *r) {
+    dt_cuda *c = dt_cuda_of(s);
+    dt_cuda_check(c, c->api->dnn_run(c->api, p->plan, ptr, r->scratch, r->stream),
+                  s->node->op == DT_OP_sdpa ? "running attention" : "running a convolution");
+}
+
+void dt_cuda_run_gemm(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
+                      void *d, const void *bias, void *aux, const dt_run *r) {
+    dt_cuda *c = dt_cuda_of(s);
+    dt_cuda_check(
+        c, c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, aux, r->scratch, r->stream),
+        "running a product");
 }

@@ -1,16 +1,15 @@
-// add_kernels.h: y = a + b, where b has a's shape (elementwise, any layout, in place) or is its last
-// dimensions and is repeated over the first: a matrix (outer, inner) plus a row. Backward of the latter sums
-// the rows of dy: column by column in the order of the rows within a thread, then a tree over the block's row
-// lanes, then, where a column's rows were divided among blocks, their sums in order.
+// add_kernels.h: y = a + b. b has a's shape (elementwise, any layout, in place), or it is a's last dimensions and is
+// repeated over the first: a matrix (outer, inner) plus a row. The backward pass of the latter sums dy's rows. For
+// each column a thread adds in row order, then a tree adds over the block's row lanes. If a column's rows were divided
+// among blocks, their sums are added in order.
 //
-// Moves: same shape 3nE; a row 2nE; sums nE and, divided in c chunks, 8c bytes a column more.
+// Moves: same shape 3nE; a row 2nE; sums nE and, divided into c chunks, 8c more bytes for each column.
 #ifndef DT_ADD_KERNELS_H
 #define DT_ADD_KERNELS_H
 
 #include "backend/cuda/kernels/block_math.h"
 
 DT_FN float dt_sum_of(const dt_map_args *a, float x, float d) {
-    (void)a;
     return x + d;
 }
 DT_MAP_KERNEL(add_same, dt_sum_of, 1)
@@ -18,8 +17,8 @@ DT_MAP_KERNEL(add_same, dt_sum_of, 1)
 typedef struct dt_add_args {
     dt_cols c;
     const void *x, *row; // backward: x is dy
-    void *out;           // backward, one chunk: the sums, of type row_type
-    float *partial;      // backward: (n_chunks, padded), or NULL: straight to out
+    void *out;           // backward with one chunk: the sums, of row_type
+    float *partial;      // backward: (n_chunks, padded); NULL: straight to out
     int type, row_type;
     int accumulate;
 } dt_add_args;
@@ -93,7 +92,7 @@ DT_KERNEL(sum_rows, dt_add_args) {
         }
     }
 }
-// partial (n_chunks, padded) -> out; 32 columns a block of 32 x 32 threads.
+// Sums partial (n_chunks, padded) into out; a block of 32 x 32 threads takes 32 columns.
 DT_KERNEL_BOUND(sum_chunks, dt_add_args, 1024, 1) {
     DT_SHARED(float, sums, 1024);
     DT_THREADS(t) {

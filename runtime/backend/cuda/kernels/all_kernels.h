@@ -1,4 +1,4 @@
-// all_kernels.h: every own kernel, for the device (kernels.cu) and for the host (tests/cuda). One line a
+// all_kernels.h: every custom kernel, for the device (kernels.cu) and for the host (tests/cuda). One line for each
 // file, in alphabetical order.
 #include "backend/cuda/kernels/add_kernels.h"
 #include "backend/cuda/kernels/augment_kernels.h"

@@ -1,14 +1,14 @@
-// augment_kernels.h: random changes to images of bytes (batch/pixel_steps.h), with the same bits as the loader:
-// both use batch/pixel_math.h, and sums over an image are integer sums.
+// augment_kernels.h: random changes to u8 images (batch/pixel_steps.h), with the same bits as the loader: both use
+// batch/pixel_math.h, and sums over an image are integer sums.
 //
-// A block takes a sample and walks its list of steps. The image between steps lies in `out`, which the
-// second-level cache holds (256 images of 224x224x3 are 38 MB). Consecutive steps that change each value by
-// itself are one pass: a thread takes twelve values at a multiple of twelve, so whole pixels of one channel or
-// of three. A step that first needs the image's mean or histogram begins a new pass. Geometry and sharpness go
-// from one of two buffers to the other; a blur keeps sums of rows between.
+// A block takes a sample and applies its list of steps. Between steps the image lies in `out`, which fits into the L2
+// cache (256 images of 224x224x3 are 38 MB). Consecutive steps that change each value by itself share a pass, in which
+// a thread takes twelve values at a multiple of twelve, that is, whole pixels of one or three channels. A step that
+// needs the image's mean or histogram begins a new pass. Geometry and sharpness read one of two buffers and write the
+// other. A blur keeps row sums in between.
 //
-// Rejected: several blocks a sample. They would need a launch per step, and the host would have to know the
-// longest list. Few and very large images leave multiprocessors idle here; the loader handles those well.
+// Rejected: several blocks per sample. They would need a launch for each step, and the host would have to know the
+// longest list. A few very large images leave multiprocessors idle here; the loader handles those well.
 //
 // Moves n bytes in and n out per pass.
 #ifndef DT_AUGMENT_KERNELS_H
@@ -22,20 +22,20 @@ enum { DT_AUGMENT_THREADS = 512 };
 typedef struct dt_augment_args {
     const uint8_t *x;
     uint8_t *out, *spare;       // spare: as much memory as out
-    uint16_t *rows;             // as many values: of a blur
+    uint16_t *rows;             // as many values, for a blur
     const dt_pixel_step *steps; // n_steps a sample
     int n_steps;
     int width, height, channels;
     int64_t sample; // values of one
 } dt_augment_args;
 
-// What a step knows of its image: mean luma, the channels' means, or tables.
+// What a step knows about its image: mean luma, the channels' means, or tables.
 typedef struct dt_augment_known {
     int mean[3];
     const uint8_t *table;
 } dt_augment_known;
 
-// Whether a step changes each value by itself, knowing the image's sums or counts at most.
+// Returns whether a step changes each value by itself, given at most the image's sums or counts.
 DT_FN int dt_augment_is_value(int kind) {
     switch (kind) {
 #define BYTE(id, reads_mean, e) case DT_PIXEL_##id:
@@ -99,7 +99,7 @@ DT_FN void dt_augment_store(uint8_t *p, int whole, int64_t i, int64_t n, const u
     }
 }
 
-// Values of the rectangle; random bytes are numbered within it, each row from a block of its own.
+// Values of the rectangle. Random bytes are numbered within it, and each row has its own Philox block.
 DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s,
                             const dt_augment_known *known, int64_t i, uint8_t v[12]) {
     const int c = a->channels, x0 = s->as.patch.x, y0 = s->as.patch.y, with = s->as.patch.with;
@@ -161,7 +161,7 @@ DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s,
         dt_augment_patch(a, s, known, i, v);
     }
 }
-// Thread t's share of a run of steps.
+// Thread t's share of consecutive steps.
 DT_FN void dt_augment_value_thread(const dt_augment_args *a, const dt_pixel_step *s, int n_steps,
                                    const dt_augment_known *known, const uint8_t *from, uint8_t *to,
                                    int t, int n_threads) {
@@ -174,8 +174,7 @@ DT_FN void dt_augment_value_thread(const dt_augment_args *a, const dt_pixel_step
     }
 }
 
-// ---- sums and counts over the image ----------------------------------------------------------------
-// A sum of a thread's share fits: 2^31 values of 255, by 512.
+// The sum of a thread's share fits into 32 bits: 2^31 values of 255, divided by 512.
 DT_FN void dt_augment_sum_thread(const dt_augment_args *a, int luma, const uint8_t *from,
                                  uint64_t *sum, int t, int n_threads) {
     const int whole = a->sample % 4 == 0, c = a->channels;
@@ -262,7 +261,7 @@ DT_FN void dt_augment_blur_columns(const dt_augment_args *a, const dt_pixel_step
         to[i] = dt_blur_column_end(sum);
     }
 }
-// Eight values a Philox block: a byte for the quantile and the next one's top bit for the sign.
+// A Philox block serves eight values: a byte for the quantile, and the next byte's top bit for the sign.
 DT_FN void dt_augment_noise_thread(const dt_augment_args *a, const dt_pixel_step *s,
                                    const int16_t *level, const uint8_t *from, uint8_t *to, int t,
                                    int n_threads) {
@@ -285,7 +284,7 @@ DT_KERNEL_BOUND(augment, dt_augment_args, DT_AUGMENT_THREADS, 2) {
     DT_SHARED(uint8_t, table, 768);
     DT_SHARED(int16_t, level, 256);
     const dt_pixel_step *steps = a->steps + DT_BLOCK * a->n_steps;
-    const uint8_t *at = a->x + DT_BLOCK * a->sample; // where the image is
+    const uint8_t *at = a->x + DT_BLOCK * a->sample; // where the image currently is
     uint8_t *out = a->out + DT_BLOCK * a->sample, *spare = a->spare + DT_BLOCK * a->sample;
     uint16_t *rows = a->rows + DT_BLOCK * a->sample;
     for (int k = 0; k < a->n_steps && steps[k].kind != DT_PIXEL_END;) {

@@ -1,18 +1,18 @@
-// batch_norm_backward_kernels.h: batch norm backward (batch_norm_math.h).
+// batch_norm_backward_kernels.h: batch norm, backward (batch_norm_math.h).
 //
-//   bn_bwd_sums   sum(g), sum(g (x - mean)) per chunk, or _pool; writes dresidual = g
+//   bn_bwd_sums   sum(g), sum(g (x - mean)) for each chunk, or _pool; writes dresidual = g
 //   bn_bwd_finish dscale, dshift; the constants of the second pass
 //   bn_bwd_apply  dx = gain g - k1 - k2 (x - mean), or _pool
 //   bn_bwd_small  all three
-//   bn_bwd_apply_sums  the last pass alone, where g comes with dscale and dshift
+//   bn_bwd_apply_sums  the last pass alone, if g comes with dscale and dshift
 //
-// g is dy behind the ReLU. Without residual the mask is made again from x, mean, gain and shift, by the
-// instructions of the forward pass, which saves reading anything; behind a residual the forward pass writes a bit for
-// each element, which the first pass reads, and the second pass reads the g that the first has written as
-// dresidual. A pixel's bits begin at a byte: (pixels, ceil(C/8)) bytes, channel c being bit c % 8 of byte c / 8, so that
-// a thread's eight channels are a byte of its own. With a pool g goes where argmax says.
+// g is dy masked by the ReLU. Without a residual the mask is recomputed from x, mean, gain and shift with the forward
+// pass's instructions, which saves a read. With a residual the forward pass stores one bit for each element. The first
+// pass reads the bits, and the second pass reads the g that the first wrote as dresidual. A pixel's bits begin at a
+// byte: (pixels, ceil(C/8)) bytes, where channel c is bit c % 8 of byte c / 8, so that a thread's eight channels are
+// one byte. With a pool, g goes where argmax says.
 //
-// Moves 4nE + nE; behind a residual and ReLU 4nE + n/8 + 2nE; with pool (2n + n/2) E + n/2 read + nE written.
+// Moves 4nE + nE; with residual and ReLU 4nE + n/8 + 2nE; with pool (2n + n/2) E + n/2 read + nE written.
 #ifndef DT_BATCH_NORM_BACKWARD_KERNELS_H
 #define DT_BATCH_NORM_BACKWARD_KERNELS_H
 
@@ -23,12 +23,12 @@ typedef struct dt_bn_sums {
     float g[8], gx[8];
 } dt_bn_sums;
 
-// Both backward passes read rows of x, dy and, for its mask, bits: up to two are fetched before the first is used.
+// Both backward passes read rows of x, dy and the mask's bits. Up to two rows are fetched before the first is used.
 typedef struct dt_bn_rows {
     dt_raw8 x[2], g[2];
     unsigned bits[2];
 } dt_bn_rows;
-// Row r and, of U = 2, the one that is this thread's next; where that is none, r again. Returns how many there are.
+// Fetches row r and, if U is 2, the thread's next row; if there is none, r again. Returns how many rows there are.
 DT_FN int dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int T, int V,
                       int M, int U, int64_t r) {
     const int n = U > 1 && r + s->step < s->end ? 2 : 1;
@@ -41,7 +41,7 @@ DT_FN int dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *r
     }
     return n;
 }
-// x and the masked gradient of row u.
+// Unpacks x and the masked gradient of row u.
 DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, const float mean[8],
                       const float gain[8], const float shift[8], float x[8], float g[8]) {
     dt_unpack8_row(T, V, &rows->x[u], x);
@@ -115,7 +115,7 @@ DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, d
     }
 }
 
-// Sums of a block's threads in shared memory, and of its channels in those of lane 0.
+// The sums of a block's threads in shared memory; lane 0 ends up with those of the block's channels.
 #define DT_BN_TOTALS(THREADS, args, ...)                                                           \
     DT_SHARED(float, total, 16 * THREADS);                                                         \
     DT_THREADS(t) {                                                                                \
@@ -131,7 +131,7 @@ DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, d
             for (int k = 0; k < 16; k++) total[k * THREADS + t] +=                                 \
             total[k * THREADS + t + (half << (args)->c.tx_log2)])
 
-// -> partial of the block's chunk
+// Writes the block's sums to the `partial` of its chunk.
 #define DT_BN_SUM_BLOCK(THREAD)                                                                    \
     DT_BN_TOTALS(DT_BN_THREADS, a, THREAD);                                                        \
     DT_THREADS(t) {                                                                                \
@@ -161,7 +161,7 @@ DT_KERNEL_BOUND(bn_bwd_sums_pool, dt_bn_args, 256, 2) {
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, &s, &sums, T, V)));
 }
 
-// A channel's sums of g and g (x - mean) -> mean, gain, shift, k1, k2; `writes`: and dscale, dshift.
+// Turns a channel's sums of g and g (x - mean) into mean, gain, shift, k1 and k2. `writes`: stores dscale, dshift too.
 DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, double g, double gx,
                                    int writes, float k[5]) {
     const double invstd = a->var_in[col], gain = (double)a->scale[col] * invstd;
@@ -175,7 +175,7 @@ DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, doub
     if (writes && a->out2) dt_store_sum(a->out2, col, a->add2, g);
 }
 
-// mean_in, var_in: saved mean and 1/std. 32 channels a block of 32 x 32 threads.
+// mean_in, var_in: saved mean and 1/std. A block of 32 x 32 threads takes 32 channels.
 DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
     DT_SHARED(double, g, 1024);
     DT_SHARED(double, gx, 1024);
@@ -251,8 +251,8 @@ DT_KERNEL_BOUND(bn_bwd_apply, dt_bn_args, 256, 3) {
     }
 }
 
-// What made g has made dscale and dshift beside it: each block makes its channels' constants from them, those of the first
-// chunk write them out.
+// dscale and dshift come with g. Each block makes its channels' constants from them; the blocks of the first chunk
+// write them out.
 DT_KERNEL_BOUND(bn_bwd_apply_sums, dt_bn_once_args, 256, 3) {
     DT_SHARED(float, consts, 5 * DT_BN_TILE);
     DT_THREADS(t) {
@@ -276,7 +276,7 @@ DT_KERNEL_BOUND(bn_bwd_apply_sums, dt_bn_once_args, 256, 3) {
     }
 }
 
-// Windows here cover the whole image: those of an odd last row or column have no pooled value, and g = 0.
+// Windows cover the whole image here. Those of an odd last row or column have no pooled value, and g = 0.
 DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place place,
                                  int T, int V) {
     dt_bn_consts c;
@@ -322,7 +322,7 @@ DT_FN void dt_bn_sums_either(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
         dt_bn_sums_any(a, s, sums);
 }
 
-// As bn_small. A thread of the last pass reads what the same thread wrote as dresidual in the first.
+// Like bn_small. In the last pass a thread reads the dresidual that it wrote itself in the first.
 DT_KERNEL_BOUND(bn_bwd_small, dt_bn_once_args, 512, 1) {
     DT_SHARED(float, consts, 5 * DT_BN_TILE);
     DT_BN_TOTALS(DT_BN_SMALL_THREADS, &a->sums, dt_bn_sums_either(&a->sums, &s, &sums, a->pool));

@@ -1,21 +1,21 @@
-// batch_norm_kernels.h: batch norm forward (batch_norm_math.h).
+// batch_norm_kernels.h: batch norm, forward (batch_norm_math.h).
 //
-//   bn_stats      x -> per chunk of pixels and channel: mean and sum of squares about it
-//   bn_finish     chunks -> mean, gain, shift of each channel; saved and STAT outputs
+//   bn_stats      x -> for each chunk of pixels and each channel: mean, and sum of squares about it
+//   bn_finish     chunks -> mean, gain and shift of each channel; saved and STAT outputs
 //   bn_apply      y = relu((x - mean) gain + shift + residual), or bn_apply_pool
-//   bn_apply_sums or bn_apply_pool_sums: all three, where x comes with its sums
-//   bn_leave      gain and shift alone, where y's reader applies them, and what it needs for dy
-//   bn_small      all three, where a block can hold a few channels' pixels in its cache
+//   bn_apply_sums or bn_apply_pool_sums: all three, if x comes with its sums
+//   bn_leave      only gain and shift, which y's reader applies, and what that reader needs for dy
+//   bn_small      all three, if a block can hold a few channels' pixels in its cache
 //
-// Statistics: a thread sums about the first value that it sees, threads and chunks are combined as (mean, sum of
-// squares about the mean) by Chan, Golub, LeVeque 1979, relative to x's first pixel. So neither a mean far from
+// Statistics: a thread sums differences from the first value that it sees. Threads and chunks are combined as (mean,
+// sum of squares about the mean) as in Chan, Golub, LeVeque 1979, relative to x's first pixel. Neither a mean far from
 // zero nor an outlier costs digits. Chunks are combined in double.
 //
-// Or x comes with the sums of each channel and of its squares, made in f32 by the convolution that wrote it
-// (each block makes the constants of its channels from them). There a mean far from zero does cost digits: the variance is off by mean^2 / variance
-// times the error of an f32 sum, 1e-7 to 1e-6 when it is made tile by tile. At a mean of ten deviations that is
-// a fraction of what fp16 rounds, at a hundred it is more than that; convolutions of normalised activations have
-// means of a few deviations. A variance that comes out below zero counts as zero.
+// Alternatively x comes with the sums of each channel and of its squares, which the convolution that wrote x made in
+// f32; each block then makes the constants of its channels. In this case a mean far from zero does cost digits. The
+// variance is off by mean^2 / variance times the error of an f32 sum, which is 1e-7 to 1e-6 if it is made tile by
+// tile. At a mean of ten deviations that is a fraction of fp16's rounding; at a hundred it is more. Convolutions of
+// normalized activations have means of a few deviations. A variance below zero counts as zero.
 //
 // Moves 2nE read + nE written, + nE with residual, + n/8 written with bits; with pool 2nE + nE/4 + n/4.
 #ifndef DT_BATCH_NORM_KERNELS_H
@@ -32,7 +32,7 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
                               int V) {
     float pivot[8], first[8], sum[8], sq[8], x[8];
     const int64_t step = s->step * a->c.cols;
-    const int U = V ? T == DT_F32 ? 2 : 4 : 1; // rows in flight: what the registers hold
+    const int U = V ? T == DT_F32 ? 2 : 4 : 1; // rows in flight: as many as registers hold
     m->n = 0.0f;
     for (int k = 0; k < 8; k++) m->mean[k] = m->m2[k] = sum[k] = sq[k] = 0.0f;
     if (s->row >= s->end) return;
@@ -61,7 +61,7 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     }
 }
 
-// count, mean and m2 of a block's threads in shared memory, and of its channels in those of lane 0.
+// count, mean and m2 of a block's threads in shared memory; lane 0 ends up with those of the block's channels.
 #define DT_BN_MOMENTS(THREADS, args)                                                               \
     DT_SHARED(float, count, THREADS);                                                              \
     DT_SHARED(float, mean, 8 * THREADS);                                                           \
@@ -105,16 +105,16 @@ DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
     }
 }
 
-// A channel's mean and variance -> mean, gain, shift; `writes`: and the kernel's outputs.
+// Turns a channel's mean and variance into mean, gain and shift. `writes`: stores the kernel's outputs too.
 DT_FN void dt_bn_finish_column(const dt_bn_finish_args *a, int64_t col, double mean, double var,
                                int writes, float k[3]) {
     const double n = (double)a->count;
     if (var < 0) var = 0;
-    // The backward pass makes the gain again from the f32 that is saved.
+    // The backward pass recomputes the gain from the saved f32.
     const float invstd = (float)(1 / sqrt(var + (double)a->eps));
     k[0] = (float)mean;
     k[1] = a->scale[col] * invstd;
-    // what rounding took from the mean goes into the shift
+    // the shift takes up the mean's rounding error
     k[2] = (float)((double)a->shift[col] - (mean - (double)k[0]) * (double)k[1]);
     if (!writes) return;
     if (a->out1) dt_store_sum(a->out1, col, a->add1, mean);
@@ -123,7 +123,7 @@ DT_FN void dt_bn_finish_column(const dt_bn_finish_args *a, int64_t col, double m
     if (a->saved_invstd) a->saved_invstd[col] = invstd;
 }
 
-// 32 channels a block of 32 x 32 threads.
+// A block of 32 x 32 threads takes 32 channels.
 DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
     DT_SHARED(double, sum, 1024);
     DT_SHARED(double, sq, 1024);
@@ -167,7 +167,7 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     dt_col8(at.p + at.step, 0, gain);
     dt_col8(at.p + 2 * at.step, 0, shift);
     const int64_t step = s->step * a->c.cols;
-    const int U = V && !(R && T == DT_F32) ? 2 : 1; // rows in flight: what the registers hold
+    const int U = V && !(R && T == DT_F32) ? 2 : 1; // rows in flight: as many as registers hold
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
         const int n = U > 1 && r + s->step < s->end ? 2 : 1;
@@ -249,7 +249,7 @@ DT_FN void dt_bn_sums_column(const dt_bn_finish_args *a, int64_t cols, int64_t c
     dt_bn_finish_column(a, col, mean, a->sums[cols + col] / n - mean * mean, writes, k);
 }
 
-// Constants of the block's channels from x's sums; the blocks of the first chunk write the outputs.
+// Makes the constants of the block's channels from x's sums. The blocks of the first chunk write the outputs.
 #define DT_BN_CONSTS_OF_SUMS()                                                                     \
     DT_SHARED(float, consts, 3 * DT_BN_TILE);                                                      \
     DT_THREADS(t) {                                                                                \
@@ -279,9 +279,9 @@ DT_KERNEL_BOUND(bn_apply_pool_sums, dt_bn_once_args, 256, 2) {
     }
 }
 
-// The shift is made for the gain as it was rounded, so that x's mean comes out right whatever that took: y is off by
-// 2^-11 |x - mean| gain, 2^-11 |shift| and what rounding y takes. A channel whose mean is 32752 deviations or more
-// from zero has no shift in fp16, and no deviations in an fp16 x either: its gain is 0.
+// Computes the shift for the rounded gain, so that x's mean is mapped correctly. y is then off by 2^-11 |x - mean|
+// gain, 2^-11 |shift| and y's own rounding. If a channel's mean is 32752 or more deviations from zero, fp16 cannot
+// hold its shift, nor an fp16 x its deviations: its gain is 0.
 DT_FN void dt_bn_leave_column(const dt_bn_leave_args *a, int64_t col, const float k[3]) {
     dt_put(a->gain, a->finish.type, col, k[1]);
     const float shift =

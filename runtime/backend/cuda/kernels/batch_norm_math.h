@@ -1,23 +1,23 @@
-// batch_norm_math.h: what forward and backward of batch norm share: their arguments, where a thread's constants,
-// bits and windows lie, and the normalisation itself. Batch norm comes with fused residual, ReLU and 2x2 max-pool,
-// over NHWC, that is over a matrix of pixels and channels; (N,C) is the same matrix with N pixels. The kernels are
-// in batch_norm_kernels.h and batch_norm_backward_kernels.h.
+// batch_norm_math.h: what batch norm forward and backward share: their arguments, the places of a thread's constants,
+// bits and windows, and the normalization. Batch norm comes with fused residual, ReLU and 2x2 max-pool over NHWC, that
+// is, over a matrix of pixels and channels; (N,C) is the same matrix with N pixels. The kernels are in
+// batch_norm_kernels.h and batch_norm_backward_kernels.h.
 //
-// Second passes walk in the opposite direction of first ones, so that they begin with what those have left in the
-// cache; what of x and dy still lies there comes off what the kernels' essays say of bytes moved (n elements of E
-// bytes). Constants of a channel are made by a kernel of its own between the passes (bn_finish, bn_bwd_finish), or,
-// where the sums came with the data, by each block for its own channels, those of the first chunk writing them out.
+// Second passes run in the opposite direction of first ones, so that they begin with what those left in the cache. The
+// bytes moved in the kernels' headers (n elements of E bytes) do not count what is still cached. A kernel between the
+// passes (bn_finish, bn_bwd_finish) makes each channel's constants. If the sums came with the data, each block makes
+// them for its own channels, and the blocks of the first chunk write them out.
 #ifndef DT_BATCH_NORM_MATH_H
 #define DT_BATCH_NORM_MATH_H
 
 #include "backend/cuda/kernels/block_math.h"
 
-// Threads of a pass over x; of the kernels that do all passes. bn_finish, bn_bwd_finish: 1024.
+// Threads per block of a pass over x, and of kernels that do all passes. bn_finish, bn_bwd_finish: 1024.
 enum { DT_BN_THREADS = 256, DT_BN_SMALL_THREADS = 512 };
-enum { DT_BN_TILE = 256 }; // most channels of a block
+enum { DT_BN_TILE = 256 }; // the largest number of channels of a block
 typedef enum dt_bn_mask {
     DT_BN_NONE, // g = dy
-    DT_BN_OF_X, // dy where the normalised x is above zero
+    DT_BN_OF_X, // dy where the normalized x is above zero
     DT_BN_BITS  // dy where the forward pass has set a bit
 } dt_bn_mask;
 
@@ -29,11 +29,11 @@ typedef struct dt_bn_args {
     uint8_t *argmax, *bits;                     // may be NULL
     float *partial;                             // (n_chunks, 2, padded)
     float *consts;                              // (5, padded): mean, gain, shift; backward k1, k2
-    const float *mean, *invstd, *scale, *shift; // first backward pass: saved ones and parameters
+    const float *mean, *invstd, *scale, *shift; // first backward pass: saved values, parameters
     int type, relu, mask;
     // pool
     int64_t height, width, out_h, out_w;
-    dt_quot across, down; // windows a row, rows of windows an image
+    dt_quot across, down; // windows per row, rows of windows per image
 } dt_bn_args;
 
 typedef struct dt_bn_finish_args {
@@ -41,7 +41,7 @@ typedef struct dt_bn_finish_args {
     int64_t count; // values a channel
     const void *x;
     const float *sums;            // (2, cols) of x and of its squares (bn_apply_sums)
-    const float *dscale, *dshift; // as they come with g (bn_bwd_apply_sums)
+    const float *dscale, *dshift; // if they come with g (bn_bwd_apply_sums)
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
     float *consts, *saved_mean, *saved_invstd;
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
@@ -49,21 +49,21 @@ typedef struct dt_bn_finish_args {
     float eps;
 } dt_bn_finish_args;
 
-// All passes in one kernel: the arguments of each; consts and partial are not used.
+// The arguments of each pass, for one kernel that does them all. consts and partial are not used.
 typedef struct dt_bn_once_args {
-    dt_bn_args sums, apply; // apply.out NULL: the last pass is left out
+    dt_bn_args sums, apply; // apply.out NULL: no last pass
     dt_bn_finish_args finish;
     int pool;
 } dt_bn_once_args;
 
-// y = relu(x gain + shift), left to who reads y.
+// y = relu(x gain + shift), which y's reader computes.
 typedef struct dt_bn_leave_args {
     dt_bn_finish_args finish;
     void *gain, *shift; // of finish.type
-    float *norm[4];     // mean, 1/std, scale and shift again, for whoever makes g; NULL: nobody
+    float *norm[4];     // mean, 1/std, scale, shift for dgrad; NULL: not needed
 } dt_bn_leave_args;
 
-// The constants of a thread's first channel; the next kind lies `step` further.
+// The constants of a thread's first channel. The next kind of constant lies `step` further.
 typedef struct dt_bn_place {
     const float *p;
     int64_t step;
@@ -74,7 +74,7 @@ DT_FN dt_bn_place dt_bn_place_of(const dt_bn_args *a, int64_t col) {
     at.step = a->c.padded;
     return at;
 }
-// In shared memory: (kinds, DT_BN_TILE) of the block's channels.
+// In shared memory: (kinds, DT_BN_TILE), for the block's channels.
 DT_FN dt_bn_place dt_bn_place_here(const float *consts, const dt_cols_share *s, int t) {
     dt_bn_place at;
     at.p = consts + (t & (s->tx - 1)) * 8;
@@ -87,12 +87,12 @@ DT_FN float dt_bn_normal(float x, float mean, float gain, float shift) {
     return fmaf(x - mean, gain, shift);
 }
 
-// Where the bits of a thread's channels in pixel `row` lie.
+// The index of the byte with the bits of a thread's channels in pixel `row`.
 DT_FN int64_t dt_bn_bits_at(const dt_bn_args *a, const dt_cols_share *s, int64_t row) {
     return row * ((a->c.cols + 7) / 8) + s->col / 8;
 }
 
-// First element of window w's upper left pixel, before the channel; its row and column.
+// The first element of window w's upper left pixel, before the channel; and its row and column.
 DT_FN int64_t dt_bn_window(const dt_bn_args *a, int64_t w, int64_t *row, int64_t *col) {
     const int64_t line = dt_div(a->across, w), image = dt_div(a->down, line);
     *col = 2 * (w - line * a->across.d);
@@ -107,7 +107,7 @@ DT_FN void dt_bn_fetch_window(const dt_bn_args *a, const dt_cols_share *s, int64
         raw[p] = dt_fetch8_row(a->x, T, V, at + s->col + p % 2 * pixel + p / 2 * line, s->left);
 }
 
-// Channel t of the block's, or one at or behind c.cols: none.
+// Channel t of the block; c.cols or more: there is none.
 DT_FN int64_t dt_bn_channel(const dt_cols_share *s, int t) {
     return s->col - (t & (s->tx - 1)) * 8 + t;
 }

@@ -1,18 +1,18 @@
 // block_math.h: how the threads of a block share elements, columns and rows, and how they sum.
 //
-// Everything here is bound by memory, so a thread moves sixteen bytes at a time (eight elements of f32 are
-// two such pieces), asks for two or four pieces before it uses the first, and the element type is a constant
-// of the loop (DT_TYPED), not a branch in it.
+// Everything here is limited by memory bandwidth. So a thread moves sixteen bytes at a time (eight f32 elements are
+// two such loads) and issues two or four loads before it uses the first, and the element type is a constant of the
+// loop (DT_TYPED), not a branch in it.
 //
-//   elements   dt_map: n elements in order, whatever the layout            DT_MAP_KERNEL
-//   columns    a matrix (rows, cols), e.g. the pixels and channels of NHWC: a thread keeps eight columns and
-//              walks down the rows of its block's chunk, so what belongs to a column stays in registers
+//   elements   dt_map: n elements in order, in any layout                  DT_MAP_KERNEL
+//   columns    a matrix (rows, cols), e.g. the pixels and channels of NHWC. A thread keeps eight columns and walks down
+//              the rows of its block's chunk, so that a column's values stay in registers
 //                  block = chunk * tiles + tile
-//                  thread = row lane * tx + column piece      (tx pieces of 8 columns, a power of two)
+//                  thread = row lane * tx + column group      (tx groups of 8 columns, a power of two)
 //   rows       `group` threads (a power of two) share one row
 //
-// Sums are trees over shared memory: in each level the lower half adds the upper half. Which numbers meet
-// depends on shapes alone, never on the device or on timing.
+// Sums are trees over shared memory: at each level the lower half adds the upper half. Which numbers meet depends on
+// shapes alone, never on the device or on timing.
 #ifndef DT_BLOCK_MATH_H
 #define DT_BLOCK_MATH_H
 
@@ -33,8 +33,8 @@
         }                                                                                          \
     } while (0)
 
-// The same, and V: whether rows begin and end at multiples of eight elements. Rows that do not are rare and
-// get one copy for all types, element by element.
+// The same, with V: whether rows begin and end at multiples of eight elements. Rows that do not are rare; they get one
+// copy for all types, element by element.
 #define DT_TYPED_ROWS(T, V, type, whole, ...)                                                      \
     do {                                                                                           \
         if (!(whole)) {                                                                            \
@@ -58,9 +58,9 @@ enum { DT_MOST_THREADS = 1024 };
 #endif
 
 // ---- trees -----------------------------------------------------------------------------------------
-// for each thread t and level of a tree over `group` threads (a power of two that divides the block), from
-// group / 2 down to 1: the statement, which lets t take what t + HALF * stride holds. Threads whose place in
-// the group is below HALF * stride take part. Within a warp the levels need no barrier of the block.
+// Executes the statement for each thread t and each level of a tree over `group` threads (a power of two that divides
+// the block), from group / 2 down to 1. The statement lets t take what t + HALF * stride holds. Threads whose position
+// in the group is below HALF * stride take part. Within a warp the levels need no barrier of the block.
 #ifdef __CUDACC__
 #define DT_TREE(t, HALF, group, stride, ...)                                                       \
     for (int HALF = (group) / 2; HALF > 0; HALF /= 2) {                                            \
@@ -110,7 +110,7 @@ DT_FN void dt_unpack8(int T, const dt_raw8 *r, float x[8]) {
         }
     }
 }
-// Eight elements of a row of which `left` are there; V as in DT_TYPED_ROWS. The others read as zero.
+// Eight elements of a row, of which `left` exist; V as in DT_TYPED_ROWS. The others read as zero.
 DT_FN dt_raw8 dt_fetch8_row(const void *p, int T, int V, int64_t i, int64_t left) {
     if (V) return dt_fetch8(p, T, i);
     dt_raw8 r;
@@ -136,13 +136,13 @@ DT_FN void dt_put8_row(void *p, int T, int V, int64_t i, int64_t left, const flo
         if (k < left) dt_put(p, T, i + k, x[k]);
 }
 
-// Eight bytes of a row; those that are not there read as 255.
+// Eight bytes of a row. Those that do not exist read as 255.
 DT_FN void dt_put8_bytes(uint8_t *to, int V, int64_t left, const int x[8]) {
     if (V) {
         uint64_t all = 0;
         for (int k = 0; k < 8; k++) all |= (uint64_t)(uint8_t)x[k] << 8 * k;
 #ifdef __CUDACC__
-        *(unsigned long long *)to = all; // a multiple of eight bytes from an aligned beginning
+        *(unsigned long long *)to = all; // at a multiple of eight bytes from an aligned address
 #else
         memcpy(to, &all, 8);
 #endif
@@ -193,7 +193,7 @@ typedef struct dt_map_args {
     float alpha;
 } dt_map_args;
 
-// One element piece `i_` of out = f(a, x, d); `reads_d` is a constant.
+// Elements i_ to i_+7 of out = f(a, x, d); `reads_d` is a constant.
 #define DT_MAP_APPLY(f, reads_d, T, rx, rd, i_)                                                    \
     do {                                                                                           \
         float x_[8], d_[8];                                                                        \
@@ -221,7 +221,7 @@ typedef struct dt_map_args {
             dt_put(a->out, T, i_, f(a, dt_get(a->x, T, i_), d_));                                  \
         }                                                                                          \
     } while (0)
-// Kernel `name`: out[i] = f(a, x[i], d[i]), f being a DT_FN of (const dt_map_args *, float, float).
+// Defines kernel `name`: out[i] = f(a, x[i], d[i]), f being a DT_FN of (const dt_map_args *, float, float).
 #define DT_MAP_KERNEL(name, f, reads_d)                                                            \
     DT_KERNEL_BOUND(name, dt_map_args, 256, 4) {                                                   \
         DT_THREADS(t) {                                                                            \
@@ -232,15 +232,15 @@ typedef struct dt_map_args {
 // ---- columns ---------------------------------------------------------------------------------------
 typedef struct dt_cols {
     int64_t rows, cols;
-    int64_t chunk_rows; // rows of a block
+    int64_t chunk_rows; // rows per block
     int64_t n_chunks;
     int64_t padded; // cols rounded up to whole tiles: stride of per-column floats in scratch
-    int tx_log2;    // pieces of 8 columns a tile
+    int tx_log2;    // log2 of groups of 8 columns in a tile
     int tiles;
     int whole; // cols % 8 == 0
 } dt_cols;
 typedef struct dt_cols_share {
-    int64_t col, left; // left: columns from col on that exist (may be <= 0)
+    int64_t col, left; // left: how many columns from col on exist (may be <= 0)
     int64_t row, end;  // row, row + step, ... < end
     int64_t chunk;
     int step, lane, tx;
@@ -266,7 +266,7 @@ DT_FN dt_cols_share dt_cols_of(const dt_cols *c, int64_t block, int block_dim, i
 DT_FN void dt_col8(const float *p, int64_t col, float x[8]) {
     dt_get8(p, DT_F32, col, x);
 }
-// Eight of a dense f32 parameter, of which `left` exist; any alignment.
+// Eight values of a dense f32 parameter, of which `left` exist; any alignment.
 DT_FN void dt_param8(const float *p, int64_t col, int64_t left, float x[8]) {
     for (int k = 0; k < 8; k++) x[k] = k < left ? p[col + k] : 0.0f;
 }
@@ -276,8 +276,8 @@ DT_FN void dt_store_sum(float *to, int64_t i, int add, double value) {
 
 // ---- rows ------------------------------------------------------------------------------------------
 typedef struct dt_rows {
-    int64_t rows, n; // n: elements a row
-    int group;       // threads a row
+    int64_t rows, n; // n: elements per row
+    int group;       // threads per row
     int whole;       // n % 8 == 0
 } dt_rows;
 typedef struct dt_rows_share {

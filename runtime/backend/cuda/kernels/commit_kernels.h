@@ -1,17 +1,17 @@
-// commit_kernels.h: the end of a step, on the device and in four launches: sums of squares by chunk, the
-// decision (one block), the optimizer, running statistics. An optimizer with norms takes two more in front of
-// it: sums of squares by chunk of each tensor, and their ratios.
+// commit_kernels.h: the end of a step on the device, in four launches: sums of squares by chunk, the decision (one
+// block), the optimizer, running statistics. An optimizer with norms needs two more before it: sums of squares of each
+// tensor by chunk, and their ratios.
 //
-// The decision reads the chunk sums, the step's own sums in the slab and the device step; it leaves in a
-// verdict what the two other kernels need, so that none of it goes through the host: whether to commit at
-// all, the factor for gradients, the learning rate, the bias corrections. The order of every sum is fixed:
-// within a chunk a tree, over chunks their order.
+// The decision reads the chunk sums, the step's own sums in the flat buffer and the device step. It writes a verdict
+// with everything that the other kernels need, so that nothing goes through the host: whether to commit, the factor
+// for gradients, the learning rate, the bias corrections. The order of every sum is fixed: a tree within a chunk, then
+// chunk by chunk.
 //
-// The optimizer also writes the packed copy of each parameter that has one in a plain form (dt_pack_form), with
-// the bits that pack_weight and pack_bias (weights_kernels.h) would give: what is not committed leaves the
-// copies alone, too.
+// The optimizer also writes the packed copy of each parameter that has one in a plain form (dt_pack_form), with the
+// bits that pack_weight and pack_bias (weights_kernels.h) would give. A step that is not committed leaves the copies
+// alone too.
 //
-// The optimizers' arithmetic is in backend/optimizers/, written once for this and for the CPU's vectors.
+// The optimizers' arithmetic is in backend/optimizers/, written once for this file and for the CPU's vectors.
 #ifndef DT_COMMIT_KERNELS_H
 #define DT_COMMIT_KERNELS_H
 
@@ -27,7 +27,7 @@ typedef struct dt_slab_add_args {
     int64_t n;
 } dt_slab_add_args;
 
-// Slabs are 64-byte aligned; the last elements may not fill a vector.
+// Flat buffers are 64-byte aligned; the last elements may not fill a vector.
 DT_KERNEL(slab_add, dt_slab_add_args) {
     DT_THREADS(t) {
         const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
@@ -44,10 +44,10 @@ DT_KERNEL(slab_add, dt_slab_add_args) {
 typedef struct dt_slab_squares_args {
     const float *x;
     int64_t n;
-    double *partial; // a chunk each
+    double *partial; // one per chunk
 } dt_slab_squares_args;
 
-// A block a chunk, of DT_COMMIT_THREADS threads.
+// One block per chunk, of DT_COMMIT_THREADS threads.
 DT_KERNEL(slab_squares, dt_slab_squares_args) {
     DT_SHARED(double, sum, DT_COMMIT_THREADS);
     const int64_t begin = DT_BLOCK * DT_CHUNK;
@@ -92,7 +92,7 @@ DT_FN int dt_commit_finite(double x) {
     return x - x == 0;
 }
 
-// Loss scaling after a step that was not finite, or halting where it cannot help.
+// Adjusts the loss scale after a step that was not finite, or halts if that cannot help.
 DT_FN void dt_commit_back_off(const dt_commit_decide_args *a, dt_device_step *s) {
     if (a->growth_interval <= 0 || s->block.loss_scale <= 1.0f) {
         s->halted = 1;
@@ -194,10 +194,10 @@ typedef struct dt_commit_segment {
     int64_t offset, length;
     float lr_scale, decay;
     int frozen;
-    int64_t first_chunk, n_chunks; // of the norms; none unless norms scale its update
-    // The packed copy of the one parameter that the segment then is; NULL: none.
+    int64_t first_chunk, n_chunks; // of the norms; none unless norms scale the update
+    // The packed copy of the single parameter in the segment; NULL: none.
     void *packed;
-    int64_t count; // elements of the parameter; behind them is a gap
+    int64_t count; // elements of the parameter; a gap follows
     int type;
     uint32_t n_in, n_taps;
 } dt_commit_segment;
@@ -209,8 +209,8 @@ typedef struct dt_commit_optimize_args {
     int kind; // dt_optimizer_id
     float *master, *slots[DT_MAX_SLOTS];
     const float *grad;
-    double *norms; // two sums of squares a chunk of a scaled segment
-    float *ratios; // one a segment; NULL: the optimizer takes no norms
+    double *norms; // two sums of squares per chunk of a scaled segment
+    float *ratios; // one per segment; NULL: the optimizer takes no norms
 } dt_commit_optimize_args;
 
 DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segment) {
@@ -258,7 +258,7 @@ DT_FN void dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, i
     }
 }
 
-// A block a chunk of a scaled segment: sums of squares of weights and direction, as slab_squares.
+// One block per chunk of a scaled segment: sums of squares of weights and direction, as in slab_squares.
 DT_KERNEL(commit_norms, dt_commit_optimize_args) {
     DT_SHARED(double, weights, DT_COMMIT_THREADS);
     DT_SHARED(double, directions, DT_COMMIT_THREADS);
@@ -301,7 +301,7 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
     }
 }
 
-// A thread a segment: its ratio, from the sums of its chunks in their order.
+// One thread per segment: its ratio, from the sums of its chunks in order.
 DT_KERNEL(commit_ratios, dt_commit_optimize_args) {
     DT_THREADS(t) {
         const int64_t i = DT_BLOCK * DT_BLOCK_DIM + t;
@@ -326,7 +326,7 @@ DT_KERNEL(commit_ratios, dt_commit_optimize_args) {
     }
 }
 
-// Elements at .. at+7 of the parameter into its copy.
+// Writes elements at .. at+7 of the parameter into its copy.
 DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[8]) {
     if (g->n_in == 1 || g->n_taps == 1) {
         dt_put8_part(g->packed, g->type, at, g->count, p);
@@ -344,7 +344,7 @@ DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[
     }
 }
 
-// A block a piece of DT_COMMIT_PIECE elements. Segments begin at multiples of 16.
+// One block per DT_COMMIT_PIECE elements. Segments begin at multiples of 16.
 DT_KERNEL(commit_optimize, dt_commit_optimize_args) {
     const int commit = a->verdict->commit;
     const int64_t begin = DT_BLOCK * DT_COMMIT_PIECE, end = begin + DT_COMMIT_PIECE;
@@ -386,10 +386,10 @@ typedef struct dt_commit_buffers_args {
     const dt_commit_buffer *rules;
     const float *slab;
     float *buffer;
-    float inverse; // 1 / leaves
+    float inverse; // 1 / number of micro-batches
 } dt_commit_buffers_args;
 
-// A block a rule.
+// One block per rule.
 DT_KERNEL(commit_buffers, dt_commit_buffers_args) {
     const dt_commit_buffer r = a->rules[DT_BLOCK];
     const int commit = a->verdict->commit;

@@ -1,5 +1,5 @@
-// conv_kernels.h: convolutions that cuDNN has no engine for. Plain loops, an output a thread (weight gradients:
-// a weight a block), sums in f32 in a fixed order: right, repeatable and slow. x, y NHWC; w KRSC.
+// conv_kernels.h: convolutions for which cuDNN has no engine. Plain loops with one thread per output (weight
+// gradients: one block per weight) and f32 sums in a fixed order: correct, repeatable and slow. x, y NHWC; w KRSC.
 #ifndef DT_CONV_KERNELS_H
 #define DT_CONV_KERNELS_H
 
@@ -15,12 +15,12 @@ typedef struct dt_conv_args {
     int groups, type, act; // act: 0 none, 1 ReLU, 2 GELU (dt_act)
 } dt_conv_args;
 
-// Input position that output o and tap meet on an axis; -1 outside.
+// The input position that output o and tap combine on an axis; -1: outside.
 DT_FN int64_t dt_conv_meet(const dt_conv_args *a, int axis, int64_t o, int tap, int64_t size) {
     const int64_t i = o * a->stride[axis] - a->pad[axis] + (int64_t)tap * a->dilation[axis];
     return i >= 0 && i < size ? i : -1;
 }
-// Output position that input i and tap meet on an axis; -1 where there is none.
+// The output position that input i and tap contribute to on an axis; -1: none.
 DT_FN int64_t dt_conv_meet_out(const dt_conv_args *a, int axis, int64_t i, int tap, int64_t size) {
     const int64_t at = i + a->pad[axis] - (int64_t)tap * a->dilation[axis];
     if (at < 0 || at % a->stride[axis]) return -1;
@@ -79,7 +79,7 @@ DT_KERNEL(conv_dgrad, dt_conv_args) {
     }
 }
 
-// A block a weight, of DT_CONV_THREADS threads.
+// One block per weight, of DT_CONV_THREADS threads.
 DT_KERNEL(conv_wgrad, dt_conv_args) {
     DT_SHARED(float, sum, DT_CONV_THREADS);
     const int64_t cg = a->c / a->groups, kg = a->k / a->groups;

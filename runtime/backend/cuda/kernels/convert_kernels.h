@@ -1,8 +1,8 @@
-// convert_kernels.h: other element types: cast, and pixels to normalised activations. Both are elementwise: u8 or f32
-// images come as (N,H,W,C), and what is written is NHWC. Where the step has a plan for it, pixels are mixed with
-// those of the next sample before (batch/mix_plan.h), to the CPU's bits: on bytes in integers.
+// convert_kernels.h: other element types: cast, and pixels to normalized activations. Both are elementwise: images
+// come as u8 or f32 (N,H,W,C) and are written as NHWC. If the step has a mixing plan, each pixel is first mixed with
+// the next sample's (batch/mix_plan.h), with the CPU's bits: u8 in integers.
 //
-//   bytes   x * scale[c] + shift[c]       scale = 1 / (255 std), shift = -mean / std
+//   u8      x * scale[c] + shift[c]       scale = 1 / (255 std), shift = -mean / std
 //   f32     (x - shift[c]) * scale[c]     scale = 1 / std, shift = mean: the difference first, as a mean may be large
 //
 // Moves n (E_in + E_out); mixed, at most n (2 E_in + E_out).
@@ -23,11 +23,11 @@ typedef struct dt_convert_args {
     float scale[DT_NORMALIZE_CHANNELS], shift[DT_NORMALIZE_CHANNELS];
     // mixed
     const dt_mix_row *plan;          // by sample
-    int64_t samples, sample, pieces; // elements of one, blocks for one
+    int64_t samples, sample, pieces; // elements per sample, blocks per sample
     dt_quot by_channels, by_width;
 } dt_convert_args;
 
-// Eight elements from i, of which `left` are there; V: all, and i is a multiple of eight. Bytes as numbers.
+// Eight elements from i, of which `left` exist; V: all exist, and i is a multiple of eight. u8 becomes numbers.
 DT_FN void dt_convert_load(const void *p, int type, int V, int64_t i, int64_t left, float x[8]) {
     if (type == DT_U8) {
         int b[8];
@@ -44,7 +44,7 @@ DT_FN void dt_cast_thread(const dt_convert_args *a, int64_t i, int F, int T) {
     dt_convert_load(a->x, F, left >= 8, i, left, x);
     dt_put8_row(a->out, T, left >= 8, i, left, x);
 }
-// A block has 2 * 2048 elements.
+// A block converts 2 * 2048 elements.
 DT_KERNEL(cast_fwd, dt_convert_args) {
     DT_THREADS(t) {
         for (int u = 0; u < 2; u++) {
@@ -59,7 +59,7 @@ DT_KERNEL(cast_fwd, dt_convert_args) {
     }
 }
 
-// Eight elements of which the first is of channel c.
+// Eight elements, the first of channel c.
 DT_FN void dt_normalize8(const dt_convert_args *a, int c, const float *scale, const float *shift,
                          int F, float x[8]) {
     for (int k = 0; k < 8; k++) {
@@ -99,7 +99,7 @@ DT_FN float dt_blend_byte(float x, float next, int own) {
                     DT_MIX_ONE / 2) >>
                    16);
 }
-// Two products and a sum, each rounded: no fused multiply-add, which the CPU does not use here either.
+// Two products and a sum, each rounded: no fused multiply-add, as on the CPU.
 DT_FN float dt_blend_real(float x, float next, int own) {
     const float share = (float)own / DT_MIX_ONE;
 #ifdef __CUDACC__
@@ -110,7 +110,7 @@ DT_FN float dt_blend_real(float x, float next, int own) {
 #endif
 }
 
-// Elements o .. o + 7 of a sample. A sample that is not a multiple of eight long goes element by element.
+// Elements o .. o + 7 of a sample. A sample whose length is no multiple of eight goes element by element.
 DT_FN void dt_mix_thread(const dt_convert_args *a, int64_t j, int64_t o, const float *scale,
                          const float *shift, int F, int T) {
     float x[8], next[8];
@@ -139,7 +139,7 @@ DT_FN void dt_mix_thread(const dt_convert_args *a, int64_t j, int64_t o, const f
     dt_normalize8(a, channel, scale, shift, F, x);
     dt_put8_row(a->out, T, V, i, left, x);
 }
-// `pieces` blocks a sample, each of 2 * 2048 elements.
+// `pieces` blocks per sample, of 2 * 2048 elements each.
 DT_KERNEL(normalize_mixed, dt_convert_args) {
     DT_SHARED(float, scale, DT_NORMALIZE_CHANNELS);
     DT_SHARED(float, shift, DT_NORMALIZE_CHANNELS);

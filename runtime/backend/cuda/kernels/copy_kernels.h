@@ -1,13 +1,12 @@
-// copy_kernels.h: moving elements without computing: concatenation, slices and their gradients, reshapes,
-// permutations.
+// copy_kernels.h: moves elements without computing: concatenation, slices and their gradients, reshapes, permutations.
 //
 //   join_runs   out is (outer, whole) bytes; part p fills [at, at + run) of each row from rows of `pitch` bytes, or
-//               with zeros. Concatenation: a part an input. Slice: one part. Its gradient: zeros, part, zeros.
-//   permute     out of up to DT_MAX_DIMS merged dimensions from strides; `run` elements at a time
-//   permute_planes   where the last dimension changes, through tiles in shared memory
+//               with zeros. Concatenation: one part per input. Slice: one part. Its gradient: zeros, part, zeros.
+//   permute     out of up to DT_MAX_DIMS merged dimensions from strides, `run` elements at a time
+//   permute_planes   through tiles in shared memory, if the last dimension changes
 //
-// The host side picks the widest piece (16, 4, 2 or 1 bytes) that all runs, pitches and places are multiples of.
-// Moves: what is written once, what is copied twice.
+// The host side picks the widest access (16, 4, 2 or 1 bytes) that all lengths, pitches and offsets are multiples of.
+// Moves: what is written once; copies twice that.
 #ifndef DT_COPY_KERNELS_H
 #define DT_COPY_KERNELS_H
 
@@ -17,12 +16,12 @@ enum { DT_JOIN_PARTS = 16, DT_JOIN_EACH = 4, DT_PERMUTE_TILE = 32 };
 
 typedef struct dt_join_part {
     const void *x;          // NULL: zeros
-    int64_t run, pitch, at; // pieces; at: in a row of out
-    int64_t begin, n;       // first block, pieces
+    int64_t run, pitch, at; // in accesses; at: offset in a row of out
+    int64_t begin, n;       // first block, accesses
 } dt_join_part;
 typedef struct dt_join_args {
     void *out;
-    int64_t whole; // pieces a row of out
+    int64_t whole; // accesses per row of out
     int piece;     // bytes
     int n_parts;
     dt_join_part part[DT_JOIN_PARTS];
@@ -56,7 +55,7 @@ DT_FN void dt_join_thread(const dt_join_args *a, const dt_join_part *p, int64_t 
         const int64_t i = first + u * threads;
         to[u] = -1;
         if (i >= p->n) continue;
-        // 32 bits where they do: a division of 64 bits is a long loop
+        // 32 bits if they suffice: a 64-bit division is a long loop
         const int64_t row =
             p->n <= INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)p->run) : i / p->run;
         const int64_t col = i - row * p->run;
@@ -82,14 +81,14 @@ DT_KERNEL(join_runs, dt_join_args) {
 typedef struct dt_permute_args {
     const void *x;
     void *out;
-    int n;                     // dimensions of out, merged; the last is counted in pieces
+    int n;                     // dimensions of out, merged; the last counts accesses
     int piece;                 // bytes
     int64_t size[DT_MAX_DIMS]; // of out
-    int64_t step[DT_MAX_DIMS]; // pieces in x for one step along each; the last of permute is 1
-    int64_t count;             // pieces of out
+    int64_t step[DT_MAX_DIMS]; // accesses in x per step along each; the last of permute is 1
+    int64_t count;             // accesses of out
 } dt_permute_args;
 
-// x's place of index `i` of out.
+// The place in x of index `i` of out.
 DT_FN int64_t dt_permute_from(const dt_permute_args *a, int64_t i) {
     int64_t from = 0;
     for (int d = a->n - 1; d >= 0; d--) {
@@ -115,11 +114,11 @@ DT_KERNEL(permute, dt_permute_args) {
     }
 }
 
-// A tile of 32 x 32 a block of 256 threads. The last dimension of the arrays is out's last, the one before it is
-// x's last (step 1), wherever that lies in out. Pieces of at most 4 bytes.
+// A block of 256 threads takes a tile of 32 x 32. The last dimension of the arrays is out's last; the one before it is
+// x's last (step 1), wherever that lies in out. Accesses of at most 4 bytes.
 typedef struct dt_planes_args {
     dt_permute_args p;       // count: not used
-    int64_t to[DT_MAX_DIMS]; // pieces in out for one step along each dimension; the last is 1
+    int64_t to[DT_MAX_DIMS]; // accesses in out per step along each; the last is 1
 } dt_planes_args;
 DT_KERNEL(permute_planes, dt_planes_args) {
     DT_SHARED(uint32_t, tile, DT_PERMUTE_TILE * (DT_PERMUTE_TILE + 1));

@@ -1,10 +1,9 @@
-// dropout_kernels.h: y = keep ? x / (1 - p) : 0, and the same function of dy backward. The mask is made again from
-// (seed, step, slot, name, element within the sample in NCHW order), with the CPU's bits (base/rng.h), so it
-// is never stored. Seed, step and slot are read from the step block on the device: a captured graph serves
-// every step.
+// dropout_kernels.h: y = keep ? x / (1 - p) : 0, and the same function of dy backward. The mask is never stored. It is
+// recomputed, with the CPU's bits (base/rng.h), from (seed, step, slot, name, element within the sample in NCHW
+// order). Seed, step and slot are read from the step block on the device, so one captured graph serves every step.
 //
-//   dropout        DENSE, or a sample's elements in logical order: two Philox blocks make eight elements
-//   dropout_nhwc   4-d images, channels fastest: a Philox block an element
+//   dropout        DENSE, a sample's elements in logical order: two Philox blocks make eight elements
+//   dropout_nhwc   4-d images, channels innermost: one Philox block per element
 //
 // Moves 2nE.
 #ifndef DT_DROPOUT_KERNELS_H
@@ -17,7 +16,7 @@ typedef struct dt_dropout_args {
     void *out;
     const dt_step_block *step;
     int64_t samples, per_sample;
-    int64_t tiles;            // blocks a sample
+    int64_t tiles;            // blocks per sample
     int64_t channels, pixels; // nhwc
     uint32_t purpose;
     int type;
@@ -32,7 +31,7 @@ DT_FN void dt_dropout_8(const dt_dropout_args *a, uint32_t sample, int64_t first
                     (uint32_t)(first / 4 + h), u + 4 * h);
     for (int k = 0; k < 8; k++) x[k] *= u[k] >= a->p ? gain : 0.0f;
 }
-// A block has 2048 elements of one sample.
+// A block takes 2048 elements of one sample.
 DT_KERNEL(dropout, dt_dropout_args) {
     DT_THREADS(t) {
         const int64_t sample = DT_BLOCK / a->tiles;

@@ -1,14 +1,14 @@
-// embedding_kernels.h: rows of a table (V,D) by ids, and the gradient of the table. An id outside the table gives
-// zeros and no gradient.
+// embedding_kernels.h: rows of a table (V,D) by ids, and the table's gradient. An id outside the table gives zeros and
+// no gradient.
 //
 //   embed_fwd     y[i] = table[ids[i]]
-//   embed_zero    the table's gradient = 0, unless it is added to
-//   embed_bwd     a block a place: if no earlier place has the same id, the block sums the rows of dy of all places
-//                 that have it, in their order, and adds the sum to what is there. No atomics, the same bits always,
-//                 and those of two gradients added where one is added to another.
+//   embed_bwd     one block per position. If no earlier position has the same id, the block sums the rows of dy of all
+//                 positions with that id in order, and adds the sum to the gradient, which the host side cleared unless
+//                 it accumulates. No atomics: always the same bits, and when accumulating those of two separate
+//                 gradients added
 //
-// embed_bwd reads the ids once a place, and again for each 1,024 columns; they are few beside the rows and stay in the
-// cache (25,000 ids: 0.6 G comparisons). An id that fills most places is summed by one block, row after row.
+// embed_bwd reads all ids once per position and per 1,024 columns. They are few compared with the rows and stay in the
+// cache (25,000 ids: 0.6 G comparisons). If one id fills most positions, one block sums it row after row.
 // Moves: forward m D (4 + E); backward m D E read, and 4 V D written.
 #ifndef DT_EMBEDDING_KERNELS_H
 #define DT_EMBEDDING_KERNELS_H
@@ -24,7 +24,7 @@ typedef struct dt_embedding_args {
     int type;
 } dt_embedding_args;
 
-// A block a place.
+// One block per position.
 DT_KERNEL(embed_fwd, dt_embedding_args) {
     DT_THREADS(t) {
         const int32_t id = a->ids[DT_BLOCK];
@@ -34,14 +34,7 @@ DT_KERNEL(embed_fwd, dt_embedding_args) {
                    there ? a->table[id * a->width + k] : 0.0f);
     }
 }
-DT_KERNEL(embed_zero, dt_embedding_args) {
-    DT_THREADS(t) {
-        const int64_t n = a->n_rows * a->width;
-        for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM)
-            ((float *)a->out)[i] = 0.0f;
-    }
-}
-enum { DT_EMBED_THREADS = 256, DT_EMBED_COLUMNS = 4 }; // of embed_bwd: a block's, a thread's
+enum { DT_EMBED_THREADS = 256, DT_EMBED_COLUMNS = 4 }; // of embed_bwd
 
 DT_FN void dt_embed_add_rows(const dt_embedding_args *a, const int *hit, int64_t first_place,
                              int64_t first_col, float sum[DT_EMBED_COLUMNS]) {

@@ -1,8 +1,8 @@
-// gelu_kernels.h: GELU, y = x Phi(x); backward reads x: dx = dy (Phi(x) + x phi(x)). And y = alpha x.
-// Elementwise: any layout, in place. Exact: Phi by erfc, which keeps its digits far to the left. The tanh form
-// takes (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3) for Phi, which is 1 / (1 + exp(-2u)).
+// gelu_kernels.h: GELU, y = x Phi(x); backward reads x: dx = dy (Phi(x) + x phi(x)). And y = alpha x. Elementwise: any
+// layout, in place. Exact form: Phi by erfc, which keeps its digits far to the left. The tanh form uses
+// (1 + tanh u) / 2 for Phi, with u = sqrt(2/pi) (x + 0.044715 x^3), which is 1 / (1 + exp(-2u)).
 //
-// Moves (E bytes an element, n elements): forward and scale 2nE, backward 3nE.
+// Moves (E bytes per element, n elements): forward and scale 2nE, backward 3nE.
 #ifndef DT_GELU_KERNELS_H
 #define DT_GELU_KERNELS_H
 
@@ -16,7 +16,6 @@ DT_FN float dt_gelu_of(const dt_map_args *a, float x, float d) {
     return x * dt_normal_cdf(x);
 }
 DT_FN float dt_gelu_slope(const dt_map_args *a, float x, float d) {
-    (void)a;
     return d * (dt_normal_cdf(x) + x * (0.39894228040143268f * expf(-0.5f * x * x)));
 }
 
@@ -35,12 +34,10 @@ DT_FN float dt_gelu_tanh_map(const dt_map_args *a, float x, float d) {
     return dt_gelu_tanh(x);
 }
 DT_FN float dt_gelu_tanh_slope_map(const dt_map_args *a, float x, float d) {
-    (void)a;
     return d * dt_gelu_tanh_slope(x);
 }
 
 DT_FN float dt_scaled(const dt_map_args *a, float x, float d) {
-    (void)d;
     return a->alpha * x;
 }
 

@@ -1,9 +1,9 @@
-// kernel_math.h: elements of f32, bf16 and f16, eight at a time where they lie in 16-byte pieces, and
-// Philox: what own kernels compute with, the same on a device and on the host.
+// kernel_math.h: what custom kernels compute with, identical on device and host: elements of f32, bf16 and f16, eight
+// at a time in 16-byte accesses, and Philox.
 //
-// An element type is a run-time number: the branch is the same for all threads of a launch, and with eight
-// elements a branch it costs nothing beside the memory. Arithmetic is in f32. The conversions round to
-// nearest even and keep NaN; on a device they are one instruction.
+// An element type is a run-time number. The branch is the same for all threads of a launch, and with eight elements
+// per branch it costs nothing beside the memory access. Arithmetic is in f32. Conversions round to nearest even and
+// keep NaN; on a device each is one instruction.
 #ifndef DT_KERNEL_MATH_H
 #define DT_KERNEL_MATH_H
 
@@ -47,7 +47,7 @@ DT_FN float dt_f16_to_f32(uint16_t h) {
 #else
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, body = h & 0x7fff;
     if (body >= 0x7c00) return dt_of_bits(sign | 0x7f800000u | (body & 0x3ff) << 13);
-    // 2^112 moves the exponent's bias and makes subnormals right
+    // 2^112 adjusts the exponent's bias and makes subnormals right
     const float f = dt_of_bits(body << 13) * 0x1p112f;
     return dt_of_bits(sign | dt_bits_of(f));
 #endif
@@ -80,7 +80,7 @@ DT_FN void dt_put(void *p, int type, int64_t i, float x) {
     else
         ((uint16_t *)p)[i] = type == DT_BF16 ? dt_f32_to_bf16(x) : dt_f32_to_f16(x);
 }
-// x as it would be read back.
+// x rounded to the type.
 DT_FN float dt_rounded(int type, float x) {
     return type == DT_F32    ? x
            : type == DT_BF16 ? dt_bf16_to_f32(dt_f32_to_bf16(x))
@@ -146,8 +146,7 @@ DT_FN void dt_put8(void *p, int type, int64_t i, const float x[8]) {
     dt_store16((uint16_t *)p + i, a);
 }
 
-// Elements [i, i + 8) of n, where the last piece may be short: what lies behind n is not touched and
-// reads as `fill`.
+// Elements [i, i + 8) of n. What lies behind n is not touched and reads as `fill`.
 DT_FN void dt_get8_part(const void *p, int type, int64_t i, int64_t n, float fill, float x[8]) {
     if (i + 8 <= n) {
         dt_get8(p, type, i, x);
@@ -163,7 +162,7 @@ DT_FN void dt_put8_part(void *p, int type, int64_t i, int64_t n, const float x[8
     for (int k = 0; k < 8 && i + k < n; k++) dt_put(p, type, i + k, x[k]);
 }
 
-// ---- sums of whole numbers, which no order changes: to shared memory, from any threads -------------
+// ---- integer sums, which no order changes, into shared memory, from any threads ---------------------
 DT_FN void dt_add_whole32(uint32_t *sum, uint32_t v) {
 #ifdef __CUDACC__
     atomicAdd(sum, v);
@@ -195,7 +194,7 @@ DT_FN void dt_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32
     }
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
-// Uniforms in [0, 1) of elements 4 * quad .. 4 * quad + 3 of a sample (see dt_rng).
+// Uniform numbers in [0, 1) for elements 4 * quad .. 4 * quad + 3 of a sample (see dt_rng).
 DT_FN void dt_uniform4(uint64_t seed, uint32_t slot, uint32_t step, uint32_t purpose, uint32_t quad,
                        float u[4]) {
     uint32_t w[4];

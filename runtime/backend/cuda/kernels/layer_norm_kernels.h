@@ -1,22 +1,21 @@
-// layer_norm_kernels.h: layer norm over rows of n elements, statistics in f32 and two passes: mean, then squares
-// about it. A group of threads shares a row; what it reads again comes from the first-level cache.
+// layer_norm_kernels.h: layer norm over rows of n elements, statistics in f32 and in two passes: the mean, then
+// squares about it. A group of threads shares a row. What it reads again comes from the L1 cache.
 //
-//   ln_fwd         y, mean, 1/std; with a residual x + residual too, which is what is normalised then
-//   ln_bwd         dx = 1/std (g - mean(g) - xhat mean(g xhat)), g = dy scale; and each block's sums of dy xhat and
-//                  dy over its rows, which threads keep in registers over all rows of a block. With a residual,
-//                  another gradient, dx + residual
-//   ln_bwd_finish  those sums over blocks, in a fixed order: dscale, dshift
+//   ln_fwd         y, mean, 1/std; with a residual also x + residual, which is then normalized
+//   ln_bwd         dx = 1/std (g - mean(g) - xhat mean(g xhat)), g = dy scale; and each block's sums of dy xhat and dy
+//                  over its rows, kept in registers. With a residual, which is another gradient, dx + residual
+//   ln_bwd_finish  sums over blocks, in a fixed order: dscale, dshift
 //
-// Sums are of what is rounded to the type, as if they were kernels of their own.
+// Sums are of values rounded to the type, as if separate kernels made them.
 //
-// Moves, n elements of E bytes: forward 2nE, backward 3nE, with a residual 4nE each (apart it would be 5nE and 6nE),
-// plus 8 bytes a row and 16 a column and block.
+// Moves, n elements of E bytes: forward 2nE, backward 3nE, with a residual 4nE each (separately 5nE and 6nE), plus 8
+// bytes per row and 16 per column and block.
 #ifndef DT_LAYER_NORM_KERNELS_H
 #define DT_LAYER_NORM_KERNELS_H
 
 #include "backend/cuda/kernels/block_math.h"
 
-enum { DT_LN_PIECES = 4 }; // pieces of 8 columns a thread may hold sums for
+enum { DT_LN_PIECES = 4 }; // groups of 8 columns that a thread may hold sums for
 
 typedef struct dt_layer_norm_args {
     dt_rows r;
@@ -32,12 +31,12 @@ typedef struct dt_layer_norm_args {
     float eps;
 } dt_layer_norm_args;
 
-// What is normalised; a thread reads of it what it has written.
+// What is normalized. A thread only reads what it has written itself.
 DT_FN const void *dt_ln_input(const dt_layer_norm_args *a) {
     return a->residual ? a->sum : a->x;
 }
 
-// Writes the sum of both; its sum.
+// Writes x + residual and returns the sum over it.
 DT_FN float dt_ln_add_thread(const dt_layer_norm_args *a, const dt_rows_share *s, int T, int V) {
     float sum = 0.0f, x[8], d[8];
     if (s->row < 0) return 0.0f;
@@ -131,7 +130,7 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
     float x[8], d[8], scale[8];
     if (s->row < 0) return;
     const float mean = a->mean_in[s->row], invstd = a->invstd_in[s->row];
-    // unrolled, as what `own` is indexed with must be known for it to be registers
+    // unrolled: `own` stays in registers only if its indices are constants
 #ifdef __CUDACC__
 #pragma unroll
 #endif
@@ -155,7 +154,7 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
     }
 }
 
-// Threads a block: at least 256 and a group. A block takes every n_blocks-th bunch of rows.
+// Threads per block: at least 256 and a group. A block takes every n_blocks-th set of rows.
 DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
     DT_SHARED(float, sum_g, 1024);
     DT_SHARED(float, sum_gx, 1024);
@@ -180,7 +179,7 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
                           dt_ln_bwd_write(a, &s, mean_g, mean_gx, DT_MINE(own, t), T, V));
         }
     }
-    // over the groups of the block, eight columns of one sum at a time
+    // sum over the groups of the block, eight columns of one sum at a time
 #ifdef __CUDACC__
 #pragma unroll
 #endif
@@ -200,7 +199,7 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
     }
 }
 
-// 32 of the 2n sums a block of 32 x 32 threads.
+// A block of 32 x 32 threads takes 32 of the 2n sums.
 DT_KERNEL_BOUND(ln_bwd_finish, dt_layer_norm_args, 1024, 1) {
     DT_SHARED(float, sum, 1024);
     DT_THREADS(t) {

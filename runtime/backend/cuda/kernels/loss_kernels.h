@@ -1,11 +1,11 @@
-// loss_kernels.h: the losses of graph/losses.h, in f32 over DENSE rows of one sample each (the meaning of targets,
-// weights and smoothing: cpu/loss_cpu.c).
+// loss_kernels.h: the losses of graph/losses.h, in f32 over DENSE rows of one sample each. For the meaning of targets,
+// weights and smoothing see cpu/loss_cpu.c.
 //
 //   loss_rows    each sample's weighted loss -> scratch (double)
-//   loss_finish  STAT sums of losses and weights over the samples, one block
+//   loss_finish  STAT sums of losses and weights over the samples, in one block
 //   loss_bwd     dx times weight and loss scale, which is read from the step block on the device
 //
-// Samples of weight 0 are not read; a class outside 0..K-1 gives NaN.
+// Samples of weight 0 are not read. A class outside 0..K-1 gives NaN.
 // Moves: forward 4nK, + 4nK with distributions; backward 8nK (+ 4nK).
 #ifndef DT_LOSS_KERNELS_H
 #define DT_LOSS_KERNELS_H
@@ -15,7 +15,7 @@
 #define DT_LOSS_REAL float
 #include "graph/losses.h"
 
-enum { // of targets; the first two of losses over classes
+enum { // kinds of target; the first two are for losses over classes
     DT_LOSS_CLASSES,
     DT_LOSS_SHARES,
     DT_LOSS_ELEMENTS
@@ -33,7 +33,7 @@ typedef struct dt_loss_args {
     float smoothing, param;
 } dt_loss_args;
 
-// What a group sums over a row: max and sum of exponentials, sum of x, of the target, of target * x. The mean
+// What a group sums over a row: maximum and sum of exponentials, sums of x, of the target and of target * x. The mean
 // losses use sum_x only.
 typedef struct dt_loss_sums {
     float max, z, x, q, qx;

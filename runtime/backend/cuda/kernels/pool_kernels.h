@@ -1,10 +1,10 @@
-// pool_kernels.h: max and average pooling over NHWC, any window, and global mean pooling (N,P,C) <-> (N,C). A
-// thread has eight channels of a pixel: of the pooled image forward, of the big one backward, where it gathers
-// from the windows that hold it (no atomics, sums in f32 in the order of the windows).
+// pool_kernels.h: max and average pooling over NHWC with any window, and global mean pooling (N,P,C) <-> (N,C). A
+// thread takes eight channels of a pixel: of the pooled image forward, of the large one backward. There it gathers
+// from the windows that contain the pixel (no atomics, f32 sums in window order).
 //
-// Moves, big image n elements, pooled image m: max forward nE read, mE + m written; backward mE + m read, nE
-// written; average the same without the m bytes of argmax. Overlapping windows meet in the cache.
-// Global: nE and little else.
+// Moves, large image n elements, pooled image m: max forward nE read, mE + m written; backward mE + m read, nE
+// written; average the same without the m bytes of argmax. Overlapping windows are served by the cache. Global: nE and
+// little else.
 #ifndef DT_POOL_KERNELS_H
 #define DT_POOL_KERNELS_H
 
@@ -35,8 +35,8 @@ DT_FN int dt_most(int a, int b) {
     return a > b ? a : b;
 }
 
-// Elements that an average divides by. With padding counted the window is clipped to the padded image, as
-// PyTorch does.
+// The number of elements that an average divides by. If padding counts, the window is clipped to the padded image, as
+// in PyTorch.
 DT_FN float dt_pool_divisor(const dt_pool_args *a, int top, int left) {
     const int h = (int)a->big_h, w = (int)a->big_w;
     int row1 = top + a->kernel[0], col1 = left + a->kernel[1];
@@ -91,7 +91,7 @@ DT_KERNEL(pool_fwd, dt_pool_args) {
     }
 }
 
-// First and last pooled row (or column) whose window holds `at` of the big image.
+// The first and last pooled row (or column) whose window contains `at` of the large image.
 DT_FN void dt_pool_span(const dt_pool_args *a, int d, int at, int size, int *first, int *last) {
     const int reach = at + a->pad[d] - a->kernel[d];
     *first = reach < 0 ? 0 : reach / a->stride[d] + 1;

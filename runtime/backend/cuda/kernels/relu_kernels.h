@@ -1,7 +1,6 @@
-// relu_kernels.h: y = max(x, 0); backward reads y: dx = y > 0 ? dy : 0. NaN passes. Elementwise: any
-// layout, in place.
+// relu_kernels.h: y = max(x, 0); backward reads y: dx = y > 0 ? dy : 0. NaN passes. Elementwise: any layout, in place.
 //
-// Moves (E bytes an element, n elements): forward 2nE, backward 3nE.
+// Moves (E bytes per element, n elements): forward 2nE, backward 3nE.
 #ifndef DT_RELU_KERNELS_H
 #define DT_RELU_KERNELS_H
 
@@ -13,7 +12,6 @@ DT_FN float dt_relu_of(const dt_map_args *a, float x, float d) {
 }
 // y: the forward's output
 DT_FN float dt_relu_slope(const dt_map_args *a, float y, float d) {
-    (void)a;
     return y > 0.0f ? d : 0.0f;
 }
 

@@ -1,8 +1,8 @@
 // reorder_kernels.h: copies between layouts and element types.
 //
-// Equal layouts are one flat copy or cast. DENSE (C planes of P pixels) to NHWC (P pixels of C channels) and
-// back is a transposition of each image, through tiles of 32 x 32 in shared memory with a padded row, so that
-// both sides are read and written in runs. Bits of equal types are moved unchanged, so integers pass.
+// DENSE (C planes of P pixels) to NHWC (P pixels of C channels) and back is a transposition of each image. It goes
+// through tiles of 32 x 32 in shared memory with a padded row, so that reads and writes are both contiguous. Equal
+// types move as bits, so integers pass unchanged. Between equal layouts op_cuda.c uses a flat copy or cast instead.
 #ifndef DT_REORDER_KERNELS_H
 #define DT_REORDER_KERNELS_H
 
@@ -14,7 +14,7 @@ typedef struct dt_reorder_args {
     const void *src;
     void *dst;
     int src_type, dst_type;
-    int64_t n;              // flat: elements; planes: images
+    int64_t n;              // images
     int64_t n_rows, n_cols; // of the source image; the destination is (n_cols, n_rows)
 } dt_reorder_args;
 
@@ -37,23 +37,7 @@ DT_FN void dt_reorder_store(const dt_reorder_args *a, int64_t i, uint32_t u) {
         ((uint8_t *)a->dst)[i] = (uint8_t)u;
 }
 
-DT_KERNEL(reorder_flat, dt_reorder_args) {
-    DT_THREADS(t) {
-        const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
-        for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
-            if (a->src_type != a->dst_type) {
-                float x[8];
-                dt_get8_part(a->src, a->src_type, i, a->n, 0.0f, x);
-                dt_put8_part(a->dst, a->dst_type, i, a->n, x);
-            } else {
-                for (int k = 0; k < 8 && i + k < a->n; k++)
-                    dt_reorder_store(a, i + k, dt_reorder_load(a, i + k));
-            }
-        }
-    }
-}
-
-// A block a tile, of DT_REORDER_THREADS threads.
+// One block per tile, of DT_REORDER_THREADS threads.
 DT_KERNEL(reorder_planes, dt_reorder_args) {
     DT_SHARED(uint32_t, tile, DT_REORDER_TILE * (DT_REORDER_TILE + 1));
     const int64_t across = (a->n_cols + DT_REORDER_TILE - 1) / DT_REORDER_TILE;

@@ -1,5 +1,5 @@
-// sdpa_kernels.h: attention where cuDNN has no engine (fp32, odd head sizes). A block takes one row and walks
-// over the other side's rows in chunks, keeping scores in shared memory:
+// sdpa_kernels.h: attention for which cuDNN has no engine (fp32, odd head sizes). A block takes one row and goes over
+// the other side's rows in chunks, with scores in shared memory:
 //
 //   sdpa_fwd     a query: running maximum and sum (Milakov and Gimelshein, 2018), y and lse
 //   sdpa_rowsum  a query: sum of dy * y
@@ -7,7 +7,7 @@
 //   sdpa_dkv     a key: dk = sum over queries of dS q, dv = sum of P dy
 //   with P = exp(scale q k - lse), dS = scale P (dy v - rowsum)
 //
-// All sums in f32 in a fixed order. Head sizes up to DT_SDPA_MAX_DIM.
+// All sums are in f32 in a fixed order. Head sizes up to DT_SDPA_MAX_DIM.
 #ifndef DT_SDPA_KERNELS_H
 #define DT_SDPA_KERNELS_H
 
@@ -36,7 +36,7 @@ DT_FN float dt_sdpa_dot(const void *a, const void *b, int type, int64_t at_a, in
     return s;
 }
 
-// red[0] = sum or maximum of all threads' red[t].
+// red[0] = sum or maximum of red[t] over all threads.
 #define DT_SDPA_REDUCE(red, is_max)                                                                \
     for (int half = DT_SDPA_THREADS / 2; half > 0; half /= 2) {                                    \
         DT_THREADS(t) {                                                                            \

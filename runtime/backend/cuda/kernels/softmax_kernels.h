@@ -1,8 +1,8 @@
-// softmax_kernels.h: softmax over rows, and its gradient dx = y (dy - sum(y dy)); in place. A group of threads
-// shares a row. Largest value and sum of exponentials come from one pass: a sum is kept relative to the
-// largest value so far and scaled when that grows. NaN reaches the whole row.
+// softmax_kernels.h: softmax over rows, and its gradient dx = y (dy - sum(y dy)); in place. A group of threads shares
+// a row. One pass finds the maximum and the sum of exponentials: the sum is relative to the maximum so far and is
+// rescaled when that grows. NaN reaches the whole row.
 //
-// Moves: forward 2nE (the second reading is from the cache), backward 3nE.
+// Moves: forward 2nE (the second read comes from the cache), backward 3nE.
 #ifndef DT_SOFTMAX_KERNELS_H
 #define DT_SOFTMAX_KERNELS_H
 
@@ -15,11 +15,11 @@ typedef struct dt_softmax_args {
     int type;
 } dt_softmax_args;
 
-// The larger; NaN wins.
+// The larger value; NaN wins.
 DT_FN float dt_max_nan(float a, float b) {
     return b > a || b != b ? b : a;
 }
-// sum(exp(x - max)) of two parts. Nothing, or only -inf, so far: max is -inf and sum 0.
+// Joins sum(exp(x - max)) of two parts. A part with nothing, or only -inf, has max -inf and sum 0.
 DT_FN void dt_join_exp(float *max, float *sum, float max_b, float sum_b) {
     if (max_b == -INFINITY) return;
     if (*max == -INFINITY) {
@@ -30,7 +30,7 @@ DT_FN void dt_join_exp(float *max, float *sum, float max_b, float sum_b) {
     *sum = *sum * expf(*max - top) + sum_b * expf(max_b - top);
     *max = top;
 }
-// Eight values of which `left` are there.
+// Eight values, of which `left` exist.
 DT_FN void dt_take_exp(float *max, float *sum, const float x[8], int64_t left) {
     float top = -INFINITY, s = 0.0f;
     for (int k = 0; k < 8; k++)

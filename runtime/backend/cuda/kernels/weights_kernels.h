@@ -1,8 +1,9 @@
-// weights_kernels.h: parameters between their dense f32 slabs and what convolutions and products read and write:
-// packed copies (KRSC, low precision, a batch norm folded in), weight gradients back into the slab, and
-// sums over rows for the gradients of biases.
+// weights_kernels.h: parameters on their way between dense f32 flat buffers and what convolutions and matmuls read and
+// write: packed copies (KRSC, low precision, a batch norm folded in), weight gradients back into the flat buffer, and
+// sums over rows for bias gradients.
 //
-// A weight is (n_out, n_in, n_taps) in the slab (KCRS; a linear's has one tap) and (n_out, n_taps, n_in) packed.
+// A weight is (n_out, n_in, n_taps) in the flat buffer (KCRS; a linear layer has one tap) and (n_out, n_taps, n_in)
+// packed.
 #ifndef DT_WEIGHTS_KERNELS_H
 #define DT_WEIGHTS_KERNELS_H
 
@@ -28,7 +29,7 @@ DT_KERNEL(pack_weight, dt_pack_args) {
     }
 }
 
-// x NULL: no bias of its own.
+// x NULL: there is no bias.
 DT_KERNEL(pack_bias, dt_pack_args) {
     DT_THREADS(t) {
         for (int64_t k = DT_BLOCK * DT_BLOCK_DIM + t; k < a->n_out; k += DT_GRID * DT_BLOCK_DIM) {
@@ -58,9 +59,9 @@ DT_KERNEL(weight_grad, dt_weight_grad_args) {
     }
 }
 
-// out[c] (+)= sum over rows of x[r][c]. First each block sums a run of rows of 32 columns into partial, then
-// the runs are added in order: the tree depends on the shape alone.
-enum { DT_COLUMNS = 32, DT_COLUMN_LANES = 8 }; // threads of a block: their product
+// out[c] (+)= sum over rows of x[r][c]. Each block first sums a range of rows for 32 columns into partial; then the
+// ranges are added in order. The tree depends on shapes alone.
+enum { DT_COLUMNS = 32, DT_COLUMN_LANES = 8 }; // threads per block: their product
 
 typedef struct dt_column_sum_args {
     const void *x;
@@ -69,7 +70,7 @@ typedef struct dt_column_sum_args {
     int type, add;
 } dt_column_sum_args;
 
-// A block a run and DT_COLUMNS columns.
+// One block per range of rows and DT_COLUMNS columns.
 DT_KERNEL(column_sum_runs, dt_column_sum_args) {
     DT_SHARED(float, sum, DT_COLUMNS *DT_COLUMN_LANES);
     const int64_t tiles = (a->n_cols + DT_COLUMNS - 1) / DT_COLUMNS;
@@ -103,7 +104,7 @@ DT_KERNEL(column_sum, dt_column_sum_args) {
     }
 }
 
-// x = gelu(x + bias) over rows, in place: the exact GELU, which cuBLASLt's epilogue is not.
+// x = gelu(x + bias) over rows, in place: the exact GELU, which cuBLASLt's epilogue lacks.
 typedef struct dt_bias_gelu_args {
     void *x;
     const void *bias; // NULL: none
