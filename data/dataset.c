@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dt_set_item read_item(const dt_cnode *n) {
-    dt_set_item item = {.weight = 0};
+static dt_reader_item read_item(const dt_cnode *n) {
+    dt_reader_item item = {.weight = 0};
     if (dt_cnode_kind(n) != DT_C_MAP) {
         item.path = dt_cnode_str(n);
         return item;
@@ -34,16 +34,16 @@ static dt_set_item read_item(const dt_cnode *n) {
 static dt_status open_set(dt_data *d, const dt_config *c) {
     const dt_cnode *path = dt_config_node(c, "data.path");
     if (!path) return dt_config_fail(c, "data", "data.path is missing");
-    dt_set_options o = {
+    dt_reader_options o = {
         .cache_dir = dt_config_has(c, "data.cache_dir") ? dt_config_str(c, "data.cache_dir") : NULL,
         .cache_bytes = (uint64_t)(dt_config_real(c, "data.cache_gib") * 1073741824.0),
         .write_index = dt_config_bool(c, "data.write_index"),
         .lenient = d->skip};
     bool list = dt_cnode_kind(path) == DT_C_LIST;
     size_t n = list ? dt_cnode_size(path) : 1;
-    dt_set_item *items = dt_xcalloc(n + 1, sizeof *items);
+    dt_reader_item *items = dt_xcalloc(n + 1, sizeof *items);
     for (size_t i = 0; i < n; i++) items[i] = read_item(list ? dt_cnode_item(path, i) : path);
-    dt_status st = dt_set_open_items(&d->set, items, n, &o);
+    dt_status st = dt_reader_open_items(&d->reader, items, n, &o);
     free(items);
     return st;
 }
@@ -62,7 +62,7 @@ bool dt_data_exists(const dt_config *c) {
     bool list = path && dt_cnode_kind(path) == DT_C_LIST, any = false;
     size_t n = list ? dt_cnode_size(path) : path != NULL;
     for (size_t i = 0; i < n && !any; i++) {
-        dt_set_item item = read_item(list ? dt_cnode_item(path, i) : path);
+        dt_reader_item item = read_item(list ? dt_cnode_item(path, i) : path);
         any = item.path && is_there(item.path);
     }
     return any;
@@ -70,7 +70,7 @@ bool dt_data_exists(const dt_config *c) {
 
 // data.where: the records that it leaves out do not exist for all that follows.
 static dt_status apply_where(dt_data *d, const dt_config *c) {
-    dt_catalog *catalog = d->set->catalog;
+    dt_catalog *catalog = d->reader->catalog;
     uint32_t n = 0;
     d->n_stored = catalog->n_records;
     if (!dt_config_has(c, "data.where")) return DT_OK;
@@ -91,7 +91,7 @@ static dt_status apply_where(dt_data *d, const dt_config *c) {
 
 // The name of a class field also stands for its column.
 static int column_of(const dt_data *d, const char *name) {
-    int column = dt_catalog_find_column(d->set->catalog, name);
+    int column = dt_catalog_find_column(d->reader->catalog, name);
     int field = dt_fields_find(&d->fields, name);
     return column < 0 && field >= 0 ? d->fields.f[field].column : column;
 }
@@ -103,7 +103,7 @@ static void list_name(char *names, size_t cap, const char *name) {
 
 // `numbers`: number columns would do as well.
 static dt_status no_column(const dt_data *d, const dt_config *c, const char *key, bool numbers) {
-    const dt_catalog *cat = d->set->catalog;
+    const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
     for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
         list_name(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
@@ -122,7 +122,7 @@ static dt_status find_column(const dt_data *d, const dt_config *c, const char *k
 
 // ---- view ----------------------------------------------------------------------------------------
 static bool *records_with(const dt_data *d, int part) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     bool *has = dt_xcalloc(c->n_records + 1, sizeof *has);
     for (uint32_t r = 0; r < c->n_records; r++) {
         has[r] = true;
@@ -148,7 +148,7 @@ static dt_status make_pairs(dt_data *d, const dt_config *c) {
     DT_TRY(find_column(d, c, "data.view.pairs.within", &column));
     d->fields.f[field[1]].part = 1;
     bool *a = records_with(d, 0), *b = records_with(d, 1);
-    dt_status st = dt_view_make_pairs(&d->view, d->set->catalog, a, b, column);
+    dt_status st = dt_view_make_pairs(&d->view, d->reader->catalog, a, b, column);
     free(a);
     free(b);
     return st;
@@ -160,13 +160,13 @@ static dt_status make_view(dt_data *d, const dt_config *c) {
         DT_TRY(make_pairs(d, c));
     } else {
         bool *keep = records_with(d, 0);
-        dt_status st = dt_view_make_records(&d->view, d->set->catalog, keep);
+        dt_status st = dt_view_make_records(&d->view, d->reader->catalog, keep);
         free(keep);
         DT_TRY(st);
     }
     if (d->view.n > 0) return DT_OK;
     return dt_config_fail(c, "data.fields", "no record of %s has all fields%s",
-                          d->set->catalog->shards[0].path, pairs ? " of a pair" : "");
+                          d->reader->catalog->shards[0].path, pairs ? " of a pair" : "");
 }
 
 // ---- split ---------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_spli
 static dt_status make_splits(dt_data *d, const dt_config *c) {
     dt_split_spec s = {.unit = DT_BY_record, .stratify = -1, .seed = d->seed};
     DT_TRY(read_split(d, c, &s));
-    DT_TRY(dt_splits_make(&d->splits, d->set->catalog, &d->view, &s));
+    DT_TRY(dt_splits_make(&d->splits, d->reader->catalog, &d->view, &s));
     if (d->splits.n[DT_SPLIT_TRAIN] == 0)
         return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
     return check_parts(d, c, &s);
@@ -222,7 +222,7 @@ static dt_status make_splits(dt_data *d, const dt_config *c) {
 
 // ---- order ---------------------------------------------------------------------------------------
 static dt_status make_order(dt_data *d, const dt_config *c) {
-    const dt_catalog *catalog = d->set->catalog;
+    const dt_catalog *catalog = d->reader->catalog;
     dt_weight_spec s = {.balance = -1, .column = -1, .real = -1};
     bool balance = dt_config_has(c, "data.balance"), weight = dt_config_has(c, "data.weight");
     if (balance) DT_TRY(find_column(d, c, "data.balance", &s.balance));
@@ -231,12 +231,12 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     if (weight && s.real < 0 && s.column < 0) return no_column(d, c, "data.weight", true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
-    if (d->set->is_weighted) {
+    if (d->reader->is_weighted) {
         set_of = dt_xcalloc(catalog->n_shards + 1, sizeof *set_of);
         for (uint32_t i = 0; i < catalog->n_shards; i++) set_of[i] = catalog->shards[i].set;
-        s.set_weight = d->set->weight;
+        s.set_weight = d->reader->weight;
         s.set_of_shard = set_of;
-        s.n_sets = d->set->n_items;
+        s.n_sets = d->reader->n_items;
     }
     dt_status st = dt_weights_make(&d->weights, catalog, &d->view, samples, n, &s);
     free(set_of);
@@ -260,7 +260,7 @@ uint32_t dt_data_sample_at(const dt_dataset *base, uint64_t epoch, uint64_t i) {
 
 int dt_data_records_of(const dt_dataset *base, uint32_t sample, const char *key[DT_MAX_WIDTH]) {
     const dt_data *d = base->self;
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     for (int k = 0; k < d->view.width; k++) {
         uint32_t r = d->view.record[(size_t)sample * (size_t)d->view.width + (size_t)k];
         key[k] = dt_catalog_str(c, c->records[r].key);
@@ -284,7 +284,7 @@ dt_status dt_data_describe_fields(const dt_config *c, dt_field_info *out, int *n
 
 // ---- the whole -------------------------------------------------------------------------------------
 static uint64_t fingerprint(const dt_data *d) {
-    uint64_t parts[2 + 3 + 2] = {dt_catalog_hash(d->set->catalog), 0};
+    uint64_t parts[2 + 3 + 2] = {dt_catalog_hash(d->reader->catalog), 0};
     parts[1] = dt_hash64(d->view.record,
                          (size_t)d->view.n * (size_t)d->view.width * sizeof *d->view.record);
     for (int k = 0; k < 3; k++)
@@ -335,7 +335,7 @@ static const char *describe(const dt_dataset *base) {
 
 static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     const dt_data *d = base->self;
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     uint64_t n_members = 0;
     *out = d->facts;
     out->cores = dt_usable_cores();
@@ -366,14 +366,14 @@ static void close_data(dt_dataset *base) {
     dt_view_fini(&d->view);
     dt_mix_destroy(d->mix);
     dt_fields_fini(&d->fields);
-    dt_set_close(d->set);
+    dt_reader_close(d->reader);
     dt_skips_close(d);
     free(d->description);
     free(d);
 }
 
 static void make_description(dt_data *d) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     char mixed[64] = "", stored[40] = "";
     if (d->n_stored != c->n_records)
         snprintf(stored, sizeof stored, " of %u (data.where)", d->n_stored);
@@ -381,7 +381,7 @@ static void make_description(dt_data *d) {
         snprintf(mixed, sizeof mixed, "; %u span parts of the split and are left out",
                  d->splits.n_mixed);
     d->description = dt_xprintf("%s %s: %u records%s, %u samples: train %u, val %u, test %u%s",
-                                d->set->kind, c->shards[0].path, c->n_records, stored, d->view.n,
+                                d->reader->kind, c->shards[0].path, c->n_records, stored, d->view.n,
                                 d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed);
 }
 
@@ -411,7 +411,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
-    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->set->catalog), out);
+    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);

@@ -25,7 +25,7 @@
 enum { RUN = 16, AUDIO_BLOCK = 16384 };
 
 typedef struct checker {
-    dt_set *set;
+    dt_reader *reader;
     const dt_verify_opts *o;
     dt_verify_result *result;
     const dt_shard_hash *hashes; // by shard
@@ -80,7 +80,7 @@ static dt_status check_structure(worker *w, const dt_kind *kind, dt_span bytes) 
 }
 
 // The reason without file, record and member, which the result has by themselves.
-static char *reason_of(const dt_set *s, uint32_t record, uint32_t member, bool has_context) {
+static char *reason_of(const dt_reader *s, uint32_t record, uint32_t member, bool has_context) {
     char *text = dt_xstrdup(dt_error_message());
     dt_fail(DT_E_DATA, "%s", "");
     dt_set_context(s, record, member, DT_E_DATA);
@@ -90,7 +90,7 @@ static char *reason_of(const dt_set *s, uint32_t record, uint32_t member, bool h
 }
 
 static void add_bad(checker *c, uint32_t record, uint32_t member, bool has_context) {
-    dt_bad_member bad = {record, member, reason_of(c->set, record, member, has_context)};
+    dt_bad_member bad = {record, member, reason_of(c->reader, record, member, has_context)};
     pthread_mutex_lock(&c->lock);
     dt_verify_result *r = c->result;
     r->bad = dt_xgrow(r->bad, r->n_bad, sizeof *r->bad);
@@ -124,7 +124,7 @@ static bool is_of_data(checker *c, dt_status st) {
 }
 
 static void check_member(checker *c, worker *w, uint32_t record, uint32_t member) {
-    const dt_catalog *cat = c->set->catalog;
+    const dt_catalog *cat = c->reader->catalog;
     const dt_member *m = &cat->members[member];
     dt_span bytes;
     const dt_kind *kind;
@@ -132,7 +132,8 @@ static void check_member(checker *c, worker *w, uint32_t record, uint32_t member
     w->counts.n_members++;
     w->counts.n_bytes += m->size;
     bool is_blank = m->size == 0 && !known; // a picture must have bytes, a caption need not
-    dt_status st = is_blank ? DT_OK : dt_set_read(c->set, record, member, true, &w->bytes, &bytes);
+    dt_status st =
+        is_blank ? DT_OK : dt_reader_read(c->reader, record, member, true, &w->bytes, &bytes);
     if (st != DT_OK) {
         if (is_of_data(c, st)) add_bad(c, record, member, true);
         return;
@@ -150,7 +151,7 @@ static void show(checker *c, bool last) {
     if (!c->o->progress || (!last && now - c->shown_s < (c->terminal ? 0.1 : 10))) return;
     if (last && !c->terminal) return;
     c->shown_s = now;
-    uint64_t done = c->n_done, n = c->next, all = c->set->catalog->n_records;
+    uint64_t done = c->n_done, n = c->next, all = c->reader->catalog->n_records;
     double s = now - c->begin_s > 1e-6 ? now - c->begin_s : 1e-6;
     double left = done ? s / (double)done * (double)(c->n_total - done) : 0;
     char line[128];
@@ -163,7 +164,7 @@ static void show(checker *c, bool last) {
 }
 
 static void check_run(checker *c, worker *w, uint32_t first) {
-    const dt_catalog *cat = c->set->catalog;
+    const dt_catalog *cat = c->reader->catalog;
     uint64_t n_bytes = 0;
     for (uint32_t r = first; r - first < RUN && r < cat->n_records && !is_ended(c); r++) {
         const dt_record *rec = &cat->records[r];
@@ -177,12 +178,12 @@ static void check_run(checker *c, worker *w, uint32_t first) {
 
 // After the records, when the shard's pages are likely still in memory.
 static void check_shards(checker *c, worker *w, int index) {
-    const dt_catalog *cat = c->set->catalog;
+    const dt_catalog *cat = c->reader->catalog;
     for (;;) {
         uint32_t s = c->next_shard++;
         if (s >= cat->n_shards || is_ended(c)) return;
         if (!c->hashes[s].hex) continue;
-        dt_status st = dt_shard_hash_check(c->set, s, &c->hashes[s], &w->bytes);
+        dt_status st = dt_shard_hash_check(c->reader, s, &c->hashes[s], &w->bytes);
         if (st == DT_E_STORAGE) dt_fail_context(st, "%s", cat->shards[s].path);
         if (st != DT_OK && is_of_data(c, st)) add_bad_shard(c, s);
         w->counts.n_shards++;
@@ -198,7 +199,7 @@ static void work(void *arg, int index) {
                 .samples = dt_xcalloc(AUDIO_BLOCK, sizeof(float))};
     for (;;) {
         uint64_t first = atomic_fetch_add(&c->next, RUN);
-        if (first >= c->set->catalog->n_records || is_ended(c)) break;
+        if (first >= c->reader->catalog->n_records || is_ended(c)) break;
         check_run(c, &w, (uint32_t)first);
         if (index == 0) show(c, false);
     }
@@ -227,9 +228,9 @@ static int compare_bad_shards(const void *pa, const void *pb) {
     return a->shard < b->shard ? -1 : a->shard > b->shard;
 }
 
-dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out) {
+dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_result *out) {
     *out = (dt_verify_result){0};
-    checker c = {.set = s, .o = o, .result = out, .terminal = isatty(STDERR_FILENO)};
+    checker c = {.reader = s, .o = o, .result = out, .terminal = isatty(STDERR_FILENO)};
     dt_team *team = NULL;
     for (uint32_t m = 0; m < s->catalog->n_members; m++) c.n_total += s->catalog->members[m].size;
     c.begin_s = c.shown_s = dt_clock_s();

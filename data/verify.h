@@ -36,7 +36,7 @@ typedef struct dt_verify_opts {
 // the rest is read. If index.json beside a shard has its hash (verify_shards.h), the whole shard is compared with
 // it. DT_OK also if members or shards are bad: the result lists them. An error that is no fault of the data
 // ends it without a result: DT_E_STORAGE (no descriptor is left), DT_E_INTERNAL.
-dt_status dt_set_verify(dt_set *s, const dt_verify_opts *o, dt_verify_result *out);
+dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_result *out);
 void dt_verify_result_fini(dt_verify_result *r);
 
 #endif

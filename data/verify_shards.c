@@ -81,7 +81,7 @@ void dt_shard_hashes_free(dt_shard_hash *h, uint32_t n) {
     free(h);
 }
 
-dt_status dt_shard_hash_check(dt_set *s, uint32_t shard, const dt_shard_hash *want,
+dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash *want,
                               dt_buffer *scratch) {
     uint64_t n_bytes = s->catalog->shards[shard].n_bytes;
     char hex[DT_NAMED_HASH_HEX];
@@ -91,7 +91,7 @@ dt_status dt_shard_hash_check(dt_set *s, uint32_t shard, const dt_shard_hash *wa
     dt_status st = DT_OK;
     for (uint64_t at = 0; at < n_bytes && st == DT_OK; at += PIECE_BYTES) {
         size_t n = n_bytes - at < PIECE_BYTES ? (size_t)(n_bytes - at) : (size_t)PIECE_BYTES;
-        st = dt_set_read_range(s, shard, at, piece, n);
+        st = dt_reader_read_range(s, shard, at, piece, n);
         if (st == DT_OK) dt_named_hash_update(h, piece, n);
     }
     dt_named_hash_hex(h, hex);

@@ -36,7 +36,7 @@ enum { MAX_POINTS = 64 };
 typedef struct bench {
     dt_dataset *data;
     dt_batch_source *source;
-    int global_batch, micro_batch, n_leaves, seconds, consume;
+    int global_batch, micro_batch, n_micro, seconds, consume;
     bool tune;
     dt_pipeline_facts facts;
     dt_stage_times times;
@@ -77,7 +77,7 @@ static dt_status take_batches(bench *b) {
     b->source->stats(b->source, &last);
     b->before = last;
     for (int64_t step = 0;; step++)
-        for (int leaf = 0; leaf < b->n_leaves; leaf++) {
+        for (int micro = 0; micro < b->n_micro; micro++) {
             const dt_batch *batch;
             double now = dt_clock_s();
             if (now - begin > b->seconds) return DT_OK;
@@ -87,7 +87,7 @@ static dt_status take_batches(bench *b) {
             }
             if (now - last.at_s > point_s) note_point(b, &last);
             if (b->tune) dt_tuner_tick(&b->tuner);
-            DT_TRY(b->source->get(b->source, step, leaf, &batch, NULL));
+            DT_TRY(b->source->get(b->source, step, micro, &batch, NULL));
             b->source->release(b->source, batch);
             taken += b->micro_batch;
             if (b->consume > 0) sleep_s(begin + taken / b->consume - dt_clock_s());
@@ -95,20 +95,20 @@ static dt_status take_batches(bench *b) {
 }
 
 static dt_status measure(bench *b) {
-    int *leaves = dt_xcalloc((size_t)b->n_leaves, sizeof *leaves);
-    for (int i = 0; i < b->n_leaves; i++) leaves[i] = i;
+    int *micros = dt_xcalloc((size_t)b->n_micro, sizeof *micros);
+    for (int i = 0; i < b->n_micro; i++) micros[i] = i;
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
                            .augment = true,
                            .global_batch = b->global_batch,
                            .micro_batch = b->micro_batch,
-                           .leaves = leaves,
-                           .n_leaves = b->n_leaves,
+                           .micros = micros,
+                           .n_micro = b->n_micro,
                            .end_step = -1};
     b->data->facts(b->data, &b->facts);
     b->facts.copy_byte_s = dt_memory_time_copy();
     dt_status st = dt_data_time_stages(b->data, b->seconds < 4 ? b->seconds / 4.0 : 1, &b->times);
     if (st == DT_OK) st = b->data->open(b->data, &r, &b->source);
-    free(leaves);
+    free(micros);
     DT_TRY(st);
     b->copy_s = b->facts.copy_byte_s * b->times.sample_bytes;
     dt_tuner_init(&b->tuner, b->source, &b->facts);
@@ -215,7 +215,7 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_load_config(&c, "data bench", w));
     b.global_batch = (int)dt_config_int(c, "train.global_batch");
     b.micro_batch = (int)dt_config_int(c, "train.micro_batch");
-    b.n_leaves = b.global_batch / b.micro_batch;
+    b.n_micro = b.global_batch / b.micro_batch;
     dt_status st = dt_data_open(&b.data, c, NULL, dt_usable_cores(), NULL);
     if (st == DT_OK && b.global_batch % b.micro_batch != 0)
         st = dt_config_fail(c, "train.global_batch", "is not a multiple of train.micro_batch (%d)",

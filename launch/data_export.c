@@ -91,25 +91,25 @@ static dt_status check_free(const launch_words *w, const char *out) {
 
 static dt_status run_sqlite(const launch_words *w) {
     const char *out = w->options[SQLITE];
-    dt_set *set;
+    dt_reader *reader;
     for (int i = 0; i < SQLITE; i++)
         if (w->options[i])
             return dt_fail(DT_E_USAGE, "%s: --sqlite writes all records and columns",
                            options[i].name);
     DT_TRY(launch_expect_words(w, "data export", 1, 1000000, "SET…"));
     DT_TRY(check_free(w, out));
-    DT_TRY(dt_set_open(&set, w->words, (size_t)w->n_words));
+    DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words));
     const dt_lineage l = {.made_by = "export", .version = DTRAIN_VERSION, .parent = w->words[0]};
-    dt_status st = dt_catalog_db_write(out, set->catalog, w->n_words == 1 ? &l : NULL, NULL);
-    if (st == DT_OK) dt_info("%s: %" PRIu32 " records", out, set->catalog->n_records);
-    dt_set_close(set);
+    dt_status st = dt_catalog_db_write(out, reader->catalog, w->n_words == 1 ? &l : NULL, NULL);
+    if (st == DT_OK) dt_info("%s: %" PRIu32 " records", out, reader->catalog->n_records);
+    dt_reader_close(reader);
     return st;
 }
 
 static dt_status run(const launch_words *w) {
     launch_rows rows = {.columns = w->options[COLUMNS]};
     int limit = 0;
-    dt_set *set;
+    dt_reader *reader;
     if (w->options[SQLITE]) return run_sqlite(w);
     DT_TRY(launch_expect_words(w, "data export", 2, 1000000, "SET… OUT"));
     const char *out = w->words[w->n_words - 1];
@@ -118,11 +118,11 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_option_int(w, &launch_data_export, LIMIT, 0, &limit));
     rows.limit = (uint64_t)limit;
     if (!pipe) DT_TRY(check_free(w, out));
-    DT_TRY(dt_set_open(&set, w->words, (size_t)w->n_words - 1));
-    dt_status st = pipe ? launch_write_rows(set->catalog, w->options[WHERE], &rows, stdout)
-                        : write_file(set->catalog, w->options[WHERE], &rows, out);
+    DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
+    dt_status st = pipe ? launch_write_rows(reader->catalog, w->options[WHERE], &rows, stdout)
+                        : write_file(reader->catalog, w->options[WHERE], &rows, out);
     if (st == DT_OK && !pipe) dt_info("%s: %" PRIu64 " records", out, rows.n);
-    dt_set_close(set);
+    dt_reader_close(reader);
     return st;
 }
 

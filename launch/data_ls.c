@@ -48,11 +48,11 @@ static dt_status run(const launch_words *w) {
     int limit = 0;
     DT_TRY(launch_expect_words(w, "data ls", 1, 1000000, "SET"));
     DT_TRY(launch_option_int(w, &launch_data_ls, LIMIT, 1000000000, &limit));
-    dt_set *s = NULL;
-    DT_TRY(dt_set_open(&s, w->words, (size_t)w->n_words));
+    dt_reader *s = NULL;
+    DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
     for (uint32_t r = 0; r < s->catalog->n_records && r < (uint32_t)limit; r++)
         print_record(s->catalog, r);
-    dt_set_close(s);
+    dt_reader_close(s);
     return DT_OK;
 }
 

@@ -37,7 +37,7 @@ typedef struct order {
     bool only_hash;
     // a config's data set, or a set with its records as samples
     dt_dataset *data;
-    dt_set *set;
+    dt_reader *reader;
     dt_sampler sampler;
     uint64_t n;
     // of a step, by place
@@ -53,13 +53,13 @@ static uint32_t sample_at(const order *o, uint64_t i) {
 
 // What every rank takes of a step. Each place exactly once, or it is a bug.
 static dt_status take_step(order *o, uint64_t step) {
-    int n_leaves = o->batch / o->micro;
+    int n_micro = o->batch / o->micro;
     for (int i = 0; i < o->batch; i++) o->rank[i] = -1;
     for (int rank = 0; rank < o->world; rank++) {
-        int end = dt_leaf_begin(rank + 1, o->world, n_leaves);
-        for (int leaf = dt_leaf_begin(rank, o->world, n_leaves); leaf < end; leaf++)
+        int end = dt_micro_begin(rank + 1, o->world, n_micro);
+        for (int micro = dt_micro_begin(rank, o->world, n_micro); micro < end; micro++)
             for (int j = 0; j < o->micro; j++) {
-                int place = leaf * o->micro + j;
+                int place = micro * o->micro + j;
                 if (o->rank[place] >= 0)
                     return dt_fail(DT_E_INTERNAL, "place %d taken twice", place);
                 o->rank[place] = rank;
@@ -78,7 +78,8 @@ static void print_step(const order *o, uint64_t step) {
         if (o->data)
             n = dt_data_records_of(o->data, o->sample[i], key);
         else
-            key[0] = dt_catalog_str(o->set->catalog, o->set->catalog->records[o->sample[i]].key);
+            key[0] =
+                dt_catalog_str(o->reader->catalog, o->reader->catalog->records[o->sample[i]].key);
         printf("%" PRIu64 "\t%d\t%d\t%d\t%u", step + 1, o->rank[i], i / o->micro, i, o->sample[i]);
         for (int k = 0; k < n; k++) {
             putchar('\t');
@@ -141,11 +142,11 @@ static dt_status walk_set(order *o, const launch_words *w) {
     if (o->batch % o->micro != 0)
         return dt_fail(DT_E_USAGE, "--batch %d is not a multiple of --micro %d", o->batch,
                        o->micro);
-    DT_TRY(dt_set_open(&o->set, w->words, (size_t)w->n_words));
-    o->n = o->set->catalog->n_records;
+    DT_TRY(dt_reader_open(&o->reader, w->words, (size_t)w->n_words));
+    o->n = o->reader->catalog->n_records;
     o->sampler = (dt_sampler){.shuffle = DT_SHUFFLE_global, .seed = 42, .n = o->n};
     dt_status st = walk(o);
-    dt_set_close(o->set);
+    dt_reader_close(o->reader);
     return st;
 }
 
@@ -170,7 +171,7 @@ static dt_status run(const launch_words *w) {
 const launch_command launch_data_order = {
     .options = options,
     .text =
-        "Which samples a training step takes, and which rank takes which: step, rank, leaf\n"
+        "Which samples a training step takes, and which rank takes which: step, rank, micro-batch\n"
         "(micro-batch), place, sample, records. The order is a function of seed, epoch and place, "
         "so\n"
         "all columns but the rank are the same for every --world, and --hash prints one value.\n\n"

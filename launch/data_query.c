@@ -31,7 +31,7 @@ static dt_status count(const dt_catalog *c, const char *expression) {
 }
 
 static dt_status run(const launch_words *w) {
-    dt_set *set;
+    dt_reader *reader;
     int limit = 0;
     DT_TRY(launch_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
     DT_TRY(launch_option_int(w, &launch_data_query, LIMIT, 0, &limit));
@@ -41,10 +41,11 @@ static dt_status run(const launch_words *w) {
                                                         : LAUNCH_ROWS_PAIRS,
                         .columns = w->options[COLUMNS],
                         .limit = (uint64_t)limit};
-    DT_TRY(dt_set_open(&set, w->words, (size_t)w->n_words - 1));
-    dt_status st = w->options[COUNT] ? count(set->catalog, expression)
-                                     : launch_write_rows(set->catalog, expression, &rows, stdout);
-    dt_set_close(set);
+    DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
+    dt_status st = w->options[COUNT]
+                       ? count(reader->catalog, expression)
+                       : launch_write_rows(reader->catalog, expression, &rows, stdout);
+    dt_reader_close(reader);
     return st;
 }
 

@@ -50,7 +50,7 @@ static void print_numbers(const dt_catalog *c) {
     }
 }
 
-static void print_statistics(const dt_set *s) {
+static void print_statistics(const dt_reader *s) {
     const dt_catalog *c = s->catalog;
     uint64_t n_bytes = 0, by_ext[DT_MAX_EXTENSIONS] = {0}, count[DT_MAX_EXTENSIONS] = {0};
     for (uint32_t m = 0; m < c->n_members; m++) {
@@ -103,11 +103,11 @@ static void print_lineage(const dt_catalog *c) {
 
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "data stat", 1, 1000000, "SET"));
-    dt_set *s = NULL;
-    DT_TRY(dt_set_open(&s, w->words, (size_t)w->n_words));
+    dt_reader *s = NULL;
+    DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
     print_statistics(s);
     print_lineage(s->catalog);
-    dt_set_close(s);
+    dt_reader_close(s);
     return DT_OK;
 }
 

@@ -70,7 +70,7 @@ static void print_bad(const launch_words *w, const dt_catalog *c, const dt_verif
                           .reason = r->bad_shards[i].reason});
 }
 
-static dt_status report(const launch_words *w, const dt_set *s, const dt_verify_result *r) {
+static dt_status report(const launch_words *w, const dt_reader *s, const dt_verify_result *r) {
     const dt_catalog *c = s->catalog;
     print_bad(w, c, r);
     dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64
@@ -90,14 +90,14 @@ static dt_status report(const launch_words *w, const dt_set *s, const dt_verify_
 }
 
 // A file that is cut or damaged is an error, but what is before that place is still looked at.
-static dt_status open_what_can_be(dt_set **s, const launch_words *w, char **broken) {
-    dt_set_options lenient = {.cache_bytes = DT_SET_CACHE_BYTES, .lenient = true};
-    dt_status st = dt_set_open(s, w->words, (size_t)w->n_words);
+static dt_status open_what_can_be(dt_reader **s, const launch_words *w, char **broken) {
+    dt_reader_options lenient = {.cache_bytes = DT_SET_CACHE_BYTES, .lenient = true};
+    dt_status st = dt_reader_open(s, w->words, (size_t)w->n_words);
     if (st != DT_E_DATA) return st;
     *broken = strdup(dt_error_message());
-    dt_set_item *items = calloc((size_t)w->n_words, sizeof *items);
-    for (int i = 0; i < w->n_words; i++) items[i] = (dt_set_item){w->words[i], NULL, 1};
-    st = dt_set_open_items(s, items, (size_t)w->n_words, &lenient);
+    dt_reader_item *items = calloc((size_t)w->n_words, sizeof *items);
+    for (int i = 0; i < w->n_words; i++) items[i] = (dt_reader_item){w->words[i], NULL, 1};
+    st = dt_reader_open_items(s, items, (size_t)w->n_words, &lenient);
     free(items);
     if (st != DT_OK) free(*broken);
     return st;
@@ -106,12 +106,12 @@ static dt_status open_what_can_be(dt_set **s, const launch_words *w, char **brok
 static dt_status run(const launch_words *w) {
     dt_verify_opts o = {.decode = w->options[DECODE] != NULL, .progress = true};
     dt_verify_result r;
-    dt_set *s;
+    dt_reader *s;
     DT_TRY(launch_expect_words(w, "data verify", 1, 1000000, "SET…"));
     DT_TRY(launch_option_int(w, &launch_data_verify, THREADS, dt_usable_cores(), &o.n_threads));
     char *broken = NULL;
     DT_TRY(open_what_can_be(&s, w, &broken));
-    dt_status st = dt_set_verify(s, &o, &r);
+    dt_status st = dt_reader_verify(s, &o, &r);
     if (st == DT_OK) {
         st = report(w, s, &r);
         if (st == DT_OK && !broken) st = dt_catalog_db_check(s->catalog);
@@ -119,7 +119,7 @@ static dt_status run(const launch_words *w) {
     }
     if (broken) st = dt_fail(DT_E_DATA, "%s", broken);
     free(broken);
-    dt_set_close(s);
+    dt_reader_close(s);
     return st;
 }
 

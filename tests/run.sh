@@ -46,11 +46,11 @@ if [ "$what" != quick ]; then
     KILLS=6 STEPS=30 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
         LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
         run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|unit/test_(structure|docs|format|gpu_run)' # cuDNN leaks; long; no program of ours in it
-    # what has threads: the parts by themselves, then a whole run with lanes, loader and checkpoints
-    threaded="base bucket ckpt loader metrics pack sets train_lanes train_step tree"
+    # what has threads: the parts by themselves, then a whole run with replicas, loader and checkpoints
+    threaded="base bucket ckpt loader metrics pack sets train_replicas train_step tree"
     TARGETS="dtrain dtrain_mpi $(printf 'test_%s ' $threaded)" launch/build.sh build-tsan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
     STEPS=8 TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
-        run_suite build-tsan -R "unit/test_(${threaded// /|})$|train/test_lanes"
+        run_suite build-tsan -R "unit/test_(${threaded// /|})$|train/test_replicas"
 fi
 # The CUDA module must build where there is an nvcc; DTRAIN_CUDA=OFF|AUTO|ON tests/run.sh decides otherwise.
 nvcc=${CUDACXX:-$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)}

@@ -309,7 +309,7 @@ dt_rng dt_augment_rng(const dt_augment_op *o, const dt_augment_key *k) {
 }
 
 bool dt_augment_happens(const dt_augment_op *o, const dt_rng *r) {
-    return o->kind->own_p || o->p >= 1 || (double)dt_rng_uniform(r, P_ELEMENT) < o->p;
+    return o->kind->custom_p || o->p >= 1 || (double)dt_rng_uniform(r, P_ELEMENT) < o->p;
 }
 
 bool dt_draw_part(const dt_rng *r, dt_value2 scale, dt_value2 ratio, int w, int h, dt_rect *out) {

@@ -50,7 +50,7 @@ typedef struct dt_augment_kind {
     int step;                // DT_PIXEL_…: of a run() that several operations share
     dt_augment_run *run;     // NULL: chooses a box before the resize (dt_augment_box)
     double p;                // default probability
-    bool own_p;              // run() sees to p itself
+    bool custom_p;           // run() sees to p itself
     bool first;              // must be the first of the list
     bool maps;               // only moves pixels: works on floats too
     bool may_map;            // one of several things, some of which move pixels

@@ -230,7 +230,7 @@ const dt_augment_kind dt_augment_kinds[] = {
        .maps = true, .first = true,
        .params = {RANGE("scale", 0, 1, 0.08, 1), RANGE("ratio", 0.01, 100, 3.0 / 4, 4.0 / 3)}),
     OP("flip", "each axis on its own with probability p", run_flip, 0.5, .maps = true,
-       .own_p = true,
+       .custom_p = true,
        .params = {{"axis", DT_AUGMENT_WORD, 0, 0, NAN, 0, "horizontal|vertical|both"}}),
     OP("crop", "whole pixels: as if padded all around and cut to size", run_crop, 1, .maps = true,
        .params = {WHOLE("padding", 0, 1024, NAN), FILL}),

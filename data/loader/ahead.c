@@ -120,7 +120,7 @@ static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member
 
 static bool add_item(dt_ahead *a, run *r, int64_t place) {
     const dt_data *d = a->o.d;
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     uint32_t sample;
     if (place - a->oldest >= N_ITEMS || !a->o.sample_at(a->o.ctx, place, &sample)) return false;
     const uint32_t *records = d->view.record + (size_t)sample * (size_t)d->view.width;
@@ -196,7 +196,7 @@ static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *sl
     dt_counter_set(&w->since_ns, (uint64_t)(begin * 1e9));
     if (g->field < 0 ||
         !dt_cache_load(d->cache.cache, dt_data_cache_entry(d, g->field, g->record), to, g->n_bytes))
-        st = dt_set_read_range(d->set, g->shard, g->offset, to, g->n_bytes);
+        st = dt_reader_read_range(d->reader, g->shard, g->offset, to, g->n_bytes);
     double s = dt_clock_s() - begin;
     dt_counter_set(&w->since_ns, 0);
     dt_counter_add(&w->n_reads, 1);

@@ -53,7 +53,7 @@ enum {
     PAGE = 4096,
     ALIGN = 64,
     MAX_CHUNK = 4 << 20,
-    OWN_CHUNK = 8,         // entries above 1/8 of a chunk get pages of their own
+    CUSTOM_CHUNK = 8,      // entries above 1/8 of a chunk get pages of their own
     KEEP_MEMORY_SHARE = 4, // auto: 1/4 of the memory stays free …
     KEEP_DISK_SHARE = 10   // … or 1/10 of the disk
 };
@@ -139,7 +139,7 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
 }
 
 static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
-    bool own = n > c->chunk_bytes / OWN_CHUNK, ok;
+    bool own = n > c->chunk_bytes / CUSTOM_CHUNK, ok;
     pthread_mutex_lock(&c->lock); // the file's lock excludes other processes only
     if (own) {
         ok = take_chunk(c, dt_align_up(n, PAGE), at);
@@ -366,7 +366,7 @@ static void lay_out(dt_cache *c) {
     const dt_cache_opts *o = &c->o;
     uint64_t processes = o->n_processes > 1 ? (uint64_t)o->n_processes : 1;
     uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
-    all += all / OWN_CHUNK + (processes + 1) * MAX_CHUNK;
+    all += all / CUSTOM_CHUNK + (processes + 1) * MAX_CHUNK;
     c->cap_bytes = dt_align_up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
     c->chunk_bytes = dt_align_up(c->cap_bytes / 16, PAGE);
     if (c->chunk_bytes > MAX_CHUNK) c->chunk_bytes = MAX_CHUNK;

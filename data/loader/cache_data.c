@@ -81,7 +81,7 @@ static bool all_have_hashes(const dt_catalog *c) {
 // A hash of all that decides what the entries hold. A cache on a disk outlives the run, so seed and split are no
 // part of its key. Where the catalog has no hashes of the members, sizes and times of the files stand for them.
 static uint64_t cache_key(const dt_data *d) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     uint64_t h = dt_catalog_hash(c);
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field_info *info = &d->fields.info[i];
@@ -110,7 +110,7 @@ size_t dt_data_pixel_bytes(const dt_data *d, int field) {
 
 // Of all records that have the field.
 static uint64_t field_bytes(const dt_data *d, int field, bool pixels) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     uint64_t sum = 0;
     for (uint32_t r = 0; r < c->n_records; r++) {
         int64_t m = dt_field_member(&d->fields.f[field], c, r);
@@ -140,7 +140,7 @@ void dt_data_cache_open(dt_data *d) {
     k->opened = true;
     dt_cache_opts o = {.kind = k->kind,
                        .key = cache_key(d),
-                       .n_entries = d->set->catalog->n_records * (uint32_t)k->n_slots,
+                       .n_entries = d->reader->catalog->n_records * (uint32_t)k->n_slots,
                        .cap_bytes = k->cap_bytes,
                        .n_processes = k->n_processes,
                        .dir = k->dir};

@@ -44,7 +44,7 @@ typedef struct dt_data_cache {
 
 typedef struct dt_data {
     dt_dataset base;
-    dt_set *set;
+    dt_reader *reader;
     uint32_t n_stored; // records before data.where
     dt_fields fields;
     dt_mix *mix; // of training batches, or NULL

@@ -12,7 +12,7 @@
 
 // A worker's own read. It is timed, and others can see how long it has lasted.
 static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin) {
-    const dt_member *m = &d->set->catalog->members[f->member];
+    const dt_member *m = &d->reader->catalog->members[f->member];
     dt_status st;
     if (w->n_reads++ == 0) w->n_waits = dt_thread_waits();
     dt_counter_set(&w->since_ns, (uint64_t)(begin * 1e9));
@@ -21,10 +21,10 @@ static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, d
             dt_buffer_reserve(&w->bytes, (size_t)m->size); // the parts may be joined there
         f->bytes = (dt_span){all, (size_t)m->size};
         st = !all ? dt_fail(DT_E_INTERNAL, "out of memory")
-                  : dt_set_read_apart(d->set, f->record, f->member, d->verify, w->hash, all, f->dst,
-                                      f->n_payload);
+                  : dt_reader_read_apart(d->reader, f->record, f->member, d->verify, w->hash, all,
+                                         f->dst, f->n_payload);
     } else {
-        st = dt_set_read(d->set, f->record, f->member, d->verify, &w->bytes, &f->bytes);
+        st = dt_reader_read(d->reader, f->record, f->member, d->verify, &w->bytes, &f->bytes);
     }
     dt_counter_set(&w->since_ns, 0);
     w->n_slow += dt_ahead_is_slow(dt_clock_s() - begin, (size_t)m->size, &w->n_waits);
@@ -51,7 +51,7 @@ static bool find_pixels(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
 // The member from wherever it costs least. *hit: it was cached.
 static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin,
                            bool *hit) {
-    const dt_member *m = &d->set->catalog->members[f->member];
+    const dt_member *m = &d->reader->catalog->members[f->member];
     bool kept = keeps_bytes(d, f->field);
     uint32_t entry = kept ? dt_data_cache_entry(d, f->field, f->record) : 0;
     f->kind = DT_FETCHED_MEMBER;
@@ -61,7 +61,7 @@ static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, 
     if (w->given && w->given[f->field].data) {
         *hit = kept && dt_cache_has(d->cache.cache, entry);
         f->bytes = w->given[f->field];
-        return dt_set_check(d->set, f->record, f->member, d->verify, f->bytes);
+        return dt_reader_check(d->reader, f->record, f->member, d->verify, f->bytes);
     }
     if (kept && d->cache.kind == DT_CACHE_disk) {
         f->bytes.data = dt_buffer_reserve(&w->bytes, f->bytes.n_bytes);

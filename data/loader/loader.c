@@ -1,7 +1,7 @@
 // loader.c: worker threads that fill a ring of batch slots ahead of the trainer.
 //
-// Batches are made in the order in which the trainer wants them: q = 0, 1, … is micro-batch `q % n_leaves` of
-// step `q / n_leaves`. One slot is filled at a time. Its samples are handed out to workers in units; then the
+// Batches are made in the order in which the trainer wants them: q = 0, 1, … is micro-batch `q % n_micro` of
+// step `q / n_micro`. One slot is filled at a time. Its samples are handed out to workers in units; then the
 // next free slot takes the next q. So all workers make the first batch together, and the ring bounds the
 // memory: workers sleep while no slot is free. A slot is FREE, FILLING, READY (get() may take it) or HELD
 // (until release).
@@ -29,8 +29,8 @@
 enum { MAX_REPLACEMENTS = 256, REPORT_AFTER_S = 10 };
 
 // ---- which sample --------------------------------------------------------------------------------
-place loader_place(const loader *l, int64_t step, int leaf, int j) {
-    int64_t within = (int64_t)leaf * l->r.micro_batch + j, n = l->base.n_samples;
+place loader_place(const loader *l, int64_t step, int micro, int j) {
+    int64_t within = (int64_t)micro * l->r.micro_batch + j, n = l->base.n_samples;
     if (l->training) {
         int64_t epoch = step / l->base.steps_per_epoch;
         int64_t i = step % l->base.steps_per_epoch * l->r.global_batch + within;
@@ -67,7 +67,7 @@ static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, d
 }
 
 static dt_status fill(loader *l, worker *w, slot *s, int j) {
-    place p = loader_place(l, s->batch.step, s->batch.leaf, j);
+    place p = loader_place(l, s->batch.step, s->batch.micro, j);
     dt_bad_sample bad;
     dt_status st = fill_sample(l, w, s, j, &p, &bad);
     if (st == DT_E_DATA && l->d->skip) st = fill_replaced(l, w, s, j, &p, bad);
@@ -78,10 +78,10 @@ static dt_status fill(loader *l, worker *w, slot *s, int j) {
 
 // ---- workers -------------------------------------------------------------------------------------
 static void start_slot(loader *l, slot *s) {
-    int n_leaves = l->r.n_leaves;
+    int n_micro = l->r.n_micro;
     s->q = l->next_q++;
-    s->batch.step = s->q / n_leaves;
-    s->batch.leaf = l->leaves[s->q % n_leaves];
+    s->batch.step = s->q / n_micro;
+    s->batch.micro = l->micros[s->q % n_micro];
     s->batch.n = l->r.micro_batch;
     s->n_given = 0;
     s->n_left = l->r.micro_batch;
@@ -145,7 +145,7 @@ static void note_status(slot *s, dt_status st) {
 // Mixup and CutMix of a whole batch, by the worker that finished it. A few numbers a sample: no stage of its own.
 static void mix_batch(loader *l, slot *s) {
     dt_mix_batch b = {.step = s->batch.step,
-                      .first = (int64_t)s->batch.leaf * l->r.micro_batch,
+                      .first = (int64_t)s->batch.micro * l->r.micro_batch,
                       .n = s->batch.n,
                       .in = (const void *const *)s->field,
                       .out = s->batch.field,
@@ -213,7 +213,7 @@ static void report_wait(const loader *l, int64_t q, double waited_s, double *nex
     if (waited_s < *next_s) return;
     char what[LOADER_MESSAGE_BYTES];
     loader_describe(l, what, sizeof what);
-    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_leaves),
+    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro),
             what);
     *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s;
 }
@@ -230,9 +230,9 @@ static dt_status await(loader *l, int64_t q, slot **out) {
         if (l->failed) return dt_fail(l->failed->status, "%s", l->failed->message);
         bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
         if (past || beyond)
-            return dt_fail(
-                DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_leaves),
-                past ? "already given out (seek first)" : "beyond the end of the request");
+            return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_micro),
+                           past ? "already given out (seek first)"
+                                : "beyond the end of the request");
         wait_a_second(l);
         report_wait(l, q, dt_clock_s() - begin, &report_s);
     }
@@ -250,14 +250,14 @@ static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGE
                        (uint64_t)((double)ns * (double)(after[i] - before[i]) / (double)all));
 }
 
-dt_status loader_get(dt_batch_source *base, int64_t step, int leaf, const dt_batch **out,
+dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out,
                      double *wait_s) {
     loader *l = base->self;
     *out = NULL;
     if (wait_s) *wait_s = 0;
-    assert(leaf >= 0 && leaf < l->r.global_batch / l->r.micro_batch && step >= 0);
-    assert(l->position[leaf] >= 0); // asked for when the source was opened
-    int64_t q = step * l->r.n_leaves + l->position[leaf];
+    assert(micro >= 0 && micro < l->r.global_batch / l->r.micro_batch && step >= 0);
+    assert(l->position[micro] >= 0); // asked for when the source was opened
+    int64_t q = step * l->r.n_micro + l->position[micro];
     slot *s = NULL;
     dt_status st = DT_OK;
     pthread_mutex_lock(&l->lock);
@@ -312,7 +312,7 @@ dt_status loader_seek(dt_batch_source *base, int64_t step) {
     dt_depth_add(&l->ready_batches, -l->ready_batches.n);
     l->filling = NULL;
     l->failed = NULL;
-    l->next_q = step * l->r.n_leaves;
+    l->next_q = step * l->r.n_micro;
     dt_ahead_seek(l->ahead, l->next_q * l->r.micro_batch);
     l->paused = false;
     pthread_cond_broadcast(&l->work);

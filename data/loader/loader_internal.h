@@ -35,7 +35,7 @@ typedef struct loader {
     dt_batch_source base;
     dt_data *d;
     dt_source_request r;
-    int *leaves, *position;  // position[leaf] in leaves, or -1
+    int *micros, *position;  // position[micro-batch] in micros, or -1
     const uint32_t *samples; // of the split
     bool training;
     const dt_mix *mix; // or NULL
@@ -68,9 +68,9 @@ typedef struct place {
     uint32_t sample, epoch; // view index
     float weight;
 } place;
-place loader_place(const loader *l, int64_t step, int leaf, int j);
+place loader_place(const loader *l, int64_t step, int micro, int j);
 void *loader_work(void *worker);
-dt_status loader_get(dt_batch_source *base, int64_t step, int leaf, const dt_batch **out,
+dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out,
                      double *wait_s);
 void loader_release(dt_batch_source *base, const dt_batch *b);
 dt_status loader_seek(dt_batch_source *base, int64_t step);

@@ -54,13 +54,13 @@ static size_t lay_out(const loader *l, slot *s, uint8_t *p) {
     return at;
 }
 
-// Within the memory limit, unless the lanes need more.
+// Within the memory limit, unless the replicas need more.
 static int auto_slots(const loader *l) {
-    int lanes = dt_usable_cores();
-    if (lanes > l->r.n_leaves) lanes = l->r.n_leaves;
-    int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), n = 2 * (int64_t)lanes + 2;
+    int replicas = dt_usable_cores();
+    if (replicas > l->r.n_micro) replicas = l->r.n_micro;
+    int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), n = 2 * (int64_t)replicas + 2;
     if (n > most) n = most;
-    if (n < lanes + 2) n = lanes + 2;
+    if (n < replicas + 2) n = replicas + 2;
     return n < MIN_SLOTS ? MIN_SLOTS : (int)n;
 }
 
@@ -106,9 +106,9 @@ static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
     const loader *l = ctx;
     int64_t q = at / l->r.micro_batch;
     if (q >= l->end_q) return false;
-    *sample = loader_place(l, q / l->r.n_leaves, l->leaves[q % l->r.n_leaves],
-                           (int)(at % l->r.micro_batch))
-                  .sample;
+    *sample =
+        loader_place(l, q / l->r.n_micro, l->micros[q % l->r.n_micro], (int)(at % l->r.micro_batch))
+            .sample;
     return true;
 }
 
@@ -162,23 +162,23 @@ static dt_status set_order(loader *l) {
             (long long)g, (long long)n);
     int64_t end = l->r.end_step;
     if (!l->training && (end < 0 || end > l->base.steps_per_epoch)) end = l->base.steps_per_epoch;
-    l->next_q = l->r.start_step * l->r.n_leaves;
-    l->end_q = end < 0 ? INT64_MAX / l->r.micro_batch : end * l->r.n_leaves;
+    l->next_q = l->r.start_step * l->r.n_micro;
+    l->end_q = end < 0 ? INT64_MAX / l->r.micro_batch : end * l->r.n_micro;
     return DT_OK;
 }
 
 static void take_request(loader *l, const dt_source_request *r) {
-    int n_leaves_total = r->global_batch / r->micro_batch;
+    int n_micros_total = r->global_batch / r->micro_batch;
     l->r = *r;
-    l->leaves = dt_xcalloc((size_t)r->n_leaves, sizeof *l->leaves);
-    l->position = dt_xcalloc((size_t)n_leaves_total, sizeof *l->position);
-    for (int i = 0; i < n_leaves_total; i++) l->position[i] = -1;
-    for (int i = 0; i < r->n_leaves; i++) {
-        assert(r->leaves[i] >= 0 && r->leaves[i] < n_leaves_total);
-        l->leaves[i] = r->leaves[i];
-        l->position[r->leaves[i]] = i;
+    l->micros = dt_xcalloc((size_t)r->n_micro, sizeof *l->micros);
+    l->position = dt_xcalloc((size_t)n_micros_total, sizeof *l->position);
+    for (int i = 0; i < n_micros_total; i++) l->position[i] = -1;
+    for (int i = 0; i < r->n_micro; i++) {
+        assert(r->micros[i] >= 0 && r->micros[i] < n_micros_total);
+        l->micros[i] = r->micros[i];
+        l->position[r->micros[i]] = i;
     }
-    l->r.leaves = l->leaves;
+    l->r.micros = l->micros;
 }
 
 static void report_cache(loader *l) {
@@ -213,13 +213,13 @@ static void close_loader(dt_batch_source *base) {
     pthread_cond_destroy(&l->idle);
     free(l->slots);
     free(l->workers);
-    free(l->leaves);
+    free(l->micros);
     free(l->position);
     free(l);
 }
 
 dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r) {
-    assert(r->micro_batch > 0 && r->global_batch % r->micro_batch == 0 && r->n_leaves > 0);
+    assert(r->micro_batch > 0 && r->global_batch % r->micro_batch == 0 && r->n_micro > 0);
     loader *l = dt_xcalloc(1, sizeof *l);
     l->d = d;
     dt_data_cache_open(d);

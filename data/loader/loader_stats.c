@@ -128,7 +128,7 @@ void loader_tune(dt_batch_source *base, const dt_source_tuning *t) {
 
 // ---- reports ---------------------------------------------------------------------------------------
 void loader_describe(const loader *l, char *text, size_t cap) {
-    const dt_catalog *c = l->d->set->catalog;
+    const dt_catalog *c = l->d->reader->catalog;
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);
     double now = dt_clock_s(), since = a.since_s;
@@ -143,7 +143,7 @@ void loader_describe(const loader *l, char *text, size_t cap) {
     }
     const char *what = since > 0 ? "reading " : busy ? "decoding " : NULL;
     if (!what) {
-        snprintf(text, cap, "the ring is full of batches that other lanes have not taken");
+        snprintf(text, cap, "the ring is full of batches that other replicas have not taken");
         return;
     }
     if (since == 0) record = busy_record;

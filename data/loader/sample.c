@@ -89,7 +89,7 @@ static dt_image_want want_of(const value *v, part *p) {
 // behind a short head, or none.
 static size_t payload_of(const dt_data *d, const value *v) {
     enum { MAX_HEAD = 4096 };
-    uint64_t size = d->set->catalog->members[v->member].size;
+    uint64_t size = d->reader->catalog->members[v->member].size;
     if (size < v->f->sample_bytes || size - v->f->sample_bytes > MAX_HEAD) return 0;
     bool as_is = v->f->kind == DT_FIELD_image
                      ? !v->f->array.f32 && !has_random_box(v) && v->f->fit.kind != DT_FIT_crop
@@ -254,12 +254,12 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value
     dt_status st = v->f->kind == DT_FIELD_image   ? fill_image(d, w, v, bytes, in_place)
                    : v->f->kind == DT_FIELD_audio ? fill_audio(w, v, bytes)
                                                   : fill_numbers(w, v, bytes, in_place);
-    return st == DT_OK ? st : dt_set_context(d->set, v->record, v->member, st);
+    return st == DT_OK ? st : dt_set_context(d->reader, v->record, v->member, st);
 }
 
 dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
                          dt_bad_sample *bad) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     const uint32_t *records = d->view.record + (size_t)p->sample * (size_t)d->view.width;
     dt_augment_key key = {d->seed, p->sample, p->epoch};
     for (int i = 0; i < d->fields.n; i++) {

@@ -72,7 +72,7 @@ static dt_status read_lines(const char *path, dt_names *listed) {
 }
 
 static void mark_listed(dt_data *d, dt_names *listed) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     if (listed->n == 0) return;
     qsort(listed->name, listed->n, sizeof *listed->name, compare_names);
     for (uint32_t r = 0; r < c->n_records; r++) {
@@ -104,7 +104,7 @@ static dt_status read_lists(dt_data *d, const char *folder) {
 
 static void put_line(dt_json *j, const dt_data *d, uint32_t record, uint32_t member,
                      const char *reason, bool left_out) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     dt_json_begin_object(j, NULL);
     dt_json_string(j, "file", c->shards[c->records[record].shard].path);
     dt_json_string(j, "record", dt_catalog_str(c, c->records[record].key));
@@ -142,7 +142,7 @@ static int why_unused(const dt_data *d, uint32_t record) {
     bool whole[DT_MAX_WIDTH] = {true, d->view.width > 1};
     int first = NO_SIDE;
     for (int i = 0; i < d->fields.n; i++) {
-        if (dt_field_present(&d->fields.f[i], d->set->catalog, record)) continue;
+        if (dt_field_present(&d->fields.f[i], d->reader->catalog, record)) continue;
         whole[d->fields.f[i].part] = false;
         if (first == NO_SIDE) first = i;
     }
@@ -168,7 +168,7 @@ static const char *members_of(const dt_catalog *c, uint32_t record, char *buf, s
 }
 
 static void warn_unused(const dt_data *d, int reason, uint32_t n, uint32_t first) {
-    const dt_catalog *c = d->set->catalog;
+    const dt_catalog *c = d->reader->catalog;
     char text[128], members[256];
     dt_warn_alike("%u of %u records have %s and are left out; the first is %s (it has %s)", n,
                   c->n_records, reason_text(d, reason, text, sizeof text),
@@ -177,7 +177,7 @@ static void warn_unused(const dt_data *d, int reason, uint32_t n, uint32_t first
 }
 
 static void tell_unused(dt_data *d) {
-    uint32_t n_records = d->set->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS],
+    uint32_t n_records = d->reader->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS],
              n_all = 0;
     if (d->view.width == 1 && d->view.n == n_records) return;
     uint8_t *used = dt_xcalloc(n_records + 1, 1);
@@ -206,7 +206,7 @@ static void tell_unused(dt_data *d) {
 // ---- for the loader --------------------------------------------------------------------------------
 dt_status dt_skips_open(dt_data *d) {
     dt_skips *k = &d->skips;
-    k->seen = dt_xcalloc(d->set->catalog->n_records / 8 + 1, 1);
+    k->seen = dt_xcalloc(d->reader->catalog->n_records / 8 + 1, 1);
     tell_unused(d);
     const char *slash = k->log_path ? strrchr(k->log_path, '/') : NULL;
     if (!k->quarantine || !slash) return DT_OK;

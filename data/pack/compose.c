@@ -213,7 +213,7 @@ static dt_status emit(void *arg, const dt_transform_record *r) {
 
 // ---- reading an item ----------------------------------------------------------------------------------
 static dt_status read_set_item(dt_composer *w) {
-    dt_set *s = w->c->set;
+    dt_reader *s = w->c->reader;
     const dt_catalog *c = s->catalog;
     const dt_record *rec = &c->records[w->item->record];
     dt_span bytes;
@@ -225,7 +225,7 @@ static dt_status read_set_item(dt_composer *w) {
         if (!is_json && w->in.n_members == DT_TRANSFORM_MAX_MEMBERS)
             return dt_fail(DT_E_DATA, "more than %d members", DT_TRANSFORM_MAX_MEMBERS);
         bytes = (dt_span){(const uint8_t *)"", 0};
-        if (c->members[m].size > 0) DT_TRY(dt_set_read(s, w->item->record, m, true, to, &bytes));
+        if (c->members[m].size > 0) DT_TRY(dt_reader_read(s, w->item->record, m, true, to, &bytes));
         to->n_bytes = bytes.n_bytes;
         if (is_json && bytes.n_bytes > 0) memmove(to->data, bytes.data, bytes.n_bytes);
         if (!is_json)

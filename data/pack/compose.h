@@ -35,7 +35,7 @@ void dt_chunk_fini(dt_chunk *c);
 // What does not change while a dataset is packed; shared by all threads.
 typedef struct dt_compose {
     const dt_raw *raw;
-    dt_set *set; // DT_RAW_SET: whose records the list holds
+    dt_reader *reader; // DT_RAW_SET: whose records the list holds
     const dt_plan *plan;
     const dt_transform *transform;
     const uint8_t *drop;   // by item: left out (duplicates); or NULL

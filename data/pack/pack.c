@@ -38,7 +38,7 @@ enum { LAYOUT_VERSION = 2 /* of the bytes that are written */, MAX_THREADS = 256
 typedef struct packing {
     const dt_pack_opts *o;
     int rank, world_size, n_threads;
-    dt_set *set;                // the source, if it is a dataset
+    dt_reader *reader;          // the source, if it is a dataset
     bool published;             // rank 0: an earlier pack's files have been put in place,
     bool published_by_the_same; // and this command was its command
     dt_raw raw;
@@ -89,8 +89,8 @@ static dt_status prepare(packing *p) {
                      .key_by_shard = o->key_by_shard,
                      .sorted = p->plan.format->one_file,
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
-    DT_TRY(dt_pack_source_open(&p->set, o->source, &p->plan));
-    DT_TRY(dt_raw_list(&p->raw, o->source, p->set ? p->set->catalog : NULL, &r));
+    DT_TRY(dt_pack_source_open(&p->reader, o->source, &p->plan));
+    DT_TRY(dt_raw_list(&p->raw, o->source, p->reader ? p->reader->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
     DT_TRY(dt_plan_make(&p->plan, &p->raw, o, in_place));
@@ -99,7 +99,7 @@ static dt_status prepare(packing *p) {
     free(described);
     p->fingerprint = dt_hash64(parts, sizeof parts) | 1; // 0 stands for unknown
     p->compose = (dt_compose){.raw = &p->raw,
-                              .set = p->set,
+                              .reader = p->reader,
                               .plan = &p->plan,
                               .transform = p->transform,
                               .where = p->where};
@@ -160,7 +160,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
 static bool is_done(const packing *p, bool any, bool same) {
     if (!any) return false;
     if (same) return !p->o->overwrite || p->published;
-    return p->published_by_the_same && p->set && dt_pack_source_is_out(p->set, &p->plan);
+    return p->published_by_the_same && p->reader && dt_pack_source_is_out(p->reader, &p->plan);
 }
 
 static char *made_from(const packing *p) {
@@ -449,6 +449,6 @@ dt_status dt_data_pack(const dt_pack_opts *o) {
     dt_transform_destroy(p.transform);
     dt_plan_fini(&p.plan);
     dt_raw_fini(&p.raw);
-    dt_set_close(p.set);
+    dt_reader_close(p.reader);
     return st;
 }

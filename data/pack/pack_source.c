@@ -92,25 +92,25 @@ static dt_status check_alone(const char *folder, const char *shard) {
 }
 
 // The output of an earlier pack is a dataset that is renewed in place, unless its source lies beside it.
-static dt_status open_folder(dt_set **out, const char *path, const dt_plan *plan) {
+static dt_status open_folder(dt_reader **out, const char *path, const dt_plan *plan) {
     dt_found_list l = {.quiet = true}; // opening the set tells
-    dt_set_item item = {.path = path, .weight = 1};
+    dt_reader_item item = {.path = path, .weight = 1};
     dt_status st = dt_collect(&l, &item, 0);
-    dt_set_item *items = dt_xcalloc(l.n + 1, sizeof *items);
+    dt_reader_item *items = dt_xcalloc(l.n + 1, sizeof *items);
     size_t n = 0, n_out = 0;
     for (size_t i = 0; st == DT_OK && i < l.n; i++) {
         if (l.f[i].is_folder) continue;
         if (is_of_out(plan, l.f[i].path))
             n_out++;
         else
-            items[n++] = (dt_set_item){.path = l.f[i].path, .name = l.f[i].name};
+            items[n++] = (dt_reader_item){.path = l.f[i].path, .name = l.f[i].name};
     }
     bool has_files = true;
     if (st == DT_OK && n == 0 && n_out > 0) st = dt_raw_holds_files(path, &has_files);
-    if (st == DT_OK && !has_files) st = dt_set_open(out, &path, 1);
+    if (st == DT_OK && !has_files) st = dt_reader_open(out, &path, 1);
     if (st == DT_OK && n > 0) st = check_alone(path, items[0].path);
     if (st == DT_OK && n > 0)
-        st = n_out ? dt_set_open_items(out, items, n, NULL) : dt_set_open(out, &path, 1);
+        st = n_out ? dt_reader_open_items(out, items, n, NULL) : dt_reader_open(out, &path, 1);
     free(items);
     dt_found_fini(&l);
     return st;
@@ -139,7 +139,7 @@ static dt_status path_is_set(const char *path, bool *out) {
 
 // A dataset that is renewed in place must be replaced as a whole: whoever reads the folder or a pattern would see the
 // records of a shard that stays twice.
-static dt_status check_replaced(const dt_set *s, const dt_plan *plan, bool is_folder) {
+static dt_status check_replaced(const dt_reader *s, const dt_plan *plan, bool is_folder) {
     const char *stays = NULL;
     bool any = is_folder;
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
@@ -158,18 +158,18 @@ static dt_status check_replaced(const dt_set *s, const dt_plan *plan, bool is_fo
                    plan->out, stays);
 }
 
-bool dt_pack_source_is_out(const dt_set *s, const dt_plan *plan) {
+bool dt_pack_source_is_out(const dt_reader *s, const dt_plan *plan) {
     for (uint32_t i = 0; i < s->catalog->n_shards; i++)
         if (is_of_out(plan, s->catalog->shards[i].path)) return true;
     return false;
 }
 
-dt_status dt_pack_source_open(dt_set **out, const char *path, const dt_plan *plan) {
+dt_status dt_pack_source_open(dt_reader **out, const char *path, const dt_plan *plan) {
     bool is_set = false;
     *out = NULL;
     DT_TRY(path_is_set(path, &is_set));
     const bool is_folder = !is_set && dt_io_is_dir(path);
-    if (is_set) DT_TRY(dt_set_open(out, &path, 1));
+    if (is_set) DT_TRY(dt_reader_open(out, &path, 1));
     if (is_folder) DT_TRY(open_folder(out, path, plan));
     return *out ? check_replaced(*out, plan, is_folder) : DT_OK;
 }

@@ -213,7 +213,7 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
     return st;
 }
 
-dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i) {
+dt_status dt_collect(dt_found_list *l, const dt_reader_item *item, uint32_t i) {
     dt_names files = {0};
     char *name = item->name ? dt_xstrdup(item->name) : set_name(item->path);
     size_t first = l->n;

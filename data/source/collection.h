@@ -20,7 +20,7 @@ typedef struct dt_found_list {
 } dt_found_list;
 
 // Appends the files that item number `i` of data.path stands for. DT_E_DATA / DT_E_USAGE.
-dt_status dt_collect(dt_found_list *l, const dt_set_item *item, uint32_t i);
+dt_status dt_collect(dt_found_list *l, const dt_reader_item *item, uint32_t i);
 // A file of raw data in `folder` or below it, beside shards or LMDBs; heap, or NULL. Looks into a few hundred
 // folders at most.
 char *dt_collect_beside(const char *folder);

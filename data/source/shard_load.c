@@ -100,7 +100,7 @@ static void write_index(const dt_shard_job *j, const char *path) {
 }
 
 static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_blob *b,
-                           const char *index_path, bool write, const dt_set_options *o) {
+                           const char *index_path, bool write, const dt_reader_options *o) {
     dt_scan s = {.c = dt_catalog_create(), .blob = b, .lenient = o->lenient};
     dt_status st = f->scan(&s);
     if (st == DT_OK) st = dt_catalog_finish(s.c);
@@ -124,7 +124,7 @@ static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n)
         "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file", j->path);
 }
 
-static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_set_options *o) {
+static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_reader_options *o) {
     uint8_t head[HEAD_BYTES];
     size_t n_head = 0;
     bool usable = false, may_replace = true;
@@ -154,7 +154,7 @@ typedef struct loading {
     dt_shard_job *jobs;
     size_t n;
     dt_unpack_cache *cache;
-    const dt_set_options *options;
+    const dt_reader_options *options;
     _Atomic size_t next;
     _Atomic bool failed;
     double told_s; // for the first thread, which reports progress
@@ -182,7 +182,7 @@ static void work(void *arg, int index) {
 }
 
 dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
-                         const dt_set_options *o) {
+                         const dt_reader_options *o) {
     loading l = {.jobs = jobs, .n = n, .cache = cache, .options = o, .told_s = dt_clock_s()};
     // waiting for a disk needs no core, so there are more threads than cores
     int wanted = 2 * dt_usable_cores();

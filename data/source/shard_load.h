@@ -22,7 +22,7 @@ typedef struct dt_shard_job {
 
 // Gets all jobs ready, by several threads. What fails is the first file, in order, that cannot be loaded.
 dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
-                         const dt_set_options *o);
+                         const dt_reader_options *o);
 void dt_shard_job_fini(dt_shard_job *j); // closes fd
 
 #endif

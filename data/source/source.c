@@ -31,7 +31,7 @@ enum { MAX_KEPT = 512 };
 
 // ---- opening -------------------------------------------------------------------------------------
 typedef struct opening {
-    dt_set *s;
+    dt_reader *s;
     dt_found_list found;
     dt_shard_job *jobs; // of the files, in order
     size_t n_jobs;
@@ -40,7 +40,7 @@ typedef struct opening {
     char first_bad[256];
 } opening;
 
-static dt_status collect(opening *o, const dt_set_item *items, size_t n_items) {
+static dt_status collect(opening *o, const dt_reader_item *items, size_t n_items) {
     for (size_t i = 0; i < n_items; i++) DT_TRY(dt_collect(&o->found, &items[i], (uint32_t)i));
     DT_TRY(dt_found_check(&o->found));
     o->jobs = dt_xcalloc(o->found.n + 1, sizeof *o->jobs);
@@ -136,7 +136,7 @@ static uint32_t allow_descriptors(void) {
 }
 
 static void keep_descriptors(opening *o) {
-    dt_set *s = o->s;
+    dt_reader *s = o->s;
     s->fds = dt_xcalloc(s->catalog->n_shards + 1, sizeof *s->fds);
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) s->fds[i] = -1;
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
@@ -146,13 +146,13 @@ static void keep_descriptors(opening *o) {
     }
 }
 
-dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_items,
-                            const dt_set_options *options) {
-    dt_set_options defaults = {.cache_bytes = DT_SET_CACHE_BYTES, .write_index = true};
+dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, size_t n_items,
+                               const dt_reader_options *options) {
+    dt_reader_options defaults = {.cache_bytes = DT_SET_CACHE_BYTES, .write_index = true};
     if (!options) options = &defaults;
     opening o = {.s = dt_xcalloc(1, sizeof *o.s),
                  .cache = {.dir = options->cache_dir, .max_bytes = options->cache_bytes}};
-    dt_set *s = o.s;
+    dt_reader *s = o.s;
     *out = NULL;
     s->catalog = dt_catalog_create();
     s->n_items = (uint32_t)n_items;
@@ -176,21 +176,21 @@ dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_ite
     free(o.jobs);
     dt_found_fini(&o.found);
     if (st != DT_OK)
-        dt_set_close(s);
+        dt_reader_close(s);
     else
         *out = s;
     return st;
 }
 
-dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths) {
-    dt_set_item *items = dt_xcalloc(n_paths + 1, sizeof *items);
-    for (size_t i = 0; i < n_paths; i++) items[i] = (dt_set_item){.path = paths[i]};
-    dt_status st = dt_set_open_items(out, items, n_paths, NULL);
+dt_status dt_reader_open(dt_reader **out, const char *const *paths, size_t n_paths) {
+    dt_reader_item *items = dt_xcalloc(n_paths + 1, sizeof *items);
+    for (size_t i = 0; i < n_paths; i++) items[i] = (dt_reader_item){.path = paths[i]};
+    dt_status st = dt_reader_open_items(out, items, n_paths, NULL);
     free(items);
     return st;
 }
 
-void dt_set_close(dt_set *s) {
+void dt_reader_close(dt_reader *s) {
     if (!s) return;
     for (uint32_t i = 0; s->fds && i < s->catalog->n_shards; i++)
         if (s->fds[i] >= 0) close(s->fds[i]);
@@ -201,7 +201,7 @@ void dt_set_close(dt_set *s) {
 }
 
 // ---- reading -------------------------------------------------------------------------------------
-dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_status code) {
+dt_status dt_set_context(const dt_reader *s, uint32_t record, uint32_t member, dt_status code) {
     const dt_catalog *c = s->catalog;
     const dt_record *r = &c->records[record];
     const dt_member *m = &c->members[member];
@@ -212,7 +212,7 @@ dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_s
 }
 
 // Two threads may open the same shard at once: the loser closes its own.
-static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
+static dt_status shard_fd(dt_reader *s, uint32_t shard, int *fd, bool *keep) {
     int have = s->fds[shard];
     const dt_shard *sh = &s->catalog->shards[shard];
     *keep = have >= 0 || shard < s->max_kept;
@@ -231,8 +231,8 @@ static dt_status shard_fd(dt_set *s, uint32_t shard, int *fd, bool *keep) {
 }
 
 // n_head bytes at `offset`, then the n_bytes behind them, by one call.
-static dt_status read_parts(dt_set *s, uint32_t shard, uint64_t offset, void *head, size_t n_head,
-                            void *dst, size_t n_bytes) {
+static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head,
+                            size_t n_head, void *dst, size_t n_bytes) {
     int fd;
     bool keep;
     DT_TRY(shard_fd(s, shard, &fd, &keep));
@@ -244,11 +244,12 @@ static dt_status read_parts(dt_set *s, uint32_t shard, uint64_t offset, void *he
     return st;
 }
 
-dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes) {
+dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst,
+                               size_t n_bytes) {
     return read_parts(s, shard, offset, NULL, 0, dst, n_bytes);
 }
 
-static dt_status check_hash(const dt_set *s, uint32_t record, uint32_t member, uint64_t hash) {
+static dt_status check_hash(const dt_reader *s, uint32_t record, uint32_t member, uint64_t hash) {
     const dt_member *m = &s->catalog->members[member];
     if (!m->has_hash || hash == m->hash) return DT_OK;
     dt_status st =
@@ -257,8 +258,8 @@ static dt_status check_hash(const dt_set *s, uint32_t record, uint32_t member, u
     return dt_set_context(s, record, member, st);
 }
 
-dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
-                       dt_span bytes) {
+dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, bool verify,
+                          dt_span bytes) {
     if (bytes.n_bytes == 0)
         return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "it is empty"));
     if (!verify || !s->catalog->members[member].has_hash) return DT_OK;
@@ -282,15 +283,15 @@ static uint8_t *place_for(dt_buffer *b, uint64_t offset, size_t n_bytes) {
     return p ? p + ((offset - (uintptr_t)p) & (LINE - MALLOC_ALIGN)) : NULL;
 }
 
-dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
-                      dt_span *out) {
+dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool verify,
+                         dt_buffer *scratch, dt_span *out) {
     const dt_member *m = &s->catalog->members[member];
     uint8_t *data = place_for(scratch, m->offset, (size_t)m->size);
     if (!data) return dt_fail(DT_E_INTERNAL, "out of memory");
     dt_status st =
-        dt_set_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
+        dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
     if (st != DT_OK) return dt_set_context(s, record, member, st);
-    DT_TRY(dt_set_check(s, record, member, verify, (dt_span){data, m->size}));
+    DT_TRY(dt_reader_check(s, record, member, verify, (dt_span){data, m->size}));
     *out = (dt_span){data, m->size};
     return DT_OK;
 }
@@ -298,7 +299,7 @@ dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, 
 // ---- to two places -----------------------------------------------------------------------------------
 // Reads blocks that are still in L2 when they are hashed. The head comes with the first one: a call of its own
 // costs as much as 5 KiB.
-static dt_status read_pieces(dt_set *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
+static dt_status read_pieces(dt_reader *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
                              void *head, size_t n_head, uint8_t *dst, size_t n_bytes) {
     enum { PIECE_BYTES = 256 << 10 };
     for (size_t at = 0; at < n_bytes; at += PIECE_BYTES, n_head = 0) {
@@ -311,8 +312,8 @@ static dt_status read_pieces(dt_set *s, uint32_t shard, uint64_t offset, dt_hash
     return DT_OK;
 }
 
-dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify,
-                            dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes) {
+dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, bool verify,
+                               dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes) {
     const dt_member *m = &s->catalog->members[member];
     dt_hash_stream *hash = verify && m->has_hash ? scratch : NULL;
     if (hash) dt_hash_stream_reset(hash);

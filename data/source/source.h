@@ -58,22 +58,22 @@ dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t 
 
 // ---- sets ----------------------------------------------------------------------------------------
 // One item of data.path.
-typedef struct dt_set_item {
+typedef struct dt_reader_item {
     const char *path;
     const char *name; // in the column `set`; NULL: by the path
     double weight;    // its share of an epoch, relative to the other items'; 0: none was given
-} dt_set_item;
+} dt_reader_item;
 
 #define DT_SET_CACHE_BYTES (UINT64_C(100) << 30)
 
-typedef struct dt_set_options {
+typedef struct dt_reader_options {
     const char *cache_dir; // see unpack.h
     uint64_t cache_bytes;
     bool write_index; // beside data files that have none, if their folder lets us
     bool lenient;     // see dt_scan
-} dt_set_options;
+} dt_reader_options;
 
-typedef struct dt_set {
+typedef struct dt_reader {
     dt_catalog *catalog;
     _Atomic int *fds;  // by shard: -1 until first read
     uint32_t max_kept; // shards before this one stay open
@@ -81,34 +81,35 @@ typedef struct dt_set {
     uint32_t n_items;
     bool is_weighted; // some item has a weight; those without then have 1
     double *weight;   // by item of data.path: dt_shard.set
-} dt_set;
+} dt_reader;
 
 // Paths may hold braces, "::" and wildcards; several items mix several sets, and a column `set` then
 // tells them apart. options NULL: the defaults of config.def. DT_E_DATA: a missing or damaged shard, a
 // shard that is listed twice.
-dt_status dt_set_open_items(dt_set **out, const dt_set_item *items, size_t n_items,
-                            const dt_set_options *options);
+dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, size_t n_items,
+                               const dt_reader_options *options);
 // The same without weights and with default options.
-dt_status dt_set_open(dt_set **out, const char *const *paths, size_t n_paths);
-void dt_set_close(dt_set *s);
+dt_status dt_reader_open(dt_reader **out, const char *const *paths, size_t n_paths);
+void dt_reader_close(dt_reader *s);
 
 // Reads member `member` (index into catalog->members) of `record` into `scratch` (not always at its start).
 // `verify` checks the stored hash. Any thread, each with its own scratch. DT_E_DATA names file, record and
 // member.
-dt_status dt_set_read(dt_set *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
-                      dt_span *out);
+dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool verify,
+                         dt_buffer *scratch, dt_span *out);
 // Reads n_bytes at `offset` of a shard. The message names no record: see dt_set_context.
-dt_status dt_set_read_range(dt_set *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes);
+dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst,
+                               size_t n_bytes);
 // Reads a member to two places: its last n_bytes to `dst`, what is before them to `head`.
 // `verify` checks the stored hash. DT_E_DATA names file, record and member.
-dt_status dt_set_read_apart(dt_set *s, uint32_t record, uint32_t member, bool verify,
-                            dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes);
+dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, bool verify,
+                               dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes);
 // Whether reading from `offset` to `dst` is slow by how they lie (source.c): read elsewhere and copy.
 bool dt_place_is_slow(uint64_t offset, const void *dst);
-// Checks bytes that came another way as dt_set_read does: not empty, and the stored hash.
-dt_status dt_set_check(const dt_set *s, uint32_t record, uint32_t member, bool verify,
-                       dt_span bytes);
+// Checks bytes that came another way as dt_reader_read does: not empty, and the stored hash.
+dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, bool verify,
+                          dt_span bytes);
 // dt_fail_context with file, record, and the member's extension and offset.
-dt_status dt_set_context(const dt_set *s, uint32_t record, uint32_t member, dt_status code);
+dt_status dt_set_context(const dt_reader *s, uint32_t record, uint32_t member, dt_status code);
 
 #endif

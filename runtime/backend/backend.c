@@ -65,7 +65,7 @@ const char *dt_layout_name(dt_layout l) {
     }
 }
 
-dt_status dt_site_fail(const dt_site *s, const char *fmt, ...) {
+dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...) {
     char text[512], shapes[384] = "", one[96];
     va_list ap;
     va_start(ap, fmt);
@@ -73,7 +73,7 @@ dt_status dt_site_fail(const dt_site *s, const char *fmt, ...) {
     va_end(ap);
     size_t used = 0;
     for (int i = 0; i < s->node->n_in && used + sizeof one < sizeof shapes; i++) {
-        const dt_value_info *v = dt_site_in(s, i);
+        const dt_value_info *v = dt_instance_in(s, i);
         used += (size_t)snprintf(shapes + used, sizeof shapes - used, "%s%s%s", i ? ", " : "",
                                  v ? dt_dtype_name(v->dtype) : "-",
                                  v ? dt_shape_print(&v->shape, one, sizeof one) : "");

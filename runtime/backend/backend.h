@@ -2,7 +2,7 @@
 // that is loaded if a GPU is wanted. Nothing above this header knows which one runs.
 //
 // A kernel implements one op in one direction. While a plan is made, it calls prepare() for each node in
-// execution order with a kernel instance (dt_site): the node, the types and shapes of its tensors, and the
+// execution order with a kernel instance (dt_kernel_instance): the node, the types and shapes of its tensors, and the
 // layouts of its inputs. The kernel may ask for other input layouts (the plan inserts reorders). It sets the
 // layouts of its outputs, its scratch bytes, which output may reuse an input's memory, and which packed
 // copies of parameters it reads. It creates what the library needs and keeps that in `state`. A missing or
@@ -94,12 +94,12 @@ typedef struct dt_pack_request {
 
 enum { DT_MAX_PACKS = 2 };
 
-typedef struct dt_site {
+typedef struct dt_kernel_instance {
     const dt_graph *graph;
     const dt_node *node;
     struct dt_backend *backend;
     int threads;
-    int n_lanes; // how many execs may run this instance at once (dt_run.lane < n_lanes)
+    int n_replicas; // how many execs may run this instance at once (dt_run.replica < n_replicas)
     // by input / output position of the node; DT_NONE positions are ignored
     dt_layout *in_layout;  // in: where inputs lie; out: where the kernel wants them
     dt_layout *out_layout; // out
@@ -109,23 +109,24 @@ typedef struct dt_site {
     int n_packs;           // out
     dt_pack_request packs[DT_MAX_PACKS];
     void *state; // the kernel's own; immutable after prepare
-} dt_site;
+} dt_kernel_instance;
 
 typedef struct dt_run {
     const void *const *in; // by position; NULL for DT_NONE
     void *const *out;
     void *const *packed; // by pack request
     void *scratch;
-    int lane;            // index of the exec: selects its library objects in `state`
+    int replica;         // index of the exec: selects its library objects in `state`
     uint64_t accumulate; // bit i: GRAD or STAT output i adds
     const dt_step_block *step;
     void *stream; // CUDA: the stream to launch on; NULL on the CPU
 } dt_run;
 
 typedef struct dt_kernel {
-    dt_status (*prepare)(dt_site *s); // DT_E_INTERNAL naming node, op, shapes when unsupported
-    void (*run)(const dt_site *s, const dt_run *r);
-    void (*destroy)(dt_site *s); // may be NULL; not called if prepare failed
+    dt_status (*prepare)(
+        dt_kernel_instance *s); // DT_E_INTERNAL naming node, op, shapes when unsupported
+    void (*run)(const dt_kernel_instance *s, const dt_run *r);
+    void (*destroy)(dt_kernel_instance *s); // may be NULL; not called if prepare failed
 } dt_kernel;
 
 // ---- a device of its own ---------------------------------------------------------------------------
@@ -140,7 +141,7 @@ typedef struct dt_kernel {
 // The commit ends a step on the device: norm over fixed chunks, finite flag, clipping, optimizer, running
 // statistics, loss scale. Offsets are in elements of the flat gradient buffer.
 typedef struct dt_commit_rule {
-    int64_t buffer, stat, count; // buffer = (1 - momentum) buffer + momentum * stat / n_leaves
+    int64_t buffer, stat, count; // buffer = (1 - momentum) buffer + momentum * stat / n_micro
     float momentum;
 } dt_commit_rule;
 typedef struct dt_commit_copy {
@@ -156,7 +157,7 @@ typedef struct dt_commit_args {
     const dt_commit_rule *rules;
     int n_rules;
     float *buffer;                // flat buffer of running statistics
-    int n_leaves;                 // M
+    int n_micro;                  // M
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;
     float clip_norm;
@@ -238,15 +239,15 @@ typedef struct dt_backend {
                     dt_layout dst_layout, void *stream);
 
     // Arithmetic on elements [begin, end) of flat buffers, one thread; callers divide the range by chunks
-    void (*slab_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin,
+    void (*flat_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
-    void (*slab_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+    void (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
-    // For optimizers with norms, before slab_optimize: a->norms of the chunks in the range
-    void (*slab_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+    // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
+    void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);
     // partial[c] = sum of squares of chunk c, for chunks [begin, end) of x (n elements); NaN stays NaN
-    void (*slab_sum_squares)(struct dt_backend *b, const float *x, int64_t n, double *partial,
+    void (*flat_sum_squares)(struct dt_backend *b, const float *x, int64_t n, double *partial,
                              int64_t begin, int64_t end);
 
     void (*destroy)(struct dt_backend *b);
@@ -284,12 +285,12 @@ typedef struct dt_cuda_module {
 #define DT_CUDA_MODULE_SYMBOL "dt_cuda_module_table"
 
 // For kernels: fails with node name, op and input shapes before the text.
-dt_status dt_site_fail(const dt_site *s, const char *fmt, ...)
+dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-static inline const dt_value_info *dt_site_in(const dt_site *s, int i) {
+static inline const dt_value_info *dt_instance_in(const dt_kernel_instance *s, int i) {
     return s->node->in[i] == DT_NONE ? NULL : &s->graph->values[s->node->in[i]];
 }
-static inline const dt_value_info *dt_site_out(const dt_site *s, int i) {
+static inline const dt_value_info *dt_instance_out(const dt_kernel_instance *s, int i) {
     return s->node->out[i] == DT_NONE ? NULL : &s->graph->values[s->node->out[i]];
 }
 

@@ -28,7 +28,7 @@ _Noreturn static void out_of_memory(size_t n_bytes) {
                      "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
                      n_bytes);
     const ssize_t said = write(STDERR_FILENO, line, (size_t)n);
-    (void)said; // there is no other way to report it
+    (void)said;
     _exit(DT_E_INTERNAL);
 }
 

@@ -1,8 +1,8 @@
 // batch_source.h: the table by which data/ gives batches to the trainer. The trainer knows steps and
-// leaves (micro-batches); the source knows samples, files and decoding.
+// micro-batches; the source knows samples, files and decoding.
 //
-// Leaf l of step s holds global-batch slots [l*micro, (l+1)*micro) of that step. A source is opened
-// with the leaves that this rank will take in each step, in the order in which its lanes will want
+// Micro-batch l of step s holds global-batch slots [l*micro, (l+1)*micro) of that step. A source is opened
+// with the leaves that this rank will take in each step, in the order in which its replicas will want
 // them, and prefetches in that order from the cursor on. Which samples are in a slot is a pure function
 // of (seed, epoch, slot): never of rank, worker or history.
 //
@@ -24,7 +24,7 @@ enum { DT_MAX_WIDTH = 2 }; // records a sample
 
 typedef struct dt_batch {
     int64_t step; // or index of the evaluation batch
-    int leaf;
+    int micro;
     int n, n_valid;
     void *field[DT_MAX_FIELDS];
     dt_mix_row *mix[DT_MAX_FIELDS];      // (n) of an image field; NULL: samples stay as they are
@@ -97,8 +97,8 @@ struct dt_batch_source {
     const dt_field_info *fields;
     int64_t n_samples;       // in this split (per epoch)
     int64_t steps_per_epoch; // training: whole global batches; evaluation: batches, the tail padded
-    // Blocks until the batch is ready. From the lane that computes the leaf; several lanes at once.
-    dt_status (*get)(dt_batch_source *s, int64_t step, int leaf, const dt_batch **out,
+    // Blocks until the batch is ready. From the replica that computes the micro-batch; several replicas at once.
+    dt_status (*get)(dt_batch_source *s, int64_t step, int micro, const dt_batch **out,
                      double *wait_s);
     void (*release)(dt_batch_source *s, const dt_batch *b); // any order; frees the slot
     // Starts prefetching at `step` (drops what is in flight).
@@ -116,8 +116,8 @@ typedef struct dt_source_request {
     dt_split split;
     bool augment;
     int global_batch, micro_batch; // evaluation: global_batch = batches of all ranks together
-    const int *leaves;             // this rank's leaves within a step, in the order wanted
-    int n_leaves;
+    const int *micros;             // this rank's micro-batches within a step, in the order wanted
+    int n_micro;
     int64_t start_step, end_step; // [start, end): prefetching stops there; end < 0: never
 } dt_source_request;
 

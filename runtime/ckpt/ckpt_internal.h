@@ -106,9 +106,10 @@ struct dt_ckpt {
     int lock_fd;
 
     // snapshot: the tensors are the same every time, so buffers, headers and order are made once
-    dt_ckpt_tensor *tensors; // own names; data points into slab (async) or at the caller's (sync)
+    dt_ckpt_tensor
+        *tensors; // own names; data points into flat buffer (async) or at the caller's (sync)
     int n_tensors;
-    float *slab;
+    float *flat;
     dt_ckpt_part *parts;
     int n_parts;
 

@@ -41,10 +41,10 @@ void dt_ckpt_snapshot_free(dt_ckpt *c) {
     }
     free(c->parts);
     free(c->tensors);
-    free(c->slab);
+    free(c->flat);
     c->parts = NULL;
     c->tensors = NULL;
-    c->slab = NULL;
+    c->flat = NULL;
     c->n_parts = c->n_tensors = 0;
 }
 
@@ -84,13 +84,13 @@ static dt_status build_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
     }
     for (int i = 0; i < n; i++) DT_TRY(add_part(c, t[i].file));
     if (!c->async) return DT_OK;
-    c->slab = malloc((n_floats + 1) * sizeof *c->slab);
-    if (!c->slab)
+    c->flat = malloc((n_floats + 1) * sizeof *c->flat);
+    if (!c->flat)
         return dt_fail(DT_E_INTERNAL,
                        "no memory for the checkpoint's copy of %zu MiB: set checkpoint.async=false",
-                       n_floats * sizeof *c->slab >> 20);
+                       n_floats * sizeof *c->flat >> 20);
     for (int i = 0; i < n; i++) {
-        c->tensors[i].data = c->slab + at;
+        c->tensors[i].data = c->flat + at;
         at += (size_t)dt_shape_elements(&t[i].shape);
     }
     return DT_OK;

@@ -46,13 +46,13 @@ enum { STATE_IDLE, STATE_STEP, STATE_FINISH, STATE_QUIT };
 
 struct dt_buckets {
     dt_comm *comm;
-    int n_lanes;
+    int n_replicas;
     bucket *buckets;
     int n_buckets;
     int *bucket_of; // by gradient index
     bool has_tail;
     uint16_t *low; // by element; NULL: none
-    float **slabs;
+    float **flats;
     int n_started;
     bool reducing; // some request may be in flight
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
@@ -86,7 +86,7 @@ static int64_t auto_bytes(int64_t n_elements) {
 }
 
 // A bucket ends where a gradient ends at or beyond the bucket's size.
-static void cut_slab(dt_buckets *b, const dt_buckets_opts *o, const int64_t *ends) {
+static void cut_flat(dt_buckets *b, const dt_buckets_opts *o, const int64_t *ends) {
     int64_t begin = 0, later = o->bucket_bytes > 0 ? o->bucket_bytes : auto_bytes(o->n_elements);
     int64_t first = o->first_bytes > 0 ? o->first_bytes : later < MIB ? later : MIB;
     for (int i = 0; i < o->n_grads; i++) {
@@ -111,28 +111,28 @@ static void assign_gradients(dt_buckets *b, const dt_buckets_opts *o) {
         int k = 0;
         while (o->grad_end[g] > b->buckets[k].end) k++;
         b->bucket_of[g] = k;
-        b->buckets[k].n_reports += b->n_lanes;
+        b->buckets[k].n_reports += b->n_replicas;
     }
 }
 
 static void *progress_main(void *arg);
 
 dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts *o) {
-    assert(o->n_lanes >= 1 && o->n_elements >= 0);
+    assert(o->n_replicas >= 1 && o->n_elements >= 0);
     dt_buckets *b = dt_xcalloc(1, sizeof *b);
     b->comm = c;
-    b->n_lanes = o->n_lanes;
+    b->n_replicas = o->n_replicas;
     b->add = o->add;
     b->add_ctx = o->add_ctx;
     b->low = o->low;
     b->buckets = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->buckets);
     b->bucket_of = dt_xcalloc((size_t)o->n_grads + 1, sizeof *b->bucket_of);
-    b->slabs = dt_xcalloc((size_t)o->n_lanes, sizeof *b->slabs);
+    b->flats = dt_xcalloc((size_t)o->n_replicas, sizeof *b->flats);
     int64_t *ends = dt_xcalloc((size_t)o->n_grads + 1, sizeof *ends);
     if (o->n_grads > 0) memcpy(ends, o->grad_end, (size_t)o->n_grads * sizeof *ends);
     qsort(ends, (size_t)o->n_grads, sizeof *ends, compare_ends);
     assert(o->n_grads == 0 || ends[o->n_grads - 1] <= o->n_elements);
-    cut_slab(b, o, ends);
+    cut_flat(b, o, ends);
     assign_gradients(b, o);
     free(ends);
     pthread_mutex_init(&b->lock, NULL);
@@ -165,14 +165,14 @@ void dt_buckets_destroy(dt_buckets *b) {
     pthread_cond_destroy(&b->changed);
     free(b->buckets);
     free(b->bucket_of);
-    free(b->slabs);
+    free(b->flats);
     free(b);
 }
 
 // -- a step --------------------------------------------------------------------------------------
 
-void dt_buckets_begin(dt_buckets *b, float *const *slabs) {
-    for (int l = 0; l < b->n_lanes; l++) b->slabs[l] = slabs[l];
+void dt_buckets_begin(dt_buckets *b, float *const *flats) {
+    for (int l = 0; l < b->n_replicas; l++) b->flats[l] = flats[l];
     for (int k = 0; k < b->n_buckets; k++) {
         int n = b->buckets[k].n_reports;
         bool waits = n == 0 || (k == b->n_buckets - 1 && b->has_tail);
@@ -184,12 +184,12 @@ void dt_buckets_begin(dt_buckets *b, float *const *slabs) {
     if (b->threaded) set_state(b, STATE_STEP);
 }
 
-void dt_buckets_ready(dt_buckets *b, int lane, int grad_index) {
+void dt_buckets_ready(dt_buckets *b, int replica, int grad_index) {
     // release: the gradient is written before the count tells so
     int before = atomic_fetch_sub_explicit(&b->buckets[b->bucket_of[grad_index]].missing, 1,
                                            memory_order_acq_rel);
-    assert(before > 0);
     (void)before;
+    assert(before > 0);
 }
 
 VECTORIZED static void add_range(float *restrict sum, const float *restrict x, int64_t begin,
@@ -199,12 +199,12 @@ VECTORIZED static void add_range(float *restrict sum, const float *restrict x, i
 
 static dt_status start_bucket(dt_buckets *b, int k) {
     bucket *u = &b->buckets[k];
-    float *sum = b->slabs[0];
-    for (int l = 1; l < b->n_lanes; l++) {
+    float *sum = b->flats[0];
+    for (int l = 1; l < b->n_replicas; l++) {
         if (b->add)
-            b->add(b->add_ctx, sum, b->slabs[l], u->begin, u->end);
+            b->add(b->add_ctx, sum, b->flats[l], u->begin, u->end);
         else
-            add_range(sum, b->slabs[l], u->begin, u->end);
+            add_range(sum, b->flats[l], u->begin, u->end);
     }
     const int64_t n = u->end - u->begin;
     dt_status st = u->low ? b->comm->all_reduce_bf16_start(b->comm, sum + u->begin,

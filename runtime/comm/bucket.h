@@ -22,7 +22,7 @@ typedef struct dt_buckets_opts {
     // NULL: everything is sent as f32. Else gradients are sent as bf16 through this buffer, which has an
     // element for each up to the last gradient's end; what lies behind stays f32. The comm must support it.
     uint16_t *low;
-    int n_lanes;
+    int n_replicas;
     bool thread; // a progress thread instead of polling
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
     void *add_ctx;
@@ -30,10 +30,10 @@ typedef struct dt_buckets_opts {
 
 dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts *opts);
 void dt_buckets_destroy(dt_buckets *b);
-// Begins a step: slabs[l] is the gradient buffer of replica l. On every rank the sum ends in slabs[0].
-void dt_buckets_begin(dt_buckets *b, float *const *slabs);
-// From any thread: gradient `grad_index` of the last micro-batch of replica `lane` is in its buffer.
-void dt_buckets_ready(dt_buckets *b, int lane, int grad_index);
+// Begins a step: flats[l] is the gradient buffer of replica l. On every rank the sum ends in flats[0].
+void dt_buckets_begin(dt_buckets *b, float *const *flats);
+// From any thread: gradient `grad_index` of the last micro-batch of replica `replica` is in its buffer.
+void dt_buckets_ready(dt_buckets *b, int replica, int grad_index);
 // From the comm's thread only: starts buckets that are ready and advances those that run.
 dt_status dt_buckets_poll(dt_buckets *b);
 // From the comm's thread, after all replicas have finished: completes everything. exposed_s: time spent here,

@@ -22,24 +22,25 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { MAX_SLABS = 128 }; // twice the bits of an int, and more than enough
+enum { MAX_FLATS = 128 }; // twice the bits of an int, and more than enough
 
 typedef struct planner {
     dt_tree_action *actions;
     int n_actions, cap_actions;
-    int lane, n_lanes, n_leaves;
-    int begin, end; // leaves of this lane
-    bool busy[MAX_SLABS];
-    int n_slabs;
-    int *slab_of; // by first leaf - begin: slab of the largest finished node that starts there
+    int replica, n_replicas, n_micro;
+    int begin, end; // leaves of this replica
+    bool busy[MAX_FLATS];
+    int n_flats;
+    int *
+        flat_of; // by first leaf - begin: flat buffer of the largest finished node that starts there
 } planner;
 
-static int take_slab(planner *p) {
+static int take_flat(planner *p) {
     int s = 0;
     while (p->busy[s]) s++;
-    assert(s < MAX_SLABS - 1);
+    assert(s < MAX_FLATS - 1);
     p->busy[s] = true;
-    if (s + 1 > p->n_slabs) p->n_slabs = s + 1;
+    if (s + 1 > p->n_flats) p->n_flats = s + 1;
     return s;
 }
 
@@ -58,12 +59,13 @@ static int split(int n) {
     return left;
 }
 
-// The lane l with begin(l) <= leaf < begin(l + 1).
-static int owner(const planner *p, int leaf) {
-    int lane = (int)((int64_t)leaf * p->n_lanes / p->n_leaves);
-    while (lane + 1 < p->n_lanes && dt_leaf_begin(lane + 1, p->n_lanes, p->n_leaves) <= leaf)
-        lane++;
-    return lane;
+// The replica l with begin(l) <= leaf < begin(l + 1).
+static int owner(const planner *p, int micro) {
+    int replica = (int)((int64_t)micro * p->n_replicas / p->n_micro);
+    while (replica + 1 < p->n_replicas &&
+           dt_micro_begin(replica + 1, p->n_replicas, p->n_micro) <= micro)
+        replica++;
+    return replica;
 }
 
 static bool inside(const planner *p, int lo, int hi) {
@@ -71,18 +73,18 @@ static bool inside(const planner *p, int lo, int hi) {
 }
 
 static void merge_own(planner *p, int lo, int mid, int64_t order) {
-    int a = p->slab_of[lo - p->begin], b = p->slab_of[mid - p->begin];
+    int a = p->flat_of[lo - p->begin], b = p->flat_of[mid - p->begin];
     emit(p, (dt_tree_action){DT_TREE_ADD, -1, a, b, -1, order});
     p->busy[b] = false;
 }
 
-// Part one: leaves of this lane and the nodes inside its range.
+// Part one: leaves of this replica and the nodes inside its range.
 static void plan_local(planner *p, int lo, int hi) {
     if (hi <= p->begin || lo >= p->end) return;
     if (hi - lo == 1) {
-        int a = take_slab(p);
-        p->slab_of[lo - p->begin] = a;
-        emit(p, (dt_tree_action){.kind = DT_TREE_LEAF, .leaf = lo, .a = a, .b = -1, .peer = -1});
+        int a = take_flat(p);
+        p->flat_of[lo - p->begin] = a;
+        emit(p, (dt_tree_action){.kind = DT_TREE_LEAF, .micro = lo, .a = a, .b = -1, .peer = -1});
         return;
     }
     int mid = lo + split(hi - lo);
@@ -99,35 +101,35 @@ static void plan_cross(planner *p, int lo, int hi) {
     plan_cross(p, mid, hi);
     int left = owner(p, lo), right = owner(p, mid);
     int64_t order = (int64_t)hi << 32 | (hi - lo); // post-order: by end, the smaller node first
-    if (left == p->lane && right == p->lane) {
+    if (left == p->replica && right == p->replica) {
         merge_own(p, lo, mid, order);
-    } else if (left == p->lane) {
-        int a = p->slab_of[lo - p->begin], b = take_slab(p);
+    } else if (left == p->replica) {
+        int a = p->flat_of[lo - p->begin], b = take_flat(p);
         emit(p, (dt_tree_action){DT_TREE_RECV, -1, a, b, right, order});
         p->busy[b] = false;
-    } else if (right == p->lane) {
-        int a = p->slab_of[mid - p->begin];
+    } else if (right == p->replica) {
+        int a = p->flat_of[mid - p->begin];
         emit(p, (dt_tree_action){DT_TREE_SEND, -1, a, -1, left, order});
         p->busy[a] = false;
     }
 }
 
-dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_slabs, int lane,
-                       int n_lanes, int n_leaves) {
-    if (n_lanes < 1 || n_leaves < n_lanes || lane < 0 || lane >= n_lanes)
+dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, int replica,
+                       int n_replicas, int n_micro) {
+    if (n_replicas < 1 || n_micro < n_replicas || replica < 0 || replica >= n_replicas)
         return dt_fail(DT_E_USAGE,
-                       "lane %d of %d cannot share %d micro-batches: use at most %d ranks times "
-                       "lanes, or a smaller train.micro_batch",
-                       lane, n_lanes, n_leaves, n_leaves > 0 ? n_leaves : 0);
-    planner p = {.lane = lane, .n_lanes = n_lanes, .n_leaves = n_leaves};
-    p.begin = dt_leaf_begin(lane, n_lanes, n_leaves);
-    p.end = dt_leaf_begin(lane + 1, n_lanes, n_leaves);
-    p.slab_of = dt_xcalloc((size_t)(p.end - p.begin), sizeof *p.slab_of);
-    plan_local(&p, 0, n_leaves);
-    plan_cross(&p, 0, n_leaves);
-    free(p.slab_of);
+                       "replica %d of %d cannot share %d micro-batches: use at most %d ranks times "
+                       "replicas, or a smaller train.micro_batch",
+                       replica, n_replicas, n_micro, n_micro > 0 ? n_micro : 0);
+    planner p = {.replica = replica, .n_replicas = n_replicas, .n_micro = n_micro};
+    p.begin = dt_micro_begin(replica, n_replicas, n_micro);
+    p.end = dt_micro_begin(replica + 1, n_replicas, n_micro);
+    p.flat_of = dt_xcalloc((size_t)(p.end - p.begin), sizeof *p.flat_of);
+    plan_local(&p, 0, n_micro);
+    plan_cross(&p, 0, n_micro);
+    free(p.flat_of);
     *actions = p.actions;
     *n_actions = p.n_actions;
-    *n_slabs = p.n_slabs;
+    *n_flats = p.n_flats;
     return DT_OK;
 }

@@ -16,26 +16,26 @@
 
 #include <stdint.h>
 
-static inline int dt_leaf_begin(int lane, int n_lanes, int n_leaves) {
-    return (int)((int64_t)lane * n_leaves / n_lanes);
+static inline int dt_micro_begin(int replica, int n_replicas, int n_micro) {
+    return (int)((int64_t)replica * n_micro / n_replicas);
 }
 
-// One action of a lane, in order.
+// One action of a replica, in order.
 typedef enum dt_tree_kind {
-    DT_TREE_LEAF, // compute leaf `leaf` into slab `a` (overwriting)
-    DT_TREE_ADD,  // slab a += slab b; b is free afterwards
-    DT_TREE_SEND, // send slab a to lane `peer`; a is free afterwards
-    DT_TREE_RECV  // receive from lane `peer` into slab b, then slab a += slab b
+    DT_TREE_LEAF, // compute leaf `leaf` into flat buffer `a` (overwriting)
+    DT_TREE_ADD,  // flat buffer a += flat buffer b; b is free afterwards
+    DT_TREE_SEND, // send flat buffer a to replica `peer`; a is free afterwards
+    DT_TREE_RECV // receive from replica `peer` into flat buffer b, then flat buffer a += flat buffer b
 } dt_tree_kind;
 typedef struct dt_tree_action {
     dt_tree_kind kind;
-    int leaf, a, b, peer;
-    int64_t order; // behind the leaves: of all merges across lanes, the same on all of them
+    int micro, a, b, peer;
+    int64_t order; // behind the leaves: of all merges across replicas, the same on all of them
 } dt_tree_action;
 
-// The actions of `lane`; after them the sum is in slab 0 of lane 0 (the owner of leaf 0).
-// Heap array, caller frees. n_slabs: how many slabs the lane needs (>= 1).
-dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_slabs, int lane,
-                       int n_lanes, int n_leaves);
+// The actions of `replica`; after them the sum is in flat buffer 0 of replica 0 (the owner of leaf 0).
+// Heap array, caller frees. n_flats: how many flat buffers the replica needs (>= 1).
+dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, int replica,
+                       int n_replicas, int n_micro);
 
 #endif

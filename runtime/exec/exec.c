@@ -1,4 +1,4 @@
-// exec.c: the loop over a plan's steps.
+// exec.c: the loop over a plan's instructions.
 //
 // Pointers are resolved once, when the exec is made. What moves later is patched: a batch's inputs when they are
 // bound, and gradients when a run is given another buffer than the run before. So a step costs the kernels' calls
@@ -15,25 +15,25 @@
 
 typedef struct pointer_patch {
     const void **where;
-    int64_t offset; // gradient slab: elements; input: index
+    int64_t offset; // gradient buffer: elements; input: index
 } pointer_patch;
 
-typedef struct step_pointers {
+typedef struct instruction_pointers {
     const void **in;
     void **out;
     void **packed;
-} step_pointers;
+} instruction_pointers;
 
 struct dt_exec {
     const dt_plan *plan;
-    int lane;
+    int replica;
     dt_arena arena;
-    dt_slab memory; // of the three that follow, in one piece
-    char *slab;
-    step_pointers *steps;
+    dt_flat_buffer memory; // of the three that follow, in one piece
+    char *flat;
+    instruction_pointers *instructions;
     pointer_patch *grad_patches, *input_patches;
     int n_grad_patches, n_input_patches;
-    const float *grad;          // the slab that the gradient pointers refer to now
+    const float *grad;          // the flat buffer that the gradient pointers refer to now
     float *staging;             // dense f32 copy of a graph output
     dt_step_block *device_step; // device: where args->step is uploaded to, when it differs from
     dt_step_block uploaded;     // what is there: zeros at first
@@ -42,8 +42,8 @@ struct dt_exec {
 static const void *resolve(const dt_exec *e, const dt_ref *ref) {
     const dt_plan *p = e->plan;
     switch (ref->place) {
-    case DT_P_SLAB:
-        return e->slab + p->buffers[ref->buffer].offset;
+    case DT_P_FLAT:
+        return e->flat + p->buffers[ref->buffer].offset;
     case DT_P_MASTER:
         return p->params->master + ref->offset;
     case DT_P_BUFFER:
@@ -65,16 +65,18 @@ static void note_patch(dt_exec *e, const dt_ref *ref, const void **where) {
         e->input_patches[e->n_input_patches++] = (pointer_patch){where, ref->offset};
 }
 
-static void resolve_steps(dt_exec *e) {
+static void resolve_instructions(dt_exec *e) {
     const dt_plan *p = e->plan;
     size_t n_refs = 1;
-    for (int k = 0; k < p->n_steps; k++) n_refs += (size_t)(p->steps[k].n_in + p->steps[k].n_out);
+    for (int k = 0; k < p->n_instructions; k++)
+        n_refs += (size_t)(p->instructions[k].n_in + p->instructions[k].n_out);
     e->grad_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
     e->input_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
-    e->steps = dt_arena_alloc(&e->arena, sizeof(step_pointers) * (size_t)(p->n_steps + 1));
-    for (int k = 0; k < p->n_steps; k++) {
-        const dt_step *s = &p->steps[k];
-        step_pointers *t = &e->steps[k];
+    e->instructions =
+        dt_arena_alloc(&e->arena, sizeof(instruction_pointers) * (size_t)(p->n_instructions + 1));
+    for (int k = 0; k < p->n_instructions; k++) {
+        const dt_instruction *s = &p->instructions[k];
+        instruction_pointers *t = &e->instructions[k];
         t->in = dt_arena_alloc(&e->arena, sizeof(void *) * (size_t)(s->n_in + 1));
         t->out = dt_arena_alloc(&e->arena, sizeof(void *) * (size_t)(s->n_out + 1));
         t->packed = dt_arena_alloc(&e->arena, sizeof(void *) * (DT_MAX_PACKS + 1));
@@ -86,40 +88,40 @@ static void resolve_steps(dt_exec *e) {
             t->out[i] = (void *)resolve(e, &s->out[i]);
             note_patch(e, &s->out[i], (const void **)&t->out[i]);
         }
-        for (int i = 0; s->kernel && i < s->site.n_packs; i++)
+        for (int i = 0; s->kernel && i < s->instance.n_packs; i++)
             t->packed[i] = dt_params_packed(p->params, s->pack_ids[i]);
     }
 }
 
-dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int lane) {
-    assert(lane >= 0 && lane < plan->opts.n_lanes);
+dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int replica) {
+    assert(replica >= 0 && replica < plan->opts.n_replicas);
     dt_exec *e = dt_xcalloc(1, sizeof *e);
     dt_arena_init(&e->arena);
     e->plan = plan;
-    e->lane = lane;
+    e->replica = replica;
     size_t staging_bytes = 0;
     for (int i = 0; i < plan->graph->n_outputs; i++) {
         const dt_value_info *v = &plan->graph->values[plan->graph->outputs[i].value];
         size_t n_bytes = (size_t)dt_shape_elements(&v->shape) * sizeof(float);
         if (n_bytes > staging_bytes) staging_bytes = n_bytes;
     }
-    dt_slab_add(&e->memory, (void **)&e->slab, plan->slab_bytes + 64);
-    dt_slab_add(&e->memory, (void **)&e->staging, staging_bytes);
-    dt_slab_add(&e->memory, (void **)&e->device_step,
-                plan->backend->device ? sizeof *e->device_step : 0);
-    const dt_status st = dt_slab_take(&e->memory, plan->backend, "activations");
+    dt_flat_buffer_add(&e->memory, (void **)&e->flat, plan->flat_bytes + 64);
+    dt_flat_buffer_add(&e->memory, (void **)&e->staging, staging_bytes);
+    dt_flat_buffer_add(&e->memory, (void **)&e->device_step,
+                       plan->backend->device ? sizeof *e->device_step : 0);
+    const dt_status st = dt_flat_buffer_alloc(&e->memory, plan->backend, "activations");
     if (st != DT_OK) {
         dt_exec_destroy(e);
         return st;
     }
-    resolve_steps(e);
+    resolve_instructions(e);
     *out = e;
     return DT_OK;
 }
 
 void dt_exec_destroy(dt_exec *e) {
     if (!e) return;
-    dt_slab_drop(&e->memory);
+    dt_flat_buffer_free(&e->memory);
     dt_arena_fini(&e->arena);
     free(e);
 }
@@ -146,7 +148,7 @@ bool dt_exec_bind(dt_exec *e, const char *name, const void *data) {
     return i >= 0;
 }
 
-static void use_grad_slab(dt_exec *e, float *grad) {
+static void use_grad_flat(dt_exec *e, float *grad) {
     if (grad == e->grad) return;
     for (int i = 0; i < e->n_grad_patches; i++)
         *e->grad_patches[i].where = grad + e->grad_patches[i].offset;
@@ -165,16 +167,16 @@ static const dt_step_block *step_block(dt_exec *e, const dt_exec_args *a) {
     return e->device_step;
 }
 
-static void *own_stream(const dt_exec *e) {
+static void *custom_stream(const dt_exec *e) {
     const dt_device *d = e->plan->backend->device;
     return d ? d->stream : NULL;
 }
 
-static void run_step(dt_exec *e, int k, const dt_exec_args *a, const dt_step_block *step) {
+static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_step_block *step) {
     const dt_plan *p = e->plan;
-    const dt_step *s = &p->steps[k];
-    const step_pointers *t = &e->steps[k];
-    void *stream = a->stream ? a->stream : own_stream(e);
+    const dt_instruction *s = &p->instructions[k];
+    const instruction_pointers *t = &e->instructions[k];
+    void *stream = a->stream ? a->stream : custom_stream(e);
     if (!s->kernel) {
         p->backend->reorder(p->backend, p->opts.threads, &p->graph->values[s->value].shape,
                             t->in[0], s->type, s->from, t->out[0], s->type, s->to, stream);
@@ -183,27 +185,27 @@ static void run_step(dt_exec *e, int k, const dt_exec_args *a, const dt_step_blo
     dt_run r = {.in = t->in,
                 .out = t->out,
                 .packed = t->packed,
-                .scratch = e->slab + p->activation_bytes,
-                .lane = e->lane,
+                .scratch = e->flat + p->activation_bytes,
+                .replica = e->replica,
                 .accumulate = a->accumulate ? ~0ull : s->adds,
                 .step = step,
                 .stream = stream};
-    s->kernel->run(&s->site, &r);
+    s->kernel->run(&s->instance, &r);
 }
 
-static void after_step(const dt_exec *e, int k, const dt_exec_args *a) {
-    const dt_step *s = &e->plan->steps[k];
+static void after_instruction(const dt_exec *e, int k, const dt_exec_args *a) {
+    const dt_instruction *s = &e->plan->instructions[k];
     if (a->on_grad)
         for (int i = 0; i < s->n_grads; i++) a->on_grad(a->ctx, s->grads[i]);
     if (a->poll) a->poll(a->ctx);
 }
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
-    use_grad_slab(e, a->grad);
+    use_grad_flat(e, a->grad);
     const dt_step_block *step = step_block(e, a);
-    for (int k = 0; k < e->plan->n_steps; k++) {
-        run_step(e, k, a, step);
-        after_step(e, k, a);
+    for (int k = 0; k < e->plan->n_instructions; k++) {
+        run_instruction(e, k, a, step);
+        after_instruction(e, k, a);
     }
 }
 
@@ -228,24 +230,24 @@ static bool all_finite(const dt_exec *e, const dt_value_info *v, const void *dat
 
 const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
     const dt_graph *g = e->plan->graph;
-    use_grad_slab(e, a->grad);
+    use_grad_flat(e, a->grad);
     const char *bad = NULL;
     dt_backend *b = e->plan->backend;
     const dt_step_block *step = step_block(e, a);
-    for (int k = 0; k < e->plan->n_steps; k++) {
-        run_step(e, k, a, step);
-        after_step(e, k, a);
+    for (int k = 0; k < e->plan->n_instructions; k++) {
+        run_instruction(e, k, a, step);
+        after_instruction(e, k, a);
         if (a->stream) b->device->synchronize(b, a->stream);
-        const dt_step *s = &e->plan->steps[k];
+        const dt_instruction *s = &e->plan->instructions[k];
         for (int i = 0; !bad && s->kernel && i < s->n_out; i++) {
-            dt_value v = s->site.node->out[i];
+            dt_value v = s->instance.node->out[i];
             if (v == DT_NONE) continue;
             const dt_value_info *info = &g->values[v];
             const dt_layout l =
-                info->kind == DT_V_TEMP ? s->site.out_layout[i] : dt_dense(); // else f32, dense
+                info->kind == DT_V_TEMP ? s->instance.out_layout[i] : dt_dense(); // else f32, dense
             size_t n_bytes =
                 (size_t)dt_layout_elements(l, &info->shape) * dt_dtype_size(info->dtype);
-            if (!all_finite(e, info, e->steps[k].out[i], n_bytes)) bad = info->name;
+            if (!all_finite(e, info, e->instructions[k].out[i], n_bytes)) bad = info->name;
         }
     }
     return bad;
@@ -264,7 +266,7 @@ int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t c
         const void *data = resolve(e, &f->ref);
         if (!data) return -1;
         p->backend->reorder(p->backend, 1, &info->shape, data, info->dtype, f->layout, e->staging,
-                            DT_F32, dt_dense(), own_stream(e));
+                            DT_F32, dt_dense(), custom_stream(e));
         p->backend->copy_to_host(p->backend, out, e->staging, (size_t)n * sizeof(float));
         return n;
     }

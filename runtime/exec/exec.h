@@ -13,8 +13,8 @@
 
 typedef struct dt_exec dt_exec;
 
-// lane: 0 … n_lanes-1 of the plan's options; no two execs that run at once may share one.
-dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int lane);
+// replica: 0 … n_replicas-1 of the plan's options; no two execs that run at once may share one.
+dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int replica);
 void dt_exec_destroy(dt_exec *e);
 
 // Binds graph input `name` to memory (dense, the input's dtype; device memory on CUDA). Zero copy:
@@ -30,8 +30,8 @@ typedef struct dt_exec_args {
     dt_step_block step;
     const dt_step_block *device_step; // device only: the step block in its memory, or NULL
     void *stream;                     // device only; NULL: the device's own
-    float *grad;     // gradient slab; NULL for inference graphs with neither GRAD nor STAT
-    bool accumulate; // add to the slab (false: the first micro-batch overwrites it)
+    float *grad;     // gradient buffer; NULL for inference graphs with neither GRAD nor STAT
+    bool accumulate; // add to the flat buffer (false: the first micro-batch overwrites it)
     // After the node that finishes gradient i of graph->grads (all its producers done); NULL =
     // none.
     void (*on_grad)(void *ctx, int grad_index);

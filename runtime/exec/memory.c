@@ -1,4 +1,4 @@
-// memory.c: offsets of buffers with lifetimes in one slab.
+// memory.c: offsets of buffers with lifetimes in one flat buffer.
 //
 // Largest first, each at the lowest offset where it overlaps no placed buffer that lives at the
 // same time ("greedy by size", Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net

@@ -1,8 +1,8 @@
-// params.c: slabs, the offset table, initial values and packed copies. See params.h for the
+// params.c: flat buffers, the offset table, initial values and packed copies. See params.h for the
 // picture.
 //
 // Packed copies are kept in a small table of (key, memory, pack function). The function and its
-// context belong to the site that asked first; plans therefore live as long as their params.
+// context belong to the kernel instance that asked first; plans therefore live as long as their params.
 
 #include "exec/params.h"
 
@@ -36,9 +36,9 @@ typedef struct packed_copy {
 struct dt_params_packs {
     packed_copy *items;
     int n, cap;
-    int n_placed;   // of the items, the first ones
-    dt_slab *slabs; // one a plan that brought new ones
-    int n_slabs;
+    int n_placed;          // of the items, the first ones
+    dt_flat_buffer *flats; // one a plan that brought new ones
+    int n_flats;
     size_t total_bytes, step_bytes; // of all; of those in a step
 };
 
@@ -87,9 +87,9 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
     }
 }
 
-static void add_slab(dt_params *p, float **slab, int64_t n) {
+static void add_flat(dt_params *p, float **flat, int64_t n) {
     if (n == 0) n = ALIGN_ELEMENTS;
-    dt_slab_add(&p->slab, (void **)slab, (size_t)n * sizeof(float));
+    dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
 
 // Before a device is asked for memory: what does not fit is told by kind, with what can help.
@@ -98,7 +98,7 @@ static dt_status check_memory(const dt_params *p) {
     size_t free_bytes = 0, total_bytes = 0;
     if (!p->backend->device) return DT_OK;
     p->backend->device->memory(p->backend, &free_bytes, &total_bytes);
-    if (p->slab.n_bytes <= free_bytes) return DT_OK;
+    if (p->flat.n_bytes <= free_bytes) return DT_OK;
     const double weights = (double)(p->n_trained + p->n_buffer) * sizeof(float) * mib;
     return dt_fail(
         DT_E_USAGE,
@@ -106,25 +106,25 @@ static dt_status check_memory(const dt_params *p) {
         "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
         "Take a smaller network%s%s",
         weights, (double)p->n_trained * p->n_slots * sizeof(float) * mib,
-        (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->slab.n_bytes * mib,
+        (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->flat.n_bytes * mib,
         (double)free_bytes * mib, p->n_slots > 1 ? ", train.optimizer.name=sgd (one moment)" : "",
-        p->n_grads > 1 ? ", or run.reproducible=resume (one slab of gradients)" : "");
+        p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
 dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                            int n_grad_slabs) {
+                            int n_grad_buffers) {
     dt_params *p = dt_xcalloc(1, sizeof *p);
     dt_arena_init(&p->arena);
     p->backend = b;
     p->packs = dt_xcalloc(1, sizeof *p->packs);
     fill_entries(p, g);
-    add_slab(p, &p->master, p->n_trained);
-    add_slab(p, &p->buffer, p->n_buffer);
+    add_flat(p, &p->master, p->n_trained);
+    add_flat(p, &p->buffer, p->n_buffer);
     p->n_slots = n_slots;
-    for (int i = 0; i < n_slots; i++) add_slab(p, &p->slots[i], p->n_trained);
-    p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_slabs + 1));
-    p->n_grads = n_grad_slabs;
-    for (int i = 0; i < n_grad_slabs; i++) add_slab(p, &p->grads[i], p->n_grad);
+    for (int i = 0; i < n_slots; i++) add_flat(p, &p->slots[i], p->n_trained);
+    p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_buffers + 1));
+    p->n_grads = n_grad_buffers;
+    for (int i = 0; i < n_grad_buffers; i++) add_flat(p, &p->grads[i], p->n_grad);
     const dt_status st = check_memory(p);
     if (st != DT_OK) {
         dt_params_destroy(p);
@@ -135,15 +135,15 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
 }
 
 dt_status dt_params_take(dt_params *p) {
-    DT_TRY(dt_slab_take_shared(&p->slab, p->backend, "weights, moments and gradients"));
+    DT_TRY(dt_flat_buffer_alloc_shared(&p->flat, p->backend, "weights, moments and gradients"));
     p->taken = true;
     return dt_params_place_packs(p);
 }
 
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                           int n_grad_slabs) {
+                           int n_grad_buffers) {
     dt_params *p = NULL;
-    DT_TRY(dt_params_lay_out(&p, g, b, n_slots, n_grad_slabs));
+    DT_TRY(dt_params_lay_out(&p, g, b, n_slots, n_grad_buffers));
     const dt_status st = dt_params_take(p);
     if (st != DT_OK) {
         dt_params_destroy(p);
@@ -155,11 +155,11 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
 
 void dt_params_destroy(dt_params *p) {
     if (!p) return;
-    for (int i = 0; i < p->packs->n_slabs; i++) dt_slab_drop(&p->packs->slabs[i]);
-    free(p->packs->slabs);
+    for (int i = 0; i < p->packs->n_flats; i++) dt_flat_buffer_free(&p->packs->flats[i]);
+    free(p->packs->flats);
     free(p->packs->items);
     free(p->packs);
-    dt_slab_drop(&p->slab);
+    dt_flat_buffer_free(&p->flat);
     dt_arena_fini(&p->arena);
     free(p);
 }
@@ -185,19 +185,19 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
     }
 }
 
-static void init_slab(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed,
-                      float *slab, int64_t n_elements) {
+static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed,
+                      float *flat, int64_t n_elements) {
     if (n_elements == 0) return;
     float *host = dt_xcalloc((size_t)n_elements, sizeof(float));
     for (int i = 0; i < n; i++) init_entry(&entries[i], seed, host + entries[i].offset);
-    p->backend->copy_to_device(p->backend, slab, host, (size_t)n_elements * sizeof(float));
+    p->backend->copy_to_device(p->backend, flat, host, (size_t)n_elements * sizeof(float));
     free(host);
 }
 
 void dt_params_init(dt_params *p, uint64_t seed) {
-    init_slab(p, p->entries, p->n_entries, seed, p->master, p->n_trained);
-    init_slab(p, p->buffers, p->n_buffers, seed, p->buffer, p->n_buffer);
-    for (int i = 0; i < p->n_slots; i++) init_slab(p, NULL, 0, seed, p->slots[i], p->n_trained);
+    init_flat(p, p->entries, p->n_entries, seed, p->master, p->n_trained);
+    init_flat(p, p->buffers, p->n_buffers, seed, p->buffer, p->n_buffer);
+    for (int i = 0; i < p->n_slots; i++) init_flat(p, NULL, 0, seed, p->slots[i], p->n_trained);
 }
 
 int dt_params_find(const dt_params *p, const char *name, bool buffer) {
@@ -266,17 +266,17 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
 dt_status dt_params_place_packs(dt_params *p) {
     struct dt_params_packs *packs = p->packs;
     if (!p->taken || packs->n_placed == packs->n) return DT_OK;
-    packs->slabs = dt_xrealloc(packs->slabs, sizeof *packs->slabs * (size_t)(packs->n_slabs + 1));
-    dt_slab *slab = &packs->slabs[packs->n_slabs++];
-    *slab = (dt_slab){0};
+    packs->flats = dt_xrealloc(packs->flats, sizeof *packs->flats * (size_t)(packs->n_flats + 1));
+    dt_flat_buffer *flat = &packs->flats[packs->n_flats++];
+    *flat = (dt_flat_buffer){0};
     for (; packs->n_placed < packs->n; packs->n_placed++) {
         packed_copy *c = &packs->items[packs->n_placed];
-        dt_slab_add(slab, &c->memory, c->n_bytes);
+        dt_flat_buffer_add(flat, &c->memory, c->n_bytes);
         for (int i = 0; i < c->n_params; i++)
             if (c->from[i].there)
                 c->dense[i] = (c->from[i].in_buffer ? p->buffer : p->master) + c->from[i].offset;
     }
-    return dt_slab_take(slab, p->backend, "packed weights");
+    return dt_flat_buffer_alloc(flat, p->backend, "packed weights");
 }
 
 void *dt_params_packed(const dt_params *p, int id) {

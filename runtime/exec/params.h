@@ -1,13 +1,13 @@
-// params.h: the parameters of a model, in flat slabs, and their packed copies.
+// params.h: the parameters of a model, in flat buffers, and their packed copies.
 //
 // One offset table serves master weights, gradients and moments: entry i owns elements
 // [offset, offset + count) of each, dense, in the order in which backward finishes (graph->grads),
 // so that a bucket of the all-reduce is a slice. Each entry starts at a multiple of 16 elements;
-// the gaps are zero and stay zero. Behind the trained elements of a gradient slab lie the STAT
+// the gaps are zero and stay zero. Behind the trained elements of a gradient buffer lie the STAT
 // values:
 //
 //   master, the optimizer's slots : [ p0 | p1 | … | pn ]
-//   gradient slab k               : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
+//   gradient buffer k               : [ g0 | g1 | … | gn | stat0 | stat1 | … ]
 //   buffers                       : [ b0 | b1 | … ]   (batch-norm running statistics)
 //
 // Plans refer to parameters by entry id; several plans (training, evaluation, other image sizes) share one
@@ -18,59 +18,59 @@
 // All of these are one allocation, and the packed copies of the plans made before it another. On a device that is
 // device memory, which the host reaches through the backend's copies only.
 //
-// Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient slabs;
+// Ownership: backend and graphs borrowed. Threads: read-only in a step except gradient buffers;
 // commit and repack from one thread (or a team dividing chunks) while no exec runs.
 #ifndef DT_EXEC_PARAMS_H
 #define DT_EXEC_PARAMS_H
 
-#include "backend/slab.h"
+#include "backend/flat_buffer.h"
 
 typedef struct dt_param_entry {
     const char *name;
     dt_shape shape;
-    int64_t offset, count; // elements in its slab
+    int64_t offset, count; // elements in its flat buffer
     bool decay;
     dt_init init;
 } dt_param_entry;
 
 typedef struct dt_stat_entry {
     const char *name;
-    int64_t offset, count; // in a gradient slab
+    int64_t offset, count; // in a gradient buffer
 } dt_stat_entry;
 
 typedef struct dt_params {
     dt_backend *backend;
-    dt_param_entry *entries; // trained, in slab order
+    dt_param_entry *entries; // trained, in flat buffer order
     int n_entries;
     dt_param_entry *buffers;
     int n_buffers;
     dt_stat_entry *stats;
     int n_stats;
     int64_t n_trained; // elements of master, moments (padded)
-    int64_t n_grad;    // elements of a gradient slab (trained + stats, padded)
-    int64_t n_buffer;  // elements of the buffer slab
+    int64_t n_grad;    // elements of a gradient buffer (trained + stats, padded)
+    int64_t n_buffer;  // elements of the buffer flat buffer
     float *master, *buffer;
     float *slots[DT_MAX_SLOTS]; // the optimizer's state
-    float **grads;              // gradient slabs
+    float **grads;              // gradient buffers
     int n_grads, n_slots;
-    dt_slab slab;                  // where all of them lie
+    dt_flat_buffer flat;           // where all of them lie
     bool taken;                    // it has memory
     struct dt_params_packs *packs; // internal
     dt_arena arena;
 } dt_params;
 
 // From the differentiated training graph (or an inference graph: then no gradients or slots).
-// n_slots: of the optimizer (dt_optimizer); n_grad_slabs: how many gradient slabs. On a device DT_E_USAGE where
+// n_slots: of the optimizer (dt_optimizer); n_grad_buffers: how many gradient buffers. On a device DT_E_USAGE where
 // they alone do not fit.
 //
 // lay_out takes no memory: plans can be made of it, and the sizes of all be known (dt_params_packed_bytes,
-// dt_plan_report) before anything is taken. take then gives memory to the slabs and to the packed copies of all
+// dt_plan_report) before anything is taken. take then gives memory to the flat buffers and to the packed copies of all
 // plans. create is both.
 dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                            int n_grad_slabs);
+                            int n_grad_buffers);
 dt_status dt_params_take(dt_params *p);
 dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                           int n_grad_slabs);
+                           int n_grad_buffers);
 void dt_params_destroy(dt_params *p);
 // Initial values from seed and names alone (Philox); the optimizer's slots zero.
 void dt_params_init(dt_params *p, uint64_t seed);

@@ -1,8 +1,8 @@
-// plan.c: from a graph to a list of steps with layouts, places and kernels. See plan.h.
+// plan.c: from a graph to a list of instructions with layouts, places and kernels. See plan.h.
 //
 // One walk over the nodes in execution order. For each node the kernel sees the layouts in which
-// its inputs exist and answers with the ones it wants; where they differ, a reorder step makes
-// another "form" of the value, which later readers share. Lifetimes follow from the steps that
+// its inputs exist and answers with the ones it wants; where they differ, a reorder instruction makes
+// another "form" of the value, which later readers share. Lifetimes follow from the instructions that
 // touch a form. Layout choice is greedy and local: convolutions ask for blocked tensors, everything
 // between them takes what comes, so chains stay blocked and reorders appear only at the edges.
 //
@@ -24,9 +24,10 @@ static void *room_for_one(void *list, int n, int *cap, size_t size) {
     return dt_xrealloc(list, size * (size_t)*cap);
 }
 
-static int new_buffer(dt_plan *p, size_t n_bytes, int step) {
+static int new_buffer(dt_plan *p, size_t n_bytes, int instruction) {
     p->buffers = room_for_one(p->buffers, p->n_buffers, &p->cap_buffers, sizeof *p->buffers);
-    p->buffers[p->n_buffers] = (dt_plan_buffer){.n_bytes = n_bytes, .first = step, .last = step};
+    p->buffers[p->n_buffers] =
+        (dt_plan_buffer){.n_bytes = n_bytes, .first = instruction, .last = instruction};
     return p->n_buffers++;
 }
 
@@ -44,9 +45,10 @@ static int new_form(dt_plan *p, dt_value v, dt_layout layout, dt_ref ref) {
     return id;
 }
 
-static dt_step *new_step(dt_plan *p, int n_in, int n_out) {
-    p->steps = room_for_one(p->steps, p->n_steps, &p->cap_steps, sizeof *p->steps);
-    dt_step *s = &p->steps[p->n_steps++];
+static dt_instruction *new_step(dt_plan *p, int n_in, int n_out) {
+    p->instructions = room_for_one(p->instructions, p->n_instructions, &p->cap_instructions,
+                                   sizeof *p->instructions);
+    dt_instruction *s = &p->instructions[p->n_instructions++];
     memset(s, 0, sizeof *s);
     s->n_in = n_in;
     s->n_out = n_out;
@@ -68,14 +70,14 @@ static void list_constants(dt_plan *p) {
     p->constant = dt_arena_alloc(&p->arena, sizeof(void *) * (size_t)(g->n_values + 1));
     for (dt_value v = 0; v < g->n_values; v++)
         if (g->values[v].kind == DT_V_CONST)
-            dt_slab_add(&p->constants, &p->constant[v], dense_bytes(&g->values[v]));
+            dt_flat_buffer_add(&p->constants, &p->constant[v], dense_bytes(&g->values[v]));
 }
 
 dt_status dt_plan_take(dt_plan *p) {
     const dt_graph *g = p->graph;
     dt_backend *b = p->backend;
     if (!p->constant) return DT_OK;
-    DT_TRY(dt_slab_take(&p->constants, b, "constants"));
+    DT_TRY(dt_flat_buffer_alloc(&p->constants, b, "constants"));
     for (dt_value v = 0; v < g->n_values; v++)
         if (p->constant[v])
             b->copy_to_device(b, p->constant[v], g->values[v].data, dense_bytes(&g->values[v]));
@@ -120,7 +122,7 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
         id = dt_params_find_stat(p->params, info->name);
         if (id < 0)
             return dt_fail(DT_E_INTERNAL,
-                           "graph '%s': statistic '%s' has no place in the gradient slab",
+                           "graph '%s': statistic '%s' has no place in the gradient buffer",
                            p->graph->name, info->name);
         ref.place = DT_P_GRAD;
         ref.offset = p->params->stats[id].offset;
@@ -149,69 +151,69 @@ static int find_form(const dt_plan *p, dt_value v, dt_layout layout) {
     return -1;
 }
 
-static void touch(dt_plan *p, const dt_ref *ref, int step) {
-    if (ref->place == DT_P_SLAB && p->buffers[ref->buffer].last < step)
-        p->buffers[ref->buffer].last = step;
+static void touch(dt_plan *p, const dt_ref *ref, int instruction) {
+    if (ref->place == DT_P_FLAT && p->buffers[ref->buffer].last < instruction)
+        p->buffers[ref->buffer].last = instruction;
 }
 
-// A form of value v in `layout`: an existing one, or a new one behind a reorder step.
+// A form of value v in `layout`: an existing one, or a new one behind a reorder instruction.
 static int require_form(dt_plan *p, dt_value v, dt_layout layout) {
     int f = find_form(p, v, layout);
     if (f >= 0) return f;
     const dt_value_info *info = &p->graph->values[v];
-    dt_step *s = new_step(p, 1, 1);
-    int step = p->n_steps - 1;
+    dt_instruction *s = new_step(p, 1, 1);
+    int instruction = p->n_instructions - 1;
     s->value = v;
     s->type = info->dtype;
     s->from = p->forms[p->form_of[v]].layout;
     s->to = layout;
     s->in[0] = p->forms[p->form_of[v]].ref;
-    touch(p, &s->in[0], step);
-    int buffer = new_buffer(p, dt_layout_bytes(layout, info->dtype, &info->shape), step);
-    s->out[0] = (dt_ref){.place = DT_P_SLAB, .buffer = buffer};
+    touch(p, &s->in[0], instruction);
+    int buffer = new_buffer(p, dt_layout_bytes(layout, info->dtype, &info->shape), instruction);
+    s->out[0] = (dt_ref){.place = DT_P_FLAT, .buffer = buffer};
     p->n_reorders++;
     return new_form(p, v, layout, s->out[0]);
 }
 
-static dt_status prepare_site(dt_plan *p, const dt_node *n, dt_site *site,
-                              const dt_kernel **kernel) {
+static dt_status prepare_instance(dt_plan *p, const dt_node *n, dt_kernel_instance *instance,
+                                  const dt_kernel **kernel) {
     *kernel = p->backend->kernel(p->backend, n->op, n->backward);
-    site->graph = p->graph;
-    site->node = n;
-    site->backend = p->backend;
-    site->threads = p->opts.threads;
-    site->n_lanes = p->opts.n_lanes;
-    site->inplace_in = -1;
-    site->in_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_in + 1));
-    site->out_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_out + 1));
+    instance->graph = p->graph;
+    instance->node = n;
+    instance->backend = p->backend;
+    instance->threads = p->opts.threads;
+    instance->n_replicas = p->opts.n_replicas;
+    instance->inplace_in = -1;
+    instance->in_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_in + 1));
+    instance->out_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_out + 1));
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i] == DT_NONE) continue;
         assert(p->form_of[n->in[i]] >= 0);
-        site->in_layout[i] = p->forms[p->form_of[n->in[i]]].layout;
+        instance->in_layout[i] = p->forms[p->form_of[n->in[i]]].layout;
     }
     if (!*kernel)
-        return dt_site_fail(site, "backend '%s' has no %s kernel for this op", p->backend->name,
-                            n->backward ? "backward" : "forward");
-    return (*kernel)->prepare(site);
+        return dt_instance_fail(instance, "backend '%s' has no %s kernel for this op",
+                                p->backend->name, n->backward ? "backward" : "forward");
+    return (*kernel)->prepare(instance);
 }
 
 // Output 0 may take over an input's memory when nothing reads that input later.
-static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index, const dt_step *s,
-                             size_t n_bytes) {
-    int i = s->site.inplace_in;
-    if (i < 0 || n->in[i] == DT_NONE || s->in[i].place != DT_P_SLAB) return false;
+static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index,
+                             const dt_instruction *s, size_t n_bytes) {
+    int i = s->instance.inplace_in;
+    if (i < 0 || n->in[i] == DT_NONE || s->in[i].place != DT_P_FLAT) return false;
     const dt_plan_buffer *b = &p->buffers[s->in[i].buffer];
     if (p->last_read[n->in[i]] != node_index || b->read_until > node_index || b->n_bytes != n_bytes)
         return false;
     for (int j = 0; j < n->n_in; j++)
-        if (j != i && s->in[j].place == DT_P_SLAB && s->in[j].buffer == s->in[i].buffer)
+        if (j != i && s->in[j].place == DT_P_FLAT && s->in[j].buffer == s->in[i].buffer)
             return false;
     return true;
 }
 
 // Output 0 in input 0's memory, for good: what reads either keeps the buffer.
-static dt_ref share_memory(dt_plan *p, const dt_node *n, const dt_step *s) {
-    assert(s->in[0].place == DT_P_SLAB);
+static dt_ref share_memory(dt_plan *p, const dt_node *n, const dt_instruction *s) {
+    assert(s->in[0].place == DT_P_FLAT);
     dt_plan_buffer *b = &p->buffers[s->in[0].buffer];
     const dt_value both[2] = {n->in[0], n->out[0]};
     for (int k = 0; k < 2; k++)
@@ -219,58 +221,59 @@ static dt_ref share_memory(dt_plan *p, const dt_node *n, const dt_step *s) {
     return s->in[0];
 }
 
-static void place_output(dt_plan *p, const dt_node *n, int node_index, int step_index, int i) {
-    dt_step *s = &p->steps[step_index];
+static void place_output(dt_plan *p, const dt_node *n, int node_index, int instruction_index,
+                         int i) {
+    dt_instruction *s = &p->instructions[instruction_index];
     dt_value v = n->out[i];
     const dt_value_info *info = &p->graph->values[v];
-    if (info->kind != DT_V_TEMP) { // GRAD, STAT: a place in the gradient slab
+    if (info->kind != DT_V_TEMP) { // GRAD, STAT: a place in the gradient buffer
         s->out[i] = p->forms[p->form_of[v]].ref;
         return;
     }
-    size_t n_bytes = dt_layout_bytes(s->site.out_layout[i], info->dtype, &info->shape);
-    dt_ref ref = {.place = DT_P_SLAB};
-    if (i == 0 && s->site.same_memory) {
+    size_t n_bytes = dt_layout_bytes(s->instance.out_layout[i], info->dtype, &info->shape);
+    dt_ref ref = {.place = DT_P_FLAT};
+    if (i == 0 && s->instance.same_memory) {
         s->out[i] = share_memory(p, n, s);
-        new_form(p, v, s->site.out_layout[i], s->out[i]);
+        new_form(p, v, s->instance.out_layout[i], s->out[i]);
         return;
     }
     p->unshared_bytes += n_bytes;
     if (i == 0 && can_run_in_place(p, n, node_index, s, n_bytes)) {
-        ref.buffer = s->in[s->site.inplace_in].buffer;
+        ref.buffer = s->in[s->instance.inplace_in].buffer;
         p->n_inplace++;
     } else {
-        ref.buffer = new_buffer(p, n_bytes, step_index);
+        ref.buffer = new_buffer(p, n_bytes, instruction_index);
     }
     s->out[i] = ref;
-    new_form(p, v, s->site.out_layout[i], ref);
+    new_form(p, v, s->instance.out_layout[i], ref);
 }
 
 static dt_status add_node(dt_plan *p, int node_index) {
     const dt_node *n = &p->graph->nodes[node_index];
-    dt_site site = {0};
+    dt_kernel_instance instance = {0};
     const dt_kernel *kernel = NULL;
-    DT_TRY(prepare_site(p, n, &site, &kernel));
+    DT_TRY(prepare_instance(p, n, &instance, &kernel));
     int *forms = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(n->n_in + 1));
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != DT_NONE) forms[i] = require_form(p, n->in[i], site.in_layout[i]);
-    dt_step *s = new_step(p, n->n_in, n->n_out);
-    int step_index = p->n_steps - 1;
+        if (n->in[i] != DT_NONE) forms[i] = require_form(p, n->in[i], instance.in_layout[i]);
+    dt_instruction *s = new_step(p, n->n_in, n->n_out);
+    int instruction_index = p->n_instructions - 1;
     s->kernel = kernel;
-    s->site = site;
+    s->instance = instance;
     s->value = DT_NONE;
     s->label = dt_arena_printf(&p->arena, "%s%s %s", dt_op_name(n->op), n->backward ? ".bwd" : "",
                                n->name);
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i] == DT_NONE) continue;
         s->in[i] = p->forms[forms[i]].ref;
-        touch(p, &s->in[i], step_index);
+        touch(p, &s->in[i], instruction_index);
     }
     for (int i = 0; i < n->n_out; i++)
-        if (n->out[i] != DT_NONE) place_output(p, n, node_index, step_index, i);
-    for (int i = 0; i < n->n_in; i++) touch(p, &s->in[i], step_index);
-    if (site.scratch_bytes > p->scratch_bytes) p->scratch_bytes = site.scratch_bytes;
-    for (int k = 0; k < site.n_packs; k++)
-        DT_TRY(dt_params_register_pack(p->params, p->graph, &site.packs[k], &s->pack_ids[k]));
+        if (n->out[i] != DT_NONE) place_output(p, n, node_index, instruction_index, i);
+    for (int i = 0; i < n->n_in; i++) touch(p, &s->in[i], instruction_index);
+    if (instance.scratch_bytes > p->scratch_bytes) p->scratch_bytes = instance.scratch_bytes;
+    for (int k = 0; k < instance.n_packs; k++)
+        DT_TRY(dt_params_register_pack(p->params, p->graph, &instance.packs[k], &s->pack_ids[k]));
     return DT_OK;
 }
 
@@ -280,10 +283,10 @@ static void find_finished_grads(dt_plan *p) {
     const dt_graph *g = p->graph;
     bool *written = dt_arena_alloc(&p->arena, (size_t)g->n_values + 1);
     int *finish = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
-    for (int k = 0; k < p->n_steps; k++) {
-        dt_step *s = &p->steps[k];
+    for (int k = 0; k < p->n_instructions; k++) {
+        dt_instruction *s = &p->instructions[k];
         if (!s->kernel) continue;
-        const dt_node *n = s->site.node;
+        const dt_node *n = s->instance.node;
         for (int i = 0; i < n->n_out; i++) {
             if (n->out[i] == DT_NONE) continue;
             dt_value_kind kind = g->values[n->out[i]].kind;
@@ -294,7 +297,7 @@ static void find_finished_grads(dt_plan *p) {
         }
     }
     for (int i = 0; i < g->n_grads; i++) {
-        dt_step *s = &p->steps[finish[g->grads[i]]];
+        dt_instruction *s = &p->instructions[finish[g->grads[i]]];
         int *longer = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(s->n_grads + 1));
         if (s->n_grads) memcpy(longer, s->grads, sizeof(int) * (size_t)s->n_grads);
         longer[s->n_grads++] = i;
@@ -314,11 +317,11 @@ static dt_status fill_plan(dt_plan *p) {
         if (!g->nodes[n].dead) DT_TRY(add_node(p, n));
     for (int i = 0; i < g->n_outputs; i++) {
         dt_ref ref = p->forms[p->form_of[g->outputs[i].value]].ref;
-        touch(p, &ref, p->n_steps);
+        touch(p, &ref, p->n_instructions);
     }
     find_finished_grads(p);
     p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers);
-    p->slab_bytes = p->activation_bytes + p->scratch_bytes;
+    p->flat_bytes = p->activation_bytes + p->scratch_bytes;
     DT_TRY(dt_params_place_packs(p->params));
     return p->params->taken ? dt_plan_take(p) : DT_OK;
 }
@@ -331,7 +334,7 @@ dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt
     p->params = params;
     p->backend = params->backend;
     p->opts = *opts;
-    if (p->opts.n_lanes < 1) p->opts.n_lanes = 1;
+    if (p->opts.n_replicas < 1) p->opts.n_replicas = 1;
     if (p->opts.threads < 1) p->opts.threads = 1;
     p->form_of = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
     p->last_read = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(g->n_values + 1));
@@ -347,11 +350,11 @@ dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt
 
 void dt_plan_destroy(dt_plan *p) {
     if (!p) return;
-    for (int k = 0; k < p->n_steps; k++)
-        if (p->steps[k].kernel && p->steps[k].kernel->destroy)
-            p->steps[k].kernel->destroy(&p->steps[k].site);
-    dt_slab_drop(&p->constants);
-    free(p->steps);
+    for (int k = 0; k < p->n_instructions; k++)
+        if (p->instructions[k].kernel && p->instructions[k].kernel->destroy)
+            p->instructions[k].kernel->destroy(&p->instructions[k].instance);
+    dt_flat_buffer_free(&p->constants);
+    free(p->instructions);
     free(p->buffers);
     free(p->forms);
     dt_arena_fini(&p->arena);
@@ -363,13 +366,13 @@ void dt_plan_report_get(const dt_plan *p, dt_plan_report *out) {
                             .scratch_bytes = p->scratch_bytes,
                             .constant_bytes = p->constants.n_bytes,
                             .unshared_bytes = p->unshared_bytes,
-                            .n_steps = p->n_steps,
+                            .n_instructions = p->n_instructions,
                             .n_reorders = p->n_reorders,
                             .n_inplace = p->n_inplace};
 }
 
-const char *dt_plan_step_name(const dt_plan *p, int k) {
-    const dt_step *s = &p->steps[k];
+const char *dt_plan_instruction_name(const dt_plan *p, int k) {
+    const dt_instruction *s = &p->instructions[k];
     if (!s->kernel) return "reorder";
     return s->label;
 }
@@ -379,12 +382,12 @@ static void print_tensor(const dt_plan *p, dt_value v, dt_layout l, const dt_ref
     const dt_value_info *info = &p->graph->values[v];
     fprintf(out, " %s%s:%s/%s", info->name, dt_shape_print(&info->shape, shape, sizeof shape),
             dt_dtype_name(info->dtype), dt_layout_name(l));
-    if (ref->place == DT_P_SLAB) fprintf(out, "@%zu", p->buffers[ref->buffer].offset);
+    if (ref->place == DT_P_FLAT) fprintf(out, "@%zu", p->buffers[ref->buffer].offset);
 }
 
 void dt_plan_print(const dt_plan *p, FILE *out) {
-    for (int k = 0; k < p->n_steps; k++) {
-        const dt_step *s = &p->steps[k];
+    for (int k = 0; k < p->n_instructions; k++) {
+        const dt_instruction *s = &p->instructions[k];
         if (!s->kernel) {
             fprintf(out, "%4d reorder", k);
             print_tensor(p, s->value, s->from, &s->in[0], out);
@@ -393,20 +396,20 @@ void dt_plan_print(const dt_plan *p, FILE *out) {
             fprintf(out, "\n");
             continue;
         }
-        const dt_node *n = s->site.node;
+        const dt_node *n = s->instance.node;
         fprintf(out, "%4d %s", k, s->label);
         for (int i = 0; i < n->n_in; i++)
             if (n->in[i] != DT_NONE)
-                print_tensor(p, n->in[i], s->site.in_layout[i], &s->in[i], out);
+                print_tensor(p, n->in[i], s->instance.in_layout[i], &s->in[i], out);
         fprintf(out, " ->");
         for (int i = 0; i < n->n_out; i++)
             if (n->out[i] != DT_NONE)
-                print_tensor(p, n->out[i], s->site.out_layout[i], &s->out[i], out);
+                print_tensor(p, n->out[i], s->instance.out_layout[i], &s->out[i], out);
         fprintf(out, "\n");
     }
     fprintf(out,
-            "%d steps, %d reorders, %d in place; activations %.1f MiB (%.1f without reuse), "
+            "%d instructions, %d reorders, %d in place; activations %.1f MiB (%.1f without reuse), "
             "scratch %.1f MiB\n",
-            p->n_steps, p->n_reorders, p->n_inplace, (double)p->activation_bytes / 1048576,
+            p->n_instructions, p->n_reorders, p->n_inplace, (double)p->activation_bytes / 1048576,
             (double)p->unshared_bytes / 1048576, (double)p->scratch_bytes / 1048576);
 }

@@ -1,11 +1,11 @@
 // plan.h: everything about running a graph that can be decided before the first step.
 //
 // dt_plan_create walks the nodes in order, lets each kernel choose layouts, inserts reorders,
-// assigns every activation an offset in one slab by liveness (first fit over address-ordered gaps;
+// assigns every activation an offset in one flat buffer by liveness (first fit over address-ordered gaps;
 // in-place where a kernel allows and the input dies there), sizes the shared scratch, registers
 // packed parameters. Immutable afterwards; any number of execs run it.
 //
-// The slab:  [ activations and gradients, by offset ............ | scratch ]
+// The flat buffer:  [ activations and gradients, by offset ............ | scratch ]
 #ifndef DT_EXEC_PLAN_H
 #define DT_EXEC_PLAN_H
 
@@ -14,8 +14,8 @@
 typedef struct dt_plan dt_plan;
 
 typedef struct dt_plan_opts {
-    int threads; // OpenMP threads a kernel may use
-    int n_lanes; // how many execs will run this plan at once (0 = 1)
+    int threads;    // OpenMP threads a kernel may use
+    int n_replicas; // how many execs will run this plan at once (0 = 1)
 } dt_plan_opts;
 
 // The graph and params are borrowed and must outlive the plan. Passes that only this backend wants
@@ -27,15 +27,15 @@ dt_status dt_plan_take(dt_plan *p);
 void dt_plan_destroy(dt_plan *p);
 
 typedef struct dt_plan_report {
-    size_t activation_bytes, scratch_bytes; // one exec's slab
+    size_t activation_bytes, scratch_bytes; // one exec's flat buffer
     size_t constant_bytes;                  // on a device
     size_t unshared_bytes;                  // what the activations would take without reuse
-    int n_steps, n_reorders, n_inplace;
+    int n_instructions, n_reorders, n_inplace;
 } dt_plan_report;
 void dt_plan_report_get(const dt_plan *p, dt_plan_report *out);
-// "conv2d.bwd iris.0" of step k, or "reorder"; borrowed. For profiles: exec's poll is called once a
-// step, in order.
-const char *dt_plan_step_name(const dt_plan *p, int k);
-void dt_plan_print(const dt_plan *p, FILE *out); // steps with layouts, offsets, kernels
+// "conv2d.bwd iris.0" of instruction k, or "reorder"; borrowed. For profiles: exec's poll is called once an
+// instruction, in order.
+const char *dt_plan_instruction_name(const dt_plan *p, int k);
+void dt_plan_print(const dt_plan *p, FILE *out); // instructions with layouts, offsets, kernels
 
 #endif

@@ -4,10 +4,10 @@
 
 #include "exec/plan.h"
 
-// Where a tensor lies at run time. `offset` is bytes into the slab, elements into params' slabs.
+// Where a tensor lies at run time. `offset` is bytes into the flat buffer, elements into params' flat buffers.
 typedef enum dt_place {
     DT_P_NONE,
-    DT_P_SLAB,
+    DT_P_FLAT,
     DT_P_MASTER,
     DT_P_BUFFER,
     DT_P_GRAD,
@@ -16,33 +16,33 @@ typedef enum dt_place {
 } dt_place;
 typedef struct dt_ref {
     dt_place place;
-    int buffer;       // SLAB: index into plan->buffers; CONST on a device: into plan->constant
+    int buffer;       // FLAT: index into plan->buffers; CONST on a device: into plan->constant
     int64_t offset;   // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
     const void *data; // CONST: where it lies, but for a device's copy
 } dt_ref;
 
-// A piece of the activation slab with a lifetime in steps.
+// A piece of the activation buffer with a lifetime in instructions.
 typedef struct dt_plan_buffer {
     size_t n_bytes, offset;
-    int first, last; // steps, inclusive
+    int first, last; // instructions, inclusive
     int read_until;  // node: the last one that reads any of several values in it
 } dt_plan_buffer;
 
-// A step runs one node's kernel, or, with kernel NULL, one reorder of in[0] to out[0].
-typedef struct dt_step {
+// An instruction runs one node's kernel, or, with kernel NULL, one reorder of in[0] to out[0].
+typedef struct dt_instruction {
     const dt_kernel *kernel;
-    dt_site site;
+    dt_kernel_instance instance;
     const char *label; // "conv2d.bwd iris.0"
     dt_ref *in, *out;
     int n_in, n_out;
     int pack_ids[DT_MAX_PACKS];
-    uint64_t adds; // outputs (GRAD, STAT) that an earlier step of this plan has written
-    int *grads;    // indices into graph->grads that are finished after this step
+    uint64_t adds; // outputs (GRAD, STAT) that an earlier instruction of this plan has written
+    int *grads;    // indices into graph->grads that are finished after this instruction
     int n_grads;
     dt_value value;     // reorder: which value
     dt_dtype type;      // reorder: element type
     dt_layout from, to; // reorder
-} dt_step;
+} dt_instruction;
 
 // One form in which a value exists: its layout and its place.
 typedef struct dt_form {
@@ -57,8 +57,8 @@ struct dt_plan {
     dt_backend *backend;
     dt_plan_opts opts;
     dt_arena arena;
-    dt_step *steps;
-    int n_steps, cap_steps;
+    dt_instruction *instructions;
+    int n_instructions, cap_instructions;
     dt_plan_buffer *buffers;
     int n_buffers, cap_buffers;
     dt_form *forms;
@@ -67,9 +67,9 @@ struct dt_plan {
     int *last_read; // by value: index of the last node that reads it, n_nodes for outputs, or -1
     dt_value *inputs;
     int n_inputs;
-    dt_slab constants; // device: their copies
-    void **constant;   // by value: where in it
-    size_t slab_bytes; // activations, then scratch
+    dt_flat_buffer constants; // device: their copies
+    void **constant;          // by value: where in it
+    size_t flat_bytes;        // activations, then scratch
     size_t activation_bytes, scratch_bytes, unshared_bytes;
     int n_reorders, n_inplace;
 };

@@ -6,7 +6,7 @@
 //
 // Nodes add the gradient of a parameter into its GRAD value. So a parameter that is used twice needs no add node: both
 // nodes have the GRAD value as an output. An op may also give a finished tensor as the gradient of a parameter (if the
-// parameter is reshaped, say); then a backward `add` node adds it into the slab by its output 1.
+// parameter is reshaped, say); then a backward `add` node adds it into the flat buffer by its output 1.
 #include "graph/autodiff.h"
 
 #include "graph/build.h"
@@ -73,7 +73,7 @@ static void bind_grad(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_inpu
     dt_grad_give(ctx, fwd_input, grad);
 }
 
-// Moves a finished tensor into a parameter's place in the slab.
+// Moves a finished tensor into a parameter's place in the flat buffer.
 static void give_to_param(dt_grad_ctx *ctx, dt_value param, dt_value grad) {
     dt_graph *g = ctx->g;
     dt_value in[4] = {DT_NONE, DT_NONE, DT_NONE, grad};

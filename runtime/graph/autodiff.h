@@ -2,9 +2,9 @@
 //
 // dt_graph_differentiate walks the forward nodes backwards from the loss and asks each op for its
 // gradient. Gradients of a value that is used several times are summed by `add` nodes in the order in
-// which they arise, except gradients of parameters: their producers all add into the gradient slab.
+// which they arise, except gradients of parameters: their producers all add into the gradient buffer.
 // Afterwards graph->grads lists the GRAD values in the order in which backward finishes them (a
-// parameter used twice counts at its last use): the order of the slabs.
+// parameter used twice counts at its last use): the order of the flat buffers.
 #ifndef DT_GRAPH_AUTODIFF_H
 #define DT_GRAPH_AUTODIFF_H
 

@@ -10,9 +10,9 @@
 //   BUFFER  saved but not trained (batch-norm running statistics); f32
 //   CONST   data known at build time
 //   TEMP    an activation or its gradient
-//   GRAD    gradient of parameter `param`: its node adds into the gradient slab
+//   GRAD    gradient of parameter `param`: its node adds into the gradient buffer
 //   STAT    a sum over micro-batches (loss, weights, batch statistics): stored after the gradients in
-//           the same slab, and accumulated and reduced with them by the same tree
+//           the same flat buffer, and accumulated and reduced with them by the same tree
 //
 // A backward node carries the same op with `backward` set, and positional inputs:
 //   in  = [forward inputs (n_fwd_in)] [forward outputs (n_fwd_out)] [gradients of forward outputs]

@@ -77,26 +77,26 @@ static void divide(struct dt_stepper *s, int64_t n, work_fn *work) {
 }
 
 static void add(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->slab_add(s->backend, s->add_to, s->add_from, begin, end);
+    s->backend->flat_add(s->backend, s->add_to, s->add_from, begin, end);
 }
 
-void commit_add_slabs(struct dt_stepper *s, float *to, const float *from) {
+void commit_add_flats(struct dt_stepper *s, float *to, const float *from) {
     s->add_to = to;
     s->add_from = from;
     divide(s, s->o.params->n_grad, add);
 }
 
 static void sum_squares(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->slab_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
+    s->backend->flat_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
                                  s->partial, begin / DT_CHUNK, (end + DT_CHUNK - 1) / DT_CHUNK);
 }
 
 static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->slab_norms(s->backend, &s->optimizer, begin, end);
+    s->backend->flat_norms(s->backend, &s->optimizer, begin, end);
 }
 
 static void optimize(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->slab_optimize(s->backend, &s->optimizer, begin, end);
+    s->backend->flat_optimize(s->backend, &s->optimizer, begin, end);
 }
 
 static void repack_part(void *arg, int worker) {
@@ -105,7 +105,7 @@ static void repack_part(void *arg, int worker) {
 }
 
 static void move_running_statistics(struct dt_stepper *s) {
-    float inverse = 1.0f / (float)s->o.lanes->n_leaves;
+    float inverse = 1.0f / (float)s->o.replicas->n_micro;
     for (int i = 0; i < s->n_rules; i++) {
         const dt_commit_rule *r = &s->rules[i];
         float *buffer = s->o.params->buffer + r->buffer;
@@ -116,15 +116,15 @@ static void move_running_statistics(struct dt_stepper *s) {
 }
 
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
-    const float *slab = s->o.params->grads[0];
-    out->stop = slab[s->stop_at] != 0.0f;
-    out->dropped = slab[s->drop_at] != 0.0f;
+    const float *flat = s->o.params->grads[0];
+    out->stop = flat[s->stop_at] != 0.0f;
+    out->dropped = flat[s->drop_at] != 0.0f;
     if (out->dropped) return;
     divide(s, s->o.params->n_trained, sum_squares);
     double sum = 0.0;
     for (int64_t c = 0; c < s->n_chunks; c++) sum += s->partial[c];
-    double weight = (double)slab[s->weight_at];
-    out->loss = (double)slab[s->loss_at] / weight;
+    double weight = (double)flat[s->weight_at];
+    out->loss = (double)flat[s->loss_at] / weight;
     out->grad_norm = sqrt(sum) / weight;
     out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
     if (!out->finite) return;

@@ -11,14 +11,14 @@ dt_status dt_device_inputs_init(dt_device_inputs *sets, int n_sets, dt_backend *
         for (int i = 0; i < DT_BATCH_INPUTS; i++) {
             if (d->inputs.index[i] < 0) continue;
             d->n_bytes[i] = dt_exec_input_bytes(e, d->inputs.index[i]);
-            dt_slab_add(&sets->slab, &d->data[i], d->n_bytes[i]);
+            dt_flat_buffer_add(&sets->flat, &d->data[i], d->n_bytes[i]);
         }
     }
-    return dt_slab_take(&sets->slab, b, "batches");
+    return dt_flat_buffer_alloc(&sets->flat, b, "batches");
 }
 
 void dt_device_inputs_fini(dt_device_inputs *sets, int n_sets) {
-    dt_slab_drop(&sets->slab);
+    dt_flat_buffer_free(&sets->flat);
     for (int k = 0; k < n_sets; k++) sets[k] = (dt_device_inputs){0};
 }
 

@@ -5,7 +5,7 @@
 #ifndef DT_TRAIN_DEVICE_INPUTS_H
 #define DT_TRAIN_DEVICE_INPUTS_H
 
-#include "backend/slab.h"
+#include "backend/flat_buffer.h"
 #include "train/batch_inputs.h"
 
 typedef struct dt_device_inputs {
@@ -13,7 +13,7 @@ typedef struct dt_device_inputs {
     dt_batch_inputs inputs;
     void *data[DT_BATCH_INPUTS];
     size_t n_bytes[DT_BATCH_INPUTS];
-    dt_slab slab; // of the first set: the memory of all
+    dt_flat_buffer flat; // of the first set: the memory of all
 } dt_device_inputs;
 
 // n_sets of buffers for what of a batch is an input of the exec's graph. Fini after a failure too.

@@ -1,7 +1,7 @@
-// evaluate.c: lanes fill tables, ranks add the tables, and metrics report from the totals.
+// evaluate.c: replicas fill tables, ranks add the tables, and metrics report from the totals.
 //
 // A table is zero where another rank works, so adding over ranks is exact: x + 0 = x. Rows are then added in
-// the order of the batches, whatever ranks and lanes there are.
+// the order of the batches, whatever ranks and replicas there are.
 //   by batch  (n_batches, columns): sum of the loss, weight, then the sums of metrics that are not counts
 //   by sample (n, 1 + D): label + 1 (0: no sample), embedding; for pairs: the first PAIR_SAMPLES
 //   counts    of all metrics
@@ -19,9 +19,9 @@
 
 enum { PAIR_SAMPLES = 4096 };
 
-typedef struct eval_lane {
+typedef struct eval_replica {
     dt_exec *exec;
-    float *slab;   // gradient slab that takes the loss
+    float *flat;   // gradient buffer that takes the loss
     float *logits; // (E, K)
     float *embedding;
     double *error; // of a sample's numbers (K)
@@ -32,11 +32,11 @@ typedef struct eval_lane {
     int64_t index;
     dt_status status;
     char message[1024];
-} eval_lane;
+} eval_replica;
 
 struct dt_evaluator {
     dt_evaluator_opts o;
-    eval_lane *lanes;
+    eval_replica *replicas;
     const dt_metric *metrics[DT_N_METRICS]; // those wanted
     int64_t first[DT_N_METRICS];            // their columns or counts
     int n_metrics;
@@ -73,7 +73,7 @@ static void take_errors(const dt_evaluator *e, const float *predicted, const flo
         error[k] = ((double)predicted[k] - (double)target[k]) * (double)dt_field_std(f, k);
 }
 
-static void score(dt_evaluator *e, eval_lane *l, const dt_batch *b, double *row) {
+static void score(dt_evaluator *e, eval_replica *l, const dt_batch *b, double *row) {
     const void *target = b->field[e->of_classes ? e->class_field : e->number_field];
     for (int i = 0; i < b->n; i++) {
         if (b->weight[i] == 0.0f) continue; // the tail, or a record that was skipped
@@ -91,7 +91,7 @@ static void score(dt_evaluator *e, eval_lane *l, const dt_batch *b, double *row)
     }
 }
 
-static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, int64_t first) {
+static void keep_embeddings(dt_evaluator *e, eval_replica *l, const dt_batch *b, int64_t first) {
     const int32_t *labels = b->field[e->class_field];
     for (int64_t i = 0; i < b->n && first + i < e->n_paired; i++) {
         if (b->weight[i] == 0.0f) continue;
@@ -101,7 +101,7 @@ static void keep_embeddings(dt_evaluator *e, eval_lane *l, const dt_batch *b, in
     }
 }
 
-static void bind_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b) {
+static void bind_batch(dt_evaluator *e, eval_replica *l, const dt_batch *b) {
     if (e->o.params->backend->device) {
         dt_device_inputs_copy(&l->copies, b, e->o.params->backend->device->stream);
         return;
@@ -109,24 +109,24 @@ static void bind_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b) {
     dt_batch_inputs_bind(&l->inputs, l->exec, b);
 }
 
-// An element of the slab, which may be a device's.
-static double read_element(const dt_evaluator *e, const eval_lane *l, int64_t at) {
+// An element of the flat buffer, which may be a device's.
+static double read_element(const dt_evaluator *e, const eval_replica *l, int64_t at) {
     dt_backend *b = e->o.params->backend;
     float x = 0;
-    b->copy_to_host(b, &x, l->slab + at, sizeof x);
+    b->copy_to_host(b, &x, l->flat + at, sizeof x);
     return (double)x;
 }
 
 // On a device this queues the copy and the work and returns.
-static void start_batch(dt_evaluator *e, eval_lane *l, const dt_batch *b, int64_t index) {
+static void start_batch(dt_evaluator *e, eval_replica *l, const dt_batch *b, int64_t index) {
     bind_batch(e, l, b);
-    dt_exec_args args = {.step = {.loss_scale = 1.0f}, .grad = l->slab};
+    dt_exec_args args = {.step = {.loss_scale = 1.0f}, .grad = l->flat};
     dt_exec_run(l->exec, &args);
     l->batch = b;
     l->index = index;
 }
 
-static void finish_batch(dt_evaluator *e, eval_lane *l) {
+static void finish_batch(dt_evaluator *e, eval_replica *l) {
     const dt_batch *b = l->batch;
     const int64_t index = l->index;
     if (!b) return;
@@ -146,26 +146,27 @@ static void finish_batch(dt_evaluator *e, eval_lane *l) {
 }
 
 // A device computes one batch while the host waits for the next.
-static dt_status run_batch(dt_evaluator *e, eval_lane *l, int64_t step, int leaf, int64_t index) {
+static dt_status run_batch(dt_evaluator *e, eval_replica *l, int64_t step, int micro,
+                           int64_t index) {
     const dt_batch *b = NULL;
     double wait_s = 0.0;
-    DT_TRY(e->source->get(e->source, step, leaf, &b, &wait_s));
+    DT_TRY(e->source->get(e->source, step, micro, &b, &wait_s));
     finish_batch(e, l);
     start_batch(e, l, b, index);
     if (!e->o.params->backend->device) finish_batch(e, l);
     return DT_OK;
 }
 
-static void run_lane(void *arg, int worker) {
+static void run_replica(void *arg, int worker) {
     dt_evaluator *e = arg;
-    if (worker >= e->o.n_lanes) return;
-    eval_lane *l = &e->lanes[worker];
-    omp_set_num_threads(e->o.leaf_threads);
+    if (worker >= e->o.n_replicas) return;
+    eval_replica *l = &e->replicas[worker];
+    omp_set_num_threads(e->o.replica_threads);
     l->status = DT_OK;
-    int leaf = e->o.comm->rank * e->o.n_lanes + worker;
-    int64_t n_leaves = (int64_t)e->o.comm->world_size * e->o.n_lanes;
+    int micro = e->o.comm->rank * e->o.n_replicas + worker;
+    int64_t n_micro = (int64_t)e->o.comm->world_size * e->o.n_replicas;
     for (int64_t step = 0; step < e->n_steps && l->status == DT_OK; step++)
-        l->status = run_batch(e, l, step, leaf, step * n_leaves + leaf);
+        l->status = run_batch(e, l, step, micro, step * n_micro + micro);
     finish_batch(e, l);
     if (l->status != DT_OK) snprintf(l->message, sizeof l->message, "%s", dt_error_message());
 }
@@ -173,32 +174,32 @@ static void run_lane(void *arg, int worker) {
 // ---- a split ---------------------------------------------------------------------------------------
 
 static dt_status open_source(dt_evaluator *e, dt_dataset *data, dt_split split) {
-    int n_leaves = e->o.comm->world_size * e->o.n_lanes;
-    int *leaves = dt_xcalloc((size_t)e->o.n_lanes, sizeof *leaves);
-    for (int l = 0; l < e->o.n_lanes; l++) leaves[l] = e->o.comm->rank * e->o.n_lanes + l;
+    int n_micro = e->o.comm->world_size * e->o.n_replicas;
+    int *micros = dt_xcalloc((size_t)e->o.n_replicas, sizeof *micros);
+    for (int l = 0; l < e->o.n_replicas; l++) micros[l] = e->o.comm->rank * e->o.n_replicas + l;
     e->n_samples = data->n_samples(data, split);
-    int64_t global = (int64_t)n_leaves * e->o.batch;
+    int64_t global = (int64_t)n_micro * e->o.batch;
     e->n_steps = (e->n_samples + global - 1) / global;
     dt_source_request r = {.split = split,
                            .global_batch = (int)global,
                            .micro_batch = e->o.batch,
-                           .leaves = leaves,
-                           .n_leaves = e->o.n_lanes,
+                           .micros = micros,
+                           .n_micro = e->o.n_replicas,
                            .start_step = 0,
                            .end_step = e->n_steps};
     dt_status st = data->open(data, &r, &e->source);
-    free(leaves);
+    free(micros);
     return st;
 }
 
 static void prepare_tables(dt_evaluator *e) {
-    int64_t n_batches = e->n_steps * e->o.comm->world_size * e->o.n_lanes;
+    int64_t n_batches = e->n_steps * e->o.comm->world_size * e->o.n_replicas;
     e->by_batch = dt_xcalloc((size_t)(n_batches * e->n_columns) + 1, sizeof *e->by_batch);
     e->class_field = e->number_field = -1;
     for (int f = 0; f < e->source->n_fields; f++) {
         const dt_field_info *info = &e->source->fields[f];
         bool is_number = !info->is_image && info->n_classes == 0 && info->dtype == DT_F32;
-        bool is_target = is_number && dt_exec_input_index(e->lanes[0].exec, info->name) >= 0;
+        bool is_target = is_number && dt_exec_input_index(e->replicas[0].exec, info->name) >= 0;
         if (e->class_field < 0 && info->n_classes > 0) e->class_field = f;
         if (e->number_field < 0 && is_target) e->number_field = f;
     }
@@ -206,24 +207,25 @@ static void prepare_tables(dt_evaluator *e) {
         e->n_paired = e->n_samples < PAIR_SAMPLES ? e->n_samples : PAIR_SAMPLES;
         e->by_sample = dt_xcalloc((size_t)(e->n_paired * (1 + e->n_embedding)) + 1, sizeof(float));
     }
-    for (int l = 0; l < e->o.n_lanes; l++) {
-        eval_lane *lane = &e->lanes[l];
-        dt_batch_inputs_find(&lane->inputs, lane->exec, e->source->fields, e->source->n_fields);
-        memset(lane->counts, 0, sizeof(double) * (size_t)e->n_counts);
+    for (int l = 0; l < e->o.n_replicas; l++) {
+        eval_replica *replica = &e->replicas[l];
+        dt_batch_inputs_find(&replica->inputs, replica->exec, e->source->fields,
+                             e->source->n_fields);
+        memset(replica->counts, 0, sizeof(double) * (size_t)e->n_counts);
     }
 }
 
-// The first row of by_batch and the first lane's counts take the rest.
+// The first row of by_batch and the first replica's counts take the rest.
 static dt_status sum_tables(dt_evaluator *e) {
     dt_comm *c = e->o.comm;
-    int64_t n_batches = e->n_steps * c->world_size * e->o.n_lanes;
+    int64_t n_batches = e->n_steps * c->world_size * e->o.n_replicas;
     DT_TRY(c->all_reduce_f64(c, e->by_batch, n_batches * e->n_columns));
     for (int64_t i = 1; i < n_batches; i++)
         for (int64_t k = 0; k < e->n_columns; k++)
             e->by_batch[k] += e->by_batch[i * e->n_columns + k];
-    double *counts = e->lanes[0].counts;
-    for (int l = 1; l < e->o.n_lanes; l++)
-        for (int64_t i = 0; i < e->n_counts; i++) counts[i] += e->lanes[l].counts[i];
+    double *counts = e->replicas[0].counts;
+    for (int l = 1; l < e->o.n_replicas; l++)
+        for (int64_t i = 0; i < e->n_counts; i++) counts[i] += e->replicas[l].counts[i];
     return e->n_counts ? c->all_reduce_f64(c, counts, e->n_counts) : DT_OK;
 }
 
@@ -271,7 +273,7 @@ static dt_status report(dt_evaluator *e, const dt_dataset *data, dt_split split,
     dt_totals t = {.n_out = e->n_out, .loss = sum[0], .weight = sum[1], .pairs = &pairs};
     if (e->class_field >= 0) t.class_names = e->source->fields[e->class_field].class_names;
     for (int m = 0; m < e->n_metrics; m++) {
-        t.sum = (e->metrics[m]->counts ? e->lanes[0].counts : sum) + e->first[m];
+        t.sum = (e->metrics[m]->counts ? e->replicas[0].counts : sum) + e->first[m];
         e->metrics[m]->report(&t, out);
     }
     return DT_OK;
@@ -283,10 +285,10 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
     dt_params_repack(e->o.params, 1);
     prepare_tables(e);
     dt_status st = DT_OK;
-    dt_team_run(e->o.team, run_lane, e);
-    for (int l = 0; l < e->o.n_lanes; l++)
-        if (st == DT_OK && e->lanes[l].status != DT_OK)
-            st = dt_fail(e->lanes[l].status, "%s", e->lanes[l].message);
+    dt_team_run(e->o.team, run_replica, e);
+    for (int l = 0; l < e->o.n_replicas; l++)
+        if (st == DT_OK && e->replicas[l].status != DT_OK)
+            st = dt_fail(e->replicas[l].status, "%s", e->replicas[l].message);
     if (st == DT_OK) st = report(e, data, split, out);
     e->source->close(e->source);
     free(e->by_batch);
@@ -318,10 +320,10 @@ static void take_metrics(dt_evaluator *e) {
     }
 }
 
-static dt_status create_lane(dt_evaluator *e, int i) {
-    eval_lane *l = &e->lanes[i];
+static dt_status create_replica(dt_evaluator *e, int i) {
+    eval_replica *l = &e->replicas[i];
     size_t rows = (size_t)e->o.batch;
-    l->slab = e->o.params->grads[i];
+    l->flat = e->o.params->grads[i];
     l->logits = dt_xcalloc(rows * (size_t)e->n_out + 1, sizeof(float));
     l->embedding = dt_xcalloc(rows * (size_t)e->n_embedding + 1, sizeof(float));
     l->error = dt_xcalloc((size_t)e->n_out + 1, sizeof(double));
@@ -344,9 +346,9 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts)
     const dt_params *p = opts->params;
     e->loss_at = p->stats[dt_params_find_stat(p, g->values[g->loss].name)].offset;
     e->weight_at = p->stats[dt_params_find_stat(p, g->values[g->loss_weight].name)].offset;
-    e->lanes = dt_xcalloc((size_t)opts->n_lanes, sizeof *e->lanes);
-    for (int i = 0; i < opts->n_lanes; i++) {
-        dt_status st = create_lane(e, i);
+    e->replicas = dt_xcalloc((size_t)opts->n_replicas, sizeof *e->replicas);
+    for (int i = 0; i < opts->n_replicas; i++) {
+        dt_status st = create_replica(e, i);
         if (st == DT_OK) continue;
         dt_evaluator_destroy(e);
         return st;
@@ -357,14 +359,14 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_evaluator_opts *opts)
 
 void dt_evaluator_destroy(dt_evaluator *e) {
     if (!e) return;
-    for (int i = 0; i < e->o.n_lanes; i++) {
-        dt_device_inputs_fini(&e->lanes[i].copies, 1);
-        dt_exec_destroy(e->lanes[i].exec);
-        free(e->lanes[i].logits);
-        free(e->lanes[i].embedding);
-        free(e->lanes[i].error);
-        free(e->lanes[i].counts);
+    for (int i = 0; i < e->o.n_replicas; i++) {
+        dt_device_inputs_fini(&e->replicas[i].copies, 1);
+        dt_exec_destroy(e->replicas[i].exec);
+        free(e->replicas[i].logits);
+        free(e->replicas[i].embedding);
+        free(e->replicas[i].error);
+        free(e->replicas[i].counts);
     }
-    free(e->lanes);
+    free(e->replicas);
     free(e);
 }

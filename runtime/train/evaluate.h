@@ -1,7 +1,7 @@
 // evaluate.h: metrics of a split, with the weights as they are.
 //
-// An inference graph (batch norms folded), with a plan and one exec per lane of its own, shares the parameters
-// with training. Batch b of the split holds samples [bE, (b+1)E). Batches go round robin to the W*L lanes; the
+// An inference graph (batch norms folded), with a plan and one exec per replica of its own, shares the parameters
+// with training. Batch b of the split holds samples [bE, (b+1)E). Batches go round robin to the W*L replicas; the
 // tail is padded with weight 0. Results are kept by batch or sample and added in that order, so metrics never
 // depend on the world size.
 #ifndef DT_TRAIN_EVALUATE_H
@@ -18,10 +18,10 @@ typedef struct dt_evaluator dt_evaluator;
 typedef struct dt_evaluator_opts {
     dt_comm *comm;
     const dt_graph *graph; // inference graph with outputs "logits" and perhaps "embedding"
-    const dt_plan *plan;   // for n_lanes execs
-    dt_params *params;     // with at least n_lanes gradient slabs (the loss goes there)
-    dt_team *team;         // of at least n_lanes
-    int n_lanes, leaf_threads;
+    const dt_plan *plan;   // for n_replicas execs
+    dt_params *params;     // with at least n_replicas gradient buffers (the loss goes there)
+    dt_team *team;         // of at least n_replicas
+    int n_replicas, replica_threads;
     int batch;                   // samples of a batch
     const dt_field_info *fields; // of the data set: on a device their memory is taken at the start
     int n_fields;

@@ -39,7 +39,7 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     dt_plan_report train = {0}, eval = {0};
     if (s->plan) dt_plan_report_get(s->plan, &train);
     if (s->eval_plan) dt_plan_report_get(s->eval_plan, &eval);
-    size_t lanes = (size_t)s->lanes->n_lanes;
+    size_t replicas = (size_t)s->replicas->n_replicas;
     int n = 0;
     const size_t weights = (size_t)p->n_trained * 4; // bytes
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
@@ -48,9 +48,9 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
     if (dt_session_bf16_gradients(s))
         rows[n++] = (memory_row){"gradients in bf16", (size_t)p->n_trained * 2};
-    rows[n++] = (memory_row){"activations", lanes * train.activation_bytes};
-    rows[n++] = (memory_row){"scratch", lanes * train.scratch_bytes};
-    rows[n++] = (memory_row){"evaluation", lanes * (eval.activation_bytes + eval.scratch_bytes)};
+    rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
+    rows[n++] = (memory_row){"scratch", replicas * train.scratch_bytes};
+    rows[n++] = (memory_row){"evaluation", replicas * (eval.activation_bytes + eval.scratch_bytes)};
     if (s->backend->device)
         rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
     if (s->backend->device) // two of the training's, one of the evaluation's
@@ -94,5 +94,6 @@ dt_status dt_memory_check(const dt_session *s) {
                    "scratch, batches; results change) or eval.batch (evaluation)%s",
                    (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
                    (double)free_bytes / 1048576.0,
-                   s->elastic ? ", or take run.reproducible=resume (one slab of gradients)" : "");
+                   s->elastic ? ", or take run.reproducible=resume (one flat buffer of gradients)"
+                              : "");
 }

@@ -1,8 +1,8 @@
 // metric.h: what evaluation measures. A metric is a line of config/metrics.def and a dt_metric of that name in a
 // file metric_<…>.c; evaluate.c runs them all.
 //
-// A metric adds up what it needs of each sample, in doubles of its own; what lanes and ranks have added up is
-// added in turn, and report() makes values of the totals. The result must not depend on how many lanes and ranks
+// A metric adds up what it needs of each sample, in doubles of its own; what replicas and ranks have added up is
+// added in turn, and report() makes values of the totals. The result must not depend on how many replicas and ranks
 // there were. Counts are whole numbers, for which any order of additions is exact. Other sums are kept by batch
 // and added in the order of the batches. Metrics of pairs keep nothing: they get the scores of all pairs.
 #ifndef DT_TRAIN_METRIC_H

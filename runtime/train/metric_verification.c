@@ -68,14 +68,14 @@ static void normalize_rows(float *dst, const float *src, int64_t n, int64_t d) {
 }
 
 static float dot(const float *a, const float *b, int64_t d) {
-    float lane[8] = {0};
+    float replica[8] = {0};
     int64_t k = 0;
     for (; k + 8 <= d; k += 8)
-        for (int j = 0; j < 8; j++) lane[j] += a[k + j] * b[k + j];
+        for (int j = 0; j < 8; j++) replica[j] += a[k + j] * b[k + j];
     float rest = 0.0f;
     for (; k < d; k++) rest += a[k] * b[k];
-    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
-           ((lane[4] + lane[5]) + (lane[6] + lane[7])) + rest;
+    return ((replica[0] + replica[1]) + (replica[2] + replica[3])) +
+           ((replica[4] + replica[5]) + (replica[6] + replica[7])) + rest;
 }
 
 static bool share_a_record(const uint32_t *a, const uint32_t *b, int width) {

@@ -60,26 +60,27 @@ static int at_least_one(int n) {
     return n > 0 ? n : 1;
 }
 
-static void divide(dt_resolved *r, const dt_config *c, int n_leaves, int world_size,
+static void divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size,
                    const dt_resolved *stored) {
-    bool lanes_given = !dt_config_is_auto(c, "device.lanes");
+    bool replicas_given = !dt_config_is_auto(c, "device.replicas");
     bool threads_given = !dt_config_is_auto(c, "device.threads");
-    int most = at_least_one(n_leaves / world_size);
-    if (lanes_given) r->lanes = (int)dt_config_int(c, "device.lanes");
+    int most = at_least_one(n_micro / world_size);
+    if (replicas_given) r->replicas = (int)dt_config_int(c, "device.replicas");
     if (is_elastic(c)) {
-        r->leaf_threads = stored                         ? stored->leaf_threads
-                          : lanes_given && threads_given ? at_least_one(r->threads / r->lanes)
-                                                         : 1;
-        if (!lanes_given) r->lanes = at_least_one(r->threads / r->leaf_threads);
-        if (r->lanes > most) r->lanes = most;
+        r->replica_threads = stored ? stored->replica_threads
+                             : replicas_given && threads_given
+                                 ? at_least_one(r->threads / r->replicas)
+                                 : 1;
+        if (!replicas_given) r->replicas = at_least_one(r->threads / r->replica_threads);
+        if (r->replicas > most) r->replicas = most;
         return;
     }
-    if (!lanes_given) r->lanes = r->threads;
-    if (r->lanes > most) r->lanes = most;
-    r->leaf_threads = at_least_one(r->threads / r->lanes);
+    if (!replicas_given) r->replicas = r->threads;
+    if (r->replicas > most) r->replicas = most;
+    r->replica_threads = at_least_one(r->threads / r->replicas);
 }
 
-dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_leaves,
+dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_micro,
                              const dt_resolved *stored, int stored_world_size) {
     dt_resolved r = {0};
     int share = 1;
@@ -90,10 +91,10 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     bool reuse = stored && !is_elastic(c) && stored_world_size == comm->world_size;
     if (reuse) {
         r.threads = stored->threads;
-        r.lanes = stored->lanes;
-        r.leaf_threads = stored->leaf_threads;
+        r.replicas = stored->replicas;
+        r.replica_threads = stored->replica_threads;
     } else {
-        divide(&r, c, n_leaves, comm->world_size, stored);
+        divide(&r, c, n_micro, comm->world_size, stored);
     }
     if (dt_config_is_auto(c, "data.workers"))
         r.workers = r.threads < 8 ? r.threads : 8;
@@ -156,7 +157,7 @@ static const char *answer(const dt_resolved *r, int i, const char **key, char te
         int number;
     } rows[] = {{"device.kind", DT_WORD_OF(DT_DEVICE_WORDS, r->device), 0},
                 {"device.threads", NULL, r->threads},
-                {"device.lanes", NULL, r->lanes},
+                {"device.replicas", NULL, r->replicas},
                 {"data.workers", NULL, r->workers},
                 {"train.precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision), 0}};
     if (i >= (int)(sizeof rows / sizeof *rows)) return NULL;
@@ -174,7 +175,7 @@ void dt_resolve_write(dt_config *c, const dt_resolved *r) {
 
 void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r) {
     if (is_elastic(given)) {
-        static const char *const free_keys[] = {"device.threads", "device.lanes"};
+        static const char *const free_keys[] = {"device.threads", "device.replicas"};
         for (int i = 0; i < 2; i++) {
             dt_config_resolve(old, free_keys[i], "auto");
             dt_config_resolve(given, free_keys[i], "auto");

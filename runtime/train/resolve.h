@@ -7,12 +7,12 @@
 #include "config/config.h"
 #include "train/state.h"
 
-// Threads, replicas, loader threads. n_leaves: micro-batches of a step. `stored`: the answers in the run's checkpoint,
+// Threads, replicas, loader threads. n_micro: micro-batches of a step. `stored`: the answers in the run's checkpoint,
 // or NULL; stored_world_size: its number of ranks. Collective.
-//   elastic      The bits depend on leaf_threads: 1, or threads/lanes if the config gives both, or the stored number.
+//   elastic      The bits depend on replica_threads: 1, or threads/replicas if the config gives both, or the stored number.
 //                Threads and replicas follow the machine.
 //   resume, off  Stored answers are taken again at the same world size.
-dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_leaves,
+dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_micro,
                              const dt_resolved *stored, int stored_world_size);
 // Precision, once the backend is there. Collective.
 dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,

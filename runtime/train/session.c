@@ -1,5 +1,5 @@
 // session.c: the order in which a run is put together. Everything that depends on a later part gets it
-// from an earlier one: threads -> backend -> precision, data -> graph -> lanes -> params -> plans ->
+// from an earlier one: threads -> backend -> precision, data -> graph -> replicas -> params -> plans ->
 // packed weights. OpenMP's thread count of this thread is set before the plans are made, because the
 // library fixes the division of a primitive's work when it is created.
 
@@ -37,7 +37,7 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
                               "train.global_batch=%d",
                               s->global_batch, s->micro_batch,
                               (s->global_batch / s->micro_batch + 1) * s->micro_batch);
-    s->n_leaves = s->global_batch / s->micro_batch;
+    s->n_micro = s->global_batch / s->micro_batch;
     s->eval_batch =
         dt_config_is_auto(c, "eval.batch") ? s->micro_batch : (int)dt_config_int(c, "eval.batch");
     s->elastic = dt_config_enum(c, "run.reproducible") == DT_REPRODUCIBLE_elastic;
@@ -50,12 +50,12 @@ dt_status dt_session_init(dt_session *s, const dt_trainer_args *a) {
 // A device divides its own work, and needs a comm for its memory.
 static dt_status open_device(dt_session *s) {
     if (!s->backend->device) return DT_OK;
-    if (!dt_config_is_auto(s->config, "device.lanes") &&
-        dt_config_int(s->config, "device.lanes") > 1)
-        return dt_config_fail(s->config, "device.lanes",
+    if (!dt_config_is_auto(s->config, "device.replicas") &&
+        dt_config_int(s->config, "device.replicas") > 1)
+        return dt_config_fail(s->config, "device.replicas",
                               "a GPU computes one micro-batch at a time: "
                               "use auto or 1");
-    s->resolved.lanes = 1;
+    s->resolved.replicas = 1;
     if (s->comm->world_size == 1) return DT_OK;
     DT_TRY(dt_agree_devices(s->comm, s->backend, &s->told));
     return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm,
@@ -87,9 +87,9 @@ static void take_stored_engines(dt_session *s, const dt_train_state *stored) {
 }
 
 static dt_status resolve_threads(dt_session *s, const dt_train_state *stored) {
-    DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_leaves,
+    DT_TRY(dt_resolve_threads(&s->resolved, s->config, s->comm, s->n_micro,
                               stored ? &stored->resolved : NULL, stored ? stored->world_size : 0));
-    omp_set_num_threads(s->resolved.leaf_threads);
+    omp_set_num_threads(s->resolved.replica_threads);
     return DT_OK;
 }
 
@@ -97,7 +97,7 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     DT_TRY(resolve_threads(s, stored));
     char *cache = engine_folder(s->config);
-    dt_backend_opts opts = {.threads = s->resolved.leaf_threads,
+    dt_backend_opts opts = {.threads = s->resolved.replica_threads,
                             .local_rank = s->comm->local_rank,
                             .local_size = s->comm->local_size,
                             .world_size = s->comm->world_size,
@@ -115,9 +115,9 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     take_stored_engines(s, stored);
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
-    DT_TRY(dt_lane_plan_create(&s->lanes, s->elastic, s->comm->rank, s->comm->world_size,
-                               s->resolved.lanes, s->n_leaves));
-    s->resolved.lanes = s->lanes->n_lanes;
+    DT_TRY(dt_replica_plan_create(&s->replicas, s->elastic, s->comm->rank, s->comm->world_size,
+                                  s->resolved.replicas, s->n_micro));
+    s->resolved.replicas = s->replicas->n_replicas;
     dt_resolve_write(s->config, &s->resolved);
     if (s->a.open_data)
         DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
@@ -129,9 +129,9 @@ static const dt_optimizer *optimizer_of(const dt_config *c) {
     return &dt_optimizers[dt_config_enum(c, "train.optimizer.name")];
 }
 
-static void add_slab(dt_session *s, float *slab, int64_t n) {
-    float *host = s->backend->device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : slab;
-    s->slabs[s->n_slabs++] = (dt_session_slab){slab, host, n};
+static void add_flat(dt_session *s, float *flat, int64_t n) {
+    float *host = s->backend->device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : flat;
+    s->flats[s->n_flats++] = (dt_session_flat){flat, host, n};
 }
 
 static void add_tensors(dt_session *s, const char *prefix, const char *file,
@@ -147,34 +147,34 @@ static void list_tensors(dt_session *s) {
     const char *const *names = optimizer_of(s->config)->slots;
     s->tensors = dt_xcalloc((size_t)((1 + p->n_slots) * p->n_entries + p->n_buffers) + 1,
                             sizeof *s->tensors);
-    add_slab(s, p->master, p->n_trained);
-    add_slab(s, p->buffer, p->n_buffer);
-    add_tensors(s, "", "model", p->entries, p->n_entries, s->slabs[0].host);
-    add_tensors(s, "", "model", p->buffers, p->n_buffers, s->slabs[1].host);
+    add_flat(s, p->master, p->n_trained);
+    add_flat(s, p->buffer, p->n_buffer);
+    add_tensors(s, "", "model", p->entries, p->n_entries, s->flats[0].host);
+    add_tensors(s, "", "model", p->buffers, p->n_buffers, s->flats[1].host);
     s->n_model_tensors = s->n_tensors;
     for (int i = 0; i < p->n_slots; i++) {
-        add_slab(s, p->slots[i], p->n_trained);
-        add_tensors(s, names[i], "optimizer", p->entries, p->n_entries, s->slabs[2 + i].host);
+        add_flat(s, p->slots[i], p->n_trained);
+        add_tensors(s, names[i], "optimizer", p->entries, p->n_entries, s->flats[2 + i].host);
     }
 }
 
 // The flat buffers that the weights are in, and with_optimizer all.
-static int n_slabs(const dt_session *s, bool with_optimizer) {
-    return with_optimizer ? s->n_slabs : 2;
+static int n_flats(const dt_session *s, bool with_optimizer) {
+    return with_optimizer ? s->n_flats : 2;
 }
 
-static void copy_slabs(dt_session *s, bool with_optimizer, bool to_device) {
+static void copy_flats(dt_session *s, bool with_optimizer, bool to_device) {
     dt_backend *b = s->backend;
-    for (int i = 0; b->device && i < n_slabs(s, with_optimizer); i++) {
-        const dt_session_slab *x = &s->slabs[i];
+    for (int i = 0; b->device && i < n_flats(s, with_optimizer); i++) {
+        const dt_session_flat *x = &s->flats[i];
         const size_t n_bytes = sizeof(float) * (size_t)x->n;
-        if (n_bytes && to_device) b->copy_to_device(b, x->slab, x->host, n_bytes);
-        if (n_bytes && !to_device) b->copy_to_host(b, x->host, x->slab, n_bytes);
+        if (n_bytes && to_device) b->copy_to_device(b, x->flat, x->host, n_bytes);
+        if (n_bytes && !to_device) b->copy_to_host(b, x->host, x->flat, n_bytes);
     }
 }
 
 void dt_session_pull(dt_session *s) {
-    copy_slabs(s, true, false);
+    copy_flats(s, true, false);
 }
 
 void dt_session_set_deadline(dt_session *s, double seconds) {
@@ -199,7 +199,8 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
 }
 
 static int team_threads(const dt_session *s) {
-    return s->resolved.threads > s->lanes->n_lanes ? s->resolved.threads : s->lanes->n_lanes;
+    return s->resolved.threads > s->replicas->n_replicas ? s->resolved.threads
+                                                         : s->replicas->n_replicas;
 }
 
 // Signals belong to the process, and so does their grace.
@@ -227,8 +228,8 @@ static dt_status make_stepper(dt_session *s) {
                          .graph = s->graph,
                          .plan = s->plan,
                          .params = s->params,
-                         .lanes = s->lanes,
-                         .leaf_threads = s->resolved.leaf_threads,
+                         .replicas = s->replicas,
+                         .replica_threads = s->resolved.replica_threads,
                          .team_threads = team_threads(s),
                          .micro_batch = s->micro_batch,
                          .seed = (uint64_t)dt_config_int(c, "run.seed"),
@@ -260,7 +261,8 @@ enum { LIBRARY_MIB = 64 };
 
 dt_status dt_session_check_room(const dt_session *s) {
     if (s->backend->device) return DT_OK;
-    uint64_t n_threads = (uint64_t)(s->lanes->n_lanes * s->resolved.leaf_threads) + 2; // disk, data
+    uint64_t n_threads =
+        (uint64_t)(s->replicas->n_replicas * s->resolved.replica_threads) + 2; // disk, data
     uint64_t copy = 0;
     const bool saves =
         s->stepper && s->comm->rank == 0 && dt_config_bool(s->config, "checkpoint.async");
@@ -281,8 +283,10 @@ static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fi
     DT_TRY(st);
     if (training) DT_TRY(build_graph(s, fields, n_fields, s->micro_batch, true, &s->graph));
     DT_TRY(dt_params_lay_out(&s->params, training ? s->graph : s->eval_graph, s->backend,
-                             training ? optimizer_of(s->config)->n_slots : 0, s->lanes->n_slabs));
-    dt_plan_opts opts = {.threads = s->resolved.leaf_threads, .n_lanes = s->lanes->n_lanes};
+                             training ? optimizer_of(s->config)->n_slots : 0,
+                             s->replicas->n_flats));
+    dt_plan_opts opts = {.threads = s->resolved.replica_threads,
+                         .n_replicas = s->replicas->n_replicas};
     if (training) DT_TRY(dt_plan_create(&s->plan, s->graph, s->params, &opts));
     return dt_plan_create(&s->eval_plan, s->eval_graph, s->params, &opts);
 }
@@ -350,14 +354,15 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
 dt_status dt_session_make_evaluator(dt_session *s) {
     if (s->evaluator) return DT_OK;
     if (!s->stepper) DT_TRY(dt_session_check_room(s));
-    if (!s->stepper && !s->own_team) DT_TRY(dt_team_create(&s->own_team, team_threads(s), "lane"));
+    if (!s->stepper && !s->own_team)
+        DT_TRY(dt_team_create(&s->own_team, team_threads(s), "replica"));
     dt_evaluator_opts o = {.comm = s->comm,
                            .graph = s->eval_graph,
                            .plan = s->eval_plan,
                            .params = s->params,
                            .team = s->stepper ? dt_stepper_team(s->stepper) : s->own_team,
-                           .n_lanes = s->lanes->n_lanes,
-                           .leaf_threads = s->resolved.leaf_threads,
+                           .n_replicas = s->replicas->n_replicas,
+                           .replica_threads = s->resolved.replica_threads,
                            .batch = s->eval_batch,
                            .fields = s->data->fields,
                            .n_fields = s->data->n_fields,
@@ -374,11 +379,11 @@ char *dt_session_environment(const dt_session *s) {
 // Rank 0's weights on all ranks, packed for the kernels.
 static dt_status share_weights(dt_session *s, bool with_optimizer) {
     dt_comm *c = s->comm;
-    for (int i = 0; c->world_size > 1 && i < n_slabs(s, with_optimizer); i++)
-        if (s->slabs[i].n > 0)
+    for (int i = 0; c->world_size > 1 && i < n_flats(s, with_optimizer); i++)
+        if (s->flats[i].n > 0)
             DT_TRY(
-                c->broadcast_bytes(c, s->slabs[i].host, sizeof(float) * (size_t)s->slabs[i].n, 0));
-    copy_slabs(s, with_optimizer, true);
+                c->broadcast_bytes(c, s->flats[i].host, sizeof(float) * (size_t)s->flats[i].n, 0));
+    copy_flats(s, with_optimizer, true);
     dt_params_repack(s->params, 1);
     return DT_OK;
 }
@@ -408,7 +413,7 @@ dt_status dt_session_init_weights(dt_session *s) {
         dt_params_repack(s->params, 1);
         return DT_OK;
     }
-    copy_slabs(s, false, false); // the host's copy has what the file leaves as it is
+    copy_flats(s, false, false); // the host's copy has what the file leaves as it is
     if (s->comm->rank == 0) DT_TRY(import_weights(s));
     return share_weights(s, false);
 }
@@ -424,7 +429,7 @@ dt_status dt_session_load(dt_session *s, const char *path, bool with_optimizer) 
 
 static void free_host_copies(dt_session *s) {
     if (!s->backend || !s->backend->device) return;
-    for (int i = 0; i < s->n_slabs; i++) free(s->slabs[i].host);
+    for (int i = 0; i < s->n_flats; i++) free(s->flats[i].host);
 }
 
 // The run's outcome stands: a failure here is logged and leaves the run's own message alone.
@@ -446,7 +451,7 @@ void dt_session_close(dt_session *s) {
     if (s->device_comm && s->agreed) finalize_device(s);
     dt_comm_destroy_nccl(s->device_comm);
     drop_plans(s);
-    dt_lane_plan_destroy(s->lanes);
+    dt_replica_plan_destroy(s->replicas);
     if (s->backend) s->backend->destroy(s->backend);
     free(s->given);
 }

@@ -1,5 +1,5 @@
 // session.h: what training, evaluating and checking set up in the same way: backend, data set, graphs,
-// plans, parameters, lanes. For the files of runtime/train.
+// plans, parameters, replicas. For the files of runtime/train.
 //
 // dt_session_open answers the autos, makes the backend and opens the data; dt_session_build makes
 // graphs, parameters and plans; dt_session_make_evaluator the evaluation side, when it is first needed.
@@ -13,10 +13,10 @@
 #include "train/trainer.h"
 
 // A flat buffer of the parameters. `tensors` point into host: the same memory, or a copy of a device's.
-typedef struct dt_session_slab {
-    float *slab, *host;
+typedef struct dt_session_flat {
+    float *flat, *host;
     int64_t n;
-} dt_session_slab;
+} dt_session_flat;
 
 typedef struct dt_session {
     dt_trainer_args a;
@@ -28,10 +28,10 @@ typedef struct dt_session {
     char *given;          // config as given, autos unresolved
     dt_resolved resolved;
     bool elastic;
-    int micro_batch, global_batch, n_leaves, eval_batch;
+    int micro_batch, global_batch, n_micro, eval_batch;
     dt_backend *backend;
     dt_dataset *data;
-    dt_lane_plan *lanes;
+    dt_replica_plan *replicas;
     dt_graph *graph, *eval_graph;
     dt_plan *plan, *eval_plan;
     dt_params *params;
@@ -41,8 +41,8 @@ typedef struct dt_session {
     dt_evaluator *evaluator;
     dt_ckpt_tensor *tensors; // model's first, then the optimizer's
     int n_tensors, n_model_tensors;
-    dt_session_slab slabs[2 + DT_MAX_SLOTS]; // weights, buffers, the optimizer's slots
-    int n_slabs;
+    dt_session_flat flats[2 + DT_MAX_SLOTS]; // weights, buffers, the optimizer's slots
+    int n_flats;
 } dt_session;
 
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.

@@ -1,7 +1,7 @@
 // signals.c: one flag, and one thread that takes signals. _exit in the handler is the only way out of a program
 // that does not answer.
 //
-// No thread that computes may run a handler: up to 3.11, oneDNN's generated matrix products for AVX2
+// No thread that computes may run a handler: up to 3.11, oneDNN's generated matmuls for AVX2
 // and AVX-512 use the stack pointer as one more register and let it point into the heap (oneDNN issue
 // 4845), and there the kernel would write the handler's frame. So the calling thread blocks these
 // signals, all threads that it makes inherit that, and the one that does not only waits for them.

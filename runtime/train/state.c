@@ -37,8 +37,8 @@ static const char *text_or_empty(const char *s) {
 static void build_resolved(const dt_resolved *r, dt_json *j) {
     dt_json_begin_object(j, "resolved");
     dt_json_int(j, "threads", r->threads);
-    dt_json_int(j, "lanes", r->lanes);
-    dt_json_int(j, "leaf_threads", r->leaf_threads);
+    dt_json_int(j, "replicas", r->replicas);
+    dt_json_int(j, "replica_threads", r->replica_threads);
     dt_json_int(j, "workers", r->workers);
     dt_json_string(j, "precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision));
     dt_json_string(j, "device", DT_WORD_OF(DT_DEVICE_WORDS, r->device));
@@ -123,8 +123,8 @@ static uint64_t read_hex(reader *r, const char *key) {
 static void read_resolved(reader *r, dt_resolved *out) {
     reader inner = {json_object_get(r->object, "resolved"), NULL};
     out->threads = (int)read_int(&inner, "threads");
-    out->lanes = (int)read_int(&inner, "lanes");
-    out->leaf_threads = (int)read_int(&inner, "leaf_threads");
+    out->replicas = (int)read_int(&inner, "replicas");
+    out->replica_threads = (int)read_int(&inner, "replica_threads");
     out->workers = (int)read_int(&inner, "workers");
     out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));

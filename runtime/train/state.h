@@ -10,10 +10,10 @@
 
 // Every `auto` that was answered.
 typedef struct dt_resolved {
-    int threads;      // CPU threads of a rank
-    int lanes;        // micro-batches at once in a rank
-    int leaf_threads; // threads of one micro-batch
-    int workers;      // loader threads (changes no numbers)
+    int threads;         // CPU threads of a rank
+    int replicas;        // micro-batches at once in a rank
+    int replica_threads; // threads of one micro-batch
+    int workers;         // loader threads (changes no numbers)
     dt_precision precision;
     dt_device_kind device;
 } dt_resolved;

@@ -17,31 +17,31 @@
 // ---- for both ---------------------------------------------------------------------------------------
 
 void step_on_grad(void *ctx, int grad_index) {
-    step_lane *l = ctx;
+    step_replica *l = ctx;
     dt_buckets_ready(l->owner->buckets, l->index, grad_index);
 }
 
 void step_poll_buckets(void *ctx) {
-    struct dt_stepper *s = ((step_lane *)ctx)->owner;
+    struct dt_stepper *s = ((step_replica *)ctx)->owner;
     if (s->poll_status == DT_OK)
         s->poll_status = dt_buckets_poll(s->buckets); // the first message counts
 }
 
-float step_stop_mark(const struct dt_stepper *s, int leaf) {
-    return leaf == s->o.lanes->lanes[0].leaf_begin && s->want_stop ? 1.0f : 0.0f;
+float step_stop_mark(const struct dt_stepper *s, int micro) {
+    return micro == s->o.replicas->replicas[0].micro_begin && s->want_stop ? 1.0f : 0.0f;
 }
 
 dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add) {
-    const dt_lane_plan *p = s->o.lanes;
-    float **slabs = s->o.params->grads;
+    const dt_replica_plan *p = s->o.replicas;
+    float **flats = s->o.params->grads;
     int64_t n = s->o.params->n_grad;
     for (int i = 0; i < p->n_transfers; i++) {
         const dt_tree_action *t = &p->transfers[i];
-        if (t->kind == DT_TREE_SEND) DT_TRY(c->send_f32(c, slabs[t->a], n, t->peer));
-        if (t->kind == DT_TREE_RECV) DT_TRY(c->recv_f32(c, slabs[t->b], n, t->peer));
-        if (t->kind != DT_TREE_SEND) add(s, slabs[t->a], slabs[t->b]);
+        if (t->kind == DT_TREE_SEND) DT_TRY(c->send_f32(c, flats[t->a], n, t->peer));
+        if (t->kind == DT_TREE_RECV) DT_TRY(c->recv_f32(c, flats[t->b], n, t->peer));
+        if (t->kind != DT_TREE_SEND) add(s, flats[t->a], flats[t->b]);
     }
-    if (p->world_size > 1) DT_TRY(c->broadcast_bytes(c, slabs[0], (size_t)n * sizeof(float), 0));
+    if (p->world_size > 1) DT_TRY(c->broadcast_bytes(c, flats[0], (size_t)n * sizeof(float), 0));
     return DT_OK;
 }
 
@@ -64,19 +64,19 @@ dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler) {
     return s->engine->set_scaler ? s->engine->set_scaler(s, scaler) : DT_OK;
 }
 
-dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *leaf, char *name, size_t cap) {
-    *leaf = -1;
+dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *micro, char *name, size_t cap) {
+    *micro = -1;
     s->step = step;
     s->want_stop = false;
     if (s->engine->rest) DT_TRY(s->engine->rest(s));
     if (!s->o.hold_input) DT_TRY(s->source->seek(s->source, step));
     // in the order in which the source delivers; the first micro-batch is reported
-    for (int i = 0; i < s->o.lanes->n_rank_leaves; i++) {
+    for (int i = 0; i < s->o.replicas->n_rank_micros; i++) {
         const char *bad = NULL;
-        int at = s->o.lanes->leaves[i];
+        int at = s->o.replicas->micros[i];
         DT_TRY(s->engine->replay(s, i, at, &bad));
-        if (!bad || (*leaf >= 0 && *leaf < at)) continue;
-        *leaf = at;
+        if (!bad || (*micro >= 0 && *micro < at)) continue;
+        *micro = at;
         snprintf(name, cap, "%s", bad);
     }
     return DT_OK;
@@ -84,9 +84,9 @@ dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *leaf, char *name
 
 // ---- life ------------------------------------------------------------------------------------------
 
-static void add_slab_range(void *ctx, float *dst, const float *src, int64_t begin, int64_t end) {
+static void add_flat_range(void *ctx, float *dst, const float *src, int64_t begin, int64_t end) {
     dt_backend *b = ctx;
-    b->slab_add(b, dst, src, begin, end);
+    b->flat_add(b, dst, src, begin, end);
 }
 
 size_t dt_step_low_bytes(const struct dt_stepper *s) {
@@ -108,7 +108,8 @@ static void drop_low(struct dt_stepper *s) {
 
 static dt_status create_buckets(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
-    if (s->o.lanes->elastic || s->o.comm->world_size * s->o.lanes->n_lanes == 1) return DT_OK;
+    if (s->o.replicas->elastic || s->o.comm->world_size * s->o.replicas->n_replicas == 1)
+        return DT_OK;
     int64_t *grad_end = dt_xcalloc((size_t)g->n_grads + 1, sizeof *grad_end);
     for (int i = 0; i < g->n_grads; i++) {
         dt_value param = g->values[g->grads[i]].param;
@@ -129,9 +130,9 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .first_bytes = s->o.first_bucket_bytes,
                          .bucket_bytes = s->o.bucket_bytes,
                          .low = s->low,
-                         .n_lanes = s->o.lanes->n_lanes,
+                         .n_replicas = s->o.replicas->n_replicas,
                          .thread = s->o.comm_thread && !s->backend->device,
-                         .add = add_slab_range,
+                         .add = add_flat_range,
                          .add_ctx = s->backend};
     dt_comm *c = s->backend->device ? s->o.device_comm : s->o.comm;
     dt_status st = dt_buckets_create(&s->buckets, c, &o);
@@ -159,15 +160,15 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
     s->o = *opts;
     s->backend = opts->params->backend;
     s->engine = s->backend->device ? &step_device : &step_host;
-    int n_lanes = opts->lanes->n_lanes;
-    s->lanes = dt_xcalloc((size_t)n_lanes, sizeof *s->lanes);
-    s->lane_slabs = dt_xcalloc((size_t)n_lanes, sizeof *s->lane_slabs);
+    int n_replicas = opts->replicas->n_replicas;
+    s->replicas = dt_xcalloc((size_t)n_replicas, sizeof *s->replicas);
+    s->replica_grads = dt_xcalloc((size_t)n_replicas, sizeof *s->replica_grads);
     dt_status st = find_stats(s);
-    if (st == DT_OK) st = dt_team_create(&s->team, opts->team_threads, "lane");
-    for (int i = 0; st == DT_OK && i < n_lanes; i++) {
-        s->lanes[i] = (step_lane){.owner = s, .index = i};
-        s->lane_slabs[i] = opts->params->grads[opts->lanes->lanes[i].first_slab];
-        st = dt_exec_create(&s->lanes[i].exec, opts->plan, i);
+    if (st == DT_OK) st = dt_team_create(&s->team, opts->team_threads, "replica");
+    for (int i = 0; st == DT_OK && i < n_replicas; i++) {
+        s->replicas[i] = (step_replica){.owner = s, .index = i};
+        s->replica_grads[i] = opts->params->grads[opts->replicas->replicas[i].first_flat];
+        st = dt_exec_create(&s->replicas[i].exec, opts->plan, i);
     }
     if (st == DT_OK) st = create_buckets(s);
     if (st == DT_OK) st = commit_init(s);
@@ -185,11 +186,11 @@ void dt_stepper_destroy(dt_stepper *s) {
     if (s->engine->destroy) s->engine->destroy(s);
     dt_buckets_destroy(s->buckets);
     drop_low(s);
-    for (int i = 0; i < s->o.lanes->n_lanes; i++) dt_exec_destroy(s->lanes[i].exec);
+    for (int i = 0; i < s->o.replicas->n_replicas; i++) dt_exec_destroy(s->replicas[i].exec);
     dt_team_destroy(s->team);
     commit_fini(s);
-    free(s->lanes);
-    free(s->lane_slabs);
+    free(s->replicas);
+    free(s->replica_grads);
     free(s);
 }
 

@@ -18,18 +18,18 @@
 #include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "train/lane_plan.h"
+#include "train/replica_plan.h"
 
 typedef struct dt_stepper dt_stepper;
 
 typedef struct dt_stepper_opts {
     dt_comm *comm;
     const dt_graph *graph; // training graph
-    const dt_plan *plan;   // made for n_lanes execs of `leaf_threads` each
-    dt_params *params;     // with lanes->n_slabs gradient slabs
-    const dt_lane_plan *lanes;
-    int leaf_threads; // OpenMP threads of a lane
-    int team_threads; // threads of this rank, >= n_lanes; all take part in the commit
+    const dt_plan *plan;   // made for n_replicas execs of `replica_threads` each
+    dt_params *params;     // with replicas->n_flats gradient buffers
+    const dt_replica_plan *replicas;
+    int replica_threads; // OpenMP threads of a replica
+    int team_threads;    // threads of this rank, >= n_replicas; all take part in the commit
     int micro_batch;
     uint64_t seed;
     float clip_norm; // 0: none
@@ -43,7 +43,7 @@ typedef struct dt_stepper_opts {
     bool bf16_gradients; // between ranks
     bool uncaptured;     // no graphs: every step is queued call by call
     bool hold_input; // a device only: the first two micro-batches stay there and serve all steps
-    // Asked before each leaf, from its lane: true gives the step up (run.grace is over). NULL: never.
+    // Asked before each micro-batch, from its replica: true gives the step up (run.grace is over). NULL: never.
     bool (*give_up)(void);
 } dt_stepper_opts;
 
@@ -77,9 +77,9 @@ dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
 // Before the first step, with loss_scaling: as it was in a checkpoint. Otherwise it starts at 2^16.
 dt_status dt_stepper_set_scaler(dt_stepper *s, const dt_scaler *scaler);
-// Replays this rank's leaves of a bad step with checks: the leaf and the name of the first tensor that
-// is not finite, or leaf -1. The source is sought back to `step`. Slow.
-dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *leaf, char *name, size_t cap);
+// Replays this rank's micro-batches of a bad step with checks: the micro-batch and the name of the first tensor that
+// is not finite, or micro-batch -1. The source is sought back to `step`. Slow.
+dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *micro, char *name, size_t cap);
 // The team of threads, for evaluation.
 struct dt_team *dt_stepper_team(dt_stepper *s);
 

@@ -56,11 +56,12 @@ enum {
 // What the host writes in front of a micro-batch. Pinned.
 typedef struct host_words {
     dt_device_step step;
-    float marks[2]; // ranks that want to stop, ranks that gave up: into the slab's spare elements
+    float marks
+        [2]; // ranks that want to stop, ranks that gave up: into the flat buffer's spare elements
 } host_words;
 
 typedef struct piece {
-    int slab; // -1: no micro-batch, only what follows
+    int flat; // -1: no micro-batch, only what follows
     int buffer;
     bool accumulate, commit;
 } piece;
@@ -88,7 +89,7 @@ struct device_step {
     bool captures;      // pieces without sums over ranks
     bool captures_sums; // pieces with: the same on all ranks
     bool sums_apart;    // such a piece has no micro-batch: ranks differ in how many they have
-    int64_t n_leaves;   // micro-batches queued since the beginning
+    int64_t n_micro;    // micro-batches queued since the beginning
     int64_t n_inputs;   // the same with those left out: the next one's buffer is that modulo 2
     int64_t n_steps;    // steps queued since the beginning
     int64_t newest;     // last step queued
@@ -167,17 +168,17 @@ static bool has_sums(const struct device_step *v, const piece *p) {
 static dt_status queue_piece(struct device_step *v, const piece *p) {
     struct dt_stepper *s = v->s;
     const bool reduces = has_sums(v, p);
-    if (reduces) dt_buckets_begin(s->buckets, s->lane_slabs);
-    if (p->slab >= 0) {
+    if (reduces) dt_buckets_begin(s->buckets, s->replica_grads);
+    if (p->flat >= 0) {
         dt_exec_args args = {.device_step = &v->step->block,
                              .stream = v->main,
-                             .grad = s->o.params->grads[p->slab],
+                             .grad = s->o.params->grads[p->flat],
                              .accumulate = p->accumulate,
                              .on_grad = reduces ? step_on_grad : NULL,
                              .poll = reduces ? step_poll_buckets : NULL,
-                             .ctx = &s->lanes[0]};
-        dt_device_inputs_bind(&v->inputs[p->buffer], s->lanes[0].exec);
-        dt_exec_run(s->lanes[0].exec, &args);
+                             .ctx = &s->replicas[0]};
+        dt_device_inputs_bind(&v->inputs[p->buffer], s->replicas[0].exec);
+        dt_exec_run(s->replicas[0].exec, &args);
         DT_TRY(s->poll_status);
     }
     if (!p->commit) return DT_OK;
@@ -191,7 +192,7 @@ static dt_status queue_piece(struct device_step *v, const piece *p) {
 static recording *find_recording(struct device_step *v, const piece *p) {
     for (int i = 0; i < v->n_recordings; i++) {
         const piece *q = &v->recordings[i].piece;
-        if (q->slab == p->slab && q->buffer == p->buffer && q->accumulate == p->accumulate &&
+        if (q->flat == p->flat && q->buffer == p->buffer && q->accumulate == p->accumulate &&
             q->commit == p->commit)
             return &v->recordings[i];
     }
@@ -285,35 +286,35 @@ static dt_status run_piece(struct device_step *v, const piece *p) {
 
 // Once, by all ranks in their first step, on whatever the buffer holds; adding where a step does, as a matmul that
 // adds is another kernel. The step overwrites its results.
-static dt_status rehearse(struct device_step *v, int slab, int buffer) {
+static dt_status rehearse(struct device_step *v, int flat, int buffer) {
     struct dt_stepper *s = v->s;
     const bool wanted = v->captures && !v->rehearsed;
     v->rehearsed = true;
     if (!wanted) return DT_OK;
     dt_exec_args args = {
-        .device_step = &v->step->block, .stream = v->main, .grad = s->o.params->grads[slab]};
-    dt_device_inputs_bind(&v->inputs[buffer], s->lanes[0].exec);
-    const bool adds = !s->o.lanes->elastic && s->o.lanes->n_rank_leaves > 1;
+        .device_step = &v->step->block, .stream = v->main, .grad = s->o.params->grads[flat]};
+    dt_device_inputs_bind(&v->inputs[buffer], s->replicas[0].exec);
+    const bool adds = !s->o.replicas->elastic && s->o.replicas->n_rank_micros > 1;
     for (int i = 0; i <= adds; i++) {
         args.accumulate = i > 0;
-        dt_exec_run(s->lanes[0].exec, &args);
+        dt_exec_run(s->replicas[0].exec, &args);
     }
     if (!s->buckets) return DT_OK;
     double exposed_s = 0;
-    dt_buckets_begin(s->buckets, s->lane_slabs);
+    dt_buckets_begin(s->buckets, s->replica_grads);
     return dt_buckets_finish(s->buckets, &exposed_s);
 }
 
 // ---- a micro-batch ---------------------------------------------------------------------------------
 
 static host_words *next_words(struct device_step *v) {
-    return &v->words[v->n_leaves % WORDS_RING];
+    return &v->words[v->n_micro % WORDS_RING];
 }
 
-static void queue_marks(struct device_step *v, host_words *w, int slab, float stop, float drop) {
+static void queue_marks(struct device_step *v, host_words *w, int flat, float stop, float drop) {
     w->marks[0] = stop;
     w->marks[1] = drop;
-    float *at = v->s->o.params->grads[slab] + v->s->stop_at;
+    float *at = v->s->o.params->grads[flat] + v->s->stop_at;
     v->d->copy_in(v->b, at, w->marks, sizeof w->marks, v->main);
 }
 
@@ -324,12 +325,12 @@ static dt_status make_room(struct device_step *v) {
     return DT_OK;
 }
 
-static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) {
+static dt_status run_micro(struct device_step *v, piece *p, int micro, double lr) {
     struct dt_stepper *s = v->s;
     const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
     DT_TRY(make_room(v));
-    if (comes) DT_TRY(s->source->get(s->source, s->step, leaf, &v->held, &wait_s));
+    if (comes) DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
     v->wait_s += wait_s;
     p->buffer = (int)(v->n_inputs++ % 2);
     host_words *w = next_words(v);
@@ -337,28 +338,28 @@ static dt_status run_leaf(struct device_step *v, piece *p, int leaf, double lr) 
                                .lr = (float)lr,
                                .block = {.seed = s->o.seed,
                                          .step = (uint32_t)s->step,
-                                         .slot = (uint32_t)leaf * (uint32_t)s->o.micro_batch}};
+                                         .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch}};
     if (comes) dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
     v->d->stream_wait(v->b, v->main, v->copy);
-    DT_TRY(rehearse(v, p->slab, p->buffer));
-    if (!p->accumulate) queue_marks(v, w, p->slab, step_stop_mark(s, leaf), 0.0f);
+    DT_TRY(rehearse(v, p->flat, p->buffer));
+    if (!p->accumulate) queue_marks(v, w, p->flat, step_stop_mark(s, micro), 0.0f);
     v->d->stream_wait(v->b, v->copy, v->main); // the next copy but one writes what this one reads
-    v->n_leaves++;
+    v->n_micro++;
     return run_piece(v, p);
 }
 
-// Instead of a micro-batch: the slab says that its content is void, and is reduced all the same. The step
+// Instead of a micro-batch: the flat buffer says that its content is void, and is reduced all the same. The step
 // block must say which step this is, as no micro-batch may have.
-static dt_status give_up(struct device_step *v, int slab) {
+static dt_status give_up(struct device_step *v, int flat) {
     DT_TRY(make_room(v));
     host_words *w = next_words(v);
     w->step = (dt_device_step){.step = v->s->step};
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
-    DT_TRY(rehearse(v, slab, 0));
-    queue_marks(v, w, slab, 1.0f, 1.0f);
+    DT_TRY(rehearse(v, flat, 0));
+    queue_marks(v, w, flat, 1.0f, 1.0f);
     v->d->stream_wait(v->b, v->copy, v->main);
-    v->n_leaves++;
+    v->n_micro++;
     return DT_OK;
 }
 
@@ -368,49 +369,49 @@ static bool wants_to_give_up(const struct device_step *v) {
 
 // ---- a step ----------------------------------------------------------------------------------------
 
-static dt_status run_leaves(struct device_step *v, double lr) {
-    const dt_lane_share *share = &v->s->o.lanes->lanes[0];
-    const int slab = share->first_slab;
-    const piece sums = {.slab = -1, .commit = true};
+static dt_status run_micros(struct device_step *v, double lr) {
+    const dt_replica_share *share = &v->s->o.replicas->replicas[0];
+    const int flat = share->first_flat;
+    const piece sums = {.flat = -1, .commit = true};
     piece last = {
-        .slab = slab, .accumulate = share->leaf_end - share->leaf_begin > 1, .commit = true};
+        .flat = flat, .accumulate = share->micro_end - share->micro_begin > 1, .commit = true};
     if (v->sums_apart) last = sums;
-    for (int leaf = share->leaf_begin; leaf < share->leaf_end; leaf++) {
+    for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
         if (wants_to_give_up(v)) {
-            DT_TRY(give_up(v, slab));
-            v->n_inputs += share->leaf_end - leaf;
+            DT_TRY(give_up(v, flat));
+            v->n_inputs += share->micro_end - micro;
             if (!v->sums_apart) last.buffer = (int)((v->n_inputs - 1) % 2);
             return run_piece(v, &last);
         }
-        piece p = {.slab = slab,
-                   .accumulate = leaf > share->leaf_begin,
-                   .commit = !v->sums_apart && leaf + 1 == share->leaf_end};
-        DT_TRY(run_leaf(v, &p, leaf, lr));
+        piece p = {.flat = flat,
+                   .accumulate = micro > share->micro_begin,
+                   .commit = !v->sums_apart && micro + 1 == share->micro_end};
+        DT_TRY(run_micro(v, &p, micro, lr));
     }
     return v->sums_apart ? run_piece(v, &sums) : DT_OK;
 }
 
-static void add_slabs(struct dt_stepper *s, float *to, const float *from) {
+static void add_flats(struct dt_stepper *s, float *to, const float *from) {
     const struct device_step *v = s->device;
     v->d->add(v->b, to, from, s->o.params->n_grad, v->main);
 }
 
 static dt_status run_actions(struct device_step *v, double lr) {
-    const dt_lane_share *share = &v->s->o.lanes->lanes[0];
-    float **slabs = v->s->o.params->grads + share->first_slab;
+    const dt_replica_share *share = &v->s->o.replicas->replicas[0];
+    float **flats = v->s->o.params->grads + share->first_flat;
     for (int i = 0; i < share->n_actions; i++) {
         const dt_tree_action *a = &share->actions[i];
         if (a->kind != DT_TREE_LEAF) {
-            add_slabs(v->s, slabs[a->a], slabs[a->b]);
+            add_flats(v->s, flats[a->a], flats[a->b]);
         } else if (wants_to_give_up(v)) {
-            DT_TRY(give_up(v, share->first_slab + a->a));
+            DT_TRY(give_up(v, share->first_flat + a->a));
         } else {
-            piece p = {.slab = share->first_slab + a->a};
-            DT_TRY(run_leaf(v, &p, a->leaf, lr));
+            piece p = {.flat = share->first_flat + a->a};
+            DT_TRY(run_micro(v, &p, a->micro, lr));
         }
     }
-    DT_TRY(step_run_transfers(v->s, v->s->o.device_comm, add_slabs));
-    return run_piece(v, &(piece){.slab = -1, .commit = true});
+    DT_TRY(step_run_transfers(v->s, v->s->o.device_comm, add_flats));
+    return run_piece(v, &(piece){.flat = -1, .commit = true});
 }
 
 static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
@@ -440,7 +441,7 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     v->wait_s = v->idle_s = 0;
     atomic_store_explicit((_Atomic int64_t *)&v->numbers[step % DT_NUMBERS_RING].step, -1,
                           memory_order_release);
-    DT_TRY(s->o.lanes->elastic ? run_actions(v, lr) : run_leaves(v, lr));
+    DT_TRY(s->o.replicas->elastic ? run_actions(v, lr) : run_micros(v, lr));
     v->newest = step;
     v->n_unread++;
     v->n_steps++;
@@ -473,24 +474,24 @@ static dt_status rest(struct dt_stepper *s) {
     return DT_OK;
 }
 
-static dt_status replay(struct dt_stepper *s, int64_t i, int leaf, const char **bad) {
+static dt_status replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
     struct device_step *v = s->device;
-    const int64_t first = (s->step - (v->newest - v->n_steps + 1)) * s->o.lanes->n_rank_leaves;
+    const int64_t first = (s->step - (v->newest - v->n_steps + 1)) * s->o.replicas->n_rank_micros;
     const dt_batch *batch = NULL;
     double wait_s = 0;
     // held input is still where the step read it
     const dt_device_inputs *inputs = &v->inputs[s->o.hold_input ? (first + i) % 2 : 0];
     if (!s->o.hold_input) {
-        DT_TRY(s->source->get(s->source, s->step, leaf, &batch, &wait_s));
+        DT_TRY(s->source->get(s->source, s->step, micro, &batch, &wait_s));
         dt_device_inputs_copy(inputs, batch, NULL);
     }
-    dt_device_inputs_bind(inputs, s->lanes[0].exec);
+    dt_device_inputs_bind(inputs, s->replicas[0].exec);
     dt_exec_args args = {.step = {.seed = s->o.seed,
                                   .step = (uint32_t)s->step,
-                                  .slot = (uint32_t)leaf * (uint32_t)s->o.micro_batch,
+                                  .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch,
                                   .loss_scale = v->last_scale},
                          .grad = s->o.params->grads[0]};
-    *bad = dt_exec_run_checked(s->lanes[0].exec, &args);
+    *bad = dt_exec_run_checked(s->replicas[0].exec, &args);
     if (batch) s->source->release(s->source, batch);
     return DT_OK;
 }
@@ -518,7 +519,7 @@ static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
     DT_TRY(st);
     forget_recordings(v);
     dt_device_inputs_fini(v->inputs, 2);
-    return dt_device_inputs_init(v->inputs, 2, v->b, s->lanes[0].exec, source->fields,
+    return dt_device_inputs_init(v->inputs, 2, v->b, s->replicas[0].exec, source->fields,
                                  source->n_fields);
 }
 
@@ -535,7 +536,7 @@ static dt_status create_commit(struct device_step *v) {
                               .rules = s->rules,
                               .n_rules = s->n_rules,
                               .buffer = s->o.params->buffer,
-                              .n_leaves = s->o.lanes->n_leaves,
+                              .n_micro = s->o.replicas->n_micro,
                               .copies = copies,
                               .n_copies = n_copies,
                               .clip_norm = s->o.clip_norm,
@@ -558,8 +559,8 @@ static dt_status create_parts(struct device_step *v) {
         DT_TRY(v->d->stream_create(b, &v->side));
         dt_comm_nccl_set_streams(v->s->o.device_comm, v->main, v->side);
         dt_comm_nccl_set_release(v->s->o.device_comm, release_graphs, v);
-        const dt_slab *slab = &v->s->o.params->slab;
-        DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, slab->memory, slab->n_bytes));
+        const dt_flat_buffer *flat = &v->s->o.params->flat;
+        DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, flat->memory, flat->n_bytes));
         if (v->s->low)
             DT_TRY(dt_comm_nccl_register(v->s->o.device_comm, v->s->low, dt_step_low_bytes(v->s)));
     }
@@ -568,7 +569,7 @@ static dt_status create_parts(struct device_step *v) {
 }
 
 static dt_status create(struct dt_stepper *s) {
-    assert(s->o.lanes->n_lanes == 1);
+    assert(s->o.replicas->n_replicas == 1);
     if (s->o.comm->world_size > 1 && !s->o.device_comm)
         return dt_fail(DT_E_USAGE, "several ranks on '%s' need NCCL, which is not there",
                        s->backend->name);
@@ -579,7 +580,7 @@ static dt_status create(struct dt_stepper *s) {
     v->captures = !s->o.uncaptured;
     v->captures_sums = v->captures && s->o.device_comm && dt_comm_nccl_captures(s->o.device_comm);
     v->sums_apart =
-        v->captures_sums && s->buckets && s->o.lanes->n_leaves % s->o.lanes->world_size != 0;
+        v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
     if (s->o.hold_input)
         dt_warn("device.hold_input: every step trains on the first two micro-batches: for "
                 "measuring only");

@@ -7,7 +7,7 @@
 #include "train/batch_inputs.h"
 #include "train/step.h"
 
-typedef struct step_lane {
+typedef struct step_replica {
     struct dt_stepper *owner;
     int index;
     dt_exec *exec;
@@ -15,18 +15,18 @@ typedef struct step_lane {
     double wait_s;
     dt_status status; // of this step
     dt_error_kept why;
-} step_lane;
+} step_replica;
 
 struct dt_stepper {
     dt_stepper_opts o;
     dt_backend *backend;
     dt_batch_source *source;
     dt_team *team;
-    dt_buckets *buckets; // NULL: elastic, or one lane on one rank
+    dt_buckets *buckets; // NULL: elastic, or one replica on one rank
     uint16_t *low;       // device memory through which gradients travel as bf16; NULL: they do not
-    step_lane *lanes;
-    float **lane_slabs;                           // resume, off: by lane
-    int64_t loss_at, weight_at, stop_at, drop_at; // elements of the slab
+    step_replica *replicas;
+    float **replica_grads;                        // resume, off: by replica
+    int64_t loss_at, weight_at, stop_at, drop_at; // elements of the flat buffer
     double *partial;                              // sum of squares by chunk
     int64_t n_chunks;
     dt_segment *segments;
@@ -53,18 +53,18 @@ typedef struct step_engine {
     dt_status (*drain)(struct dt_stepper *s, dt_step_result *out);          // may be NULL
     // In front of a replay: nothing is under way any more; may be NULL
     dt_status (*rest)(struct dt_stepper *s);
-    // Micro-batch `leaf` of s->step again, with checks; the i-th of this rank's, in their order
-    dt_status (*replay)(struct dt_stepper *s, int64_t i, int leaf, const char **bad);
+    // Micro-batch `micro-batch` of s->step again, with checks; the i-th of this rank's, in their order
+    dt_status (*replay)(struct dt_stepper *s, int64_t i, int micro, const char **bad);
 } step_engine;
 extern const step_engine step_host, step_device;
 
 // step.c
 size_t dt_step_low_bytes(const struct dt_stepper *s); // of `low`
-// dt_exec_args.on_grad and .poll, with a step_lane as ctx
+// dt_exec_args.on_grad and .poll, with a step_replica as ctx
 void step_on_grad(void *ctx, int grad_index);
 void step_poll_buckets(void *ctx);
-float step_stop_mark(const struct dt_stepper *s, int leaf); // for stop_at
-// The tree across ranks. add: slab `to` += slab `from`
+float step_stop_mark(const struct dt_stepper *s, int micro); // for stop_at
+// The tree across ranks. add: flat buffer `to` += flat buffer `from`
 typedef void step_add_fn(struct dt_stepper *s, float *to, const float *from);
 dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add);
 
@@ -72,7 +72,7 @@ dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add)
 dt_status commit_init(struct dt_stepper *s);
 void commit_fini(struct dt_stepper *s);
 void commit_run(struct dt_stepper *s, double lr, dt_step_result *out);
-// slab `to` += slab `from`, divided over the team.
-void commit_add_slabs(struct dt_stepper *s, float *to, const float *from);
+// flat buffer `to` += flat buffer `from`, divided over the team.
+void commit_add_flats(struct dt_stepper *s, float *to, const float *from);
 
 #endif

@@ -265,8 +265,8 @@ static dt_status open_source(trainer *t) {
                            .augment = true,
                            .global_batch = t->s.global_batch,
                            .micro_batch = t->s.micro_batch,
-                           .leaves = t->s.lanes->leaves,
-                           .n_leaves = t->s.lanes->n_rank_leaves,
+                           .micros = t->s.replicas->micros,
+                           .n_micro = t->s.replicas->n_rank_micros,
                            .start_step = t->state.step,
                            .end_step = t->state.total_steps};
     DT_TRY(t->s.data->open(t->s.data, &r, &t->source));
@@ -276,11 +276,12 @@ static dt_status open_source(trainer *t) {
 static void describe_run(const trainer *t) {
     const dt_session *s = &t->s;
     if (!is_root(t)) return;
-    dt_info(
-        "%s: %d rank%s, %d lane%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
-        s->comm->world_size == 1 ? "" : "s", s->lanes->n_lanes, s->lanes->n_lanes == 1 ? "" : "s",
-        s->resolved.leaf_threads, s->resolved.leaf_threads == 1 ? "" : "s",
-        DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision), s->backend->describe(s->backend));
+    dt_info("%s: %d rank%s, %d replica%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
+            s->comm->world_size == 1 ? "" : "s", s->replicas->n_replicas,
+            s->replicas->n_replicas == 1 ? "" : "s", s->resolved.replica_threads,
+            s->resolved.replica_threads == 1 ? "" : "s",
+            DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
+            s->backend->describe(s->backend));
     dt_info("data: %s", s->data->describe(s->data));
     if (t->resumed)
         dt_info("resuming at step %lld of %lld", (long long)t->state.step,
@@ -392,22 +393,22 @@ static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
 
 // What each rank has found out about a bad step.
 typedef struct bad_report {
-    int32_t leaf;
+    int32_t micro;
     char name[252];
 } bad_report;
 
 static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
     dt_comm *c = t->s.comm;
-    bad_report mine = {.leaf = -1};
-    int leaf = -1;
-    DT_TRY(dt_stepper_find_bad(t->s.stepper, t->state.step, &leaf, mine.name, sizeof mine.name));
-    mine.leaf = leaf;
+    bad_report mine = {.micro = -1};
+    int micro = -1;
+    DT_TRY(dt_stepper_find_bad(t->s.stepper, t->state.step, &micro, mine.name, sizeof mine.name));
+    mine.micro = micro;
     bad_report *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
     const bad_report *first = NULL;
     int rank = 0;
     for (int r = 0; r < c->world_size; r++) {
-        if (all[r].leaf < 0 || (first && first->leaf <= all[r].leaf)) continue;
+        if (all[r].micro < 0 || (first && first->micro <= all[r].micro)) continue;
         first = &all[r];
         rank = r;
     }
@@ -420,7 +421,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
                         "is '%s' (micro-batch %d, rank %d). Nothing was committed; try a lower "
                         "train.optimizer.lr, a warm-up or train.clip_norm",
                         (long long)t->state.step, step->loss, step->grad_norm, first->name,
-                        first->leaf, rank);
+                        first->micro, rank);
         else
             st = dt_fail(DT_E_NUMERIC,
                          "step %lld: loss %g, gradient norm %g, though every tensor of the step is "
@@ -697,10 +698,10 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
     dt_status st = dt_session_init(&t.s, a);
     if (st == DT_OK) {
         // more ranks than micro-batches is an error before anything is created
-        dt_lane_plan *probe = NULL;
-        st =
-            dt_lane_plan_create(&probe, false, a->comm->rank, a->comm->world_size, 1, t.s.n_leaves);
-        dt_lane_plan_destroy(probe);
+        dt_replica_plan *probe = NULL;
+        st = dt_replica_plan_create(&probe, false, a->comm->rank, a->comm->world_size, 1,
+                                    t.s.n_micro);
+        dt_replica_plan_destroy(probe);
     }
     if (st != DT_OK)
         *agreed = true; // a function of the config and the world size

@@ -83,14 +83,14 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_plan_report_get(s->plan, &train);
     fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", s->graph->name,
             (long long)n, p->n_entries, p->n_buffers);
-    fprintf(out, "step: %d samples = %d micro-batches of %d; %d lane%s of %d thread%s, %s, %s\n",
-            s->global_batch, s->n_leaves, s->micro_batch, s->lanes->n_lanes,
-            s->lanes->n_lanes == 1 ? "" : "s", s->resolved.leaf_threads,
-            s->resolved.leaf_threads == 1 ? "" : "s",
+    fprintf(out, "step: %d samples = %d micro-batches of %d; %d replica%s of %d thread%s, %s, %s\n",
+            s->global_batch, s->n_micro, s->micro_batch, s->replicas->n_replicas,
+            s->replicas->n_replicas == 1 ? "" : "s", s->resolved.replica_threads,
+            s->resolved.replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, s->resolved.precision),
             s->backend->describe(s->backend));
-    fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_steps, train.n_reorders,
-            train.n_inplace);
+    fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_instructions,
+            train.n_reorders, train.n_inplace);
     dt_memory_print(s, out);
 }
 
@@ -105,8 +105,8 @@ static dt_status take_batch(const dt_session *s) {
                            .augment = true,
                            .global_batch = s->global_batch,
                            .micro_batch = s->micro_batch,
-                           .leaves = first,
-                           .n_leaves = 1,
+                           .micros = first,
+                           .n_micro = 1,
                            .end_step = 1};
     DT_TRY(s->data->open(s->data, &r, &source));
     dt_status st = source->get(source, 0, 0, &b, &wait_s);

@@ -25,7 +25,7 @@ static int compare(const void *a, const void *b) {
 
 typedef struct bench {
     dt_graph *graph;
-    dt_site site;
+    dt_kernel_instance instance;
     dt_layout in_layout[20], out_layout[8];
     void *in[20], *out[8], *scratch;
 } bench;
@@ -50,20 +50,20 @@ static dt_value value(dt_graph *g, dt_value_kind kind, dt_dtype t, dt_shape s) {
 
 static void prepare(bench *b, const dt_kernel *k, int node, int threads) {
     const dt_node *n = &b->graph->nodes[node];
-    b->site = (dt_site){.graph = b->graph,
-                        .node = n,
-                        .threads = threads,
-                        .in_layout = b->in_layout,
-                        .out_layout = b->out_layout};
-    if (k->prepare(&b->site) != DT_OK) {
+    b->instance = (dt_kernel_instance){.graph = b->graph,
+                                       .node = n,
+                                       .threads = threads,
+                                       .in_layout = b->in_layout,
+                                       .out_layout = b->out_layout};
+    if (k->prepare(&b->instance) != DT_OK) {
         fprintf(stderr, "%s\n", dt_error_message());
         exit(1);
     }
     for (int i = 0; i < n->n_in; i++)
-        if (!b->in[i]) b->in[i] = memory(dt_site_in(&b->site, i), b->in_layout[i]);
+        if (!b->in[i]) b->in[i] = memory(dt_instance_in(&b->instance, i), b->in_layout[i]);
     for (int i = 0; i < n->n_out; i++)
-        if (!b->out[i]) b->out[i] = memory(dt_site_out(&b->site, i), b->out_layout[i]);
-    b->scratch = aligned_alloc(64, (b->site.scratch_bytes + 127) / 64 * 64);
+        if (!b->out[i]) b->out[i] = memory(dt_instance_out(&b->instance, i), b->out_layout[i]);
+    b->scratch = aligned_alloc(64, (b->instance.scratch_bytes + 127) / 64 * 64);
 }
 
 static double measure(bench *b, const dt_kernel *k, int repeat) {
@@ -75,7 +75,7 @@ static double measure(bench *b, const dt_kernel *k, int repeat) {
                 .step = &step};
     for (int i = 0; i < repeat + 2; i++) {
         double start = now();
-        k->run(&b->site, &r);
+        k->run(&b->instance, &r);
         if (i >= 2) t[i - 2] = now() - start;
     }
     qsort(t, (size_t)repeat, sizeof *t, compare);

@@ -90,7 +90,7 @@ static dt_status epoch(dt_batch_source *s, double *first_s) {
 }
 
 static dt_status bench(const char *path, const char *shuffle, const char *readers) {
-    static const int LEAF = 0;
+    static const int MICROS = 0;
     char *text = dt_xprintf(
         "run: {name: bench}\ndata:\n  path: %s\n  fields: {vec: {kind: vector, size: %d}}\n"
         "  shuffle: %s\n  readers: %s\nmodel: {name: fusion}\n"
@@ -101,8 +101,8 @@ static dt_status bench(const char *path, const char *shuffle, const char *reader
     dt_batch_source *s;
     dt_source_request r = {.global_batch = MICRO,
                            .micro_batch = MICRO,
-                           .leaves = &LEAF,
-                           .n_leaves = 1,
+                           .micros = &MICROS,
+                           .n_micro = 1,
                            .end_step = -1};
     DT_TRY(dt_config_parse(&c, "bench", text, strlen(text), NULL, 0));
     free(text);

@@ -1,5 +1,5 @@
 // bench_conv.c: the CPU backend's convolution kernels as a plan would run them, layer by layer: forward,
-// then backward (dx, dw and its way into the slab).
+// then backward (dx, dw and its way into the flat buffer).
 //
 //   bench_conv [threads [micro_batch]]       layers of the fusion network and of ResNet-18
 //
@@ -39,24 +39,24 @@ static void *zeroed(size_t n) {
 static double time_node(dt_backend *b, const dt_graph *g, const dt_node *n) {
     dt_layout in_layout[8] = {{0}}, out_layout[8] = {{0}};
     void *in[8] = {NULL}, *out[8] = {NULL}, *packed[DT_MAX_PACKS] = {NULL};
-    dt_site s = {.graph = g,
-                 .node = n,
-                 .backend = b,
-                 .threads = b->threads,
-                 .n_lanes = 1,
-                 .in_layout = in_layout,
-                 .out_layout = out_layout};
+    dt_kernel_instance s = {.graph = g,
+                            .node = n,
+                            .backend = b,
+                            .threads = b->threads,
+                            .n_replicas = 1,
+                            .in_layout = in_layout,
+                            .out_layout = out_layout};
     const dt_kernel *k = b->kernel(b, n->op, n->backward);
     if (k->prepare(&s) != DT_OK) {
         fprintf(stderr, "%s\n", dt_error_message());
         exit(1);
     }
     for (int i = 0; i < n->n_in; i++) {
-        const dt_value_info *v = dt_site_in(&s, i);
+        const dt_value_info *v = dt_instance_in(&s, i);
         if (v) in[i] = zeroed(dt_layout_bytes(in_layout[i], v->dtype, &v->shape));
     }
     for (int i = 0; i < n->n_out; i++) {
-        const dt_value_info *v = dt_site_out(&s, i);
+        const dt_value_info *v = dt_instance_out(&s, i);
         if (v) out[i] = zeroed(dt_layout_bytes(out_layout[i], v->dtype, &v->shape));
     }
     for (int i = 0; i < s.n_packs; i++) packed[i] = zeroed(s.packs[i].n_bytes);

@@ -1,4 +1,4 @@
-// bench_library.c: what the convolutions and matrix products of a model's training step take when
+// bench_library.c: what the convolutions and matmuls of a model's training step take when
 // the library runs them alone: the limit that a step is measured against.
 //
 //   bench_library CONFIG [key=value …]
@@ -20,15 +20,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LANES = 64, MAX_RUNS = 64 };
+enum { MAX_REPLICAS = 64, MAX_RUNS = 64 };
 
 typedef struct timing {
     const dt_dnnl_op *op;
     int n_args;
-    double median[MAX_LANES];
+    double median[MAX_REPLICAS];
 } timing;
 
-static dt_team *team; // one worker a lane
+static dt_team *team; // one worker a replica
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -41,7 +41,7 @@ static void *touched(size_t n_bytes) {
     return p;
 }
 
-static void time_lane(void *arg, int lane) {
+static void time_replica(void *arg, int replica) {
     timing *t = arg;
     const void *ptr[4];
     for (int i = 0; i < t->n_args; i++) ptr[i] = touched(dt_dnnl_md_bytes(dt_dnnl_op_md(t->op, i)));
@@ -50,19 +50,19 @@ static void time_lane(void *arg, int lane) {
     int n = 0;
     while (n < MAX_RUNS && (n < bench_count(5, 1) || dt_clock_s() - begin < seconds)) {
         double s = dt_clock_s();
-        dt_dnnl_op_run(t->op, lane, ptr, scratch);
+        dt_dnnl_op_run(t->op, replica, ptr, scratch);
         runs[n++] = dt_clock_s() - s;
     }
     qsort(runs, (size_t)n, sizeof *runs, by_value);
-    t->median[lane] = runs[n / 2];
+    t->median[replica] = runs[n / 2];
     for (int i = 0; i < t->n_args; i++) free((void *)ptr[i]);
     free(scratch);
 }
 
-// Seconds of the op while every lane runs it: mean over lanes of each one's median.
+// Seconds of the op while every replica runs it: mean over replicas of each one's median.
 static double time_op(const dt_dnnl_op *op, int n_args) {
     timing t = {.op = op, .n_args = n_args};
-    dt_team_run(team, time_lane, &t);
+    dt_team_run(team, time_replica, &t);
     double sum = 0;
     for (int i = 0; i < dt_team_size(team); i++) sum += t.median[i];
     return sum / dt_team_size(team);
@@ -133,9 +133,9 @@ int main(int argc, char **argv) {
     int threads =
         dt_config_is_auto(c, "device.threads") ? 1 : (int)dt_config_int(c, "device.threads");
     int at_once = dt_usable_cores() / threads;
-    at_once = at_once < 1 ? 1 : at_once > MAX_LANES ? MAX_LANES : at_once;
-    dt_dnnl_env env = {.threads = threads, .n_lanes = at_once};
-    if (dt_team_create(&team, at_once, "lane") != DT_OK) return 70;
+    at_once = at_once < 1 ? 1 : at_once > MAX_REPLICAS ? MAX_REPLICAS : at_once;
+    dt_dnnl_env env = {.threads = threads, .n_replicas = at_once};
+    if (dt_team_create(&team, at_once, "replica") != DT_OK) return 70;
     double seconds[3] = {0};
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
@@ -151,7 +151,7 @@ int main(int argc, char **argv) {
     }
     double total = seconds[0] + seconds[1] + seconds[2];
     printf("{\"library\": \"oneDNN %s %s\", \"precision\": \"%s\", \"micro_batch\": %d, "
-           "\"threads\": %d, \"lanes\": %d, "
+           "\"threads\": %d, \"replicas\": %d, "
            "\"forward_s\": %.5f, \"backward_data_s\": %.5f, \"backward_weights_s\": %.5f, "
            "\"samples_per_s\": %.2f}\n",
            dt_dnnl_version(), dt_dnnl_isa_name(), dt_dtype_name(type), a.batch, threads, at_once,

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-enum { MAX_LEAVES = 65536 };
+enum { MAX_N_MICRO = 65536 };
 static const double SECONDS = 3;
 
 static double cpu_s(void) {
@@ -37,7 +37,7 @@ static dt_status drain(dt_dataset *d, const dt_source_request *r, double open_s)
         if (step >= s->steps_per_epoch && timed_from == 0)
             timed_from = now, cpu = cpu_s(), n_samples = 0;
         if (timed_from > 0 && now - timed_from > bench_most(SECONDS, 0.1)) break;
-        for (int i = 0; i < r->n_leaves && st == DT_OK; i++) {
+        for (int i = 0; i < r->n_micro && st == DT_OK; i++) {
             const dt_batch *b;
             st = s->get(s, step, i, &b, NULL);
             if (st != DT_OK) break;
@@ -79,10 +79,10 @@ static dt_status bench(const char *path, const char *const *overrides, size_t n)
                            .global_batch = (int)dt_config_int(c, "train.global_batch"),
                            .micro_batch = (int)dt_config_int(c, "train.micro_batch"),
                            .end_step = -1};
-    static int leaves[MAX_LEAVES];
-    r.n_leaves = r.global_batch / r.micro_batch;
-    for (int i = 0; i < r.n_leaves && i < MAX_LEAVES; i++) leaves[i] = i;
-    r.leaves = leaves;
+    static int micros[MAX_N_MICRO];
+    r.n_micro = r.global_batch / r.micro_batch;
+    for (int i = 0; i < r.n_micro && i < MAX_N_MICRO; i++) micros[i] = i;
+    r.micros = micros;
     DT_TRY(drain(d, &r, open_s));
     d->close(d);
     dt_config_destroy(c);

@@ -361,7 +361,7 @@ static dt_status fill(reader *r, const dt_data *data, uint32_t sample, void *con
 
 static void learn(reader *r, dt_dataset *d) {
     dt_data *data = data_of(d);
-    const dt_catalog *c = data->set->catalog;
+    const dt_catalog *c = data->reader->catalog;
     void *field[DT_MAX_FIELDS] = {0};
     if (c->n_records != N) die("a set of other records");
     for (uint32_t i = 0; i < data->view.n; i++) {
@@ -474,11 +474,11 @@ static void look_at_place(reader *r, dt_dataset *d, const dt_batch *b, int j, ui
 }
 
 static void through_loader(reader *r, dt_dataset *d) {
-    static const int LEAVES[] = {0};
+    static const int N_MICRO[] = {0};
     dt_batch_source *s;
     dt_source_request q = {.split = DT_SPLIT_TRAIN,
-                           .leaves = LEAVES,
-                           .n_leaves = 1,
+                           .micros = N_MICRO,
+                           .n_micro = 1,
                            .global_batch = BATCH,
                            .micro_batch = BATCH,
                            .end_step = -1};
@@ -562,9 +562,9 @@ static void reader_open(reader *r, const row *which, const char *root) {
         const char *path = SET_PATH[SET_MDS];
         char *set = dt_xprintf("%s/%s", root, path);
         const char *paths[] = {set};
-        dt_set *s;
-        CHECK(dt_set_open(&s, paths, 1));
-        dt_set_close(s);
+        dt_reader *s;
+        CHECK(dt_reader_open(&s, paths, 1));
+        dt_reader_close(s);
         free(set);
     }
     CHECK(dt_data_open(&d, r->cfg[0], NULL, 2, NULL));

@@ -61,13 +61,13 @@ static int first_batch(const char *path, const char *cache, const char *write_in
     dt_dataset *d;
     dt_batch_source *s;
     const dt_batch *b;
-    int leaf = 0;
+    int micro = 0;
     dt_log_set_level(DT_LOG_ERROR);
     if (dt_config_parse(&c, "bench", text, strlen(text), NULL, 0) != DT_OK) die("config");
     if (dt_data_open(&d, c, NULL, 2, NULL) != DT_OK) die("open");
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
-                           .leaves = &leaf,
-                           .n_leaves = 1,
+                           .micros = &micro,
+                           .n_micro = 1,
                            .global_batch = 32,
                            .micro_batch = 32,
                            .end_step = -1,

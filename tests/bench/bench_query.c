@@ -184,7 +184,7 @@ static void time_process(const char *expression, const char *option) {
     print(what, best, expression);
 }
 
-static cost time_select(dt_set *s, const char *expression, uint32_t *n) {
+static cost time_select(dt_reader *s, const char *expression, uint32_t *n) {
     cost t = now();
     bool *keep = dt_xcalloc(s->catalog->n_records, 1);
     CHECK(dt_catalog_select(s->catalog, expression, keep, n));
@@ -197,11 +197,11 @@ static void time_open(const char *const *expressions, int n_expressions) {
     const char *paths[] = {pattern};
     cost open = FOREVER;
     uint32_t n;
-    dt_set *s = NULL;
+    dt_reader *s = NULL;
     for (int i = 0; i < REPEATS; i++) {
-        dt_set_close(s);
+        dt_reader_close(s);
         cost t = now();
-        CHECK(dt_set_open(&s, paths, 1));
+        CHECK(dt_reader_open(&s, paths, 1));
         open = best_of(open, since(t));
     }
     snprintf(text, sizeof text, "%.0f MB resident", (double)dt_rss_bytes() / 1e6);
@@ -213,7 +213,7 @@ static void time_open(const char *const *expressions, int n_expressions) {
         snprintf(text, sizeof text, "%s: %u records", expressions[k], n);
         print("data.where", select, text);
     }
-    dt_set_close(s);
+    dt_reader_close(s);
     free(pattern);
 }
 

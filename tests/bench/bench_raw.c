@@ -107,7 +107,7 @@ static uint64_t hashes; // so that they are made
 
 static void *read_plain(void *arg) {
     plain_reader *p = arg;
-    const dt_catalog *c = p->d->set->catalog;
+    const dt_catalog *c = p->d->reader->catalog;
     while (dt_clock_s() < p->until) {
         int64_t i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED);
         uint64_t n = p->d->sampler.n;
@@ -143,8 +143,8 @@ static double cpu_s(void) {
 static speed plain_rate(const dt_data *d, int threads, int n_slots, bool hash) {
     plain_reader p = {.d = d, .hash = hash, .n_ring = (size_t)n_slots * MICRO};
     pthread_t t[256];
-    p.record_bytes = (d->set->catalog->members[0].size + 4095) / 4096 * 4096;
-    p.fd = open(d->set->catalog->shards[0].path, O_RDONLY);
+    p.record_bytes = (d->reader->catalog->members[0].size + 4095) / 4096 * 4096;
+    p.fd = open(d->reader->catalog->shards[0].path, O_RDONLY);
     p.ring = dt_xcalloc(p.n_ring, p.record_bytes);
     memset(p.ring, 1, p.n_ring * p.record_bytes);
     double begin = dt_clock_s(), cpu = cpu_s();
@@ -168,11 +168,11 @@ typedef struct running {
 } running;
 
 static dt_status start(running *r, const char *folder, bool pictures, int threads, bool verify) {
-    static const int LEAF = 0;
+    static const int MICROS = 0;
     dt_source_request q = {.global_batch = MICRO,
                            .micro_batch = MICRO,
-                           .leaves = &LEAF,
-                           .n_leaves = 1,
+                           .micros = &MICROS,
+                           .n_micro = 1,
                            .end_step = -1};
     DT_TRY(open_set(&r->d, &r->c, folder, pictures, threads, verify));
     DT_TRY(r->d->open(r->d, &q, &r->s));

@@ -2,9 +2,9 @@
 //
 //   bench_step CONFIG [key=value …]
 //
-// Runs one lane a core (device.threads threads each, 1 when auto) at the same time on random inputs and
-// prints, for lane 0, the time of each step of the plan that matters and the sum by op; then one JSON
-// line: median seconds a micro-batch, samples/s over all lanes, bytes of one lane's slab.
+// Runs one replica a core (device.threads threads each, 1 when auto) at the same time on random inputs and
+// prints, for replica 0, the time of each step of the plan that matters and the sum by op; then one JSON
+// line: median seconds a micro-batch, samples/s over all replicas, bytes of one replica's flat buffer.
 
 #include "bench_config.h"
 #include "bench_short.h"
@@ -18,9 +18,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_STEPS = 4096, MAX_LANES = 64, RUNS = 12 };
+enum { MAX_STEPS = 4096, MAX_REPLICAS = 64, RUNS = 12 };
 
-typedef struct lane {
+typedef struct replica {
     dt_exec *exec;
     dt_params *params;
     int index, threads;
@@ -28,18 +28,18 @@ typedef struct lane {
     double step_s[MAX_STEPS]; // best of the runs
     double last;
     int at;
-} lane;
+} replica;
 
 static void on_step(void *ctx) {
-    lane *l = ctx;
+    replica *l = ctx;
     double now = dt_clock_s(), s = now - l->last;
     if (l->step_s[l->at] == 0 || s < l->step_s[l->at]) l->step_s[l->at] = s;
     l->last = now;
     l->at++;
 }
 
-static void run_lane(void *arg, int worker) {
-    lane *l = (lane *)arg + worker;
+static void run_replica(void *arg, int worker) {
+    replica *l = (replica *)arg + worker;
     omp_set_num_threads(l->threads);
     for (int i = 0; i < bench_count(RUNS, 2); i++) {
         dt_exec_args a = {.step = {.seed = 1, .step = (uint32_t)i, .loss_scale = 1},
@@ -74,13 +74,13 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static void print_profile(const dt_plan *plan, const lane *l) {
+static void print_profile(const dt_plan *plan, const replica *l) {
     dt_plan_report r;
     dt_plan_report_get(plan, &r);
     double total = 0, by_op[2 * DT_OP_COUNT] = {0}, reorder = 0;
-    for (int k = 0; k < r.n_steps; k++) total += l->step_s[k];
-    for (int k = 0; k < r.n_steps; k++) {
-        const char *name = dt_plan_step_name(plan, k);
+    for (int k = 0; k < r.n_instructions; k++) total += l->step_s[k];
+    for (int k = 0; k < r.n_instructions; k++) {
+        const char *name = dt_plan_instruction_name(plan, k);
         if (l->step_s[k] > 0.005 * total)
             fprintf(stderr, "%9.3f ms %5.1f %%  %s\n", l->step_s[k] * 1e3,
                     100 * l->step_s[k] / total, name);
@@ -113,9 +113,9 @@ static dt_status bench(int argc, char **argv) {
     const dt_dtype type = bench_config_precision(c);
     int threads =
         dt_config_is_auto(c, "device.threads") ? 1 : (int)dt_config_int(c, "device.threads");
-    int n_lanes = dt_usable_cores() / threads;
-    if (n_lanes < 1) n_lanes = 1;
-    if (n_lanes > MAX_LANES) n_lanes = MAX_LANES;
+    int n_replicas = dt_usable_cores() / threads;
+    if (n_replicas < 1) n_replicas = 1;
+    if (n_replicas > MAX_REPLICAS) n_replicas = MAX_REPLICAS;
     dt_graph *g = NULL;
     dt_backend *b = NULL;
     dt_params *p = NULL;
@@ -124,29 +124,30 @@ static dt_status bench(int argc, char **argv) {
     DT_TRY(dt_model_graph(&g, &a, type));
     DT_TRY(dt_backend_create(&b, DT_DEVICE_cpu,
                              &(dt_backend_opts){.threads = threads, .deterministic = true}));
-    DT_TRY(dt_params_create(&p, g, b, 0, n_lanes));
-    DT_TRY(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_lanes = n_lanes}));
+    DT_TRY(dt_params_create(&p, g, b, 0, n_replicas));
+    DT_TRY(
+        dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = n_replicas}));
     dt_params_init(p, 1);
     dt_params_repack(p, threads);
-    static lane lanes[MAX_LANES];
-    for (int i = 0; i < n_lanes; i++) {
-        lanes[i] = (lane){.params = p, .index = i, .threads = threads};
-        DT_TRY(dt_exec_create(&lanes[i].exec, plan, i));
-        bind_random(g, lanes[i].exec);
+    static replica replicas[MAX_REPLICAS];
+    for (int i = 0; i < n_replicas; i++) {
+        replicas[i] = (replica){.params = p, .index = i, .threads = threads};
+        DT_TRY(dt_exec_create(&replicas[i].exec, plan, i));
+        bind_random(g, replicas[i].exec);
     }
-    DT_TRY(dt_team_create(&team, n_lanes, "lane"));
-    dt_team_run(team, run_lane, lanes);
+    DT_TRY(dt_team_create(&team, n_replicas, "replica"));
+    dt_team_run(team, run_replica, replicas);
     if (getenv("BENCH_PLAN")) dt_plan_print(plan, stderr);
-    print_profile(plan, &lanes[0]);
-    qsort(lanes[0].run_s, (size_t)bench_count(RUNS, 2), sizeof(double), by_value);
+    print_profile(plan, &replicas[0]);
+    qsort(replicas[0].run_s, (size_t)bench_count(RUNS, 2), sizeof(double), by_value);
     dt_plan_report r;
     dt_plan_report_get(plan, &r);
-    double median = lanes[0].run_s[bench_count(RUNS, 2) / 2];
-    printf("{\"backend\": \"%s\", \"precision\": \"%s\", \"micro_batch\": %d, \"lanes\": %d, "
+    double median = replicas[0].run_s[bench_count(RUNS, 2) / 2];
+    printf("{\"backend\": \"%s\", \"precision\": \"%s\", \"micro_batch\": %d, \"replicas\": %d, "
            "\"median_s\": %.5f, "
-           "\"samples_per_s\": %.2f, \"slab_mib\": %.1f}\n",
-           b->describe(b), type == DT_BF16 ? "bf16" : "fp32", a.batch, n_lanes, median,
-           a.batch * n_lanes / median, (double)(r.activation_bytes + r.scratch_bytes) / 1048576);
+           "\"samples_per_s\": %.2f, \"flat_mib\": %.1f}\n",
+           b->describe(b), type == DT_BF16 ? "bf16" : "fp32", a.batch, n_replicas, median,
+           a.batch * n_replicas / median, (double)(r.activation_bytes + r.scratch_bytes) / 1048576);
     return DT_OK;
 }
 

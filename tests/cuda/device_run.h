@@ -71,7 +71,7 @@ static inline size_t device_bytes(const dt_value_info *v, dt_layout l) {
     return dt_layout_bytes(l, v->dtype, &v->shape) + DEVICE_CANARY;
 }
 
-static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_site *s,
+static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_kernel_instance *s,
                                     const dt_run *r) {
     const dt_device *dev = d->backend->device;
     void *graph;
@@ -85,14 +85,15 @@ static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_
     return status;
 }
 
-// Runs the kernel with output 0 in the memory of the input that site->inplace_in names. The result in t[i] must equal
+// Runs the kernel with output 0 in the memory of the input that instance->inplace_in names. The result in t[i] must equal
 // first[i]; `skip` is the scratch.
-static inline const char *device_in_place(device_run *d, const dt_kernel *k, const dt_site *s,
-                                          const dt_run *r, const void *host_in, char *const *first,
+static inline const char *device_in_place(device_run *d, const dt_kernel *k,
+                                          const dt_kernel_instance *s, const dt_run *r,
+                                          const void *host_in, char *const *first,
                                           const void *skip) {
     const int at = s->inplace_in;
-    const size_t n = device_bytes(dt_site_in(s, at), s->in_layout[at]);
-    if (!r->out[0] || n != device_bytes(dt_site_out(s, 0), s->out_layout[0])) return NULL;
+    const size_t n = device_bytes(dt_instance_in(s, at), s->in_layout[at]);
+    if (!r->out[0] || n != device_bytes(dt_instance_out(s, 0), s->out_layout[0])) return NULL;
     const void *in[32];
     memcpy(in, r->in, sizeof in);
     in[at] = r->out[0];
@@ -113,21 +114,23 @@ static inline const char *device_in_place(device_run *d, const dt_kernel *k, con
     return wrong;
 }
 
-// `h` points to host memory: tensors in site->in_layout and out_layout with DEVICE_CANARY bytes behind each, and
+// `h` points to host memory: tensors in instance->in_layout and out_layout with DEVICE_CANARY bytes behind each, and
 // scratch of n_scratch bytes in all. h->packed is already device memory. Returns NULL, or what went wrong.
-static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, const dt_site *s,
-                                            const dt_run *h, size_t n_scratch) {
+static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k,
+                                            const dt_kernel_instance *s, const dt_run *h,
+                                            size_t n_scratch) {
     device_run *d = dt_xcalloc(1, sizeof *d);
     d->backend = b;
     const void *in[32] = {NULL};
     void *out[32] = {NULL};
     for (int i = 0; i < s->node->n_in; i++)
         if (h->in[i])
-            in[i] = device_add(d, h->in[i], device_bytes(dt_site_in(s, i), s->in_layout[i]), false);
+            in[i] =
+                device_add(d, h->in[i], device_bytes(dt_instance_in(s, i), s->in_layout[i]), false);
     for (int i = 0; i < s->node->n_out; i++)
         if (h->out[i])
-            out[i] =
-                device_add(d, h->out[i], device_bytes(dt_site_out(s, i), s->out_layout[i]), true);
+            out[i] = device_add(d, h->out[i], device_bytes(dt_instance_out(s, i), s->out_layout[i]),
+                                true);
     dt_run r = *h;
     r.in = in;
     r.out = out;

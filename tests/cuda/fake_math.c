@@ -255,7 +255,7 @@ void fake_dnn_run(const fake_plan *p, void *const *ptr) {
         run_conv(&p->dnn, ptr);
 }
 
-// ---- matrix product --------------------------------------------------------------------------------
+// ---- matmul --------------------------------------------------------------------------------
 const char *fake_gemm_name(dt_gemm_epilogue e) {
     static const char *const names[] = {"gemm",           "gemm bias",          "gemm bias relu",
                                         "gemm bias gelu", "gemm bias gelu aux", "gemm dgelu",

@@ -262,7 +262,7 @@ static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, in
 }
 
 // The index of the block at p; MAX_OWN if there is none.
-static int find_own(const nccl *n, const void *p) {
+static int find_custom(const nccl *n, const void *p) {
     int i = 0;
     while (i < MAX_OWN && n->own[i].p != p) i++;
     return i;
@@ -270,7 +270,7 @@ static int find_own(const nccl *n, const void *p) {
 
 static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
     nccl *n = of(a);
-    const int i = find_own(n, NULL);
+    const int i = find_custom(n, NULL);
     fake_cuda_note(n->cuda, "mem_alloc", n_bytes);
     if (i == MAX_OWN || n->cuda->alloc(n->cuda, p, n_bytes)) return INVALID;
     n->own[i].p = *p;
@@ -279,7 +279,7 @@ static int mem_alloc(const dt_nccl_api *a, void **p, size_t n_bytes) {
 
 static int mem_free(const dt_nccl_api *a, void *p) {
     nccl *n = of(a);
-    const int i = find_own(n, p);
+    const int i = find_custom(n, p);
     fake_cuda_note(n->cuda, "mem_free", 0);
     if (i == MAX_OWN || n->own[i].registered) fake_breach("memory of NCCL's is given back in use");
     n->own[i].p = NULL;
@@ -288,7 +288,7 @@ static int mem_free(const dt_nccl_api *a, void *p) {
 
 static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_bytes, void **handle) {
     nccl *n = of(a);
-    const int i = find_own(n, p);
+    const int i = find_custom(n, p);
     fake_cuda_note(n->cuda, "comm_register", n_bytes);
     if (!p || i == MAX_OWN) return INVALID;
     n->own[i].registered = true;

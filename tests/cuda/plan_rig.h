@@ -37,18 +37,18 @@ static const dt_dnn_desc attention = {.kind = DT_DNN_SDPA_BWD,
                                       .stride_v = {80, 40, 8},
                                       .stride_y = {48, 24, 8},
                                       .scale = 0.5f};
-static const dt_gemm_desc product = {.m = 3,
-                                     .n = 4,
-                                     .k = 5,
-                                     .lda = 5,
-                                     .ldb = 4,
-                                     .ldd = 4,
-                                     .batch = 1,
-                                     .type = DT_F32,
-                                     .out_type = DT_F32,
-                                     .bias_type = DT_F32,
-                                     .epilogue = DT_GEMM_BIAS,
-                                     .alpha = 1.0f};
+static const dt_gemm_desc matmul = {.m = 3,
+                                    .n = 4,
+                                    .k = 5,
+                                    .lda = 5,
+                                    .ldb = 4,
+                                    .ldd = 4,
+                                    .batch = 1,
+                                    .type = DT_F32,
+                                    .out_type = DT_F32,
+                                    .bias_type = DT_F32,
+                                    .epilogue = DT_GEMM_BIAS,
+                                    .alpha = 1.0f};
 
 static inline dt_cuda_plans *open_plans(dt_cuda_api *api, const char *machine, const char *folder) {
     dt_cuda_plans *p = NULL;

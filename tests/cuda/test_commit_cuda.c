@@ -49,7 +49,7 @@ typedef struct rig {
     float *grad;
     dt_device_step *step; // device
     dt_step_numbers *numbers;
-    float *slab[4], *buffer, *host_grad; // the CPU's master, moments
+    float *flat[4], *buffer, *host_grad; // the CPU's master, moments
 } rig;
 
 static float *device_floats(dt_backend *b, const float *from, int64_t n) {
@@ -68,8 +68,8 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     memset(r, 0, sizeof *r);
     assert_int_equal(dt_backend_create_cpu(&r->cpu, &(dt_backend_opts){.threads = 1}), DT_OK);
     assert_int_equal(fake_cuda_backend(&r->gpu, &(dt_backend_opts){.threads = 1}), DT_OK);
-    for (int i = 0; i < 3; i++) r->slab[i] = calloc(N, 4);
-    fill(r->slab[0], N, 1);
+    for (int i = 0; i < 3; i++) r->flat[i] = calloc(N, 4);
+    fill(r->flat[0], N, 1);
     r->buffer = calloc(BUFFERS, 4);
     fill(r->buffer, BUFFERS, 2);
     r->host_grad = calloc(GRAD, 4);
@@ -84,10 +84,10 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
                             .drop_at = LOSS + 3,
                             .rules = rules,
                             .n_rules = 2,
-                            .n_leaves = 4,
+                            .n_micro = 4,
                             .clip_norm = clip,
                             .growth_interval = growth};
-    r->a.optimizer.master = device_floats(r->gpu, r->slab[0], N);
+    r->a.optimizer.master = device_floats(r->gpu, r->flat[0], N);
     r->a.optimizer.slots[0] = device_floats(r->gpu, NULL, N);
     r->a.optimizer.slots[1] = device_floats(r->gpu, NULL, N);
     r->a.buffer = device_floats(r->gpu, r->buffer, BUFFERS);
@@ -128,7 +128,7 @@ static void tear_down(rig *r) {
     g->free_host(g, r->numbers, 0);
     g->destroy(g);
     r->cpu->destroy(r->cpu);
-    for (int i = 0; i < 3; i++) free(r->slab[i]);
+    for (int i = 0; i < 3; i++) free(r->flat[i]);
     free(r->buffer);
     free(r->host_grad);
 }
@@ -151,7 +151,7 @@ static const dt_step_numbers *run_step(rig *r, int64_t step, float lr) {
 // The same step by the CPU's functions, as train/commit.c does it.
 static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     double partial[N / DT_CHUNK + 1], sum = 0;
-    r->cpu->slab_sum_squares(r->cpu, r->host_grad, N, partial, 0, N / DT_CHUNK + 1);
+    r->cpu->flat_sum_squares(r->cpu, r->host_grad, N, partial, 0, N / DT_CHUNK + 1);
     for (int i = 0; i < N / DT_CHUNK + 1; i++) sum += partial[i];
     const double weight = (double)r->host_grad[LOSS + 1] * (double)scale;
     const double norm = sqrt(sum) / weight;
@@ -159,7 +159,7 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     if (r->a.clip_norm > 0 && norm > (double)r->a.clip_norm)
         clip = (double)r->a.clip_norm / (norm + 1e-6);
     dt_optimizer_args o = r->a.optimizer;
-    o.master = r->slab[0], o.slots[0] = r->slab[1], o.slots[1] = r->slab[2];
+    o.master = r->flat[0], o.slots[0] = r->flat[1], o.slots[1] = r->flat[2];
     o.grad = r->host_grad;
     o.grad_scale = (float)(clip / weight);
     o.lr = lr;
@@ -222,9 +222,9 @@ static void check_optimizer(dt_optimizer_args o, float clip, float scale) {
         assert_true(fabs(n->grad_norm - norm) < 1e-12 * norm);
         assert_true(n->loss == 96 && n->weight == 32 && n->finite && !n->halted);
         assert_int_equal(n->stop, step == 2 ? 3 : 0);
-        compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 1e-6);
-        compare(r.gpu, r.a.optimizer.slots[0], r.slab[1], N, 1e-6);
-        compare(r.gpu, r.a.optimizer.slots[1], r.slab[2], N, 1e-6);
+        compare(r.gpu, r.a.optimizer.master, r.flat[0], N, 1e-6);
+        compare(r.gpu, r.a.optimizer.slots[0], r.flat[1], N, 1e-6);
+        compare(r.gpu, r.a.optimizer.slots[1], r.flat[2], N, 1e-6);
         compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 1e-6);
         compare_copies(&r, true);
     }
@@ -264,7 +264,7 @@ static void test_loss_scale(void **state) {
     const dt_step_numbers *n = run_step(&r, 0, 0.1f); // skipped
     assert_true(!n->finite && !n->halted && n->loss_scale == 4 && n->next_scale == 2);
     assert_int_equal(n->n_skipped, 1);
-    compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 0);
+    compare(r.gpu, r.a.optimizer.master, r.flat[0], N, 0);
     compare(r.gpu, r.a.buffer, r.buffer, BUFFERS, 0);
     compare_copies(&r, false);
     gradients(&r, 1, 0);
@@ -295,13 +295,13 @@ static void test_halt(void **state) {
     gradients(&r, 1, 2); // two ranks gave the step up
     const dt_step_numbers *n = run_step(&r, 0, 0.1f);
     assert_true(n->halted && n->drop == 2 && n->finite);
-    compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 0);
+    compare(r.gpu, r.a.optimizer.master, r.flat[0], N, 0);
     tear_down(&r);
     set_up(&r, sgd, 0, 0, 1);
     gradients(&r, NAN, 0);
     n = run_step(&r, 0, 0.1f); // no scaling: halts at once
     assert_true(n->halted && !n->finite && n->n_skipped == 0);
-    compare(r.gpu, r.a.optimizer.master, r.slab[0], N, 0);
+    compare(r.gpu, r.a.optimizer.master, r.flat[0], N, 0);
     tear_down(&r);
 }
 
@@ -310,8 +310,8 @@ static void test_add(void **state) {
     set_up(&r, (dt_optimizer_args){.kind = DT_OPTIMIZER_sgd}, 0, 0, 1);
     r.gpu->device->add(r.gpu, r.a.optimizer.slots[0], r.a.optimizer.master, N - 3, r.stream);
     assert_int_equal(r.gpu->device->synchronize(r.gpu, r.stream), DT_OK);
-    memset(r.slab[0] + N - 3, 0, 12);
-    compare(r.gpu, r.a.optimizer.slots[0], r.slab[0], N, 0);
+    memset(r.flat[0] + N - 3, 0, 12);
+    compare(r.gpu, r.a.optimizer.slots[0], r.flat[0], N, 0);
     tear_down(&r);
 }
 

@@ -31,7 +31,7 @@ static void test_the_fastest_stays_and_is_shared(void **state) {
     other.out_w = 4;
     assert_int_equal(dt_cuda_plan_dnn(r.p, &other, &b), DT_OK);
     assert_ptr_not_equal(a, b);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &c), DT_OK);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &c), DT_OK);
     assert_int_equal(c->choice, 1);
     assert_int_equal(dt_cuda_plan_dnn(r.p, &attention, &c), DT_OK);
     assert_int_equal(c->choice, 1);
@@ -66,7 +66,7 @@ static void test_nothing_is_timed_where_that_is_wanted(void **state) {
 static void test_a_product_that_adds_has_the_engine_of_the_other(void **state) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL, *adds = NULL;
-    dt_gemm_desc d = product;
+    dt_gemm_desc d = matmul;
     char text[DT_DESC_TEXT], line[DT_DESC_TEXT + 8];
     d.epilogue = DT_GEMM_NONE;
     d.beta = 1.0f;
@@ -92,7 +92,7 @@ static void test_given_choices_are_obeyed(void **state) {
     rig r = begin("m", NULL);
     const dt_cuda_plan *plan = NULL;
     choice_of_conv(r.p);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK);
     char *text = dt_cuda_plans_text(r.p);
     assert_non_null(strstr(text, "1\tconv_fwd bf16 n1 c4 5x5 k3 3x3 window 3x3"));
     assert_non_null(strstr(text, "1\tgemm f32->f32 3x4x5"));
@@ -152,7 +152,7 @@ static void test_a_library_that_is_broken_ends_the_start(void **state) {
     const dt_cuda_plan *plan = NULL;
     for (int i = 0; i < 2; i++) {
         fake_cuda_fail(r.api, calls[i], 0, 4000);
-        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &product, &plan)
+        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &matmul, &plan)
                            : dt_cuda_plan_dnn(r.p, &conv, &plan),
                          DT_E_INTERNAL);
         assert_null(plan);
@@ -161,7 +161,7 @@ static void test_a_library_that_is_broken_ends_the_start(void **state) {
         assert_non_null(strstr(dt_error_message(), "an error that the test asked for"));
         start_again(&r, NULL);
         fake_cuda_fail(r.api, calls[i], 0, FAKE_NOT_SUPPORTED);
-        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &product, &plan)
+        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &matmul, &plan)
                            : dt_cuda_plan_dnn(r.p, &conv, &plan),
                          DT_OK);
         assert_null(plan);
@@ -223,7 +223,7 @@ static void test_timing_has_a_budget(void **state) {
         assert_int_equal(dt_cuda_plans_create(&p, api, &o), DT_OK);
         fake_cuda_log_clear(api);
         assert_int_equal(choice_of_conv(p), 1);
-        assert_int_equal(dt_cuda_plan_gemm(p, &product, &plan), DT_OK);
+        assert_int_equal(dt_cuda_plan_gemm(p, &matmul, &plan), DT_OK);
         assert_int_equal(plan->choice, start > 0);
         assert_int_equal(fake_cuda_count(api, "dnn_run") > 0, start == 0);
         assert_int_equal(fake_cuda_count(api, "gemm_run") > 0, start == 1);

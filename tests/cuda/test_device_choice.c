@@ -151,7 +151,7 @@ static void test_driver_version(void **state) {
     }
 }
 
-// ---- loading own kernels -----------------------------------------------------------------------------
+// ---- loading custom kernels -----------------------------------------------------------------------------
 static int errors[DT_K_COUNT], n_loaded;
 
 static int load(dt_cuda_kernel k) {
@@ -187,12 +187,12 @@ static void test_kernels_that_do_not_load(void **state) {
     assert_string_equal(m, "device.kind: cuda: NVIDIA X is sm_121, for which this module "
                            "(dtrain_cuda.so, of 80-real, 90) has no code: build with "
                            "-DDTRAIN_CUDA_ARCHITECTURES=121");
-    m = load_with(DT_K_slab_add, DT_K_COUNT, 200, 0); // one
+    m = load_with(DT_K_flat_add, DT_K_COUNT, 200, 0); // one
     assert_says(m, "1 of the ");
     assert_says(m, " kernels of dtrain_cuda.so (of 80-real, 90) do not load on NVIDIA X, sm_121, "
-                   "first slab_add: other; unpack the bundle or build again");
-    m = load_with(DT_K_slab_add, DT_K_slab_squares - DT_K_slab_add, 1, DT_CUDA_NO_CODE);
-    assert_says(m, ", first slab_add: invalid; unpack"); // the first one's error
+                   "first flat_add: other; unpack the bundle or build again");
+    m = load_with(DT_K_flat_add, DT_K_flat_squares - DT_K_flat_add, 1, DT_CUDA_NO_CODE);
+    assert_says(m, ", first flat_add: invalid; unpack"); // the first one's error
     assert_says(load_with(3, 1, DT_CUDA_PTX_TOO_NEW, DT_CUDA_PTX_TOO_NEW),
                 "the driver (570.1) does not compile the module's PTX: update it, or build with "
                 "-DDTRAIN_CUDA_ARCHITECTURES=121-real");

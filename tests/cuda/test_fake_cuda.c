@@ -10,7 +10,7 @@
 #include "backend/cuda/kernels/kernel_math.h"
 #include "base/rng.h"
 #include "fake_cuda.h"
-#include "ops/own_types.h"
+#include "ops/custom_types.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

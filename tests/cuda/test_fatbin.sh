@@ -29,8 +29,8 @@ case $list in *native* | *all*) echo "skipped: DTRAIN_CUDA_ARCHITECTURES=$list n
 tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
 "$dump" -symbols "$module" | awk '/^arch = / {arch = $3} /^(STT_)?FUNC .*ENTRY / {print arch, $NF}' >"$tmp/have"
 "$dump" -ptx "$module" | grep -a '\.entry' | sed 's/.*\.entry *\([A-Za-z0-9_$]*\).*/ptx \1/' >>"$tmp/have"
-sed -n 's/^CUDA_OWN_KERNEL(\([a-z0-9_]*\), *\([a-z0-9_]*\))$/\1 \2/p' "$SOURCE/runtime/backend/cuda/cuda_own_kernels.def" >"$tmp/kernels"
-[ "$(grep -c '^CUDA_OWN_KERNEL' "$SOURCE/runtime/backend/cuda/cuda_own_kernels.def")" = "$(wc -l <"$tmp/kernels")" ]
+sed -n 's/^CUDA_CUSTOM_KERNEL(\([a-z0-9_]*\), *\([a-z0-9_]*\))$/\1 \2/p' "$SOURCE/runtime/backend/cuda/cuda_custom_kernels.def" >"$tmp/kernels"
+[ "$(grep -c '^CUDA_CUSTOM_KERNEL' "$SOURCE/runtime/backend/cuda/cuda_custom_kernels.def")" = "$(wc -l <"$tmp/kernels")" ]
 want=
 for entry in ${list//;/ }; do
     case $entry in

@@ -122,7 +122,7 @@ static outcome run(const setting *s) {
     dt_plan *plan = NULL;
     dt_exec *e = NULL;
     ok(dt_params_create(&p, g, b, 0, 1));
-    ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 2, .n_lanes = 1}));
+    ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 2, .n_replicas = 1}));
     ok(dt_exec_create(&e, plan, 0));
     dt_params_init(p, 3);
     dt_params_repack(p, 1);

@@ -9,8 +9,8 @@
 
 #include "fake_kernels.h"
 
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/all_kernels.h"
-#include "backend/cuda/own_cuda.h"
 #include "base/rng.h"
 
 #include <stdio.h>

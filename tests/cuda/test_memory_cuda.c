@@ -70,10 +70,10 @@ static dt_status plan_run(run_parts *r, const char *model, bool two_images, size
                  "  who: {kind: class, classes: 10}}}\n"
                  "model: %s\ntrain: {global_batch: 2, micro_batch: 2}\n",
                  model);
-    const dt_plan_opts po = {.threads = 1, .n_lanes = 1};
+    const dt_plan_opts po = {.threads = 1, .n_replicas = 1};
     assert_int_equal(dt_config_parse(&s->config, "test", yaml, (size_t)n_yaml, NULL, 0), DT_OK);
     assert_int_equal(dt_comm_create_self(&s->comm), DT_OK);
-    assert_int_equal(dt_lane_plan_create(&s->lanes, false, 0, 1, 1, 1), DT_OK);
+    assert_int_equal(dt_replica_plan_create(&s->replicas, false, 0, 1, 1, 1), DT_OK);
     assert_int_equal(dt_cuda_backend_create(&s->backend, r->api, NULL, 0,
                                             &(dt_backend_opts){.threads = 1, .untimed = true}),
                      DT_OK);
@@ -114,7 +114,7 @@ static void end_run(run_parts *r) {
     dt_graph_destroy(s->eval_graph);
     s->backend->destroy(s->backend);
     assert_int_equal(fake_cuda_destroy(r->api), 0);
-    dt_lane_plan_destroy(s->lanes);
+    dt_replica_plan_destroy(s->replicas);
     dt_comm_destroy(s->comm);
     dt_config_destroy(s->config);
 }
@@ -127,7 +127,7 @@ static void test_start(void **state) {
         dt_plan_report report;
         dt_plan_report_get(r.s.plan, &report);
         const int n = count_allocs(r.s.backend);
-        printf("%s: %d steps, %d allocations\n", networks[i], report.n_steps, n);
+        printf("%s: %d steps, %d allocations\n", networks[i], report.n_instructions, n);
         // parameters; packed weights; constants, activations and inputs of training and of evaluation
         assert_in_range(n, 5, 8);
         end_run(&r);
@@ -144,7 +144,7 @@ static void test_check_before_anything_is_taken(void **state) {
         double all = 0;
         assert_int_equal(plan_run(&r, networks[i], i == 0, 0), DT_OK);
         const size_t packed = dt_params_packed_bytes(r.s.params);
-        const size_t parameters = r.s.params->slab.n_bytes;
+        const size_t parameters = r.s.params->flat.n_bytes;
         assert_true(packed > 20000);
         end_run(&r);
         assert_int_equal(plan_run(&r, networks[i], i == 0, parameters), DT_E_USAGE);
@@ -167,16 +167,16 @@ static void test_check_before_anything_is_taken(void **state) {
 // The line that a user sees says which lifetime did not fit.
 static void test_out_of_memory(void **state) {
     dt_backend *b = NULL;
-    dt_slab slab = {0};
+    dt_flat_buffer flat = {0};
     void *p[2];
     assert_int_equal(fake_cuda_backend(&b, &(dt_backend_opts){.threads = 1}), DT_OK);
-    dt_slab_add(&slab, &p[0], 1000);
-    dt_slab_add(&slab, &p[1], 1000);
+    dt_flat_buffer_add(&flat, &p[0], 1000);
+    dt_flat_buffer_add(&flat, &p[1], 1000);
     fake_cuda_fail(dt_cuda_self(b)->api, "alloc", 0, FAKE_OUT_OF_MEMORY);
-    assert_int_not_equal(dt_slab_take(&slab, b, "packed weights"), DT_OK);
+    assert_int_not_equal(dt_flat_buffer_alloc(&flat, b, "packed weights"), DT_OK);
     assert_non_null(strstr(dt_error_message(), "for packed weights"));
     assert_null(p[0]);
-    dt_slab_drop(&slab);
+    dt_flat_buffer_free(&flat);
     b->destroy(b);
 }
 
@@ -206,20 +206,20 @@ static void share(bool old, int world_size) {
     const dt_backend_opts o = {.threads = 1, .world_size = world_size};
     dt_backend *b = NULL;
     dt_comm *boot = NULL, *c = NULL;
-    dt_slab slab = {0};
+    dt_flat_buffer flat = {0};
     float *grad = NULL;
     assert_int_equal(dt_cuda_backend_create(&b, api, nccl, 0, &o), DT_OK);
     assert_int_equal(dt_comm_create_self(&boot), DT_OK);
     assert_int_equal(dt_comm_create_nccl(&c, b, boot, false, 10), DT_OK);
     fake_cuda_log_clear(api);
-    dt_slab_add(&slab, (void **)&grad, 1000 * sizeof *grad);
-    assert_int_equal(dt_slab_take_shared(&slab, b, "gradients"), DT_OK);
+    dt_flat_buffer_add(&flat, (void **)&grad, 1000 * sizeof *grad);
+    assert_int_equal(dt_flat_buffer_alloc_shared(&flat, b, "gradients"), DT_OK);
     dt_comm_nccl_set_streams(c, b->device->stream, NULL);
-    assert_int_equal(dt_comm_nccl_register(c, slab.memory, slab.n_bytes), DT_OK);
+    assert_int_equal(dt_comm_nccl_register(c, flat.memory, flat.n_bytes), DT_OK);
     assert_int_equal(c->all_reduce_f32(c, grad, 1000), DT_OK);
     assert_int_equal(b->device->synchronize(b, b->device->stream), DT_OK);
     assert_int_equal(c->finalize(c), DT_OK);
-    dt_slab_drop(&slab);
+    dt_flat_buffer_free(&flat);
     static const char *const names[] = {"mem_alloc",       "comm_register", "all_reduce",
                                         "comm_deregister", "finalize",      "mem_free"};
     size_t n = 0, at = 0;

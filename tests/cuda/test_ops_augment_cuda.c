@@ -51,13 +51,13 @@ static void play(const uint8_t *x, const dt_pixel_step *steps, int n_steps, int 
     dt_value list = dt_input(g, "x.steps", DT_I32, dt_shape2(N, n_steps * DT_PIXEL_STEP_WORDS));
     if (dt_image_augment(g, in, list) == DT_NONE) fail_msg("%s", dt_error_message());
     dt_layout in_layout[2] = {dt_dense(), dt_dense()}, out_layout[1];
-    dt_site s = {.graph = g,
-                 .node = &g->nodes[0],
-                 .backend = machine,
-                 .threads = 1,
-                 .n_lanes = 1,
-                 .in_layout = in_layout,
-                 .out_layout = out_layout};
+    dt_kernel_instance s = {.graph = g,
+                            .node = &g->nodes[0],
+                            .backend = machine,
+                            .threads = 1,
+                            .n_replicas = 1,
+                            .in_layout = in_layout,
+                            .out_layout = out_layout};
     const dt_kernel *k = machine->kernel(machine, DT_OP_image_augment, false);
     if (k->prepare(&s) != DT_OK) fail_msg("%s", dt_error_message());
     dt_step_block block = {0};
@@ -154,13 +154,13 @@ static dt_dataset *open_set(const char *packed, const char *extra, dt_backend *b
 }
 
 static dt_batch_source *open_source(dt_dataset *d, dt_split split) {
-    static const int leaf = 0;
+    static const int micro = 0;
     dt_source_request r = {.split = split,
                            .augment = split == DT_SPLIT_TRAIN,
                            .global_batch = MICRO,
                            .micro_batch = MICRO,
-                           .leaves = &leaf,
-                           .n_leaves = 1,
+                           .micros = &micro,
+                           .n_micro = 1,
                            .end_step = -1};
     dt_batch_source *s;
     if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());

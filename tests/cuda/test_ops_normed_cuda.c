@@ -18,10 +18,10 @@
 #include "graph/passes/passes.h"
 #include "models/model_util.h"
 
-#define STEPS  6
-#define MICRO  4
-#define LEAVES 2
-#define RATE   0.002
+#define STEPS   6
+#define MICRO   4
+#define N_MICRO 2
+#define RATE    0.002
 static dt_status bench_graph(dt_graph **out, const dt_model_args *a, dt_dtype low);
 #define BENCH_GRAPH bench_graph
 #include "unit/device_bench.h"
@@ -152,7 +152,7 @@ static shape shape_of(const setting *s) {
 
 static void test_which_are_left(void **state) {
     if (is_real()) skip(); // it looks into the pretending machine's log
-    setting s = {.low = DT_F16, .scaled = true, .one_leaf = true, .uncaptured = true};
+    setting s = {.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
     answers = BY_THE_CLOCK;
     const shape fused = shape_of(&s);
     answers = LEAVE_FORWARD;
@@ -184,7 +184,7 @@ static void test_which_are_left(void **state) {
 // Without an engine nothing is left, whatever the choices say.
 static void test_without_engines(void **state) {
     if (is_real()) skip();
-    const setting s = {.low = DT_F16, .scaled = true, .one_leaf = true, .uncaptured = true};
+    const setting s = {.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
     answers = LEAVE;
     assert_int_equal(shape_of(&s).masked, LEFT);
     assert_int_equal(setenv("FAKE_CUDA_NO_MASKED", "1", 1), 0);
@@ -234,7 +234,7 @@ static void first_gradient(bench *b, const setting *s, answer given, float **gra
     make_bench(b, s);
     assert_int_equal(dt_stepper_run(b->stepper, 0, RATE, false, &r), DT_OK);
     assert_int_equal(dt_stepper_drain(b->stepper, &r), DT_OK);
-    *grad = read_slab(b, b->params->grads[0], sizeof(float) * (size_t)b->params->n_trained);
+    *grad = read_flat(b, b->params->grads[0], sizeof(float) * (size_t)b->params->n_trained);
     for (int64_t i = 0; s->scaled && i < b->params->n_trained; i++) (*grad)[i] /= s->scale;
 }
 
@@ -258,8 +258,8 @@ static double worst_element(const dt_params *p, const char *name, const float *a
 // norms that do their own backward, and against the CPU in fp32, to which nearly all the way is the forward pass's:
 // its fp16 moves values across ReLUs. The first that the gradient meets, f, is near the CPU's.
 static void test_gradients(void **state) {
-    const setting low = {.low = DT_F16, .scaled = true, .scale = 256, .one_leaf = true};
-    const setting high = {.low = DT_F32, .one_leaf = true, .cpu = true};
+    const setting low = {.low = DT_F16, .scaled = true, .scale = 256, .one_micro = true};
+    const setting high = {.low = DT_F32, .one_micro = true, .cpu = true};
     float *masked, *apart, *cpu;
     bench b[3];
     first_gradient(&b[0], &low, LEAVE, &masked);

@@ -109,7 +109,7 @@ static void test_other_networks_choices_stay_in_the_file(void **state) {
     assert_int_equal(start("H200", folder, NULL), 't');
     rig r = begin("H200", folder);
     const dt_cuda_plan *plan = NULL;
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK);
     char *text = dt_cuda_plans_text(r.p);
     assert_true(strncmp(text, "1\tgemm", 6) == 0 && !strstr(text, "conv_fwd"));
     free(text);
@@ -173,7 +173,7 @@ static void test_workspace_has_a_bound(void **state) {
     rig r = begin("m", folder);
     const dt_cuda_plan *plan = NULL;
     bool taken = false;
-    dt_gemm_desc adds = product;
+    dt_gemm_desc adds = matmul;
     adds.beta = 1;
     dt_dnn_desc d = conv;
     d.kind = DT_DNN_CONV_DGRAD;
@@ -186,9 +186,9 @@ static void test_workspace_has_a_bound(void **state) {
     assert_true(plan->choice == 0 && taken);
     const void *made = plan->plan;
     assert_int_equal(dt_cuda_plans_bound(r.p, 5000), 0);
-    assert_ptr_equal(plan->plan, made); // a site may still hold it
+    assert_ptr_equal(plan->plan, made); // a kernel instance may still hold it
     char *given = dt_cuda_plans_text(r.p);
-    // four, and the product that adds
+    // four, and the matmul that adds
     assert_int_equal(dt_cuda_plans_bound(r.p, 1500), 4);
     assert_int_equal(choice_of_conv(r.p), 1);
     assert_int_equal(dt_cuda_plan_gemm(r.p, &adds, &plan), DT_OK);
@@ -275,11 +275,11 @@ static void test_what_was_given_is_not_filed(void **state) {
     start_again(&r, folder);
     assert_int_equal(dt_cuda_plans_take(r.p, given), 1);
     assert_int_equal(choice_of_conv(r.p), 2);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK); // news
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK); // news
     start_again(&r, folder);
     fake_cuda_log_clear(r.api);
     assert_int_equal(choice_of_conv(r.p), 1);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK);
     assert_int_equal(fake_cuda_count(r.api, "dnn_run") + fake_cuda_count(r.api, "gemm_run"), 0);
     end(&r);
     free(given);
@@ -298,9 +298,9 @@ static void test_what_was_given_is_in_no_file_of_a_bound(void **state) {
     start_again(&r, folder);
     assert_int_equal(dt_cuda_plans_take(r.p, given), 1);
     assert_int_equal(choice_of_conv(r.p), 2);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK);
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK);
     assert_int_equal(dt_cuda_plans_bound(r.p, 1500), 1);
-    assert_int_equal(dt_cuda_plan_gemm(r.p, &product, &plan), DT_OK); // news for the bound's file
+    assert_int_equal(dt_cuda_plan_gemm(r.p, &matmul, &plan), DT_OK); // news for the bound's file
     assert_int_equal(plan->choice, 1);
     start_again(&r, folder);
     dt_cuda_plans_bound(r.p, 1500);

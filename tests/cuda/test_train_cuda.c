@@ -14,10 +14,10 @@
 #include "exec/plan_internal.h"
 #include "fake_cuda.h"
 
-#define STEPS  20
-#define MICRO  4
-#define LEAVES 2
-#define RATE   0.001
+#define STEPS   20
+#define MICRO   4
+#define N_MICRO 2
+#define RATE    0.001
 #include "unit/device_bench.h"
 
 static char folder[] = "/tmp/dtrain-train-XXXXXX";
@@ -60,7 +60,7 @@ static void test_bits_and_precision(void **state) {
     outcome plain = train(&s);
     assert_same(&full, &plain);
     s.uncaptured = false;
-    s.elastic = true; // two leaves: ((a) + (b)) either way
+    s.elastic = true; // two micro-batches: ((a) + (b)) either way
     outcome tree = train(&s);
     assert_same(&full, &tree);
     s.elastic = false;
@@ -80,7 +80,7 @@ static void test_bits_and_precision(void **state) {
 
 // Random changes to pixels by the network: as if the images had come so, captured or not.
 static void test_changed_pixels(void **state) {
-    setting s = {.n_steps = SHORT, .one_leaf = true, .changes = CHANGED_BY_SOURCE};
+    setting s = {.n_steps = SHORT, .one_micro = true, .changes = CHANGED_BY_SOURCE};
     outcome source = train(&s);
     s.changes = CHANGED_BY_NETWORK;
     outcome network = train(&s);
@@ -97,8 +97,8 @@ static void test_changed_pixels(void **state) {
     drop(&without);
 }
 
-static void copy_slab(bench *to, float *dst, const bench *from, const float *src, int64_t n) {
-    float *x = read_slab(from, src, sizeof(float) * (size_t)n);
+static void copy_flat(bench *to, float *dst, const bench *from, const float *src, int64_t n) {
+    float *x = read_flat(from, src, sizeof(float) * (size_t)n);
     to->b->copy_to_device(to->b, dst, x, sizeof(float) * (size_t)n);
     free(x);
 }
@@ -113,10 +113,10 @@ static void test_resume(void **state) {
     make_bench(&b, &s);
     run_steps(&a, 0, 2, r);
     dt_params *p = a.params, *q = b.params;
-    copy_slab(&b, q->master, &a, p->master, p->n_trained);
-    copy_slab(&b, q->slots[0], &a, p->slots[0], p->n_trained);
-    copy_slab(&b, q->slots[1], &a, p->slots[1], p->n_trained);
-    copy_slab(&b, q->buffer, &a, p->buffer, p->n_buffer);
+    copy_flat(&b, q->master, &a, p->master, p->n_trained);
+    copy_flat(&b, q->slots[0], &a, p->slots[0], p->n_trained);
+    copy_flat(&b, q->slots[1], &a, p->slots[1], p->n_trained);
+    copy_flat(&b, q->buffer, &a, p->buffer, p->n_buffer);
     dt_params_repack(q, 1);
     assert_int_equal(dt_stepper_set_scaler(b.stepper, &r[1].scaler), DT_OK);
     run_steps(&b, 2, 4, r + 2);
@@ -153,8 +153,8 @@ static void test_quiet_steps(void **state) {
         if (strcmp(log[i].call, "copy") == 0) n_bytes += log[i].n_bytes;
     }
     size_t batch = MICRO * (H * W * 4 + sizeof(int32_t) + sizeof(float) + sizeof(dt_mix_row));
-    assert_int_equal(n_graphs, 3 * LEAVES);
-    assert_int_equal(n_bytes, 3 * (LEAVES * (batch + DT_HOST_STEP_BYTES) + 2 * sizeof(float)));
+    assert_int_equal(n_graphs, 3 * N_MICRO);
+    assert_int_equal(n_bytes, 3 * (N_MICRO * (batch + DT_HOST_STEP_BYTES) + 2 * sizeof(float)));
     assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
     drop_bench(&b);
 }
@@ -163,10 +163,10 @@ static void test_quiet_steps(void **state) {
 static char *read_copies(const bench *b, size_t *n) {
     char *all = NULL;
     *n = 0;
-    for (int i = 0; i < b->plan->n_steps; i++) {
-        const dt_step *s = &b->plan->steps[i];
-        for (int k = 0; s->kernel && k < s->site.n_packs; k++) {
-            const size_t n_bytes = s->site.packs[k].n_bytes;
+    for (int i = 0; i < b->plan->n_instructions; i++) {
+        const dt_instruction *s = &b->plan->instructions[i];
+        for (int k = 0; s->kernel && k < s->instance.n_packs; k++) {
+            const size_t n_bytes = s->instance.packs[k].n_bytes;
             all = dt_xrealloc(all, *n + n_bytes);
             b->b->copy_to_host(b->b, all + *n, dt_params_packed(b->params, s->pack_ids[k]),
                                n_bytes);
@@ -228,7 +228,7 @@ static launches count_launches(const setting *s, const char *kernel) {
 // Under fp16 the convolutions make their batch norms' sums: none of these makes its own, and cuDNN runs as often. Not
 // under bf16; not where cuDNN has no engine, and there the curve is the same but for rounding.
 static void test_sums_by_convolutions(void **state) {
-    setting s = {.low = DT_BF16, .one_leaf = true, .uncaptured = true, .n_steps = 2};
+    setting s = {.low = DT_BF16, .one_micro = true, .uncaptured = true, .n_steps = 2};
     const launches bf16 = count_launches(&s, "bn_small"), all = count_launches(&s, "bn_");
     s.low = DT_F16;
     s.scaled = true;

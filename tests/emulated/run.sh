@@ -2,7 +2,7 @@
 # Runs a command on an emulated CPU: for AVX-512 (and its bf16) on a machine that has none.
 #
 #   tests/emulated/run.sh [-f FILE]... COMMAND
-#   tests/emulated/run.sh -f build/test_ops_own 'ONEDNN_MAX_CPU_ISA=ALL TEST=test_bn build/test_ops_own'
+#   tests/emulated/run.sh -f build/test_ops_custom 'ONEDNN_MAX_CPU_ISA=ALL TEST=test_bn build/test_ops_custom'
 #
 # It boots Debian's kernel in Bochs with a RAM disk that holds busybox, the FILEs (files or folders, with the
 # libraries they link) at their own paths, and COMMAND, which a shell runs in this directory. Its output and
@@ -14,7 +14,7 @@
 #
 #   BOCHS      the program, bios/ beside it; must be given
 #   CPU        its model; default sapphire_rapids, which has bf16
-#   WITHOUT    features to leave out; default amx,amx_int8,amx_bf16, which leaves what Zen 4 has
+#   WITHOUT    features to leave out; default amx,amx_int8,amx_bf16, which micro-batches what Zen 4 has
 #   KERNEL     a vmlinuz; default: Debian's cloud kernel, downloaded and unpacked once, not installed
 #   MEGABYTES  of memory; default 1500
 #   LIMIT      seconds until it gives up; default 600

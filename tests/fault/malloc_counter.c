@@ -20,8 +20,6 @@ static atomic_long own, library;
 static uintptr_t begin, end;
 
 static int first_object(struct dl_phdr_info *info, size_t size, void *data) {
-    (void)size;
-    (void)data;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type != PT_LOAD) continue;
         uintptr_t a = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr,

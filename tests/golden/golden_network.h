@@ -90,7 +90,7 @@ static inline void golden_network_create(golden_network *n, const char *yaml,
     golden_ok(dt_params_create(&n->params, n->graph, n->backend, training ? 2 : 0, 1));
     dt_params_init(n->params, 1);
     golden_ok(dt_plan_create(&n->plan, n->graph, n->params,
-                             &(dt_plan_opts){.threads = threads, .n_lanes = 1}));
+                             &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
     golden_ok(dt_exec_create(&n->exec, n->plan, 0));
 }
 

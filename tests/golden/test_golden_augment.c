@@ -150,7 +150,7 @@ static void a_resized_crop_is_torchvisions(void **state) {
 }
 
 // ---- mixing --------------------------------------------------------------------------------------------
-// The pixels as the network mixes them: std 1/255 of x/255 leaves levels.
+// The pixels as the network mixes them: std 1/255 of x/255 micro-batches levels.
 static void mix_pixels(const uint8_t *x, const dt_mix_row *plan, float *y) {
     const float mean[C] = {0}, std[C] = {1 / 255.0f, 1 / 255.0f, 1 / 255.0f};
     dt_graph *g = dt_graph_create("mix", false);
@@ -166,7 +166,7 @@ static void mix_pixels(const uint8_t *x, const dt_mix_row *plan, float *y) {
     dt_exec *e;
     golden_ok(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = 1}));
     golden_ok(dt_params_create(&p, g, b, 0, 1));
-    golden_ok(dt_plan_create(&steps, g, p, &(dt_plan_opts){.threads = 1, .n_lanes = 1}));
+    golden_ok(dt_plan_create(&steps, g, p, &(dt_plan_opts){.threads = 1, .n_replicas = 1}));
     golden_ok(dt_exec_create(&e, steps, 0));
     dt_exec_run(e, &(dt_exec_args){.step = {.seed = 1}});
     assert_int_equal(dt_exec_output(e, "y", y, N_MIXED * N_BYTES), N_MIXED * N_BYTES);

@@ -16,17 +16,17 @@ static const char yaml[] =
     "train: {global_batch: 4, micro_batch: 4}\n";
 
 static void compare_probes(const dt_safetensors *file, const char *group, const dt_params *p,
-                           const float *slab, double factor, double tol) {
+                           const float *flat, double factor, double tol) {
     for (int k = 0; k < p->n_entries; k++) {
         const dt_param_entry *e = &p->entries[k];
         const float *want = golden_find(file, group, e->name, NULL);
         if (!want) fail_msg("no golden %s/%s", group, e->name);
         float got[1 + PROBES];
         double sum = 0;
-        for (int64_t i = 0; i < e->count; i++) sum += pow(slab[e->offset + i] * factor, 2);
+        for (int64_t i = 0; i < e->count; i++) sum += pow(flat[e->offset + i] * factor, 2);
         got[0] = (float)sqrt(sum);
         for (int i = 0; i < PROBES; i++)
-            got[1 + i] = (float)(slab[e->offset + (e->count / PROBES) * i] * factor);
+            got[1 + i] = (float)(flat[e->offset + (e->count / PROBES) * i] * factor);
         char what[256];
         snprintf(what, sizeof what, "%s of %s", group, e->name);
         golden_compare(what, got, want, 1 + PROBES, tol);
@@ -76,12 +76,10 @@ static void run_network(dt_dtype type, int threads, tolerances tol) {
 }
 
 static void test_f32_one_thread(void **state) {
-    (void)state;
     run_network(DT_F32, 1, (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
 }
 
 static void test_f32_two_threads(void **state) {
-    (void)state;
     run_network(DT_F32, 2, (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
 }
 

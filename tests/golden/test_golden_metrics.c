@@ -1,4 +1,4 @@
-// test_golden_metrics.c: metrics of classes against scikit-learn's, added up in parts as lanes and ranks do.
+// test_golden_metrics.c: metrics of classes against scikit-learn's, added up in parts as replicas and ranks do.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -261,11 +261,11 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
         memcpy(p->master + p->entries[i].offset, x, (size_t)n * sizeof(float));
     }
     dt_plan *plan = NULL;
-    golden_ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_lanes = 1}));
+    golden_ok(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
     dt_params_repack(p, threads);
     dt_exec *e = NULL;
     golden_ok(dt_exec_create(&e, plan, 0));
-    // twice, adding: the slab then holds twice the gradient, which shows that both ways are right
+    // twice, adding: the flat buffer then holds twice the gradient, which shows that both ways are right
     dt_exec_args args = {.step = {.seed = 1, .loss_scale = 1}, .grad = p->grads[0]};
     dt_exec_run(e, &args);
     args.accumulate = true;

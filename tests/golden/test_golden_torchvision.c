@@ -77,12 +77,12 @@ static void yaml_of(char *text, size_t cap, const char *model, int batch, int si
 
 // Compares a tensor with its ten golden numbers; keeps the largest errors in worst.
 static void compare_tensor(const dt_safetensors *file, const network_case *c, const char *group,
-                           const dt_param_entry *e, const float *slab, double factor,
+                           const dt_param_entry *e, const float *flat, double factor,
                            tolerances *worst) {
     char prefix[64], what[320];
     snprintf(prefix, sizeof prefix, "%s/%s", c->name, group);
     snprintf(what, sizeof what, "%s of %s (%s)", group, e->name, c->name);
-    const float *want = golden_find(file, prefix, e->name, NULL), *x = slab + e->offset;
+    const float *want = golden_find(file, prefix, e->name, NULL), *x = flat + e->offset;
     if (!want) fail_msg("no golden numbers: %s", what);
     double norm = 0, dot = 0, largest = 1e-12;
     for (int64_t i = 0; i < e->count; i++) {
@@ -170,14 +170,12 @@ static void run_case(const dt_safetensors *file, const network_case *c, int thre
 }
 
 static void networks_are_torchvisions(void **state) {
-    (void)state;
     dt_safetensors *file = golden_open("torchvision.safetensors");
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) run_case(file, &small[i], 2);
     dt_safetensors_close(file);
 }
 
 static void full_size(void **state) {
-    (void)state;
     dt_safetensors *file = NULL;
     golden_ok(dt_safetensors_open(&file, getenv("GOLDEN_TORCHVISION")));
     for (size_t i = 0; i < sizeof full / sizeof *full; i++) run_case(file, &full[i], 2);
@@ -217,7 +215,6 @@ static dt_status import(golden_network *n, const char *keep, int *n_taken) {
 }
 
 static void a_state_dict_loads(void **state) {
-    (void)state;
     golden_network n;
     int n_taken = 0;
     narrow_create(&n, NARROW_CLASSES);
@@ -242,7 +239,6 @@ static void a_state_dict_loads(void **state) {
 }
 
 static void other_classes_want_a_word(void **state) {
-    (void)state;
     golden_network n;
     int n_taken = 0;
     narrow_create(&n, 5);
@@ -264,7 +260,6 @@ static void other_classes_want_a_word(void **state) {
 }
 
 static void missing_tensors_are_named(void **state) {
-    (void)state;
     char yaml[1024];
     dt_field_info fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
                                {.name = "class", .dtype = DT_I32, .n_classes = NARROW_CLASSES}};

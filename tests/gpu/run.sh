@@ -46,7 +46,7 @@ what_of() {
     bench) echo "training steps beside PyTorch (tests/bench/bench_gpu.py)" ;;
     bits) echo "the same bits from run to run, after a stop or SIGKILL and a resume, and for accumulation against plain" ;;
     start) echo "from the command to the first step, plans cached, beside PyTorch" ;;
-    sanitizer) echo "compute-sanitizer over the op tests of own kernels" ;;
+    sanitizer) echo "compute-sanitizer over the op tests of custom kernels" ;;
     esac
 }
 
@@ -70,7 +70,7 @@ need_dtrain() {
 tests_dir() {
     local beside
     beside=$(dirname "$(dtrain_path)")
-    if [ -n "${TESTS:-}" ]; then echo "$TESTS"; elif [ -x "$beside/test_ops_own_cuda" ]; then echo "$beside"; else echo build-gpu; fi
+    if [ -n "${TESTS:-}" ]; then echo "$TESTS"; elif [ -x "$beside/test_ops_custom_cuda" ]; then echo "$beside"; else echo build-gpu; fi
 }
 # Folders of the nvidia-* packages of PYTHON, where the module does not find cuDNN or cuBLASLt by itself.
 wheel_libraries() {
@@ -134,12 +134,12 @@ section_ops() {
 fusion_data() {
     [ -e "$out/biometric.done" ] || { "$(dtrain_path)" synth biometric "$out/raw" --n 8 >/dev/null && "$(dtrain_path)" pack "$out/raw" "$out/biometric.lmdb" >/dev/null && touch "$out/biometric.done"; }
 }
-# device, name, overrides: STEPS steps of two micro-batches, so that what accumulates and what adds two slabs are
+# device, name, overrides: STEPS steps of two micro-batches, so that what accumulates and what adds two flat buffers are
 # the same sums. With launch=exec in place of the shell.
 fusion() {
     local device=$1 name=$2
     shift 2
-    [ $DRY = no ] || { device=cpu; set -- device.lanes=1 "data.fields.iris.size=[24, 32]" "data.fields.fingerprint.size=[26, 24]" "$@"; }
+    [ $DRY = no ] || { device=cpu; set -- device.replicas=1 "data.fields.iris.size=[24, 32]" "data.fields.fingerprint.size=[26, 24]" "$@"; }
     ${launch:-} "$(dtrain_path)" configs/fusion.yaml "data.path=$out/biometric.lmdb" data.fields.subject.classes=8 "run.dir=$out/runs" "run.name=$name" \
         "data.cache_dir=$out/cache" "device.kind=$device" train.global_batch=8 train.micro_batch=4 train.max_steps=$STEPS train.precision=fp32 \
         "metrics.sinks=[jsonl]" "eval.every=1000 steps" "data.split={val: 0, test: 0}" "$@"
@@ -155,9 +155,9 @@ section_curve() {
     # CPU threads too), which says nothing of kernels.
     local same=(train.max_steps=$ALL train.optimizer.lr=2.0e-4)
     # at once: the CPU's take a core and two, and most of the time
-    fusion cpu curve_one "${same[@]}" device.threads=1 device.lanes=1 >"$out/curve_one.log" 2>&1 &
+    fusion cpu curve_one "${same[@]}" device.threads=1 device.replicas=1 >"$out/curve_one.log" 2>&1 &
     pids+=($!)
-    fusion cpu curve_two "${same[@]}" device.threads=2 device.lanes=1 >"$out/curve_two.log" 2>&1 &
+    fusion cpu curve_two "${same[@]}" device.threads=2 device.replicas=1 >"$out/curve_two.log" 2>&1 &
     pids+=($!)
     fusion cuda curve_gpu "${same[@]}" || rc=1
     fusion cuda curve_bf16 "${same[@]}" train.precision=bf16 || { fact "bf16" "not run"; [ $DRY = yes ] || rc=1; }
@@ -247,7 +247,7 @@ section_bits() {
     [ $? -eq 75 ] || { echo "run.stop_at did not end with 75"; return 1; }
     fusion cuda bits3 || return 1
     killed bits4 || return 1
-    fusion cuda bits5 run.reproducible=elastic || return 1 # every micro-batch overwrites a slab of its own; added behind
+    fusion cuda bits5 run.reproducible=elastic || return 1 # every micro-batch overwrites a flat buffer of its own; added behind
     local r rc=0 last
     local -A what=([bits2]="a second run" [bits3]="stopped and resumed" [bits4]="killed and resumed" [bits5]="accumulation against plain")
     last=$(printf 'step-%08d/model.safetensors' $STEPS)
@@ -273,9 +273,9 @@ section_start() {
 section_sanitizer() {
     command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer on this machine"
     [ $DRY = no ] || skip "a dry run: there is no GPU to watch"
-    [ -x "$(tests_dir)/test_ops_own_cuda" ] || skip "no op tests for the device in $(tests_dir)"
+    [ -x "$(tests_dir)/test_ops_custom_cuda" ] || skip "no op tests for the device in $(tests_dir)"
     local t rc=0
-    for t in test_ops_own_cuda test_ops_augment_cuda; do
+    for t in test_ops_custom_cuda test_ops_augment_cuda; do
         SOURCE=$root DTRAIN_TEST_DEVICE=real compute-sanitizer --error-exitcode 9 "$(tests_dir)/$t" || rc=1
     done
     return $rc

@@ -153,12 +153,12 @@ static void test_several_in_flight(void) {
     }
 }
 
-static float leaf_value(int leaf, int64_t i) {
-    return value(leaf, i, 99);
+static float micro_value(int micro, int64_t i) {
+    return value(micro, i, 99);
 }
 
 static float tree_reference(int lo, int hi, int64_t i) {
-    if (hi - lo == 1) return leaf_value(lo, i);
+    if (hi - lo == 1) return micro_value(lo, i);
     int left = 1;
     while (left * 2 < hi - lo) left *= 2;
     float a = tree_reference(lo, lo + left, i), b = tree_reference(lo + left, hi, i);
@@ -166,17 +166,17 @@ static float tree_reference(int lo, int hi, int64_t i) {
 }
 
 static void test_tree_over_ranks(void) {
-    enum { LEAVES = 13, N = 50001 };
+    enum { N_MICRO = 13, N = 50001 };
     dt_tree_action *act;
-    int n_act, n_slabs;
-    CHECK(dt_tree_plan(&act, &n_act, &n_slabs, comm->rank, comm->world_size, LEAVES) == DT_OK,
+    int n_act, n_flats;
+    CHECK(dt_tree_plan(&act, &n_act, &n_flats, comm->rank, comm->world_size, N_MICRO) == DT_OK,
           "plan");
-    float **slab = calloc((size_t)n_slabs, sizeof *slab);
-    for (int s = 0; s < n_slabs; s++) slab[s] = calloc(N, sizeof **slab);
+    float **flat = calloc((size_t)n_flats, sizeof *flat);
+    for (int s = 0; s < n_flats; s++) flat[s] = calloc(N, sizeof **flat);
     for (int k = 0; k < n_act; k++) {
-        float *a = slab[act[k].a], *b = act[k].b >= 0 ? slab[act[k].b] : NULL;
+        float *a = flat[act[k].a], *b = act[k].b >= 0 ? flat[act[k].b] : NULL;
         if (act[k].kind == DT_TREE_LEAF)
-            for (int64_t i = 0; i < N; i++) a[i] = leaf_value(act[k].leaf, i);
+            for (int64_t i = 0; i < N; i++) a[i] = micro_value(act[k].micro, i);
         if (act[k].kind == DT_TREE_SEND)
             CHECK(comm->send_f32(comm, a, N, act[k].peer) == DT_OK, "send");
         if (act[k].kind == DT_TREE_RECV)
@@ -184,55 +184,55 @@ static void test_tree_over_ranks(void) {
         if (act[k].kind == DT_TREE_RECV || act[k].kind == DT_TREE_ADD)
             for (int64_t i = 0; i < N; i++) a[i] += b[i];
     }
-    CHECK(comm->broadcast_bytes(comm, slab[0], N * sizeof(float), 0) == DT_OK, "broadcast");
+    CHECK(comm->broadcast_bytes(comm, flat[0], N * sizeof(float), 0) == DT_OK, "broadcast");
     for (int64_t i = 0; i < N; i++) {
-        float want = tree_reference(0, LEAVES, i);
-        CHECK(memcmp(&slab[0][i], &want, 4) == 0, "element %lld", (long long)i);
+        float want = tree_reference(0, N_MICRO, i);
+        CHECK(memcmp(&flat[0][i], &want, 4) == 0, "element %lld", (long long)i);
     }
-    for (int s = 0; s < n_slabs; s++) free(slab[s]);
-    free(slab);
+    for (int s = 0; s < n_flats; s++) free(flat[s]);
+    free(flat);
     free(act);
 }
 
 // -- buckets -------------------------------------------------------------------------------------
 
-enum { N_GRADS = 24, GRAD = 54000, TAIL = 33, MAX_LANES = 3 };
+enum { N_GRADS = 24, GRAD = 54000, TAIL = 33, MAX_REPLICAS = 3 };
 
 typedef struct backward {
     dt_buckets *b;
-    int lane, n_lanes, step;
-    float *slab;
+    int replica, n_replicas, step;
+    float *flat;
 } backward;
 
-// Exactly representable, so that lanes and ranks may be added in any grouping.
-static float grad_value(int rank, int lane, int step, int64_t i) {
-    return (float)((rank * 7 + lane * 3 + step + (int)(i % 101)) % 64);
+// Exactly representable, so that replicas and ranks may be added in any grouping.
+static float grad_value(int rank, int replica, int step, int64_t i) {
+    return (float)((rank * 7 + replica * 3 + step + (int)(i % 101)) % 64);
 }
 
 static void *run_backward(void *arg) {
     backward *w = arg;
     for (int g = 0; g < N_GRADS; g++) {
         for (int64_t i = (int64_t)g * GRAD; i < (int64_t)(g + 1) * GRAD; i++)
-            w->slab[i] = grad_value(comm->rank, w->lane, w->step, i);
-        dt_buckets_ready(w->b, w->lane, g);
-        if (w->n_lanes == 1) CHECK(dt_buckets_poll(w->b) == DT_OK, "poll");
+            w->flat[i] = grad_value(comm->rank, w->replica, w->step, i);
+        dt_buckets_ready(w->b, w->replica, g);
+        if (w->n_replicas == 1) CHECK(dt_buckets_poll(w->b) == DT_OK, "poll");
     }
     for (int64_t i = (int64_t)N_GRADS * GRAD; i < (int64_t)N_GRADS * GRAD + TAIL; i++)
-        w->slab[i] = grad_value(comm->rank, w->lane, w->step, i);
+        w->flat[i] = grad_value(comm->rank, w->replica, w->step, i);
     return NULL;
 }
 
-static void check_buckets_sum(const float *slab, int n_lanes, int step) {
+static void check_buckets_sum(const float *flat, int n_replicas, int step) {
     for (int64_t i = 0; i < (int64_t)N_GRADS * GRAD + TAIL; i++) {
         float want = 0;
         for (int r = 0; r < comm->world_size; r++)
-            for (int l = 0; l < n_lanes; l++) want += grad_value(r, l, step, i);
-        CHECK(slab[i] == want, "lanes %d, step %d, element %lld: %g, not %g", n_lanes, step,
-              (long long)i, (double)slab[i], (double)want);
+            for (int l = 0; l < n_replicas; l++) want += grad_value(r, l, step, i);
+        CHECK(flat[i] == want, "replicas %d, step %d, element %lld: %g, not %g", n_replicas, step,
+              (long long)i, (double)flat[i], (double)want);
     }
 }
 
-static void test_buckets(int n_lanes, bool thread) {
+static void test_buckets(int n_replicas, bool thread) {
     int64_t ends[N_GRADS], n = (int64_t)N_GRADS * GRAD + TAIL;
     for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
     dt_buckets_opts o = {.grad_end = ends,
@@ -240,27 +240,28 @@ static void test_buckets(int n_lanes, bool thread) {
                          .n_elements = n,
                          .first_bytes = 200000,
                          .bucket_bytes = 1000000,
-                         .n_lanes = n_lanes,
+                         .n_replicas = n_replicas,
                          .thread = thread};
-    backward work[MAX_LANES];
-    float *slabs[MAX_LANES];
-    pthread_t threads[MAX_LANES];
+    backward work[MAX_REPLICAS];
+    float *flats[MAX_REPLICAS];
+    pthread_t threads[MAX_REPLICAS];
     dt_buckets *b;
     CHECK(dt_buckets_create(&b, comm, &o) == DT_OK, "create");
-    for (int l = 0; l < n_lanes; l++) slabs[l] = malloc((size_t)n * sizeof **slabs);
+    for (int l = 0; l < n_replicas; l++) flats[l] = malloc((size_t)n * sizeof **flats);
     for (int step = 0; step < 3; step++) {
-        dt_buckets_begin(b, slabs);
-        for (int l = 0; l < n_lanes; l++) work[l] = (backward){b, l, n_lanes, step, slabs[l]};
-        for (int l = 1; l < n_lanes; l++) pthread_create(&threads[l], NULL, run_backward, &work[l]);
+        dt_buckets_begin(b, flats);
+        for (int l = 0; l < n_replicas; l++) work[l] = (backward){b, l, n_replicas, step, flats[l]};
+        for (int l = 1; l < n_replicas; l++)
+            pthread_create(&threads[l], NULL, run_backward, &work[l]);
         run_backward(&work[0]);
-        for (int l = 1; l < n_lanes; l++) pthread_join(threads[l], NULL);
+        for (int l = 1; l < n_replicas; l++) pthread_join(threads[l], NULL);
         double exposed = -1;
         CHECK(dt_buckets_finish(b, &exposed) == DT_OK, "finish");
         CHECK(exposed >= 0, "exposed %g", exposed);
-        check_buckets_sum(slabs[0], n_lanes, step);
+        check_buckets_sum(flats[0], n_replicas, step);
         CHECK(comm->barrier(comm) == DT_OK, "the comm is free between steps");
     }
-    for (int l = 0; l < n_lanes; l++) free(slabs[l]);
+    for (int l = 0; l < n_replicas; l++) free(flats[l]);
     dt_buckets_destroy(b);
 }
 
@@ -272,9 +273,9 @@ static int run_all(void) {
     test_all_gather();
     test_several_in_flight();
     test_tree_over_ranks();
-    for (int lanes = 1; lanes <= MAX_LANES; lanes += 2) {
-        test_buckets(lanes, false);
-        test_buckets(lanes, true);
+    for (int replicas = 1; replicas <= MAX_REPLICAS; replicas += 2) {
+        test_buckets(replicas, false);
+        test_buckets(replicas, true);
     }
     if (comm->rank == 0) printf("all collectives agree on %d ranks\n", comm->world_size);
     return 0;
@@ -350,7 +351,7 @@ static void bench_overlap(int mode, int64_t bucket_bytes) {
     dt_buckets_opts o = {.grad_end = ends,
                          .n_grads = GRADS,
                          .n_elements = n,
-                         .n_lanes = 1,
+                         .n_replicas = 1,
                          .first_bytes = bucket_bytes,
                          .bucket_bytes = bucket_bytes,
                          .thread = mode == 2};

@@ -61,14 +61,14 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
     dt_session s;
     const dt_trainer_args a = {.config = config, .comm = comm, .build_graph = build_graph};
     DT_TRY(dt_session_init(&s, &a));
-    s.resolved.leaf_threads = 1;
+    s.resolved.replica_threads = 1;
     s.resolved.precision = DT_PRECISION_fp32;
     dt_status st =
         fake_cuda_backend(&s.backend, &(dt_backend_opts){.threads = 1,
                                                          .untimed = fail, // whose memory may fail
                                                          .cache_folder = folder});
     if (st == DT_OK)
-        st = dt_lane_plan_create(&s.lanes, false, comm->rank, comm->world_size, 1, s.n_leaves);
+        st = dt_replica_plan_create(&s.replicas, false, comm->rank, comm->world_size, 1, s.n_micro);
     dt_cuda_api *api = st == DT_OK ? dt_cuda_self(s.backend)->api : NULL;
     if (st == DT_OK && fail && comm->rank == 0) fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
     if (st == DT_OK) st = dt_session_build(&s, NULL, 0, false);

@@ -5,7 +5,7 @@
 //   - forward against the row's fp64 reference;
 //   - gradients against central differences of that same reference, at sampled elements;
 //   - gradients of parameters overwriting, then adding;
-//   - two lanes at once in two threads against one alone: the same bits;
+//   - two replicas at once in two threads against one alone: the same bits;
 //   - canaries behind outputs, packed copies and scratch; zero padding channels of BLOCKED outputs.
 // Each in f32 and, where the ISA has it, bf16, with 1 and 2 threads.
 #ifndef DT_TESTS_OPS_OP_TEST_H

@@ -2,9 +2,9 @@
 #ifndef DT_TESTS_OPS_ROWS_BATCH_NORM_H
 #define DT_TESTS_OPS_ROWS_BATCH_NORM_H
 
-#include "own_rows.h"
+#include "custom_rows.h"
 
-static void ref_bn(const own_case *c, double *const *in, double *const *out) {
+static void ref_bn(const custom_case *c, double *const *in, double *const *out) {
     const dt_shape *s = &c->in_shape[0];
     int64_t n = s->d[0], ch = s->d[1], h = s->n == 4 ? s->d[2] : 1, w = s->n == 4 ? s->d[3] : 1;
     bool pool = c->attrs.batch_norm.pool, relu = c->attrs.batch_norm.relu;
@@ -43,7 +43,7 @@ static void ref_bn(const own_case *c, double *const *in, double *const *out) {
     free(v);
 }
 
-static bool fill_bn(const own_case *c, int i, double *x) {
+static bool fill_bn(const custom_case *c, int i, double *x) {
     int64_t ch = c->in_shape[0].d[1];
     for (int64_t k = 0; i >= 1 && i <= 4 && k < ch; k++)
         x[k] = i == 4 ? 0.5 + 0.01 * (double)k : 0.3 * sin((double)(k * 5 + i)) + (i == 1);
@@ -58,21 +58,21 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bool trainin
              training ? "" : " inference");
     dt_shape ch = S1(x.d[1]), y = x;
     if (pool) y.d[2] /= 2, y.d[3] /= 2;
-    own_case c = {.name = name,
-                  .op = DT_OP_batch_norm,
-                  .n_in = residual ? 6 : 5,
-                  .n_out = 6,
-                  .in_shape = {x, ch, ch, ch, ch, x},
-                  .out_shape = {y, ch, ch, y, ch, ch},
-                  .out_type = {[3] = DT_U8},
-                  .follow_in = 1 | 32,
-                  .follow_out = 1,
-                  .stat_out = 48,
-                  .param_in = 2 | 4,
-                  .compare_out = 1 | 2 | 4 | 16 | 32,
-                  .fill = fill_bn,
-                  .reference = ref_bn,
-                  .tolerance = 1e-5};
+    custom_case c = {.name = name,
+                     .op = DT_OP_batch_norm,
+                     .n_in = residual ? 6 : 5,
+                     .n_out = 6,
+                     .in_shape = {x, ch, ch, ch, ch, x},
+                     .out_shape = {y, ch, ch, y, ch, ch},
+                     .out_type = {[3] = DT_U8},
+                     .follow_in = 1 | 32,
+                     .follow_out = 1,
+                     .stat_out = 48,
+                     .param_in = 2 | 4,
+                     .compare_out = 1 | 2 | 4 | 16 | 32,
+                     .fill = fill_bn,
+                     .reference = ref_bn,
+                     .tolerance = 1e-5};
     c.attrs.batch_norm.eps = 1e-5f;
     c.attrs.batch_norm.relu = relu, c.attrs.batch_norm.pool = pool;
     c.attrs.batch_norm.training = training;
@@ -93,7 +93,7 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bool trainin
         c.save_out = 6; // made again from x
     }
 #endif
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 
 static void test_bn(void **state) {
@@ -113,7 +113,7 @@ static void test_bn(void **state) {
 }
 
 // What rows of a shape of their own have in common.
-static own_case bn_in_training(own_case c) {
+static custom_case bn_in_training(custom_case c) {
     c.op = DT_OP_batch_norm;
     c.n_in = 5, c.n_out = 6;
     c.follow_in = c.follow_out = 1;
@@ -128,7 +128,7 @@ static own_case bn_in_training(own_case c) {
 
 // Several pieces an image, an odd last row after them, and both ways of sharing work (bits compared).
 static void test_bn_big(void **state) {
-    own_case c = bn_in_training((own_case){
+    custom_case c = bn_in_training((custom_case){
         .name = "bn big",
         .in_shape = {S4(2, 16, 129, 66), S1(16), S1(16), S1(16), S1(16)},
         .out_shape = {S4(2, 16, 64, 33), S1(16), S1(16), S4(2, 16, 64, 33), S1(16), S1(16)},
@@ -137,12 +137,12 @@ static void test_bn_big(void **state) {
     c.attrs.batch_norm.relu = c.attrs.batch_norm.pool = 1;
     c.attrs.batch_norm.win = (dt_window)WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
     c.grad_in = 7, c.save_in = 7, c.save_out = 14;
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_shape[0] = S4(1, 16, 61, 66), c.out_shape[0] = c.out_shape[3] = S4(1, 16, 30, 33);
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 
-static bool fill_far(const own_case *c, int i, double *x) {
+static bool fill_far(const custom_case *c, int i, double *x) {
     if (i != 0) return fill_bn(c, i, x);
     for (int64_t k = 0; k < count(&c->in_shape[0]); k++) x[k] = 4096 + sin((double)k * 12.9898);
     return true;
@@ -150,13 +150,13 @@ static bool fill_far(const own_case *c, int i, double *x) {
 
 // A mean 4096 times the deviation: plain f32 sums of squares would lose all digits of the variance.
 static void test_bn_far_mean(void **state) {
-    own_case c = bn_in_training(
-        (own_case){.name = "bn far",
-                   .f32_only = true,
-                   .in_shape = {S4(2, 16, 40, 40), S1(16), S1(16), S1(16), S1(16)},
-                   .out_shape = {S4(2, 16, 40, 40), S1(16), S1(16), ABSENT, S1(16), S1(16)},
-                   .fill = fill_far});
-    own_case_run(&c);
+    custom_case c = bn_in_training(
+        (custom_case){.name = "bn far",
+                      .f32_only = true,
+                      .in_shape = {S4(2, 16, 40, 40), S1(16), S1(16), S1(16), S1(16)},
+                      .out_shape = {S4(2, 16, 40, 40), S1(16), S1(16), ABSENT, S1(16), S1(16)},
+                      .fill = fill_far});
+    custom_case_run(&c);
 }
 
 #define ROWS_BATCH_NORM                                                                            \

@@ -2,130 +2,130 @@
 #ifndef DT_TESTS_OPS_ROWS_ELEMENTWISE_H
 #define DT_TESTS_OPS_ROWS_ELEMENTWISE_H
 
-#include "own_rows.h"
+#include "custom_rows.h"
 
 #include "base/hash.h"
 #include "base/rng.h"
 
-static void ref_relu(const own_case *c, double *const *in, double *const *out) {
+static void ref_relu(const custom_case *c, double *const *in, double *const *out) {
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++) out[0][i] = in[0][i] > 0 ? in[0][i] : 0;
 }
-static void ref_gelu(const own_case *c, double *const *in, double *const *out) {
+static void ref_gelu(const custom_case *c, double *const *in, double *const *out) {
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
         out[0][i] = 0.5 * in[0][i] * erfc(-in[0][i] / sqrt(2));
 }
-static void ref_gelu_tanh(const own_case *c, double *const *in, double *const *out) {
+static void ref_gelu_tanh(const custom_case *c, double *const *in, double *const *out) {
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++) {
         const double x = in[0][i];
         out[0][i] = 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     }
 }
-static void ref_scale(const own_case *c, double *const *in, double *const *out) {
+static void ref_scale(const custom_case *c, double *const *in, double *const *out) {
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
         out[0][i] = in[0][i] * (double)c->attrs.scale.alpha;
 }
-static void ref_add(const own_case *c, double *const *in, double *const *out) {
+static void ref_add(const custom_case *c, double *const *in, double *const *out) {
     int64_t n = count(&c->in_shape[0]), inner = count(&c->in_shape[1]);
     for (int64_t i = 0; i < n; i++) out[0][i] = in[0][i] + in[1][i % inner];
 }
-static void ref_dropout(const own_case *c, double *const *in, double *const *out) {
+static void ref_dropout(const custom_case *c, double *const *in, double *const *out) {
     int64_t n = count(&c->in_shape[0]), per = n / c->in_shape[0].d[0];
     for (int64_t i = 0; i < n; i++) {
-        dt_rng r = {own_case_step.seed, own_case_step.slot + (uint32_t)(i / per),
-                    own_case_step.step, dt_hash32(c->name)};
+        dt_rng r = {custom_case_step.seed, custom_case_step.slot + (uint32_t)(i / per),
+                    custom_case_step.step, dt_hash32(c->name)};
         bool keep = dt_rng_uniform(&r, (uint32_t)(i % per)) >= c->attrs.dropout.p;
         out[0][i] = keep ? in[0][i] / (1 - (double)c->attrs.dropout.p) : 0;
     }
 }
 
 // One input, one output of the same shape.
-static void run_unary(own_case c) {
+static void run_unary(custom_case c) {
     const dt_shape shapes[] = {S4(2, 20, 5, 7), S4(1, 32, 4, 4), S2(3, 45), S3(2, 3, 129), S1(7)};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        own_case row = one_to_one(c);
+        custom_case row = one_to_one(c);
         row.in_shape[0] = row.out_shape[0] = shapes[i];
-        own_case_run(&row);
+        custom_case_run(&row);
     }
 }
 
 static void test_relu(void **state) {
-    run_unary((own_case){
+    run_unary((custom_case){
         .name = "relu", .op = DT_OP_relu, .grad_in = 1, .save_out = 1, .reference = ref_relu});
 }
 static void test_gelu(void **state) {
-    run_unary((own_case){.name = "gelu",
-                         .op = DT_OP_gelu,
-                         .grad_in = 1,
-                         .save_in = 1,
-                         .low = -9,
-                         .high = 9,
-                         .reference = ref_gelu});
-    run_unary((own_case){.name = "gelu tanh",
-                         .op = DT_OP_gelu,
-                         .attrs = {.gelu = {1}},
-                         .grad_in = 1,
-                         .save_in = 1,
-                         .low = -9,
-                         .high = 9,
-                         .reference = ref_gelu_tanh});
+    run_unary((custom_case){.name = "gelu",
+                            .op = DT_OP_gelu,
+                            .grad_in = 1,
+                            .save_in = 1,
+                            .low = -9,
+                            .high = 9,
+                            .reference = ref_gelu});
+    run_unary((custom_case){.name = "gelu tanh",
+                            .op = DT_OP_gelu,
+                            .attrs = {.gelu = {1}},
+                            .grad_in = 1,
+                            .save_in = 1,
+                            .low = -9,
+                            .high = 9,
+                            .reference = ref_gelu_tanh});
 }
 static void test_scale(void **state) {
-    run_unary((own_case){
+    run_unary((custom_case){
         .name = "scale", .op = DT_OP_scale, .attrs = {.scale = {0.37f}}, .reference = ref_scale});
 }
 static void test_dropout(void **state) {
-    run_unary((own_case){.name = "drop.1",
-                         .op = DT_OP_dropout,
-                         .attrs = {.dropout = {0.3f}},
-                         .grad_in = 1,
-                         .reference = ref_dropout});
+    run_unary((custom_case){.name = "drop.1",
+                            .op = DT_OP_dropout,
+                            .attrs = {.dropout = {0.3f}},
+                            .grad_in = 1,
+                            .reference = ref_dropout});
     // odd samples that cross the ranges of two threads
-    own_case c = one_to_one((own_case){.name = "drop.2",
-                                       .op = DT_OP_dropout,
-                                       .attrs = {.dropout = {0.5f}},
-                                       .in_shape = {S2(3, 16391)},
-                                       .out_shape = {S2(3, 16391)},
-                                       .reference = ref_dropout});
-    own_case_run(&c);
+    custom_case c = one_to_one((custom_case){.name = "drop.2",
+                                             .op = DT_OP_dropout,
+                                             .attrs = {.dropout = {0.5f}},
+                                             .in_shape = {S2(3, 16391)},
+                                             .out_shape = {S2(3, 16391)},
+                                             .reference = ref_dropout});
+    custom_case_run(&c);
 }
 static void test_cast(void **state) {
-    own_case c = {.name = "cast",
-                  .op = DT_OP_cast,
-                  .n_in = 1,
-                  .n_out = 1,
-                  .compare_out = 1,
-                  .in_shape = {S4(2, 20, 3, 7)},
-                  .out_shape = {S4(2, 20, 3, 7)},
-                  .reference = ref_copy,
-                  .tolerance = 4e-3,
-                  .f32_only = true};
+    custom_case c = {.name = "cast",
+                     .op = DT_OP_cast,
+                     .n_in = 1,
+                     .n_out = 1,
+                     .compare_out = 1,
+                     .in_shape = {S4(2, 20, 3, 7)},
+                     .out_shape = {S4(2, 20, 3, 7)},
+                     .reference = ref_copy,
+                     .tolerance = 4e-3,
+                     .f32_only = true};
     c.out_type[0] = DT_BF16;
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_type[0] = DT_BF16, c.out_type[0] = DT_F32;
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_type[0] = DT_U8, c.low = 0, c.high = 255;
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 static void test_add(void **state) {
-    own_case c = {.name = "add",
-                  .op = DT_OP_add,
-                  .n_in = 2,
-                  .n_out = 1,
-                  .follow_in = 3,
-                  .follow_out = 1,
-                  .compare_out = 1,
-                  .reference = ref_add};
+    custom_case c = {.name = "add",
+                     .op = DT_OP_add,
+                     .n_in = 2,
+                     .n_out = 1,
+                     .follow_in = 3,
+                     .follow_out = 1,
+                     .compare_out = 1,
+                     .reference = ref_add};
     c.in_shape[0] = c.in_shape[1] = c.out_shape[0] = S4(2, 20, 5, 7);
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_shape[0] = c.out_shape[0] = S3(3, 17, 20), c.in_shape[1] = S2(17, 20);
     c.grad_in = 2;
-    own_case_run(&c);
+    custom_case_run(&c);
     c.follow_in = 1, c.param_in = 2; // an f32 parameter beside bf16 activations
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_shape[1] = S3(1, 17, 20);
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_shape[0] = c.out_shape[0] = S3(33, 50, 16), c.in_shape[1] = S1(16); // many rows
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 
 #define ROWS_ELEMENTWISE                                                                           \

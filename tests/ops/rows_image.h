@@ -2,11 +2,11 @@
 #ifndef DT_TESTS_OPS_ROWS_IMAGE_H
 #define DT_TESTS_OPS_ROWS_IMAGE_H
 
-#include "own_rows.h"
+#include "custom_rows.h"
 
 #include "batch/mix_plan.h"
 
-static void ref_normalize(const own_case *c, double *const *in, double *const *out) {
+static void ref_normalize(const custom_case *c, double *const *in, double *const *out) {
     const dt_shape *s = &c->in_shape[0];
     int64_t plane = s->d[1] * s->d[2], ch = s->d[3];
     for (int64_t n = 0; n < s->d[0]; n++)
@@ -20,7 +20,7 @@ static void ref_normalize(const own_case *c, double *const *in, double *const *o
 
 // What the loader did to a batch before it was the network's: in place, bytes in whole numbers, floats in
 // single precision. Row j of the plan: see fill_mix.
-static double mixed_value(const own_case *c, const double *x, const dt_mix_row *m, int64_t j,
+static double mixed_value(const custom_case *c, const double *x, const dt_mix_row *m, int64_t j,
                           int64_t pixel, int64_t k) {
     const dt_shape *s = &c->in_shape[0];
     int64_t w = s->d[2], ch = s->d[3], next = j + 1 < s->d[0] ? j + 1 : 0;
@@ -40,7 +40,7 @@ static dt_mix_row plan_row(const double *plan, int64_t j) {
     const double *p = plan + j * DT_MIX_COLUMNS;
     return (dt_mix_row){(int32_t)p[0], (int32_t)p[1], (int32_t)p[2], (int32_t)p[3], (int32_t)p[4]};
 }
-static void ref_normalize_mixed(const own_case *c, double *const *in, double *const *out) {
+static void ref_normalize_mixed(const custom_case *c, double *const *in, double *const *out) {
     const dt_shape *s = &c->in_shape[0];
     int64_t plane = s->d[1] * s->d[2], ch = s->d[3];
     double *x = malloc((size_t)count(s) * sizeof *x), *mixed[] = {x};
@@ -55,7 +55,7 @@ static void ref_normalize_mixed(const own_case *c, double *const *in, double *co
 }
 // As it is, blended, a rectangle, a blend with a rectangle within, all of the next, a rectangle of everything;
 // the last one takes the first.
-static bool fill_mix(const own_case *c, int i, double *x) {
+static bool fill_mix(const custom_case *c, int i, double *x) {
     const int32_t h = (int32_t)c->in_shape[0].d[1], w = (int32_t)c->in_shape[0].d[2];
     const dt_mix_row rows[] = {
         {65536, 0, 0, 0, 0}, {40001, 0, 0, 0, 0}, {65536, h / 4, h, 3, w - 2}, {123, 1, 2, 0, w},
@@ -72,38 +72,38 @@ static void test_normalize(void **state) {
     const int channels[] = {1, 3, 4};
     for (int i = 0; i < 3; i++) {
         int64_t ch = channels[i];
-        own_case c = {.name = "normalize",
-                      .op = DT_OP_image_normalize,
-                      .n_in = 1,
-                      .n_out = 1,
-                      .in_shape = {S4(2, 37, 29, ch)},
-                      .out_shape = {S4(2, ch, 37, 29)},
-                      .in_type = {DT_U8},
-                      .follow_out = 1,
-                      .compare_out = 1,
-                      .low = 0,
-                      .high = 255,
-                      .reference = ref_normalize};
+        custom_case c = {.name = "normalize",
+                         .op = DT_OP_image_normalize,
+                         .n_in = 1,
+                         .n_out = 1,
+                         .in_shape = {S4(2, 37, 29, ch)},
+                         .out_shape = {S4(2, ch, 37, 29)},
+                         .in_type = {DT_U8},
+                         .follow_out = 1,
+                         .compare_out = 1,
+                         .low = 0,
+                         .high = 255,
+                         .reference = ref_normalize};
         for (int k = 0; k < 4; k++) {
             c.attrs.image_normalize.mean[k] = 0.4f + 0.05f * (float)k;
             c.attrs.image_normalize.std[k] = 0.2f + 0.03f * (float)k;
         }
-        own_case_run(&c);
+        custom_case_run(&c);
         c.in_type[0] = DT_F32; // raw values, far from zero
         for (int k = 0; k < 4; k++) c.attrs.image_normalize.mean[k] = 1000 + (float)k;
         c.low = 990, c.high = 1010;
-        own_case_run(&c);
+        custom_case_run(&c);
     }
 }
 // The same bits as from pixels that were mixed before: the two runs differ in nothing but where.
-static void expect_mixed_bits(const own_case *c) {
-    own_case plain = *c;
+static void expect_mixed_bits(const custom_case *c) {
+    custom_case plain = *c;
     case_data d = {0}, e = {0};
-    const dt_kernel *k = own_case_kernel(c, false);
+    const dt_kernel *k = custom_case_kernel(c, false);
     const dt_shape *s = &c->in_shape[0];
     const int64_t plane = s->d[1] * s->d[2], ch = s->d[3], n = count(s);
     plain.n_in = 1;
-    for (int t = 0; t < OWN_CASE_TYPES; t++) {
+    for (int t = 0; t < CUSTOM_CASE_TYPES; t++) {
         case_call mixed = {0}, before = {0};
         case_fill(c, &d, (dt_dtype)t);
         case_fill(&plain, &e, (dt_dtype)t);
@@ -131,28 +131,28 @@ static void test_normalize_mixed(void **state) {
                                S4(1, 8, 8, 4),  S4(2, 140, 131, 3), S4(7, 12, 10, 5)};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const dt_shape *s = &shapes[i];
-        own_case c = {.name = "normalize mixed",
-                      .op = DT_OP_image_normalize,
-                      .n_in = 2,
-                      .n_out = 1,
-                      .in_shape = {*s, S2(s->d[0], DT_MIX_COLUMNS)},
-                      .out_shape = {S4(s->d[0], s->d[3], s->d[1], s->d[2])},
-                      .in_type = {DT_U8, DT_I32},
-                      .follow_out = 1,
-                      .compare_out = 1,
-                      .low = 0,
-                      .high = 255.99,
-                      .fill = fill_mix,
-                      .reference = ref_normalize_mixed};
+        custom_case c = {.name = "normalize mixed",
+                         .op = DT_OP_image_normalize,
+                         .n_in = 2,
+                         .n_out = 1,
+                         .in_shape = {*s, S2(s->d[0], DT_MIX_COLUMNS)},
+                         .out_shape = {S4(s->d[0], s->d[3], s->d[1], s->d[2])},
+                         .in_type = {DT_U8, DT_I32},
+                         .follow_out = 1,
+                         .compare_out = 1,
+                         .low = 0,
+                         .high = 255.99,
+                         .fill = fill_mix,
+                         .reference = ref_normalize_mixed};
         for (int k = 0; k < 5; k++) {
             c.attrs.image_normalize.mean[k] = 0.4f + 0.05f * (float)k;
             c.attrs.image_normalize.std[k] = 0.2f + 0.03f * (float)k;
         }
-        own_case_run(&c);
+        custom_case_run(&c);
         expect_mixed_bits(&c);
         c.in_type[0] = DT_F32;
         c.low = -30, c.high = 20;
-        own_case_run(&c);
+        custom_case_run(&c);
         expect_mixed_bits(&c);
     }
 }

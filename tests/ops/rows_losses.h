@@ -2,11 +2,11 @@
 #ifndef DT_TESTS_OPS_ROWS_LOSSES_H
 #define DT_TESTS_OPS_ROWS_LOSSES_H
 
-#include "own_rows.h"
+#include "custom_rows.h"
 
 #include "graph/losses.h"
 
-static void ref_loss(const own_case *c, double *const *in, double *const *out) {
+static void ref_loss(const custom_case *c, double *const *in, double *const *out) {
     int64_t n = c->in_shape[0].d[0], k = count(&c->in_shape[0]) / n;
     bool hard = c->in_type[1] == DT_I32;
     double s = (double)c->attrs.loss.smoothing, param = (double)c->attrs.loss.param;
@@ -37,7 +37,7 @@ static void ref_loss(const own_case *c, double *const *in, double *const *out) {
         out[1][0] += w;
     }
 }
-static bool fill_loss(const own_case *c, int i, double *x) {
+static bool fill_loss(const custom_case *c, int i, double *x) {
     if (i == 1 && c->in_type[1] == DT_I32) {
         for (int64_t n = 0; n < c->in_shape[1].d[0]; n++)
             x[n] = (double)(n * 11 % c->in_shape[0].d[1]);
@@ -48,25 +48,25 @@ static bool fill_loss(const own_case *c, int i, double *x) {
     return i == 2;
 }
 static void run_loss(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param) {
-    own_case c = {.name = dt_losses[id].id,
-                  .op = DT_OP_loss,
-                  .n_in = 3,
-                  .n_out = 2,
-                  .in_shape = {x, hard ? S1(x.d[0]) : x, S1(x.d[0])},
-                  .out_shape = {S0(), S0()},
-                  .in_type = {DT_F32, hard ? DT_I32 : DT_F32},
-                  .stat_out = 3,
-                  .compare_out = 3,
-                  .grad_in = 1,
-                  .save_in = 7,
-                  .is_loss = true,
-                  .f32_only = true,
-                  .low = -4,
-                  .high = 4,
-                  .fill = fill_loss,
-                  .reference = ref_loss};
+    custom_case c = {.name = dt_losses[id].id,
+                     .op = DT_OP_loss,
+                     .n_in = 3,
+                     .n_out = 2,
+                     .in_shape = {x, hard ? S1(x.d[0]) : x, S1(x.d[0])},
+                     .out_shape = {S0(), S0()},
+                     .in_type = {DT_F32, hard ? DT_I32 : DT_F32},
+                     .stat_out = 3,
+                     .compare_out = 3,
+                     .grad_in = 1,
+                     .save_in = 7,
+                     .is_loss = true,
+                     .f32_only = true,
+                     .low = -4,
+                     .high = 4,
+                     .fill = fill_loss,
+                     .reference = ref_loss};
     c.attrs.loss.id = id, c.attrs.loss.smoothing = smoothing, c.attrs.loss.param = param;
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 static void test_losses(void **state) {
     run_loss(DT_LOSS_cross_entropy, S2(5, 45), true, 0, 0);

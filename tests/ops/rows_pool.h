@@ -2,11 +2,11 @@
 #ifndef DT_TESTS_OPS_ROWS_POOL_H
 #define DT_TESTS_OPS_ROWS_POOL_H
 
-#include "own_rows.h"
+#include "custom_rows.h"
 
 // Not looked at by sanitizers, where it took two fifths of the time: the kernels are what is tested.
 __attribute__((no_sanitize("address"), no_sanitize("undefined"))) static void
-ref_pool(const own_case *c, double *const *in, double *const *out) {
+ref_pool(const custom_case *c, double *const *in, double *const *out) {
     const dt_shape *s = &c->in_shape[0], *o = &c->out_shape[0];
     const dt_window *w = &c->attrs.pool.win;
     bool max = c->op == DT_OP_max_pool;
@@ -28,7 +28,7 @@ ref_pool(const own_case *c, double *const *in, double *const *out) {
                     max ? best : sum / (c->attrs.pool.count_include_pad ? padded : inside);
             }
 }
-static void ref_global(const own_case *c, double *const *in, double *const *out) {
+static void ref_global(const custom_case *c, double *const *in, double *const *out) {
     int64_t plane = c->in_shape[0].d[2] * c->in_shape[0].d[3];
     for (int64_t p = 0; p < count(&c->out_shape[0]); p++) {
         double sum = 0;
@@ -38,7 +38,7 @@ static void ref_global(const own_case *c, double *const *in, double *const *out)
 }
 
 // Distinct within each plane of 9x11, and exact in bf16: a tie has no gradient.
-static bool fill_distinct(const own_case *c, int i, double *x) {
+static bool fill_distinct(const custom_case *c, int i, double *x) {
     for (int64_t k = 0; k < count(&c->in_shape[0]); k++) x[k] = (double)(k * 37 % 99 - 49) / 16;
     return true;
 }
@@ -47,23 +47,23 @@ static void run_pool(dt_op op, int64_t channels, dt_window w, bool include_pad) 
     dt_shape x = S4(2, channels, 9, 11), y = x;
     for (int i = 0; i < 2; i++)
         y.d[2 + i] = (x.d[2 + i] + w.pad_begin[i] + w.pad_end[i] - w.kernel[i]) / w.stride[i] + 1;
-    own_case c = {.name = op == DT_OP_max_pool ? "max_pool" : "avg_pool",
-                  .op = op,
-                  .n_in = 1,
-                  .n_out = op == DT_OP_max_pool ? 2 : 1,
-                  .in_shape = {x},
-                  .out_shape = {y, y},
-                  .out_type = {[1] = DT_U8},
-                  .follow_in = 1,
-                  .follow_out = 1,
-                  .compare_out = 1,
-                  .grad_in = 1,
-                  .save_out = op == DT_OP_max_pool ? 2 : 0,
-                  .fill = fill_distinct,
-                  .reference = ref_pool};
+    custom_case c = {.name = op == DT_OP_max_pool ? "max_pool" : "avg_pool",
+                     .op = op,
+                     .n_in = 1,
+                     .n_out = op == DT_OP_max_pool ? 2 : 1,
+                     .in_shape = {x},
+                     .out_shape = {y, y},
+                     .out_type = {[1] = DT_U8},
+                     .follow_in = 1,
+                     .follow_out = 1,
+                     .compare_out = 1,
+                     .grad_in = 1,
+                     .save_out = op == DT_OP_max_pool ? 2 : 0,
+                     .fill = fill_distinct,
+                     .reference = ref_pool};
     c.attrs.pool.win = w;
     c.attrs.pool.count_include_pad = include_pad;
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 
 static void test_pool(void **state) {
@@ -80,15 +80,15 @@ static void test_pool(void **state) {
 }
 
 static void test_global_pool(void **state) {
-    own_case c = one_to_one((own_case){.name = "global_pool",
-                                       .op = DT_OP_global_pool,
-                                       .in_shape = {S4(3, 20, 5, 7)},
-                                       .out_shape = {S2(3, 20)},
-                                       .grad_in = 1,
-                                       .reference = ref_global});
-    own_case_run(&c);
+    custom_case c = one_to_one((custom_case){.name = "global_pool",
+                                             .op = DT_OP_global_pool,
+                                             .in_shape = {S4(3, 20, 5, 7)},
+                                             .out_shape = {S2(3, 20)},
+                                             .grad_in = 1,
+                                             .reference = ref_global});
+    custom_case_run(&c);
     c.in_shape[0] = S4(2, 32, 12, 13), c.out_shape[0] = S2(2, 32);
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 
 #define ROWS_POOL cmocka_unit_test(test_pool), cmocka_unit_test(test_global_pool)

@@ -2,10 +2,10 @@
 #ifndef DT_TESTS_OPS_ROWS_SHAPES_H
 #define DT_TESTS_OPS_ROWS_SHAPES_H
 
-#include "own_rows.h"
+#include "custom_rows.h"
 
 // Index of element i of `s` after permuting by perm: y index -> x index.
-static void ref_transpose(const own_case *c, double *const *in, double *const *out) {
+static void ref_transpose(const custom_case *c, double *const *in, double *const *out) {
     const dt_shape *x = &c->in_shape[0], *y = &c->out_shape[0];
     for (int64_t i = 0; i < count(y); i++) {
         int64_t at[DT_MAX_DIMS], rest = i, from = 0;
@@ -15,7 +15,7 @@ static void ref_transpose(const own_case *c, double *const *in, double *const *o
         out[0][i] = in[0][from];
     }
 }
-static void ref_slice(const own_case *c, double *const *in, double *const *out) {
+static void ref_slice(const custom_case *c, double *const *in, double *const *out) {
     const dt_shape *x = &c->in_shape[0];
     int axis = c->attrs.slice.axis;
     int64_t inner = 1, n = 0;
@@ -25,7 +25,7 @@ static void ref_slice(const own_case *c, double *const *in, double *const *out) 
         if (a >= c->attrs.slice.begin && a < c->attrs.slice.end) out[0][n++] = in[0][i];
     }
 }
-static void ref_concat(const own_case *c, double *const *in, double *const *out) {
+static void ref_concat(const custom_case *c, double *const *in, double *const *out) {
     int axis = c->attrs.concat.axis;
     const dt_shape *y = &c->out_shape[0];
     int64_t outer = 1, n = 0;
@@ -55,51 +55,51 @@ static void test_transpose(void **state) {
         {S4(2, 5, 7, 20), {0, 3, 1, 2}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        own_case c = one_to_one((own_case){.name = "transpose",
-                                           .op = DT_OP_transpose,
-                                           .in_shape = {rows[i].x},
-                                           .out_shape = {rows[i].x},
-                                           .reference = ref_transpose});
+        custom_case c = one_to_one((custom_case){.name = "transpose",
+                                                 .op = DT_OP_transpose,
+                                                 .in_shape = {rows[i].x},
+                                                 .out_shape = {rows[i].x},
+                                                 .reference = ref_transpose});
         for (int d = 0; d < rows[i].x.n; d++) {
             c.attrs.transpose.perm[d] = rows[i].perm[d];
             c.out_shape[0].d[d] = rows[i].x.d[rows[i].perm[d]];
         }
-        own_case_run(&c);
+        custom_case_run(&c);
     }
 }
 static void test_reshape(void **state) {
-    own_case c = one_to_one((own_case){.name = "reshape",
-                                       .op = DT_OP_reshape,
-                                       .in_shape = {S4(2, 20, 5, 7)},
-                                       .out_shape = {S2(2, 700)},
-                                       .reference = ref_copy});
-    own_case_run(&c);
+    custom_case c = one_to_one((custom_case){.name = "reshape",
+                                             .op = DT_OP_reshape,
+                                             .in_shape = {S4(2, 20, 5, 7)},
+                                             .out_shape = {S2(2, 700)},
+                                             .reference = ref_copy});
+    custom_case_run(&c);
     c.out_shape[0] = S3(2, 20, 35);
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_shape[0] = S3(2, 20, 35), c.out_shape[0] = S4(2, 20, 7, 5);
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_shape[0] = S4(5, 7, 1, 1), c.out_shape[0] = S2(5, 7);
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 static void test_concat_slice(void **state) {
-    own_case c = {.name = "concat",
-                  .op = DT_OP_concat,
-                  .n_in = 3,
-                  .n_out = 1,
-                  .follow_in = 7,
-                  .follow_out = 1,
-                  .compare_out = 1,
-                  .reference = ref_concat};
+    custom_case c = {.name = "concat",
+                     .op = DT_OP_concat,
+                     .n_in = 3,
+                     .n_out = 1,
+                     .follow_in = 7,
+                     .follow_out = 1,
+                     .compare_out = 1,
+                     .reference = ref_concat};
     c.attrs.concat.axis = 1;
     c.in_shape[0] = S4(2, 16, 3, 5), c.in_shape[1] = S4(2, 32, 3, 5),
     c.in_shape[2] = S4(2, 16, 3, 5);
     c.out_shape[0] = S4(2, 64, 3, 5);
-    own_case_run(&c);
+    custom_case_run(&c);
     c.in_shape[1] = S4(2, 7, 3, 5), c.out_shape[0] = S4(2, 39, 3, 5);
-    own_case_run(&c);
+    custom_case_run(&c);
     c.n_in = 2, c.attrs.concat.axis = 0;
     c.in_shape[0] = S3(2, 3, 5), c.in_shape[1] = S3(4, 3, 5), c.out_shape[0] = S3(6, 3, 5);
-    own_case_run(&c);
+    custom_case_run(&c);
 
     const struct {
         dt_shape x;
@@ -110,47 +110,47 @@ static void test_concat_slice(void **state) {
         {S2(3, 10), 1, 0, 10},        {S3(3, 4, 5), 2, 4, 5},     {S4(2, 20, 6, 5), 2, 1, 4},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        own_case s = one_to_one((own_case){.name = "slice",
-                                           .op = DT_OP_slice,
-                                           .in_shape = {rows[i].x},
-                                           .out_shape = {rows[i].x},
-                                           .grad_in = 1,
-                                           .reference = ref_slice});
+        custom_case s = one_to_one((custom_case){.name = "slice",
+                                                 .op = DT_OP_slice,
+                                                 .in_shape = {rows[i].x},
+                                                 .out_shape = {rows[i].x},
+                                                 .grad_in = 1,
+                                                 .reference = ref_slice});
         s.attrs.slice.axis = rows[i].axis;
         s.attrs.slice.begin = rows[i].begin, s.attrs.slice.end = rows[i].end;
         s.out_shape[0].d[rows[i].axis] = rows[i].end - rows[i].begin;
-        own_case_run(&s);
+        custom_case_run(&s);
     }
 }
 
-static bool fill_ids(const own_case *c, int i, double *x) {
+static bool fill_ids(const custom_case *c, int i, double *x) {
     for (int64_t k = 0; i == 0 && k < count(&c->in_shape[0]); k++) x[k] = (double)(k * 7 % 5);
     return i == 0;
 }
-static void ref_embedding(const own_case *c, double *const *in, double *const *out) {
+static void ref_embedding(const custom_case *c, double *const *in, double *const *out) {
     int64_t width = c->in_shape[1].d[1];
     for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
         for (int64_t k = 0; k < width; k++)
             out[0][i * width + k] = in[1][(int64_t)in[0][i] * width + k];
 }
 static void test_embedding(void **state) {
-    own_case c = {.name = "embedding",
-                  .op = DT_OP_embedding,
-                  .n_in = 2,
-                  .n_out = 1,
-                  .in_shape = {S2(3, 4), S2(6, 21)},
-                  .out_shape = {S3(3, 4, 21)},
-                  .in_type = {DT_I32},
-                  .follow_out = 1,
-                  .param_in = 2,
-                  .compare_out = 1,
-                  .grad_in = 2,
-                  .save_in = 1,
-                  .fill = fill_ids,
-                  .reference = ref_embedding};
-    own_case_run(&c);
+    custom_case c = {.name = "embedding",
+                     .op = DT_OP_embedding,
+                     .n_in = 2,
+                     .n_out = 1,
+                     .in_shape = {S2(3, 4), S2(6, 21)},
+                     .out_shape = {S3(3, 4, 21)},
+                     .in_type = {DT_I32},
+                     .follow_out = 1,
+                     .param_in = 2,
+                     .compare_out = 1,
+                     .grad_in = 2,
+                     .save_in = 1,
+                     .fill = fill_ids,
+                     .reference = ref_embedding};
+    custom_case_run(&c);
     c.in_shape[0] = S2(3, 200), c.out_shape[0] = S3(3, 200, 21);
-    own_case_run(&c);
+    custom_case_run(&c);
 }
 
 #define ROWS_SHAPES                                                                                \

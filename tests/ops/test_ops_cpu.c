@@ -1,4 +1,4 @@
-// test_ops_cpu.c: what the CPU's vector code does outside of any op's row: slab arithmetic and values at
+// test_ops_cpu.c: what the CPU's vector code does outside of any op's row: flat buffer arithmetic and values at
 // the edges (rounding to bf16, NaN), once an ISA that the machine has.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
+#include "custom_types.h"
 #include "each_isa.h"
-#include "own_types.h"
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
@@ -17,11 +17,11 @@
 #include <math.h>
 #include <string.h>
 
-// ---- slabs -----------------------------------------------------------------------------------------
-enum { SLAB = 131 };
+// ---- flat buffers -----------------------------------------------------------------------------------------
+enum { FLAT = 131 };
 
-static void init_slab(float *p, float *m, float *v, float *g) {
-    for (int i = 0; i < SLAB; i++) {
+static void init_flat(float *p, float *m, float *v, float *g) {
+    for (int i = 0; i < FLAT; i++) {
         p[i] = sinf((float)i), g[i] = cosf(3 * (float)i);
         m[i] = 0.1f * sinf(5 * (float)i), v[i] = 0.01f * (float)(i % 7);
     }
@@ -32,9 +32,9 @@ static void test_optimizers(void **state) {
     const dt_segment segments[] = {
         {0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
     for (int kind = 0; kind < 4; kind++) {
-        float p[SLAB], m[SLAB], v[SLAB], g[SLAB], p0[SLAB], m0[SLAB], v0[SLAB];
-        init_slab(p, m, v, g);
-        init_slab(p0, m0, v0, g);
+        float p[FLAT], m[FLAT], v[FLAT], g[FLAT], p0[FLAT], m0[FLAT], v0[FLAT];
+        init_flat(p, m, v, g);
+        init_flat(p0, m0, v0, g);
         dt_optimizer_args a = {.kind = kind ? DT_OPTIMIZER_sgd : DT_OPTIMIZER_adamw,
                                .segments = segments,
                                .n_segments = 3,
@@ -47,9 +47,9 @@ static void test_optimizers(void **state) {
                                .t = 3};
         if (kind) a.hyper[DT_SGD_MOMENTUM] = kind == 3 ? 0 : 0.9f;
         if (kind) a.hyper[DT_SGD_NESTEROV] = kind == 2;
-        dt_cpu_slab_optimize(NULL, &a, 0, 60); // two shares, cut inside a segment
-        dt_cpu_slab_optimize(NULL, &a, 60, SLAB);
-        for (int i = 0; i < SLAB; i++) {
+        dt_cpu_flat_optimize(NULL, &a, 0, 60); // two shares, cut inside a segment
+        dt_cpu_flat_optimize(NULL, &a, 60, FLAT);
+        for (int i = 0; i < FLAT; i++) {
             const dt_segment *s = i < 40 ? &segments[0] : i >= 48 && i < 85 ? &segments[1] : NULL;
             double x = p0[i], gr = 0.25 * g[i], mm = m0[i], vv = v0[i];
             if (s && kind == 0) {
@@ -117,7 +117,7 @@ static void lamb_steps(float *x[4], int n_steps, int n_shares) {
                 const int64_t begin = 3 * i / n_shares * DT_CHUNK;
                 int64_t end = 3 * (i + 1) / n_shares * (int64_t)DT_CHUNK;
                 if (end > LAMB_N) end = LAMB_N;
-                (phase ? dt_cpu_slab_optimize : dt_cpu_slab_norms)(NULL, &a, begin, end);
+                (phase ? dt_cpu_flat_optimize : dt_cpu_flat_norms)(NULL, &a, begin, end);
             }
             if (phase == 0) dt_optimizer_find_ratios(&a);
         }
@@ -143,7 +143,8 @@ static void test_lamb(void **state) {
                             LAMB_N * sizeof(float)); // who adds a chunk up never matters
         for (int i = 0; i < LAMB_N; i++)
             if (fabs(want[k][i] - (double)x[k][i]) >= 2e-6)
-                fail_msg("slab %d, element %d: %.9g, not %.9g", k, i, (double)x[k][i], want[k][i]);
+                fail_msg("flat buffer %d, element %d: %.9g, not %.9g", k, i, (double)x[k][i],
+                         want[k][i]);
     }
     for (int k = 0; k < 4; k++) free(x[k]), free(y[k]);
     for (int k = 0; k < 3; k++) free(want[k]);
@@ -157,13 +158,13 @@ static void test_sums(void **state) {
         x[i] = sinf((float)i), y[i] = (float)i;
         want[i / DT_CHUNK] += (double)x[i] * x[i];
     }
-    dt_cpu_slab_sum_squares(NULL, x, N, got, 0, 2);
+    dt_cpu_flat_sum_squares(NULL, x, N, got, 0, 2);
     for (int c = 0; c < 2; c++) assert_true(fabs(got[c] / want[c] - 1) < 1e-12);
-    dt_cpu_slab_add(NULL, y, x, 5, N - 3);
+    dt_cpu_flat_add(NULL, y, x, 5, N - 3);
     for (int i = 0; i < N; i++)
         assert_true(y[i] == (i >= 5 && i < N - 3 ? (float)i + x[i] : (float)i));
     x[DT_CHUNK + 7] = NAN;
-    dt_cpu_slab_sum_squares(NULL, x, N, got, 0, 2);
+    dt_cpu_flat_sum_squares(NULL, x, N, got, 0, 2);
     assert_true(!isnan(got[0]) && isnan(got[1]));
     free(x);
     free(y);
@@ -212,8 +213,8 @@ static void test_nan(void **state) {
         assert_true(isnan(y[at]));
         simd->elementwise->gelu_tanh[0](y, x, 21);
         assert_true(isnan(y[at]));
-        assert_true(isnan(simd->slab->row_max(x, 21)));
-        assert_true(isnan(simd->slab->row_sum_exp(x, 0, 21)));
+        assert_true(isnan(simd->flat->row_max(x, 21)));
+        assert_true(isnan(simd->flat->row_sum_exp(x, 0, 21)));
     }
     float x[4 * DT_SIMD_MAX_WIDTH] = {0}, y[DT_SIMD_MAX_WIDTH];
     const dt_window w = {.kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}};

@@ -113,7 +113,6 @@ static void check_conv(const char *name, conv_arg a) {
 }
 
 static void test_conv(void **state) {
-    (void)state;
     check_conv("3x3, C=1", (conv_arg){2, 1, 9, 11, 32, 1, WIN(3, 1, 1, 1, 1)});
     check_conv("3x3, C=3, bias", (conv_arg){2, 3, 10, 8, 16, 1, WIN(3, 1, 1, 1, 1), true});
     check_conv("7x7 stride 2, C=3", (conv_arg){1, 3, 21, 20, 32, 1, WIN(7, 2, 1, 3, 3)});
@@ -124,7 +123,6 @@ static void test_conv(void **state) {
 }
 
 static void test_conv_odd(void **state) {
-    (void)state;
     check_conv("C=20 to 24, bias", (conv_arg){2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true});
     check_conv("C=5 to 3", (conv_arg){1, 5, 6, 5, 3, 1, WIN(3, 1, 1, 1, 1), true});
     check_conv("dilation 2", (conv_arg){1, 16, 9, 9, 16, 1, WIN(3, 1, 2, 2, 2)});
@@ -134,7 +132,6 @@ static void test_conv_odd(void **state) {
 }
 
 static void test_conv_groups(void **state) {
-    (void)state;
     check_conv("groups of 16", (conv_arg){1, 32, 6, 6, 64, 2, WIN(3, 1, 1, 1, 1), true});
     check_conv("groups of 6", (conv_arg){2, 12, 5, 6, 18, 2, WIN(3, 1, 1, 1, 1), true});
     check_conv("depthwise", (conv_arg){2, 32, 6, 7, 32, 32, WIN(3, 1, 1, 1, 1)});
@@ -142,7 +139,6 @@ static void test_conv_groups(void **state) {
 }
 
 static void test_conv_fused(void **state) {
-    (void)state;
     check_conv("relu",
                (conv_arg){2, 16, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACT_RELU});
     check_conv("bn folded",
@@ -195,7 +191,6 @@ static void check_linear(const char *name, linear_arg a) {
 }
 
 static void test_linear(void **state) {
-    (void)state;
     check_linear("4x256 to 384", (linear_arg){dt_shape2(4, 256), 384, true});
     check_linear("odd, no bias", (linear_arg){dt_shape2(3, 37), 45, false});
     check_linear("one row", (linear_arg){dt_shape2(1, 64), 10, true});
@@ -246,7 +241,6 @@ static void check_matmul(const char *name, matmul_arg a) {
 }
 
 static void test_matmul(void **state) {
-    (void)state;
     check_matmul("plain", (matmul_arg){dt_shape2(5, 19), dt_shape2(19, 23), false, false, 1});
     check_matmul("b transposed",
                  (matmul_arg){dt_shape3(3, 8, 16), dt_shape3(3, 24, 16), false, true, 0.5f});
@@ -318,7 +312,6 @@ static void ref_sdpa(const op_data *d) {
 }
 
 static void test_sdpa(void **state) {
-    (void)state;
     const sdpa_arg args[] = {{dt_shape4(2, 3, 7, 16), dt_shape4(2, 3, 7, 16)},
                              {dt_shape4(1, 2, 5, 8), dt_shape4(1, 2, 37, 8)},
                              {dt_shape4(1, 1, 1, 64), dt_shape4(1, 1, 3, 64)},
@@ -383,7 +376,6 @@ static void ref_layer_norm(const op_data *d) {
 }
 
 static void test_rows(void **state) {
-    (void)state;
     const dt_shape shapes[] = {dt_shape2(3, 5),  dt_shape3(2, 3, 64), dt_shape2(7, 197),
                                dt_shape2(1, 16), dt_shape2(2, 5000),  dt_shape2(8500, 16)};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -438,7 +430,6 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
 }
 
 static void test_reorder(void **state) {
-    (void)state;
     dt_backend *b;
     assert_int_equal(dt_backend_create(&b, DT_DEVICE_auto, &(dt_backend_opts){.threads = 2}),
                      DT_OK);
@@ -457,7 +448,6 @@ static void test_reorder(void **state) {
 }
 
 static void test_backend(void **state) {
-    (void)state;
     dt_backend *b;
     const dt_backend_opts opts = {.threads = 1};
     assert_int_equal(dt_backend_create(&b, DT_DEVICE_cpu, &opts), DT_OK);

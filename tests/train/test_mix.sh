@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mixup and CutMix in training: batches differ from plain ones, two lanes see the same as one, the network
+# Mixup and CutMix in training: batches differ from plain ones, two replicas see the same as one, the network
 # learns. In bf16, where the processor has it, losses are those of fp32 but for rounding.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
@@ -17,7 +17,7 @@ some() { # the first five steps
 
 for p in "${precisions[@]}"; do
     train "${mixed[@]}" run.name="$p" train.precision="$p"
-    some "${mixed[@]}" run.name="$p-lanes" train.precision="$p" device.threads=2 device.lanes=2
+    some "${mixed[@]}" run.name="$p-replicas" train.precision="$p" device.threads=2 device.replicas=2
     some train.max_steps=60 metrics.every="1 steps" model.dropout=0 run.name="$p-plain" train.precision="$p"
 done
 
@@ -32,10 +32,10 @@ def far(a, b):
 
 runs = {}
 for p in sys.argv[2:]:
-    mixed, lanes, plain = losses(p), losses(p + "-lanes"), losses(p + "-plain")
+    mixed, replicas, plain = losses(p), losses(p + "-replicas"), losses(p + "-plain")
     assert abs(plain[0] - mixed[0]) > 1e-4 * plain[0], f"{p}: mixed batches have the loss of plain ones"
     tolerance = 1e-4 if p == "fp32" else 0.02
-    assert far(mixed, lanes) < tolerance, f"{p}: one lane {mixed[:5]}, two {lanes}"
+    assert far(mixed, replicas) < tolerance, f"{p}: one replica {mixed[:5]}, two {replicas}"
     end = sum(mixed[-10:]) / 10
     assert end < 0.9 * mixed[0], f"{p}: the loss did not fall: {mixed[0]} -> {end}"
     print(f"{p}: {mixed[0]:.4f} -> {end:.4f}")

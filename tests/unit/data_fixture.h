@@ -190,10 +190,10 @@ static inline int fixture_pack_counted(const dt_pack_opts *o) {
 }
 
 static inline uint32_t fixture_count(const char *set) {
-    dt_set *s;
-    if (dt_set_open(&s, &set, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_reader *s;
+    if (dt_reader_open(&s, &set, 1) != DT_OK) fail_msg("%s", dt_error_message());
     uint32_t n = s->catalog->n_records;
-    dt_set_close(s);
+    dt_reader_close(s);
     return n;
 }
 

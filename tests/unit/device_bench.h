@@ -15,10 +15,10 @@
 #include <string.h>
 
 #ifndef STEPS
-#define STEPS  6
-#define MICRO  2
-#define LEAVES 4
-#define RATE   0.003
+#define STEPS   6
+#define MICRO   2
+#define N_MICRO 4
+#define RATE    0.003
 #endif
 enum { H = 16, W = 16, CLASSES = 5, SLOTS = 2, PIXEL_STEPS = 4 };
 
@@ -41,8 +41,8 @@ typedef struct known_source {
     dt_batch batch[SLOTS];
     bool held[SLOTS];
     int n_gets;
-    int64_t bad_step; // of this step leaf bad_leaf has an infinite weight
-    int bad_leaf;
+    int64_t bad_step; // of this step micro-batch bad_micro has an infinite weight
+    int bad_micro;
     pixel_changes changes;
     dt_buffer scratch;
 } known_source;
@@ -65,28 +65,30 @@ static void change_sample(known_source *s, uint8_t *pixels, dt_pixel_step *steps
     memcpy(steps, list, sizeof list);
 }
 
-static void fill_batch(known_source *s, dt_batch *b, int64_t step, int leaf) {
+static void fill_batch(known_source *s, dt_batch *b, int64_t step, int micro) {
     b->step = step;
-    b->leaf = leaf;
+    b->micro = micro;
     for (int f = 0; f < 2; f++) {
-        dt_rng r = {
-            .seed = 5, .step = (uint32_t)step, .slot = (uint32_t)leaf, .purpose = 1u + (uint32_t)f};
+        dt_rng r = {.seed = 5,
+                    .step = (uint32_t)step,
+                    .slot = (uint32_t)micro,
+                    .purpose = 1u + (uint32_t)f};
         int64_t n = MICRO * H * W * (f ? 3 : 1);
         for (int64_t i = 0; i < n; i++)
             ((uint8_t *)b->field[f])[i] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)i) * 255);
     }
     for (int i = 0; i < MICRO && s->changes; i++)
         change_sample(s, (uint8_t *)b->field[1] + i * H * W * 3, b->steps[1] + i * PIXEL_STEPS,
-                      step, leaf * MICRO + i);
+                      step, micro * MICRO + i);
     for (int i = 0; i < MICRO; i++) { // a share, and in every other step a rectangle
-        const int at = (int)step % 2 ? 0 : 2 + i + leaf % 2;
-        b->mix[1][i] = (dt_mix_row){40000 + 997 * (i + leaf), 1, at, at / 2, at};
-        ((int32_t *)b->field[2])[i] = (int32_t)((step * 7 + leaf * 3 + i) % CLASSES);
-        b->weight[i] = step == s->bad_step && leaf == s->bad_leaf ? INFINITY : 1.0f;
+        const int at = (int)step % 2 ? 0 : 2 + i + micro % 2;
+        b->mix[1][i] = (dt_mix_row){40000 + 997 * (i + micro), 1, at, at / 2, at};
+        ((int32_t *)b->field[2])[i] = (int32_t)((step * 7 + micro * 3 + i) % CLASSES);
+        b->weight[i] = step == s->bad_step && micro == s->bad_micro ? INFINITY : 1.0f;
     }
 }
 
-static dt_status get(dt_batch_source *b, int64_t step, int leaf, const dt_batch **out,
+static dt_status get(dt_batch_source *b, int64_t step, int micro, const dt_batch **out,
                      double *wait_s) {
     known_source *s = b->self;
     int i = 0;
@@ -94,7 +96,7 @@ static dt_status get(dt_batch_source *b, int64_t step, int leaf, const dt_batch 
     while (i < SLOTS && s->held[i]) i++;
     assert_true(i < SLOTS); // a stepper that holds all slots would wait for ever
     s->held[i] = true;
-    fill_batch(s, &s->batch[i], step, leaf);
+    fill_batch(s, &s->batch[i], step, micro);
     *out = &s->batch[i];
     return DT_OK;
 }
@@ -118,7 +120,7 @@ static known_source *make_source(dt_backend *b, pixel_changes changes) {
     s->changes = changes;
     s->b = b;
     s->bad_step = -1;
-    s->bad_leaf = 2;
+    s->bad_micro = 2;
     s->fields[0] = (dt_field_info){
         .name = "left", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, 1), .is_image = true};
     s->fields[1] = (dt_field_info){.name = "right",
@@ -161,7 +163,7 @@ static void drop_source(known_source *s) {
 // ---- a stepper -------------------------------------------------------------------------------------
 
 typedef struct setting {
-    bool cpu, elastic, uncaptured, hold_input, scaled, one_leaf, bf16_gradients;
+    bool cpu, elastic, uncaptured, hold_input, scaled, one_micro, bf16_gradients;
     dt_dtype low; // F32 unless said otherwise
     pixel_changes changes;
     float clip;
@@ -176,7 +178,7 @@ typedef struct bench {
     dt_graph *graph;
     dt_backend *b;
     dt_comm *self, *comm, *device_comm;
-    dt_lane_plan *lanes;
+    dt_replica_plan *replicas;
     dt_params *params;
     dt_plan *plan;
     dt_stepper *stepper;
@@ -188,10 +190,10 @@ typedef struct bench {
 static dt_status create_device(bench *b, const setting *s);
 static void join_ranks(bench *b, const setting *s);
 
-static __thread int patience; // leaves until a step is given up
+static __thread int micro_left; // micro-batches until a step is given up
 
 static bool give_up(void) {
-    return patience-- <= 0;
+    return micro_left-- <= 0;
 }
 
 static void make_graph(bench *b, const setting *s) {
@@ -227,19 +229,19 @@ static void make_bench(bench *b, const setting *s) {
     assert_int_equal(dt_comm_create_self(&b->self), DT_OK);
     b->comm = b->self;
     if (s->g) join_ranks(b, s);
-    int n_leaves = s->one_leaf ? 1 : LEAVES;
-    assert_int_equal(
-        dt_lane_plan_create(&b->lanes, s->elastic, b->comm->rank, b->comm->world_size, 1, n_leaves),
-        DT_OK);
-    assert_int_equal(dt_params_create(&b->params, b->graph, b->b, 2, b->lanes->n_slabs), DT_OK);
-    dt_plan_opts plan = {.threads = 1, .n_lanes = 1};
+    int n_micro = s->one_micro ? 1 : N_MICRO;
+    assert_int_equal(dt_replica_plan_create(&b->replicas, s->elastic, b->comm->rank,
+                                            b->comm->world_size, 1, n_micro),
+                     DT_OK);
+    assert_int_equal(dt_params_create(&b->params, b->graph, b->b, 2, b->replicas->n_flats), DT_OK);
+    dt_plan_opts plan = {.threads = 1, .n_replicas = 1};
     assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
     dt_stepper_opts so = {.comm = b->comm,
                           .graph = b->graph,
                           .plan = b->plan,
                           .params = b->params,
-                          .lanes = b->lanes,
-                          .leaf_threads = 1,
+                          .replicas = b->replicas,
+                          .replica_threads = 1,
                           .team_threads = 1,
                           .micro_batch = MICRO,
                           .seed = 11,
@@ -254,7 +256,7 @@ static void make_bench(bench *b, const setting *s) {
                           .uncaptured = s->uncaptured,
                           .hold_input = s->hold_input,
                           .give_up = give_up};
-    patience = 1 << 30;
+    micro_left = 1 << 30;
     assert_int_equal(dt_stepper_create(&b->stepper, &so), DT_OK);
     if (s->scale > 0)
         assert_int_equal(dt_stepper_set_scaler(b->stepper, &(dt_scaler){.scale = s->scale}), DT_OK);
@@ -277,7 +279,7 @@ static void drop_bench(bench *b) {
     free(b->nccl);
     dt_params_destroy(b->params);
     dt_plan_destroy(b->plan);
-    dt_lane_plan_destroy(b->lanes);
+    dt_replica_plan_destroy(b->replicas);
     dt_comm_destroy(b->self);
     b->b->destroy(b->b);
     dt_graph_destroy(b->graph);
@@ -306,9 +308,9 @@ typedef struct outcome {
     size_t n_master, n_buffer;
 } outcome;
 
-static float *read_slab(const bench *b, const float *slab, size_t n_bytes) {
+static float *read_flat(const bench *b, const float *flat, size_t n_bytes) {
     float *x = malloc(n_bytes);
-    b->b->copy_to_host(b->b, x, slab, n_bytes);
+    b->b->copy_to_host(b->b, x, flat, n_bytes);
     return x;
 }
 
@@ -320,8 +322,8 @@ static void keep(outcome *o, const bench *b, const dt_step_result *r, int n) {
     }
     o->n_master = sizeof(float) * (size_t)b->params->n_trained;
     o->n_buffer = sizeof(float) * (size_t)b->params->n_buffer;
-    o->master = read_slab(b, b->params->master, o->n_master);
-    o->buffer = read_slab(b, b->params->buffer, o->n_buffer);
+    o->master = read_flat(b, b->params->master, o->n_master);
+    o->buffer = read_flat(b, b->params->buffer, o->n_buffer);
 }
 
 static outcome train(const setting *s) {

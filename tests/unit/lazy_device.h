@@ -162,7 +162,7 @@ typedef struct lazy_sum {
 
 static inline void lazy_run_sum(dt_backend *b, void *arg) {
     const lazy_sum *c = arg;
-    lazy(b)->cpu->slab_add(lazy(b)->cpu, c->dst, c->src, 0, c->n);
+    lazy(b)->cpu->flat_add(lazy(b)->cpu, c->dst, c->src, 0, c->n);
 }
 
 static inline void lazy_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream) {
@@ -218,13 +218,13 @@ static inline void lazy_graph_launch(dt_backend *b, void *graph, void *stream) {
 // ---- kernels ---------------------------------------------------------------------------------------
 
 typedef struct lazy_call {
-    const dt_site *site;
+    const dt_kernel_instance *instance;
     dt_run run;
     const void *in[64];
     void *out[64], *packed[DT_MAX_PACKS];
 } lazy_call;
 
-static inline const dt_kernel *lazy_cpu_kernel(const dt_site *s) {
+static inline const dt_kernel *lazy_cpu_kernel(const dt_kernel_instance *s) {
     dt_backend *cpu = lazy(s->backend)->cpu;
     return cpu->kernel(cpu, s->node->op, s->node->backward);
 }
@@ -234,7 +234,7 @@ static inline void lazy_run_call(dt_backend *b, void *arg) {
     c->run.in = c->in;
     c->run.out = c->out;
     c->run.packed = c->packed;
-    lazy_cpu_kernel(c->site)->run(c->site, &c->run);
+    lazy_cpu_kernel(c->instance)->run(c->instance, &c->run);
 }
 
 // Packing is queued too.
@@ -264,7 +264,7 @@ static inline void lazy_pack_on(const void *ctx, const float *const *dense, void
     lazy_queue(c.of->b, stream, lazy_run_pack, &c, sizeof c);
 }
 
-static inline dt_status lazy_prepare(dt_site *s) {
+static inline dt_status lazy_prepare(dt_kernel_instance *s) {
     lazy_self *l = lazy(s->backend);
     DT_TRY(lazy_cpu_kernel(s)->prepare(s));
     for (int i = 0; i < s->n_packs; i++) {
@@ -278,8 +278,8 @@ static inline dt_status lazy_prepare(dt_site *s) {
     return DT_OK;
 }
 
-static inline void lazy_run_kernel(const dt_site *s, const dt_run *r) {
-    lazy_call c = {.site = s, .run = *r};
+static inline void lazy_run_kernel(const dt_kernel_instance *s, const dt_run *r) {
+    lazy_call c = {.instance = s, .run = *r};
     if (s->node->n_in > 64 || s->node->n_out > 64) abort();
     memcpy(c.in, r->in, sizeof *c.in * (size_t)s->node->n_in);
     memcpy(c.out, r->out, sizeof *c.out * (size_t)s->node->n_out);
@@ -287,7 +287,7 @@ static inline void lazy_run_kernel(const dt_site *s, const dt_run *r) {
     lazy_queue(s->backend, r->stream, lazy_run_call, &c, sizeof c);
 }
 
-static inline void lazy_destroy_kernel(dt_site *s) {
+static inline void lazy_destroy_kernel(dt_kernel_instance *s) {
     if (lazy_cpu_kernel(s)->destroy) lazy_cpu_kernel(s)->destroy(s);
 }
 
@@ -353,7 +353,7 @@ static inline void lazy_apply(dt_backend *cpu, lazy_commit *c, const float *grad
     o.lr = d->lr;
     o.t = d->step + 1 - d->n_skipped;
     whole_optimizer(cpu, o, a->n_trained);
-    float inverse = 1.0f / (float)a->n_leaves;
+    float inverse = 1.0f / (float)a->n_micro;
     for (int i = 0; i < a->n_rules; i++) {
         const dt_commit_rule *r = &a->rules[i];
         for (int64_t k = 0; k < r->count; k++) {
@@ -388,7 +388,7 @@ static inline void lazy_run_commit(dt_backend *b, void *arg) {
     dt_backend *cpu = lazy(b)->cpu;
     double *partial = call->commit->partial, sum = 0;
     int64_t n_chunks = (a->n_trained + DT_CHUNK - 1) / DT_CHUNK;
-    cpu->slab_sum_squares(cpu, grad, a->n_trained, partial, 0, n_chunks);
+    cpu->flat_sum_squares(cpu, grad, a->n_trained, partial, 0, n_chunks);
     for (int64_t c = 0; c < n_chunks; c++) sum += partial[c];
     double weight = (double)grad[a->weight_at];
     double norm = sqrt(sum) / weight / (double)d->block.loss_scale;

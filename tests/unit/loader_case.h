@@ -6,17 +6,17 @@
 
 static const char *packed; // LMDB of 6 subjects x 10 x 10
 
-enum { GLOBAL = 8, MICRO = 2, N_LEAVES = 4 };
+enum { GLOBAL = 8, MICRO = 2, N_MICRO = 4 };
 static const int ALL[] = {0, 1, 2, 3};
 
-static inline dt_batch_source *open_source(dt_dataset *d, dt_split split, const int *leaves,
-                                           int n_leaves, int64_t start) {
+static inline dt_batch_source *open_source(dt_dataset *d, dt_split split, const int *micros,
+                                           int n_micro, int64_t start) {
     dt_source_request r = {.split = split,
                            .augment = split == DT_SPLIT_TRAIN,
                            .global_batch = GLOBAL,
                            .micro_batch = MICRO,
-                           .leaves = leaves,
-                           .n_leaves = n_leaves,
+                           .micros = micros,
+                           .n_micro = n_micro,
                            .start_step = start,
                            .end_step = -1};
     dt_batch_source *s = NULL;

@@ -17,7 +17,7 @@ enum { H = 16, W = 16, CLASSES = 5, MAX_BATCH = 8, SLOTS = 4 };
 
 // The part of the config that says so; on one thread.
 #define MEMORY_YAML                                                                                \
-    "device: {threads: 1, lanes: 1}\n"                                                             \
+    "device: {threads: 1, replicas: 1}\n"                                                          \
     "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"              \
     "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"      \
     "model: {name: fusion}\n"
@@ -60,7 +60,7 @@ static void fill_sample(memory_source *s, dt_batch *b, int i, int64_t sample) {
     if (s->r.split == DT_SPLIT_TRAIN) b->weight[i] = b->step == bad_step ? INFINITY : 1.0f;
 }
 
-static dt_status get(dt_batch_source *base, int64_t step, int leaf, const dt_batch **out,
+static dt_status get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out,
                      double *wait_s) {
     memory_source *s = base->self;
     int k = 0;
@@ -72,8 +72,8 @@ static dt_status get(dt_batch_source *base, int64_t step, int leaf, const dt_bat
     if (s->r.split == DT_SPLIT_VAL && n_held > most_held) most_held = n_held;
     dt_batch *b = &s->batch[k];
     b->step = step;
-    b->leaf = leaf;
-    int64_t first = step * s->r.global_batch + (int64_t)leaf * s->r.micro_batch;
+    b->micro = micro;
+    int64_t first = step * s->r.global_batch + (int64_t)micro * s->r.micro_batch;
     for (int i = 0; i < s->r.micro_batch; i++) fill_sample(s, b, i, first + i);
     *out = b;
     *wait_s = 0;

@@ -456,7 +456,7 @@ static void test_fft(void **state) {
                 }
                 double want = re * re + im * im, got = (double)((float *)power)[b * DT_LANES + l];
                 if (!(fabs(got - want) <= 2e-6 * n + 1e-6 * want))
-                    fail_msg("n %d, bin %d, lane %d: %g, not %g", n, b, l, got, want);
+                    fail_msg("n %d, bin %d, replica %d: %g, not %g", n, b, l, got, want);
             }
         free(x), free(y), free(power), free(in);
         dt_fft_destroy(f);

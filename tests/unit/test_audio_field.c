@@ -69,13 +69,13 @@ static dt_dataset *open_ok(const char *path, const char *field, const char *more
 
 // The field of the samples of `steps` batches, by step and place.
 static float *take(dt_dataset *d, dt_split split, int steps, size_t n, int64_t *sample) {
-    static const int LEAF[] = {0};
+    static const int MICROS[] = {0};
     dt_source_request r = {.split = split,
                            .augment = split == DT_SPLIT_TRAIN,
                            .global_batch = GLOBAL,
                            .micro_batch = GLOBAL,
-                           .leaves = LEAF,
-                           .n_leaves = 1,
+                           .micros = MICROS,
+                           .n_micro = 1,
                            .end_step = -1};
     dt_batch_source *s = NULL;
     float *out = malloc((size_t)(steps * GLOBAL) * n * sizeof *out);
@@ -371,12 +371,12 @@ static void test_cut_member(void **state) {
     char *one = dt_xprintf("%s/long/4.wav", path);
     assert_int_equal(truncate(one, 300), 0);
     dt_dataset *d = open_ok(path, "rate: 8000, seconds: 0.05, " MEL, "", 1);
-    static const int LEAF[] = {0};
+    static const int MICROS[] = {0};
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
                            .global_batch = 4,
                            .micro_batch = 4,
-                           .leaves = LEAF,
-                           .n_leaves = 1,
+                           .micros = MICROS,
+                           .n_micro = 1,
                            .end_step = -1};
     dt_batch_source *s;
     dt_status st = DT_OK;

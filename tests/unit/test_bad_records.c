@@ -21,13 +21,13 @@ static const char *damaged_copy(const char *name, const char *key, bool zero_all
     char *index = dt_xprintf("%s.index", file), *index_to = dt_xprintf("%s.index", to);
     void *rows = fixture_read(index, &n_index);
     const char *paths[] = {packed};
-    dt_set *s;
-    assert_int_equal(dt_set_open(&s, paths, 1), DT_OK);
+    dt_reader *s;
+    assert_int_equal(dt_reader_open(&s, paths, 1), DT_OK);
     for (uint32_t r = 0; r < s->catalog->n_records; r++)
         if (strcmp(dt_catalog_str(s->catalog, s->catalog->records[r].key), key) == 0)
             where = s->catalog->members[s->catalog->records[r].first_member].offset;
     assert_true(where > 0);
-    dt_set_close(s);
+    dt_reader_close(s);
     if (zero_all)
         memset(data + where, 0, 500);
     else
@@ -41,21 +41,21 @@ static const char *damaged_copy(const char *name, const char *key, bool zero_all
 static void a_bad_record_is_named(void **state) {
     const char *bad = damaged_copy("bad.lmdb", "iris/3/3_M_L_3", false);
     dt_dataset *d = fixture_open(bad, "", 2);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     dt_status st = DT_OK;
     for (int64_t step = 0; step < 36 && st == DT_OK; step++)
-        for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
+        for (int micro = 0; micro < N_MICRO && st == DT_OK; micro++) {
             const dt_batch *b;
-            st = s->get(s, step, leaf, &b, NULL);
+            st = s->get(s, step, micro, &b, NULL);
             if (st == DT_OK) s->release(s, b);
         }
     s->close(s);
     if (st == DT_OK) { // that record is in another part
-        s = open_source(d, DT_SPLIT_TEST, ALL, N_LEAVES, 0);
+        s = open_source(d, DT_SPLIT_TEST, ALL, N_MICRO, 0);
         for (int64_t step = 0; step < 3 && st == DT_OK; step++)
-            for (int leaf = 0; leaf < N_LEAVES && st == DT_OK; leaf++) {
+            for (int micro = 0; micro < N_MICRO && st == DT_OK; micro++) {
                 const dt_batch *b;
-                st = s->get(s, step, leaf, &b, NULL);
+                st = s->get(s, step, micro, &b, NULL);
                 if (st == DT_OK) s->release(s, b);
             }
         s->close(s);
@@ -67,29 +67,29 @@ static void a_bad_record_is_named(void **state) {
     d->close(d);
 }
 
-// A lane that met the error takes no more batches; the others fill the ring and must not wait for it.
-static void an_error_ends_every_lane(void **state) {
-    const char *bad = damaged_copy("lanes.lmdb", "iris/3/3_M_L_3", false);
+// A replica that met the error takes no more batches; the others fill the ring and must not wait for it.
+static void an_error_ends_every_replica(void **state) {
+    const char *bad = damaged_copy("replicas.lmdb", "iris/3/3_M_L_3", false);
     dt_dataset *d = fixture_open(bad, "", 2);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-    bool ended[N_LEAVES] = {false};
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
+    bool ended[N_MICRO] = {false};
     int n_ended = 0;
     double begin = dt_clock_s();
-    for (int64_t step = 0; step < 100 && n_ended < N_LEAVES; step++)
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+    for (int64_t step = 0; step < 100 && n_ended < N_MICRO; step++)
+        for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
-            if (ended[leaf]) continue;
-            dt_status st = s->get(s, step, leaf, &b, NULL);
+            if (ended[micro]) continue;
+            dt_status st = s->get(s, step, micro, &b, NULL);
             if (st == DT_OK) {
                 s->release(s, b);
                 continue;
             }
             assert_int_equal(st, DT_E_DATA);
             assert_non_null(strstr(dt_error_message(), "iris/3/3_M_L_3"));
-            ended[leaf] = true;
+            ended[micro] = true;
             n_ended++;
         }
-    assert_int_equal(n_ended, N_LEAVES);
+    assert_int_equal(n_ended, N_MICRO);
     assert_true(dt_clock_s() - begin < 20);
     s->close(s);
     d->close(d);
@@ -103,13 +103,13 @@ static void skipping_changes_no_other_place(void **state) {
         dt_config *c = fixture_config(k ? bad : packed, "  on_error: skip\n");
         dt_dataset *d;
         assert_int_equal(dt_data_open(&d, c, NULL, 3, log), DT_OK);
-        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         for (int64_t step = 0; step < 40; step++)
-            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            for (int micro = 0; micro < N_MICRO; micro++) {
                 const dt_batch *b;
-                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
                 for (int j = 0; j < b->n; j++) {
-                    order[k][step * GLOBAL + leaf * MICRO + j] = b->sample[j];
+                    order[k][step * GLOBAL + micro * MICRO + j] = b->sample[j];
                     assert_true(b->weight[j] == 1);
                 }
                 s->release(s, b);
@@ -147,12 +147,12 @@ static uint64_t order_of(const char *path, const char *log, int64_t *out) {
     dt_config *c = fixture_config(path, "  on_error: quarantine\n");
     dt_dataset *d;
     if (dt_data_open(&d, c, NULL, 3, log) != DT_OK) fail_msg("%s", dt_error_message());
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     for (int64_t step = 0; step < Q_STEPS; step++)
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+        for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
-            if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-            for (int j = 0; j < b->n; j++) out[step * GLOBAL + leaf * MICRO + j] = b->sample[j];
+            if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+            for (int j = 0; j < b->n; j++) out[step * GLOBAL + micro * MICRO + j] = b->sample[j];
             s->release(s, b);
         }
     dt_source_stats stats;
@@ -238,7 +238,7 @@ static void records_without_a_sample_are_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bad_record_is_named),
-        cmocka_unit_test(an_error_ends_every_lane),
+        cmocka_unit_test(an_error_ends_every_replica),
         cmocka_unit_test(skipping_changes_no_other_place),
         cmocka_unit_test(quarantine_is_remembered),
         cmocka_unit_test(records_without_a_sample_are_told),

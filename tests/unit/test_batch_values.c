@@ -25,7 +25,7 @@ static void an_f32_image_holds_the_same_values(void **state) {
         assert_int_equal(dt_config_parse(&c[k], "t.yaml", text, strlen(text), NULL, 0), DT_OK);
         free(text);
         if (dt_data_open(&d[k], c[k], NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
-        s[k] = open_source(d[k], DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+        s[k] = open_source(d[k], DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         assert_int_equal(s[k]->get(s[k], 0, 0, &b[k], NULL), DT_OK);
     }
     assert_int_equal(d[1]->fields[0].dtype, DT_F32);
@@ -158,11 +158,11 @@ static void raw_records_are_read_to_their_place(void **state) {
             dt_data_open(&d, c, NULL, 2, NULL) != DT_OK)
             fail_msg("%s", dt_error_message());
         free(text);
-        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+        dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         for (int64_t step = 0; step < RAW_N / GLOBAL; step++)
-            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            for (int micro = 0; micro < N_MICRO; micro++) {
                 const dt_batch *b;
-                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
                 for (int j = 0; j < MICRO; j++) {
                     memcpy(pictures[k][b->sample[j]], (uint8_t *)b->field[0] + j * RAW_BYTES,
                            RAW_BYTES);

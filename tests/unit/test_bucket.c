@@ -15,7 +15,14 @@
 
 #include <cmocka.h>
 
-enum { MAX_STARTS = 64, N_GRADS = 20, GRAD = 100, TAIL = 7, N = N_GRADS * GRAD + TAIL, LANES = 4 };
+enum {
+    MAX_STARTS = 64,
+    N_GRADS = 20,
+    GRAD = 100,
+    TAIL = 7,
+    N = N_GRADS * GRAD + TAIL,
+    REPLICAS = 4
+};
 
 typedef struct fake {
     float *data[MAX_STARTS];
@@ -67,29 +74,29 @@ static dt_comm fake_comm(fake *f) {
 
 static int64_t ends[N_GRADS];
 
-static dt_buckets *create(dt_comm *c, int n_lanes, int64_t n_elements, bool thread) {
+static dt_buckets *create(dt_comm *c, int n_replicas, int64_t n_elements, bool thread) {
     for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
     dt_buckets_opts o = {.grad_end = ends,
                          .n_grads = N_GRADS,
                          .n_elements = n_elements,
                          .first_bytes = 200 * sizeof(float),
                          .bucket_bytes = 450 * sizeof(float),
-                         .n_lanes = n_lanes,
+                         .n_replicas = n_replicas,
                          .thread = thread};
     dt_buckets *b = NULL;
     assert_int_equal(dt_buckets_create(&b, c, &o), DT_OK);
     return b;
 }
 
-// 200, then 500 four times would be 2200: the last one is cut at the end of the slab.
+// 200, then 500 four times would be 2200: the last one is cut at the end of the flat buffer.
 static void test_cuts_and_order(void **state) {
     static const int64_t begins[] = {0, 200, 700, 1200, 1700};
     fake f = {0};
     dt_comm c = fake_comm(&f);
-    float slab[N], *slabs[] = {slab};
-    for (int i = 0; i < N; i++) slab[i] = (float)i;
+    float flat[N], *flats[] = {flat};
+    for (int i = 0; i < N; i++) flat[i] = (float)i;
     dt_buckets *b = create(&c, 1, N, false);
-    dt_buckets_begin(b, slabs);
+    dt_buckets_begin(b, flats);
     for (int g = 2; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
     assert_int_equal(dt_buckets_poll(b), DT_OK);
     assert_int_equal(f.n_starts, 0); // bucket 1 is ready but bucket 0 is not
@@ -104,9 +111,9 @@ static void test_cuts_and_order(void **state) {
     assert_true(exposed >= 0);
     assert_int_equal(f.n_starts, 5);
     assert_int_equal(f.n_waits, 5);
-    for (int k = 0; k < 5; k++) assert_ptr_equal(f.data[k], slab + begins[k]);
+    for (int k = 0; k < 5; k++) assert_ptr_equal(f.data[k], flat + begins[k]);
     for (int k = 0; k < 5; k++) assert_int_equal(f.n[k], (k < 4 ? begins[k + 1] : N) - begins[k]);
-    for (int i = 0; i < N; i++) assert_float_equal(slab[i], 2 * i, 0);
+    for (int i = 0; i < N; i++) assert_float_equal(flat[i], 2 * i, 0);
     dt_buckets_destroy(b);
 }
 
@@ -115,7 +122,7 @@ static void test_low(void **state) {
     static const int64_t begins[] = {0, 200, 700, 1200, 1700, N - TAIL, N};
     fake f = {0};
     dt_comm c = fake_comm(&f);
-    float slab[N] = {0}, *slabs[] = {slab};
+    float flat[N] = {0}, *flats[] = {flat};
     uint16_t low[N - TAIL];
     for (int g = 0; g < N_GRADS; g++) ends[g] = (int64_t)(g + 1) * GRAD;
     const dt_buckets_opts o = {.grad_end = ends,
@@ -124,10 +131,10 @@ static void test_low(void **state) {
                                .first_bytes = 200 * sizeof(float),
                                .bucket_bytes = 450 * sizeof(float),
                                .low = low,
-                               .n_lanes = 1};
+                               .n_replicas = 1};
     dt_buckets *b = NULL;
     assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
-    dt_buckets_begin(b, slabs);
+    dt_buckets_begin(b, flats);
     for (int g = 0; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
     assert_int_equal(dt_buckets_poll(b), DT_OK);
     assert_int_equal(f.n_starts, 5); // all but the tail
@@ -135,7 +142,7 @@ static void test_low(void **state) {
     assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
     assert_int_equal(f.n_starts, 6);
     for (int k = 0; k < 6; k++) {
-        assert_ptr_equal(f.data[k], slab + begins[k]);
+        assert_ptr_equal(f.data[k], flat + begins[k]);
         assert_int_equal(f.n[k], begins[k + 1] - begins[k]);
         assert_ptr_equal(f.low[k], k < 5 ? low + begins[k] : NULL);
     }
@@ -146,18 +153,18 @@ static void test_low(void **state) {
 static void test_no_tail_and_repeat(void **state) {
     fake f = {0};
     dt_comm c = fake_comm(&f);
-    float slab[N], *slabs[] = {slab};
+    float flat[N], *flats[] = {flat};
     dt_buckets *b = create(&c, 1, N - TAIL, false);
     for (int step = 0; step < 3; step++) {
         double exposed;
         f.n_starts = f.n_waits = 0;
-        for (int i = 0; i < N; i++) slab[i] = 1;
-        dt_buckets_begin(b, slabs);
+        for (int i = 0; i < N; i++) flat[i] = 1;
+        dt_buckets_begin(b, flats);
         for (int g = 0; g < N_GRADS; g++) dt_buckets_ready(b, 0, g);
         assert_int_equal(dt_buckets_poll(b), DT_OK);
         assert_int_equal(f.n_starts, 5);
         assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
-        for (int i = 0; i < N; i++) assert_float_equal(slab[i], i < N - TAIL ? 2 : 1, 0);
+        for (int i = 0; i < N; i++) assert_float_equal(flat[i], i < N - TAIL ? 2 : 1, 0);
     }
     dt_buckets_destroy(b);
 }
@@ -166,65 +173,66 @@ static void test_no_tail_and_repeat(void **state) {
 static void test_silent_gradients(void **state) {
     fake f = {0};
     dt_comm c = fake_comm(&f);
-    float slab[N], *slabs[] = {slab};
-    for (int i = 0; i < N; i++) slab[i] = 3;
+    float flat[N], *flats[] = {flat};
+    for (int i = 0; i < N; i++) flat[i] = 3;
     dt_buckets *b = create(&c, 1, N, false);
     double exposed;
-    dt_buckets_begin(b, slabs);
+    dt_buckets_begin(b, flats);
     dt_buckets_ready(b, 0, 5);
     assert_int_equal(dt_buckets_poll(b), DT_OK);
     assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
-    for (int i = 0; i < N; i++) assert_float_equal(slab[i], 6, 0);
+    for (int i = 0; i < N; i++) assert_float_equal(flat[i], 6, 0);
     dt_buckets_destroy(b);
 }
 
 typedef struct worker {
     dt_buckets *b;
-    int lane;
-    float *slab;
+    int replica;
+    float *flat;
 } worker;
 
-static void *run_lane(void *arg) {
+static void *run_replica(void *arg) {
     worker *w = arg;
     for (int g = 0; g < N_GRADS; g++) {
-        for (int i = g * GRAD; i < (g + 1) * GRAD; i++) w->slab[i] = (float)(i + w->lane);
-        dt_buckets_ready(w->b, w->lane, g);
-        if (w->lane == 0) assert_int_equal(dt_buckets_poll(w->b), DT_OK);
+        for (int i = g * GRAD; i < (g + 1) * GRAD; i++) w->flat[i] = (float)(i + w->replica);
+        dt_buckets_ready(w->b, w->replica, g);
+        if (w->replica == 0) assert_int_equal(dt_buckets_poll(w->b), DT_OK);
     }
-    for (int i = N_GRADS * GRAD; i < N; i++) w->slab[i] = (float)(i + w->lane);
+    for (int i = N_GRADS * GRAD; i < N; i++) w->flat[i] = (float)(i + w->replica);
     return NULL;
 }
 
-static void run_lanes(dt_comm *c, bool thread, float times) {
-    static float slab[LANES][N];
-    float *slabs[LANES];
-    worker w[LANES];
-    pthread_t t[LANES];
-    dt_buckets *b = create(c, LANES, N, thread);
+static void run_replicas(dt_comm *c, bool thread, float times) {
+    static float flat[REPLICAS][N];
+    float *flats[REPLICAS];
+    worker w[REPLICAS];
+    pthread_t t[REPLICAS];
+    dt_buckets *b = create(c, REPLICAS, N, thread);
     for (int step = 0; step < 20; step++) {
         if (times == 2) ((fake *)c->self)->n_starts = ((fake *)c->self)->n_waits = 0;
-        for (int l = 0; l < LANES; l++) slabs[l] = slab[l];
-        dt_buckets_begin(b, slabs);
-        for (int l = 0; l < LANES; l++) w[l] = (worker){b, l, slab[l]};
-        for (int l = 1; l < LANES; l++) pthread_create(&t[l], NULL, run_lane, &w[l]);
-        run_lane(&w[0]);
-        for (int l = 1; l < LANES; l++) pthread_join(t[l], NULL);
+        for (int l = 0; l < REPLICAS; l++) flats[l] = flat[l];
+        dt_buckets_begin(b, flats);
+        for (int l = 0; l < REPLICAS; l++) w[l] = (worker){b, l, flat[l]};
+        for (int l = 1; l < REPLICAS; l++) pthread_create(&t[l], NULL, run_replica, &w[l]);
+        run_replica(&w[0]);
+        for (int l = 1; l < REPLICAS; l++) pthread_join(t[l], NULL);
         double exposed;
         assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
         for (int i = 0; i < N; i++)
-            assert_float_equal(slab[0][i], times * (float)(LANES * i + LANES * (LANES - 1) / 2), 0);
+            assert_float_equal(flat[0][i],
+                               times * (float)(REPLICAS * i + REPLICAS * (REPLICAS - 1) / 2), 0);
     }
     dt_buckets_destroy(b);
 }
 
-static void test_lanes(void **state) {
+static void test_replicas(void **state) {
     for (int thread = 0; thread < 2; thread++) {
         fake f = {0};
         dt_comm c = fake_comm(&f);
-        run_lanes(&c, thread, 2);
+        run_replicas(&c, thread, 2);
         dt_comm *alone;
         assert_int_equal(dt_comm_create_self(&alone), DT_OK);
-        run_lanes(alone, thread, 1);
+        run_replicas(alone, thread, 1);
         dt_comm_destroy(alone);
     }
 }
@@ -233,10 +241,10 @@ static void test_error_names_bucket(void **state) {
     for (int thread = 0; thread < 2; thread++) {
         fake f = {.fail_wait = DT_E_PEER};
         dt_comm c = fake_comm(&f);
-        float slab[N] = {0}, *slabs[] = {slab};
+        float flat[N] = {0}, *flats[] = {flat};
         dt_buckets *b = create(&c, 1, N, thread);
         double exposed;
-        dt_buckets_begin(b, slabs);
+        dt_buckets_begin(b, flats);
         assert_int_equal(dt_buckets_finish(b, &exposed), DT_E_PEER);
         assert_string_equal(dt_error_message(),
                             "gradient bucket 1 of 5: rank 7 on somewhere is lost");
@@ -244,21 +252,21 @@ static void test_error_names_bucket(void **state) {
     }
 }
 
-// 64 gradients of 64 KiB: an eighth of the slab is 512 KiB, eight gradients.
+// 64 gradients of 64 KiB: an eighth of the flat buffer is 512 KiB, eight gradients.
 static void test_auto_sizes(void **state) {
     enum { COUNT = 64, EACH = 16384 };
-    static float slab[COUNT * EACH];
+    static float flat[COUNT * EACH];
     int64_t grad_end[COUNT];
     for (int g = 0; g < COUNT; g++) grad_end[g] = (int64_t)(g + 1) * EACH;
     fake f = {0};
     dt_comm c = fake_comm(&f);
     dt_buckets_opts o = {
-        .grad_end = grad_end, .n_grads = COUNT, .n_elements = COUNT * EACH, .n_lanes = 1};
-    float *slabs[] = {slab};
+        .grad_end = grad_end, .n_grads = COUNT, .n_elements = COUNT * EACH, .n_replicas = 1};
+    float *flats[] = {flat};
     double exposed;
     dt_buckets *b = NULL;
     assert_int_equal(dt_buckets_create(&b, &c, &o), DT_OK);
-    dt_buckets_begin(b, slabs);
+    dt_buckets_begin(b, flats);
     assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
     assert_int_equal(f.n_starts, 8);
     for (int k = 0; k < 8; k++) assert_int_equal(f.n[k], 8 * EACH);
@@ -269,9 +277,9 @@ static void test_auto_sizes(void **state) {
 static void test_destroy_in_step(void **state) {
     fake f = {0};
     dt_comm c = fake_comm(&f);
-    float slab[N] = {0}, *slabs[] = {slab};
+    float flat[N] = {0}, *flats[] = {flat};
     dt_buckets *b = create(&c, 1, N, true);
-    dt_buckets_begin(b, slabs);
+    dt_buckets_begin(b, flats);
     dt_buckets_ready(b, 0, 0);
     dt_buckets_destroy(b);
 }
@@ -282,7 +290,7 @@ int main(void) {
         cmocka_unit_test(test_no_tail_and_repeat),
         cmocka_unit_test(test_low),
         cmocka_unit_test(test_silent_gradients),
-        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_replicas),
         cmocka_unit_test(test_error_names_bucket),
         cmocka_unit_test(test_destroy_in_step),
         cmocka_unit_test(test_auto_sizes),

@@ -435,7 +435,7 @@ static void other_sets_make_room(void **state) {
 }
 
 // ---- batches ---------------------------------------------------------------------------------------
-enum { GLOBAL = 8, MICRO = 2, N_LEAVES = 4, STEPS = 110 }; // three epochs of 36
+enum { GLOBAL = 8, MICRO = 2, N_MICRO = 4, STEPS = 110 }; // three epochs of 36
 static const char *packed;
 
 static void run_steps(const char *path, const char *extra, uint64_t out[STEPS],
@@ -446,16 +446,16 @@ static void run_steps(const char *path, const char *extra, uint64_t out[STEPS],
                            .augment = true,
                            .global_batch = GLOBAL,
                            .micro_batch = MICRO,
-                           .leaves = ALL,
-                           .n_leaves = N_LEAVES,
+                           .micros = ALL,
+                           .n_micro = N_MICRO,
                            .end_step = STEPS};
     dt_batch_source *s = NULL;
     if (d->open(d, &r, &s) != DT_OK) fail_msg("%s", dt_error_message());
     for (int64_t step = 0; step < STEPS; step++) {
         out[step] = 0;
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+        for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
-            if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+            if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
             out[step] = out[step] * 31 + dt_hash64(b->sample, MICRO * sizeof *b->sample);
             for (int i = 0; i < d->n_fields; i++) {
                 const dt_field_info *f = &d->fields[i];
@@ -517,8 +517,8 @@ static void a_bad_record_is_not_kept(void **state) {
     dt_dataset *set = fixture_open(packed, "", 1);
     const dt_data *d = set->self;
     uint32_t bad_record = d->view.record[(size_t)d->splits.sample[0][5] * 2 + 1];
-    const dt_record *r = &d->set->catalog->records[bad_record];
-    data[d->set->catalog->members[r->first_member].offset + 80] ^= 4;
+    const dt_record *r = &d->reader->catalog->records[bad_record];
+    data[d->reader->catalog->members[r->first_member].offset + 80] ^= 4;
     set->close(set);
     fixture_write(to, data, n);
     fixture_write(to_index, index, n_index);
@@ -562,7 +562,7 @@ static void what_pixels_would_take_is_known(void **state) {
         uint64_t want = 0;
         d->facts(d, &f);
         for (int i = 0; i < 2; i++) // half of the records have the one, half the other
-            want += data->set->catalog->n_records / 2 *
+            want += data->reader->catalog->n_records / 2 *
                     (uint64_t)dt_shape_elements(&d->fields[i].sample_shape);
         assert_int_equal(f.decoded_bytes, CASES[k].can ? want : 0);
         assert_true(f.free_bytes > 0 && f.n_processes == 1);

@@ -264,10 +264,10 @@ static void damage_is_survived(void **state) {
     const char *raw = fixture_path("raw"), *set = fixture_path("hurt.lmdb");
     const char *file = fixture_path("hurt.lmdb/catalog.sqlite");
     size_t n, n_bad = 0;
-    dt_set *s;
+    dt_reader *s;
     fixture_biometric(raw, 4, 10);
     fixture_pack(raw, set);
-    assert_int_equal(dt_set_open(&s, &set, 1), DT_OK);
+    assert_int_equal(dt_reader_open(&s, &set, 1), DT_OK);
     assert_int_equal(dt_catalog_db_check(s->catalog), DT_OK);
     uint8_t *good = fixture_read(file, &n), *bad = malloc(n);
     for (size_t i = 0; i < 300; i++) {
@@ -284,7 +284,7 @@ static void damage_is_survived(void **state) {
     assert_true(n_bad > 140);
     fixture_write(file, good, n);
     assert_int_equal(dt_catalog_db_check(s->catalog), DT_OK);
-    dt_set_close(s);
+    dt_reader_close(s);
     free(good), free(bad);
 }
 

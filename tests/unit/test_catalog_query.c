@@ -317,9 +317,9 @@ static void whole_numbers_compare_exactly(void **state) {
 }
 
 // ---- sets ------------------------------------------------------------------------------------------
-static dt_set *open_set(const char *const *paths, size_t n) {
-    dt_set *s;
-    if (dt_set_open(&s, paths, n) != DT_OK) fail_msg("%s", dt_error_message());
+static dt_reader *open_set(const char *const *paths, size_t n) {
+    dt_reader *s;
+    if (dt_reader_open(&s, paths, n) != DT_OK) fail_msg("%s", dt_error_message());
     return s;
 }
 
@@ -333,7 +333,7 @@ static const char *raw, *lmdb, *shards;
 
 static uint32_t ask(const char *const *paths, size_t n_paths, const char *expression) {
     uint32_t n;
-    dt_set *s = open_set(paths, n_paths);
+    dt_reader *s = open_set(paths, n_paths);
     bool *keep = dt_xcalloc(s->catalog->n_records, 1);
     assert_int_equal(dt_catalog_select(s->catalog, expression, keep, &n), DT_OK);
     // each chosen record is of hand Left, each other is not
@@ -341,7 +341,7 @@ static uint32_t ask(const char *const *paths, size_t n_paths, const char *expres
     for (uint32_t r = 0; r < s->catalog->n_records && strcmp(expression, "hand = 'Left'") == 0; r++)
         assert_int_equal(keep[r], strcmp(dt_catalog_value(s->catalog, hand, r), "Left") == 0);
     free(keep);
-    dt_set_close(s);
+    dt_reader_close(s);
     return n;
 }
 

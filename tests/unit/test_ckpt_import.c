@@ -25,7 +25,6 @@ static const char header[] =
 static char path[] = "/tmp/dtrain-import-XXXXXX";
 
 static int write_file(void **state) {
-    (void)state;
     const float a[2] = {1.5f, -3.0f}, other = 1;
     const uint16_t weight[6] = {0x3c00, 0xc100, 0x0001, 0x83ff, 0x7bff, 0xfc00};
     const uint16_t bias[2] = {0x3f80, 0xc040};
@@ -44,7 +43,6 @@ static int write_file(void **state) {
 }
 
 static int remove_file(void **state) {
-    (void)state;
     return unlink(path);
 }
 
@@ -53,7 +51,6 @@ static dt_status import(dt_ckpt_tensor *t, int n, const char *keep, int *n_taken
 }
 
 static void floats_of_all_kinds(void **state) {
-    (void)state;
     float a[2] = {0}, weight[6] = {0}, bias[2] = {0};
     dt_ckpt_tensor t[3] = {{"a", "model", dt_shape1(2), a},
                            {"b.weight", "model", dt_shape1(6), weight},
@@ -67,7 +64,6 @@ static void floats_of_all_kinds(void **state) {
 }
 
 static void what_does_not_fit_is_named(void **state) {
-    (void)state;
     float a[4] = {5, 5, 5, 5}, c[2] = {6, 6};
     dt_ckpt_tensor wide[2] = {{"a", "model", dt_shape1(4), a},
                               {"b.num_batches_tracked", "model", dt_shape0(), c}};

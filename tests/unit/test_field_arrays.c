@@ -57,14 +57,14 @@ static void first_batch(const char *field, const char *augment, size_t bytes, vo
     dt_dataset *d;
     dt_batch_source *s;
     const dt_batch *b;
-    static const int leaf;
+    static const int micro;
     if (dt_data_open(&d, c, NULL, 1, NULL) != DT_OK) fail_msg("%s", dt_error_message());
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
                            .augment = true,
                            .global_batch = 4,
                            .micro_batch = 4,
-                           .leaves = &leaf,
-                           .n_leaves = 1,
+                           .micros = &micro,
+                           .n_micro = 1,
                            .end_step = 1};
     assert_int_equal(d->open(d, &r, &s), DT_OK);
     if (s->get(s, 0, 0, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());

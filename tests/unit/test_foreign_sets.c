@@ -12,7 +12,7 @@
 
 static const char *name; // of the set, for messages
 
-static void check_member(dt_set *s, uint32_t r, const char *ext, const char *hex) {
+static void check_member(dt_reader *s, uint32_t r, const char *ext, const char *hex) {
     const dt_record *rec = &s->catalog->records[r];
     int e = fixture_find_ext(s->catalog, ext);
     dt_buffer scratch = {0};
@@ -20,7 +20,7 @@ static void check_member(dt_set *s, uint32_t r, const char *ext, const char *hex
     for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
         if (e < 0 || s->catalog->members[m].ext != (uint32_t)e) continue;
         assert_int_equal(s->catalog->members[m].size, strlen(hex) / 2);
-        if (*hex && dt_set_read(s, r, m, true, &scratch, &b) != DT_OK)
+        if (*hex && dt_reader_read(s, r, m, true, &scratch, &b) != DT_OK)
             fail_msg("%s: %s", name, dt_error_message());
         for (size_t i = 0; i < b.n_bytes; i++) {
             char byte[3];
@@ -33,7 +33,7 @@ static void check_member(dt_set *s, uint32_t r, const char *ext, const char *hex
     fail_msg("%s: record %u has no member %s", name, r, ext);
 }
 
-static void check_column(const dt_set *s, uint32_t r, const char *column, const char *want) {
+static void check_column(const dt_reader *s, uint32_t r, const char *column, const char *want) {
     int text = dt_catalog_find_column(s->catalog, column);
     int real = dt_catalog_find_real(s->catalog, column);
     if (real >= 0)
@@ -45,7 +45,7 @@ static void check_column(const dt_set *s, uint32_t r, const char *column, const 
 }
 
 // The record of `key` at or after *at: keys come in order of records.
-static uint32_t find_record(const dt_set *s, uint32_t *at, const char *key) {
+static uint32_t find_record(const dt_reader *s, uint32_t *at, const char *key) {
     const dt_catalog *c = s->catalog;
     for (uint32_t r = *at; r < c->n_records; r++)
         if (strcmp(dt_catalog_str(c, c->records[r].key), key) == 0) return *at = r;
@@ -54,11 +54,11 @@ static uint32_t find_record(const dt_set *s, uint32_t *at, const char *key) {
 }
 
 static void check_set(char *text) {
-    dt_set *s = NULL;
+    dt_reader *s = NULL;
     uint32_t at = 0, last = UINT32_MAX, n_records = 0, n_members = 0;
     dt_status st = DT_OK;
     bool failed = false, columns = false;
-    dt_set_options o = {.cache_dir = fixture_path("cache"), .cache_bytes = 1 << 30};
+    dt_reader_options o = {.cache_dir = fixture_path("cache"), .cache_bytes = 1 << 30};
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         char *word[4] = {"", "", "", ""}, *p = line;
         for (int i = 0; i < 4 && p; i++) {
@@ -67,8 +67,8 @@ static void check_set(char *text) {
             if (p) *p++ = '\0';
         }
         if (strcmp(word[0], "set") == 0) {
-            dt_set_item item = {.path = word[1]};
-            st = dt_set_open_items(&s, &item, 1, &o);
+            dt_reader_item item = {.path = word[1]};
+            st = dt_reader_open_items(&s, &item, 1, &o);
         } else if (strcmp(word[0], "error") == 0) {
             assert_int_equal(st, DT_E_DATA);
             assert_non_null(strstr(dt_error_message(), word[1]));
@@ -90,7 +90,7 @@ static void check_set(char *text) {
     assert_true(failed || s);
     if (s) assert_int_equal(s->catalog->n_records, n_records);
     if (s) assert_true(s->catalog->n_members >= n_members);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void sets_of_other_programs(void **state) {

@@ -63,7 +63,7 @@ got=$(json "$work/report/report.json" 's["build"]["state"], s["build"]["why"]')
 mkdir -p "$work/stage/dtrain-1" "$work/packages/nvidia/"{cudnn,cu13}/lib
 cp "$work/bin/dtrain" "$work/stage/dtrain-1/dtrain"
 touch "$work/stage/dtrain-1/dtrain_cuda.so"
-printf '#!/bin/sh\necho "libraries $LD_LIBRARY_PATH, $DTRAIN_TEST_DEVICE"\necho "[       OK ] one"\n' >"$work/stage/dtrain-1/test_ops_own_cuda"
+printf '#!/bin/sh\necho "libraries $LD_LIBRARY_PATH, $DTRAIN_TEST_DEVICE"\necho "[       OK ] one"\n' >"$work/stage/dtrain-1/test_ops_custom_cuda"
 printf '#!/bin/sh\ncase $LD_LIBRARY_PATH in *cudnn*) ;; *) echo "  libcudnn.so.9 => not found"; seq 20000 ;; esac\n' >"$work/bin/ldd"
 printf '#!/bin/sh\nPYTHONPATH=%s exec python3 -S "$@"\n' "$work/packages" >"$work/bin/python-with-wheels"
 chmod +x "$work/bin"/* "$work/stage/dtrain-1"/*
@@ -72,9 +72,9 @@ rc=0
 env -u DTRAIN -u TESTS PATH="$work/bin:$PATH" PYTHON="$work/bin/python-with-wheels" LD_LIBRARY_PATH=/before BUNDLE="$work/bundle.tar.gz" SECTIONS="device build ops" \
     "$run" "$work/report" 2>"$work/err" || rc=$?
 [ $rc = 0 ] || fail "a bundle: exit $rc, not 0: $(cat "$work/err")"
-grep -qx "libraries $work/packages/nvidia/cu13/lib:$work/packages/nvidia/cudnn/lib:/before, real" "$work/report/test_ops_own_cuda.log" ||
-    fail "a bundle: its test ran with $(cat "$work/report/test_ops_own_cuda.log")"
-[ "$(json "$work/report/report.json" 's["ops"]["facts"]')" = "{'test_ops_own_cuda': '1 tests passed'}" ] || fail "a bundle: report.json"
+grep -qx "libraries $work/packages/nvidia/cu13/lib:$work/packages/nvidia/cudnn/lib:/before, real" "$work/report/test_ops_custom_cuda.log" ||
+    fail "a bundle: its test ran with $(cat "$work/report/test_ops_custom_cuda.log")"
+[ "$(json "$work/report/report.json" 's["ops"]["facts"]')" = "{'test_ops_custom_cuda': '1 tests passed'}" ] || fail "a bundle: report.json"
 
 # the next bundle, without packages: nothing of the one before is left, and nothing joins the loader's path
 printf '#!/bin/sh\nexec python3 -S "$@"\n' >"$work/bin/python-with-wheels"
@@ -83,7 +83,7 @@ tar -C "$work/stage" -czf "$work/bundle.tar.gz" dtrain-0
 rc=0
 env -u DTRAIN -u TESTS -u PYTHONPATH PATH="$work/bin:$PATH" PYTHON="$work/bin/python-with-wheels" LD_LIBRARY_PATH=/before BUNDLE="$work/bundle.tar.gz" SECTIONS="build ops" \
     "$run" "$work/report" 2>"$work/err" || rc=$?
-[ $rc = 0 ] && grep -qx "libraries /before, real" "$work/report/test_ops_own_cuda.log" || fail "a bundle without packages: exit $rc, $(cat "$work/report/test_ops_own_cuda.log")"
+[ $rc = 0 ] && grep -qx "libraries /before, real" "$work/report/test_ops_custom_cuda.log" || fail "a bundle without packages: exit $rc, $(cat "$work/report/test_ops_custom_cuda.log")"
 [ "$(ls "$work/report/bundle") $(json "$work/report/report.json" '"libraries" in s["build"]["facts"]')" = "dtrain-0 False" ] || fail "a bundle without packages: $(ls "$work/report/bundle")"
 tar -C "$work" -czf "$work/bundle.tar.gz" packages
 rc=0

@@ -191,11 +191,11 @@ static void not_lmdb_says_so(void **state) {
 
 static void a_foreign_set_is_scanned(void **state) {
     const char *dir = fixture_path("db");
-    dt_set *s;
-    if (dt_set_open(&s, &dir, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_reader *s;
+    if (dt_reader_open(&s, &dir, 1) != DT_OK) fail_msg("%s", dt_error_message());
     assert_true(s->catalog->n_records > 2500);
     assert_int_equal(fixture_find_ext(s->catalog, "jpg"), 0);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static int set_up(void **state) {

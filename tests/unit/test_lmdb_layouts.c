@@ -42,28 +42,28 @@ static void db_end(void) {
     mdb_env_close(env);
 }
 
-static dt_set *open_set(const char *path) {
-    dt_set *s = NULL;
-    if (dt_set_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+static dt_reader *open_set(const char *path) {
+    dt_reader *s = NULL;
+    if (dt_reader_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
     return s;
 }
 
 static void expect_fail(const char *path, const char *words) {
-    dt_set *s = NULL;
-    assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+    dt_reader *s = NULL;
+    assert_int_equal(dt_reader_open(&s, &path, 1), DT_E_DATA);
     if (!strstr(dt_error_message(), words)) fail_msg("no '%s' in: %s", words, dt_error_message());
 }
 
-static const char *key_of(const dt_set *s, uint32_t r) {
+static const char *key_of(const dt_reader *s, uint32_t r) {
     return dt_catalog_str(s->catalog, s->catalog->records[r].key);
 }
 
-static const char *value_of(const dt_set *s, const char *column, uint32_t r) {
+static const char *value_of(const dt_reader *s, const char *column, uint32_t r) {
     int c = dt_catalog_find_column(s->catalog, column);
     return c < 0 ? NULL : dt_catalog_value(s->catalog, c, r);
 }
 
-static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *data, size_t n) {
+static void expect_member(dt_reader *s, uint32_t r, const char *ext, const void *data, size_t n) {
     const dt_record *rec = &s->catalog->records[r];
     dt_buffer scratch = {0};
     dt_span b;
@@ -71,7 +71,7 @@ static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *da
     assert_string_equal(
         dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[rec->first_member].ext]),
         ext);
-    if (dt_set_read(s, r, rec->first_member, true, &scratch, &b) != DT_OK)
+    if (dt_reader_read(s, r, rec->first_member, true, &scratch, &b) != DT_OK)
         fail_msg("%s", dt_error_message());
     assert_int_equal(b.n_bytes, n);
     assert_memory_equal(b.data, data, n);
@@ -122,13 +122,13 @@ static void caffe_raw(void **state) {
         put(key, message, n_message);
     }
     db_end();
-    dt_set *s = open_set(dir);
+    dt_reader *s = open_set(dir);
     assert_int_equal(s->catalog->n_records, 4);
     assert_string_equal(key_of(s, 2), "00000002_dir/img2.jpg");
     assert_string_equal(value_of(s, "label", 0), "-1");
     assert_string_equal(value_of(s, "label", 3), "14");
     expect_member(s, 3, "datum", message, n_message);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void caffe_encoded(void **state) {
@@ -145,11 +145,11 @@ static void caffe_encoded(void **state) {
         put(key, message, n_message);
     }
     db_end();
-    dt_set *s = open_set(dir);
+    dt_reader *s = open_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
     assert_string_equal(value_of(s, "label", 2), "2");
     expect_member(s, 1, "jpg", jpeg, sizeof jpeg); // the image itself, without its message
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static dt_status read_message(dt_datum *d) {
@@ -242,15 +242,15 @@ static void lsun_is_one_set_a_folder(void **state) {
         }
         db_end();
     }
-    dt_set *s = open_set(fixture_path("lsun"));
+    dt_reader *s = open_set(fixture_path("lsun"));
     assert_int_equal(s->catalog->n_records, 6);
     assert_string_equal(value_of(s, "set", 0), "bedroom_train_lmdb");
     assert_string_equal(value_of(s, "set", 5), "church_train_lmdb");
     expect_member(s, 4, "png", png, sizeof png);
-    dt_set_close(s);
+    dt_reader_close(s);
     s = open_set(fixture_path("lsun/*_train_lmdb"));
     assert_string_equal(value_of(s, "set", 5), "church_train_lmdb");
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void ocr_has_texts(void **state) {
@@ -266,13 +266,13 @@ static void ocr_has_texts(void **state) {
         if (i != 7) put(key, text, strlen(text));
     }
     db_end();
-    dt_set *s = open_set(dir);
+    dt_reader *s = open_set(dir);
     assert_int_equal(s->catalog->n_records, 12);
     assert_string_equal(key_of(s, 11), "image-000000012");
     assert_string_equal(value_of(s, "label", 11), "W\xc3\xb6rd 12");
     assert_null(value_of(s, "label", 6));
     expect_member(s, 11, "png", png, sizeof png - 12);
-    dt_set_close(s);
+    dt_reader_close(s);
     // packed, the texts are in the data, for who reads it without our index
     const char *tar = fixture_path("ocr.tar");
     fixture_pack(dir, tar);
@@ -280,7 +280,7 @@ static void ocr_has_texts(void **state) {
     s = open_set(tar);
     assert_string_equal(value_of(s, "label", 11), "W\xc3\xb6rd 12");
     assert_null(value_of(s, "label", 6));
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void basicsr_stems_may_have_dots(void **state) {
@@ -290,11 +290,11 @@ static void basicsr_stems_may_have_dots(void **state) {
     db_end();
     const char *meta = "0001_s001.png (480,480,3) 1\n";
     fixture_write(fixture_path("DIV2K_sub.lmdb/meta_info.txt"), meta, strlen(meta));
-    dt_set *s = open_set(dir);
+    dt_reader *s = open_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
     assert_string_equal(key_of(s, 1), "0002.v2_s001");
     expect_member(s, 1, "png", png, 21);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void names_with_extensions_stay(void **state) {
@@ -302,11 +302,11 @@ static void names_with_extensions_stay(void **state) {
     db_begin(dir, NULL);
     put("a.left.png", png, 20), put("a.json", "{\"q\": 4}", 8), put("b.left.png", png, 21);
     db_end();
-    dt_set *s = open_set(dir);
+    dt_reader *s = open_set(dir);
     assert_int_equal(s->catalog->n_records, 2);
     assert_string_equal(value_of(s, "q", 0), "4");
     expect_member(s, 1, "left.png", png, 21);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void binary_keys_become_text(void **state) {
@@ -317,11 +317,11 @@ static void binary_keys_become_text(void **state) {
         put_bytes(key, 4, png, 20 + (size_t)i);
     }
     db_end();
-    dt_set *s = open_set(dir);
+    dt_reader *s = open_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
     assert_string_equal(key_of(s, 2), "000001c8");
     expect_member(s, 2, "png", png, 22);
-    dt_set_close(s);
+    dt_reader_close(s);
     dir = fixture_path("digests"); // no NUL among them
     db_begin(dir, NULL);
     put_bytes("\x01\xfe", 2, png, 20), put_bytes("ab", 2, png, 21),
@@ -329,7 +329,7 @@ static void binary_keys_become_text(void **state) {
     db_end();
     s = open_set(dir);
     assert_string_equal(key_of(s, 1), "6162");
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 // One file name with a line break in it does not change what the other keys mean.
@@ -340,14 +340,14 @@ static void one_odd_key_changes_nothing_else(void **state) {
     put("a\nb.png", png, 20), put("a\nb.json", "{\"q\": 4}", 8);
     put("c.png", png, 21), put("c.json", "{\"q\": 5}", 8), put("d\te.png", png, 22);
     db_end();
-    dt_set *s = open_set(dir);
+    dt_reader *s = open_set(dir);
     assert_int_equal(s->catalog->n_records, 3);
     assert_string_equal(key_of(s, 0), "a\nb");
     assert_string_equal(value_of(s, "q", 0), "4");
     assert_string_equal(key_of(s, 1), "c");
     assert_string_equal(value_of(s, "q", 1), "5");
     expect_member(s, 2, "png", png, 22);
-    dt_set_close(s);
+    dt_reader_close(s);
     db_begin(whole, NULL);
     put("a\nb", png, 20), put("c", png, 21), put("d", png, 22);
     db_end();
@@ -356,7 +356,7 @@ static void one_odd_key_changes_nothing_else(void **state) {
     assert_string_equal(key_of(s, 0), "a\nb");
     assert_string_equal(key_of(s, 2), "d");
     expect_member(s, 2, "png", png, 22);
-    dt_set_close(s);
+    dt_reader_close(s);
     db_begin(pickled, NULL);
     put("0", "\x80\x04pickle", 8), put("__keys__", "x", 1), put("a\tb", "x", 1);
     db_end();
@@ -368,7 +368,7 @@ static void one_odd_key_changes_nothing_else(void **state) {
     s = open_set(ocr);
     assert_int_equal(s->catalog->n_records, 1);
     assert_string_equal(value_of(s, "label", 0), "w");
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void named_databases(void **state) {
@@ -377,10 +377,10 @@ static void named_databases(void **state) {
     db_begin(one, "images");
     put("x", png, 20), put("y", png, 30);
     db_end();
-    dt_set *s = open_set(one);
+    dt_reader *s = open_set(one);
     assert_int_equal(s->catalog->n_records, 2);
     expect_member(s, 1, "png", png, 30);
-    dt_set_close(s);
+    dt_reader_close(s);
     db_begin(two, "images"), put("x", png, 20), db_end();
     db_begin(two, "masks"), put("x", png, 20), db_end();
     expect_fail(two, "images, masks");

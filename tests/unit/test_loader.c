@@ -30,19 +30,19 @@ static uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
     return h;
 }
 
-// Hashes of all leaves of steps [from, to), by step and leaf.
-static void hashes(dt_dataset *d, const int *leaves, int n, int64_t from, int64_t to,
-                   uint64_t out[][N_LEAVES]) {
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, leaves, n, from);
+// Hashes of all micro-batches of steps [from, to), by step and micro-batch.
+static void hashes(dt_dataset *d, const int *micros, int n, int64_t from, int64_t to,
+                   uint64_t out[][N_MICRO]) {
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, micros, n, from);
     for (int64_t step = from; step < to; step++)
         for (int i = 0; i < n; i++) {
             const dt_batch *b;
             double wait;
-            if (s->get(s, step, leaves[i], &b, &wait) != DT_OK) fail_msg("%s", dt_error_message());
+            if (s->get(s, step, micros[i], &b, &wait) != DT_OK) fail_msg("%s", dt_error_message());
             assert_int_equal(b->step, step);
-            assert_int_equal(b->leaf, leaves[i]);
+            assert_int_equal(b->micro, micros[i]);
             assert_int_equal(b->n_valid, MICRO);
-            out[step][leaves[i]] = batch_hash(d, b);
+            out[step][micros[i]] = batch_hash(d, b);
             s->release(s, b);
         }
     s->close(s);
@@ -54,21 +54,21 @@ static void hashes(dt_dataset *d, const int *leaves, int n, int64_t from, int64_
 
 static void batches_do_not_depend_on_workers_or_ranks(void **state) {
     enum { STEPS = 90 }; // more than two epochs
-    static uint64_t one[STEPS][N_LEAVES], many[STEPS][N_LEAVES], ranks[STEPS][N_LEAVES];
+    static uint64_t one[STEPS][N_MICRO], many[STEPS][N_MICRO], ranks[STEPS][N_MICRO];
     dt_dataset *d = fixture_open(packed, AUGMENT, 1);
     assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 7 * 7 * 6);
-    hashes(d, ALL, N_LEAVES, 0, STEPS, one);
+    hashes(d, ALL, N_MICRO, 0, STEPS, one);
     d->close(d);
     d = fixture_open(packed, AUGMENT, 4);
-    hashes(d, ALL, N_LEAVES, 0, STEPS, many);
-    static const int R0[] = {0}, R1[] = {2, 1, 3}; // any division of the leaves
+    hashes(d, ALL, N_MICRO, 0, STEPS, many);
+    static const int R0[] = {0}, R1[] = {2, 1, 3}; // any division of the micro-batches
     hashes(d, R0, 1, 0, STEPS, ranks);
     hashes(d, R1, 3, 0, STEPS, ranks);
     assert_memory_equal(one, many, sizeof one);
     assert_memory_equal(one, ranks, sizeof one);
     // resuming in the middle is the same
     memset(many, 0, sizeof many);
-    hashes(d, ALL, N_LEAVES, 41, STEPS, many);
+    hashes(d, ALL, N_MICRO, 41, STEPS, many);
     assert_memory_equal(one[41], many[41], sizeof one[0] * (STEPS - 41));
     // and epochs differ, in order and in augmentation
     assert_int_not_equal(one[0][0], one[36][0]);
@@ -78,20 +78,20 @@ static void batches_do_not_depend_on_workers_or_ranks(void **state) {
 // Labels become shares; evaluation keeps them.
 static void mixed_batches_do_not_depend_on_workers_or_ranks(void **state) {
     enum { STEPS = 40 };
-    static uint64_t one[STEPS][N_LEAVES], many[STEPS][N_LEAVES], ranks[STEPS][N_LEAVES];
+    static uint64_t one[STEPS][N_MICRO], many[STEPS][N_MICRO], ranks[STEPS][N_MICRO];
     static const char *const MIX = AUGMENT "  mix: {mixup: 0.4, cutmix: 1.0}\n";
     dt_dataset *d = fixture_open(packed, MIX, 1);
-    hashes(d, ALL, N_LEAVES, 0, STEPS, one);
+    hashes(d, ALL, N_MICRO, 0, STEPS, one);
     d->close(d);
     d = fixture_open(packed, MIX, 4);
-    hashes(d, ALL, N_LEAVES, 0, STEPS, many);
+    hashes(d, ALL, N_MICRO, 0, STEPS, many);
     static const int R0[] = {0}, R1[] = {2, 1, 3};
     hashes(d, R0, 1, 0, STEPS, ranks);
     hashes(d, R1, 3, 0, STEPS, ranks);
     assert_memory_equal(one, many, sizeof one);
     assert_memory_equal(one, ranks, sizeof one);
     memset(many, 0, sizeof many);
-    hashes(d, ALL, N_LEAVES, 17, STEPS, many);
+    hashes(d, ALL, N_MICRO, 17, STEPS, many);
     assert_memory_equal(one[17], many[17], sizeof one[0] * (STEPS - 17));
 
     const dt_batch *b;
@@ -131,13 +131,13 @@ static void mixed_batches_do_not_depend_on_workers_or_ranks(void **state) {
 
 static void an_epoch_has_each_sample_at_most_once(void **state) {
     dt_dataset *d = fixture_open(packed, "", 2);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     assert_int_equal(s->steps_per_epoch, 7 * 7 * 6 / GLOBAL);
     uint8_t seen[600] = {0};
     for (int64_t step = 0; step < s->steps_per_epoch; step++)
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+        for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
-            assert_int_equal(s->get(s, step, leaf, &b, NULL), DT_OK);
+            assert_int_equal(s->get(s, step, micro, &b, NULL), DT_OK);
             for (int j = 0; j < b->n; j++) assert_int_equal(seen[b->sample[j]]++, 0);
             // pixels say which record: key = subject * 10 + impression
             for (int j = 0; j < b->n; j++) {
@@ -156,12 +156,12 @@ static void augmentation_changes_with_the_epoch(void **state) {
     static uint8_t seen[2][600][BYTES];
     static bool has[2][600];
     dt_dataset *d = fixture_open(packed, AUGMENT, 2);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     for (int64_t step = 0; step < 2 * s->steps_per_epoch; step++)
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+        for (int micro = 0; micro < N_MICRO; micro++) {
             const dt_batch *b;
             int epoch = (int)(step / s->steps_per_epoch);
-            assert_int_equal(s->get(s, step, leaf, &b, NULL), DT_OK);
+            assert_int_equal(s->get(s, step, micro, &b, NULL), DT_OK);
             for (int j = 0; j < b->n; j++) {
                 memcpy(seen[epoch][b->sample[j]], (const uint8_t *)b->field[0] + j * BYTES, BYTES);
                 has[epoch][b->sample[j]] = true;
@@ -181,19 +181,19 @@ static void augmentation_changes_with_the_epoch(void **state) {
 }
 
 static void seek_goes_anywhere(void **state) {
-    static uint64_t want[20][N_LEAVES], got[20][N_LEAVES];
+    static uint64_t want[20][N_MICRO], got[20][N_MICRO];
     dt_dataset *d = fixture_open(packed, AUGMENT, 2);
-    hashes(d, ALL, N_LEAVES, 0, 20, want);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
+    hashes(d, ALL, N_MICRO, 0, 20, want);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
     static const int64_t TO[] = {5, 0, 17, 3, 3, 19};
     const dt_batch *held, *b;
     assert_int_equal(s->get(s, 0, 0, &held, NULL), DT_OK); // stays valid over seeks
     for (size_t i = 0; i < sizeof TO / sizeof *TO; i++) {
         assert_int_equal(s->seek(s, TO[i]), DT_OK);
-        for (int leaf = 0; leaf < N_LEAVES; leaf++) {
-            assert_int_equal(s->get(s, TO[i], leaf, &b, NULL), DT_OK);
-            got[TO[i]][leaf] = batch_hash(d, b);
-            assert_int_equal(got[TO[i]][leaf], want[TO[i]][leaf]);
+        for (int micro = 0; micro < N_MICRO; micro++) {
+            assert_int_equal(s->get(s, TO[i], micro, &b, NULL), DT_OK);
+            got[TO[i]][micro] = batch_hash(d, b);
+            assert_int_equal(got[TO[i]][micro], want[TO[i]][micro]);
             s->release(s, b);
         }
     }
@@ -206,47 +206,48 @@ static void seek_goes_anywhere(void **state) {
     d->close(d);
 }
 
-typedef struct lane {
+typedef struct replica {
     dt_batch_source *s;
     const dt_dataset *d;
-    int leaf;
+    int micro;
     uint64_t hash[30];
-} lane;
+} replica;
 
-static void *run_lane(void *arg) {
-    lane *l = arg;
+static void *run_replica(void *arg) {
+    replica *l = arg;
     for (int64_t step = 0; step < 30; step++) {
         const dt_batch *b;
         double wait;
-        if (l->s->get(l->s, step, l->leaf, &b, &wait) != DT_OK) return NULL;
+        if (l->s->get(l->s, step, l->micro, &b, &wait) != DT_OK) return NULL;
         l->hash[step] = batch_hash(l->d, b);
-        if ((step + l->leaf) % 5 == 0) usleep(500);
+        if ((step + l->micro) % 5 == 0) usleep(500);
         l->s->release(l->s, b);
     }
     return l;
 }
 
-static void several_lanes_at_once(void **state) {
-    static uint64_t want[30][N_LEAVES];
+static void several_replicas_at_once(void **state) {
+    static uint64_t want[30][N_MICRO];
     dt_dataset *d = fixture_open(packed, AUGMENT "  prefetch: 5\n", 2);
-    hashes(d, ALL, N_LEAVES, 0, 30, want);
-    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_LEAVES, 0);
-    lane lanes[N_LEAVES];
-    pthread_t threads[N_LEAVES];
-    for (int i = 0; i < N_LEAVES; i++) {
-        lanes[i] = (lane){.s = s, .d = d, .leaf = i};
-        pthread_create(&threads[i], NULL, run_lane, &lanes[i]);
+    hashes(d, ALL, N_MICRO, 0, 30, want);
+    dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
+    replica replicas[N_MICRO];
+    pthread_t threads[N_MICRO];
+    for (int i = 0; i < N_MICRO; i++) {
+        replicas[i] = (replica){.s = s, .d = d, .micro = i};
+        pthread_create(&threads[i], NULL, run_replica, &replicas[i]);
     }
-    for (int i = 0; i < N_LEAVES; i++) {
+    for (int i = 0; i < N_MICRO; i++) {
         void *ok;
         pthread_join(threads[i], &ok);
         assert_non_null(ok);
-        for (int step = 0; step < 30; step++) assert_int_equal(lanes[i].hash[step], want[step][i]);
+        for (int step = 0; step < 30; step++)
+            assert_int_equal(replicas[i].hash[step], want[step][i]);
     }
     dt_source_stats stats;
     s->stats(s, &stats);
     assert_int_equal(stats.ring_slots, 5);
-    assert_int_equal(stats.n_batches, 30 * N_LEAVES);
+    assert_int_equal(stats.n_batches, 30 * N_MICRO);
     assert_true(stats.stage[DT_STAGE_READ].bytes > 0 && stats.stage[DT_STAGE_DECODE].busy_s > 0);
     assert_true(stats.stage[DT_STAGE_AUGMENT].items > 0);
     s->close(s);
@@ -257,15 +258,15 @@ static void evaluation_pads_with_weight_zero(void **state) {
     dt_dataset *d = fixture_open(packed, AUGMENT, 2);
     static const dt_split SPLITS[] = {DT_SPLIT_VAL, DT_SPLIT_TEST};
     for (int k = 0; k < 2; k++) {
-        dt_batch_source *s = open_source(d, SPLITS[k], ALL, N_LEAVES, 0);
+        dt_batch_source *s = open_source(d, SPLITS[k], ALL, N_MICRO, 0);
         int64_t n = d->n_samples(d, SPLITS[k]), seen = 0, last = -1;
         assert_int_equal(n, k ? 24 : 6);
         assert_int_equal(s->n_samples, n);
         assert_int_equal(s->steps_per_epoch, (n + GLOBAL - 1) / GLOBAL);
         for (int64_t step = 0; step < s->steps_per_epoch; step++)
-            for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+            for (int micro = 0; micro < N_MICRO; micro++) {
                 const dt_batch *b;
-                if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+                if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
                 for (int j = 0; j < b->n; j++) {
                     bool valid = seen < n;
                     assert_true(b->weight[j] == (valid ? 1.0f : 0.0f));
@@ -325,7 +326,7 @@ int main(void) {
         cmocka_unit_test(an_epoch_has_each_sample_at_most_once),
         cmocka_unit_test(augmentation_changes_with_the_epoch),
         cmocka_unit_test(seek_goes_anywhere),
-        cmocka_unit_test(several_lanes_at_once),
+        cmocka_unit_test(several_replicas_at_once),
         cmocka_unit_test(evaluation_pads_with_weight_zero),
         cmocka_unit_test(times_of_stages_add_up),
         cmocka_unit_test(wrong_configs_are_named),

@@ -19,31 +19,31 @@ static const char *golden(const char *name) {
     return dt_arena_printf(&fixture_arena, "%s/tests/golden/%s", source ? source : ".", name);
 }
 
-static dt_status open_set(dt_set **out, const char *path) {
-    dt_set_item item = {.path = path};
-    dt_set_options o = {.cache_dir = fixture_path("cache"), .cache_bytes = 1 << 24};
-    return dt_set_open_items(out, &item, 1, &o);
+static dt_status open_set(dt_reader **out, const char *path) {
+    dt_reader_item item = {.path = path};
+    dt_reader_options o = {.cache_dir = fixture_path("cache"), .cache_bytes = 1 << 24};
+    return dt_reader_open_items(out, &item, 1, &o);
 }
 
-static dt_set *open_ok(const char *path) {
-    dt_set *s = NULL;
+static dt_reader *open_ok(const char *path) {
+    dt_reader *s = NULL;
     if (open_set(&s, path) != DT_OK) fail_msg("%s", dt_error_message());
     return s;
 }
 
-static void expect_text(const dt_set *s, const char *column, uint32_t r, const char *want) {
+static void expect_text(const dt_reader *s, const char *column, uint32_t r, const char *want) {
     int c = dt_catalog_find_column(s->catalog, column);
     if (c < 0) fail_msg("no column %s", column);
     assert_string_equal(dt_catalog_value(s->catalog, c, r), want);
 }
 
-static void expect_real(const dt_set *s, const char *column, uint32_t r, double want) {
+static void expect_real(const dt_reader *s, const char *column, uint32_t r, double want) {
     int c = dt_catalog_find_real(s->catalog, column);
     if (c < 0) fail_msg("no number column %s", column);
     assert_true(dt_catalog_real(s->catalog, c, r) == want);
 }
 
-static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *data, size_t n) {
+static void expect_member(dt_reader *s, uint32_t r, const char *ext, const void *data, size_t n) {
     const dt_record *rec = &s->catalog->records[r];
     int e = fixture_find_ext(s->catalog, ext);
     dt_buffer scratch = {0};
@@ -51,7 +51,8 @@ static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *da
     if (e < 0) fail_msg("no member %s", ext);
     for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
         if (s->catalog->members[m].ext != (uint32_t)e) continue;
-        if (dt_set_read(s, r, m, true, &scratch, &b) != DT_OK) fail_msg("%s", dt_error_message());
+        if (dt_reader_read(s, r, m, true, &scratch, &b) != DT_OK)
+            fail_msg("%s", dt_error_message());
         assert_int_equal(b.n_bytes, n);
         assert_memory_equal(b.data, data, n);
         dt_buffer_fini(&scratch);
@@ -61,7 +62,7 @@ static void expect_member(dt_set *s, uint32_t r, const char *ext, const void *da
 }
 
 // As make_mds.py has them.
-static void check_sample(dt_set *s, uint32_t i) {
+static void check_sample(dt_reader *s, uint32_t i) {
     char text[2000];
     uint8_t bytes[64];
     snprintf(text, sizeof text, "n\xc3\xa4me %u", i);
@@ -105,7 +106,7 @@ static void what_mosaicml_writes(void **state) {
     static const char *const SETS[] = {"mds_plain", "mds_zstd", "mds_plain/index.json",
                                        "mds_plain/shard.0000{0,1}.mds"};
     for (size_t k = 0; k < sizeof SETS / sizeof *SETS; k++) {
-        dt_set *s = open_ok(golden(SETS[k]));
+        dt_reader *s = open_ok(golden(SETS[k]));
         assert_string_equal(s->kind, "mds");
         assert_int_equal(s->catalog->n_records, 20);
         assert_int_equal(s->catalog->n_shards, 2);
@@ -114,12 +115,12 @@ static void what_mosaicml_writes(void **state) {
         for (uint32_t i = 0; i < 20; i++) check_sample(s, i);
         if (k > 0) assert_true(hash == dt_catalog_hash(s->catalog));
         hash = dt_catalog_hash(s->catalog);
-        dt_set_close(s);
+        dt_reader_close(s);
     }
 }
 
 static void what_is_not_read_is_said(void **state) {
-    dt_set *s;
+    dt_reader *s;
     assert_int_equal(open_set(&s, golden("mds_br")), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "zstd and gz are read"));
     const char *list = fixture_path("gone/index.json");
@@ -158,15 +159,15 @@ static void hashes_of_shards_are_compared(void **state) {
             if (bad && k % 2)
                 path = fixture_path(dt_arena_printf(&fixture_arena, "%s/shard.00000.mds", folder));
             fixture_write(path, bytes, n);
-            dt_set *s = open_ok(fixture_path(folder));
+            dt_reader *s = open_ok(fixture_path(folder));
             dt_verify_result r;
-            assert_int_equal(dt_set_verify(s, &(dt_verify_opts){.n_threads = 1 + k % 3}, &r),
+            assert_int_equal(dt_reader_verify(s, &(dt_verify_opts){.n_threads = 1 + k % 3}, &r),
                              DT_OK);
             assert_int_equal(r.n_shards, strcmp(kind, "none") != 0);
             assert_int_equal(r.n_bad_shards, bad && r.n_shards);
             if (r.n_bad_shards) assert_non_null(strstr(r.bad_shards[0].reason, kind));
             dt_verify_result_fini(&r);
-            dt_set_close(s);
+            dt_reader_close(s);
         }
         free(list);
         free(bytes);
@@ -175,7 +176,7 @@ static void hashes_of_shards_are_compared(void **state) {
 
 // No descriptor is left: that says nothing of records and shards, and lists none of them as bad.
 static void no_descriptor_is_no_bad_record(void **state) {
-    dt_set *s = open_ok(golden("mds_hashed{,_zstd}/index.json"));
+    dt_reader *s = open_ok(golden("mds_hashed{,_zstd}/index.json"));
     uint32_t n_records = s->catalog->n_records;
     for (int k = 0; k < 2; k++) { // at the records, and at the shards
         dt_verify_result r;
@@ -185,7 +186,7 @@ static void no_descriptor_is_no_bad_record(void **state) {
         }
         if (k) s->catalog->n_records = 0;
         fixture_few_files(1); // one for the list of hashes, and then the first shard
-        dt_status st = dt_set_verify(s, &(dt_verify_opts){.n_threads = 2}, &r);
+        dt_status st = dt_reader_verify(s, &(dt_verify_opts){.n_threads = 2}, &r);
         fixture_many_files();
         assert_int_equal(st, DT_E_STORAGE);
         assert_non_null(strstr(dt_error_message(), "shard.00000.mds"));
@@ -193,7 +194,7 @@ static void no_descriptor_is_no_bad_record(void **state) {
         assert_true(r.n_bad == 0 && r.n_bad_shards == 0);
     }
     s->catalog->n_records = n_records;
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void cuts_and_damage(void **state) {

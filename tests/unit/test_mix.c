@@ -119,7 +119,7 @@ static void run(const dt_mix *m, batch *b, int64_t step, int64_t first, int n) {
 }
 
 // The share of sample j itself, by its label; its neighbour's class differs.
-static double own_share(const batch *b, int j, int n) {
+static double custom_share(const batch *b, int j, int n) {
     double sum = 0;
     for (int k = 0; k < K; k++) sum += b->shares[j][k];
     assert_true(sum == 1);
@@ -138,7 +138,7 @@ static void mixup_blends_all_fields_alike(void **state) {
         run(m, &b, step, 0, N);
         for (int j = 0; j < N; j++) {
             int next = (j + 1) % N;
-            double own = own_share(&b, j, N);
+            double own = custom_share(&b, j, N);
             uint32_t w = (uint32_t)lround(own * 65536);
             for (int i = 0; i < H * W * C; i++) {
                 uint32_t a = (&was.photo[j][0][0][0])[i], o = (&was.photo[next][0][0][0])[i];
@@ -180,7 +180,7 @@ static void cutmix_pastes_a_rectangle(void **state) {
                     y0 = y < y0 ? y : y0, y1 = y > y1 ? y : y1;
                 }
             if (n) assert_int_equal(n, (x1 - x0 + 1) * (y1 - y0 + 1));
-            assert_true(fabs(own_share(&b, j, N) - (1 - n / (double)(H * W))) < 1e-5);
+            assert_true(fabs(custom_share(&b, j, N) - (1 - n / (double)(H * W))) < 1e-5);
             n_cut += n > 0;
         }
     }
@@ -202,7 +202,7 @@ static void shares_have_the_moments_of_beta(void **state) {
             fill(&b, 0);
             run(m, &b, step, 0, N);
             for (int j = 0; j < N; j++, n++) {
-                double d = own_share(&b, j, N) - 0.5;
+                double d = custom_share(&b, j, N) - 0.5;
                 sum += d;
                 squares += d * d;
             }
@@ -228,7 +228,7 @@ static void shares_have_fixed_bits(void **state) {
             fill(&b, 0);
             run(m, &b, step, 0, N);
             for (int j = 0; j < N; j++) {
-                h[1] = (uint64_t)(own_share(&b, j, N) * 65536);
+                h[1] = (uint64_t)(custom_share(&b, j, N) * 65536);
                 h[0] = dt_hash64(h, sizeof h);
             }
         }

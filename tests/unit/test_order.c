@@ -82,7 +82,7 @@ static void rare_samples_take_turns(void **state) {
 static const char *packed;
 enum { SUBJECTS = 6, IMPRESSIONS = 7 };
 
-static dt_dataset *open_random(int micro, int n_leaves, int workers) {
+static dt_dataset *open_random(int micro, int n_micro, int workers) {
     static const char *const SHUFFLE[] = {"global", "block", "none"};
     static const char *const WEIGHTS[] = {"", "  balance: gender\n", "  weight: n\n",
                                           "  balance: gender\n  weight: n\n"};
@@ -93,18 +93,18 @@ static dt_dataset *open_random(int micro, int n_leaves, int workers) {
     return d;
 }
 
-// One rank of a world takes its leaves from `start` on; every batch must be the function's.
-static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_leaves, int64_t start,
+// One rank of a world takes its micro-batches from `start` on; every batch must be the function's.
+static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_micro, int64_t start,
                        int64_t end, uint8_t *taken) {
-    int first = dt_leaf_begin(rank, world, n_leaves),
-        last = dt_leaf_begin(rank + 1, world, n_leaves);
-    int leaves[64];
-    for (int i = first; i < last; i++) leaves[i - first] = i;
+    int first = dt_micro_begin(rank, world, n_micro),
+        last = dt_micro_begin(rank + 1, world, n_micro);
+    int micros[64];
+    for (int i = first; i < last; i++) micros[i - first] = i;
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
-                           .global_batch = micro * n_leaves,
+                           .global_batch = micro * n_micro,
                            .micro_batch = micro,
-                           .leaves = leaves,
-                           .n_leaves = last - first,
+                           .micros = micros,
+                           .n_micro = last - first,
                            .start_step = start,
                            .end_step = end};
     dt_batch_source *s = NULL;
@@ -112,9 +112,9 @@ static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_leav
     for (int64_t step = start; step < end; step++)
         for (int i = 0; i < last - first; i++) {
             const dt_batch *b;
-            assert_int_equal(s->get(s, step, leaves[i], &b, NULL), DT_OK);
+            assert_int_equal(s->get(s, step, micros[i], &b, NULL), DT_OK);
             for (int j = 0; j < micro; j++) {
-                int place = leaves[i] * micro + j;
+                int place = micros[i] * micro + j;
                 uint64_t epoch = (uint64_t)(step / s->steps_per_epoch);
                 uint64_t at = (uint64_t)(step % s->steps_per_epoch * r.global_batch + place);
                 assert_int_equal(b->sample[j], dt_data_sample_at(d, epoch, at));
@@ -128,15 +128,15 @@ static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_leav
 static void batches_are_the_function_for_any_job(void **state) {
     int rounds = getenv("STEPS") ? 6 : 40; // fewer under a sanitizer
     for (int round = 0; round < rounds; round++) {
-        int micro = 1 + below(5), n_leaves = 1 + below(8), world = 1 + below(n_leaves);
-        dt_dataset *d = open_random(micro, n_leaves, 1 + below(4));
-        int64_t n = d->n_samples(d, DT_SPLIT_TRAIN), per_epoch = n / (micro * n_leaves);
+        int micro = 1 + below(5), n_micro = 1 + below(8), world = 1 + below(n_micro);
+        dt_dataset *d = open_random(micro, n_micro, 1 + below(4));
+        int64_t n = d->n_samples(d, DT_SPLIT_TRAIN), per_epoch = n / (micro * n_micro);
         assert_true(per_epoch > 0);
         int64_t start = below((int)(3 * per_epoch)), end = start + 1 + below(6);
         uint8_t taken[6 * 40] = {0};
         for (int rank = 0; rank < world; rank++)
-            check_rank(d, rank, world, micro, n_leaves, start, end, taken);
-        for (int i = 0; i < (int)(end - start) * micro * n_leaves; i++)
+            check_rank(d, rank, world, micro, n_micro, start, end, taken);
+        for (int i = 0; i < (int)(end - start) * micro * n_micro; i++)
             assert_int_equal(taken[i], 1); // each place by one rank
         d->close(d);
         dt_config_destroy(fixture_opened[--fixture_n_opened]);

@@ -52,8 +52,8 @@ static void all_formats_hold_the_same_records(void **state) {
 
 static void metadata_is_in_the_catalog_and_in_the_records(void **state) {
     const char *path = fixture_path("a.lmdb");
-    dt_set *s;
-    assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
+    dt_reader *s;
+    assert_int_equal(dt_reader_open(&s, &path, 1), DT_OK);
     const dt_catalog *c = s->catalog;
     assert_int_equal(c->n_records, 80);
     uint32_t r = 0;
@@ -69,13 +69,13 @@ static void metadata_is_in_the_catalog_and_in_the_records(void **state) {
     dt_buffer scratch = {0};
     dt_span bytes;
     assert_int_equal(c->records[r].n_members, 2);
-    assert_int_equal(dt_set_read(s, r, c->records[r].first_member + 1, true, &scratch, &bytes),
+    assert_int_equal(dt_reader_read(s, r, c->records[r].first_member + 1, true, &scratch, &bytes),
                      DT_OK);
     const char *json = "{\"finger\":\"ring\",\"gender\":\"M\",\"hand\":\"Right\",\"subject\":2}";
     assert_int_equal(bytes.n_bytes, strlen(json));
     assert_memory_equal(bytes.data, json, strlen(json));
     dt_buffer_fini(&scratch);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 // Without its index a set is scanned, and gives the same records without hashes.
@@ -86,13 +86,13 @@ static void the_index_may_be_lost(void **state) {
         const char *path = fixture_path(PATHS[i]);
         fixture_pack(raw, path);
         assert_int_equal(dt_io_unlink(fixture_path(INDEXES[i])), DT_OK);
-        dt_set *s;
-        assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
+        dt_reader *s;
+        assert_int_equal(dt_reader_open(&s, &path, 1), DT_OK);
         assert_int_equal(s->catalog->n_records, 80);
         assert_false(s->catalog->members[0].has_hash);
         assert_int_equal(
             s->catalog->columns[dt_catalog_find_column(s->catalog, "subject")].n_values, 4);
-        dt_set_close(s);
+        dt_reader_close(s);
         assert_int_equal(fingerprint(path) != 0, 1);
     }
 }
@@ -101,23 +101,23 @@ static void a_damaged_index_or_cut_data_is_an_error(void **state) {
     const char *path = fixture_path("a-01.tar"), *index = fixture_path("a-01.tar.index");
     size_t n, n_data;
     uint8_t *good = fixture_read(index, &n), *data = fixture_read(path, &n_data), *bad = malloc(n);
-    dt_set *s;
+    dt_reader *s;
     for (size_t i = 0; i < n; i += 1 + n / 200) {
         memcpy(bad, good, n);
         bad[i] ^= 0x40;
         fixture_write(index, bad, n);
-        assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+        assert_int_equal(dt_reader_open(&s, &path, 1), DT_E_DATA);
         fixture_write(index, good, i);
-        assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+        assert_int_equal(dt_reader_open(&s, &path, 1), DT_E_DATA);
         assert_non_null(strstr(dt_error_message(), "a-01.tar.index"));
     }
     fixture_write(index, good, n);
     fixture_write(path, data, n_data - 512);
-    assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+    assert_int_equal(dt_reader_open(&s, &path, 1), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "cut"));
     fixture_write(path, data, n_data);
-    assert_int_equal(dt_set_open(&s, &path, 1), DT_OK);
-    dt_set_close(s);
+    assert_int_equal(dt_reader_open(&s, &path, 1), DT_OK);
+    dt_reader_close(s);
     free(bad), free(good), free(data);
 }
 
@@ -146,8 +146,8 @@ static void what_tar_appends_is_noticed(void **state) {
 
 static void a_missing_shard_is_named(void **state) {
     const char *pattern = fixture_path("a-{00..03}.tar");
-    dt_set *s;
-    assert_int_equal(dt_set_open(&s, &pattern, 1), DT_E_DATA);
+    dt_reader *s;
+    assert_int_equal(dt_reader_open(&s, &pattern, 1), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "a-03.tar"));
 }
 
@@ -164,10 +164,10 @@ static void killed_anywhere(void **state) {
             finished = code != -1;
             n_killed += !finished;
             if (finished) assert_int_equal(code, 0);
-            dt_set *s;
-            if (dt_set_open(&s, &out, 1) == DT_OK) {
+            dt_reader *s;
+            if (dt_reader_open(&s, &out, 1) == DT_OK) {
                 assert_int_equal(s->catalog->n_records, 80);
-                dt_set_close(s);
+                dt_reader_close(s);
             }
         }
         assert_true(n_killed > 5);
@@ -203,10 +203,10 @@ static void a_full_disk_is_said_and_leaves_no_half_set(void **state) {
                 assert_int_equal(st, DT_E_STORAGE);
                 assert_true(strlen(dt_error_message()) > 10);
             }
-            dt_set *s;
-            if (dt_set_open(&s, &out, 1) == DT_OK) {
+            dt_reader *s;
+            if (dt_reader_open(&s, &out, 1) == DT_OK) {
                 assert_int_equal(s->catalog->n_records, 80);
-                dt_set_close(s);
+                dt_reader_close(s);
             }
             if (st != DT_OK && n % 5 == 0) { // at times it is mended, at times the next is hurt
                 dt_status again = dt_data_pack(&o);
@@ -233,15 +233,15 @@ static void classes_come_from_folders(void **state) {
     fixture_write(fixture_path("photos/LICENSE"), "x", 1);
     const char *out = fixture_path("photos-{0..1}.tar");
     fixture_pack(root, out);
-    dt_set *s;
-    assert_int_equal(dt_set_open(&s, &out, 1), DT_OK);
+    dt_reader *s;
+    assert_int_equal(dt_reader_open(&s, &out, 1), DT_OK);
     const dt_catalog *c = s->catalog;
     assert_int_equal(c->n_records, 12);
     assert_string_equal(dt_catalog_str(c, c->records[0].key), "cardboard/cardboard0");
     assert_string_equal(dt_catalog_value(c, dt_catalog_find_column(c, "label"), 4), "glass");
     assert_int_equal(c->records[0].n_members, 3);
     assert_true(fixture_find_ext(c, "cls") >= 0 && fixture_find_ext(c, "bmp") >= 0);
-    dt_set_close(s);
+    dt_reader_close(s);
     dt_config *cfg;
     dt_dataset *d;
     char *text = dt_xprintf(
@@ -271,12 +271,12 @@ static void awkward_names_keep_one_order(void **state) {
     uint64_t hash[2];
     for (int k = 0; k < 2; k++) {
         const char *out = fixture_path(OUTS[k]);
-        dt_set *s;
+        dt_reader *s;
         fixture_pack(fixture_path("awkward"), out);
-        assert_int_equal(dt_set_open(&s, &out, 1), DT_OK);
+        assert_int_equal(dt_reader_open(&s, &out, 1), DT_OK);
         assert_int_equal(s->catalog->n_records, 6);
         hash[k] = dt_catalog_hash(s->catalog);
-        dt_set_close(s);
+        dt_reader_close(s);
     }
     assert_int_equal(hash[0], hash[1]);
 }

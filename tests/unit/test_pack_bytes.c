@@ -178,8 +178,8 @@ static void the_library_reads_it(void **state) {
     MDB_val k, v;
     MDB_stat stat;
     const char *path = fixture_path("t1.lmdb");
-    dt_set *s;
-    must(dt_set_open(&s, &path, 1));
+    dt_reader *s;
+    must(dt_reader_open(&s, &path, 1));
     assert_int_equal(mdb_env_create(&env), 0);
     mdb_env_set_mapsize(env, 1 << 30);
     assert_int_equal(mdb_env_open(env, path, MDB_NOTLS, 0644), 0);
@@ -204,7 +204,7 @@ static void the_library_reads_it(void **state) {
             k = (MDB_val){strlen(name), name};
             assert_int_equal(mdb_get(txn, dbi, &k, &v), 0);
             assert_int_equal(v.mv_size, s->catalog->members[m].size);
-            if (v.mv_size) must(dt_set_read(s, r, m, true, &scratch, &bytes));
+            if (v.mv_size) must(dt_reader_read(s, r, m, true, &scratch, &bytes));
             assert_int_equal(
                 memcmp(v.mv_data, bytes.n_bytes ? bytes.data : scratch.data, v.mv_size), 0);
             free(name);
@@ -212,7 +212,7 @@ static void the_library_reads_it(void **state) {
     }
     mdb_txn_abort(txn);
     dt_buffer_fini(&scratch);
-    dt_set_close(s);
+    dt_reader_close(s);
     assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
     k = (MDB_val){3, "new"};
     v = (MDB_val){5, "value"};
@@ -228,10 +228,10 @@ static void the_library_reads_it(void **state) {
 }
 
 static uint64_t catalog_hash(const char *path) {
-    dt_set *s;
-    must(dt_set_open(&s, &path, 1));
+    dt_reader *s;
+    must(dt_reader_open(&s, &path, 1));
     uint64_t h = dt_catalog_hash(s->catalog);
-    dt_set_close(s);
+    dt_reader_close(s);
     return h;
 }
 
@@ -257,12 +257,12 @@ static void conversions_keep_everything(void **state) {
 }
 
 static void expect_keys(const char *path, size_t n, const char *const *want) {
-    dt_set *s;
-    must(dt_set_open(&s, &path, 1));
+    dt_reader *s;
+    must(dt_reader_open(&s, &path, 1));
     assert_int_equal(s->catalog->n_records, n);
     for (uint32_t i = 0; i < n; i++)
         assert_string_equal(dt_catalog_str(s->catalog, s->catalog->records[i].key), want[i]);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 // Sets whose shards count from 000000, each: refused, or told apart by the shard's name.
@@ -346,10 +346,10 @@ static void shards_by_size_and_count(void **state) {
         free(name);
         if (stat(path, &s) != 0) break;
         assert_true(s.st_size <= 2000000 + 10240); // tar rounds up
-        dt_set *set;
-        must(dt_set_open(&set, &path, 1));
-        n += set->catalog->n_records;
-        dt_set_close(set);
+        dt_reader *reader;
+        must(dt_reader_open(&reader, &path, 1));
+        n += reader->catalog->n_records;
+        dt_reader_close(reader);
     }
     assert_int_equal(n, N_FILES);
     static const char *const WRONG[] = {"one.tar", "w-{0..3}.tar", "w.lmdb"};
@@ -392,22 +392,23 @@ static void a_very_large_record(void **state) {
     for (int k = 0; k < 2; k++) {
         const char *out = fixture_path(OUTS[k]);
         fixture_pack(root, out);
-        dt_set *s;
+        dt_reader *s;
         dt_buffer b = {0};
         dt_span span;
-        must(dt_set_open(&s, &out, 1));
+        must(dt_reader_open(&s, &out, 1));
         assert_int_equal(s->catalog->n_records, 3);
         for (uint32_t r = 0; r < 3; r++)
             for (uint32_t m = 0; m < s->catalog->records[r].n_members; m++)
-                must(dt_set_read(s, r, s->catalog->records[r].first_member + m, true, &b, &span));
+                must(
+                    dt_reader_read(s, r, s->catalog->records[r].first_member + m, true, &b, &span));
         const dt_record *rec = &s->catalog->records[1];
         uint32_t m = rec->first_member;
         while (s->catalog->members[m].size != N) m++;
         assert_int_equal(s->catalog->members[m].hash, dt_hash64(bytes, N));
-        must(dt_set_read(s, 1, m, true, &b, &span));
+        must(dt_reader_read(s, 1, m, true, &b, &span));
         assert_memory_equal(span.data, bytes, N);
         dt_buffer_fini(&b);
-        dt_set_close(s);
+        dt_reader_close(s);
     }
     free(bytes);
 }
@@ -431,10 +432,10 @@ static void odd_names(void **state) {
     // the same without index: what the headers say
     assert_int_equal(dt_io_unlink(fixture_path("odd.tar.index")), DT_OK);
     const char *out = fixture_path("odd.tar");
-    dt_set *s;
-    must(dt_set_open(&s, &out, 1));
+    dt_reader *s;
+    must(dt_reader_open(&s, &out, 1));
     assert_int_equal(s->catalog->n_records, 6);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void none_and_one(void **state) {
@@ -463,8 +464,8 @@ static void equal_contents(void **state) {
     const char *out = fixture_path("twins.lmdb");
     dt_pack_opts o = {.source = fixture_path("twins"), .out = out};
     must(dt_data_pack(&o));
-    dt_set *s;
-    must(dt_set_open(&s, &out, 1));
+    dt_reader *s;
+    must(dt_reader_open(&s, &out, 1));
     int column = dt_catalog_find_column(s->catalog, "duplicate_of");
     assert_true(column >= 0);
     static const char *const WANT[] = {NULL, NULL, "x/a", NULL, "x/a"};
@@ -472,7 +473,7 @@ static void equal_contents(void **state) {
         const char *v = dt_catalog_value(s->catalog, column, i);
         assert_true(v ? WANT[i] && strcmp(v, WANT[i]) == 0 : !WANT[i]);
     }
-    dt_set_close(s);
+    dt_reader_close(s);
     o.duplicates = DT_DUPLICATES_FAIL;
     o.out = fixture_path("twins2.lmdb");
     assert_int_equal(dt_data_pack(&o), DT_E_DATA);
@@ -481,17 +482,17 @@ static void equal_contents(void **state) {
     assert_false(dt_io_exists(fixture_path("twins2.lmdb.partial")));
     o.duplicates = DT_DUPLICATES_DROP;
     must(dt_data_pack(&o));
-    must(dt_set_open(&s, &o.out, 1));
+    must(dt_reader_open(&s, &o.out, 1));
     assert_int_equal(s->catalog->n_records, 3);
     assert_int_equal(dt_catalog_find_column(s->catalog, "duplicate_of"), -1);
-    dt_set_close(s);
+    dt_reader_close(s);
     // of a set too, where the hashes are known
     o.source = out;
     o.out = fixture_path("twins3.tar");
     must(dt_data_pack(&o));
-    must(dt_set_open(&s, &o.out, 1));
+    must(dt_reader_open(&s, &o.out, 1));
     assert_int_equal(s->catalog->n_records, 3);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static uint32_t kept(const char *source, const char *out, const char *where, dt_status want) {
@@ -500,10 +501,10 @@ static uint32_t kept(const char *source, const char *out, const char *where, dt_
     dt_status st = dt_data_pack(&o);
     if (st != want) fail_msg("%s: %s", where, dt_error_message());
     if (st != DT_OK) return 0;
-    dt_set *s;
-    must(dt_set_open(&s, &o.out, 1));
+    dt_reader *s;
+    must(dt_reader_open(&s, &o.out, 1));
     uint32_t n = s->catalog->n_records;
-    dt_set_close(s);
+    dt_reader_close(s);
     return n;
 }
 
@@ -521,12 +522,12 @@ static void equal_contents_without_a_free_column(void **state) {
     dt_pack_opts o = {
         .source = fixture_path("crowd"), .out = out, .join = fixture_path("crowd.csv")};
     must(dt_data_pack(&o));
-    dt_set *s;
-    must(dt_set_open(&s, &out, 1));
+    dt_reader *s;
+    must(dt_reader_open(&s, &out, 1));
     assert_int_equal(s->catalog->n_records, 2);
     assert_int_equal(s->catalog->n_columns, 64);
     assert_int_equal(dt_catalog_find_column(s->catalog, "duplicate_of"), -1);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void records_that_are_dropped_by_expression(void **state) {
@@ -555,10 +556,10 @@ static void records_of_several_kinds_of_metadata(void **state) {
     dt_pack_opts o = {.source = fixture_path("meta"), .out = out, .join = fixture_path("meta.csv")};
     must(dt_data_pack(&o));
     for (int without = 0; without < 2; without++) { // the json members say the same as the index
-        dt_set *s;
+        dt_reader *s;
         if (without)
             assert_int_equal(dt_io_unlink(fixture_path("meta.lmdb/data.mdb.index")), DT_OK);
-        must(dt_set_open(&s, &out, 1));
+        must(dt_reader_open(&s, &out, 1));
         const dt_catalog *c = s->catalog;
         int site = dt_catalog_find_column(c, "site"), score = dt_catalog_find_real(c, "score");
         assert_true(site >= 0 && score >= 0 && dt_catalog_find_column(c, "box") >= 0);
@@ -567,7 +568,7 @@ static void records_of_several_kinds_of_metadata(void **state) {
         assert_string_equal(dt_catalog_value(c, site, r), "south");
         assert_true(dt_catalog_real(c, score, r) == 1);
         assert_true(dt_catalog_real(c, score, 0) != dt_catalog_real(c, score, 0));
-        dt_set_close(s);
+        dt_reader_close(s);
     }
 }
 

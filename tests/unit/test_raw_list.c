@@ -177,14 +177,14 @@ static void one_file_is_no_source(void **state) {
                  {"one.npy", "\x93NUMPY", "one file of kind npy"},
                  {"one.gif", "GIF89a", "one file of kind gif"}};
     dt_raw r;
-    dt_set *s;
+    dt_reader *s;
     for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
         const char *path = fixture_path(FILES[i].name);
         fixture_write(path, FILES[i].head, strlen(FILES[i].head));
         assert_int_equal(dt_raw_list(&r, path, NULL, NULL), DT_E_DATA);
         assert_non_null(strstr(dt_error_message(), FILES[i].kind));
         assert_non_null(strstr(dt_error_message(), "a folder, a list of files"));
-        assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+        assert_int_equal(dt_reader_open(&s, &path, 1), DT_E_DATA);
         assert_non_null(strstr(dt_error_message(), FILES[i].kind));
         assert_non_null(strstr(dt_error_message(), "dtrain pack"));
     }

@@ -15,8 +15,8 @@
 #include <malloc.h>
 #include <pthread.h>
 
-enum { GLOBAL = 8, MICRO = 2, N_LEAVES = 4, STEPS = 80 };
-enum { PATIENCE_S = 60 }; // for threads that get no core, or whose reads seem to be a disk's
+enum { GLOBAL = 8, MICRO = 2, N_MICRO = 4, STEPS = 80 };
+enum { TIMEOUT_S = 60 }; // for threads that get no core, or whose reads seem to be a disk's
 static const int ALL[] = {0, 1, 2, 3};
 static const char *packed;
 
@@ -25,8 +25,8 @@ static dt_batch_source *open_train(dt_dataset *d, int64_t start, int64_t end) {
                            .augment = true,
                            .global_batch = GLOBAL,
                            .micro_batch = MICRO,
-                           .leaves = ALL,
-                           .n_leaves = N_LEAVES,
+                           .micros = ALL,
+                           .n_micro = N_MICRO,
                            .start_step = start,
                            .end_step = end};
     dt_batch_source *s = NULL;
@@ -36,9 +36,9 @@ static dt_batch_source *open_train(dt_dataset *d, int64_t start, int64_t end) {
 
 static uint64_t take_step(dt_dataset *d, dt_batch_source *s, int64_t step) {
     uint64_t h = (uint64_t)step;
-    for (int leaf = 0; leaf < N_LEAVES; leaf++) {
+    for (int micro = 0; micro < N_MICRO; micro++) {
         const dt_batch *b;
-        if (s->get(s, step, leaf, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+        if (s->get(s, step, micro, &b, NULL) != DT_OK) fail_msg("%s", dt_error_message());
         h = h * 31 + dt_hash64(b->sample, MICRO * sizeof *b->sample);
         for (int i = 0; i < d->n_fields; i++) {
             const dt_field_info *f = &d->fields[i];
@@ -79,7 +79,7 @@ static void readers_read_what_workers_use(void **state) {
     dt_dataset *d = fixture_open(packed, "  readers: 2\n", 2);
     dt_batch_source *s = open_train(d, 0, -1);
     dt_source_stats t;
-    double end = dt_clock_s() + PATIENCE_S;
+    double end = dt_clock_s() + TIMEOUT_S;
     int64_t step = 0;
     do { // until readers were there in time once
         take_step(d, s, step++);
@@ -238,7 +238,7 @@ static bool walk_at(const void *ctx, int64_t place, uint32_t *sample) {
 // Until readers have something ready.
 static void wait_for_readers(dt_ahead *a) {
     dt_ahead_stats t;
-    double end = dt_clock_s() + PATIENCE_S;
+    double end = dt_clock_s() + TIMEOUT_S;
     do dt_ahead_get_stats(a, &t);
     while (t.n_ready == 0 && dt_clock_s() < end);
 }
@@ -248,12 +248,12 @@ static void check_place(const dt_data *d, int64_t place, const dt_span *given, s
     dt_buffer scratch = {0};
     for (int i = 0; i < d->fields.n; i++) {
         uint32_t record = records[d->fields.f[i].part];
-        int64_t member = dt_field_member(&d->fields.f[i], d->set->catalog, record);
-        bool small = member >= 0 && d->set->catalog->members[member].size <= limit;
+        int64_t member = dt_field_member(&d->fields.f[i], d->reader->catalog, record);
+        bool small = member >= 0 && d->reader->catalog->members[member].size <= limit;
         assert_int_equal(given[i].data != NULL, small);
         if (!small) continue;
         dt_span want;
-        assert_int_equal(dt_set_read(d->set, record, (uint32_t)member, true, &scratch, &want),
+        assert_int_equal(dt_reader_read(d->reader, record, (uint32_t)member, true, &scratch, &want),
                          DT_OK);
         assert_int_equal(want.n_bytes, given[i].n_bytes);
         assert_memory_equal(want.data, given[i].data, want.n_bytes);
@@ -339,7 +339,7 @@ static void neighbours_share_a_read(void **state) {
     const dt_data *d = r.w.d;
     dt_ahead_stats t;
     dt_counter wait = 0;
-    double end = dt_clock_s() + PATIENCE_S;
+    double end = dt_clock_s() + TIMEOUT_S;
     do dt_ahead_get_stats(r.a, &t);
     while (t.n_ready < (int)d->view.n && dt_clock_s() < end);
     assert_int_equal(dt_ahead_begin(r.a, 0, d->view.n), d->view.n);
@@ -370,7 +370,7 @@ static void reading_ahead_begins_and_ends(void **state) {
     assert_int_equal(dt_ahead_begin(a, 0, 10), 0); // all its own
     dt_ahead_note(a, 4, 4);
     int64_t at = 10;
-    double end = dt_clock_s() + PATIENCE_S;
+    double end = dt_clock_s() + TIMEOUT_S;
     do { // these reads come from memory, and soon the readers know it
         dt_counter wait = 0;
         usleep(500);
@@ -396,13 +396,14 @@ static void a_replacement_has_bytes_of_its_own(void **state) {
     const char *raw = fixture_path("raw/iris"), *tar = fixture_path("holes.tar");
     fixture_pack(raw, tar);
     const char *paths[] = {tar};
-    dt_set *set;
+    dt_reader *reader;
     size_t n;
-    assert_int_equal(dt_set_open(&set, paths, 1), DT_OK);
+    assert_int_equal(dt_reader_open(&reader, paths, 1), DT_OK);
     uint8_t *data = fixture_read(tar, &n);
-    for (uint32_t r = 3; r < set->catalog->n_records; r += EVERY)
-        memset(data + set->catalog->members[set->catalog->records[r].first_member].offset, 0, 54);
-    dt_set_close(set);
+    for (uint32_t r = 3; r < reader->catalog->n_records; r += EVERY)
+        memset(data + reader->catalog->members[reader->catalog->records[r].first_member].offset, 0,
+               54);
+    dt_reader_close(reader);
     for (int hashed = 1; hashed >= 0; hashed--) {
         const char *copy = fixture_path(hashed ? "hashed.tar" : "plain.tar");
         fixture_write(copy, data, n);

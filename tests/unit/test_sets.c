@@ -74,7 +74,7 @@ static void no_descriptor_is_no_bad_file(void **state) {
     assert_int_equal(dt_blob_open(&b, fixture_path("none.tar")), DT_E_DATA);
 }
 
-static dt_set *open_one(const char *path, const dt_set_options *o);
+static dt_reader *open_one(const char *path, const dt_reader_options *o);
 
 // What every rank finds alike is said by one.
 static void one_rank_tells_of_files_beside(void **state) {
@@ -85,7 +85,7 @@ static void one_rank_tells_of_files_beside(void **state) {
         size_t n;
         dt_log_set_rank(rank, 2);
         assert_int_equal(dt_log_open(log), DT_OK);
-        dt_set_close(open_one(fixture_path("alike"), NULL));
+        dt_reader_close(open_one(fixture_path("alike"), NULL));
         dt_log_close();
         dt_log_set_rank(0, 1);
         char *text = fixture_read(log, &n);
@@ -94,10 +94,10 @@ static void one_rank_tells_of_files_beside(void **state) {
     }
 }
 
-static dt_set *open_one(const char *path, const dt_set_options *o) {
-    dt_set *s = NULL;
-    dt_set_item item = {.path = path};
-    if (dt_set_open_items(&s, &item, 1, o) != DT_OK) fail_msg("%s", dt_error_message());
+static dt_reader *open_one(const char *path, const dt_reader_options *o) {
+    dt_reader *s = NULL;
+    dt_reader_item item = {.path = path};
+    if (dt_reader_open_items(&s, &item, 1, o) != DT_OK) fail_msg("%s", dt_error_message());
     return s;
 }
 
@@ -109,7 +109,7 @@ static void a_closed_set_is_said_to_be_closed(void **state) {
                {"shut", "shut/a.lmdb"},        {"shut/a.*", "shut"},
                {"shut/b.tar", "shut/b.tar"},   {"shut/c.json", "shut/c.json"},
                {"shut/d.json", "shut/far"}};
-    dt_set *s = NULL;
+    dt_reader *s = NULL;
     if (!fixture_has_user()) skip();
     fixture_write(fixture_path("shut/a.lmdb/data.mdb"), "x", 1);
     fixture_write(fixture_path("shut/c.json"), "{}", 2);
@@ -121,7 +121,7 @@ static void a_closed_set_is_said_to_be_closed(void **state) {
         const char *path = fixture_path(ALL[i].path), *shut = fixture_path(ALL[i].shut);
         assert_int_equal(chmod(shut, 0), 0);
         fixture_begin_user();
-        dt_status st = dt_set_open(&s, &path, 1);
+        dt_status st = dt_reader_open(&s, &path, 1);
         fixture_end_user();
         assert_int_equal(chmod(shut, 0755), 0);
         assert_int_equal(st, DT_E_DATA);
@@ -135,10 +135,10 @@ static void a_closed_set_is_said_to_be_closed(void **state) {
     fixture_write(fixture_path("disk/lost+found/x"), "x", 1);
     assert_int_equal(chmod(fixture_path("disk/lost+found"), 0), 0);
     fixture_begin_user();
-    dt_status st = dt_set_open(&s, &disk, 1);
+    dt_status st = dt_reader_open(&s, &disk, 1);
     fixture_end_user();
     assert_int_equal(st, DT_OK);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 // Of `cat a.tar b.tar` only a.tar is read, which is said each time; zeros and rubbish behind a tar are nothing.
@@ -160,10 +160,10 @@ static void two_tars_in_one_file(void **state) {
         for (int run = 0; run < 2; run++) {
             size_t n;
             assert_int_equal(dt_log_open(log), DT_OK);
-            dt_set *s = open_one(path, NULL);
+            dt_reader *s = open_one(path, NULL);
             dt_log_close();
             assert_int_equal(s->catalog->n_records, 2);
-            dt_set_close(s);
+            dt_reader_close(s);
             char *text = fixture_read(log, &n);
             char *words = dt_xprintf("another tar that begins at byte %zu ", at + n_padding);
             assert_int_equal(strstr(text, words) != NULL, is_told);
@@ -176,17 +176,17 @@ static void two_tars_in_one_file(void **state) {
 }
 
 static void expect_fail(const char *path, dt_status code, const char *words) {
-    dt_set *s = NULL;
-    assert_int_equal(dt_set_open(&s, &path, 1), code);
+    dt_reader *s = NULL;
+    assert_int_equal(dt_reader_open(&s, &path, 1), code);
     if (!strstr(dt_error_message(), words)) fail_msg("no '%s' in: %s", words, dt_error_message());
 }
 
-static const char *key_of(const dt_set *s, uint32_t r) {
+static const char *key_of(const dt_reader *s, uint32_t r) {
     return dt_catalog_str(s->catalog, s->catalog->records[r].key);
 }
 
 // Every record's .txt holds its key.
-static void check_texts(dt_set *s) {
+static void check_texts(dt_reader *s) {
     dt_buffer scratch = {0};
     dt_span b;
     int ext = fixture_find_ext(s->catalog, "txt");
@@ -194,7 +194,7 @@ static void check_texts(dt_set *s) {
         const dt_record *rec = &s->catalog->records[r];
         for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
             if ((int)s->catalog->members[m].ext != ext) continue;
-            if (dt_set_read(s, r, m, true, &scratch, &b) != DT_OK)
+            if (dt_reader_read(s, r, m, true, &scratch, &b) != DT_OK)
                 fail_msg("%s", dt_error_message());
             assert_int_equal(b.n_bytes, strlen(key_of(s, r)));
             assert_memory_equal(b.data, key_of(s, r), b.n_bytes);
@@ -214,41 +214,41 @@ static bool exists(const char *path, const char *tail) {
 // ---- indexes ---------------------------------------------------------------------------------------
 static void a_scan_leaves_an_index(void **state) {
     const char *path = write_tar("i/a.tar", "x", 5);
-    dt_set *s = open_one(path, NULL);
+    dt_reader *s = open_one(path, NULL);
     uint64_t hash = dt_catalog_hash(s->catalog);
     check_texts(s);
-    dt_set_close(s);
+    dt_reader_close(s);
     assert_true(exists(path, ".index"));
     // a broken member does not show, as the tar is not scanned
     s = open_one(path, NULL);
     assert_true(dt_catalog_hash(s->catalog) == hash);
     assert_int_equal(s->catalog->n_columns, 1);
     check_texts(s);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void an_index_is_not_written_where_it_may_not(void **state) {
     const char *path = write_tar("ro/a.tar", "x", 2), *dir = fixture_path("ro");
     assert_int_equal(chmod(dir, 0555), 0);
-    dt_set_close(open_one(path, NULL));
+    dt_reader_close(open_one(path, NULL));
     assert_false(exists(path, ".index"));
     assert_int_equal(chmod(dir, 0755), 0);
-    dt_set_options o = {.write_index = false};
-    dt_set_close(open_one(path, &o));
+    dt_reader_options o = {.write_index = false};
+    dt_reader_close(open_one(path, &o));
     assert_false(exists(path, ".index"));
 }
 
 static void a_stale_index_is_made_again(void **state) {
     const char *path = write_tar("s/a.tar", "x", 5);
-    dt_set_close(open_one(path, NULL));
+    dt_reader_close(open_one(path, NULL));
     write_tar("s/a.tar", "other", 3); // shorter, too
-    dt_set *s = open_one(path, NULL);
+    dt_reader *s = open_one(path, NULL);
     assert_int_equal(s->catalog->n_records, 3);
     check_texts(s);
-    dt_set_close(s);
+    dt_reader_close(s);
     s = open_one(path, NULL);
     assert_int_equal(s->catalog->n_records, 3);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void many_shards_keep_their_order(void **state) {
@@ -260,14 +260,14 @@ static void many_shards_keep_their_order(void **state) {
     }
     uint64_t hash = 0;
     for (int round = 0; round < 2; round++) {
-        dt_set *s = open_one(fixture_path("m/s-{000..069}.tar"), NULL);
+        dt_reader *s = open_one(fixture_path("m/s-{000..069}.tar"), NULL);
         for (uint32_t r = 1; r < s->catalog->n_records; r++)
             assert_true(strcmp(key_of(s, r - 1), key_of(s, r)) < 0);
         assert_int_equal(s->catalog->n_shards, 70);
         if (round) assert_true(hash == dt_catalog_hash(s->catalog));
         hash = dt_catalog_hash(s->catalog);
         check_texts(s);
-        dt_set_close(s);
+        dt_reader_close(s);
     }
     // one bad shard among them: its name is told, whoever met it first
     const char *bad = fixture_path("m/s-033.tar");
@@ -281,17 +281,17 @@ static void wildcards_and_folders(void **state) {
     write_tar("w/b.tar", "b", 1), write_tar("w/a.tar", "a", 1), write_tar("w/B.tar", "B", 1);
     static const char *const PATTERNS[] = {"w/*.tar", "w", "w/", "w/{B,a,b}.tar", "w/[A-z].tar"};
     for (size_t i = 0; i < sizeof PATTERNS / sizeof *PATTERNS; i++) {
-        dt_set *s = open_one(fixture_path(PATTERNS[i]), NULL);
+        dt_reader *s = open_one(fixture_path(PATTERNS[i]), NULL);
         assert_int_equal(s->catalog->n_records, 3);
         assert_string_equal(key_of(s, 0), "B0"); // in the order of bytes
         assert_string_equal(key_of(s, 1), "a0");
         assert_int_equal(s->catalog->n_columns, 1);
-        dt_set_close(s);
+        dt_reader_close(s);
     }
     write_tar("w/odd{1}*.tar", "o", 2);
-    dt_set *s = open_one(fixture_path("w/odd{1}*.tar"), NULL);
+    dt_reader *s = open_one(fixture_path("w/odd{1}*.tar"), NULL);
     assert_int_equal(s->catalog->n_records, 2);
-    dt_set_close(s);
+    dt_reader_close(s);
     expect_fail(fixture_path("w/z*.tar"), DT_E_DATA, "no file matches");
     expect_fail(fixture_path("w/none.tar"), DT_E_DATA, "no such data set");
 }
@@ -307,9 +307,9 @@ static void a_file_twice_is_an_error(void **state) {
 
 static void mixed_sets_have_a_column(void **state) {
     const char *a = write_tar("x/cats-00.tar", "c", 2), *b = write_tar("x/dogs-00.tar", "d", 3);
-    dt_set *s = NULL;
-    dt_set_item items[] = {{a, NULL, 2}, {b, "hounds", 0.5}};
-    if (dt_set_open_items(&s, items, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_reader *s = NULL;
+    dt_reader_item items[] = {{a, NULL, 2}, {b, "hounds", 0.5}};
+    if (dt_reader_open_items(&s, items, 2, NULL) != DT_OK) fail_msg("%s", dt_error_message());
     int set = dt_catalog_find_column(s->catalog, "set");
     assert_true(set >= 0);
     assert_string_equal(dt_catalog_value(s->catalog, set, 1), "cats-00");
@@ -318,7 +318,7 @@ static void mixed_sets_have_a_column(void **state) {
     assert_int_equal(s->n_items, 2);
     assert_true(s->weight[0] == 2 && s->weight[1] == 0.5);
     assert_int_equal(s->catalog->shards[s->catalog->records[4].shard].set, 1);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void a_config_mixes_sets(void **state) {
@@ -353,12 +353,12 @@ static void class_members_may_have_more_dots(void **state) {
     put_member("a.seg.cls", "4", 1), put_member("a.cls", "1", 1), put_member("b.seg.cls", "5\n", 2);
     dt_buffer_append(&tar_bytes, end, sizeof end);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
-    dt_set *s = open_one(path, NULL);
+    dt_reader *s = open_one(path, NULL);
     int seg = dt_catalog_find_column(s->catalog, "seg.cls");
     assert_true(seg >= 0 && dt_catalog_find_column(s->catalog, "cls") >= 0);
     assert_string_equal(dt_catalog_value(s->catalog, seg, 0), "4");
     assert_string_equal(dt_catalog_value(s->catalog, seg, 1), "5");
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 // A list of shards is a set for `dtrain pack` too, and no list of files.
@@ -370,10 +370,10 @@ static void lists_of_shards_can_be_packed(void **state) {
         "{\"url\": \"b.tar\", \"nsamples\": 3}]}";
     fixture_write(list, text, strlen(text));
     fixture_pack(list, fixture_path("wids.lmdb"));
-    dt_set *s = open_one(fixture_path("wids.lmdb"), NULL);
+    dt_reader *s = open_one(fixture_path("wids.lmdb"), NULL);
     assert_int_equal(s->catalog->n_records, 8);
     assert_string_equal(key_of(s, 7), "b2");
-    dt_set_close(s);
+    dt_reader_close(s);
     const char *gone = "{\"shardlist\": [{\"url\": \"gone.tar\"}]}",
                *rows = "[{\"path\": \"n.txt\"}]";
     fixture_write(list, gone, strlen(gone));
@@ -390,10 +390,10 @@ static void a_cut_shard_is_used_up_to_there_when_lenient(void **state) {
     const char *path = write_tar("c/a.tar", "x", 10);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes / 2 + 700);
     expect_fail(path, DT_E_DATA, "cut");
-    dt_set_options o = {.write_index = true, .lenient = true};
-    dt_set *s = open_one(path, &o);
+    dt_reader_options o = {.write_index = true, .lenient = true};
+    dt_reader *s = open_one(path, &o);
     assert_in_range(s->catalog->n_records, 4, 6);
-    dt_set_close(s);
+    dt_reader_close(s);
     assert_false(exists(path, ".index"));
 }
 
@@ -405,12 +405,12 @@ static void bad_metadata_costs_its_columns_only(void **state) {
     put_member("c.json", "", 0);
     dt_buffer_append(&tar_bytes, end, sizeof end);
     fixture_write(path, tar_bytes.data, tar_bytes.n_bytes);
-    dt_set *s = open_one(path, NULL);
+    dt_reader *s = open_one(path, NULL);
     int q = dt_catalog_find_column(s->catalog, "q");
     assert_int_equal(s->catalog->n_records, 3);
     assert_string_equal(dt_catalog_value(s->catalog, q, 0), "1");
     assert_null(dt_catalog_value(s->catalog, q, 1));
-    dt_set_close(s);
+    dt_reader_close(s);
     assert_false(exists(path, ".index"));
 }
 
@@ -514,18 +514,18 @@ static void compressed_shards_are_read(void **state) {
     dt_buffer packed = {0};
     const char *cache = fixture_path("cache"), *unpacked = fixture_path("cache/unpacked");
     static const char *const NAMES[] = {"z/a.tar.gz", "z/b.tgz", "z/c.tar.zst", "z/d.tar", "z/e"};
-    dt_set_options o = {.cache_dir = cache, .cache_bytes = 1 << 30, .write_index = true};
+    dt_reader_options o = {.cache_dir = cache, .cache_bytes = 1 << 30, .write_index = true};
     for (int i = 0; i < 5; i++) {
         make_tar((char[2]){(char)('a' + i), 0}, 50);
         (i % 2 ? gzip_to : zstd_to)(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
         fixture_write(fixture_path(NAMES[i]), packed.data, packed.n_bytes);
     }
     for (int round = 0; round < 2; round++) {
-        dt_set *s = open_one(fixture_path("z/{a.tar.gz,b.tgz,c.tar.zst,d.tar,e}"), &o);
+        dt_reader *s = open_one(fixture_path("z/{a.tar.gz,b.tgz,c.tar.zst,d.tar,e}"), &o);
         assert_int_equal(s->catalog->n_records, 250);
         assert_string_equal(s->catalog->shards[0].path, fixture_path(NAMES[0]));
         check_texts(s);
-        dt_set_close(s);
+        dt_reader_close(s);
     }
     assert_int_equal(n_files(unpacked, ".tar") + n_files(unpacked, "-e"), 5);
     assert_int_equal(n_files(unpacked, ".partial"), 0);
@@ -535,15 +535,15 @@ static void compressed_shards_are_read(void **state) {
     make_tar("new", 7);
     gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
     fixture_write(fixture_path(NAMES[0]), packed.data, packed.n_bytes);
-    dt_set *s = open_one(fixture_path(NAMES[0]), &o);
+    dt_reader *s = open_one(fixture_path(NAMES[0]), &o);
     assert_int_equal(s->catalog->n_records, 7);
     check_texts(s);
-    dt_set_close(s);
+    dt_reader_close(s);
     // damaged
     packed.data[packed.n_bytes / 2] ^= 0x55;
     fixture_write(fixture_path("z/bad.tgz"), packed.data, packed.n_bytes);
-    dt_set_item item = {fixture_path("z/bad.tgz"), NULL, 0};
-    assert_int_equal(dt_set_open_items(&s, &item, 1, &o), DT_E_DATA);
+    dt_reader_item item = {fixture_path("z/bad.tgz"), NULL, 0};
+    assert_int_equal(dt_reader_open_items(&s, &item, 1, &o), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "bad.tgz"));
     assert_int_equal(n_files(unpacked, ".partial"), 0);
     dt_buffer_fini(&packed);
@@ -552,7 +552,7 @@ static void compressed_shards_are_read(void **state) {
 static void the_cache_is_bounded(void **state) {
     dt_buffer packed = {0};
     const char *cache = fixture_path("small"), *unpacked = fixture_path("small/unpacked");
-    dt_set_options o = {.cache_dir = cache, .write_index = true};
+    dt_reader_options o = {.cache_dir = cache, .write_index = true};
     char name[32], prefix[16];
     for (int i = 0; i < 6; i++) {
         snprintf(name, sizeof name, "b/%d.tgz", i);
@@ -564,24 +564,24 @@ static void the_cache_is_bounded(void **state) {
     o.cache_bytes = tar_bytes.n_bytes * 7 / 2; // three and a bit
     for (int i = 0; i < 6; i++) {
         snprintf(name, sizeof name, "b/%d.tgz", i);
-        dt_set *s = open_one(fixture_path(name), &o);
+        dt_reader *s = open_one(fixture_path(name), &o);
         check_texts(s);
-        dt_set_close(s);
+        dt_reader_close(s);
         assert_true(n_files(unpacked, ".tar") <= 3);
         assert_int_equal(n_files(unpacked, ".tar"), n_files(unpacked, ".index"));
     }
     // a set that is open is not removed under its reader
-    dt_set *held = open_one(fixture_path("b/0.tgz"), &o);
+    dt_reader *held = open_one(fixture_path("b/0.tgz"), &o);
     for (int i = 1; i < 6; i++) {
         snprintf(name, sizeof name, "b/%d.tgz", i);
-        dt_set_close(open_one(fixture_path(name), &o));
+        dt_reader_close(open_one(fixture_path(name), &o));
     }
     check_texts(held);
-    dt_set_close(held);
+    dt_reader_close(held);
     // more at once than there is room for
-    dt_set *s;
-    dt_set_item item = {fixture_path("b/{0..5}.tgz"), NULL, 0};
-    assert_int_equal(dt_set_open_items(&s, &item, 1, &o), DT_E_STORAGE);
+    dt_reader *s;
+    dt_reader_item item = {fixture_path("b/{0..5}.tgz"), NULL, 0};
+    assert_int_equal(dt_reader_open_items(&s, &item, 1, &o), DT_E_STORAGE);
     assert_non_null(strstr(dt_error_message(), "data.cache_gib"));
     dt_buffer_fini(&packed);
 }
@@ -589,7 +589,7 @@ static void the_cache_is_bounded(void **state) {
 static void processes_share_the_work(void **state) {
     dt_buffer packed = {0};
     const char *cache = fixture_path("shared"), *path = fixture_path("p/a.tgz");
-    dt_set_options o = {.cache_dir = cache, .cache_bytes = 1 << 30};
+    dt_reader_options o = {.cache_dir = cache, .cache_bytes = 1 << 30};
     make_tar("p", 3000);
     gzip_to(&packed, tar_bytes.data, tar_bytes.n_bytes, true);
     fixture_write(path, packed.data, packed.n_bytes);

@@ -321,8 +321,8 @@ static void a_foreign_shard_is_scanned(void **state) {
     put_end();
     const char *path = fixture_path("f.tar");
     fixture_write(path, tar_bytes, tar_n);
-    dt_set *s;
-    if (dt_set_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_reader *s;
+    if (dt_reader_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
     const dt_catalog *c = s->catalog;
     assert_int_equal(c->n_records, 2);
     assert_string_equal(dt_catalog_str(c, c->records[1].key), "s/2");
@@ -335,11 +335,12 @@ static void a_foreign_shard_is_scanned(void **state) {
     assert_int_equal(dt_catalog_find_column(c, "deep"), -1);
     dt_buffer scratch = {0};
     dt_span bytes;
-    assert_int_equal(dt_set_read(s, 1, c->records[1].first_member, true, &scratch, &bytes), DT_OK);
+    assert_int_equal(dt_reader_read(s, 1, c->records[1].first_member, true, &scratch, &bytes),
+                     DT_OK);
     assert_int_equal(bytes.n_bytes, 4);
     assert_memory_equal(bytes.data, "img2", 4);
     dt_buffer_fini(&scratch);
-    dt_set_close(s);
+    dt_reader_close(s);
     // what may lie anywhere in a page
     _Alignas(4096) uint8_t page[2 * 4096];
     assert_false(dt_place_is_slow(512, page + 512));
@@ -352,7 +353,7 @@ static void a_foreign_shard_is_scanned(void **state) {
     tar_n = 0;
     put_file("1.jpg", "a"), put_file("1.JPG", "b"), put_end();
     fixture_write(path, tar_bytes, tar_n);
-    assert_int_equal(dt_set_open(&s, &path, 1), DT_E_DATA);
+    assert_int_equal(dt_reader_open(&s, &path, 1), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "two members"));
     fixture_end();
 }

@@ -47,7 +47,7 @@ static void join_ranks(bench *b, const setting *s) {
 
 static void test_bits_of_the_cpu(void **state) {
     for (int k = 0; k < 4; k++) {
-        setting s = {.cpu = true, .elastic = k % 2, .one_leaf = k / 2, .clip = 0.5f};
+        setting s = {.cpu = true, .elastic = k % 2, .one_micro = k / 2, .clip = 0.5f};
         outcome cpu = train(&s);
         s.cpu = false;
         outcome captured = train(&s);
@@ -72,7 +72,7 @@ static void test_quiet_steps(void **state) {
     run_steps(&b, 3, 20, r);
     assert_int_equal(l->n_waits, waits + 2); // draining: the main and the copy stream
     assert_int_equal(l->n_allocs, allocs);
-    assert_int_equal(l->n_launches - launches, 17 * LEAVES);
+    assert_int_equal(l->n_launches - launches, 17 * N_MICRO);
     drop_bench(&b);
 }
 
@@ -91,17 +91,17 @@ static void test_held_input(void **state) {
 static void test_bad_step_of_held_input(void **state) {
     bench b;
     dt_step_result r;
-    int leaf = -1;
+    int micro = -1;
     char name[64];
     make_bench(&b, &(setting){.hold_input = true});
     b.source->bad_step = 0;
-    b.source->bad_leaf = 1;
+    b.source->bad_micro = 1;
     for (int step = 0; step < 2; step++)
         assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
     assert_true(r.step == 0 && !r.finite);
     b.source->bad_step = -1;
-    assert_int_equal(dt_stepper_find_bad(b.stepper, 0, &leaf, name, sizeof name), DT_OK);
-    assert_int_equal(leaf, 1);
+    assert_int_equal(dt_stepper_find_bad(b.stepper, 0, &micro, name, sizeof name), DT_OK);
+    assert_int_equal(micro, 1);
     assert_string_equal(name, "loss");
     assert_int_equal(b.source->n_gets, 2);
     drop_bench(&b);
@@ -155,10 +155,10 @@ static void test_bad_step(void **state) {
     assert_true(r.step == 2 && r.finite);
     assert_int_equal(dt_stepper_run(b.stepper, 4, 0.003, false, &r), DT_OK);
     assert_true(r.step == 3 && !r.finite && !r.skipped && !r.dropped);
-    int leaf = -1;
+    int micro = -1;
     char name[64];
-    assert_int_equal(dt_stepper_find_bad(b.stepper, 3, &leaf, name, sizeof name), DT_OK);
-    assert_int_equal(leaf, 2);
+    assert_int_equal(dt_stepper_find_bad(b.stepper, 3, &micro, name, sizeof name), DT_OK);
+    assert_int_equal(micro, 2);
     assert_string_equal(name, "loss");
     size_t n = sizeof(float) * (size_t)b.params->n_trained;
     assert_memory_equal(b.params->master, good.params->master, n);
@@ -178,9 +178,9 @@ static void test_dropped_step(void **state) {
         make_bench(&good, &s);
         run_steps(&good, 0, 3, kept);
         run_steps(&b, 0, 3, kept);
-        patience = k / 2 * 3 / 2; // 0, 1, 3 of the 4 leaves
+        micro_left = k / 2 * 3 / 2; // 0, 1, 3 of the 4 micro-batches
         assert_int_equal(dt_stepper_run(b.stepper, 3, 0.003, true, &r), DT_OK);
-        patience = 1 << 30;
+        micro_left = 1 << 30;
         assert_int_equal(dt_stepper_run(b.stepper, 4, 0.003, false, &r), DT_OK);
         assert_true(r.step == 3 && r.dropped && r.stop);
         assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
@@ -333,9 +333,9 @@ static void *drop_main(void *arg) {
     make_bench(&b, &j->s);
     run_steps(&b, 0, 3, before);
     for (int step = 3; step < 6; step++) {
-        if (step == 3 && j->s.rank == 1) patience = 0;
+        if (step == 3 && j->s.rank == 1) micro_left = 0;
         assert_int_equal(dt_stepper_run(b.stepper, step, 0.003, false, &r), DT_OK);
-        patience = 1 << 30;
+        micro_left = 1 << 30;
         if (step > 3) assert_true(r.step == step - 1 && (r.step > 3 || r.dropped));
     }
     assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);
@@ -561,7 +561,7 @@ static void *leave_main(void *arg) {
     b.device_comm->set_deadline(b.device_comm, 0.1);
     lazy(b.b)->device.stream_done = done_when_aborted;
     lazy(b.b)->device.synchronize = ends_when_aborted;
-    if (j->s.one_leaf) {
+    if (j->s.one_micro) {
         assert_int_equal(dt_stepper_set_source(b.stepper, NULL), DT_E_PEER);
         assert_non_null(strstr(dt_error_message(), "another rank is gone"));
     } else {
@@ -576,7 +576,7 @@ static void *leave_main(void *arg) {
 static void test_end_beside_a_lost_peer(void **state) {
     for (int k = 0; k < 2; k++) {
         rank_job jobs[1];
-        run_ranks(jobs, 1, &(setting){.one_leaf = k}, leave_main);
+        run_ranks(jobs, 1, &(setting){.one_micro = k}, leave_main);
         drop(&jobs[0].o);
     }
 }

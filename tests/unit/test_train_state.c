@@ -26,7 +26,7 @@ static void fill(dt_train_state *s) {
     s->version = dt_xstrdup("0.1.0");
     s->data_fingerprint = UINT64_MAX;
     s->metrics_offset = 1ll << 40;
-    s->resolved = (dt_resolved){.threads = 8, .lanes = 4, .leaf_threads = 2, .workers = 3};
+    s->resolved = (dt_resolved){.threads = 8, .replicas = 4, .replica_threads = 2, .workers = 3};
     s->resolved.precision = DT_PRECISION_bf16;
     s->resolved.device = DT_DEVICE_cpu;
     dt_state_add_eval(s, 70, 0.1);
@@ -113,9 +113,9 @@ static void test_damage(void **state) {
     dt_json_init(&j);
     fill(&a);
     dt_state_build(&a, &j);
-    char *lanes = strstr(j.data, "\"lanes\"");
-    lanes[1] = 'L';
-    expect_refused(j.data, "lanes");
+    char *replicas = strstr(j.data, "\"replicas\"");
+    replicas[1] = 'L';
+    expect_refused(j.data, "replicas");
     dt_json_fini(&j);
     dt_state_fini(&a);
 }

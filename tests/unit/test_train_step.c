@@ -1,4 +1,4 @@
-// One step on a small network with a source made here: any number of lanes gives the same bits under
+// One step on a small network with a source made here: any number of replicas gives the same bits under
 // elastic; what comes out equals a gradient step written down by hand; a bad step commits nothing and
 // names its tensor.
 #include <setjmp.h>
@@ -19,23 +19,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MICRO = 2, LEAVES = 6, INPUTS = 3, OUTPUTS = 2 };
+enum { MICRO = 2, N_MICRO = 6, INPUTS = 3, OUTPUTS = 2 };
 
 // ---- a source of known numbers ---------------------------------------------------------------------
 
 typedef struct known_source {
     dt_batch_source base;
     dt_field_info fields[2];
-    float x[LEAVES][MICRO * INPUTS], y[LEAVES][MICRO * OUTPUTS], w[LEAVES][MICRO];
-    dt_batch batch[LEAVES];
+    float x[N_MICRO][MICRO * INPUTS], y[N_MICRO][MICRO * OUTPUTS], w[N_MICRO][MICRO];
+    dt_batch batch[N_MICRO];
     int sought;
 } known_source;
 
-static dt_status get(dt_batch_source *b, int64_t step, int leaf, const dt_batch **out,
+static dt_status get(dt_batch_source *b, int64_t step, int micro, const dt_batch **out,
                      double *wait_s) {
     known_source *s = b->self;
-    s->batch[leaf].step = step;
-    *out = &s->batch[leaf];
+    s->batch[micro].step = step;
+    *out = &s->batch[micro];
     *wait_s = 0;
     return DT_OK;
 }
@@ -59,12 +59,12 @@ static known_source *make_source(void) {
                                 .get = get,
                                 .release = release,
                                 .seek = seek};
-    for (int l = 0; l < LEAVES; l++) {
+    for (int l = 0; l < N_MICRO; l++) {
         r.slot = (uint32_t)l;
         for (uint32_t i = 0; i < MICRO * INPUTS; i++) s->x[l][i] = dt_rng_normal(&r, i);
         for (uint32_t i = 0; i < MICRO * OUTPUTS; i++) s->y[l][i] = dt_rng_normal(&r, 100 + i);
         for (int i = 0; i < MICRO; i++) s->w[l][i] = 1.0f;
-        s->batch[l] = (dt_batch){.leaf = l,
+        s->batch[l] = (dt_batch){.micro = l,
                                  .n = MICRO,
                                  .n_valid = MICRO,
                                  .field = {s->x[l], s->y[l]},
@@ -79,7 +79,7 @@ typedef struct bench {
     dt_graph *graph;
     dt_backend *backend;
     dt_comm *comm;
-    dt_lane_plan *lanes;
+    dt_replica_plan *replicas;
     dt_params *params;
     dt_plan *plan;
     dt_stepper *stepper;
@@ -97,36 +97,37 @@ static dt_graph *make_graph(void) {
     return g;
 }
 
-static int patience; // leaves until the step is given up
+static int micro_left; // micro-batches until the step is given up
 
 static bool give_up(void) {
-    return __atomic_fetch_sub(&patience, 1, __ATOMIC_RELAXED) <= 0;
+    return __atomic_fetch_sub(&micro_left, 1, __ATOMIC_RELAXED) <= 0;
 }
 
-static void make_bench(bench *b, bool elastic, int n_lanes, float clip) {
+static void make_bench(bench *b, bool elastic, int n_replicas, float clip) {
     dt_backend_opts backend = {.threads = 1, .deterministic = true};
     b->graph = make_graph();
     assert_int_equal(dt_backend_create_cpu(&b->backend, &backend), DT_OK);
     assert_int_equal(dt_comm_create_self(&b->comm), DT_OK);
-    assert_int_equal(dt_lane_plan_create(&b->lanes, elastic, 0, 1, n_lanes, LEAVES), DT_OK);
-    assert_int_equal(dt_params_create(&b->params, b->graph, b->backend, 1, b->lanes->n_slabs),
+    assert_int_equal(dt_replica_plan_create(&b->replicas, elastic, 0, 1, n_replicas, N_MICRO),
                      DT_OK);
-    dt_plan_opts plan = {.threads = 1, .n_lanes = n_lanes};
+    assert_int_equal(dt_params_create(&b->params, b->graph, b->backend, 1, b->replicas->n_flats),
+                     DT_OK);
+    dt_plan_opts plan = {.threads = 1, .n_replicas = n_replicas};
     assert_int_equal(dt_plan_create(&b->plan, b->graph, b->params, &plan), DT_OK);
     dt_stepper_opts o = {.comm = b->comm,
                          .graph = b->graph,
                          .plan = b->plan,
                          .params = b->params,
-                         .lanes = b->lanes,
-                         .leaf_threads = 1,
-                         .team_threads = n_lanes,
+                         .replicas = b->replicas,
+                         .replica_threads = 1,
+                         .team_threads = n_replicas,
                          .micro_batch = MICRO,
                          .clip_norm = clip,
                          .optimizer = {.kind = DT_OPTIMIZER_sgd},
                          .first_bucket_bytes = 1 << 20,
                          .bucket_bytes = 1 << 20,
                          .give_up = give_up};
-    patience = 1000000;
+    micro_left = 1000000;
     assert_int_equal(dt_stepper_create(&b->stepper, &o), DT_OK);
     dt_params_init(b->params, 3);
     dt_params_repack(b->params, 1);
@@ -138,7 +139,7 @@ static void drop_bench(bench *b) {
     dt_stepper_destroy(b->stepper);
     dt_params_destroy(b->params);
     dt_plan_destroy(b->plan);
-    dt_lane_plan_destroy(b->lanes);
+    dt_replica_plan_destroy(b->replicas);
     dt_comm_destroy(b->comm);
     b->backend->destroy(b->backend);
     dt_graph_destroy(b->graph);
@@ -159,7 +160,7 @@ static double reference(const bench *b, double gw[OUTPUTS][INPUTS], double gb[OU
     double loss = 0;
     memset(gw, 0, sizeof(double) * OUTPUTS * INPUTS);
     memset(gb, 0, sizeof(double) * OUTPUTS);
-    for (int l = 0; l < LEAVES; l++)
+    for (int l = 0; l < N_MICRO; l++)
         for (int i = 0; i < MICRO; i++)
             for (int o = 0; o < OUTPUTS; o++) {
                 const float *x = &b->source->x[l][i * INPUTS];
@@ -169,12 +170,12 @@ static double reference(const bench *b, double gw[OUTPUTS][INPUTS], double gb[OU
                 gb[o] += 2 * e / OUTPUTS;
                 for (int k = 0; k < INPUTS; k++) gw[o][k] += 2 * e / OUTPUTS * (double)x[k];
             }
-    return loss / (LEAVES * MICRO);
+    return loss / (N_MICRO * MICRO);
 }
 
-static void check_against_reference(bool elastic, int n_lanes, float clip) {
+static void check_against_reference(bool elastic, int n_replicas, float clip) {
     bench b = {0};
-    make_bench(&b, elastic, n_lanes, clip);
+    make_bench(&b, elastic, n_replicas, clip);
     double gw[OUTPUTS][INPUTS], gb[OUTPUTS], sum = 0;
     double loss = reference(&b, gw, gb);
     float before[OUTPUTS * INPUTS];
@@ -183,14 +184,14 @@ static void check_against_reference(bool elastic, int n_lanes, float clip) {
         sum += gb[o] * gb[o];
         for (int k = 0; k < INPUTS; k++) sum += gw[o][k] * gw[o][k];
     }
-    double norm = sqrt(sum) / (LEAVES * MICRO);
+    double norm = sqrt(sum) / (N_MICRO * MICRO);
     dt_step_result r;
     assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
     assert_true(r.finite);
     assert_false(r.stop);
     assert_float_equal(r.loss, loss, 1e-5 * loss);
     assert_float_equal(r.grad_norm, norm, 1e-5 * norm);
-    double scale = 0.1 / (LEAVES * MICRO);
+    double scale = 0.1 / (N_MICRO * MICRO);
     if (clip > 0 && norm > (double)clip) scale *= (double)clip / norm;
     for (int o = 0; o < OUTPUTS; o++)
         for (int k = 0; k < INPUTS; k++)
@@ -208,15 +209,15 @@ static void test_step_by_hand(void **state) {
 
 static void test_elastic_bits(void **state) {
     float reference_bits[64];
-    for (int n_lanes = 1; n_lanes <= 6; n_lanes++) {
+    for (int n_replicas = 1; n_replicas <= 6; n_replicas++) {
         bench b = {0};
-        make_bench(&b, true, n_lanes, 1.0f);
+        make_bench(&b, true, n_replicas, 1.0f);
         dt_step_result r;
         for (int step = 0; step < 5; step++)
             assert_int_equal(dt_stepper_run(b.stepper, step, 0.05, false, &r), DT_OK);
         size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
         assert_true(n_bytes <= sizeof reference_bits);
-        if (n_lanes == 1) memcpy(reference_bits, b.params->master, n_bytes);
+        if (n_replicas == 1) memcpy(reference_bits, b.params->master, n_bytes);
         assert_memory_equal(b.params->master, reference_bits, n_bytes);
         drop_bench(&b);
     }
@@ -246,10 +247,10 @@ static void test_bad_step(void **state) {
     assert_int_equal(dt_stepper_run(b.stepper, 7, 0.1, false, &r), DT_OK);
     assert_false(r.finite);
     assert_memory_equal(b.params->master, before, n_bytes);
-    int leaf = -1;
+    int micro = -1;
     char name[64];
-    assert_int_equal(dt_stepper_find_bad(b.stepper, 7, &leaf, name, sizeof name), DT_OK);
-    assert_int_equal(leaf, 4);
+    assert_int_equal(dt_stepper_find_bad(b.stepper, 7, &micro, name, sizeof name), DT_OK);
+    assert_int_equal(micro, 4);
     assert_string_equal(name, "fc");
     assert_int_equal(b.source->sought, 1);
     drop_bench(&b);
@@ -262,11 +263,11 @@ static void test_dropped_step(void **state) {
         make_bench(&b, k % 2, 2, 0);
         size_t n_bytes = sizeof(float) * (size_t)b.params->n_trained;
         dt_step_result r;
-        patience = k / 2 * (LEAVES - 1) / 3; // 0, 1, 3, 5 of the 6 leaves
+        micro_left = k / 2 * (N_MICRO - 1) / 3; // 0, 1, 3, 5 of the 6 micro-batches
         assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
         assert_true(r.dropped && r.stop);
         assert_memory_equal(b.params->master, whole.params->master, n_bytes);
-        patience = 1000000; // done again, it is as if nothing had been
+        micro_left = 1000000; // done again, it is as if nothing had been
         assert_int_equal(dt_stepper_run(b.stepper, 0, 0.1, false, &r), DT_OK);
         assert_false(r.dropped || r.stop);
         assert_int_equal(dt_stepper_run(whole.stepper, 0, 0.1, false, &r), DT_OK);

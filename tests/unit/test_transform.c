@@ -17,7 +17,7 @@
 
 static int n_packs;
 
-static dt_set *pack(const char *source, const dt_pack_opts *what) {
+static dt_reader *pack(const char *source, const dt_pack_opts *what) {
     dt_pack_opts o = *what;
     char *name = dt_xprintf("set-%d.lmdb", n_packs++);
     const char *path = fixture_path(name);
@@ -25,19 +25,19 @@ static dt_set *pack(const char *source, const dt_pack_opts *what) {
     o.source = source;
     o.out = path;
     if (dt_data_pack(&o) != DT_OK) fail_msg("%s", dt_error_message());
-    dt_set *s = NULL;
-    if (dt_set_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
+    dt_reader *s = NULL;
+    if (dt_reader_open(&s, &path, 1) != DT_OK) fail_msg("%s", dt_error_message());
     return s;
 }
 
 // Member `ext` of the record.
-static dt_span member(dt_set *s, uint32_t record, const char *ext, dt_buffer *scratch) {
+static dt_span member(dt_reader *s, uint32_t record, const char *ext, dt_buffer *scratch) {
     const dt_catalog *c = s->catalog;
     const dt_record *r = &c->records[record];
     for (uint32_t m = r->first_member; m < r->first_member + r->n_members; m++) {
         dt_span bytes;
         if (strcmp(dt_catalog_str(c, c->exts[c->members[m].ext]), ext) != 0) continue;
-        if (dt_set_read(s, record, m, true, scratch, &bytes) != DT_OK)
+        if (dt_reader_read(s, record, m, true, scratch, &bytes) != DT_OK)
             fail_msg("%s", dt_error_message());
         return bytes;
     }
@@ -45,7 +45,7 @@ static dt_span member(dt_set *s, uint32_t record, const char *ext, dt_buffer *sc
     return (dt_span){0};
 }
 
-static double number(const dt_set *s, uint32_t record, const char *column) {
+static double number(const dt_reader *s, uint32_t record, const char *column) {
     int k = dt_catalog_find_real(s->catalog, column);
     if (k < 0) fail_msg("no column %s", column);
     return dt_catalog_real(s->catalog, k, record);
@@ -73,8 +73,8 @@ static void pictures_are_resized_and_encoded(void **state) {
     dt_buffer scratch = {0};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         dt_image want, got;
-        dt_set *s = pack(fixture_path("p"),
-                         &(dt_pack_opts){.resize = CASES[i].resize, .encode = CASES[i].encode});
+        dt_reader *s = pack(fixture_path("p"),
+                            &(dt_pack_opts){.resize = CASES[i].resize, .encode = CASES[i].encode});
         assert_int_equal(s->catalog->n_records, 2);
         assert_true(number(s, 0, "width") == CASES[i].w && number(s, 1, "height") == CASES[i].h);
         assert_int_equal(dt_decode_image(d, (dt_span){file, n}, 3, 0, 0, NULL, &want), DT_OK);
@@ -87,7 +87,7 @@ static void pictures_are_resized_and_encoded(void **state) {
         for (int k = 0; k < got.width * got.height * 3; k++) error += abs(got.data[k] - small[k]);
         if (CASES[i].exact) assert_true(error == 0);
         assert_true(error / (got.width * got.height * 3) < 4);
-        dt_set_close(s);
+        dt_reader_close(s);
     }
     dt_buffer_fini(&scratch);
     dt_decoder_destroy(d);
@@ -95,14 +95,15 @@ static void pictures_are_resized_and_encoded(void **state) {
 }
 
 static void quality_becomes_columns(void **state) {
-    dt_set *s = pack(fixture_path("p"),
-                     &(dt_pack_opts){.quality = true, .where = "brightness > 0 and quality <= 1"});
+    dt_reader *s =
+        pack(fixture_path("p"),
+             &(dt_pack_opts){.quality = true, .where = "brightness > 0 and quality <= 1"});
     assert_int_equal(s->catalog->n_records, 2);
     assert_true(number(s, 0, "sharpness") >= 0 && number(s, 0, "entropy") > 1);
     dt_buffer scratch = {0};
     member(s, 0, "bmp", &scratch); // stored as it was
     dt_buffer_fini(&scratch);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 // ---- recordings --------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ static void write_wave(const char *path, int channels, int rate) {
     dt_buffer_fini(&file);
 }
 
-static int64_t read_wave(dt_set *s, uint32_t record, float *out, int channels, int *rate) {
+static int64_t read_wave(dt_reader *s, uint32_t record, float *out, int channels, int *rate) {
     dt_buffer scratch = {0};
     dt_audio_file *f = dt_audio_file_create();
     dt_audio_info info;
@@ -138,7 +139,7 @@ static void recordings_are_cut(void **state) {
     int rate;
     write_wave(fixture_path("w/x/1.wav"), 2, RATE);
     // 2.5 s in segments of 1 s every 0.75 s: 0, 0.75, 1.5 whole, and one of 0.25 s that is new from 2.25 on
-    dt_set *s =
+    dt_reader *s =
         pack(fixture_path("w"), &(dt_pack_opts){.segment_s = 1, .hop_s = 0.75, .quality = true});
     assert_int_equal(s->catalog->n_records, 3);
     for (uint32_t k = 0; k < 3; k++) {
@@ -151,7 +152,7 @@ static void recordings_are_cut(void **state) {
         assert_memory_equal(got, wave + k * 6000, RATE * sizeof *got);
         assert_memory_equal(got + RATE, wave + N + k * 6000, RATE * sizeof *got);
     }
-    dt_set_close(s);
+    dt_reader_close(s);
     s = pack(fixture_path("w"),
              &(dt_pack_opts){.segment_s = 1, .quality = true}); // the tail is padded
     assert_int_equal(s->catalog->n_records, 3);
@@ -159,24 +160,24 @@ static void recordings_are_cut(void **state) {
     assert_memory_equal(got, wave + 2 * RATE, RATE / 2 * sizeof *got);
     for (int i = RATE / 2; i < RATE; i++) assert_true(got[i] == 0);
     assert_true(number(s, 2, "silence") == 0); // of what was heard
-    dt_set_close(s);
+    dt_reader_close(s);
     s = pack(fixture_path("w"), &(dt_pack_opts){.segment_s = 1, .drop_tail = true});
     assert_int_equal(s->catalog->n_records, 2);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 static void recordings_are_resampled_and_mixed(void **state) {
     static float got[4 * N];
     int rate;
-    dt_set *s = pack(fixture_path("w"), &(dt_pack_opts){.mono = true});
+    dt_reader *s = pack(fixture_path("w"), &(dt_pack_opts){.mono = true});
     assert_int_equal(read_wave(s, 0, got, 1, &rate), N);
     assert_true(fabsf(got[5] - (wave[5] + wave[N + 5]) / 2) < 1.0f / 32768);
-    dt_set_close(s);
+    dt_reader_close(s);
     s = pack(fixture_path("w"), &(dt_pack_opts){.rate = 16000});
     assert_int_equal(read_wave(s, 0, got, 2, &rate), 2 * N);
     assert_int_equal(rate, 16000);
     assert_true(number(s, 0, "rate") == 16000 && number(s, 0, "seconds") == 2.5);
-    dt_set_close(s);
+    dt_reader_close(s);
 }
 
 // ---- all ---------------------------------------------------------------------------------------------

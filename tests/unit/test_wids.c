@@ -44,14 +44,14 @@ static void write_set(const char *folder) {
 }
 
 // ---- lists -----------------------------------------------------------------------------------------
-static dt_status open_list(dt_set **s, const char *text) {
+static dt_status open_list(dt_reader **s, const char *text) {
     const char *path = fixture_path("lists/set.json");
     fixture_write(path, text, strlen(text));
-    return dt_set_open(s, &path, 1);
+    return dt_reader_open(s, &path, 1);
 }
 
 static void wids_lists(void **state) {
-    dt_set *s = NULL;
+    dt_reader *s = NULL;
     make(3);
     write_set("lists/x"), write_set("lists/y");
     const char *good =
@@ -60,7 +60,7 @@ static void wids_lists(void **state) {
     if (open_list(&s, good) != DT_OK) fail_msg("%s", dt_error_message());
     assert_int_equal(s->catalog->n_records, 6);
     assert_int_equal(dt_catalog_find_column(s->catalog, "set"), -1);
-    dt_set_close(s);
+    dt_reader_close(s);
     const char *sets = "{\"wids_version\": 1, \"datasets\": [{\"name\": \"one\", \"base\": \"x\", "
                        "\"shardlist\": [{\"url\": \"a.v2.tar\", \"nsamples\": 3}]}, {\"name\": "
                        "\"two\", \"shardlist\": [{\"url\": \"y/a.v2.tar\", \"nsamples\": 4}]}]}";
@@ -68,7 +68,7 @@ static void wids_lists(void **state) {
     int set = dt_catalog_find_column(s->catalog, "set");
     assert_string_equal(dt_catalog_value(s->catalog, set, 0), "one");
     assert_string_equal(dt_catalog_value(s->catalog, set, 5), "two");
-    dt_set_close(s);
+    dt_reader_close(s);
     assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"http://a/b.tar\"}]}"), DT_E_DATA);
     assert_non_null(strstr(dt_error_message(), "not a local file"));
     assert_int_equal(open_list(&s, "{\"shardlist\": [{\"url\": \"z.tar\"}]}"), DT_E_DATA);

@@ -10,10 +10,10 @@ static inline void whole_optimizer(dt_backend *cpu, dt_optimizer_args o, int64_t
     if (dt_optimizers[o.kind].norms) {
         o.norms = calloc((size_t)dt_optimizer_n_norms(&o) + 1, 2 * sizeof *o.norms);
         o.ratios = calloc((size_t)o.n_segments + 1, sizeof *o.ratios);
-        cpu->slab_norms(cpu, &o, 0, n);
+        cpu->flat_norms(cpu, &o, 0, n);
         dt_optimizer_find_ratios(&o);
     }
-    cpu->slab_optimize(cpu, &o, 0, n);
+    cpu->flat_optimize(cpu, &o, 0, n);
     free(o.norms);
     free(o.ratios);
 }

@@ -1,7 +1,7 @@
 // activation_cpu.c: ReLU and GELU (exact, or the tanh form) in any layout, in place.
 //
 // ReLU's gradient reads the output, GELU's the input. NaN passes through both.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 typedef struct activation_state {
     int x_at, d_at; // inputs that are read: x (backward ReLU: y), and backward dy
@@ -19,14 +19,15 @@ static void choose(dt_map *m, const dt_node *node) {
         m->unary = relu ? simd->relu[t] : tanh ? simd->gelu_tanh[t] : simd->gelu[t];
 }
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     const dt_node *node = s->node;
     const int x_at = node->backward && node->op == DT_OP_relu ? dt_pos_out(s, 0) : 0;
     const int d_at = node->backward ? dt_pos_grad(s, 0) : x_at;
     const dt_layout layout = s->in_layout[x_at];
-    const dt_value_info *x = dt_site_in(s, x_at), *d = dt_site_in(s, d_at);
-    activation_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(dt_own_type(s, &st->map.type, (const dt_value_info *[]){x, d, dt_site_out(s, 0)}, 3));
+    const dt_value_info *x = dt_instance_in(s, x_at), *d = dt_instance_in(s, d_at);
+    activation_state *st = dt_custom_prepare(s, sizeof(*st));
+    DT_TRY(dt_custom_type(s, &st->map.type, (const dt_value_info *[]){x, d, dt_instance_out(s, 0)},
+                          3));
     st->x_at = x_at;
     st->d_at = d_at;
     st->n = dt_layout_elements(layout, &x->shape);
@@ -36,16 +37,16 @@ static dt_status prepare(dt_site *s) {
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const activation_state *st = s->state;
     dt_map m = st->map;
     m.y = r->out[0];
     m.x = r->in[st->x_at];
     m.d = r->in[st->d_at];
-    dt_own_map(s->threads, st->n, &m);
+    dt_custom_map(s->threads, st->n, &m);
 }
 
-const dt_kernel dt_cpu_relu = {prepare, run, dt_own_destroy};
-const dt_kernel dt_cpu_relu_bwd = {prepare, run, dt_own_destroy};
-const dt_kernel dt_cpu_gelu = {prepare, run, dt_own_destroy};
-const dt_kernel dt_cpu_gelu_bwd = {prepare, run, dt_own_destroy};
+const dt_kernel dt_cpu_relu = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_relu_bwd = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_gelu = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_gelu_bwd = {prepare, run, dt_custom_destroy};

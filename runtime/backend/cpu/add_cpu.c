@@ -3,7 +3,7 @@
 //
 // Backward sums dy over the leading dimensions and adds that to b's gradient. Threads divide the columns and
 // each adds the slices in order, so the bits do not depend on the number of threads.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 #include <string.h>
 
@@ -27,16 +27,16 @@ static bool trailing(const dt_shape *a, const dt_shape *b) {
     return true;
 }
 
-static dt_status prepare_forward(dt_site *s) {
+static dt_status prepare_forward(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
-    const dt_value_info *a = dt_site_in(s, 0), *b = dt_site_in(s, 1);
-    add_state *st = dt_own_prepare(s, sizeof(*st));
+    const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
+    add_state *st = dt_custom_prepare(s, sizeof(*st));
     st->simd = dt_simd_get()->elementwise;
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){a, dt_site_out(s, 0)}, 2));
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){a, dt_instance_out(s, 0)}, 2));
     st->wide = st->type == DT_ROW_BF16 && b->dtype == DT_F32;
     if (!st->wide && b->dtype != a->dtype)
-        return dt_own_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype),
-                           dt_dtype_name(a->dtype));
+        return dt_custom_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype),
+                              dt_dtype_name(a->dtype));
     s->inplace_in = 0;
     if (dt_shape_equal(&a->shape, &b->shape) && b->kind == DT_V_TEMP) {
         s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = layout;
@@ -45,7 +45,7 @@ static dt_status prepare_forward(dt_site *s) {
         return DT_OK;
     }
     if (!trailing(&a->shape, &b->shape))
-        return dt_own_fail(s, "the second shape is not the end of the first");
+        return dt_custom_fail(s, "the second shape is not the end of the first");
     st->inner = dt_shape_elements(&b->shape);
     st->outer = st->inner ? dt_shape_elements(&a->shape) / st->inner : 0;
     return DT_OK;
@@ -75,20 +75,20 @@ static void forward_range(const void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     add_call c = {s->state, r->out[0], r->in[0], r->in[1]};
-    dt_own_ranges(s->threads, c.st->outer * c.st->inner, forward_range, &c);
+    dt_custom_ranges(s->threads, c.st->outer * c.st->inner, forward_range, &c);
 }
 
-static dt_status prepare_backward(dt_site *s) {
-    const dt_value_info *dy = dt_site_in(s, dt_pos_grad(s, 0)), *db = dt_site_out(s, 1);
-    add_state *st = dt_own_prepare(s, sizeof(*st));
+static dt_status prepare_backward(dt_kernel_instance *s) {
+    const dt_value_info *dy = dt_instance_in(s, dt_pos_grad(s, 0)), *db = dt_instance_out(s, 1);
+    add_state *st = dt_custom_prepare(s, sizeof(*st));
     st->simd = dt_simd_get()->elementwise;
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){dy, dt_site_out(s, 0)}, 2));
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){dy, dt_instance_out(s, 0)}, 2));
     st->outer = 1, st->inner = dt_shape_elements(&dy->shape);
     if (!db) return DT_OK;
     if (dt_row_type(db->dtype) < 0 || !trailing(&dy->shape, &db->shape))
-        return dt_own_fail(s, "the second gradient is not the end of the first, in f32 or bf16");
+        return dt_custom_fail(s, "the second gradient is not the end of the first, in f32 or bf16");
     st->inner = dt_shape_elements(&db->shape);
     st->outer = st->inner ? dt_shape_elements(&dy->shape) / st->inner : 0;
     st->sum_type = db->dtype;
@@ -118,7 +118,7 @@ static void sum_range(const void *ctx, int64_t begin, int64_t end) {
     if (c->there) st->simd->accumulate[DT_ROW_F32](c->there + begin, sum, end - begin);
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state;
     const void *dy = r->in[dt_pos_grad(s, 0)];
     if (r->out[0] && r->out[0] != dy)
@@ -130,8 +130,8 @@ static void run_backward(const dt_site *s, const dt_run *r) {
                   .narrow = narrow ? r->out[1] : NULL,
                   .there = adds ? r->out[1] : NULL,
                   .dy = dy};
-    dt_own_ranges(s->threads, st->inner, sum_range, &c);
+    dt_custom_ranges(s->threads, st->inner, sum_range, &c);
 }
 
-const dt_kernel dt_cpu_add = {prepare_forward, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_add_bwd = {prepare_backward, run_backward, dt_own_destroy};
+const dt_kernel dt_cpu_add = {prepare_forward, run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_add_bwd = {prepare_backward, run_backward, dt_custom_destroy};

@@ -17,7 +17,7 @@
 // depend on the number of threads. Threads share large blocks, and take whole blocks where these are small.
 //
 // (N,C) tensors are gathered into scratch block by block and run as one row of N pixels.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 #include "base/arena.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ typedef struct bn_block {
 
 // Tensors of one call, BLOCKED (or gathered so from (N,C)).
 typedef struct bn_call {
-    const dt_site *site;
+    const dt_kernel_instance *instance;
     const dt_run *run;
     const bn_state *st;
     const void *x, *residual, *y_in, *dy;
@@ -60,9 +60,9 @@ typedef struct bn_call {
 } bn_call;
 
 // ---- prepare ---------------------------------------------------------------------------------------
-static dt_status read_shape(dt_site *s, bn_state *st, const dt_value_info *x) {
+static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x) {
     const dt_shape *d = &x->shape;
-    if (d->n != 2 && d->n != 4) return dt_own_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
+    if (d->n != 2 && d->n != 4) return dt_custom_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->lanes = dt_simd_get()->width;
     st->simd = dt_simd_get()->bn[st->type];
     st->flat = d->n == 2;
@@ -85,14 +85,14 @@ static dt_status read_shape(dt_site *s, bn_state *st, const dt_value_info *x) {
     return DT_OK;
 }
 
-static dt_status check_pool(dt_site *s, const bn_state *st) {
+static dt_status check_pool(dt_kernel_instance *s, const bn_state *st) {
     if (!st->pool) return DT_OK;
     const dt_window *w = &s->node->attrs.batch_norm.win;
     for (int i = 0; i < 2; i++)
         if (w->kernel[i] != 2 || w->stride[i] != 2 || w->pad_begin[i] || w->pad_end[i])
-            return dt_own_fail(s, "only 2x2 pooling with stride 2 and no padding can be fused");
-    if (st->flat) return dt_own_fail(s, "pooling wants (N,C,H,W)");
-    if (st->residual) return dt_own_fail(s, "a pool behind a residual is not fused");
+            return dt_custom_fail(s, "only 2x2 pooling with stride 2 and no padding can be fused");
+    if (st->flat) return dt_custom_fail(s, "pooling wants (N,C,H,W)");
+    if (st->residual) return dt_custom_fail(s, "a pool behind a residual is not fused");
     return DT_OK;
 }
 
@@ -100,7 +100,7 @@ static int64_t flat_elements(const bn_state *st) {
     return st->width * st->lanes;
 }
 
-static void size_scratch(dt_site *s, bn_state *st) {
+static void size_scratch(dt_kernel_instance *s, bn_state *st) {
     size_t n = sizeof(bn_block) + (size_t)st->n_pieces * 2 * (size_t)st->lanes * sizeof(double);
     n = dt_align_up(n, 64);
     // the flat path gathers at most six tensors
@@ -109,43 +109,43 @@ static void size_scratch(dt_site *s, bn_state *st) {
     s->scratch_bytes = n * (size_t)s->threads;
 }
 
-static dt_status prepare_forward(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0);
-    bn_state *st = dt_own_prepare(s, sizeof(*st));
+static dt_status prepare_forward(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0);
+    bn_state *st = dt_custom_prepare(s, sizeof(*st));
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
-    DT_TRY(dt_own_type(
-        s, &st->type,
-        (const dt_value_info *[]){x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL},
-        3));
+    DT_TRY(dt_custom_type(s, &st->type,
+                          (const dt_value_info *[]){x, dt_instance_out(s, 0),
+                                                    st->residual ? dt_instance_in(s, 5) : NULL},
+                          3));
     DT_TRY(read_shape(s, st, x));
     DT_TRY(check_pool(s, st));
     if (!st->flat) {
-        s->in_layout[0] = s->out_layout[0] = dt_own_blocked();
-        if (st->residual) s->in_layout[5] = dt_own_blocked();
-        if (s->node->n_out > 3) s->out_layout[3] = dt_own_blocked();
+        s->in_layout[0] = s->out_layout[0] = dt_custom_blocked();
+        if (st->residual) s->in_layout[5] = dt_custom_blocked();
+        if (s->node->n_out > 3) s->out_layout[3] = dt_custom_blocked();
     }
     if (!st->pool) s->inplace_in = 0;
     size_scratch(s, st);
     return DT_OK;
 }
 
-static dt_status prepare_backward(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0),
-                        *dres = s->node->n_out > 5 ? dt_site_out(s, 5) : NULL;
+static dt_status prepare_backward(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0),
+                        *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     int y_at = dt_pos_out(s, 0), argmax_at = dt_pos_out(s, 3), dy_at = dt_pos_grad(s, 0);
-    bn_state *st = dt_own_prepare(s, sizeof(*st));
-    if (!x) return dt_own_fail(s, "the backward node lacks x");
+    bn_state *st = dt_custom_prepare(s, sizeof(*st));
+    if (!x) return dt_custom_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
-    DT_TRY(dt_own_type(s, &st->type,
-                       (const dt_value_info *[]){x, dt_site_in(s, dy_at), dt_site_out(s, 0), dres},
-                       4));
+    DT_TRY(dt_custom_type(
+        s, &st->type,
+        (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
     DT_TRY(read_shape(s, st, x));
     DT_TRY(check_pool(s, st));
-    if (!st->training) return dt_own_fail(s, "batch norm has a gradient in training only");
+    if (!st->training) return dt_custom_fail(s, "batch norm has a gradient in training only");
     if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
-        return dt_own_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
+        return dt_custom_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
     if (!st->flat) {
-        dt_layout blocked = dt_own_blocked();
+        dt_layout blocked = dt_custom_blocked();
         s->in_layout[0] = s->in_layout[y_at] = s->in_layout[argmax_at] = blocked;
         s->in_layout[dy_at] = s->out_layout[0] = blocked;
         if (s->node->n_out > 5) s->out_layout[5] = blocked;
@@ -203,7 +203,7 @@ static double total(const bn_state *st, const bn_block *b, int which, int lane) 
     return t;
 }
 
-static void store_slab(const bn_call *c, int out, int64_t channel, double value) {
+static void store_flat(const bn_call *c, int out, int64_t channel, double value) {
     float *to = c->run->out[out];
     if (!to) return;
     bool add = c->run->accumulate >> out & 1;
@@ -244,8 +244,8 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
         if (st->training) {
             double d = total(st, b, 0, l) / m, q = total(st, b, 1, l) / m - d * d;
             mean = b->pivot[l] + d, var = q < 0 ? 0 : q;
-            store_slab(c, 4, ch, mean);
-            store_slab(c, 5, ch, m > 1 ? var * m / (m - 1) : var);
+            store_flat(c, 4, ch, mean);
+            store_flat(c, 5, ch, m > 1 ? var * m / (m - 1) : var);
         } else
             mean = running_mean[ch], var = running_var[ch];
         double invstd = 1 / sqrt(var + st->eps);
@@ -269,7 +269,7 @@ static void write_pieces_forward(const bn_call *c, bn_block *b, int64_t block, i
 // ---- backward --------------------------------------------------------------------------------------
 static void begin_backward(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
-    const float *saved_mean = c->run->in[dt_pos_out(c->site, 1)];
+    const float *saved_mean = c->run->in[dt_pos_out(c->instance, 1)];
     for (int l = 0; l < st->lanes; l++) {
         int64_t ch = block * st->lanes + l;
         b->mean[l] = ch < st->channels ? saved_mean[ch] : 0;
@@ -286,7 +286,7 @@ static void sum_pieces_backward(const bn_call *c, bn_block *b, int64_t block, in
 
 static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
-    const float *scale = c->run->in[1], *saved_invstd = c->run->in[dt_pos_out(c->site, 2)];
+    const float *scale = c->run->in[1], *saved_invstd = c->run->in[dt_pos_out(c->instance, 2)];
     double m = (double)(st->images * st->height * st->width);
     for (int l = 0; l < st->lanes; l++) {
         int64_t ch = block * st->lanes + l;
@@ -297,8 +297,8 @@ static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
         b->gain[l] = (float)gain;
         b->k1[l] = (float)(gain * g / m);
         b->k2[l] = (float)(gain * invstd * invstd * gx / m);
-        store_slab(c, 1, ch, gx * invstd);
-        store_slab(c, 2, ch, g);
+        store_flat(c, 1, ch, gx * invstd);
+        store_flat(c, 2, ch, g);
     }
 }
 
@@ -413,7 +413,7 @@ static void run_passes(const bn_call *c, const bn_passes *passes) {
         run_flat(c, passes);
         return;
     }
-    int threads = c->site->threads;
+    int threads = c->instance->threads;
     size_t block_bytes =
         (size_t)(st->images * st->height * st->width * st->lanes) * dt_row_size(st->type);
     if (threads > 1 && (block_bytes >= SHARE_BYTES || st->n_blocks < threads)) {
@@ -427,17 +427,17 @@ static void run_passes(const bn_call *c, const bn_passes *passes) {
     }
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
-    bn_call c = {.site = s, .run = r, .st = st, .x = r->in[0], .y = r->out[0]};
+    bn_call c = {.instance = s, .run = r, .st = st, .x = r->in[0], .y = r->out[0]};
     if (st->residual) c.residual = r->in[5];
     if (st->pool && s->node->n_out > 3) c.argmax = r->out[3];
     run_passes(&c, st->training ? &forward_passes : &inference_passes);
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
-    bn_call c = {.site = s, .run = r, .st = st, .x = r->in[0], .dx = r->out[0]};
+    bn_call c = {.instance = s, .run = r, .st = st, .x = r->in[0], .dx = r->out[0]};
     c.dy = r->in[dt_pos_grad(s, 0)];
     if (st->pool)
         c.argmax_in = r->in[dt_pos_out(s, 3)];
@@ -447,5 +447,5 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     run_passes(&c, &backward_passes);
 }
 
-const dt_kernel dt_cpu_batch_norm = {prepare_forward, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_batch_norm_bwd = {prepare_backward, run_backward, dt_own_destroy};
+const dt_kernel dt_cpu_batch_norm = {prepare_forward, run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_batch_norm_bwd = {prepare_backward, run_backward, dt_custom_destroy};

@@ -1,5 +1,5 @@
 // cast_cpu.c: f32 <-> bf16 (nearest even) in any layout, and u8 -> f32 or bf16. Its gradient is a cast.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 #include <string.h>
 
@@ -10,15 +10,15 @@ typedef struct cast_state {
     const dt_simd_elementwise *simd;
 } cast_state;
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
-    cast_state *st = dt_own_prepare(s, sizeof(*st));
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    cast_state *st = dt_custom_prepare(s, sizeof(*st));
     st->from = x->dtype;
     st->to = dt_row_type(y->dtype);
     if (st->to < 0 || (dt_row_type(x->dtype) < 0 && x->dtype != DT_U8))
-        return dt_own_fail(s, "no cast from %s to %s on the CPU", dt_dtype_name(x->dtype),
-                           dt_dtype_name(y->dtype));
+        return dt_custom_fail(s, "no cast from %s to %s on the CPU", dt_dtype_name(x->dtype),
+                              dt_dtype_name(y->dtype));
     st->n = dt_layout_elements(layout, &x->shape);
     st->simd = dt_simd_get()->elementwise;
     s->in_layout[0] = s->out_layout[0] = layout;
@@ -51,9 +51,9 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
         st->simd->to_f32(y, x, n);
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     cast_call c = {s->state, r->out[0], r->in[0]};
-    dt_own_ranges(s->threads, c.st->n, range, &c);
+    dt_custom_ranges(s->threads, c.st->n, range, &c);
 }
 
-const dt_kernel dt_cpu_cast = {prepare, run, dt_own_destroy};
+const dt_kernel dt_cpu_cast = {prepare, run, dt_custom_destroy};

@@ -3,7 +3,7 @@
 //
 // BLOCKED tensors stay BLOCKED if the axis is the batch, or if the cut along the channels falls between blocks:
 // then (N, C/b, H, W, b) has the same runs as (N, C, H, W). The gradient of concatenation is made of slices.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 #include <string.h>
 
@@ -31,19 +31,19 @@ static bool keeps_blocks(dt_layout l, const dt_shape *s, int axis, int64_t begin
     return axis == 0 || (axis == 1 && begin % l.block == 0 && end % l.block == 0);
 }
 
-static dt_status prepare_concat(dt_site *s) {
+static dt_status prepare_concat(dt_kernel_instance *s) {
     int n = s->node->n_in, axis = s->node->attrs.concat.axis;
-    const dt_value_info *y = dt_site_out(s, 0);
+    const dt_value_info *y = dt_instance_out(s, 0);
     dt_layout first = s->in_layout[0];
     bool blocked = true;
     for (int i = 0; i < n; i++)
-        blocked = blocked && keeps_blocks(first, &dt_site_in(s, i)->shape, axis, 0,
-                                          axis == 1 ? dt_site_in(s, i)->shape.d[1] : 0);
-    copy_state *st = dt_own_prepare(s, sizeof(*st));
-    if (n > MAX_INPUTS) return dt_own_fail(s, "more than %d inputs", (int)MAX_INPUTS);
+        blocked = blocked && keeps_blocks(first, &dt_instance_in(s, i)->shape, axis, 0,
+                                          axis == 1 ? dt_instance_in(s, i)->shape.d[1] : 0);
+    copy_state *st = dt_custom_prepare(s, sizeof(*st));
+    if (n > MAX_INPUTS) return dt_custom_fail(s, "more than %d inputs", (int)MAX_INPUTS);
     for (int i = 0; i < n; i++) {
-        const dt_value_info *x = dt_site_in(s, i);
-        if (x->dtype != y->dtype) return dt_own_fail(s, "%s has another element type", x->name);
+        const dt_value_info *x = dt_instance_in(s, i);
+        if (x->dtype != y->dtype) return dt_custom_fail(s, "%s has another element type", x->name);
         st->run[i] = step_bytes(x, axis, &st->outer) * (size_t)x->shape.d[axis];
         st->whole += st->run[i];
         if (blocked) s->in_layout[i] = first;
@@ -52,7 +52,7 @@ static dt_status prepare_concat(dt_site *s) {
     return DT_OK;
 }
 
-static void run_concat(const dt_site *s, const dt_run *r) {
+static void run_concat(const dt_kernel_instance *s, const dt_run *r) {
     const copy_state *st = s->state;
     size_t at = 0;
     for (int i = 0; i < s->node->n_in; i++) {
@@ -65,7 +65,7 @@ static void run_concat(const dt_site *s, const dt_run *r) {
 }
 
 // long_v: the tensor that is sliced (forward input, backward output).
-static void read_slice(const dt_site *s, copy_state *st, const dt_value_info *long_v) {
+static void read_slice(const dt_kernel_instance *s, copy_state *st, const dt_value_info *long_v) {
     int axis = s->node->attrs.slice.axis;
     size_t step = step_bytes(long_v, axis, &st->outer);
     st->skip = (size_t)s->node->attrs.slice.begin * step;
@@ -73,40 +73,40 @@ static void read_slice(const dt_site *s, copy_state *st, const dt_value_info *lo
     st->whole = (size_t)long_v->shape.d[axis] * step;
 }
 
-static bool slice_keeps(const dt_site *s, dt_layout l, const dt_shape *long_shape) {
+static bool slice_keeps(const dt_kernel_instance *s, dt_layout l, const dt_shape *long_shape) {
     return keeps_blocks(l, long_shape, s->node->attrs.slice.axis, s->node->attrs.slice.begin,
                         s->node->attrs.slice.end);
 }
 
-static dt_status prepare_slice(dt_site *s) {
+static dt_status prepare_slice(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
-    copy_state *st = dt_own_prepare(s, sizeof(*st));
-    read_slice(s, st, dt_site_in(s, 0));
-    if (slice_keeps(s, layout, &dt_site_in(s, 0)->shape))
+    copy_state *st = dt_custom_prepare(s, sizeof(*st));
+    read_slice(s, st, dt_instance_in(s, 0));
+    if (slice_keeps(s, layout, &dt_instance_in(s, 0)->shape))
         s->in_layout[0] = s->out_layout[0] = layout;
     return DT_OK;
 }
 
-static void run_slice(const dt_site *s, const dt_run *r) {
+static void run_slice(const dt_kernel_instance *s, const dt_run *r) {
     const copy_state *st = s->state;
     for (int64_t o = 0; o < st->outer; o++)
         memcpy((char *)r->out[0] + (size_t)o * st->run[0],
                (const char *)r->in[0] + (size_t)o * st->whole + st->skip, st->run[0]);
 }
 
-static dt_status prepare_slice_bwd(dt_site *s) {
+static dt_status prepare_slice_bwd(dt_kernel_instance *s) {
     int dy_at = dt_pos_grad(s, 0);
     dt_layout layout = s->in_layout[dy_at];
-    copy_state *st = dt_own_prepare(s, sizeof(*st));
-    const dt_value_info *dx = dt_site_out(s, 0);
-    if (!dx || dx->dtype != dt_site_in(s, dy_at)->dtype)
-        return dt_own_fail(s, "the gradient has another element type");
+    copy_state *st = dt_custom_prepare(s, sizeof(*st));
+    const dt_value_info *dx = dt_instance_out(s, 0);
+    if (!dx || dx->dtype != dt_instance_in(s, dy_at)->dtype)
+        return dt_custom_fail(s, "the gradient has another element type");
     read_slice(s, st, dx);
     if (slice_keeps(s, layout, &dx->shape)) s->in_layout[dy_at] = s->out_layout[0] = layout;
     return DT_OK;
 }
 
-static void run_slice_bwd(const dt_site *s, const dt_run *r) {
+static void run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const copy_state *st = s->state;
     const char *dy = r->in[dt_pos_grad(s, 0)];
     for (int64_t o = 0; o < st->outer; o++) {
@@ -117,6 +117,6 @@ static void run_slice_bwd(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_concat = {prepare_concat, run_concat, dt_own_destroy};
-const dt_kernel dt_cpu_slice = {prepare_slice, run_slice, dt_own_destroy};
-const dt_kernel dt_cpu_slice_bwd = {prepare_slice_bwd, run_slice_bwd, dt_own_destroy};
+const dt_kernel dt_cpu_concat = {prepare_concat, run_concat, dt_custom_destroy};
+const dt_kernel dt_cpu_slice = {prepare_slice, run_slice, dt_custom_destroy};
+const dt_kernel dt_cpu_slice_bwd = {prepare_slice_bwd, run_slice_bwd, dt_custom_destroy};

@@ -9,8 +9,8 @@
 // activations, through scratch into the flat buffer.
 //
 // Scratch of backward: [ scratchpad, shared by its primitives | packed dw | db ]
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_weights.h"
-#include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
 #include "base/log.h"
 
@@ -42,8 +42,8 @@ typedef struct conv_shape {
     const dt_value_info *x, *w, *bias, *y; // bias may be NULL
 } conv_shape;
 
-static void describe(const dt_site *s, dt_dnnl_direction dir, const conv_shape *c, bool bias,
-                     dt_layout lx, dt_layout ly, dt_dnnl_conv *out) {
+static void describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const conv_shape *c,
+                     bool bias, dt_layout lx, dt_layout ly, dt_dnnl_conv *out) {
     const int groups = s->node->attrs.conv2d.groups;
     const dt_window *win = &s->node->attrs.conv2d.win;
     int64_t d[5];
@@ -74,9 +74,10 @@ typedef struct conv_op {
 } conv_op;
 
 // Creates all primitives in the given layouts. *n_slow: how many are reference implementations.
-static dt_status create_in_layout(const dt_site *s, const conv_op *ops, int n, const conv_shape *c,
-                                  dt_layout lx, dt_layout ly, dt_dnnl_op **made, int *n_slow) {
-    const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
+static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *ops, int n,
+                                  const conv_shape *c, dt_layout lx, dt_layout ly,
+                                  dt_dnnl_op **made, int *n_slow) {
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     *n_slow = 0;
     for (int k = 0; k < n; k++) {
         dt_dnnl_conv desc;
@@ -93,8 +94,8 @@ static dt_status create_in_layout(const dt_site *s, const conv_op *ops, int n, c
 
 // Tries the layouts in order of preference and keeps the first in which the fewest primitives are slow. All
 // primitives of an instance share the layouts, *lx and *ly.
-static dt_status create_ops(const dt_site *s, const conv_op *ops, int n, const conv_shape *c,
-                            dt_layout *lx, dt_layout *ly) {
+static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int n,
+                            const conv_shape *c, dt_layout *lx, dt_layout *ly) {
     const dt_layout want[2][2] = {
         {dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
         {dt_dense(), dt_dense()}};
@@ -124,7 +125,7 @@ static dt_status create_ops(const dt_site *s, const conv_op *ops, int n, const c
     return DT_OK;
 }
 
-static void destroy(dt_site *s) {
+static void destroy(dt_kernel_instance *s) {
     conv_state *st = s->state;
     if (!st) return;
     dt_dnnl_op_destroy(st->forward);
@@ -146,8 +147,8 @@ static dt_fold fold_of(const dt_node *n) {
                      .eps = n->attrs.conv2d.bn_eps};
 }
 
-static dt_status pack_for(dt_site *s, conv_state *st, const conv_shape *c, const dt_dnnl_op *op,
-                          const dt_fold *fold) {
+static dt_status pack_for(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
+                          const dt_dnnl_op *op, const dt_fold *fold) {
     int64_t d[5];
     const int n = weight_dims(&c->w->shape, s->node->attrs.conv2d.groups, d);
     const dt_dnnl_tensor dense = dt_dnnl_dense(DT_F32, n, d);
@@ -156,11 +157,11 @@ static dt_status pack_for(dt_site *s, conv_state *st, const conv_shape *c, const
 }
 
 // ---- forward ------------------------------------------------------------------------------------
-static dt_status build_forward(dt_site *s, conv_state *st) {
-    const conv_shape c = {.x = dt_site_in(s, 0),
-                          .w = dt_site_in(s, 1),
-                          .bias = s->node->n_in > 2 ? dt_site_in(s, 2) : NULL,
-                          .y = dt_site_out(s, 0)};
+static dt_status build_forward(dt_kernel_instance *s, conv_state *st) {
+    const conv_shape c = {.x = dt_instance_in(s, 0),
+                          .w = dt_instance_in(s, 1),
+                          .bias = s->node->n_in > 2 ? dt_instance_in(s, 2) : NULL,
+                          .y = dt_instance_out(s, 0)};
     const dt_fold fold = fold_of(s->node);
     st->has_bias = c.bias || fold.on;
     st->n_out = c.w->shape.d[0];
@@ -175,22 +176,23 @@ static dt_status build_forward(dt_site *s, conv_state *st) {
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     if (st->has_bias) {
         const void *bias = s->n_packs > 1 ? r->packed[1] : r->in[2];
-        dt_dnnl_op_run(st->forward, r->lane,
+        dt_dnnl_op_run(st->forward, r->replica,
                        (const void *[]){r->in[0], r->packed[0], bias, r->out[0]}, r->scratch);
     } else {
-        dt_dnnl_op_run(st->forward, r->lane, (const void *[]){r->in[0], r->packed[0], r->out[0]},
+        dt_dnnl_op_run(st->forward, r->replica, (const void *[]){r->in[0], r->packed[0], r->out[0]},
                        r->scratch);
     }
 }
 
 // ---- backward -----------------------------------------------------------------------------------
-static dt_status build_primitives(dt_site *s, conv_state *st, const conv_shape *c, int dy) {
+static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
+                                  int dy) {
     static const dt_fold none = {.on = false};
-    const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     const dt_node *n = s->node;
     const bool data = n->out[0] != DT_NONE, weights = n->out[1] != DT_NONE;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
@@ -213,14 +215,14 @@ static dt_status build_primitives(dt_site *s, conv_state *st, const conv_shape *
     return dt_weight_grad_init(&st->grad, &env, weights_md(st->weights), &dense);
 }
 
-static dt_status build_backward(dt_site *s, conv_state *st) {
+static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
     const dt_node *n = s->node;
     const int dy = n->n_fwd_in + n->n_fwd_out;
-    const conv_shape c = {.x = n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0),
-                          .w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1),
-                          .y = dt_site_in(s, dy)};
+    const conv_shape c = {.x = n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0),
+                          .w = n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1),
+                          .y = dt_instance_in(s, dy)};
     if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn) {
-        return dt_site_fail(
+        return dt_instance_fail(
             s, "a fused activation or batch norm has no gradient; fuse for inference only");
     }
     st->n_out = c.w->shape.d[0];
@@ -232,7 +234,7 @@ static dt_status build_backward(dt_site *s, conv_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
     s->inplace_in = -1;
     s->n_packs = 0;
@@ -248,20 +250,20 @@ static void run_weights(const conv_state *st, const dt_run *r, const void *dy) {
     void *dw = dt_weight_grad_target(&st->grad, r->out[1], packed, add_w);
     if (st->has_bias) {
         void *db = add_b ? scratch + st->at_db : r->out[2];
-        dt_dnnl_op_run(st->weights, r->lane, (const void *[]){r->in[0], dw, db, dy}, scratch);
+        dt_dnnl_op_run(st->weights, r->replica, (const void *[]){r->in[0], dw, db, dy}, scratch);
         if (add_b) dt_cpu_store_sum(r->out[2], db, st->n_out, true);
     } else {
-        dt_dnnl_op_run(st->weights, r->lane, (const void *[]){r->in[0], dw, dy}, scratch);
+        dt_dnnl_op_run(st->weights, r->replica, (const void *[]){r->in[0], dw, dy}, scratch);
     }
-    dt_weight_grad_store(&st->grad, r->lane, r->out[1], packed, add_w, scratch);
+    dt_weight_grad_store(&st->grad, r->replica, r->out[1], packed, add_w, scratch);
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
+static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *dy = r->in[dt_pos_grad(s, 0)];
     if (st->weights) run_weights(st, r, dy);
     if (st->data) {
-        dt_dnnl_op_run(st->data, r->lane, (const void *[]){r->out[0], r->packed[0], dy},
+        dt_dnnl_op_run(st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy},
                        r->scratch);
     }
 }

@@ -51,13 +51,11 @@ dt_layout dt_cpu_conv_layout(int64_t channels) {
 }
 
 static bool supports_dtype(const dt_backend *b, dt_dtype t) {
-    (void)b;
     return t == DT_BF16 ? dt_cpu_has_bf16() : t != DT_F16;
 }
 
 // oneDNN computes in bf16 from AVX-512 on; without AVX512_BF16 it is slow.
 static bool computes_dtype(const dt_backend *b, dt_dtype t) {
-    (void)b;
     return t == DT_BF16 ? dt_cpu_isa_get() == DT_CPU_AVX512 : t != DT_F16;
 }
 
@@ -67,7 +65,6 @@ static const char *describe(const dt_backend *b) {
 
 // ---- memory -------------------------------------------------------------------------------------
 static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
-    (void)b;
     *p = NULL;
     if (n_bytes >= MMAP_BYTES) {
         void *m = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -88,7 +85,6 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
 }
 
 static void release(dt_backend *b, void *p, size_t n_bytes) {
-    (void)b;
     if (!p) return;
     if (n_bytes >= MMAP_BYTES)
         munmap(p, n_bytes);
@@ -97,7 +93,6 @@ static void release(dt_backend *b, void *p, size_t n_bytes) {
 }
 
 static void copy(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
-    (void)b;
     memcpy(dst, src, n_bytes);
 }
 
@@ -119,7 +114,6 @@ static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
 };
 
 static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
-    (void)b;
     return backward ? backward_kernels[op] : forward_kernels[op];
 }
 
@@ -145,10 +139,10 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .copy_to_host = copy,
                       .kernel = kernel,
                       .reorder = dt_cpu_reorder,
-                      .slab_add = dt_cpu_slab_add,
-                      .slab_optimize = dt_cpu_slab_optimize,
-                      .slab_norms = dt_cpu_slab_norms,
-                      .slab_sum_squares = dt_cpu_slab_sum_squares,
+                      .flat_add = dt_cpu_flat_add,
+                      .flat_optimize = dt_cpu_flat_optimize,
+                      .flat_norms = dt_cpu_flat_norms,
+                      .flat_sum_squares = dt_cpu_flat_sum_squares,
                       .destroy = destroy};
     snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),
              dt_dnnl_version(), b->threads, b->threads == 1 ? "" : "s");

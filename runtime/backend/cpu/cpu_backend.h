@@ -35,14 +35,14 @@ static inline void dt_cpu_piece(int64_t n, int64_t grain, int part, int n_parts,
     if (*end > n) *end = n;
 }
 
-// ---- slabs: elements [begin, end), on the calling thread (see backend.h) ------------------------
-void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
+// ---- flat buffers: elements [begin, end), on the calling thread (see backend.h) ------------------------
+void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end);
-void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+void dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end);
-void dt_cpu_slab_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end);
-void dt_cpu_slab_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
+void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
                              int64_t begin, int64_t end);
 
 // Copies a tensor into another dtype and layout; OpenMP over `threads`. See dt_backend.reorder.

@@ -31,12 +31,12 @@ enum { MAX_ARGS = 4 };
 struct dt_dnnl_op {
     dnnl_primitive_desc_t pd;
     dnnl_primitive_t primitive;
-    int threads, n_lanes, n_args;
+    int threads, n_replicas, n_args;
     int arg_id[MAX_ARGS];
     size_t scratch_bytes;
-    dnnl_stream_t *stream;  // [lane]
-    dnnl_exec_arg_t *args;  // [lane][n_args + 1]; the last is the scratchpad
-    const void **last_data; // [lane][n_args + 1]: what the memory object points to now
+    dnnl_stream_t *stream;  // [replica]
+    dnnl_exec_arg_t *args;  // [replica][n_args + 1]; the last is the scratchpad
+    const void **last_data; // [replica][n_args + 1]: what the memory object points to now
 };
 
 static dnnl_engine_t the_engine;
@@ -204,10 +204,8 @@ static dnnl_status_t append_sum(dnnl_post_ops_t po) {
 
 static dnnl_status_t set_alpha(dnnl_primitive_attr_t attr, dnnl_post_ops_t po, float alpha) {
 #if DT_DNNL_V3
-    (void)attr;
     return append_eltwise(po, dnnl_eltwise_linear, alpha);
 #else
-    (void)po;
     return dnnl_primitive_attr_set_output_scales(attr, 1, 0, &alpha);
 #endif
 }
@@ -345,9 +343,9 @@ uint64_t dt_dnnl_md_hash(dt_dnnl_md md) {
 }
 
 // ---- ops: common to both ------------------------------------------------------------------------
-static dt_status init_lane(dt_dnnl_op *op, int lane) {
-    dnnl_exec_arg_t *args = op->args + (size_t)lane * (op->n_args + 1);
-    DT_TRY(check(dnnl_stream_create(&op->stream[lane], the_engine, dnnl_stream_default_flags),
+static dt_status init_replica(dt_dnnl_op *op, int replica) {
+    dnnl_exec_arg_t *args = op->args + (size_t)replica * (op->n_args + 1);
+    DT_TRY(check(dnnl_stream_create(&op->stream[replica], the_engine, dnnl_stream_default_flags),
                  "stream"));
     for (int i = 0; i <= op->n_args; i++) {
         bool scratch = i == op->n_args;
@@ -368,17 +366,18 @@ static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitiv
     dt_dnnl_op *op = dt_xcalloc(1, sizeof *op);
     op->pd = pd;
     op->threads = e->threads;
-    op->n_lanes = e->n_lanes < 1 ? 1 : e->n_lanes;
+    op->n_replicas = e->n_replicas < 1 ? 1 : e->n_replicas;
     op->n_args = n_args;
     memcpy(op->arg_id, arg_id, sizeof *arg_id * (size_t)n_args);
-    size_t n = (size_t)op->n_lanes * (size_t)(n_args + 1);
-    op->stream = dt_xcalloc((size_t)op->n_lanes, sizeof *op->stream);
+    size_t n = (size_t)op->n_replicas * (size_t)(n_args + 1);
+    op->stream = dt_xcalloc((size_t)op->n_replicas, sizeof *op->stream);
     op->args = dt_xcalloc(n, sizeof *op->args);
     op->last_data = dt_xcalloc(n, sizeof *op->last_data);
     dt_status st = check(dnnl_primitive_create(&op->primitive, pd), "primitive");
     md_handle scratch = (md_handle)dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     op->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
-    for (int lane = 0; st == DT_OK && lane < op->n_lanes; lane++) st = init_lane(op, lane);
+    for (int replica = 0; st == DT_OK && replica < op->n_replicas; replica++)
+        st = init_replica(op, replica);
     if (st != DT_OK) {
         dt_dnnl_op_destroy(op);
         return st;
@@ -389,10 +388,10 @@ static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitiv
 
 void dt_dnnl_op_destroy(dt_dnnl_op *op) {
     if (!op) return;
-    for (int i = 0; i < op->n_lanes * (op->n_args + 1); i++) {
+    for (int i = 0; i < op->n_replicas * (op->n_args + 1); i++) {
         if (op->args[i].memory) dnnl_memory_destroy(op->args[i].memory);
     }
-    for (int i = 0; i < op->n_lanes; i++) {
+    for (int i = 0; i < op->n_replicas; i++) {
         if (op->stream[i]) dnnl_stream_destroy(op->stream[i]);
     }
     if (op->primitive) dnnl_primitive_destroy(op->primitive);
@@ -403,13 +402,13 @@ void dt_dnnl_op_destroy(dt_dnnl_op *op) {
     free(op);
 }
 
-void dt_dnnl_op_run(const dt_dnnl_op *op, int lane, const void *const *ptr, void *scratch) {
-    dt_dnnl_op_run_threads(op, lane, op->threads, ptr, scratch);
+void dt_dnnl_op_run(const dt_dnnl_op *op, int replica, const void *const *ptr, void *scratch) {
+    dt_dnnl_op_run_threads(op, replica, op->threads, ptr, scratch);
 }
 
-void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const void *const *ptr,
+void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr,
                             void *scratch) {
-    const size_t first = (size_t)lane * (size_t)(op->n_args + 1);
+    const size_t first = (size_t)replica * (size_t)(op->n_args + 1);
     dnnl_exec_arg_t *args = op->args + first;
     const void **last = op->last_data + first;
     const int n = op->n_args + (op->scratch_bytes != 0);
@@ -420,8 +419,8 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const v
         dnnl_memory_set_data_handle(args[i].memory, (void *)p);
         last[i] = p;
     }
-    dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[lane], n, args);
-    if (s == dnnl_success) s = dnnl_stream_wait(op->stream[lane]); // returns at once with OpenMP
+    dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[replica], n, args);
+    if (s == dnnl_success) s = dnnl_stream_wait(op->stream[replica]); // returns at once with OpenMP
     if (s != dnnl_success) { // out of memory inside oneDNN: there is no result
         check(s, dt_dnnl_op_impl(op));
         dt_error("%s", dt_error_message());

@@ -3,7 +3,7 @@
 // The versions differ in how descriptors are made (structs or opaque handles, op descriptors or one call per
 // primitive), so no other file includes dnnl.h. The API has one object:
 //
-//   dt_dnnl_op   a primitive, its descriptor, and for each replica (`lane`) a stream and a memory object per
+//   dt_dnnl_op   a primitive, its descriptor, and for each replica (`replica`) a stream and a memory object per
 //                argument. A run updates the data pointers that changed and executes. It allocates
 //                nothing; oneDNN itself mallocs a few small blocks per call.
 //
@@ -48,7 +48,7 @@ dt_dnnl_tensor dt_dnnl_laid_out(dt_dtype type, const dt_shape *s, dt_layout l);
 dt_dnnl_tensor dt_dnnl_like(dt_dnnl_md md);
 
 typedef struct dt_dnnl_env {
-    int threads, n_lanes;
+    int threads, n_replicas;
 } dt_dnnl_env;
 
 typedef enum dt_dnnl_direction {
@@ -87,9 +87,9 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
 
 void dt_dnnl_op_destroy(dt_dnnl_op *op); // NULL is fine
 // Pointers in the order of the arguments; scratch 64-byte aligned (may be NULL when it needs none).
-void dt_dnnl_op_run(const dt_dnnl_op *op, int lane, const void *const *ptr, void *scratch);
+void dt_dnnl_op_run(const dt_dnnl_op *op, int replica, const void *const *ptr, void *scratch);
 // The same with fewer threads than the op was made for. For reorders, whose bits do not depend on them.
-void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int lane, int threads, const void *const *ptr,
+void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr,
                             void *scratch);
 
 size_t dt_dnnl_op_scratch_bytes(const dt_dnnl_op *op);

@@ -25,8 +25,8 @@ struct dt_weight_pack {
 };
 
 // dense: how the weight is read, or NULL
-static uint64_t pack_key(const dt_site *s, const dt_pack_request *r, const dt_dnnl_tensor *dense,
-                         uint64_t md, bool fold, float eps) {
+static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r,
+                         const dt_dnnl_tensor *dense, uint64_t md, bool fold, float eps) {
     uint64_t h[10] = {md, (uint64_t)fold, (uint64_t)r->n_params, 0};
     memcpy(&h[3], &eps, sizeof eps);
     if (dense && dense->format == DT_DNNL_STRIDED)
@@ -53,7 +53,6 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
                         void *stream) {
     const dt_weight_pack *p = ctx;
     const float *w = dense[0];
-    (void)threads;
     if (p->fold) {
         for (int64_t o = 0; o < p->n_out; o++) {
             const float gain = fold_gain(dense[1], dense[2], o, p->eps);
@@ -71,26 +70,25 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
                       void *stream) {
     const dt_weight_pack *p = ctx;
     float *to = packed;
-    (void)threads;
     for (int64_t o = 0; o < p->n_out; o++) {
         const float bias = p->has_bias ? dense[4][o] : 0.0f;
         to[o] = (bias - dense[2][o]) * fold_gain(dense[0], dense[3], o, p->eps) + dense[1][o];
     }
 }
 
-dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
-                                dt_value weight, const dt_dnnl_tensor *dense, dt_dnnl_md md,
-                                const dt_fold *fold) {
+dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *s,
+                                dt_pack_request *r, dt_value weight, const dt_dnnl_tensor *dense,
+                                dt_dnnl_md md, const dt_fold *fold) {
     const dt_value_info *w = &s->graph->values[weight];
     if (w->kind != DT_V_PARAM || w->dtype != DT_F32) {
-        return dt_site_fail(s, "the weight '%s' must be an f32 parameter", w->name);
+        return dt_instance_fail(s, "the weight '%s' must be an f32 parameter", w->name);
     }
     dt_weight_pack *p = dt_xcalloc(1, sizeof *p);
     *out = p;
     p->n_out = w->shape.d[0];
     p->n_per_out = dt_shape_elements(&w->shape) / p->n_out;
     dt_dnnl_tensor dst = dt_dnnl_like(md);
-    dt_dnnl_env env = {.threads = s->threads, .n_lanes = 1};
+    dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
     DT_TRY(dt_dnnl_op_create_reorder(&p->reorder, &env, dense, &dst, false));
     p->scratch = alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
     *r = (dt_pack_request){.n_params = 1, .params = {weight}, .n_bytes = dt_dnnl_md_bytes(md)};
@@ -107,7 +105,7 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_
     return DT_OK;
 }
 
-dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
+dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_kernel_instance *s, dt_pack_request *r,
                               dt_value bias, int64_t n, const dt_fold *fold) {
     dt_weight_pack *p = dt_xcalloc(1, sizeof *p);
     *out = p;
@@ -149,16 +147,16 @@ void dt_weight_grad_fini(dt_weight_grad *g) {
     dt_dnnl_op_destroy(g->add);
 }
 
-void dt_weight_grad_store(const dt_weight_grad *g, int lane, float *slab, const void *packed,
+void dt_weight_grad_store(const dt_weight_grad *g, int replica, float *flat, const void *packed,
                           bool accumulate, void *scratch) {
     if (g->same && !accumulate) return;
-    dt_dnnl_op_run(accumulate ? g->add : g->put, lane, (const void *[]){packed, slab}, scratch);
+    dt_dnnl_op_run(accumulate ? g->add : g->put, replica, (const void *[]){packed, flat}, scratch);
 }
 
-void dt_cpu_store_sum(float *slab, const float *x, int64_t n, bool accumulate) {
+void dt_cpu_store_sum(float *flat, const float *x, int64_t n, bool accumulate) {
     if (!accumulate) {
-        memcpy(slab, x, (size_t)n * sizeof *slab);
+        memcpy(flat, x, (size_t)n * sizeof *flat);
         return;
     }
-    for (int64_t i = 0; i < n; i++) slab[i] += x[i];
+    for (int64_t i = 0; i < n; i++) flat[i] += x[i];
 }

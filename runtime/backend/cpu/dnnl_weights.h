@@ -20,11 +20,11 @@ typedef struct dt_weight_pack dt_weight_pack; // the context of a pack request
 
 // `dense` describes the f32 master (outermost dimension(s) = output channels), `md` the wanted
 // format.
-dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
-                                dt_value weight, const dt_dnnl_tensor *dense, dt_dnnl_md md,
-                                const dt_fold *fold);
+dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *s,
+                                dt_pack_request *r, dt_value weight, const dt_dnnl_tensor *dense,
+                                dt_dnnl_md md, const dt_fold *fold);
 // The folded bias, f32 dense (n channels); bias DT_NONE counts as zero.
-dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_site *s, dt_pack_request *r,
+dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_kernel_instance *s, dt_pack_request *r,
                               dt_value bias, int64_t n, const dt_fold *fold);
 void dt_weight_pack_destroy(dt_weight_pack *p);
 
@@ -39,15 +39,15 @@ dt_status dt_weight_grad_init(dt_weight_grad *g, const dt_dnnl_env *e, dt_dnnl_m
                               const dt_dnnl_tensor *dense);
 void dt_weight_grad_fini(dt_weight_grad *g);
 // Where the primitive should write: to the flat buffer or to the scratch of packed_bytes.
-static inline void *dt_weight_grad_target(const dt_weight_grad *g, float *slab, void *packed,
+static inline void *dt_weight_grad_target(const dt_weight_grad *g, float *flat, void *packed,
                                           bool accumulate) {
-    return g->same && !accumulate ? (void *)slab : packed;
+    return g->same && !accumulate ? (void *)flat : packed;
 }
 // After the primitive has run.
-void dt_weight_grad_store(const dt_weight_grad *g, int lane, float *slab, const void *packed,
+void dt_weight_grad_store(const dt_weight_grad *g, int replica, float *flat, const void *packed,
                           bool accumulate, void *scratch);
 
-// slab = x or slab += x, on the calling thread (biases).
-void dt_cpu_store_sum(float *slab, const float *x, int64_t n, bool accumulate);
+// flat buffer = x or flat buffer += x, on the calling thread (biases).
+void dt_cpu_store_sum(float *flat, const float *x, int64_t n, bool accumulate);
 
 #endif

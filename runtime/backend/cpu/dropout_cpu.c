@@ -1,7 +1,7 @@
 // dropout_cpu.c: y = keep ? x / (1 - p) : 0. Backward applies the same function to dy. The mask is a pure
 // function of (seed, step, slot, forward node's name, logical element within the sample), so backward computes
 // it again. DENSE, so that memory order is the logical order.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 #include "base/hash.h"
 
@@ -13,12 +13,12 @@ typedef struct dropout_state {
     const dt_simd_elementwise *simd;
 } dropout_state;
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     const dt_node *node = s->node;
     const int in_at = node->backward ? dt_pos_grad(s, 0) : 0;
-    const dt_value_info *x = dt_site_in(s, in_at);
-    dropout_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, dt_site_out(s, 0)}, 2));
+    const dt_value_info *x = dt_instance_in(s, in_at);
+    dropout_state *st = dt_custom_prepare(s, sizeof(*st));
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, dt_instance_out(s, 0)}, 2));
     st->in_at = in_at;
     st->p = node->attrs.dropout.p;
     st->purpose = dt_hash32((node->backward ? &s->graph->nodes[node->forward] : node)->name);
@@ -59,11 +59,11 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const dropout_state *st = s->state;
     dropout_call c = {st, r->step, r->out[0], r->in[st->in_at]};
-    dt_own_ranges(s->threads, st->n, range, &c);
+    dt_custom_ranges(s->threads, st->n, range, &c);
 }
 
-const dt_kernel dt_cpu_dropout = {prepare, run, dt_own_destroy};
-const dt_kernel dt_cpu_dropout_bwd = {prepare, run, dt_own_destroy};
+const dt_kernel dt_cpu_dropout = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_dropout_bwd = {prepare, run, dt_custom_destroy};

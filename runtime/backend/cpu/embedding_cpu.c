@@ -5,7 +5,7 @@
 // the bits of adding them. One thread. The places of an id are a linked list, built in two passes over the ids,
 // whatever the size of the table. An id outside the table gives zeros and no gradient: a step cannot fail, and
 // the loader checks ids.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 #include <string.h>
 
@@ -15,12 +15,12 @@ typedef struct embedding_state {
     const dt_simd_elementwise *simd;
 } embedding_state;
 
-static dt_status read(dt_site *s, embedding_state *st, const dt_value_info *ids,
+static dt_status read(dt_kernel_instance *s, embedding_state *st, const dt_value_info *ids,
                       const dt_value_info *table, const dt_value_info *y) {
     if (!ids || !table || !y || ids->dtype != DT_I32 || table->dtype != DT_F32 ||
         table->shape.n != 2)
-        return dt_own_fail(s, "wants i32 ids and an f32 table (V,D)");
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){y}, 1));
+        return dt_custom_fail(s, "wants i32 ids and an f32 table (V,D)");
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){y}, 1));
     st->n_ids = dt_shape_elements(&ids->shape);
     st->n_rows = table->shape.d[0];
     st->width = table->shape.d[1];
@@ -32,12 +32,12 @@ static bool is_row(const embedding_state *st, int32_t id) {
     return id >= 0 && id < st->n_rows;
 }
 
-static dt_status prepare_forward(dt_site *s) {
-    embedding_state *st = dt_own_prepare(s, sizeof(*st));
-    return read(s, st, dt_site_in(s, 0), dt_site_in(s, 1), dt_site_out(s, 0));
+static dt_status prepare_forward(dt_kernel_instance *s) {
+    embedding_state *st = dt_custom_prepare(s, sizeof(*st));
+    return read(s, st, dt_instance_in(s, 0), dt_instance_in(s, 1), dt_instance_out(s, 0));
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const embedding_state *st = s->state;
     const int32_t *ids = r->in[0];
     const float *table = r->in[1];
@@ -54,10 +54,11 @@ static void run_forward(const dt_site *s, const dt_run *r) {
     }
 }
 
-static dt_status prepare_backward(dt_site *s) {
-    embedding_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(read(s, st, dt_site_in(s, 0), dt_site_out(s, 1), dt_site_in(s, dt_pos_grad(s, 0))));
-    if (st->n_ids > INT32_MAX) return dt_own_fail(s, "has more places than an i32 counts");
+static dt_status prepare_backward(dt_kernel_instance *s) {
+    embedding_state *st = dt_custom_prepare(s, sizeof(*st));
+    DT_TRY(read(s, st, dt_instance_in(s, 0), dt_instance_out(s, 1),
+                dt_instance_in(s, dt_pos_grad(s, 0))));
+    if (st->n_ids > INT32_MAX) return dt_custom_fail(s, "has more places than an i32 counts");
     s->scratch_bytes = (size_t)st->width * sizeof(float) +
                        (size_t)(st->n_rows + st->n_ids) * sizeof(int32_t); // sum, first, next
     return DT_OK;
@@ -76,7 +77,7 @@ static void list_places(const embedding_state *st, const int32_t *ids, int32_t *
     }
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const embedding_state *st = s->state;
     const int32_t *ids = r->in[0];
     const void *dy = r->in[dt_pos_grad(s, 0)];
@@ -95,5 +96,5 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_embedding = {prepare_forward, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_embedding_bwd = {prepare_backward, run_backward, dt_own_destroy};
+const dt_kernel dt_cpu_embedding = {prepare_forward, run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_embedding_bwd = {prepare_backward, run_backward, dt_custom_destroy};

@@ -5,7 +5,7 @@
 // With a mix plan (batch/mix_plan.h) a mixed sample goes through a small buffer: pixels are mixed there and
 // normalized while they are in the L1 cache. The buffer's size does not change any bits, since each pixel is
 // computed on its own.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 #include "base/vectorize.h"
 #include "batch/mix_plan.h"
 
@@ -23,13 +23,13 @@ typedef struct normalize_state {
 
 enum { PART_PIXELS = 16384, MIX_BYTES = 8192 };
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
-    normalize_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){y}, 1));
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    normalize_state *st = dt_custom_prepare(s, sizeof(*st));
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){y}, 1));
     st->is_f32 = x->dtype == DT_F32;
     if ((x->dtype != DT_U8 && !st->is_f32) || x->shape.n != 4 || x->shape.d[3] > 64)
-        return dt_own_fail(s, "wants u8 or f32 (N,H,W,C) with at most 64 channels");
+        return dt_custom_fail(s, "wants u8 or f32 (N,H,W,C) with at most 64 channels");
     st->channels = (int)x->shape.d[3];
     st->pixel_bytes = (size_t)st->channels * dt_dtype_size(x->dtype);
     st->width = x->shape.d[2];
@@ -134,10 +134,10 @@ static void item(const void *ctx, int64_t i, int64_t end) {
         normalize(st, y, c->x + (size_t)(image * st->n_pixels + first) * st->pixel_bytes, n);
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const normalize_state *st = s->state;
     normalize_call c = {st, r->out[0], r->in[0], s->node->n_in > 1 ? r->in[1] : NULL};
-    dt_own_items(s->threads, st->n_images * st->parts, item, &c);
+    dt_custom_items(s->threads, st->n_images * st->parts, item, &c);
 }
 
-const dt_kernel dt_cpu_image_normalize = {prepare, run, dt_own_destroy};
+const dt_kernel dt_cpu_image_normalize = {prepare, run, dt_custom_destroy};

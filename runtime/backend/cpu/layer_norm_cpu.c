@@ -6,8 +6,8 @@
 // in scratch; these sums are then added in the order of the threads.
 //
 // Scratch of backward: [thread][ dscale | dshift ], rows of `stride` floats
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_weights.h"
-#include "backend/cpu/own_kernel.h"
 #include "backend/cpu/simd_rows.h"
 #include "base/arena.h"
 
@@ -19,19 +19,19 @@ static int64_t row_length(const dt_value_info *v) {
     return v->shape.d[v->shape.n - 1];
 }
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     const dt_node *n = s->node;
-    const dt_value_info *x = dt_site_in(s, 0);
-    dt_own_prepare(s, 0);
+    const dt_value_info *x = dt_instance_in(s, 0);
+    dt_custom_prepare(s, 0);
     s->inplace_in = n->backward ? dt_pos_grad(s, 0) : n->n_in > 3 ? 3 : 0;
-    if (x->dtype != DT_F32 && x->dtype != DT_BF16) return dt_site_fail(s, "wants f32 or bf16");
+    if (x->dtype != DT_F32 && x->dtype != DT_BF16) return dt_instance_fail(s, "wants f32 or bf16");
     const size_t sums_bytes = dt_align_up((size_t)row_length(x) * sizeof(float), 64);
     if (n->backward) s->scratch_bytes = (size_t)s->threads * 2 * sums_bytes;
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
-    const dt_value_info *x = dt_site_in(s, 0);
+static void run(const dt_kernel_instance *s, const dt_run *r) {
+    const dt_value_info *x = dt_instance_in(s, 0);
     const int type = dt_row_type(x->dtype);
     const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
@@ -61,19 +61,19 @@ static void run(const dt_site *s, const dt_run *r) {
 
 const dt_kernel dt_cpu_layer_norm = {prepare, run, NULL};
 
-static dt_status prepare_bwd(dt_site *s) {
+static dt_status prepare_bwd(dt_kernel_instance *s) {
     const int stats = s->node->n_fwd_in + 1;
     if (s->node->in[0] == DT_NONE || s->node->in[1] == DT_NONE || s->node->in[stats] == DT_NONE ||
         s->node->in[stats + 1] == DT_NONE) {
-        return dt_site_fail(s, "the gradient reads x, scale, mean and 1/std");
+        return dt_instance_fail(s, "the gradient reads x, scale, mean and 1/std");
     }
     return prepare(s);
 }
 
 // Rows [begin, end) into the thread's own sums.
-static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t end, float *dscale,
-                     float *dshift) {
-    const dt_value_info *x = dt_site_in(s, 0);
+static void rows_bwd(const dt_kernel_instance *s, const dt_run *r, int64_t begin, int64_t end,
+                     float *dscale, float *dshift) {
+    const dt_value_info *x = dt_instance_in(s, 0);
     const int type = dt_row_type(x->dtype), first = s->node->n_fwd_in;
     const int64_t n = row_length(x);
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
@@ -99,8 +99,8 @@ static void rows_bwd(const dt_site *s, const dt_run *r, int64_t begin, int64_t e
     }
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
-    const dt_value_info *x = dt_site_in(s, 0);
+static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+    const dt_value_info *x = dt_instance_in(s, 0);
     const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
     const size_t stride = dt_align_up((size_t)n * sizeof(float), 64) / sizeof(float);
     float *sums = r->scratch;

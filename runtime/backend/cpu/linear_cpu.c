@@ -9,8 +9,8 @@
 // bits, as the gelu op.
 //
 // Scratch of backward: [ scratchpad | masked dy | db ]
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_weights.h"
-#include "backend/cpu/own_kernel.h"
 #include "base/arena.h"
 
 typedef struct linear_state {
@@ -22,7 +22,7 @@ typedef struct linear_state {
     size_t at_dy, at_db;
 } linear_state;
 
-static void destroy(dt_site *s) {
+static void destroy(dt_kernel_instance *s) {
     linear_state *st = s->state;
     if (!st) return;
     dt_dnnl_op_destroy(st->forward);
@@ -30,14 +30,14 @@ static void destroy(dt_site *s) {
     dt_dnnl_op_destroy(st->weights);
     dt_dnnl_op_destroy(st->weights_add);
     dt_weight_pack_destroy(st->pack);
-    dt_own_destroy(s);
+    dt_custom_destroy(s);
 }
 
-static linear_state *start(dt_site *s) {
+static linear_state *start(dt_kernel_instance *s) {
     const dt_node *n = s->node;
-    const dt_value_info *x = n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0);
-    const dt_value_info *w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1);
-    linear_state *st = dt_own_prepare(s, sizeof *st);
+    const dt_value_info *x = n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0);
+    const dt_value_info *w = n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1);
+    linear_state *st = dt_custom_prepare(s, sizeof *st);
     st->n_out = w->shape.d[0];
     st->n_in = w->shape.d[1];
     st->rows = dt_shape_elements(&x->shape) / st->n_in;
@@ -46,11 +46,11 @@ static linear_state *start(dt_site *s) {
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status build_forward(dt_site *s, linear_state *st) {
+static dt_status build_forward(dt_kernel_instance *s, linear_state *st) {
     static const dt_fold no_fold = {.on = false};
-    const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
-    st->has_bias = s->node->n_in > 2 && dt_site_in(s, 2);
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    st->has_bias = s->node->n_in > 2 && dt_instance_in(s, 2);
     dt_dnnl_matmul m = {.a = dt_dnnl_matrix(x->dtype, st->rows, st->n_in),
                         .b = dt_dnnl_any(x->dtype, 2, (int64_t[]){st->n_in, st->n_out}),
                         .dst = dt_dnnl_matrix(y->dtype, st->rows, st->n_out),
@@ -64,27 +64,29 @@ static dt_status build_forward(dt_site *s, linear_state *st) {
                                  dt_dnnl_op_md(st->forward, 1), &no_fold);
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     void *dst = r->out[s->node->n_out > 1];
     const void *with[] = {r->in[0], r->packed[0], st->has_bias ? r->in[2] : dst, dst};
-    dt_dnnl_op_run(st->forward, r->lane, with, r->scratch); // without bias the third is the last
+    dt_dnnl_op_run(st->forward, r->replica, with, r->scratch); // without bias the third is the last
     if (s->node->n_out > 1) {
         const dt_map gelu = {.type = st->type,
                              .unary = dt_simd_get()->elementwise->gelu_tanh[st->type],
                              .y = r->out[0],
                              .x = dst};
-        dt_own_map(s->threads, st->rows * st->n_out, &gelu);
+        dt_custom_map(s->threads, st->rows * st->n_out, &gelu);
     }
 }
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status build_data(dt_site *s, linear_state *st, const dt_dnnl_env *env, dt_dtype type) {
+static dt_status build_data(dt_kernel_instance *s, linear_state *st, const dt_dnnl_env *env,
+                            dt_dtype type) {
     static const dt_fold no_fold = {.on = false};
     const int64_t d[2] = {st->n_out, st->n_in};
     const dt_dnnl_matmul m = {.a = dt_dnnl_matrix(type, st->rows, st->n_out),
                               .b = dt_dnnl_any(type, 2, d),
-                              .dst = dt_dnnl_matrix(dt_site_out(s, 0)->dtype, st->rows, st->n_in),
+                              .dst =
+                                  dt_dnnl_matrix(dt_instance_out(s, 0)->dtype, st->rows, st->n_in),
                               .alpha = 1.0f};
     DT_TRY(dt_dnnl_op_create_matmul(&st->data, env, &m));
     const dt_dnnl_tensor dense = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in);
@@ -92,10 +94,10 @@ static dt_status build_data(dt_site *s, linear_state *st, const dt_dnnl_env *env
                                  dt_dnnl_op_md(st->data, 1), &no_fold);
 }
 
-static dt_status build_weights(dt_site *s, linear_state *st, const dt_dnnl_env *env,
+static dt_status build_weights(dt_kernel_instance *s, linear_state *st, const dt_dnnl_env *env,
                                dt_dtype type) {
     dt_dnnl_matmul m = {.a = dt_dnnl_transposed(type, st->n_out, st->rows),
-                        .b = dt_dnnl_matrix(dt_site_in(s, 0)->dtype, st->rows, st->n_in),
+                        .b = dt_dnnl_matrix(dt_instance_in(s, 0)->dtype, st->rows, st->n_in),
                         .dst = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in),
                         .alpha = 1.0f};
     DT_TRY(dt_dnnl_op_create_matmul(&st->weights, env, &m));
@@ -103,14 +105,15 @@ static dt_status build_weights(dt_site *s, linear_state *st, const dt_dnnl_env *
     return dt_dnnl_op_create_matmul(&st->weights_add, env, &m);
 }
 
-static dt_status build_backward(dt_site *s, linear_state *st) {
-    const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
+static dt_status build_backward(dt_kernel_instance *s, linear_state *st) {
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     const dt_node *n = s->node;
     const int y = n->n_fwd_in, dy = n->n_fwd_in + n->n_fwd_out;
-    const dt_dtype type = dt_site_in(s, dy)->dtype;
+    const dt_dtype type = dt_instance_in(s, dy)->dtype;
     if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE)) {
-        return dt_site_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
-                               "its output; fuse GELU for inference only");
+        return dt_instance_fail(
+            s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
+               "its output; fuse GELU for inference only");
     }
     st->masked = n->attrs.linear.act == DT_ACT_RELU;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
@@ -127,7 +130,7 @@ static dt_status build_backward(dt_site *s, linear_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     linear_state *st = start(s);
     dt_status status = s->node->backward ? build_backward(s, st) : build_forward(s, st);
     if (status == DT_OK) return DT_OK;
@@ -150,7 +153,7 @@ static void sum_rows(const linear_state *st, float *db, const void *dy, int thre
     }
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
+static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     const int y = s->node->n_fwd_in;
     char *scratch = r->scratch;
@@ -161,12 +164,12 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
                              .y = scratch + st->at_dy,
                              .x = r->in[y],
                              .d = dy};
-        dt_own_map(s->threads, st->rows * st->n_out, &mask);
+        dt_custom_map(s->threads, st->rows * st->n_out, &mask);
         dy = scratch + st->at_dy;
     }
     if (st->weights) {
         const bool add = r->accumulate >> 1 & 1;
-        dt_dnnl_op_run(add ? st->weights_add : st->weights, r->lane,
+        dt_dnnl_op_run(add ? st->weights_add : st->weights, r->replica,
                        (const void *[]){dy, r->in[0], r->out[1]}, scratch);
     }
     if (st->has_bias) {
@@ -175,14 +178,15 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         dt_cpu_store_sum(r->out[2], db, st->n_out, r->accumulate >> 2 & 1);
     }
     if (st->data) {
-        dt_dnnl_op_run(st->data, r->lane, (const void *[]){dy, r->packed[0], r->out[0]}, scratch);
+        dt_dnnl_op_run(st->data, r->replica, (const void *[]){dy, r->packed[0], r->out[0]},
+                       scratch);
         if (s->node->attrs.linear.dgelu) {
             const dt_map gelu = {.type = st->type,
                                  .binary = dt_simd_get()->elementwise->gelu_tanh_bwd[st->type],
                                  .y = r->out[0],
                                  .x = r->in[s->node->n_in - 1],
                                  .d = r->out[0]};
-            dt_own_map(s->threads, st->rows * st->n_in, &gelu);
+            dt_custom_map(s->threads, st->rows * st->n_in, &gelu);
         }
     }
 }

@@ -7,7 +7,7 @@
 // with a weight makes the loss NaN, and the step reports it. Losses over classes take classes, i32 (N), or
 // distributions, f32 (N,K), which need not sum to 1. Label smoothing s makes the distribution (1-s) q + s/K, as
 // in PyTorch. Other losses average over a sample's elements.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 #include "graph/losses.h"
 
 #include <math.h>
@@ -18,27 +18,28 @@ typedef struct loss_state {
     bool softmax, soft; // soft: over classes, with distributions
     int64_t n, k;
     float smoothing, param;
-    const dt_simd_slab *simd;
+    const dt_simd_flat *simd;
 } loss_state;
 
-static dt_status prepare(dt_site *s) {
-    loss_state *st = dt_own_prepare(s, sizeof(*st));
-    const dt_value_info *x = dt_site_in(s, 0), *target = dt_site_in(s, 1), *w = dt_site_in(s, 2);
+static dt_status prepare(dt_kernel_instance *s) {
+    loss_state *st = dt_custom_prepare(s, sizeof(*st));
+    const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1),
+                        *w = dt_instance_in(s, 2);
     st->id = s->node->attrs.loss.id;
     st->softmax = dt_losses[st->id].softmax;
     if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
         dt_shape_elements(&w->shape) != x->shape.d[0])
-        return dt_own_fail(s, "wants f32 values (N,...) and f32 weights (N)");
+        return dt_custom_fail(s, "wants f32 values (N,...) and f32 weights (N)");
     st->n = x->shape.d[0];
     st->k = st->n ? dt_shape_elements(&x->shape) / st->n : 0;
     st->soft = target->dtype == DT_F32;
     bool classes = st->softmax && target->dtype == DT_I32;
     int64_t want = classes ? st->n : st->n * st->k;
     if ((!st->soft && !classes) || dt_shape_elements(&target->shape) != want)
-        return dt_own_fail(s, "the target %s has the wrong type or shape", target->name);
+        return dt_custom_fail(s, "the target %s has the wrong type or shape", target->name);
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
-    st->simd = dt_simd_get()->slab;
+    st->simd = dt_simd_get()->flat;
     if (!s->node->backward) s->scratch_bytes = (size_t)st->n * sizeof(double);
     return DT_OK;
 }
@@ -131,7 +132,7 @@ static void backward_sample(const void *ctx, int64_t n, int64_t end) {
 }
 
 // Small losses are cheaper than a fork.
-static int threads_for(const dt_site *s, const loss_state *st) {
+static int threads_for(const dt_kernel_instance *s, const loss_state *st) {
     return st->n * st->k >= 16384 ? s->threads : 1;
 }
 
@@ -140,23 +141,23 @@ static void store(const dt_run *r, int out, double value) {
     if (to) *to = r->accumulate >> out & 1 ? *to + (float)value : (float)value;
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
     loss_call c = {st,   r->in[0],   r->in[1], r->in[2], (const int32_t *)r->in[1],
                    NULL, r->scratch, 1.0f};
-    dt_own_items(threads_for(s, st), st->n, forward_sample, &c);
+    dt_custom_items(threads_for(s, st), st->n, forward_sample, &c);
     double loss = 0, weight = 0;
     for (int64_t n = 0; n < st->n; n++) loss += c.losses[n], weight += c.weight[n];
     store(r, 0, loss);
     store(r, 1, weight);
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
     loss_call c = {st,        r->in[0], r->in[1],           r->in[2], (const int32_t *)r->in[1],
                    r->out[0], NULL,     r->step->loss_scale};
-    dt_own_items(threads_for(s, st), st->n, backward_sample, &c);
+    dt_custom_items(threads_for(s, st), st->n, backward_sample, &c);
 }
 
-const dt_kernel dt_cpu_loss = {prepare, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_loss_bwd = {prepare, run_backward, dt_own_destroy};
+const dt_kernel dt_cpu_loss = {prepare, run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_loss_bwd = {prepare, run_backward, dt_custom_destroy};

@@ -2,8 +2,8 @@
 //
 // Tensors are seen as (batch, rows, cols). Transposes are strides, so nothing is copied. The gradient is made
 // of two matmul nodes (graph/ops/matmul.c), so there is no backward kernel.
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_shim.h"
-#include "backend/cpu/own_kernel.h"
 
 typedef struct matrix {
     dt_dtype type;
@@ -30,19 +30,19 @@ static dt_dnnl_tensor tensor_of(const matrix *m) {
     return t;
 }
 
-static void destroy(dt_site *s) {
+static void destroy(dt_kernel_instance *s) {
     dt_dnnl_op_destroy(s->state);
     s->state = NULL;
 }
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *a = dt_site_in(s, 0), *b = dt_site_in(s, 1);
-    const dt_dnnl_env env = {.threads = s->threads, .n_lanes = s->n_lanes};
-    dt_own_prepare(s, 0);
-    if (a->dtype != b->dtype) return dt_site_fail(s, "both operands need one type; add a cast");
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
+    const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
+    dt_custom_prepare(s, 0);
+    if (a->dtype != b->dtype) return dt_instance_fail(s, "both operands need one type; add a cast");
     const matrix ma = matrix_of(a, s->node->attrs.matmul.trans_a);
     const matrix mb = matrix_of(b, s->node->attrs.matmul.trans_b);
-    const matrix mc = matrix_of(dt_site_out(s, 0), false);
+    const matrix mc = matrix_of(dt_instance_out(s, 0), false);
     const dt_dnnl_matmul m = {.a = tensor_of(&ma),
                               .b = tensor_of(&mb),
                               .dst = tensor_of(&mc),
@@ -55,8 +55,9 @@ static dt_status prepare(dt_site *s) {
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
-    dt_dnnl_op_run(s->state, r->lane, (const void *[]){r->in[0], r->in[1], r->out[0]}, r->scratch);
+static void run(const dt_kernel_instance *s, const dt_run *r) {
+    dt_dnnl_op_run(s->state, r->replica, (const void *[]){r->in[0], r->in[1], r->out[0]},
+                   r->scratch);
 }
 
 const dt_kernel dt_cpu_matmul = {prepare, run, destroy};

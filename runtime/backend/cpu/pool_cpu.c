@@ -1,7 +1,7 @@
 // pool_cpu.c: max and average pooling with windows up to 15x15, on BLOCKED tensors; global mean pooling,
 // (N,C,H,W) BLOCKED <-> (N,C) DENSE. Threads divide the (image, channel block) planes. Backward sums
 // overlapping windows in f32 scratch, one plane per thread.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 #include "base/arena.h"
 
 #include <omp.h>
@@ -27,18 +27,18 @@ static void read_planes(pool_state *st, const dt_value_info *x) {
 }
 
 // x: the bigger tensor (forward x, backward dx); y: the pooled one.
-static dt_status read_window(dt_site *s, pool_state *st, const dt_value_info *x,
+static dt_status read_window(dt_kernel_instance *s, pool_state *st, const dt_value_info *x,
                              const dt_value_info *y) {
-    if (!x || !y || x->shape.n != 4) return dt_own_fail(s, "pooling wants (N,C,H,W)");
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
+    if (!x || !y || x->shape.n != 4) return dt_custom_fail(s, "pooling wants (N,C,H,W)");
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     const dt_window *w = &s->node->attrs.pool.win;
     for (int i = 0; i < 2; i++)
         if (w->kernel[i] < 1 || w->kernel[i] > 15 || w->pad_begin[i] >= w->kernel[i] ||
             w->dilation[i] > 1)
-            return dt_own_fail(s,
-                               "pooling window %dx%d is not supported: 1x1 to 15x15, padding "
-                               "smaller than the window, no dilation",
-                               w->kernel[0], w->kernel[1]);
+            return dt_custom_fail(s,
+                                  "pooling window %dx%d is not supported: 1x1 to 15x15, padding "
+                                  "smaller than the window, no dilation",
+                                  w->kernel[0], w->kernel[1]);
     read_planes(st, x);
     st->max = s->node->op == DT_OP_max_pool;
     st->image.out_h = y->shape.d[2];
@@ -48,11 +48,11 @@ static dt_status read_window(dt_site *s, pool_state *st, const dt_value_info *x,
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_site *s) {
-    pool_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(read_window(s, st, dt_site_in(s, 0), dt_site_out(s, 0)));
-    s->in_layout[0] = dt_own_blocked();
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_own_blocked();
+static dt_status prepare_forward(dt_kernel_instance *s) {
+    pool_state *st = dt_custom_prepare(s, sizeof(*st));
+    DT_TRY(read_window(s, st, dt_instance_in(s, 0), dt_instance_out(s, 0)));
+    s->in_layout[0] = dt_custom_blocked();
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_custom_blocked();
     return DT_OK;
 }
 
@@ -83,23 +83,23 @@ static void forward_plane(const void *ctx, int64_t plane, int64_t end) {
     (c->st->max ? c->st->simd->max : c->st->simd->avg)[c->st->type](&p);
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     pool_call c = {st, &s->node->attrs.pool.win, r->in[0], r->out[0], NULL, NULL};
     if (st->max && s->node->n_out > 1) c.argmax = r->out[1];
-    dt_own_items(s->threads, st->n_planes, forward_plane, &c);
+    dt_custom_items(s->threads, st->n_planes, forward_plane, &c);
 }
 
-static dt_status prepare_backward(dt_site *s) {
+static dt_status prepare_backward(dt_kernel_instance *s) {
     int argmax_at = dt_pos_out(s, 1), dy_at = dt_pos_grad(s, 0);
-    pool_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(read_window(s, st, dt_site_out(s, 0), dt_site_in(s, dy_at)));
+    pool_state *st = dt_custom_prepare(s, sizeof(*st));
+    DT_TRY(read_window(s, st, dt_instance_out(s, 0), dt_instance_in(s, dy_at)));
     if (st->max) {
         if (s->node->in[argmax_at] == DT_NONE)
-            return dt_own_fail(s, "the backward node lacks argmax");
-        s->in_layout[argmax_at] = dt_own_blocked();
+            return dt_custom_fail(s, "the backward node lacks argmax");
+        s->in_layout[argmax_at] = dt_custom_blocked();
     }
-    s->in_layout[dy_at] = s->out_layout[0] = dt_own_blocked();
+    s->in_layout[dy_at] = s->out_layout[0] = dt_custom_blocked();
     const int64_t n_floats = st->image.in_h * st->image.in_w * st->lanes;
     st->plane_bytes = dt_align_up((size_t)n_floats * sizeof(float), 64);
     s->scratch_bytes = st->plane_bytes * (size_t)s->threads;
@@ -113,32 +113,33 @@ static void backward_plane(const void *ctx, int64_t plane, int64_t end) {
     (c->st->max ? c->st->simd->max_bwd : c->st->simd->avg_bwd)[c->st->type](&p);
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     pool_call c = {st,        &s->node->attrs.pool.win, r->in[dt_pos_grad(s, 0)], r->out[0], NULL,
                    r->scratch};
     if (st->max) c.argmax = (uint8_t *)r->in[dt_pos_out(s, 1)];
-    dt_own_items(s->threads, st->n_planes, backward_plane, &c);
+    dt_custom_items(s->threads, st->n_planes, backward_plane, &c);
 }
 
-const dt_kernel dt_cpu_max_pool = {prepare_forward, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_max_pool_bwd = {prepare_backward, run_backward, dt_own_destroy};
-const dt_kernel dt_cpu_avg_pool = {prepare_forward, run_forward, dt_own_destroy};
-const dt_kernel dt_cpu_avg_pool_bwd = {prepare_backward, run_backward, dt_own_destroy};
+const dt_kernel dt_cpu_max_pool = {prepare_forward, run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_max_pool_bwd = {prepare_backward, run_backward, dt_custom_destroy};
+const dt_kernel dt_cpu_avg_pool = {prepare_forward, run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_avg_pool_bwd = {prepare_backward, run_backward, dt_custom_destroy};
 
 // ---- global pooling --------------------------------------------------------------------------------
-static dt_status prepare_global(dt_site *s) {
+static dt_status prepare_global(dt_kernel_instance *s) {
     const bool backward = s->node->backward;
-    pool_state *st = dt_own_prepare(s, sizeof(*st));
-    const dt_value_info *x = backward ? dt_site_out(s, 0) : dt_site_in(s, 0);
-    const dt_value_info *y = backward ? dt_site_in(s, dt_pos_grad(s, 0)) : dt_site_out(s, 0);
-    if (!x || !y || x->shape.n != 4) return dt_own_fail(s, "global pooling wants (N,C,H,W)");
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
+    pool_state *st = dt_custom_prepare(s, sizeof(*st));
+    const dt_value_info *x = backward ? dt_instance_out(s, 0) : dt_instance_in(s, 0);
+    const dt_value_info *y =
+        backward ? dt_instance_in(s, dt_pos_grad(s, 0)) : dt_instance_out(s, 0);
+    if (!x || !y || x->shape.n != 4) return dt_custom_fail(s, "global pooling wants (N,C,H,W)");
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     read_planes(st, x);
     if (backward)
-        s->out_layout[0] = dt_own_blocked();
+        s->out_layout[0] = dt_custom_blocked();
     else
-        s->in_layout[0] = dt_own_blocked();
+        s->in_layout[0] = dt_custom_blocked();
     return DT_OK;
 }
 
@@ -180,12 +181,12 @@ static void global_plane_bwd(const void *ctx, int64_t plane, int64_t end) {
                              n_pixels);
 }
 
-static void run_global(const dt_site *s, const dt_run *r) {
+static void run_global(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     const bool backward = s->node->backward;
     pool_call c = {.st = st, .x = r->in[backward ? dt_pos_grad(s, 0) : 0], .y = r->out[0]};
-    dt_own_items(s->threads, st->n_planes, backward ? global_plane_bwd : global_plane, &c);
+    dt_custom_items(s->threads, st->n_planes, backward ? global_plane_bwd : global_plane, &c);
 }
 
-const dt_kernel dt_cpu_global_pool = {prepare_global, run_global, dt_own_destroy};
-const dt_kernel dt_cpu_global_pool_bwd = {prepare_global, run_global, dt_own_destroy};
+const dt_kernel dt_cpu_global_pool = {prepare_global, run_global, dt_custom_destroy};
+const dt_kernel dt_cpu_global_pool_bwd = {prepare_global, run_global, dt_custom_destroy};

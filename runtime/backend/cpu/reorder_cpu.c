@@ -107,8 +107,6 @@ static void copy_tiles(const job *j, int threads) {
 void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, const void *src,
                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                     dt_layout dst_layout, void *stream) {
-    (void)b;
-    (void)stream;
     if (threads < 1) threads = 1;
     const bool flat = dt_layout_equal(src_layout, dst_layout) || shape->n < 2;
     if (flat) {

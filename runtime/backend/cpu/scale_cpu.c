@@ -1,5 +1,5 @@
 // scale_cpu.c: y = alpha x. Any layout, in place. Its gradient is a scale node.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 typedef struct scale_state {
     int type;
@@ -8,11 +8,11 @@ typedef struct scale_state {
     const dt_simd_elementwise *simd;
 } scale_state;
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
-    const dt_value_info *x = dt_site_in(s, 0);
-    scale_state *st = dt_own_prepare(s, sizeof(*st));
-    DT_TRY(dt_own_type(s, &st->type, (const dt_value_info *[]){x, dt_site_out(s, 0)}, 2));
+    const dt_value_info *x = dt_instance_in(s, 0);
+    scale_state *st = dt_custom_prepare(s, sizeof(*st));
+    DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, dt_instance_out(s, 0)}, 2));
     st->n = dt_layout_elements(layout, &x->shape);
     st->alpha = s->node->attrs.scale.alpha;
     st->simd = dt_simd_get()->elementwise;
@@ -34,9 +34,9 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
                           end - begin);
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     scale_call c = {s->state, r->out[0], r->in[0]};
-    dt_own_ranges(s->threads, c.st->n, range, &c);
+    dt_custom_ranges(s->threads, c.st->n, range, &c);
 }
 
-const dt_kernel dt_cpu_scale = {prepare, run, dt_own_destroy};
+const dt_kernel dt_cpu_scale = {prepare, run, dt_custom_destroy};

@@ -10,8 +10,8 @@
 //
 // Scratch of a thread: [ scratchpad | S f32 | dP f32 | P | dS ], the last three in backward only
 // (forward: S and P)
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_shim.h"
-#include "backend/cpu/own_kernel.h"
 #include "backend/cpu/simd_rows.h"
 #include "backend/sdpa_view.h"
 #include "base/arena.h"
@@ -28,11 +28,11 @@ typedef struct sdpa_state {
     size_t at_s, at_dp, at_p, at_ds, end; // in a thread's scratch
 } sdpa_state;
 
-static void destroy(dt_site *s) {
+static void destroy(dt_kernel_instance *s) {
     sdpa_state *st = s->state;
     if (!st) return;
     for (int i = 0; i < N_OPS; i++) dt_dnnl_op_destroy(st->op[i]);
-    dt_own_destroy(s);
+    dt_custom_destroy(s);
 }
 
 // A head's rows in place: (rows, dim), and their transpose (dim, rows).
@@ -53,11 +53,11 @@ static dt_dnnl_tensor head_cols(const sdpa_state *st, dt_dtype t, const dt_sdpa_
                             .stride = {1, p->row}};
 }
 
-static dt_status create(dt_site *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor b,
+static dt_status create(dt_kernel_instance *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor b,
                         dt_dnnl_tensor dst, float alpha) {
     sdpa_state *st = s->state;
     const dt_dnnl_env env = {.threads = 1,
-                             .n_lanes = (s->n_lanes < 1 ? 1 : s->n_lanes) * s->threads};
+                             .n_replicas = (s->n_replicas < 1 ? 1 : s->n_replicas) * s->threads};
     const dt_dnnl_matmul m = {.a = a, .b = b, .dst = dst, .alpha = alpha};
     DT_TRY(dt_dnnl_op_create_matmul(&st->op[which], &env, &m));
     const size_t n = dt_dnnl_op_scratch_bytes(st->op[which]);
@@ -65,14 +65,14 @@ static dt_status create(dt_site *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor 
     return DT_OK;
 }
 
-static dt_status start(dt_site *s) {
-    sdpa_state *st = dt_own_prepare(s, sizeof *st);
+static dt_status start(dt_kernel_instance *s) {
+    sdpa_state *st = dt_custom_prepare(s, sizeof *st);
     const dt_node *node = s->node;
-    const dt_dtype t = dt_site_in(s, 0)->dtype;
+    const dt_dtype t = dt_instance_in(s, 0)->dtype;
     st->view = dt_sdpa_view_of(s->graph, node);
     bool same = t == DT_F32 || t == DT_BF16;
-    for (int i = 1; i < (st->view.packed ? 1 : 3); i++) same &= dt_site_in(s, i)->dtype == t;
-    if (!same) return dt_site_fail(s, "wants q, k and v all f32 or all bf16");
+    for (int i = 1; i < (st->view.packed ? 1 : 3); i++) same &= dt_instance_in(s, i)->dtype == t;
+    if (!same) return dt_instance_fail(s, "wants q, k and v all f32 or all bf16");
     st->type = dt_row_type(t);
     st->size = dt_dtype_size(t);
     const dt_sdpa_view *v = &st->view;
@@ -80,7 +80,7 @@ static dt_status start(dt_site *s) {
                   dt_dnnl_matrix(DT_F32, v->tq, v->tk), node->attrs.sdpa.scale);
 }
 
-static void place_scratch(dt_site *s, bool backward) {
+static void place_scratch(dt_kernel_instance *s, bool backward) {
     sdpa_state *st = s->state;
     const size_t scores = (size_t)(st->view.tq * st->view.tk);
     st->at_dp = st->at_s + dt_align_up(scores * sizeof(float), 64);
@@ -91,8 +91,8 @@ static void place_scratch(dt_site *s, bool backward) {
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status build_forward(dt_site *s) {
-    const dt_dtype t = dt_site_in(s, 0)->dtype;
+static dt_status build_forward(dt_kernel_instance *s) {
+    const dt_dtype t = dt_instance_in(s, 0)->dtype;
     DT_TRY(start(s));
     const sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
@@ -108,7 +108,8 @@ static char *part_at(const sdpa_state *st, const void *const *tensors, int i, in
     return p ? p + (size_t)dt_sdpa_at(&st->view, &st->view.part[i], head) * st->size : NULL;
 }
 
-static void head_forward(const dt_site *s, const dt_run *r, int lane, char *scratch, int64_t head) {
+static void head_forward(const dt_kernel_instance *s, const dt_run *r, int replica, char *scratch,
+                         int64_t head) {
     const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
     const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
@@ -117,28 +118,28 @@ static void head_forward(const dt_site *s, const dt_run *r, int lane, char *scra
     float *scores = (float *)(scratch + st->at_s);
     char *p = scratch + st->at_p;
     float *lse = r->out[1] ? (float *)r->out[1] + head * w->tq : NULL;
-    dt_dnnl_op_run(st->op[QK], lane, (const void *[]){q, k, scores}, scratch);
+    dt_dnnl_op_run(st->op[QK], replica, (const void *[]){q, k, scores}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
         const float l = dt_simd_get()->rows->attend[st->type](p + (size_t)(i * w->tk) * st->size,
                                                               scores + i * w->tk, w->tk);
         if (lse) lse[i] = l;
     }
-    dt_dnnl_op_run(st->op[PV], lane, (const void *[]){p, v, y}, scratch);
+    dt_dnnl_op_run(st->op[PV], replica, (const void *[]){p, v, y}, scratch);
 }
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status build_backward(dt_site *s) {
+static dt_status build_backward(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     for (int i = 0; i < n->n_fwd_in; i++) {
-        if (n->in[i] == DT_NONE) return dt_site_fail(s, "the gradient reads q, k and v");
+        if (n->in[i] == DT_NONE) return dt_instance_fail(s, "the gradient reads q, k and v");
     }
     if (n->in[n->n_fwd_in + 1] == DT_NONE)
-        return dt_site_fail(s, "the gradient reads the saved lse");
+        return dt_instance_fail(s, "the gradient reads the saved lse");
     DT_TRY(start(s));
     const sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
     const dt_sdpa_place *q = &v->part[0], *k = &v->part[1];
-    const dt_dtype t = dt_site_in(s, 0)->dtype;
+    const dt_dtype t = dt_instance_in(s, 0)->dtype;
     const float scale = n->attrs.sdpa.scale;
     DT_TRY(create(s, DY_V, head_rows(st, t, &v->y, v->tq), head_cols(st, t, &v->part[2], v->tk),
                   dt_dnnl_matrix(DT_F32, v->tq, v->tk), 1.0f));
@@ -152,13 +153,13 @@ static dt_status build_backward(dt_site *s) {
     return DT_OK;
 }
 
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     dt_status status = s->node->backward ? build_backward(s) : build_forward(s);
     if (status != DT_OK) destroy(s);
     return status;
 }
 
-static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scratch,
+static void head_backward(const dt_kernel_instance *s, const dt_run *r, int replica, char *scratch,
                           int64_t head) {
     const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
@@ -170,8 +171,8 @@ static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scr
                      (size_t)dt_sdpa_at(w, &w->y, head) * st->size;
     float *scores = (float *)(scratch + st->at_s), *dp = (float *)(scratch + st->at_dp);
     char *p = scratch + st->at_p, *ds = scratch + st->at_ds;
-    dt_dnnl_op_run(st->op[QK], lane, (const void *[]){q, k, scores}, scratch);
-    dt_dnnl_op_run(st->op[DY_V], lane, (const void *[]){dy, v, dp}, scratch);
+    dt_dnnl_op_run(st->op[QK], replica, (const void *[]){q, k, scores}, scratch);
+    dt_dnnl_op_run(st->op[DY_V], replica, (const void *[]){dy, v, dp}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
         const size_t at = (size_t)(i * w->tk) * st->size;
         dt_simd_get()->rows->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk,
@@ -180,12 +181,12 @@ static void head_backward(const dt_site *s, const dt_run *r, int lane, char *scr
     const void *const *out = (const void *const *)r->out;
     const char *dq = part_at(st, out, 0, head), *dk = part_at(st, out, 1, head);
     const char *dv = part_at(st, out, 2, head);
-    if (dq) dt_dnnl_op_run(st->op[DS_K], lane, (const void *[]){ds, k, dq}, scratch);
-    if (dk) dt_dnnl_op_run(st->op[DST_Q], lane, (const void *[]){ds, q, dk}, scratch);
-    if (dv) dt_dnnl_op_run(st->op[PT_DY], lane, (const void *[]){p, dy, dv}, scratch);
+    if (dq) dt_dnnl_op_run(st->op[DS_K], replica, (const void *[]){ds, k, dq}, scratch);
+    if (dk) dt_dnnl_op_run(st->op[DST_Q], replica, (const void *[]){ds, q, dk}, scratch);
+    if (dv) dt_dnnl_op_run(st->op[PT_DY], replica, (const void *[]){p, dy, dv}, scratch);
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     const int64_t heads = st->view.n * st->view.heads;
     const int threads = heads < s->threads ? (int)heads : s->threads;
@@ -193,8 +194,8 @@ static void run(const dt_site *s, const dt_run *r) {
     for (int64_t head = 0; head < heads; head++) {
         const int t = omp_get_thread_num() % threads;
         char *scratch = (char *)r->scratch + st->end * (size_t)t;
-        (s->node->backward ? head_backward : head_forward)(s, r, r->lane * s->threads + t, scratch,
-                                                           head);
+        (s->node->backward ? head_backward : head_forward)(s, r, r->replica * s->threads + t,
+                                                           scratch, head);
     }
 }
 

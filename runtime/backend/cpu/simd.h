@@ -97,7 +97,7 @@ typedef struct dt_simd_optimizer {
 } dt_simd_optimizer;
 
 // ---- flat buffers and losses -----------------------------------------------------------------------
-typedef struct dt_simd_slab {
+typedef struct dt_simd_flat {
     double (*sum_squares)(const float *x, int64_t n);
     // rows of logits
     float (*row_max)(const float *x, int64_t n);
@@ -106,7 +106,7 @@ typedef struct dt_simd_slab {
     double (*row_dot)(const float *a, const float *b, int64_t n);
     // dx = coef * exp(x - max) + base
     void (*row_softmax)(float *dx, const float *x, float max, float coef, float base, int64_t n);
-} dt_simd_slab;
+} dt_simd_flat;
 
 typedef struct dt_simd {
     int width;
@@ -114,7 +114,7 @@ typedef struct dt_simd {
     const dt_simd_elementwise *elementwise;
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
-    const dt_simd_slab *slab;
+    const dt_simd_flat *flat;
     const dt_simd_optimizer *optimizers;
 } dt_simd;
 
@@ -125,7 +125,7 @@ const dt_simd *dt_simd_get(void);
     extern const struct dt_simd_rows dt_simd_rows_##isa;                                           \
     extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
     extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
-    extern const dt_simd_slab dt_simd_slab_##isa;                                                  \
+    extern const dt_simd_flat dt_simd_flat_##isa;                                                  \
     extern const dt_simd_optimizer dt_simd_optimizer_##isa[DT_N_OPTIMIZERS];
 DT_SIMD_DECLARE(generic)
 DT_SIMD_DECLARE(avx2)

@@ -1,20 +1,20 @@
 // softmax_cpu.c: softmax over the last axis, DENSE, computed in f32. Threads take whole rows, so bits do not
 // depend on their number.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/simd_rows.h"
 
 enum { PARALLEL_ELEMENTS = 16384 }; // below this a fork costs more than it saves
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *y = dt_site_out(s, 0);
-    dt_own_prepare(s, 0);
-    if (y->dtype != DT_F32 && y->dtype != DT_BF16) return dt_site_fail(s, "wants f32 or bf16");
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *y = dt_instance_out(s, 0);
+    dt_custom_prepare(s, 0);
+    if (y->dtype != DT_F32 && y->dtype != DT_BF16) return dt_instance_fail(s, "wants f32 or bf16");
     s->inplace_in = s->node->backward ? dt_pos_grad(s, 0) : 0;
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
-    const dt_value_info *out = dt_site_out(s, 0);
+static void run(const dt_kernel_instance *s, const dt_run *r) {
+    const dt_value_info *out = dt_instance_out(s, 0);
     const int type = dt_row_type(out->dtype);
     const int64_t n = out->shape.d[out->shape.n - 1], rows = dt_shape_elements(&out->shape) / n;
     const bool backward = s->node->backward;
@@ -32,9 +32,9 @@ static void run(const dt_site *s, const dt_run *r) {
     }
 }
 
-static dt_status prepare_bwd(dt_site *s) {
+static dt_status prepare_bwd(dt_kernel_instance *s) {
     if (s->node->in[dt_pos_out(s, 0)] == DT_NONE)
-        return dt_site_fail(s, "the gradient reads the output");
+        return dt_instance_fail(s, "the gradient reads the output");
     return prepare(s);
 }
 

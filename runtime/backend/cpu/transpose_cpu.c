@@ -1,7 +1,7 @@
 // transpose_cpu.c: permutation of dimensions (DENSE); reshape, which on DENSE memory is a copy or, in place,
 // nothing. Dimensions of length 1 are dropped, and neighbours that stay neighbours are merged. So most
 // permutations become contiguous copies, or swaps of two dimensions, which are done in tiles.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
 #include <string.h>
 
@@ -35,10 +35,10 @@ static void merge_dims(transpose_state *st, const dt_shape *x, const int *perm) 
     if (st->n == 0) st->n = 1, st->size[0] = 1, st->step[0] = 1;
 }
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
-    transpose_state *st = dt_own_prepare(s, sizeof(*st));
-    if (x->dtype != y->dtype) return dt_own_fail(s, "cannot change the element type");
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    transpose_state *st = dt_custom_prepare(s, sizeof(*st));
+    if (x->dtype != y->dtype) return dt_custom_fail(s, "cannot change the element type");
     merge_dims(st, &x->shape, s->node->attrs.transpose.perm);
     st->element = dt_dtype_size(x->dtype);
     st->n_outer = 1;
@@ -97,25 +97,25 @@ static void outer_item(const void *ctx, int64_t item, int64_t end) {
                     st->step[st->n - 2], st->step[st->n - 1], st->element);
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const transpose_state *st = s->state;
     transpose_call c = {st, r->out[0], r->in[0]};
-    dt_own_items(s->threads, st->n_outer, outer_item, &c);
+    dt_custom_items(s->threads, st->n_outer, outer_item, &c);
 }
 
-static dt_status prepare_reshape(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
-    transpose_state *st = dt_own_prepare(s, sizeof(*st));
-    if (x->dtype != y->dtype) return dt_own_fail(s, "cannot change the element type");
+static dt_status prepare_reshape(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    transpose_state *st = dt_custom_prepare(s, sizeof(*st));
+    if (x->dtype != y->dtype) return dt_custom_fail(s, "cannot change the element type");
     st->n_bytes = (size_t)dt_shape_elements(&x->shape) * dt_dtype_size(x->dtype);
     s->inplace_in = 0;
     return DT_OK;
 }
 
-static void run_reshape(const dt_site *s, const dt_run *r) {
+static void run_reshape(const dt_kernel_instance *s, const dt_run *r) {
     const transpose_state *st = s->state;
     if (r->out[0] != r->in[0]) memcpy(r->out[0], r->in[0], st->n_bytes);
 }
 
-const dt_kernel dt_cpu_transpose = {prepare, run, dt_own_destroy};
-const dt_kernel dt_cpu_reshape = {prepare_reshape, run_reshape, dt_own_destroy};
+const dt_kernel dt_cpu_transpose = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_reshape = {prepare_reshape, run_reshape, dt_custom_destroy};

@@ -1,8 +1,8 @@
 // add_cuda.c: host side of y = a + b. If b has a's shape, any layout works, in place. Otherwise b lacks leading
 // dimensions and is added to each of the `outer` slices of a (DENSE). b may be f32 beside a narrower a: a parameter.
 // The backward pass sums dy over the leading dimensions to get b's gradient (kernels/add_kernels.h).
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/add_kernels.h"
-#include "backend/cuda/own_cuda.h"
 
 enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 8 };
 
@@ -25,11 +25,11 @@ static bool trailing(const dt_shape *a, const dt_shape *b) {
     return true;
 }
 
-static dt_status prepare_forward(dt_site *s) {
+static dt_status prepare_forward(dt_kernel_instance *s) {
     const dt_layout layout = s->in_layout[0];
-    const dt_value_info *a = dt_site_in(s, 0), *b = dt_site_in(s, 1);
+    const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
-    DT_TRY(dt_cuda_type(s, &st->type, a, dt_site_out(s, 0)));
+    DT_TRY(dt_cuda_type(s, &st->type, a, dt_instance_out(s, 0)));
     st->row_type = b->dtype;
     if (b->dtype != DT_F32 && b->dtype != a->dtype)
         return dt_cuda_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype),
@@ -49,7 +49,7 @@ static dt_status prepare_forward(dt_site *s) {
     return DT_OK;
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state; // its first member is what dt_map_run reads
     if (st->same) {
         dt_map_run(s, r, DT_K_add_same);
@@ -64,10 +64,11 @@ static void run_forward(const dt_site *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_add_row, dt_cols_grid(&a.c), &a, r->stream);
 }
 
-static dt_status prepare_backward(dt_site *s) {
-    const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0)), *db = dt_site_out(s, 1);
+static dt_status prepare_backward(dt_kernel_instance *s) {
+    const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0)),
+                        *db = dt_instance_out(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
-    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_site_out(s, 0)));
+    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_instance_out(s, 0)));
     s->in_layout[dt_cuda_pos_grad(s, 0)] = s->out_layout[0] = s->out_layout[1] = dt_dense();
     if (!db) return DT_OK;
     if (!dt_dtype_is_float(db->dtype) || !trailing(&dy->shape, &db->shape))
@@ -82,13 +83,13 @@ static dt_status prepare_backward(dt_site *s) {
     return DT_OK;
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     const int dy_at = dt_cuda_pos_grad(s, 0);
     const void *dy = r->in[dy_at];
     if (r->out[0] && r->out[0] != dy) {
-        const dt_value_info *v = dt_site_in(s, dy_at);
+        const dt_value_info *v = dt_instance_in(s, dy_at);
         dt_cuda_copy(c, r->out[0], dy,
                      dt_shape_elements(&v->shape) * (int64_t)dt_dtype_size(v->dtype), r->stream);
     }

@@ -1,7 +1,7 @@
 // augment_cuda.c: host side of random image augmentation (kernels/augment_kernels.h), one block per sample.
 // The scratch holds the second of the two image buffers that the steps alternate between, and a blur's row sums.
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/augment_kernels.h"
-#include "backend/cuda/own_cuda.h"
 #include "backend/cuda/weights_cuda.h"
 
 typedef struct augment_state {
@@ -10,8 +10,8 @@ typedef struct augment_state {
     size_t at_rows; // in the scratch
 } augment_state;
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *steps = dt_site_in(s, 1);
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *steps = dt_instance_in(s, 1);
     augment_state *st = dt_cuda_prepare(s, sizeof *st);
     const int64_t n = dt_shape_elements(&x->shape);
     if (x->dtype != DT_U8 || x->shape.n != 4 || (x->shape.d[3] != 1 && x->shape.d[3] != 3))
@@ -29,7 +29,7 @@ static dt_status prepare(dt_site *s) {
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const augment_state *st = s->state;
     dt_augment_args a = st->args;
     a.x = r->in[0], a.steps = r->in[1], a.out = r->out[0];

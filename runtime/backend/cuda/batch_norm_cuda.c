@@ -22,8 +22,8 @@
 // Scratch for three kernels: [ partial (n_chunks, 2, padded) | consts (5, padded) ], floats
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_plans.h"
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/batch_norm_math.h"
-#include "backend/cuda/own_cuda.h"
 
 enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 16 };
 
@@ -38,7 +38,7 @@ typedef struct bn_state {
     float eps;
 } bn_state;
 
-static dt_status read_shape(dt_site *s, bn_state *st, const dt_value_info *x) {
+static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x) {
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_cuda_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->images = d->d[0], st->channels = d->d[1];
@@ -76,7 +76,7 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
 }
 
 // Divides n_sums rows for the first pass and n_apply rows for the second, and sizes the scratch.
-static void divide(dt_site *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
+static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
     st->small = st->training && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
         st->sums = small_cols(n_sums, st->channels, st->type);
@@ -90,7 +90,7 @@ static void divide(dt_site *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
 }
 
 // Decides whether the convolution that reads y applies the batch norm itself.
-static dt_status leave(dt_site *s, bn_state *st) {
+static dt_status leave(dt_kernel_instance *s, bn_state *st) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_normed normed;
     if (!st->summed || !dt_cuda_normed_of(s->graph, s->node, dt_cuda_demands_of(c), &normed))
@@ -105,15 +105,15 @@ static dt_status leave(dt_site *s, bn_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0);
+static dt_status prepare_forward(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0);
     const dt_layout given = s->in_layout[0];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
     if (given.kind == DT_NHWC_SUMS) s->in_layout[0] = given;
     st->summed = given.kind == DT_NHWC_SUMS && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
-    DT_TRY(
-        dt_cuda_type(s, &st->type, x, dt_site_out(s, 0), st->residual ? dt_site_in(s, 5) : NULL));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dt_instance_out(s, 0),
+                        st->residual ? dt_instance_in(s, 5) : NULL));
     DT_TRY(read_shape(s, st, x));
     const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
     divide(s, st, st->pixels, st->pool ? windows : st->pixels);
@@ -121,11 +121,11 @@ static dt_status prepare_forward(dt_site *s) {
     return leave(s, st);
 }
 
-static dt_status prepare_backward(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0),
-                        *dres = s->node->n_out > 5 ? dt_site_out(s, 5) : NULL;
+static dt_status prepare_backward(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0),
+                        *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     const int y_at = dt_cuda_pos_out(s, 0), dy_at = dt_cuda_pos_grad(s, 0);
-    const dt_value_info *dy = dt_site_in(s, dy_at);
+    const dt_value_info *dy = dt_instance_in(s, dy_at);
     const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at],
                     given_dy = s->in_layout[dy_at];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -136,7 +136,7 @@ static dt_status prepare_backward(dt_site *s) {
     if (st->summed) s->in_layout[dy_at] = given_dy;
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
-    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0), dres));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0), dres));
     DT_TRY(read_shape(s, st, x));
     if (!st->training) return dt_cuda_fail(s, "batch norm has a gradient in training only");
     // The mask can be recomputed from x unless a residual was added. The forward node shows whether there was one.
@@ -156,7 +156,7 @@ static dt_status prepare_backward(dt_site *s) {
     return DT_OK;
 }
 
-static dt_bn_args base_args(const dt_site *s, const dt_run *r, bool ceil_windows) {
+static dt_bn_args base_args(const dt_kernel_instance *s, const dt_run *r, bool ceil_windows) {
     const bn_state *st = s->state;
     float *scratch = s->scratch_bytes ? r->scratch : NULL; // one kernel needs none
     dt_bn_args a = {.x = r->in[0],
@@ -177,7 +177,8 @@ static dt_bn_args base_args(const dt_site *s, const dt_run *r, bool ceil_windows
     return a;
 }
 
-static dt_bn_finish_args finish_args(const dt_site *s, const dt_run *r, const dt_bn_args *a) {
+static dt_bn_finish_args finish_args(const dt_kernel_instance *s, const dt_run *r,
+                                     const dt_bn_args *a) {
     const bn_state *st = s->state;
     return (dt_bn_finish_args){.c = st->sums,
                                .count = st->pixels,
@@ -195,8 +196,9 @@ static dt_cuda_grid finish_grid(const bn_state *st) {
 }
 
 // Runs all passes in one kernel, on the grid of st->apply.
-static void run_once(const dt_site *s, const dt_run *r, dt_cuda_kernel k, const dt_bn_args *sums,
-                     const dt_bn_args *apply, const dt_bn_finish_args *finish) {
+static void run_once(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k,
+                     const dt_bn_args *sums, const dt_bn_args *apply,
+                     const dt_bn_finish_args *finish) {
     const bn_state *st = s->state;
     const dt_bn_once_args a = {.sums = *sums, .apply = *apply, .finish = *finish, .pool = st->pool};
     dt_cuda_grid grid = dt_cols_grid(&st->apply);
@@ -204,9 +206,9 @@ static void run_once(const dt_site *s, const dt_run *r, dt_cuda_kernel k, const 
     dt_cuda_launch(dt_cuda_of(s), k, grid, &a, r->stream);
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
-    const dt_value_info *x = dt_site_in(s, 0);
+    const dt_value_info *x = dt_instance_in(s, 0);
     dt_cuda *c = dt_cuda_of(s);
     dt_bn_args sums = base_args(s, r, false), apply = sums;
     dt_bn_finish_args f = finish_args(s, r, &sums);
@@ -250,7 +252,7 @@ static void run_forward(const dt_site *s, const dt_run *r) {
                    r->stream);
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     dt_bn_args sums = base_args(s, r, false);
@@ -271,7 +273,7 @@ static void run_backward(const dt_site *s, const dt_run *r) {
     if (apply.dresidual)
         apply.dy = apply.dresidual, apply.mask = DT_BN_NONE; // g, masked by the first pass
     if (st->summed) {
-        const dt_value_info *x = dt_site_in(s, 0);
+        const dt_value_info *x = dt_instance_in(s, 0);
         const char *dy = sums.dy;
         f.dscale = (const float *)(dy + dt_layout_masked_at(x->dtype, &x->shape, 0));
         f.dshift = (const float *)(dy + dt_layout_masked_at(x->dtype, &x->shape, 1));

@@ -1,7 +1,7 @@
 // cast_cuda.c: host side of cast (any layout; its gradient is a cast) and of image normalization: u8 or f32 pixels
 // (N,H,W,C) to NHWC activations, mixed where the step has a mixing plan (kernels/convert_kernels.h).
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/convert_kernels.h"
-#include "backend/cuda/own_cuda.h"
 
 static dt_cuda_grid grid_of(int64_t n) {
     const int64_t blocks = (n + 4095) / 4096;
@@ -14,9 +14,9 @@ void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype
     dt_cuda_launch(c, DT_K_cast_fwd, grid_of(n), &a, stream);
 }
 
-static dt_status prepare_cast(dt_site *s) {
+static dt_status prepare_cast(dt_kernel_instance *s) {
     const dt_layout layout = s->in_layout[0];
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     dt_convert_args *a = dt_cuda_prepare(s, sizeof *a);
     if (!dt_dtype_is_float(y->dtype) || (!dt_dtype_is_float(x->dtype) && x->dtype != DT_U8))
         return dt_cuda_fail(s, "no cast from %s to %s", dt_dtype_name(x->dtype),
@@ -28,8 +28,8 @@ static dt_status prepare_cast(dt_site *s) {
     return DT_OK;
 }
 
-static dt_status prepare_normalize(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+static dt_status prepare_normalize(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     dt_convert_args *a = dt_cuda_prepare(s, sizeof *a);
     const bool is_f32 = x->dtype == DT_F32;
     if ((x->dtype != DT_U8 && !is_f32) || x->shape.n != 4 || !dt_dtype_is_float(y->dtype) ||
@@ -59,21 +59,21 @@ static dt_status prepare_normalize(dt_site *s) {
     return DT_OK;
 }
 
-static void run_with(const dt_site *s, const dt_run *r, dt_cuda_kernel k) {
+static void run_with(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) {
     dt_convert_args a = *(const dt_convert_args *)s->state;
     a.x = r->in[0], a.out = r->out[0];
     dt_cuda_launch(dt_cuda_of(s), k, grid_of(a.n), &a, r->stream);
 }
-static void run_cast(const dt_site *s, const dt_run *r) {
+static void run_cast(const dt_kernel_instance *s, const dt_run *r) {
     if (r->in[0] != r->out[0]) run_with(s, r, DT_K_cast_fwd);
 }
-static void run_mixed(const dt_site *s, const dt_run *r) {
+static void run_mixed(const dt_kernel_instance *s, const dt_run *r) {
     dt_convert_args a = *(const dt_convert_args *)s->state;
     a.x = r->in[0], a.plan = r->in[1], a.out = r->out[0];
     const dt_cuda_grid grid = {.blocks = a.samples * a.pieces, .threads = 256};
     dt_cuda_launch(dt_cuda_of(s), DT_K_normalize_mixed, grid, &a, r->stream);
 }
-static void run_normalize(const dt_site *s, const dt_run *r) {
+static void run_normalize(const dt_kernel_instance *s, const dt_run *r) {
     if (s->node->n_in > 1)
         run_mixed(s, r);
     else

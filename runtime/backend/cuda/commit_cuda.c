@@ -92,7 +92,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     memcpy(c->decide.hyper, o->hyper, sizeof o->hyper);
     c->buffers.verdict = verdict;
     c->buffers.buffer = a->buffer;
-    c->buffers.inverse = 1.0f / (float)a->n_leaves;
+    c->buffers.inverse = 1.0f / (float)a->n_micro;
 }
 
 dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **out) {
@@ -138,10 +138,10 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
 void dt_cuda_commit_run(dt_backend *b, void *commit_, const float *grad, void *stream) {
     dt_cuda *cuda = dt_cuda_self(b);
     commit *c = commit_;
-    const dt_slab_squares_args squares = {.x = grad, .n = c->n, .partial = c->partial};
+    const dt_flat_squares_args squares = {.x = grad, .n = c->n, .partial = c->partial};
     dt_cuda_grid g = {.blocks = c->n_chunks, .threads = DT_COMMIT_THREADS};
-    if (c->n_chunks) dt_cuda_launch(cuda, DT_K_slab_squares, g, &squares, stream);
-    c->decide.slab = c->buffers.slab = c->optimize.grad = grad;
+    if (c->n_chunks) dt_cuda_launch(cuda, DT_K_flat_squares, g, &squares, stream);
+    c->decide.flat = c->buffers.flat = c->optimize.grad = grad;
     g.blocks = 1;
     dt_cuda_launch(cuda, DT_K_commit_decide, g, &c->decide, stream);
     if (c->n_norms) {
@@ -163,8 +163,8 @@ void dt_cuda_commit_destroy(dt_backend *b, void *commit_) {
     free(c);
 }
 
-void dt_cuda_slab_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream) {
+void dt_cuda_flat_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
-    const dt_slab_add_args a = {.dst = dst, .src = src, .n = n};
-    if (n) dt_cuda_launch(c, DT_K_slab_add, dt_cuda_grid_flat(c, n), &a, stream);
+    const dt_flat_add_args a = {.dst = dst, .src = src, .n = n};
+    if (n) dt_cuda_launch(c, DT_K_flat_add, dt_cuda_grid_flat(c, n), &a, stream);
 }

@@ -47,12 +47,13 @@ static size_t workspace_of(const conv_op *op) {
     return op->plan ? dt_cuda_align(op->plan->workspace_bytes) : 0;
 }
 
-static dt_status plan(dt_site *s, conv_op *op, const dt_dnn_desc *d) {
+static dt_status plan(dt_kernel_instance *s, conv_op *op, const dt_dnn_desc *d) {
     op->desc = *d;
     return dt_cuda_kept(s, dt_cuda_plan_dnn(dt_cuda_of(s)->plans, d, &op->plan));
 }
 
-static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
+static dt_status check_types(dt_kernel_instance *s, const dt_value_info *x,
+                             const dt_value_info *y) {
     int type;
     return dt_cuda_type(s, &type, x, y);
 }
@@ -61,15 +62,15 @@ static dt_status check_types(dt_site *s, const dt_value_info *x, const dt_value_
 static const dt_layout nhwc = {DT_NHWC, 0};
 
 // Pointers to n of the arrays that a batch norm leaves behind x, from number `first` on.
-static void norm_of(const dt_site *s, const void *x, int first, int n, void **out) {
-    const dt_value_info *info = dt_site_in(s, 0);
+static void norm_of(const dt_kernel_instance *s, const void *x, int first, int n, void **out) {
+    const dt_value_info *info = dt_instance_in(s, 0);
     for (int i = 0; i < n; i++)
         out[i] = (char *)x + dt_layout_norm_at(info->dtype, &info->shape, first + i);
 }
 
 // ---- running one direction -------------------------------------------------------------------------
-static void run_own(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void *w, const void *y,
-                    const void *bias, void *out, void *stream) {
+static void run_custom(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void *w,
+                       const void *y, const void *bias, void *out, void *stream) {
     const dt_conv_args a = {.x = x,
                             .w = w,
                             .y = y,
@@ -107,8 +108,9 @@ static void run_own(dt_cuda *c, const dt_dnn_desc *d, const void *x, const void 
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *w = dt_site_in(s, 1), *y = dt_site_out(s, 0);
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1),
+                        *y = dt_instance_out(s, 0);
     const bool bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     const dt_cuda_fold fold = fold_of(s->node);
     dt_dnn_desc d[DT_NODE_DESCS];
@@ -136,7 +138,7 @@ static dt_status prepare(dt_site *s) {
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = !st->forward.desc.bias ? NULL
@@ -144,7 +146,7 @@ static void run(const dt_site *s, const dt_run *r) {
                                               : r->in[2];
     void *ptr[7] = {(void *)r->in[0], (void *)w, r->out[0], (void *)bias};
     if (st->forward.desc.sums) {
-        const dt_value_info *y = dt_site_out(s, 0);
+        const dt_value_info *y = dt_instance_out(s, 0);
         float *sums = (float *)((char *)r->out[0] + dt_layout_sums_at(y->dtype, &y->shape));
         ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
     }
@@ -152,14 +154,14 @@ static void run(const dt_site *s, const dt_run *r) {
     if (st->forward.plan)
         dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
     else
-        run_own(dt_cuda_of(s), &st->forward.desc, r->in[0], w, NULL, bias, r->out[0], r->stream);
+        run_custom(dt_cuda_of(s), &st->forward.desc, r->in[0], w, NULL, bias, r->out[0], r->stream);
 }
 
 const dt_kernel dt_cuda_conv2d = {prepare, run, dt_cuda_destroy};
 
 // Decides whether dgrad begins the backward pass of the batch norm that left its work to this convolution. If so,
 // changes *d to do it.
-static dt_status mask(dt_site *s, dt_dnn_desc *d) {
+static dt_status mask(dt_kernel_instance *s, dt_dnn_desc *d) {
     const dt_graph *g = s->graph;
     dt_cuda_normed asks;
     bool take = false;
@@ -173,10 +175,10 @@ static dt_status mask(dt_site *s, dt_dnn_desc *d) {
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
+static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
-    const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
-    const dt_value_info *w = n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1);
+    const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0));
+    const dt_value_info *w = n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1);
     dt_dnn_desc d[DT_NODE_DESCS];
     const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -186,7 +188,7 @@ static dt_status prepare_bwd(dt_site *s) {
     if (n->attrs.conv2d.act != DT_ACT_NONE || n->attrs.conv2d.fold_bn)
         return dt_cuda_fail(
             s, "a fused activation or batch norm has no gradient; fuse for inference only");
-    DT_TRY(check_types(s, dt_site_in(s, 0), dy));
+    DT_TRY(check_types(s, dt_instance_in(s, 0), dy));
     const int count = dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(dt_cuda_of(s)), d);
     for (int i = 0; i < count; i++) {
         d[i].normed = normed && d[i].kind == DT_DNN_CONV_WGRAD;
@@ -211,12 +213,12 @@ static dt_status prepare_bwd(dt_site *s) {
     return DT_OK;
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
+static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     const int dy_at = dt_cuda_pos_grad(s, 0);
     const void *dy = r->in[dy_at];
-    const dt_value_info *info = dt_site_in(s, dy_at);
+    const dt_value_info *info = dt_instance_in(s, dy_at);
     if (st->weights.desc.n) {
         void *dw = (char *)r->scratch + st->at_dw;
         void *ptr[5] = {(void *)r->in[0], (void *)dy, dw};
@@ -224,7 +226,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         if (st->weights.plan)
             dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
         else
-            run_own(c, &st->weights.desc, r->in[0], NULL, dy, NULL, dw, r->stream);
+            run_custom(c, &st->weights.desc, r->in[0], NULL, dy, NULL, dw, r->stream);
         dt_cuda_store_weight_grad(c, &st->weight, dw, info->dtype, r->out[1],
                                   r->accumulate >> 1 & 1, r->stream);
     }
@@ -237,7 +239,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         const void *w = st->pack ? r->packed[0] : r->in[1];
         void *ptr[DT_DNN_POINTERS] = {(void *)dy, (void *)w, r->out[0], (void *)r->in[0]};
         if (st->data.desc.masked) {
-            const dt_value_info *dx = dt_site_out(s, 0);
+            const dt_value_info *dx = dt_instance_out(s, 0);
             norm_of(s, r->in[0], 2, 4, ptr + 4);
             for (int i = 0; i < DT_MASKED_PARTS; i++)
                 ptr[8 + i] = (char *)r->out[0] + dt_layout_masked_at(dx->dtype, &dx->shape, i);
@@ -245,7 +247,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         if (st->data.plan)
             dt_cuda_run_dnn(s, st->data.plan, ptr, r);
         else
-            run_own(c, &st->data.desc, NULL, w, dy, NULL, r->out[0], r->stream);
+            run_custom(c, &st->data.desc, NULL, w, dy, NULL, r->out[0], r->stream);
     }
 }
 

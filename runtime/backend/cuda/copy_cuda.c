@@ -7,8 +7,8 @@
 // innermost, for three dimensions too), nothing moves: the output takes over the input. Turning an image into tokens,
 // (N,C,H,W) -> (N,C,HW) -> (N,HW,C), is therefore free, and so is its gradient, because reshape keeps NHWC as long as
 // N and C stay.
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/copy_kernels.h"
-#include "backend/cuda/own_cuda.h"
 
 // The dimension at a position in memory, outermost first, for a tensor of n dimensions.
 static int memory_axis(dt_layout l, int n, int position) {
@@ -79,27 +79,27 @@ static runs runs_of(const dt_value_info *v, dt_layout l, int axis) {
     return r;
 }
 
-static dt_status prepare_concat(dt_site *s) {
+static dt_status prepare_concat(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
     dt_cuda_prepare(s, 0);
     for (int i = 0; i < s->node->n_in; i++)
-        if (dt_site_in(s, i)->kind != DT_V_TEMP) layout = dt_dense();
+        if (dt_instance_in(s, i)->kind != DT_V_TEMP) layout = dt_dense();
     for (int i = 0; i < s->node->n_in; i++) {
-        if (dt_site_in(s, i)->dtype != dt_site_out(s, 0)->dtype)
-            return dt_cuda_fail(s, "%s has another element type", dt_site_in(s, i)->name);
+        if (dt_instance_in(s, i)->dtype != dt_instance_out(s, 0)->dtype)
+            return dt_cuda_fail(s, "%s has another element type", dt_instance_in(s, i)->name);
         s->in_layout[i] = layout;
     }
     s->out_layout[0] = layout;
     return DT_OK;
 }
 
-static void run_concat(const dt_site *s, const dt_run *r) {
+static void run_concat(const dt_kernel_instance *s, const dt_run *r) {
     enum { MOST = 64 };
     dt_join_part parts[MOST];
     const int axis = s->node->attrs.concat.axis;
     int64_t at = 0, outer = 1;
     for (int i = 0; i < s->node->n_in && i < MOST; i++) {
-        const dt_value_info *x = dt_site_in(s, i);
+        const dt_value_info *x = dt_instance_in(s, i);
         const runs k = runs_of(x, s->out_layout[0], axis);
         const int64_t run = k.step * x->shape.d[axis];
         parts[i] = (dt_join_part){.x = r->in[i], .run = run, .pitch = run, .at = at};
@@ -108,19 +108,19 @@ static void run_concat(const dt_site *s, const dt_run *r) {
     join(dt_cuda_of(s), r->out[0], outer, at, parts, s->node->n_in, r->stream);
 }
 
-static dt_status prepare_slice(dt_site *s) {
+static dt_status prepare_slice(dt_kernel_instance *s) {
     const int at = s->node->backward ? dt_cuda_pos_grad(s, 0) : 0;
     const dt_layout layout = s->in_layout[at];
     dt_cuda_prepare(s, 0);
-    if (!dt_site_out(s, 0) || dt_site_out(s, 0)->dtype != dt_site_in(s, at)->dtype)
+    if (!dt_instance_out(s, 0) || dt_instance_out(s, 0)->dtype != dt_instance_in(s, at)->dtype)
         return dt_cuda_fail(s, "the output has another element type");
     s->in_layout[at] = s->out_layout[0] = layout;
     return DT_OK;
 }
 
-static void run_slice(const dt_site *s, const dt_run *r) {
+static void run_slice(const dt_kernel_instance *s, const dt_run *r) {
     const int axis = s->node->attrs.slice.axis;
-    const dt_value_info *x = dt_site_in(s, 0);
+    const dt_value_info *x = dt_instance_in(s, 0);
     const runs k = runs_of(x, s->out_layout[0], axis);
     const int64_t begin = s->node->attrs.slice.begin * k.step;
     const int64_t run = s->node->attrs.slice.end * k.step - begin;
@@ -129,9 +129,9 @@ static void run_slice(const dt_site *s, const dt_run *r) {
     join(dt_cuda_of(s), r->out[0], k.outer, run, &part, 1, r->stream);
 }
 
-static void run_slice_bwd(const dt_site *s, const dt_run *r) {
+static void run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const int axis = s->node->attrs.slice.axis;
-    const dt_value_info *dx = dt_site_out(s, 0);
+    const dt_value_info *dx = dt_instance_out(s, 0);
     const runs k = runs_of(dx, s->out_layout[0], axis);
     const int64_t begin = s->node->attrs.slice.begin * k.step;
     const int64_t end = s->node->attrs.slice.end * k.step, whole = dx->shape.d[axis] * k.step;
@@ -176,8 +176,8 @@ static permutation merge(const dt_value_info *x, dt_layout from, dt_layout to, c
     return m;
 }
 
-static dt_status prepare_transpose(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+static dt_status prepare_transpose(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     const dt_layout layout = s->in_layout[0], nhwc = {DT_NHWC, 0};
     const int *perm = s->node->attrs.transpose.perm;
     permutation *m = dt_cuda_prepare(s, sizeof *m);
@@ -234,7 +234,7 @@ static void run_planes(dt_cuda *c, const permutation *m, const dt_run *r) {
     dt_cuda_launch(c, DT_K_permute_planes, g, &a, r->stream);
 }
 
-static void run_transpose(const dt_site *s, const dt_run *r) {
+static void run_transpose(const dt_kernel_instance *s, const dt_run *r) {
     const permutation *m = s->state;
     dt_cuda *c = dt_cuda_of(s);
     if (!m->n_bytes || r->out[0] == r->in[0]) return;
@@ -251,8 +251,8 @@ static bool keeps_channels(const dt_shape *x, const dt_shape *y) {
     return x->n >= 3 && y->n >= 3 && y->n <= 4 && x->d[0] == y->d[0] && x->d[1] == y->d[1];
 }
 
-static dt_status prepare_reshape(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
+static dt_status prepare_reshape(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     const dt_layout layout = s->in_layout[0];
     permutation *m = dt_cuda_prepare(s, sizeof *m);
     if (x->dtype != y->dtype) return dt_cuda_fail(s, "cannot change the element type");

@@ -19,9 +19,9 @@
 #include <stdint.h>
 
 typedef enum dt_cuda_kernel {
-#define CUDA_OWN_KERNEL(name, args) DT_K_##name,
-#include "backend/cuda/cuda_own_kernels.def"
-#undef CUDA_OWN_KERNEL
+#define CUDA_CUSTOM_KERNEL(name, args) DT_K_##name,
+#include "backend/cuda/cuda_custom_kernels.def"
+#undef CUDA_CUSTOM_KERNEL
     DT_K_COUNT
 } dt_cuda_kernel;
 
@@ -166,7 +166,7 @@ struct dt_cuda_api {
     int (*graph_launch)(dt_cuda_api *a, void *graph, void *stream);
     int (*graph_destroy)(dt_cuda_api *a, void *graph);
 
-    // args: the kernel's struct as in cuda_own_kernels.def; copied
+    // args: the kernel's struct as in cuda_custom_kernels.def; copied
     int (*launch)(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream);
 
     // Plans. choices: how many engines there are, in cuDNN's order of preference; choice: the number of one.

@@ -288,7 +288,7 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .choices = choices,
                                        .take_choices = take_choices,
                                        .shrink = shrink,
-                                       .add = dt_cuda_slab_add,
+                                       .add = dt_cuda_flat_add,
                                        .commit_create = dt_cuda_commit_create,
                                        .commit_run = dt_cuda_commit_run,
                                        .commit_destroy = dt_cuda_commit_destroy};

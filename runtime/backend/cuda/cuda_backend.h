@@ -32,7 +32,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
 static inline dt_cuda *dt_cuda_self(const dt_backend *b) {
     return (dt_cuda *)b->self;
 }
-static inline dt_cuda *dt_cuda_of(const dt_site *s) {
+static inline dt_cuda *dt_cuda_of(const dt_kernel_instance *s) {
     return dt_cuda_self(s->backend);
 }
 static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
@@ -45,10 +45,10 @@ dt_status dt_cuda_status(dt_cuda *c);
 
 // ---- prepare ---------------------------------------------------------------------------------------
 // Positions among a backward node's inputs: forward output i, gradient of forward output i.
-static inline int dt_cuda_pos_out(const dt_site *s, int i) {
+static inline int dt_cuda_pos_out(const dt_kernel_instance *s, int i) {
     return s->node->n_fwd_in + i;
 }
-static inline int dt_cuda_pos_grad(const dt_site *s, int i) {
+static inline int dt_cuda_pos_grad(const dt_kernel_instance *s, int i) {
     return s->node->n_fwd_in + s->node->n_fwd_out + i;
 }
 // The preferred layout of a value: 4-d activations NHWC, everything else DENSE.
@@ -56,22 +56,23 @@ static inline dt_layout dt_cuda_layout(const dt_value_info *v) {
     return v && v->kind == DT_V_TEMP && v->shape.n == 4 ? (dt_layout){DT_NHWC, 0} : dt_dense();
 }
 // Sets all layouts as dt_cuda_layout says, no scratch, nothing in place; allocates a zeroed state of n_bytes.
-void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes);
+void *dt_cuda_prepare(dt_kernel_instance *s, size_t n_state_bytes);
 // The same with all layouts DENSE.
-void *dt_cuda_prepare_dense(dt_site *s, size_t n_state_bytes);
-void dt_cuda_destroy(dt_site *s); // frees the state and the contexts of packed copies
+void *dt_cuda_prepare_dense(dt_kernel_instance *s, size_t n_state_bytes);
+void dt_cuda_destroy(dt_kernel_instance *s); // frees the state and the contexts of packed copies
 // Returns st. If it is a failure, frees the state first.
-static inline dt_status dt_cuda_kept(dt_site *s, dt_status st) {
+static inline dt_status dt_cuda_kept(dt_kernel_instance *s, dt_status st) {
     if (st != DT_OK) dt_cuda_destroy(s);
     return st;
 }
-// Frees the state and fails as dt_site_fail does: the plan does not destroy a kernel instance that was refused.
-#define dt_cuda_fail(s, ...) (dt_cuda_destroy(s), dt_site_fail(s, __VA_ARGS__))
+// Frees the state and fails as dt_instance_fail does: the plan does not destroy a kernel instance that was refused.
+#define dt_cuda_fail(s, ...) (dt_cuda_destroy(s), dt_instance_fail(s, __VA_ARGS__))
 // Stores in *type the one float type (f32, bf16, f16) that all values must have. NULL values are skipped.
 #define dt_cuda_type(s, type, ...)                                                                 \
     dt_cuda_type_of(s, type, sizeof(const void *[]){__VA_ARGS__} / sizeof(void *),                 \
                     (const dt_value_info *[]){__VA_ARGS__})
-dt_status dt_cuda_type_of(dt_site *s, int *type, int n, const dt_value_info *const *infos);
+dt_status dt_cuda_type_of(dt_kernel_instance *s, int *type, int n,
+                          const dt_value_info *const *infos);
 
 // Blocks of 256 threads for n elements, eight per thread and iteration, at most as many as fill the device.
 dt_cuda_grid dt_cuda_grid_flat(const dt_cuda *c, int64_t n);
@@ -81,8 +82,8 @@ void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const vo
                      dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
                      dt_layout dst_layout, void *stream);
 
-// ---- slabs (see dt_device) -------------------------------------------------------------------------
-void dt_cuda_slab_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
+// ---- flat buffers (see dt_device) -------------------------------------------------------------------------
+void dt_cuda_flat_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
 dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **commit);
 void dt_cuda_commit_run(dt_backend *b, void *commit, const float *grad, void *stream);
 void dt_cuda_commit_destroy(dt_backend *b, void *commit);

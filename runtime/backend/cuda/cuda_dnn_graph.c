@@ -182,16 +182,16 @@ static void slope(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, desc
     add_op(g, op, "a pointwise gradient");
 }
 
-static void product(dt_dnn_graph *g, descriptor a, descriptor b, descriptor c) {
+static void matmul(dt_dnn_graph *g, descriptor a, descriptor b, descriptor c) {
     descriptor m = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set_type(g, m, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
-    finish(g, m, "a product's type");
+    finish(g, m, "a matmul's type");
     descriptor op = make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, m);
-    add_op(g, op, "a product");
+    add_op(g, op, "a matmul");
 }
 
 static void reshape(dt_dnn_graph *g, descriptor x, descriptor y) {
@@ -414,31 +414,31 @@ static void build_sdpa_backward(dt_dnn_graph *g) {
 
     descriptor s = scores(g, f32, false), scaled = scores(g, f32, false);
     descriptor shifted = scores(g, f32, false), p = scores(g, f32, false), pt = scores(g, t, true);
-    product(g, q, kt, s);
+    matmul(g, q, kt, s);
     pointwise(g, CUDNN_POINTWISE_MUL, s, scale, scaled);
     pointwise(g, CUDNN_POINTWISE_SUB, scaled, lse, shifted);
     pointwise(g, CUDNN_POINTWISE_EXP, shifted, NULL, p);
     reshape(g, p, pt);
-    product(g, pt, dy, dv);
+    matmul(g, pt, dy, dv);
 
     descriptor dp = scores(g, f32, false), centred = scores(g, f32, false);
     descriptor weighted = scores(g, f32, false), ds = scores(g, f32, false);
     descriptor dst = scores(g, t, true);
-    product(g, dy, vt, dp);
+    matmul(g, dy, vt, dp);
     pointwise(g, CUDNN_POINTWISE_SUB, dp, row_sum, centred);
     pointwise(g, CUDNN_POINTWISE_MUL, centred, p, weighted);
     pointwise(g, CUDNN_POINTWISE_MUL, weighted, scale, ds);
     reshape(g, ds, dst);
-    product(g, dst, q, dk);
+    matmul(g, dst, q, dk);
 
     descriptor k = heads_of(g, t, 0, d->tk, d->stride_k, false);
     reshape(g, kt, k);
     if (d->deterministic) {
-        product(g, ds, k, dq);
+        matmul(g, ds, k, dq);
         return;
     }
     descriptor dq32 = heads_of(g, f32, DT_DNN_DQ32_ID, d->tq, dense, false);
-    product(g, ds, k, dq32);
+    matmul(g, ds, k, dq32);
     pointwise(g, CUDNN_POINTWISE_IDENTITY, dq32, NULL, dq);
 }
 

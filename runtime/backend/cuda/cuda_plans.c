@@ -268,7 +268,7 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
         if (e->none && !k->gemm && !is_wish(k))
-            dt_warn("cuDNN has no engine for %s: an own kernel computes it, much slower", text);
+            dt_warn("cuDNN has no engine for %s: a custom kernel computes it, much slower", text);
     }
     if (!e->none) *out = &e->plan;
     return DT_OK;
@@ -432,7 +432,7 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     return DT_OK;
 }
 
-static dt_status plan_product(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+static dt_status plan_matmul(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     char text[DT_DESC_TEXT];
     const dt_plan_kind k = {.gemm = true, .mul = d};
     return plan_of(p, &k, dt_gemm_desc_print(d, text), out);
@@ -444,14 +444,14 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
     char text[DT_DESC_TEXT];
     dt_gemm_desc plain = *d;
     plain.beta = 0.0f;
-    DT_TRY(plan_product(p, &plain, out));
+    DT_TRY(plan_matmul(p, &plain, out));
     if (!*out || d->beta == 0.0f) return DT_OK;
     plan_entry *e = dt_plan_entry(p, dt_gemm_desc_print(d, text));
     if (!e->plan.plan) {
         e->choice = (*out)->choice;
         e->chosen = e->follows = true;
     }
-    return plan_product(p, d, out);
+    return plan_matmul(p, d, out);
 }
 
 // ---- a bound on workspace --------------------------------------------------------------------------

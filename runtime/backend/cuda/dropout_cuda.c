@@ -1,6 +1,6 @@
 // dropout_cuda.c: host side of dropout, forward and backward, in place (kernels/dropout_kernels.h).
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/dropout_kernels.h"
-#include "backend/cuda/own_cuda.h"
 #include "base/hash.h"
 
 enum { BLOCK_ELEMENTS = 2048 };
@@ -11,12 +11,12 @@ typedef struct dropout_state {
     bool nhwc;
 } dropout_state;
 
-static dt_status prepare_at(dt_site *s, int in_at, const char *name) {
+static dt_status prepare_at(dt_kernel_instance *s, int in_at, const char *name) {
     const dt_layout layout = s->in_layout[in_at];
-    const dt_value_info *x = dt_site_in(s, in_at);
+    const dt_value_info *x = dt_instance_in(s, in_at);
     dropout_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_dropout_args *a = &st->a;
-    DT_TRY(dt_cuda_type(s, &a->type, x, dt_site_out(s, 0)));
+    DT_TRY(dt_cuda_type(s, &a->type, x, dt_instance_out(s, 0)));
     const int64_t n = dt_shape_elements(&x->shape);
     st->in_at = in_at;
     st->nhwc = layout.kind == DT_NHWC;
@@ -30,14 +30,14 @@ static dt_status prepare_at(dt_site *s, int in_at, const char *name) {
     s->inplace_in = in_at;
     return DT_OK;
 }
-static dt_status prepare_forward(dt_site *s) {
+static dt_status prepare_forward(dt_kernel_instance *s) {
     return prepare_at(s, 0, s->node->name);
 }
-static dt_status prepare_backward(dt_site *s) {
+static dt_status prepare_backward(dt_kernel_instance *s) {
     return prepare_at(s, dt_cuda_pos_grad(s, 0), s->graph->nodes[s->node->forward].name);
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const dropout_state *st = s->state;
     dt_dropout_args a = st->a;
     a.x = r->in[st->in_at], a.out = r->out[0], a.step = r->step;

@@ -1,13 +1,14 @@
 // elementwise_cuda.c: host side of the ops that are one kernel over elements (ReLU, GELU, scale), and what they share
 // with other files (dt_map_*). Any layout, in place.
-#include "backend/cuda/own_cuda.h"
+#include "backend/cuda/custom_cuda.h"
 
-dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace) {
+dt_status dt_map_prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace) {
     const dt_layout layout = s->in_layout[x_at];
-    const dt_value_info *x = dt_site_in(s, x_at), *d = d_at < 0 ? NULL : dt_site_in(s, d_at);
+    const dt_value_info *x = dt_instance_in(s, x_at),
+                        *d = d_at < 0 ? NULL : dt_instance_in(s, d_at);
     dt_map_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x || (d_at >= 0 && !d)) return dt_cuda_fail(s, "an operand is missing");
-    DT_TRY(dt_cuda_type(s, &st->type, x, d, dt_site_out(s, 0)));
+    DT_TRY(dt_cuda_type(s, &st->type, x, d, dt_instance_out(s, 0)));
     st->n = dt_shape_elements(&x->shape);
     st->x_at = x_at, st->d_at = d_at;
     s->in_layout[x_at] = s->out_layout[0] = layout;
@@ -16,7 +17,7 @@ dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace) {
     return DT_OK;
 }
 
-void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k) {
+void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) {
     const dt_map_state *st = s->state;
     const dt_map_args a = {.x = r->in[st->x_at],
                            .d = st->d_at < 0 ? NULL : r->in[st->d_at],
@@ -28,33 +29,33 @@ void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k) {
     dt_cuda_launch(c, k, dt_cuda_grid_flat(c, st->n), &a, r->stream);
 }
 
-static dt_status prepare_forward(dt_site *s) {
+static dt_status prepare_forward(dt_kernel_instance *s) {
     return dt_map_prepare(s, 0, -1, 0);
 }
-static dt_status prepare_gelu_bwd(dt_site *s) {
+static dt_status prepare_gelu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
     return dt_map_prepare(s, 0, dy_at, dy_at);
 }
-static dt_status prepare_relu_bwd(dt_site *s) {
+static dt_status prepare_relu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
     return dt_map_prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
 }
-static dt_status prepare_scale(dt_site *s) {
+static dt_status prepare_scale(dt_kernel_instance *s) {
     DT_TRY(dt_map_prepare(s, 0, -1, 0));
     ((dt_map_state *)s->state)->alpha = s->node->attrs.scale.alpha;
     return DT_OK;
 }
 
 #define RUN(name)                                                                                  \
-    static void run_##name(const dt_site *s, const dt_run *r) {                                    \
+    static void run_##name(const dt_kernel_instance *s, const dt_run *r) {                         \
         dt_map_run(s, r, DT_K_##name);                                                             \
     }
 RUN(relu_fwd)
 RUN(relu_bwd)
-static void run_gelu_fwd(const dt_site *s, const dt_run *r) {
+static void run_gelu_fwd(const dt_kernel_instance *s, const dt_run *r) {
     dt_map_run(s, r, s->node->attrs.gelu.tanh ? DT_K_gelu_tanh_fwd : DT_K_gelu_fwd);
 }
-static void run_gelu_bwd(const dt_site *s, const dt_run *r) {
+static void run_gelu_bwd(const dt_kernel_instance *s, const dt_run *r) {
     dt_map_run(s, r, s->node->attrs.gelu.tanh ? DT_K_gelu_tanh_bwd : DT_K_gelu_bwd);
 }
 RUN(scale_fwd)

@@ -21,7 +21,7 @@
 // Kernels are in kernels/<op>_kernels.h, which is both C and CUDA C++: no C++ features, and no C features that C++
 // lacks (designated initializers, compound literals, restrict, _Bool, implicit void * casts). kernels/all_kernels.h
 // includes them all, for the device in kernels.cu and for the host in the tests' imitation. An op's host side includes
-// its own kernels for their structs. cuda_own_kernels.def lists the kernels.
+// its custom kernels for their structs. cuda_custom_kernels.def lists the kernels.
 #ifndef DT_BACKEND_CUDA_KERNEL_H
 #define DT_BACKEND_CUDA_KERNEL_H
 

@@ -5,9 +5,9 @@
 #include <cuda_runtime.h>
 
 static const void *const kernels[] = {
-#define CUDA_OWN_KERNEL(name, args_t) (const void *)name,
-#include "backend/cuda/cuda_own_kernels.def"
-#undef CUDA_OWN_KERNEL
+#define CUDA_CUSTOM_KERNEL(name, args_t) (const void *)name,
+#include "backend/cuda/cuda_custom_kernels.def"
+#undef CUDA_CUSTOM_KERNEL
 };
 
 extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g,

@@ -1,8 +1,8 @@
 // layer_norm_cuda.c: host side of layer norm over the last dimension, DENSE (kernels/layer_norm_kernels.h).
 // The forward node outputs y and, for the backward node, the rows' mean and 1/std. For merged additions see
 // graph/ops/layer_norm.c.
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/layer_norm_kernels.h"
-#include "backend/cuda/own_cuda.h"
 
 // Blocks of the backward pass, each with its own sums: two for each multiprocessor of an H100 or H200, but a constant,
 // so that sums depend on shapes alone.
@@ -14,13 +14,13 @@ typedef struct ln_state {
     int64_t n_blocks;
 } ln_state;
 
-static dt_status prepare_at(dt_site *s, const dt_value_info *dy, int residual_at) {
-    const dt_value_info *x = dt_site_in(s, 0), *residual = NULL;
+static dt_status prepare_at(dt_kernel_instance *s, const dt_value_info *dy, int residual_at) {
+    const dt_value_info *x = dt_instance_in(s, 0), *residual = NULL;
     ln_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->residual_at = residual_at < s->node->n_in ? residual_at : -1;
-    if (st->residual_at >= 0) residual = dt_site_in(s, residual_at);
+    if (st->residual_at >= 0) residual = dt_instance_in(s, residual_at);
     if (!x || x->shape.n < 1) return dt_cuda_fail(s, "wants (…,D)");
-    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0), residual));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0), residual));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
     // in the backward pass a thread keeps the sums of its columns
@@ -29,7 +29,7 @@ static dt_status prepare_at(dt_site *s, const dt_value_info *dy, int residual_at
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_site *s) {
+static dt_status prepare_forward(dt_kernel_instance *s) {
     DT_TRY(prepare_at(s, NULL, 3));
     const ln_state *st = s->state;
     s->inplace_in = st->residual_at < 0 ? 0 : st->residual_at; // both are read before y is written
@@ -41,7 +41,7 @@ static dt_cuda_grid grid_of(const ln_state *st) {
     return (dt_cuda_grid){.blocks = n > 0 ? n : 1, .threads = st->threads};
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const ln_state *st = s->state;
     const dt_layer_norm_args a = {.r = st->r,
                                   .x = r->in[0],
@@ -57,9 +57,9 @@ static void run_forward(const dt_site *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_ln_fwd, grid_of(st), &a, r->stream);
 }
 
-static dt_status prepare_backward(dt_site *s) {
+static dt_status prepare_backward(dt_kernel_instance *s) {
     const int mean_at = dt_cuda_pos_out(s, 1), dy_at = dt_cuda_pos_grad(s, 0);
-    DT_TRY(prepare_at(s, dt_site_in(s, dy_at), dy_at + s->node->n_fwd_out));
+    DT_TRY(prepare_at(s, dt_instance_in(s, dy_at), dy_at + s->node->n_fwd_out));
     ln_state *st = s->state;
     if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE ||
         s->node->in[mean_at + 1] == DT_NONE)
@@ -73,7 +73,7 @@ static dt_status prepare_backward(dt_site *s) {
     return DT_OK;
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const ln_state *st = s->state;
     const int mean_at = dt_cuda_pos_out(s, 1);
     dt_cuda *c = dt_cuda_of(s);

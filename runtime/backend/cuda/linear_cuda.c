@@ -25,7 +25,7 @@ typedef struct linear_state {
     size_t at_dy, at_db;
 } linear_state;
 
-static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_info *w) {
+static linear_state *start(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *w) {
     linear_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->n_out = w->shape.d[0];
     st->n_in = w->shape.d[1];
@@ -33,7 +33,8 @@ static linear_state *start(dt_site *s, const dt_value_info *x, const dt_value_in
     return st;
 }
 
-static dt_gemm_desc product(const dt_site *s, dt_dtype type, int64_t m, int64_t n, int64_t k) {
+static dt_gemm_desc matmul(const dt_kernel_instance *s, dt_dtype type, int64_t m, int64_t n,
+                           int64_t k) {
     const dt_cuda *c = dt_cuda_of(s);
     return (dt_gemm_desc){.m = m,
                           .n = n,
@@ -51,22 +52,22 @@ static dt_gemm_desc product(const dt_site *s, dt_dtype type, int64_t m, int64_t 
 }
 
 // *out is NULL if cuBLASLt has no such matmul.
-static dt_status try_plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+static dt_status try_plan(dt_kernel_instance *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(dt_cuda_of(s)->plans, d, out)));
     if (*out && s->scratch_bytes < dt_cuda_align((*out)->workspace_bytes))
         s->scratch_bytes = dt_cuda_align((*out)->workspace_bytes);
     return DT_OK;
 }
 
-static dt_status plan(dt_site *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+static dt_status plan(dt_kernel_instance *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     DT_TRY(try_plan(s, d, out));
-    return *out ? DT_OK : dt_cuda_fail(s, "cuBLASLt has no product for it");
+    return *out ? DT_OK : dt_cuda_fail(s, "cuBLASLt has no matmul for it");
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status plan_forward(dt_site *s, linear_state *st, const dt_value_info *x) {
+static dt_status plan_forward(dt_kernel_instance *s, linear_state *st, const dt_value_info *x) {
     const dt_act act = s->node->attrs.linear.act;
-    dt_gemm_desc d = product(s, x->dtype, st->rows, st->n_out, st->n_in);
+    dt_gemm_desc d = matmul(s, x->dtype, st->rows, st->n_out, st->n_in);
     d.trans_b = true;
     d.ldb = st->n_in;
     st->gelu = act == DT_ACT_GELU;
@@ -83,14 +84,14 @@ static dt_status plan_forward(dt_site *s, linear_state *st, const dt_value_info 
     return plan(s, &d, &st->forward);
 }
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *y = dt_site_out(s, 0);
-    linear_state *st = start(s, x, dt_site_in(s, 1));
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
+    linear_state *st = start(s, x, dt_instance_in(s, 1));
     const bool relu = s->node->attrs.linear.act == DT_ACT_RELU;
     DT_TRY(dt_cuda_type(s, &st->type, x, y));
     st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     DT_TRY(plan_forward(s, st, x));
-    if (!dt_cuda_pack_is_copy(dt_site_in(s, 1), x->dtype))
+    if (!dt_cuda_pack_is_copy(dt_instance_in(s, 1), x->dtype))
         st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL);
     if ((relu && !st->has_bias) || (st->has_bias && x->dtype != DT_F32))
         st->bias_pack = dt_cuda_pack_bias(s, st->has_bias ? s->node->in[2] : DT_NONE, st->n_out,
@@ -98,7 +99,7 @@ static dt_status prepare(dt_site *s) {
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
@@ -125,7 +126,7 @@ static void run(const dt_site *s, const dt_run *r) {
 const dt_kernel dt_cuda_linear = {prepare, run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status plan_weights(dt_site *s, linear_state *st, dt_gemm_desc d,
+static dt_status plan_weights(dt_kernel_instance *s, linear_state *st, dt_gemm_desc d,
                               dt_gemm_epilogue epilogue) {
     d.epilogue = epilogue;
     DT_TRY(try_plan(s, &d, &st->weights));
@@ -133,10 +134,10 @@ static dt_status plan_weights(dt_site *s, linear_state *st, dt_gemm_desc d,
     return try_plan(s, &d, &st->weights_add);
 }
 
-static dt_status plan_backward(dt_site *s, linear_state *st, dt_dtype type) {
+static dt_status plan_backward(dt_kernel_instance *s, linear_state *st, dt_dtype type) {
     const dt_node *n = s->node;
     if (n->out[0] != DT_NONE) {
-        dt_gemm_desc d = product(s, type, st->rows, st->n_in, st->n_out);
+        dt_gemm_desc d = matmul(s, type, st->rows, st->n_in, st->n_out);
         if (n->attrs.linear.dgelu) {
             d.epilogue = DT_GEMM_DGELU;
             DT_TRY(try_plan(s, &d, &st->data));
@@ -146,7 +147,7 @@ static dt_status plan_backward(dt_site *s, linear_state *st, dt_dtype type) {
         if (!st->data) DT_TRY(plan(s, &d, &st->data));
     }
     if (n->out[1] != DT_NONE) {
-        dt_gemm_desc d = product(s, type, st->n_out, st->n_in, st->rows);
+        dt_gemm_desc d = matmul(s, type, st->n_out, st->n_in, st->rows);
         d.trans_a = true;
         d.lda = st->n_out;
         d.out_type = d.bias_type = DT_F32;
@@ -154,25 +155,25 @@ static dt_status plan_backward(dt_site *s, linear_state *st, dt_dtype type) {
         st->bias_beside = st->weights && st->weights_add;
         if (!st->bias_beside) DT_TRY(plan_weights(s, st, d, DT_GEMM_NONE));
         if (!st->weights || !st->weights_add)
-            return dt_cuda_fail(s, "cuBLASLt has no product for it");
+            return dt_cuda_fail(s, "cuBLASLt has no matmul for it");
     }
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_site *s) {
+static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const int y = dt_cuda_pos_out(s, 0);
-    const dt_value_info *dy = dt_site_in(s, dt_cuda_pos_grad(s, 0));
-    linear_state *st = start(s, n->in[0] != DT_NONE ? dt_site_in(s, 0) : dt_site_out(s, 0),
-                             n->in[1] != DT_NONE ? dt_site_in(s, 1) : dt_site_out(s, 1));
+    const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0));
+    linear_state *st = start(s, n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0),
+                             n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1));
     if (n->attrs.linear.act > DT_ACT_RELU || (n->attrs.linear.act && n->in[y] == DT_NONE))
         return dt_cuda_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                                "its output; fuse GELU for inference only");
-    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_site_in(s, 0)));
+    DT_TRY(dt_cuda_type(s, &st->type, dy, dt_instance_in(s, 0)));
     st->masked = n->attrs.linear.act == DT_ACT_RELU;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
     DT_TRY(plan_backward(s, st, dy->dtype));
-    if (st->data && !dt_cuda_pack_is_copy(dt_site_in(s, 1), dy->dtype))
+    if (st->data && !dt_cuda_pack_is_copy(dt_instance_in(s, 1), dy->dtype))
         st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL);
     st->at_dy = s->scratch_bytes;
     st->at_db = st->at_dy;
@@ -185,7 +186,7 @@ static dt_status prepare_bwd(dt_site *s) {
     return DT_OK;
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
+static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     const void *dy = r->in[dt_cuda_pos_grad(s, 0)];
@@ -204,7 +205,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         dt_cuda_run_gemm(s, r->accumulate >> 1 & 1 ? st->weights_add : st->weights, dy, r->in[0],
                          r->out[1], st->bias_beside ? db : NULL, NULL, r);
         if (st->bias_beside && add_bias)
-            dt_cuda_slab_add(s->backend, r->out[2], db, st->n_out, r->stream);
+            dt_cuda_flat_add(s->backend, r->out[2], db, st->n_out, r->stream);
     }
     if (st->has_bias && !st->bias_beside)
         dt_cuda_sum_columns(c, dy, (dt_dtype)st->type, st->rows, st->n_out, r->out[2], add_bias,

@@ -3,8 +3,8 @@
 //
 //   forward   in  x (N,...), target, weight (N)     out STAT sum weight[n] loss_n, STAT sum weight[n]
 //   backward  in  x, target, weight, ...            out dx, the gradient of the sum times loss_scale
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/loss_kernels.h"
-#include "backend/cuda/own_cuda.h"
 
 typedef struct loss_state {
     int id, kind;
@@ -12,8 +12,9 @@ typedef struct loss_state {
     float smoothing, param;
 } loss_state;
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *x = dt_site_in(s, 0), *target = dt_site_in(s, 1), *w = dt_site_in(s, 2);
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1),
+                        *w = dt_instance_in(s, 2);
     loss_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
         dt_shape_elements(&w->shape) != x->shape.d[0])
@@ -32,7 +33,7 @@ static dt_status prepare(dt_site *s) {
     return DT_OK;
 }
 
-static dt_loss_args args_of(const dt_site *s, const dt_run *r) {
+static dt_loss_args args_of(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
     return (dt_loss_args){.r = st->r,
                           .x = r->in[0],
@@ -46,7 +47,7 @@ static dt_loss_args args_of(const dt_site *s, const dt_run *r) {
                           .param = st->param};
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
     dt_loss_args a = args_of(s, r);
     a.losses = r->scratch;
@@ -57,7 +58,7 @@ static void run_forward(const dt_site *s, const dt_run *r) {
                    r->stream);
 }
 
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     dt_loss_args a = args_of(s, r);
     a.dx = r->out[0];
     dt_cuda_launch(dt_cuda_of(s), DT_K_loss_bwd, dt_rows_grid(&a.r), &a, r->stream);

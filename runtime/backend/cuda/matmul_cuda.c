@@ -2,8 +2,9 @@
 // copies nothing. The gradient is two matmul nodes (graph/ops/matmul.c), so there is no backward kernel.
 #include "backend/cuda/weights_cuda.h"
 
-static dt_status prepare(dt_site *s) {
-    const dt_value_info *a = dt_site_in(s, 0), *b = dt_site_in(s, 1), *c = dt_site_out(s, 0);
+static dt_status prepare(dt_kernel_instance *s) {
+    const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1),
+                        *c = dt_instance_out(s, 0);
     const int n = a->shape.n, trans_a = s->node->attrs.matmul.trans_a,
               trans_b = s->node->attrs.matmul.trans_b;
     const dt_cuda *cuda = dt_cuda_of(s);
@@ -32,14 +33,14 @@ static dt_status prepare(dt_site *s) {
     d.stride_b = b->shape.d[n - 2] * b->shape.d[n - 1];
     d.stride_d = d.m * d.n;
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(cuda->plans, &d, &plan)));
-    if (!plan) return dt_cuda_fail(s, "cuBLASLt has no product for it");
+    if (!plan) return dt_cuda_fail(s, "cuBLASLt has no matmul for it");
     dt_cuda_destroy(s);
     s->state = (void *)plan; // the table's
     s->scratch_bytes = dt_cuda_align(plan->workspace_bytes);
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_run_gemm(s, s->state, r->in[0], r->in[1], r->out[0], NULL, NULL, r);
 }
 

@@ -1,13 +1,13 @@
 // op_cuda.c: what the <op>_cuda.c files share (see cuda_backend.h), and reorders.
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/reorder_kernels.h"
-#include "backend/cuda/own_cuda.h"
 #include "base/arena.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static void *prepare(dt_site *s, size_t n_state_bytes) {
+static void *prepare(dt_kernel_instance *s, size_t n_state_bytes) {
     s->scratch_bytes = 0;
     s->inplace_in = -1;
     s->same_memory = false;
@@ -15,26 +15,28 @@ static void *prepare(dt_site *s, size_t n_state_bytes) {
     return s->state = dt_xcalloc(1, n_state_bytes ? n_state_bytes : 1);
 }
 
-void *dt_cuda_prepare(dt_site *s, size_t n_state_bytes) {
-    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_cuda_layout(dt_site_in(s, i));
-    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_cuda_layout(dt_site_out(s, i));
+void *dt_cuda_prepare(dt_kernel_instance *s, size_t n_state_bytes) {
+    for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_cuda_layout(dt_instance_in(s, i));
+    for (int i = 0; i < s->node->n_out; i++)
+        s->out_layout[i] = dt_cuda_layout(dt_instance_out(s, i));
     return prepare(s, n_state_bytes);
 }
 
-void *dt_cuda_prepare_dense(dt_site *s, size_t n_state_bytes) {
+void *dt_cuda_prepare_dense(dt_kernel_instance *s, size_t n_state_bytes) {
     for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
     for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
     return prepare(s, n_state_bytes);
 }
 
-void dt_cuda_destroy(dt_site *s) {
+void dt_cuda_destroy(dt_kernel_instance *s) {
     for (int i = 0; i < s->n_packs; i++) free((void *)s->packs[i].ctx);
     s->n_packs = 0;
     free(s->state);
     s->state = NULL;
 }
 
-dt_status dt_cuda_type_of(dt_site *s, int *type, int n, const dt_value_info *const *infos) {
+dt_status dt_cuda_type_of(dt_kernel_instance *s, int *type, int n,
+                          const dt_value_info *const *infos) {
     *type = -1;
     for (int i = 0; i < n; i++) {
         if (!infos[i]) continue;
@@ -52,9 +54,9 @@ dt_cuda_grid dt_cuda_grid_flat(const dt_cuda *c, int64_t n) {
 }
 
 const char *const dt_cuda_kernel_names[] = {
-#define CUDA_OWN_KERNEL(name, args_t) #name,
-#include "backend/cuda/cuda_own_kernels.def"
-#undef CUDA_OWN_KERNEL
+#define CUDA_CUSTOM_KERNEL(name, args_t) #name,
+#include "backend/cuda/cuda_custom_kernels.def"
+#undef CUDA_CUSTOM_KERNEL
 };
 
 void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream) {

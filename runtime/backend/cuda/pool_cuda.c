@@ -1,7 +1,7 @@
 // pool_cuda.c: host side of max and average pooling with any window, and of global mean pooling, all NHWC
 // (kernels/pool_kernels.h).
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/pool_kernels.h"
-#include "backend/cuda/own_cuda.h"
 
 enum { FLOW_ROWS = 4 };
 
@@ -11,7 +11,8 @@ typedef struct pool_state {
 } pool_state;
 
 // x: the larger image (forward x, backward dx); y: the pooled one.
-static dt_status read_window(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
+static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x,
+                             const dt_value_info *y) {
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     const dt_window *w = &s->node->attrs.pool.win;
@@ -40,24 +41,24 @@ static dt_status read_window(dt_site *s, const dt_value_info *x, const dt_value_
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_site *s) {
-    return read_window(s, dt_site_in(s, 0), dt_site_out(s, 0));
+static dt_status prepare_forward(dt_kernel_instance *s) {
+    return read_window(s, dt_instance_in(s, 0), dt_instance_out(s, 0));
 }
-static dt_status prepare_backward(dt_site *s) {
-    DT_TRY(read_window(s, dt_site_out(s, 0), dt_site_in(s, dt_cuda_pos_grad(s, 0))));
+static dt_status prepare_backward(dt_kernel_instance *s) {
+    DT_TRY(read_window(s, dt_instance_out(s, 0), dt_instance_in(s, dt_cuda_pos_grad(s, 0))));
     if (s->node->op == DT_OP_max_pool && s->node->in[dt_cuda_pos_out(s, 1)] == DT_NONE)
         return dt_cuda_fail(s, "the backward node lacks argmax");
     return DT_OK;
 }
 
-static void run_forward(const dt_site *s, const dt_run *r) {
+static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     dt_pool_args a = st->a;
     a.x = r->in[0], a.out = r->out[0];
     a.argmax = a.max && s->node->n_out > 1 ? r->out[1] : NULL;
     dt_cuda_launch(dt_cuda_of(s), DT_K_pool_fwd, st->grid, &a, r->stream);
 }
-static void run_backward(const dt_site *s, const dt_run *r) {
+static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     dt_pool_args a = st->a;
     a.x = r->in[dt_cuda_pos_grad(s, 0)], a.out = r->out[0];
@@ -71,7 +72,8 @@ const dt_kernel dt_cuda_avg_pool = {prepare_forward, run_forward, dt_cuda_destro
 const dt_kernel dt_cuda_avg_pool_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
 
 // ---- global pooling --------------------------------------------------------------------------------
-static dt_status prepare_global(dt_site *s, const dt_value_info *x, const dt_value_info *y) {
+static dt_status prepare_global(dt_kernel_instance *s, const dt_value_info *x,
+                                const dt_value_info *y) {
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "global pooling wants (N,C,H,W)");
@@ -82,13 +84,13 @@ static dt_status prepare_global(dt_site *s, const dt_value_info *x, const dt_val
     st->grid = dt_cols_grid(&a->c);
     return DT_OK;
 }
-static dt_status prepare_global_forward(dt_site *s) {
-    return prepare_global(s, dt_site_in(s, 0), dt_site_out(s, 0));
+static dt_status prepare_global_forward(dt_kernel_instance *s) {
+    return prepare_global(s, dt_instance_in(s, 0), dt_instance_out(s, 0));
 }
-static dt_status prepare_global_backward(dt_site *s) {
-    return prepare_global(s, dt_site_out(s, 0), dt_site_in(s, dt_cuda_pos_grad(s, 0)));
+static dt_status prepare_global_backward(dt_kernel_instance *s) {
+    return prepare_global(s, dt_instance_out(s, 0), dt_instance_in(s, dt_cuda_pos_grad(s, 0)));
 }
-static void run_global(const dt_site *s, const dt_run *r) {
+static void run_global(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     const bool backward = s->node->backward;
     dt_pool_args a = st->a;

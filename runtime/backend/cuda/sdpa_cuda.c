@@ -17,7 +17,7 @@ typedef struct sdpa_state {
     size_t at_lse, at_dq32, at_sum, at_unwanted, dq32_bytes, size;
 } sdpa_state;
 
-static dt_status start(dt_site *s, sdpa_state **out) {
+static dt_status start(dt_kernel_instance *s, sdpa_state **out) {
     sdpa_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     const dt_cuda *c = dt_cuda_of(s);
     const dt_node *n = s->node;
@@ -25,8 +25,8 @@ static dt_status start(dt_site *s, sdpa_state **out) {
     int type;
     st->view = dt_sdpa_view_of(s->graph, n);
     const bool packed = st->view.packed;
-    DT_TRY(dt_cuda_type(s, &type, dt_site_in(s, 0), packed ? NULL : dt_site_in(s, 1),
-                        packed ? NULL : dt_site_in(s, 2)));
+    DT_TRY(dt_cuda_type(s, &type, dt_instance_in(s, 0), packed ? NULL : dt_instance_in(s, 1),
+                        packed ? NULL : dt_instance_in(s, 2)));
     dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(c), d);
     st->desc = d[0];
     st->size = dt_dtype_size(d[0].type);
@@ -49,7 +49,7 @@ static void *part(const sdpa_state *st, const void *const *tensors, int i) {
     return p ? p + (size_t)st->view.part[i].begin * st->size : NULL;
 }
 
-static dt_sdpa_args own_args(const sdpa_state *st, const dt_run *r) {
+static dt_sdpa_args custom_args(const sdpa_state *st, const dt_run *r) {
     dt_sdpa_args a = {.q = part(st, r->in, 0),
                       .k = part(st, r->in, 1),
                       .v = part(st, r->in, 2),
@@ -78,7 +78,7 @@ static void launch_rows(dt_cuda *c, dt_cuda_kernel k, const sdpa_state *st, int6
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status prepare(dt_site *s) {
+static dt_status prepare(dt_kernel_instance *s) {
     sdpa_state *st = NULL;
     DT_TRY(start(s, &st));
     st->at_lse = s->scratch_bytes;
@@ -86,7 +86,7 @@ static dt_status prepare(dt_site *s) {
     return DT_OK;
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     void *lse = r->out[1] ? r->out[1] : (char *)r->scratch + st->at_lse;
@@ -96,7 +96,7 @@ static void run(const dt_site *s, const dt_run *r) {
         dt_cuda_run_dnn(s, st->plan, ptr, r);
         return;
     }
-    dt_sdpa_args a = own_args(st, r);
+    dt_sdpa_args a = custom_args(st, r);
     a.lse = lse;
     a.out = r->out[0];
     launch_rows(c, DT_K_sdpa_fwd, st, st->view.tq, &a, r->stream);
@@ -105,12 +105,12 @@ static void run(const dt_site *s, const dt_run *r) {
 const dt_kernel dt_cuda_sdpa = {prepare, run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status prepare_bwd(dt_site *s) {
+static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     sdpa_state *st = NULL;
     if (n->in[0] == DT_NONE ||
         (n->attrs.sdpa.heads == 0 && (n->in[1] == DT_NONE || n->in[2] == DT_NONE)))
-        return dt_site_fail(s, "the gradient reads q, k and v");
+        return dt_instance_fail(s, "the gradient reads q, k and v");
     DT_TRY(start(s, &st));
     if (n->in[n->n_fwd_in] == DT_NONE || n->in[n->n_fwd_in + 1] == DT_NONE)
         return dt_cuda_fail(s, "the gradient reads the saved y and lse");
@@ -128,7 +128,7 @@ static dt_status prepare_bwd(dt_site *s) {
     return DT_OK;
 }
 
-static void run_bwd(const dt_site *s, const dt_run *r) {
+static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     char *scratch = r->scratch;
@@ -156,7 +156,7 @@ static void run_bwd(const dt_site *s, const dt_run *r) {
         dt_cuda_run_dnn(s, st->plan, ptr, r);
         return;
     }
-    dt_sdpa_args a = own_args(st, r);
+    dt_sdpa_args a = custom_args(st, r);
     a.y = y;
     a.dy = dy;
     a.lse = (float *)lse;

@@ -1,17 +1,18 @@
 // softmax_cuda.c: host side of softmax over the last axis, DENSE, in place (kernels/softmax_kernels.h).
+#include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/softmax_kernels.h"
-#include "backend/cuda/own_cuda.h"
 
 typedef struct softmax_state {
     int type, x_at, dy_at; // dy_at < 0: forward
     dt_rows r;
 } softmax_state;
 
-static dt_status prepare_at(dt_site *s, int x_at, int dy_at) {
-    const dt_value_info *x = dt_site_in(s, x_at), *dy = dy_at < 0 ? NULL : dt_site_in(s, dy_at);
+static dt_status prepare_at(dt_kernel_instance *s, int x_at, int dy_at) {
+    const dt_value_info *x = dt_instance_in(s, x_at),
+                        *dy = dy_at < 0 ? NULL : dt_instance_in(s, dy_at);
     softmax_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x) return dt_cuda_fail(s, "the gradient reads the output");
-    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_site_out(s, 0)));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0)));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
     st->x_at = x_at, st->dy_at = dy_at;
@@ -20,14 +21,14 @@ static dt_status prepare_at(dt_site *s, int x_at, int dy_at) {
     s->inplace_in = dy ? dy_at : x_at;
     return DT_OK;
 }
-static dt_status prepare_forward(dt_site *s) {
+static dt_status prepare_forward(dt_kernel_instance *s) {
     return prepare_at(s, 0, -1);
 }
-static dt_status prepare_backward(dt_site *s) {
+static dt_status prepare_backward(dt_kernel_instance *s) {
     return prepare_at(s, dt_cuda_pos_out(s, 0), dt_cuda_pos_grad(s, 0));
 }
 
-static void run(const dt_site *s, const dt_run *r) {
+static void run(const dt_kernel_instance *s, const dt_run *r) {
     const softmax_state *st = s->state;
     const dt_softmax_args a = {.r = st->r,
                                .x = r->in[st->x_at],

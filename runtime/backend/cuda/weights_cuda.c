@@ -25,7 +25,7 @@ static void divide(const dt_shape *s, int64_t *n_out, int64_t *n_in, int64_t *n_
     *n_taps = s->n > 2 ? s->d[2] * s->d[3] : 1;
 }
 
-static uint64_t key_of(const dt_site *s, const dt_pack_request *r, const dt_cuda_pack *p,
+static uint64_t key_of(const dt_kernel_instance *s, const dt_pack_request *r, const dt_cuda_pack *p,
                        uint64_t form) {
     uint64_t h[12] = {form, (uint64_t)p->type, p->fold, (uint64_t)r->n_params, 0};
     memcpy(&h[4], &p->eps, sizeof p->eps);
@@ -36,7 +36,8 @@ static uint64_t key_of(const dt_site *s, const dt_pack_request *r, const dt_cuda
     return dt_hash64(h, sizeof h);
 }
 
-static dt_cuda_pack *new_pack(const dt_site *s, dt_dtype type, const dt_cuda_fold *fold) {
+static dt_cuda_pack *new_pack(const dt_kernel_instance *s, dt_dtype type,
+                              const dt_cuda_fold *fold) {
     dt_cuda_pack *p = dt_xcalloc(1, sizeof *p);
     p->c = dt_cuda_of(s);
     p->type = type;
@@ -79,7 +80,7 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
     dt_cuda_launch(p->c, DT_K_pack_bias, dt_cuda_grid_flat(p->c, p->n_out), &a, stream);
 }
 
-dt_cuda_pack *dt_cuda_pack_weight(dt_site *s, dt_value weight, dt_dtype type,
+dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dtype type,
                                   const dt_cuda_fold *fold) {
     const dt_shape *shape = &s->graph->values[weight].shape;
     dt_cuda_pack *p = new_pack(s, type, fold);
@@ -100,7 +101,7 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_site *s, dt_value weight, dt_dtype type,
     return p;
 }
 
-dt_cuda_pack *dt_cuda_pack_bias(dt_site *s, dt_value bias, int64_t n, dt_dtype type,
+dt_cuda_pack *dt_cuda_pack_bias(dt_kernel_instance *s, dt_value bias, int64_t n, dt_dtype type,
                                 const dt_cuda_fold *fold) {
     dt_cuda_pack *p = new_pack(s, type, fold);
     dt_pack_request *r = &s->packs[s->n_packs++];
@@ -124,8 +125,8 @@ bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type) {
 }
 
 void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const void *packed,
-                               dt_dtype type, float *slab, bool add, void *stream) {
-    dt_weight_grad_args a = {.packed = packed, .slab = slab, .type = type, .add = add};
+                               dt_dtype type, float *flat, bool add, void *stream) {
+    dt_weight_grad_args a = {.packed = packed, .flat = flat, .type = type, .add = add};
     divide(weight, &a.n_out, &a.n_in, &a.n_taps);
     dt_cuda_launch(c, DT_K_weight_grad, dt_cuda_grid_flat(c, dt_shape_elements(weight)), &a,
                    stream);
@@ -165,16 +166,17 @@ void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_row
 }
 
 // ---- plans -----------------------------------------------------------------------------------------
-void dt_cuda_run_dnn(const dt_site *s, const dt_cuda_plan *p, void *const *ptr, const dt_run *r) {
+void dt_cuda_run_dnn(const dt_kernel_instance *s, const dt_cuda_plan *p, void *const *ptr,
+                     const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_check(c, c->api->dnn_run(c->api, p->plan, ptr, r->scratch, r->stream),
                   s->node->op == DT_OP_sdpa ? "running attention" : "running a convolution");
 }
 
-void dt_cuda_run_gemm(const dt_site *s, const dt_cuda_plan *p, const void *a, const void *b,
-                      void *d, const void *bias, void *aux, const dt_run *r) {
+void dt_cuda_run_gemm(const dt_kernel_instance *s, const dt_cuda_plan *p, const void *a,
+                      const void *b, void *d, const void *bias, void *aux, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_check(
         c, c->api->gemm_run(c->api, p->plan, a, b, d, (void *)bias, aux, r->scratch, r->stream),
-        "running a product");
+        "running a matmul");
 }

@@ -21,14 +21,14 @@
 
 enum { DT_COMMIT_THREADS = 256, DT_COMMIT_PIECE = 8192 };
 
-typedef struct dt_slab_add_args {
+typedef struct dt_flat_add_args {
     float *dst;
     const float *src;
     int64_t n;
-} dt_slab_add_args;
+} dt_flat_add_args;
 
 // Flat buffers are 64-byte aligned; the last elements may not fill a vector.
-DT_KERNEL(slab_add, dt_slab_add_args) {
+DT_KERNEL(flat_add, dt_flat_add_args) {
     DT_THREADS(t) {
         const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
         for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
@@ -41,14 +41,14 @@ DT_KERNEL(slab_add, dt_slab_add_args) {
     }
 }
 
-typedef struct dt_slab_squares_args {
+typedef struct dt_flat_squares_args {
     const float *x;
     int64_t n;
     double *partial; // one per chunk
-} dt_slab_squares_args;
+} dt_flat_squares_args;
 
 // One block per chunk, of DT_COMMIT_THREADS threads.
-DT_KERNEL(slab_squares, dt_slab_squares_args) {
+DT_KERNEL(flat_squares, dt_flat_squares_args) {
     DT_SHARED(double, sum, DT_COMMIT_THREADS);
     const int64_t begin = DT_BLOCK * DT_CHUNK;
     const int64_t end = begin + DT_CHUNK < a->n ? begin + DT_CHUNK : a->n;
@@ -76,7 +76,7 @@ typedef struct dt_commit_verdict {
 } dt_commit_verdict;
 
 typedef struct dt_commit_decide_args {
-    const float *slab;
+    const float *flat;
     const double *partial;
     int64_t n_chunks;
     int64_t loss_at, weight_at, stop_at, drop_at;
@@ -135,7 +135,7 @@ DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     dt_commit_verdict v;
     const float scale = s->block.loss_scale;
     const int64_t t = s->step + 1 - s->n_skipped;
-    const double weight = (double)a->slab[a->weight_at], loss = (double)a->slab[a->loss_at];
+    const double weight = (double)a->flat[a->weight_at], loss = (double)a->flat[a->loss_at];
     const double norm = sqrt(squares) / (weight * (double)scale);
     double clip = 1.0;
     out->loss = loss;
@@ -143,8 +143,8 @@ DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     out->grad_norm = norm;
     out->loss_scale = scale;
     out->finite = dt_commit_finite(loss / weight) && dt_commit_finite(norm);
-    out->stop = (int)a->slab[a->stop_at];
-    out->drop = (int)a->slab[a->drop_at];
+    out->stop = (int)a->flat[a->stop_at];
+    out->drop = (int)a->flat[a->drop_at];
     v.commit = !s->halted && !out->drop && out->finite;
     if (a->clip_norm > 0.0f && norm > (double)a->clip_norm)
         clip = (double)a->clip_norm / (norm + 1e-6);
@@ -258,7 +258,7 @@ DT_FN void dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, i
     }
 }
 
-// One block per chunk of a scaled segment: sums of squares of weights and direction, as in slab_squares.
+// One block per chunk of a scaled segment: sums of squares of weights and direction, as in flat_squares.
 DT_KERNEL(commit_norms, dt_commit_optimize_args) {
     DT_SHARED(double, weights, DT_COMMIT_THREADS);
     DT_SHARED(double, directions, DT_COMMIT_THREADS);
@@ -384,7 +384,7 @@ typedef struct dt_commit_buffer {
 typedef struct dt_commit_buffers_args {
     const dt_commit_verdict *verdict;
     const dt_commit_buffer *rules;
-    const float *slab;
+    const float *flat;
     float *buffer;
     float inverse; // 1 / number of micro-batches
 } dt_commit_buffers_args;
@@ -395,7 +395,7 @@ DT_KERNEL(commit_buffers, dt_commit_buffers_args) {
     const int commit = a->verdict->commit;
     DT_THREADS(t) {
         float *b = a->buffer + r.buffer;
-        const float *s = a->slab + r.stat;
+        const float *s = a->flat + r.stat;
         for (int64_t i = t; commit && i < r.count; i += DT_BLOCK_DIM)
             b[i] = (1.0f - r.momentum) * b[i] + r.momentum * (s[i] * a->inverse);
     }

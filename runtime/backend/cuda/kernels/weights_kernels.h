@@ -43,7 +43,7 @@ DT_KERNEL(pack_bias, dt_pack_args) {
 
 typedef struct dt_weight_grad_args {
     const void *packed;
-    float *slab;
+    float *flat;
     int64_t n_out, n_in, n_taps;
     int type, add;
 } dt_weight_grad_args;
@@ -54,7 +54,7 @@ DT_KERNEL(weight_grad, dt_weight_grad_args) {
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
             const int64_t k = i / per_out, c = i % per_out / a->n_taps, tap = i % a->n_taps;
             const float x = dt_get(a->packed, a->type, k * per_out + tap * a->n_in + c);
-            a->slab[i] = a->add ? a->slab[i] + x : x;
+            a->flat[i] = a->add ? a->flat[i] + x : x;
         }
     }
 }

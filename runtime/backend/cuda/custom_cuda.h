@@ -1,8 +1,8 @@
-// own_cuda.h: what host sides of custom kernels share: how matrices are divided among blocks (see
+// custom_cuda.h: what host sides of custom kernels share: how matrices are divided among blocks (see
 // kernels/block_math.h), elementwise ops, copies. Sizes follow from shapes alone, not from the device, so that partial
 // sums have the same bits everywhere.
-#ifndef DT_BACKEND_CUDA_OWN_H
-#define DT_BACKEND_CUDA_OWN_H
+#ifndef DT_BACKEND_CUDA_CUSTOM_H
+#define DT_BACKEND_CUDA_CUSTOM_H
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/block_math.h"
@@ -60,8 +60,8 @@ typedef struct dt_map_state {
 } dt_map_state;
 // Operands and output 0 have the first operand's layout and share a float type. Output 0 may take over operand
 // `inplace`. The state is a dt_map_state.
-dt_status dt_map_prepare(dt_site *s, int x_at, int d_at, int inplace);
-void dt_map_run(const dt_site *s, const dt_run *r, dt_cuda_kernel k);
+dt_status dt_map_prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace);
+void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k);
 
 // ---- copies (copy_cuda.c) --------------------------------------------------------------------------
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream);

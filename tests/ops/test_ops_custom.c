@@ -1,6 +1,6 @@
-// test_ops_own.c: the CPU backend's own kernels, once an ISA that the machine has (each_isa.h); on the CUDA backend
-// where cuda/test_ops_own_cuda.c includes it. A row is one case of one op (own_case.h) and lies in the room of its op,
-// rows_<room>.h. What is about the CPU alone, slabs and values at the edges, is in test_ops_cpu.c.
+// test_ops_custom.c: the CPU backend's custom kernels, once an ISA that the machine has (each_isa.h); on the CUDA backend
+// where cuda/test_ops_custom_cuda.c includes it. A row is one case of one op (custom_case.h) and lies in the room of its op,
+// rows_<room>.h. What is about the CPU alone, flat buffers and values at the edges, is in test_ops_cpu.c.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

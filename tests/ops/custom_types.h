@@ -1,6 +1,6 @@
-// own_types.h: f16 for the op tests' harnesses, through doubles and not with the backend's own code.
-#ifndef DT_TESTS_OPS_OWN_TYPES_H
-#define DT_TESTS_OPS_OWN_TYPES_H
+// custom_types.h: f16 for the op tests' harnesses, through doubles and not with the backend's own code.
+#ifndef DT_TESTS_OPS_CUSTOM_TYPES_H
+#define DT_TESTS_OPS_CUSTOM_TYPES_H
 
 #include <math.h>
 #include <stdint.h>

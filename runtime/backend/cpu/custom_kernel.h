@@ -1,11 +1,11 @@
-// own_kernel.h: what the <op>_cpu.c files share: positions of a backward node's tensors, the start of prepare,
+// custom_kernel.h: what the <op>_cpu.c files share: positions of a backward node's tensors, the start of prepare,
 // dividing elements among OpenMP threads.
 //
 // Elementwise kernels accept any layout. Padding channels are zero and stay zero, since f(0) = 0 for all of
 // them. Kernels on images want BLOCKED with the vector's width as block, whatever the number of channels; the
 // plan inserts reorders where a tensor lies differently.
-#ifndef DT_BACKEND_CPU_OWN_KERNEL_H
-#define DT_BACKEND_CPU_OWN_KERNEL_H
+#ifndef DT_BACKEND_CPU_CUSTOM_KERNEL_H
+#define DT_BACKEND_CPU_CUSTOM_KERNEL_H
 
 #include "backend/cpu/simd.h"
 
@@ -26,26 +26,27 @@ static inline void *dt_row_at_mut(int type, void *p, int64_t i) {
 }
 
 // Positions among a backward node's inputs: of forward output i, and of its gradient.
-static inline int dt_pos_out(const dt_site *s, int i) {
+static inline int dt_pos_out(const dt_kernel_instance *s, int i) {
     return s->node->n_fwd_in + i;
 }
-static inline int dt_pos_grad(const dt_site *s, int i) {
+static inline int dt_pos_grad(const dt_kernel_instance *s, int i) {
     return s->node->n_fwd_in + s->node->n_fwd_out + i;
 }
 
 // Start of prepare: everything DENSE, no scratch, nothing in place; zeroed state of n_state_bytes.
-void *dt_own_prepare(dt_site *s, size_t n_state_bytes);
-void dt_own_destroy(dt_site *s); // frees the state
-// Frees the state and fails like dt_site_fail: destroy is not called if prepare fails.
-#define dt_own_fail(s, ...) (dt_own_destroy(s), dt_site_fail(s, __VA_ARGS__))
+void *dt_custom_prepare(dt_kernel_instance *s, size_t n_state_bytes);
+void dt_custom_destroy(dt_kernel_instance *s); // frees the state
+// Frees the state and fails like dt_instance_fail: destroy is not called if prepare fails.
+#define dt_custom_fail(s, ...) (dt_custom_destroy(s), dt_instance_fail(s, __VA_ARGS__))
 // Row type of values that must all be f32 or all bf16; NULL infos are skipped.
-dt_status dt_own_type(dt_site *s, int *type, const dt_value_info *const *infos, int n);
+dt_status dt_custom_type(dt_kernel_instance *s, int *type, const dt_value_info *const *infos,
+                         int n);
 // BLOCKED with our block; a 4-dimensional tensor is required.
-dt_layout dt_own_blocked(void);
+dt_layout dt_custom_blocked(void);
 
 // Divides [0, n) into one range per thread at multiples of 64 elements; a small n stays one range.
 typedef void (*dt_range_fn)(const void *ctx, int64_t begin, int64_t end);
-void dt_own_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
+void dt_custom_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx);
 // y = unary(x), or y = binary(x, d) where that is given, for n elements; y may be x or d.
 typedef struct dt_map {
     int type; // row type of all of them
@@ -54,8 +55,8 @@ typedef struct dt_map {
     void *y;
     const void *x, *d;
 } dt_map;
-void dt_own_map(int threads, int64_t n, const dt_map *m);
+void dt_custom_map(int threads, int64_t n, const dt_map *m);
 // Calls fn(ctx, i, i + 1) for each of n big items; each thread gets consecutive items.
-void dt_own_items(int threads, int64_t n, dt_range_fn fn, const void *ctx);
+void dt_custom_items(int threads, int64_t n, dt_range_fn fn, const void *ctx);
 
 #endif

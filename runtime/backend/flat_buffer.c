@@ -1,19 +1,19 @@
-// slab.c: see slab.h.
-#include "backend/slab.h"
+// flat_buffer.c: see flat_buffer.h.
+#include "backend/flat_buffer.h"
 
 #include "base/arena.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-enum { SLAB_ALIGN = 256 };
+enum { FLAT_ALIGN = 256 };
 
-struct dt_slab_piece {
+struct dt_flat_buffer_part {
     void **where;
     size_t offset;
 };
 
-void dt_slab_add(dt_slab *s, void **where, size_t n_bytes) {
+void dt_flat_buffer_add(dt_flat_buffer *s, void **where, size_t n_bytes) {
     assert(!s->memory);
     *where = NULL;
     if (!n_bytes) return;
@@ -21,11 +21,11 @@ void dt_slab_add(dt_slab *s, void **where, size_t n_bytes) {
         s->cap = s->cap ? 2 * s->cap : 16;
         s->pieces = dt_xrealloc(s->pieces, sizeof *s->pieces * (size_t)s->cap);
     }
-    s->pieces[s->n++] = (struct dt_slab_piece){where, s->n_bytes};
-    s->n_bytes += dt_align_up(n_bytes, SLAB_ALIGN);
+    s->pieces[s->n++] = (struct dt_flat_buffer_part){where, s->n_bytes};
+    s->n_bytes += dt_align_up(n_bytes, FLAT_ALIGN);
 }
 
-static dt_status take(dt_slab *s, dt_backend *b, bool shared, const char *what) {
+static dt_status take(dt_flat_buffer *s, dt_backend *b, bool shared, const char *what) {
     s->backend = b;
     if (!s->n_bytes) return DT_OK;
     if (shared && b->device && b->device->alloc_shared)
@@ -39,16 +39,16 @@ static dt_status take(dt_slab *s, dt_backend *b, bool shared, const char *what) 
     return DT_OK;
 }
 
-dt_status dt_slab_take(dt_slab *s, dt_backend *b, const char *what) {
+dt_status dt_flat_buffer_alloc(dt_flat_buffer *s, dt_backend *b, const char *what) {
     return take(s, b, false, what);
 }
 
-dt_status dt_slab_take_shared(dt_slab *s, dt_backend *b, const char *what) {
+dt_status dt_flat_buffer_alloc_shared(dt_flat_buffer *s, dt_backend *b, const char *what) {
     return take(s, b, true, what);
 }
 
-void dt_slab_drop(dt_slab *s) {
+void dt_flat_buffer_free(dt_flat_buffer *s) {
     if (s->memory) s->backend->free(s->backend, s->memory, s->n_bytes);
     free(s->pieces);
-    *s = (dt_slab){0};
+    *s = (dt_flat_buffer){0};
 }

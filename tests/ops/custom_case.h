@@ -1,14 +1,14 @@
-// own_case.h: one row tests one kernel: forward against an fp64 reference, gradients against central
+// custom_case.h: one row tests one kernel: forward against an fp64 reference, gradients against central
 // differences of that reference, in f32 and bf16, from DENSE and BLOCKED inputs, on 1 and 2 threads
 // (which must give the same bits), overwriting and adding, with canaries behind every tensor and zero
 // padding channels checked. The harness calls kernels directly, without plan or reorder: it moves
 // tensors between layouts element by element, on purpose not with the backend's own code.
-#ifndef DT_TESTS_OPS_OWN_CASE_H
-#define DT_TESTS_OPS_OWN_CASE_H
+#ifndef DT_TESTS_OPS_CUSTOM_CASE_H
+#define DT_TESTS_OPS_CUSTOM_CASE_H
 
 #include "backend/cpu/cpu_backend.h"
+#include "custom_types.h"
 #include "known_slopes.h"
-#include "own_types.h"
 #ifdef DT_ROWS_CUDA
 #include "cuda/device_run.h"
 #endif
@@ -20,8 +20,8 @@
 
 enum { CASE_IN = 8, CASE_OUT = 8 };
 
-typedef struct own_case own_case;
-struct own_case {
+typedef struct custom_case custom_case;
+struct custom_case {
     const char *name;
     dt_op op;
     dt_attrs attrs;
@@ -38,14 +38,14 @@ struct own_case {
     bool f32_only;
     double low, high; // range of random inputs; 0, 0: -2, 2
     // Fills input i by itself (true), or leaves it to the harness.
-    bool (*fill)(const own_case *c, int i, double *x);
+    bool (*fill)(const custom_case *c, int i, double *x);
     // fp64 reference; out[i] is NULL where absent. Dense tensors.
-    void (*reference)(const own_case *c, double *const *in, double *const *out);
+    void (*reference)(const custom_case *c, double *const *in, double *const *out);
     uint32_t compare_out; // bits
     double tolerance;     // f32, relative to the largest magnitude of the tensor; 0: 2e-6
 };
 
-static const dt_step_block own_case_step = {0x1234567890abcdefu, 17, 40, 8.0f};
+static const dt_step_block custom_case_step = {0x1234567890abcdefu, 17, 40, 8.0f};
 
 // ---- tensors ---------------------------------------------------------------------------------------
 static double case_get(dt_dtype t, const void *p, int64_t i) {
@@ -147,7 +147,7 @@ typedef struct case_call {
     dt_graph *graph;
     dt_node_id node;
     dt_layout in_layout[CASE_MAX], out_layout[CASE_MAX];
-    dt_site site;
+    dt_kernel_instance instance;
     char *in[CASE_MAX], *out[CASE_MAX];
     void *scratch;
 } case_call;
@@ -163,17 +163,17 @@ static dt_value case_value(dt_graph *g, dt_value_kind kind, const char *what, in
 static const float case_there = 1e6f / 3;
 
 // Lays the inputs out as the kernel wants them, runs it, adds where `accumulate` says (to case_there).
-static void case_run_kernel(case_call *c, const own_case *row, const dt_kernel *k, int threads,
+static void case_run_kernel(case_call *c, const custom_case *row, const dt_kernel *k, int threads,
                             bool blocked, double *const *in, uint64_t accumulate) {
     const dt_node *n = &c->graph->nodes[c->node];
-    c->site = (dt_site){.graph = c->graph,
-                        .node = n,
-                        .threads = threads,
-                        .in_layout = c->in_layout,
-                        .out_layout = c->out_layout,
-                        .inplace_in = -1};
+    c->instance = (dt_kernel_instance){.graph = c->graph,
+                                       .node = n,
+                                       .threads = threads,
+                                       .in_layout = c->in_layout,
+                                       .out_layout = c->out_layout,
+                                       .inplace_in = -1};
 #ifdef DT_ROWS_CUDA
-    c->site.backend = case_backend;
+    c->instance.backend = case_backend;
     const dt_layout image_layout = {DT_NHWC, 0};
     const int image_dims = 3; // dimension 1 innermost: tokens may lie so
 #else
@@ -181,58 +181,58 @@ static void case_run_kernel(case_call *c, const own_case *row, const dt_kernel *
     const dt_layout image_layout = dt_blocked(dt_cpu_block() ? dt_cpu_block() : 8);
 #endif
     for (int i = 0; i < n->n_in; i++) {
-        const dt_value_info *v = dt_site_in(&c->site, i);
+        const dt_value_info *v = dt_instance_in(&c->instance, i);
         bool image = v && v->kind == DT_V_TEMP && v->shape.n >= image_dims && v->shape.n <= 4;
         c->in_layout[i] = blocked && image ? image_layout : dt_dense();
     }
-    if (k->prepare(&c->site) != DT_OK) fail_msg("%s: %s", row->name, dt_error_message());
+    if (k->prepare(&c->instance) != DT_OK) fail_msg("%s: %s", row->name, dt_error_message());
     for (int i = 0; i < n->n_in; i++) {
-        const dt_value_info *v = dt_site_in(&c->site, i);
+        const dt_value_info *v = dt_instance_in(&c->instance, i);
         c->in[i] = v ? case_lay(in[i], c->in_layout[i], v->dtype, &v->shape) : NULL;
     }
     for (int i = 0; i < n->n_out; i++) {
-        const dt_value_info *v = dt_site_out(&c->site, i);
+        const dt_value_info *v = dt_instance_out(&c->instance, i);
         c->out[i] = v ? case_alloc(c->out_layout[i], v->dtype, &v->shape) : NULL;
         for (int64_t e = 0; v && (accumulate >> i & 1) && e < dt_shape_elements(&v->shape); e++)
             ((float *)c->out[i])[e] = case_there;
     }
-    size_t scratch = (c->site.scratch_bytes + 63) / 64 * 64;
+    size_t scratch = (c->instance.scratch_bytes + 63) / 64 * 64;
     c->scratch = aligned_alloc(64, scratch + 64);
     memset(c->scratch, 0xff, scratch + 64); // NaN
     dt_run r = {.in = (const void *const *)c->in,
                 .out = (void *const *)c->out,
                 .scratch = c->scratch,
                 .accumulate = accumulate,
-                .step = &own_case_step};
+                .step = &custom_case_step};
 #ifdef DT_ROWS_CUDA
-    const char *wrong = device_run_kernel(case_backend, k, &c->site, &r, scratch + 64);
+    const char *wrong = device_run_kernel(case_backend, k, &c->instance, &r, scratch + 64);
     if (wrong) fail_msg("%s: %s", row->name, wrong);
 #else
-    k->run(&c->site, &r);
+    k->run(&c->instance, &r);
 #endif
     for (int i = 0; i < 64; i++)
         if (((unsigned char *)c->scratch)[scratch + (size_t)i] != 0xff)
             fail_msg("%s: wrote behind the scratch", row->name);
     for (int i = 0; i < n->n_out; i++) {
-        const dt_value_info *v = dt_site_out(&c->site, i);
+        const dt_value_info *v = dt_instance_out(&c->instance, i);
         if (v) case_check_edges(row->name, c->out_layout[i], v->dtype, &v->shape, c->out[i]);
     }
 }
 
 static double *case_out(const case_call *c, int i) {
-    const dt_value_info *v = dt_site_out(&c->site, i);
+    const dt_value_info *v = dt_instance_out(&c->instance, i);
     return v ? case_unlay(c->out[i], c->out_layout[i], v->dtype, &v->shape) : NULL;
 }
 
 static void case_call_end(case_call *c, const dt_kernel *k) {
-    for (int i = 0; i < c->site.node->n_in; i++) free(c->in[i]);
-    for (int i = 0; i < c->site.node->n_out; i++) free(c->out[i]);
+    for (int i = 0; i < c->instance.node->n_in; i++) free(c->in[i]);
+    for (int i = 0; i < c->instance.node->n_out; i++) free(c->out[i]);
     free(c->scratch);
-    if (k->destroy) k->destroy(&c->site);
+    if (k->destroy) k->destroy(&c->instance);
 }
 
 // ---- comparing -------------------------------------------------------------------------------------
-static void case_compare(const own_case *c, const char *what, int i, const double *got,
+static void case_compare(const custom_case *c, const char *what, int i, const double *got,
                          const double *want, int64_t n, double tolerance) {
     double top = 1e-3;
     for (int64_t e = 0; e < n; e++) top = fmax(top, fabs(want[e]));
@@ -247,7 +247,7 @@ typedef struct case_data {
     dt_dtype in_type[CASE_IN], out_type[CASE_OUT];
 } case_data;
 
-static void case_fill(const own_case *c, case_data *d, dt_dtype type) {
+static void case_fill(const custom_case *c, case_data *d, dt_dtype type) {
     uint64_t seed = 42;
     for (int i = 0; i < c->n_in; i++) {
         if (c->in_shape[i].n < 0) continue;
@@ -275,12 +275,12 @@ static void case_data_free(case_data *d) {
     for (int i = 0; i < CASE_OUT; i++) free(d->out[i]);
 }
 
-static double case_tolerance(const own_case *c, dt_dtype type) {
+static double case_tolerance(const custom_case *c, dt_dtype type) {
     return (c->tolerance != 0 ? c->tolerance : 2e-6) + (type != DT_F32 ? 1e-2 : 0);
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static void case_build_forward(const own_case *c, const case_data *d, case_call *call) {
+static void case_build_forward(const custom_case *c, const case_data *d, case_call *call) {
     dt_value in[CASE_IN], out[CASE_OUT];
     dt_graph *g = call->graph = dt_graph_create("case", true);
     for (int i = 0; i < c->n_in; i++) {
@@ -300,33 +300,34 @@ static void case_build_forward(const own_case *c, const case_data *d, case_call 
 }
 
 // One that adds gives what was there and what it gives alone, added: the bits of two micro-batches added.
-static void case_check_accumulated(const own_case *c, const dt_kernel *k, const case_data *d,
+static void case_check_accumulated(const custom_case *c, const dt_kernel *k, const case_data *d,
                                    case_call *call, uint64_t bits, double *const *plain) {
     case_call again = {.graph = call->graph, .node = call->node};
     double *in[CASE_MAX];
-    for (int i = 0; i < call->site.node->n_in; i++)
-        in[i] = dt_site_in(&call->site, i)
-                    ? case_unlay(call->in[i], call->in_layout[i], dt_site_in(&call->site, i)->dtype,
-                                 &dt_site_in(&call->site, i)->shape)
+    for (int i = 0; i < call->instance.node->n_in; i++)
+        in[i] = dt_instance_in(&call->instance, i)
+                    ? case_unlay(call->in[i], call->in_layout[i],
+                                 dt_instance_in(&call->instance, i)->dtype,
+                                 &dt_instance_in(&call->instance, i)->shape)
                     : NULL;
     case_run_kernel(&again, c, k, 1, false, in, bits);
-    for (int i = 0; i < call->site.node->n_out; i++) {
+    for (int i = 0; i < call->instance.node->n_out; i++) {
         double *got = case_out(&again, i);
-        for (int64_t e = 0;
-             got && (bits >> i & 1) && e < dt_shape_elements(&dt_site_out(&again.site, i)->shape);
+        for (int64_t e = 0; got && (bits >> i & 1) &&
+                            e < dt_shape_elements(&dt_instance_out(&again.instance, i)->shape);
              e++)
             if (got[e] != (double)(case_there + (float)plain[i][e]))
                 fail_msg("%s: output %d does not add: %g after %g", c->name, i, got[e],
                          plain[i][e]);
         free(got);
     }
-    for (int i = 0; i < call->site.node->n_in; i++) free(in[i]);
+    for (int i = 0; i < call->instance.node->n_in; i++) free(in[i]);
     case_call_end(&again, k);
 }
 
 // ---- backward --------------------------------------------------------------------------------------
 // d sum(dy * out 0) / d in[i][e], by central differences of the reference.
-static double case_slope(const own_case *c, const case_data *d, const double *dy, int i,
+static double case_slope(const custom_case *c, const case_data *d, const double *dy, int i,
                          int64_t e) {
     const double h = 1e-5;
     double *out[CASE_OUT] = {0}, sum = 0, keep = d->in[i][e];
@@ -337,14 +338,14 @@ static double case_slope(const own_case *c, const case_data *d, const double *dy
         d->in[i][e] = keep + side * h;
         c->reference(c, d->in, out);
         for (int64_t o = 0; o < n; o++)
-            sum += side * out[0][o] * (c->is_loss ? (double)own_case_step.loss_scale : dy[o]);
+            sum += side * out[0][o] * (c->is_loss ? (double)custom_case_step.loss_scale : dy[o]);
     }
     d->in[i][e] = keep;
     for (int o = 0; o < c->n_out; o++) free(out[o]);
     return sum / (2 * h);
 }
 
-static void case_build_backward(const own_case *c, const case_data *d, case_call *call) {
+static void case_build_backward(const custom_case *c, const case_data *d, case_call *call) {
     dt_graph *g = call->graph;
     dt_node f = g->nodes[0];
     dt_value in[CASE_MAX], out[CASE_IN];
@@ -370,7 +371,7 @@ static void case_build_backward(const own_case *c, const case_data *d, case_call
 }
 
 // What the slopes of input i are made of.
-static uint64_t case_slope_key(const own_case *c, const case_data *d, const double *dy, int i) {
+static uint64_t case_slope_key(const custom_case *c, const case_data *d, const double *dy, int i) {
     uint64_t key = slope_key((uint64_t)(i + 64 * (int)c->op), c->name, strlen(c->name));
     key = slope_key(key, &c->attrs, sizeof c->attrs);
     key = slope_key(key, dy, (size_t)dt_shape_elements(&c->out_shape[0]) * sizeof *dy);
@@ -382,7 +383,7 @@ static uint64_t case_slope_key(const own_case *c, const case_data *d, const doub
 }
 
 // At most about 400 elements of each gradient are checked, evenly spread.
-static void case_check_gradients(const own_case *c, const case_data *d, const double *dy,
+static void case_check_gradients(const custom_case *c, const case_data *d, const double *dy,
                                  double *const *got, double tolerance) {
     for (int i = 0; i < c->n_in; i++) {
         if (!(c->grad_in >> i & 1)) continue;
@@ -404,7 +405,7 @@ static void case_check_gradients(const own_case *c, const case_data *d, const do
     }
 }
 
-static void case_run_backward(const own_case *c, const dt_kernel *k, const case_data *d,
+static void case_run_backward(const custom_case *c, const dt_kernel *k, const case_data *d,
                               const case_call *fwd, dt_dtype type, bool blocked) {
     case_call call = {.graph = fwd->graph}, other = {.graph = fwd->graph};
     double *in[CASE_MAX] = {0}, *got[CASE_IN], *fwd_out[CASE_OUT];
@@ -441,7 +442,7 @@ static void case_run_backward(const own_case *c, const dt_kernel *k, const case_
 }
 
 // ---- a row -----------------------------------------------------------------------------------------
-static void case_run_typed(const own_case *c, const dt_kernel *fwd, const dt_kernel *bwd,
+static void case_run_typed(const custom_case *c, const dt_kernel *fwd, const dt_kernel *bwd,
                            dt_dtype type, bool blocked) {
     case_data d = {0};
     case_call call = {0}, other = {0};
@@ -476,12 +477,12 @@ static void case_run_typed(const own_case *c, const dt_kernel *fwd, const dt_ker
 }
 
 #ifdef DT_ROWS_CUDA
-enum { OWN_CASE_TYPES = 3 }; // f32, bf16, f16
+enum { CUSTOM_CASE_TYPES = 3 }; // f32, bf16, f16
 #else
-enum { OWN_CASE_TYPES = 2 };
+enum { CUSTOM_CASE_TYPES = 2 };
 #endif
 
-static const dt_kernel *own_case_kernel(const own_case *c, bool backward) {
+static const dt_kernel *custom_case_kernel(const custom_case *c, bool backward) {
     const dt_kernel *fwd = NULL, *bwd = NULL;
 #ifdef DT_ROWS_CUDA
     if (device_backend(&case_backend) != DT_OK) fail_msg("%s", dt_error_message());
@@ -501,9 +502,9 @@ static const dt_kernel *own_case_kernel(const own_case *c, bool backward) {
 }
 
 // Runs the row on the current ISA; fails the cmocka test on a difference.
-static void own_case_run(const own_case *c) {
-    const dt_kernel *fwd = own_case_kernel(c, false), *bwd = own_case_kernel(c, true);
-    for (int t = 0; t < (c->f32_only ? 1 : OWN_CASE_TYPES); t++)
+static void custom_case_run(const custom_case *c) {
+    const dt_kernel *fwd = custom_case_kernel(c, false), *bwd = custom_case_kernel(c, true);
+    for (int t = 0; t < (c->f32_only ? 1 : CUSTOM_CASE_TYPES); t++)
         for (int blocked = 0; blocked < 2; blocked++)
             case_run_typed(c, fwd, bwd, (dt_dtype)t, blocked);
 }

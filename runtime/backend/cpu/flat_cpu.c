@@ -1,15 +1,15 @@
-// slab_cpu.c: arithmetic on flat buffers of parameters and gradients (see backend.h), one pass each. Runs on the
+// flat_cpu.c: arithmetic on flat buffers of parameters and gradients (see backend.h), one pass each. Runs on the
 // calling thread; callers divide ranges among threads by whole chunks.
-#include "backend/cpu/own_kernel.h"
+#include "backend/cpu/custom_kernel.h"
 
-void dt_cpu_slab_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
+void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
                      int64_t end) {
     dt_simd_get()->elementwise->add[DT_ROW_F32](dst + begin, dst + begin, src + begin, end - begin);
 }
 
-void dt_cpu_slab_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
+void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
                              int64_t begin, int64_t end) {
-    const dt_simd_slab *simd = dt_simd_get()->slab;
+    const dt_simd_flat *simd = dt_simd_get()->flat;
     for (int64_t c = begin; c < end; c++) {
         int64_t first = c * DT_CHUNK, left = n - first;
         partial[c] = left > 0 ? simd->sum_squares(x + first, left < DT_CHUNK ? left : DT_CHUNK) : 0;
@@ -29,7 +29,7 @@ static int first_segment(const dt_optimizer_args *a, int64_t at) {
     return low;
 }
 
-void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+void dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                           int64_t end) {
     for (int i = first_segment(a, begin); i < a->n_segments; i++) {
         const dt_segment *g = &a->segments[i];
@@ -42,7 +42,7 @@ void dt_cpu_slab_optimize(struct dt_backend *b, const dt_optimizer_args *a, int6
     }
 }
 
-void dt_cpu_slab_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
+void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
                        int64_t end) {
     double *sums = a->norms;
     for (int i = 0; i < a->n_segments && a->segments[i].offset < end; i++) {

@@ -1,4 +1,4 @@
-// simd_slab.c: sums of squares over flat buffers, and rows of logits (see simd.h).
+// simd_flat.c: sums of squares over flat buffers, and rows of logits (see simd.h).
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 
@@ -68,7 +68,7 @@ static void row_softmax(float *dx, const float *x, float max, float coef, float 
     if (part) vstore_part(dx, i, part, vexp(vload_part(x, i, part, 0) - max) * coef + base, 0);
 }
 
-const dt_simd_slab DT_SIMD(dt_simd_slab) = {
+const dt_simd_flat DT_SIMD(dt_simd_flat) = {
     .sum_squares = sum_squares,
     .row_max = row_max,
     .row_sum_exp = row_sum_exp,

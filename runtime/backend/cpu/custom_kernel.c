@@ -1,5 +1,5 @@
-// own_kernel.c: see own_kernel.h.
-#include "backend/cpu/own_kernel.h"
+// custom_kernel.c: see custom_kernel.h.
+#include "backend/cpu/custom_kernel.h"
 
 #include "base/arena.h"
 
@@ -8,7 +8,7 @@ enum {
     RANGE_MIN = 16384
 }; // elements; below RANGE_MIN a fork costs more than it saves
 
-void *dt_own_prepare(dt_site *s, size_t n_state_bytes) {
+void *dt_custom_prepare(dt_kernel_instance *s, size_t n_state_bytes) {
     for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
     for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
     s->scratch_bytes = 0;
@@ -18,32 +18,34 @@ void *dt_own_prepare(dt_site *s, size_t n_state_bytes) {
     return s->state;
 }
 
-void dt_own_destroy(dt_site *s) {
+void dt_custom_destroy(dt_kernel_instance *s) {
     free(s->state);
     s->state = NULL;
 }
 
-dt_status dt_own_type(dt_site *s, int *type, const dt_value_info *const *infos, int n) {
+dt_status dt_custom_type(dt_kernel_instance *s, int *type, const dt_value_info *const *infos,
+                         int n) {
     *type = -1;
     for (int i = 0; i < n; i++) {
         if (!infos[i]) continue;
         int t = dt_row_type(infos[i]->dtype);
         if (t < 0)
-            return dt_own_fail(s, "element type %s is not supported on the CPU (f32 and bf16 are)",
-                               dt_dtype_name(infos[i]->dtype));
+            return dt_custom_fail(s,
+                                  "element type %s is not supported on the CPU (f32 and bf16 are)",
+                                  dt_dtype_name(infos[i]->dtype));
         if (*type >= 0 && t != *type)
-            return dt_own_fail(s, "mixes f32 and bf16 (%s is %s): insert a cast", infos[i]->name,
-                               dt_dtype_name(infos[i]->dtype));
+            return dt_custom_fail(s, "mixes f32 and bf16 (%s is %s): insert a cast", infos[i]->name,
+                                  dt_dtype_name(infos[i]->dtype));
         *type = t;
     }
     return DT_OK;
 }
 
-dt_layout dt_own_blocked(void) {
+dt_layout dt_custom_blocked(void) {
     return dt_blocked(dt_simd_get()->width);
 }
 
-void dt_own_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx) {
+void dt_custom_ranges(int threads, int64_t n, dt_range_fn fn, const void *ctx) {
     int64_t parts = n / RANGE_MIN < threads ? n / RANGE_MIN : threads;
     if (parts <= 1) {
         fn(ctx, 0, n);
@@ -67,11 +69,11 @@ static void map_range(const void *ctx, int64_t begin, int64_t end) {
         m->unary(y, x, end - begin);
 }
 
-void dt_own_map(int threads, int64_t n, const dt_map *m) {
-    dt_own_ranges(threads, n, map_range, m);
+void dt_custom_map(int threads, int64_t n, const dt_map *m) {
+    dt_custom_ranges(threads, n, map_range, m);
 }
 
-void dt_own_items(int threads, int64_t n, dt_range_fn fn, const void *ctx) {
+void dt_custom_items(int threads, int64_t n, dt_range_fn fn, const void *ctx) {
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n > 1)
     for (int64_t i = 0; i < n; i++) fn(ctx, i, i + 1);
 }

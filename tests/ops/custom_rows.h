@@ -1,8 +1,8 @@
-// own_rows.h: what rows of own kernels share (rows_*.h, which test_ops_own.c puts together).
-#ifndef DT_TESTS_OPS_OWN_ROWS_H
-#define DT_TESTS_OPS_OWN_ROWS_H
+// custom_rows.h: what rows of custom kernels share (rows_*.h, which test_ops_custom.c puts together).
+#ifndef DT_TESTS_OPS_CUSTOM_ROWS_H
+#define DT_TESTS_OPS_CUSTOM_ROWS_H
 
-#include "own_case.h"
+#include "custom_case.h"
 
 #define S0() ((dt_shape){.n = 0})
 #define S1   dt_shape1
@@ -25,14 +25,14 @@ static int64_t count(const dt_shape *s) {
 }
 
 // A row of one input and one output, of the type under test.
-static own_case one_to_one(own_case c) {
+static custom_case one_to_one(custom_case c) {
     c.n_in = c.n_out = 1;
     c.follow_in = c.follow_out = c.compare_out = 1;
     return c;
 }
 
 // The output is the input.
-static void ref_copy(const own_case *c, double *const *in, double *const *out) {
+static void ref_copy(const custom_case *c, double *const *in, double *const *out) {
     memcpy(out[0], in[0], (size_t)count(&c->in_shape[0]) * sizeof(double));
 }
 

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A process computes in replicas, one a thread: with run.reproducible=elastic two replicas, and three that share
+# the micro-batches unevenly, give the weights of one. ThreadSanitizer watches this run: replicas, loader,
+# checkpoint thread and sinks at work together.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+small_data "$work"
+config=$(small_config "$work")
+for replicas in 1 2 3; do
+    train run.reproducible=elastic device.threads=$replicas run.name=replicas$replicas train.max_steps="${STEPS:-20}" \
+        eval.every="5 steps" checkpoint.every="3 steps" data.workers=2
+    grep -qE "\b$replicas replicas? of 1 thread" "$work/log" || fail "not $replicas replicas"
+    got=$(hash "$work/runs/replicas$replicas")
+    echo "$replicas replicas: $got"
+    [ "${want:=$got}" = "$got" ] || fail "$replicas replicas give other weights"
+done
+
+# threads and replicas are free when a run goes on, too
+common=(run.reproducible=elastic run.name=moved train.max_steps="${STEPS:-20}" eval.every="5 steps")
+rc=0
+"$DTRAIN" "$config" "${common[@]}" device.threads=3 run.stop_at=7 >/dev/null 2>"$work/log" || rc=$?
+[ $rc = 75 ] || fail "exit $rc, not 75, at run.stop_at"
+train "${common[@]}" device.threads=2 device.replicas=2
+[ "$(hash "$work/runs/moved")" = "$want" ] || fail "other replicas after resuming give other weights"
+echo "3 replicas, then 2: $want"
