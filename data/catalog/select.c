@@ -13,15 +13,16 @@
 
 bool dt_text_is_decimal(const char *s) {
     const char *digits = s + (*s == '-'), *p = digits + strspn(digits, "0123456789");
-    size_t n = (size_t)(p - digits);
+    size_t n = (size_t)(p - digits), most = 18; // in 64 bits
     if (n == 0 || (*digits == '0' && n > 1) || strcmp(s, "-0") == 0) return false;
     if (*p == '.') {
         size_t m = strspn(p + 1, "0123456789");
         if (m == 0) return false;
         n += m;
         p += 1 + m;
+        most = 15; // in a double
     }
-    return *p == '\0' && n <= 15; // a double holds as many digits
+    return *p == '\0' && n <= most;
 }
 
 // ---- names -----------------------------------------------------------------------------------------

@@ -408,8 +408,9 @@ static dt_status clean_up(packing *p, dt_status st) {
         dt_error_restore(&first);
         return st;
     }
-    return dt_fail(st, "%s; what is done is kept in %s: the same command goes on, or remove it",
-                   *first.message ? first.message : "another rank failed", p->plan.partial);
+    return dt_fail(
+        st, "%s; the same command goes on with the shards that are whole in %s, or remove that",
+        *first.message ? first.message : "another rank failed", p->plan.partial);
 }
 
 static dt_status pack(packing *p) {

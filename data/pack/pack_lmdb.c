@@ -18,6 +18,7 @@
 #include <lmdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 enum { PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 16 << 20, SLACK = 1 << 20 };
 
@@ -43,6 +44,8 @@ static uint64_t lmdb_estimate(uint64_t member_bytes, bool has_cls) {
 
 static dt_status failed(const dt_pack_writer *w, int rc) {
     if (rc == 0) return DT_OK;
+    struct statvfs v; // liblmdb calls a write that a full disk has cut EIO
+    if (rc == EIO && statvfs(w->path, &v) == 0 && v.f_bavail * v.f_frsize < 1 << 20) rc = ENOSPC;
     dt_status st = rc == ENOMEM ? DT_E_INTERNAL : DT_E_STORAGE;
     return dt_fail(st, "%s: cannot write: %s%s", w->path, mdb_strerror(rc),
                    rc == ENOSPC ? "; free space or choose another directory" : "");

@@ -54,13 +54,15 @@ struct dt_evaluator {
 
 // ---- one batch -------------------------------------------------------------------------------------
 
-// How many logits are above the true class's; ties count from lower indices. *best: the largest.
+// How many logits are not below the true class's; ties count from lower indices, NaN counts as above, so a network
+// that gives NaN is never right. *best: the largest.
 static int64_t rank_of(const float *logits, int64_t n, int32_t label, int64_t *best) {
     int64_t above = 0;
     *best = 0;
     for (int64_t k = 0; k < n; k++) {
         if (logits[k] > logits[*best]) *best = k;
-        above += logits[k] > logits[label] || (logits[k] == logits[label] && k < label);
+        bool below = logits[k] < logits[label] || (logits[k] == logits[label] && k > label);
+        above += k != label && !below;
     }
     return above;
 }
@@ -280,8 +282,9 @@ static dt_status report(dt_evaluator *e, const dt_dataset *data, dt_split split,
 }
 
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out) {
-    dt_eval_result_init(out);
+    *out = (dt_eval_result){0};
     DT_TRY(open_source(e, data, split));
+    dt_eval_result_init(out);
     dt_params_repack(e->o.params, 1);
     prepare_tables(e);
     dt_status st = DT_OK;
@@ -296,6 +299,7 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
     e->source = NULL;
     e->by_batch = NULL;
     e->by_sample = NULL;
+    if (st != DT_OK) dt_eval_result_fini(out);
     return st;
 }
 

@@ -316,6 +316,29 @@ static void whole_numbers_compare_exactly(void **state) {
     sqlite3_close(db);
 }
 
+// Identifiers and times in nanoseconds have more digits than a double holds.
+static void columns_of_long_whole_numbers_compare(void **state) {
+    static const char *const X[] = {"9999999999999999", "5", "123456789012345679"},
+                             *const Y[] = {"10000000000000000", "10000000000000001",
+                                           "123456789012345678"};
+    bool keep[3];
+    uint32_t n;
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x.bin", 100);
+    for (int i = 0; i < 3; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "r%d", i);
+        dt_catalog_add_record(c, 0, key);
+        dt_catalog_add_member(c, "jpg", (uint64_t)i, 1, NULL);
+        dt_catalog_set(c, "x", X[i]);
+        dt_catalog_set(c, "y", Y[i]);
+    }
+    dt_catalog_finish(c);
+    assert_int_equal(dt_catalog_select(c, "x < y", keep, &n), DT_OK);
+    assert_true(keep[0] && keep[1] && !keep[2]);
+    dt_catalog_destroy(c);
+}
+
 // ---- sets ------------------------------------------------------------------------------------------
 static dt_reader *open_set(const char *const *paths, size_t n) {
     dt_reader *s;
@@ -508,6 +531,7 @@ int main(void) {
         cmocka_unit_test(whole_numbers_while_packing),
         cmocka_unit_test(sets_lists_and_subsets),
         cmocka_unit_test(sets_of_other_columns),
+        cmocka_unit_test(columns_of_long_whole_numbers_compare),
         cmocka_unit_test(where_leaves_records_out),
         cmocka_unit_test(where_that_is_wrong),
         cmocka_unit_test(keeping_is_as_if_never_added),
