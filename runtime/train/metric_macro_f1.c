@@ -13,7 +13,7 @@ enum {
 static void add(const dt_scored *s, double *sum) {
     sum[s->label * N_COUNTS + TIMES] += 1;
     sum[s->predicted * N_COUNTS + TIMES] += 1;
-    sum[s->label * N_COUNTS + HITS] += s->label == s->predicted;
+    sum[s->label * N_COUNTS + HITS] += s->rank == 0;
 }
 
 static void report(const dt_totals *t, dt_eval_result *out) {

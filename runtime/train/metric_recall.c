@@ -9,7 +9,7 @@ enum { HITS, TIMES, N_COUNTS }; // of a class
 
 static void add(const dt_scored *s, double *sum) {
     sum[s->label * N_COUNTS + TIMES] += 1;
-    sum[s->label * N_COUNTS + HITS] += s->label == s->predicted;
+    sum[s->label * N_COUNTS + HITS] += s->rank == 0;
 }
 
 static void report(const dt_totals *t, dt_eval_result *out) {
