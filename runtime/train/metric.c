@@ -67,8 +67,9 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
         if (fits(dt_metrics_table[i], given, n_out))
             snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
     }
-    if (m->least_out) snprintf(limit, sizeof limit, "at least %d ", m->least_out);
-    if (m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
+    if ((m->of & given) && m->least_out)
+        snprintf(limit, sizeof limit, "at least %d ", m->least_out);
+    if ((m->of & given) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
     return dt_config_fail(c, key,
                           "%s is of %s%s, which model %s with train.loss %s does not give; it "
                           "gives: %s",
