@@ -15,12 +15,9 @@ DT_UPDATE_FN void dt_adamw_begin(dt_update *u, int64_t t) {
 
 DT_UPDATE_FN void dt_adamw_update(dt_elements *p, dt_elements *slot, dt_elements g,
                                   const dt_update *u) {
-    const float beta1 = u->hyper[DT_ADAMW_BETA1], beta2 = u->hyper[DT_ADAMW_BETA2];
     const float keep = (float)(1 - (double)u->lr * (double)u->decay);
     const float step_size = (float)((double)u->lr / u->bias[0]), inv_root = (float)u->bias[1];
-    g = g * u->grad_scale;
-    slot[0] = slot[0] + (g - slot[0]) * (1.0f - beta1);
-    slot[1] = slot[1] * beta2 + (g * g) * (1.0f - beta2);
+    dt_adam_moments(slot, g * u->grad_scale, u->hyper[DT_ADAMW_BETA1], u->hyper[DT_ADAMW_BETA2]);
     *p = *p * keep -
          (slot[0] * step_size) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_ADAMW_EPS]);
 }

@@ -15,11 +15,8 @@ DT_UPDATE_FN void dt_lamb_begin(dt_update *u, int64_t t) {
 
 DT_UPDATE_FN dt_elements dt_lamb_direction(dt_elements p, dt_elements *slot, dt_elements g,
                                            const dt_update *u) {
-    const float beta1 = u->hyper[DT_LAMB_BETA1], beta2 = u->hyper[DT_LAMB_BETA2];
     const float inv_bias = (float)(1 / u->bias[0]), inv_root = (float)u->bias[1];
-    g = g * u->grad_scale;
-    slot[0] = slot[0] + (g - slot[0]) * (1.0f - beta1);
-    slot[1] = slot[1] * beta2 + (g * g) * (1.0f - beta2);
+    dt_adam_moments(slot, g * u->grad_scale, u->hyper[DT_LAMB_BETA1], u->hyper[DT_LAMB_BETA2]);
     return (slot[0] * inv_bias) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_LAMB_EPS]) +
            p * u->decay;
 }

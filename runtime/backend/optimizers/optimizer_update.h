@@ -65,4 +65,10 @@ DT_UPDATE_FN void dt_adam_bias(dt_update *u, float beta1, float beta2, int64_t t
     u->bias[1] = 1 / sqrt(1 - pow((double)beta2, (double)t));
 }
 
+// Adam's two moments, of the gradient and of its square.
+DT_UPDATE_FN void dt_adam_moments(dt_elements *slot, dt_elements g, float beta1, float beta2) {
+    slot[0] = slot[0] + (g - slot[0]) * (1.0f - beta1);
+    slot[1] = slot[1] * beta2 + (g * g) * (1.0f - beta2);
+}
+
 #endif
