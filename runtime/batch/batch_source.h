@@ -30,8 +30,9 @@ typedef struct dt_batch {
     dt_mix_row *mix[DT_MAX_FIELDS];      // (n) of an image field; NULL: samples stay as they are
     dt_pixel_step *steps[DT_MAX_FIELDS]; // (n, n_steps) of an image field, or NULL
     float *weight;                       // (n)
-    char **why; // (n) why a sample could not be read (its weight is 0 and its fields are zeros), or NULL
-    int64_t *sample;                     // (n) view index, for reports
+    char **
+        why; // (n) why a sample could not be read (its weight is 0 and its fields are zeros), or NULL
+    int64_t *sample; // (n) view index, for reports
 } dt_batch;
 
 // ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------
