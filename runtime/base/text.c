@@ -80,14 +80,15 @@ static int open_launcher_stderr(void) {
 
 // The descriptor of the terminal that shows what we write to stderr, or -1.
 static int stderr_terminal(void) {
-    static _Atomic int fd = -2;
-    if (fd != -2) return fd;
-    int other = isatty(STDERR_FILENO) ? STDERR_FILENO : open_launcher_stderr();
-    if (other >= 0 && !isatty(other)) {
-        close(other);
-        other = -1;
+    static _Atomic int launcher = -2;
+    if (isatty(STDERR_FILENO)) return STDERR_FILENO;
+    if (launcher != -2) return launcher;
+    int fd = open_launcher_stderr();
+    if (fd >= 0 && !isatty(fd)) {
+        close(fd);
+        fd = -1;
     }
-    return fd = other;
+    return launcher = fd;
 }
 
 bool dt_text_on_terminal(void) {

@@ -39,7 +39,7 @@ typedef struct entry { // followed by data, or names
 static struct journal {
     size_t used;
     _Alignas(16) char bytes[];
-} *journal;
+} * journal;
 static char fd_paths[MAX_FDS][160]; // of files below the root; "" of others
 
 #define REAL(name)                                                                                 \
@@ -82,7 +82,8 @@ static void record_name(change what, const char *path) {
 // ---- calls -----------------------------------------------------------------------------------------
 static bool is_ours(const char *path) {
     size_t n = strlen(sim_root), m = strlen(path);
-    return sim_rank() >= 0 && strncmp(path, sim_root, n) == 0 && (m < 4 || strcmp(path + m - 4, "/log") != 0);
+    return sim_rank() >= 0 && strncmp(path, sim_root, n) == 0 &&
+           (m < 4 || strcmp(path + m - 4, "/log") != 0);
 }
 
 static const char *path_of(int fd) {
@@ -266,8 +267,7 @@ int openat(int dir, const char *path, int flags, ...) { // read only: to walk a 
     const char *parent = path_of(dir);
     char whole[160];
     snprintf(whole, sizeof whole, "%s/%s", parent ? parent : "", path);
-    if (fd >= 0 && fd < MAX_FDS && parent)
-        memcpy(fd_paths[fd], whole, sizeof fd_paths[fd]);
+    if (fd >= 0 && fd < MAX_FDS && parent) memcpy(fd_paths[fd], whole, sizeof fd_paths[fd]);
     return fd;
 }
 
@@ -321,7 +321,8 @@ static node *node_of(ino_t ino, bool is_dir) {
 
 static name *find_name(ino_t dir, const char *text) {
     for (int i = 0; i < disk.n_names; i++)
-        if (disk.names[i].dir == dir && strcmp(disk.names[i].text, text) == 0) return &disk.names[i];
+        if (disk.names[i].dir == dir && strcmp(disk.names[i].text, text) == 0)
+            return &disk.names[i];
     return NULL;
 }
 

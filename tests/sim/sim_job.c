@@ -22,8 +22,8 @@
 
 sim_start *sim_world;
 char sim_root[64];
-const char *const sim_kind_names[SIM_N_KINDS] = {"none", "eio",       "enospc", "short",
-                                                 "hang", "cut",       "kill",   "kill-rank",
+const char *const sim_kind_names[SIM_N_KINDS] = {"none",   "eio",  "enospc", "short",
+                                                 "hang",   "cut",  "kill",   "kill-rank",
                                                  "freeze", "part", "signal", "bad-step"};
 
 static const char yaml[] =

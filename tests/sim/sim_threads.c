@@ -170,7 +170,8 @@ static int spawn(pthread_t *out, int rank, void *(*fn)(void *), void *arg) {
 void sim_spawn(int rank, void *(*fn)(void *), void *arg) {
     if (!me) { // the first call makes its caller the launcher
         me = &tasks[n_tasks++];
-        *me = (task){.rank = SIM_RANKS, .ready = true, .what = "the launcher", .thread = pthread_self()};
+        *me = (task){
+            .rank = SIM_RANKS, .ready = true, .what = "the launcher", .thread = pthread_self()};
         sem_init(&me->go, 0, 0);
     }
     if (spawn(NULL, rank, fn, arg) != 0) sim_end(-1);

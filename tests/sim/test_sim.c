@@ -57,7 +57,8 @@ static bool run_start(void) {
     int status = 0;
     waitpid(pid, &status, 0);
     if (sim_world->code == -2)
-        return wrong("the program broke (signal %d, exit %d)", WTERMSIG(status), WEXITSTATUS(status));
+        return wrong("the program broke (signal %d, exit %d)", WTERMSIG(status),
+                     WEXITSTATUS(status));
     if (sim_world->code == -1) return wrong("%s", sim_world->violation);
     return true;
 }
@@ -92,9 +93,11 @@ static bool take_outcome(outcome *o) {
     o->metrics = read_run("metrics.jsonl", &o->n_metrics);
     o->result = read_run("result.json", NULL);
     cut_times(o->metrics);
-    *sim_world = (sim_start){.seed = 1, .world_size = 1, .limit_s = 600, .verbose = verbose, .evaluate = true};
+    *sim_world = (sim_start){
+        .seed = 1, .world_size = 1, .limit_s = 600, .verbose = verbose, .evaluate = true};
     if (!run_start()) return false;
-    if (sim_world->code != 0) return wrong("eval ends with %d: %s", sim_world->code, sim_world->error);
+    if (sim_world->code != 0)
+        return wrong("eval ends with %d: %s", sim_world->code, sim_world->error);
     o->evals = strdup(sim_world->text);
     return true;
 }
@@ -140,16 +143,21 @@ static bool check_words(void) {
     int n_other = 0;
     for (int i = 0; i < SIM_FAULTS; i++) {
         const sim_fault *f = &sim_world->faults[i];
-        if (f->kind == SIM_BAD_STEP) bad = f;
-        else if (f->fired && (f->kind == SIM_EIO || f->kind == SIM_ENOSPC || f->kind == SIM_SHORT)) io = f;
-        else n_other += f->fired;
+        if (f->kind == SIM_BAD_STEP)
+            bad = f;
+        else if (f->fired && (f->kind == SIM_EIO || f->kind == SIM_ENOSPC || f->kind == SIM_SHORT))
+            io = f;
+        else
+            n_other += f->fired;
     }
     if (code == 0 || code == 137) return true;
     if (!*sim_world->error && code != 75) return wrong("exit %d without a word", code);
     if (code == 6 && (!bad || !strstr(sim_world->error, "the first tensor that is not finite")))
         return wrong("exit 6: %s", sim_world->error);
-    if (bad && !n_other && !io && code != 6) return wrong("a bad step gives %d: %s", code, sim_world->error);
-    if ((code == 5 || code == 4) && !n_other && !(io && strstr(sim_world->error, reason_of(io->kind))))
+    if (bad && !n_other && !io && code != 6)
+        return wrong("a bad step gives %d: %s", code, sim_world->error);
+    if ((code == 5 || code == 4) && !n_other &&
+        !(io && strstr(sim_world->error, reason_of(io->kind))))
         return wrong("exit %d, and not for %s (%s): %s", code, io ? reason_of(io->kind) : "nothing",
                      io ? io->target : "", sim_world->error);
     if (code == 240 && n_other + (io != NULL) == 0) return wrong("exit 240: %s", sim_world->error);
@@ -166,31 +174,36 @@ static bool run_disturbed(int64_t *acknowledged) {
         if (sim_world->acknowledged[i] > *acknowledged) *acknowledged = sim_world->acknowledged[i];
     int64_t newest = newest_on_disk();
     if (newest < *acknowledged)
-        return wrong("step %" PRId64 " was acknowledged, the newest on disk is %" PRId64, *acknowledged, newest);
+        return wrong("step %" PRId64 " was acknowledged, the newest on disk is %" PRId64,
+                     *acknowledged, newest);
     return true;
 }
 
 static bool is_same(const char *what, const char *a, size_t n, const char *b, size_t m) {
     if (n == m && memcmp(a, b, n) == 0) return true;
-    return wrong("other %s than undisturbed:\n%.1500s\ninstead of\n%.1500s", what, strcmp(what, "weights") ? b : "",
-                 strcmp(what, "weights") ? a : "");
+    return wrong("other %s than undisturbed:\n%.1500s\ninstead of\n%.1500s", what,
+                 strcmp(what, "weights") ? b : "", strcmp(what, "weights") ? a : "");
 }
 
 static bool finish_history(void) {
     int n = 0;
     do {
-        *sim_world = (sim_start){.seed = 77 + (uint64_t)n, .world_size = 1 + n % 2, .limit_s = calm_s + 600, .verbose = verbose};
+        *sim_world = (sim_start){.seed = 77 + (uint64_t)n,
+                                 .world_size = 1 + n % 2,
+                                 .limit_s = calm_s + 600,
+                                 .verbose = verbose};
         if (!run_start()) return false;
     } while (sim_world->code != 0 && ++n < 2);
     if (sim_world->code != 0)
         return wrong("undisturbed it ends with %d: %s", sim_world->code, sim_world->error);
     outcome o = {0};
-    bool good = take_outcome(&o) &&
-                is_same("weights", calm.weights, calm.n_weights, o.weights, o.n_weights) &&
-                is_same("weights", calm.moments, calm.n_moments, o.moments, o.n_moments) &&
-                is_same("result.json", calm.result, strlen(calm.result), o.result, strlen(o.result)) &&
-                is_same("evaluations", calm.evals, strlen(calm.evals), o.evals, strlen(o.evals)) &&
-                is_same("metrics.jsonl", calm.metrics, strlen(calm.metrics), o.metrics, strlen(o.metrics));
+    bool good =
+        take_outcome(&o) &&
+        is_same("weights", calm.weights, calm.n_weights, o.weights, o.n_weights) &&
+        is_same("weights", calm.moments, calm.n_moments, o.moments, o.n_moments) &&
+        is_same("result.json", calm.result, strlen(calm.result), o.result, strlen(o.result)) &&
+        is_same("evaluations", calm.evals, strlen(calm.evals), o.evals, strlen(o.evals)) &&
+        is_same("metrics.jsonl", calm.metrics, strlen(calm.metrics), o.metrics, strlen(o.metrics));
     free_outcome(&o);
     return good;
 }
@@ -212,7 +225,8 @@ static bool of_ranks(sim_kind k) {
 }
 
 static void plan_start(sim_start *s, uint64_t seed) {
-    *s = (sim_start){.seed = seed, .verbose = verbose, .world_size = 1 + (int)(sim_random() % SIM_RANKS)};
+    *s = (sim_start){
+        .seed = seed, .verbose = verbose, .world_size = 1 + (int)(sim_random() % SIM_RANKS)};
     s->limit_s = 2 * calm_s + 5 * TIMEOUT_S;
     int n = 1 + (int)(sim_random() % SIM_FAULTS);
     for (int i = 0; i < n; i++) {
@@ -241,14 +255,21 @@ static bool run_seed(uint64_t seed) {
 static bool run_fault(sim_kind kind, int64_t at, int world_size) {
     int64_t acknowledged = -1;
     if (!begin_history()) return false;
-    *sim_world = (sim_start){.seed = (uint64_t)at, .world_size = world_size, .verbose = verbose,
-                             .limit_s = 2 * calm_s + 5 * TIMEOUT_S,
-                             .faults = {{.kind = kind, .at = at, .rank = world_size - 1, .seconds = kind == SIM_HANG || of_ranks(kind) ? INFINITY : 0.001}}};
+    *sim_world =
+        (sim_start){.seed = (uint64_t)at,
+                    .world_size = world_size,
+                    .verbose = verbose,
+                    .limit_s = 2 * calm_s + 5 * TIMEOUT_S,
+                    .faults = {{.kind = kind,
+                                .at = at,
+                                .rank = world_size - 1,
+                                .seconds = kind == SIM_HANG || of_ranks(kind) ? INFINITY : 0.001}}};
     return run_disturbed(&acknowledged) && finish_history();
 }
 
 static void make_root(int worker) {
-    sim_world = mmap(NULL, sizeof *sim_world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    sim_world =
+        mmap(NULL, sizeof *sim_world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sim_disk_share();
     const char *where = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     snprintf(sim_root, sizeof sim_root, "%s/dtrain-sim-%d-%d", where, (int)getpid(), worker);
@@ -260,7 +281,8 @@ static bool run_calm(void) {
     if (!begin_history()) return false;
     *sim_world = (sim_start){.seed = 1, .world_size = 1, .limit_s = 3600, .verbose = verbose};
     if (!run_start()) return false;
-    if (sim_world->code != 0) return wrong("undisturbed: exit %d: %s", sim_world->code, sim_world->error);
+    if (sim_world->code != 0)
+        return wrong("undisturbed: exit %d: %s", sim_world->code, sim_world->error);
     calm_s = sim_world->end_s;
     calm_events = sim_world->n_events;
     return take_outcome(&calm);
@@ -278,7 +300,8 @@ static int run_share(int worker, int n_workers, int64_t n_seeds) {
         int64_t at = 1 + i / N_KINDS;
         if (run_fault(kind, at, 1)) continue;
         n_bad++;
-        printf("FAILED: %s\n  again: test_sim fault %s %" PRId64 " 1\n", problem, sim_kind_names[kind], at);
+        printf("FAILED: %s\n  again: test_sim fault %s %" PRId64 " 1\n", problem,
+               sim_kind_names[kind], at);
     }
     for (int64_t seed = 1 + worker; seed <= n_seeds; seed += n_workers) {
         if (run_seed((uint64_t)seed)) continue;
@@ -297,7 +320,8 @@ static int run_all(void) {
     for (int w = 0; w < n_workers; w++)
         if (fork() == 0) exit(run_share(w, n_workers, n_seeds) > 0);
     for (int status; wait(&status) > 0;) n_failed += status != 0;
-    printf("%" PRId64 " seeds; %" PRId64 " events in a calm run of %.1f s\n", n_seeds, calm_events, calm_s);
+    printf("%" PRId64 " seeds; %" PRId64 " events in a calm run of %.1f s\n", n_seeds, calm_events,
+           calm_s);
     return n_failed > 0;
 }
 
@@ -314,7 +338,8 @@ int main(int n, char **words) {
     bool good = true;
     if (n == 3 && strcmp(words[1], "seed") == 0) good = run_seed(strtoull(words[2], NULL, 10));
     for (int k = 1; n == 5 && k < SIM_N_KINDS; k++)
-        if (strcmp(words[2], sim_kind_names[k]) == 0) good = run_fault((sim_kind)k, atoll(words[3]), atoi(words[4]));
+        if (strcmp(words[2], sim_kind_names[k]) == 0)
+            good = run_fault((sim_kind)k, atoll(words[3]), atoi(words[4]));
     printf("%s%s\n", good ? "good" : "FAILED: ", problem);
     return !good;
 }
