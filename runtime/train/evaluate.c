@@ -142,6 +142,9 @@ static dt_status report(dt_evaluator *e, dt_eval_result *out) {
                              .width = e->width,
                              .losses = e->losses,
                              .class_names = e->target->class_names,
+                             .top_k = e->metrics->top_k,
+                             .threshold = e->metrics->threshold,
+                             .radians = e->metrics->radians,
                              .pairs = &pairs};
     for (int i = 0; i < DT_N_METRICS; i++)
         if (e->metrics->wanted[i]) dt_metrics_table[i]->report(&t, out);
