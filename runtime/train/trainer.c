@@ -88,6 +88,7 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
     free(path);
+    if (st == DT_OK) trainer_take_best(t);
     return st == DT_OK ? compare_config(t) : st;
 }
 
@@ -360,7 +361,7 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
 
 // Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
-    DT_TRY(trainer_wait_for_save(t, true));
+    DT_TRY(trainer_settle_save(t, true));
     *t->agreed = true;
     const char *name = dt_signals_name();
     return dt_fail(
@@ -470,12 +471,12 @@ static dt_status run_steps(trainer *t) {
 // ---- the end ---------------------------------------------------------------------------------------
 
 static dt_status test_with_best(trainer *t) {
-    if (t->state.best_step < 0 || t->state.best_step == t->state.step) return DT_OK;
     char *path = NULL;
     int64_t step = -1;
-    if (trainer_is_root(t)) {
-        DT_TRY(dt_ckpt_find(t->ckpt, "best", &step, &path));
-        if (!path) step = -1;
+    if (trainer_is_root(t) && t->state.best_step >= 0) {
+        if (dt_ckpt_find(t->ckpt, "best", &step, &path) != DT_OK)
+            dt_warn("%s; there is no test with the best weights", dt_error_message());
+        if (step == t->state.step) step = -1; // tested as the last
     }
     DT_TRY(t->s.comm->broadcast_bytes(t->s.comm, &step, sizeof step, 0));
     dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false);
@@ -493,10 +494,10 @@ static dt_status finish(trainer *t) {
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_TEST) > 0) {
         DT_TRY(trainer_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
                             t->state.step));
-        DT_TRY(trainer_wait_for_save(t, true));
+        DT_TRY(trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));
     }
-    DT_TRY(trainer_wait_for_save(t, true));
+    DT_TRY(trainer_settle_save(t, true));
     if (!trainer_is_root(t)) return DT_OK;
     char *path = dt_xprintf("%s/result.json", t->run_dir);
     dt_status st =
