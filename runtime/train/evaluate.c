@@ -9,6 +9,7 @@
 #include "train/evaluate.h"
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "train/device_inputs.h"
 
 #include <math.h>
@@ -283,6 +284,7 @@ static dt_status report(dt_evaluator *e, const dt_dataset *data, dt_split split,
 
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt_eval_result *out) {
     *out = (dt_eval_result){0};
+    (void)dt_failpoint("evaluate");
     DT_TRY(open_source(e, data, split));
     dt_eval_result_init(out);
     dt_params_repack(e->o.params, 1);

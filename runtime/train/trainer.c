@@ -30,10 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    DISK_TIMEOUT_S = 3600, // while ranks may wait for rank 0's disk
-    MAX_FAILED_SAVES = 3   // in a row: then the run ends, because its newest checkpoint is too old
-};
+enum { MAX_FAILED_SAVES = 3 }; // in a row: then the run ends, because its newest checkpoint is too old
 
 typedef struct trainer {
     dt_session s;
@@ -59,12 +56,10 @@ static bool is_root(const trainer *t) {
     return t->s.comm->rank == 0;
 }
 
-// How long this rank waits for another one in a step.
+// How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    double s = dt_config_is_auto(t->s.config, "comm.timeout")
-                   ? fmax(10.0 * t->slowest_step_s, 30.0)
-                   : dt_config_seconds(t->s.config, "comm.timeout");
-    dt_session_set_deadline(&t->s, s);
+    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
 // ---- opening and resuming --------------------------------------------------------------------------
@@ -326,11 +321,8 @@ static dt_status wait_for_save(trainer *t, bool must_hold) {
     return DT_OK;
 }
 
-// Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
-// shortens the timeout again after the next step.
 static dt_status save(trainer *t, bool best) {
     t->saved_step = t->state.step;
-    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
     if (!is_root(t)) return DT_OK;
     DT_TRY(wait_for_save(t, false));
     dt_session_pull(&t->s);
@@ -596,7 +588,6 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(save(t, best));
