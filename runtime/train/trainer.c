@@ -25,12 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How long this rank waits for another one in a step.
+// How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    double s = dt_config_is_auto(t->s.config, "comm.timeout")
-                   ? fmax(10.0 * t->slowest_step_s, 30.0)
-                   : dt_config_seconds(t->s.config, "comm.timeout");
-    dt_session_set_deadline(&t->s, s);
+    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
 // ---- opening and resuming --------------------------------------------------------------------------
@@ -487,7 +485,6 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, TRAINER_DISK_TIMEOUT_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(trainer_evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(trainer_save(t, best));
