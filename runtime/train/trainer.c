@@ -397,7 +397,18 @@ typedef struct bad_report {
     char name[252];
 } bad_report;
 
+// The commit is the same on all ranks, so each finds the same tensor.
+static dt_status report_spoiled(trainer *t, int64_t step) {
+    *t->agreed = true;
+    return dt_fail(DT_E_NUMERIC,
+                   "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
+                   "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
+                   "train.optimizer.lr, a warm-up or train.clip_norm",
+                   (long long)step, dt_session_find_bad(&t->s));
+}
+
 static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
+    if (step->spoiled) return report_spoiled(t, step->step);
     dt_comm *c = t->s.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
