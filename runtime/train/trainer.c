@@ -121,6 +121,9 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     size_t n = 0;
     dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
+    if (st == DT_OK && t->state.step != step)
+        st = dt_fail(DT_E_CKPT, "%s: is of step %lld, its checkpoint of step %lld", path,
+                     (long long)t->state.step, (long long)step);
     free(path);
     return st == DT_OK ? compare_config(t) : st;
 }

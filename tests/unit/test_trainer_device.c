@@ -104,7 +104,7 @@ static void test_bad_step_is_named(void **state) {
 // and not when the step behind it finds out.
 static void test_spoiled_step_is_not_saved(void **state) {
     for (lazy_spoiled_step = 4; lazy_spoiled_step < 7; lazy_spoiled_step++) {
-        char step[32], name[16], path[160];
+        char step[64], name[16], path[160];
         snprintf(step, sizeof step, "step %d: its gradients were finite", (int)lazy_spoiled_step);
         snprintf(name, sizeof name, "spoiled%d", (int)lazy_spoiled_step);
         assert_int_equal(run(true, name, NULL), DT_E_NUMERIC);
