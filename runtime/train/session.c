@@ -16,6 +16,7 @@
 #include "train/signals.h"
 
 #include <assert.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +189,16 @@ void dt_session_pull(dt_session *s) {
 
 double dt_session_timeout_s(const dt_config *c, double otherwise) {
     return dt_config_is_auto(c, "comm.timeout") ? otherwise : dt_config_seconds(c, "comm.timeout");
+}
+
+const char *dt_session_find_bad(dt_session *s) {
+    dt_session_pull(s);
+    for (int i = 0; i < s->n_tensors; i++) {
+        const dt_ckpt_tensor *t = &s->tensors[i];
+        for (int64_t k = 0; k < dt_shape_elements(&t->shape); k++)
+            if (!isfinite(t->data[k])) return t->name;
+    }
+    return "a gap between tensors"; // nobody reads it
 }
 
 void dt_session_set_deadline(dt_session *s, double seconds) {

@@ -85,6 +85,9 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     size_t n = 0;
     dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
+    if (st == DT_OK && t->state.step != step)
+        st = dt_fail(DT_E_CKPT, "%s: is of step %lld, its checkpoint of step %lld", path,
+                     (long long)t->state.step, (long long)step);
     free(path);
     if (st == DT_OK) trainer_take_best(t);
     return st == DT_OK ? compare_config(t) : st;
@@ -286,7 +289,18 @@ typedef struct bad_report {
     char name[252];
 } bad_report;
 
+// The commit is the same on all ranks, so each finds the same tensor.
+static dt_status report_spoiled(trainer *t, int64_t step) {
+    *t->agreed = true;
+    return dt_fail(DT_E_NUMERIC,
+                   "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
+                   "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
+                   "train.optimizer.lr, a warm-up or train.clip_norm",
+                   (long long)step, dt_session_find_bad(&t->s));
+}
+
 static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
+    if (step->spoiled) return report_spoiled(t, step->step);
     dt_comm *c = t->s.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
