@@ -45,11 +45,25 @@ bool dt_metric_has_classes(const dt_graph *g) {
     return false;
 }
 
+int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank) {
+    const float *y = t->logits + i * t->n_out;
+    const int32_t label = t->labels[i];
+    int64_t above = 0, best = 0;
+    for (int64_t k = 0; k < t->n_out; k++) {
+        if (y[k] > y[best]) best = k;
+        bool below = y[k] < y[label] || (y[k] == y[label] && k > label);
+        above += k != label && !below;
+    }
+    if (rank) *rank = above;
+    return best;
+}
+
 static unsigned given_by(const dt_config *c, const dt_graph *g) {
     unsigned given = DT_OF_LOSS;
     bool classes = dt_metric_has_classes(g);
     if (classes) given |= DT_OF_CLASSES;
     if (dt_losses[dt_config_enum(c, "train.loss")].gives_numbers) given |= DT_OF_NUMBERS;
+    if (dt_config_enum(c, "train.loss") == DT_LOSS_bce) given |= DT_OF_LABELS;
     if (classes && dt_metric_output_size(g, "embedding") > 0) given |= DT_OF_PAIRS;
     return given;
 }
@@ -76,6 +90,7 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
                           names[id], limit,
                           m->of == DT_OF_CLASSES   ? "classes"
                           : m->of == DT_OF_NUMBERS ? "numbers"
+                          : m->of == DT_OF_LABELS  ? "several labels at once"
                                                    : "pairs of embeddings",
                           g->name, dt_config_str(c, "train.loss"), list);
 }

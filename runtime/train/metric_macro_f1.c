@@ -3,34 +3,25 @@
 #include "train/metric.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-enum {
-    HITS,
-    TIMES,
-    N_COUNTS
-}; // of a class; a hit is true and predicted, and counts twice in TIMES
-
-static void add(const dt_scored *s, double *sum) {
-    sum[s->label * N_COUNTS + TIMES] += 1;
-    sum[s->predicted * N_COUNTS + TIMES] += 1;
-    sum[s->label * N_COUNTS + HITS] += s->rank == 0;
-}
-
-static void report(const dt_totals *t, dt_eval_result *out) {
+static void report(const dt_eval_table *t, dt_eval_result *out) {
+    int64_t *hits = dt_xcalloc(2 * (size_t)t->n_out + 1, sizeof *hits), *times = hits + t->n_out;
+    for (int64_t i = 0; i < t->n; i++) {
+        int64_t rank, predicted = dt_eval_predicted(t, i, &rank);
+        times[t->labels[i]]++;
+        times[predicted]++;
+        hits[t->labels[i]] += rank == 0;
+    }
     double f1 = 0;
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
-        const double *c = t->sum + k * N_COUNTS;
-        if (c[TIMES] == 0) continue;
-        f1 += 2 * c[HITS] / c[TIMES];
+        if (times[k] == 0) continue;
+        f1 += 2 * (double)hits[k] / (double)times[k];
         n++;
     }
     dt_eval_result_add(out, "macro_f1", n ? f1 / (double)n : NAN);
+    free(hits);
 }
 
-const dt_metric dt_metric_macro_f1 = {.of = DT_OF_CLASSES,
-                                      .width = N_COUNTS,
-                                      .power = 1,
-                                      .counts = true,
-                                      .add = add,
-                                      .report = report};
+const dt_metric dt_metric_macro_f1 = {.of = DT_OF_CLASSES, .report = report};

@@ -4,34 +4,30 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
-enum { HITS, TIMES, N_COUNTS }; // of a class
-
-static void add(const dt_scored *s, double *sum) {
-    sum[s->label * N_COUNTS + TIMES] += 1;
-    sum[s->label * N_COUNTS + HITS] += s->rank == 0;
-}
-
-static void report(const dt_totals *t, dt_eval_result *out) {
+static void report(const dt_eval_table *t, dt_eval_result *out) {
+    int64_t *hits = dt_xcalloc(2 * (size_t)t->n_out + 1, sizeof *hits), *times = hits + t->n_out;
+    for (int64_t i = 0; i < t->n; i++) {
+        int64_t rank;
+        dt_eval_predicted(t, i, &rank);
+        times[t->labels[i]]++;
+        hits[t->labels[i]] += rank == 0;
+    }
     double all = 0;
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
-        const double *c = t->sum + k * N_COUNTS;
-        if (c[TIMES] == 0) continue;
+        if (times[k] == 0) continue;
+        const double share = (double)hits[k] / (double)times[k];
         const char *class = t->class_names ? t->class_names[k] : NULL;
         char *name = class ? dt_arena_printf(&out->arena, "recall.%s", class)
                            : dt_arena_printf(&out->arena, "recall.%" PRId64, k);
-        dt_eval_result_add(out, name, c[HITS] / c[TIMES]);
-        all += c[HITS] / c[TIMES];
+        dt_eval_result_add(out, name, share);
+        all += share;
         n++;
     }
     dt_eval_result_add(out, "recall", n ? all / (double)n : NAN);
+    free(hits);
 }
 
-const dt_metric dt_metric_recall = {.of = DT_OF_CLASSES,
-                                    .most_out = 1000,
-                                    .width = N_COUNTS,
-                                    .power = 1,
-                                    .counts = true,
-                                    .add = add,
-                                    .report = report};
+const dt_metric dt_metric_recall = {.of = DT_OF_CLASSES, .most_out = 1000, .report = report};
