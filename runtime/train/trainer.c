@@ -216,6 +216,10 @@ static dt_status open_reports(trainer *t) {
     free(text);
     free(path);
     DT_TRY(st);
+    path = dt_xprintf("%s/split.csv", t->run_dir);
+    if (t->s.data->write_split) st = t->s.data->write_split(t->s.data, path);
+    free(path);
+    DT_TRY(st);
     int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
                                     t->state.steps_per_epoch);
     dt_metrics_opts o = {.run_dir = t->run_dir,
