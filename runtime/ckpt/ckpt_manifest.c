@@ -281,7 +281,7 @@ dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *dir, dt
 dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best) {
     dt_ckpt_manifest m;
     DT_TRY(dt_ckpt_manifest_read(&m, path));
-    if (best) *best = m.best;
+    if (best) *best |= m.best;
     dt_status st = dt_ckpt_manifest_verify(&m, path, depth);
     dt_ckpt_manifest_fini(&m);
     return st;

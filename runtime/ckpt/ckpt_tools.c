@@ -30,7 +30,8 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
     *infos = NULL;
     *n = 0;
     DT_TRY(dt_ckpt_steps(dir, &steps, n));
-    int64_t best = dt_ckpt_best_step(dir, steps, *n);
+    int64_t best =
+        dt_ckpt_best_step(dir, steps, *n, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, false);
     *infos = dt_xcalloc((size_t)*n + 1, sizeof **infos);
     for (int i = 0; i < *n; i++) {
         fill_info(&(*infos)[i], dir, steps[i], verify);

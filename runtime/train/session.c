@@ -404,18 +404,17 @@ dt_status dt_session_make_evaluator(dt_session *s) {
     if (!s->stepper) DT_TRY(dt_session_check_room(s));
     if (!s->stepper && !s->own_team)
         DT_TRY(dt_team_create(&s->own_team, team_threads(s), "replica"));
-    dt_evaluator_opts o = {.comm = s->comm,
-                           .graph = s->eval_graph,
-                           .plan = s->eval_plan,
-                           .params = s->params,
-                           .team = s->stepper ? dt_stepper_team(s->stepper) : s->own_team,
-                           .n_replicas = s->replicas->n_replicas,
-                           .replica_threads = s->resolved.replica_threads,
-                           .batch = s->eval_batch,
-                           .fields = s->data->fields,
-                           .n_fields = s->data->n_fields,
-                           .metrics = &s->metrics};
-    return dt_evaluator_create(&s->evaluator, &o);
+    dt_infer_opts o = {.comm = s->comm,
+                       .graph = s->eval_graph,
+                       .plan = s->eval_plan,
+                       .params = s->params,
+                       .team = s->stepper ? dt_stepper_team(s->stepper) : s->own_team,
+                       .n_replicas = s->replicas->n_replicas,
+                       .replica_threads = s->resolved.replica_threads,
+                       .batch = s->eval_batch,
+                       .fields = s->data->fields,
+                       .n_fields = s->data->n_fields};
+    return dt_evaluator_create(&s->evaluator, &o, &s->metrics);
 }
 
 char *dt_session_environment(const dt_session *s) {
