@@ -159,19 +159,11 @@ static dt_status go_without_validation(trainer *t) {
 
 static dt_status plan_length(trainer *t) {
     const dt_config *c = t->s.config;
-    int64_t n = t->s.data->n_samples(t->s.data, DT_SPLIT_TRAIN);
-    t->state.steps_per_epoch = n / t->s.global_batch;
-    if (t->state.steps_per_epoch == 0)
-        return dt_fail(DT_E_USAGE,
-                       "the training split has %lld samples, fewer than train.global_batch (%d): "
-                       "lower it",
-                       (long long)n, t->s.global_batch);
+    DT_TRY(dt_session_measure(&t->s));
     t->n_epochs = (int)dt_config_int(c, "train.epochs");
-    int64_t total = t->state.steps_per_epoch * t->n_epochs;
-    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < total)
-        total = dt_config_int(c, "train.max_steps");
-    t->state.total_steps = total;
-    int64_t spe = t->state.steps_per_epoch;
+    const int64_t total = t->state.total_steps = t->s.total_steps;
+    const int64_t spe = t->state.steps_per_epoch = t->s.steps_per_epoch;
+    t->s.first_step = t->state.step;
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
@@ -427,6 +419,7 @@ static double rate_at(const trainer *t, int64_t step) {
 // Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
+           dt_session_phase_begins(&t->s, done) ||
            dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
 }
 
@@ -479,6 +472,8 @@ static dt_status run_steps(trainer *t) {
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
+        if (t->state.step < t->state.total_steps && dt_session_phase_begins(&t->s, t->state.step))
+            DT_TRY(dt_session_begin_phase(&t->s, t->state.step));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return DT_OK;
