@@ -292,10 +292,14 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
     dt_comm *c = t->s.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
-    DT_TRY(dt_stepper_find_bad(t->s.stepper, t->state.step, &micro, mine.name, sizeof mine.name));
+    dt_status st =
+        dt_stepper_find_bad(t->s.stepper, t->state.step, &micro, mine.name, sizeof mine.name);
+    if (st != DT_OK)
+        return dt_fail_context(st, "step %lld: loss %g, gradient norm %g; looking for the tensor",
+                               (long long)t->state.step, step->loss, step->grad_norm);
     mine.micro = micro;
     bad_report *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
-    dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
+    st = c->all_gather_bytes(c, &mine, sizeof mine, all);
     const bad_report *first = NULL;
     int rank = 0;
     for (int r = 0; r < c->world_size; r++) {
@@ -556,17 +560,13 @@ static dt_status train(trainer *t) {
     return DT_OK;
 }
 
-// A device may still be reading from the source. If the run has failed, its own message is kept.
-static void take_source_away(trainer *t, dt_status st) {
+// What fails here is logged, and leaves the message of a run that has failed alone.
+static void close_trainer(trainer *t) {
     const dt_error_kept first = dt_error_keep();
-    if (dt_stepper_set_source(t->s.stepper, NULL) != DT_OK && st == DT_OK)
-        dt_warn("at the end of the run: %s", dt_error_message());
-    dt_error_restore(&first);
-}
-
-static void close_trainer(trainer *t, dt_status st) {
     t->s.agreed = *t->agreed;
-    if (t->s.stepper) take_source_away(t, st);
+    // a device may still be reading from the source
+    if (t->s.stepper && dt_stepper_set_source(t->s.stepper, NULL) != DT_OK)
+        dt_warn("at the end of the run: %s", dt_error_message());
     if (t->source) t->source->close(t->source);
     if (t->metrics) dt_metrics_close(t->metrics);
     if (t->ckpt) dt_ckpt_close(t->ckpt);
@@ -577,6 +577,7 @@ static void close_trainer(trainer *t, dt_status st) {
     free(t->resume_path);
     free(t->run_dir);
     free(t->checkpoint_dir);
+    dt_error_restore(&first);
 }
 
 dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
@@ -598,6 +599,6 @@ dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
         *agreed = true; // a function of the config and the world size
     else
         st = train(&t);
-    close_trainer(&t, st);
+    close_trainer(&t);
     return st;
 }

@@ -11,6 +11,7 @@
 #include "lazy_device.h"
 #include "memory_data.h"
 
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 
@@ -100,6 +101,28 @@ static void test_bad_step_is_named(void **state) {
     assert_same_run("cpu", "bad", 9);
 }
 
+// Metrics that cannot be written and whatever else fails behind it do not take the place of the first error.
+static void test_first_error_stays(void **state) {
+    char failpoint[64];
+    bad_step = 7;
+    dt_log_set_level((dt_log_level)-1);
+    assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
+    assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
+    const int n = (int)dt_failpoint_count();
+    for (int behind = 0; behind < 4; behind++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/first", dir);
+        assert_int_equal(dt_io_remove_tree(path), DT_OK);
+        snprintf(failpoint, sizeof failpoint, "io:%d:enospc", n - behind);
+        assert_int_equal(dt_failpoint_set(failpoint), DT_OK);
+        assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
+        assert_non_null(strstr(dt_error_message(), "'loss'"));
+    }
+    dt_failpoint_set(NULL);
+    dt_log_set_level(DT_LOG_ERROR);
+    bad_step = -1;
+}
+
 static void test_too_large(void **state) {
     double need = 0;
     lazy_free_bytes = 1000;
@@ -120,7 +143,8 @@ static void test_too_large(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_of_the_cpu), cmocka_unit_test(test_stop_and_resume),
-        cmocka_unit_test(test_bad_step_is_named), cmocka_unit_test(test_too_large)};
+        cmocka_unit_test(test_bad_step_is_named), cmocka_unit_test(test_first_error_stays),
+        cmocka_unit_test(test_too_large)};
     snprintf(dir, sizeof dir, "/tmp/dtrain-device-XXXXXX");
     if (!mkdtemp(dir)) return 1;
     dt_log_set_level(DT_LOG_ERROR);
