@@ -95,18 +95,24 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     dt_state_add_eval(s, s->step, value);
 }
 
-dt_status trainer_evaluate(trainer *t, bool *is_best) {
+static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval_result *r) {
     dt_session *s = &t->s;
-    dt_eval_result r;
     DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
-    const double value = dt_eval_result_get(&r, dt_metric_name(s->metrics.best));
-    if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
+    if (t->metrics) dt_metrics_phase(t->metrics, phase);
+    const dt_status st = dt_evaluator_run(s->evaluator, s->data, split, r);
+    if (t->metrics) dt_metrics_phase(t->metrics, NULL);
+    if (st == DT_E_PREEMPTED && trainer_is_root(t))
+        dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");
+    return st;
+}
+
+dt_status trainer_evaluate(trainer *t, bool *is_best) {
+    dt_eval_result r;
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, "evaluating", &r));
+    const double value = dt_eval_result_get(&r, dt_metric_name(t->s.metrics.best));
+    if (t->metrics)
         dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
                         dt_eval_result_members(&r));
-    }
     dt_eval_result_fini(&r);
     DT_TRY(trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
@@ -114,13 +120,9 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
 }
 
 dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
-    dt_session *s = &t->s;
     dt_eval_result r;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
+    DT_TRY(evaluate(t, DT_SPLIT_TEST, "testing", &r));
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, "test", weights, step, &t->results);

@@ -244,13 +244,6 @@ static int team_threads(const dt_session *s) {
                                                          : s->replicas->n_replicas;
 }
 
-// Signals belong to the process, and so does their grace.
-static double grace_s;
-
-static bool grace_is_over(void) {
-    return dt_signals_pending() && dt_signals_age_s() > grace_s;
-}
-
 bool dt_session_bf16_gradients(const dt_session *s) {
     return s->comm->world_size > 1 &&
            dt_config_enum(s->config, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16;
@@ -284,8 +277,7 @@ static dt_status make_stepper(dt_session *s) {
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
-                         .give_up = grace_is_over};
-    grace_s = dt_config_seconds(c, "run.grace");
+                         .give_up = dt_signals_grace_is_over};
     return dt_stepper_create(&s->stepper, &o);
 }
 
@@ -435,7 +427,8 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                        .replica_threads = s->resolved.replica_threads,
                        .batch = s->eval_batch,
                        .fields = s->data->fields,
-                       .n_fields = s->data->n_fields};
+                       .n_fields = s->data->n_fields,
+                       .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
     return dt_evaluator_create(&s->evaluator, &o, &s->metrics);
 }
 

@@ -7,7 +7,6 @@
 #include "train/schedule.h"
 #include "train/session.h"
 
-
 typedef struct trainer {
     dt_session s;
     bool *agreed; // see dt_trainer_train
