@@ -16,6 +16,7 @@
 #include "train/signals.h"
 
 #include <assert.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,8 +220,17 @@ static int team_threads(const dt_session *s) {
 // Signals belong to the process, and so does their grace.
 static double grace_s;
 
+// Open MPI's mpirun kills the ranks so long after it has sent them SIGTERM.
+static double killed_after_s(void) {
+    const char *given = getenv("OMPI_MCA_odls_base_sigkill_timeout");
+    if (!getenv("OMPI_COMM_WORLD_RANK") || strcmp(dt_signals_name(), "SIGTERM") != 0)
+        return INFINITY;
+    return given && *given ? atof(given) : 1.0;
+}
+
+// Half of the time until the ranks are killed is left for saving.
 static bool grace_is_over(void) {
-    return dt_signals_pending() && dt_signals_age_s() > grace_s;
+    return dt_signals_pending() && dt_signals_age_s() > fmin(grace_s, 0.5 * killed_after_s());
 }
 
 bool dt_session_bf16_gradients(const dt_session *s) {
