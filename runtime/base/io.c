@@ -33,6 +33,8 @@ static const char *advice(int err) {
     case EMFILE:
     case ENFILE:
         return "; raise the limit on open files (ulimit -n)";
+    case ELOOP:
+        return "; it is a symbolic link, and what dtrain writes goes through none: remove it";
     default:
         return "";
     }
@@ -109,7 +111,8 @@ static dt_status open_file(int *fd, const char *path, const char *operation, int
     int err = enter(path, operation);
     *fd = -1;
     if (err == 0) {
-        do *fd = open(path, O_CREAT | O_CLOEXEC | flags, 0644);
+        // a link that somebody put there must not lead elsewhere, a pipe without a reader not hang
+        do *fd = open(path, O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0644);
         while (*fd < 0 && errno == EINTR);
         if (*fd < 0) err = errno;
     }
@@ -411,6 +414,20 @@ dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t
     dt_status st = wait_for_writer(fd, path, code_on_error);
     if (st == DT_OK) st = read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
     close(fd);
+    return st;
+}
+
+dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
+                         dt_status code_on_error) {
+    struct stat s;
+    *data = NULL;
+    *n_bytes = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0 && errno != ELOOP) return dt_io_read_error(path, "open", errno, code_on_error);
+    dt_status st = fd < 0 || fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)
+                       ? dt_fail(code_on_error, "%s: not a regular file", path)
+                       : read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
+    if (fd >= 0) close(fd);
     return st;
 }
 
