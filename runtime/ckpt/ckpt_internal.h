@@ -116,7 +116,7 @@ struct dt_ckpt {
     // the current or last save; the writer owns these while `busy`
     int64_t step;
     int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
-    char *state_json;
+    char *state_json, *classes;
     bool best;
     double begin_s;
 
