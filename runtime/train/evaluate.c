@@ -3,6 +3,7 @@
 #include "train/evaluate.h"
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "graph/losses.h"
 #include "train/agree.h"
 
@@ -142,6 +143,9 @@ static dt_status report(dt_evaluator *e, dt_eval_result *out) {
                              .width = e->width,
                              .losses = e->losses,
                              .class_names = e->target->class_names,
+                             .top_k = e->metrics->top_k,
+                             .threshold = e->metrics->threshold,
+                             .radians = e->metrics->radians,
                              .pairs = &pairs};
     for (int i = 0; i < DT_N_METRICS; i++)
         if (e->metrics->wanted[i]) dt_metrics_table[i]->report(&t, out);
@@ -185,6 +189,7 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
     *out = (dt_eval_result){0};
     e->data = data;
     e->split = split;
+    (void)dt_failpoint("evaluate");
     dt_eval_result_init(out);
     dt_status st = dt_infer_run(e->infer, data, split, take, e);
     if (st == DT_OK) {

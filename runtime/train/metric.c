@@ -69,7 +69,9 @@ static unsigned given_by(const dt_config *c, const dt_graph *g) {
 }
 
 static bool fits(const dt_metric *m, unsigned given, int64_t n_out) {
-    return (m->of & given) && n_out >= m->least_out && (m->most_out == 0 || n_out <= m->most_out);
+    const bool one_of = m->outs[0] == 0 || n_out == m->outs[0] || n_out == m->outs[1];
+    return (m->of & given) && one_of && n_out >= m->least_out &&
+           (m->most_out == 0 || n_out <= m->most_out);
 }
 
 static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *key, dt_metric_id id,
@@ -83,6 +85,8 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
     }
     if ((m->of & given) && m->least_out)
         snprintf(limit, sizeof limit, "at least %d ", m->least_out);
+    if ((m->of & given) && m->outs[0])
+        snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
     if ((m->of & given) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
     return dt_config_fail(c, key,
                           "%s is of %s%s, which model %s with train.loss %s does not give; it "
@@ -106,6 +110,9 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     const bool listed = dt_config_has(c, "eval.metrics"), best = dt_config_has(c, "eval.best");
     const unsigned given = given_by(c, g);
     const int64_t n_out = dt_metric_output_size(g, "logits");
+    out->top_k = (int)dt_config_int(c, "eval.top_k");
+    out->threshold = dt_config_real(c, "eval.threshold");
+    out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
     unsigned by_default = split_is_disjoint(c) ? DT_OF_PAIRS : 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
         const dt_metric *m = dt_metrics_table[i];

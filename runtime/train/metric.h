@@ -64,6 +64,9 @@ typedef struct dt_eval_table {
     int width;
     const double *losses;           // (n)
     const char *const *class_names; // (n_out), or NULL: they are numbers
+    int top_k;                      // eval.top_k
+    double threshold;               // eval.threshold
+    bool radians;                   // angles are not in degrees: eval.angles
     dt_verification *pairs; // what eer and auc share: n_samples < 0 until one of them has compared
 } dt_eval_table;
 
@@ -71,12 +74,26 @@ typedef struct dt_eval_table {
 // without itself; ties count from lower indices and NaN counts as above, so a network that gives NaN is never right.
 int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
 
+// Of a class, or of a label that is predicted where its probability reaches dt_eval_table.threshold.
+typedef struct dt_class_count {
+    int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
+} dt_class_count;
+dt_class_count *dt_eval_counts(const dt_eval_table *t); // (n_out), heap
+// The name of class or label k, or its number; lives as long as out.
+const char *dt_eval_class_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
+// Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each. NaN becomes -1, below all.
+double *dt_eval_probabilities(const dt_eval_table *t);
+static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
+    return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;
+}
+
 typedef struct dt_metric {
     unsigned of; // DT_OF_…; the table has what these need
     bool lower_is_better;
     bool by_default;         // without eval.metrics, wherever it can be computed
     bool no_best;            // no single number of its name, so it cannot be eval.best
     int least_out, most_out; // numbers of outputs that it is computed for; 0: any
+    int outs[2];             // or one of these; 0: any
     // Adds values by dt_eval_result_add, and what is no single number to out->extra. t->n may be 0: NaN.
     void (*report)(const dt_eval_table *t, dt_eval_result *out);
 } dt_metric;
@@ -88,6 +105,9 @@ const char *dt_metric_name(dt_metric_id id);
 typedef struct dt_metric_choice {
     bool wanted[DT_N_METRICS];
     dt_metric_id best;
+    int top_k; // these three as in dt_eval_table
+    double threshold;
+    bool radians;
 } dt_metric_choice;
 
 // From eval.metrics, eval.best, train.loss and what the evaluation graph gives. DT_E_USAGE with the place of the

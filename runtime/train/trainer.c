@@ -25,12 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How long this rank waits for another one in a step.
+// How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    double s = dt_config_is_auto(t->s.config, "comm.timeout")
-                   ? fmax(10.0 * t->slowest_step_s, 30.0)
-                   : dt_config_seconds(t->s.config, "comm.timeout");
-    dt_session_set_deadline(&t->s, s);
+    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
 // ---- opening and resuming --------------------------------------------------------------------------
@@ -87,7 +85,11 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     size_t n = 0;
     dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
+    if (st == DT_OK && t->state.step != step)
+        st = dt_fail(DT_E_CKPT, "%s: is of step %lld, its checkpoint of step %lld", path,
+                     (long long)t->state.step, (long long)step);
     free(path);
+    if (st == DT_OK) trainer_take_best(t);
     return st == DT_OK ? compare_config(t) : st;
 }
 
@@ -157,19 +159,11 @@ static dt_status go_without_validation(trainer *t) {
 
 static dt_status plan_length(trainer *t) {
     const dt_config *c = t->s.config;
-    int64_t n = t->s.data->n_samples(t->s.data, DT_SPLIT_TRAIN);
-    t->state.steps_per_epoch = n / t->s.global_batch;
-    if (t->state.steps_per_epoch == 0)
-        return dt_fail(DT_E_USAGE,
-                       "the training split has %lld samples, fewer than train.global_batch (%d): "
-                       "lower it",
-                       (long long)n, t->s.global_batch);
+    DT_TRY(dt_session_measure(&t->s));
     t->n_epochs = (int)dt_config_int(c, "train.epochs");
-    int64_t total = t->state.steps_per_epoch * t->n_epochs;
-    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < total)
-        total = dt_config_int(c, "train.max_steps");
-    t->state.total_steps = total;
-    int64_t spe = t->state.steps_per_epoch;
+    const int64_t total = t->state.total_steps = t->s.total_steps;
+    const int64_t spe = t->state.steps_per_epoch = t->s.steps_per_epoch;
+    t->s.first_step = t->state.step;
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
@@ -215,6 +209,10 @@ static dt_status open_reports(trainer *t) {
     char *text = dt_config_dump(c);
     dt_status st = dt_io_write_file(path, text, strlen(text));
     free(text);
+    free(path);
+    DT_TRY(st);
+    path = dt_xprintf("%s/split.csv", t->run_dir);
+    if (t->s.data->write_split) st = t->s.data->write_split(t->s.data, path);
     free(path);
     DT_TRY(st);
     int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
@@ -291,7 +289,18 @@ typedef struct bad_report {
     char name[252];
 } bad_report;
 
+// The commit is the same on all ranks, so each finds the same tensor.
+static dt_status report_spoiled(trainer *t, int64_t step) {
+    *t->agreed = true;
+    return dt_fail(DT_E_NUMERIC,
+                   "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
+                   "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
+                   "train.optimizer.lr, a warm-up or train.clip_norm",
+                   (long long)step, dt_session_find_bad(&t->s));
+}
+
 static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
+    if (step->spoiled) return report_spoiled(t, step->step);
     dt_comm *c = t->s.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
@@ -364,7 +373,7 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
 
 // Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
-    DT_TRY(trainer_wait_for_save(t, true));
+    DT_TRY(trainer_settle_save(t, true));
     *t->agreed = true;
     const char *name = dt_signals_name();
     return dt_fail(
@@ -414,6 +423,7 @@ static double rate_at(const trainer *t, int64_t step) {
 // Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
+           dt_session_phase_begins(&t->s, done) ||
            dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
 }
 
@@ -466,6 +476,8 @@ static dt_status run_steps(trainer *t) {
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
+        if (t->state.step < t->state.total_steps && dt_session_phase_begins(&t->s, t->state.step))
+            DT_TRY(dt_session_begin_phase(&t->s, t->state.step));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return DT_OK;
@@ -474,12 +486,12 @@ static dt_status run_steps(trainer *t) {
 // ---- the end ---------------------------------------------------------------------------------------
 
 static dt_status test_with_best(trainer *t) {
-    if (t->state.best_step < 0 || t->state.best_step == t->state.step) return DT_OK;
     char *path = NULL;
     int64_t step = -1;
-    if (trainer_is_root(t)) {
-        DT_TRY(dt_ckpt_find(t->ckpt, "best", &step, &path));
-        if (!path) step = -1;
+    if (trainer_is_root(t) && t->state.best_step >= 0) {
+        if (dt_ckpt_find(t->ckpt, "best", &step, &path) != DT_OK)
+            dt_warn("%s; there is no test with the best weights", dt_error_message());
+        if (step == t->state.step) step = -1; // tested as the last
     }
     DT_TRY(t->s.comm->broadcast_bytes(t->s.comm, &step, sizeof step, 0));
     dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false);
@@ -490,17 +502,16 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, TRAINER_DISK_TIMEOUT_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(trainer_evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(trainer_save(t, best));
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_TEST) > 0) {
         DT_TRY(trainer_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
                             t->state.step));
-        DT_TRY(trainer_wait_for_save(t, true));
+        DT_TRY(trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));
     }
-    DT_TRY(trainer_wait_for_save(t, true));
+    DT_TRY(trainer_settle_save(t, true));
     if (!trainer_is_root(t)) return DT_OK;
     char *path = dt_xprintf("%s/result.json", t->run_dir);
     dt_status st =

@@ -21,7 +21,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SIM_RANKS = 4, SIM_FAULTS = 3, SIM_ACKS = 64, SIM_TEXT = 16 << 10 };
+enum {
+    SIM_RANKS = 4,
+    SIM_FAULTS = 3,
+    SIM_TEXT = 16 << 10,
+    SIM_TIMEOUT_S = 20, // comm.timeout, and of a file
+    SIM_PATIENCE_S =
+        6 * SIM_TIMEOUT_S // a start that takes so much longer than it should has no deadline
+};
 
 // At the `at`-th event of a start (calls that change files, and collectives, are counted).
 typedef enum sim_kind {
@@ -58,16 +65,15 @@ typedef struct sim_start {
     double limit_s; // virtual: a start that lasts longer is a wait without a deadline
     bool verbose;
     sim_fault faults[SIM_FAULTS];
-    bool evaluate;   // no training: "latest", "best"
+    bool evaluate; // no training: "latest", "best"
     // out
     bool cut;
-    int code;        // of the job
+    int code; // of the job
     double end_s;
-    int64_t n_events, acknowledged[SIM_ACKS];
-    int n_acknowledged;
-    char violation[1024]; // of the simulation itself: nobody can go on, or too late
-    char error[2048];     // of the rank that ended the job
-    char text[SIM_TEXT];  // warnings and errors of all ranks
+    int64_t n_events, acknowledged; // the newest step
+    char violation[1024];           // of the simulation itself: nobody can go on, or too late
+    char error[2048];               // of the rank that ended the job
+    char text[SIM_TEXT];            // warnings and errors of all ranks
     size_t n_text;
 } sim_start;
 extern sim_start *sim_world; // shared with the parent
@@ -78,13 +84,13 @@ double sim_now(void);
 void sim_seed(uint64_t seed);
 uint64_t sim_random(void);
 double sim_uniform(double low, double high);
-int sim_rank(void);        // of this thread; -1: not in the simulation
+int sim_rank(void); // of this thread; -1: not in the simulation
 void sim_sleep(double s);
 bool sim_wait(const void *on, double until_s, const char *what); // false: the time has come
 void sim_wake(const void *on);
 void sim_spawn(int rank, void *(*fn)(void *), void *arg);
 void sim_freeze(int rank, double seconds);
-void sim_bury(int rank); // its threads never run again
+void sim_bury(int rank);                          // its threads never run again
 void sim_end(int code) __attribute__((noreturn)); // the start ends here and now
 void sim_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -96,7 +102,7 @@ void sim_job_over(int code, const char *why);
 void sim_warm_up(const char *dir); // outside the simulation: compiles the kernels once
 
 // ---- sim_disk.c
-void sim_disk_share(void); // makes the journal, shared with processes that this one forks
+void sim_disk_share(void);  // makes the journal, shared with processes that this one forks
 void sim_disk_settle(void); // everything is on the disk: an orderly shutdown
 void sim_disk_cut(uint64_t seed);
 

@@ -4,9 +4,10 @@
 // every change since the last cut. A power cut makes the files anew of what was on the disk before and of the changes
 // that lasted:
 //   contents  a write that fsync followed lasts. Others last or not, each by itself, also in part, and what lies
-//             before one that lasts is zeros. A failed fsync leaves its writes to chance, whatever follows.
+//             before one that lasts is zeros.
 //   names     in the order of the calls, up to a point behind the last fsync: of any file, as journalling file systems
 //             do, or (by the seed) of that directory alone, as POSIX has it
+// What a failed fsync left behind is not dirty any more: a later one does not make it last.
 #define _GNU_SOURCE
 #include "sim.h"
 
@@ -39,7 +40,7 @@ typedef struct entry { // followed by data, or names
 static struct journal {
     size_t used;
     _Alignas(16) char bytes[];
-} *journal;
+} * journal;
 static char fd_paths[MAX_FDS][160]; // of files below the root; "" of others
 
 #define REAL(name)                                                                                 \
@@ -82,7 +83,8 @@ static void record_name(change what, const char *path) {
 // ---- calls -----------------------------------------------------------------------------------------
 static bool is_ours(const char *path) {
     size_t n = strlen(sim_root), m = strlen(path);
-    return sim_rank() >= 0 && strncmp(path, sim_root, n) == 0 && (m < 4 || strcmp(path + m - 4, "/log") != 0);
+    return sim_rank() >= 0 && strncmp(path, sim_root, n) == 0 &&
+           (m < 4 || strcmp(path + m - 4, "/log") != 0);
 }
 
 static const char *path_of(int fd) {
@@ -266,8 +268,7 @@ int openat(int dir, const char *path, int flags, ...) { // read only: to walk a 
     const char *parent = path_of(dir);
     char whole[160];
     snprintf(whole, sizeof whole, "%s/%s", parent ? parent : "", path);
-    if (fd >= 0 && fd < MAX_FDS && parent)
-        memcpy(fd_paths[fd], whole, sizeof fd_paths[fd]);
+    if (fd >= 0 && fd < MAX_FDS && parent) memcpy(fd_paths[fd], whole, sizeof fd_paths[fd]);
     return fd;
 }
 
@@ -321,7 +322,8 @@ static node *node_of(ino_t ino, bool is_dir) {
 
 static name *find_name(ino_t dir, const char *text) {
     for (int i = 0; i < disk.n_names; i++)
-        if (disk.names[i].dir == dir && strcmp(disk.names[i].text, text) == 0) return &disk.names[i];
+        if (disk.names[i].dir == dir && strcmp(disk.names[i].text, text) == 0)
+            return &disk.names[i];
     return NULL;
 }
 
@@ -398,18 +400,17 @@ static bool is_name(const entry *e) {
     return e->what == LINK || e->what == UNLINK || e->what == RENAME;
 }
 
-// Marks what certainly lasts: contents before an fsync that none failed before, names before one of their directory
-// (`ordered`: of anything).
-static void mark_flushed(bool ordered) {
-    for (entry *s = NULL; (s = next_entry(s));) {
-        if (s->what != SYNC) continue;
-        bool failed = false;
-        for (entry *e = NULL; (e = next_entry(e)) && e != s;)
-            failed |= e->what == FAILED_SYNC && e->ino == s->ino;
-        for (entry *e = NULL; (e = next_entry(e)) && e != s;) {
-            if (is_content(e) && e->ino == s->ino && !failed) e->lasts = true;
-            if (is_name(e) && (ordered || e->dir == s->ino)) e->lasts = true;
-        }
+// What this fsync wrote: all that changed since one failed, and a directory's older names if any changed.
+static void mark_flushed(entry *sync, bool ordered) {
+    entry *failed = NULL;
+    bool changed = true;
+    for (entry *e = NULL; (e = next_entry(e)) && e != sync;) {
+        if (e->what == FAILED_SYNC && e->ino == sync->ino) failed = e, changed = false;
+        changed |= is_name(e) && e->dir == sync->ino;
+    }
+    for (entry *e = NULL; (e = next_entry(e)) && e != sync;) {
+        if (is_content(e) && e->ino == sync->ino && e > failed) e->lasts = true;
+        if (is_name(e) && (ordered || (e->dir == sync->ino && changed))) e->lasts = true;
     }
 }
 
@@ -493,7 +494,8 @@ static void make_tree(const char *path, ino_t ino) {
 void sim_disk_cut(uint64_t seed) {
     sim_seed(seed);
     bool ordered = seed % 3 > 0;
-    mark_flushed(ordered);
+    for (entry *e = NULL; (e = next_entry(e));)
+        if (e->what == SYNC) mark_flushed(e, ordered);
     mark_names(ordered);
     for (entry *e = NULL; (e = next_entry(e));) apply(e);
     clear_tree(sim_root);

@@ -170,7 +170,8 @@ static int spawn(pthread_t *out, int rank, void *(*fn)(void *), void *arg) {
 void sim_spawn(int rank, void *(*fn)(void *), void *arg) {
     if (!me) { // the first call makes its caller the launcher
         me = &tasks[n_tasks++];
-        *me = (task){.rank = SIM_RANKS, .ready = true, .what = "the launcher", .thread = pthread_self()};
+        *me = (task){
+            .rank = SIM_RANKS, .ready = true, .what = "the launcher", .thread = pthread_self()};
         sem_init(&me->go, 0, 0);
     }
     if (spawn(NULL, rank, fn, arg) != 0) sim_end(-1);
@@ -226,6 +227,16 @@ int pthread_mutex_unlock(pthread_mutex_t *m) {
     REAL(pthread_mutex_unlock);
     int err = real(m);
     if (me) sim_wake(m);
+    return err;
+}
+
+int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *until) {
+    REAL(pthread_mutex_timedlock);
+    if (!me) return real(m, until);
+    double at = (double)until->tv_sec + 1e-9 * (double)until->tv_nsec - WALL_S;
+    int err;
+    while ((err = pthread_mutex_trylock(m)) == EBUSY)
+        if (!sim_wait(m, at, "a mutex")) return ETIMEDOUT;
     return err;
 }
 
