@@ -142,19 +142,12 @@ static dt_status check_resumed(trainer *t) {
     return DT_OK;
 }
 
-static dt_status go_without_validation(trainer *t) {
-    const dt_config *c = t->s.config;
-    if (dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
-        return dt_config_fail(c, "train.schedule.name",
-                              "%s follows evaluations, and there is no validation part: set "
-                              "data.split.val",
-                              dt_config_str(c, "train.schedule.name"));
+static void go_without_validation(trainer *t) {
     if (t->eval_every > 0 && trainer_is_root(t))
         dt_warn(
             "no validation part (data.split.val): nothing is evaluated while training, and there "
             "is no best checkpoint");
     t->eval_every = 0;
-    return DT_OK;
 }
 
 static dt_status plan_length(trainer *t) {
@@ -167,7 +160,7 @@ static dt_status plan_length(trainer *t) {
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
-    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) DT_TRY(go_without_validation(t));
+    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
 }
 
@@ -191,6 +184,9 @@ static void fill_state(trainer *t) {
     st->config = dt_xstrdup(s->given);
     free(st->version);
     st->version = dt_xstrdup(s->a.version);
+    free(st->classes);
+    st->classes = dt_xstrdup(s->classes);
+    if (t->ckpt) dt_ckpt_set_classes(t->ckpt, s->classes);
     if (!st->environment) st->environment = dt_session_environment(s);
     free(st->engines);
     st->engines = dt_session_engines(s);
@@ -259,6 +255,7 @@ static void describe_run(const trainer *t) {
 
 static dt_status open_training(trainer *t) {
     dt_session *s = &t->s;
+    if (t->resumed) s->classes = dt_xstrdup(t->state.classes);
     char *skip_log = dt_xprintf("%s/skipped.rank%d", t->run_dir, s->comm->rank);
     dt_status st = dt_session_open(s, t->resumed ? &t->state : NULL, skip_log);
     free(skip_log);
@@ -429,8 +426,8 @@ static double rate_at(const trainer *t, int64_t step) {
 // Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
-           dt_session_phase_begins(&t->s, done) ||
-           dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
+           dt_session_phase_begins(&t->s, done) || dt_amount_due(t->eval_every, done) ||
+           dt_amount_due(t->save_every, done);
 }
 
 static void note_skipped(trainer *t, const dt_step_result *r) {
@@ -445,6 +442,7 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
     t->state.step = r->step + 1;
+    if (!r->skipped) t->state.loss = r->loss;
     t->state.loss_scale = (double)r->scaler.scale;
     t->state.clean_steps = r->scaler.clean_steps;
     t->state.n_skipped = r->scaler.n_skipped;
@@ -517,6 +515,7 @@ static dt_status evaluate_at_end(trainer *t) {
     bool best = false;
     if (t->eval_every > 0 && last_evaluated(t) != t->state.step) DT_TRY(trainer_evaluate(t, &best));
     if (t->saved_step != t->state.step || best) DT_TRY(trainer_save(t, best));
+    DT_TRY(trainer_report(t));
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_TEST) > 0) {
         DT_TRY(trainer_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
                             t->state.step));
@@ -535,13 +534,13 @@ static dt_status finish(trainer *t) {
     DT_TRY(st);
     if (!trainer_is_root(t)) return DT_OK;
     char *path = dt_xprintf("%s/result.json", t->run_dir);
-    st = dt_io_write_file(path, t->results.data ? t->results.data : "", t->results.n_bytes);
+    st = dt_io_write_file(path, t->results.data, t->results.n_bytes);
     free(path);
     DT_TRY(st);
     char verdict[768] = "";
     if (t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
     dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
-    if (t->results.n_bytes) fputs(t->results.data, t->s.a.results);
+    fputs(t->results.data, t->s.a.results);
     fflush(t->s.a.results);
     return DT_OK;
 }
@@ -604,6 +603,7 @@ static void close_trainer(trainer *t) {
     dt_state_fini(&t->state);
     dt_json_fini(&t->json);
     dt_json_fini(&t->results);
+    if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     free(t->resume_path);
     free(t->run_dir);
     free(t->checkpoint_dir);
@@ -611,7 +611,7 @@ static void close_trainer(trainer *t) {
 }
 
 dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
-    trainer t = {.agreed = agreed};
+    trainer t = {.agreed = agreed, .last_step = -1};
     *agreed = false;
     dt_signals_install();
     dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
