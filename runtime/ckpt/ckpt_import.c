@@ -266,10 +266,21 @@ static void report(const import *m, int *n_taken) {
             n_beside++;
     }
     *n_taken = fates[TAKEN].n + fates[RESIZED].n;
-    dt_info("model.init: %d of %d tensors from %s%s%s; %d initial, %d resized, %d not of this "
-            "model, %d elsewhere in the file",
-            *n_taken, m->n, m->file, *m->map.prefix ? " under " : "", m->map.prefix,
-            fates[KEPT].n + fates[NEW_HEAD].n, fates[RESIZED].n, extra.n, n_beside);
+    char more[256] = "";
+    const struct {
+        int n;
+        const char *what;
+    } counts[] = {{fates[KEPT].n + fates[NEW_HEAD].n, "initial"},
+                  {fates[RESIZED].n, "resized"},
+                  {extra.n, "not of this model"},
+                  {n_beside, "elsewhere in the file"}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        size_t at = strlen(more);
+        if (counts[i].n)
+            snprintf(more + at, sizeof more - at, ", %d %s", counts[i].n, counts[i].what);
+    }
+    dt_info("model.init: %d of %d tensors from %s%s%s%s", *n_taken, m->n, m->file,
+            *m->map.prefix ? " under " : "", m->map.prefix, more);
     if (fates[KEPT].n) dt_info("  model.init_keep: %s", list_text(&fates[KEPT]));
     if (fates[NEW_HEAD].n)
         dt_info("  a head of its own, drawn from the seed: %s", list_text(&fates[NEW_HEAD]));

@@ -425,7 +425,8 @@ static dt_status import_weights(dt_session *s) {
     dt_status st = dt_ckpt_import(dt_config_str(c, "model.init"), &o, s->tensors,
                                   s->n_model_tensors, &n_taken);
     free(names);
-    return st == DT_OK ? st : dt_fail_context(st, "model.init");
+    if (st == DT_OK) return st;
+    return dt_fail_context(st, "%s: model.init", dt_cnode_where(dt_config_node(c, "model.init")));
 }
 
 dt_status dt_session_init_weights(dt_session *s) {

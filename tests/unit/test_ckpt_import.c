@@ -84,8 +84,96 @@ static void what_does_not_fit_is_named(void **state) {
     assert_true(n == 1 && a[0] == 1.5f && c[0] == 6);
 }
 
+// A safetensors file of one F32 each, by names.
+static void write_names(char *to, const char *const *names, int n) {
+    char text[4096] = "{";
+    float zero = 0;
+    for (int i = 0; i < n; i++) {
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at,
+                 "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                 i ? "," : "", names[i], 4 * i, 4 * i + 4);
+    }
+    strcat(text, "}");
+    uint64_t n_bytes = strlen(text);
+    FILE *f = fdopen(mkstemp(to), "wb");
+    assert_non_null(f);
+    fwrite(&n_bytes, 8, 1, f);
+    fwrite(text, n_bytes, 1, f);
+    for (int i = 0; i < n; i++) {
+        zero = (float)i + 1;
+        fwrite(&zero, 4, 1, f);
+    }
+    fclose(f);
+}
+
+// The values of the model's tensors, each of one element, after an import of a file with these names; 0: not taken.
+static dt_status import_names(const char *const *file, int n_file, const char *const *model,
+                              int n_model, dt_ckpt_import_opts o, float *values) {
+    char to[] = "/tmp/dtrain-names-XXXXXX";
+    dt_ckpt_tensor t[8];
+    int n_taken = 0;
+    write_names(to, file, n_file);
+    for (int i = 0; i < n_model; i++) {
+        values[i] = 0;
+        t[i] = (dt_ckpt_tensor){model[i], "model", dt_shape1(1), &values[i]};
+    }
+    dt_status st = dt_ckpt_import(to, &o, t, n_model, &n_taken);
+    unlink(to);
+    return st;
+}
+
+static void prefixes_are_found(void **state) {
+    static const char *const model[] = {"a.weight", "b.weight", "head.weight"};
+    static const char *const nested[] = {"state_dict.module.a.weight", "state_dict.module.b.weight",
+                                         "optimizer.a.weight", "state_dict.module.head.weight"};
+    static const char *const twice[] = {"teacher.a.weight", "teacher.b.weight", "student.a.weight",
+                                        "student.b.weight"};
+    static const char *const heads[] = {"head"};
+    float v[3];
+    assert_int_equal(import_names(nested, 4, model, 3, (dt_ckpt_import_opts){0}, v), DT_OK);
+    assert_true(v[0] == 1 && v[1] == 2 && v[2] == 4);
+    dt_ckpt_import_opts o = {.heads = heads, .n_heads = 1};
+    assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "'student.' and 'teacher.': model.init_prefix"));
+    o.prefix = "student";
+    assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_OK);
+    assert_true(v[0] == 3 && v[1] == 4 && v[2] == 0); // without a head: it keeps its values
+    o.n_heads = 0;
+    assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "head.weight"));
+}
+
+static void timms_names_are_known(void **state) {
+    static const char *const model[] = {
+        "class_token", "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
+        "encoder.layers.encoder_layer_11.mlp.3.bias", "heads.head.weight"};
+    static const char *const timm[] = {"cls_token", "blocks.11.attn.qkv.weight",
+                                       "blocks.11.mlp.fc2.bias", "head.weight"};
+    static const char *const downloaded[] = {
+        "class_token", "encoder.layers.encoder_layer_11.self_attention.in_proj_weight",
+        "encoder.layers.encoder_layer_11.mlp.linear_2.bias", "heads.head.weight"};
+    float v[4];
+    assert_int_equal(import_names(timm, 4, model, 4, (dt_ckpt_import_opts){0}, v), DT_OK);
+    assert_true(v[0] == 1 && v[1] == 2 && v[2] == 3 && v[3] == 4);
+    assert_int_equal(import_names(downloaded, 4, model, 4, (dt_ckpt_import_opts){0}, v), DT_OK);
+    assert_true(v[2] == 3);
+}
+
+// A deeper network has all tensors of a shallower one.
+static void a_deeper_network_is_no_match(void **state) {
+    static const char *const model[] = {"conv1.weight", "layer1.0.conv1.weight"};
+    static const char *const deeper[] = {"conv1.weight", "layer1.0.conv1.weight",
+                                         "layer1.1.conv1.weight"};
+    float v[2];
+    assert_int_equal(import_names(deeper, 3, model, 2, (dt_ckpt_import_opts){0}, v), DT_E_CKPT);
+    assert_non_null(strstr(dt_error_message(), "model.depth 4, the config says 3"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(floats_of_all_kinds),
-                                       cmocka_unit_test(what_does_not_fit_is_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(floats_of_all_kinds), cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(prefixes_are_found), cmocka_unit_test(timms_names_are_known),
+        cmocka_unit_test(a_deeper_network_is_no_match)};
     return cmocka_run_group_tests(tests, write_file, remove_file);
 }
