@@ -237,7 +237,7 @@ void dt_data_set_processes(dt_dataset *base, int n) {
 
 dt_status dt_data_describe_fields(const dt_config *c, dt_field_info *out, int *n) {
     dt_fields f;
-    DT_TRY(dt_fields_resolve(&f, c, NULL));
+    DT_TRY(dt_fields_resolve(&f, c, NULL, NULL));
     *n = f.n;
     memcpy(out, f.info, (size_t)f.n * sizeof *out);
     dt_fields_fini(&f);
@@ -367,6 +367,11 @@ static void leave_steps(dt_data *d, const dt_config *c) {
 
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
                        const char *skip_log) {
+    return dt_data_open_as(out, c, b, rank_workers, skip_log, NULL);
+}
+
+dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, int rank_workers,
+                          const char *skip_log, const char *classes) {
     dt_data *d = dt_xcalloc(1, sizeof *d);
     dt_status st = DT_OK;
     *out = NULL;
@@ -378,7 +383,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
-    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog), out);
+    DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, classes), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);

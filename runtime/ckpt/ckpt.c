@@ -119,6 +119,7 @@ void dt_ckpt_close(dt_ckpt *c) {
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
     free(c->state_json);
+    free(c->classes);
     free(c->dir);
     free(c);
 }

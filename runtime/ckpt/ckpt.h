@@ -2,8 +2,9 @@
 // docs/explanation/checkpoints.md. The files: docs/reference/checkpoint-files.md.
 //
 // A checkpoint is a directory RUN/checkpoints/step-00000123/ with
-//   model.safetensors      parameters and buffers, names as torchvision/timm; metadata without time,
-//                          host or world size: equal training gives equal bytes
+//   model.safetensors      parameters and buffers, names as torchvision/timm; metadata: the names of
+//                          the classes, but neither time, host nor world size: equal training gives
+//                          equal bytes
 //   optimizer.safetensors  moments ("moment1.<name>", "moment2.<name>")
 //   state.json             cursor, schedule and evaluation history, scaler, resolved choices,
 //                          environment fingerprint, offset of metrics.jsonl
@@ -43,6 +44,9 @@ typedef struct dt_ckpt_opts {
 // DT_E_STORAGE naming the holder if the lock is taken.
 dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only);
 void dt_ckpt_close(dt_ckpt *c); // waits for a running save
+
+// What model.safetensors says of the classes in its metadata (train/class_names.h). Before the first save.
+void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 
 // Takes the snapshot and starts writing. state_json: text of state.json. best: it becomes the best checkpoint.
 // dt_ckpt_save_wait, not this, reports an earlier save that failed in the background.
@@ -108,6 +112,7 @@ dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i);
 const char *dt_safetensors_type(const dt_safetensors *s, int i); // as the file says: "F32"
 void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
+const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key);    // or NULL
 int dt_safetensors_find(const dt_safetensors *s, const char *name);               // or -1
 
 #endif

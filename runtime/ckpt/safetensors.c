@@ -286,6 +286,10 @@ const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes)
     return s->buffer + s->entries[i].begin;
 }
 
+const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key) {
+    return json_string_value(json_object_get(json_object_get(s->header, "__metadata__"), key));
+}
+
 int dt_safetensors_find(const dt_safetensors *s, const char *name) {
     entry key = {.name = name};
     const entry *e =

@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "comm/comm_nccl.h"
 #include "train/agree.h"
+#include "train/class_names.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
 #include "train/signals.h"
@@ -147,7 +148,9 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     dt_resolve_write(s->config, &s->resolved);
     if (s->a.open_data)
         DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
-                              &s->data));
+                              s->classes, &s->data));
+    if (s->data && !s->classes)
+        s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
     return DT_OK;
 }
 
@@ -397,8 +400,31 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
     return st;
 }
 
+// Which of two would be trained must not depend on the order of lines.
+static dt_status check_target(const dt_config *c, const dt_field_info *fields, int n_fields) {
+    const dt_field_info *first = NULL;
+    for (int i = 0; i < n_fields; i++) {
+        if (fields[i].n_classes == 0) continue;
+        char *key = dt_xprintf("data.fields.%s", fields[i].name);
+        dt_status st =
+            first ? dt_config_fail(c, key,
+                                   "%s and %s are both classes, and the network learns one: take "
+                                   "the other out of data.fields (data.balance, data.split and "
+                                   "data.where name columns, which need no field)",
+                                   first->name, fields[i].name)
+                  : DT_OK;
+        free(key);
+        DT_TRY(st);
+        first = &fields[i];
+    }
+    return DT_OK;
+}
+
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
                            bool training) {
+    dt_status st = check_target(s->config, fields, n_fields);
+    s->told |= st != DT_OK; // a function of what all ranks know
+    DT_TRY(st);
     if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
@@ -498,6 +524,16 @@ static dt_status import_weights(dt_session *s) {
     return dt_fail_context(st, "%s: model.init", dt_cnode_where(dt_config_node(c, "model.init")));
 }
 
+// A head that is taken as it is gives the classes of the file.
+static void compare_classes(const dt_session *s, const char *path) {
+    dt_safetensors *file = NULL;
+    if (dt_config_has(s->config, "model.init_keep") || !s->classes) return;
+    if (dt_safetensors_open(&file, path) != DT_OK) dt_error_clear(); // the import says why
+    const char *theirs = file ? dt_safetensors_metadata(file, "classes") : NULL;
+    if (theirs) dt_class_names_compare(theirs, s->classes, path);
+    dt_safetensors_close(file);
+}
+
 dt_status dt_session_init_weights(dt_session *s) {
     dt_params_init(s->params, (uint64_t)dt_config_int(s->config, "run.seed"));
     if (!dt_config_has(s->config, "model.init")) {
@@ -508,7 +544,10 @@ dt_status dt_session_init_weights(dt_session *s) {
         return DT_OK;
     }
     copy_flats(s, false, false); // the host's copy has what the file leaves as it is
-    if (s->comm->rank == 0) DT_TRY(import_weights(s));
+    if (s->comm->rank == 0) {
+        compare_classes(s, dt_config_str(s->config, "model.init"));
+        DT_TRY(import_weights(s));
+    }
     return share_weights(s, false);
 }
 
@@ -549,4 +588,5 @@ void dt_session_close(dt_session *s) {
     if (s->backend) s->backend->destroy(s->backend);
     dt_param_groups_fini(&s->groups);
     free(s->given);
+    free(s->classes);
 }

@@ -21,6 +21,7 @@ void dt_state_fini(dt_train_state *s) {
     free(s->environment);
     free(s->engines);
     free(s->version);
+    free(s->classes);
     free(s->history);
     dt_state_init(s);
 }
@@ -78,6 +79,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_int(j, "best_step", s->best_step);
     dt_json_real(j, "best_value", s->best_value);
     dt_json_string(j, "version", text_or_empty(s->version));
+    dt_json_raw(j, "classes", s->classes ? s->classes : "{}");
     dt_json_string(j, "environment", text_or_empty(s->environment));
     if (s->engines) dt_json_string(j, "engines", s->engines);
     dt_json_string(j, "config", text_or_empty(s->config));
@@ -188,6 +190,8 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     s->best_step = read_within(&r, "best_step", -1, s->step);
     s->best_value = read_real(&r, "best_value");
     s->version = dt_xstrdup(read_text(&r, "version"));
+    s->classes = json_dumps(json_object_get(root, "classes"), JSON_COMPACT);
+    if (!s->classes && !r.bad) r.bad = "classes";
     s->environment = dt_xstrdup(read_text(&r, "environment"));
     if (json_object_get(root, "engines")) s->engines = dt_xstrdup(read_text(&r, "engines"));
     s->config = dt_xstrdup(read_text(&r, "config"));

@@ -191,6 +191,9 @@ static void fill_state(trainer *t) {
     st->config = dt_xstrdup(s->given);
     free(st->version);
     st->version = dt_xstrdup(s->a.version);
+    free(st->classes);
+    st->classes = dt_xstrdup(s->classes);
+    if (t->ckpt) dt_ckpt_set_classes(t->ckpt, s->classes);
     if (!st->environment) st->environment = dt_session_environment(s);
     free(st->engines);
     st->engines = dt_session_engines(s);
@@ -259,6 +262,7 @@ static void describe_run(const trainer *t) {
 
 static dt_status open_training(trainer *t) {
     dt_session *s = &t->s;
+    if (t->resumed) s->classes = dt_xstrdup(t->state.classes);
     char *skip_log = dt_xprintf("%s/skipped.rank%d", t->run_dir, s->comm->rank);
     dt_status st = dt_session_open(s, t->resumed ? &t->state : NULL, skip_log);
     free(skip_log);
