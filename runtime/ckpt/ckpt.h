@@ -72,12 +72,12 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
 typedef struct dt_ckpt_import_opts {
     const char *const *keep; // tensors or modules that keep their values (model.init_keep)
     int n_keep;
-    const char *const
-        *heads; // modules that do so where the file's have another shape, or it has none
+    const char *const *heads; // modules that give the network's outputs
     int n_heads;
-    const char *
-        prefix; // of the file's names, "teacher."; NULL: the one under which most tensors are found
-    int grid[2]; // patches of the image, rows and columns, that position embeddings are resized to
+    bool renew_heads;   // they keep theirs where the file has none, or of another shape
+    const char *prefix; // of the file's names, "teacher."; NULL: where most tensors are found
+    int grid[2];        // rows and columns of patches, to which position embeddings are resized
+    char **classes;     // if a head is taken: what the file says of its classes; heap, or NULL
 } dt_ckpt_import_opts;
 // Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, a checkpoint, or a run: RUN (its best
 // checkpoint), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,

@@ -66,6 +66,10 @@ static bool is_listed(const char *const *modules, int n, const char *name) {
     return false;
 }
 
+static bool is_head(const import *m, const char *name) {
+    return is_listed(m->o->heads, m->o->n_heads, name);
+}
+
 static dt_status check_keep(const import *m) {
     for (int i = 0; i < m->o->n_keep; i++) {
         bool used = false;
@@ -194,7 +198,7 @@ static dt_status decide(import *m, int i, name_list *missing) {
     m->fates[i] = TAKEN;
     if (is_listed(m->o->keep, m->o->n_keep, t->name)) {
         m->fates[i] = KEPT;
-    } else if (is_listed(m->o->heads, m->o->n_heads, t->name) && !head_fits(m, t->name)) {
+    } else if (m->o->renew_heads && is_head(m, t->name) && !head_fits(m, t->name)) {
         m->fates[i] = NEW_HEAD;
     } else if (k < 0) {
         list_name(missing, t->name);
@@ -252,6 +256,13 @@ static dt_status take_all(import *m) {
     return DT_OK;
 }
 
+static void tell_classes(const import *m) {
+    const char *classes = dt_weights_metadata(m->w, "classes");
+    bool taken = false;
+    for (int i = 0; i < m->n; i++) taken |= m->fates[i] == TAKEN && is_head(m, m->tensors[i].name);
+    *m->o->classes = taken && classes ? dt_xstrdup(classes) : NULL;
+}
+
 // ---- the report ------------------------------------------------------------------------------------
 static void report(const import *m, int *n_taken) {
     name_list fates[N_FATES] = {{.n = 0}}, extra = {.n = 0};
@@ -300,6 +311,7 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     if (st == DT_OK) st = decide_all(&m);
     if (st == DT_OK) st = take_all(&m);
     if (st == DT_OK) report(&m, n_taken);
+    if (st == DT_OK && o->classes) tell_classes(&m);
     dt_weight_map_fini(&m.map);
     dt_weights_close(m.w);
     free(m.fates);

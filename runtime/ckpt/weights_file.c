@@ -132,6 +132,10 @@ void dt_weights_shape(const dt_weights *w, int i, dt_shape *out) {
         dt_safetensors_shape(w->safetensors, i, out);
 }
 
+const char *dt_weights_metadata(const dt_weights *w, const char *key) {
+    return w->safetensors ? dt_safetensors_metadata(w->safetensors, key) : NULL;
+}
+
 static const char *type_of(const dt_weights *w, int i) {
     return w->torch ? dt_torch_file_tensor(w->torch, i)->type
                     : dt_safetensors_type(w->safetensors, i);

@@ -13,6 +13,8 @@ void dt_weights_close(dt_weights *w);
 int dt_weights_count(const dt_weights *w);
 const char *dt_weights_name(const dt_weights *w, int i);
 void dt_weights_shape(const dt_weights *w, int i, dt_shape *out);
+// Of a safetensors file; else, or where there is none, NULL.
+const char *dt_weights_metadata(const dt_weights *w, const char *key);
 // Fails where the element type is none that is read, such as a complex or 8-bit float; nothing is read.
 dt_status dt_weights_check(const dt_weights *w, int i);
 // All elements, row-major. `to` has room for them.

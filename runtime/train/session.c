@@ -508,7 +508,9 @@ static dt_status import_weights(dt_session *s) {
     const bool by_itself = dt_config_is_auto(c, "model.init_keep");
     const dt_cnode *keep = dt_config_node(c, "model.init_keep");
     const bool list = dt_cnode_kind(keep) == DT_C_LIST;
-    dt_ckpt_import_opts o = {.heads = &head, .n_heads = by_itself && head};
+    char *theirs = NULL; // classes; a head that is taken as it is gives those
+    dt_ckpt_import_opts o = {
+        .heads = &head, .n_heads = head != NULL, .renew_heads = by_itself, .classes = &theirs};
     o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
     const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
     for (int i = 0; i < o.n_keep; i++)
@@ -520,18 +522,11 @@ static dt_status import_weights(dt_session *s) {
     dt_status st = dt_ckpt_import(dt_config_str(c, "model.init"), &o, s->tensors,
                                   s->n_model_tensors, &n_taken);
     free(names);
+    if (theirs && s->classes)
+        dt_class_names_compare(theirs, s->classes, dt_config_str(c, "model.init"));
+    free(theirs);
     if (st == DT_OK) return st;
     return dt_fail_context(st, "%s: model.init", dt_cnode_where(dt_config_node(c, "model.init")));
-}
-
-// A head that is taken as it is gives the classes of the file.
-static void compare_classes(const dt_session *s, const char *path) {
-    dt_safetensors *file = NULL;
-    if (dt_config_has(s->config, "model.init_keep") || !s->classes) return;
-    if (dt_safetensors_open(&file, path) != DT_OK) dt_error_clear(); // the import says why
-    const char *theirs = file ? dt_safetensors_metadata(file, "classes") : NULL;
-    if (theirs) dt_class_names_compare(theirs, s->classes, path);
-    dt_safetensors_close(file);
 }
 
 dt_status dt_session_init_weights(dt_session *s) {
@@ -544,10 +539,7 @@ dt_status dt_session_init_weights(dt_session *s) {
         return DT_OK;
     }
     copy_flats(s, false, false); // the host's copy has what the file leaves as it is
-    if (s->comm->rank == 0) {
-        compare_classes(s, dt_config_str(s->config, "model.init"));
-        DT_TRY(import_weights(s));
-    }
+    if (s->comm->rank == 0) DT_TRY(import_weights(s));
     return share_weights(s, false);
 }
 

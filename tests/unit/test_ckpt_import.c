@@ -133,13 +133,13 @@ static void prefixes_are_found(void **state) {
     float v[3];
     assert_int_equal(import_names(nested, 4, model, 3, (dt_ckpt_import_opts){0}, v), DT_OK);
     assert_true(v[0] == 1 && v[1] == 2 && v[2] == 4);
-    dt_ckpt_import_opts o = {.heads = heads, .n_heads = 1};
+    dt_ckpt_import_opts o = {.heads = heads, .n_heads = 1, .renew_heads = true};
     assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_E_CKPT);
     assert_non_null(strstr(dt_error_message(), "'student.' and 'teacher.': model.init_prefix"));
     o.prefix = "student";
     assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_OK);
     assert_true(v[0] == 3 && v[1] == 4 && v[2] == 0); // without a head: it keeps its values
-    o.n_heads = 0;
+    o.renew_heads = false;
     assert_int_equal(import_names(twice, 4, model, 3, o, v), DT_E_CKPT);
     assert_non_null(strstr(dt_error_message(), "head.weight"));
 }
