@@ -168,8 +168,9 @@ static void let_rank_0_speak(void) {
 static dt_status flush_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DT_OK;
-    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written%s%s",
-                   errno ? ": " : "", errno ? strerror(errno) : ""); // 0: an earlier write failed
+    if (errno == 0 && write(STDOUT_FILENO, "\n", 1) == 1) errno = EIO; // why an earlier one failed
+    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s",
+                   strerror(errno));
 }
 
 // If a standard stream is closed, the next file that is opened gets its number, and messages would be written into a

@@ -113,6 +113,9 @@ struct dt_batch_source {
 };
 
 typedef enum dt_split { DT_SPLIT_TRAIN, DT_SPLIT_VAL, DT_SPLIT_TEST } dt_split;
+static inline const char *dt_split_name(int split) {
+    return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
+}
 
 typedef struct dt_source_request {
     dt_split split;
@@ -151,8 +154,9 @@ struct dt_dataset {
     // NULL: then no two samples share one.
     int (*records)(const dt_dataset *d, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);
-    const char *(*describe)(const dt_dataset *d);               // one line for the log
-    void (*facts)(const dt_dataset *d, dt_pipeline_facts *out); // may be NULL
+    const char *(*describe)(const dt_dataset *d);                    // one line for the log
+    dt_status (*write_split)(const dt_dataset *d, const char *path); // CSV: key, part; may be NULL
+    void (*facts)(const dt_dataset *d, dt_pipeline_facts *out);      // may be NULL
     void (*close)(dt_dataset *d);
 };
 

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_BEST_BYTES = 4096 };
+
 char *dt_ckpt_step_path(const char *dir, int64_t step) {
     return dt_xprintf("%s/step-%08" PRId64, dir, step);
 }
@@ -41,11 +43,15 @@ dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n) {
 }
 
 static int64_t read_best_file(const char *dir) {
-    char *path = dt_xprintf("%s/best.json", dir);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    char *path = dt_xprintf("%s/best.json", dir), *text = NULL;
+    size_t n_bytes;
+    json_t *root = NULL;
+    if (dt_io_read_own(&text, &n_bytes, path, MAX_BEST_BYTES, DT_E_CKPT) == DT_OK)
+        root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, NULL);
     const json_t *step = json_object_get(root, "step");
     int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
     json_decref(root);
+    free(text);
     free(path);
     return value;
 }

@@ -59,7 +59,7 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path);
 
 typedef enum dt_ckpt_depth {
     DT_CKPT_SIZES,     // every file exists and has its size
-    DT_CKPT_HASHES,    // and its hash
+    DT_CKPT_HASHES,    // and its hash, and tensors are finite
     DT_CKPT_FROM_DISK, // the same, after dropping cached pages
 } dt_ckpt_depth;
 dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);

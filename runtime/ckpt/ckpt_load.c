@@ -169,7 +169,7 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);
         st = dt_ckpt_manifest_find(&m, "state.json")
-                 ? dt_io_read_file(state_json, &n_bytes, file, MAX_STATE_BYTES, DT_E_CKPT)
+                 ? dt_io_read_own(state_json, &n_bytes, file, MAX_STATE_BYTES, DT_E_CKPT)
                  : dt_fail(DT_E_CKPT, "%s: the checkpoint has no state.json", path);
         free(file);
     }

@@ -90,7 +90,7 @@ dt_status dt_ckpt_show(const char *path, bool json, FILE *out) {
     size_t n_bytes;
     dt_status st = dt_ckpt_manifest_read(&m, path);
     if (st == DT_OK) st = dt_ckpt_manifest_verify(&m, path, DT_CKPT_HASHES);
-    if (st == DT_OK) st = dt_io_read_file(&state, &n_bytes, file, 0, DT_E_CKPT);
+    if (st == DT_OK) st = dt_io_read_own(&state, &n_bytes, file, 0, DT_E_CKPT);
     if (st == DT_OK) (json ? show_json : show_text)(&m, path, state, out);
     dt_ckpt_manifest_fini(&m);
     free(state);

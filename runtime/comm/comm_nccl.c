@@ -20,6 +20,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +108,8 @@ static dt_status watch(dt_comm *c, const char *what, double waited_s) {
     int state = DT_NCCL_OK, error = n->api->async_error(n->api, n->comm, &state);
     if (error != DT_NCCL_OK) return fail_call(c, doing, error);
     if (state != DT_NCCL_OK && state != DT_NCCL_BUSY) return fail_call(c, doing, state);
-    return waited_s > n->deadline_s ? fail_deadline(c, what, waited_s) : DT_OK;
+    const bool late = waited_s > n->deadline_s && dt_watch_quiet_s() > n->deadline_s;
+    return late ? fail_deadline(c, what, waited_s) : DT_OK;
 }
 
 dt_status dt_comm_nccl_watch(dt_comm *c, double waited_s) {

@@ -102,7 +102,8 @@ static void measure(struct dt_stepper *s, int64_t begin, int64_t end) {
 }
 
 static void optimize(struct dt_stepper *s, int64_t begin, int64_t end) {
-    s->backend->flat_optimize(s->backend, &s->optimizer, begin, end);
+    if (!s->backend->flat_optimize(s->backend, &s->optimizer, begin, end))
+        atomic_store_explicit(&s->spoiled, true, memory_order_relaxed);
 }
 
 static void repack_part(void *arg, int worker) {
@@ -118,6 +119,8 @@ static void move_running_statistics(struct dt_stepper *s) {
         const float *stat = s->o.params->grads[0] + r->stat;
         for (int64_t k = 0; k < r->count; k++)
             buffer[k] = (1.0f - r->momentum) * buffer[k] + r->momentum * (stat[k] * inverse);
+        for (int64_t k = 0; k < r->count; k++)
+            if (!isfinite(buffer[k])) s->spoiled = true;
     }
 }
 
@@ -146,5 +149,10 @@ void commit_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     }
     divide(s, s->o.params->n_trained, optimize);
     move_running_statistics(s);
+    if (s->spoiled) {
+        out->spoiled = true;
+        out->finite = false;
+        return;
+    }
     dt_team_run(s->team, repack_part, s);
 }

@@ -3,6 +3,7 @@
 #include "train/evaluate.h"
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "graph/losses.h"
 #include "train/agree.h"
 
@@ -188,6 +189,7 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, dt
     *out = (dt_eval_result){0};
     e->data = data;
     e->split = split;
+    (void)dt_failpoint("evaluate");
     dt_eval_result_init(out);
     dt_status st = dt_infer_run(e->infer, data, split, take, e);
     if (st == DT_OK) {

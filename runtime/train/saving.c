@@ -64,7 +64,6 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
 // shortens the timeout again after the next step.
 dt_status trainer_save(trainer *t, bool best) {
     t->saved_step = t->state.step;
-    dt_session_set_deadline(&t->s, TRAINER_DISK_TIMEOUT_S);
     if (!trainer_is_root(t)) return DT_OK;
     DT_TRY(trainer_settle_save(t, false));
     dt_session_pull(&t->s);
@@ -109,7 +108,6 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
                         dt_eval_result_members(&r));
     }
     dt_eval_result_fini(&r);
-    dt_session_set_deadline(s, TRAINER_DISK_TIMEOUT_S); // rank 0's disk, as in trainer_save
     DT_TRY(trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
     return DT_OK;

@@ -6,6 +6,7 @@
 #include "train/session.h"
 
 #include "base/arena.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "comm/comm_nccl.h"
@@ -15,14 +16,10 @@
 #include "train/signals.h"
 
 #include <assert.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    CONNECT_S = 120,  // until all ranks have opened their device
-    PLANNING_S = 3600 // until rank 0 has timed engines and compiled
-};
 
 // ---- config ----------------------------------------------------------------------------------------
 
@@ -76,7 +73,7 @@ static dt_status open_device(dt_session *s) {
     DT_TRY(dt_agree_devices(s->comm, s->backend, &s->told));
     return dt_comm_create_nccl(&s->device_comm, s->backend, s->comm,
                                !s->elastic && dt_config_bool(s->config, "device.capture"),
-                               CONNECT_S);
+                               dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
 }
 
 // Where chosen engines are kept for the next run: beside data.cache_dir's default. Heap; NULL: nowhere.
@@ -109,6 +106,18 @@ static dt_status resolve_threads(dt_session *s, const dt_train_state *stored) {
     return DT_OK;
 }
 
+// Every rank computes other samples, and commits by itself.
+static dt_status compare_ranks(dt_session *s) {
+    (void)dt_failpoint("choices");
+    if (dt_config_enum(s->config, "run.reproducible") == DT_REPRODUCIBLE_off) return DT_OK;
+    char *environment = dt_session_environment(s);
+    char *text = dt_xprintf("%s, dtrain %s", environment, s->a.version);
+    dt_status st = dt_agree_environment(s->comm, text, s->elastic, &s->told);
+    free(text);
+    free(environment);
+    return st;
+}
+
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log) {
     const dt_resolved *answers = stored ? &stored->resolved : NULL;
     DT_TRY(resolve_threads(s, stored));
@@ -122,12 +131,13 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
                             .tf32 = dt_config_bool(s->config, "device.tf32"),
                             .untimed = !dt_config_bool(s->config, "device.time_engines"),
                             .cache_folder = cache};
-    s->comm->set_deadline(s->comm, CONNECT_S);
+    s->comm->set_deadline(s->comm, dt_session_timeout_s(s->config, DT_START_TIMEOUT_S));
     dt_status created = dt_agree_backend(&s->backend, s->comm, s->resolved.device, &opts, &s->told);
     free(cache);
     DT_TRY(created);
     if (s->backend->device)
         DT_TRY(resolve_threads(s, stored)); // it may have bound us to some cores
+    DT_TRY(compare_ranks(s));
     take_stored_engines(s, stored);
     DT_TRY(open_device(s));
     DT_TRY(dt_resolve_precision(&s->resolved, s->config, s->comm, s->backend, answers));
@@ -192,6 +202,20 @@ static void copy_flats(dt_session *s, bool with_optimizer, bool to_device) {
 
 void dt_session_pull(dt_session *s) {
     copy_flats(s, true, false);
+}
+
+double dt_session_timeout_s(const dt_config *c, double otherwise) {
+    return dt_config_is_auto(c, "comm.timeout") ? otherwise : dt_config_seconds(c, "comm.timeout");
+}
+
+const char *dt_session_find_bad(dt_session *s) {
+    dt_session_pull(s);
+    for (int i = 0; i < s->n_tensors; i++) {
+        const dt_ckpt_tensor *t = &s->tensors[i];
+        for (int64_t k = 0; k < dt_shape_elements(&t->shape); k++)
+            if (!isfinite(t->data[k])) return t->name;
+    }
+    return "a gap between tensors"; // nobody reads it
 }
 
 void dt_session_set_deadline(dt_session *s, double seconds) {
@@ -360,13 +384,11 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
                                     bool training) {
     char *text = NULL;
     dt_status st = DT_OK;
-    s->comm->set_deadline(s->comm, PLANNING_S);
     if (s->comm->rank == 0) {
         st = build_plans(s, fields, n_fields, training);
         if (st == DT_OK) text = s->backend->device->choices(s->backend); // keeps them on disk too
     }
     st = dt_agree_result(s->comm, st, &text, &s->told);
-    s->comm->set_deadline(s->comm, CONNECT_S);
     if (st == DT_OK && s->comm->rank > 0) {
         if (text) s->backend->device->take_choices(s->backend, text);
         st = build_plans(s, fields, n_fields, training);

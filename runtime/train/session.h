@@ -67,6 +67,10 @@ dt_status dt_session_check_room(const dt_session *s);
 bool dt_session_bf16_gradients(const dt_session *s); // between ranks
 // Brings `tensors` up to date with the device, in front of a save. The stepper must be drained.
 void dt_session_pull(dt_session *s);
+// comm.timeout, or `otherwise` where that is auto.
+double dt_session_timeout_s(const dt_config *c, double otherwise);
+// Pulls; the name of the first tensor that is not finite (borrowed).
+const char *dt_session_find_bad(dt_session *s);
 // How long other ranks are waited for.
 void dt_session_set_deadline(dt_session *s, double seconds);
 // Backend, library and ISA or kind of device: the same on all ranks, however many. Heap.

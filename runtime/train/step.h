@@ -5,8 +5,10 @@
 //   commit: norm, finite flag, clipping, optimizer, running statistics, packed weights
 //
 // Losses, weights and batch statistics are sums in the tail of the flat buffer. One spare element of the tail
-// carries the ranks' wish to stop, so agreeing on a signal costs nothing. A step that is not finite
-// commits nothing. Nothing is allocated, locked or logged in dt_stepper_run.
+// carries the ranks' wish to stop, so agreeing on a signal costs nothing. A step whose gradients are not
+// finite commits nothing. What the commit writes is checked in the same pass: an update that is not finite has been
+// written (undoing it would take a copy of all weights and moments), so the result says `spoiled`, and the caller ends
+// the run without saving. Nothing is allocated, locked or logged in dt_stepper_run.
 //
 // On a device dt_stepper_run queues the whole step and returns while it still runs, with the numbers of the
 // step before (step_device.c): dt_step_result.step says whose they are, and dt_stepper_drain waits for the rest.
@@ -58,7 +60,9 @@ typedef struct dt_scaler {
 typedef struct dt_step_result {
     int64_t step; // whose numbers these are; -1: there are none yet
     double loss, grad_norm;
-    bool finite;      // false: nothing was committed
+    bool finite; // false: nothing was committed, unless spoiled
+    bool
+        spoiled; // it left a weight, moment or statistic that is not finite; the figures mean nothing
     bool skipped;     // not finite, and the loss scale was lowered: go on
     bool dropped;     // a rank gave the step up: nothing was committed, the figures mean nothing
     bool stop;        // a rank wants to stop

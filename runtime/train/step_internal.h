@@ -7,6 +7,8 @@
 #include "train/batch_inputs.h"
 #include "train/step.h"
 
+#include <stdatomic.h>
+
 typedef struct step_replica {
     struct dt_stepper *owner;
     int index;
@@ -38,6 +40,7 @@ struct dt_stepper {
     // the step in flight
     int64_t step;
     bool want_stop;
+    _Atomic bool spoiled; // the commit wrote something that is not finite
     dt_status poll_status;
     dt_optimizer_args optimizer;
     float *add_to;

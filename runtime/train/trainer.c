@@ -25,12 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How long this rank waits for another one in a step.
+// How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    double s = dt_config_is_auto(t->s.config, "comm.timeout")
-                   ? fmax(10.0 * t->slowest_step_s, 30.0)
-                   : dt_config_seconds(t->s.config, "comm.timeout");
-    dt_session_set_deadline(&t->s, s);
+    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
 // ---- opening and resuming --------------------------------------------------------------------------
@@ -87,6 +85,9 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
     size_t n = 0;
     dt_status st = dt_io_read_file(state_json, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_state_parse(&t->state, path, *state_json);
+    if (st == DT_OK && t->state.step != step)
+        st = dt_fail(DT_E_CKPT, "%s: is of step %lld, its checkpoint of step %lld", path,
+                     (long long)t->state.step, (long long)step);
     free(path);
     if (st == DT_OK) trainer_take_best(t);
     return st == DT_OK ? compare_config(t) : st;
@@ -207,6 +208,10 @@ static dt_status open_reports(trainer *t) {
     free(text);
     free(path);
     DT_TRY(st);
+    path = dt_xprintf("%s/split.csv", t->run_dir);
+    if (t->s.data->write_split) st = t->s.data->write_split(t->s.data, path);
+    free(path);
+    DT_TRY(st);
     int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
                                     t->state.steps_per_epoch);
     dt_metrics_opts o = {.run_dir = t->run_dir,
@@ -280,7 +285,18 @@ typedef struct bad_report {
     char name[252];
 } bad_report;
 
+// The commit is the same on all ranks, so each finds the same tensor.
+static dt_status report_spoiled(trainer *t, int64_t step) {
+    *t->agreed = true;
+    return dt_fail(DT_E_NUMERIC,
+                   "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
+                   "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
+                   "train.optimizer.lr, a warm-up or train.clip_norm",
+                   (long long)step, dt_session_find_bad(&t->s));
+}
+
 static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
+    if (step->spoiled) return report_spoiled(t, step->step);
     dt_comm *c = t->s.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
@@ -482,7 +498,6 @@ static dt_status test_with_best(trainer *t) {
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, TRAINER_DISK_TIMEOUT_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
     if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(trainer_evaluate(t, &best));
     if (t->saved_step != t->state.step) DT_TRY(trainer_save(t, best));

@@ -7,7 +7,6 @@
 #include "train/schedule.h"
 #include "train/session.h"
 
-enum { TRAINER_DISK_TIMEOUT_S = 3600 }; // while ranks may wait for rank 0's disk
 
 typedef struct trainer {
     dt_session s;

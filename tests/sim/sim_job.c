@@ -95,8 +95,7 @@ dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds) {
     dt_status st = real(c, seconds);
     if (sim_rank() < 0 || saving < 0 || st != DT_OK) return st;
     sim_say("acknowledged: step %d", (int)saving);
-    if (sim_world->n_acknowledged < SIM_ACKS)
-        sim_world->acknowledged[sim_world->n_acknowledged++] = saving;
+    sim_world->acknowledged = saving;
     saving = -1;
     return st;
 }
@@ -217,6 +216,7 @@ static void *rank_main(void *arg) {
 }
 
 void sim_job(void) {
+    sim_world->acknowledged = -1;
     sim_seed(sim_world->seed);
     for (int i = 0; i < SIM_FAULTS; i++)
         if (sim_world->faults[i].kind == SIM_BAD_STEP) bad_step = sim_world->faults[i].at;

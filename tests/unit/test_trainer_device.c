@@ -125,9 +125,9 @@ static void test_stop_and_resume(void **state) {
 
 // Phases begin at steps 3 (an epoch) and 5; one tensor stays as it is. A run that stops in front of, at and behind
 // a boundary ends with the same bytes as one that does not, on the device and on the CPU.
-static const char groups[] =
-    "train.groups=[{match: 'left.(0|1)[.].*', freeze: true}, {match: 'left.*', freeze_until: 1 epoch}"
-    ", {match: 'right.*', freeze_until: 5 steps, lr: 0.5, decay: 0}]";
+static const char groups[] = "train.groups=[{match: 'left.(0|1)[.].*', freeze: true}, {match: "
+                             "'left.*', freeze_until: 1 epoch}"
+                             ", {match: 'right.*', freeze_until: 5 steps, lr: 0.5, decay: 0}]";
 
 static void test_groups(void **state) {
     static const char *const stops[] = {"run.stop_at=2", "run.stop_at=3", "run.stop_at=4",
@@ -166,6 +166,26 @@ static void test_bad_step_is_named(void **state) {
     assert_same_run("cpu", "bad", 9);
 }
 
+// An update that is not finite is never saved: not at a step that saves (6 steps are done), where the run waits for it,
+// and not when the step behind it finds out.
+static void test_spoiled_step_is_not_saved(void **state) {
+    for (lazy_spoiled_step = 4; lazy_spoiled_step < 7; lazy_spoiled_step++) {
+        char step[64], name[16], path[160];
+        snprintf(step, sizeof step, "step %d: its gradients were finite", (int)lazy_spoiled_step);
+        snprintf(name, sizeof name, "spoiled%d", (int)lazy_spoiled_step);
+        assert_int_equal(run(true, name, NULL), DT_E_NUMERIC);
+        assert_non_null(strstr(dt_error_message(), step));
+        assert_non_null(strstr(dt_error_message(), ".weight' holds NaN"));
+        assert_same_run("cpu", name, lazy_spoiled_step < 6 ? 4 : 6);
+        snprintf(path, sizeof path, "%s/%s/checkpoints/step-%08d", dir, name,
+                 lazy_spoiled_step < 6 ? 6 : 8);
+        assert_false(dt_io_exists(path));
+    }
+    lazy_spoiled_step = -1;
+    assert_int_equal(run(true, "spoiled5", NULL), DT_OK);
+    assert_same_run("cpu", "spoiled5", 9);
+}
+
 static void test_too_large(void **state) {
     double need = 0;
     lazy_free_bytes = 1000;
@@ -184,10 +204,12 @@ static void test_too_large(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_of_the_cpu), cmocka_unit_test(test_stop_and_resume),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_bad_step_is_named), cmocka_unit_test(test_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_run_of_the_cpu),
+                                       cmocka_unit_test(test_stop_and_resume),
+                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_bad_step_is_named),
+                                       cmocka_unit_test(test_spoiled_step_is_not_saved),
+                                       cmocka_unit_test(test_too_large)};
     snprintf(dir, sizeof dir, "/tmp/dtrain-device-XXXXXX");
     if (!mkdtemp(dir)) return 1;
     dt_log_set_level(DT_LOG_ERROR);

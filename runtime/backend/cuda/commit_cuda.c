@@ -112,6 +112,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->decide.n_starts = list_starts(a, c->decide.starts);
     c->optimize.verdict = verdict;
     c->optimize.kind = o->kind;
+    c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
     memcpy(c->optimize.slots, o->slots, sizeof o->slots);
     memcpy(c->decide.hyper, o->hyper, sizeof o->hyper);
