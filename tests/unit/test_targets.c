@@ -87,7 +87,7 @@ static void test_refused(void **state) {
     } cases[] = {
         {"", 0, "t.yaml:2:25: there is nothing to predict"},
         {"", 2, "2 fields could be the target: label (class), glasses (number). Keep"},
-        {"", 2, "t.yaml:2:106: "},
+        {"", 2, "t.yaml:2:107: "},
         {"", 3,
          "3 fields could be the target: label (class), glasses (number), mood (vector). Keep "
          "one of them, or name those to predict, each with its loss: train.targets: {label: "
@@ -100,7 +100,7 @@ static void test_refused(void **state) {
          "that can be targets: label (class), glasses (number), mood (vector)"},
         {"  targets: {image: {loss: mse}}", 3, "train.targets.image: data.fields has"},
         {"  targets: {label: {}, glasses: {loss: focal}}", 3,
-         "t.yaml:7:41: train.targets.glasses.loss focal does not fit: field glasses is a number"},
+         "t.yaml:7:40: train.targets.glasses.loss focal does not fit: field glasses is a number"},
         {"  loss: bce\n  targets: {glasses: {loss: bce}}", 3,
          "t.yaml:7:9: train.loss is for a single target"},
     };
