@@ -102,8 +102,9 @@ static void add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt
     if (!loss->softmax && logits != DT_NONE &&
         !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
         logits = dt_reshape(g, logits, shape);
-    const char *name =
-        a->targets->named ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id) : loss->id;
+    const char *name = a->targets->named
+                           ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
+                           : loss->id;
     dt_loss_share(g, name, t->loss, logits, target, weight, t->smoothing, t->param, t->weight);
 }
 

@@ -419,8 +419,8 @@ static double rate_at(const trainer *t, int64_t step) {
 // Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
-           dt_session_phase_begins(&t->s, done) ||
-           dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
+           dt_session_phase_begins(&t->s, done) || dt_amount_due(t->eval_every, done) ||
+           dt_amount_due(t->save_every, done);
 }
 
 static void note_skipped(trainer *t, const dt_step_result *r) {

@@ -51,8 +51,7 @@ static inline void bind_small(network *n) {
     static int32_t label[N];
     static float weight[N], glasses[N], mood[N * SHARES];
     dt_rng r = {.seed = 7};
-    for (uint32_t i = 0; i < sizeof image; i++)
-        image[i] = (uint8_t)(255 * dt_rng_uniform(&r, i));
+    for (uint32_t i = 0; i < sizeof image; i++) image[i] = (uint8_t)(255 * dt_rng_uniform(&r, i));
     for (int i = 0; i < N; i++) {
         label[i] = i % CLASSES, weight[i] = 1, glasses[i] = (float)(i % 2);
         for (int k = 0; k < SHARES; k++) mood[i * SHARES + k] = k == i % SHARES ? 0.5f : 0.25f;

@@ -56,9 +56,9 @@ static void test_wrong_groups(void **state) {
 }
 
 static void test_groups_without_tensors(void **state) {
-    static const char *const names[] = {"conv1.weight",          "bn1.weight",
-                                        "bn1.bias",              "layer1.0.conv1.weight",
-                                        "layer1.1.conv1.weight", "fc.weight"};
+    static const char *const names[] = {
+        "conv1.weight",          "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
+        "layer1.1.conv1.weight", "fc.weight"};
     static const struct {
         const char *groups, *message;
     } cases[] = {
@@ -294,8 +294,8 @@ static void formula_step(formula *f, const rig *s, dt_optimizer_id kind, int t) 
             f->m[k] = 0.9 * f->m[k] + 0.1 * g;
             f->v[k] = 0.99 * f->v[k] + 0.01 * g * g;
             f->p[k] *= 1 - lr * decay;
-            f->p[k] -= lr * (f->m[k] / (1 - pow(0.9, n))) /
-                       (sqrt(f->v[k] / (1 - pow(0.99, n))) + 1e-8);
+            f->p[k] -=
+                lr * (f->m[k] / (1 - pow(0.9, n))) / (sqrt(f->v[k] / (1 - pow(0.99, n))) + 1e-8);
         }
     }
 }

@@ -71,7 +71,8 @@ static void test_heads(void **state) {
     assert_int_equal(n.graph->n_outputs, 3); // and the embedding
     assert_true(dt_graph_find(n.graph, "glasses") == DT_NONE);
     drop_network(&n);
-    run_targets(&n, model, "  loss: cross_entropy", 1); // one target: names as without train.targets
+    run_targets(&n, model, "  loss: cross_entropy",
+                1); // one target: names as without train.targets
     assert_true(dt_params_find(n.params, "fc.weight", false) >= 0);
     assert_string_equal(n.graph->outputs[n.graph->n_outputs - 1].name, "logits");
     drop_network(&n);

@@ -155,8 +155,14 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
-    loss_call c = {st,        r->in[0], r->in[1],           r->in[2], (const int32_t *)r->in[1],
-                   r->out[0], NULL,     r->step->loss_scale * st->share};
+    loss_call c = {st,
+                   r->in[0],
+                   r->in[1],
+                   r->in[2],
+                   (const int32_t *)r->in[1],
+                   r->out[0],
+                   NULL,
+                   r->step->loss_scale * st->share};
     dt_custom_items(threads_for(s, st), st->n, backward_sample, &c);
 }
 
