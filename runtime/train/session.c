@@ -274,6 +274,7 @@ static dt_status make_stepper(dt_session *s) {
                          .graph = phase->graph,
                          .plan = phase->plan,
                          .first_step = s->first_step,
+                         .targets = &s->targets,
                          .params = s->params,
                          .replicas = s->replicas,
                          .replica_threads = s->resolved.replica_threads,
@@ -432,6 +433,7 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
     s->told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
     if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
+    DT_TRY(dt_targets_read(&s->targets, s->config, fields, n_fields, training));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else
