@@ -287,6 +287,27 @@ static int records(const dt_dataset *base, dt_split split, int64_t i, uint32_t o
     return d->view.width;
 }
 
+static const bool *mark_classes(const dt_data *d, const dt_field *f, dt_split split, bool *out) {
+    for (uint32_t i = 0; i < d->splits.n[split]; i++) {
+        const uint32_t *r =
+            d->view.record + (size_t)d->splits.sample[split][i] * (size_t)d->view.width;
+        out[f->label[dt_catalog_cell(d->reader->catalog, f->column, r[f->part])]] = true;
+    }
+    return out;
+}
+
+static bool has_unseen(const dt_dataset *base, int field) {
+    const dt_data *d = base->self;
+    const size_t n = (size_t)d->fields.info[field].n_classes;
+    bool *marks = dt_xcalloc(2 * n + 1, sizeof *marks), shared = false;
+    const dt_split part = d->splits.n[DT_SPLIT_VAL] > 0 ? DT_SPLIT_VAL : DT_SPLIT_TEST;
+    const bool *trained = mark_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, marks),
+               *there = mark_classes(d, &d->fields.f[field], part, marks + n);
+    for (size_t k = 0; k < n; k++) shared |= trained[k] && there[k];
+    free(marks);
+    return !shared && d->splits.n[DT_SPLIT_TRAIN] > 0 && d->splits.n[part] > 0;
+}
+
 static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_batch_source **out) {
     return dt_loader_open(out, base->self, r);
 }
@@ -399,6 +420,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, dt_backend *b, i
                            .fingerprint = fingerprint(d),
                            .n_samples = n_samples,
                            .records = records,
+                           .has_unseen = has_unseen,
                            .open = open_split,
                            .describe = describe,
                            .write_split = dt_split_write,

@@ -113,8 +113,8 @@ static dt_status judge(slot *s, double waited_s) {
                        "stopped or lost; look for it, then run again (comm.timeout: wait longer)",
                        operation, waited_s);
     if (waited_s < s->warn_at_s) return DT_OK;
-    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)", path,
-                  is_file ? ": " : "", operation, waited_s, limit_s,
+    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)",
+                  path, is_file ? ": " : "", operation, waited_s, limit_s,
                   is_file ? "run.io_timeout" : "comm.timeout");
     s->warn_at_s *= 2;
     return DT_OK;

@@ -99,38 +99,48 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
                           g->name, dt_config_str(c, "train.loss"), list);
 }
 
-// Splits by a metadata column have people in the test who were never trained on: pairs say how well they
-// are told apart, and the accuracy says nothing.
-static bool split_is_disjoint(const dt_config *c) {
-    return dt_config_has(c, "data.split.unit") &&
-           dt_word_index(DT_WORDS(DT_BY_WORDS), dt_config_str(c, "data.split.unit")) < 0;
+static bool is_wanted(const dt_config *c, int id, unsigned given, int64_t n_out, bool unseen) {
+    const dt_metric *m = dt_metrics_table[id];
+    if (dt_config_has(c, "eval.metrics")) return dt_config_lists(c, "eval.metrics", id);
+    if (!fits(m, given, n_out)) return false;
+    return unseen ? m->of & (DT_OF_PAIRS | DT_OF_LOSS) : m->by_default;
 }
 
-dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g) {
-    const bool listed = dt_config_has(c, "eval.metrics"), best = dt_config_has(c, "eval.best");
+static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
+                             unsigned given, int64_t n_out, bool unseen) {
+    static const char KEY[] = "eval.best";
+    const bool automatic = dt_config_is_auto(c, KEY);
+    out->best = !automatic ? (dt_metric_id)(dt_config_enum(c, KEY) - 1) // behind `auto`
+                : unseen   ? DT_METRIC_eer
+                           : dt_losses[dt_config_enum(c, "train.loss")].best;
+    const dt_metric *m = dt_metrics_table[out->best];
+    if (!fits(m, given, n_out) && automatic) out->best = DT_METRIC_loss;
+    m = dt_metrics_table[out->best];
+    if (!fits(m, given, n_out)) return fail_unfit(c, g, KEY, out->best, given, n_out);
+    if (unseen && m->of == DT_OF_CLASSES)
+        return dt_config_fail(c, KEY,
+                              "%s is of classes that training sees, and the split leaves it none "
+                              "of those that are evaluated: use eer, or auto",
+                              names[out->best]);
+    if (m->no_best)
+        return dt_config_fail(c, KEY, "%s is no single number: choose another metric",
+                              names[out->best]);
+    return DT_OK;
+}
+
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
+                           bool unseen) {
     const unsigned given = given_by(c, g);
     const int64_t n_out = dt_metric_output_size(g, "logits");
     out->top_k = (int)dt_config_int(c, "eval.top_k");
     out->threshold = dt_config_real(c, "eval.threshold");
     out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
-    unsigned by_default = split_is_disjoint(c) ? DT_OF_PAIRS : 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
-        const dt_metric *m = dt_metrics_table[i];
-        const bool fit = fits(m, given, n_out);
-        out->wanted[i] = listed ? dt_config_lists(c, "eval.metrics", i)
-                                : fit && (m->by_default || (m->of & by_default));
-        if (out->wanted[i] && !fit)
+        out->wanted[i] = is_wanted(c, i, given, n_out, unseen);
+        if (out->wanted[i] && !fits(dt_metrics_table[i], given, n_out))
             return fail_unfit(c, g, "eval.metrics", (dt_metric_id)i, given, n_out);
     }
-    out->best = best ? (dt_metric_id)dt_config_enum(c, "eval.best")
-                     : dt_losses[dt_config_enum(c, "train.loss")].best;
-    if (!fits(dt_metrics_table[out->best], given, n_out)) {
-        if (best) return fail_unfit(c, g, "eval.best", out->best, given, n_out);
-        out->best = DT_METRIC_loss;
-    }
-    if (dt_metrics_table[out->best]->no_best)
-        return dt_config_fail(c, "eval.best", "%s is no single number: choose another metric",
-                              names[out->best]);
+    DT_TRY(choose_best(out, c, g, given, n_out, unseen));
     out->wanted[out->best] = true;
     return DT_OK;
 }

@@ -112,7 +112,11 @@ typedef struct dt_metric_choice {
 
 // From eval.metrics, eval.best, train.loss and what the evaluation graph gives. DT_E_USAGE with the place of the
 // key that asks for what cannot be computed, and what can be.
-dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g);
+//
+// unseen: no class of the samples that are evaluated is one of those that are trained on (people held out of
+// training, say). Then pairs say how well they are told apart, and whatever compares classes says nothing.
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
+                           bool unseen);
 
 // Of the graph: elements a sample of a named output, or 0; whether its target is a class.
 int64_t dt_metric_output_size(const dt_graph *g, const char *name);

@@ -14,6 +14,7 @@
 #include "train/class_names.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
+#include "train/schedule.h"
 #include "train/signals.h"
 
 #include <assert.h>
@@ -48,6 +49,7 @@ dt_status dt_session_measure(dt_session *s) {
     const dt_config *c = s->config;
     const int64_t n = s->data->n_samples(s->data, DT_SPLIT_TRAIN);
     s->steps_per_epoch = n / s->global_batch;
+    if (n == 0) return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
     if (s->steps_per_epoch == 0)
         return dt_fail(DT_E_USAGE,
                        "the training split has %lld samples, fewer than train.global_batch (%d): "
@@ -56,7 +58,13 @@ dt_status dt_session_measure(dt_session *s) {
     s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
     if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
         s->total_steps = dt_config_int(c, "train.max_steps");
-    return DT_OK;
+    if (s->data->n_samples(s->data, DT_SPLIT_VAL) > 0 ||
+        !dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
+        return DT_OK;
+    return dt_config_fail(c, "train.schedule.name",
+                          "%s follows evaluations, and there is no validation part: set "
+                          "data.split.val",
+                          dt_config_str(c, "train.schedule.name"));
 }
 
 // ---- parts -----------------------------------------------------------------------------------------
@@ -247,13 +255,6 @@ static int team_threads(const dt_session *s) {
                                                          : s->replicas->n_replicas;
 }
 
-// Signals belong to the process, and so does their grace.
-static double grace_s;
-
-static bool grace_is_over(void) {
-    return dt_signals_pending() && dt_signals_age_s() > grace_s;
-}
-
 bool dt_session_bf16_gradients(const dt_session *s) {
     return s->comm->world_size > 1 &&
            dt_config_enum(s->config, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16;
@@ -287,8 +288,7 @@ static dt_status make_stepper(dt_session *s) {
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
-                         .give_up = grace_is_over};
-    grace_s = dt_config_seconds(c, "run.grace");
+                         .give_up = dt_signals_grace_is_over};
     return dt_stepper_create(&s->stepper, &o);
 }
 
@@ -329,11 +329,17 @@ static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, 
     return DT_OK;
 }
 
+static bool has_unseen(const dt_session *s) {
+    for (int i = 0; s->data && s->data->has_unseen && i < s->data->n_fields; i++)
+        if (s->data->fields[i].n_classes > 0) return s->data->has_unseen(s->data, i);
+    return false;
+}
+
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
     if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, 0, &s->eval_graph));
-    dt_status st = dt_metric_choose(&s->metrics, s->config, s->eval_graph);
+    dt_status st = dt_metric_choose(&s->metrics, s->config, s->eval_graph, has_unseen(s));
     if (st == DT_OK && training) st = dt_phases_check(&s->groups, s->eval_graph);
     s->told = st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
@@ -461,7 +467,8 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                        .replica_threads = s->resolved.replica_threads,
                        .batch = s->eval_batch,
                        .fields = s->data->fields,
-                       .n_fields = s->data->n_fields};
+                       .n_fields = s->data->n_fields,
+                       .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
     return dt_evaluator_create(&s->evaluator, &o, &s->metrics);
 }
 

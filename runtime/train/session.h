@@ -35,8 +35,9 @@ typedef struct dt_session {
     dt_dataset *data;
     dt_replica_plan *replicas;
     dt_param_groups groups;
-    int64_t total_steps, steps_per_epoch, first_step; // of the run; the first that this process does
-    dt_phase phases[DT_MAX_PHASES];                   // training
+    int64_t total_steps, steps_per_epoch,
+        first_step;                 // of the run; the first that this process does
+    dt_phase phases[DT_MAX_PHASES]; // training
     int n_phases;
     dt_graph *graph, *eval_graph; // graph, plan: of the last phase, which trains the most
     dt_plan *plan, *eval_plan;

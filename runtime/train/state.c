@@ -13,7 +13,7 @@
 #include <string.h>
 
 void dt_state_init(dt_train_state *s) {
-    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1};
+    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
 }
 
 void dt_state_fini(dt_train_state *s) {
@@ -59,6 +59,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_int(j, "world_size", s->world_size);
     dt_hash_hex(s->data_fingerprint, hex);
     dt_json_string(j, "data_fingerprint", hex);
+    dt_json_real(j, "loss", s->loss);
     dt_json_int(j, "metrics_offset", s->metrics_offset);
     build_resolved(&s->resolved, j);
     if (s->loss_scale > 0) {
@@ -183,6 +184,7 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     s->seed = read_hex(&r, "seed");
     s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
+    s->loss = read_real(&r, "loss");
     s->metrics_offset = read_int(&r, "metrics_offset");
     read_resolved(&r, &s->resolved);
     read_scaler(&r, s);
@@ -198,7 +200,8 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     json_decref(root);
     if (!r.bad) return DT_OK;
     dt_state_fini(s);
-    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where, r.bad);
+    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where,
+                   r.bad);
 }
 
 char *dt_state_environment(const char *described) {

@@ -198,9 +198,15 @@ void dt_signals_install(void) {}
 bool dt_signals_pending(void) {
     return sim_rank() >= 0 && signalled_s <= sim_now();
 }
-double dt_signals_age_s(void) {
-    return dt_signals_pending() ? sim_now() - signalled_s : 0;
+static double grace_s; // the same in all ranks
+void dt_signals_set_grace(double seconds) {
+    grace_s = seconds;
 }
+bool dt_signals_grace_is_over(void) {
+    return dt_signals_pending() && sim_now() - signalled_s > grace_s;
+}
+void dt_signals_starting(void) {}
+void dt_signals_started(void) {}
 const char *dt_signals_name(void) {
     return dt_signals_pending() ? "SIGUSR1" : "";
 }
