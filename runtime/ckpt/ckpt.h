@@ -65,6 +65,8 @@ int64_t dt_ckpt_best(dt_ckpt *c);
 // with one line each saying why; without any checkpoint "latest" returns DT_OK and *step = -1. DT_E_CKPT if none
 // loads.
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);
+// The same of RUN/checkpoints, without opening it; that there is no checkpoint is an error.
+dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path);
 // Fills tensors by name. All must be found, in their shapes. *state_json is on the heap; the caller frees it.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
 
