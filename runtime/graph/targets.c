@@ -118,11 +118,12 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
     int second = first + 1;
     while (!can_be_target(&fields[second])) second++;
     snprintf(key, sizeof key, "data.fields.%s", fields[second].name);
-    return dt_config_fail(c, dt_config_has(c, key) ? key : "data.fields",
-                          "%d fields could be the target: %s. Keep one of them, or name those to "
-                          "predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
-                          n, list, fields[first].name,
-                          fields[first].n_classes > 0 ? "cross_entropy" : "mse");
+    return dt_config_fail(
+        c, dt_config_has(c, key) ? key : "data.fields",
+        "%d fields could be the target: %s. Keep one of them (data.balance, "
+        "data.split and data.where name columns, which need no field), or name "
+        "those to predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
+        n, list, fields[first].name, fields[first].n_classes > 0 ? "cross_entropy" : "mse");
 }
 
 const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *text, size_t cap) {
