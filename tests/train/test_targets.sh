@@ -69,7 +69,8 @@ refused 2 'accuracy is of 2 targets: say of which by eval.target' eval.best=accu
 refused 2 'blue is not in train.targets' eval.target=blue
 refused 2 'geodesic is of 3 or 6 numbers, which none of train.targets gives; they give: .*accuracy.*mae' eval.metrics='[accuracy, geodesic]'
 refused 3 'field where of sample .* bce wants numbers of 0..1' train.targets.where.loss=bce
-refused 3 'adds up to\|wants shares' train.targets='{where: {}}' data.fields.where='{kind: vector, source: [part, red], size: 2}'
+refused 3 'adds up to .*, and cross_entropy wants shares of classes' train.targets.where.loss=cross_entropy \
+    data.fields.where='{kind: vector, source: [part, red], size: 2, normalize: null}'
 
 train train.max_steps=$((steps < 600 ? 40 : 400))
 python3 - "$work/runs/targets/metrics.jsonl" "$work/out" "$steps" <<'PY' || fail "wrong metrics"
