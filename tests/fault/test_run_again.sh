@@ -110,3 +110,19 @@ done 2>>"$work/killed"
 train "${short[@]}"
 ! compgen -G "$work/runs/behind/*.tmp.*" >/dev/null || fail "a temporary was left"
 echo "killed behind result.json $n times: the metrics are there"
+
+# the folder of a live run is removed and another begins there: the first ends and says why, the second is untouched
+live=(train.max_steps=12 train.global_batch=8 checkpoint.every="6 steps" run.name=live)
+DTRAIN_FAILPOINT=step:4:stop "$DTRAIN" "$config" "${live[@]}" >/dev/null 2>"$work/first.log" &
+pid=$!
+wait_until have_stopped 0
+rm -r "$work/runs/live"
+train "${live[@]}"
+before=$(cd "$work/runs/live" && find . -type f -exec sha256sum {} + | sort)
+kill -CONT $pid
+rc=0
+wait $pid || rc=$?
+[ $rc = 5 ] || fail "exit $rc, not 5, where another run took the folder"
+[ "$(grep -c 'is not the file that this run locked' "$work/first.log")" = 1 ] || fail "not one line about the folder"
+[ "$(cd "$work/runs/live" && find . -type f -exec sha256sum {} + | sort)" = "$before" ] || fail "the second run was changed"
+echo "a run whose folder is another's ends"
