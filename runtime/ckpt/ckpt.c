@@ -134,6 +134,7 @@ void dt_ckpt_close(dt_ckpt *c) {
     free(c->state_json);
     free(c->lock_path);
     free(c->beside);
+    free(c->classes);
     free(c->dir);
     free(c);
 }

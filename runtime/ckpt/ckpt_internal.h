@@ -122,7 +122,7 @@ struct dt_ckpt {
     int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
     int64_t best_step;   // intact when it was last looked at: never removed; -1: none
     bool no_space;       // why the last save failed
-    char *state_json;
+    char *state_json, *classes;
     bool best;
     double begin_s;
 

@@ -14,11 +14,13 @@
 #include "base/status.h"
 #include "base/thread.h"
 
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,6 +39,14 @@ static atomic_int phase;
 
 static double seconds(const struct timespec *t) {
     return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
+}
+
+// Open MPI's mpirun kills the ranks so long after it has sent them SIGTERM. Half of that is left for saving.
+static double grace(void) {
+    const double s = atomic_load(&grace_s);
+    const char *given = getenv("OMPI_MCA_odls_base_sigkill_timeout");
+    if (!getenv("OMPI_COMM_WORLD_RANK") || atomic_load(&pending) != SIGTERM) return s;
+    return fmin(s, 0.5 * (given && *given ? atof(given) : 1.0));
 }
 
 // A SIGINT that comes with the first one is dropped after a sleep. A clock would not do: two that came at once would
@@ -73,7 +83,7 @@ static void *take_signals(void *set) {
     pthread_sigmask(SIG_BLOCK, NULL, &open);
     for (int i = 0; i < N_TAKEN; i++) sigdelset(&open, TAKEN[i].sig);
     for (;;) {
-        const double left = atomic_load(&grace_s) - (dt_clock_s() - seconds(&since));
+        const double left = grace() - (dt_clock_s() - seconds(&since));
         const bool ends = atomic_load(&pending) && atomic_load(&phase) == STARTING;
         if (ends && left <= 0.0) end_start();
         const struct timespec rest = {.tv_sec = (time_t)(left + 1)}; // seldom looked at: no hurry
@@ -118,7 +128,7 @@ void dt_signals_set_grace(double seconds) {
 }
 
 bool dt_signals_grace_is_over(void) {
-    return atomic_load(&pending) && dt_clock_s() - seconds(&since) > atomic_load(&grace_s);
+    return atomic_load(&pending) && dt_clock_s() - seconds(&since) > grace();
 }
 
 void dt_signals_starting(void) {

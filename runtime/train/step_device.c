@@ -331,7 +331,10 @@ static dt_status run_micro(struct device_step *v, piece *p, int micro, double lr
     const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
     DT_TRY(make_room(v));
-    if (comes) DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
+    if (comes) {
+        DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
+        DT_TRY(dt_batch_check_targets(v->held, s->o.targets));
+    }
     v->wait_s += wait_s;
     p->buffer = (int)(v->n_inputs++ % 2);
     host_words *w = next_words(v);
@@ -430,7 +433,7 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
                             .dropped = n->drop > 0 && !n->spoiled,
                             .stop = n->stop > 0};
     if (v->s->o.loss_scaling)
-        out->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
+        out->scaler = v->s->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
     return DT_OK;
 }
 
@@ -603,6 +606,7 @@ static void destroy(struct dt_stepper *s) {
     come_to_rest(v);
     dt_error_restore(&why);
     forget_recordings(v); // before the communicators that they use
+    s->device = NULL;
     if (s->o.device_comm) dt_comm_nccl_set_release(s->o.device_comm, NULL, NULL);
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);

@@ -145,40 +145,25 @@ static dt_status check_resumed(trainer *t) {
     return DT_OK;
 }
 
-static dt_status go_without_validation(trainer *t) {
-    const dt_config *c = t->s.config;
-    if (dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
-        return dt_config_fail(c, "train.schedule.name",
-                              "%s follows evaluations, and there is no validation part: set "
-                              "data.split.val",
-                              dt_config_str(c, "train.schedule.name"));
+static void go_without_validation(trainer *t) {
     if (t->eval_every > 0 && trainer_is_root(t))
         dt_warn(
             "no validation part (data.split.val): nothing is evaluated while training, and there "
             "is no best checkpoint");
     t->eval_every = 0;
-    return DT_OK;
 }
 
 static dt_status plan_length(trainer *t) {
     const dt_config *c = t->s.config;
-    int64_t n = t->s.data->n_samples(t->s.data, DT_SPLIT_TRAIN);
-    t->state.steps_per_epoch = n / t->s.global_batch;
-    if (t->state.steps_per_epoch == 0)
-        return dt_fail(DT_E_USAGE,
-                       "the training split has %lld samples, fewer than train.global_batch (%d): "
-                       "lower it",
-                       (long long)n, t->s.global_batch);
+    DT_TRY(dt_session_measure(&t->s));
     t->n_epochs = (int)dt_config_int(c, "train.epochs");
-    int64_t total = t->state.steps_per_epoch * t->n_epochs;
-    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < total)
-        total = dt_config_int(c, "train.max_steps");
-    t->state.total_steps = total;
-    int64_t spe = t->state.steps_per_epoch;
+    const int64_t total = t->state.total_steps = t->s.total_steps;
+    const int64_t spe = t->state.steps_per_epoch = t->s.steps_per_epoch;
+    t->s.first_step = t->state.step;
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
-    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) DT_TRY(go_without_validation(t));
+    if (t->s.data->n_samples(t->s.data, DT_SPLIT_VAL) == 0) go_without_validation(t);
     return DT_OK;
 }
 
@@ -202,6 +187,9 @@ static void fill_state(trainer *t) {
     st->config = dt_xstrdup(s->given);
     free(st->version);
     st->version = dt_xstrdup(s->a.version);
+    free(st->classes);
+    st->classes = dt_xstrdup(s->classes);
+    if (t->ckpt) dt_ckpt_set_classes(t->ckpt, s->classes);
     if (!st->environment) st->environment = dt_session_environment(s);
     free(st->engines);
     st->engines = dt_session_engines(s);
@@ -271,6 +259,7 @@ static void describe_run(const trainer *t) {
 
 static dt_status open_training(trainer *t) {
     dt_session *s = &t->s;
+    if (t->resumed) s->classes = dt_xstrdup(t->state.classes);
     char *skip_log = dt_xprintf("%s/skipped.rank%d", t->run_dir, s->comm->rank);
     dt_status st = dt_session_open(s, t->resumed ? &t->state : NULL, skip_log);
     free(skip_log);
@@ -441,7 +430,8 @@ static double rate_at(const trainer *t, int64_t step) {
 // Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
-           dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
+           dt_session_phase_begins(&t->s, done) || dt_amount_due(t->eval_every, done) ||
+           dt_amount_due(t->save_every, done);
 }
 
 static void note_skipped(trainer *t, const dt_step_result *r) {
@@ -456,6 +446,7 @@ static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
     t->state.step = r->step + 1;
+    if (!r->skipped) t->state.loss = r->loss;
     t->state.loss_scale = (double)r->scaler.scale;
     t->state.clean_steps = r->scaler.clean_steps;
     t->state.n_skipped = r->scaler.n_skipped;
@@ -499,6 +490,8 @@ static dt_status run_steps(trainer *t) {
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
+        if (t->state.step < t->state.total_steps && dt_session_phase_begins(&t->s, t->state.step))
+            DT_TRY(dt_session_begin_phase(&t->s, t->state.step));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return DT_OK;
@@ -526,6 +519,7 @@ static dt_status evaluate_at_end(trainer *t) {
     bool best = false;
     if (t->eval_every > 0 && last_evaluated(t) != t->state.step) DT_TRY(trainer_evaluate(t, &best));
     if (t->saved_step != t->state.step || best) DT_TRY(trainer_save(t, best));
+    DT_TRY(trainer_report(t));
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_TEST) > 0) {
         DT_TRY(trainer_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
                             t->state.step));
@@ -549,13 +543,13 @@ static dt_status finish(trainer *t) {
     if (t->metrics_path && dt_io_sync_file(t->metrics_path) != DT_OK)
         dt_warn("%s: a power cut may lose the end of it", dt_error_message());
     char *path = dt_xprintf("%s/result.json", t->run_dir);
-    st = dt_io_write_file(path, t->results.data ? t->results.data : "", t->results.n_bytes);
+    st = dt_io_write_file(path, t->results.data, t->results.n_bytes);
     free(path);
     DT_TRY(st);
     char verdict[768] = "";
     if (t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
     dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
-    if (t->results.n_bytes) fputs(t->results.data, t->s.a.results);
+    fputs(t->results.data, t->s.a.results);
     fflush(t->s.a.results);
     return DT_OK;
 }
@@ -618,6 +612,7 @@ static void close_trainer(trainer *t) {
     dt_state_fini(&t->state);
     dt_json_fini(&t->json);
     dt_json_fini(&t->results);
+    if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     free(t->resume_path);
     free(t->run_dir);
     free(t->metrics_path);
@@ -626,7 +621,7 @@ static void close_trainer(trainer *t) {
 }
 
 dt_status dt_trainer_train(const dt_trainer_args *a, bool *agreed) {
-    trainer t = {.agreed = agreed};
+    trainer t = {.agreed = agreed, .last_step = -1};
     *agreed = false;
     dt_signals_install();
     dt_signals_set_grace(dt_config_seconds(a->config, "run.grace"));
