@@ -280,8 +280,8 @@ static dt_status name_the_damage(int fd, const char *path, const dt_ckpt_file *f
 // Training never saves one: the commit that made it ended the run. It is of no use, so it counts as damage.
 static dt_status name_not_finite(const char *path, const dt_ckpt_file *f, uint64_t at) {
     int i = 0;
-    while (i < f->n_ranges && (at < f->ranges[i].offset ||
-                               at - f->ranges[i].offset >= f->ranges[i].n_bytes))
+    while (i < f->n_ranges &&
+           (at < f->ranges[i].offset || at - f->ranges[i].offset >= f->ranges[i].n_bytes))
         i++;
     return dt_fail(DT_E_CKPT, "%s: tensor '%s' holds NaN or infinity", path,
                    i < f->n_ranges ? f->ranges[i].name : "?");

@@ -91,27 +91,33 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     }
     if (isnan(value) && s->n_history == 0 && trainer_is_root(t))
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
-                dt_metric_name(id));
+                t->s.metrics.best_name);
     dt_state_add_eval(s, s->step, value);
 }
 
-static dt_status run_validation(trainer *t) {
+static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval_result *r) {
     dt_session *s = &t->s;
+    DT_TRY(dt_session_make_evaluator(s));
+    if (t->metrics) dt_metrics_phase(t->metrics, phase);
+    const dt_status st = dt_evaluator_run(s->evaluator, s->data, split, r);
+    if (t->metrics) dt_metrics_phase(t->metrics, NULL);
+    if (st == DT_E_PREEMPTED && trainer_is_root(t))
+        dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");
+    return st;
+}
+
+static dt_status run_validation(trainer *t) {
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &t->last));
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, "evaluating", &t->last));
     t->last_step = t->state.step;
-    if (t->metrics) dt_metrics_phase(t->metrics, NULL);
     return DT_OK;
 }
 
 dt_status trainer_evaluate(trainer *t, bool *is_best) {
-    dt_session *s = &t->s;
     dt_eval_result *r = &t->last;
     DT_TRY(run_validation(t));
-    const double value = dt_eval_result_get(r, dt_metric_name(s->metrics.best));
+    const double value = dt_eval_result_get(r, t->s.metrics.best_name);
     if (t->metrics)
         dt_metrics_eval(t->metrics, "val", t->state.step, r->values, r->n_values,
                         dt_eval_result_members(r));
@@ -141,7 +147,7 @@ dt_status trainer_report(trainer *t) {
         dt_json_string(j, "split", "val");
         dt_json_string(j, "weights", "best");
         dt_json_int(j, "step", s->best_step);
-        dt_json_real(j, dt_metric_name(t->s.metrics.best), s->best_value);
+        dt_json_real(j, t->s.metrics.best_name, s->best_value);
         dt_json_end_object(j);
         dt_json_newline(j);
     }
@@ -151,13 +157,9 @@ dt_status trainer_report(trainer *t) {
 }
 
 dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
-    dt_session *s = &t->s;
     dt_eval_result r;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
+    DT_TRY(evaluate(t, DT_SPLIT_TEST, "testing", &r));
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, "test", weights, step, &t->results);
