@@ -411,10 +411,10 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
 
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
                            bool training) {
+    if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
     dt_status st = dt_targets_read(&s->targets, s->config, fields, n_fields, training);
     s->told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
-    if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else
