@@ -44,7 +44,7 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) { // in front of
     dt_value x = dt_model_image(g, a, dt_model_image_field(a, 0));
     x = dt_reshape(g, x, dt_shape2(a->batch, H * W));
     x = dt_relu(g, dt_linear(g, "fc1", x, 8, true));
-    dt_model_add_loss(g, a, dt_model_target(a), dt_model_head(g, a, "fc2", x));
+    dt_model_classify(g, a, "fc2", x, NULL);
 }
 
 // ---- data that take time ---------------------------------------------------------------------------
