@@ -17,7 +17,7 @@
 #include "comm/comm.h"
 #include "exec/exec.h"
 
-enum { DT_INFER_OUTPUTS = 8 };
+enum { DT_INFER_OUTPUTS = 12 };
 
 typedef struct dt_infer dt_infer;
 

@@ -91,7 +91,7 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     }
     if (isnan(value) && s->n_history == 0 && trainer_is_root(t))
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
-                dt_metric_name(id));
+                t->s.metrics.best_name);
     dt_state_add_eval(s, s->step, value);
 }
 
@@ -117,7 +117,7 @@ static dt_status run_validation(trainer *t) {
 dt_status trainer_evaluate(trainer *t, bool *is_best) {
     dt_eval_result *r = &t->last;
     DT_TRY(run_validation(t));
-    const double value = dt_eval_result_get(r, dt_metric_name(t->s.metrics.best));
+    const double value = dt_eval_result_get(r, t->s.metrics.best_name);
     if (t->metrics)
         dt_metrics_eval(t->metrics, "val", t->state.step, r->values, r->n_values,
                         dt_eval_result_members(r));
@@ -147,7 +147,7 @@ dt_status trainer_report(trainer *t) {
         dt_json_string(j, "split", "val");
         dt_json_string(j, "weights", "best");
         dt_json_int(j, "step", s->best_step);
-        dt_json_real(j, dt_metric_name(t->s.metrics.best), s->best_value);
+        dt_json_real(j, t->s.metrics.best_name, s->best_value);
         dt_json_end_object(j);
         dt_json_newline(j);
     }

@@ -274,6 +274,7 @@ static dt_status make_stepper(dt_session *s) {
                          .graph = phase->graph,
                          .plan = phase->plan,
                          .first_step = s->first_step,
+                         .targets = &s->targets,
                          .params = s->params,
                          .replicas = s->replicas,
                          .replica_threads = s->resolved.replica_threads,
@@ -329,17 +330,19 @@ static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, 
     return DT_OK;
 }
 
-static bool has_unseen(const dt_session *s) {
-    for (int i = 0; s->data && s->data->has_unseen && i < s->data->n_fields; i++)
-        if (s->data->fields[i].n_classes > 0) return s->data->has_unseen(s->data, i);
-    return false;
+static dt_status choose_metrics(dt_session *s) {
+    bool unseen[DT_MAX_TARGETS] = {false};
+    for (int i = 0; s->data && s->data->has_unseen && i < s->targets.n; i++)
+        if (s->targets.items[i].field->n_classes > 0)
+            unseen[i] = s->data->has_unseen(s->data, s->targets.items[i].index);
+    return dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, unseen);
 }
 
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
     if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, 0, &s->eval_graph));
-    dt_status st = dt_metric_choose(&s->metrics, s->config, s->eval_graph, has_unseen(s));
+    dt_status st = choose_metrics(s);
     if (st == DT_OK && training) st = dt_phases_check(&s->groups, s->eval_graph);
     s->told = st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
@@ -432,6 +435,7 @@ dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fie
     s->told |= st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
     if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
+    DT_TRY(dt_targets_read(&s->targets, s->config, fields, n_fields, training));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else
@@ -469,7 +473,7 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                        .fields = s->data->fields,
                        .n_fields = s->data->n_fields,
                        .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
-    return dt_evaluator_create(&s->evaluator, &o, &s->metrics);
+    return dt_evaluator_create(&s->evaluator, &o, &s->targets, &s->metrics);
 }
 
 char *dt_session_environment(const dt_session *s) {

@@ -34,6 +34,7 @@ typedef struct dt_session {
     dt_backend *backend;
     dt_dataset *data;
     dt_replica_plan *replicas;
+    dt_targets targets; // of training, once graphs are made
     dt_param_groups groups;
     int64_t total_steps, steps_per_epoch,
         first_step;                 // of the run; the first that this process does

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "train/agree.h"
+#include "train/batch_inputs.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
 #include "train/session.h"
@@ -137,7 +138,12 @@ static dt_status take_batch(const dt_session *s) {
                            .end_step = 1};
     DT_TRY(s->data->open(s->data, &r, &source));
     dt_status st = source->get(source, 0, 0, &b, &wait_s);
-    if (st == DT_OK) source->release(source, b);
+    if (st == DT_OK) {
+        dt_targets targets;
+        st = dt_targets_read(&targets, s->config, s->data->fields, s->data->n_fields, true);
+        if (st == DT_OK) st = dt_batch_check_targets(b, &targets);
+        source->release(source, b);
+    }
     source->close(source);
     return st;
 }

@@ -8,7 +8,7 @@
 
 #include "small_network.h"
 
-#include "graph/targets.h"
+#include "train/batch_inputs.h"
 
 #include <math.h>
 
@@ -115,11 +115,46 @@ static void test_refused(void **state) {
     }
 }
 
+// ---- shares ----------------------------------------------------------------------------------------
+
+static dt_status check_shares(const char *train, int n_targets, const float *x, float weight) {
+    dt_config *c = parse_small(model, train);
+    dt_targets t;
+    int64_t sample = 17;
+    assert_int_equal(dt_targets_read(&t, c, small_fields, 1 + n_targets, true), DT_OK);
+    dt_batch b = {.n = 1, .n_valid = 1, .weight = &weight, .sample = &sample};
+    b.field[t.items[0].index] = (void *)x;
+    const dt_status st = dt_batch_check_targets(&b, &t);
+    dt_config_destroy(c);
+    return st;
+}
+
+static void test_shares(void **state) {
+    const char *shares = "  targets: {mood: {loss: cross_entropy}}",
+               *labels = "  targets: {mood: {loss: bce}}";
+    const float good[] = {0.333f, 0.333f, 0.333f}, more[] = {1, 1, 0},
+                negative[] = {1.5f, -0.5f, 0};
+    const float nan[] = {NAN, 0, 1};
+    assert_int_equal(check_shares(shares, 3, good, 1), DT_OK);
+    assert_int_equal(check_shares(labels, 3, more, 1), DT_OK);
+    assert_int_equal(check_shares("  targets: {mood: {loss: mse}}", 3, negative, 1), DT_OK);
+    assert_int_equal(check_shares(shares, 3, more, 0), DT_OK); // a skipped record
+    assert_int_equal(check_shares(shares, 3, more, 1), DT_E_DATA);
+    assert_message("field mood of sample 17 adds up to 2, and cross_entropy wants shares");
+    assert_int_equal(check_shares(shares, 3, negative, 1), DT_E_DATA);
+    assert_message(
+        "field mood of sample 17 has 1.5, and cross_entropy wants shares of classes of 0..1");
+    assert_int_equal(check_shares(labels, 3, nan, 1), DT_E_DATA);
+    assert_int_equal(check_shares("  targets: {glasses: {loss: bce}}", 3, negative, 1), DT_E_DATA);
+    assert_message("field glasses of sample 17 has 1.5, and bce wants numbers of 0..1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weighted_sum),
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
