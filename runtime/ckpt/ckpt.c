@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/watch.h"
 #include "ckpt_internal.h"
 
 #include <errno.h>
@@ -128,7 +129,9 @@ void dt_ckpt_close(dt_ckpt *c) {
     dt_ckpt_writer_stop(c);
     if (c->unreported) dt_warn("the last save failed: %s", c->error);
     dt_ckpt_snapshot_free(c);
+    dt_watch_begin(c->dir, "unlock");
     if (c->lock_fd >= 0) close(c->lock_fd); // releases the lock
+    dt_watch_end();
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
     free(c->state_json);
