@@ -63,7 +63,10 @@ typedef enum dt_ckpt_depth {
     DT_CKPT_FROM_DISK, // the same, after dropping cached pages
 } dt_ckpt_depth;
 dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);
-dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best); // read + verify
+// Reads and verifies. After an error a missing `path` says that the checkpoint was removed meanwhile, which is no damage:
+// removing one renames it first.
+dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);
+dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best);
 
 // ---- names and the best one (ckpt_dir.c) -----------------------------------------------------------
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap

@@ -280,8 +280,8 @@ static dt_status name_the_damage(int fd, const char *path, const dt_ckpt_file *f
 // Training never saves one: the commit that made it ended the run. It is of no use, so it counts as damage.
 static dt_status name_not_finite(const char *path, const dt_ckpt_file *f, uint64_t at) {
     int i = 0;
-    while (i < f->n_ranges && (at < f->ranges[i].offset ||
-                               at - f->ranges[i].offset >= f->ranges[i].n_bytes))
+    while (i < f->n_ranges &&
+           (at < f->ranges[i].offset || at - f->ranges[i].offset >= f->ranges[i].n_bytes))
         i++;
     return dt_fail(DT_E_CKPT, "%s: tensor '%s' holds NaN or infinity", path,
                    i < f->n_ranges ? f->ranges[i].name : "?");
@@ -320,11 +320,23 @@ dt_status dt_ckpt_manifest_verify(const dt_ckpt_manifest *m, const char *dir, dt
     return st;
 }
 
+dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth) {
+    struct stat before, after;
+    dt_status st;
+    do { // a running training may put another one in its place meanwhile
+        if (stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
+        st = dt_ckpt_manifest_read(m, path);
+        if (st == DT_OK) st = dt_ckpt_manifest_verify(m, path, depth);
+        if (st == DT_OK) return DT_OK;
+        dt_ckpt_manifest_fini(m);
+    } while (stat(path, &after) == 0 && after.st_ino != before.st_ino);
+    return st;
+}
+
 dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best) {
     dt_ckpt_manifest m;
-    DT_TRY(dt_ckpt_manifest_read(&m, path));
+    DT_TRY(dt_ckpt_read_verified(&m, path, depth));
     if (best) *best = m.best;
-    dt_status st = dt_ckpt_manifest_verify(&m, path, depth);
     dt_ckpt_manifest_fini(&m);
-    return st;
+    return DT_OK;
 }

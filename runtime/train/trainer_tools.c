@@ -3,6 +3,7 @@
 #include "train/trainer.h"
 
 #include "base/arena.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
@@ -36,6 +37,17 @@ static dt_status find_checkpoint(dt_session *s, const char *which, int64_t *step
     return st;
 }
 
+// A training that runs beside may have removed it since: then there is a newer one.
+static dt_status load_checkpoint(dt_session *s, const char *which, int64_t *step, char **path) {
+    dt_status st;
+    while ((st = dt_session_load(s, *path, false)) == DT_E_CKPT && *path && !dt_io_exists(*path)) {
+        free(*path);
+        *path = NULL;
+        DT_TRY(find_checkpoint(s, which, step, path));
+    }
+    return st;
+}
+
 static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     char *path = NULL;
     int64_t step = -1;
@@ -44,7 +56,7 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
-    if (st == DT_OK) st = dt_session_load(s, path, false);
+    if (st == DT_OK) st = load_checkpoint(s, which, &step, &path);
     if (st == DT_OK) st = dt_session_make_evaluator(s);
     free(path);
     DT_TRY(st);
