@@ -194,7 +194,8 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     json_decref(root);
     if (!r.bad) return DT_OK;
     dt_state_fini(s);
-    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where, r.bad);
+    return dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where,
+                   r.bad);
 }
 
 char *dt_state_environment(const char *described) {
