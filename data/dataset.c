@@ -2,9 +2,9 @@
 //
 // Every rank opens it by itself and gets the same lists, as they are functions of the catalog and the config.
 // Opening reads the catalog and no data: a few milliseconds for thousands of records.
+#include "dataset.h"
 #include "data.h"
 #include "data/catalog/select.h"
-#include "data/loader/data_parts.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -68,22 +68,30 @@ bool dt_data_exists(const dt_config *c) {
     return any;
 }
 
+dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, bool *keep,
+                         uint32_t *n) {
+    const dt_catalog *catalog = d->reader->catalog;
+    dt_status st = dt_catalog_select(catalog, dt_config_str(c, key), keep, n);
+    if (st == DT_E_USAGE) {
+        const dt_error_kept why = dt_error_keep();
+        return dt_config_fail(c, key, "%s: %s", key, why.message);
+    }
+    if (st == DT_OK && *n == 0)
+        return dt_config_fail(c, key, "%s: none of the %u records fits %s", key, catalog->n_records,
+                              dt_config_str(c, key));
+    return st;
+}
+
 // data.where: the records that it leaves out do not exist for all that follows.
 static dt_status apply_where(dt_data *d, const dt_config *c) {
     dt_catalog *catalog = d->reader->catalog;
-    uint32_t n = 0;
+    uint32_t n = 0, n_kept = 0;
     d->n_stored = catalog->n_records;
     if (!dt_config_has(c, "data.where")) return DT_OK;
     bool *keep = dt_xcalloc(catalog->n_records + 1, sizeof *keep);
-    dt_status st = dt_catalog_select(catalog, dt_config_str(c, "data.where"), keep, &n);
-    if (st == DT_E_USAGE) {
-        char *why = dt_xstrdup(dt_error_message());
-        dt_config_fail(c, "data.where", "data.where: %s", why);
-        free(why);
-    } else if (st == DT_OK && n == 0) {
-        st = dt_config_fail(c, "data.where", "data.where: none of the %u records is left",
-                            d->n_stored);
-    }
+    dt_status st = dt_data_select(d, c, "data.where", keep, &n);
+    for (uint32_t r = 0; r < d->n_stored && d->listed && st == DT_OK; r++)
+        if (keep[r]) d->listed[n_kept++] = d->listed[r];
     if (st == DT_OK) dt_catalog_keep(catalog, keep);
     free(keep);
     return st;
@@ -102,7 +110,8 @@ static void list_name(char *names, size_t cap, const char *name) {
 }
 
 // `numbers`: number columns would do as well.
-static dt_status no_column(const dt_data *d, const dt_config *c, const char *key, bool numbers) {
+static dt_status no_column(const dt_data *d, const dt_config *c, const char *key, const char *name,
+                           bool numbers) {
     const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
     for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
@@ -110,14 +119,17 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
     for (uint32_t i = 0; i < cat->n_columns; i++)
         list_name(names, sizeof names, dt_catalog_str(cat, cat->columns[i].name));
     return dt_config_fail(c, key, "%s: the data set has no %scolumn '%s'; it has: %s", key,
-                          numbers ? "" : "metadata ",
-                          dt_config_has(c, key) ? dt_config_str(c, key) : "",
-                          names[0] ? names : "none");
+                          numbers ? "" : "metadata ", name, names[0] ? names : "none");
+}
+
+dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key,
+                              const char *name, int *out) {
+    *out = column_of(d, name);
+    return *out >= 0 ? DT_OK : no_column(d, c, key, name, false);
 }
 
 static dt_status find_column(const dt_data *d, const dt_config *c, const char *key, int *out) {
-    *out = dt_config_has(c, key) ? column_of(d, dt_config_str(c, key)) : -1;
-    return *out >= 0 ? DT_OK : no_column(d, c, key, false);
+    return dt_data_find_column(d, c, key, dt_config_has(c, key) ? dt_config_str(c, key) : "", out);
 }
 
 // ---- view ----------------------------------------------------------------------------------------
@@ -169,57 +181,6 @@ static dt_status make_view(dt_data *d, const dt_config *c) {
                           d->reader->catalog->shards[0].path, pairs ? " of a pair" : "");
 }
 
-// ---- split ---------------------------------------------------------------------------------------
-static double share(const dt_config *c, const char *key) {
-    return dt_config_has(c, key) ? dt_config_real(c, key) : 0;
-}
-
-static dt_status read_split(dt_data *d, const dt_config *c, dt_split_spec *s) {
-    s->val = share(c, "data.split.val");
-    s->test = share(c, "data.split.test");
-    if (dt_config_has(c, "data.split.folds")) s->folds = (int)dt_config_int(c, "data.split.folds");
-    if (dt_config_has(c, "data.split.fold")) s->fold = (int)dt_config_int(c, "data.split.fold");
-    if (s->fold > 0 && s->fold >= s->folds)
-        return dt_config_fail(c, "data.split.fold", "data.split.fold: %d of %d folds, from 0 on",
-                              s->fold, s->folds);
-    if (s->val + s->test >= 1)
-        return dt_config_fail(c, "data.split", "data.split: val + test leave nothing to train on");
-    if (dt_config_has(c, "data.split.unit")) {
-        const int word = dt_word_index(DT_WORDS(DT_BY_WORDS), dt_config_str(c, "data.split.unit"));
-        s->unit = word < 0 ? DT_BY_column : (dt_split_unit)word;
-    }
-    if (s->unit == DT_BY_column) DT_TRY(find_column(d, c, "data.split.unit", &s->unit_column));
-    return dt_config_has(c, "data.split.stratify")
-               ? find_column(d, c, "data.split.stratify", &s->stratify)
-               : DT_OK;
-}
-
-// An empty part that was asked for is an error: it would evaluate nothing.
-static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_split_spec *s) {
-    const char *const NAMES[] = {"train", "val", "test"};
-    for (int k = DT_SPLIT_VAL; k <= DT_SPLIT_TEST; k++) {
-        bool wanted = k == DT_SPLIT_VAL ? s->val > 0 : s->folds > 0 || s->test > 0;
-        if (wanted && d->splits.n[k] == 0)
-            return dt_config_fail(
-                c, "data.split",
-                "none of the %u samples falls into the %s part (%u span parts and "
-                "are left out): raise data.split.%s, divide by something finer "
-                "than data.split.unit, or set %s to 0 to go without",
-                d->view.n, NAMES[k], d->splits.n_mixed,
-                s->folds > 0 && k == DT_SPLIT_TEST ? "folds" : NAMES[k], NAMES[k]);
-    }
-    return DT_OK;
-}
-
-static dt_status make_splits(dt_data *d, const dt_config *c) {
-    dt_split_spec s = {.unit = DT_BY_record, .stratify = -1, .seed = d->seed};
-    DT_TRY(read_split(d, c, &s));
-    DT_TRY(dt_splits_make(&d->splits, d->reader->catalog, &d->view, &s));
-    if (d->splits.n[DT_SPLIT_TRAIN] == 0)
-        return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
-    return check_parts(d, c, &s);
-}
-
 // ---- order ---------------------------------------------------------------------------------------
 static dt_status make_order(dt_data *d, const dt_config *c) {
     const dt_catalog *catalog = d->reader->catalog;
@@ -228,7 +189,8 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     if (balance) DT_TRY(find_column(d, c, "data.balance", &s.balance));
     if (weight) s.real = dt_catalog_find_real(catalog, dt_config_str(c, "data.weight"));
     if (weight && s.real < 0) s.column = column_of(d, dt_config_str(c, "data.weight"));
-    if (weight && s.real < 0 && s.column < 0) return no_column(d, c, "data.weight", true);
+    if (weight && s.real < 0 && s.column < 0)
+        return no_column(d, c, "data.weight", dt_config_str(c, "data.weight"), true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
     if (d->reader->is_weighted) {
@@ -363,6 +325,7 @@ static void close_data(dt_dataset *base) {
     free(d->weights);
     dt_data_cache_close(d);
     dt_splits_fini(&d->splits);
+    free(d->listed);
     dt_view_fini(&d->view);
     dt_mix_destroy(d->mix);
     dt_fields_fini(&d->fields);
@@ -374,15 +337,18 @@ static void close_data(dt_dataset *base) {
 
 static void make_description(dt_data *d) {
     const dt_catalog *c = d->reader->catalog;
-    char mixed[64] = "", stored[40] = "";
+    char mixed[64] = "", unlisted[80] = "", stored[40] = "";
     if (d->n_stored != c->n_records)
         snprintf(stored, sizeof stored, " of %u (data.where)", d->n_stored);
     if (d->splits.n_mixed)
         snprintf(mixed, sizeof mixed, "; %u span parts of the split and are left out",
                  d->splits.n_mixed);
-    d->description = dt_xprintf("%s %s: %u records%s, %u samples: train %u, val %u, test %u%s",
+    if (d->splits.n_unlisted)
+        snprintf(unlisted, sizeof unlisted, "; %u are not in data.split.file and are left out",
+                 d->splits.n_unlisted);
+    d->description = dt_xprintf("%s %s: %u records%s, %u samples: train %u, val %u, test %u%s%s",
                                 d->reader->kind, c->shards[0].path, c->n_records, stored, d->view.n,
-                                d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed);
+                                d->splits.n[0], d->splits.n[1], d->splits.n[2], mixed, unlisted);
 }
 
 // A device plays the last steps of the augmentation of byte images. It uses one block for an image, so large images
@@ -410,12 +376,13 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
     pthread_mutex_init(&d->skips.lock, NULL);
     read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
+    DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
     DT_TRY_GOTO(st, apply_where(d, c), out);
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, make_view(d, c), out);
-    DT_TRY_GOTO(st, make_splits(d, c), out);
+    DT_TRY_GOTO(st, dt_split_open(d, c), out);
     DT_TRY_GOTO(st, make_order(d, c), out);
     DT_TRY_GOTO(st, dt_skips_open(d), out);
     DT_TRY_GOTO(st, dt_data_cache_configure(d, c), out);
@@ -428,6 +395,7 @@ dt_status dt_data_open(dt_dataset **out, const dt_config *c, dt_backend *b, int 
                            .records = records,
                            .open = open_split,
                            .describe = describe,
+                           .write_split = dt_split_write,
                            .facts = facts,
                            .close = close_data};
     *out = &d->base;

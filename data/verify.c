@@ -230,7 +230,7 @@ static int compare_bad_shards(const void *pa, const void *pb) {
 
 dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_result *out) {
     *out = (dt_verify_result){0};
-    checker c = {.reader = s, .o = o, .result = out, .terminal = isatty(STDERR_FILENO)};
+    checker c = {.reader = s, .o = o, .result = out, .terminal = dt_text_on_terminal()};
     dt_team *team = NULL;
     for (uint32_t m = 0; m < s->catalog->n_members; m++) c.n_total += s->catalog->members[m].size;
     c.begin_s = c.shown_s = dt_clock_s();

@@ -2,11 +2,12 @@
 
 #include "launch.h"
 
+#include "base/text.h"
+
 #include "data/synth/synth.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { N, SUBJECTS, IMPRESSIONS, SEED, KINDS };
 static const launch_option options[] = {
@@ -41,7 +42,7 @@ static dt_status run(const launch_words *w) {
     }
     DT_TRY(launch_expect_words(w, "synth", 2, 2, "KIND OUT (dtrain synth --kinds lists kinds)"));
     int seed = 1;
-    dt_synth_opts o = {.kind = w->words[0], .out = w->words[1], .progress = isatty(2)};
+    dt_synth_opts o = {.kind = w->words[0], .out = w->words[1], .progress = dt_text_on_terminal()};
     DT_TRY(check_subjects(w));
     DT_TRY(launch_option_int(w, &launch_synth, N, 0, &o.n));
     DT_TRY(launch_option_int(w, &launch_synth, SUBJECTS, o.n, &o.n));

@@ -1,4 +1,5 @@
-// data_order.c: dtrain data order CONFIG|SET: which sample lies where in a step, as training takes it.
+// data_order.c: dtrain data order CONFIG|SET: which sample lies where in a step, as training takes it; or which samples
+// a part of the split has.
 //
 // It walks rank by rank as a job of --world ranks would, puts what each takes into its place of the step,
 // and prints places: so that no rank takes another's place, and that the order is the same for any
@@ -11,7 +12,7 @@
 #include "base/text.h"
 #include "comm/tree.h"
 #include "data/data.h"
-#include "data/order/sampler.h"
+#include "data/dataset.h"
 #include "data/source/source.h"
 
 #include <inttypes.h>
@@ -19,8 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORLD, EPOCH, FROM, STEPS, BATCH, MICRO, HASH };
+enum { SPLIT, WORLD, EPOCH, FROM, STEPS, BATCH, MICRO, HASH };
 static const launch_option options[] = {
+    [SPLIT] =
+        {"--split", "train|val|test",
+         "CONFIG: the samples of this part instead, after how many each class and stratum has"},
     [WORLD] = {"--world", "W", "ranks (1)"},
     [EPOCH] = {"--epoch", "E", "which epoch, from 1 (1)"},
     [FROM] = {"--from", "STEP", "first step of the epoch to print, from 1 (1)"},
@@ -120,6 +124,92 @@ static dt_status walk(order *o) {
     return st;
 }
 
+// ---- a part of the split -------------------------------------------------------------------------------
+enum { MAX_SHOWN = DT_MAX_FIELDS + 1 };
+typedef struct shown {
+    int column[MAX_SHOWN], record[MAX_SHOWN]; // of the catalog; which record of a sample has it
+    const char *name[MAX_SHOWN];
+    int n;
+} shown;
+
+static void show(shown *s, int column, int record, const char *name) {
+    for (int i = 0; i < s->n; i++)
+        if (s->column[i] == column) return;
+    s->column[s->n] = column;
+    s->record[s->n] = record;
+    s->name[s->n++] = name;
+}
+
+// Classes, and the column that the split is stratified by.
+static dt_status find_shown(shown *s, const dt_data *d, const dt_config *c) {
+    static const char STRATIFY[] = "data.split.stratify";
+    int column;
+    for (int i = 0; i < d->fields.n; i++)
+        if (d->fields.f[i].kind == DT_FIELD_class)
+            show(s, d->fields.f[i].column, d->fields.f[i].part, d->fields.f[i].name);
+    if (!dt_config_has(c, STRATIFY)) return DT_OK;
+    DT_TRY(dt_data_find_column(d, c, STRATIFY, dt_config_str(c, STRATIFY), &column));
+    show(s, column, 0, dt_config_str(c, STRATIFY));
+    return DT_OK;
+}
+
+static uint32_t cell_of(const shown *s, int k, const dt_data *d, uint32_t sample) {
+    uint32_t r = d->view.record[(size_t)sample * (size_t)d->view.width + (size_t)s->record[k]];
+    return dt_catalog_cell(d->reader->catalog, s->column[k], r);
+}
+
+static void print_counts(const shown *s, int k, const dt_data *d, dt_split part) {
+    const dt_catalog *c = d->reader->catalog;
+    const dt_column *col = &c->columns[s->column[k]];
+    uint32_t *n = dt_xcalloc((size_t)col->n_values + 1, sizeof *n);
+    for (uint32_t i = 0; i < d->splits.n[part]; i++) {
+        uint32_t v = cell_of(s, k, d, d->splits.sample[part][i]);
+        n[v == DT_NO_VALUE ? col->n_values : v]++;
+    }
+    for (uint32_t v = 0; v <= col->n_values; v++) {
+        if (v == col->n_values && n[v] == 0) continue;
+        printf("# %s\t", s->name[k]);
+        dt_text_print(stdout, v < col->n_values ? dt_catalog_str(c, col->values[v]) : "(no value)");
+        printf("\t%u\n", n[v]);
+    }
+    free(n);
+}
+
+static dt_status list_split(const dt_dataset *base, const dt_config *c, const char *name) {
+    const dt_data *d = base->self;
+    const dt_catalog *cat = d->reader->catalog;
+    shown s = {0};
+    int part = DT_SPLIT_TRAIN;
+    while (part <= DT_SPLIT_TEST && strcmp(dt_split_name(part), name) != 0) part++;
+    if (part > DT_SPLIT_TEST)
+        return dt_fail(DT_E_USAGE, "--split: '%s' is not train, val or test", name);
+    DT_TRY(find_shown(&s, d, c));
+    printf("# %s: %u of %u samples\n", name, d->splits.n[part], d->view.n);
+    for (int k = 0; k < s.n; k++) print_counts(&s, k, d, (dt_split)part);
+    printf("sample\trecord%s", d->view.width > 1 ? "\trecord2" : "");
+    for (int k = 0; k < s.n; k++) printf("\t%s", s.name[k]);
+    putchar('\n');
+    for (uint32_t i = 0; i < d->splits.n[part]; i++) {
+        const uint32_t sample = d->splits.sample[part][i];
+        const char *key[DT_MAX_WIDTH];
+        int n = dt_data_records_of(base, sample, key);
+        printf("%u", sample);
+        for (int k = 0; k < n; k++) {
+            putchar('\t');
+            dt_text_print(stdout, key[k]);
+        }
+        for (int k = 0; k < s.n; k++) {
+            uint32_t v = cell_of(&s, k, d, sample);
+            putchar('\t');
+            if (v != DT_NO_VALUE)
+                dt_text_print(stdout, dt_catalog_str(cat, cat->columns[s.column[k]].values[v]));
+        }
+        putchar('\n');
+    }
+    return DT_OK;
+}
+
+// ---- the verb ------------------------------------------------------------------------------------------
 static dt_status walk_config(order *o, const launch_words *w) {
     dt_config *c = NULL;
     DT_TRY(launch_load_config(&c, "data order", w));
@@ -129,7 +219,9 @@ static dt_status walk_config(order *o, const launch_words *w) {
     if (st == DT_OK && o->batch % o->micro != 0)
         st = dt_config_fail(c, "train.global_batch",
                             "%d is not a multiple of train.micro_batch (%d)", o->batch, o->micro);
-    if (st == DT_OK) {
+    if (st == DT_OK && w->options[SPLIT]) {
+        st = list_split(o->data, c, w->options[SPLIT]);
+    } else if (st == DT_OK) {
         o->n = (uint64_t)o->data->n_samples(o->data, DT_SPLIT_TRAIN);
         st = walk(o);
     }
@@ -165,7 +257,8 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_option_int(w, self, STEPS, 1000000000, &o.steps));
     DT_TRY(launch_option_int(w, self, BATCH, 32, &o.batch));
     DT_TRY(launch_option_int(w, self, MICRO, 1, &o.micro));
-    return is_config(w->words[0]) ? walk_config(&o, w) : walk_set(&o, w);
+    if (w->options[SPLIT] || is_config(w->words[0])) return walk_config(&o, w);
+    return walk_set(&o, w);
 }
 
 const launch_command launch_data_order = {
@@ -174,8 +267,11 @@ const launch_command launch_data_order = {
         "Which samples a training step takes, and which rank takes which: step, rank, micro-batch\n"
         "(micro-batch), place, sample, records. The order is a function of seed, epoch and place, "
         "so\n"
-        "all columns but the rank are the same for every --world, and --hash prints one value.\n\n"
+        "all columns but the rank are the same for every --world, and --hash prints one value.\n"
+        "--split lists a part of the split: sample, records, classes; a run keeps all parts in\n"
+        "split.csv of its directory.\n\n"
         "  dtrain data order configs/fusion.yaml --world 7 --steps 1\n"
         "  dtrain data order configs/fusion.yaml data.shuffle=block --world 8 --hash\n"
+        "  dtrain data order configs/fusion.yaml --split test\n"
         "  dtrain data order datasets/biometric.lmdb --world 3 --batch 30 --hash\n",
     .run = run};

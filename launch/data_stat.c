@@ -2,6 +2,7 @@
 
 #include "launch.h"
 
+#include "base/arena.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -13,18 +14,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { COUNTS };
+static const launch_option options[] = {
+    [COUNTS] = {"--counts", "COLUMN", "all values of a column, each with how many records have it"},
+    {NULL}};
+
+static uint32_t *count_values(const dt_catalog *c, uint32_t column) {
+    uint32_t *n = dt_xcalloc((size_t)c->columns[column].n_values + 1, sizeof *n);
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        uint32_t v = dt_catalog_cell(c, (int)column, r);
+        if (v != DT_NO_VALUE) n[v]++;
+    }
+    return n;
+}
+
 static void print_columns(const dt_catalog *c) {
     for (uint32_t k = 0; k < c->n_columns; k++) {
         const dt_column *col = &c->columns[k];
         printf("column ");
         dt_text_print(stdout, dt_catalog_str(c, col->name));
         printf(": %u value%s:", col->n_values, col->n_values == 1 ? "" : "s");
+        uint32_t *n = count_values(c, k);
         for (uint32_t v = 0; v < col->n_values && v < 8; v++) {
             putchar(' ');
             dt_text_print(stdout, dt_catalog_str(c, col->values[v]));
+            printf(" (%u)", n[v]);
         }
         printf("%s\n", col->n_values > 8 ? " …" : "");
+        free(n);
     }
+}
+
+// Each value of one column with its count.
+static dt_status print_counts(const dt_catalog *c, const char *name) {
+    int k = dt_catalog_find_column(c, name);
+    if (k < 0)
+        return dt_fail(DT_E_USAGE,
+                       "--counts %s: the set has no such metadata column; `dtrain data "
+                       "stat SET` lists them",
+                       name);
+    uint32_t *n = count_values(c, (uint32_t)k), n_with = 0;
+    for (uint32_t v = 0; v < c->columns[k].n_values; v++) {
+        dt_text_print(stdout, dt_catalog_str(c, c->columns[k].values[v]));
+        printf("\t%u\n", n[v]);
+        n_with += n[v];
+    }
+    if (n_with < c->n_records) printf("(no value)\t%u\n", c->n_records - n_with);
+    free(n);
+    return DT_OK;
 }
 
 static void print_numbers(const dt_catalog *c) {
@@ -105,14 +142,23 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "data stat", 1, 1000000, "SET"));
     dt_reader *s = NULL;
     DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
-    print_statistics(s);
-    print_lineage(s->catalog);
+    dt_status st = DT_OK;
+    if (w->options[COUNTS]) {
+        st = print_counts(s->catalog, w->options[COUNTS]);
+    } else {
+        print_statistics(s);
+        print_lineage(s->catalog);
+    }
     dt_reader_close(s);
-    return DT_OK;
+    return st;
 }
 
 const launch_command launch_data_stat = {
-    .text = "How many records, members of which kind, and the columns with their values or range.\n"
-            "If a catalog lies beside the set, also how it was made.\n\n"
-            "  dtrain data stat datasets/biometric.lmdb\n",
+    .options = options,
+    .text =
+        "How many records, members of which kind, and the columns with their values, each with\n"
+        "its number of records, or range. If a catalog lies beside the set, also how it was "
+        "made.\n\n"
+        "  dtrain data stat datasets/biometric.lmdb\n"
+        "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
     .run = run};

@@ -42,6 +42,12 @@ typedef struct launch_verb {
     const launch_command *command;
 } launch_verb;
 
+extern const launch_verb launch_verbs[]; // of cmds.def, ended by a NULL name
+const launch_verb *launch_find_verb(const launch_verb *table, const char *name); // or NULL
+void launch_print_usage(FILE *out);
+// `name` includes the verbs before it.
+void launch_print_help(const launch_verb *v, const char *name);
+
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
 // Callbacks that let the trainer reach models/ and data/.

@@ -24,13 +24,13 @@
 #include "cmds.def"
 #undef VERB
 
-static const launch_verb verbs[] = {
+const launch_verb launch_verbs[] = {
 #define VERB(id, words, summary) {#id, words, summary, &launch_##id},
 #include "cmds.def"
 #undef VERB
     {NULL}};
 
-static const launch_verb *find_verb(const launch_verb *table, const char *name) {
+const launch_verb *launch_find_verb(const launch_verb *table, const char *name) {
     for (const launch_verb *v = table; v->name; v++)
         if (strcmp(v->name, name) == 0) return v;
     return NULL;
@@ -45,48 +45,6 @@ static const char *nearest_verb(const launch_verb *table, const char *word) {
         if (d < least) least = d, near = v->name;
     }
     return near;
-}
-
-// printf counts bytes: adds those that letters of several bytes have beyond their one column.
-static int width_of(int columns, const char *text) {
-    for (const char *p = text; *p; p++) columns += (*p & 0xc0) == 0x80;
-    return columns;
-}
-
-static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
-    for (const launch_verb *v = table; v->name; v++)
-        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, *before ? 6 : 5, v->name,
-                width_of(32, v->words), v->words, v->summary);
-}
-
-static void print_usage(FILE *out) {
-    fprintf(out, "dtrain %s: trains vision, audio and multi-modal networks from one YAML file\n\n",
-            DTRAIN_VERSION);
-    fprintf(out, "  mpirun -np 2 dtrain configs/fusion.yaml train.epochs=8\n\n");
-    print_verbs(out, "", verbs);
-    fprintf(out, "\nEvery verb has --help. Exit codes: 0 done, 2 usage or config, 3 data, "
-                 "4 checkpoint, 5 storage,\n6 NaN, 70 internal, 75 stopped after saving (run "
-                 "again), 240 lost peer (run again).\n");
-}
-
-// `name` includes the verbs before it.
-static void print_help(const launch_verb *v, const char *name) {
-    printf("dtrain %s%s%s\n%s\n\n", name, *v->words ? " " : "", v->words, v->summary);
-    if (v->command->verbs) {
-        char before[64];
-        snprintf(before, sizeof before, "%s ", name);
-        print_verbs(stdout, before, v->command->verbs);
-        printf("\n");
-    }
-    printf("%s", v->command->text);
-    const launch_option *o = v->command->options;
-    if (o) printf("\nOptions:\n");
-    for (; o && o->name; o++) {
-        char left[64];
-        snprintf(left, sizeof left, "%s%s%s", o->name, o->value ? " " : "",
-                 o->value ? o->value : "");
-        printf("  %-*s %s\n", width_of(28, left), left, o->help);
-    }
 }
 
 static dt_status set_option(launch_words *w, int k, const char *name, char *value) {
@@ -126,10 +84,10 @@ static dt_status run_verb(const launch_verb *v, const char *name, int argc, char
 
 // A verb within a verb, such as "ls SET" after "data".
 static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
-    const launch_verb *v = argc > 0 ? find_verb(outer->command->verbs, argv[0]) : NULL;
+    const launch_verb *v = argc > 0 ? launch_find_verb(outer->command->verbs, argv[0]) : NULL;
     char name[64], all[256] = "";
     if (argc > 0 && is_help(argv[0])) {
-        print_help(outer, outer->name);
+        launch_print_help(outer, outer->name);
         return DT_OK;
     }
     if (v) {
@@ -154,7 +112,7 @@ static dt_status run_verb(const launch_verb *v, const char *name, int argc, char
     dt_status st = DT_OK;
     for (int i = 0; i < argc && st == DT_OK; i++) {
         if (is_help(argv[i])) {
-            print_help(v, name);
+            launch_print_help(v, name);
             free(w.words);
             return DT_OK;
         }
@@ -174,22 +132,22 @@ static bool looks_like_config(const char *word) {
 
 static dt_status run(int argc, char **argv) {
     if (argc < 2) {
-        print_usage(stderr);
+        launch_print_usage(stderr);
         return dt_fail(DT_E_USAGE, "what shall I do? Give a config or a verb");
     }
-    if (is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
-        print_usage(stdout);
+    if (is_help(argv[1])) {
+        launch_print_usage(stdout);
         return DT_OK;
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("dtrain %s\n", DTRAIN_VERSION);
         return DT_OK;
     }
-    const launch_verb *v = find_verb(verbs, argv[1]);
+    const launch_verb *v = launch_find_verb(launch_verbs, argv[1]);
     if (v) return run_verb(v, v->name, argc - 2, argv + 2);
     if (looks_like_config(argv[1]))
-        return run_verb(find_verb(verbs, "train"), "train", argc - 1, argv + 1);
-    const char *near = nearest_verb(verbs, argv[1]);
+        return run_verb(launch_find_verb(launch_verbs, "train"), "train", argc - 1, argv + 1);
+    const char *near = nearest_verb(launch_verbs, argv[1]);
     if (near)
         return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; did you mean '%s'?",
                        argv[1], near);
@@ -210,8 +168,9 @@ static void let_rank_0_speak(void) {
 static dt_status flush_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DT_OK;
-    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written%s%s",
-                   errno ? ": " : "", errno ? strerror(errno) : ""); // 0: an earlier write failed
+    if (errno == 0 && write(STDOUT_FILENO, "\n", 1) == 1) errno = EIO; // why an earlier one failed
+    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s",
+                   strerror(errno));
 }
 
 // If a standard stream is closed, the next file that is opened gets its number, and messages would be written into a

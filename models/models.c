@@ -29,9 +29,15 @@ static dt_status run_passes(dt_graph *g, dt_dtype low) {
     return dt_pass_dead_code(g);
 }
 
+static bool is_frozen(const void *ctx, const char *name) {
+    const dt_model_args *a = ctx;
+    return a->step < dt_param_groups_thaw(a->groups, name);
+}
+
 dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype low) {
     dt_graph *g = dt_graph_create(dt_config_str(a->config, "model.name"), a->training);
     *out = NULL;
+    if (a->training) dt_graph_freeze(g, is_frozen, a);
     builders[dt_config_enum(a->config, "model.name")](g, a);
     dt_status st = dt_graph_check(g);
     if (st == DT_OK) st = run_passes(g, low);

@@ -49,6 +49,7 @@ typedef struct dt_data {
     dt_fields fields;
     dt_mix *mix; // of training batches, or NULL
     dt_view view;
+    uint8_t *listed; // by record: the part that data.split.file gives it; NULL: no file
     dt_splits splits;
     uint64_t *weights;   // running sums of the training samples', or NULL
     dt_sampler sampler;  // of the training split

@@ -8,13 +8,14 @@
 //
 // Which sample lies where is a function of (seed, epoch, slot) only. Under data.on_error: skip, a sample that
 // cannot be read is replaced by the first readable one of a sequence that Philox draws from its index and
-// epoch, so no other place changes. In evaluation the place gets weight 0, so nothing counts twice. Without
+// epoch, so no other place changes. In evaluation the place stays empty, with weight 0 and the reason. Without
 // skip, get() gives the error to the thread that asked and, as that one ends, to all who would have to wait.
 //
 // One mutex guards the table of slots. It is taken once a unit, never inside a sample. Memory is allocated
 // when the loader opens, and by tune() for the slots that it adds.
 #include "loader_internal.h"
 
+#include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -60,17 +61,33 @@ static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, d
         p->sample = l->samples[dt_rng_below(&rng, a, (uint32_t)l->base.n_samples)];
         st = fill_sample(l, w, s, j, p, &bad);
     }
-    if (!l->training) p->weight = 0;
     return st == DT_E_DATA ? dt_fail_context(st, "%d records in a row cannot be read; the last",
                                              MAX_REPLACEMENTS)
                            : st;
+}
+
+// Half of the sample may have been written.
+static void leave_empty(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {
+    dt_skips_note(l->d, bad.record, bad.member, dt_error_message());
+    dt_counter_add(&w->scratch.n_skipped, 1);
+    s->batch.why[j] = dt_xstrdup(dt_error_message());
+    p->weight = 0;
+    for (int i = 0; i < l->d->fields.n; i++) {
+        const size_t n = l->d->fields.f[i].sample_bytes;
+        memset((uint8_t *)s->field[i] + (size_t)j * n, 0, n);
+    }
 }
 
 static dt_status fill(loader *l, worker *w, slot *s, int j) {
     place p = loader_place(l, s->batch.step, s->batch.micro, j);
     dt_bad_sample bad;
     dt_status st = fill_sample(l, w, s, j, &p, &bad);
-    if (st == DT_E_DATA && l->d->skip) st = fill_replaced(l, w, s, j, &p, bad);
+    if (st == DT_E_DATA && l->d->skip && l->training) {
+        st = fill_replaced(l, w, s, j, &p, bad);
+    } else if (st == DT_E_DATA && l->d->skip) {
+        leave_empty(l, w, s, j, &p, bad);
+        st = DT_OK;
+    }
     s->batch.sample[j] = p.sample;
     s->batch.weight[j] = p.weight;
     return st;
@@ -83,6 +100,10 @@ static void start_slot(loader *l, slot *s) {
     s->batch.step = s->q / n_micro;
     s->batch.micro = l->micros[s->q % n_micro];
     s->batch.n = l->r.micro_batch;
+    for (int j = 0; j < s->batch.n; j++) {
+        free(s->batch.why[j]);
+        s->batch.why[j] = NULL;
+    }
     s->n_given = 0;
     s->n_left = l->r.micro_batch;
     s->status = DT_OK;

@@ -74,12 +74,15 @@ static dt_status make_slot(loader *l, slot *s) {
     if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a batch of %zu bytes", l->slot_bytes);
     memset(p, 0, l->slot_bytes);
     s->memory = p;
+    s->batch.why = dt_xcalloc((size_t)l->r.micro_batch, sizeof *s->batch.why);
     lay_out(l, s, p);
     return DT_OK;
 }
 
 static void free_slot(loader *l, slot *s) {
     dt_backend *b = l->d->backend;
+    for (int j = 0; j < l->r.micro_batch; j++) free(s->batch.why[j]);
+    free(s->batch.why);
     if (b)
         b->free_host(b, s->memory, l->slot_bytes);
     else
@@ -149,7 +152,7 @@ static dt_status start(loader *l) {
 
 static dt_status set_order(loader *l) {
     const dt_splits *s = &l->d->splits;
-    l->training = l->r.split == DT_SPLIT_TRAIN;
+    l->training = l->r.split == DT_SPLIT_TRAIN && !l->r.in_order;
     l->mix = l->r.augment ? l->d->mix : NULL;
     l->samples = s->sample[l->r.split];
     l->base.n_samples = s->n[l->r.split];

@@ -1,6 +1,7 @@
 // split.c: units, strata, parts.
 //
-// A unit is never divided: a sample, a record, or all records with one value of a column (a subject).
+// A unit is never divided: a sample, a record, or all records with one value of a column (a subject) or of several.
+// Units whose part is given are set aside first; shares are of the rest.
 // Units are grouped into strata: by the value of the stratify column and, for records, by which members
 // they have, so that each field gets its shares. Within a stratum, units are ordered by a hash of (seed,
 // key); the first ones test, the next validate, the rest train. Shares are counted over all strata so far
@@ -13,12 +14,19 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "batch/batch_source.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRAIN, VAL, TEST, NOWHERE };
+enum {
+    TRAIN = DT_SPLIT_TRAIN,
+    VAL = DT_SPLIT_VAL,
+    TEST = DT_SPLIT_TEST,
+    NOWHERE = DT_SPLIT_NOWHERE
+};
 
 typedef struct unit {
     uint64_t signature; // kind of record, before the value
@@ -26,7 +34,15 @@ typedef struct unit {
     uint64_t hash;      // of seed and key: the order within a stratum
     uint64_t tie;       // of the key alone
     uint32_t index;
+    uint8_t part; // given
 } unit;
+
+// Records by the columns of a unit. A group is an index into the sorted hashes of their values.
+typedef struct groups {
+    uint32_t *of; // by record, or DT_NO_VALUE
+    uint64_t *hash;
+    uint32_t n;
+} groups;
 
 static uint64_t hash_pair(uint64_t a, uint64_t b) {
     uint64_t v[2] = {a, b};
@@ -61,6 +77,10 @@ static uint32_t stratum_value(const dt_catalog *c, const dt_split_spec *s, uint3
     return s->stratify < 0 ? 0 : dt_catalog_cell(c, s->stratify, record);
 }
 
+static uint8_t given_part(const dt_split_spec *s, uint32_t record) {
+    return s->given ? s->given[record] : TRAIN;
+}
+
 static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v,
                                   const dt_split_spec *s) {
     bool *used = dt_xcalloc(c->n_records + 1, 1);
@@ -72,7 +92,8 @@ static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v
                             .value = stratum_value(c, s, r),
                             .hash = hash_pair(s->seed, c->records[r].key_hash),
                             .tie = c->records[r].key_hash,
-                            .index = r};
+                            .index = r,
+                            .part = given_part(s, r)};
     free(used);
     return n;
 }
@@ -80,44 +101,110 @@ static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v
 static uint32_t make_sample_units(unit *u, const dt_catalog *c, const dt_view *v,
                                   const dt_split_spec *s) {
     for (uint32_t i = 0; i < v->n; i++) {
+        const uint32_t *record = v->record + (size_t)i * (size_t)v->width;
         uint64_t key = 0;
-        for (int k = 0; k < v->width; k++)
-            key = hash_pair(
-                key, c->records[v->record[(size_t)i * (size_t)v->width + (size_t)k]].key_hash);
-        u[i] = (unit){.value = stratum_value(c, s, v->record[(size_t)i * (size_t)v->width]),
+        uint8_t part = given_part(s, record[0]);
+        for (int k = 0; k < v->width; k++) {
+            key = hash_pair(key, c->records[record[k]].key_hash);
+            if (given_part(s, record[k]) != part) part = NOWHERE;
+        }
+        u[i] = (unit){.value = stratum_value(c, s, record[0]),
                       .hash = hash_pair(s->seed, key),
                       .tie = key,
-                      .index = i};
+                      .index = i,
+                      .part = part};
     }
     return v->n;
 }
 
-// A value's stratum is that of its record with the smallest key hash: the stratify column is usually
-// constant within a unit, and any rule will do that does not depend on file order.
-static uint32_t make_column_units(unit *u, const dt_catalog *c, const dt_view *v,
-                                  const dt_split_spec *s) {
-    const dt_column *col = &c->columns[s->unit_column];
-    uint32_t *first = dt_xcalloc(col->n_values + 1, sizeof *first), n = 0;
-    memset(first, 0xff, (col->n_values + 1) * sizeof *first);
-    for (size_t i = 0; i < (size_t)v->n * (size_t)v->width; i++) {
-        uint32_t r = v->record[i], cell = col->cell[r];
-        if (cell == DT_NO_VALUE) continue;
-        if (first[cell] == UINT32_MAX || c->records[r].key_hash < c->records[first[cell]].key_hash)
-            first[cell] = r;
+// ---- units of columns --------------------------------------------------------------------------------
+// false: one of the columns has no value.
+static bool hash_values(const dt_catalog *c, const dt_split_spec *s, uint32_t record,
+                        uint64_t *hash) {
+    for (int k = 0; k < s->n_unit_columns; k++) {
+        const char *text = dt_catalog_value(c, s->unit_columns[k], record);
+        if (!text) return false;
+        uint64_t h = dt_hash64(text, strlen(text));
+        *hash = k ? hash_pair(*hash, h) : h;
     }
-    for (uint32_t i = 0; i < col->n_values; i++) {
-        if (first[i] == UINT32_MAX) continue;
-        const char *text = dt_catalog_str(c, col->values[i]);
-        uint64_t key = dt_hash64(text, strlen(text));
-        u[n++] = (unit){.value = stratum_value(c, s, first[i]),
-                        .hash = hash_pair(s->seed, key),
-                        .tie = key,
-                        .index = i};
-    }
-    free(first);
-    return n;
+    return true;
 }
 
+static int compare_hashes(const void *pa, const void *pb) {
+    const uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
+    return (a > b) - (a < b);
+}
+
+static groups make_groups(const dt_catalog *c, const dt_split_spec *s) {
+    groups g = {dt_xcalloc(c->n_records + 1, sizeof *g.of),
+                dt_xcalloc(c->n_records + 1, sizeof *g.hash), 0};
+    uint64_t *of = dt_xcalloc(c->n_records + 1, sizeof *of);
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        g.of[r] = DT_NO_VALUE;
+        if (!hash_values(c, s, r, &of[r])) continue;
+        g.of[r] = 0;
+        g.hash[n++] = of[r];
+    }
+    qsort(g.hash, n, sizeof *g.hash, compare_hashes);
+    for (uint32_t i = 0; i < n; i++)
+        if (i == 0 || g.hash[i] != g.hash[g.n - 1]) g.hash[g.n++] = g.hash[i];
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        if (g.of[r] == DT_NO_VALUE) continue;
+        const uint64_t *at = bsearch(&of[r], g.hash, g.n, sizeof of[r], compare_hashes);
+        g.of[r] = (uint32_t)(at - g.hash);
+    }
+    free(of);
+    return g;
+}
+
+static void free_groups(groups *g) {
+    free(g->of);
+    free(g->hash);
+}
+
+static dt_status divided(const dt_catalog *c, const dt_split_spec *s, uint32_t a, uint32_t b) {
+    char what[256] = "";
+    for (int k = 0; k < s->n_unit_columns; k++) {
+        size_t at = strlen(what);
+        snprintf(what + at, sizeof what - at, "%s%s = '%s'", k ? ", " : "",
+                 dt_catalog_str(c, c->columns[s->unit_columns[k]].name),
+                 dt_catalog_value(c, s->unit_columns[k], a));
+    }
+    return dt_fail(DT_E_USAGE, "the records with %s are in two parts: %s in %s, %s in %s", what,
+                   dt_catalog_str(c, c->records[a].key), dt_split_name(s->given[a]),
+                   dt_catalog_str(c, c->records[b].key), dt_split_name(s->given[b]));
+}
+
+// A group's stratum is that of its record with the smallest key hash: the stratify column is usually
+// constant within a unit, and any rule will do that does not depend on file order.
+static dt_status make_column_units(unit *u, uint32_t *n, const groups *g, const dt_catalog *c,
+                                   const dt_view *v, const dt_split_spec *s) {
+    uint32_t *first = dt_xcalloc((size_t)g->n + 1, sizeof *first);
+    dt_status st = DT_OK;
+    *n = 0;
+    memset(first, 0xff, ((size_t)g->n + 1) * sizeof *first);
+    for (size_t i = 0; i < (size_t)v->n * (size_t)v->width && st == DT_OK; i++) {
+        uint32_t r = v->record[i], group = g->of[r];
+        if (group == DT_NO_VALUE || given_part(s, r) == NOWHERE) continue;
+        if (first[group] == UINT32_MAX)
+            first[group] = r;
+        else if (given_part(s, r) != given_part(s, first[group]))
+            st = divided(c, s, first[group], r);
+        if (c->records[r].key_hash < c->records[first[group]].key_hash) first[group] = r;
+    }
+    for (uint32_t i = 0; i < g->n && st == DT_OK; i++)
+        if (first[i] != UINT32_MAX)
+            u[(*n)++] = (unit){.value = stratum_value(c, s, first[i]),
+                               .hash = hash_pair(s->seed, g->hash[i]),
+                               .tie = g->hash[i],
+                               .index = i,
+                               .part = given_part(s, first[i])};
+    free(first);
+    return st;
+}
+
+// ---- shares ------------------------------------------------------------------------------------------
 // Units divided so far, over all strata.
 typedef struct tally {
     uint64_t n, n_test, n_val;
@@ -189,46 +276,82 @@ static void divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
     }
 }
 
-static uint8_t sample_part(const dt_catalog *c, const dt_view *v, const dt_split_spec *s,
+// Units of a given part leave the list.
+static uint32_t set_aside(unit *u, uint32_t n, uint8_t *part) {
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        part[u[i].index] = u[i].part;
+        if (u[i].part == TRAIN) u[n_left++] = u[i];
+    }
+    return n_left;
+}
+
+// ---- samples -----------------------------------------------------------------------------------------
+static uint8_t sample_part(const dt_view *v, const dt_split_spec *s, const groups *g,
                            const uint8_t *part, uint32_t i) {
     if (s->unit == DT_BY_sample) return part[i];
     uint8_t all = NOWHERE;
     for (int k = 0; k < v->width; k++) {
         uint32_t r = v->record[(size_t)i * (size_t)v->width + (size_t)k];
-        uint32_t u = s->unit == DT_BY_record ? r : dt_catalog_cell(c, s->unit_column, r);
-        uint8_t p = u == DT_NO_VALUE ? NOWHERE : part[u];
+        uint32_t u = s->unit == DT_BY_record ? r : g->of[r];
+        uint8_t p = u == DT_NO_VALUE || given_part(s, r) == NOWHERE ? NOWHERE : part[u];
         if (k > 0 && p != all) return NOWHERE;
         all = p;
     }
     return all;
 }
 
+static bool is_unlisted(const dt_view *v, const dt_split_spec *s, uint32_t i) {
+    bool any = false;
+    for (int k = 0; k < v->width; k++)
+        any = any || given_part(s, v->record[(size_t)i * (size_t)v->width + (size_t)k]) == NOWHERE;
+    return any;
+}
+
+static void list_samples(dt_splits *out, const dt_view *v, const dt_split_spec *s, const groups *g,
+                         const uint8_t *part) {
+    for (int k = 0; k < 3; k++) out->sample[k] = dt_xcalloc((size_t)v->n + 1, sizeof(uint32_t));
+    out->part = dt_xcalloc((size_t)v->n + 1, 1);
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint8_t p = out->part[i] = sample_part(v, s, g, part, i);
+        if (p != NOWHERE)
+            out->sample[p][out->n[p]++] = i;
+        else if (is_unlisted(v, s, i))
+            out->n_unlisted++;
+        else
+            out->n_mixed++;
+    }
+}
+
 dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
                          const dt_split_spec *s) {
     *out = (dt_splits){0};
     size_t cap = v->n > c->n_records ? v->n : c->n_records;
-    if (s->unit == DT_BY_column && c->columns[s->unit_column].n_values > cap)
-        cap = c->columns[s->unit_column].n_values;
     unit *u = dt_xcalloc(cap + 1, sizeof *u);
     uint8_t *part = dt_xcalloc(cap + 1, 1);
-    uint32_t n = s->unit == DT_BY_sample   ? make_sample_units(u, c, v, s)
-                 : s->unit == DT_BY_record ? make_record_units(u, c, v, s)
-                                           : make_column_units(u, c, v, s);
-    divide(s, u, n, part);
-    for (int k = 0; k < 3; k++) out->sample[k] = dt_xcalloc((size_t)v->n + 1, sizeof(uint32_t));
-    for (uint32_t i = 0; i < v->n; i++) {
-        uint8_t p = sample_part(c, v, s, part, i);
-        if (p == NOWHERE)
-            out->n_mixed++;
-        else
-            out->sample[p][out->n[p]++] = i;
+    groups g = {0};
+    uint32_t n = 0;
+    dt_status st = DT_OK;
+    if (s->unit == DT_BY_sample) {
+        n = make_sample_units(u, c, v, s);
+    } else if (s->unit == DT_BY_record) {
+        n = make_record_units(u, c, v, s);
+    } else {
+        g = make_groups(c, s);
+        st = make_column_units(u, &n, &g, c, v, s);
     }
+    if (st == DT_OK) {
+        divide(s, u, set_aside(u, n, part), part);
+        list_samples(out, v, s, &g, part);
+    }
+    free_groups(&g);
     free(part);
     free(u);
-    return DT_OK;
+    return st;
 }
 
 void dt_splits_fini(dt_splits *s) {
     for (int k = 0; k < 3; k++) free(s->sample[k]);
+    free(s->part);
     *s = (dt_splits){0};
 }

@@ -10,7 +10,7 @@
 enum { BAR = 30 };
 
 void dt_progress_begin(dt_progress *p) {
-    p->terminal = isatty(STDERR_FILENO);
+    p->terminal = dt_text_on_terminal();
     p->begin_s = p->shown_s = dt_clock_s();
 }
 

@@ -93,7 +93,8 @@ static dt_status append_all(opening *o) {
             DT_TRY(dt_folder_load(c, f->path));
         else
             DT_TRY(append_file(o, job++));
-        if (f->is_folder) o->s->kind = o->s->kind ? "mixed" : "folder";
+        if (f->is_folder)
+            o->s->kind = o->s->kind && strcmp(o->s->kind, "folder") != 0 ? "mixed" : "folder";
         compare_count(f, c->n_records - first);
         for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;
         int column = dt_catalog_find_column(c, "set");

@@ -6,6 +6,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "synth_kinds.h"
 
@@ -115,7 +116,7 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     t.job = (synth_job){.out = o->out, .seed = o->seed};
     t.job.n = o->n ? (uint32_t)o->n : t.kind->default_n;
     t.job.n_impressions = o->impressions ? (uint32_t)o->impressions : 10;
-    t.terminal = isatty(STDERR_FILENO);
+    t.terminal = dt_text_on_terminal();
     snprintf(note_path, sizeof note_path, "%s/.synth", o->out);
     DT_TRY(claim_directory(&t, note_path));
     if (t.kind->begin) DT_TRY(t.kind->begin(&t.job));

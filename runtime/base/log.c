@@ -6,12 +6,14 @@
 #define _GNU_SOURCE
 #include "base/log.h"
 #include "base/text.h"
+#include "base/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -58,7 +60,9 @@ static void to_file(dt_log_level level, const char *text) {
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &tm);
     snprintf(head, sizeof head, "%s %c ", stamp, "EWID"[level]);
+    dt_watch_begin("the log of the run", "write");
     write_line(log_fd, line, make_line(line, head, text));
+    dt_watch_end();
 }
 
 void dt_log(dt_log_level level, const char *fmt, ...) {
@@ -75,6 +79,21 @@ void dt_log(dt_log_level level, const char *fmt, ...) {
         if (log_fd >= 0) to_file(level, text);
     }
     pthread_mutex_unlock(&mutex);
+}
+
+void dt_log_urgent(dt_log_level level, bool disk_answers, const char *fmt, ...) {
+    char text[LINE_BYTES];
+    struct timespec until;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    const bool locked = pthread_mutex_timedlock(&mutex, &until) == 0;
+    to_stderr(level, text);
+    if (locked && disk_answers && log_fd >= 0) to_file(level, text);
+    if (locked) pthread_mutex_unlock(&mutex);
 }
 
 void dt_log_set_level(dt_log_level level) {

@@ -1,7 +1,9 @@
 // text.c: nearest words, text for terminals.
 #include "text.h"
 
-#include <stdbool.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -71,6 +73,31 @@ void dt_text_print(FILE *out, const char *text) {
     }
 }
 
+// mpirun reads its ranks' stderr through a pipe and writes it to its own. It is our parent where rank 0 usually is.
+static int open_launcher_stderr(void) {
+    char path[64];
+    if (!getenv("OMPI_COMM_WORLD_RANK") && !getenv("PMIX_RANK")) return -1;
+    snprintf(path, sizeof path, "/proc/%d/fd/2", (int)getppid());
+    return open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+}
+
+// The descriptor of the terminal that shows what we write to stderr, or -1.
+static int stderr_terminal(void) {
+    static _Atomic int launcher = -2;
+    if (isatty(STDERR_FILENO)) return STDERR_FILENO;
+    if (launcher != -2) return launcher;
+    int fd = open_launcher_stderr();
+    if (fd >= 0 && !isatty(fd)) {
+        close(fd);
+        fd = -1;
+    }
+    return launcher = fd;
+}
+
+bool dt_text_on_terminal(void) {
+    return stderr_terminal() >= 0;
+}
+
 size_t dt_text_clean(char *out, size_t cap, const char *text) {
     char shown[5];
     size_t n = 0;
@@ -87,5 +114,5 @@ size_t dt_text_clean(char *out, size_t cap, const char *text) {
 
 int dt_text_columns(void) {
     struct winsize w;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+    return ioctl(stderr_terminal(), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }

@@ -3,6 +3,7 @@
 #ifndef DT_BASE_TEXT_H
 #define DT_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -21,7 +22,9 @@ size_t dt_text_utf8_length(const char *s);
 size_t dt_text_clean(char *out, size_t cap, const char *text);
 void dt_text_print(FILE *out, const char *text);
 
-// Width in columns of the terminal on standard error, or 80. A live line must fit, or it cannot be erased.
+// Whether standard error reaches a terminal, its own or that of the mpirun that started us.
+bool dt_text_on_terminal(void);
+// Width in columns of that terminal, or 80. A live line must fit, or it cannot be erased.
 int dt_text_columns(void);
 
 #endif

@@ -30,7 +30,9 @@ typedef struct dt_batch {
     dt_mix_row *mix[DT_MAX_FIELDS];      // (n) of an image field; NULL: samples stay as they are
     dt_pixel_step *steps[DT_MAX_FIELDS]; // (n, n_steps) of an image field, or NULL
     float *weight;                       // (n)
-    int64_t *sample;                     // (n) view index, for reports
+    char **
+        why; // (n) why a sample could not be read (its weight is 0 and its fields are zeros), or NULL
+    int64_t *sample; // (n) view index, for reports
 } dt_batch;
 
 // ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------
@@ -111,10 +113,14 @@ struct dt_batch_source {
 };
 
 typedef enum dt_split { DT_SPLIT_TRAIN, DT_SPLIT_VAL, DT_SPLIT_TEST } dt_split;
+static inline const char *dt_split_name(int split) {
+    return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
+}
 
 typedef struct dt_source_request {
     dt_split split;
     bool augment;
+    bool in_order; // each sample once, in the order of the split; always so but for training
     int global_batch, micro_batch; // evaluation: global_batch = batches of all ranks together
     const int *micros;             // this rank's micro-batches within a step, in the order wanted
     int n_micro;
@@ -148,8 +154,9 @@ struct dt_dataset {
     // NULL: then no two samples share one.
     int (*records)(const dt_dataset *d, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]);
     dt_status (*open)(dt_dataset *d, const dt_source_request *r, dt_batch_source **out);
-    const char *(*describe)(const dt_dataset *d);               // one line for the log
-    void (*facts)(const dt_dataset *d, dt_pipeline_facts *out); // may be NULL
+    const char *(*describe)(const dt_dataset *d);                    // one line for the log
+    dt_status (*write_split)(const dt_dataset *d, const char *path); // CSV: key, part; may be NULL
+    void (*facts)(const dt_dataset *d, dt_pipeline_facts *out);      // may be NULL
     void (*close)(dt_dataset *d);
 };
 

@@ -50,9 +50,16 @@ dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *ten
                              const char *state_json, bool best);
 // Waits. DT_OK if the last save is acknowledged, or none was begun. seconds may be NULL.
 dt_status dt_ckpt_save_wait(dt_ckpt *c, double *seconds);
+// After dt_ckpt_save_wait: writes the snapshot of a save that failed once more, and waits. Without `async`
+// dt_ckpt_save_begin has done so already.
+dt_status dt_ckpt_save_again(dt_ckpt *c);
+// The step of the best checkpoint that is on disk and intact; -1: none. One line for each that was the best and is
+// damaged or gone. No save may be running.
+int64_t dt_ckpt_best(dt_ckpt *c);
 
-// which: "latest", "best" or a step number. Verifies hashes. "latest" falls back to older checkpoints, with one
-// line each saying why; without any checkpoint it returns DT_OK and *step = -1. DT_E_CKPT if none loads.
+// which: "latest", "best" or a step number. Verifies hashes. "latest" and "best" fall back to older checkpoints,
+// with one line each saying why; without any checkpoint "latest" returns DT_OK and *step = -1. DT_E_CKPT if none
+// loads.
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path);
 // Fills tensors by name. All must be found, in their shapes. *state_json is on the heap; the caller frees it.
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);

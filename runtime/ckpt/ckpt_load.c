@@ -1,8 +1,10 @@
 // ckpt_load.c: finds the checkpoint to continue from, and loads it.
 //
 // The manifest's own hash and every file's size and hash are checked before a byte is used. "latest" walks
-// back through the steps to the first intact one and warns about each damaged one; "best" and a number mean
-// only that checkpoint. Beside a running training a checkpoint may go while it is read: then the search begins anew. Loading checks all names, shapes and types before it copies anything, so a checkpoint
+// back through the steps to the first intact one and warns about each damaged one; "best" does so among those
+// that were the best when they were saved. A number means only that checkpoint. Beside a running training a
+// checkpoint may go while it is read: then the search begins anew. Loading checks all names, shapes and types
+// before it copies anything, so a checkpoint
 // of another model changes nothing.
 #include "base/arena.h"
 #include "base/io.h"
@@ -52,15 +54,16 @@ static dt_status find_one(const char *dir, const char *which, const int64_t *ste
                           int64_t *step, char **path) {
     char *end;
     bool found = false;
-    int64_t wanted = strcmp(which, "best") == 0 ? dt_ckpt_best_step(dir, steps, n)
-                                                : (int64_t)strtoll(which, &end, 10);
-    if (strcmp(which, "best") != 0 && (end == which || *end))
+    const bool best = strcmp(which, "best") == 0;
+    int64_t wanted = best ? dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, true)
+                          : (int64_t)strtoll(which, &end, 10);
+    if (!best && (end == which || *end))
         return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number",
                        which);
     for (int i = 0; i < n; i++) found |= steps[i] == wanted;
     if (!found) return no_such_step(dir, which, steps, n);
     char *p = dt_ckpt_step_path(dir, wanted);
-    dt_status st = dt_ckpt_verify(p, DT_CKPT_HASHES, NULL);
+    dt_status st = best ? DT_OK : dt_ckpt_verify(p, DT_CKPT_HASHES, NULL);
     if (st != DT_OK) {
         free(p);
         return dt_fail_context(st, "checkpoint '%s' does not load", which);
@@ -96,6 +99,16 @@ dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path
         free(steps);
     } while (again);
     return st;
+}
+
+int64_t dt_ckpt_best(dt_ckpt *c) {
+    int64_t *steps;
+    int n;
+    c->best_step = -1;
+    if (dt_ckpt_steps(c->dir, &steps, &n) != DT_OK) return -1;
+    c->best_step = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, true);
+    free(steps);
+    return c->best_step;
 }
 
 // -- loading -------------------------------------------------------------------------------------
@@ -169,8 +182,8 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
     dt_ckpt_manifest m;
     size_t n_bytes;
     if (state_json) *state_json = NULL;
-    DT_TRY(dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES));
-    dt_status st = load_tensors(path, &m, tensors, n_tensors);
+    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
+    if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors);
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);
         st = dt_ckpt_manifest_find(&m, "state.json")

@@ -18,7 +18,7 @@ static bool fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool ve
     snprintf(info->path, sizeof info->path, "%s", path);
     dt_status st = dt_ckpt_read_verified(&m, path, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES);
     for (int i = 0; st == DT_OK && i < m.n_files; i++) info->n_bytes += m.files[i].n_bytes;
-    if (st == DT_OK) dt_ckpt_manifest_fini(&m);
+    dt_ckpt_manifest_fini(&m);
     info->valid = st == DT_OK;
     if (st != DT_OK) snprintf(info->why, sizeof info->why, "%.500s", dt_error_message());
     const bool there = st == DT_OK || dt_io_exists(path);
@@ -35,7 +35,8 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
         free(*infos);
         *infos = NULL;
         DT_TRY(dt_ckpt_steps(dir, &steps, &n_steps));
-        int64_t best = dt_ckpt_best_step(dir, steps, n_steps);
+        int64_t best =
+            dt_ckpt_best_step(dir, steps, n_steps, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, false);
         *infos = dt_xcalloc((size_t)n_steps + 1, sizeof **infos);
         for (int i = 0; i < n_steps; i++) {
             dt_ckpt_info *info = &(*infos)[*n];
@@ -199,8 +200,8 @@ static bool holds_tensors(const char *name) {
 dt_status dt_ckpt_diff(const char *a, const char *b, FILE *out, bool *differ) {
     dt_ckpt_manifest ma, mb = {0};
     *differ = false;
-    DT_TRY(dt_ckpt_read_verified(&ma, a, DT_CKPT_HASHES));
-    dt_status st = dt_ckpt_read_verified(&mb, b, DT_CKPT_HASHES);
+    dt_status st = dt_ckpt_read_verified(&ma, a, DT_CKPT_HASHES);
+    if (st == DT_OK) st = dt_ckpt_read_verified(&mb, b, DT_CKPT_HASHES);
     for (int i = 0; st == DT_OK && i < ma.n_files; i++) {
         const char *name = ma.files[i].name;
         if (!holds_tensors(name)) continue;

@@ -99,6 +99,7 @@ typedef enum dt_config_type {
     DT_T_NORM,
     DT_T_STRS,
     DT_T_SETS,
+    DT_T_PART,
     DT_T_LIST,
     DT_T_MAP
 } dt_config_type;

@@ -26,6 +26,7 @@ static const char *const TYPE_WORDS[] = {
     [DT_T_NORM] = "{mean: [...], std: [...]} or imagenet",
     [DT_T_STRS] = "text or a list of texts",
     [DT_T_SETS] = "a path, or a list of paths and {path: …, weight: …, name: …}",
+    [DT_T_PART] = "a share in 0..1, or an expression such as \"part = 'test'\"",
     [DT_T_LIST] = "a list",
     [DT_T_MAP] = "a map"};
 
@@ -85,6 +86,8 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
         return !n->quoted && config_parse_int(text, &i) && in_range(range, (double)i);
     case DT_T_REAL:
         return !n->quoted && config_parse_real(text, &v) && in_range(range, v);
+    case DT_T_PART:
+        return dt_cnode_real(n, &v) ? v >= 0 && v <= 1 : *text != '\0';
     case DT_T_BOOL:
         return !n->quoted && config_parse_bool(text, &b);
     case DT_T_STR:

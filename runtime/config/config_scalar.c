@@ -134,7 +134,7 @@ static bool same_scalar(dt_config_type type, const char *x, const char *y) {
     double v, w;
     bool b, d;
     dt_amount m, n;
-    if (type == DT_T_INT || type == DT_T_REAL) return same_number(x, y);
+    if (type == DT_T_INT || type == DT_T_REAL || type == DT_T_PART) return same_number(x, y);
     if (type == DT_T_TIME && config_parse_time(x, &v) && config_parse_time(y, &w)) return v == w;
     if (type == DT_T_BYTES && config_parse_bytes(x, &v) && config_parse_bytes(y, &w)) return v == w;
     if (type == DT_T_BOOL && config_parse_bool(x, &b) && config_parse_bool(y, &d)) return b == d;

@@ -154,7 +154,7 @@ static dt_status open_terminal(void **state, const dt_metrics_opts *o) {
     terminal *t = dt_xcalloc(1, sizeof *t);
     const char *term = getenv("TERM");
     t->o = *o;
-    t->live = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    t->live = dt_text_on_terminal() && term && strcmp(term, "dumb") != 0;
     if (t->live) dt_log_set_hooks(before_log, after_log);
     *state = t;
     return DT_OK;

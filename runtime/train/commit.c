@@ -36,7 +36,8 @@ dt_status commit_init(struct dt_stepper *s) {
     dt_optimizer_args *o = &s->optimizer;
     *o = s->o.optimizer;
     const bool norms = dt_optimizers[o->kind].norms;
-    o->segments = s->segments = dt_params_segments(p, s->o.weight_decay, norms, &o->n_segments);
+    o->segments = s->segments =
+        dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms, &o->n_segments);
     if (norms) {
         o->norms = dt_xcalloc((size_t)dt_optimizer_n_norms(o) + 1, 2 * sizeof *o->norms);
         o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);
@@ -53,6 +54,11 @@ void commit_fini(struct dt_stepper *s) {
     free(s->optimizer.norms);
     free(s->optimizer.ratios);
     free(s->rules);
+    s->partial = NULL;
+    s->segments = NULL;
+    s->rules = NULL;
+    s->n_rules = 0;
+    s->optimizer = (dt_optimizer_args){0};
 }
 
 // Calls work(s, begin, end) on the team, each thread with its share of n elements: whole chunks, in order.

@@ -45,17 +45,33 @@ bool dt_metric_has_classes(const dt_graph *g) {
     return false;
 }
 
+int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank) {
+    const float *y = t->logits + i * t->n_out;
+    const int32_t label = t->labels[i];
+    int64_t above = 0, best = 0;
+    for (int64_t k = 0; k < t->n_out; k++) {
+        if (y[k] > y[best]) best = k;
+        bool below = y[k] < y[label] || (y[k] == y[label] && k > label);
+        above += k != label && !below;
+    }
+    if (rank) *rank = above;
+    return best;
+}
+
 static unsigned given_by(const dt_config *c, const dt_graph *g) {
     unsigned given = DT_OF_LOSS;
     bool classes = dt_metric_has_classes(g);
     if (classes) given |= DT_OF_CLASSES;
     if (dt_losses[dt_config_enum(c, "train.loss")].gives_numbers) given |= DT_OF_NUMBERS;
+    if (dt_config_enum(c, "train.loss") == DT_LOSS_bce) given |= DT_OF_LABELS;
     if (classes && dt_metric_output_size(g, "embedding") > 0) given |= DT_OF_PAIRS;
     return given;
 }
 
 static bool fits(const dt_metric *m, unsigned given, int64_t n_out) {
-    return (m->of & given) && n_out >= m->least_out && (m->most_out == 0 || n_out <= m->most_out);
+    const bool one_of = m->outs[0] == 0 || n_out == m->outs[0] || n_out == m->outs[1];
+    return (m->of & given) && one_of && n_out >= m->least_out &&
+           (m->most_out == 0 || n_out <= m->most_out);
 }
 
 static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *key, dt_metric_id id,
@@ -69,6 +85,8 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
     }
     if ((m->of & given) && m->least_out)
         snprintf(limit, sizeof limit, "at least %d ", m->least_out);
+    if ((m->of & given) && m->outs[0])
+        snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
     if ((m->of & given) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
     return dt_config_fail(c, key,
                           "%s is of %s%s, which model %s with train.loss %s does not give; it "
@@ -76,6 +94,7 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *g, const char *k
                           names[id], limit,
                           m->of == DT_OF_CLASSES   ? "classes"
                           : m->of == DT_OF_NUMBERS ? "numbers"
+                          : m->of == DT_OF_LABELS  ? "several labels at once"
                                                    : "pairs of embeddings",
                           g->name, dt_config_str(c, "train.loss"), list);
 }
@@ -91,6 +110,9 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     const bool listed = dt_config_has(c, "eval.metrics"), best = dt_config_has(c, "eval.best");
     const unsigned given = given_by(c, g);
     const int64_t n_out = dt_metric_output_size(g, "logits");
+    out->top_k = (int)dt_config_int(c, "eval.top_k");
+    out->threshold = dt_config_real(c, "eval.threshold");
+    out->radians = dt_config_enum(c, "eval.angles") == DT_ANGLES_radians;
     unsigned by_default = split_is_disjoint(c) ? DT_OF_PAIRS : 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
         const dt_metric *m = dt_metrics_table[i];

@@ -1,10 +1,8 @@
 // metric.h: what evaluation measures. A metric is a line of config/metrics.def and a dt_metric of that name in a
-// file metric_<…>.c; evaluate.c runs them all.
+// file metric_<…>.c.
 //
-// A metric adds up what it needs of each sample, in doubles of its own; what replicas and ranks have added up is
-// added in turn, and report() makes values of the totals. The result must not depend on how many replicas and ranks
-// there were. Counts are whole numbers, for which any order of additions is exact. Other sums are kept by batch
-// and added in the order of the batches. Metrics of pairs keep nothing: they get the scores of all pairs.
+// A metric is a pure function of a table that rank 0 has of the whole split, in its order (evaluate.h), so it cannot
+// depend on ranks, replicas or batches. Whoever needs it of some of the samples makes a smaller table.
 #ifndef DT_TRAIN_METRIC_H
 #define DT_TRAIN_METRIC_H
 
@@ -37,6 +35,7 @@ typedef struct dt_verification {
     double auc; // P(score of a genuine pair > score of an impostor pair), ties count half
     double eer; // where false accepts equal false rejects, interpolated
     int64_t n_genuine, n_impostor;
+    int64_t n_samples; // that were compared: of many, a random subset
 } dt_verification;
 
 // Compares all pairs of n embeddings (n,d), row-major, by cosine similarity; a pair is genuine if its labels
@@ -49,37 +48,54 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
 void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor,
                       dt_verification *out);
 
-// What a network predicts that a metric can be computed of.
-enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8 };
+// What a network predicts that a metric can be computed of. LABELS: several at once, each of them true or not (bce).
+enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8, DT_OF_LABELS = 16 };
 
-// A sample that counts (weight not 0).
-typedef struct dt_scored {
-    int64_t n_out;     // classes, or numbers
-    int32_t label;     // of classes: the true one,
-    int64_t predicted; // the one of the largest logit,
-    int64_t rank; // and how many logits are above the true one's; ties count from lower indices
-    const double *error; // of numbers: predicted - true, in the field's unit
-} dt_scored;
+// What an evaluation has collected, in the order of the split. Records that could not be read are not in it.
+typedef struct dt_eval_table {
+    int64_t n, n_out;      // samples; logits a sample: classes, numbers or labels
+    const float *logits;   // (n, n_out) or NULL; of numbers: predicted, in the field's unit
+    const int32_t *labels; // (n) true classes, or NULL
+    const float
+        *targets; // (n, n_out) numbers in the field's unit, or 0/1 of several labels; or NULL
+    const float *embeddings; // (n, n_embedding) or NULL
+    int64_t n_embedding;
+    const uint32_t *records; // (n, width) the records that each sample is made of, or NULL
+    int width;
+    const double *losses;           // (n)
+    const char *const *class_names; // (n_out), or NULL: they are numbers
+    int top_k;                      // eval.top_k
+    double threshold;               // eval.threshold
+    bool radians;                   // angles are not in degrees: eval.angles
+    dt_verification *pairs; // what eer and auc share: n_samples < 0 until one of them has compared
+} dt_eval_table;
 
-typedef struct dt_totals {
-    int64_t n_out;
-    double loss, weight;            // over all samples; the weight of each is 1
-    const double *sum;              // what add() made
-    const dt_verification *pairs;   // DT_OF_PAIRS
-    const char *const *class_names; // n_out of them, or NULL: they are numbers
-} dt_totals;
+// The class of the largest logit of sample i. *rank, unless NULL: how many logits are not below the true class's,
+// without itself; ties count from lower indices and NaN counts as above, so a network that gives NaN is never right.
+int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
+
+// Of a class, or of a label that is predicted where its probability reaches dt_eval_table.threshold.
+typedef struct dt_class_count {
+    int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
+} dt_class_count;
+dt_class_count *dt_eval_counts(const dt_eval_table *t); // (n_out), heap
+// The name of class or label k, or its number; lives as long as out.
+const char *dt_eval_class_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
+// Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each. NaN becomes -1, below all.
+double *dt_eval_probabilities(const dt_eval_table *t);
+static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
+    return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;
+}
 
 typedef struct dt_metric {
-    unsigned of; // DT_OF_…
+    unsigned of; // DT_OF_…; the table has what these need
     bool lower_is_better;
     bool by_default;         // without eval.metrics, wherever it can be computed
     bool no_best;            // no single number of its name, so it cannot be eval.best
-    int least_out, most_out; // numbers of classes that it is computed for; 0: any
-    // add() adds to width * n_out^power doubles; counts: only whole numbers.
-    int width, power;
-    bool counts;
-    void (*add)(const dt_scored *s, double *sum);
-    void (*report)(const dt_totals *t, dt_eval_result *out);
+    int least_out, most_out; // numbers of outputs that it is computed for; 0: any
+    int outs[2];             // or one of these; 0: any
+    // Adds values by dt_eval_result_add, and what is no single number to out->extra. t->n may be 0: NaN.
+    void (*report)(const dt_eval_table *t, dt_eval_result *out);
 } dt_metric;
 
 extern const dt_metric *const dt_metrics_table[DT_N_METRICS];
@@ -89,6 +105,9 @@ const char *dt_metric_name(dt_metric_id id);
 typedef struct dt_metric_choice {
     bool wanted[DT_N_METRICS];
     dt_metric_id best;
+    int top_k; // these three as in dt_eval_table
+    double threshold;
+    bool radians;
 } dt_metric_choice;
 
 // From eval.metrics, eval.best, train.loss and what the evaluation graph gives. DT_E_USAGE with the place of the

@@ -1,8 +1,10 @@
 // metric_loss.c: the mean loss.
 #include "train/metric.h"
 
-static void report(const dt_totals *t, dt_eval_result *out) {
-    dt_eval_result_add(out, "loss", t->loss / t->weight);
+static void report(const dt_eval_table *t, dt_eval_result *out) {
+    double sum = 0;
+    for (int64_t i = 0; i < t->n; i++) sum += t->losses[i];
+    dt_eval_result_add(out, "loss", sum / (double)t->n);
 }
 
 const dt_metric dt_metric_loss = {

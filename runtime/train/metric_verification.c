@@ -1,11 +1,19 @@
 // metric_verification.c: equal error rate and area under the ROC curve, of genuine and impostor scores: both are
 // sorted and walked together.
 //
-// Sums run in index order and in double, so the result is a function of the embeddings alone.
+// Sums run in index order and in double, so the result is a function of the embeddings alone. The number of pairs
+// grows with the square of that of samples, so of many samples a random subset is compared: always the same one, of
+// any classes, however the samples are stored.
 #include "train/metric.h"
+
+#include "base/hash.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { PAIR_SAMPLES = 4096 };
 
 static int compare_floats(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
@@ -50,7 +58,8 @@ static double equal_error(const float *genuine, int64_t n_genuine, const float *
 
 void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor,
                       dt_verification *out) {
-    *out = (dt_verification){NAN, NAN, n_genuine, n_impostor};
+    *out =
+        (dt_verification){.auc = NAN, .eer = NAN, .n_genuine = n_genuine, .n_impostor = n_impostor};
     if (n_genuine == 0 || n_impostor == 0) return;
     qsort(genuine, (size_t)n_genuine, sizeof *genuine, compare_floats);
     qsort(impostor, (size_t)n_impostor, sizeof *impostor, compare_floats);
@@ -109,12 +118,54 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
     free(x);
 }
 
-static void report_eer(const dt_totals *t, dt_eval_result *out) {
-    dt_eval_result_add(out, "eer", t->pairs->eer);
+// Which samples are compared, ascending; how many. Knuth's selection sampling (TAOCP 2, 3.4.2, algorithm S).
+static int64_t choose(int64_t n, int64_t *chosen) {
+    const dt_rng rng = {0, 0, 0, dt_hash32("eval.pairs")};
+    int64_t n_chosen = 0, want = n < PAIR_SAMPLES ? n : PAIR_SAMPLES;
+    for (int64_t i = 0; i < n && n_chosen < want; i++)
+        if (dt_rng_below(&rng, (uint32_t)i, (uint32_t)(n - i)) < want - n_chosen)
+            chosen[n_chosen++] = i;
+    return n_chosen;
 }
 
-static void report_auc(const dt_totals *t, dt_eval_result *out) {
-    dt_eval_result_add(out, "auc", t->pairs->auc);
+static void verify_table(const dt_eval_table *t, dt_verification *out) {
+    const int64_t d = t->n_embedding, w = t->records ? t->width : 0;
+    int64_t *chosen = dt_xcalloc(PAIR_SAMPLES, sizeof *chosen), n = choose(t->n, chosen);
+    float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
+    int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
+    uint32_t *records = dt_xcalloc((size_t)(n * w) + 1, sizeof *records);
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(x + i * d, t->embeddings + chosen[i] * d, (size_t)d * sizeof *x);
+        labels[i] = t->labels[chosen[i]];
+        if (w) memcpy(records + i * w, t->records + chosen[i] * w, (size_t)w * sizeof *records);
+    }
+    dt_verify_embeddings(x, labels, w ? records : NULL, (int)w, n, d, out);
+    out->n_samples = n;
+    free(chosen);
+    free(x);
+    free(labels);
+    free(records);
+}
+
+static double compare(const dt_eval_table *t, dt_eval_result *out, bool eer) {
+    dt_verification *v = t->pairs;
+    if (v->n_samples < 0) {
+        verify_table(t, v);
+        dt_json_begin_object(&out->extra, "pairs");
+        dt_json_int(&out->extra, "samples", v->n_samples);
+        dt_json_int(&out->extra, "genuine", v->n_genuine);
+        dt_json_int(&out->extra, "impostor", v->n_impostor);
+        dt_json_end_object(&out->extra);
+    }
+    return eer ? v->eer : v->auc;
+}
+
+static void report_eer(const dt_eval_table *t, dt_eval_result *out) {
+    dt_eval_result_add(out, "eer", compare(t, out, true));
+}
+
+static void report_auc(const dt_eval_table *t, dt_eval_result *out) {
+    dt_eval_result_add(out, "auc", compare(t, out, false));
 }
 
 const dt_metric dt_metric_eer = {.of = DT_OF_PAIRS, .lower_is_better = true, .report = report_eer};

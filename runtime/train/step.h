@@ -28,6 +28,7 @@ typedef struct dt_stepper_opts {
     dt_comm *comm;
     const dt_graph *graph; // training graph
     const dt_plan *plan;   // made for n_replicas execs of `replica_threads` each
+    int64_t first_step;    // the first that runs: parameters that are frozen then are not updated
     dt_params *params;     // with replicas->n_flats gradient buffers
     const dt_replica_plan *replicas;
     int replica_threads; // OpenMP threads of a replica
@@ -77,6 +78,10 @@ dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
 // step: 0-based, ascending. want_stop: this rank got a signal.
 dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
                          dt_step_result *out);
+// From `step` on another graph and plan on the same parameters, for those that are trained then. The stepper must be
+// drained, and goes on with its source and scaler.
+dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan,
+                              int64_t step);
 // Waits for the last step that was run, to its end; out->step = -1 when its numbers are known already.
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
 // Before the first step, with loss_scaling: as it was in a checkpoint. Otherwise it starts at 2^16.

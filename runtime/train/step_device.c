@@ -430,7 +430,7 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
                             .dropped = n->drop > 0 && !n->spoiled,
                             .stop = n->stop > 0};
     if (v->s->o.loss_scaling)
-        out->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
+        out->scaler = v->s->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
     return DT_OK;
 }
 
@@ -603,6 +603,7 @@ static void destroy(struct dt_stepper *s) {
     come_to_rest(v);
     dt_error_restore(&why);
     forget_recordings(v); // before the communicators that they use
+    s->device = NULL;
     if (s->o.device_comm) dt_comm_nccl_set_release(s->o.device_comm, NULL, NULL);
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);

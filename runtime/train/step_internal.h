@@ -34,6 +34,7 @@ struct dt_stepper {
     dt_segment *segments;
     dt_commit_rule *rules;
     int n_rules;
+    dt_scaler scaler; // after the newest step that is known
     const struct step_engine *engine;
     struct device_step *device; // of step_device
     // the step in flight

@@ -6,10 +6,9 @@
 //   finish  last evaluation, last checkpoint, the test split with the last and with the best weights
 //
 // What is due depends on the step alone, so ranks need not agree on it. What depends on rank 0's disk is broadcast.
-// When a save fails and another will follow, that is a warning, because the older checkpoint is still good. When the
-// last save fails, that is an error.
+// saving.c saves and evaluates.
 
-#include "train/trainer.h"
+#include "train/trainer_internal.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -18,53 +17,18 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
-#include "metrics/metrics.h"
 #include "train/agree.h"
-#include "train/bottleneck.h"
 #include "train/resolve.h"
-#include "train/schedule.h"
-#include "train/session.h"
 #include "train/signals.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    DISK_TIMEOUT_S = 3600, // while ranks may wait for rank 0's disk
-    MAX_FAILED_SAVES = 3   // in a row: then the run ends, because its newest checkpoint is too old
-};
-
-typedef struct trainer {
-    dt_session s;
-    bool *agreed; // see dt_trainer_train
-    char *run_dir, *checkpoint_dir;
-    dt_ckpt *ckpt;       // rank 0
-    dt_metrics *metrics; // rank 0
-    dt_batch_source *source;
-    dt_tuner tuner;
-    dt_source_stats first; // counters after the first step, so that the start does not count
-    int64_t n_steps;       // that this process has done
-    dt_train_state state;
-    bool resumed, forced; // forced: resumed although numeric keys differ
-    char *resume_path;    // rank 0
-    dt_schedule schedule;
-    int64_t eval_every, save_every, stop_at, saved_step;
-    int n_epochs, failed_saves;
-    double slowest_step_s;
-    dt_json json, results;
-} trainer;
-
-static bool is_root(const trainer *t) {
-    return t->s.comm->rank == 0;
-}
-
-// How long this rank waits for another one in a step.
+// How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
-    double s = dt_config_is_auto(t->s.config, "comm.timeout")
-                   ? fmax(10.0 * t->slowest_step_s, 30.0)
-                   : dt_config_seconds(t->s.config, "comm.timeout");
-    dt_session_set_deadline(&t->s, s);
+    const double step_s = fmax(10.0 * t->slowest_step_s, DT_LOST_TIMEOUT_S);
+    dt_session_set_deadline(&t->s, dt_session_timeout_s(t->s.config, step_s));
 }
 
 // ---- opening and resuming --------------------------------------------------------------------------
@@ -73,7 +37,7 @@ static dt_status open_run_dir(trainer *t) {
     const dt_config *c = t->s.config;
     t->run_dir = dt_xprintf("%s/%s", dt_config_str(c, "run.dir"), dt_config_str(c, "run.name"));
     t->checkpoint_dir = dt_xprintf("%s/checkpoints", t->run_dir);
-    if (!is_root(t)) return DT_OK;
+    if (!trainer_is_root(t)) return DT_OK;
     DT_TRY(dt_io_mkdir_all(t->run_dir));
     dt_ckpt_opts o = {.dir = t->checkpoint_dir,
                       .keep = (int)dt_config_int(c, "checkpoint.keep"),
@@ -125,14 +89,16 @@ static dt_status find_checkpoint(trainer *t, char **state_json) {
         st = dt_fail(DT_E_CKPT, "%s: is of step %lld, its checkpoint of step %lld", path,
                      (long long)t->state.step, (long long)step);
     free(path);
+    if (st == DT_OK) trainer_take_best(t);
     return st == DT_OK ? compare_config(t) : st;
 }
 
 static dt_status read_state(trainer *t) {
     char *text = NULL;
-    dt_status st = is_root(t) ? find_checkpoint(t, &text) : DT_OK;
+    dt_status st = trainer_is_root(t) ? find_checkpoint(t, &text) : DT_OK;
     if (st == DT_OK) st = dt_agree_text(t->s.comm, &text);
-    if (st == DT_OK && text && !is_root(t)) st = dt_state_parse(&t->state, "state.json", text);
+    if (st == DT_OK && text && !trainer_is_root(t))
+        st = dt_state_parse(&t->state, "state.json", text);
     t->resumed = st == DT_OK && text != NULL;
     free(text);
     return st;
@@ -150,10 +116,11 @@ static dt_status compare_environment(trainer *t) {
                     "bits, which these do not give. Go on there, or start another run with "
                     "run.reproducible=resume",
                     was, now);
-    else if (!same && is_root(t))
+    else if (!same && trainer_is_root(t))
         dt_warn("this run began on '%s' and goes on with '%s': bits will differ%s", was, now,
                 t->state.engines ? ", and engines are chosen anew" : "");
-    if (st == DT_OK && t->state.world_size != t->s.comm->world_size && !t->s.elastic && is_root(t))
+    if (st == DT_OK && t->state.world_size != t->s.comm->world_size && !t->s.elastic &&
+        trainer_is_root(t))
         dt_warn("this run had %d ranks and goes on with %d: bits will differ "
                 "(run.reproducible=elastic would keep them)",
                 t->state.world_size, t->s.comm->world_size);
@@ -170,7 +137,7 @@ static dt_status check_resumed(trainer *t) {
                            "the data set is not the one this run began with (records, view or "
                            "split changed): restore it, start another run (run.name=…), or go on "
                            "anyway (run.resume=force)");
-        if (is_root(t)) dt_warn("resuming on a data set that changed (run.resume=force)");
+        if (trainer_is_root(t)) dt_warn("resuming on a data set that changed (run.resume=force)");
     }
     return DT_OK;
 }
@@ -182,7 +149,7 @@ static dt_status go_without_validation(trainer *t) {
                               "%s follows evaluations, and there is no validation part: set "
                               "data.split.val",
                               dt_config_str(c, "train.schedule.name"));
-    if (t->eval_every > 0 && is_root(t))
+    if (t->eval_every > 0 && trainer_is_root(t))
         dt_warn(
             "no validation part (data.split.val): nothing is evaluated while training, and there "
             "is no best checkpoint");
@@ -192,19 +159,11 @@ static dt_status go_without_validation(trainer *t) {
 
 static dt_status plan_length(trainer *t) {
     const dt_config *c = t->s.config;
-    int64_t n = t->s.data->n_samples(t->s.data, DT_SPLIT_TRAIN);
-    t->state.steps_per_epoch = n / t->s.global_batch;
-    if (t->state.steps_per_epoch == 0)
-        return dt_fail(DT_E_USAGE,
-                       "the training split has %lld samples, fewer than train.global_batch (%d): "
-                       "lower it",
-                       (long long)n, t->s.global_batch);
+    DT_TRY(dt_session_measure(&t->s));
     t->n_epochs = (int)dt_config_int(c, "train.epochs");
-    int64_t total = t->state.steps_per_epoch * t->n_epochs;
-    if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < total)
-        total = dt_config_int(c, "train.max_steps");
-    t->state.total_steps = total;
-    int64_t spe = t->state.steps_per_epoch;
+    const int64_t total = t->state.total_steps = t->s.total_steps;
+    const int64_t spe = t->state.steps_per_epoch = t->s.steps_per_epoch;
+    t->s.first_step = t->state.step;
     t->eval_every = dt_amount_steps(dt_config_amount(c, "eval.every"), total, spe);
     t->save_every = dt_amount_steps(dt_config_amount(c, "checkpoint.every"), total, spe);
     t->stop_at = dt_config_has(c, "run.stop_at") ? dt_config_int(c, "run.stop_at") : -1;
@@ -241,12 +200,16 @@ static void fill_state(trainer *t) {
 
 // Rank 0: what the run directory holds besides checkpoints.
 static dt_status open_reports(trainer *t) {
-    if (!is_root(t)) return DT_OK;
+    if (!trainer_is_root(t)) return DT_OK;
     const dt_config *c = t->s.config;
     char *path = dt_xprintf("%s/config.yaml", t->run_dir);
     char *text = dt_config_dump(c);
     dt_status st = dt_io_write_file(path, text, strlen(text));
     free(text);
+    free(path);
+    DT_TRY(st);
+    path = dt_xprintf("%s/split.csv", t->run_dir);
+    if (t->s.data->write_split) st = t->s.data->write_split(t->s.data, path);
     free(path);
     DT_TRY(st);
     int64_t every = dt_amount_steps(dt_config_amount(c, "metrics.every"), t->state.total_steps,
@@ -278,7 +241,7 @@ static dt_status open_source(trainer *t) {
 
 static void describe_run(const trainer *t) {
     const dt_session *s = &t->s;
-    if (!is_root(t)) return;
+    if (!trainer_is_root(t)) return;
     dt_info("%s: %d rank%s, %d replica%s of %d thread%s, %s, %s", t->run_dir, s->comm->world_size,
             s->comm->world_size == 1 ? "" : "s", s->replicas->n_replicas,
             s->replicas->n_replicas == 1 ? "" : "s", s->resolved.replica_threads,
@@ -312,84 +275,6 @@ static dt_status open_training(trainer *t) {
     describe_run(t);
     DT_TRY(open_source(t));
     return dt_session_check_room(s);
-}
-
-// ---- saving ----------------------------------------------------------------------------------------
-
-static dt_status wait_for_save(trainer *t, bool must_hold) {
-    if (!is_root(t)) return DT_OK;
-    dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
-    t->failed_saves = st == DT_OK ? 0 : t->failed_saves + 1;
-    if (st == DT_OK || must_hold) return st;
-    if (t->failed_saves >= MAX_FAILED_SAVES)
-        return dt_fail_context(st, "%d saves in a row could not be written; the last one",
-                               t->failed_saves);
-    dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
-            dt_error_message());
-    return DT_OK;
-}
-
-// Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
-// shortens the timeout again after the next step.
-static dt_status save(trainer *t, bool best) {
-    t->saved_step = t->state.step;
-    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
-    if (!is_root(t)) return DT_OK;
-    DT_TRY(wait_for_save(t, false));
-    dt_session_pull(&t->s);
-    dt_metrics_phase(t->metrics, "saving");
-    t->state.metrics_offset = dt_metrics_flush(t->metrics);
-    dt_state_build(&t->state, &t->json);
-    dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
-                                      t->json.data, best);
-    dt_metrics_phase(t->metrics, NULL);
-    return st;
-}
-
-// ---- evaluation ------------------------------------------------------------------------------------
-
-// The validation split. Its result goes to the history, to the metrics, and decides which checkpoint is the best.
-static dt_status evaluate(trainer *t, bool *is_best) {
-    dt_session *s = &t->s;
-    dt_eval_result r;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
-    const char *metric = dt_metric_name(s->metrics.best);
-    double value = dt_eval_result_get(&r, metric), best = t->state.best_value;
-    bool lower = dt_metrics_table[s->metrics.best]->lower_is_better;
-    *is_best = isfinite(value) && (t->state.best_step < 0 || (lower ? value < best : value > best));
-    if (*is_best) {
-        t->state.best_step = t->state.step;
-        t->state.best_value = value;
-    }
-    if (isnan(value) && t->state.n_history == 0 && is_root(t))
-        dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
-                metric);
-    dt_state_add_eval(&t->state, t->state.step, value);
-    if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
-        dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
-                        dt_eval_result_members(&r));
-    }
-    dt_eval_result_fini(&r);
-    return DT_OK;
-}
-
-static dt_status evaluate_test(trainer *t, const char *weights, int64_t step) {
-    dt_session *s = &t->s;
-    dt_eval_result r;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
-    if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
-        dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
-                        r.values, r.n_values, dt_eval_result_members(&r));
-        dt_eval_result_write(&r, "test", weights, step, &t->results);
-    }
-    dt_eval_result_fini(&r);
-    return DT_OK;
 }
 
 // ---- the loop --------------------------------------------------------------------------------------
@@ -477,14 +362,14 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     bool last = done == t->state.total_steps, best = false;
     *stop = !last && (asked || done == t->stop_at);
     if (last) return DT_OK; // finish() does the rest
-    if (dt_amount_due(t->eval_every, done)) DT_TRY(evaluate(t, &best));
-    if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(save(t, best));
+    if (dt_amount_due(t->eval_every, done)) DT_TRY(trainer_evaluate(t, &best));
+    if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(trainer_save(t, best));
     return DT_OK;
 }
 
 // Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
-    DT_TRY(wait_for_save(t, true));
+    DT_TRY(trainer_settle_save(t, true));
     *t->agreed = true;
     const char *name = dt_signals_name();
     return dt_fail(
@@ -494,11 +379,11 @@ static dt_status leave(trainer *t) {
 
 // A rank gave up the step because run.grace was over. The next run does it again.
 static dt_status stop_without_step(trainer *t) {
-    if (is_root(t))
+    if (trainer_is_root(t))
         dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->state.step);
     dt_step_result behind; // a step that was queued behind it changed nothing
     DT_TRY(dt_stepper_drain(t->s.stepper, &behind));
-    if (t->saved_step != t->state.step) DT_TRY(save(t, false));
+    if (t->saved_step != t->state.step) DT_TRY(trainer_save(t, false));
     return leave(t);
 }
 
@@ -534,11 +419,12 @@ static double rate_at(const trainer *t, int64_t step) {
 // Whether what follows the first `done` steps needs their numbers and an idle device.
 static bool is_due(const trainer *t, int64_t done) {
     return done == t->state.total_steps || done == t->stop_at ||
+           dt_session_phase_begins(&t->s, done) ||
            dt_amount_due(t->eval_every, done) || dt_amount_due(t->save_every, done);
 }
 
 static void note_skipped(trainer *t, const dt_step_result *r) {
-    if (is_root(t))
+    if (trainer_is_root(t))
         dt_info("step %lld overflowed in fp16 and was skipped; the loss scale is %g now",
                 (long long)r->step, (double)r->scaler.scale);
 }
@@ -586,6 +472,8 @@ static dt_status run_steps(trainer *t) {
         bool stop = false, busy = t->eval_every || t->save_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return leave(t);
+        if (t->state.step < t->state.total_steps && dt_session_phase_begins(&t->s, t->state.step))
+            DT_TRY(dt_session_begin_phase(&t->s, t->state.step));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return DT_OK;
@@ -594,34 +482,33 @@ static dt_status run_steps(trainer *t) {
 // ---- the end ---------------------------------------------------------------------------------------
 
 static dt_status test_with_best(trainer *t) {
-    if (t->state.best_step < 0 || t->state.best_step == t->state.step) return DT_OK;
     char *path = NULL;
     int64_t step = -1;
-    if (is_root(t)) {
-        DT_TRY(dt_ckpt_find(t->ckpt, "best", &step, &path));
-        if (!path) step = -1;
+    if (trainer_is_root(t) && t->state.best_step >= 0) {
+        if (dt_ckpt_find(t->ckpt, "best", &step, &path) != DT_OK)
+            dt_warn("%s; there is no test with the best weights", dt_error_message());
+        if (step == t->state.step) step = -1; // tested as the last
     }
     DT_TRY(t->s.comm->broadcast_bytes(t->s.comm, &step, sizeof step, 0));
     dt_status st = step < 0 ? DT_OK : dt_session_load(&t->s, path, false);
     free(path);
     if (st != DT_OK || step < 0) return st;
-    return evaluate_test(t, "best", step);
+    return trainer_test(t, "best", step);
 }
 
 static dt_status finish(trainer *t) {
     bool best = false;
-    dt_session_set_deadline(&t->s, DISK_TIMEOUT_S);
     int64_t last_eval = t->state.n_history ? t->state.history[t->state.n_history - 1].step : -1;
-    if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(evaluate(t, &best));
-    if (t->saved_step != t->state.step) DT_TRY(save(t, best));
+    if (t->eval_every > 0 && last_eval != t->state.step) DT_TRY(trainer_evaluate(t, &best));
+    if (t->saved_step != t->state.step) DT_TRY(trainer_save(t, best));
     if (t->s.data->n_samples(t->s.data, DT_SPLIT_TEST) > 0) {
-        DT_TRY(evaluate_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
-                             t->state.step));
-        DT_TRY(wait_for_save(t, true));
+        DT_TRY(trainer_test(t, t->state.best_step == t->state.step ? "best and last" : "last",
+                            t->state.step));
+        DT_TRY(trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));
     }
-    DT_TRY(wait_for_save(t, true));
-    if (!is_root(t)) return DT_OK;
+    DT_TRY(trainer_settle_save(t, true));
+    if (!trainer_is_root(t)) return DT_OK;
     char *path = dt_xprintf("%s/result.json", t->run_dir);
     dt_status st =
         dt_io_write_file(path, t->results.data ? t->results.data : "", t->results.n_bytes);
@@ -639,7 +526,7 @@ static dt_status finish(trainer *t) {
 // go on with other keys is never finished, because train.epochs may be among them.
 static bool is_finished(trainer *t) {
     int64_t finished = 0;
-    if (is_root(t) && t->resumed && !t->forced && t->state.step >= t->state.total_steps) {
+    if (trainer_is_root(t) && t->resumed && !t->forced && t->state.step >= t->state.total_steps) {
         char *path = dt_xprintf("%s/result.json", t->run_dir), *text = NULL;
         size_t n = 0;
         if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK) {
@@ -657,7 +544,7 @@ static bool is_finished(trainer *t) {
 
 static dt_status train(trainer *t) {
     DT_TRY(open_run_dir(t));
-    if (is_root(t)) {
+    if (trainer_is_root(t)) {
         char *path = dt_xprintf("%s/log", t->run_dir);
         dt_status st = dt_log_open(path);
         free(path);

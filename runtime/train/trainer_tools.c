@@ -95,6 +95,7 @@ static void print_report(const dt_session *s, FILE *out) {
     dt_plan_report_get(s->plan, &train);
     fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", s->graph->name,
             (long long)n, p->n_entries, p->n_buffers);
+    dt_phases_print(&s->groups, p, out);
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d replica%s of %d thread%s, %s, %s\n",
             s->global_batch, s->n_micro, s->micro_batch, s->replicas->n_replicas,
             s->replicas->n_replicas == 1 ? "" : "s", s->resolved.replica_threads,
@@ -138,6 +139,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
         fprintf(out, "data: %s\n", s.data->describe(s.data));
     }
     if (st == DT_OK && s.data) st = take_batch(&s);
+    if (st == DT_OK && s.data) st = dt_session_measure(&s);
     if (st == DT_OK) st = dt_session_build(&s, fields, n_fields, true);
     if (st == DT_OK) st = dt_session_init_weights(&s); // an error if model.init does not fit
     if (st == DT_OK && print_graph) {

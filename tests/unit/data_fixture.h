@@ -224,7 +224,7 @@ static inline dt_config *fixture_config(const char *path, const char *extra) {
                    "    fingerprint: {kind: image, channels: 1, size: [12, 10]}\n"
                    "    iris: {kind: image, channels: 3, size: [8, 16], normalize: imagenet}\n"
                    "    subject: {kind: class}\n"
-                   "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2}\n"
+                   "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2, seed: 7}\n"
                    "%s"
                    "model: {name: fusion}\n"
                    "train: {global_batch: 8, micro_batch: 2}\n",

@@ -140,6 +140,53 @@ static void skipping_changes_no_other_place(void **state) {
     }
 }
 
+// Of a part in its order each sample is there once; the one that cannot be read says why, and is zeros.
+static void in_order_a_bad_record_says_why(void **state) {
+    const char *bad = damaged_copy("why.lmdb", "iris/3/3_M_L_3", true);
+    dt_config *c = fixture_config(bad, "  on_error: skip\n  balance: subject\n");
+    dt_dataset *d;
+    assert_int_equal(dt_data_open(&d, c, NULL, 3, NULL), DT_OK);
+    const int64_t n = d->n_samples(d, DT_SPLIT_TRAIN), n_steps = (n + GLOBAL - 1) / GLOBAL;
+    dt_source_request r = {.split = DT_SPLIT_TRAIN,
+                           .in_order = true,
+                           .global_batch = GLOBAL,
+                           .micro_batch = MICRO,
+                           .micros = ALL,
+                           .n_micro = N_MICRO,
+                           .end_step = n_steps};
+    uint8_t *seen = dt_xcalloc(100000, 1);
+    int64_t n_bad = 0, n_once = 0;
+    for (int k = 0; k < 2; k++) { // the second time the slots are used again
+        dt_batch_source *s = NULL;
+        assert_int_equal(d->open(d, &r, &s), DT_OK);
+        for (int64_t i = 0; i < n_steps * N_MICRO; i++) {
+            const dt_batch *b;
+            if (s->get(s, i / N_MICRO, (int)(i % N_MICRO), &b, NULL) != DT_OK)
+                fail_msg("%s", dt_error_message());
+            for (int j = 0; j < b->n && i * MICRO + j < n; j++) {
+                n_once += seen[b->sample[j]]++ == k;
+                assert_int_equal(b->why[j] != NULL, b->weight[j] == 0);
+                if (!b->why[j]) continue;
+                n_bad++;
+                assert_non_null(strstr(b->why[j], "iris/3/3_M_L_3"));
+                for (int f = 0; f < s->n_fields; f++) {
+                    const size_t size = (size_t)dt_shape_elements(&s->fields[f].sample_shape) *
+                                        dt_dtype_size(s->fields[f].dtype);
+                    for (size_t at = 0; at < size; at++)
+                        assert_int_equal(((uint8_t *)b->field[f])[(size_t)j * size + at], 0);
+                }
+            }
+            s->release(s, b);
+        }
+        s->close(s);
+    }
+    assert_int_equal(n_once, 2 * n);
+    assert_true(n_bad > 0 && n_bad < n / 4);
+    free(seen);
+    d->close(d);
+    dt_config_destroy(c);
+}
+
 enum { Q_STEPS = 40 };
 
 // The samples of Q_STEPS steps, and how many were replaced.
@@ -240,6 +287,7 @@ int main(void) {
         cmocka_unit_test(a_bad_record_is_named),
         cmocka_unit_test(an_error_ends_every_replica),
         cmocka_unit_test(skipping_changes_no_other_place),
+        cmocka_unit_test(in_order_a_bad_record_says_why),
         cmocka_unit_test(quarantine_is_remembered),
         cmocka_unit_test(records_without_a_sample_are_told),
     };

@@ -9,6 +9,7 @@
 #include "train/metric.h"
 
 #include <math.h>
+#include <string.h>
 
 static void test_separated(void **state) {
     float genuine[] = {0.9f, 0.8f}, impostor[] = {0.1f, 0.3f, 0.2f};
@@ -71,10 +72,48 @@ static void test_shared_records(void **state) {
     assert_float_equal(v.auc, 8.0 / 16.0, 1e-12);
 }
 
+// 5000 samples stored class by class: the first 4096 would all be of the first. Those of the second are compared,
+// too, and which is the same every time.
+static void test_subset(void **state) {
+    enum { N = 5000 };
+    static float x[2 * N];
+    static int32_t labels[N];
+    static uint32_t records[N];
+    double auc[2];
+    for (int i = 0; i < N; i++) {
+        labels[i] = i >= 4500;
+        records[i] = (uint32_t)i;
+        x[2 * i] = 1;
+        x[2 * i + 1] = (float)(i * 7 % 100) / 100 + (float)labels[i];
+    }
+    for (int k = 0; k < 2; k++) {
+        dt_verification pairs = {.n_samples = -1};
+        const dt_eval_table t = {.n = N,
+                                 .labels = labels,
+                                 .embeddings = x,
+                                 .n_embedding = 2,
+                                 .records = records,
+                                 .width = 1,
+                                 .pairs = &pairs};
+        dt_eval_result r;
+        dt_eval_result_init(&r);
+        dt_metrics_table[DT_METRIC_auc]->report(&t, &r);
+        dt_metrics_table[DT_METRIC_eer]->report(&t, &r);
+        auc[k] = dt_eval_result_get(&r, "auc");
+        assert_true(isfinite(auc[k]) && isfinite(dt_eval_result_get(&r, "eer")));
+        assert_int_equal(pairs.n_samples, 4096);
+        assert_int_equal(pairs.n_genuine + pairs.n_impostor, 4096 * 4095 / 2);
+        assert_non_null(strstr(dt_eval_result_members(&r), "\"pairs\":{\"samples\":4096,"));
+        assert_null(strstr(strstr(dt_eval_result_members(&r), "pairs") + 1, "pairs")); // once
+        dt_eval_result_fini(&r);
+    }
+    assert_true(auc[0] == auc[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_separated), cmocka_unit_test(test_reversed_and_equal),
-        cmocka_unit_test(test_mixed), cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_shared_records)};
+        cmocka_unit_test(test_separated),      cmocka_unit_test(test_reversed_and_equal),
+        cmocka_unit_test(test_mixed),          cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_shared_records), cmocka_unit_test(test_subset)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

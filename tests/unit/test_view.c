@@ -130,7 +130,8 @@ static void file_order_does_not_matter(void **state) {
             dt_splits s;
             dt_split_spec spec = by_record(c);
             spec.unit = UNITS[u];
-            spec.unit_column = dt_catalog_find_column(c, "subject");
+            spec.unit_columns[0] = dt_catalog_find_column(c, "subject");
+            spec.n_unit_columns = 1;
             if (u == 2) spec.stratify = dt_catalog_find_column(c, "gender");
             assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
             for (int p = 0; p < 3; p++) {
@@ -153,7 +154,8 @@ static void subjects_are_disjoint_and_stratified(void **state) {
         gender = dt_catalog_find_column(c, "gender");
     dt_split_spec spec = by_record(c);
     spec.unit = DT_BY_column;
-    spec.unit_column = subject;
+    spec.unit_columns[0] = subject;
+    spec.n_unit_columns = 1;
     spec.stratify = gender;
     assert_int_equal(dt_splits_make(&s, c, &v, &spec), DT_OK);
     assert_int_equal(s.n_mixed, 0);
@@ -247,7 +249,8 @@ static void divide_subjects(int per_stratum, uint64_t seed, dt_splits *s, uint32
     dt_view v;
     assert_int_equal(dt_view_make_records(&v, c, keep), DT_OK);
     dt_split_spec spec = {.unit = DT_BY_column,
-                          .unit_column = 0,
+                          .unit_columns = {0},
+                          .n_unit_columns = 1,
                           .stratify = 1,
                           .val = 0.2,
                           .test = 0.2,

@@ -72,9 +72,10 @@ DT_KERNEL(flat_squares, dt_flat_squares_args) {
 }
 
 // ---- the decision ----------------------------------------------------------------------------------
+enum { DT_COMMIT_STARTS = 16 };
 typedef struct dt_commit_verdict {
-    int commit;       // 0: leave everything as it is
-    dt_update update; // what all segments share
+    int commit;                         // 0: leave everything as it is
+    dt_update update[DT_COMMIT_STARTS]; // what the segments of each start share
 } dt_commit_verdict;
 
 typedef struct dt_commit_decide_args {
@@ -84,6 +85,8 @@ typedef struct dt_commit_decide_args {
     int64_t loss_at, weight_at, stop_at, drop_at;
     float clip_norm, hyper[DT_MAX_HYPER];
     int kind; // dt_optimizer_id
+    int n_starts;
+    int64_t starts[DT_COMMIT_STARTS]; // steps at which segments start
     int growth_interval;
     dt_device_step *step;
     dt_step_numbers *numbers; // ring, pinned host memory
@@ -151,7 +154,9 @@ DT_FN void dt_commit_decide(const dt_commit_decide_args *a, double squares) {
     v.commit = !s->halted && !out->drop && out->finite;
     if (a->clip_norm > 0.0f && norm > (double)a->clip_norm)
         clip = (double)a->clip_norm / (norm + 1e-6);
-    v.update = dt_commit_begin(a, t, clip / (weight * (double)scale));
+    for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
+        v.update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t,
+                                      clip / (weight * (double)scale));
     *a->verdict = v;
     if (!s->halted) {
         if (out->drop)
@@ -197,7 +202,7 @@ DT_KERNEL(commit_decide, dt_commit_decide_args) {
 typedef struct dt_commit_segment {
     int64_t offset, length;
     float lr_scale, decay;
-    int frozen;
+    int frozen, start; // start: index of dt_commit_verdict.update
     int64_t first_chunk, n_chunks; // of the norms; none unless norms scale the update
     // The packed copy of the single parameter in the segment; NULL: none.
     void *packed;
@@ -220,7 +225,7 @@ typedef struct dt_commit_optimize_args {
 
 DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segment) {
     const dt_commit_segment *g = &a->segments[segment];
-    dt_update u = a->verdict->update;
+    dt_update u = a->verdict->update[g->start];
     u.lr *= g->lr_scale;
     u.decay = g->decay;
     u.ratio = a->ratios ? a->ratios[segment] : 1.0f;

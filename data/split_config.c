@@ -1,0 +1,391 @@
+// split_config.c: data.split of the config: from keys to parts.
+//
+// Parts are given by a file or by expressions, or are shares. What is given comes first; shares are of the rest. All
+// of it is a function of catalog and config and not of ranks. What contradicts itself is an error with the key's
+// place: a test set that shares records with the training set shows in no loss curve.
+#define _GNU_SOURCE // qsort_r
+#include "data/raw/table.h"
+#include "dataset.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+    TRAIN = DT_SPLIT_TRAIN,
+    VAL = DT_SPLIT_VAL,
+    TEST = DT_SPLIT_TEST,
+    NOWHERE = DT_SPLIT_NOWHERE
+};
+
+// ---- data.split.file ---------------------------------------------------------------------------------
+typedef struct listing {
+    const dt_catalog *c;
+    const dt_table *t;
+    uint32_t *by_key; // records, by hash of the key
+    int key, part, set;
+    int set_column; // of the catalog; -1: rows of any set fit
+} listing;
+
+static int compare_keys(const void *pa, const void *pb, void *catalog) {
+    const dt_catalog *c = catalog;
+    const uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+    const uint64_t x = c->records[a].key_hash, y = c->records[b].key_hash;
+    if (x != y) return x < y ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
+// The first place of by_key with at least this hash.
+static uint32_t find_hash(const listing *l, uint64_t hash) {
+    uint32_t low = 0, high = l->c->n_records;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (l->c->records[l->by_key[mid]].key_hash < hash)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static const char *cell(const listing *l, size_t row, int column) {
+    const char *text = column < 0 ? NULL : l->t->cell[row * l->t->n_columns + (size_t)column];
+    return text ? text : "";
+}
+
+static bool is_meant(const listing *l, size_t row, uint32_t record) {
+    const dt_catalog *c = l->c;
+    if (strcmp(dt_catalog_str(c, c->records[record].key), cell(l, row, l->key)) != 0) return false;
+    if (l->set_column < 0) return true;
+    const char *set = dt_catalog_value(c, l->set_column, record);
+    return set && strcmp(set, cell(l, row, l->set)) == 0;
+}
+
+static dt_status read_row(const listing *l, size_t row, uint8_t *listed) {
+    const dt_catalog *c = l->c;
+    const char *key = cell(l, row, l->key), *name = cell(l, row, l->part);
+    uint32_t line = l->t->line[row];
+    int part = TRAIN;
+    bool found = false;
+    while (part < NOWHERE && strcmp(dt_split_name(part), name) != 0) part++;
+    if (part == NOWHERE)
+        return dt_fail(DT_E_USAGE, "%s:%u: part '%s' of '%s' is not train, val or test", l->t->path,
+                       line, name, key);
+    uint64_t hash = dt_hash64(key, strlen(key));
+    for (uint32_t i = find_hash(l, hash);
+         i < c->n_records && c->records[l->by_key[i]].key_hash == hash; i++) {
+        uint32_t r = l->by_key[i];
+        if (!is_meant(l, row, r)) continue;
+        if (listed[r] != NOWHERE && listed[r] != part)
+            return dt_fail(DT_E_USAGE, "%s:%u: '%s' is %s here and %s in a line before", l->t->path,
+                           line, key, name, dt_split_name(listed[r]));
+        listed[r] = (uint8_t)part;
+        found = true;
+    }
+    if (found) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%s:%u: the data set has no record '%s'%s%s; its keys are like '%s' "
+                   "(`dtrain data ls` lists them)",
+                   l->t->path, line, key, l->set_column < 0 ? "" : " of set ",
+                   l->set_column < 0 ? "" : cell(l, row, l->set),
+                   dt_catalog_str(c, c->records[0].key));
+}
+
+static dt_status read_rows(listing *l, uint8_t *listed) {
+    l->key = dt_table_find(l->t, "key");
+    l->part = dt_table_find(l->t, "part");
+    l->set = dt_table_find(l->t, "set");
+    if (l->key < 0 || l->part < 0)
+        return dt_fail(DT_E_USAGE, "%s: has no column `%s`; expected `key` and `part`", l->t->path,
+                       l->key < 0 ? "key" : "part");
+    l->set_column = l->set >= 0 ? dt_catalog_find_column(l->c, "set") : -1;
+    for (size_t i = 0; i < l->t->n_rows; i++) DT_TRY(read_row(l, i, listed));
+    return DT_OK;
+}
+
+dt_status dt_split_read_file(dt_data *d, const dt_config *c) {
+    static const char KEY[] = "data.split.file";
+    dt_catalog *catalog = d->reader->catalog;
+    dt_table t;
+    if (!dt_config_has(c, KEY)) return DT_OK;
+    listing l = {.c = catalog, .t = &t};
+    dt_status st = dt_table_read(&t, dt_config_str(c, KEY));
+    if (st == DT_OK) {
+        l.by_key = dt_xcalloc((size_t)catalog->n_records + 1, sizeof *l.by_key);
+        d->listed = dt_xcalloc((size_t)catalog->n_records + 1, 1);
+        memset(d->listed, NOWHERE, catalog->n_records);
+        for (uint32_t i = 0; i < catalog->n_records; i++) l.by_key[i] = i;
+        qsort_r(l.by_key, catalog->n_records, sizeof *l.by_key, compare_keys, catalog);
+        st = read_rows(&l, d->listed);
+        free(l.by_key);
+        dt_table_fini(&t);
+    }
+    if (st == DT_OK) return st;
+    const dt_error_kept why = dt_error_keep();
+    return dt_config_fail(c, KEY, "%s: %s", KEY, why.message);
+}
+
+// ---- keys --------------------------------------------------------------------------------------------
+// A share, or an expression whose records get the part.
+static dt_status read_part(const dt_data *d, const dt_config *c, const char *key, uint8_t part,
+                           double *share, uint8_t *given) {
+    const dt_catalog *cat = d->reader->catalog;
+    const dt_cnode *node = dt_config_node(c, key);
+    if (!node || dt_cnode_real(node, share)) return DT_OK;
+    if (d->listed)
+        return dt_config_fail(c, key, "%s: data.split.file gives the parts: take one of both", key);
+    bool *keep = dt_xcalloc((size_t)cat->n_records + 1, sizeof *keep);
+    uint32_t n, n_twice = 0, twice = 0;
+    dt_status st = dt_data_select(d, c, key, keep, &n);
+    for (uint32_t r = 0; r < cat->n_records && st == DT_OK; r++) {
+        if (!keep[r]) continue;
+        if (given[r] != TRAIN && n_twice++ == 0) twice = r;
+        given[r] = part;
+    }
+    free(keep);
+    if (n_twice == 0) return st;
+    return dt_config_fail(c, key, "%s: %u of its %u records are in data.split.val too, such as %s",
+                          key, n_twice, n, dt_catalog_str(cat, cat->records[twice].key));
+}
+
+static dt_status read_unit(const dt_data *d, const dt_config *c, dt_split_spec *s) {
+    static const char KEY[] = "data.split.unit";
+    const dt_cnode *list = dt_config_node(c, KEY);
+    size_t n = list ? dt_cnode_size(list) : 0;
+    if (n == 0) return DT_OK;
+    if (n > DT_SPLIT_MAX_COLUMNS)
+        return dt_config_fail(c, KEY, "%s: expected at most %d columns", KEY, DT_SPLIT_MAX_COLUMNS);
+    const int word = dt_word_index(DT_WORDS(DT_BY_WORDS), dt_cnode_str(dt_cnode_item(list, 0)));
+    s->unit = word < 0 || n > 1 ? DT_BY_column : (dt_split_unit)word;
+    for (size_t i = 0; i < n && s->unit == DT_BY_column; i++)
+        DT_TRY(dt_data_find_column(d, c, KEY, dt_cnode_str(dt_cnode_item(list, i)),
+                                   &s->unit_columns[s->n_unit_columns++]));
+    return DT_OK;
+}
+
+static bool lists(const dt_data *d, uint8_t part) {
+    return d->listed && memchr(d->listed, part, d->reader->catalog->n_records);
+}
+
+static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec *s) {
+    if (dt_config_has(c, "data.split.folds")) s->folds = (int)dt_config_int(c, "data.split.folds");
+    if (dt_config_has(c, "data.split.fold")) s->fold = (int)dt_config_int(c, "data.split.fold");
+    if (s->fold > 0 && s->fold >= s->folds)
+        return dt_config_fail(c, "data.split.fold", "data.split.fold: %d of %d folds, from 0 on",
+                              s->fold, s->folds);
+    if (s->folds > 0 && (dt_config_has(c, "data.split.test") || d->listed))
+        return dt_config_fail(c, "data.split.folds",
+                              "data.split.folds: a fold is the test part, and so is what "
+                              "data.split.%s says: take one of both",
+                              d->listed ? "file" : "test");
+    return DT_OK;
+}
+
+static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec *s,
+                            uint8_t *given) {
+    if (d->listed) memcpy(given, d->listed, d->reader->catalog->n_records);
+    DT_TRY(read_part(d, c, "data.split.val", VAL, &s->val, given));
+    DT_TRY(read_part(d, c, "data.split.test", TEST, &s->test, given));
+    for (int k = VAL; k <= TEST; k++)
+        if ((k == VAL ? s->val : s->test) > 0 && lists(d, (uint8_t)k))
+            return dt_config_fail(c, "data.split.file",
+                                  "data.split.file lists a %s part: leave out data.split.%s",
+                                  dt_split_name(k), dt_split_name(k));
+    DT_TRY(read_folds(d, c, s));
+    if (s->val + s->test >= 1)
+        return dt_config_fail(c, "data.split", "data.split: val + test leave nothing to train on");
+    DT_TRY(read_unit(d, c, s));
+    if (dt_config_has(c, "data.split.seed"))
+        s->seed = (uint64_t)dt_config_int(c, "data.split.seed");
+    s->given = given;
+    return dt_config_has(c, "data.split.stratify")
+               ? dt_data_find_column(d, c, "data.split.stratify",
+                                     dt_config_str(c, "data.split.stratify"), &s->stratify)
+               : DT_OK;
+}
+
+// ---- an official split that is not used --------------------------------------------------------------
+enum { MAX_NAME = 32 };
+typedef struct found_parts {
+    char name[3][MAX_NAME]; // by part: the folder or set, or ""
+} found_parts;
+
+static void note_part(found_parts *f, const char *name, size_t n) {
+    static const char *const NAMES[][4] = {
+        {"train", "training"}, {"val", "valid", "validation", "dev"}, {"test", "testing"}};
+    for (int p = 0; p < 3; p++)
+        for (int i = 0; i < 4 && NAMES[p][i]; i++)
+            if (strlen(NAMES[p][i]) == n && strncasecmp(NAMES[p][i], name, n) == 0)
+                snprintf(f->name[p], MAX_NAME, "%.*s", (int)n, name);
+}
+
+static bool is_official(const found_parts *f) {
+    return *f->name[TRAIN] && (*f->name[VAL] || *f->name[TEST]);
+}
+
+static void find_sets(found_parts *f, const dt_catalog *c) {
+    int set = dt_catalog_find_column(c, "set");
+    for (uint32_t v = 0; set >= 0 && v < c->columns[set].n_values; v++) {
+        const char *name = dt_catalog_str(c, c->columns[set].values[v]);
+        note_part(f, name, strlen(name));
+    }
+}
+
+static void find_folders(found_parts *f, const dt_catalog *c) {
+    for (uint32_t r = 0; r < c->n_records && !(*f->name[VAL] && is_official(f) && *f->name[TEST]);
+         r++) {
+        const char *key = dt_catalog_str(c, c->records[r].key), *slash = strchr(key, '/');
+        if (slash) note_part(f, key, (size_t)(slash - key));
+    }
+}
+
+static void put_part(char *line, size_t cap, const found_parts *f, int part, bool sets) {
+    size_t at = strlen(line);
+    if (*f->name[part])
+        snprintf(line + at, cap - at, sets ? "%s: \"set = '%s'\"" : "%s: \"key like '%s/%%'\"",
+                 dt_split_name(part), f->name[part]);
+    else if (part == VAL)
+        snprintf(line + at, cap - at, "val: 0.1");
+}
+
+static void tell_official(const dt_data *d) {
+    found_parts sets = {0}, folders = {0};
+    char line[160] = "";
+    find_sets(&sets, d->reader->catalog);
+    find_folders(&folders, d->reader->catalog);
+    const bool by_set = is_official(&sets);
+    if (!by_set && !is_official(&folders)) return;
+    const found_parts *f = by_set ? &sets : &folders;
+    put_part(line, sizeof line, f, VAL, by_set);
+    if (*f->name[TEST]) strcat(line, ", ");
+    put_part(line, sizeof line, f, TEST, by_set);
+    dt_warn_alike("data.path: has %s %s%s%s%s%s at its top, but no split is given, so all of them "
+                  "train; to keep them apart, add to data:  split: {%s}",
+                  by_set ? "sets" : "folders", f->name[TRAIN], *f->name[VAL] ? ", " : "",
+                  f->name[VAL], *f->name[TEST] ? ", " : "", f->name[TEST], line);
+}
+
+// ---- the whole ---------------------------------------------------------------------------------------
+static bool is_wanted(const dt_config *c, const dt_split_spec *s, int part) {
+    const dt_cnode *n = dt_config_node(c, part == VAL ? "data.split.val" : "data.split.test");
+    double share = 0;
+    if (part == TEST && s->folds > 0) return true;
+    return n && (!dt_cnode_real(n, &share) || share > 0);
+}
+
+// An empty part that was asked for is an error: it would evaluate nothing.
+static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_split_spec *s) {
+    for (int k = VAL; k <= TEST; k++) {
+        const char *name = dt_split_name(k);
+        if (d->splits.n[k] == 0 && is_wanted(c, s, k))
+            return dt_config_fail(
+                c, "data.split",
+                "none of the %u samples falls into the %s part (%u span parts and "
+                "are left out): raise data.split.%s, divide by something finer "
+                "than data.split.unit, or set %s to 0 to go without",
+                d->view.n, name, d->splits.n_mixed, s->folds > 0 && k == TEST ? "folds" : name,
+                name);
+    }
+    return DT_OK;
+}
+
+static dt_status make(dt_data *d, const dt_config *c, const dt_split_spec *s) {
+    dt_status st = dt_splits_make(&d->splits, d->reader->catalog, &d->view, s);
+    if (st == DT_E_USAGE) { // the parts that are given divide a unit
+        const dt_error_kept why = dt_error_keep();
+        st = dt_config_fail(c, "data.split.unit",
+                            "data.split.unit: %s: leave out data.split.unit, or give parts that "
+                            "keep such records together",
+                            why.message);
+    }
+    DT_TRY(st);
+    if (d->splits.n[TRAIN] == 0)
+        return dt_config_fail(c, "data.split", "the split leaves no sample to train on%s",
+                              d->splits.n_unlisted ? "; data.split.file leaves out what it does "
+                                                     "not list"
+                                                   : "");
+    return check_parts(d, c, s);
+}
+
+dt_status dt_split_open(dt_data *d, const dt_config *c) {
+    dt_split_spec s = {.unit = DT_BY_record, .stratify = -1, .seed = 42};
+    uint8_t *given = dt_xcalloc((size_t)d->reader->catalog->n_records + 1, 1);
+    dt_status st = read_split(d, c, &s, given);
+    if (st == DT_OK) st = make(d, c, &s);
+    free(given);
+    bool none = !d->listed && s.folds == 0;
+    for (int k = VAL; k <= TEST && none; k++) none = !is_wanted(c, &s, k);
+    if (st == DT_OK && none) tell_official(d);
+    return st;
+}
+
+// ---- split.csv ---------------------------------------------------------------------------------------
+static void put_text(dt_buffer *b, const char *text) {
+    if (!strpbrk(text, ",;\t\"\r\n") && *text) {
+        dt_buffer_append(b, text, strlen(text));
+        return;
+    }
+    dt_buffer_append(b, "\"", 1);
+    for (const char *p = text; *p; p++) {
+        if (*p == '"') dt_buffer_append(b, "\"", 1);
+        dt_buffer_append(b, p, 1);
+    }
+    dt_buffer_append(b, "\"", 1);
+}
+
+static void put_row(dt_buffer *b, const dt_data *d, const uint32_t *record, int n, int set,
+                    uint8_t part) {
+    const dt_catalog *c = d->reader->catalog;
+    const char *name = set >= 0 ? dt_catalog_value(c, set, record[0]) : NULL;
+    for (int k = 0; k < n; k++) {
+        put_text(b, dt_catalog_str(c, c->records[record[k]].key));
+        dt_buffer_append(b, ",", 1);
+    }
+    if (set >= 0) put_text(b, name ? name : "");
+    if (set >= 0) dt_buffer_append(b, ",", 1);
+    dt_buffer_append(b, dt_split_name(part), strlen(dt_split_name(part)));
+    dt_buffer_append(b, "\n", 1);
+}
+
+// part[r]: that of record r. false: a record is in samples of several parts.
+static bool find_record_parts(const dt_data *d, uint8_t *part) {
+    const dt_view *v = &d->view;
+    memset(part, NOWHERE, d->reader->catalog->n_records);
+    for (uint32_t i = 0; i < v->n; i++)
+        for (int k = 0; k < v->width && d->splits.part[i] != NOWHERE; k++) {
+            uint8_t *p = &part[v->record[(size_t)i * (size_t)v->width + (size_t)k]];
+            if (*p != NOWHERE && *p != d->splits.part[i]) return false;
+            *p = d->splits.part[i];
+        }
+    return true;
+}
+
+dt_status dt_split_write(const dt_dataset *base, const char *path) {
+    const dt_data *d = base->self;
+    const dt_catalog *c = d->reader->catalog;
+    const dt_view *v = &d->view;
+    uint8_t *part = dt_xcalloc((size_t)c->n_records + 1, 1);
+    dt_buffer b = {0};
+    const bool by_record = find_record_parts(d, part);
+    const int set = dt_catalog_find_column(c, "set");
+    const char *header = by_record ? set < 0 ? "key,part\n" : "key,set,part\n"
+                         : set < 0 ? "key,key2,part\n"
+                                   : "key,key2,set,part\n";
+    dt_buffer_append(&b, header, strlen(header));
+    for (uint32_t r = 0; r < c->n_records && by_record; r++)
+        if (part[r] != NOWHERE) put_row(&b, d, &r, 1, set, part[r]);
+    for (uint32_t i = 0; i < v->n && !by_record; i++)
+        if (d->splits.part[i] != NOWHERE)
+            put_row(&b, d, v->record + (size_t)i * (size_t)v->width, v->width, set,
+                    d->splits.part[i]);
+    dt_status st = dt_io_write_file(path, b.data, b.n_bytes);
+    dt_buffer_fini(&b);
+    free(part);
+    return st;
+}

@@ -1,0 +1,135 @@
+// job.c: see job.h.
+#define _GNU_SOURCE // CPU sets
+
+#include "job.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define IMPATIENT_S 2.0
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
+bool launch_is_rank(void) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i])) return true;
+    return false;
+}
+
+void launch_jobs_init(launch_jobs *j, int n_slots) {
+    *j = (launch_jobs){.n_slots = n_slots};
+    sigemptyset(&j->awaited);
+    sigaddset(&j->awaited, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
+        sigaddset(&j->awaited, passed_on[i]);
+    sigprocmask(SIG_BLOCK, &j->awaited, &j->before);
+}
+
+void launch_jobs_fini(launch_jobs *j) {
+    sigprocmask(SIG_SETMASK, &j->before, NULL);
+}
+
+// ---- start -----------------------------------------------------------------------------------------
+
+// Jobs that run side by side must not compute on each other's cores.
+static void take_share_of_cores(int slot, int n_slots) {
+    cpu_set_t all, mine;
+    if (n_slots < 2 || sched_getaffinity(0, sizeof all, &all) != 0) return;
+    int n = CPU_COUNT(&all), seen = 0;
+    CPU_ZERO(&mine);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && seen++ * n_slots / n == slot) CPU_SET(cpu, &mine);
+    if (CPU_COUNT(&mine) > 0) sched_setaffinity(0, sizeof mine, &mine);
+}
+
+static void set_mpi_environment(void) {
+    if (geteuid() == 0) {
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    }
+}
+
+static void redirect(int fd, const char *path, int flags) {
+    int file = open(path, flags | O_CLOEXEC, 0666);
+    if (file >= 0) dup2(file, fd);
+}
+
+static void become_job(const launch_jobs *j, int slot, char *const *argv, const char *output) {
+    prctl(PR_SET_PDEATHSIG, SIGUSR1);
+    setpgid(0, 0);
+    take_share_of_cores(slot, j->n_slots);
+    set_mpi_environment();
+    sigprocmask(SIG_SETMASK, &j->before, NULL);
+    redirect(0, "/dev/null", O_RDONLY);
+    redirect(1, output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND);
+    if (output) dup2(1, 2);
+    execvp(argv[0], argv);
+    fprintf(stderr, "dtrain: %s cannot be started: %s\n", argv[0], strerror(errno));
+    _exit(127);
+}
+
+dt_status launch_jobs_start(launch_jobs *j, int n_ranks, const char *const *words,
+                            const char *output, int *slot) {
+    char self[4096] = "", ranks[16];
+    ssize_t n_self = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n_self < 0) return dt_fail(DT_E_INTERNAL, "/proc/self/exe: %s", strerror(errno));
+    snprintf(ranks, sizeof ranks, "%d", n_ranks);
+    const char *const mpi[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", ranks};
+    const size_t n_mpi = n_ranks > 1 ? sizeof mpi / sizeof *mpi : 0;
+    size_t n_words = 0;
+    while (words[n_words]) n_words++;
+    const char **argv = dt_xcalloc(n_mpi + n_words + 2, sizeof *argv);
+    memcpy(argv, mpi, n_mpi * sizeof *argv);
+    argv[n_mpi] = self;
+    memcpy(argv + n_mpi + 1, words, n_words * sizeof *argv);
+    for (*slot = 0; j->pids[*slot]; ++*slot) continue;
+    pid_t pid = fork();
+    if (pid == 0) become_job(j, *slot, (char *const *)argv, output);
+    free(argv);
+    if (pid < 0) return dt_fail(DT_E_STORAGE, "a process cannot be started: %s", strerror(errno));
+    j->pids[*slot] = pid;
+    return DT_OK;
+}
+
+// ---- wait ------------------------------------------------------------------------------------------
+
+static void pass_on(launch_jobs *j, int signal) {
+    bool impatient = j->asked && signal == SIGINT && dt_clock_s() - j->asked_s >= IMPATIENT_S;
+    for (int i = 0; i < j->n_slots; i++)
+        if (j->pids[i]) kill(j->pids[i], impatient ? SIGTERM : SIGUSR1);
+    if (!j->asked) j->asked_s = dt_clock_s();
+    j->asked = true;
+}
+
+static bool collect(launch_jobs *j, int *slot, int *code) {
+    for (int i = 0; i < j->n_slots; i++) {
+        int status = 0;
+        if (!j->pids[i] || waitpid(j->pids[i], &status, WNOHANG) != j->pids[i]) continue;
+        j->pids[i] = 0;
+        *slot = i;
+        *code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        return true;
+    }
+    return false;
+}
+
+void launch_jobs_wait(launch_jobs *j, int *slot, int *code) {
+    int n_running = 0;
+    for (int i = 0; i < j->n_slots; i++) n_running += j->pids[i] != 0;
+    *slot = -1;
+    while (n_running > 0 && !collect(j, slot, code)) {
+        int signal = sigwaitinfo(&j->awaited, NULL);
+        if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
+    }
+}

@@ -1,0 +1,43 @@
+// sweep_table.h: the runs of a sweep, and their results as a table.
+#ifndef DT_LAUNCH_SWEEP_TABLE_H
+#define DT_LAUNCH_SWEEP_TABLE_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+// A key of the command line and its values; one that has a single value does not vary.
+typedef struct sweep_variable {
+    char *key;
+    const char *name; // short; within key
+    char **values;
+    int n;
+} sweep_variable;
+
+typedef struct sweep_run {
+    char *name; // of its directory
+    bool ended;
+    int code;       // exit code
+    double begin_s; // clock
+    json_t *result; // numbers of its best checkpoint; NULL: none
+} sweep_run;
+
+typedef struct sweep {
+    const char *config;
+    char *dir; // of the sweep: run.dir/run.name
+    sweep_variable *variables;
+    int n_variables;
+    sweep_run *runs;
+    int n_runs;
+} sweep;
+
+// The value of variable i in a run; the last variable changes fastest.
+const char *sweep_value(const sweep *s, int run, int i);
+// From the run's result.json: the line that counts. Without one the run has no result.
+void sweep_read_result(sweep *s, int run);
+// Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out.
+dt_status sweep_write_table(const sweep *s, FILE *out);
+
+#endif

@@ -1,0 +1,130 @@
+// saving.c: a run's checkpoints and evaluations, and which checkpoint is the best.
+//
+// Rank 0 saves while training goes on, and looks at the outcome when it needs it: before the next evaluation is
+// compared with the best, before the next save, and at the end. A save that failed is then tried once more, from the
+// snapshot. If it fails again and another will follow, that is a warning, because the older checkpoint is still good;
+// when the last save fails, that is an error. What the failed save was to become, the best, is then again the best
+// one that is on disk: only rank 0 knows it.
+
+#include "train/trainer_internal.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_FAILED_SAVES = 3 }; // in a row: then the run ends, its newest checkpoint is too old
+
+// ---- saving ----------------------------------------------------------------------------------------
+
+void trainer_take_best(trainer *t) {
+    dt_train_state *s = &t->state;
+    const int64_t was = s->best_step, step = dt_ckpt_best(t->ckpt);
+    if (step == was) return;
+    s->best_step = -1;
+    s->best_value = NAN;
+    for (int i = 0; i < s->n_history; i++)
+        if (s->history[i].step == step) {
+            s->best_step = step;
+            s->best_value = s->history[i].value;
+        }
+    // a step beyond those evaluated is evaluated again, and becomes the best again
+    if (step > was) return;
+    if (s->best_step < 0)
+        dt_warn("step %lld was the best and is not on disk: the next evaluation is the best",
+                (long long)was);
+    else
+        dt_warn("step %lld was the best and is not on disk: step %lld is the best again",
+                (long long)was, (long long)step);
+}
+
+static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
+    if (must_hold) return st;
+    if (++t->failed_saves >= MAX_FAILED_SAVES)
+        return dt_fail_context(st, "%d saves in a row could not be written; the last one",
+                               t->failed_saves);
+    dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
+            dt_error_message());
+    t->saved_step = -1;
+    trainer_take_best(t);
+    return DT_OK;
+}
+
+dt_status trainer_settle_save(trainer *t, bool must_hold) {
+    if (!t->save_is_open) return DT_OK;
+    t->save_is_open = false;
+    dt_status st = dt_ckpt_save_wait(t->ckpt, NULL);
+    if (st != DT_OK) st = dt_ckpt_save_again(t->ckpt);
+    if (st != DT_OK) return give_save_up(t, st, must_hold);
+    t->failed_saves = 0;
+    return DT_OK;
+}
+
+// Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
+// shortens the timeout again after the next step.
+dt_status trainer_save(trainer *t, bool best) {
+    t->saved_step = t->state.step;
+    if (!trainer_is_root(t)) return DT_OK;
+    DT_TRY(trainer_settle_save(t, false));
+    dt_session_pull(&t->s);
+    dt_metrics_phase(t->metrics, "saving");
+    t->state.metrics_offset = dt_metrics_flush(t->metrics);
+    dt_state_build(&t->state, &t->json);
+    dt_status st = dt_ckpt_save_begin(t->ckpt, t->state.step, t->s.tensors, t->s.n_tensors,
+                                      t->json.data, best);
+    t->save_is_open = st == DT_OK;
+    dt_metrics_phase(t->metrics, NULL);
+    return st;
+}
+
+// ---- evaluation ------------------------------------------------------------------------------------
+
+static void note_evaluation(trainer *t, double value, bool *is_best) {
+    dt_train_state *s = &t->state;
+    const dt_metric_id id = t->s.metrics.best;
+    const bool lower = dt_metrics_table[id]->lower_is_better;
+    const double best = s->best_value;
+    *is_best = isfinite(value) && (s->best_step < 0 || (lower ? value < best : value > best));
+    if (*is_best) {
+        s->best_step = s->step;
+        s->best_value = value;
+    }
+    if (isnan(value) && s->n_history == 0 && trainer_is_root(t))
+        dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
+                dt_metric_name(id));
+    dt_state_add_eval(s, s->step, value);
+}
+
+dt_status trainer_evaluate(trainer *t, bool *is_best) {
+    dt_session *s = &t->s;
+    dt_eval_result r;
+    DT_TRY(dt_session_make_evaluator(s));
+    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
+    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
+    const double value = dt_eval_result_get(&r, dt_metric_name(s->metrics.best));
+    if (t->metrics) {
+        dt_metrics_phase(t->metrics, NULL);
+        dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
+                        dt_eval_result_members(&r));
+    }
+    dt_eval_result_fini(&r);
+    DT_TRY(trainer_settle_save(t, false));
+    note_evaluation(t, value, is_best);
+    return DT_OK;
+}
+
+dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
+    dt_session *s = &t->s;
+    dt_eval_result r;
+    DT_TRY(dt_session_make_evaluator(s));
+    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
+    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
+    if (t->metrics) {
+        dt_metrics_phase(t->metrics, NULL);
+        dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
+                        r.values, r.n_values, dt_eval_result_members(&r));
+        dt_eval_result_write(&r, "test", weights, step, &t->results);
+    }
+    dt_eval_result_fini(&r);
+    return DT_OK;
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Evaluation sees every sample of a split exactly once: also the training split, which training draws from by
+# data.balance, and whatever the batch, replicas and ranks are.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+
+small_data "$work"
+config=$(small_config "$work")
+train train.max_steps=4 data.balance=finger
+metrics='eval.metrics=[accuracy, loss, macro_f1, recall, confusion, eer, auc]'
+
+eval_run() { # split, name of the output, words
+    local split=$1 out=$2
+    shift 2
+    "$DTRAIN" eval "$work/runs/small" --split "$split" "$metrics" "$@" >"$work/$out" 2>"$work/log" || fail "exit $?: eval $*"
+}
+for split in train val test; do
+    eval_run $split once
+    python3 - "$work/once" "$("$DTRAIN" check "$config" 2>/dev/null | grep -o "$split [0-9]*" | cut -d' ' -f2)" <<'PY' ||
+import json, sys
+r, n = json.load(open(sys.argv[1])), int(sys.argv[2])
+assert r["samples"] == n == sum(map(sum, r["confusion"])), (r["samples"], n, r["confusion"])
+hits = sum(row[i] for i, row in enumerate(r["confusion"]))
+assert abs(r["accuracy"] - hits / n) < 1e-12
+assert r["pairs"]["samples"] == n and r["pairs"]["impostor"] > 0, r["pairs"]
+PY
+        fail "$split: not each sample once"
+    for words in eval.batch=1 eval.batch=7 "device.threads=3 device.replicas=3" data.balance=subject; do
+        eval_run $split other $words
+        cmp -s "$work/once" "$work/other" || fail "$split: $words gives $(cat "$work/other"), not $(cat "$work/once")"
+    done
+    if command -v mpirun >/dev/null && [ -e "$BUILD/dtrain_mpi.so" ]; then
+        mpi 3 "$DTRAIN" eval "$work/runs/small" --split $split "$metrics" >"$work/other" 2>"$work/log" || fail "3 ranks: exit $?"
+        cmp -s "$work/once" "$work/other" || fail "$split: 3 ranks give $(cat "$work/other"), not $(cat "$work/once")"
+    fi
+done

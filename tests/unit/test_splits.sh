@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# data.split: parts that are given (expressions, sets, a file) or shares of the rest; what is told of mistakes; split.csv
+# and `dtrain data order --split`.
+set -euo pipefail
+dtrain=$(realpath "$DTRAIN")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+expect_error() { # expect_error CODE TEXT COMMAND…
+    local code=0 want=$1 text=$2 got
+    shift 2
+    got=$("$@" 2>&1) || code=$?
+    [ $code = "$want" ] || fail "$*: exit $code, not $want: $got"
+    grep -qF -- "$text" <<<"$got" || fail "$*: '$got' does not say '$text'"
+}
+order() { "$dtrain" data order c.yaml "$@" 2>/dev/null | sed '/^#/d; 1,/^sample/{/^sample/d}' | cut -f2; }
+
+# 3 classes, 20 pictures each in train, 5 in test; the names repeat. n = speaker of the file
+mkdir raw
+for part in train:20 test:5; do
+    for class in a b c; do
+        mkdir -p "raw/${part%:*}/$class"
+        for i in $(seq "${part#*:}"); do printf 'P5 2 2 255\n%c%c%c%c' 1 2 3 4 >"raw/${part%:*}/$class/${i}_s$((i % 4)).pgm"; done
+    done
+done
+cat >c.yaml <<'END'
+run: {name: r}
+device: {kind: cpu, threads: 1}
+data:
+  path: [raw/train, raw/test]
+  fields:
+    image: {kind: image, channels: 1, size: [32, 32]}
+    label: {kind: class}
+  split:
+    test: "set = 'test'"
+    val: 0.1
+model: {name: resnet, depth: 18, width: 4}
+train: {epochs: 1, max_steps: 1, global_batch: 4, micro_batch: 4, precision: fp32}
+END
+
+# -- an official test set, and a share of the rest; names that repeat in both sets do not matter
+"$dtrain" check c.yaml >out.txt 2>&1 || fail "check: $(cat out.txt)"
+grep -qF "train 54, val 6, test 15" out.txt || fail "an official test set: $(cat out.txt)"
+
+# -- a list of its samples with counts of classes
+"$dtrain" data order c.yaml --split test data.split.stratify=label >list.txt 2>err.txt || fail "--split: $(cat err.txt)"
+grep -qxF "# test: 15 of 75 samples" list.txt || fail "--split: $(head -5 list.txt)"
+for class in a b c; do grep -qxF $'# label\t'$class$'\t5' list.txt || fail "counts: $(head list.txt)"; done
+[ "$(grep -c "^[0-9]" list.txt)" = 15 ] || fail "--split lists $(grep -c "^[0-9]" list.txt)"
+[ "$(order --split test data.split.test="set = 'test' and key like 'b/%'" | sort -u | cut -c1)" = $'b\nb\nb\nb\nb' ] || fail "b only"
+expect_error 2 "'dev' is not train, val or test" "$dtrain" data order c.yaml --split dev
+
+# -- strata
+"$dtrain" data order c.yaml --split val data.split.stratify=label 2>/dev/null | grep '^# label' | cut -f3 | sort -u >n.txt
+[ "$(cat n.txt)" = 2 ] || fail "a stratified share of the rest: $(cat n.txt)"
+
+# -- the split does not follow run.seed, but its own; and not the number of ranks
+order --split val >one.txt
+order --split val run.seed=7 | cmp - one.txt || fail "run.seed changes the split"
+! order --split val data.split.seed=7 | cmp -s - one.txt || fail "data.split.seed changes nothing"
+
+# -- units of two columns: no speaker of a class in two parts, though each speaker and class is in all of them
+pattern() { "$dtrain" pack raw p.lmdb --pattern '{part}/{label}/{n}_s{speaker}.pgm' 2>/dev/null; }
+pattern || fail "pack"
+sed 's/path: .*/path: p.lmdb/; /^  split:/,/val:/d' c.yaml >p.yaml
+both=(data.split.val=0.2 data.split.test=0.2 "data.split.unit=[label, speaker]")
+for part in train val test; do
+    "$dtrain" data order p.yaml --split $part "${both[@]}" 2>/dev/null | grep '^[0-9]' | cut -f2 |
+        sed 's,.*\(test\|train\)/\(.\)/.*_s,\2,' | sort -u >$part.txt
+    [ -s $part.txt ] || fail "no $part"
+done
+[ "$(sort train.txt val.txt test.txt | uniq -d)" = "" ] || fail "a unit is in two parts"
+[ "$(cat train.txt val.txt test.txt | wc -l)" = 12 ] || fail "units: $(cat train.txt val.txt test.txt)"
+for fold in 0 1 2; do
+    "$dtrain" data order p.yaml --split test data.split.folds=3 data.split.fold=$fold "data.split.unit=[label, speaker]" 2>/dev/null |
+        grep '^[0-9]' | cut -f2
+done | sort >folds.txt
+[ "$(uniq folds.txt | wc -l)" = 75 ] && [ "$(wc -l <folds.txt)" = 75 ] || fail "folds do not cover all once"
+
+# -- held-out speakers by an expression; a unit that it divides is told
+held=("data.split.unit=speaker" "data.split.test=speaker in (1, 2)" data.split.val=0.5)
+for part in train val test; do order_of=$("$dtrain" data order p.yaml --split $part "${held[@]}" 2>/dev/null | grep '^[0-9]' |
+    sed 's/.*_s\([0-9]\).*/\1/' | sort -u | tr -d '\n'); printf '%s\n' "$order_of"; done >speakers.txt
+[ "$(sed -n 3p speakers.txt)" = 12 ] || fail "held-out speakers: $(cat speakers.txt)"
+[ "$(head -2 speakers.txt | sort | tr -d '\n')" = 03 ] || fail "the rest of the speakers: $(cat speakers.txt)"
+expect_error 2 "data.split.unit: the records with speaker = " "$dtrain" check p.yaml data.split.test="part = 'test'" \
+    data.split.unit=speaker
+
+# -- mistakes, with the key's place
+with() { { sed '/^  split:/,/val:/d; /^model:/,$d' c.yaml && printf '  split:\n    val: %s\n    test: %s\n' "$1" "$2" && sed -n '/^model:/,$p' c.yaml; } >m.yaml; }
+with 0.1 '"set = '"'tset'"'"'
+expect_error 2 "m.yaml:10:11: data.split.test: none of the 75 records fits set = 'tset'" "$dtrain" check m.yaml
+with '"label = '"'a'"'"' '"set = '"'test'"'"'
+expect_error 2 "m.yaml:10:11: data.split.test: 5 of its 15 records are in data.split.val too, such as a/" "$dtrain" check m.yaml
+with 0.1 '"st = '"'test'"'"'
+expect_error 2 "m.yaml:10:11: data.split.test: expression, character 1: the set has no column 'st'; did you mean 'set'?" "$dtrain" check m.yaml
+with 0.1 1.5
+expect_error 2 "m.yaml:10:11: data.split.test is '1.5'; expected a share in 0..1, or an expression" "$dtrain" check m.yaml
+expect_error 2 "a fold is the test part" "$dtrain" check c.yaml data.split.folds=3
+expect_error 2 "no metadata column 'speakr'" "$dtrain" check p.yaml "data.split.unit=[label, speakr]"
+
+# -- folders train and test that nobody told apart
+expect_say() { # expect_say TEXT COMMAND…
+    local text=$1
+    shift
+    "$@" >out.txt 2>&1 || fail "$*: $(cat out.txt)"
+    grep -qF -- "$text" out.txt || fail "$*: '$(cat out.txt)' does not say '$text'"
+}
+sed '/^  split:/,/val:/d' c.yaml >none.yaml
+expect_say "split: {val: 0.1, test: \"set = 'test'\"}" "$dtrain" check none.yaml
+expect_say "split: {val: 0.1, test: \"key like 'test/%'\"}" "$dtrain" check none.yaml data.path=raw
+expect_say "train 54, val 6, test 15" "$dtrain" check none.yaml data.path=raw \
+    data.split="{val: 0.1, test: \"key like 'test/%'\"}"
+! grep -q "at its top" out.txt || fail "a split is given: $(cat out.txt)"
+
+# -- split.csv: what a run had, and what data.split.file takes
+"$dtrain" c.yaml >/dev/null 2>&1 || fail "train"
+[ "$(head -1 runs/r/split.csv)" = key,set,part ] || fail "split.csv: $(head -3 runs/r/split.csv)"
+[ "$(cut -d, -f3 runs/r/split.csv | sort | uniq -c | awk '{printf "%s %s ", $1, $2}')" = "1 part 15 test 54 train 6 val " ] ||
+    fail "split.csv: $(cut -d, -f3 runs/r/split.csv | sort | uniq -c)"
+cp runs/r/split.csv list.csv
+sed 's/^  split:/  split: {file: list.csv}/; /    test:/d; /    val: 0/d' c.yaml >f.yaml
+order --split val >one.txt
+"$dtrain" data order f.yaml --split val 2>/dev/null | grep '^[0-9]' | cut -f2 | cmp - one.txt || fail "data.split.file gives another split"
+# what the file does not list is in no part, also where data.where leaves out what it lists
+grep -v '^c/' list.csv >few.csv
+expect_say "train 36, val 4, test 10; 25 are not in data.split.file" "$dtrain" check f.yaml data.split.file=few.csv
+expect_say "train" "$dtrain" check f.yaml "data.where=label != 'c'"
+! grep -q "not in data.split.file" out.txt || fail "data.where: $(cat out.txt)"
+sed '3s/,[a-z]*$/,tran/' list.csv >bad.csv
+expect_error 2 "data.split.file: bad.csv:3: part 'tran' of " "$dtrain" check f.yaml data.split.file=bad.csv
+sed '5s,^,x/,' list.csv >bad.csv
+expect_error 2 "bad.csv:5: the data set has no record 'x/" "$dtrain" check f.yaml data.split.file=bad.csv
+{ cat list.csv && sed -n 2p list.csv | sed 's/,[a-z]*$/,test/'; } >bad.csv
+expect_error 2 "bad.csv:77: '" "$dtrain" check f.yaml data.split.file=bad.csv
+sed -i 1s/key/name/ list.csv
+expect_error 2 "f.yaml:8:17: data.split.file: list.csv: has no column \`key\`" "$dtrain" check f.yaml
+echo OK
