@@ -28,7 +28,7 @@ typedef enum action {
     N_ACTIONS
 } action;
 static const char *const action_names[] = {"eio",   "enospc", "short", "kill",
-                                           "count", "stop",   "hang", "slow"};
+                                           "count", "stop",   "hang",  "slow"};
 
 typedef struct point {
     char name[NAME_BYTES];

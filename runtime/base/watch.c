@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@ enum { SLOTS = 256, PATH_BYTES = 224 };
 typedef struct slot {
     atomic_bool taken;
     atomic_uint number;
-    char path[PATH_BYTES]; // "": a wait for other ranks
+    atomic_bool is_file; // else a wait for other ranks
+    char path[PATH_BYTES];
     const char *operation;
     unsigned seen; // from here on the watching thread's
     dt_waited waited;
@@ -66,6 +68,7 @@ void dt_watch_begin(const char *path, const char *operation) {
     memcpy(mine->path, path ? path : "", n);
     mine->path[n] = '\0';
     mine->operation = operation;
+    atomic_store_explicit(&mine->is_file, path != NULL, memory_order_relaxed);
     atomic_fetch_add_explicit(&mine->number, 1, memory_order_release);
 }
 
@@ -94,11 +97,31 @@ void dt_watch_set_peers(const dt_watch_peers *p) {
 
 // ---- the thread ------------------------------------------------------------------------------------
 
+// The launcher's processes on this host that are stopped: where MPI does not tell, the system may.
+static void name_stopped(char *text, size_t cap) {
+    char path[64], state = 0;
+    size_t used = 0;
+    int pid = 0;
+    text[0] = '\0';
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    FILE *all = fopen(path, "re");
+    while (all && fscanf(all, "%d", &pid) == 1 && used < cap - 48) {
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *one = fopen(path, "re");
+        if (one && fscanf(one, "%*d (%*[^)]) %c", &state) == 1 && state == 'T')
+            used += (size_t)snprintf(text + used, cap - used, "%s %d",
+                                     used ? "," : " (here: process", pid);
+        if (one) fclose(one);
+    }
+    if (all) fclose(all);
+    if (used) snprintf(text + used, cap - used, ")");
+}
+
 static dt_status judge(slot *s, double waited_s) {
     char path[PATH_BYTES];
     memcpy(path, s->path, sizeof path);
     const char *operation = s->operation;
-    const bool is_file = path[0] != '\0';
+    const bool is_file = atomic_load(&s->is_file);
     const double limit_s = is_file ? limits.io_s : limits.start_s;
     if (atomic_load(&s->number) != s->seen) return DT_OK; // it came back just now
     if (waited_s >= limit_s && is_file)
@@ -107,14 +130,16 @@ static dt_status judge(slot *s, double waited_s) {
                        "this file system, then run the same command again (run.io_timeout: wait "
                        "longer)",
                        path, operation, waited_s);
-    if (waited_s >= limit_s)
+    if (waited_s >= limit_s) {
+        name_stopped(path, sizeof path);
         return dt_fail(DT_E_PEER,
                        "%s has waited %.0f s for the other ranks: one of them, or its host, is "
-                       "stopped or lost; look for it, then run again (comm.timeout: wait longer)",
-                       operation, waited_s);
+                       "stopped or lost%s; look for it, then run again (comm.timeout: wait longer)",
+                       operation, waited_s, path);
+    }
     if (waited_s < s->warn_at_s) return DT_OK;
-    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)", path,
-                  is_file ? ": " : "", operation, waited_s, limit_s,
+    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)",
+                  path, is_file ? ": " : "", operation, waited_s, limit_s,
                   is_file ? "run.io_timeout" : "comm.timeout");
     s->warn_at_s *= 2;
     return DT_OK;
@@ -130,7 +155,7 @@ static dt_status look_around(double now_s, bool *files) {
             s->waited = (dt_waited){0};
             s->warn_at_s = FIRST_WARNING_S;
         }
-        *files |= s->path[0] != '\0';
+        *files |= atomic_load(&s->is_file);
         double waited_s = dt_clock_waited_s(&s->waited, now_s);
         if (waited_s >= FIRST_WARNING_S || waited_s >= limits.start_s || waited_s >= limits.io_s)
             DT_TRY(judge(s, waited_s));

@@ -114,11 +114,13 @@ dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) 
 void dt_ckpt_close(dt_ckpt *c) {
     if (!c) return;
     dt_ckpt_writer_stop(c);
+    if (c->unreported) dt_warn("the last save failed: %s", c->error);
     dt_ckpt_snapshot_free(c);
     if (c->lock_fd >= 0) close(c->lock_fd); // releases the lock
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
     free(c->state_json);
+    free(c->classes);
     free(c->dir);
     free(c);
 }

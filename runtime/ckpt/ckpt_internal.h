@@ -123,7 +123,7 @@ struct dt_ckpt {
     int64_t step;
     int64_t unsure_step; // renamed, but the directory's fsync failed; -1: none
     int64_t best_step;   // intact when it was last looked at: never removed; -1: none
-    char *state_json;
+    char *state_json, *classes;
     bool best;
     double begin_s;
 

@@ -27,7 +27,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const metadata[] = {"format", "pt", NULL};
+void dt_ckpt_set_classes(dt_ckpt *c, const char *json) {
+    free(c->classes);
+    c->classes = dt_xstrdup(json);
+}
 
 // -- snapshot ------------------------------------------------------------------------------------
 void dt_ckpt_snapshot_free(dt_ckpt *c) {
@@ -68,6 +71,8 @@ static dt_status add_part(dt_ckpt *c, const char *file) {
     c->parts = dt_xrealloc(c->parts, (size_t)(c->n_parts + 1) * sizeof *c->parts);
     dt_ckpt_part *p = &c->parts[c->n_parts++];
     *p = (dt_ckpt_part){.name = name};
+    const bool named = c->classes && strcmp(file, "model") == 0;
+    const char *const metadata[] = {"format", "pt", named ? "classes" : NULL, c->classes, NULL};
     return dt_safetensors_layout_build(&p->layout, c->tensors, c->n_tensors, file, metadata);
 }
 

@@ -49,7 +49,7 @@
 
 enum {
     HOST_BYTES = 64,
-    TAG_POINT = 1,              // point to point: MPI keeps the order between two ranks
+    TAG_POINT = 1, // point to point: MPI keeps the order between two ranks
     TAG_BEAT = 2,
     TAG_FIRST = 16,             // collectives count up from here
     SMALL_BYTES = 64 * 1024,    // up to this, world_size * size is exchanged in one phase
@@ -439,8 +439,7 @@ static dt_status finish_reduction(dt_comm *c, reduction *r) {
         if (r == &m->blocking) DT_TRY(advance_reduction(m, r));
         DT_TRY(mpi_progress(c));
         if (r->busy && !pause_waiting(m, &w))
-            return fail_deadline(m, &r->msgs, label_of(r->kind), r->n, r->number,
-                                 w.waited.sum_s);
+            return fail_deadline(m, &r->msgs, label_of(r->kind), r->n, r->number, w.waited.sum_s);
     }
     return DT_OK;
 }
@@ -639,9 +638,9 @@ static dt_status say(beats *b, uint64_t sum) {
     DT_TRY(check_mpi(MPI_Test(&b->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
     if (!flag) return DT_OK;
     b->to_send = sum;
-    return check_mpi(MPI_Isend(&b->to_send, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD,
-                               &b->sending),
-                     "a beat");
+    return check_mpi(
+        MPI_Isend(&b->to_send, 1, MPI_UINT64_T, b->peer, TAG_BEAT, MPI_COMM_WORLD, &b->sending),
+        "a beat");
 }
 
 static dt_status mpi_beat(void *ctx, uint64_t *ticks) {

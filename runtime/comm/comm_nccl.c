@@ -362,7 +362,9 @@ dt_status dt_comm_nccl_register(dt_comm *c, void *data, size_t n_bytes) {
     DT_TRY(check_alive(c));
     int i = 0;
     while (i < MAX_REGISTERED && n->registered[i].data && n->registered[i].data != data) i++;
-    if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register || !n->api->comm_deregister) return DT_OK;
+    if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register ||
+        !n->api->comm_deregister)
+        return DT_OK;
     void *handle = NULL;
     int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &handle);
     if (result == DT_NCCL_BUSY) DT_TRY(settle(c, "registration of memory", result));

@@ -7,8 +7,8 @@
 #include <string.h>
 
 static dt_status fail_item(const dt_cnode *n, const char *key, const char *expected) {
-    return dt_fail(DT_E_USAGE, "%s: train.groups: %s is %s%s%s; expected %s", dt_cnode_where(n), key,
-                   n->kind == DT_C_SCALAR ? "'" : "",
+    return dt_fail(DT_E_USAGE, "%s: train.groups: %s is %s%s%s; expected %s", dt_cnode_where(n),
+                   key, n->kind == DT_C_SCALAR ? "'" : "",
                    n->kind == DT_C_SCALAR ? n->text
                    : n->kind == DT_C_LIST ? "a list"
                                           : "a map",
@@ -22,7 +22,8 @@ static dt_status read_factor(const dt_cnode *n, const char *key, double *out) {
 
 static dt_status read_match(dt_param_group *g, const dt_cnode *n) {
     if (n->kind != DT_C_SCALAR || config_is_null(n))
-        return fail_item(n, "match", "a regular expression of tensor names, such as 'layer[1-3].*'");
+        return fail_item(n, "match",
+                         "a regular expression of tensor names, such as 'layer[1-3].*'");
     char *whole = dt_xprintf("^(%s)$", n->text);
     const int error = regcomp(&g->regex, whole, REG_EXTENDED | REG_NOSUB);
     free(whole);

@@ -28,7 +28,7 @@ typedef struct packed_copy {
     dt_pack_form form;
     bool read_in_step; // a graph with gradients reads it
     bool in_step;      // and it changes: a commit updates it
-    bool taken;   // the optimizer keeps it up to date
+    bool taken;        // the optimizer keeps it up to date
     void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
                  void *stream);
     const void *ctx;

@@ -46,8 +46,7 @@ static int list_rows(const dt_session *s, memory_row rows[MAX_ROWS]) {
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
     rows[n++] = (memory_row){"moments", (size_t)p->n_slots * trained};
     rows[n++] = (memory_row){"gradients", (size_t)p->n_grads * (size_t)p->n_grad * 4};
-    if (dt_session_bf16_gradients(s))
-        rows[n++] = (memory_row){"gradients in bf16", trained / 2};
+    if (dt_session_bf16_gradients(s)) rows[n++] = (memory_row){"gradients in bf16", trained / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
     rows[n++] = (memory_row){"scratch", replicas * train.scratch_bytes};
     rows[n++] = (memory_row){"evaluation", replicas * (eval.activation_bytes + eval.scratch_bytes)};

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "config/config.h"
 #include "graph/ir.h"
+#include "graph/targets.h"
 #include "metrics/metrics.h"
 
 // The values of an evaluation.
@@ -103,19 +104,20 @@ const char *dt_metric_name(dt_metric_id id);
 
 // What a run computes, and by what it chooses its best checkpoint.
 typedef struct dt_metric_choice {
-    bool wanted[DT_N_METRICS];
+    bool wanted[DT_MAX_TARGETS][DT_N_METRICS];
     dt_metric_id best;
-    int top_k; // these three as in dt_eval_table
+    char best_name[160]; // of its value: "accuracy", or "pose.accuracy"
+    int top_k;           // these three as in dt_eval_table
     double threshold;
     bool radians;
 } dt_metric_choice;
 
-// From eval.metrics, eval.best, train.loss and what the evaluation graph gives. DT_E_USAGE with the place of the
-// key that asks for what cannot be computed, and what can be.
-dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g);
-
-// Of the graph: elements a sample of a named output, or 0; whether its target is a class.
-int64_t dt_metric_output_size(const dt_graph *g, const char *name);
-bool dt_metric_has_classes(const dt_graph *g);
+// From eval.metrics, eval.best, eval.target, the targets and what the evaluation graph gives. DT_E_USAGE with the place
+// of the key that asks for what cannot be computed, and what can be.
+//
+// unseen, by target: no class of the samples that are evaluated is one of those that are trained on (people held out
+// of training, say). Then pairs say how well they are told apart, and whatever compares classes says nothing.
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
+                           const dt_targets *targets, const bool unseen[DT_MAX_TARGETS]);
 
 #endif

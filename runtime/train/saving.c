@@ -91,36 +91,75 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     }
     if (isnan(value) && s->n_history == 0 && trainer_is_root(t))
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
-                dt_metric_name(id));
+                t->s.metrics.best_name);
     dt_state_add_eval(s, s->step, value);
 }
 
-dt_status trainer_evaluate(trainer *t, bool *is_best) {
+static dt_status evaluate(trainer *t, dt_split split, const char *phase, dt_eval_result *r) {
     dt_session *s = &t->s;
-    dt_eval_result r;
     DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "evaluating");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_VAL, &r));
-    const double value = dt_eval_result_get(&r, dt_metric_name(s->metrics.best));
-    if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
-        dt_metrics_eval(t->metrics, "val", t->state.step, r.values, r.n_values,
-                        dt_eval_result_members(&r));
-    }
-    dt_eval_result_fini(&r);
+    if (t->metrics) dt_metrics_phase(t->metrics, phase);
+    const dt_status st = dt_evaluator_run(s->evaluator, s->data, split, r);
+    if (t->metrics) dt_metrics_phase(t->metrics, NULL);
+    if (st == DT_E_PREEMPTED && trainer_is_root(t))
+        dt_warn("an evaluation outlasted run.grace and was dropped: it is done after resuming");
+    return st;
+}
+
+static dt_status run_validation(trainer *t) {
+    if (t->last_step >= 0) dt_eval_result_fini(&t->last);
+    t->last_step = -1;
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, "evaluating", &t->last));
+    t->last_step = t->state.step;
+    return DT_OK;
+}
+
+dt_status trainer_evaluate(trainer *t, bool *is_best) {
+    dt_eval_result *r = &t->last;
+    DT_TRY(run_validation(t));
+    const double value = dt_eval_result_get(r, t->s.metrics.best_name);
+    if (t->metrics)
+        dt_metrics_eval(t->metrics, "val", t->state.step, r->values, r->n_values,
+                        dt_eval_result_members(r));
     DT_TRY(trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
     return DT_OK;
 }
 
+// A run that went on from its last checkpoint has the evaluation of that step in its history, but only its value.
+dt_status trainer_report(trainer *t) {
+    const dt_train_state *s = &t->state;
+    dt_json *j = &t->results;
+    const bool evaluates = t->eval_every > 0;
+    if (evaluates && t->last_step != s->step) DT_TRY(run_validation(t));
+    if (!trainer_is_root(t)) return DT_OK;
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "split", "train");
+    dt_json_string(j, "weights", "last");
+    dt_json_int(j, "step", s->step);
+    dt_json_int(j, "samples", s->step * t->s.global_batch);
+    dt_json_real(j, "loss", s->loss);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+    if (!evaluates) return DT_OK;
+    if (s->best_step >= 0 && s->best_step != s->step) {
+        dt_json_begin_object(j, NULL);
+        dt_json_string(j, "split", "val");
+        dt_json_string(j, "weights", "best");
+        dt_json_int(j, "step", s->best_step);
+        dt_json_real(j, t->s.metrics.best_name, s->best_value);
+        dt_json_end_object(j);
+        dt_json_newline(j);
+    }
+    dt_eval_result_write(&t->last, "val", s->best_step == s->step ? "best and last" : "last",
+                         s->step, j);
+    return DT_OK;
+}
+
 dt_status trainer_test(trainer *t, const char *weights, int64_t step) {
-    dt_session *s = &t->s;
     dt_eval_result r;
-    DT_TRY(dt_session_make_evaluator(s));
-    if (t->metrics) dt_metrics_phase(t->metrics, "testing");
-    DT_TRY(dt_evaluator_run(s->evaluator, s->data, DT_SPLIT_TEST, &r));
+    DT_TRY(evaluate(t, DT_SPLIT_TEST, "testing", &r));
     if (t->metrics) {
-        dt_metrics_phase(t->metrics, NULL);
         dt_metrics_eval(t->metrics, strcmp(weights, "best") == 0 ? "test_best" : "test", step,
                         r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, "test", weights, step, &t->results);

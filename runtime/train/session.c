@@ -11,8 +11,10 @@
 #include "base/machine.h"
 #include "comm/comm_nccl.h"
 #include "train/agree.h"
+#include "train/class_names.h"
 #include "train/memory_report.h"
 #include "train/resolve.h"
+#include "train/schedule.h"
 #include "train/signals.h"
 
 #include <assert.h>
@@ -47,6 +49,7 @@ dt_status dt_session_measure(dt_session *s) {
     const dt_config *c = s->config;
     const int64_t n = s->data->n_samples(s->data, DT_SPLIT_TRAIN);
     s->steps_per_epoch = n / s->global_batch;
+    if (n == 0) return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
     if (s->steps_per_epoch == 0)
         return dt_fail(DT_E_USAGE,
                        "the training split has %lld samples, fewer than train.global_batch (%d): "
@@ -55,7 +58,13 @@ dt_status dt_session_measure(dt_session *s) {
     s->total_steps = s->steps_per_epoch * dt_config_int(c, "train.epochs");
     if (dt_config_has(c, "train.max_steps") && dt_config_int(c, "train.max_steps") < s->total_steps)
         s->total_steps = dt_config_int(c, "train.max_steps");
-    return DT_OK;
+    if (s->data->n_samples(s->data, DT_SPLIT_VAL) > 0 ||
+        !dt_schedules[dt_config_enum(c, "train.schedule.name")]->follows_evaluations)
+        return DT_OK;
+    return dt_config_fail(c, "train.schedule.name",
+                          "%s follows evaluations, and there is no validation part: set "
+                          "data.split.val",
+                          dt_config_str(c, "train.schedule.name"));
 }
 
 // ---- parts -----------------------------------------------------------------------------------------
@@ -147,7 +156,9 @@ dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const cha
     dt_resolve_write(s->config, &s->resolved);
     if (s->a.open_data)
         DT_TRY(s->a.open_data(s->a.ctx, s->config, s->backend, s->resolved.workers, skip_log,
-                              &s->data));
+                              s->classes, &s->data));
+    if (s->data && !s->classes)
+        s->classes = dt_class_names_text(s->data->fields, s->data->n_fields);
     return DT_OK;
 }
 
@@ -244,13 +255,6 @@ static int team_threads(const dt_session *s) {
                                                          : s->replicas->n_replicas;
 }
 
-// Signals belong to the process, and so does their grace.
-static double grace_s;
-
-static bool grace_is_over(void) {
-    return dt_signals_pending() && dt_signals_age_s() > grace_s;
-}
-
 bool dt_session_bf16_gradients(const dt_session *s) {
     return s->comm->world_size > 1 &&
            dt_config_enum(s->config, "comm.gradient_dtype") == DT_GRADIENT_DTYPE_bf16;
@@ -270,6 +274,7 @@ static dt_status make_stepper(dt_session *s) {
                          .graph = phase->graph,
                          .plan = phase->plan,
                          .first_step = s->first_step,
+                         .targets = &s->targets,
                          .params = s->params,
                          .replicas = s->replicas,
                          .replica_threads = s->resolved.replica_threads,
@@ -284,8 +289,7 @@ static dt_status make_stepper(dt_session *s) {
                          .first_bucket_bytes = bucket < 1 << 20 ? bucket : 1 << 20,
                          .bucket_bytes = bucket,
                          .comm_thread = dt_config_enum(c, "comm.progress") == DT_PROGRESS_thread,
-                         .give_up = grace_is_over};
-    grace_s = dt_config_seconds(c, "run.grace");
+                         .give_up = dt_signals_grace_is_over};
     return dt_stepper_create(&s->stepper, &o);
 }
 
@@ -326,11 +330,19 @@ static dt_status build_phase_graphs(dt_session *s, const dt_field_info *fields, 
     return DT_OK;
 }
 
+static dt_status choose_metrics(dt_session *s) {
+    bool unseen[DT_MAX_TARGETS] = {false};
+    for (int i = 0; s->data && s->data->has_unseen && i < s->targets.n; i++)
+        if (s->targets.items[i].field->n_classes > 0)
+            unseen[i] = s->data->has_unseen(s->data, s->targets.items[i].index);
+    return dt_metric_choose(&s->metrics, s->config, s->eval_graph, &s->targets, unseen);
+}
+
 static dt_status make_plans(dt_session *s, const dt_field_info *fields, int n_fields,
                             bool training) {
     if (!s->backend->device) DT_TRY(dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels"));
     DT_TRY(build_graph(s, fields, n_fields, s->eval_batch, false, 0, &s->eval_graph));
-    dt_status st = dt_metric_choose(&s->metrics, s->config, s->eval_graph);
+    dt_status st = choose_metrics(s);
     if (st == DT_OK && training) st = dt_phases_check(&s->groups, s->eval_graph);
     s->told = st != DT_OK; // a function of what all ranks know
     DT_TRY(st);
@@ -397,9 +409,33 @@ static dt_status build_after_rank_0(dt_session *s, const dt_field_info *fields, 
     return st;
 }
 
+// Which of two would be trained must not depend on the order of lines.
+static dt_status check_target(const dt_config *c, const dt_field_info *fields, int n_fields) {
+    const dt_field_info *first = NULL;
+    for (int i = 0; i < n_fields; i++) {
+        if (fields[i].n_classes == 0) continue;
+        char *key = dt_xprintf("data.fields.%s", fields[i].name);
+        dt_status st =
+            first ? dt_config_fail(c, key,
+                                   "%s and %s are both classes, and the network learns one: take "
+                                   "the other out of data.fields (data.balance, data.split and "
+                                   "data.where name columns, which need no field)",
+                                   first->name, fields[i].name)
+                  : DT_OK;
+        free(key);
+        DT_TRY(st);
+        first = &fields[i];
+    }
+    return DT_OK;
+}
+
 dt_status dt_session_build(dt_session *s, const dt_field_info *fields, int n_fields,
                            bool training) {
+    dt_status st = check_target(s->config, fields, n_fields);
+    s->told |= st != DT_OK; // a function of what all ranks know
+    DT_TRY(st);
     if (training) DT_TRY(dt_resolve_check_training(s->config, s->backend));
+    DT_TRY(dt_targets_read(&s->targets, s->config, fields, n_fields, training));
     if (chooses(s) && s->comm->world_size > 1)
         DT_TRY(build_after_rank_0(s, fields, n_fields, training));
     else
@@ -435,8 +471,9 @@ dt_status dt_session_make_evaluator(dt_session *s) {
                        .replica_threads = s->resolved.replica_threads,
                        .batch = s->eval_batch,
                        .fields = s->data->fields,
-                       .n_fields = s->data->n_fields};
-    return dt_evaluator_create(&s->evaluator, &o, &s->metrics);
+                       .n_fields = s->data->n_fields,
+                       .give_up = s->stepper ? dt_signals_grace_is_over : NULL};
+    return dt_evaluator_create(&s->evaluator, &o, &s->targets, &s->metrics);
 }
 
 char *dt_session_environment(const dt_session *s) {
@@ -457,23 +494,50 @@ static dt_status share_weights(dt_session *s, bool with_optimizer) {
     return DT_OK;
 }
 
+// The module whose weight gives the logits; NULL: the graph ends otherwise.
+static const char *head_of(const dt_session *s) {
+    const dt_graph *g = s->eval_graph;
+    for (int i = 0; i < g->n_outputs; i++) {
+        const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
+        if (strcmp(g->outputs[i].name, "logits") == 0 && id >= 0) return g->nodes[id].name;
+    }
+    return NULL;
+}
+
+// Rows and columns of patches of a network that cuts its image with a convolution.
+static void patch_grid(const dt_session *s, int grid[2]) {
+    const dt_node_id id = dt_graph_find_node(s->eval_graph, "conv_proj");
+    if (id < 0) return;
+    const dt_shape *shape = &dt_info_of(s->eval_graph, s->eval_graph->nodes[id].out[0])->shape;
+    for (int i = 0; i < 2; i++) grid[i] = (int)shape->d[2 + i];
+}
+
 // model.init, whose name and meaning the message carries.
 static dt_status import_weights(dt_session *s) {
     const dt_config *c = s->config;
-    const dt_cnode *keep =
-        dt_config_has(c, "model.init_keep") ? dt_config_node(c, "model.init_keep") : NULL;
-    bool list = keep && dt_cnode_kind(keep) == DT_C_LIST;
-    int n = keep ? list ? (int)dt_cnode_size(keep) : 1 : 0, n_taken = 0;
-    const char **names = dt_xcalloc((size_t)n + 1, sizeof *names);
-    for (int i = 0; i < n; i++)
+    const char *head = head_of(s);
+    const bool by_itself = dt_config_is_auto(c, "model.init_keep");
+    const dt_cnode *keep = dt_config_node(c, "model.init_keep");
+    const bool list = dt_cnode_kind(keep) == DT_C_LIST;
+    char *theirs = NULL; // classes; a head that is taken as it is gives those
+    dt_ckpt_import_opts o = {
+        .heads = &head, .n_heads = head != NULL, .renew_heads = by_itself, .classes = &theirs};
+    o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
+    const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
+    for (int i = 0; i < o.n_keep; i++)
         names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
-    const char *path = dt_config_str(c, "model.init");
-    dt_status st = dt_ckpt_import(path, &(dt_ckpt_import_opts){names, n}, s->tensors,
+    o.keep = names;
+    if (dt_config_has(c, "model.init_prefix")) o.prefix = dt_config_str(c, "model.init_prefix");
+    patch_grid(s, o.grid);
+    int n_taken;
+    dt_status st = dt_ckpt_import(dt_config_str(c, "model.init"), &o, s->tensors,
                                   s->n_model_tensors, &n_taken);
     free(names);
-    if (st != DT_OK) return dt_fail_context(st, "model.init");
-    dt_info("model.init: %d of %d tensors from %s", n_taken, s->n_model_tensors, path);
-    return DT_OK;
+    if (theirs && s->classes)
+        dt_class_names_compare(theirs, s->classes, dt_config_str(c, "model.init"));
+    free(theirs);
+    if (st == DT_OK) return st;
+    return dt_fail_context(st, "%s: model.init", dt_cnode_where(dt_config_node(c, "model.init")));
 }
 
 dt_status dt_session_init_weights(dt_session *s) {
@@ -527,4 +591,5 @@ void dt_session_close(dt_session *s) {
     if (s->backend) s->backend->destroy(s->backend);
     dt_param_groups_fini(&s->groups);
     free(s->given);
+    free(s->classes);
 }

@@ -27,15 +27,18 @@ typedef struct dt_session {
     bool agreed;          // the run ended in the same way on all ranks: close() may talk to them
     bool told;            // a failure that every rank has and knows the others to have
     char *given;          // config as given, autos unresolved
+    char *classes; // of the run (class_names.h); NULL until the data are opened: they will say
     dt_resolved resolved;
     bool elastic;
     int micro_batch, global_batch, n_micro, eval_batch;
     dt_backend *backend;
     dt_dataset *data;
     dt_replica_plan *replicas;
+    dt_targets targets; // of training, once graphs are made
     dt_param_groups groups;
-    int64_t total_steps, steps_per_epoch, first_step; // of the run; the first that this process does
-    dt_phase phases[DT_MAX_PHASES];                   // training
+    int64_t total_steps, steps_per_epoch,
+        first_step;                 // of the run; the first that this process does
+    dt_phase phases[DT_MAX_PHASES]; // training
     int n_phases;
     dt_graph *graph, *eval_graph; // graph, plan: of the last phase, which trains the most
     dt_plan *plan, *eval_plan;
@@ -53,6 +56,7 @@ typedef struct dt_session {
 // Checks keys that depend on each other; opens nothing. DT_E_USAGE.
 dt_status dt_session_init(dt_session *s, const dt_trainer_args *a);
 // stored: state of the checkpoint that is resumed, or NULL. data NULL in `a`: no data set.
+// s->classes, if set, numbers its classes.
 dt_status dt_session_open(dt_session *s, const dt_train_state *stored, const char *skip_log);
 // The run's length, from the data; before build. DT_E_USAGE if the training split is smaller than a step.
 dt_status dt_session_measure(dt_session *s);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 void dt_state_init(dt_train_state *s) {
-    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1};
+    *s = (dt_train_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
 }
 
 void dt_state_fini(dt_train_state *s) {
@@ -21,6 +21,7 @@ void dt_state_fini(dt_train_state *s) {
     free(s->environment);
     free(s->engines);
     free(s->version);
+    free(s->classes);
     free(s->history);
     dt_state_init(s);
 }
@@ -58,6 +59,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_int(j, "world_size", s->world_size);
     dt_hash_hex(s->data_fingerprint, hex);
     dt_json_string(j, "data_fingerprint", hex);
+    dt_json_real(j, "loss", s->loss);
     dt_json_int(j, "metrics_offset", s->metrics_offset);
     build_resolved(&s->resolved, j);
     if (s->loss_scale > 0) {
@@ -78,6 +80,7 @@ void dt_state_build(const dt_train_state *s, dt_json *j) {
     dt_json_int(j, "best_step", s->best_step);
     dt_json_real(j, "best_value", s->best_value);
     dt_json_string(j, "version", text_or_empty(s->version));
+    dt_json_raw(j, "classes", s->classes ? s->classes : "{}");
     dt_json_string(j, "environment", text_or_empty(s->environment));
     if (s->engines) dt_json_string(j, "engines", s->engines);
     dt_json_string(j, "config", text_or_empty(s->config));
@@ -181,6 +184,7 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     s->seed = read_hex(&r, "seed");
     s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
+    s->loss = read_real(&r, "loss");
     s->metrics_offset = read_int(&r, "metrics_offset");
     read_resolved(&r, &s->resolved);
     read_scaler(&r, s);
@@ -188,6 +192,8 @@ dt_status dt_state_parse(dt_train_state *s, const char *where, const char *text)
     s->best_step = read_within(&r, "best_step", -1, s->step);
     s->best_value = read_real(&r, "best_value");
     s->version = dt_xstrdup(read_text(&r, "version"));
+    s->classes = json_dumps(json_object_get(root, "classes"), JSON_COMPACT);
+    if (!s->classes && !r.bad) r.bad = "classes";
     s->environment = dt_xstrdup(read_text(&r, "environment"));
     if (json_object_get(root, "engines")) s->engines = dt_xstrdup(read_text(&r, "engines"));
     s->config = dt_xstrdup(read_text(&r, "config"));

@@ -20,16 +20,18 @@
 #include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
+#include "graph/targets.h"
 #include "train/replica_plan.h"
 
 typedef struct dt_stepper dt_stepper;
 
 typedef struct dt_stepper_opts {
     dt_comm *comm;
-    const dt_graph *graph; // training graph
-    const dt_plan *plan;   // made for n_replicas execs of `replica_threads` each
-    int64_t first_step;    // the first that runs: parameters that are frozen then are not updated
-    dt_params *params;     // with replicas->n_flats gradient buffers
+    const dt_graph *graph;     // training graph
+    const dt_targets *targets; // whose numbers are checked; NULL: none
+    const dt_plan *plan;       // made for n_replicas execs of `replica_threads` each
+    int64_t first_step; // the first that runs: parameters that are frozen then are not updated
+    dt_params *params;  // with replicas->n_flats gradient buffers
     const dt_replica_plan *replicas;
     int replica_threads; // OpenMP threads of a replica
     int team_threads;    // threads of this rank, >= n_replicas; all take part in the commit

@@ -331,7 +331,10 @@ static dt_status run_micro(struct device_step *v, piece *p, int micro, double lr
     const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
     DT_TRY(make_room(v));
-    if (comes) DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
+    if (comes) {
+        DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
+        DT_TRY(dt_batch_check_targets(v->held, s->o.targets));
+    }
     v->wait_s += wait_s;
     p->buffer = (int)(v->n_inputs++ % 2);
     host_words *w = next_words(v);

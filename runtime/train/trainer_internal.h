@@ -7,7 +7,6 @@
 #include "train/schedule.h"
 #include "train/session.h"
 
-
 typedef struct trainer {
     dt_session s;
     bool *agreed; // see dt_trainer_train
@@ -27,6 +26,8 @@ typedef struct trainer {
     int n_epochs, failed_saves;
     double slowest_step_s;
     dt_json json, results;
+    dt_eval_result last; // of the validation, at step last_step; < 0: none yet
+    int64_t last_step;
 } trainer;
 
 static inline bool trainer_is_root(const trainer *t) {
@@ -42,6 +43,8 @@ dt_status trainer_settle_save(trainer *t, bool must_hold);
 void trainer_take_best(trainer *t);
 // The validation split. Its result goes to the history, to the metrics, and decides which checkpoint is the best.
 dt_status trainer_evaluate(trainer *t, bool *is_best);
+// The first lines of the results: of the training, and of the validation with the last weights.
+dt_status trainer_report(trainer *t);
 // The test split; `weights` is their name in the results.
 dt_status trainer_test(trainer *t, const char *weights, int64_t step);
 

@@ -280,7 +280,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_curve_of_the_cpu),
                                        cmocka_unit_test(test_bits_and_precision),
                                        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_changed_pixels),
+                                       cmocka_unit_test(test_changed_pixels),
                                        cmocka_unit_test(test_sums_by_convolutions),
                                        cmocka_unit_test(test_resume),
                                        cmocka_unit_test(test_quiet_steps),

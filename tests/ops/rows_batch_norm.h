@@ -59,8 +59,7 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bn_mode mode
     const bool training = mode == TRAINING;
     char name[96];
     snprintf(name, sizeof name, "bn %ldx%ldx%ldx%ld%s%s%s%s", x.d[0], x.d[1], x.d[2], x.d[3],
-             relu ? " relu" : "", pool ? " pool" : "", residual ? " residual" : "",
-             modes[mode]);
+             relu ? " relu" : "", pool ? " pool" : "", residual ? " residual" : "", modes[mode]);
     dt_shape ch = S1(x.d[1]), y = x;
     if (pool) y.d[2] /= 2, y.d[3] /= 2;
     custom_case c = {.name = name,

@@ -65,7 +65,7 @@ typedef struct sim_start {
     double limit_s; // virtual: a start that lasts longer is a wait without a deadline
     bool verbose;
     sim_fault faults[SIM_FAULTS];
-    bool evaluate; // no training: "latest", "best"
+    bool evaluate; // behind the training: "latest" and "best"
     // out
     bool cut;
     int code; // of the job
@@ -75,6 +75,7 @@ typedef struct sim_start {
     char error[2048];               // of the rank that ended the job
     char text[SIM_TEXT];            // warnings and errors of all ranks
     size_t n_text;
+    char evaluations[1024];
 } sim_start;
 extern sim_start *sim_world; // shared with the parent
 extern char sim_root[64];    // the directory that is on the simulated disk

@@ -168,10 +168,10 @@ typedef struct setting {
     dt_dtype low; // F32 unless said otherwise
     pixel_changes changes;
     float clip;
-    float scale; // of the loss, to begin with; 0: the usual
-    int n_steps; // 0: STEPS
+    float scale;        // of the loss, to begin with; 0: the usual
+    int n_steps;        // 0: STEPS
     const char *groups; // train.groups=…, or NULL
-    void *g;     // several ranks: what join_ranks knows them by
+    void *g;            // several ranks: what join_ranks knows them by
     int rank, world_size;
 } setting;
 
@@ -216,9 +216,9 @@ static void make_graph(bench *b, const setting *s) {
             fields[f].mean[i] = 0.5f;
             fields[f].std[i] = 0.25f;
         }
-    assert_int_equal(dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, &s->groups,
-                                     s->groups != NULL),
-                     DT_OK);
+    assert_int_equal(
+        dt_config_parse(&b->config, "test", yaml, sizeof yaml - 1, &s->groups, s->groups != NULL),
+        DT_OK);
     assert_int_equal(dt_param_groups_read(&b->groups, b->config), DT_OK);
     b->n_phases = dt_phases_list(b->phases, &b->groups, 100, 10);
     for (int i = 0; i < b->n_phases; i++) {

@@ -8,11 +8,12 @@
 
 #include <cmocka.h>
 
+#include "small_network.h"
+
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "graph/autodiff.h"
-#include "models/models.h"
 #include "train/phases.h"
 #include "train/step.h"
 
@@ -21,22 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dt_config *parse(const char *model, const char *groups) {
-    char *text = dt_xprintf("run: {name: t}\n"
-                            "data: {path: x, fields: {image: {kind: image, size: [32, 32]},"
-                            " label: {kind: class, classes: 4}}}\n"
-                            "model: {%s}\n"
-                            "train:\n  global_batch: 4\n  micro_batch: 4\n%s%s\n",
-                            model, groups ? "  groups: " : "", groups ? groups : "");
-    dt_config *c = NULL;
-    if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK)
-        fail_msg("%s", dt_error_message());
-    free(text);
-    return c;
-}
-
-static void assert_message(const char *part) {
-    if (!strstr(dt_error_message(), part)) fail_msg("'%s' lacks '%s'", dt_error_message(), part);
+static const char *groups_line(const char *groups) {
+    static char line[8192];
+    snprintf(line, sizeof line, "  groups: %s", groups ? groups : "[]");
+    return line;
 }
 
 // ---- what is refused -------------------------------------------------------------------------------
@@ -57,7 +46,7 @@ static void test_wrong_groups(void **state) {
         {"[{match: [a], lr: 1}]", "train.groups: match is a list; expected a regular"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        dt_config *c = parse("name: resnet", cases[i].groups);
+        dt_config *c = parse_small("name: resnet", groups_line(cases[i].groups));
         dt_param_groups g;
         assert_int_equal(dt_param_groups_read(&g, c), DT_E_USAGE);
         assert_message(cases[i].message);
@@ -67,9 +56,9 @@ static void test_wrong_groups(void **state) {
 }
 
 static void test_groups_without_tensors(void **state) {
-    static const char *const names[] = {"conv1.weight",          "bn1.weight",
-                                        "bn1.bias",              "layer1.0.conv1.weight",
-                                        "layer1.1.conv1.weight", "fc.weight"};
+    static const char *const names[] = {
+        "conv1.weight",          "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
+        "layer1.1.conv1.weight", "fc.weight"};
     static const struct {
         const char *groups, *message;
     } cases[] = {
@@ -83,7 +72,7 @@ static void test_groups_without_tensors(void **state) {
         {"[{match: '.*', freeze_until: 1 epoch}]", "freezes every tensor at the beginning"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        dt_config *c = parse("name: resnet", cases[i].groups);
+        dt_config *c = parse_small("name: resnet", groups_line(cases[i].groups));
         dt_param_groups g;
         assert_int_equal(dt_param_groups_read(&g, c), DT_OK);
         assert_int_equal(dt_param_groups_check(&g, names, 6), DT_E_USAGE);
@@ -94,8 +83,9 @@ static void test_groups_without_tensors(void **state) {
 }
 
 static void test_first_match_counts(void **state) {
-    dt_config *c = parse("name: resnet", "[{match: 'layer1.0.*', lr: 0.5}, {match: '.*bn.*', freeze: "
-                                         "true}, {match: 'layer.*|conv1.*', freeze_until: 50%}]");
+    dt_config *c = parse_small(
+        "name: resnet", "  groups: [{match: 'layer1.0.*', lr: 0.5}, {match: '.*bn.*', freeze: "
+                        "true}, {match: 'layer.*|conv1.*', freeze_until: 50%}]");
     dt_param_groups g;
     dt_phase phases[DT_MAX_PHASES];
     assert_int_equal(dt_param_groups_read(&g, c), DT_OK);
@@ -112,62 +102,8 @@ static void test_first_match_counts(void **state) {
 
 // ---- gradients -------------------------------------------------------------------------------------
 
-enum { N = 4, SIDE = 32, CLASSES = 4 };
-
-typedef struct network {
-    dt_config *config;
-    dt_param_groups groups;
-    dt_graph *graph;
-    dt_backend *backend;
-    dt_params *params;
-    dt_plan *plan;
-    dt_exec *exec;
-} network;
-
-// With `groups`; one pass over known inputs, its gradients in params->grads[0].
 static void run_network(network *n, const char *model, const char *groups) {
-    static uint8_t image[N * SIDE * SIDE * 3];
-    static int32_t label[N];
-    static float weight[N];
-    dt_field_info f[2] = {
-        {.name = "image", .sample_shape = dt_shape3(SIDE, SIDE, 3), .is_image = true},
-        {.name = "label", .dtype = DT_I32, .n_classes = CLASSES}};
-    f[0].dtype = DT_U8;
-    for (int i = 0; i < 3; i++) f[0].mean[i] = 0.5f, f[0].std[i] = 0.25f;
-    *n = (network){.config = parse(model, groups)};
-    assert_int_equal(dt_param_groups_read(&n->groups, n->config), DT_OK);
-    const dt_model_args a = {n->config, f, 2, N, true, &n->groups, 0};
-    if (dt_model_graph(&n->graph, &a, DT_F32) != DT_OK) fail_msg("%s", dt_error_message());
-    const dt_backend_opts o = {.threads = 1, .deterministic = true};
-    assert_int_equal(dt_backend_create_cpu(&n->backend, &o), DT_OK);
-    assert_int_equal(dt_params_create(&n->params, n->graph, n->backend, 1, 1), DT_OK);
-    dt_params_init(n->params, 5);
-    dt_rng r = {.seed = 7};
-    for (int64_t i = 0; i < n->params->n_buffer; i++)
-        n->params->buffer[i] += 0.3f * dt_rng_uniform(&r, (uint32_t)i);
-    const dt_plan_opts po = {.threads = 1, .n_replicas = 1};
-    if (dt_plan_create(&n->plan, n->graph, n->params, &po) != DT_OK)
-        fail_msg("%s", dt_error_message());
-    assert_int_equal(dt_exec_create(&n->exec, n->plan, 0), DT_OK);
-    dt_params_repack(n->params, 1);
-    for (uint32_t i = 0; i < sizeof image; i++)
-        image[i] = (uint8_t)(255 * dt_rng_uniform(&r, i));
-    for (int i = 0; i < N; i++) label[i] = i % CLASSES, weight[i] = 1;
-    dt_exec_bind(n->exec, "image", image);
-    dt_exec_bind(n->exec, "label", label);
-    dt_exec_bind(n->exec, "weight", weight);
-    const dt_exec_args args = {.step = {.seed = 1, .loss_scale = 1}, .grad = n->params->grads[0]};
-    dt_exec_run(n->exec, &args);
-}
-
-static void drop_network(network *n) {
-    dt_exec_destroy(n->exec);
-    dt_params_destroy(n->params);
-    dt_plan_destroy(n->plan);
-    n->backend->destroy(n->backend);
-    dt_graph_destroy(n->graph);
-    dt_param_groups_fini(&n->groups);
-    dt_config_destroy(n->config);
+    run_targets(n, model, groups_line(groups), 1);
 }
 
 static void compare_gradients(const network *all, const network *part) {
@@ -256,13 +192,6 @@ static void test_frozen_trunk(void **state) {
 
 // A gradient passes through batch norms that are frozen: its value along a direction is the slope of the loss, which
 // the same network gives.
-static double loss_of(network *n) {
-    const dt_exec_args args = {.step = {.seed = 1, .loss_scale = 1}, .grad = n->params->grads[0]};
-    dt_params_repack(n->params, 1);
-    dt_exec_run(n->exec, &args);
-    return (double)n->params->grads[0][n->params->stats[dt_params_find_stat(n->params, "loss")].offset];
-}
-
 static void test_gradient_through_frozen_norms(void **state) {
     network n;
     run_network(&n, "name: resnet, depth: 10, width: 8",
@@ -278,9 +207,9 @@ static void test_gradient_through_frozen_norms(void **state) {
     }
     const double h = 1e-4;
     for (int64_t i = 0; i < e->count; i++) w[i] += (float)h * d[i];
-    const double up = loss_of(&n);
+    const double up = pass_small(&n);
     for (int64_t i = 0; i < e->count; i++) w[i] -= 2 * (float)h * d[i];
-    const double down = loss_of(&n);
+    const double down = pass_small(&n);
     assert_true(fabs(slope) > 0.1);
     assert_float_equal((up - down) / (2 * h), slope, 0.03 * fabs(slope));
     free(d);
@@ -365,8 +294,8 @@ static void formula_step(formula *f, const rig *s, dt_optimizer_id kind, int t) 
             f->m[k] = 0.9 * f->m[k] + 0.1 * g;
             f->v[k] = 0.99 * f->v[k] + 0.01 * g * g;
             f->p[k] *= 1 - lr * decay;
-            f->p[k] -= lr * (f->m[k] / (1 - pow(0.9, n))) /
-                       (sqrt(f->v[k] / (1 - pow(0.99, n))) + 1e-8);
+            f->p[k] -=
+                lr * (f->m[k] / (1 - pow(0.9, n))) / (sqrt(f->v[k] / (1 - pow(0.99, n))) + 1e-8);
         }
     }
 }

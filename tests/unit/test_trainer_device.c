@@ -11,6 +11,7 @@
 #include "lazy_device.h"
 #include "memory_data.h"
 
+#include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
@@ -166,6 +167,28 @@ static void test_bad_step_is_named(void **state) {
     assert_same_run("cpu", "bad", 9);
 }
 
+// Metrics that cannot be written and whatever else fails behind it do not take the place of the first error.
+static void test_first_error_stays(void **state) {
+    char failpoint[64];
+    bad_step = 7;
+    dt_log_set_level((dt_log_level)-1);
+    assert_int_equal(dt_failpoint_set("io:0:count"), DT_OK);
+    assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
+    const int n = (int)dt_failpoint_count();
+    for (int behind = 0; behind < 4; behind++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/first", dir);
+        assert_int_equal(dt_io_remove_tree(path), DT_OK);
+        snprintf(failpoint, sizeof failpoint, "io:%d:enospc", n - behind);
+        assert_int_equal(dt_failpoint_set(failpoint), DT_OK);
+        assert_int_equal(run(true, "first", NULL), DT_E_NUMERIC);
+        assert_non_null(strstr(dt_error_message(), "'loss'"));
+    }
+    dt_failpoint_set(NULL);
+    dt_log_set_level(DT_LOG_ERROR);
+    bad_step = -1;
+}
+
 // An update that is not finite is never saved: not at a step that saves (6 steps are done), where the run waits for it,
 // and not when the step behind it finds out.
 static void test_spoiled_step_is_not_saved(void **state) {
@@ -208,6 +231,7 @@ int main(void) {
                                        cmocka_unit_test(test_stop_and_resume),
                                        cmocka_unit_test(test_groups),
                                        cmocka_unit_test(test_bad_step_is_named),
+                                       cmocka_unit_test(test_first_error_stays),
                                        cmocka_unit_test(test_spoiled_step_is_not_saved),
                                        cmocka_unit_test(test_too_large)};
     snprintf(dir, sizeof dir, "/tmp/dtrain-device-XXXXXX");

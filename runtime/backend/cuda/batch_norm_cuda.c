@@ -78,8 +78,7 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
 
 // Divides n_sums rows for the first pass and n_apply rows for the second, and sizes the scratch.
 static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
-    st->small =
-        (st->training || st->backward) && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
+    st->small = (st->training || st->backward) && !st->summed && st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
         st->sums = small_cols(n_sums, st->channels, st->type);
         st->apply = small_cols(n_apply, st->channels, st->type);

@@ -202,7 +202,7 @@ DT_KERNEL(commit_decide, dt_commit_decide_args) {
 typedef struct dt_commit_segment {
     int64_t offset, length;
     float lr_scale, decay;
-    int frozen, start; // start: index of dt_commit_verdict.update
+    int frozen, start;             // start: index of dt_commit_verdict.update
     int64_t first_chunk, n_chunks; // of the norms; none unless norms scale the update
     // The packed copy of the single parameter in the segment; NULL: none.
     void *packed;
