@@ -207,11 +207,11 @@ static void test_links_in_run(void **state) {
 
 // `dtrain eval` has found the newest checkpoint and prepares itself; meanwhile a training saves and removes it.
 static dt_status open_data_late(void *ctx, const dt_config *c, dt_backend *b, int workers,
-                                const char *skip_log, dt_dataset **out) {
+                                const char *skip_log, const char *classes, dt_dataset **out) {
     char other[200];
     snprintf(other, sizeof other, "%s.gone", newest);
     assert_int_equal(rename(newest, other), 0);
-    return open_data(ctx, c, b, workers, skip_log, out);
+    return open_data(ctx, c, b, workers, skip_log, classes, out);
 }
 
 static void test_gone_before_it_is_loaded(void **state) {
