@@ -110,7 +110,8 @@ INLINE void norm_row(dt_norm_row *r, int bf16) {
     const float inv_n = 1.0f / (float)r->n;
     vf sum = vset1(0.0f), sq = vset1(0.0f);
     for (int64_t i = 0; i < r->n; i += VW) sum += get(r->x, i, NEXT(i, r->n), bf16);
-    const float mean = lanes_sum(sum) / (float)r->n; // exact for a constant row, where rstd is large
+    const float mean =
+        lanes_sum(sum) / (float)r->n; // exact for a constant row, where rstd is large
     for (int64_t i = 0; i < r->n; i += VW) {
         const int k = NEXT(i, r->n);
         const vf d = term(get(r->x, i, k, bf16) - mean, k);
