@@ -44,19 +44,43 @@ static dt_status read_state(const char *folder, char **text, dt_train_state *out
     return st;
 }
 
+// A training that runs beside may remove what was found: then there is a newer one.
+static dt_status find_state(const dt_config *c, const char *which, char **path, char **text,
+                            dt_train_state *state) {
+    dt_status st;
+    do {
+        free(*path);
+        free(*text);
+        *path = *text = NULL;
+        dt_state_fini(state);
+        DT_TRY(find_checkpoint(c, which, path));
+        st = read_state(*path, text, state);
+    } while (st != DT_OK && !dt_io_exists(*path));
+    return st;
+}
+
 // Rank 0 finds and reads it; the others get its state, but not its path.
 static dt_status open_checkpoint(dt_session *s, const char *which, char **path,
                                  dt_train_state *state) {
     char *text = NULL;
     dt_status st = DT_OK;
-    if (s->comm->rank == 0) {
-        st = find_checkpoint(s->config, which, path);
-        if (st == DT_OK) st = read_state(*path, &text, state);
-    }
+    if (s->comm->rank == 0) st = find_state(s->config, which, path, &text, state);
     st = dt_agree_result(s->comm, st, &text, &s->told);
     if (st == DT_OK && s->comm->rank > 0) st = dt_state_parse(state, "state.json", text);
     if (st == DT_OK) s->classes = dt_xstrdup(state->classes);
     free(text);
+    return st;
+}
+
+static dt_status load_checkpoint(dt_session *s, const char *which, char **path,
+                                 dt_train_state *state) {
+    dt_status st;
+    while ((st = dt_session_load(s, *path, false)) == DT_E_CKPT && *path && !dt_io_exists(*path)) {
+        char *text = NULL;
+        st = find_state(s->config, which, path, &text, state);
+        free(text);
+        DT_TRY(st);
+    }
     return st;
 }
 
@@ -65,12 +89,12 @@ static dt_status evaluate(dt_session *s, const char *which, dt_split split) {
     dt_train_state state;
     dt_state_init(&state);
     dt_status st = open_checkpoint(s, which, &path, &state);
-    const int64_t step = state.step;
     if (st == DT_OK) st = dt_session_open(s, NULL, NULL);
     if (st == DT_OK && s->data->n_samples(s->data, split) == 0)
         st = dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", split_name(split));
     if (st == DT_OK) st = dt_session_build(s, s->data->fields, s->data->n_fields, false);
-    if (st == DT_OK) st = dt_session_load(s, path, false);
+    if (st == DT_OK) st = load_checkpoint(s, which, &path, &state);
+    const int64_t step = state.step;
     if (st == DT_OK) st = dt_session_make_evaluator(s);
     free(path);
     dt_state_fini(&state);
