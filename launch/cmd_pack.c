@@ -22,6 +22,7 @@ enum {
     KEY_BY_SHARD,
     DUPLICATES,
     WHERE,
+    ON_ERROR,
     SHARD_SIZE,
     SHARD_RECORDS,
     QUALITY,
@@ -47,6 +48,8 @@ static const launch_option options[] = {
                     "records of equal content: report, drop or fail (report)"},
     [WHERE] = {"--where", "EXPR",
                "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
+    [ON_ERROR] = {"--on-error", "fail|skip",
+                  "empty files and what cannot be transformed: an error, or left out (fail)"},
     [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
     [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
     [QUALITY] = {"--quality", NULL,
@@ -130,6 +133,10 @@ static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     DT_TRY(option_bytes(w, SHARD_SIZE, &o->shard_bytes));
     DT_TRY(option_duplicates(w, &o->duplicates));
     DT_TRY(read_transform(w, o));
+    const char *on_error = w->options[ON_ERROR];
+    o->skip_bad = on_error && strcmp(on_error, "skip") == 0;
+    if (on_error && !o->skip_bad && strcmp(on_error, "fail") != 0)
+        return dt_fail(DT_E_USAGE, "--on-error: '%s' is not fail or skip", on_error);
     if (!o->join && (o->join_on || o->join_strict))
         return dt_fail(DT_E_USAGE, "--join-on and --join-strict say something of --join FILE");
     return DT_OK;

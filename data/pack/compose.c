@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 #include <assert.h>
 #include <jansson.h>
@@ -286,9 +287,15 @@ dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
     out->last = &out->first;
     for (size_t i = p->first; i < p->first + p->n; i++) {
         if (w->c->drop && w->c->drop[i]) continue;
+        dt_chunk_record **last = out->last;
         dt_status st = read_item(w, i, p->is_large);
         if (st == DT_OK) st = dt_transform_apply(w->c->transform, w->scratch, &w->in, emit, w);
-        if (st != DT_OK) return name_item(w, st);
+        if (st == DT_OK) continue;
+        name_item(w, st);
+        if (st != DT_E_DATA || !w->c->skip_bad) return st;
+        dt_warn("%s: left out", dt_error_message());
+        *last = NULL;
+        out->last = last;
     }
     return DT_OK;
 }

@@ -21,6 +21,7 @@ typedef struct dt_pack_opts {
     const char *join;    // CSV or JSON with one row a file, or NULL
     const char *join_on; // name, stem, key or a column; NULL: whichever fits
     bool join_strict;
+    bool skip_bad;     // what is empty or cannot be transformed is left out; else DT_E_DATA
     bool key_by_shard; // of a dataset: each key gets its shard's name in front
     dt_pack_duplicates duplicates;
     const char *where;                   // expression (catalog/expression.h): what is kept; or NULL

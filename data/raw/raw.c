@@ -250,8 +250,9 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set,
     *out = (dt_raw){.root_fd = -1};
     dt_arena_init(&out->arena);
     out->source = dt_arena_strdup(&out->arena, source);
-    dt_raw_found f = {.raw = out};
-    dt_status st = make_list(&f, source, set, o ? o : &DEFAULTS, &table);
+    if (!o) o = &DEFAULTS;
+    dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty};
+    dt_status st = make_list(&f, source, set, o, &table);
     free(f.list_row);
     dt_table_fini(&table);
     if (st != DT_OK) dt_raw_fini(out);
@@ -292,9 +293,10 @@ static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *i
 }
 
 dt_status dt_folder_load(dt_catalog *c, const char *path) {
+    static const dt_raw_opts ALL = {.keep_empty = true}; // data.on_error decides, as of any record
     dt_raw raw;
     dt_status st = DT_OK;
-    DT_TRY(dt_raw_list(&raw, path, NULL, NULL));
+    DT_TRY(dt_raw_list(&raw, path, NULL, &ALL));
     for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
     dt_raw_fini(&raw);
     return st;

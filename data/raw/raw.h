@@ -61,11 +61,12 @@ typedef struct dt_raw {
     size_t n_ignored; // files that hold no samples (licences, notes)
     size_t n_unread;  // of them, files of known kinds that dtrain cannot read (kinds.h)
     const char *unread[DT_RAW_UNREAD]; // names of the kinds
-    size_t n_empty;                    // empty files, left out
+    size_t n_empty;                    // empty files
     const char *first_empty;
     size_t n_dangling; // links that lead to no file, left out
     const char *first_dangling;
-    int n_classes; // class by folder, else 0
+    int n_classes;         // class by folder, else 0
+    bool by_known_pattern; // names fit a pattern that nobody gave
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;
     int by_name[DT_MAX_COLUMNS]; // columns in the order of their names
@@ -82,8 +83,10 @@ typedef struct dt_raw {
 typedef struct dt_raw_opts { // see dt_pack_opts
     const char *pattern;
     const char *join, *join_on;
-    bool join_strict;  // a file without row, or a row without file, is DT_E_DATA
-    bool sorted;       // records of a set by key too
+    bool join_strict; // a file without row, or a row without file, is DT_E_DATA
+    bool sorted;      // records of a set by key too
+    bool
+        keep_empty; // empty files are records, which fail when they are read; else they are left out and counted
     bool key_by_shard; // of a set: each key gets its shard's name in front, "photos-000003/000017"
     const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
 } dt_raw_opts;
@@ -120,6 +123,7 @@ dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c
 // ---- for the files that make the list --------------------------------------------------------------
 typedef struct dt_raw_found {
     dt_raw *raw;
+    bool keep_empty;
     size_t cap;
     size_t n_strip;              // bytes of names: the folders that all files share
     const struct dt_table *list; // of a list file: its table, and the column with paths
